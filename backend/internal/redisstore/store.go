@@ -1,0 +1,63 @@
+// Package redisstore is what the backends on one Redis share: it runs their scripts, bounds every call,
+// names the keys, and says what went wrong in a guard.StoreError.
+package redisstore
+
+import (
+	"reflect"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// A Store runs a backend's scripts on a client. It is safe for concurrent use.
+type Store struct {
+	backend string // the backend's name, for errors
+	client  redis.UniversalClient
+	addr    string
+	err     error
+}
+
+// New returns a Store for the backend of that name. A client that cannot be used shows in Check.
+func New(backend string, client redis.UniversalClient) *Store {
+	s := &Store{backend: backend, client: client}
+	if s.err = checkClient(client); s.err == nil {
+		s.addr = address(client)
+	}
+	return s
+}
+
+// Check returns a *guard.SettingError if the client cannot be used. It does not ask the server.
+func (s *Store) Check() error { return s.err }
+
+func checkClient(client redis.UniversalClient) error {
+	refused := &guard.SettingError{Setting: "client", Reason: "must not be nil"}
+	if client == nil {
+		return refused
+	}
+	if v := reflect.ValueOf(client); v.Kind() == reflect.Pointer && v.IsNil() {
+		return refused
+	}
+	if _, ok := client.(*redis.Ring); ok {
+		refused.Value = "*redis.Ring"
+		refused.Reason = "a Ring moves the keys of a shard to another one when it misses some heartbeats, " +
+			"while the holder still holds: two would hold one key. Use its nodes with backend/redlock"
+		return refused
+	}
+	return nil
+}
+
+// address names the server, or the servers, for errors.
+func address(client redis.UniversalClient) string {
+	switch c := client.(type) {
+	case *redis.Client:
+		if addr := c.Options().Addr; addr != "FailoverClient" { // go-redis' stand-in for Sentinel
+			return addr
+		}
+		return "sentinel"
+	case *redis.ClusterClient:
+		return strings.Join(c.Options().Addrs, ",")
+	}
+	return ""
+}

@@ -1,0 +1,182 @@
+// Package memory is a guard.Locker for one process: for tests, examples, and programs that run as a
+// single instance. It needs no server, and starts no goroutine.
+//
+//	g, err := guard.New(memory.New())
+//
+// What it knows is gone with the process, except that its fences go on growing after a restart, as
+// they start from the wall clock. It excludes no other process.
+package memory
+
+import (
+	"container/heap"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// A Locker keeps leases in memory. Lockers share nothing: one Locker is one store. It is safe for
+// concurrent use.
+type Locker struct {
+	mu      sync.Mutex
+	keys    map[string]*entry
+	expiry  expiries
+	counter uint64
+}
+
+var (
+	_ guard.Locker       = (*Locker)(nil)
+	_ guard.BatchRenewer = (*Locker)(nil)
+)
+
+// New returns an empty Locker.
+func New() *Locker { return &Locker{keys: map[string]*entry{}} }
+
+// An entry is what is known of a key, until it ends.
+type entry struct {
+	key   string
+	id    string
+	state state
+	fence uint64
+	label string
+	// record is kept with a done marker.
+	record []byte
+	ends   time.Time
+	index  int // in the heap of expiries
+}
+
+type state uint8
+
+const (
+	held state = iota
+	kept       // released, but its minimum hold has not passed
+	done
+)
+
+// TryAcquire implements guard.Locker.
+func (l *Locker) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	if err := ctx.Err(); err != nil {
+		return guard.Grant{}, guard.NewStoreError("memory", guard.OpAcquire, c.Key, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.sweep()
+	e := l.keys[c.Key]
+	switch {
+	case e == nil:
+		e = &entry{key: c.Key, id: c.ID, fence: l.nextFence(c.Reserve), label: c.Label, ends: now.Add(c.TTL)}
+		l.keys[c.Key] = e
+		heap.Push(&l.expiry, e)
+	case e.state == done:
+		return guard.Grant{State: guard.Done, Left: e.ends.Sub(now), Record: e.record}, nil
+	case e.state == kept || e.id != c.ID:
+		return guard.Grant{State: guard.Busy, Left: e.ends.Sub(now), Label: e.label}, nil
+	default:
+		l.extend(e, now.Add(c.TTL))
+	}
+	return guard.Grant{State: guard.Granted, Fence: e.fence}, nil
+}
+
+// Renew implements guard.Locker.
+func (l *Locker) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, guard.NewStoreError("memory", guard.OpRenew, c.Key, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.sweep()
+	e := l.keys[c.Key]
+	if e == nil || e.id != c.ID || e.state != held {
+		return false, nil
+	}
+	l.extend(e, now.Add(c.TTL))
+	e.fence = max(e.fence, c.Fence)
+	l.counter = max(l.counter, e.fence)
+	return true, nil
+}
+
+// RenewBatch implements guard.BatchRenewer.
+func (l *Locker) RenewBatch(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error)) {
+	for i, c := range claims {
+		held, err := l.Renew(ctx, c)
+		report(i, held, err)
+	}
+}
+
+// Release implements guard.Locker.
+func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, guard.NewStoreError("memory", guard.OpRelease, c.Key, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.sweep()
+	e := l.keys[c.Key]
+	switch {
+	case e == nil || e.id != c.ID:
+		return false, nil
+	case e.state != held: // a release that is repeated
+	case after.Keep <= 0:
+		delete(l.keys, c.Key)
+		heap.Remove(&l.expiry, e.index)
+	default:
+		e.state = kept
+		if after.Done {
+			e.state, e.record = done, after.Record
+		}
+		l.extend(e, now.Add(after.Keep))
+	}
+	return true, nil
+}
+
+// sweep forgets what has ended, so that memory is bounded by what has not, and returns the time.
+func (l *Locker) sweep() time.Time {
+	now := time.Now()
+	for len(l.expiry) > 0 && !now.Before(l.expiry[0].ends) {
+		e := heap.Pop(&l.expiry).(*entry)
+		delete(l.keys, e.key)
+	}
+	return now
+}
+
+func (l *Locker) extend(e *entry, ends time.Time) {
+	e.ends = ends
+	heap.Fix(&l.expiry, e.index)
+}
+
+// nextFence returns a fence and sets reserve further ones aside. Fences are made as the Redis stores
+// make them: the wall clock's seconds, shifted left by 20 bits, and its microseconds, or one more
+// than the last if that is larger.
+func (l *Locker) nextFence(reserve int) uint64 {
+	now := time.Now()
+	clock := uint64(now.Unix())<<20 + uint64(now.Nanosecond()/1000)
+	fence := max(l.counter+1, clock)
+	l.counter = fence + uint64(max(reserve, 0))
+	return fence
+}
+
+// expiries is a heap of entries by their end. It implements heap.Interface.
+type expiries []*entry
+
+func (q expiries) Len() int           { return len(q) }
+func (q expiries) Less(i, j int) bool { return q[i].ends.Before(q[j].ends) }
+
+func (q expiries) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].index, q[j].index = i, j
+}
+
+func (q *expiries) Push(x any) {
+	e := x.(*entry)
+	e.index = len(*q)
+	*q = append(*q, e)
+}
+
+func (q *expiries) Pop() any {
+	last := len(*q) - 1
+	e := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	return e
+}

@@ -1,0 +1,144 @@
+// Package single is a guard.Locker on one Redis: standalone, behind Sentinel, or a Cluster.
+//
+//	g, err := guard.New(single.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})))
+//
+// A lease is one string key with a TTL, and one script each takes, renews and gives it back. It needs Redis
+// 6.2 or what speaks like it, with scripts.
+//
+// A Redis that fails over can forget its newest writes, and with them a lease: the holder learns it at its
+// next renewal, and until then another may hold the key as well, under a higher fence.
+package single
+
+import (
+	"context"
+	_ "embed"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-1795987d/onerun/backend/internal/redisstore"
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// A Locker keeps leases in one Redis. It is safe for concurrent use.
+type Locker struct {
+	store *redisstore.Store
+}
+
+var (
+	_ guard.Locker       = (*Locker)(nil)
+	_ guard.BatchRenewer = (*Locker)(nil)
+	_ guard.Checker      = (*Locker)(nil)
+)
+
+// New returns a Locker on the client, which may be any but a *redis.Ring. guard.New refuses a Ring and nil.
+//
+// The client remains the caller's, to be closed after the Guard. Its own retries do not apply to leases, and
+// whatever its time-outs are, each call ends with its context. Where the application can use up the client's
+// connections, give leases a client of their own: renewals wait for a free one, too.
+func New(client redis.UniversalClient) *Locker {
+	return &Locker{store: redisstore.New("single", client)}
+}
+
+var (
+	//go:embed acquire.lua
+	acquireSource string
+	//go:embed renew.lua
+	renewSource string
+	//go:embed release.lua
+	releaseSource string
+
+	acquire = redisstore.NewScript(acquireSource)
+	renew   = redisstore.NewScript(renewSource)
+	release = redisstore.NewScript(releaseSource)
+)
+
+// Check implements guard.Checker.
+func (l *Locker) Check() error { return l.store.Check() }
+
+// TryAcquire implements guard.Locker.
+func (l *Locker) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	lease, fence := redisstore.LeaseKeys(c.Key)
+	call := redisstore.Call{
+		Op: guard.OpAcquire, Key: c.Key, Script: acquire,
+		Keys: []string{lease, fence},
+		Args: []any{c.ID, redisstore.Milliseconds(c.TTL), c.Label, c.Reserve},
+	}
+	answer, err := l.store.Any(ctx, call)
+	if err != nil {
+		return guard.Grant{}, err
+	}
+	grant, ok := toGrant(answer)
+	if !ok {
+		return guard.Grant{}, l.store.Protocol(call)
+	}
+	return grant, nil
+}
+
+// toGrant reads the answer of acquire.lua.
+func toGrant(answer any) (guard.Grant, bool) {
+	if fence, ok := answer.(int64); ok {
+		return guard.Grant{State: guard.Granted, Fence: uint64(fence)}, fence > 0
+	}
+	parts, ok := answer.([]any)
+	if !ok || len(parts) != 3 {
+		return guard.Grant{}, false
+	}
+	state, ok1 := parts[0].(int64)
+	left, ok2 := parts[1].(int64)
+	text, ok3 := parts[2].(string)
+	if !ok1 || !ok2 || !ok3 {
+		return guard.Grant{}, false
+	}
+	grant := guard.Grant{State: guard.State(state), Left: time.Duration(left) * time.Millisecond}
+	switch grant.State {
+	case guard.Busy:
+		grant.Label = text
+	case guard.Done:
+		grant.Record = []byte(text)
+	default:
+		return guard.Grant{}, false
+	}
+	return grant, true
+}
+
+// Renew implements guard.Locker.
+func (l *Locker) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+	held, err := l.store.Int(ctx, renewCall(c))
+	return held == 1, err
+}
+
+// RenewBatch implements guard.BatchRenewer: one pipeline for each node.
+func (l *Locker) RenewBatch(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error)) {
+	calls := make([]redisstore.Call, len(claims))
+	for i, c := range claims {
+		calls[i] = renewCall(c)
+	}
+	l.store.IntBatch(ctx, calls, func(i int, answer int64, err error) { report(i, answer == 1, err) })
+}
+
+func renewCall(c guard.Claim) redisstore.Call {
+	lease, fence := redisstore.LeaseKeys(c.Key)
+	return redisstore.Call{
+		Op: guard.OpRenew, Key: c.Key, Script: renew,
+		Keys: []string{lease, fence},
+		Args: []any{c.ID, redisstore.Milliseconds(c.TTL), c.Fence},
+	}
+}
+
+// Release implements guard.Locker.
+func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+	lease, _ := redisstore.LeaseKeys(c.Key)
+	args := []any{c.ID, ""}
+	if after.Keep > 0 {
+		leave := "K"
+		if after.Done {
+			leave = "D"
+		}
+		args = []any{c.ID, leave, redisstore.Milliseconds(after.Keep), after.Record}
+	}
+	held, err := l.store.Int(ctx, redisstore.Call{
+		Op: guard.OpRelease, Key: c.Key, Script: release, Keys: []string{lease}, Args: args,
+	})
+	return held == 1, err
+}

@@ -1,0 +1,224 @@
+package guard
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"time"
+)
+
+// errTooLate is a grant whose validity had passed when it came.
+var errTooLate = errors.New("the answer came when the lease was about to end, or had ended")
+
+// attemptTimeout bounds one request for a lease: an answer that comes later is of no use.
+func attemptTimeout(ttl time.Duration) time.Duration {
+	return min(ttl-marginOf(ttl), 5*time.Second)
+}
+
+// acquireTries is how often a store that does not answer is asked by a call that does not wait.
+const acquireTries = 3
+
+// An attempt is one call's way to a lease: as many requests of one claim as it takes.
+type attempt struct {
+	guard *Guard
+	key   string
+	set   settings
+	claim Claim
+	ctx   context.Context // with what the hooks put in
+
+	start    time.Duration
+	giveUp   time.Duration // when the store has to have answered
+	asked    int
+	failed   int // requests in a row without an answer
+	unknown  bool
+	last     Grant
+	waitFrom time.Duration // when the key was first found busy, or never
+}
+
+// acquire takes a lease on the key, which the store knows as stored, or returns why not. It returns a
+// hold that is in the schedule, for which the caller must call giveBack.
+func (g *Guard) acquire(ctx context.Context, key, stored string, set settings) (*hold, error) {
+	if ctx.Err() != nil {
+		return nil, contextEnded(ctx, key)
+	}
+	if !g.enter() {
+		return nil, &ClosedError{Key: key}
+	}
+	a := &attempt{guard: g, key: key, set: set, ctx: ctx, start: g.now(), waitFrom: never}
+	a.claim = Claim{Key: stored, ID: rand.Text(), Owner: set.owner, TTL: set.ttl, Label: set.label}
+	if a.claim.Owner == "" {
+		a.claim.Owner = a.claim.ID
+	}
+	a.giveUp = a.start + max(attemptTimeout(set.ttl), min(set.wait, never-a.start))
+	if len(set.hooks) > 0 {
+		a.ctx = hooks(set.hooks).start(ctx, a.event(nil), pickAcquireStart)
+	}
+	h, err := a.loop(ctx)
+	if h == nil {
+		if a.unknown {
+			g.cleaner.add(leftover{claim: a.claim, until: g.now() + a.claim.TTL})
+		}
+		g.leave()
+	}
+	a.report(h, err)
+	return h, err
+}
+
+// loop asks until the claim is granted or has to be given up. ctx is the caller's.
+func (a *attempt) loop(ctx context.Context) (*hold, error) {
+	for {
+		h, err := a.ask(ctx)
+		if h != nil {
+			return h, nil
+		}
+		var pause time.Duration
+		switch {
+		case ctx.Err() != nil:
+			return nil, contextEnded(ctx, a.key)
+		case err != nil:
+			pause, err = a.afterFailure(err)
+		default:
+			pause, err = a.afterAnswer()
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := a.pause(ctx, pause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// ask asks the store once. It returns a hold if the claim was granted and is of use.
+func (a *attempt) ask(ctx context.Context) (*hold, error) {
+	g := a.guard
+	anchor := g.asleep(atMost)
+	sent := g.now()
+	bound := attemptTimeout(a.claim.TTL)
+	if a.failed > 0 {
+		bound = min(bound, a.giveUp-sent)
+	}
+	call, cancel := context.WithTimeout(a.ctx, bound)
+	grant, err := g.locker.TryAcquire(call, a.claim)
+	cancel()
+	a.asked++
+	if err != nil {
+		a.failed++
+		a.unknown = true
+		return nil, asStoreError(OpAcquire, a.claim.Key, err)
+	}
+	a.failed = 0
+	a.last = grant
+	if grant.State != Granted {
+		return nil, nil
+	}
+	h := g.newHold(ctx, a, grant.Fence, sent, anchor)
+	if err := a.take(ctx, h); err != nil {
+		h.end(err)
+		a.unknown = true // it is ours, and has to be given back
+		return nil, err
+	}
+	return h, nil
+}
+
+// take puts h, which was granted, into the schedule, unless it is of no use any more.
+func (a *attempt) take(ctx context.Context, h *hold) error {
+	g := a.guard
+	if ctx.Err() != nil {
+		return contextEnded(ctx, a.key)
+	}
+	if !h.valid() {
+		return &StoreError{Op: OpAcquire, Key: a.claim.Key, Kind: KindTimeout, Err: errTooLate}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return &ClosedError{Key: a.key}
+	}
+	g.add(h)
+	return nil
+}
+
+// afterFailure returns how long to pause after err, or the error with which to give up.
+func (a *attempt) afterFailure(err error) (time.Duration, error) {
+	pause := retryPause(a.failed)
+	again := a.guard.now()+pause < a.giveUp && (a.failed < acquireTries || a.set.wait > 0)
+	if errors.Is(err, ErrClosed) || permanent(err) || !again {
+		return 0, err
+	}
+	return pause, nil
+}
+
+// afterAnswer returns how long to pause after the store said that the key is busy, or the error with
+// which to give up.
+func (a *attempt) afterAnswer() (time.Duration, error) {
+	g := a.guard
+	if a.last.State == Done {
+		return 0, &DoneError{Key: a.key, Left: a.last.Left, Record: a.last.Record}
+	}
+	now := g.now()
+	left := a.set.wait - (now - a.start)
+	if left <= 0 {
+		return 0, &BusyError{Key: a.key, Left: a.last.Left, Label: a.last.Label, Waited: a.waited(now)}
+	}
+	if a.waitFrom == never {
+		a.waitFrom = now
+		if len(a.set.hooks) > 0 {
+			hooks(a.set.hooks).tell(a.ctx, a.event(nil), pickWait)
+		}
+	}
+	return min(pollPause(a.asked, a.last.Left), left), nil
+}
+
+// pause sleeps for d, or returns why to give up.
+func (a *attempt) pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return contextEnded(ctx, a.key)
+	case <-a.guard.closing:
+		return &ClosedError{Key: a.key}
+	}
+}
+
+func (a *attempt) waited(now time.Duration) time.Duration {
+	if a.waitFrom == never {
+		return 0
+	}
+	return now - a.waitFrom
+}
+
+// report tells the hooks how the attempt ended.
+func (a *attempt) report(h *hold, err error) {
+	if len(a.set.hooks) == 0 {
+		return
+	}
+	e := a.event(err)
+	if h != nil {
+		e.Fence = h.claim.Fence
+	}
+	hooks(a.set.hooks).tell(a.ctx, e, pickAcquireEnd)
+	if errors.Is(err, ErrBusy) || errors.Is(err, ErrDone) {
+		hooks(a.set.hooks).tell(a.ctx, e, pickSkip)
+	}
+}
+
+func (a *attempt) event(err error) Event {
+	now := a.guard.now()
+	return Event{
+		Name:     a.set.name,
+		Key:      a.key,
+		Owner:    a.claim.Owner,
+		Start:    a.guard.epoch.Add(a.start),
+		Duration: now - a.start,
+		Attempts: a.asked,
+		Waited:   a.waited(now),
+		State:    a.last.State,
+		Left:     a.last.Left,
+		Label:    a.last.Label,
+		Err:      err,
+	}
+}

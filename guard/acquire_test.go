@@ -1,0 +1,267 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+func TestAcquire_countsValidityFromBeforeTheRequest(t *testing.T) {
+	for _, share := range []time.Duration{50, 90} {
+		inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+			delay := attemptLimit * share / 100
+			store.acquire = func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+				defer time.Sleep(delay)
+				return store.store.TryAcquire(ctx, c)
+			}
+			start := time.Now()
+			lease := hold(t, g, "k", guard.WithoutRenewal())
+			require.Equal(t, delay, time.Since(start))
+			<-lease.Context().Done()
+			require.Equal(t, ttl-margin, time.Since(start))
+			require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
+		})
+	}
+}
+
+// attemptLimit is how long a store may take to answer a claim with a TTL of ttl.
+const attemptLimit = 5 * time.Second
+
+func TestAcquire_refusesAGrantThatComesTooLate(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		store.acquire = func(_ context.Context, c guard.Claim) (guard.Grant, error) {
+			defer time.Sleep(ttl) // and it ignores its context
+			return store.store.TryAcquire(context.Background(), guard.Claim{Key: c.Key, ID: c.ID, TTL: time.Hour})
+		}
+		_, err := g.Acquire(t.Context(), "k")
+		var failed *guard.StoreError
+		require.ErrorAs(t, err, &failed)
+		require.Equal(t, guard.KindTimeout, failed.Kind)
+		synctest.Wait()
+		require.True(t, store.free("k"), "it is released, not left to its TTL")
+	})
+}
+
+func TestAcquire_recognisesItsOwnClaimAfterALostReply(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		store.acquire = func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+			grant, err := store.store.TryAcquire(ctx, c)
+			if store.acquires.Load() == 1 {
+				return guard.Grant{}, errors.New("the reply was lost")
+			}
+			return grant, err
+		}
+		require.NoError(t, g.Do(t.Context(), "k", nothing))
+		require.EqualValues(t, 2, store.acquires.Load())
+		require.True(t, store.free("k"), "counted once")
+	})
+}
+
+func TestAcquire_cleansUpWhatItDoesNotKnow(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		store.acquire = func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+			_, _ = store.store.TryAcquire(ctx, c)
+			return guard.Grant{}, errors.New("the reply was lost")
+		}
+		start := time.Now()
+		_, err := g.Acquire(t.Context(), "k")
+		require.ErrorIs(t, err, guard.ErrStore)
+		require.Less(t, time.Since(start), time.Second)
+		synctest.Wait()
+		require.True(t, store.free("k"))
+		require.EqualValues(t, 3, store.acquires.Load(), "a store that does not answer is asked again, within bounds")
+	})
+}
+
+func TestAcquire_cleansUpARequestThatArrivesAfterTheCleanUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		store.acquire = func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+			go func() {
+				time.Sleep(500 * time.Millisecond)
+				_, _ = store.store.TryAcquire(context.Background(), c)
+			}()
+			return guard.Grant{}, frozen(ctx)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := g.Acquire(ctx, "k")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(500 * time.Millisecond)
+		require.False(t, store.free("k"), "here the late request has been granted")
+		time.Sleep(time.Second)
+		require.True(t, store.free("k"))
+		released := store.releases.Load()
+		time.Sleep(time.Minute)
+		require.Equal(t, released, store.releases.Load(), "cleaning up ends")
+	})
+}
+
+func TestAcquire_cleansUpALateRepetitionOfItsOwnRequest(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		store.acquire = func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+			if store.acquires.Load() > 1 {
+				return store.store.TryAcquire(ctx, c)
+			}
+			go func() { // the first request overtakes the release
+				time.Sleep(200 * time.Millisecond)
+				_, _ = store.store.TryAcquire(context.Background(), c)
+			}()
+			return guard.Grant{}, errors.New("the connection was reset")
+		}
+		require.NoError(t, g.Do(t.Context(), "k", nothing))
+		time.Sleep(250 * time.Millisecond)
+		require.False(t, store.free("k"))
+		time.Sleep(time.Second)
+		require.True(t, store.free("k"))
+	})
+}
+
+func TestAcquire_ofAContextThatEndsReturnsAtOnceAndCleansUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		store.acquire = func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+			_, _ = store.store.TryAcquire(context.Background(), c)
+			return guard.Grant{}, frozen(ctx)
+		}
+		mine := errors.New("I have changed my mind")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(mine) })
+		start := time.Now()
+		_, err := g.Acquire(ctx, "k")
+		require.Equal(t, time.Second, time.Since(start))
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, mine)
+		require.NotErrorIs(t, err, guard.ErrStore)
+		synctest.Wait()
+		require.True(t, store.free("k"))
+	})
+}
+
+func TestAcquire_ofAContextThatHasEndedDoesNotAsk(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, g.Do(ctx, "k", nothing), context.Canceled)
+		require.Zero(t, store.acquires.Load())
+	})
+}
+
+func TestAcquire_givesBackAGrantWhoseCallerHasGone(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		ctx, cancel := context.WithCancel(t.Context())
+		store.acquire = func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+			defer cancel()
+			return store.store.TryAcquire(ctx, c)
+		}
+		require.ErrorIs(t, g.Do(ctx, "k", func(context.Context) error { t.Error("ran"); return nil }), context.Canceled)
+		synctest.Wait()
+		require.True(t, store.free("k"))
+	})
+}
+
+func TestAcquire_doesNotRepeatWhatCannotSucceed(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		store.acquire = func(context.Context, guard.Claim) (guard.Grant, error) {
+			return guard.Grant{}, &guard.StoreError{Store: "test", Op: guard.OpAcquire, Key: "k", Kind: guard.KindAuth, Err: errors.New("wrong password")}
+		}
+		start := time.Now()
+		_, err := g.Acquire(t.Context(), "k", guard.WithWait(time.Hour))
+		require.EqualError(t, err, `test: acquire "k": auth: wrong password`)
+		require.Zero(t, time.Since(start))
+		require.EqualValues(t, 1, store.acquires.Load())
+	})
+}
+
+func TestAcquire_boundsAStoreThatDoesNotAnswer(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		store.acquire = func(ctx context.Context, _ guard.Claim) (guard.Grant, error) { return guard.Grant{}, frozen(ctx) }
+		start := time.Now()
+		_, err := g.Acquire(t.Context(), "k")
+		require.Equal(t, attemptLimit, time.Since(start))
+		require.ErrorIs(t, err, guard.ErrStore)
+		require.NotErrorIs(t, err, context.DeadlineExceeded, "that would be the caller's")
+		var failed *guard.StoreError
+		require.ErrorAs(t, err, &failed)
+		require.Equal(t, guard.KindTimeout, failed.Kind)
+	})
+}
+
+func TestWait_takesTheKeyWhenItIsReleased(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+		lease := hold(t, g, "k")
+		time.AfterFunc(3*time.Second, func() { require.NoError(t, lease.Release(t.Context())) })
+		start := time.Now()
+		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(time.Minute)))
+		require.InDelta(t, 3*time.Second, time.Since(start), float64(250*time.Millisecond))
+	})
+}
+
+func TestWait_doesNotSleepPastTheHoldersTimeLeft(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		dead := guard.Claim{Key: "k", ID: "dead", TTL: ttl}
+		_, err := store.store.TryAcquire(t.Context(), dead)
+		require.NoError(t, err)
+		start := time.Now()
+		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(time.Minute)))
+		require.InDelta(t, ttl, time.Since(start), float64(2*time.Millisecond))
+	})
+}
+
+func TestWait_endsWithBusy(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		lease := hold(t, g, "k")
+		start := time.Now()
+		err := g.Do(t.Context(), "k", nothing, guard.WithWait(25*time.Second))
+		require.Equal(t, 25*time.Second, time.Since(start))
+		var busy *guard.BusyError
+		require.ErrorAs(t, err, &busy)
+		require.Equal(t, 25*time.Second, busy.Waited)
+		require.Less(t, store.acquires.Load(), int64(250), "it polls politely")
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func TestWait_foreverEndsWithTheContext(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+		lease := hold(t, g, "k")
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		start := time.Now()
+		require.ErrorIs(t, g.Do(ctx, "k", nothing, guard.WithWait(guard.Forever)), context.DeadlineExceeded)
+		require.Equal(t, 10*time.Minute, time.Since(start))
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func TestWait_getsDoneIfTheWorkWasDoneMeanwhile(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+		lease := hold(t, g, "k", guard.WithOnce(time.Hour))
+		lease.SetRecord([]byte("42"))
+		time.AfterFunc(time.Second, func() { require.NoError(t, lease.Finish(t.Context())) })
+		err := g.Do(t.Context(), "k", func(context.Context) error { t.Error("ran twice"); return nil },
+			guard.WithWait(time.Minute), guard.WithOnce(time.Hour))
+		var done *guard.DoneError
+		require.ErrorAs(t, err, &done)
+		require.Equal(t, "42", string(done.Record))
+	})
+}
+
+func TestWait_goesOnThroughErrorsOfTheStore(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		start := time.Now()
+		store.acquire = func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+			if time.Since(start) < 20*time.Second {
+				return guard.Grant{}, errors.New("away")
+			}
+			return store.store.TryAcquire(ctx, c)
+		}
+		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(time.Minute)))
+		require.Less(t, time.Since(start), 22*time.Second)
+		require.Less(t, store.acquires.Load(), int64(60), "no busy loop")
+	})
+}

@@ -1,0 +1,59 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// closeGrace is how long Close still waits for the store after its context has ended.
+const closeGrace = 75 * time.Millisecond
+
+// Close refuses new work and ends the waiting of calls that have no lease yet, both with ErrClosed. It
+// waits until every lease has been given back, or until ctx ends: then it ends the contexts of the runs
+// that are left with ErrClosed, gives their leases back although their functions may still be running,
+// and returns an error that says how many there were and wraps that of ctx. In the end no goroutine of
+// the Guard's own is left; if a call to the store is still under way, the error is ErrStore. A second
+// Close does the same.
+func (g *Guard) Close(ctx context.Context) error {
+	g.mu.Lock()
+	if !g.closed {
+		g.closed = true
+		close(g.closing)
+	}
+	g.mu.Unlock()
+
+	var err error
+	if !g.await(ctx, &g.active) {
+		if n := g.takeBack(); n > 0 {
+			err = fmt.Errorf("guard: close: took back %d leases from functions that were running: %w", n, context.Cause(ctx))
+		}
+	}
+	g.rouse()
+	ctx, cancel := withGrace(ctx, g.set.ttl, closeGrace)
+	defer cancel()
+	if !g.await(ctx, &g.background) && err == nil {
+		err = fmt.Errorf("guard: close: %w: a call to it is still under way", ErrStore)
+	}
+	return err
+}
+
+// takeBack releases all leases that are held, and returns how many there were. It waits for the
+// store for closeGrace.
+func (g *Guard) takeBack() int {
+	g.mu.Lock()
+	held := append([]*hold(nil), g.schedule.heap...)
+	g.mu.Unlock()
+
+	var sent sync.WaitGroup
+	for _, h := range held {
+		sent.Go(func() {
+			ended, cancel := context.WithCancel(context.Background())
+			cancel()
+			h.giveBack(ended, ending{cause: &ClosedError{Key: h.key}}).report()
+		})
+	}
+	sent.Wait()
+	return len(held)
+}

@@ -1,0 +1,63 @@
+package guard
+
+import "context"
+
+type leaseKey struct{}
+
+// leaseContext is a context that carries a hold. It is the value of leaseKey itself, so that the
+// leases of the contexts around it can be found through it.
+type leaseContext struct {
+	context.Context
+	hold *hold
+}
+
+func (c *leaseContext) Value(key any) any {
+	if key == (leaseKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// FromContext returns the lease under which ctx runs: the innermost one, if there are several. It
+// returns false if there is none. Releasing it does nothing: that is for whoever acquired it.
+func FromContext(ctx context.Context) (*Lease, bool) {
+	c, ok := ctx.Value(leaseKey{}).(*leaseContext)
+	if !ok {
+		return nil, false
+	}
+	return &Lease{hold: c.hold, ctx: c, joined: true}, true
+}
+
+// Fence returns the fence of the lease under which ctx runs, or 0 if there is none. See Lease.Fence.
+func Fence(ctx context.Context) uint64 {
+	if c, ok := ctx.Value(leaseKey{}).(*leaseContext); ok {
+		return c.hold.claim.Fence
+	}
+	return 0
+}
+
+// holding returns the hold on the store's key under which ctx runs, or nil. It is one of this
+// store's, not released yet; it may have been lost.
+func (g *Guard) holding(ctx context.Context, key string) *hold {
+	for {
+		c, ok := ctx.Value(leaseKey{}).(*leaseContext)
+		if !ok {
+			return nil
+		}
+		if h := c.hold; h.claim.Key == key && sameStore(h.guard, g) && !h.isReleased() {
+			return h
+		}
+		ctx = c.Context
+	}
+}
+
+// sameStore reports whether two Guards stand over one Locker.
+func sameStore(a, b *Guard) bool {
+	return a == b || a.comparable && b.comparable && a.locker == b.locker
+}
+
+func (h *hold) isReleased() bool {
+	h.guard.mu.Lock()
+	defer h.guard.mu.Unlock()
+	return h.released != nil
+}

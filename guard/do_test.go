@@ -1,0 +1,328 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+func TestDo_runsUnderALease(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		ran := false
+		err := g.Do(t.Context(), "report", func(ctx context.Context) error {
+			ran = true
+			lease, ok := guard.FromContext(ctx)
+			require.True(t, ok)
+			require.Equal(t, "report", lease.Key())
+			require.Equal(t, "nightly", lease.Name())
+			require.True(t, lease.Valid())
+			require.Positive(t, lease.Fence())
+			require.Equal(t, lease.Fence(), guard.Fence(ctx))
+			require.False(t, store.free("report"))
+			return nil
+		}, guard.WithName("nightly"))
+		require.NoError(t, err)
+		require.True(t, ran)
+		require.True(t, store.free("report"))
+		require.EqualValues(t, 1, store.acquires.Load(), "an uncontended run takes one call")
+		require.EqualValues(t, 1, store.releases.Load(), "and gives back with one")
+	})
+}
+
+func TestDo_endsTheContextOfItsRunWithErrReleased(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+		var run context.Context
+		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error { run = ctx; return nil }))
+		require.ErrorIs(t, context.Cause(run), guard.ErrReleased)
+		lease, ok := guard.FromContext(run)
+		require.True(t, ok)
+		require.False(t, lease.Valid())
+	})
+}
+
+func TestDo_saysWhoIsBusyAndForHowLong(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+		lease := hold(t, g, "report", guard.WithLabel("web-1"))
+		time.Sleep(time.Second)
+		err := g.Do(t.Context(), "report", func(context.Context) error { t.Error("ran twice"); return nil })
+		var busy *guard.BusyError
+		require.ErrorAs(t, err, &busy)
+		require.Equal(t, &guard.BusyError{Key: "report", Left: ttl - time.Second, Label: "web-1"}, busy)
+		require.NoError(t, lease.Release(t.Context()))
+		require.NoError(t, g.Do(t.Context(), "report", nothing))
+	})
+}
+
+func TestDo_returnsTheFunctionsError(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		mine := errors.New("mine")
+		err := g.Do(t.Context(), "k", func(context.Context) error { return mine })
+		require.Same(t, mine, err)
+		require.True(t, store.free("k"))
+	})
+}
+
+func TestDo_withOnceKeepsRepeatsOutForTheWindow(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+		once := guard.WithOnce(time.Hour)
+		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
+			lease, _ := guard.FromContext(ctx)
+			lease.SetRecord([]byte("the answer"))
+			return nil
+		}, once))
+		time.Sleep(time.Hour - time.Millisecond)
+		err := g.Do(t.Context(), "k", func(context.Context) error { t.Error("ran twice"); return nil }, once)
+		var done *guard.DoneError
+		require.ErrorAs(t, err, &done)
+		require.Equal(t, &guard.DoneError{Key: "k", Left: time.Millisecond, Record: []byte("the answer")}, done)
+		time.Sleep(time.Millisecond)
+		require.NoError(t, g.Do(t.Context(), "k", nothing, once))
+	})
+}
+
+func TestDo_withOnceLeavesNoMarkerIfTheRunDidNotSucceed(t *testing.T) {
+	failures := map[string]func(context.Context) error{
+		"error": func(context.Context) error { return errors.New("failed") },
+		"panic": func(context.Context) error { panic("failed") },
+	}
+	for name, f := range failures {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+				func() {
+					defer func() { _ = recover() }()
+					require.Error(t, g.Do(t.Context(), "k", f, guard.WithOnce(time.Hour)))
+				}()
+				require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithOnce(time.Hour)))
+			})
+		})
+	}
+}
+
+func TestDo_withMinHoldKeepsTheKeyBusyHoweverSoonTheRunEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+		require.Error(t, g.Do(t.Context(), "k", func(context.Context) error {
+			time.Sleep(time.Second)
+			return errors.New("failed")
+		}, guard.WithMinHold(time.Minute)))
+		var busy *guard.BusyError
+		require.ErrorAs(t, g.Do(t.Context(), "k", nothing), &busy)
+		require.Equal(t, 59*time.Second, busy.Left, "counted from the grant")
+		time.Sleep(59 * time.Second)
+		require.NoError(t, g.Do(t.Context(), "k", nothing))
+	})
+}
+
+func TestDo_markerStandsForTheLongerOfWindowAndMinHold(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithOnce(time.Second), guard.WithMinHold(time.Minute)))
+		var done *guard.DoneError
+		require.ErrorAs(t, g.Do(t.Context(), "k", nothing), &done)
+		require.Equal(t, time.Minute, done.Left)
+	})
+}
+
+func TestDo_releasesAndLetsAPanicGoOn(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		cause := errors.New("cause")
+		require.PanicsWithError(t, "cause", func() {
+			_ = g.Do(t.Context(), "k", func(context.Context) error { panic(cause) })
+		})
+		require.True(t, store.free("k"))
+	})
+}
+
+func TestDo_releasesWhenTheGoroutineEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		go func() {
+			_ = g.Do(t.Context(), "k", func(context.Context) error { runtime.Goexit(); return nil })
+		}()
+		synctest.Wait()
+		require.True(t, store.free("k"))
+	})
+}
+
+func TestWrap_runsOnceAtATime(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+		var inner error
+		var job func(context.Context) error
+		job, err := g.Wrap("k", func(context.Context) error {
+			if inner == nil {
+				inner = job(t.Context())
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		require.NoError(t, job(t.Context()))
+		require.ErrorIs(t, inner, guard.ErrBusy)
+	})
+}
+
+func TestDoValue_returnsTheValue(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+		n, err := guard.DoValue(t.Context(), g, "k", func(context.Context) (int, error) { return 42, nil }, guard.WithOnce(time.Hour))
+		require.NoError(t, err)
+		require.Equal(t, 42, n)
+		n, err = guard.DoValue(t.Context(), g, "k", func(context.Context) (int, error) { return 43, nil })
+		require.ErrorIs(t, err, guard.ErrDone)
+		require.Zero(t, n)
+	})
+}
+
+func TestNamespace_separatesKeys(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		lease := hold(t, g, "k", guard.WithNamespace("a"))
+		require.Equal(t, "k", lease.Key())
+		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithNamespace("b")))
+		require.ErrorIs(t, g.Do(t.Context(), "k", nothing, guard.WithNamespace("a")), guard.ErrBusy)
+		require.False(t, store.free("a:k"))
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func TestOptions_thatCannotWorkAreRefusedByName(t *testing.T) {
+	bad := map[string]struct {
+		opts    []guard.Option
+		setting string
+		says    string
+	}{
+		"TTL too short":        {[]guard.Option{guard.WithTTL(99 * time.Millisecond)}, "WithTTL", "100ms"},
+		"TTL negative":         {[]guard.Option{guard.WithTTL(-time.Second)}, "WithTTL", "100ms"},
+		"TTL without end":      {[]guard.Option{guard.WithTTL(guard.Forever)}, "WithTTL", "ten years"},
+		"wait negative":        {[]guard.Option{guard.WithWait(-1)}, "WithWait", "negative"},
+		"window without end":   {[]guard.Option{guard.WithOnce(guard.Forever)}, "WithOnce", "ten years"},
+		"window empty":         {[]guard.Option{guard.WithOnce(0)}, "WithOnce", "positive"},
+		"window negative":      {[]guard.Option{guard.WithOnce(-time.Hour)}, "WithOnce", "positive"},
+		"min hold negative":    {[]guard.Option{guard.WithMinHold(-1)}, "WithMinHold", "positive"},
+		"max hold empty":       {[]guard.Option{guard.WithMaxHold(0)}, "WithMaxHold", "positive"},
+		"min over max":         {[]guard.Option{guard.WithMinHold(2 * time.Hour), guard.WithMaxHold(time.Hour)}, "WithMinHold", "WithMaxHold(1h0m0s)"},
+		"name empty":           {[]guard.Option{guard.WithName("")}, "WithName", "empty"},
+		"name long":            {[]guard.Option{guard.WithName(strings.Repeat("n", 129))}, "WithName", "128"},
+		"namespace empty":      {[]guard.Option{guard.WithNamespace("")}, "WithNamespace", "empty"},
+		"namespace colon":      {[]guard.Option{guard.WithNamespace("a:b")}, "WithNamespace", "must not have"},
+		"namespace brace":      {[]guard.Option{guard.WithNamespace("{a}")}, "WithNamespace", "must not have"},
+		"owner empty":          {[]guard.Option{guard.WithOwner("")}, "WithOwner", "empty"},
+		"owner NUL":            {[]guard.Option{guard.WithOwner("a\x00")}, "WithOwner", "must not have"},
+		"label long":           {[]guard.Option{guard.WithLabel(strings.Repeat("l", 513))}, "WithLabel", "512"},
+		"nil option":           {[]guard.Option{nil}, "Option", "nil"},
+		"the first one counts": {[]guard.Option{guard.WithTTL(1), guard.WithWait(-1)}, "WithTTL", "100ms"},
+	}
+	for name, c := range bad {
+		t.Run(name, func(t *testing.T) {
+			_, err := guard.New(memory.New(), c.opts...)
+			var refused *guard.SettingError
+			require.ErrorAs(t, err, &refused)
+			require.Equal(t, c.setting, refused.Setting)
+			require.ErrorContains(t, err, c.setting)
+			require.ErrorContains(t, err, c.says)
+
+			g, err := guard.New(memory.New())
+			require.NoError(t, err)
+			ran := func(context.Context) error { t.Error("ran"); return nil }
+			require.ErrorAs(t, g.Do(t.Context(), "k", ran, c.opts...), &refused)
+			_, err = g.Acquire(t.Context(), "k", c.opts...)
+			require.ErrorAs(t, err, &refused)
+			_, err = g.Wrap("k", ran, c.opts...)
+			require.ErrorAs(t, err, &refused)
+		})
+	}
+}
+
+func TestOptions_ofTheCallGoBeforeThoseOfNew(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+		lease := hold(t, g, "k", guard.WithTTL(time.Minute), guard.WithName("mine"))
+		require.Equal(t, "mine", lease.Name())
+		var busy *guard.BusyError
+		require.ErrorAs(t, g.Do(t.Context(), "k", nothing), &busy)
+		require.Equal(t, time.Minute, busy.Left)
+		require.NoError(t, lease.Release(t.Context()))
+	}, guard.WithName("others"))
+}
+
+func TestOptions_minHoldIsCheckedAgainstTheMaxHoldOfNew(t *testing.T) {
+	g, err := guard.New(memory.New(), guard.WithMaxHold(time.Minute))
+	require.NoError(t, err)
+	require.ErrorContains(t, g.Do(t.Context(), "k", nothing, guard.WithMinHold(time.Hour)), "WithMinHold(1h0m0s)")
+}
+
+func TestNew_refusesANilLocker(t *testing.T) {
+	for name, locker := range map[string]guard.Locker{"nil": nil, "nil pointer": (*memory.Locker)(nil)} {
+		t.Run(name, func(t *testing.T) {
+			_, err := guard.New(locker)
+			var refused *guard.SettingError
+			require.ErrorAs(t, err, &refused)
+			require.Equal(t, "locker", refused.Setting)
+		})
+	}
+}
+
+// unfit is a Locker that was made from settings which cannot work.
+type unfit struct{ guard.Locker }
+
+func (unfit) Check() error { return &guard.SettingError{Setting: "client", Reason: "is unfit"} }
+
+// wrapped is a Locker around another one.
+type wrapped struct{ guard.Locker }
+
+func (w wrapped) Unwrap() guard.Locker { return w.Locker }
+
+func TestNew_asksTheLockerWhetherItCanWork(t *testing.T) {
+	_, err := guard.New(wrapped{unfit{memory.New()}})
+	require.ErrorContains(t, err, "client: is unfit")
+}
+
+func TestDo_refusesANilFunction(t *testing.T) {
+	g, err := guard.New(memory.New())
+	require.NoError(t, err)
+	var refused *guard.SettingError
+	require.ErrorAs(t, g.Do(t.Context(), "k", nil), &refused)
+	_, err = g.Wrap("k", nil)
+	require.ErrorAs(t, err, &refused)
+	_, err = guard.DoValue[int](t.Context(), g, "k", nil)
+	require.ErrorAs(t, err, &refused)
+}
+
+func TestKeys_thatCannotBeUsedAreRefused(t *testing.T) {
+	bad := map[string]struct{ key, says string }{
+		"empty": {"", "is empty"},
+		"long":  {strings.Repeat("k", 1025), "1024 bytes"},
+		"NUL":   {"a\x00b", "NUL"},
+		"open":  {"a{b", "brace"},
+		"close": {"a}b", "brace"},
+	}
+	g, err := guard.New(memory.New())
+	require.NoError(t, err)
+	for name, c := range bad {
+		t.Run(name, func(t *testing.T) {
+			err := g.Do(t.Context(), c.key, func(context.Context) error { t.Error("ran"); return nil })
+			var refused *guard.KeyError
+			require.ErrorAs(t, err, &refused)
+			require.ErrorContains(t, err, c.says)
+			require.Less(t, len(err.Error()), 200, "a long key is not printed whole")
+			_, err = g.Wrap(c.key, nothing)
+			require.ErrorAs(t, err, &refused)
+		})
+	}
+	require.NoError(t, g.Do(t.Context(), strings.Repeat("k", 1024), nothing))
+	require.NoError(t, g.Do(t.Context(), "spaces, ünïcode: and\nlines", nothing))
+}
+
+// anyKey is a Locker with rules of its own for keys.
+type anyKey struct{ guard.Locker }
+
+func (anyKey) CheckKey(key string) error { return guard.CheckKeyBytes(key) }
+
+func TestKeys_areCheckedByTheLockersOwnRules(t *testing.T) {
+	g, err := guard.New(anyKey{memory.New()})
+	require.NoError(t, err)
+	require.NoError(t, g.Do(t.Context(), "a{b}", nothing))
+	require.Error(t, g.Do(t.Context(), "", nothing))
+}

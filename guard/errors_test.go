@@ -1,0 +1,90 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+func TestErrors_areSixDifferentThings(t *testing.T) {
+	kinds := map[string]error{
+		"busy": guard.ErrBusy, "done": guard.ErrDone, "lost": guard.ErrLost, "closed": guard.ErrClosed,
+		"cancelled": context.Canceled, "store": guard.ErrStore,
+	}
+	// Each is made by a Guard, from a store whose own errors are contexts' errors, the worst case.
+	outcomes := map[string]func(t *testing.T, g *guard.Guard, store *intercept) error{
+		"busy": func(t *testing.T, g *guard.Guard, store *intercept) error {
+			_, err := store.store.TryAcquire(t.Context(), guard.Claim{Key: "k", ID: "other", TTL: time.Second})
+			require.NoError(t, err)
+			return g.Do(t.Context(), "k", nothing)
+		},
+		"done": func(t *testing.T, g *guard.Guard, _ *intercept) error {
+			require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithOnce(time.Second)))
+			return g.Do(t.Context(), "k", nothing)
+		},
+		"lost": func(t *testing.T, g *guard.Guard, store *intercept) error {
+			store.renew = func(ctx context.Context, _ guard.Claim) (bool, error) {
+				return false, guard.NewStoreError("test", guard.OpRenew, "k", frozen(ctx))
+			}
+			return g.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		},
+		"closed": func(t *testing.T, g *guard.Guard, _ *intercept) error {
+			require.NoError(t, g.Close(t.Context()))
+			return g.Do(t.Context(), "k", nothing)
+		},
+		"cancelled": func(t *testing.T, g *guard.Guard, store *intercept) error {
+			ctx, cancel := context.WithCancel(t.Context())
+			store.acquire = func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+				cancel()
+				return guard.Grant{}, guard.NewStoreError("test", guard.OpAcquire, c.Key, frozen(ctx))
+			}
+			return g.Do(ctx, "k", nothing)
+		},
+		"store": func(t *testing.T, g *guard.Guard, store *intercept) error {
+			store.acquire = func(context.Context, guard.Claim) (guard.Grant, error) {
+				return guard.Grant{}, errors.Join(context.Canceled, context.DeadlineExceeded)
+			}
+			return g.Do(t.Context(), "k", nothing)
+		},
+	}
+	for name, outcome := range outcomes {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+				err := outcome(t, g, store)
+				require.Error(t, err)
+				for other, kind := range kinds {
+					require.Equal(t, name == other, errors.Is(err, kind), "%v is %s", err, other)
+				}
+				require.NotErrorIs(t, err, context.DeadlineExceeded)
+			})
+		})
+	}
+}
+
+func TestErrors_sayWhatHappened(t *testing.T) {
+	mine := errors.New("mine")
+	for want, err := range map[string]error{
+		`guard: "k" is busy, held by "web-1", for up to 1.5s`: &guard.BusyError{Key: "k", Left: 1500 * time.Millisecond, Label: "web-1"},
+		`guard: "k" is busy (waited 2s)`:                      &guard.BusyError{Key: "k", Left: -1, Waited: 2 * time.Second},
+		`guard: "k" is done`:                                  &guard.DoneError{Key: "k"},
+		`guard: lease on "k" was lost: expired (last renewal: away); the function returned: mine`: &guard.LostError{
+			Key: "k", Reason: guard.LossExpired, Renew: errors.New("away"), Err: mine},
+		`guard: "k": guard is closed`:                              &guard.ClosedError{Key: "k"},
+		`guard: "k": guard is closed; the function returned: mine`: &guard.ClosedError{Key: "k", Err: mine},
+		`single: renew "k" at 127.0.0.1:6379: oom: mine`: &guard.StoreError{
+			Store: "single", Op: guard.OpRenew, Key: "k", Addr: "127.0.0.1:6379", Kind: guard.KindOOM, Err: mine},
+		`guard: WithTTL(1ns): must be at least 100ms`: &guard.SettingError{Setting: "WithTTL", Value: "1ns", Reason: "must be at least 100ms"},
+	} {
+		require.EqualError(t, err, want)
+	}
+}
+
+func TestState_hasAName(t *testing.T) {
+	require.Equal(t, "busy granted done unknown",
+		guard.Busy.String()+" "+guard.Granted.String()+" "+guard.Done.String()+" "+guard.State(9).String())
+}

@@ -1,0 +1,177 @@
+package guard
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// A hold is a granted claim: the state behind a Lease, from the grant to the release.
+type hold struct {
+	guard *Guard
+	set   settings
+	key   string // as the caller gave it
+	claim Claim
+	ctx   leaseContext // the run's, or the lease's
+	end   context.CancelCauseFunc
+
+	granted time.Duration // when the request that was granted was about to be sent
+	margin  time.Duration
+	maxAt   time.Duration // when the maximum hold is over, or never
+	orphans bool          // an attempt of this claim had an unknown outcome and may still arrive
+	until   atomic.Int64  // the instant at which validity ends; 0 once it has
+	anchor  atomic.Int64  // how long the host had been suspended when validity was last counted
+
+	// Guard.mu guards what follows.
+	index    int           // in the schedule's heap, or -1
+	next     time.Duration // the next event
+	renewAt  time.Duration // when to renew, or never
+	renewing bool          // a renewal is under way
+	failures int           // renewals in a row that had no answer
+	renewals int
+	lastErr  error      // why the last renewal failed
+	lost     *LostError // set once validity has ended by itself
+	released error      // set once the release has begun: what the context ended with
+	record   []byte     // what to leave with the done marker
+}
+
+const (
+	// minMargin is the least that is taken off a lease's validity: a timer may fire this late, and a
+	// context still ends before the lease does in the store.
+	minMargin = 20 * time.Millisecond
+	// driftShare is the part of a TTL by which two clocks may drift apart while it passes. It is that
+	// of Redis' description of RedLock: 1 %.
+	driftShare = 100
+)
+
+func marginOf(ttl time.Duration) time.Duration { return ttl/driftShare + minMargin }
+
+// newHold makes the hold of a claim that was granted. validFrom is the instant before the request was
+// sent and anchor what asleep said then.
+func (g *Guard) newHold(ctx context.Context, a *attempt, fence uint64, validFrom, anchor time.Duration) *hold {
+	h := &hold{
+		guard:   g,
+		set:     a.set,
+		key:     a.key,
+		claim:   a.claim,
+		granted: validFrom,
+		margin:  marginOf(a.claim.TTL),
+		maxAt:   never,
+		orphans: a.unknown,
+		index:   -1,
+		renewAt: never,
+	}
+	h.claim.Fence = fence
+	h.claim.Reserve = 0
+	if a.set.maxHold > 0 {
+		h.maxAt = validFrom + a.set.maxHold
+	}
+	if !a.set.noRenewal {
+		h.renewAt = renewalAfter(validFrom, a.claim.TTL)
+	}
+	h.count(validFrom, anchor)
+	inner, end := context.WithCancelCause(ctx)
+	h.end = end
+	h.ctx = leaseContext{Context: inner, hold: h}
+	return h
+}
+
+func (h *hold) validUntil() time.Duration { return time.Duration(h.until.Load()) }
+
+// valid reports whether the lease is still to be believed in. It reads the clock, and whether the host
+// was suspended.
+func (h *hold) valid() bool {
+	until := h.validUntil()
+	now := h.guard.now()
+	if now >= until || now >= h.maxAt {
+		return false
+	}
+	return !h.suspended(h.guard.asleep(atLeast))
+}
+
+// suspended reports whether the host was suspended since validity was last counted. slept is what
+// asleep says now.
+func (h *hold) suspended(slept time.Duration) bool {
+	return slept-time.Duration(h.anchor.Load()) >= h.margin
+}
+
+// count starts the lease's validity anew, from the instant before the request was sent and from what
+// asleep said then.
+func (h *hold) count(sent, anchor time.Duration) {
+	h.anchor.Store(int64(anchor))
+	h.until.Store(int64(sent + h.claim.TTL - h.margin))
+}
+
+// nextEvent returns when the schedule has to look at h again. The Guard's mu must be held.
+func (h *hold) nextEvent() time.Duration {
+	next := never
+	if h.lost == nil {
+		next = min(h.validUntil(), h.maxAt)
+	}
+	if !h.renewing {
+		next = min(next, h.renewAt)
+	}
+	return next
+}
+
+// expire ends h's validity if its time has come, and reports whether it has done so. The Guard's mu
+// must be held.
+func (h *hold) expire(now time.Duration) bool {
+	switch until := h.validUntil(); {
+	case h.lost != nil:
+		return false
+	case now >= h.maxAt:
+		h.lose(LossMaxHold, now-h.maxAt)
+		h.renewAt = never
+	case now >= until:
+		// Renewing goes on: a function that ignores its context is still running, and the store
+		// may still know the lease.
+		h.lose(LossExpired, now-until)
+	default:
+		return false
+	}
+	return true
+}
+
+// lose ends h's validity. announceLoss has to follow, without the Guard's mu, which must be held.
+func (h *hold) lose(reason LossReason, late time.Duration) {
+	h.until.Store(0)
+	h.lost = &LostError{Key: h.key, Fence: h.claim.Fence, Reason: reason, Late: max(late, 0), Renew: h.lastErr}
+}
+
+// announceLoss ends the run's context and tells the hooks.
+func (h *hold) announceLoss() {
+	h.end(h.lost)
+	if len(h.set.hooks) == 0 {
+		return
+	}
+	e := h.event()
+	e.Err = h.lost
+	h.guard.reporter.report(func() { hooks(h.set.hooks).tell(&h.ctx, e, pickLoss) })
+}
+
+// endCause returns what has ended h, or nil.
+func (h *hold) endCause() error {
+	h.guard.mu.Lock()
+	defer h.guard.mu.Unlock()
+	if h.lost != nil {
+		return h.lost
+	}
+	return h.released
+}
+
+// event returns an Event about h.
+func (h *hold) event() Event {
+	h.guard.mu.Lock()
+	defer h.guard.mu.Unlock()
+	return Event{
+		Name:     h.set.name,
+		Key:      h.key,
+		Owner:    h.claim.Owner,
+		Start:    h.guard.epoch.Add(h.granted),
+		Duration: h.guard.now() - h.granted,
+		Fence:    h.claim.Fence,
+		Renewals: h.renewals,
+		State:    Granted,
+	}
+}

@@ -1,0 +1,135 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+func TestHook_isToldOfARun(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		const slow = 100 * time.Millisecond
+		var seen recorder
+		store.acquire = func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+			require.Equal(t, true, ctx.Value(hookKey("acquire start")), "the store gets the hook's context")
+			time.Sleep(slow)
+			return store.store.TryAcquire(ctx, c)
+		}
+		mine := errors.New("mine")
+		var fence uint64
+		err := g.Do(t.Context(), "k", func(ctx context.Context) error {
+			require.Equal(t, true, ctx.Value(hookKey("run start")), "the function gets the hook's context")
+			fence = guard.Fence(ctx)
+			time.Sleep(ttl * 7 / 20)
+			return mine
+		}, guard.WithName("work"), guard.WithHook(seen.hook()), guard.WithOwner("me"))
+		require.Same(t, mine, err)
+		synctest.Wait()
+		names := seen.seen()
+		require.Equal(t, []string{"acquire start", "acquire end", "run start", "renew", "run end", "release"}, names)
+
+		start := seen.last(t, "acquire start")
+		require.Equal(t, guard.Event{Name: "work", Key: "k", Owner: "me", Start: start.Start}, start)
+		require.Equal(t, guard.Event{Name: "work", Key: "k", Owner: "me", Start: start.Start, Duration: slow,
+			Fence: fence, Attempts: 1, State: guard.Granted}, seen.last(t, "acquire end"))
+		require.Equal(t, guard.Event{Name: "work", Key: "k", Owner: "me", Start: start.Start.Add(slow), Duration: ttl * 7 / 20,
+			Fence: fence, State: guard.Granted, Renewals: 1, Err: mine}, seen.last(t, "run end"))
+		require.NoError(t, seen.last(t, "release").Err)
+		require.NoError(t, seen.last(t, "renew").Err)
+	})
+}
+
+func TestHook_isToldOfWaitingAndSkipping(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+		var seen recorder
+		lease := hold(t, g, "k", guard.WithLabel("holder"))
+		err := g.Do(t.Context(), "k", nothing, guard.WithHook(seen.hook()), guard.WithWait(time.Second))
+		require.ErrorIs(t, err, guard.ErrBusy)
+		require.Equal(t, []string{"acquire start", "wait", "acquire end", "skip"}, seen.seen())
+		require.Equal(t, "holder", seen.last(t, "wait").Label)
+		skip := seen.last(t, "skip")
+		require.Equal(t, err, skip.Err)
+		require.Equal(t, time.Second, skip.Waited)
+		require.Greater(t, skip.Attempts, 3)
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func TestHook_isToldOfALoss(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		var seen recorder
+		away := errors.New("away")
+		store.renew = func(context.Context, guard.Claim) (bool, error) { return false, away }
+		lease := hold(t, g, "k", guard.WithHook(seen.hook()))
+		<-lease.Context().Done()
+		synctest.Wait()
+		require.ErrorIs(t, seen.last(t, "renew").Err, away)
+		loss := seen.last(t, "loss")
+		var lost *guard.LostError
+		require.ErrorAs(t, loss.Err, &lost)
+		require.ErrorIs(t, lost.Renew, away)
+		require.NotErrorIs(t, loss.Err, away, "why a renewal failed is a detail")
+		require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
+		require.ErrorIs(t, seen.last(t, "release").Err, guard.ErrLost)
+	})
+}
+
+func TestHook_isToldOfAJoinedRun(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+		var seen recorder
+		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
+			return g.Do(ctx, "k", nothing)
+		}, guard.WithHook(seen.hook())))
+		require.Equal(t, []string{"acquire start", "acquire end", "run start", "run start", "run end", "run end", "release"}, seen.seen())
+	})
+}
+
+func TestHook_isToldThatARunDidNotReturn(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+		var seen recorder
+		require.Panics(t, func() {
+			_ = g.Do(t.Context(), "k", func(context.Context) error { panic("no") }, guard.WithHook(seen.hook()))
+		})
+		require.True(t, seen.last(t, "run end").Aborted)
+	})
+}
+
+func TestHook_thatPanicsIsIgnored(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		start := func(context.Context, guard.Event) context.Context { panic("hook") }
+		tell := func(context.Context, guard.Event) { panic("hook") }
+		var after recorder
+		broken := guard.Hook{AcquireStart: start, Wait: tell, AcquireEnd: tell, Skip: tell, RunStart: start, RunEnd: tell, Renew: tell, Loss: tell, Release: tell}
+		empty := guard.Hook{AcquireStart: func(context.Context, guard.Event) context.Context { return nil }}
+		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
+			require.ErrorIs(t, g.Do(t.Context(), "k", nothing, guard.WithHook(broken), guard.WithWait(time.Second)), guard.ErrBusy)
+			time.Sleep(ttl)
+			return nil
+		}, guard.WithHook(broken), guard.WithHook(empty), guard.WithHook(after.hook())))
+		require.True(t, store.free("k"))
+		require.Contains(t, after.seen(), "release", "the hooks after it are still told")
+	})
+}
+
+func TestHook_cannotHoldUpReleaseOrRenewal(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		stuck := make(chan struct{})
+		wait := func(context.Context, guard.Event) { <-stuck }
+		slow := guard.Hook{RunEnd: wait, Release: wait, Renew: wait, Loss: wait}
+		go func() {
+			_ = g.Do(t.Context(), "k", func(context.Context) error { time.Sleep(5 * ttl); return nil }, guard.WithHook(slow))
+		}()
+		time.Sleep(4 * ttl)
+		require.False(t, store.free("k"), "renewed all the while")
+		time.Sleep(ttl)
+		synctest.Wait()
+		require.True(t, store.free("k"), "released although the hook has not returned")
+		close(stuck)
+	})
+}

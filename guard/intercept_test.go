@@ -1,0 +1,159 @@
+package guard_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// intercept is a store in memory whose answers a test can replace, delay or lose. It counts its calls.
+type intercept struct {
+	store                      *memory.Locker
+	acquire                    func(ctx context.Context, c guard.Claim) (guard.Grant, error)
+	renew                      func(ctx context.Context, c guard.Claim) (bool, error)
+	release                    func(ctx context.Context, c guard.Claim, after guard.After) (bool, error)
+	acquires, renews, releases atomic.Int64
+}
+
+func (i *intercept) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	i.acquires.Add(1)
+	if i.acquire != nil {
+		return i.acquire(ctx, c)
+	}
+	return i.store.TryAcquire(ctx, c)
+}
+
+func (i *intercept) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+	i.renews.Add(1)
+	if i.renew != nil {
+		return i.renew(ctx, c)
+	}
+	return i.store.Renew(ctx, c)
+}
+
+func (i *intercept) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+	i.releases.Add(1)
+	if i.release != nil {
+		return i.release(ctx, c, after)
+	}
+	return i.store.Release(ctx, c, after)
+}
+
+// free reports whether nobody holds the key in the store.
+func (i *intercept) free(key string) bool {
+	probe := guard.Claim{Key: key, ID: "probe", Owner: "probe", TTL: time.Second}
+	grant, err := i.store.TryAcquire(context.Background(), probe)
+	if err != nil || grant.State != guard.Granted {
+		return false
+	}
+	_, err = i.store.Release(context.Background(), probe, guard.After{})
+	return err == nil
+}
+
+// frozen answers as a store that has stopped: when the context ends.
+func frozen(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// freezeReleases makes the store stop answering to releases until thaw is called.
+func (i *intercept) freezeReleases() (thaw func()) {
+	var thawed atomic.Bool
+	i.release = func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+		if thawed.Load() {
+			return i.store.Release(ctx, c, after)
+		}
+		return false, frozen(ctx)
+	}
+	return func() { thawed.Store(true) }
+}
+
+const ttl = 10 * time.Second
+
+// margin is what the engine takes off a TTL of ttl.
+const margin = ttl/100 + 20*time.Millisecond
+
+// inBubble runs f in virtual time with a Guard over an intercepted store. The bubble fails if a
+// goroutine of the Guard's is left at the end.
+func inBubble(t *testing.T, f func(t *testing.T, g *guard.Guard, store *intercept), opts ...guard.Option) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		store := &intercept{store: memory.New()}
+		g, err := guard.New(store, append([]guard.Option{guard.WithTTL(ttl)}, opts...)...)
+		require.NoError(t, err)
+		f(t, g, store)
+		require.NoError(t, g.Close(context.Background()))
+	})
+}
+
+// hold acquires the key.
+func hold(t *testing.T, g *guard.Guard, key string, opts ...guard.Option) *guard.Lease {
+	t.Helper()
+	lease, err := g.Acquire(t.Context(), key, opts...)
+	require.NoError(t, err)
+	return lease
+}
+
+// nothing is work that succeeds at once.
+func nothing(context.Context) error { return nil }
+
+// recorder collects the events of a Hook by name, in order.
+type recorder struct {
+	mu     sync.Mutex
+	names  []string
+	events []guard.Event
+}
+
+func (r *recorder) add(name string, e guard.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.names = append(r.names, name)
+	r.events = append(r.events, e)
+}
+
+func (r *recorder) seen() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]string(nil), r.names...)
+}
+
+// last returns the newest event of that name.
+func (r *recorder) last(t *testing.T, name string) guard.Event {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := len(r.names) - 1; i >= 0; i-- {
+		if r.names[i] == name {
+			return r.events[i]
+		}
+	}
+	require.Failf(t, "no such event", "%s was not among %v", name, r.names)
+	return guard.Event{}
+}
+
+func (r *recorder) hook() guard.Hook {
+	tell := func(name string) func(context.Context, guard.Event) {
+		return func(_ context.Context, e guard.Event) { r.add(name, e) }
+	}
+	start := func(name string) func(context.Context, guard.Event) context.Context {
+		return func(ctx context.Context, e guard.Event) context.Context {
+			r.add(name, e)
+			return context.WithValue(ctx, hookKey(name), true)
+		}
+	}
+	return guard.Hook{
+		AcquireStart: start("acquire start"), Wait: tell("wait"), AcquireEnd: tell("acquire end"), Skip: tell("skip"),
+		RunStart: start("run start"), RunEnd: tell("run end"),
+		Renew: tell("renew"), Loss: tell("loss"), Release: tell("release"),
+	}
+}
+
+type hookKey string

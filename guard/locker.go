@@ -1,0 +1,143 @@
+package guard
+
+import (
+	"context"
+	"time"
+)
+
+// A Locker stores leases. It makes one attempt per call and never waits, retries, renews or
+// reports: all of that is done once, in Guard. What a Locker has to do in every detail is said by
+// the suite in guardtest, which every backend passes.
+//
+// Contention is an answer, not an error. An error means that the store could not be asked, or that
+// its answer was lost, so that the outcome is unknown. It should be a *StoreError, which tells a
+// Guard whether asking again can help.
+//
+// A call returns soon after its context has ended, whatever the store does, also where the store
+// does not answer at all. All methods are safe for concurrent use.
+type Locker interface {
+	// TryAcquire asks for the key once. Repeating a claim with the same ID is harmless, as the reply
+	// to the first try may have been lost: it is granted again with the same fence, for c.TTL from
+	// now, and counted once.
+	TryAcquire(ctx context.Context, c Claim) (Grant, error)
+	// Renew makes the claim last c.TTL from now, and raises the key's fence to c.Fence if it is
+	// lower. It never brings back a claim that is gone: then it answers false.
+	Renew(ctx context.Context, c Claim) (held bool, err error)
+	// Release ends the claim and leaves behind what after says. It answers false, and changes
+	// nothing, if the key is not held by this claim. Repeating a release that left something behind
+	// answers true.
+	Release(ctx context.Context, c Claim, after After) (held bool, err error)
+}
+
+// A Claim is one request for a key.
+type Claim struct {
+	// Key is what must not run twice. CheckKey says which keys there are.
+	Key string
+	// ID is random, in printable ASCII without spaces, and names this claim alone.
+	ID string
+	// Owner is who claims. Stores that keep owners grant a key to its owner again; where the user
+	// named none it is the ID.
+	Owner string
+	// TTL is how long the claim lasts unless it is renewed. A store that counts in milliseconds
+	// rounds it up.
+	TTL time.Duration
+	// Fence is the fence in use, for Renew and Release.
+	Fence uint64
+	// Reserve is how many further fences TryAcquire sets aside behind the one it grants. The next
+	// holder's fence is larger than all of them.
+	Reserve int
+	// Label says who holds the key, for people and for links between traces.
+	Label string
+}
+
+// State is a store's answer to a claim.
+type State uint8
+
+const (
+	// Busy says that another owner holds the key, or that its minimum hold has not passed.
+	Busy State = iota
+	// Granted says that the claim holds the key.
+	Granted
+	// Done says that the key's work has finished and that its marker still stands.
+	Done
+)
+
+// String returns the state's name in lower case.
+func (s State) String() string {
+	switch s {
+	case Busy:
+		return "busy"
+	case Granted:
+		return "granted"
+	case Done:
+		return "done"
+	}
+	return "unknown"
+}
+
+// A Grant is a store's answer to TryAcquire.
+type Grant struct {
+	State State
+	// Fence, where granted, is larger than that of every earlier holder of the key.
+	Fence uint64
+	// Left is the time until the holder's lease ends (Busy) or the marker goes (Done). It is
+	// negative where the store cannot tell.
+	Left time.Duration
+	// Record, where done, is what the finished run left.
+	Record []byte
+	// Label, where busy, is the holder's.
+	Label string
+}
+
+// After says what a released key leaves behind. The zero value leaves nothing: the key is free.
+type After struct {
+	// Keep is how long the key stays taken: by a minimum hold, or by a done marker if Done is set.
+	Keep time.Duration
+	// Done leaves a marker that the key's work has finished. Keep is then its window.
+	Done bool
+	// Record is kept with the marker.
+	Record []byte
+}
+
+// A BatchRenewer is a Locker that can renew many claims in one round trip.
+type BatchRenewer interface {
+	// RenewBatch renews the claims, all of one TTL, and calls report once for each with its place in
+	// claims, as soon as its answer is known: a claim whose node is slow does not hold up the
+	// others'. It may call report from several goroutines, but from none after it has returned.
+	RenewBatch(ctx context.Context, claims []Claim, report func(i int, held bool, err error))
+}
+
+// A KeyChecker is a Locker that has rules of its own for keys, in place of those of CheckKey.
+type KeyChecker interface {
+	// CheckKey returns a *KeyError if the store cannot hold the key.
+	CheckKey(key string) error
+}
+
+// A Checker is a Locker that was built from settings which may be wrong. New asks it, so that a
+// backend's own New can return a Locker alone.
+type Checker interface {
+	// Check returns a *SettingError if the Locker cannot work. It does not ask the store.
+	Check() error
+}
+
+// An Unwrapper is a Locker around another one. A Guard finds the abilities of the inner one through
+// it: BatchRenewer, KeyChecker and Checker.
+type Unwrapper interface {
+	Unwrap() Locker
+}
+
+// ability finds the outermost T among l and the Lockers it wraps.
+func ability[T any](l Locker) (T, bool) {
+	for l != nil {
+		if a, ok := l.(T); ok {
+			return a, true
+		}
+		u, ok := l.(Unwrapper)
+		if !ok {
+			break
+		}
+		l = u.Unwrap()
+	}
+	var none T
+	return none, false
+}

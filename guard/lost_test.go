@@ -1,0 +1,246 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// untilEnd returns a function that runs until its context ends and notes when that was.
+func untilEnd(ended *time.Duration, cause *error) func(context.Context) error {
+	start := time.Now()
+	return func(ctx context.Context) error {
+		<-ctx.Done()
+		*ended, *cause = time.Since(start), context.Cause(ctx)
+		return nil
+	}
+}
+
+func TestLoss_endsTheContextBeforeTheLeaseWhateverTheStoreDoes(t *testing.T) {
+	broken := map[string]func(context.Context) error{
+		"fails at once": func(context.Context) error { return errors.New("broken") },
+		"is frozen":     frozen,
+		"ignores its context": func(context.Context) error {
+			time.Sleep(3 * ttl)
+			return errors.New("late")
+		},
+	}
+	for name, answer := range broken {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+				store.renew = func(ctx context.Context, _ guard.Claim) (bool, error) { return false, answer(ctx) }
+				var ended time.Duration
+				var cause error
+				err := g.Do(t.Context(), "k", untilEnd(&ended, &cause))
+				require.Equal(t, ttl-margin, ended, "the margin before the TTL has passed")
+				require.ErrorIs(t, cause, guard.ErrLost)
+				require.ErrorIs(t, err, guard.ErrLost, "although the function returned nil")
+				var lost *guard.LostError
+				require.ErrorAs(t, err, &lost)
+				require.Equal(t, guard.LossExpired, lost.Reason)
+				require.NotErrorIs(t, err, guard.ErrStore)
+				time.Sleep(3 * ttl) // until the store's late answer
+			})
+		})
+	}
+}
+
+func TestLoss_wrapsTheFunctionsErrorButNotTheEndOfOurContext(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		store.renew = func(context.Context, guard.Claim) (bool, error) { return false, nil }
+		mine := errors.New("mine")
+		err := g.Do(t.Context(), "k", func(ctx context.Context) error {
+			<-ctx.Done()
+			return errors.Join(mine, ctx.Err())
+		})
+		require.ErrorIs(t, err, guard.ErrLost)
+		require.ErrorIs(t, err, mine)
+		require.NotErrorIs(t, err, context.Canceled, "the caller has not cancelled anything")
+	})
+}
+
+func TestLoss_isKnownAtOnceWhenTheStoreSaysNotHeld(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		store.renew = func(context.Context, guard.Claim) (bool, error) { return false, nil }
+		var ended time.Duration
+		var cause error
+		err := g.Do(t.Context(), "k", untilEnd(&ended, &cause))
+		require.LessOrEqual(t, ended, ttl/3)
+		var lost *guard.LostError
+		require.ErrorAs(t, err, &lost)
+		require.Equal(t, guard.LossNotHeld, lost.Reason)
+		require.EqualValues(t, 1, store.renews.Load(), "a definite answer is final")
+		require.Zero(t, store.releases.Load(), "there is nothing to release")
+	})
+}
+
+func TestRenewal_goesOnThroughErrors(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		start := time.Now()
+		store.renew = func(ctx context.Context, c guard.Claim) (bool, error) {
+			if time.Since(start) < 8*time.Second {
+				return false, errors.New("away")
+			}
+			return store.store.Renew(ctx, c)
+		}
+		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
+			time.Sleep(5 * ttl)
+			require.NoError(t, context.Cause(ctx))
+			return nil
+		}))
+		require.Less(t, store.renews.Load(), int64(40), "no busy loop")
+	})
+}
+
+func TestRenewal_goesOnUntilTheFunctionHasReturned(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		ctx, cancel := context.WithCancel(t.Context())
+		require.NoError(t, g.Do(ctx, "k", func(ctx context.Context) error {
+			cancel()
+			for range 5 {
+				time.Sleep(ttl)
+				require.False(t, store.free("k"), "a function that ignores its context is still running")
+			}
+			require.ErrorIs(t, context.Cause(ctx), context.Canceled)
+			return nil
+		}))
+		require.True(t, store.free("k"))
+		renewed := store.renews.Load()
+		time.Sleep(5 * ttl)
+		require.Equal(t, renewed, store.renews.Load(), "nothing is renewed once it was released")
+	})
+}
+
+func TestRenewal_goesOnAfterALossWhileTheStoreMayKnowTheLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		var away atomic.Bool
+		store.renew = func(ctx context.Context, c guard.Claim) (bool, error) {
+			if away.Load() {
+				return false, errors.New("away")
+			}
+			return store.store.Renew(ctx, guard.Claim{Key: c.Key, ID: c.ID, TTL: time.Hour}) // a clock that stands still
+		}
+		err := g.Do(t.Context(), "k", func(ctx context.Context) error {
+			time.Sleep(ttl)
+			away.Store(true)
+			<-ctx.Done()
+			away.Store(false)
+			time.Sleep(ttl)
+			lease, _ := guard.FromContext(ctx)
+			require.False(t, lease.Valid(), "what was lost is not believed in again")
+			require.False(t, store.free("k"))
+			return nil
+		})
+		require.ErrorIs(t, err, guard.ErrLost)
+		require.True(t, store.free("k"), "what is still ours is given back")
+	})
+}
+
+func TestRenewal_ofOneKeyIsNotHeldUpByAnother(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		store.renew = func(ctx context.Context, c guard.Claim) (bool, error) {
+			if c.Key == "stuck" {
+				return false, frozen(ctx)
+			}
+			return store.store.Renew(ctx, c)
+		}
+		stuck, well := hold(t, g, "stuck"), hold(t, g, "well")
+		time.Sleep(3 * ttl)
+		require.False(t, stuck.Valid())
+		require.True(t, well.Valid())
+		require.NoError(t, well.Release(t.Context()))
+		require.ErrorIs(t, stuck.Release(t.Context()), guard.ErrLost)
+	})
+}
+
+func TestMaxHold_endsTheContextAndTheRenewal(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		const longest = 3*ttl + time.Second
+		start := time.Now()
+		err := g.Do(t.Context(), "k", func(ctx context.Context) error {
+			<-ctx.Done()
+			require.Equal(t, longest, time.Since(start))
+			time.Sleep(ttl)
+			require.True(t, store.free("k"), "a function that hangs holds the key for one more TTL at most")
+			return nil
+		}, guard.WithMaxHold(longest), guard.WithOnce(time.Hour))
+		var lost *guard.LostError
+		require.ErrorAs(t, err, &lost)
+		require.Equal(t, guard.LossMaxHold, lost.Reason)
+		require.NoError(t, g.Do(t.Context(), "k", nothing), "a lost run leaves no marker")
+	})
+}
+
+func TestWithoutRenewal_endsTheContextWithTheTTL(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		var ended time.Duration
+		var cause error
+		require.ErrorIs(t, g.Do(t.Context(), "k", untilEnd(&ended, &cause), guard.WithoutRenewal()), guard.ErrLost)
+		require.Equal(t, ttl-margin, ended)
+		require.Zero(t, store.renews.Load())
+	})
+}
+
+func TestSuspension_losesTheLeases(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+		var asleep atomic.Int64
+		guard.SetAsleep(g, func() time.Duration { return time.Duration(asleep.Load()) })
+		lease := hold(t, g, "k")
+		time.Sleep(time.Second)
+		asleep.Store(int64(margin / 2))
+		require.True(t, lease.Valid(), "the margin covers a moment")
+		time.Sleep(time.Second)
+		require.NoError(t, context.Cause(lease.Context()))
+		asleep.Store(int64(margin))
+		require.False(t, lease.Valid(), "at once")
+		time.Sleep(time.Second)
+		var lost *guard.LostError
+		require.ErrorAs(t, context.Cause(lease.Context()), &lost, "and the context ends soon after")
+		require.Equal(t, guard.LossSuspended, lost.Reason)
+		require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
+
+		again := hold(t, g, "k")
+		require.True(t, again.Valid(), "a lease that was taken after the suspension is none the worse for it")
+		require.NoError(t, again.Release(t.Context()))
+	})
+}
+
+func TestSuspension_isFoundByTheReleaseToo(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+		var asleep atomic.Int64
+		guard.SetAsleep(g, func() time.Duration { return time.Duration(asleep.Load()) })
+		err := g.Do(t.Context(), "k", func(context.Context) error { asleep.Store(int64(time.Hour)); return nil }, guard.WithOnce(time.Hour))
+		require.ErrorIs(t, err, guard.ErrLost)
+		require.NoError(t, g.Do(t.Context(), "k", nothing), "no marker")
+	})
+}
+
+func TestDo_saysThatTheLeaseWasLostIfOnlyTheReleaseFindsOut(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		store.release = func(context.Context, guard.Claim, guard.After) (bool, error) { return false, nil }
+		err := g.Do(t.Context(), "k", nothing)
+		var lost *guard.LostError
+		require.ErrorAs(t, err, &lost)
+		require.Equal(t, guard.LossNotHeld, lost.Reason)
+	})
+}
+
+func TestValid_isFalseBeforeTheContextHasEnded(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		store.renew = func(ctx context.Context, _ guard.Claim) (bool, error) { return false, frozen(ctx) }
+		lease := hold(t, g, "k")
+		time.Sleep(ttl - margin)
+		// Here every goroutine but this one may still be asleep: the clock alone decides.
+		require.False(t, lease.Valid())
+		synctest.Wait()
+		require.ErrorIs(t, context.Cause(lease.Context()), guard.ErrLost)
+		require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
+	})
+}

@@ -1,0 +1,145 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+func TestNesting_joinsTheLeaseThatTheContextHolds(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		ran := 0
+		require.NoError(t, g.Do(t.Context(), "a", func(ctx context.Context) error {
+			outer := guard.Fence(ctx)
+			return g.Do(ctx, "b", func(ctx context.Context) error {
+				require.NotEqual(t, outer, guard.Fence(ctx))
+				return g.Do(ctx, "a", func(ctx context.Context) error {
+					require.Equal(t, outer, guard.Fence(ctx), "the innermost lease is that of a again")
+					lease, _ := guard.FromContext(ctx)
+					require.Equal(t, "a", lease.Key())
+					return g.Do(ctx, "b", func(ctx context.Context) error {
+						ran++
+						lease, _ := guard.FromContext(ctx)
+						require.Equal(t, "b", lease.Key())
+						require.NoError(t, lease.Release(ctx), "which is not ours to release")
+						require.False(t, store.free("b"))
+						return nil
+					})
+				})
+			})
+		}))
+		require.Equal(t, 1, ran)
+		require.EqualValues(t, 2, store.acquires.Load(), "joining asks nobody")
+		require.EqualValues(t, 2, store.releases.Load())
+	})
+}
+
+func TestNesting_acquireJoinsToo(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		outer := hold(t, g, "k")
+		inner, err := g.Acquire(outer.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, outer.Fence(), inner.Fence())
+		require.NoError(t, inner.Release(t.Context()))
+		require.True(t, outer.Valid())
+		require.NoError(t, g.Do(inner.Context(), "k", nothing))
+		require.NoError(t, outer.Release(t.Context()))
+		require.EqualValues(t, 1, store.acquires.Load())
+	})
+}
+
+func TestNesting_returnsTheFunctionsError(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+		mine := errors.New("mine")
+		require.Same(t, mine, g.Do(t.Context(), "k", func(ctx context.Context) error {
+			return g.Do(ctx, "k", func(context.Context) error { return mine })
+		}))
+	})
+}
+
+func TestNesting_endsWithTheLeaseAlsoOnADetachedContext(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		store.renew = func(context.Context, guard.Claim) (bool, error) { return false, nil }
+		require.ErrorIs(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
+			err := g.Do(context.WithoutCancel(ctx), "k", func(ctx context.Context) error {
+				<-ctx.Done()
+				require.ErrorIs(t, context.Cause(ctx), guard.ErrLost)
+				return nil
+			})
+			require.ErrorIs(t, err, guard.ErrLost, "the joined run says so too")
+			require.ErrorIs(t, g.Do(ctx, "k", nothing), guard.ErrLost, "a lease that was lost cannot be joined well")
+			_, err = g.Acquire(context.WithoutCancel(ctx), "k")
+			require.ErrorIs(t, err, guard.ErrLost)
+			return nil
+		}), guard.ErrLost)
+	})
+}
+
+func TestNesting_aRunThatOutlivesTheLeaseIsTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+		result := make(chan error, 1)
+		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
+			go func() {
+				result <- g.Do(ctx, "k", func(ctx context.Context) error { <-ctx.Done(); return nil })
+			}()
+			synctest.Wait()
+			return nil
+		}))
+		var lost *guard.LostError
+		require.ErrorAs(t, <-result, &lost)
+		require.Equal(t, guard.LossReleased, lost.Reason)
+	})
+}
+
+func TestNesting_aContextWhoseLeaseWasReleasedHoldsNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		var old context.Context
+		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
+			old = context.WithoutCancel(ctx)
+			return nil
+		}))
+		lease := hold(t, g, "k")
+		require.ErrorIs(t, g.Do(old, "k", nothing), guard.ErrBusy)
+		require.NoError(t, lease.Release(t.Context()))
+		require.NoError(t, g.Do(old, "k", nothing))
+		require.EqualValues(t, 4, store.acquires.Load())
+	})
+}
+
+func TestNesting_isOfOneStore(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		same, err := guard.New(store)
+		require.NoError(t, err)
+		other, err := guard.New(memory.New())
+		require.NoError(t, err)
+		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
+			fence := guard.Fence(ctx)
+			require.NoError(t, same.Do(ctx, "k", func(ctx context.Context) error {
+				require.Equal(t, fence, guard.Fence(ctx), "another Guard over the same store joins")
+				return nil
+			}))
+			require.NoError(t, other.Do(ctx, "k", func(context.Context) error {
+				require.ErrorIs(t, other.Do(t.Context(), "k", nothing), guard.ErrBusy, "one over another store takes a lease there")
+				return nil
+			}))
+			return g.Do(ctx, "k", func(context.Context) error {
+				require.False(t, store.free("other:k"), "and so does another namespace")
+				return nil
+			}, guard.WithNamespace("other"))
+		}))
+		require.NoError(t, same.Close(t.Context()))
+		require.NoError(t, other.Close(t.Context()))
+	})
+}
+
+func TestFromContext_ofAContextWithoutALease(t *testing.T) {
+	_, ok := guard.FromContext(t.Context())
+	require.False(t, ok)
+	require.Zero(t, guard.Fence(t.Context()))
+}

@@ -1,0 +1,172 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+const (
+	// releaseGrace is how long a call still waits for its release after its context has ended. From
+	// then on the cleaner sees to it.
+	releaseGrace = 75 * time.Millisecond
+	releaseTries = 3
+)
+
+// releaseTimeout bounds the release for which a call waits.
+func releaseTimeout(ttl time.Duration) time.Duration { return min(ttl, 2*time.Second) }
+
+// withGrace returns a context that has ctx's values and does not end with it, but at the latest after
+// timeout, or grace after ctx has ended, whichever is first.
+func withGrace(ctx context.Context, timeout, grace time.Duration) (context.Context, context.CancelFunc) {
+	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	if ctx.Done() == nil {
+		return detached, cancel
+	}
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.NewTimer(grace)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			cancel()
+		case <-detached.Done():
+		}
+	})
+	return detached, func() { stop(); cancel() }
+}
+
+// An ending says how a lease comes to its end.
+type ending struct {
+	cause    error // what its context ends with, or nil for ErrReleased
+	finished bool  // leave the marker of WithOnce
+}
+
+// A givenBack is what came of giving a lease back.
+type givenBack struct {
+	hold  *hold
+	err   error
+	tried bool // the store was asked
+	start time.Duration
+	took  time.Duration
+}
+
+// giveBack ends h and tells the store. It stops believing in the lease before it sends the release,
+// and is a no-op after the first time. ctx is the caller's: its end bounds the call only.
+func (h *hold) giveBack(ctx context.Context, end ending) (back givenBack) {
+	g := h.guard
+	storeEnd, first := h.beginRelease(end)
+	if !first {
+		return givenBack{}
+	}
+	defer g.leave()
+	back = givenBack{hold: h, start: g.now()}
+	if lost, ok := h.endCause().(*LostError); ok {
+		back.err = lost
+		if lost.Reason == LossNotHeld {
+			return back // there is nothing left to give back
+		}
+	}
+	back.tried = true
+	after := h.after(end.finished && back.err == nil)
+	released, cancel := withGrace(ctx, releaseTimeout(h.claim.TTL), releaseGrace)
+	defer cancel()
+	held, err := g.sendRelease(released, h.claim, after)
+	back.took = g.now() - back.start
+	switch {
+	case err != nil:
+		g.cleaner.add(leftover{claim: h.claim, after: after, until: max(storeEnd, g.now())})
+		back.err = errors.Join(back.err, asStoreError(OpRelease, h.claim.Key, err))
+	case h.orphans:
+		g.cleaner.add(leftover{claim: h.claim, until: g.now() + h.claim.TTL})
+	}
+	if err == nil && !held && back.err == nil {
+		back.err = h.foundLost()
+	}
+	return back
+}
+
+// beginRelease marks h as released and ends its context. It returns until when the store may know the
+// lease, and false if the release had begun before.
+func (h *hold) beginRelease(end ending) (storeEnd time.Duration, first bool) {
+	g := h.guard
+	cause := end.cause
+	if cause == nil {
+		cause = ErrReleased
+	}
+	g.mu.Lock()
+	if h.released != nil {
+		g.mu.Unlock()
+		return 0, false
+	}
+	now := g.now()
+	lost := h.expire(now)
+	if h.lost == nil && h.suspended(g.asleep(atLeast)) {
+		h.lose(LossSuspended, now-h.validUntil())
+		lost = true
+	}
+	storeEnd = now + h.claim.TTL
+	if h.lost == nil {
+		storeEnd = h.validUntil() + h.margin
+	}
+	h.released = cause
+	h.until.Store(0)
+	g.remove(h)
+	g.mu.Unlock()
+	if lost {
+		h.announceLoss()
+	}
+	h.end(cause)
+	return storeEnd, true
+}
+
+// foundLost is for a release to which the store says that the lease was not there any more.
+func (h *hold) foundLost() error {
+	h.guard.mu.Lock()
+	h.lose(LossNotHeld, 0)
+	lost := h.lost
+	h.guard.mu.Unlock()
+	h.announceLoss()
+	return lost
+}
+
+// after returns what to leave behind, at the time of asking.
+func (h *hold) after(finished bool) func() After {
+	h.guard.mu.Lock()
+	record := h.record
+	h.guard.mu.Unlock()
+	return func() After {
+		left := max(0, h.granted+h.set.minHold-h.guard.now())
+		if h.set.minHold == 0 {
+			left = 0
+		}
+		if finished && h.set.window > 0 {
+			return After{Keep: max(h.set.window, left), Done: true, Record: record}
+		}
+		return After{Keep: left}
+	}
+}
+
+// sendRelease tells the store, again if an answer was lost. Where a plain release was sent again and the
+// store does not know the claim, the first one has arrived: that counts as held.
+func (g *Guard) sendRelease(ctx context.Context, c Claim, after func() After) (held bool, err error) {
+	for try := 1; ; try++ {
+		leave := after()
+		held, err = g.locker.Release(ctx, c, leave)
+		if err == nil {
+			return held || try > 1 && leave.Keep == 0, nil
+		}
+		if try == releaseTries || permanent(err) || !sleep(ctx, retryPause(try)) {
+			return false, err
+		}
+	}
+}
+
+// report tells the hooks.
+func (b givenBack) report() {
+	if !b.tried || len(b.hold.set.hooks) == 0 {
+		return
+	}
+	e := b.hold.event()
+	e.Start, e.Duration, e.Err = b.hold.guard.epoch.Add(b.start), b.took, b.err
+	hooks(b.hold.set.hooks).tell(&b.hold.ctx, e, pickRelease)
+}

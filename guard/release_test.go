@@ -1,0 +1,231 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+func TestRelease_doesNotDependOnTheContext(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		ctx, cancel := context.WithCancel(t.Context())
+		lease, err := g.Acquire(ctx, "k")
+		require.NoError(t, err)
+		cancel()
+		require.ErrorIs(t, context.Cause(lease.Context()), context.Canceled)
+		require.True(t, lease.Valid(), "the end of the caller's context is not that of the lease")
+		require.False(t, store.free("k"))
+		require.NoError(t, lease.Release(ctx))
+		require.True(t, store.free("k"))
+	})
+}
+
+func TestRelease_twiceIsANoOp(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		lease := hold(t, g, "k")
+		require.NoError(t, lease.Release(t.Context()))
+		other := hold(t, g, "k")
+		require.NoError(t, lease.Release(t.Context()))
+		require.NoError(t, lease.Finish(t.Context()))
+		require.False(t, store.free("k"), "somebody else's by now")
+		require.NoError(t, other.Release(t.Context()))
+		require.EqualValues(t, 2, store.releases.Load())
+	})
+}
+
+func TestRelease_stopsBelievingBeforeItIsSent(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		lease := hold(t, g, "k")
+		store.release = func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+			require.False(t, lease.Valid())
+			require.ErrorIs(t, context.Cause(lease.Context()), guard.ErrReleased)
+			return store.store.Release(ctx, c, after)
+		}
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func TestRelease_whoseReplyWasLostIsNoLoss(t *testing.T) {
+	for name, opts := range map[string][]guard.Option{
+		"plain":    nil,
+		"once":     {guard.WithOnce(time.Hour)},
+		"min hold": {guard.WithMinHold(time.Hour)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+				store.release = func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+					held, err := store.store.Release(ctx, c, after)
+					if store.releases.Load() == 1 {
+						return false, errors.New("the reply was lost")
+					}
+					return held, err
+				}
+				require.NoError(t, g.Do(t.Context(), "k", nothing, opts...))
+				require.EqualValues(t, 2, store.releases.Load())
+			})
+		})
+	}
+}
+
+func TestRelease_goesOnInTheBackgroundWhenTheStoreIsAway(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		start := time.Now()
+		store.release = func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+			if time.Since(start) < 3*time.Second {
+				return false, errors.New("away")
+			}
+			return store.store.Release(ctx, c, after)
+		}
+		require.NoError(t, g.Do(t.Context(), "k", nothing), "the work was done, and the key will be free")
+		require.Less(t, time.Since(start), time.Second)
+		time.Sleep(5 * time.Second)
+		require.True(t, store.free("k"))
+	})
+}
+
+func TestRelease_thatMayHaveLeftNoMarkerIsAnErrorAndGoesOnInTheBackground(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		start := time.Now()
+		store.release = func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+			if time.Since(start) < 3*time.Second {
+				return false, errors.New("away")
+			}
+			return store.store.Release(ctx, c, after)
+		}
+		err := g.Do(t.Context(), "k", nothing, guard.WithOnce(time.Hour))
+		var failed *guard.StoreError
+		require.ErrorAs(t, err, &failed)
+		require.Equal(t, guard.OpRelease, failed.Op, "the function did run")
+		require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrBusy)
+		time.Sleep(5 * time.Second)
+		require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrDone)
+	})
+}
+
+func TestRelease_returnsSoonAfterTheContextHasEnded(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		thaw := store.freezeReleases()
+		ended, cancel := context.WithCancel(t.Context())
+		start := time.Now()
+		mine := errors.New("mine")
+		err := g.Do(ended, "k", func(context.Context) error { cancel(); return mine })
+		require.Same(t, mine, err)
+		require.LessOrEqual(t, time.Since(start), 100*time.Millisecond)
+
+		lease := hold(t, g, "other")
+		deadline, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start = time.Now()
+		require.ErrorIs(t, lease.Release(deadline), guard.ErrStore)
+		require.LessOrEqual(t, time.Since(start), time.Second+100*time.Millisecond)
+		thaw()
+	})
+}
+
+func TestRelease_isBoundedWithoutADeadline(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		thaw := store.freezeReleases()
+		start := time.Now()
+		require.NoError(t, g.Do(context.Background(), "k", nothing))
+		require.Equal(t, 2*time.Second, time.Since(start))
+		thaw()
+	})
+}
+
+func TestFinish_leavesTheMarkerAndReleaseDoesNot(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+		require.NoError(t, hold(t, g, "k", guard.WithOnce(time.Hour)).Release(t.Context()))
+		require.NoError(t, hold(t, g, "k", guard.WithOnce(time.Hour)).Finish(t.Context()))
+		require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrDone)
+		require.NoError(t, hold(t, g, "without once").Finish(t.Context()))
+		require.NoError(t, g.Do(t.Context(), "without once", nothing))
+	})
+}
+
+func TestClose_refusesNewWorkAndWaitsForTheRuns(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		finished := false
+		go func() {
+			err := g.Do(context.Background(), "k", func(ctx context.Context) error {
+				time.Sleep(5 * ttl)
+				finished = true
+				return context.Cause(ctx)
+			})
+			require.NoError(t, err)
+		}()
+		time.Sleep(time.Second)
+		closed := make(chan error)
+		go func() { closed <- g.Close(context.Background()) }()
+		synctest.Wait()
+		err := g.Do(t.Context(), "other", func(context.Context) error { t.Error("ran"); return nil })
+		require.ErrorIs(t, err, guard.ErrClosed)
+		var typed *guard.ClosedError
+		require.ErrorAs(t, err, &typed)
+		require.Equal(t, "other", typed.Key)
+		require.NoError(t, <-closed)
+		require.True(t, finished)
+		require.True(t, store.free("k"))
+	})
+}
+
+func TestClose_takesLeasesBackWhenItsContextEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		result := make(chan error, 1)
+		mine := errors.New("mine")
+		go func() {
+			result <- g.Do(context.Background(), "k", func(ctx context.Context) error {
+				<-ctx.Done()
+				require.ErrorIs(t, context.Cause(ctx), guard.ErrClosed)
+				time.Sleep(time.Hour)
+				return errors.Join(mine, ctx.Err())
+			}, guard.WithOnce(time.Hour))
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		start := time.Now()
+		err := g.Close(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "took back 1 leases")
+		require.Equal(t, time.Minute, time.Since(start))
+		require.True(t, store.free("k"))
+		err = <-result
+		require.ErrorIs(t, err, guard.ErrClosed)
+		require.ErrorIs(t, err, mine)
+		require.NotErrorIs(t, err, context.Canceled)
+		require.NoError(t, g.Close(t.Context()), "a second Close")
+	})
+}
+
+func TestClose_endsWaiting(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+		lease := hold(t, g, "k")
+		waiting := make(chan error, 1)
+		go func() { waiting <- g.Do(t.Context(), "k", nothing, guard.WithWait(guard.Forever)) }()
+		synctest.Wait()
+		go func() { require.NoError(t, g.Close(t.Context())) }()
+		start := time.Now()
+		require.ErrorIs(t, <-waiting, guard.ErrClosed)
+		require.Zero(t, time.Since(start))
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func TestClose_returnsWhenTheStoreDoesNotAnswer(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+		hold(t, g, "k")
+		thaw := store.freezeReleases()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		require.Error(t, g.Close(ctx))
+		require.LessOrEqual(t, time.Since(start), time.Second+2*100*time.Millisecond)
+		thaw()
+	})
+}

@@ -1,0 +1,107 @@
+package guard
+
+import (
+	"context"
+	"time"
+)
+
+// do runs f under h and gives h back. ctx is the caller's.
+func (h *hold) do(ctx context.Context, f func(context.Context) error) (err error) {
+	r := h.startRun(&h.ctx, false)
+	defer func() {
+		r.stop()
+		back := h.giveBack(ctx, ending{finished: r.returned && err == nil})
+		if r.returned {
+			err = h.result(ctx, err, back.err)
+		}
+		r.report(err)
+		back.report()
+	}()
+	err = f(r.ctx)
+	r.returned = true
+	return err
+}
+
+// result returns what Do returns after f returned err and giving the lease back ended with released.
+func (h *hold) result(ctx context.Context, err, released error) error {
+	if cause := h.endCause(); cause != error(ErrReleased) {
+		return h.overtaken(ctx, cause, err)
+	}
+	if err == nil && h.set.window > 0 {
+		return released // the marker may be missing
+	}
+	return err
+}
+
+// join runs f under h, which ctx holds already. The context of f ends with the lease, also where ctx was
+// detached from it.
+func (h *hold) join(ctx context.Context, f func(context.Context) error) (err error) {
+	joined, end := context.WithCancelCause(ctx)
+	defer end(ErrReleased)
+	defer context.AfterFunc(&h.ctx, func() { end(context.Cause(&h.ctx)) })()
+
+	r := h.startRun(&leaseContext{Context: joined, hold: h}, true)
+	defer func() {
+		r.stop()
+		if cause := h.endCause(); r.returned && cause != nil {
+			err = h.overtaken(ctx, cause, err)
+		}
+		r.report(err)
+	}()
+	err = f(r.ctx)
+	r.returned = true
+	return err
+}
+
+// overtaken returns err, which f returned, inside of the error that says how the lease ended under f. ctx is
+// the caller's.
+func (h *hold) overtaken(ctx context.Context, cause, err error) error {
+	if ctx.Err() == nil {
+		err = hideContext(err) // the end of a context that f saw was ours, not the caller's
+	}
+	switch cause := cause.(type) {
+	case *LostError:
+		lost := *cause
+		lost.Err = err
+		return &lost
+	case *ClosedError:
+		return &ClosedError{Key: h.key, Err: err}
+	}
+	return &LostError{Key: h.key, Fence: h.claim.Fence, Reason: LossReleased, Err: err}
+}
+
+// A run is one call of a function under a hold.
+type run struct {
+	hold     *hold
+	ctx      context.Context // with what the hooks put in
+	joined   bool
+	ended    bool
+	returned bool // f returned: it did not panic or end its goroutine
+	start    time.Duration
+	took     time.Duration
+}
+
+func (h *hold) startRun(ctx context.Context, joined bool) *run {
+	r := &run{hold: h, ctx: ctx, joined: joined, start: h.guard.now()}
+	if len(h.set.hooks) > 0 {
+		r.ctx = hooks(h.set.hooks).start(ctx, r.event(nil), pickRunStart)
+	}
+	return r
+}
+
+func (r *run) stop() { r.ended, r.took = true, r.hold.guard.now()-r.start }
+
+func (r *run) report(err error) {
+	if len(r.hold.set.hooks) > 0 {
+		hooks(r.hold.set.hooks).tell(r.ctx, r.event(err), pickRunEnd)
+	}
+}
+
+func (r *run) event(err error) Event {
+	e := r.hold.event()
+	e.Start, e.Duration = r.hold.guard.epoch.Add(r.start), r.took
+	e.Joined = r.joined
+	e.Aborted = r.ended && !r.returned
+	e.Err = err
+	return e
+}

@@ -1,0 +1,154 @@
+package guard_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// batches counts what a store in memory is asked for in batches.
+type batches struct {
+	*memory.Locker
+	sent, claims atomic.Int64
+	goroutines   atomic.Int64 // the most there were
+}
+
+func (b *batches) RenewBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+	b.sent.Add(1)
+	b.claims.Add(int64(len(claims)))
+	b.goroutines.Store(max(b.goroutines.Load(), int64(runtime.NumGoroutine())))
+	b.Locker.RenewBatch(ctx, claims, report)
+}
+
+func TestSchedule_tenThousandLeasesAreAConstantNumberOfGoroutines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &batches{Locker: memory.New()}
+		g, err := guard.New(store, guard.WithTTL(ttl))
+		require.NoError(t, err)
+		first := hold(t, g, "first")
+		synctest.Wait()
+		before := runtime.NumGoroutine()
+		leases := make([]*guard.Lease, 10_000)
+		for i := range leases {
+			leases[i] = hold(t, g, fmt.Sprint("k", i))
+		}
+		synctest.Wait()
+		require.LessOrEqual(t, runtime.NumGoroutine(), before, "a held lease has no goroutine")
+		const rounds = 2
+		time.Sleep(rounds * ttl)
+		for _, lease := range leases {
+			require.True(t, lease.Valid())
+		}
+		require.GreaterOrEqual(t, store.claims.Load(), int64(rounds*3*len(leases)*9/10))
+		require.Less(t, store.goroutines.Load(), int64(before+300), "and renewing has few")
+		for _, lease := range append(leases, first) {
+			require.NoError(t, lease.Release(t.Context()))
+		}
+		require.NoError(t, g.Close(t.Context()))
+	})
+}
+
+func TestSchedule_renewsInBatchesWhatIsDueAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &batches{Locker: memory.New()}
+		g, err := guard.New(store, guard.WithTTL(ttl))
+		require.NoError(t, err)
+		var all []*guard.Lease
+		for i := range 1000 {
+			all = append(all, hold(t, g, fmt.Sprint("k", i)))
+		}
+		time.Sleep(10 * ttl)
+		require.Greater(t, store.claims.Load(), 50*store.sent.Load())
+		for _, lease := range all {
+			require.NoError(t, lease.Release(t.Context()))
+		}
+		require.NoError(t, g.Close(t.Context()))
+	})
+}
+
+// forgetful reports twice on claims of the key a, and never on others.
+type forgetful struct{ *memory.Locker }
+
+func (f forgetful) RenewBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+	for i, c := range claims {
+		if c.Key == "a" {
+			held, err := f.Renew(ctx, c)
+			report(i, held, err)
+			report(i, false, nil)
+		}
+	}
+}
+
+func TestSchedule_countsTheFirstReportOnAClaimAndMissesNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, err := guard.New(forgetful{memory.New()}, guard.WithTTL(ttl))
+		require.NoError(t, err)
+		a, b := hold(t, g, "a"), hold(t, g, "b")
+		time.Sleep(10 * ttl)
+		require.NoError(t, a.Release(t.Context()))
+		var lost *guard.LostError
+		require.ErrorAs(t, b.Release(t.Context()), &lost)
+		require.Equal(t, guard.LossExpired, lost.Reason)
+		require.ErrorContains(t, lost.Renew, "did not report")
+		require.NoError(t, g.Close(t.Context()))
+	})
+}
+
+func TestSchedule_endsItsGoroutineWhenNothingIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, err := guard.New(memory.New())
+		require.NoError(t, err)
+		before := runtime.NumGoroutine()
+		for range 3 {
+			require.NoError(t, g.Do(t.Context(), "k", nothing))
+			time.Sleep(time.Second)
+			synctest.Wait()
+			require.LessOrEqual(t, runtime.NumGoroutine(), before, "without Close")
+		}
+	})
+}
+
+func TestDo_neverTwiceAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		var inside [3]atomic.Int64
+		var highest [3]atomic.Uint64
+		var runs atomic.Int64
+		var all sync.WaitGroup
+		for p := range 4 { // four processes
+			g, err := guard.New(store, guard.WithTTL(time.Second))
+			require.NoError(t, err)
+			defer func() { require.NoError(t, g.Close(t.Context())) }()
+			for w := range 4 {
+				all.Go(func() {
+					r := rand.New(rand.NewPCG(uint64(p), uint64(w)))
+					for range 10 {
+						key := r.IntN(3)
+						err := g.Do(t.Context(), fmt.Sprint("k", key), func(ctx context.Context) error {
+							require.EqualValues(t, 1, inside[key].Add(1))
+							defer inside[key].Add(-1)
+							require.Greater(t, guard.Fence(ctx), highest[key].Swap(guard.Fence(ctx)))
+							runs.Add(1)
+							time.Sleep(time.Duration(r.Int64N(int64(3 * time.Second))))
+							return nil
+						}, guard.WithWait(guard.Forever))
+						require.NoError(t, err)
+					}
+				})
+			}
+		}
+		all.Wait()
+		require.EqualValues(t, 4*4*10, runs.Load())
+	})
+}
