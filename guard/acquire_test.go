@@ -13,9 +13,8 @@ import (
 )
 
 func TestAcquire_countsValidityFromBeforeTheRequest(t *testing.T) {
-	for _, share := range []time.Duration{50, 90} {
+	for _, delay := range []time.Duration{attemptLimit / 2, attemptLimit * 9 / 10} {
 		inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
-			delay := attemptLimit * share / 100
 			store.acquire = func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
 				defer time.Sleep(delay)
 				return store.store.TryAcquire(ctx, c)

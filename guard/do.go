@@ -71,8 +71,8 @@ func (g *Guard) Acquire(ctx context.Context, key string, opts ...Option) (*Lease
 		return nil, err
 	}
 	if h := g.holding(ctx, stored); h != nil {
-		if cause := h.endCause(); cause != nil {
-			return nil, h.overtaken(ctx, cause, nil)
+		if lost, end := h.ended(); lost != nil || end != nil {
+			return nil, h.overtaken(ctx, nil)
 		}
 		return &Lease{hold: h, ctx: &leaseContext{Context: ctx, hold: h}, joined: true}, nil
 	}

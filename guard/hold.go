@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 )
@@ -150,14 +151,29 @@ func (h *hold) announceLoss() {
 	h.guard.reporter.report(func() { hooks(h.set.hooks).tell(&h.ctx, e, pickLoss) })
 }
 
-// endCause returns what has ended h, or nil.
-func (h *hold) endCause() error {
+// ended returns how h was lost and what its release ended its context with; nil, nil while it is held.
+func (h *hold) ended() (lost *LostError, released error) {
 	h.guard.mu.Lock()
 	defer h.guard.mu.Unlock()
-	if h.lost != nil {
-		return h.lost
+	return h.lost, h.released
+}
+
+// overtaken returns err, which a function that ran under h returned, inside of the error that says how h
+// ended under it. ctx is the caller's.
+func (h *hold) overtaken(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		err = hideContext(err) // the end of a context that the function saw was ours, not the caller's
 	}
-	return h.released
+	lost, released := h.ended()
+	switch {
+	case lost != nil:
+		with := *lost
+		with.Err = err
+		return &with
+	case errors.Is(released, ErrClosed):
+		return &ClosedError{Key: h.key, Err: err}
+	}
+	return &LostError{Key: h.key, Fence: h.claim.Fence, Reason: LossReleased, Err: err}
 }
 
 // event returns an Event about h.

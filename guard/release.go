@@ -60,7 +60,7 @@ func (h *hold) giveBack(ctx context.Context, end ending) (back givenBack) {
 	}
 	defer g.leave()
 	back = givenBack{hold: h, start: g.now()}
-	if lost, ok := h.endCause().(*LostError); ok {
+	if lost, _ := h.ended(); lost != nil {
 		back.err = lost
 		if lost.Reason == LossNotHeld {
 			return back // there is nothing left to give back

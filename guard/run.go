@@ -24,8 +24,8 @@ func (h *hold) do(ctx context.Context, f func(context.Context) error) (err error
 
 // result returns what Do returns after f returned err and giving the lease back ended with released.
 func (h *hold) result(ctx context.Context, err, released error) error {
-	if cause := h.endCause(); cause != error(ErrReleased) {
-		return h.overtaken(ctx, cause, err)
+	if lost, end := h.ended(); lost != nil || end != ErrReleased { //nolint:errorlint // which is never wrapped
+		return h.overtaken(ctx, err)
 	}
 	if err == nil && h.set.window > 0 {
 		return released // the marker may be missing
@@ -43,31 +43,14 @@ func (h *hold) join(ctx context.Context, f func(context.Context) error) (err err
 	r := h.startRun(&leaseContext{Context: joined, hold: h}, true)
 	defer func() {
 		r.stop()
-		if cause := h.endCause(); r.returned && cause != nil {
-			err = h.overtaken(ctx, cause, err)
+		if lost, end := h.ended(); r.returned && (lost != nil || end != nil) {
+			err = h.overtaken(ctx, err)
 		}
 		r.report(err)
 	}()
 	err = f(r.ctx)
 	r.returned = true
 	return err
-}
-
-// overtaken returns err, which f returned, inside of the error that says how the lease ended under f. ctx is
-// the caller's.
-func (h *hold) overtaken(ctx context.Context, cause, err error) error {
-	if ctx.Err() == nil {
-		err = hideContext(err) // the end of a context that f saw was ours, not the caller's
-	}
-	switch cause := cause.(type) {
-	case *LostError:
-		lost := *cause
-		lost.Err = err
-		return &lost
-	case *ClosedError:
-		return &ClosedError{Key: h.key, Err: err}
-	}
-	return &LostError{Key: h.key, Fence: h.claim.Fence, Reason: LossReleased, Err: err}
 }
 
 // A run is one call of a function under a hold.

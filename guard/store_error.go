@@ -37,8 +37,9 @@ func (k Kind) Permanent() bool {
 	switch k {
 	case KindClosed, KindAuth, KindWrongType, KindUnsupported, KindProtocol:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // An Op is a call to a store.

@@ -1,0 +1,51 @@
+# make test    everything, with the race detector, in random order, on real Redis servers
+# make lint    formatting, go.mod, vet and golangci-lint
+# make bench   what a run costs, beside SET NX and a script by hand, on a real Redis
+# make demo    the two example programs, with the guard and without
+
+GOLANGCI_LINT_VERSION := v2.15.0
+GOBIN := $(shell go env GOPATH)/bin
+export CGO_ENABLED ?= 1
+
+.PHONY: test lint bench demo redis
+
+# ONERUN_REQUIRE_REDIS makes a test that finds no redis-server fail, where it would be left out.
+test: redis
+	@echo "== tests, with the race detector and in random order"
+	ONERUN_REQUIRE_REDIS=1 go test -race -shuffle=on -timeout 15m ./...
+
+lint: $(GOBIN)/golangci-lint
+	@echo "== gofmt"
+	@files=$$(gofmt -l .); test -z "$$files" || { echo "gofmt would change:" $$files; exit 1; }
+	@echo "== go mod tidy"
+	@go mod tidy -diff
+	@echo "== go vet"
+	@go vet ./...
+	@echo "== golangci-lint"
+	@$(GOBIN)/golangci-lint run ./...
+
+bench: redis
+	@echo "== a run beside SET NX and a script by hand, on one client and one redis-server"
+	ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench . -benchmem -count 5 ./backend/single
+
+demo:
+	@echo "== coupon: with the guard, then without"
+	go run ./examples/coupon
+	-go run ./examples/coupon -guard=off
+	@echo "== lottery: with the guard, with a replica that is killed, then without the guard"
+	go run ./examples/lottery
+	go run ./examples/lottery -kill
+	-go run ./examples/lottery -guard=off
+
+# Tests start servers of their own, so the one that the package starts is stopped.
+redis:
+	@command -v redis-server >/dev/null || { \
+		echo "== redis-server is missing: installing it"; \
+		sudo=$$(test "$$(id -u)" = 0 || echo sudo); \
+		$$sudo apt-get update -qq && \
+		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq redis-server && \
+		{ $$sudo service redis-server stop || true; }; }
+
+$(GOBIN)/golangci-lint:
+	@echo "== installing golangci-lint $(GOLANGCI_LINT_VERSION)"
+	go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
