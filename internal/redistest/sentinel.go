@@ -1,0 +1,192 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const sentinelCount = 3
+
+// sentinelConfig has %s for the port, the directory and the port of the master. A sentinel
+// takes its configuration from a file only, and rewrites that file. Shorter than 500 ms, a
+// master on a busy test machine is taken for dead.
+const sentinelConfig = `port %s
+bind 127.0.0.1
+dir %s
+sentinel monitor primary 127.0.0.1 %s 2
+sentinel down-after-milliseconds primary 500
+sentinel failover-timeout primary 2000
+`
+
+// Sentinel is a master with one replica, watched by three sentinels of which two must agree. A
+// master that stays away for half a second is replaced about one second later.
+//
+// Master and Replica keep their first names: after a failover the Replica is the master, and
+// the old Master, once it is back, becomes its replica.
+type Sentinel struct {
+	MasterName      string
+	Master, Replica *Server
+	Sentinels       []*Server
+
+	watchers []*redis.SentinelClient
+
+	mu     sync.Mutex
+	master string // the address of the master when last seen
+}
+
+// StartSentinel returns when the sentinels know each other and the replica is in sync. The args
+// go to the master and the replica.
+func StartSentinel(t testing.TB, args ...string) *Sentinel {
+	t.Helper()
+	s := &Sentinel{MasterName: "primary", Master: Start(t, args...)}
+	s.master = s.Master.Addr()
+	replica := append([]string{"--replicaof", loopback, s.Master.port.String()}, args...)
+	s.Replica = Start(t, replica...)
+	s.Sentinels = startAll(t, sentinelCount, func(dir string, port *port) ([]string, error) {
+		file := filepath.Join(dir, "sentinel.conf")
+		config := fmt.Sprintf(sentinelConfig, port, dir, s.Master.port)
+		return []string{file, "--sentinel"}, os.WriteFile(file, []byte(config), 0o600)
+	})
+	for _, sentinel := range s.Sentinels {
+		s.watchers = append(s.watchers, watch(t, sentinel.Addr()))
+	}
+	s.hurry()
+	for _, watcher := range s.watchers {
+		if err := poll(startLimit, func() error { return s.settled(watcher) }); err != nil {
+			t.Fatalf("redistest: start sentinels of %s: %v", s.MasterName, err)
+		}
+	}
+	return s
+}
+
+// watch returns a client that gives up soon, for a sentinel may be frozen.
+func watch(t testing.TB, addr string) *redis.SentinelClient {
+	client := redis.NewSentinelClient(&redis.Options{
+		Addr: addr, DisableIdentity: true, MaxRetries: -1, DialerRetries: 1,
+		DialTimeout: time.Second, ReadTimeout: time.Second, WriteTimeout: time.Second,
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// hurry makes the sentinels talk more often than each 1, 2 and 10 seconds. Redis has
+// SENTINEL DEBUG for its own tests since 7.0; without it everything still works, but later. The
+// period of PING must be well below the half second after which a master is held for dead, and
+// five of them well above one second: so old may the INFO of a replica be that is promoted, and
+// INFO comes once a second while the master is down.
+func (s *Sentinel) hurry() {
+	for _, watcher := range s.watchers {
+		_ = watcher.Process(context.Background(), redis.NewCmd(context.Background(), "sentinel", "debug",
+			"info-period", 200, "publish-period", 200, "ping-period", 300, "ask-period", 100))
+	}
+}
+
+// settled returns nil when one sentinel sees all the others and a replica in sync.
+func (s *Sentinel) settled(watcher *redis.SentinelClient) error {
+	ctx := context.Background()
+	master, err := watcher.Master(ctx, s.MasterName).Result()
+	if err != nil {
+		return err
+	}
+	replicas, err := watcher.Replicas(ctx, s.MasterName).Result()
+	if err != nil {
+		return err
+	}
+	peers, err := watcher.Sentinels(ctx, s.MasterName).Result()
+	if err != nil {
+		return err
+	}
+	seen := []string{master["flags"]}
+	for _, replica := range replicas {
+		seen = append(seen, replica["flags"]+" "+replica["master-link-status"])
+	}
+	for _, peer := range peers {
+		seen = append(seen, peer["flags"])
+	}
+	const want = "master, slave ok, sentinel, sentinel"
+	if have := strings.Join(seen, ", "); have != want {
+		return fmt.Errorf("a sentinel sees %q, not %q", have, want)
+	}
+	return nil
+}
+
+// SentinelAddrs are the addresses of the three sentinels.
+func (s *Sentinel) SentinelAddrs() []string { return addrs(s.Sentinels) }
+
+func addrs(servers []*Server) []string {
+	all := make([]string, len(servers))
+	for i, server := range servers {
+		all[i] = server.Addr()
+	}
+	return all
+}
+
+// Client returns a go-redis client that follows the master, closed when the test ends. Each
+// configure may change its options, which are else those of go-redis.
+func (s *Sentinel) Client(t testing.TB, configure ...func(*redis.FailoverOptions)) *redis.Client {
+	t.Helper()
+	options := &redis.FailoverOptions{
+		MasterName: s.MasterName, SentinelAddrs: s.SentinelAddrs(), DisableIdentity: true,
+	}
+	for _, change := range configure {
+		change(options)
+	}
+	client := redis.NewFailoverClient(options)
+	t.Cleanup(func() { _ = client.Close() }) // the test may have closed it
+	return client
+}
+
+// WaitFailover returns the new master when all sentinels that answer report the same one, and
+// another than at the start or at the last WaitFailover. It fails the test after 15 seconds.
+func (s *Sentinel) WaitFailover(t testing.TB) *Server {
+	t.Helper()
+	s.mu.Lock()
+	old := s.master
+	s.mu.Unlock()
+	var master string
+	err := poll(startLimit, func() (err error) {
+		master, err = s.reported()
+		if err == nil && master == old {
+			err = fmt.Errorf("the master is still %s", master)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatalf("redistest: wait for the failover of %s: %v", s.MasterName, err)
+	}
+	s.mu.Lock()
+	s.master = master
+	s.mu.Unlock()
+	if master == s.Master.Addr() {
+		return s.Master
+	}
+	return s.Replica
+}
+
+// reported asks all sentinels for the master; two of them must answer, and alike.
+func (s *Sentinel) reported() (string, error) {
+	var masters []string
+	for _, watcher := range s.watchers {
+		at, err := watcher.GetMasterAddrByName(context.Background(), s.MasterName).Result()
+		if err == nil {
+			masters = append(masters, net.JoinHostPort(at[0], at[1]))
+		}
+	}
+	if len(masters) <= sentinelCount/2 {
+		return "", fmt.Errorf("only %d of %d sentinels answer", len(masters), sentinelCount)
+	}
+	if len(slices.Compact(masters)) > 1 {
+		return "", fmt.Errorf("the sentinels do not agree: %v", masters)
+	}
+	return masters[0], nil
+}
