@@ -14,10 +14,10 @@ import (
 
 func TestAcquire_countsValidityFromBeforeTheRequest(t *testing.T) {
 	for _, delay := range []time.Duration{attemptLimit / 2, attemptLimit * 9 / 10} {
-		inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
-			store.acquire = func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+		inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+			store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
 				defer time.Sleep(delay)
-				return store.store.TryAcquire(ctx, c)
+				return store.memory.TryAcquire(ctx, c)
 			}
 			start := time.Now()
 			lease := hold(t, g, "k", guard.WithoutRenewal())
@@ -33,10 +33,10 @@ func TestAcquire_countsValidityFromBeforeTheRequest(t *testing.T) {
 const attemptLimit = 5 * time.Second
 
 func TestAcquire_refusesAGrantThatComesTooLate(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
-		store.acquire = func(_ context.Context, c guard.Claim) (guard.Grant, error) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnAcquire = func(_ context.Context, _ int, c guard.Claim) (guard.Grant, error) {
 			defer time.Sleep(ttl) // and it ignores its context
-			return store.store.TryAcquire(context.Background(), guard.Claim{Key: c.Key, ID: c.ID, TTL: time.Hour})
+			return store.memory.TryAcquire(context.Background(), guard.Claim{Key: c.Key, ID: c.ID, TTL: time.Hour})
 		}
 		_, err := g.Acquire(t.Context(), "k")
 		var failed *guard.StoreError
@@ -48,24 +48,24 @@ func TestAcquire_refusesAGrantThatComesTooLate(t *testing.T) {
 }
 
 func TestAcquire_recognisesItsOwnClaimAfterALostReply(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
-		store.acquire = func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
-			grant, err := store.store.TryAcquire(ctx, c)
-			if store.acquires.Load() == 1 {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+			grant, err := store.memory.TryAcquire(ctx, c)
+			if n == 1 {
 				return guard.Grant{}, errors.New("the reply was lost")
 			}
 			return grant, err
 		}
 		require.NoError(t, g.Do(t.Context(), "k", nothing))
-		require.EqualValues(t, 2, store.acquires.Load())
+		require.Equal(t, 2, store.count(guard.OpAcquire))
 		require.True(t, store.free("k"), "counted once")
 	})
 }
 
 func TestAcquire_cleansUpWhatItDoesNotKnow(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
-		store.acquire = func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
-			_, _ = store.store.TryAcquire(ctx, c)
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+			_, _ = store.memory.TryAcquire(ctx, c)
 			return guard.Grant{}, errors.New("the reply was lost")
 		}
 		start := time.Now()
@@ -74,16 +74,16 @@ func TestAcquire_cleansUpWhatItDoesNotKnow(t *testing.T) {
 		require.Less(t, time.Since(start), time.Second)
 		synctest.Wait()
 		require.True(t, store.free("k"))
-		require.EqualValues(t, 3, store.acquires.Load(), "a store that does not answer is asked again, within bounds")
+		require.Equal(t, 3, store.count(guard.OpAcquire), "a store that does not answer is asked again, within bounds")
 	})
 }
 
 func TestAcquire_cleansUpARequestThatArrivesAfterTheCleanUp(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
-		store.acquire = func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
 			go func() {
 				time.Sleep(500 * time.Millisecond)
-				_, _ = store.store.TryAcquire(context.Background(), c)
+				_, _ = store.memory.TryAcquire(context.Background(), c)
 			}()
 			return guard.Grant{}, frozen(ctx)
 		}
@@ -95,21 +95,21 @@ func TestAcquire_cleansUpARequestThatArrivesAfterTheCleanUp(t *testing.T) {
 		require.False(t, store.free("k"), "here the late request has been granted")
 		time.Sleep(time.Second)
 		require.True(t, store.free("k"))
-		released := store.releases.Load()
+		released := store.count(guard.OpRelease)
 		time.Sleep(time.Minute)
-		require.Equal(t, released, store.releases.Load(), "cleaning up ends")
+		require.Equal(t, released, store.count(guard.OpRelease), "cleaning up ends")
 	})
 }
 
 func TestAcquire_cleansUpALateRepetitionOfItsOwnRequest(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
-		store.acquire = func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
-			if store.acquires.Load() > 1 {
-				return store.store.TryAcquire(ctx, c)
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+			if n > 1 {
+				return store.memory.TryAcquire(ctx, c)
 			}
 			go func() { // the first request overtakes the release
 				time.Sleep(200 * time.Millisecond)
-				_, _ = store.store.TryAcquire(context.Background(), c)
+				_, _ = store.memory.TryAcquire(context.Background(), c)
 			}()
 			return guard.Grant{}, errors.New("the connection was reset")
 		}
@@ -122,9 +122,9 @@ func TestAcquire_cleansUpALateRepetitionOfItsOwnRequest(t *testing.T) {
 }
 
 func TestAcquire_ofAContextThatEndsReturnsAtOnceAndCleansUp(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
-		store.acquire = func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
-			_, _ = store.store.TryAcquire(context.Background(), c)
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+			_, _ = store.memory.TryAcquire(context.Background(), c)
 			return guard.Grant{}, frozen(ctx)
 		}
 		mine := errors.New("I have changed my mind")
@@ -142,20 +142,20 @@ func TestAcquire_ofAContextThatEndsReturnsAtOnceAndCleansUp(t *testing.T) {
 }
 
 func TestAcquire_ofAContextThatHasEndedDoesNotAsk(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.ErrorIs(t, g.Do(ctx, "k", nothing), context.Canceled)
-		require.Zero(t, store.acquires.Load())
+		require.Zero(t, store.count(guard.OpAcquire))
 	})
 }
 
 func TestAcquire_givesBackAGrantWhoseCallerHasGone(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		ctx, cancel := context.WithCancel(t.Context())
-		store.acquire = func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
 			defer cancel()
-			return store.store.TryAcquire(ctx, c)
+			return store.memory.TryAcquire(ctx, c)
 		}
 		require.ErrorIs(t, g.Do(ctx, "k", func(context.Context) error { t.Error("ran"); return nil }), context.Canceled)
 		synctest.Wait()
@@ -163,22 +163,38 @@ func TestAcquire_givesBackAGrantWhoseCallerHasGone(t *testing.T) {
 	})
 }
 
+func TestAcquire_givesBackAGrantThatComesAfterClose(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+			go func() { require.NoError(t, g.Close(context.Background())) }()
+			synctest.Wait()
+			return store.memory.TryAcquire(ctx, c)
+		}
+		err := g.Do(t.Context(), "k", func(context.Context) error { t.Error("ran"); return nil })
+		require.ErrorIs(t, err, guard.ErrClosed)
+		synctest.Wait()
+		require.True(t, store.free("k"))
+	})
+}
+
 func TestAcquire_doesNotRepeatWhatCannotSucceed(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
-		store.acquire = func(context.Context, guard.Claim) (guard.Grant, error) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnAcquire = func(_ context.Context, _ int, _ guard.Claim) (guard.Grant, error) {
 			return guard.Grant{}, &guard.StoreError{Store: "test", Op: guard.OpAcquire, Key: "k", Kind: guard.KindAuth, Err: errors.New("wrong password")}
 		}
 		start := time.Now()
 		_, err := g.Acquire(t.Context(), "k", guard.WithWait(time.Hour))
 		require.EqualError(t, err, `test: acquire "k": auth: wrong password`)
 		require.Zero(t, time.Since(start))
-		require.EqualValues(t, 1, store.acquires.Load())
+		require.Equal(t, 1, store.count(guard.OpAcquire))
 	})
 }
 
 func TestAcquire_boundsAStoreThatDoesNotAnswer(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
-		store.acquire = func(ctx context.Context, _ guard.Claim) (guard.Grant, error) { return guard.Grant{}, frozen(ctx) }
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnAcquire = func(ctx context.Context, _ int, _ guard.Claim) (guard.Grant, error) {
+			return guard.Grant{}, frozen(ctx)
+		}
 		start := time.Now()
 		_, err := g.Acquire(t.Context(), "k")
 		require.Equal(t, attemptLimit, time.Since(start))
@@ -191,7 +207,7 @@ func TestAcquire_boundsAStoreThatDoesNotAnswer(t *testing.T) {
 }
 
 func TestWait_takesTheKeyWhenItIsReleased(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		lease := hold(t, g, "k")
 		time.AfterFunc(3*time.Second, func() { require.NoError(t, lease.Release(t.Context())) })
 		start := time.Now()
@@ -201,9 +217,9 @@ func TestWait_takesTheKeyWhenItIsReleased(t *testing.T) {
 }
 
 func TestWait_doesNotSleepPastTheHoldersTimeLeft(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		dead := guard.Claim{Key: "k", ID: "dead", TTL: ttl}
-		_, err := store.store.TryAcquire(t.Context(), dead)
+		_, err := store.memory.TryAcquire(t.Context(), dead)
 		require.NoError(t, err)
 		start := time.Now()
 		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(time.Minute)))
@@ -212,7 +228,7 @@ func TestWait_doesNotSleepPastTheHoldersTimeLeft(t *testing.T) {
 }
 
 func TestWait_endsWithBusy(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		lease := hold(t, g, "k")
 		start := time.Now()
 		err := g.Do(t.Context(), "k", nothing, guard.WithWait(25*time.Second))
@@ -220,13 +236,13 @@ func TestWait_endsWithBusy(t *testing.T) {
 		var busy *guard.BusyError
 		require.ErrorAs(t, err, &busy)
 		require.Equal(t, 25*time.Second, busy.Waited)
-		require.Less(t, store.acquires.Load(), int64(250), "it polls politely")
+		require.Less(t, store.count(guard.OpAcquire), 250, "it polls politely")
 		require.NoError(t, lease.Release(t.Context()))
 	})
 }
 
 func TestWait_foreverEndsWithTheContext(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		lease := hold(t, g, "k")
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
@@ -238,7 +254,7 @@ func TestWait_foreverEndsWithTheContext(t *testing.T) {
 }
 
 func TestWait_getsDoneIfTheWorkWasDoneMeanwhile(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		lease := hold(t, g, "k", guard.WithOnce(time.Hour))
 		lease.SetRecord([]byte("42"))
 		time.AfterFunc(time.Second, func() { require.NoError(t, lease.Finish(t.Context())) })
@@ -251,16 +267,16 @@ func TestWait_getsDoneIfTheWorkWasDoneMeanwhile(t *testing.T) {
 }
 
 func TestWait_goesOnThroughErrorsOfTheStore(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		start := time.Now()
-		store.acquire = func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
 			if time.Since(start) < 20*time.Second {
 				return guard.Grant{}, errors.New("away")
 			}
-			return store.store.TryAcquire(ctx, c)
+			return store.memory.TryAcquire(ctx, c)
 		}
 		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(time.Minute)))
 		require.Less(t, time.Since(start), 22*time.Second)
-		require.Less(t, store.acquires.Load(), int64(60), "no busy loop")
+		require.Less(t, store.count(guard.OpAcquire), 60, "no busy loop")
 	})
 }

@@ -89,11 +89,9 @@ func (g *Guard) prepare(key string, opts []Option) (set settings, stored string,
 	if err != nil {
 		return set, "", err
 	}
-	if err := g.checkKey(key); err != nil {
-		return set, "", err
+	if set.namespace == "" || key == "" {
+		return set, key, g.checkKey(key)
 	}
-	if set.namespace != "" {
-		return set, set.namespace + ":" + key, nil
-	}
-	return set, key, nil
+	stored = set.namespace + ":" + key
+	return set, stored, g.checkKey(stored)
 }

@@ -16,7 +16,7 @@ import (
 )
 
 func TestDo_runsUnderALease(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		ran := false
 		err := g.Do(t.Context(), "report", func(ctx context.Context) error {
 			ran = true
@@ -33,13 +33,13 @@ func TestDo_runsUnderALease(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, ran)
 		require.True(t, store.free("report"))
-		require.EqualValues(t, 1, store.acquires.Load(), "an uncontended run takes one call")
-		require.EqualValues(t, 1, store.releases.Load(), "and gives back with one")
+		require.Equal(t, 1, store.count(guard.OpAcquire), "an uncontended run takes one call")
+		require.Equal(t, 1, store.count(guard.OpRelease), "and gives back with one")
 	})
 }
 
 func TestDo_endsTheContextOfItsRunWithErrReleased(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		var run context.Context
 		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error { run = ctx; return nil }))
 		require.ErrorIs(t, context.Cause(run), guard.ErrReleased)
@@ -50,7 +50,7 @@ func TestDo_endsTheContextOfItsRunWithErrReleased(t *testing.T) {
 }
 
 func TestDo_saysWhoIsBusyAndForHowLong(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		lease := hold(t, g, "report", guard.WithLabel("web-1"))
 		time.Sleep(time.Second)
 		err := g.Do(t.Context(), "report", func(context.Context) error { t.Error("ran twice"); return nil })
@@ -63,7 +63,7 @@ func TestDo_saysWhoIsBusyAndForHowLong(t *testing.T) {
 }
 
 func TestDo_returnsTheFunctionsError(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		mine := errors.New("mine")
 		err := g.Do(t.Context(), "k", func(context.Context) error { return mine })
 		require.Same(t, mine, err)
@@ -72,7 +72,7 @@ func TestDo_returnsTheFunctionsError(t *testing.T) {
 }
 
 func TestDo_withOnceKeepsRepeatsOutForTheWindow(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		once := guard.WithOnce(time.Hour)
 		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
 			lease, _ := guard.FromContext(ctx)
@@ -96,7 +96,7 @@ func TestDo_withOnceLeavesNoMarkerIfTheRunDidNotSucceed(t *testing.T) {
 	}
 	for name, f := range failures {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+			inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 				func() {
 					defer func() { _ = recover() }()
 					require.Error(t, g.Do(t.Context(), "k", f, guard.WithOnce(time.Hour)))
@@ -108,7 +108,7 @@ func TestDo_withOnceLeavesNoMarkerIfTheRunDidNotSucceed(t *testing.T) {
 }
 
 func TestDo_withMinHoldKeepsTheKeyBusyHoweverSoonTheRunEnds(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		require.Error(t, g.Do(t.Context(), "k", func(context.Context) error {
 			time.Sleep(time.Second)
 			return errors.New("failed")
@@ -122,7 +122,7 @@ func TestDo_withMinHoldKeepsTheKeyBusyHoweverSoonTheRunEnds(t *testing.T) {
 }
 
 func TestDo_markerStandsForTheLongerOfWindowAndMinHold(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithOnce(time.Second), guard.WithMinHold(time.Minute)))
 		var done *guard.DoneError
 		require.ErrorAs(t, g.Do(t.Context(), "k", nothing), &done)
@@ -131,7 +131,7 @@ func TestDo_markerStandsForTheLongerOfWindowAndMinHold(t *testing.T) {
 }
 
 func TestDo_releasesAndLetsAPanicGoOn(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		cause := errors.New("cause")
 		require.PanicsWithError(t, "cause", func() {
 			_ = g.Do(t.Context(), "k", func(context.Context) error { panic(cause) })
@@ -141,7 +141,7 @@ func TestDo_releasesAndLetsAPanicGoOn(t *testing.T) {
 }
 
 func TestDo_releasesWhenTheGoroutineEnds(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		go func() {
 			_ = g.Do(t.Context(), "k", func(context.Context) error { runtime.Goexit(); return nil })
 		}()
@@ -151,7 +151,7 @@ func TestDo_releasesWhenTheGoroutineEnds(t *testing.T) {
 }
 
 func TestWrap_runsOnceAtATime(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		var inner error
 		var job func(context.Context) error
 		job, err := g.Wrap("k", func(context.Context) error {
@@ -167,7 +167,7 @@ func TestWrap_runsOnceAtATime(t *testing.T) {
 }
 
 func TestDoValue_returnsTheValue(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		n, err := guard.DoValue(t.Context(), g, "k", func(context.Context) (int, error) { return 42, nil }, guard.WithOnce(time.Hour))
 		require.NoError(t, err)
 		require.Equal(t, 42, n)
@@ -178,7 +178,7 @@ func TestDoValue_returnsTheValue(t *testing.T) {
 }
 
 func TestNamespace_separatesKeys(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		lease := hold(t, g, "k", guard.WithNamespace("a"))
 		require.Equal(t, "k", lease.Key())
 		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithNamespace("b")))
@@ -237,7 +237,7 @@ func TestOptions_thatCannotWorkAreRefusedByName(t *testing.T) {
 }
 
 func TestOptions_ofTheCallGoBeforeThoseOfNew(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		lease := hold(t, g, "k", guard.WithTTL(time.Minute), guard.WithName("mine"))
 		require.Equal(t, "mine", lease.Name())
 		var busy *guard.BusyError
@@ -311,7 +311,10 @@ func TestKeys_thatCannotBeUsedAreRefused(t *testing.T) {
 			require.ErrorAs(t, err, &refused)
 		})
 	}
-	require.NoError(t, g.Do(t.Context(), strings.Repeat("k", 1024), nothing))
+	longest := strings.Repeat("k", 1024)
+	require.NoError(t, g.Do(t.Context(), longest, nothing))
+	require.ErrorContains(t, g.Do(t.Context(), longest, nothing, guard.WithNamespace("n")), "longer than 1024 bytes")
+	require.ErrorContains(t, g.Do(t.Context(), "", nothing, guard.WithNamespace("n")), "is empty")
 	require.NoError(t, g.Do(t.Context(), "spaces, ünïcode: and\nlines", nothing))
 }
 

@@ -17,36 +17,36 @@ func TestErrors_areSixDifferentThings(t *testing.T) {
 		"cancelled": context.Canceled, "store": guard.ErrStore,
 	}
 	// Each is made by a Guard, from a store whose own errors are contexts' errors, the worst case.
-	outcomes := map[string]func(t *testing.T, g *guard.Guard, store *intercept) error{
-		"busy": func(t *testing.T, g *guard.Guard, store *intercept) error {
-			_, err := store.store.TryAcquire(t.Context(), guard.Claim{Key: "k", ID: "other", TTL: time.Second})
+	outcomes := map[string]func(t *testing.T, g *guard.Guard, store *testStore) error{
+		"busy": func(t *testing.T, g *guard.Guard, store *testStore) error {
+			_, err := store.memory.TryAcquire(t.Context(), guard.Claim{Key: "k", ID: "other", TTL: time.Second})
 			require.NoError(t, err)
 			return g.Do(t.Context(), "k", nothing)
 		},
-		"done": func(t *testing.T, g *guard.Guard, _ *intercept) error {
+		"done": func(t *testing.T, g *guard.Guard, _ *testStore) error {
 			require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithOnce(time.Second)))
 			return g.Do(t.Context(), "k", nothing)
 		},
-		"lost": func(t *testing.T, g *guard.Guard, store *intercept) error {
-			store.renew = func(ctx context.Context, _ guard.Claim) (bool, error) {
+		"lost": func(t *testing.T, g *guard.Guard, store *testStore) error {
+			store.OnRenew = func(ctx context.Context, _ int, _ guard.Claim) (bool, error) {
 				return false, guard.NewStoreError("test", guard.OpRenew, "k", frozen(ctx))
 			}
 			return g.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 		},
-		"closed": func(t *testing.T, g *guard.Guard, _ *intercept) error {
+		"closed": func(t *testing.T, g *guard.Guard, _ *testStore) error {
 			require.NoError(t, g.Close(t.Context()))
 			return g.Do(t.Context(), "k", nothing)
 		},
-		"cancelled": func(t *testing.T, g *guard.Guard, store *intercept) error {
+		"cancelled": func(t *testing.T, g *guard.Guard, store *testStore) error {
 			ctx, cancel := context.WithCancel(t.Context())
-			store.acquire = func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+			store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
 				cancel()
 				return guard.Grant{}, guard.NewStoreError("test", guard.OpAcquire, c.Key, frozen(ctx))
 			}
 			return g.Do(ctx, "k", nothing)
 		},
-		"store": func(t *testing.T, g *guard.Guard, store *intercept) error {
-			store.acquire = func(context.Context, guard.Claim) (guard.Grant, error) {
+		"store": func(t *testing.T, g *guard.Guard, store *testStore) error {
+			store.OnAcquire = func(_ context.Context, _ int, _ guard.Claim) (guard.Grant, error) {
 				return guard.Grant{}, errors.Join(context.Canceled, context.DeadlineExceeded)
 			}
 			return g.Do(t.Context(), "k", nothing)
@@ -54,7 +54,7 @@ func TestErrors_areSixDifferentThings(t *testing.T) {
 	}
 	for name, outcome := range outcomes {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 				err := outcome(t, g, store)
 				require.Error(t, err)
 				for other, kind := range kinds {

@@ -13,13 +13,13 @@ import (
 )
 
 func TestHook_isToldOfARun(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		const slow = 100 * time.Millisecond
 		var seen recorder
-		store.acquire = func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
 			require.Equal(t, true, ctx.Value(hookKey("acquire start")), "the store gets the hook's context")
 			time.Sleep(slow)
-			return store.store.TryAcquire(ctx, c)
+			return store.memory.TryAcquire(ctx, c)
 		}
 		mine := errors.New("mine")
 		var fence uint64
@@ -46,7 +46,7 @@ func TestHook_isToldOfARun(t *testing.T) {
 }
 
 func TestHook_isToldOfWaitingAndSkipping(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		var seen recorder
 		lease := hold(t, g, "k", guard.WithLabel("holder"))
 		err := g.Do(t.Context(), "k", nothing, guard.WithHook(seen.hook()), guard.WithWait(time.Second))
@@ -62,10 +62,10 @@ func TestHook_isToldOfWaitingAndSkipping(t *testing.T) {
 }
 
 func TestHook_isToldOfALoss(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		var seen recorder
 		away := errors.New("away")
-		store.renew = func(context.Context, guard.Claim) (bool, error) { return false, away }
+		store.OnRenew = func(_ context.Context, _ int, _ guard.Claim) (bool, error) { return false, away }
 		lease := hold(t, g, "k", guard.WithHook(seen.hook()))
 		<-lease.Context().Done()
 		synctest.Wait()
@@ -81,7 +81,7 @@ func TestHook_isToldOfALoss(t *testing.T) {
 }
 
 func TestHook_isToldOfAJoinedRun(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		var seen recorder
 		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
 			return g.Do(ctx, "k", nothing)
@@ -91,7 +91,7 @@ func TestHook_isToldOfAJoinedRun(t *testing.T) {
 }
 
 func TestHook_isToldThatARunDidNotReturn(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		var seen recorder
 		require.Panics(t, func() {
 			_ = g.Do(t.Context(), "k", func(context.Context) error { panic("no") }, guard.WithHook(seen.hook()))
@@ -101,7 +101,7 @@ func TestHook_isToldThatARunDidNotReturn(t *testing.T) {
 }
 
 func TestHook_thatPanicsIsIgnored(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		start := func(context.Context, guard.Event) context.Context { panic("hook") }
 		tell := func(context.Context, guard.Event) { panic("hook") }
 		var after recorder
@@ -118,7 +118,7 @@ func TestHook_thatPanicsIsIgnored(t *testing.T) {
 }
 
 func TestHook_cannotHoldUpReleaseOrRenewal(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		stuck := make(chan struct{})
 		wait := func(context.Context, guard.Event) { <-stuck }
 		slow := guard.Hook{RunEnd: wait, Release: wait, Renew: wait, Loss: wait}

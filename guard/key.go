@@ -9,7 +9,7 @@ const MaxKey = 1024
 // brace in it: braces choose the slot of a Redis Cluster, so a key that carries one would steer where
 // it is stored. Put a hash of the key in its place if it comes from outside.
 //
-// A Guard asks it for every key unless its Locker has rules of its own (KeyChecker).
+// A Guard asks it for every key, with its namespace, unless its Locker has rules of its own (KeyChecker).
 func CheckKey(key string) error {
 	if err := CheckKeyBytes(key); err != nil {
 		return err

@@ -25,7 +25,7 @@ type Locker interface {
 	Renew(ctx context.Context, c Claim) (held bool, err error)
 	// Release ends the claim and leaves behind what after says. It answers false, and changes
 	// nothing, if the key is not held by this claim. Repeating a release that left something behind
-	// answers true.
+	// answers true and changes nothing, whatever after says then. The store copies after.Record.
 	Release(ctx context.Context, c Claim, after After) (held bool, err error)
 }
 
@@ -91,7 +91,8 @@ type Grant struct {
 
 // After says what a released key leaves behind. The zero value leaves nothing: the key is free.
 type After struct {
-	// Keep is how long the key stays taken: by a minimum hold, or by a done marker if Done is set.
+	// Keep is how long the key stays taken: by a minimum hold, or by a done marker if Done is set. Where
+	// it is not positive nothing is left, whatever the other fields say.
 	Keep time.Duration
 	// Done leaves a marker that the key's work has finished. Keep is then its window.
 	Done bool

@@ -34,8 +34,8 @@ func TestLoss_endsTheContextBeforeTheLeaseWhateverTheStoreDoes(t *testing.T) {
 	}
 	for name, answer := range broken {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
-				store.renew = func(ctx context.Context, _ guard.Claim) (bool, error) { return false, answer(ctx) }
+			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+				store.OnRenew = func(ctx context.Context, _ int, _ guard.Claim) (bool, error) { return false, answer(ctx) }
 				var ended time.Duration
 				var cause error
 				err := g.Do(t.Context(), "k", untilEnd(&ended, &cause))
@@ -53,8 +53,8 @@ func TestLoss_endsTheContextBeforeTheLeaseWhateverTheStoreDoes(t *testing.T) {
 }
 
 func TestLoss_wrapsTheFunctionsErrorButNotTheEndOfOurContext(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
-		store.renew = func(context.Context, guard.Claim) (bool, error) { return false, nil }
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnRenew = func(_ context.Context, _ int, _ guard.Claim) (bool, error) { return false, nil }
 		mine := errors.New("mine")
 		err := g.Do(t.Context(), "k", func(ctx context.Context) error {
 			<-ctx.Done()
@@ -67,8 +67,8 @@ func TestLoss_wrapsTheFunctionsErrorButNotTheEndOfOurContext(t *testing.T) {
 }
 
 func TestLoss_isKnownAtOnceWhenTheStoreSaysNotHeld(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
-		store.renew = func(context.Context, guard.Claim) (bool, error) { return false, nil }
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnRenew = func(_ context.Context, _ int, _ guard.Claim) (bool, error) { return false, nil }
 		var ended time.Duration
 		var cause error
 		err := g.Do(t.Context(), "k", untilEnd(&ended, &cause))
@@ -76,31 +76,31 @@ func TestLoss_isKnownAtOnceWhenTheStoreSaysNotHeld(t *testing.T) {
 		var lost *guard.LostError
 		require.ErrorAs(t, err, &lost)
 		require.Equal(t, guard.LossNotHeld, lost.Reason)
-		require.EqualValues(t, 1, store.renews.Load(), "a definite answer is final")
-		require.Zero(t, store.releases.Load(), "there is nothing to release")
+		require.Equal(t, 1, store.count(guard.OpRenew), "a definite answer is final")
+		require.Zero(t, store.count(guard.OpRelease), "there is nothing to release")
 	})
 }
 
 func TestRenewal_goesOnThroughErrors(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		start := time.Now()
-		store.renew = func(ctx context.Context, c guard.Claim) (bool, error) {
+		store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
 			if time.Since(start) < 8*time.Second {
 				return false, errors.New("away")
 			}
-			return store.store.Renew(ctx, c)
+			return store.memory.Renew(ctx, c)
 		}
 		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
 			time.Sleep(5 * ttl)
 			require.NoError(t, context.Cause(ctx))
 			return nil
 		}))
-		require.Less(t, store.renews.Load(), int64(40), "no busy loop")
+		require.Less(t, store.count(guard.OpRenew), 40, "no busy loop")
 	})
 }
 
 func TestRenewal_goesOnUntilTheFunctionHasReturned(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		ctx, cancel := context.WithCancel(t.Context())
 		require.NoError(t, g.Do(ctx, "k", func(ctx context.Context) error {
 			cancel()
@@ -112,20 +112,20 @@ func TestRenewal_goesOnUntilTheFunctionHasReturned(t *testing.T) {
 			return nil
 		}))
 		require.True(t, store.free("k"))
-		renewed := store.renews.Load()
+		renewed := store.count(guard.OpRenew)
 		time.Sleep(5 * ttl)
-		require.Equal(t, renewed, store.renews.Load(), "nothing is renewed once it was released")
+		require.Equal(t, renewed, store.count(guard.OpRenew), "nothing is renewed once it was released")
 	})
 }
 
 func TestRenewal_goesOnAfterALossWhileTheStoreMayKnowTheLease(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		var away atomic.Bool
-		store.renew = func(ctx context.Context, c guard.Claim) (bool, error) {
+		store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
 			if away.Load() {
 				return false, errors.New("away")
 			}
-			return store.store.Renew(ctx, guard.Claim{Key: c.Key, ID: c.ID, TTL: time.Hour}) // a clock that stands still
+			return store.memory.Renew(ctx, guard.Claim{Key: c.Key, ID: c.ID, TTL: time.Hour}) // a clock that stands still
 		}
 		err := g.Do(t.Context(), "k", func(ctx context.Context) error {
 			time.Sleep(ttl)
@@ -144,12 +144,12 @@ func TestRenewal_goesOnAfterALossWhileTheStoreMayKnowTheLease(t *testing.T) {
 }
 
 func TestRenewal_ofOneKeyIsNotHeldUpByAnother(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
-		store.renew = func(ctx context.Context, c guard.Claim) (bool, error) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
 			if c.Key == "stuck" {
 				return false, frozen(ctx)
 			}
-			return store.store.Renew(ctx, c)
+			return store.memory.Renew(ctx, c)
 		}
 		stuck, well := hold(t, g, "stuck"), hold(t, g, "well")
 		time.Sleep(3 * ttl)
@@ -161,7 +161,7 @@ func TestRenewal_ofOneKeyIsNotHeldUpByAnother(t *testing.T) {
 }
 
 func TestMaxHold_endsTheContextAndTheRenewal(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		const longest = 3*ttl + time.Second
 		start := time.Now()
 		err := g.Do(t.Context(), "k", func(ctx context.Context) error {
@@ -179,28 +179,27 @@ func TestMaxHold_endsTheContextAndTheRenewal(t *testing.T) {
 }
 
 func TestWithoutRenewal_endsTheContextWithTheTTL(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		var ended time.Duration
 		var cause error
 		require.ErrorIs(t, g.Do(t.Context(), "k", untilEnd(&ended, &cause), guard.WithoutRenewal()), guard.ErrLost)
 		require.Equal(t, ttl-margin, ended)
-		require.Zero(t, store.renews.Load())
+		require.Zero(t, store.count(guard.OpRenew))
 	})
 }
 
 func TestSuspension_losesTheLeases(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		var asleep atomic.Int64
 		guard.SetAsleep(g, func() time.Duration { return time.Duration(asleep.Load()) })
 		lease := hold(t, g, "k")
-		time.Sleep(time.Second)
 		asleep.Store(int64(margin / 2))
 		require.True(t, lease.Valid(), "the margin covers a moment")
-		time.Sleep(time.Second)
+		time.Sleep(600 * time.Millisecond)
 		require.NoError(t, context.Cause(lease.Context()))
 		asleep.Store(int64(margin))
 		require.False(t, lease.Valid(), "at once")
-		time.Sleep(time.Second)
+		time.Sleep(600 * time.Millisecond) // which is before the first renewal
 		var lost *guard.LostError
 		require.ErrorAs(t, context.Cause(lease.Context()), &lost, "and the context ends soon after")
 		require.Equal(t, guard.LossSuspended, lost.Reason)
@@ -212,8 +211,26 @@ func TestSuspension_losesTheLeases(t *testing.T) {
 	})
 }
 
+func TestSuspension_isFoundByTheRenewalToo(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		var asleep atomic.Int64
+		guard.SetAsleep(g, func() time.Duration { return time.Duration(asleep.Load()) })
+		start := time.Now()
+		var renewed time.Duration
+		store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) {
+			renewed = time.Since(start)
+			asleep.Store(int64(time.Hour))
+			return true, nil
+		}
+		lease := hold(t, g, "k")
+		<-lease.Context().Done()
+		require.Equal(t, renewed, time.Since(start), "that the store still knows the lease is no reason to believe in it")
+		require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
+	})
+}
+
 func TestSuspension_isFoundByTheReleaseToo(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		var asleep atomic.Int64
 		guard.SetAsleep(g, func() time.Duration { return time.Duration(asleep.Load()) })
 		err := g.Do(t.Context(), "k", func(context.Context) error { asleep.Store(int64(time.Hour)); return nil }, guard.WithOnce(time.Hour))
@@ -223,8 +240,8 @@ func TestSuspension_isFoundByTheReleaseToo(t *testing.T) {
 }
 
 func TestDo_saysThatTheLeaseWasLostIfOnlyTheReleaseFindsOut(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
-		store.release = func(context.Context, guard.Claim, guard.After) (bool, error) { return false, nil }
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnRelease = func(_ context.Context, _ int, _ guard.Claim, _ guard.After) (bool, error) { return false, nil }
 		err := g.Do(t.Context(), "k", nothing)
 		var lost *guard.LostError
 		require.ErrorAs(t, err, &lost)
@@ -233,8 +250,8 @@ func TestDo_saysThatTheLeaseWasLostIfOnlyTheReleaseFindsOut(t *testing.T) {
 }
 
 func TestValid_isFalseBeforeTheContextHasEnded(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
-		store.renew = func(ctx context.Context, _ guard.Claim) (bool, error) { return false, frozen(ctx) }
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnRenew = func(ctx context.Context, _ int, _ guard.Claim) (bool, error) { return false, frozen(ctx) }
 		lease := hold(t, g, "k")
 		time.Sleep(ttl - margin)
 		// Here every goroutine but this one may still be asleep: the clock alone decides.

@@ -13,7 +13,7 @@ import (
 )
 
 func TestNesting_joinsTheLeaseThatTheContextHolds(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		ran := 0
 		require.NoError(t, g.Do(t.Context(), "a", func(ctx context.Context) error {
 			outer := guard.Fence(ctx)
@@ -35,13 +35,13 @@ func TestNesting_joinsTheLeaseThatTheContextHolds(t *testing.T) {
 			})
 		}))
 		require.Equal(t, 1, ran)
-		require.EqualValues(t, 2, store.acquires.Load(), "joining asks nobody")
-		require.EqualValues(t, 2, store.releases.Load())
+		require.Equal(t, 2, store.count(guard.OpAcquire), "joining asks nobody")
+		require.Equal(t, 2, store.count(guard.OpRelease))
 	})
 }
 
 func TestNesting_acquireJoinsToo(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		outer := hold(t, g, "k")
 		inner, err := g.Acquire(outer.Context(), "k")
 		require.NoError(t, err)
@@ -50,12 +50,12 @@ func TestNesting_acquireJoinsToo(t *testing.T) {
 		require.True(t, outer.Valid())
 		require.NoError(t, g.Do(inner.Context(), "k", nothing))
 		require.NoError(t, outer.Release(t.Context()))
-		require.EqualValues(t, 1, store.acquires.Load())
+		require.Equal(t, 1, store.count(guard.OpAcquire))
 	})
 }
 
 func TestNesting_returnsTheFunctionsError(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		mine := errors.New("mine")
 		require.Same(t, mine, g.Do(t.Context(), "k", func(ctx context.Context) error {
 			return g.Do(ctx, "k", func(context.Context) error { return mine })
@@ -64,8 +64,8 @@ func TestNesting_returnsTheFunctionsError(t *testing.T) {
 }
 
 func TestNesting_endsWithTheLeaseAlsoOnADetachedContext(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
-		store.renew = func(context.Context, guard.Claim) (bool, error) { return false, nil }
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnRenew = func(_ context.Context, _ int, _ guard.Claim) (bool, error) { return false, nil }
 		require.ErrorIs(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
 			err := g.Do(context.WithoutCancel(ctx), "k", func(ctx context.Context) error {
 				<-ctx.Done()
@@ -82,7 +82,7 @@ func TestNesting_endsWithTheLeaseAlsoOnADetachedContext(t *testing.T) {
 }
 
 func TestNesting_aRunThatOutlivesTheLeaseIsTold(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		result := make(chan error, 1)
 		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
 			go func() {
@@ -98,7 +98,7 @@ func TestNesting_aRunThatOutlivesTheLeaseIsTold(t *testing.T) {
 }
 
 func TestNesting_aContextWhoseLeaseWasReleasedHoldsNothing(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		var old context.Context
 		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
 			old = context.WithoutCancel(ctx)
@@ -108,12 +108,12 @@ func TestNesting_aContextWhoseLeaseWasReleasedHoldsNothing(t *testing.T) {
 		require.ErrorIs(t, g.Do(old, "k", nothing), guard.ErrBusy)
 		require.NoError(t, lease.Release(t.Context()))
 		require.NoError(t, g.Do(old, "k", nothing))
-		require.EqualValues(t, 4, store.acquires.Load())
+		require.Equal(t, 4, store.count(guard.OpAcquire))
 	})
 }
 
 func TestNesting_isOfOneStore(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		same, err := guard.New(store)
 		require.NoError(t, err)
 		other, err := guard.New(memory.New())

@@ -13,7 +13,7 @@ import (
 )
 
 func TestRelease_doesNotDependOnTheContext(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		ctx, cancel := context.WithCancel(t.Context())
 		lease, err := g.Acquire(ctx, "k")
 		require.NoError(t, err)
@@ -27,7 +27,7 @@ func TestRelease_doesNotDependOnTheContext(t *testing.T) {
 }
 
 func TestRelease_twiceIsANoOp(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		lease := hold(t, g, "k")
 		require.NoError(t, lease.Release(t.Context()))
 		other := hold(t, g, "k")
@@ -35,17 +35,17 @@ func TestRelease_twiceIsANoOp(t *testing.T) {
 		require.NoError(t, lease.Finish(t.Context()))
 		require.False(t, store.free("k"), "somebody else's by now")
 		require.NoError(t, other.Release(t.Context()))
-		require.EqualValues(t, 2, store.releases.Load())
+		require.Equal(t, 2, store.count(guard.OpRelease))
 	})
 }
 
 func TestRelease_stopsBelievingBeforeItIsSent(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		lease := hold(t, g, "k")
-		store.release = func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+		store.OnRelease = func(ctx context.Context, _ int, c guard.Claim, after guard.After) (bool, error) {
 			require.False(t, lease.Valid())
 			require.ErrorIs(t, context.Cause(lease.Context()), guard.ErrReleased)
-			return store.store.Release(ctx, c, after)
+			return store.memory.Release(ctx, c, after)
 		}
 		require.NoError(t, lease.Release(t.Context()))
 	})
@@ -58,29 +58,29 @@ func TestRelease_whoseReplyWasLostIsNoLoss(t *testing.T) {
 		"min hold": {guard.WithMinHold(time.Hour)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
-				store.release = func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
-					held, err := store.store.Release(ctx, c, after)
-					if store.releases.Load() == 1 {
+			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+				store.OnRelease = func(ctx context.Context, n int, c guard.Claim, after guard.After) (bool, error) {
+					held, err := store.memory.Release(ctx, c, after)
+					if n == 1 {
 						return false, errors.New("the reply was lost")
 					}
 					return held, err
 				}
 				require.NoError(t, g.Do(t.Context(), "k", nothing, opts...))
-				require.EqualValues(t, 2, store.releases.Load())
+				require.Equal(t, 2, store.count(guard.OpRelease))
 			})
 		})
 	}
 }
 
 func TestRelease_goesOnInTheBackgroundWhenTheStoreIsAway(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		start := time.Now()
-		store.release = func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+		store.OnRelease = func(ctx context.Context, _ int, c guard.Claim, after guard.After) (bool, error) {
 			if time.Since(start) < 3*time.Second {
 				return false, errors.New("away")
 			}
-			return store.store.Release(ctx, c, after)
+			return store.memory.Release(ctx, c, after)
 		}
 		require.NoError(t, g.Do(t.Context(), "k", nothing), "the work was done, and the key will be free")
 		require.Less(t, time.Since(start), time.Second)
@@ -90,13 +90,13 @@ func TestRelease_goesOnInTheBackgroundWhenTheStoreIsAway(t *testing.T) {
 }
 
 func TestRelease_thatMayHaveLeftNoMarkerIsAnErrorAndGoesOnInTheBackground(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		start := time.Now()
-		store.release = func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+		store.OnRelease = func(ctx context.Context, _ int, c guard.Claim, after guard.After) (bool, error) {
 			if time.Since(start) < 3*time.Second {
 				return false, errors.New("away")
 			}
-			return store.store.Release(ctx, c, after)
+			return store.memory.Release(ctx, c, after)
 		}
 		err := g.Do(t.Context(), "k", nothing, guard.WithOnce(time.Hour))
 		var failed *guard.StoreError
@@ -109,7 +109,7 @@ func TestRelease_thatMayHaveLeftNoMarkerIsAnErrorAndGoesOnInTheBackground(t *tes
 }
 
 func TestRelease_returnsSoonAfterTheContextHasEnded(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		thaw := store.freezeReleases()
 		ended, cancel := context.WithCancel(t.Context())
 		start := time.Now()
@@ -129,7 +129,7 @@ func TestRelease_returnsSoonAfterTheContextHasEnded(t *testing.T) {
 }
 
 func TestRelease_isBoundedWithoutADeadline(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		thaw := store.freezeReleases()
 		start := time.Now()
 		require.NoError(t, g.Do(context.Background(), "k", nothing))
@@ -139,7 +139,7 @@ func TestRelease_isBoundedWithoutADeadline(t *testing.T) {
 }
 
 func TestFinish_leavesTheMarkerAndReleaseDoesNot(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		require.NoError(t, hold(t, g, "k", guard.WithOnce(time.Hour)).Release(t.Context()))
 		require.NoError(t, hold(t, g, "k", guard.WithOnce(time.Hour)).Finish(t.Context()))
 		require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrDone)
@@ -149,7 +149,7 @@ func TestFinish_leavesTheMarkerAndReleaseDoesNot(t *testing.T) {
 }
 
 func TestClose_refusesNewWorkAndWaitsForTheRuns(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		finished := false
 		go func() {
 			err := g.Do(context.Background(), "k", func(ctx context.Context) error {
@@ -175,7 +175,7 @@ func TestClose_refusesNewWorkAndWaitsForTheRuns(t *testing.T) {
 }
 
 func TestClose_takesLeasesBackWhenItsContextEnds(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		result := make(chan error, 1)
 		mine := errors.New("mine")
 		go func() {
@@ -204,7 +204,7 @@ func TestClose_takesLeasesBackWhenItsContextEnds(t *testing.T) {
 }
 
 func TestClose_endsWaiting(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		lease := hold(t, g, "k")
 		waiting := make(chan error, 1)
 		go func() { waiting <- g.Do(t.Context(), "k", nothing, guard.WithWait(guard.Forever)) }()
@@ -218,7 +218,7 @@ func TestClose_endsWaiting(t *testing.T) {
 }
 
 func TestClose_returnsWhenTheStoreDoesNotAnswer(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *intercept) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		hold(t, g, "k")
 		thaw := store.freezeReleases()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

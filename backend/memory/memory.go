@@ -8,6 +8,7 @@
 package memory
 
 import (
+	"bytes"
 	"container/heap"
 	"context"
 	"sync"
@@ -69,7 +70,7 @@ func (l *Locker) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, er
 		l.keys[c.Key] = e
 		heap.Push(&l.expiry, e)
 	case e.state == done:
-		return guard.Grant{State: guard.Done, Left: e.ends.Sub(now), Record: e.record}, nil
+		return guard.Grant{State: guard.Done, Left: e.ends.Sub(now), Record: bytes.Clone(e.record)}, nil
 	case e.state == kept || e.id != c.ID:
 		return guard.Grant{State: guard.Busy, Left: e.ends.Sub(now), Label: e.label}, nil
 	default:
@@ -123,7 +124,7 @@ func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) 
 	default:
 		e.state = kept
 		if after.Done {
-			e.state, e.record = done, after.Record
+			e.state, e.record = done, bytes.Clone(after.Record)
 		}
 		l.extend(e, now.Add(after.Keep))
 	}

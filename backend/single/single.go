@@ -12,6 +12,7 @@ package single
 import (
 	"context"
 	_ "embed"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -23,6 +24,7 @@ import (
 // A Locker keeps leases in one Redis. It is safe for concurrent use.
 type Locker struct {
 	store *redisstore.Store
+	acks  redisstore.Acks
 }
 
 var (
@@ -36,8 +38,34 @@ var (
 // The client remains the caller's, to be closed after the Guard. Its own retries do not apply to leases, and
 // whatever its time-outs are, each call ends with its context. Where the application can use up the client's
 // connections, give leases a client of their own: renewals wait for a free one, too.
-func New(client redis.UniversalClient) *Locker {
-	return &Locker{store: redisstore.New("single", client)}
+func New(client redis.UniversalClient, opts ...Option) *Locker {
+	l := &Locker{store: redisstore.New("single", client)}
+	for _, opt := range opts {
+		opt(l)
+	}
+	return l
+}
+
+// An Option is a setting of New. guard.New refuses one that cannot work.
+type Option func(*Locker)
+
+// WithReplicas asks that n replicas acknowledge a lease that is granted, and a done marker that is left, within a
+// time, by WAIT on the same connection. Where too few do, the claim is given back and the call ends with
+// guard.KindNoReplicas. The time has to be shorter than the client's ReadTimeout, and than the TTL of the leases.
+//
+// It makes it unlikely that a failover forgets a lease; it does not make it impossible, as a replica that has not
+// acknowledged can be the one that is promoted. Default: no replica is asked for.
+func WithReplicas(n int, within time.Duration) Option {
+	return func(l *Locker) {
+		switch {
+		case n < 1:
+			l.store.Refuse("WithReplicas", strconv.Itoa(n), "must ask for at least one replica")
+		case within < time.Millisecond:
+			l.store.Refuse("WithReplicas", within.String(), "must give them at least 1ms")
+		default:
+			l.acks = redisstore.Acks{Replicas: n, Within: within}
+		}
+	}
 }
 
 var (
@@ -63,10 +91,11 @@ func (l *Locker) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, er
 		Op: guard.OpAcquire, Key: c.Key, Script: acquire,
 		Keys: []string{lease, fence},
 		Args: []any{c.ID, redisstore.Milliseconds(c.TTL), c.Label, c.Reserve},
+		Acks: l.acks,
 	}
 	answer, err := l.store.Any(ctx, call)
-	if err != nil {
-		return guard.Grant{}, err
+	if _, granted := answer.(int64); err != nil && (granted || answer == nil) {
+		return guard.Grant{}, err // where it was not granted, there is nothing to acknowledge
 	}
 	grant, ok := toGrant(answer)
 	if !ok {
@@ -130,15 +159,17 @@ func renewCall(c guard.Claim) redisstore.Call {
 func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
 	lease, _ := redisstore.LeaseKeys(c.Key)
 	args := []any{c.ID, ""}
+	var acks redisstore.Acks
 	if after.Keep > 0 {
 		leave := "K"
 		if after.Done {
 			leave = "D"
+			acks = l.acks
 		}
 		args = []any{c.ID, leave, redisstore.Milliseconds(after.Keep), after.Record}
 	}
 	held, err := l.store.Int(ctx, redisstore.Call{
-		Op: guard.OpRelease, Key: c.Key, Script: release, Keys: []string{lease}, Args: args,
+		Op: guard.OpRelease, Key: c.Key, Script: release, Keys: []string{lease}, Args: args, Acks: acks,
 	})
 	return held == 1, err
 }

@@ -53,7 +53,7 @@ func (s *Store) pipeline(ctx context.Context, calls []Call, group []int, command
 	pipe := s.client.Pipeline()
 	for n, i := range group {
 		cmds[n] = redis.NewIntCmd(ctx, command(calls[i])...)
-		_ = pipe.Process(ctx, cmds[n])
+		_ = pipe.Process(ctx, noRetry{cmds[n]})
 	}
 	_, _ = pipe.Exec(ctx)
 	return cmds

@@ -14,6 +14,7 @@ import (
 
 // error returns err, with which a call has ended, as a *guard.StoreError.
 func (s *Store) error(c Call, err error) error {
+	s.followMove(err)
 	return &guard.StoreError{Store: s.backend, Op: c.Op, Key: c.Key, Addr: s.addr, Kind: kindOf(err), Err: err}
 }
 
@@ -24,7 +25,10 @@ func kindOf(err error) guard.Kind {
 		return kindOfReply(reply.Error())
 	}
 	var network net.Error
+	var short shortOfAcks
 	switch {
+	case errors.As(err, &short):
+		return guard.KindNoReplicas
 	case errors.Is(err, context.Canceled):
 		return guard.KindCanceled
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
@@ -77,4 +81,12 @@ func kindOfReply(text string) guard.Kind {
 		}
 	}
 	return guard.KindOther
+}
+
+// followMove makes a Cluster's client look up its nodes anew when one has said that a slot is not its own, for the
+// calls that name their node themselves and have no redirection.
+func (s *Store) followMove(err error) {
+	if cluster, ok := s.client.(*redis.ClusterClient); ok && kindOf(err) == guard.KindMoved {
+		cluster.ReloadState(context.Background())
+	}
 }

@@ -28,6 +28,7 @@ type Call struct {
 	Script *Script
 	Keys   []string
 	Args   []any
+	Acks   Acks // what else has to be true before the call has succeeded
 }
 
 // evalsha and eval return the arguments of the commands.
@@ -46,10 +47,10 @@ func (c Call) command(name, script string) []any {
 // Int runs a script that answers an integer.
 func (s *Store) Int(ctx context.Context, c Call) (int64, error) {
 	cmd := redis.NewIntCmd(ctx, c.evalsha()...)
-	err := s.process(ctx, cmd)
+	err := s.send(ctx, c, cmd)
 	if isNoScript(err) {
 		cmd = redis.NewIntCmd(ctx, c.eval()...)
-		err = s.process(ctx, cmd)
+		err = s.send(ctx, c, cmd)
 	}
 	if err != nil {
 		return 0, s.error(c, err)
@@ -57,22 +58,30 @@ func (s *Store) Int(ctx context.Context, c Call) (int64, error) {
 	return cmd.Val(), nil
 }
 
-// Any runs a script that answers an integer or an array.
+// Any runs a script that answers an integer or an array. If all that is wrong is that too few replicas
+// have acknowledged it, the answer comes with the error.
 func (s *Store) Any(ctx context.Context, c Call) (any, error) {
 	cmd := redis.NewCmd(ctx, c.evalsha()...)
-	err := s.process(ctx, cmd)
+	err := s.send(ctx, c, cmd)
 	if isNoScript(err) {
 		cmd = redis.NewCmd(ctx, c.eval()...)
-		err = s.process(ctx, cmd)
+		err = s.send(ctx, c, cmd)
 	}
-	if err != nil {
+	var short shortOfAcks
+	switch {
+	case errors.As(err, &short):
+		return cmd.Val(), s.error(c, err)
+	case err != nil:
 		return nil, s.error(c, err)
 	}
 	return cmd.Val(), nil
 }
 
-// process sends cmd once.
-func (s *Store) process(ctx context.Context, cmd redis.Cmder) error {
+// send sends cmd, which is c's, once.
+func (s *Store) send(ctx context.Context, c Call, cmd redis.Cmder) error {
+	if c.Acks.Replicas > 0 {
+		return bounded(ctx, func() error { return s.sendAcked(ctx, c, cmd) })
+	}
 	return bounded(ctx, func() error { return s.client.Process(ctx, noRetry{cmd}) })
 }
 

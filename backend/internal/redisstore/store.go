@@ -28,8 +28,15 @@ func New(backend string, client redis.UniversalClient) *Store {
 	return s
 }
 
-// Check returns a *guard.SettingError if the client cannot be used. It does not ask the server.
+// Check returns a *guard.SettingError if the client or an option cannot be used. It does not ask the server.
 func (s *Store) Check() error { return s.err }
+
+// Refuse makes Check return that an option cannot be used, unless there is something else already.
+func (s *Store) Refuse(option, value, reason string) {
+	if s.err == nil {
+		s.err = &guard.SettingError{Setting: option, Value: value, Reason: reason}
+	}
+}
 
 func checkClient(client redis.UniversalClient) error {
 	refused := &guard.SettingError{Setting: "client", Reason: "must not be nil"}

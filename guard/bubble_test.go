@@ -12,49 +12,38 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
-// intercept is a store in memory whose answers a test can replace, delay or lose. It counts its calls.
-type intercept struct {
-	store                      *memory.Locker
-	acquire                    func(ctx context.Context, c guard.Claim) (guard.Grant, error)
-	renew                      func(ctx context.Context, c guard.Claim) (bool, error)
-	release                    func(ctx context.Context, c guard.Claim, after guard.After) (bool, error)
-	acquires, renews, releases atomic.Int64
+// testStore is a store in memory whose answers a test can replace, delay or lose.
+type testStore struct {
+	guardtest.Scripted
+	memory *memory.Locker
 }
 
-func (i *intercept) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
-	i.acquires.Add(1)
-	if i.acquire != nil {
-		return i.acquire(ctx, c)
-	}
-	return i.store.TryAcquire(ctx, c)
+func newTestStore() *testStore {
+	inner := memory.New()
+	return &testStore{memory: inner, Scripted: guardtest.Scripted{Inner: inner}}
 }
 
-func (i *intercept) Renew(ctx context.Context, c guard.Claim) (bool, error) {
-	i.renews.Add(1)
-	if i.renew != nil {
-		return i.renew(ctx, c)
+// count returns how often the store was called.
+func (s *testStore) count(op guard.Op) (n int) {
+	for _, call := range s.Calls() {
+		if call.Op == op {
+			n++
+		}
 	}
-	return i.store.Renew(ctx, c)
-}
-
-func (i *intercept) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
-	i.releases.Add(1)
-	if i.release != nil {
-		return i.release(ctx, c, after)
-	}
-	return i.store.Release(ctx, c, after)
+	return n
 }
 
 // free reports whether nobody holds the key in the store.
-func (i *intercept) free(key string) bool {
+func (s *testStore) free(key string) bool {
 	probe := guard.Claim{Key: key, ID: "probe", Owner: "probe", TTL: time.Second}
-	grant, err := i.store.TryAcquire(context.Background(), probe)
+	grant, err := s.memory.TryAcquire(context.Background(), probe)
 	if err != nil || grant.State != guard.Granted {
 		return false
 	}
-	_, err = i.store.Release(context.Background(), probe, guard.After{})
+	_, err = s.memory.Release(context.Background(), probe, guard.After{})
 	return err == nil
 }
 
@@ -65,11 +54,11 @@ func frozen(ctx context.Context) error {
 }
 
 // freezeReleases makes the store stop answering to releases until thaw is called.
-func (i *intercept) freezeReleases() (thaw func()) {
+func (s *testStore) freezeReleases() (thaw func()) {
 	var thawed atomic.Bool
-	i.release = func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+	s.OnRelease = func(ctx context.Context, _ int, c guard.Claim, after guard.After) (bool, error) {
 		if thawed.Load() {
-			return i.store.Release(ctx, c, after)
+			return s.memory.Release(ctx, c, after)
 		}
 		return false, frozen(ctx)
 	}
@@ -83,14 +72,14 @@ const margin = ttl/100 + 20*time.Millisecond
 
 // inBubble runs f in virtual time with a Guard over an intercepted store. The bubble fails if a
 // goroutine of the Guard's is left at the end.
-func inBubble(t *testing.T, f func(t *testing.T, g *guard.Guard, store *intercept), opts ...guard.Option) {
+func inBubble(t *testing.T, f func(t *testing.T, g *guard.Guard, store *testStore), opts ...guard.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		store := &intercept{store: memory.New()}
+		store := newTestStore()
 		g, err := guard.New(store, append([]guard.Option{guard.WithTTL(ttl)}, opts...)...)
 		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 		f(t, g, store)
-		require.NoError(t, g.Close(context.Background()))
 	})
 }
 

@@ -1,0 +1,58 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Acks asks that a number of replicas acknowledge a write within a time. The zero value asks for none.
+type Acks struct {
+	Replicas int
+	Within   time.Duration
+}
+
+// shortOfAcks says that fewer replicas than asked for have a write.
+type shortOfAcks struct{ got, want int64 }
+
+func (e shortOfAcks) Error() string {
+	return fmt.Sprintf("%d of %d replicas have acknowledged it", e.got, e.want)
+}
+
+// sendAcked sends cmd and WAIT on one connection: WAIT answers for the connection on which it comes, and
+// from another one it would say that all is well.
+func (s *Store) sendAcked(ctx context.Context, c Call, cmd redis.Cmder) error {
+	pipe, err := s.pipelineTo(ctx, c.Keys[0])
+	if err != nil {
+		return err
+	}
+	_ = pipe.Process(ctx, noRetry{cmd})
+	acked := redis.NewIntCmd(ctx, "wait", c.Acks.Replicas, Milliseconds(c.Acks.Within))
+	_ = pipe.Process(ctx, acked)
+	_, _ = pipe.Exec(ctx)
+	if err := cmd.Err(); err != nil {
+		return err
+	}
+	if err := acked.Err(); err != nil {
+		return err
+	}
+	if got, want := acked.Val(), int64(c.Acks.Replicas); got < want {
+		return shortOfAcks{got, want}
+	}
+	return nil
+}
+
+// pipelineTo returns a pipeline to the node that has the key, all of which goes over one connection.
+func (s *Store) pipelineTo(ctx context.Context, key string) (redis.Pipeliner, error) {
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok {
+		return s.client.Pipeline(), nil
+	}
+	node, err := cluster.MasterForKey(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return node.Pipeline(), nil
+}

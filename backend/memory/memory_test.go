@@ -1,0 +1,110 @@
+package memory_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func store(testing.TB) guard.Locker { return memory.New() }
+
+func TestLocker(t *testing.T) {
+	guardtest.Run(t, guardtest.Store{New: store, Bubble: true})
+}
+
+func TestLocker_excludesInRealTime(t *testing.T) {
+	guardtest.RunExclusion(t, guardtest.Store{New: store})
+}
+
+func BenchmarkLocker(b *testing.B) {
+	guardtest.Benchmark(b, guardtest.Store{New: store})
+}
+
+func TestNew_startsWithHigherFencesThanBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var last uint64
+		for range 5 { // processes, one after the other
+			l := memory.New()
+			for i := range 100 {
+				g, err := l.TryAcquire(t.Context(), claim(strconv.Itoa(i)))
+				require.NoError(t, err)
+				require.Greater(t, g.Fence, last)
+				last = g.Fence
+			}
+			time.Sleep(time.Millisecond) // no process starts in the microseconds of another's grants
+		}
+	})
+}
+
+func claim(key string) guard.Claim {
+	return guard.Claim{Key: key, ID: "id of " + key, Owner: "owner", TTL: time.Second}
+}
+
+func TestLocker_forgetsWhatHasExpired(t *testing.T) {
+	const (
+		keys   = 10_000
+		record = 4 << 10 // bytes
+	)
+	synctest.Test(t, func(t *testing.T) {
+		l := memory.New()
+		before := heapInUse()
+		for i := range keys {
+			c := claim(strconv.Itoa(i))
+			_, err := l.TryAcquire(t.Context(), c)
+			require.NoError(t, err)
+			_, err = l.Release(t.Context(), c, guard.After{Keep: time.Minute, Done: true, Record: make([]byte, record)})
+			require.NoError(t, err)
+		}
+		require.Greater(t, heapInUse()-before, int64(keys*record), "the records are kept for a minute")
+
+		time.Sleep(time.Minute)
+		_, err := l.TryAcquire(t.Context(), claim("one more"))
+		require.NoError(t, err)
+		require.Less(t, heapInUse()-before, int64(keys*record/10), "the records should have gone")
+		runtime.KeepAlive(l)
+	})
+}
+
+// heapInUse returns how many bytes are reachable, or nearly so.
+func heapInUse() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+func ExampleNew() {
+	g, err := guard.New(memory.New())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	report := func(context.Context) error {
+		fmt.Println("making the report")
+		return nil
+	}
+	fmt.Println(g.Do(ctx, "report:2026-11-21", report, guard.WithOnce(24*time.Hour)))
+	err = g.Do(ctx, "report:2026-11-21", report, guard.WithOnce(24*time.Hour))
+	fmt.Println(err, errors.Is(err, guard.ErrDone))
+	fmt.Println(g.Close(ctx))
+	// Output:
+	// making the report
+	// <nil>
+	// guard: "report:2026-11-21" is done true
+	// <nil>
+}

@@ -1,0 +1,431 @@
+package single_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+)
+
+// ttl is short, so that leases end within a test, and long beside what a loaded machine adds.
+const ttl = 600 * time.Millisecond
+
+// late is by how much a context may end after the moment at which it should.
+const late = 20 * time.Millisecond
+
+// newGuard returns a Guard over the client, closed with the test.
+func newGuard(t *testing.T, rdb redis.UniversalClient, opts ...guard.Option) *guard.Guard {
+	t.Helper()
+	g, err := guard.New(single.New(rdb), append([]guard.Option{guard.WithTTL(ttl)}, opts...)...)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		require.NoError(t, g.Close(ctx))
+	})
+	return g
+}
+
+// acquire takes the key, and gives it back with the test if the test does not.
+func acquire(t *testing.T, g *guard.Guard, key string, opts ...guard.Option) *guard.Lease {
+	t.Helper()
+	lease, err := g.Acquire(t.Context(), key, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = lease.Release(context.Background()) })
+	return lease
+}
+
+// requireLost waits for the lease's context to end and returns how long after the call that was.
+func requireLost(t *testing.T, lease *guard.Lease, reason guard.LossReason) time.Duration {
+	t.Helper()
+	start := time.Now()
+	select {
+	case <-lease.Context().Done():
+	case <-time.After(10 * ttl):
+		require.Fail(t, "the context has not ended")
+	}
+	var lost *guard.LostError
+	require.ErrorAs(t, context.Cause(lease.Context()), &lost)
+	require.Equal(t, reason, lost.Reason, "%v", lost)
+	require.Less(t, lost.Late, late, "the context ended in time")
+	require.False(t, lease.Valid())
+	return time.Since(start)
+}
+
+// requireFree asserts that somebody else gets the key soon.
+func requireFree(t *testing.T, rdb redis.UniversalClient, key string) {
+	t.Helper()
+	require.NoError(t, newGuard(t, rdb).Do(t.Context(), key, nothing, guard.WithWait(5*time.Second)))
+}
+
+func TestFault7_replyLostOnAcquire(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.StartProxy(t, server.Addr())
+	g := newGuard(t, client(t, proxy.Addr()))
+	require.NoError(t, g.Do(t.Context(), "warm", nothing))
+	proxy.DropReplyTo("evalsha", 1)
+	ran := 0
+	require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error { ran++; return nil }))
+	require.Equal(t, 1, ran, "its own claim is recognised")
+	require.NoError(t, newGuard(t, server.Client(t)).Do(t.Context(), "k", nothing), "and released once for all")
+}
+
+func TestFault7_replyLostOnRenew(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.StartProxy(t, server.Addr())
+	g := newGuard(t, client(t, proxy.Addr()))
+	lease := acquire(t, g, "k")
+	for range 4 {
+		proxy.DropReplyTo("evalsha", 1)
+		time.Sleep(ttl / 2)
+		require.True(t, lease.Valid())
+	}
+	require.NoError(t, lease.Release(t.Context()))
+}
+
+func TestFault7_replyLostOnRelease(t *testing.T) {
+	for name, opts := range map[string][]guard.Option{
+		"plain": nil, "once": {guard.WithOnce(time.Minute)}, "min hold": {guard.WithMinHold(time.Minute)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			proxy := redistest.StartProxy(t, server.Addr())
+			g := newGuard(t, client(t, proxy.Addr()))
+			require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error {
+				proxy.DropReplyTo("evalsha", 1)
+				return nil
+			}, opts...), "a release that was done is no loss")
+		})
+	}
+}
+
+func TestFault8_slowAcquireCountsFromBeforeTheRequest(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.StartProxy(t, server.Addr())
+	rdb := client(t, proxy.Addr())
+	g := newGuard(t, rdb)
+	require.NoError(t, g.Do(t.Context(), "warm", nothing))
+	for _, delay := range []time.Duration{ttl / 2, ttl * 9 / 10} {
+		proxy.Delay(delay)
+		start := time.Now()
+		lease, err := g.Acquire(t.Context(), "k", guard.WithoutRenewal())
+		proxy.Delay(0)
+		require.NoError(t, err)
+		requireLost(t, lease, guard.LossExpired)
+		require.Less(t, time.Since(start), ttl, "before the TTL has passed since the request")
+		_ = lease.Release(t.Context())
+	}
+	proxy.Delay(ttl * 11 / 10)
+	_, err := g.Acquire(t.Context(), "k")
+	require.ErrorIs(t, err, guard.ErrStore)
+	proxy.Delay(0)
+	requireFree(t, server.Client(t), "k")
+}
+
+func TestFault5_frozenServer(t *testing.T) {
+	server := redistest.Start(t)
+	for _, pause := range []time.Duration{ttl / 5, ttl, 3 * ttl} {
+		t.Run(pause.String(), func(t *testing.T) {
+			g := newGuard(t, client(t, server.Addr())) // whose time-outs are go-redis' own: seconds
+			require.NoError(t, g.Do(t.Context(), "warm", nothing))
+			lease := acquire(t, g, "k")
+			server.Freeze()
+			t.Cleanup(server.Thaw)
+			time.AfterFunc(pause, server.Thaw)
+
+			patience := min(pause, ttl) / 2
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			start := time.Now()
+			_, err := g.Acquire(ctx, "other")
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.Less(t, time.Since(start), patience+100*time.Millisecond, "a call ends with its context")
+
+			if pause < ttl {
+				time.Sleep(2 * ttl)
+				require.True(t, lease.Valid())
+			} else {
+				requireLost(t, lease, guard.LossExpired)
+			}
+			time.Sleep(time.Until(start.Add(pause)))
+			_ = lease.Release(t.Context())
+			requireFree(t, server.Client(t), "k")
+			requireFree(t, server.Client(t), "other")
+		})
+	}
+}
+
+func TestFault9_blackHole(t *testing.T) {
+	for name, dark := range map[string]func(*redistest.Proxy){
+		"both ways": (*redistest.Proxy).GoDark, "requests": (*redistest.Proxy).DarkRequests, "replies": (*redistest.Proxy).DarkReplies,
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			proxy := redistest.StartProxy(t, server.Addr())
+			g := newGuard(t, client(t, proxy.Addr()))
+			lease := acquire(t, g, "k")
+			dark(proxy)
+			requireLost(t, lease, guard.LossExpired)
+			cancelled, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(50*time.Millisecond, cancel)
+			start := time.Now()
+			_, err := g.Acquire(cancelled, "other")
+			require.ErrorIs(t, err, context.Canceled)
+			require.Less(t, time.Since(start), 150*time.Millisecond)
+			proxy.Restore()
+			_ = lease.Release(t.Context())
+			requireFree(t, server.Client(t), "k")
+			requireFree(t, server.Client(t), "other")
+		})
+	}
+}
+
+func TestFault6_serverDownAndStaysDown(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.StartProxy(t, server.Addr())
+	g := newGuard(t, client(t, proxy.Addr(), func(o *redis.Options) { o.DialerRetries = 1 }))
+	lease := acquire(t, g, "k")
+	server.Kill()
+	before := proxy.Conns()
+	requireLost(t, lease, guard.LossExpired)
+	err := g.Do(t.Context(), "other", nothing)
+	require.ErrorIs(t, err, guard.ErrStore)
+	require.NotErrorIs(t, err, guard.ErrLost)
+	require.Less(t, proxy.Conns()-before, 100, "no busy loop of dials")
+	require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
+}
+
+func TestFaults10to12_keyGoneUnderTheHolder(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	lease := leaseKey(t, rdb, "k")
+	for name, fault := range map[string]func() error{
+		"deleted":     func() error { return rdb.Del(t.Context(), lease).Err() },
+		"flushed":     func() error { return rdb.FlushAll(t.Context()).Err() },
+		"overwritten": func() error { return rdb.Set(t.Context(), lease, "another's", time.Minute).Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Cleanup(func() { flush(t, rdb) })
+			g := newGuard(t, rdb)
+			held := acquire(t, g, "k")
+			require.NoError(t, fault())
+			waited := requireLost(t, held, guard.LossNotHeld)
+			require.Less(t, waited, ttl*2/3, "at the next renewal")
+			require.ErrorIs(t, held.Release(t.Context()), guard.ErrLost)
+			if name == "overwritten" {
+				require.Equal(t, "another's", rdb.Get(t.Context(), lease).Val(), "and left as it is")
+				return
+			}
+			next := acquire(t, g, "k")
+			require.Greater(t, next.Fence(), held.Fence())
+		})
+	}
+}
+
+func TestFault11_fencesGrowAcrossAFlushInTheSameInstant(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	g := newGuard(t, rdb)
+	var highest uint64
+	for range 200 {
+		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
+			require.Greater(t, guard.Fence(ctx), highest)
+			highest = guard.Fence(ctx)
+			return nil
+		}))
+		require.NoError(t, rdb.FlushAll(t.Context()).Err())
+	}
+}
+
+func TestFault13_scriptsFlushed(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	g := newGuard(t, rdb, guard.WithTTL(300*time.Millisecond))
+	lease := acquire(t, g, "k")
+	others := []*guard.Lease{acquire(t, g, "k2"), acquire(t, g, "k3")}
+	for range 10 {
+		require.NoError(t, rdb.ScriptFlush(t.Context()).Err())
+		time.Sleep(100 * time.Millisecond)
+	}
+	require.True(t, lease.Valid())
+	for _, other := range others {
+		require.True(t, other.Valid())
+	}
+	require.NoError(t, rdb.ScriptFlush(t.Context()).Err())
+	require.NoError(t, lease.Release(t.Context()))
+	require.NoError(t, rdb.ScriptFlush(t.Context()).Err())
+	require.NoError(t, g.Do(t.Context(), "k", nothing))
+}
+
+func TestFault14_scriptThatBlocksTheServer(t *testing.T) {
+	server := redistest.Start(t, "--busy-reply-threshold", "50")
+	rdb := server.Client(t, func(o *redis.Options) { o.MaxRetries = -1 })
+	g := newGuard(t, rdb, guard.WithTTL(2*time.Second))
+	lease := acquire(t, g, "k")
+	blocked := make(chan error, 1)
+	go func() { blocked <- rdb.Eval(context.Background(), "while true do end", nil).Err() }()
+	require.Eventually(t, func() bool { return rdb.Ping(t.Context()).Err() != nil }, time.Second, time.Millisecond)
+	var failed *guard.StoreError
+	require.ErrorAs(t, g.Do(t.Context(), "other", nothing), &failed)
+	require.Equal(t, guard.KindScriptBusy, failed.Kind)
+	time.Sleep(time.Second) // into the first renewal
+	require.NoError(t, rdb.ScriptKill(t.Context()).Err())
+	require.Error(t, <-blocked)
+	time.Sleep(2 * time.Second)
+	require.True(t, lease.Valid(), "renewed as soon as it could be")
+	require.NoError(t, lease.Release(t.Context()))
+}
+
+func TestFault15_outOfMemory(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	g := newGuard(t, rdb)
+	plain, once, hold := acquire(t, g, "plain"), acquire(t, g, "once", guard.WithOnce(time.Minute)), acquire(t, g, "hold", guard.WithMinHold(time.Minute))
+	once.SetRecord([]byte("the answer"))
+	require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+
+	var failed *guard.StoreError
+	require.ErrorAs(t, g.Do(t.Context(), "new", nothing), &failed)
+	require.Equal(t, guard.KindOOM, failed.Kind)
+	time.Sleep(2 * ttl)
+	require.True(t, plain.Valid(), "renewing works")
+	require.NoError(t, plain.Release(t.Context()), "and so does releasing")
+	require.NoError(t, once.Finish(t.Context()))
+	require.NoError(t, hold.Release(t.Context()))
+	var done *guard.DoneError
+	require.ErrorAs(t, g.Do(t.Context(), "once", nothing), &done)
+	require.Equal(t, "the answer", string(done.Record))
+	require.ErrorIs(t, g.Do(t.Context(), "hold", nothing), guard.ErrBusy)
+}
+
+func TestFault16_serverThatRefuses(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	g := newGuard(t, rdb)
+	require.NoError(t, g.Do(t.Context(), "k", nothing))
+	for _, c := range []struct {
+		kind       guard.Kind
+		fault, end func() error
+	}{
+		{guard.KindReadOnly,
+			func() error { return rdb.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err() },
+			func() error { return rdb.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err() }},
+		{guard.KindNoReplicas,
+			func() error { return rdb.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err() },
+			func() error { return rdb.ConfigSet(t.Context(), "min-replicas-to-write", "0").Err() }},
+	} {
+		t.Run(string(c.kind), func(t *testing.T) {
+			require.NoError(t, c.fault())
+			var failed *guard.StoreError
+			require.ErrorAs(t, g.Do(t.Context(), "k", nothing), &failed)
+			require.Equal(t, c.kind, failed.Kind)
+			time.AfterFunc(300*time.Millisecond, func() { _ = c.end() })
+			require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(5*time.Second)), "waiting outlasts it")
+		})
+	}
+	t.Run("maxclients", func(t *testing.T) {
+		require.NoError(t, rdb.ConfigSet(t.Context(), "maxclients", "1").Err())
+		full := newGuard(t, client(t, server.Addr()))
+		var failed *guard.StoreError
+		require.ErrorAs(t, full.Do(t.Context(), "k", nothing), &failed)
+		// Redis says why and closes the connection: the reset can overtake the words.
+		require.Contains(t, []guard.Kind{guard.KindLimit, guard.KindConnection}, failed.Kind)
+		require.NoError(t, rdb.ConfigSet(t.Context(), "maxclients", "100").Err())
+		require.NoError(t, full.Do(t.Context(), "k", nothing))
+	})
+}
+
+func TestFault19_serverRestartsEmpty(t *testing.T) {
+	server := redistest.Start(t)
+	g := newGuard(t, server.Client(t))
+	lease := acquire(t, g, "k")
+	server.Restart()
+	require.Less(t, requireLost(t, lease, guard.LossNotHeld), ttl)
+	require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
+	require.Greater(t, acquire(t, g, "k").Fence(), lease.Fence())
+}
+
+func TestFault20_failoverThatForgetsTheLease(t *testing.T) {
+	sentinel := redistest.StartSentinel(t)
+	rdb := sentinel.Client(t)
+	g := newGuard(t, rdb, guard.WithTTL(3*time.Second))
+	require.NoError(t, g.Do(t.Context(), "warm", nothing))
+	sentinel.Replica.Freeze()
+	require.NoError(t, sentinel.Master.Client(t).ClientKillByFilter(t.Context(), "TYPE", "replica").Err())
+	lease := acquire(t, g, "k")
+	sentinel.Master.Kill()
+	sentinel.Replica.Thaw()
+	sentinel.WaitFailover(t)
+	next, err := g.Acquire(t.Context(), "k", guard.WithWait(10*time.Second))
+	require.NoError(t, err)
+	require.Greater(t, next.Fence(), lease.Fence(), "the resource can tell them apart")
+	requireLost(t, lease, guard.LossNotHeld)
+	require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
+	require.True(t, next.Valid(), "the first holder's release has not touched it")
+	require.NoError(t, next.Release(t.Context()))
+}
+
+func TestFault21_slotMovesUnderAHeldLease(t *testing.T) {
+	cluster := redistest.StartCluster(t)
+	rdb := cluster.Client(t)
+	g := newGuard(t, rdb)
+	lease := acquire(t, g, "k")
+	store := single.New(rdb)
+	grant, err := store.TryAcquire(t.Context(), guard.Claim{Key: "k", ID: "other", TTL: ttl})
+	require.NoError(t, err)
+	require.Equal(t, guard.Busy, grant.State)
+
+	var slot int
+	for _, node := range cluster.Nodes {
+		keys, err := node.Client(t).Keys(t.Context(), "onerun:*").Result()
+		require.NoError(t, err)
+		if len(keys) > 0 {
+			slot = cluster.SlotOf(t, keys[0])
+		}
+	}
+	from := cluster.OwnerOf(t, slot)
+	to := cluster.Nodes[0]
+	if to == from {
+		to = cluster.Nodes[1]
+	}
+	cluster.MoveSlot(t, slot, from, to)
+	time.Sleep(3 * ttl)
+	require.True(t, lease.Valid(), "renewal follows the slot")
+	require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrBusy)
+	require.NoError(t, lease.Release(t.Context()))
+	require.NoError(t, g.Do(t.Context(), "k", nothing))
+}
+
+func TestFault24_applicationEmptiesTheConnectionPool(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := client(t, server.Addr(), func(o *redis.Options) { o.PoolSize = 1; o.PipelinePoolSize = 1 })
+	g := newGuard(t, rdb)
+	lease := acquire(t, g, "k", guard.WithoutRenewal())
+	popped := make(chan error, 1)
+	go func() { popped <- rdb.BLPop(context.Background(), 2*time.Second, "queue").Err() }()
+	requireLost(t, lease, guard.LossExpired)
+	var failed *guard.StoreError
+	require.ErrorAs(t, lease.Release(t.Context()), &failed, "with a named error")
+	require.ErrorIs(t, <-popped, redis.Nil)
+}
+
+func TestFault25_clientClosedUnderTheGuard(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := client(t, server.Addr())
+	g := newGuard(t, rdb)
+	lease := acquire(t, g, "k")
+	require.NoError(t, rdb.Close())
+	var failed *guard.StoreError
+	require.ErrorAs(t, g.Do(t.Context(), "other", nothing), &failed)
+	require.Equal(t, guard.KindClosed, failed.Kind)
+	requireLost(t, lease, guard.LossExpired)
+	require.True(t, errors.Is(lease.Release(t.Context()), guard.ErrLost))
+	requireFree(t, server.Client(t), "k")
+}

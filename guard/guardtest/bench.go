@@ -1,0 +1,84 @@
+package guardtest
+
+import (
+	"context"
+	"crypto/rand"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// Benchmark measures the store's Locker in sub-benchmarks: a pair of acquire and release of a key that
+// nobody else wants, a renewal, pairs on different keys in parallel, and the refusal of a busy key. It
+// runs in real time, whatever Store.Bubble says.
+func Benchmark(b *testing.B, s Store) {
+	b.Run("pair", func(b *testing.B) { benchPair(b, s.New(b)) })
+	b.Run("renew", func(b *testing.B) { benchRenew(b, s.New(b)) })
+	b.Run("parallel", func(b *testing.B) { benchParallel(b, s.New(b)) })
+	b.Run("busy", func(b *testing.B) { benchBusy(b, s.New(b)) })
+}
+
+func benchClaim(key string) guard.Claim {
+	id := rand.Text()
+	return guard.Claim{Key: key, ID: id, Owner: id, TTL: long, Label: "benchmark"}
+}
+
+// pair acquires and releases, and returns whether both were answered with yes.
+func pair(ctx context.Context, l guard.Locker, c guard.Claim) (bool, error) {
+	g, err := l.TryAcquire(ctx, c)
+	if err != nil || g.State != guard.Granted {
+		return false, err
+	}
+	return l.Release(ctx, c, guard.After{})
+}
+
+func benchPair(b *testing.B, l guard.Locker) {
+	ctx, c := b.Context(), benchClaim("key")
+	b.ReportAllocs()
+	for b.Loop() {
+		if ok, err := pair(ctx, l, c); !ok || err != nil {
+			b.Fatal(ok, err)
+		}
+	}
+}
+
+func benchRenew(b *testing.B, l guard.Locker) {
+	ctx, c := b.Context(), benchClaim("key")
+	g, err := l.TryAcquire(ctx, c)
+	require.NoError(b, err)
+	c.Fence = g.Fence
+	b.ReportAllocs()
+	for b.Loop() {
+		if held, err := l.Renew(ctx, c); !held || err != nil {
+			b.Fatal(held, err)
+		}
+	}
+}
+
+func benchParallel(b *testing.B, l guard.Locker) {
+	ctx := b.Context()
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		c := benchClaim(rand.Text())
+		for pb.Next() {
+			if ok, err := pair(ctx, l, c); !ok || err != nil {
+				b.Error(ok, err)
+				return
+			}
+		}
+	})
+}
+
+func benchBusy(b *testing.B, l guard.Locker) {
+	ctx, c := b.Context(), benchClaim("key")
+	_, err := l.TryAcquire(ctx, benchClaim("key"))
+	require.NoError(b, err)
+	b.ReportAllocs()
+	for b.Loop() {
+		if g, err := l.TryAcquire(ctx, c); err != nil || g.State != guard.Busy {
+			b.Fatal(g, err)
+		}
+	}
+}

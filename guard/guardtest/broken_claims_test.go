@@ -1,0 +1,221 @@
+package guardtest_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+)
+
+func brokenClaims() []broken {
+	return []broken{
+		{
+			name:     "it grants nothing",
+			store:    answering(func(_ guard.Claim, g *guard.Grant) { *g = guard.Grant{Left: 1} }),
+			caughtBy: []string{"a free key is granted", "of many claims at once one is granted"},
+		},
+		{
+			name:  "it grants what is held",
+			store: answering(func(_ guard.Claim, g *guard.Grant) { g.State, g.Fence = guard.Granted, max(g.Fence, 1) }),
+			caughtBy: []string{
+				"a busy key says how long and by whom",
+				"of many claims at once one is granted",
+				"random workers never hold a key together",
+				"no update made under a lease is lost",
+			},
+		},
+		{
+			name:     "it grants what is held, but seldom",
+			store:    wrapped(seldomExclusive),
+			caughtBy: []string{"random workers never hold a key together", "no update made under a lease is lost"},
+		},
+		{
+			name: "a grant says who has it",
+			store: answering(func(c guard.Claim, g *guard.Grant) {
+				if g.State == guard.Granted {
+					g.Label, g.Left = c.Label, c.TTL
+				}
+			}),
+			caughtBy: []string{"a free key is granted"},
+		},
+		{
+			name:     "fences start at 0",
+			store:    answering(func(_ guard.Claim, g *guard.Grant) { g.Fence = 0 }),
+			caughtBy: []string{"a free key is granted", "fences grow after a release"},
+		},
+		{
+			name:     "it does not say how long a key is busy",
+			store:    answering(func(_ guard.Claim, g *guard.Grant) { g.Left = 0 }),
+			caughtBy: []string{"a busy key says how long and by whom", "a done marker answers with its record"},
+		},
+		{
+			name:     "it says too long how long a key is busy",
+			store:    answering(func(_ guard.Claim, g *guard.Grant) { g.Left *= 1000 }), // seconds for milliseconds
+			caughtBy: []string{"a busy key says how long and by whom", "a done marker answers with its record"},
+		},
+		{
+			name:     "a repeated claim finds itself in the way",
+			store:    wrapped(repeatsAre(func(g *guard.Grant) { *g = guard.Grant{Left: 1} })),
+			caughtBy: []string{"a repeated claim is granted with the same fence"},
+		},
+		{
+			name:     "a repeated claim has another fence",
+			store:    wrapped(repeatsAre(func(g *guard.Grant) { g.Fence++ })),
+			caughtBy: []string{"a repeated claim is granted with the same fence"},
+		},
+		{
+			name:     "a repeated claim does not start its TTL anew",
+			store:    wrapped(ignoresRepeats),
+			caughtBy: []string{"a repeated claim lasts for its TTL from then on"},
+		},
+		{
+			name:     "a repeated claim counts twice",
+			store:    wrapped(countsRepeats),
+			caughtBy: []string{"a repeated claim counts once"},
+		},
+		{
+			name:     "its settings are wrong",
+			store:    wrapped(func(l guard.Locker) guard.Locker { return checked{l} }),
+			caughtBy: []string{"the settings are sound"},
+		},
+	}
+}
+
+// seldomExclusive grants each fiftieth claim without asking.
+func seldomExclusive(l guard.Locker) guard.Locker {
+	var n, fence atomic.Uint64
+	return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+		if n.Add(1)%50 == 0 {
+			return guard.Grant{State: guard.Granted, Fence: 1<<52 + fence.Add(1)}, nil
+		}
+		return l.TryAcquire(ctx, c)
+	}}
+}
+
+// repeatsAre changes what is answered to repeated claims.
+func repeatsAre(change func(*guard.Grant)) wrap {
+	return func(l guard.Locker) guard.Locker {
+		var seen memo[bool]
+		return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+			g, err := l.TryAcquire(ctx, c)
+			if seen.set(c.ID, true) && g.State == guard.Granted {
+				change(&g)
+			}
+			return g, err
+		}}
+	}
+}
+
+func ignoresRepeats(l guard.Locker) guard.Locker {
+	var grants memo[guard.Grant]
+	return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+		if g := grants.get(c.ID); g.State == guard.Granted {
+			return g, nil
+		}
+		g, err := l.TryAcquire(ctx, c)
+		grants.set(c.ID, g)
+		return g, err
+	}}
+}
+
+func countsRepeats(l guard.Locker) guard.Locker {
+	var holds memo[int]
+	return &twist{
+		Locker: l,
+		acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+			g, err := l.TryAcquire(ctx, c)
+			if g.State == guard.Granted {
+				holds.set(c.ID, holds.get(c.ID)+1)
+			}
+			return g, err
+		},
+		release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+			if n := holds.get(c.ID); n > 1 {
+				holds.set(c.ID, n-1)
+				return l.Renew(ctx, c)
+			}
+			return l.Release(ctx, c, after)
+		},
+	}
+}
+
+type checked struct{ guard.Locker }
+
+func (checked) Check() error { return errors.New("the client is nil") }
+
+func brokenLabels() []broken {
+	return []broken{
+		{
+			name:     "labels are lost",
+			store:    answering(func(_ guard.Claim, g *guard.Grant) { g.Label = "" }),
+			caughtBy: []string{"a busy key says how long and by whom", "a label comes back as it was"},
+		},
+		{
+			name: "labels end with their first line",
+			store: answering(func(_ guard.Claim, g *guard.Grant) {
+				g.Label, _, _ = strings.Cut(g.Label, "\n")
+			}),
+			caughtBy: []string{"a label comes back as it was"},
+		},
+		{
+			name: "labels are text",
+			store: answering(func(_ guard.Claim, g *guard.Grant) {
+				g.Label = strings.ToValidUTF8(g.Label, "\ufffd")
+			}),
+			caughtBy: []string{"a label comes back as it was"},
+		},
+		{
+			name:     "labels are cut short",
+			store:    answering(func(_ guard.Claim, g *guard.Grant) { g.Label = g.Label[:min(len(g.Label), 255)] }),
+			caughtBy: []string{"a label comes back as it was"},
+		},
+		{
+			name: "a label stays after its holder",
+			store: wrapped(func(l guard.Locker) guard.Locker {
+				var last memo[string]
+				return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+					g, err := l.TryAcquire(ctx, c)
+					switch {
+					case g.State == guard.Granted && c.Label != "":
+						last.set(c.Key, c.Label)
+					case g.State == guard.Busy:
+						g.Label = last.get(c.Key)
+					}
+					return g, err
+				}}
+			}),
+			caughtBy: []string{"a label goes with its holder"},
+		},
+	}
+}
+
+// foldKeys makes keys that are apart the same.
+func foldKeys(fold func(string) string) guardtest.Store {
+	return wrapped(func(l guard.Locker) guard.Locker {
+		return mapped(l, func(c *guard.Claim) { c.Key = fold(c.Key) })
+	})
+}
+
+func brokenKeys() []broken {
+	apart := []string{"every key is a key of its own"}
+	return []broken{
+		{name: "keys have no case", store: foldKeys(strings.ToLower), caughtBy: apart},
+		{name: "keys are trimmed", store: foldKeys(strings.TrimSpace), caughtBy: apart},
+		{name: "keys are text", store: foldKeys(func(k string) string { return strings.ToValidUTF8(k, "?") }), caughtBy: apart},
+		{name: "keys are cut short", store: foldKeys(func(k string) string { return k[:min(len(k), 1023)] }), caughtBy: apart},
+		{
+			name: "keys that hash alike are the same",
+			store: foldKeys(func(k string) string {
+				var sum byte
+				for i := range len(k) {
+					sum = sum*31 + k[i]
+				}
+				return string(sum)
+			}),
+			caughtBy: append([]string{"a thousand keys at once are independent"}, apart...),
+		},
+	}
+}

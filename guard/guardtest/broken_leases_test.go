@@ -1,0 +1,182 @@
+package guardtest_test
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+)
+
+func brokenRenewals() []broken {
+	renewing := func(renew func(ctx context.Context, l guard.Locker, c guard.Claim) (bool, error)) guardtest.Store {
+		return wrapped(func(l guard.Locker) guard.Locker {
+			return &twist{Locker: l, renew: func(ctx context.Context, c guard.Claim) (bool, error) { return renew(ctx, l, c) }}
+		})
+	}
+	return []broken{
+		{
+			name: "a renewal creates what is gone",
+			store: renewing(func(ctx context.Context, l guard.Locker, c guard.Claim) (bool, error) {
+				g, err := l.TryAcquire(ctx, c)
+				return g.State == guard.Granted, err
+			}),
+			caughtBy: []string{
+				"an expired claim is not renewed or released",
+				"a renewal does not bring back what was released",
+				"a renewal does not bring back what the store has lost",
+				"random workers never hold a key together",
+			},
+		},
+		{
+			name:  "a renewal is always answered with yes",
+			store: renewing(func(context.Context, guard.Locker, guard.Claim) (bool, error) { return true, nil }),
+			caughtBy: []string{
+				"a claim that has expired makes way",
+				"a renewal does not end a minimum hold or a marker",
+				"a renewal lasts for its TTL from then on",
+				"a renewed claim outlives its first TTL",
+				"a minimum hold keeps the key busy for everybody",
+			},
+		},
+		{
+			name: "a renewal leaves the TTL as it is",
+			store: renewing(func(ctx context.Context, l guard.Locker, c guard.Claim) (bool, error) {
+				c.TTL = time.Nanosecond
+				return l.Renew(ctx, c)
+			}),
+			caughtBy: []string{"a renewal lasts for its TTL from then on", "a renewed claim outlives its first TTL"},
+		},
+		{name: "anybody renews", store: wrapped(impostor(true, false)), caughtBy: []string{
+			"a renewal by another is refused", "random workers never hold a key together",
+		}},
+	}
+}
+
+// impostor takes whoever renews or releases for the holder.
+func impostor(renews, releases bool) wrap {
+	return func(l guard.Locker) guard.Locker {
+		var holders memo[string]
+		t := &twist{Locker: l}
+		t.acquire = func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+			g, err := l.TryAcquire(ctx, c)
+			if g.State == guard.Granted {
+				holders.set(c.Key, c.ID)
+			}
+			return g, err
+		}
+		if renews {
+			t.renew = func(ctx context.Context, c guard.Claim) (bool, error) {
+				c.ID = holders.get(c.Key)
+				return l.Renew(ctx, c)
+			}
+		}
+		if releases {
+			t.release = func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+				c.ID = holders.get(c.Key)
+				return l.Release(ctx, c, after)
+			}
+		}
+		return t
+	}
+}
+
+func brokenReleases() []broken {
+	releasing := func(release func(ctx context.Context, l guard.Locker, c guard.Claim, after guard.After) (bool, error)) guardtest.Store {
+		return wrapped(func(l guard.Locker) guard.Locker {
+			return &twist{Locker: l, release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+				return release(ctx, l, c, after)
+			}}
+		})
+	}
+	return []broken{
+		{
+			name: "a release does nothing",
+			store: releasing(func(context.Context, guard.Locker, guard.Claim, guard.After) (bool, error) {
+				return true, nil
+			}),
+			caughtBy: []string{"a release frees the key at once", "a repeated claim counts once"},
+		},
+		{
+			name: "a release is always answered with yes",
+			store: releasing(func(ctx context.Context, l guard.Locker, c guard.Claim, after guard.After) (bool, error) {
+				_, err := l.Release(ctx, c, after)
+				return err == nil, err
+			}),
+			caughtBy: []string{
+				"a second release finds nothing and changes nothing",
+				"an expired claim is not renewed or released",
+				"a release by another is refused",
+				"random workers never hold a key together",
+			},
+		},
+		{
+			name: "a release is always answered with no",
+			store: releasing(func(ctx context.Context, l guard.Locker, c guard.Claim, after guard.After) (bool, error) {
+				_, err := l.Release(ctx, c, after)
+				return false, err
+			}),
+			caughtBy: []string{"a release frees the key at once", "no update made under a lease is lost"},
+		},
+		{
+			name:  "anybody releases",
+			store: wrapped(impostor(false, true)),
+			caughtBy: []string{
+				"a release by another is refused",
+				"a release by another leaves a minimum hold and a marker as they are",
+				"a second release finds nothing and changes nothing",
+				"random workers never hold a key together",
+			},
+		},
+	}
+}
+
+func brokenTimes() []broken {
+	timed := func(change func(time.Duration) time.Duration) guardtest.Store {
+		return wrapped(func(l guard.Locker) guard.Locker {
+			t := mapped(l, func(c *guard.Claim) { c.TTL = change(c.TTL) }).(*twist)
+			t.release = func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+				after.Keep = change(after.Keep)
+				return l.Release(ctx, c, after)
+			}
+			return t
+		})
+	}
+	return []broken{
+		{
+			name:  "time passes twice as fast",
+			store: timed(func(d time.Duration) time.Duration { return d / 2 }),
+			caughtBy: []string{
+				"a claim that has expired makes way",
+				"a minimum hold ends",
+				"a done marker ends with its window",
+				"random workers never hold a key together",
+			},
+		},
+		{
+			name:  "nothing ends",
+			store: timed(func(d time.Duration) time.Duration { return d * 1000 }),
+			caughtBy: []string{
+				"a claim that has expired makes way",
+				"an expired claim is not renewed or released",
+				"a minimum hold ends",
+				"a done marker ends with its window",
+				"random workers never hold a key together",
+			},
+		},
+		{
+			name:  "milliseconds are rounded down",
+			store: timed(func(d time.Duration) time.Duration { return d.Truncate(time.Millisecond) }),
+			caughtBy: []string{
+				"a TTL of a fraction of a millisecond is not nothing",
+				"a renewal of a fraction of a millisecond is not nothing",
+				"a minimum hold of a fraction of a millisecond is not nothing",
+			},
+		},
+		{
+			name:     "milliseconds have 32 bits",
+			store:    timed(func(d time.Duration) time.Duration { return d % (1 << 32 * time.Millisecond) }),
+			caughtBy: []string{"a TTL of ten years is kept"},
+		},
+	}
+}

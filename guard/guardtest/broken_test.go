@@ -1,0 +1,230 @@
+package guardtest_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+)
+
+// A broken is a store whose Locker does one thing wrong, and the checks that have to fail for it. Other
+// checks may fail as well.
+type broken struct {
+	name     string
+	store    guardtest.Store
+	caughtBy []string
+}
+
+func allBroken() []broken {
+	return slices.Concat(brokenClaims(), brokenLabels(), brokenRenewals(), brokenReleases(), brokenTimes(),
+		brokenMarkers(), brokenFences(), brokenOwners(), brokenKeys(), brokenBatches(), brokenContexts(), brokenFreezes())
+}
+
+func TestRun_failsABrokenStore(t *testing.T) {
+	for _, b := range allBroken() {
+		t.Run(b.name, func(t *testing.T) {
+			for _, name := range b.caughtBy {
+				r := runCheck(t, b.store, name)
+				require.True(t, r.Failed(), "this check did not fail: %s", name)
+			}
+		})
+	}
+}
+
+func TestRun_hasNoCheckThatCannotFail(t *testing.T) {
+	caught := map[string]bool{}
+	for _, b := range allBroken() {
+		for _, name := range b.caughtBy {
+			caught[name] = true
+		}
+	}
+	for _, name := range guardtest.CheckNames() {
+		require.True(t, caught[name], "no broken Locker shows that this check can fail: %s", name)
+	}
+}
+
+func TestRunExclusion_namesItsSeed(t *testing.T) {
+	t.Setenv("GUARDTEST_SEED", "4711")
+	for _, name := range []string{"random workers never hold a key together", "no update made under a lease is lost"} {
+		r := runCheck(t, wrapped(seldomExclusive), name)
+		require.Contains(t, r.messages, "to draw the same random numbers again: GUARDTEST_SEED=4711")
+	}
+}
+
+// runCheck makes a check in a bubble and returns what was reported.
+func runCheck(t *testing.T, s guardtest.Store, name string) *recorder {
+	t.Helper()
+	var r *recorder
+	synctest.Test(t, func(t *testing.T) {
+		r = &recorder{TB: t}
+		ended := make(chan struct{})
+		go func() { // FailNow ends it
+			defer close(ended)
+			defer r.cleanUp()
+			guardtest.Check(r, s, name)
+		}()
+		<-ended
+		time.Sleep(time.Minute) // goroutines that a broken Locker has left behind come to their end
+	})
+	return r
+}
+
+// A recorder is a testing.TB that fails alone, without the test in which it is.
+type recorder struct {
+	testing.TB
+
+	mu       sync.Mutex
+	failed   bool
+	messages []string
+	cleanups []func()
+}
+
+func (r *recorder) Helper() {}
+
+func (r *recorder) Logf(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.messages = append(r.messages, fmt.Sprintf(format, args...))
+}
+
+func (r *recorder) Errorf(format string, args ...any) {
+	r.Logf(format, args...)
+	r.Fail()
+}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.Logf(format, args...)
+	r.FailNow()
+}
+
+func (r *recorder) Fail() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failed = true
+}
+
+func (r *recorder) FailNow() {
+	r.Fail()
+	runtime.Goexit()
+}
+
+func (r *recorder) Failed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed
+}
+
+func (r *recorder) Cleanup(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cleanups = append(r.cleanups, f)
+}
+
+func (r *recorder) cleanUp() {
+	for _, f := range slices.Backward(r.cleanups) {
+		f()
+	}
+}
+
+// A twist is a Locker with some of its methods replaced, and without its optional abilities.
+type twist struct {
+	guard.Locker
+	acquire func(context.Context, guard.Claim) (guard.Grant, error)
+	renew   func(context.Context, guard.Claim) (bool, error)
+	release func(context.Context, guard.Claim, guard.After) (bool, error)
+}
+
+func (t *twist) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	if t.acquire != nil {
+		return t.acquire(ctx, c)
+	}
+	return t.Locker.TryAcquire(ctx, c)
+}
+
+func (t *twist) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+	if t.renew != nil {
+		return t.renew(ctx, c)
+	}
+	return t.Locker.Renew(ctx, c)
+}
+
+func (t *twist) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+	if t.release != nil {
+		return t.release(ctx, c, after)
+	}
+	return t.Locker.Release(ctx, c, after)
+}
+
+// mapped changes every claim that l is asked about.
+func mapped(l guard.Locker, change func(*guard.Claim)) guard.Locker {
+	return &twist{
+		Locker: l,
+		acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+			change(&c)
+			return l.TryAcquire(ctx, c)
+		},
+		renew: func(ctx context.Context, c guard.Claim) (bool, error) {
+			change(&c)
+			return l.Renew(ctx, c)
+		},
+		release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+			change(&c)
+			return l.Release(ctx, c, after)
+		},
+	}
+}
+
+// answering changes what l answers to claims.
+func answering(change func(c guard.Claim, g *guard.Grant)) guardtest.Store {
+	return wrapped(func(l guard.Locker) guard.Locker {
+		return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+			g, err := l.TryAcquire(ctx, c)
+			if err == nil {
+				change(c, &g)
+			}
+			return g, err
+		}}
+	})
+}
+
+// keeping changes what releases leave behind.
+func keeping(change func(after *guard.After)) guardtest.Store {
+	return wrapped(func(l guard.Locker) guard.Locker {
+		return &twist{Locker: l, release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+			change(&after)
+			return l.Release(ctx, c, after)
+		}}
+	})
+}
+
+// A memo is a map for several goroutines. The zero value is ready for use.
+type memo[T any] struct {
+	mu sync.Mutex
+	m  map[string]T
+}
+
+func (m *memo[T]) get(key string) T {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.m[key]
+}
+
+func (m *memo[T]) set(key string, v T) (before T) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.m == nil {
+		m.m = map[string]T{}
+	}
+	before = m.m[key]
+	m.m[key] = v
+	return before
+}

@@ -1,0 +1,92 @@
+package guardtest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+)
+
+// A backend's conformance test. The suite starts each check with an empty store.
+func ExampleRun() {
+	// func TestLocker(t *testing.T)
+	_ = func(t *testing.T) {
+		guardtest.Run(t, guardtest.Store{
+			New:    func(testing.TB) guard.Locker { return memory.New() },
+			Bubble: true, // for a store without a network
+		})
+	}
+}
+
+// A user's handler, and a test of what it does when the key is busy and when the store is down.
+func ExampleScripted() {
+	handler := func(g *guard.Guard) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			err := g.Do(r.Context(), "report", func(context.Context) error { return nil })
+			switch {
+			case errors.Is(err, guard.ErrBusy):
+				http.Error(w, "the report is being made", http.StatusConflict)
+			case errors.Is(err, guard.ErrStore):
+				http.Error(w, "try again later", http.StatusServiceUnavailable)
+			default:
+				_, _ = fmt.Fprintln(w, "here is your report")
+			}
+		}
+	}
+
+	store := &guardtest.Scripted{
+		OnAcquire: func(_ context.Context, n int, _ guard.Claim) (guard.Grant, error) {
+			switch n {
+			case 1:
+				return guardtest.Busy(20*time.Second, "web-2")
+			case 2:
+				return guard.Grant{}, guardtest.Fail(guard.KindAuth)
+			}
+			return guard.Grant{}, guardtest.ErrUnscripted // and so it is granted
+		},
+	}
+	g, err := guard.New(store)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 3 {
+		w := httptest.NewRecorder()
+		handler(g)(w, httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/report", nil))
+		fmt.Print(w.Code, " ", w.Body)
+	}
+	if err := g.Close(context.Background()); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// 409 the report is being made
+	// 503 try again later
+	// 200 here is your report
+}
+
+func ExampleScripted_calls() {
+	store := &guardtest.Scripted{}
+	g, err := guard.New(store)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	fmt.Println(g.Do(ctx, "report", func(context.Context) error { return nil }, guard.WithOnce(time.Hour)))
+	fmt.Println(g.Close(ctx))
+	for _, c := range store.Calls() {
+		fmt.Println(c.Op, c.N, c.Claim.Key, c.After.Done, c.After.Keep)
+	}
+	// Output:
+	// <nil>
+	// <nil>
+	// acquire 1 report false 0s
+	// release 1 report true 1h0m0s
+}

@@ -1,0 +1,115 @@
+package guardtest
+
+import (
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+func exclusionChecks() []check {
+	return []check{
+		{name: "random workers never hold a key together", run: randomWorkers},
+		{name: "no update made under a lease is lost", run: updates},
+	}
+}
+
+const (
+	fuzzWorkers = 8
+	fuzzKeys    = 3
+	// seedEnv names the variable whose value replays a run.
+	seedEnv = "GUARDTEST_SEED"
+)
+
+// span is how long a random run takes.
+func span() time.Duration {
+	if testing.Short() {
+		return 200 * time.Millisecond
+	}
+	return time.Second
+}
+
+// seed returns the seed of a run, and says it if the check fails.
+func (s *subject) seed() uint64 {
+	seed := rand.Uint64()
+	if v := os.Getenv(seedEnv); v != "" {
+		var err error
+		seed, err = strconv.ParseUint(v, 10, 64)
+		require.NoError(s, err, seedEnv)
+	}
+	s.Cleanup(func() {
+		if s.Failed() {
+			s.Logf("to draw the same random numbers again: %s=%d", seedEnv, seed)
+		}
+	})
+	return seed
+}
+
+// source returns the random numbers of one worker.
+func source(seed uint64, worker int) *rand.Rand {
+	return rand.New(rand.NewPCG(seed, uint64(worker))) //nolint:gosec // it has to be repeatable
+}
+
+// randomWorkers has workers do at random what holders of leases do, and also what they should not: renew
+// and release late, or what was never theirs. A referee compares the answers with what it knows for
+// certain, whatever the delays.
+func randomWorkers(s *subject) {
+	r := newReferee()
+	seed := s.seed()
+	end := time.Now().Add(span())
+	var all sync.WaitGroup
+	for i := range fuzzWorkers {
+		w := &worker{subject: s, referee: r, random: source(seed, i), leases: map[string]*tenure{}, end: end}
+		all.Go(w.work)
+	}
+	all.Wait()
+	r.verdict(s)
+}
+
+// updates has workers add one to a number that each of them reads and writes in two steps, under a
+// lease that does not expire: the test by which ShedLock checks its lock providers.
+func updates(s *subject) {
+	seed := s.seed()
+	end := time.Now().Add(span())
+	var numbers, made [2]atomic.Int64
+	var refused atomic.Int64
+	var all sync.WaitGroup
+	for i := range fuzzWorkers {
+		random := source(seed, i)
+		p := []process{s.here, s.there}[i%2]
+		all.Go(func() {
+			for time.Now().Before(end) {
+				k := random.IntN(len(numbers))
+				c := s.claim("number:" + strconv.Itoa(k))
+				g, err := p.tryAcquire(c)
+				if err != nil {
+					_, _ = p.tryRelease(c, guard.After{}) // it may have been granted
+				}
+				if err != nil || g.State != guard.Granted {
+					time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond)
+					continue
+				}
+				read := numbers[k].Load()
+				time.Sleep(time.Duration(random.IntN(300)) * time.Microsecond)
+				numbers[k].Store(read + 1)
+				made[k].Add(1)
+				if held, err := p.tryRelease(c, guard.After{}); err == nil && !held {
+					refused.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for k := range numbers {
+		require.Positive(s, made[k].Load(), "no claim was ever granted")
+		require.Equal(s, made[k].Load(), numbers[k].Load(), "updates were lost: two workers held a lease together")
+	}
+	require.Zero(s, refused.Load(), "releases by the holder that were refused")
+}

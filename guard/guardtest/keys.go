@@ -1,0 +1,131 @@
+package guardtest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+func keyChecks() []check {
+	return []check{
+		{name: "every key is a key of its own", run: keysAreApart},
+		{name: "a thousand keys at once are independent", run: thousandKeys},
+	}
+}
+
+// keys returns keys that are easily taken for something else, or for one another.
+func keys() []string {
+	longest := strings.Repeat("k", guard.MaxKey-1)
+	return []string{
+		"k", "K", "k ", " k", " ", "k\n", "\n", "k\t", "\r\n", "\x01", "\x7f",
+		"report", "report:", "report:2026", "report:2026-11-21", ":report", ":", "::",
+		"größe", "gro\u0308ße", "大", "🔒", "\xff\xfe", "%C3%BC", "ü",
+		"*", "?", "[a-z]", "%a+", "%", "%%", "%s", "^k$", "$", "^", ".*", "k*", "k?", "(k)", "k-", "+",
+		"0", "00", "1", "-1", "1e3", "nil", "null", "true", "KEYS[1]", "ARGV[1]",
+		"'", `"`, "`", `\`, `k\n`, "k;DROP TABLE locks", "k'; --", "../k", "/k", "k/..",
+		"fence", "k:fence", "lock", "k:lock", "lease", "k:lease", "done", "k:done", "owner", "mode", "id",
+		"onerun", "onerun:", "onerun:k", "onerun:lease:k", "onerun:fence", "redisson_lock__channel:k", "guard:k", "redlock:k",
+		"{k}", "k{", "k}", "}k{", "{}", "{}k", "{{k}}", "{k}:fence", "redisson_lock__channel:{k}",
+		longest + "1", longest + "2", longest,
+	}
+}
+
+// keyRules returns what the Locker has to say against a key.
+func keyRules(l guard.Locker) func(string) error {
+	if c, ok := ability[guard.KeyChecker](l); ok {
+		return c.CheckKey
+	}
+	return guard.CheckKey
+}
+
+func keysAreApart(s *subject) {
+	var claims []guard.Claim
+	refuse := keyRules(s.here.locker)
+	seen := map[string]bool{}
+	for _, key := range append(keys(), s.store.Keys...) {
+		if refuse(key) != nil || seen[key] {
+			continue
+		}
+		seen[key] = true
+		c := s.claim(key)
+		c.Label = "holder of " + key[:min(len(key), 100)]
+		require.Equal(s, guard.Granted, s.here.acquire(c).State, "key %q", key)
+		claims = append(claims, c)
+	}
+	for i, c := range claims {
+		require.Equal(s, c.Label, s.there.refused(s.claim(c.Key), long).Label, "key %q", c.Key)
+		switch i % 3 {
+		case 0:
+			s.here.give(c, guard.After{})
+		case 1:
+			s.here.give(c, guard.After{Keep: long})
+		case 2:
+			s.here.give(c, guard.After{Keep: long, Done: true, Record: []byte(c.Key)})
+		}
+	}
+	for i, c := range claims {
+		g := s.there.acquire(s.claim(c.Key))
+		require.Equal(s, []guard.State{guard.Granted, guard.Busy, guard.Done}[i%3], g.State, "key %q", c.Key)
+		if g.State == guard.Done {
+			require.Equal(s, c.Key, string(g.Record))
+		}
+	}
+}
+
+func thousandKeys(s *subject) {
+	claims := make([]guard.Claim, 1000)
+	for i := range claims {
+		claims[i] = s.claim(fmt.Sprintf("key:%d", i))
+	}
+	grant := func(p process, i int) error { return answers(p, claims[i], guard.Granted, "") }
+	refuse := func(p process, i int) error { return answers(p, s.claim(claims[i].Key), guard.Busy, claims[i].Label) }
+	release := func(p process, i int) error {
+		held, err := p.tryRelease(claims[i], guard.After{})
+		if err == nil && !held {
+			err = errors.New("the release was refused")
+		}
+		return err
+	}
+	s.each(len(claims), 1, grant)
+	s.each(len(claims), 1, refuse)
+	s.each(len(claims), 2, release)
+	for i := 0; i < len(claims); i += 2 {
+		claims[i] = s.claim(claims[i].Key) // the next holder of what is free
+	}
+	s.each(len(claims), 1, grant)
+	s.each(len(claims), 1, refuse)
+}
+
+// answers claims, and returns an error if that is not answered with that state and label.
+func answers(p process, c guard.Claim, state guard.State, label string) error {
+	g, err := p.tryAcquire(c)
+	if err == nil && (g.State != state || g.Label != label) {
+		err = fmt.Errorf("the answer is %v, and the label %q", g.State, g.Label)
+	}
+	return err
+}
+
+// each asks about every step-th of n things, many at once, and checks that no question has failed.
+func (s *subject) each(n, step int, ask func(p process, i int) error) {
+	s.Helper()
+	errs := make([]error, n)
+	places := make(chan struct{}, 50)
+	var all sync.WaitGroup
+	for i := 0; i < n; i += step {
+		p := []process{s.here, s.there}[i/step%2]
+		places <- struct{}{}
+		all.Go(func() {
+			defer func() { <-places }()
+			errs[i] = ask(p, i)
+		})
+	}
+	all.Wait()
+	for i, err := range errs {
+		require.NoError(s, err, "the key at %d", i)
+	}
+}

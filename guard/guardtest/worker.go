@@ -1,0 +1,187 @@
+package guardtest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// tryAcquire is acquire for a goroutine that must not end the test.
+func (p process) tryAcquire(c guard.Claim) (guard.Grant, error) {
+	ctx, cancel := p.context()
+	defer cancel()
+	return p.locker.TryAcquire(ctx, c)
+}
+
+func (p process) tryRenew(c guard.Claim) (bool, error) {
+	ctx, cancel := p.context()
+	defer cancel()
+	return p.locker.Renew(ctx, c)
+}
+
+func (p process) tryRelease(c guard.Claim, after guard.After) (bool, error) {
+	ctx, cancel := p.context()
+	defer cancel()
+	return p.locker.Release(ctx, c, after)
+}
+
+// A worker takes random steps on a few keys until the end.
+type worker struct {
+	*subject
+	referee *referee
+	random  *rand.Rand
+	end     time.Time
+	leases  map[string]*tenure // what it believes to hold
+	former  []*tenure          // what it held before
+}
+
+func (w *worker) work() {
+	for time.Now().Before(w.end) {
+		key := fmt.Sprintf("key:%d", w.random.IntN(fuzzKeys))
+		switch t := w.leases[key]; {
+		case w.chance(10):
+			w.interfere(key)
+		case w.chance(15) && len(w.former) > 0:
+			w.comeLate()
+		case t == nil:
+			w.claimKey(key)
+		default:
+			w.use(t)
+		}
+		time.Sleep(time.Duration(w.random.IntN(3000)) * time.Microsecond)
+	}
+}
+
+func (w *worker) chance(percent int) bool { return w.random.IntN(100) < percent }
+
+// process picks the process that asks next: a claim is the same over all connections.
+func (w *worker) process() process {
+	if w.chance(50) {
+		return w.here
+	}
+	return w.there
+}
+
+func (w *worker) claimKey(key string) {
+	c := w.claim(key)
+	shortest := max(20*time.Millisecond, 2*w.store.MinTTL)
+	c.TTL = shortest + time.Duration(w.random.Int64N(3*int64(shortest)))
+	c.Reserve = w.random.IntN(3)
+	w.ask(&tenure{claim: c})
+}
+
+// ask claims, or repeats the claim of t.
+func (w *worker) ask(t *tenure) {
+	p, c := w.process(), t.claim
+	known := w.referee.highest(c.Key)
+	sent := time.Now()
+	g, err := p.tryAcquire(c)
+	switch {
+	case err != nil:
+		w.referee.failed(err)
+		w.referee.leaving(t)
+		w.drop(t)
+		_, _ = p.tryRelease(c, guard.After{}) // it may have been granted
+	case g.State == guard.Granted:
+		w.leases[c.Key] = w.referee.granted(t, g.Fence, known, sent)
+	default:
+		w.referee.refused(t, g.State.String()+" to a repeated claim")
+		w.drop(t)
+	}
+}
+
+// use does something with a lease.
+func (w *worker) use(t *tenure) {
+	switch n := w.random.IntN(100); {
+	case n < 20:
+		w.ask(t)
+	case n < 55:
+		w.renewLease(t)
+	case n < 85:
+		w.giveBack(t)
+	default: // as if the process had died
+		w.drop(t)
+		w.former = append(w.former, t)
+	}
+}
+
+func (w *worker) drop(t *tenure) { delete(w.leases, t.claim.Key) }
+
+func (w *worker) renewLease(t *tenure) {
+	c := t.claim
+	c.Fence = t.fence
+	if w.chance(20) {
+		c.Fence += uint64(w.random.IntN(5))
+	}
+	sent := time.Now()
+	held, err := w.process().tryRenew(c)
+	switch {
+	case err != nil:
+		w.referee.failed(err)
+		w.drop(t) // whether its fence was raised is not known
+	case held:
+		w.referee.renewed(t, c.Fence, sent)
+	default:
+		w.referee.refused(t, "no to a renewal")
+		w.drop(t)
+		w.former = append(w.former, t)
+	}
+}
+
+func (w *worker) giveBack(t *tenure) {
+	var after guard.After
+	if w.chance(20) {
+		after = guard.After{Keep: time.Duration(w.random.IntN(10)) * time.Millisecond, Done: w.chance(50)}
+	}
+	w.drop(t)
+	certain := w.referee.leaving(t)
+	held, err := w.process().tryRelease(t.claim, after)
+	if err != nil {
+		w.referee.failed(err)
+		return
+	}
+	if !held && time.Now().Before(certain) {
+		w.referee.object("the holder's release was refused: %v", t)
+	}
+	t.gone = time.Now().Add(after.Keep + 4*early)
+	if !held {
+		t.gone = time.Time{}
+	}
+	w.former = append(w.former, t)
+}
+
+// comeLate renews or releases a lease that has ended for certain.
+func (w *worker) comeLate() {
+	i := w.random.IntN(len(w.former))
+	t := w.former[i]
+	if !time.Now().After(t.gone) {
+		return
+	}
+	var after guard.After
+	if w.chance(50) {
+		after = guard.After{Keep: long, Done: w.chance(50)}
+	}
+	w.deny(t.claim, after, "a lease that had ended")
+}
+
+// interfere renews or releases what was never claimed.
+func (w *worker) interfere(key string) {
+	w.deny(w.claim(key), guard.After{}, "a claim that was never made")
+}
+
+// deny renews or releases what is not held, which has to be refused.
+func (w *worker) deny(c guard.Claim, after guard.After, what string) {
+	ask := func() (bool, error) { return w.process().tryRelease(c, after) }
+	if w.chance(50) {
+		c.TTL = long
+		ask = func() (bool, error) { return w.process().tryRenew(c) }
+	}
+	switch held, err := ask(); {
+	case err != nil:
+		w.referee.failed(err)
+	case held:
+		w.referee.object("%s was renewed or released: %q", what, c.ID)
+	}
+}

@@ -1,0 +1,106 @@
+package onerun_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/seed-1795987d/onerun"
+
+// rules say what the code of a folder, tests aside, may import beside the standard library: paths of this
+// module begin with a slash, and a path stands for all below it. The first rule that fits a package counts.
+var rules = []struct {
+	folder string
+	may    []string
+}{
+	{"/guard/guardtest", []string{"/guard", "github.com/stretchr/testify/require"}},
+	{"/guard", nil},
+	{"/backend/internal", []string{"/guard", "/backend/internal", "github.com/redis/go-redis"}},
+	{"/backend/single", []string{"/guard", "/backend/internal", "github.com/redis/go-redis"}},
+	{"/backend/reentrant", []string{"/guard", "/backend/internal", "github.com/redis/go-redis"}},
+	{"/backend", []string{"/guard"}},
+	{"/middleware/http", []string{"/guard"}},
+	{"/middleware/asynq", []string{"/guard", "github.com/hibiken/asynq"}},
+	{"/middleware/cron", []string{"/guard", "github.com/robfig/cron"}},
+	{"/tracing", []string{"/guard", "go.opentelemetry.io/otel"}},
+}
+
+// never may be imported by code that is not a test, outside of the folder itself and of examples.
+var never = []string{
+	"/guard/guardtest", "/internal/redistest", "/examples", "go.opentelemetry.io/otel/sdk", "github.com/alicebob/miniredis",
+}
+
+type listed struct {
+	ImportPath string
+	Imports    []string
+	Standard   bool
+}
+
+func TestImports_followTheDesign(t *testing.T) {
+	standard := map[string]bool{}
+	for _, p := range list(t, "std") {
+		standard[p.ImportPath] = true
+	}
+	packages := list(t, "./...")
+	require.NotEmpty(t, packages)
+	for _, p := range packages {
+		at := strings.TrimPrefix(p.ImportPath, module)
+		if within(at, "/examples") || within(at, "/internal/redistest") {
+			continue
+		}
+		for _, path := range p.Imports {
+			if standard[path] || path == "C" {
+				continue
+			}
+			path = strings.TrimPrefix(path, module)
+			for _, n := range never {
+				require.False(t, within(path, n), "%s imports %s", at, path)
+			}
+			require.True(t, allowed(at, path), "%s must not import %s", at, path)
+		}
+	}
+}
+
+// allowed reports whether the package at may import path. A package without a rule may not.
+func allowed(at, path string) bool {
+	for _, r := range rules {
+		if !within(at, r.folder) {
+			continue
+		}
+		for _, may := range r.may {
+			if within(path, may) {
+				return true
+			}
+		}
+		return false
+	}
+	return false
+}
+
+func within(path, folder string) bool { return path == folder || strings.HasPrefix(path, folder+"/") }
+
+func TestImports_rulesRefuse(t *testing.T) {
+	require.True(t, allowed("/backend/single", "github.com/redis/go-redis/v9"))
+	require.False(t, allowed("/backend/redlock", "github.com/redis/go-redis/v9"))
+	require.False(t, allowed("/guard", "/backend/memory"))
+	require.False(t, allowed("/middleware/http", "/middleware/asynq"))
+	require.False(t, allowed("/middleware/http", "/backend/single"))
+	require.False(t, allowed("/unheard-of", "/guard"))
+}
+
+func list(t *testing.T, pattern string) (packages []listed) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Standard", pattern).Output()
+	require.NoError(t, err)
+	for d := json.NewDecoder(bytes.NewReader(out)); d.More(); {
+		var p listed
+		require.NoError(t, d.Decode(&p))
+		packages = append(packages, p)
+	}
+	return packages
+}

@@ -1,0 +1,166 @@
+package onerun_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+)
+
+// The test binary is its own worker process when this is set to the server's address.
+const workerEnv = "ONERUN_TEST_WORKER"
+
+func TestMain(m *testing.M) {
+	if addr := os.Getenv(workerEnv); addr != "" {
+		work(addr)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+const workerTTL = 500 * time.Millisecond
+
+// work takes the key, says so, and goes on until a line comes in: then it says whether it may still write,
+// and with which fence it does.
+func work(addr string) {
+	g, err := guard.New(single.New(redis.NewClient(&redis.Options{Addr: addr})), guard.WithTTL(workerTTL))
+	if err != nil {
+		fmt.Println("error", err)
+		return
+	}
+	err = g.Do(context.Background(), "k", func(ctx context.Context) error {
+		lease, _ := guard.FromContext(ctx)
+		fmt.Println("holds", lease.Fence())
+		bufio.NewScanner(os.Stdin).Scan()
+		fmt.Println("valid", lease.Valid())
+		fmt.Println("writes", lease.Fence())
+		<-ctx.Done()
+		return nil
+	}, guard.WithOnce(time.Hour), guard.WithMaxHold(time.Minute))
+	var lost *guard.LostError
+	switch {
+	case errors.Is(err, guard.ErrBusy), errors.Is(err, guard.ErrDone):
+		fmt.Println("skipped")
+	case errors.As(err, &lost):
+		fmt.Println("lost", lost.Reason)
+	default:
+		fmt.Println("error", err)
+	}
+}
+
+// A worker is a process that runs work.
+type worker struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	stdin interface{ Write([]byte) (int, error) }
+	lines *bufio.Scanner
+}
+
+func startWorker(t *testing.T, addr string) *worker {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), workerEnv+"="+addr)
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	w := &worker{t: t, cmd: cmd, stdin: stdin, lines: bufio.NewScanner(stdout)}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return w
+}
+
+// says returns what the worker says after the word.
+func (w *worker) says(word string) string {
+	w.t.Helper()
+	require.True(w.t, w.lines.Scan(), "the worker has ended without saying %q", word)
+	rest, ok := strings.CutPrefix(w.lines.Text(), word)
+	require.True(w.t, ok, "the worker said %q, not %q", w.lines.Text(), word)
+	return strings.TrimSpace(rest)
+}
+
+func (w *worker) fence(word string) uint64 {
+	w.t.Helper()
+	fence, err := strconv.ParseUint(w.says(word), 10, 64)
+	require.NoError(w.t, err)
+	return fence
+}
+
+func TestProcesses_oneRunsAndTheOthersSkip(t *testing.T) {
+	server := redistest.Start(t)
+	var workers []*worker
+	for range 5 {
+		workers = append(workers, startWorker(t, server.Addr()))
+	}
+	holds := 0
+	for _, w := range workers {
+		require.True(t, w.lines.Scan())
+		switch said, _, _ := strings.Cut(w.lines.Text(), " "); said {
+		case "holds":
+			holds++
+		case "skipped":
+		default:
+			require.Fail(t, "a worker said: "+w.lines.Text())
+		}
+	}
+	require.Equal(t, 1, holds)
+}
+
+// Fault 1 of the fault plan.
+func TestProcesses_anotherTakesOverFromAKilledOne(t *testing.T) {
+	server := redistest.Start(t)
+	w := startWorker(t, server.Addr())
+	fence := w.fence("holds")
+	require.NoError(t, w.cmd.Process.Kill())
+	killed := time.Now()
+	g, err := guard.New(single.New(server.Client(t)), guard.WithTTL(workerTTL))
+	require.NoError(t, err)
+	require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
+		require.Less(t, time.Since(killed), workerTTL+100*time.Millisecond)
+		require.Greater(t, guard.Fence(ctx), fence)
+		return nil
+	}, guard.WithWait(10*time.Second)))
+	require.NoError(t, g.Close(t.Context()))
+}
+
+// Fault 2 of the fault plan.
+func TestProcesses_aPausedOneKnowsAtOnceAndIsFenced(t *testing.T) {
+	server := redistest.Start(t)
+	w := startWorker(t, server.Addr())
+	stale := w.fence("holds")
+	require.NoError(t, w.cmd.Process.Signal(syscall.SIGSTOP))
+	g, err := guard.New(single.New(server.Client(t)), guard.WithTTL(workerTTL))
+	require.NoError(t, err)
+	highest := stale // what a resource remembers
+	require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
+		highest = max(highest, guard.Fence(ctx))
+		_, err := w.stdin.Write([]byte("go on\n"))
+		require.NoError(t, err)
+		require.NoError(t, w.cmd.Process.Signal(syscall.SIGCONT))
+		require.Equal(t, "false", w.says("valid"))
+		require.Less(t, w.fence("writes"), highest, "the resource can refuse it")
+		require.Contains(t, []string{string(guard.LossExpired), string(guard.LossNotHeld)}, w.says("lost"))
+		lease, _ := guard.FromContext(ctx)
+		require.True(t, lease.Valid(), "and it has not touched the new holder's lease")
+		return nil
+	}, guard.WithWait(10*time.Second)))
+	require.NoError(t, g.Do(t.Context(), "k", nothing), "nor left its marker")
+	require.NoError(t, g.Close(t.Context()))
+}
