@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// closeGrace is how long Close still waits for the store after its context has ended.
-const closeGrace = 75 * time.Millisecond
+// closeGrace is how long Close still waits for calls to the store that are under way, after its context has
+// ended and it has taken back what was held, for which it waits as long as a release does (releaseGrace).
+const closeGrace = 20 * time.Millisecond
 
 // Close refuses new work and ends the waiting of calls that have no lease yet, both with ErrClosed. It
 // waits until every lease has been given back, or until ctx ends: then it ends the contexts of the runs
@@ -39,21 +41,25 @@ func (g *Guard) Close(ctx context.Context) error {
 	return err
 }
 
-// takeBack releases all leases that are held, and returns how many there were. It waits for the
-// store for closeGrace.
+// takeBack releases all leases that are held, and returns how many there were.
 func (g *Guard) takeBack() int {
 	g.mu.Lock()
 	held := append([]*hold(nil), g.schedule.heap...)
 	g.mu.Unlock()
 
+	ended, cancel := context.WithCancel(context.Background())
+	cancel() // so that each waits for releaseGrace at most
+	var taken atomic.Int64
 	var sent sync.WaitGroup
 	for _, h := range held {
 		sent.Go(func() {
-			ended, cancel := context.WithCancel(context.Background())
-			cancel()
-			h.giveBack(ended, ending{cause: &ClosedError{Key: h.key}}).report()
+			back := h.giveBack(ended, ending{cause: &ClosedError{Key: h.key}})
+			back.report()
+			if back.hold != nil {
+				taken.Add(1)
+			}
 		})
 	}
 	sent.Wait()
-	return len(held)
+	return int(taken.Load())
 }
