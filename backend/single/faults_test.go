@@ -2,7 +2,6 @@ package single_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -426,6 +425,6 @@ func TestFault25_clientClosedUnderTheGuard(t *testing.T) {
 	require.ErrorAs(t, g.Do(t.Context(), "other", nothing), &failed)
 	require.Equal(t, guard.KindClosed, failed.Kind)
 	requireLost(t, lease, guard.LossExpired)
-	require.True(t, errors.Is(lease.Release(t.Context()), guard.ErrLost))
+	require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
 	requireFree(t, server.Client(t), "k")
 }

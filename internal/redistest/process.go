@@ -78,7 +78,7 @@ func (p *process) stop() error {
 
 func (p *process) resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 
-// state is the letter that proc(5) gives for the process: R, S, T, Z …
+// state is the letter that proc(5) gives for the process: R, S, T, Z and others.
 func (p *process) state() (byte, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid()))
 	if err != nil {

@@ -30,7 +30,7 @@ func TestServer_isGoneWhenTheTestEnds(t *testing.T) {
 func TestServer_takesArguments(t *testing.T) {
 	client := redistest.Start(t, "--maxmemory", "1mb").Client(t)
 	require.Equal(t, "1048576", client.ConfigGet(ctx, "maxmemory").Val()["maxmemory"])
-	require.Equal(t, "", client.ConfigGet(ctx, "save").Val()["save"])
+	require.Empty(t, client.ConfigGet(ctx, "save").Val()["save"])
 	require.NoError(t, client.Do(ctx, "debug", "sleep", "0").Err(), "DEBUG is enabled")
 }
 
