@@ -26,6 +26,7 @@ local last = tonumber(redis.call('GET', KEYS[2]) or 0) or 0
 if fence <= last then
   fence = last + 1
 end
-redis.call('SET', KEYS[2], string.format('%.0f', fence + ARGV[4]))
-redis.call('SET', KEYS[1], 'H' .. ARGV[1] .. '\n' .. string.format('%.0f', fence) .. '\n' .. ARGV[3], 'PX', ARGV[2])
+local text = string.format('%.0f', fence)
+redis.call('SET', KEYS[2], ARGV[4] == '0' and text or string.format('%.0f', fence + ARGV[4]))
+redis.call('SET', KEYS[1], 'H' .. ARGV[1] .. '\n' .. text .. '\n' .. ARGV[3], 'PX', ARGV[2])
 return fence
