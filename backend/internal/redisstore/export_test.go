@@ -1,0 +1,6 @@
+package redisstore
+
+var (
+	KindOf  = kindOf
+	Bounded = bounded
+)

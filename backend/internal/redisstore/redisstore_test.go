@@ -1,0 +1,92 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/internal/redisstore"
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// reply is an error that a server has answered with.
+type reply string
+
+func (r reply) Error() string { return string(r) }
+func (reply) RedisError()     {}
+
+func TestKindOf_tellsErrorsApart(t *testing.T) {
+	for want, errs := range map[guard.Kind][]error{
+		guard.KindTimeout: {context.DeadlineExceeded, os.ErrDeadlineExceeded,
+			&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}},
+		guard.KindCanceled:      {context.Canceled, fmt.Errorf("dial: %w", context.Canceled)},
+		guard.KindConnection:    {io.EOF, io.ErrUnexpectedEOF, &net.OpError{Op: "read", Err: errors.New("connection reset by peer")}},
+		guard.KindPoolExhausted: {redis.ErrPoolTimeout, redis.ErrPoolExhausted},
+		guard.KindClosed:        {redis.ErrClosed},
+		guard.KindLimit:         {reply("ERR max number of clients reached")},
+		guard.KindOOM: {reply("OOM command not allowed when used memory > 'maxmemory'."),
+			reply("ERR Error running script (call to f_1): @user_script:21: @user_script: 21: -OOM command not allowed when used memory > 'maxmemory'.")},
+		guard.KindReadOnly:   {reply("READONLY You can't write against a read only replica."), reply("MASTERDOWN Link with MASTER is down")},
+		guard.KindLoading:    {reply("LOADING Redis is loading the dataset in memory")},
+		guard.KindScriptBusy: {reply("BUSY Redis is busy running a script.")},
+		guard.KindMoved: {reply("MOVED 3999 127.0.0.1:6381"), reply("ASK 3999 127.0.0.1:6381"),
+			reply("TRYAGAIN Multiple keys request during rehashing of slot"), reply("CLUSTERDOWN The cluster is down")},
+		guard.KindNoReplicas: {reply("NOREPLICAS Not enough good replicas to write.")},
+		guard.KindAuth: {reply("NOAUTH Authentication required."), reply("WRONGPASS invalid username-password pair or user is disabled."),
+			reply("NOPERM this user has no permissions to run the 'evalsha' command"), reply("ERR invalid password")},
+		guard.KindWrongType: {reply("WRONGTYPE Operation against a key holding the wrong kind of value"),
+			reply("ERR Error running script (call to f_1): @user_script:3: WRONGTYPE Operation against a key holding the wrong kind of value")},
+		guard.KindUnsupported: {reply("ERR unknown command 'EVALSHA', with args beginning with: ")},
+		guard.KindOther:       {errors.New("something"), reply("ERR something")},
+	} {
+		for _, err := range errs {
+			require.Equal(t, want, redisstore.KindOf(err), "%v", err)
+		}
+	}
+}
+
+func TestLeaseKeys_shareASlotWhateverTheKey(t *testing.T) {
+	fences := map[string]bool{}
+	for i := range 20_000 {
+		key := fmt.Sprint("key:", i)
+		lease, fence := redisstore.LeaseKeys(key)
+		tag, rest, ok := strings.Cut(strings.TrimPrefix(lease, "onerun:{"), "}:")
+		require.True(t, ok)
+		require.Equal(t, "lease:"+key, rest)
+		require.Equal(t, "onerun:{"+tag+"}:fence", fence)
+		fences[fence] = true
+	}
+	require.Len(t, fences, 1024, "fence counters do not grow in number with the keys")
+	lease, _ := redisstore.LeaseKeys("{a}")
+	require.Regexp(t, `^onerun:\{[0-9a-f]+\}:lease:\{a\}$`, lease, "our tag comes first")
+}
+
+func TestBounded_endsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		err := redisstore.Bounded(ctx, func() error { time.Sleep(time.Hour); return nil })
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(start))
+		require.ErrorIs(t, redisstore.Bounded(ctx, func() error { t.Error("called"); return nil }), context.DeadlineExceeded)
+		require.NoError(t, redisstore.Bounded(context.Background(), func() error { return nil }))
+		time.Sleep(time.Hour) // until what was left behind has ended
+	})
+}
+
+func TestMilliseconds_roundsUp(t *testing.T) {
+	require.EqualValues(t, 1, redisstore.Milliseconds(1))
+	require.EqualValues(t, 100, redisstore.Milliseconds(100*time.Millisecond))
+	require.EqualValues(t, 101, redisstore.Milliseconds(100*time.Millisecond+1))
+}
