@@ -136,9 +136,6 @@ func (h *hold) after(finished bool) func() After {
 	h.guard.mu.Unlock()
 	return func() After {
 		left := max(0, h.granted+h.set.minHold-h.guard.now())
-		if h.set.minHold == 0 {
-			left = 0
-		}
 		if finished && h.set.window > 0 {
 			return After{Keep: max(h.set.window, left), Done: true, Record: record}
 		}
