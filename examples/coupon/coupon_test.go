@@ -1,0 +1,92 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/examples/internal/stage/stagetest"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+)
+
+func TestMain(m *testing.M) { stagetest.Main(m, main) }
+
+func TestCoupon_givesAwayWhatThereIs(t *testing.T) {
+	for name, args := range map[string][]string{
+		"embedded Redis": nil,
+		"real Redis":     {"-redis", redistest.Start(t).Addr()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file, open := stagetest.Database(t)
+			code, printed := stagetest.Run(t, append(args, "-db", file)...)
+			require.Zero(t, code)
+			require.Contains(t, printed, "The promise was kept.")
+
+			db := open()
+			require.Equal(t, 100, stagetest.Int(t, db, `SELECT count(*) FROM claims`))
+			require.Equal(t, 100, stagetest.Int(t, db, `SELECT count(DISTINCT user) FROM claims`))
+			require.Zero(t, stagetest.Int(t, db, `SELECT remaining FROM stock`))
+			require.Zero(t, stagetest.Int(t, db, `SELECT count(*) FROM claims a JOIN claims b ON a.rowid < b.rowid AND a.fence >= b.fence`),
+				"claims under a fence that is not higher than the one before")
+			require.Positive(t, stagetest.Int(t, db, `SELECT count(*) FROM refused WHERE fence < stock_fence`))
+			require.Zero(t, stagetest.Int(t, db, `SELECT count(*) FROM claims JOIN refused USING (fence)`),
+				"claims under a fence that was refused")
+		})
+	}
+}
+
+func TestCoupon_oversellsWithoutTheGuard(t *testing.T) {
+	file, open := stagetest.Database(t)
+	code, printed := stagetest.Run(t, "-guard=off", "-redis", redistest.Start(t).Addr(), "-db", file)
+	require.Equal(t, 1, code)
+	claimed := stagetest.Int(t, open(), `SELECT count(*) FROM claims`)
+	require.Greater(t, claimed, 100)
+	require.Contains(t, printed, fmt.Sprintf("oversold by %d", claimed-100))
+	require.Contains(t, printed, "THE PROMISE WAS BROKEN")
+}
+
+func TestCoupon_endsWithAllItsServersAlsoAFrozenOne(t *testing.T) {
+	for _, how := range []struct {
+		signal os.Signal
+		code   int
+	}{
+		{os.Interrupt, 130},
+		{os.Kill, -1},
+	} {
+		t.Run(how.signal.String(), func(t *testing.T) {
+			coupon := stagetest.Start(t)
+			coupon.Await("has frozen server")
+			coupon.Signal(how.signal)
+			require.Equal(t, how.code, coupon.Wait())
+		})
+	}
+}
+
+func TestAnswer_tellsWhatCanBeTriedAgainFromWhatCannot(t *testing.T) {
+	stale := &guard.LostError{Key: stockKey, Reason: guard.LossExpired, Err: errStale}
+	for _, c := range []struct {
+		err    error
+		status int
+		retry  string
+	}{
+		{nil, http.StatusOK, ""},
+		{errSoldOut, http.StatusGone, ""},
+		{errHasOne, http.StatusConflict, ""},
+		{&guard.DoneError{Key: "claim:spring:user-1"}, http.StatusConflict, ""},
+		{&guard.BusyError{Key: "claim:spring:user-1"}, http.StatusConflict, ""},
+		{&guard.BusyError{Key: stockKey}, http.StatusServiceUnavailable, "1"},
+		{stale, http.StatusServiceUnavailable, "1"},
+		{&guard.StoreError{Op: guard.OpAcquire, Key: stockKey, Kind: guard.KindTimeout, Err: errors.New("no answer")}, http.StatusServiceUnavailable, "1"},
+	} {
+		recorder := httptest.NewRecorder()
+		answer(recorder, c.err)
+		require.Equal(t, c.status, recorder.Code, "%v", c.err)
+		require.Equal(t, c.retry, recorder.Header().Get("Retry-After"), "%v", c.err)
+	}
+}

@@ -1,0 +1,40 @@
+// Coupon is a shop that gives away a hundred coupons: three server processes behind HTTP, one stock in a
+// database, and a thousand users who all claim at once, some of them twice.
+//
+//	go run ./examples/coupon              exactly a hundred coupons are claimed, and nobody has two
+//	go run ./examples/coupon -guard=off   the servers get in each other's way, and far more are claimed
+//
+// The servers read the stock, decide, and write it back, as programs do. With the guard, one server of the
+// three is frozen in between for longer than its lease lasts: what it writes when it goes on is refused by
+// the database, since another holder with a higher fence has written by then.
+//
+// It needs nothing but Go: Redis is one inside the program (or -redis host:port), and the database is SQLite.
+// The table at the end is read back from that database.
+//
+// What matters is in claim.go: how the Guard is made, and the two calls of Guard.Do. How a stale holder is
+// refused is in database.go.
+package main
+
+import (
+	_ "embed"
+	"os"
+
+	"github.com/seed-1795987d/onerun/examples/internal/stage"
+)
+
+const about = `
+Coupon has a thousand users claim a hundred coupons at once, from three servers.
+
+  coupon              exactly a hundred coupons are claimed, and nobody has two
+  coupon -guard=off   the servers get in each other's way, and far more are claimed`
+
+//go:embed schema.sql
+var schema string
+
+func main() {
+	var s server
+	if ctx, parent, ok := stage.Join(&s); ok { // we are one of the three
+		os.Exit(s.main(ctx, parent))
+	}
+	os.Exit(stage.Example{Name: "coupon", About: about, Schema: schema, Play: play}.Main(os.Args[1:]))
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/seed-1795987d/onerun/examples/internal/stage"
+)
+
+const (
+	coupons = 100
+	servers = 3
+)
+
+// A shop is the parent process: it runs the servers, lets the crowd in, and freezes a server.
+type shop struct {
+	run   *stage.Run
+	db    database
+	ready []string // the addresses of the servers
+
+	frozen *stage.Member // the server that is frozen, or nil
+	fence  uint64        // under which it holds the stock
+	froze  bool          // a server has been frozen
+	left   int           // in stock, when last looked at
+}
+
+// play keeps the shop open until the crowd has gone, and returns the figures.
+func play(ctx context.Context, run *stage.Run) (*stage.Table, error) {
+	s := &shop{run: run, db: database{run.DB}}
+	if err := s.open(ctx); err != nil {
+		return nil, err
+	}
+	crowd := newCrowd(s.ready)
+	run.Say("crowd", "%d users claim %d coupons at once, %d of them twice", users, coupons, eager)
+	ctx, cancel := context.WithCancel(ctx)
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		crowd.claim(ctx)
+	}()
+	err := s.attend(ctx, gone)
+	cancel()
+	<-gone
+	if err != nil {
+		return nil, err
+	}
+	run.Say("crowd", "%v", crowd)
+	return s.table(context.WithoutCancel(ctx))
+}
+
+// open fills the stock, starts the servers, and returns when they serve.
+func (s *shop) open(ctx context.Context) error {
+	_, err := s.db.ExecContext(ctx, `INSERT INTO stock (coupon, remaining) VALUES (?, ?)`, coupon, coupons)
+	if err != nil {
+		return fmt.Errorf("fill the stock: %w", err)
+	}
+	for i := range servers {
+		name := fmt.Sprintf("server %d", i+1)
+		_, err := s.run.Crew.Start(name, server{
+			Name: name, Guarded: s.run.Guarded,
+			Redis: s.run.Redis, Namespace: s.run.Namespace, Database: s.run.Database,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for len(s.ready) < servers {
+		select {
+		case line := <-s.run.Crew.Lines:
+			if err := s.heed(line); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// attend sees to the servers until the crowd has gone.
+func (s *shop) attend(ctx context.Context, gone <-chan struct{}) error {
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	report := time.NewTicker(500 * time.Millisecond)
+	defer report.Stop()
+	for {
+		var err error
+		select {
+		case line := <-s.run.Crew.Lines:
+			err = s.heed(line)
+		case <-look.C:
+			err = s.thawInTime(ctx)
+		case <-report.C:
+			err = s.report(ctx)
+		case <-gone:
+			return ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// heed does what a server's line asks for.
+func (s *shop) heed(line stage.Line) error {
+	switch line.Word {
+	case wordReady:
+		s.ready = append(s.ready, line.Rest)
+	case wordHolding:
+		if s.froze || !stage.CanFreeze {
+			return line.From.Answer("go on")
+		}
+		return s.freeze(line)
+	case stage.Gone:
+		return fmt.Errorf("%s has ended: %s", line.From.Name, line.Rest)
+	}
+	return nil
+}
+
+// freeze freezes a server that has read the stock and has not written it back yet.
+func (s *shop) freeze(line stage.Line) (err error) {
+	if s.fence, err = strconv.ParseUint(line.Rest, 10, 64); err != nil {
+		return fmt.Errorf("the fence of %s: %w", line.From.Name, err)
+	}
+	if err := line.From.Freeze(); err != nil {
+		return err
+	}
+	s.frozen, s.froze = line.From, true
+	s.run.Say("shop", "has frozen %s (SIGSTOP) when %d were left, under fence %d", line.From.Name, freezeAt, s.fence)
+	return nil
+}
+
+// thawInTime lets the frozen server go on once its lease has ended and the next holder of the stock has
+// written.
+func (s *shop) thawInTime(ctx context.Context) error {
+	if s.frozen == nil {
+		return nil
+	}
+	remaining, fence, err := s.db.stock(ctx)
+	if err != nil || fence <= s.fence {
+		return err
+	}
+	s.run.Say("shop", "lets %s go on (SIGCONT): %d are left by now, under fence %d", s.frozen.Name, remaining, fence)
+	if err := s.frozen.Answer("go on"); err != nil {
+		return err
+	}
+	err = s.frozen.Thaw()
+	s.frozen = nil
+	return err
+}
+
+// report says what is left, if that has changed.
+func (s *shop) report(ctx context.Context) error {
+	left, _, err := s.db.stock(ctx)
+	if err == nil && left != s.left {
+		s.left = left
+		s.run.Say("shop", "%d left in stock", left)
+	}
+	return err
+}

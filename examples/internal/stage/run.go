@@ -1,0 +1,86 @@
+package stage
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// A Run is one run of an example: what the flags say, and what it runs on.
+type Run struct {
+	// Guarded is false for -guard=off.
+	Guarded bool
+	// Redis is the host and port of a Redis that answers.
+	Redis string
+	// Namespace is for the keys of this run: on a Redis that is used again, a second run must not find
+	// its work done by the first.
+	Namespace string
+	// DB is the database, Database the file it is in, for child processes to open.
+	DB       *sql.DB
+	Database string
+	// Crew is the child processes, none at first.
+	Crew *Crew
+
+	begin     time.Time
+	stopRedis func()
+	scratch   string // a directory to remove, or ""
+}
+
+// newRun makes everything ready. The caller must call end.
+func (e Example) newRun(ctx context.Context, f flags) (*Run, error) {
+	run := &Run{
+		Guarded:   bool(f.guarded),
+		Namespace: e.Name + "-" + strings.ToLower(rand.Text()[:8]),
+		begin:     time.Now(),
+	}
+	var err error
+	if run.Redis, run.stopRedis, err = startRedis(ctx, f.redis); err != nil {
+		return nil, err
+	}
+	run.Crew = newCrew(run)
+	if err := run.createDatabase(f.database, e.Schema); err != nil {
+		return nil, errors.Join(err, run.end())
+	}
+	fmt.Printf("guard: %s   Redis: %s   database: %s\n\n", &f.guarded,
+		cmp.Or(f.redis, "embedded (miniredis)"), cmp.Or(f.database, "temporary (SQLite)"))
+	return run, nil
+}
+
+// createDatabase makes the database in the file, or in one of its own where file is empty.
+func (r *Run) createDatabase(file, schema string) (err error) {
+	if file == "" {
+		if r.scratch, err = os.MkdirTemp("", "onerun-example-*"); err != nil {
+			return fmt.Errorf("make a directory for the database: %w", err)
+		}
+		file = filepath.Join(r.scratch, "example.db")
+	}
+	r.Database = file
+	r.DB, err = createDatabase(file, schema)
+	return err
+}
+
+// Say prints what who is doing, with the time since the run began.
+func (r *Run) Say(who, format string, args ...any) {
+	fmt.Printf("%6.2fs  %-10s %s\n", time.Since(r.begin).Seconds(), who, fmt.Sprintf(format, args...))
+}
+
+// end ends the children, and what they ran on.
+func (r *Run) end() error {
+	r.Crew.end()
+	r.stopRedis()
+	var err error
+	if r.DB != nil {
+		err = r.DB.Close()
+	}
+	if r.scratch != "" {
+		err = errors.Join(err, os.RemoveAll(r.scratch))
+	}
+	return err
+}

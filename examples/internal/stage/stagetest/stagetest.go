@@ -1,0 +1,141 @@
+// Package stagetest runs an example from its test, as a process of its own: the test binary is the
+// program.
+package stagetest
+
+import (
+	"bytes"
+	"database/sql"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/examples/internal/stage"
+)
+
+// programEnv makes the test binary the program. Its child processes inherit it.
+const programEnv = "ONERUN_EXAMPLE_PROGRAM"
+
+// patience is how long a program may take.
+const patience = 60 * time.Second
+
+// Main is TestMain for a program whose main function is main.
+func Main(m *testing.M, main func()) {
+	if os.Getenv(programEnv) != "" {
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// A Program is a run of the program.
+type Program struct {
+	t   testing.TB
+	cmd *exec.Cmd
+	out *output
+}
+
+// Start starts the program. It is killed when the test ends, if it still runs.
+func Start(t testing.TB, args ...string) *Program {
+	t.Helper()
+	p := &Program{t: t, cmd: exec.Command(os.Args[0], args...), out: &output{}}
+	p.cmd.Env = append(os.Environ(), programEnv+"=1", "TMPDIR="+t.TempDir()) // where it is removed if the program is killed
+	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
+	require.NoError(t, p.cmd.Start())
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill() // fails only if it has ended
+		if t.Failed() {
+			t.Logf("%s printed:\n%s", p, p.out)
+		}
+	})
+	return p
+}
+
+func (p *Program) String() string {
+	return strings.Join(append([]string{"the program"}, p.cmd.Args[1:]...), " ")
+}
+
+// Run runs the program to its end, and returns its exit code and what it printed.
+func Run(t testing.TB, args ...string) (code int, printed string) {
+	t.Helper()
+	p := Start(t, args...)
+	return p.Wait(), p.out.String()
+}
+
+// Await returns when the program has printed text.
+func (p *Program) Await(text string) {
+	p.t.Helper()
+	require.Eventually(p.t, func() bool { return strings.Contains(p.out.String(), text) },
+		patience, 5*time.Millisecond, "%s never printed %q", p, text)
+}
+
+// Signal sends the signal to the program itself, and not to its child processes.
+func (p *Program) Signal(s os.Signal) {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Process.Signal(s))
+}
+
+// Wait returns the exit code when the program has ended and all of its child processes, too: they share its
+// standard error, and it takes the last of them for that to end.
+func (p *Program) Wait() int {
+	p.t.Helper()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = p.cmd.Wait() // how it ended is in ProcessState
+	}()
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		p.t.Fatalf("%s, or a child process of it, has not ended", p)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// Database returns a file for -db, and a function that opens the database in it once the program has ended.
+func Database(t testing.TB) (file string, open func() *sql.DB) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "kept.db")
+	return file, func() *sql.DB {
+		t.Helper()
+		require.FileExists(t, file)
+		require.NoFileExists(t, file+"-wal", "everything is in the one file")
+		db, err := stage.OpenDatabase(file)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, db.Close()) })
+		return db
+	}
+}
+
+// Int returns the one figure that the query finds.
+func Int(t testing.TB, db *sql.DB, query string, args ...any) (figure int) {
+	t.Helper()
+	require.NoError(t, db.QueryRowContext(t.Context(), query, args...).Scan(&figure))
+	return figure
+}
+
+// output is a buffer that can be read while it is written to.
+type output struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+var _ io.Writer = (*output)(nil)
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buffer.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buffer.String()
+}

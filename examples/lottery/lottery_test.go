@@ -1,0 +1,144 @@
+package main
+
+import (
+	"database/sql"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/examples/internal/stage/stagetest"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+)
+
+func TestMain(m *testing.M) { stagetest.Main(m, main) }
+
+// result is what the database has of a round.
+type result struct {
+	round, draws, winners, replicas int
+}
+
+// results reads them without the program's own SQL.
+func results(t *testing.T, db *sql.DB) (all []result) {
+	t.Helper()
+	for round := 1; round <= 3; round++ {
+		r := result{round: round}
+		r.draws = stagetest.Int(t, db, `SELECT count(*) FROM draws WHERE round = ?`, round)
+		r.winners = stagetest.Int(t, db, `SELECT count(*) FROM winners
+			WHERE round = ? AND (replica, fence) IN (SELECT replica, fence FROM draws WHERE round = ?)`, round, round)
+		r.replicas = stagetest.Int(t, db, `SELECT count(DISTINCT replica) FROM winners WHERE round = ?`, round)
+		all = append(all, r)
+	}
+	return all
+}
+
+func TestLottery_drawsEachRoundOnce(t *testing.T) {
+	t.Parallel()
+	file, open := stagetest.Database(t)
+	code, printed := stagetest.Run(t, "-db", file)
+	require.Zero(t, code)
+	require.Equal(t, []result{{1, 1, 10, 1}, {2, 1, 10, 1}, {3, 1, 10, 1}}, results(t, open()))
+	skips := regexp.MustCompile(`round \d: skips, (busy: held by|done: drawn by) replica \d`)
+	require.Len(t, skips.FindAllString(printed, -1), 3*4, "four replicas say in each round why they skip it")
+	require.Contains(t, printed, "The promise was kept.")
+}
+
+func TestLottery_drawsEachRoundOnceOnARealRedis(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t).Addr()
+	for range 2 { // the second run does not find its rounds drawn by the first
+		file, open := stagetest.Database(t)
+		code, _ := stagetest.Run(t, "-redis", addr, "-db", file)
+		require.Zero(t, code)
+		require.Equal(t, []result{{1, 1, 10, 1}, {2, 1, 10, 1}, {3, 1, 10, 1}}, results(t, open()))
+	}
+}
+
+func TestLottery_hasTooManyWinnersWithoutTheGuard(t *testing.T) {
+	t.Parallel()
+	file, open := stagetest.Database(t)
+	code, printed := stagetest.Run(t, "-guard=off", "-redis", redistest.Start(t).Addr(), "-db", file)
+	require.Equal(t, 1, code)
+	for _, r := range results(t, open()) {
+		require.Greater(t, r.draws, 1, "draws of round %d", r.round)
+		require.Greater(t, r.winners, 10, "winners in round %d", r.round)
+	}
+	require.Contains(t, printed, "THE PROMISE WAS BROKEN")
+}
+
+func TestLottery_anotherReplicaTakesOverFromOneThatWasKilled(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{
+		"embedded Redis": nil,
+		"real Redis":     {"-redis", redistest.Start(t).Addr()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file, open := stagetest.Database(t)
+			code, printed := stagetest.Run(t, append(args, "-kill", "-db", file)...)
+			require.Zero(t, code)
+			require.Equal(t, 3, strings.Count(printed, "in mid-draw (SIGKILL)"))
+
+			db := open()
+			for _, r := range results(t, db) {
+				require.Equal(t, 1, r.draws, "draws of round %d", r.round)
+				require.Equal(t, 10, r.winners, "winners in round %d", r.round)
+				require.Greater(t, r.replicas, 1, "replicas that wrote winners of round %d", r.round)
+			}
+			require.Zero(t, stagetest.Int(t, db, `SELECT count(*) FROM winners JOIN draws USING (round) WHERE winners.fence > draws.fence`),
+				"winners under a higher fence than that of the draw which counts")
+		})
+	}
+}
+
+func TestLottery_endsWithAllItsReplicas(t *testing.T) {
+	t.Parallel()
+	for _, how := range []struct {
+		signal os.Signal
+		code   int
+	}{
+		{os.Interrupt, 130},
+		{os.Kill, -1},
+	} {
+		t.Run(how.signal.String(), func(t *testing.T) {
+			t.Parallel()
+			lottery := stagetest.Start(t, "-kill")
+			lottery.Await("round 1: draws, under fence")
+			lottery.Signal(how.signal)
+			require.Equal(t, how.code, lottery.Wait())
+		})
+	}
+}
+
+func TestLottery_refusesWhatItCannotDo(t *testing.T) {
+	t.Parallel()
+	file, _ := stagetest.Database(t)
+	require.NoError(t, os.WriteFile(file, []byte("something dear"), 0o600))
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"-guard=maybe"}, `lottery: invalid value "maybe" for flag -guard: must be on or off`},
+		{[]string{"-redis", "127.0.0.1:1"}, "lottery: -redis 127.0.0.1:1: no Redis answers there"},
+		{[]string{"-db", file}, "lottery: -db " + file + ": the file exists already"},
+		{[]string{"now"}, `lottery: unexpected argument "now"`},
+	} {
+		code, printed := stagetest.Run(t, c.args...)
+		require.Equal(t, 2, code, printed)
+		require.Contains(t, printed, c.says)
+	}
+	kept, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, "something dear", string(kept))
+}
+
+func TestLottery_saysWhatItCanDo(t *testing.T) {
+	t.Parallel()
+	code, printed := stagetest.Run(t, "-h")
+	require.Zero(t, code)
+	for _, flag := range []string{"-guard", "-redis", "-db", "-kill", "Exit codes"} {
+		require.Contains(t, printed, flag)
+	}
+}

@@ -1,0 +1,50 @@
+// Lottery is a job that every replica of a service fires, as a cron entry in every pod does: five
+// processes, whose clocks differ by up to a few hundred milliseconds, fire the same draw three times. A
+// round has ten winners, so it must be drawn once.
+//
+//	go run ./examples/lottery              each round is drawn by one replica; the others say why they skip it
+//	go run ./examples/lottery -guard=off   each replica draws, and a round has up to fifty winners
+//	go run ./examples/lottery -kill        the replica that draws is killed in mid-draw; another one takes over
+//
+// It needs nothing but Go: Redis is one inside the program (or -redis host:port), and the database is SQLite.
+// The table at the end is read back from that database.
+//
+// What matters is in draw.go: how the Guard is made, the call of Guard.Do, and how the database refuses what
+// a replica writes that has lost its lease without knowing.
+package main
+
+import (
+	_ "embed"
+	"flag"
+	"os"
+
+	"github.com/seed-1795987d/onerun/examples/internal/stage"
+)
+
+const about = `
+Lottery has five replicas fire the same draw at nearly the same time, three times over. A round has
+ten winners.
+
+  lottery              each round is drawn by one replica; the others say why they skip it
+  lottery -guard=off   each replica draws, and a round has up to fifty winners
+  lottery -kill        the replica that draws is killed in mid-draw; another one takes over`
+
+//go:embed schema.sql
+var schema string
+
+func main() {
+	var r replica
+	if ctx, parent, ok := stage.Join(&r); ok { // we are one of the five
+		os.Exit(r.main(ctx, parent))
+	}
+	var d director
+	os.Exit(stage.Example{
+		Name:   "lottery",
+		About:  about,
+		Schema: schema,
+		Flags: func(set *flag.FlagSet) {
+			set.BoolVar(&d.kill, "kill", false, "in each round, kill the replica that draws, in mid-draw")
+		},
+		Play: d.play,
+	}.Main(os.Args[1:]))
+}
