@@ -164,3 +164,28 @@ func TestProcesses_aPausedOneKnowsAtOnceAndIsFenced(t *testing.T) {
 	require.NoError(t, g.Do(t.Context(), "k", nothing), "nor left its marker")
 	require.NoError(t, g.Close(t.Context()))
 }
+
+// Fault 3 of the fault plan.
+func TestProcesses_onePausedWhileItsGrantIsOnTheWayDoesNotUseIt(t *testing.T) {
+	server := redistest.Start(t)
+	g, err := guard.New(single.New(server.Client(t)), guard.WithTTL(workerTTL))
+	require.NoError(t, err)
+	require.NoError(t, g.Do(t.Context(), "warm", nothing)) // the server knows the scripts
+	proxy := redistest.StartProxy(t, server.Addr())
+	proxy.HoldReplyTo("evalsha")
+	server.ResetStats(t)
+	w := startWorker(t, proxy.Addr())
+	require.Eventually(t, func() bool { return server.Calls(t)["evalsha"] == 1 }, 5*time.Second, time.Millisecond)
+	require.NoError(t, w.cmd.Process.Signal(syscall.SIGSTOP))
+	require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
+		proxy.ReleaseReplies()
+		require.NoError(t, w.cmd.Process.Signal(syscall.SIGCONT))
+		// The grant comes to a request that has timed out, or comes too late: it depends on what the worker
+		// looks at first when it wakes.
+		require.Regexp(t, `^(guard|single): acquire "k".*: timeout: `, w.says("error"))
+		lease, _ := guard.FromContext(ctx)
+		require.True(t, lease.Valid())
+		return nil
+	}, guard.WithWait(10*time.Second)))
+	require.NoError(t, g.Close(t.Context()))
+}

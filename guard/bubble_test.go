@@ -65,6 +65,17 @@ func (s *testStore) freezeReleases() (thaw func()) {
 	return func() { thawed.Store(true) }
 }
 
+// failReleasesFor makes the store answer no release for d from now.
+func (s *testStore) failReleasesFor(d time.Duration) {
+	start := time.Now()
+	s.OnRelease = func(context.Context, int, guard.Claim, guard.After) (bool, error) {
+		if time.Since(start) < d {
+			return false, guardtest.Fail(guard.KindConnection)
+		}
+		return false, guardtest.ErrUnscripted
+	}
+}
+
 const ttl = 10 * time.Second
 
 // margin is what the engine takes off a TTL of ttl.

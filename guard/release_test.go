@@ -76,12 +76,7 @@ func TestRelease_whoseReplyWasLostIsNoLoss(t *testing.T) {
 func TestRelease_goesOnInTheBackgroundWhenTheStoreIsAway(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		start := time.Now()
-		store.OnRelease = func(ctx context.Context, _ int, c guard.Claim, after guard.After) (bool, error) {
-			if time.Since(start) < 3*time.Second {
-				return false, errors.New("away")
-			}
-			return store.memory.Release(ctx, c, after)
-		}
+		store.failReleasesFor(3 * time.Second)
 		require.NoError(t, g.Do(t.Context(), "k", nothing), "the work was done, and the key will be free")
 		require.Less(t, time.Since(start), time.Second)
 		time.Sleep(5 * time.Second)
@@ -91,13 +86,7 @@ func TestRelease_goesOnInTheBackgroundWhenTheStoreIsAway(t *testing.T) {
 
 func TestRelease_thatMayHaveLeftNoMarkerIsAnErrorAndGoesOnInTheBackground(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		start := time.Now()
-		store.OnRelease = func(ctx context.Context, _ int, c guard.Claim, after guard.After) (bool, error) {
-			if time.Since(start) < 3*time.Second {
-				return false, errors.New("away")
-			}
-			return store.memory.Release(ctx, c, after)
-		}
+		store.failReleasesFor(3 * time.Second)
 		err := g.Do(t.Context(), "k", nothing, guard.WithOnce(time.Hour))
 		var failed *guard.StoreError
 		require.ErrorAs(t, err, &failed)

@@ -98,28 +98,16 @@ func holdsForOthers(l guard.Locker) guard.Locker {
 
 // recordsStay keeps a key's record until there is another.
 func recordsStay(l guard.Locker) guard.Locker {
-	var records memo[[]byte]
-	return &twist{
-		Locker: l,
-		acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
-			g, err := l.TryAcquire(ctx, c)
-			if g.State == guard.Done {
-				g.Record = records.get(c.Key)
-			}
-			return g, err
-		},
-		release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
-			held, err := l.Release(ctx, c, after)
-			if held && len(after.Record) > 0 {
-				records.set(c.Key, after.Record)
-			}
-			return held, err
-		},
-	}
+	return ownRecords(l, func(after guard.After) bool { return len(after.Record) > 0 })
 }
 
 // lastRecord keeps the record of the last release of a claim.
 func lastRecord(l guard.Locker) guard.Locker {
+	return ownRecords(l, func(after guard.After) bool { return after.Done })
+}
+
+// ownRecords answers with records that it keeps itself, of the releases of which keep says so.
+func ownRecords(l guard.Locker, keep func(guard.After) bool) guard.Locker {
 	var records memo[[]byte]
 	return &twist{
 		Locker: l,
@@ -132,7 +120,7 @@ func lastRecord(l guard.Locker) guard.Locker {
 		},
 		release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
 			held, err := l.Release(ctx, c, after)
-			if held && after.Done {
+			if held && keep(after) {
 				records.set(c.Key, after.Record)
 			}
 			return held, err
