@@ -13,6 +13,8 @@ export CGO_ENABLED ?= 1
 test: redis
 	@echo "== tests, with the race detector and in random order"
 	ONERUN_REQUIRE_REDIS=1 go test -race -shuffle=on -timeout 15m ./...
+	@echo "== benchmarks, a few rounds each, so that they cannot rot"
+	ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench . -benchtime 20x -count 2 ./backend/...
 
 lint: $(GOBIN)/golangci-lint
 	@echo "== gofmt"
@@ -25,8 +27,8 @@ lint: $(GOBIN)/golangci-lint
 	@$(GOBIN)/golangci-lint run ./...
 
 bench: redis
-	@echo "== a run beside SET NX and a script by hand, on one client and one redis-server"
-	ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench . -benchmem -count 5 ./backend/single
+	@echo "== the stores; and a run beside SET NX and a script by hand, on one client and one redis-server"
+	ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench . -benchmem -count 5 ./backend/...
 
 demo:
 	@echo "== coupon: with the guard, then without"

@@ -43,12 +43,18 @@ func BenchmarkUncontended(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
+		if err := g.Close(ctx); err != nil {
+			b.Fatal(err)
+		}
 	})
 }
 
 func BenchmarkLocker(b *testing.B) {
 	server := redistest.Start(b)
 	guardtest.Benchmark(b, guardtest.Store{
-		New: func(t testing.TB) guard.Locker { return single.New(server.Client(t)) },
+		New: func(t testing.TB) guard.Locker {
+			flush(t, server.Client(t))
+			return single.New(server.Client(t))
+		},
 	})
 }
