@@ -36,7 +36,7 @@ func (g *Guard) Close(ctx context.Context) error {
 	ctx, cancel := withGrace(ctx, g.set.ttl, closeGrace)
 	defer cancel()
 	if !g.await(ctx, &g.background) && err == nil {
-		err = fmt.Errorf("guard: close: %w: a call to it is still under way", ErrStore)
+		err = fmt.Errorf("guard: close: a call has not been answered yet: %w", ErrStore)
 	}
 	return err
 }
