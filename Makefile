@@ -11,10 +11,10 @@ export CGO_ENABLED ?= 1
 
 # ONERUN_REQUIRE_REDIS makes a test that finds no redis-server fail, where it would be left out.
 test: redis
+	@echo "== benchmarks, a few rounds each, so that they cannot rot"
+	ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench . -benchtime 20x -count 2 ./backend/memory ./backend/single
 	@echo "== tests, with the race detector and in random order"
 	ONERUN_REQUIRE_REDIS=1 go test -race -shuffle=on -timeout 15m ./...
-	@echo "== benchmarks, a few rounds each, so that they cannot rot"
-	ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench . -benchtime 20x -count 2 ./backend/...
 
 lint: $(GOBIN)/golangci-lint
 	@echo "== gofmt"
