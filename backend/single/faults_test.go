@@ -341,6 +341,22 @@ func TestFault16_serverThatRefuses(t *testing.T) {
 	})
 }
 
+func TestFault16_serverThatIsLoading(t *testing.T) {
+	server := redistest.Start(t, "--key-load-delay", "1000", "--loading-process-events-interval-bytes", "1024")
+	rdb := server.Client(t)
+	g := newGuard(t, rdb, guard.WithTTL(10*time.Second))
+	lease := acquire(t, g, "k")
+	require.NoError(t, rdb.Do(t.Context(), "DEBUG", "POPULATE", 2000).Err())
+	require.NoError(t, rdb.Save(t.Context()).Err())
+	server.Restart()
+	var failed *guard.StoreError
+	require.ErrorAs(t, g.Do(t.Context(), "other", nothing), &failed)
+	require.Equal(t, guard.KindLoading, failed.Kind)
+	require.NoError(t, g.Do(t.Context(), "other", nothing, guard.WithWait(20*time.Second)), "waiting outlasts it")
+	require.True(t, lease.Valid())
+	require.NoError(t, lease.Release(t.Context()), "a lease that was saved is still ours")
+}
+
 func TestFault19_serverRestartsEmpty(t *testing.T) {
 	server := redistest.Start(t)
 	g := newGuard(t, server.Client(t))
