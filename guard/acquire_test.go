@@ -101,6 +101,35 @@ func TestAcquire_cleansUpARequestThatArrivesAfterTheCleanUp(t *testing.T) {
 	})
 }
 
+func TestAcquire_cleansUpARequestThatAThawTakesUpAfterTheCleanUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		thaw := time.Now().Add(1700 * time.Millisecond)
+		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+			go func() {
+				time.Sleep(time.Until(thaw) + time.Millisecond) // taken up last
+				_, _ = store.memory.TryAcquire(context.Background(), c)
+			}()
+			return guard.Grant{}, frozen(ctx)
+		}
+		store.OnRelease = func(ctx context.Context, _ int, c guard.Claim, after guard.After) (bool, error) {
+			select {
+			case <-time.After(time.Until(thaw)):
+				return store.memory.Release(ctx, c, after)
+			case <-ctx.Done():
+				return false, ctx.Err()
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := g.Acquire(ctx, "k")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Until(thaw) + 2*time.Millisecond)
+		require.False(t, store.free("k"), "here the late request has been granted")
+		time.Sleep(time.Second)
+		require.True(t, store.free("k"))
+	})
+}
+
 func TestAcquire_cleansUpALateRepetitionOfItsOwnRequest(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {

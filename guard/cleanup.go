@@ -10,6 +10,10 @@ const (
 	// settle is how long after its cause a clean-up is repeated: a request that was on its way when
 	// its caller gave up may arrive after the release that was to undo it.
 	settle = time.Second
+	// prompt is how soon an answer has to come to show that the store is not stuck. After a freeze, requests
+	// that came on several connections are taken up in any order: a release that had waited may go
+	// before the acquire that it was to undo.
+	prompt = 250 * time.Millisecond
 	// cleanersAtOnce bounds the releases that are under way, and mostLeftovers those that wait. A
 	// claim beyond is left to its TTL.
 	cleanersAtOnce = 8
@@ -148,10 +152,11 @@ func (c *cleaner) try(l *leftover) {
 	now := g.now()
 	settled := l.since + min(l.claim.TTL, settle)
 	switch {
-	case err == nil && (l.after != nil || sent >= settled):
+	case err == nil && (l.after != nil || sent >= settled && now-sent < prompt):
 		l.gone = true
 	case err == nil:
-		l.next = settled
+		l.gone = now >= l.until+patience
+		l.next = max(settled, now+retryPause(l.tries))
 	default:
 		l.gone = permanent(err) || now >= l.until+patience
 		l.next = now + retryPause(l.tries)

@@ -52,9 +52,6 @@ func BenchmarkUncontended(b *testing.B) {
 func BenchmarkLocker(b *testing.B) {
 	server := redistest.Start(b)
 	guardtest.Benchmark(b, guardtest.Store{
-		New: func(t testing.TB) guard.Locker {
-			flush(t, server.Client(t))
-			return single.New(server.Client(t))
-		},
+		New: func(t testing.TB) guard.Locker { return onEmpty(t, server) },
 	})
 }

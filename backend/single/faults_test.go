@@ -58,6 +58,13 @@ func requireLost(t *testing.T, lease *guard.Lease, reason guard.LossReason) time
 	return time.Since(start)
 }
 
+// requireHeld asserts that the lease is valid all the time for d.
+func requireHeld(t *testing.T, lease *guard.Lease, d time.Duration) {
+	t.Helper()
+	require.Never(t, func() bool { return !lease.Valid() }, d, 5*time.Millisecond, "%v", context.Cause(lease.Context()))
+	require.NoError(t, context.Cause(lease.Context()))
+}
+
 // requireFree asserts that somebody else gets the key soon.
 func requireFree(t *testing.T, rdb redis.UniversalClient, key string) {
 	t.Helper()
@@ -69,10 +76,12 @@ func TestFault7_replyLostOnAcquire(t *testing.T) {
 	proxy := redistest.StartProxy(t, server.Addr())
 	g := newGuard(t, client(t, proxy.Addr()))
 	require.NoError(t, g.Do(t.Context(), "warm", nothing))
+	server.ResetStats(t)
 	proxy.DropReplyTo("evalsha", 1)
 	ran := 0
 	require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error { ran++; return nil }))
 	require.Equal(t, 1, ran, "its own claim is recognised")
+	require.GreaterOrEqual(t, server.Calls(t)["evalsha"], int64(3), "it was asked for twice, and released")
 	require.NoError(t, newGuard(t, server.Client(t)).Do(t.Context(), "k", nothing), "and released once for all")
 }
 
@@ -82,9 +91,10 @@ func TestFault7_replyLostOnRenew(t *testing.T) {
 	g := newGuard(t, client(t, proxy.Addr()))
 	lease := acquire(t, g, "k")
 	for range 4 {
+		conns := proxy.Conns()
 		proxy.DropReplyTo("evalsha", 1)
-		time.Sleep(ttl / 2)
-		require.True(t, lease.Valid())
+		require.Eventually(t, func() bool { return proxy.Conns() > conns }, ttl, time.Millisecond, "a reply is lost, and its connection")
+		requireHeld(t, lease, ttl/4)
 	}
 	require.NoError(t, lease.Release(t.Context()))
 }
@@ -97,10 +107,13 @@ func TestFault7_replyLostOnRelease(t *testing.T) {
 			server := redistest.Start(t)
 			proxy := redistest.StartProxy(t, server.Addr())
 			g := newGuard(t, client(t, proxy.Addr()))
+			require.NoError(t, g.Do(t.Context(), "warm", nothing))
 			require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error {
+				server.ResetStats(t)
 				proxy.DropReplyTo("evalsha", 1)
 				return nil
 			}, opts...), "a release that was done is no loss")
+			require.EqualValues(t, 2, server.Calls(t)["evalsha"], "it was sent twice")
 		})
 	}
 }
@@ -137,7 +150,11 @@ func TestFault5_frozenServer(t *testing.T) {
 			lease := acquire(t, g, "k")
 			server.Freeze()
 			t.Cleanup(server.Thaw)
-			time.AfterFunc(pause, server.Thaw)
+			thawed := make(chan struct{})
+			time.AfterFunc(pause, func() {
+				server.Thaw()
+				close(thawed)
+			})
 
 			patience := min(pause, ttl) / 2
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -148,12 +165,11 @@ func TestFault5_frozenServer(t *testing.T) {
 			require.Less(t, time.Since(start), patience+100*time.Millisecond, "a call ends with its context")
 
 			if pause < ttl {
-				time.Sleep(2 * ttl)
-				require.True(t, lease.Valid())
+				requireHeld(t, lease, 2*ttl)
 			} else {
 				requireLost(t, lease, guard.LossExpired)
 			}
-			time.Sleep(time.Until(start.Add(pause)))
+			<-thawed
 			_ = lease.Release(t.Context())
 			requireFree(t, server.Client(t), "k")
 			requireFree(t, server.Client(t), "other")
@@ -251,9 +267,8 @@ func TestFault13_scriptsFlushed(t *testing.T) {
 	others := []*guard.Lease{acquire(t, g, "k2"), acquire(t, g, "k3")}
 	for range 10 {
 		require.NoError(t, rdb.ScriptFlush(t.Context()).Err())
-		time.Sleep(100 * time.Millisecond)
+		requireHeld(t, lease, 100*time.Millisecond)
 	}
-	require.True(t, lease.Valid())
 	for _, other := range others {
 		require.True(t, other.Valid())
 	}
@@ -274,11 +289,10 @@ func TestFault14_scriptThatBlocksTheServer(t *testing.T) {
 	var failed *guard.StoreError
 	require.ErrorAs(t, g.Do(t.Context(), "other", nothing), &failed)
 	require.Equal(t, guard.KindScriptBusy, failed.Kind)
-	time.Sleep(time.Second) // into the first renewal
+	requireHeld(t, lease, time.Second) // into the first renewal
 	require.NoError(t, rdb.ScriptKill(t.Context()).Err())
 	require.Error(t, <-blocked)
-	time.Sleep(2 * time.Second)
-	require.True(t, lease.Valid(), "renewed as soon as it could be")
+	requireHeld(t, lease, 2*time.Second) // renewed as soon as it could be
 	require.NoError(t, lease.Release(t.Context()))
 }
 
@@ -293,8 +307,7 @@ func TestFault15_outOfMemory(t *testing.T) {
 	var failed *guard.StoreError
 	require.ErrorAs(t, g.Do(t.Context(), "new", nothing), &failed)
 	require.Equal(t, guard.KindOOM, failed.Kind)
-	time.Sleep(2 * ttl)
-	require.True(t, plain.Valid(), "renewing works")
+	requireHeld(t, plain, 2*ttl) // renewing works
 	require.NoError(t, plain.Release(t.Context()), "and so does releasing")
 	require.NoError(t, once.Finish(t.Context()))
 	require.NoError(t, hold.Release(t.Context()))
@@ -411,8 +424,7 @@ func TestFault21_slotMovesUnderAHeldLease(t *testing.T) {
 		to = cluster.Nodes[1]
 	}
 	cluster.MoveSlot(t, slot, from, to)
-	time.Sleep(3 * ttl)
-	require.True(t, lease.Valid(), "renewal follows the slot")
+	requireHeld(t, lease, 3*ttl) // renewal follows the slot
 	require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrBusy)
 	require.NoError(t, lease.Release(t.Context()))
 	require.NoError(t, g.Do(t.Context(), "k", nothing))
@@ -420,15 +432,20 @@ func TestFault21_slotMovesUnderAHeldLease(t *testing.T) {
 
 func TestFault24_applicationEmptiesTheConnectionPool(t *testing.T) {
 	server := redistest.Start(t)
-	rdb := client(t, server.Addr(), func(o *redis.Options) { o.PoolSize = 1; o.PipelinePoolSize = 1 })
+	rdb := client(t, server.Addr(), func(o *redis.Options) { o.PoolSize = 1 })
 	g := newGuard(t, rdb)
-	lease := acquire(t, g, "k", guard.WithoutRenewal())
+	lease := acquire(t, g, "k")
 	popped := make(chan error, 1)
-	go func() { popped <- rdb.BLPop(context.Background(), 2*time.Second, "queue").Err() }()
-	requireLost(t, lease, guard.LossExpired)
+	go func() { popped <- rdb.BLPop(context.Background(), 4*time.Second, "queue").Err() }()
+	require.Eventually(t, func() bool { return rdb.PoolStats().IdleConns == 0 }, time.Second, time.Millisecond)
+
+	requireHeld(t, lease, 3*ttl) // go-redis has connections of their own for pipelines, in which renewals go
 	var failed *guard.StoreError
-	require.ErrorAs(t, lease.Release(t.Context()), &failed, "with a named error")
+	require.ErrorAs(t, g.Do(t.Context(), "other", nothing), &failed, "a new lease needs one of the pool's")
+	require.Contains(t, []guard.Kind{guard.KindTimeout, guard.KindPoolExhausted}, failed.Kind)
+	require.ErrorAs(t, lease.Release(t.Context()), &failed, "and so does a release")
 	require.ErrorIs(t, <-popped, redis.Nil)
+	requireFree(t, rdb, "k")
 }
 
 func TestFault25_clientClosedUnderTheGuard(t *testing.T) {

@@ -37,7 +37,8 @@ var (
 //
 // The client remains the caller's, to be closed after the Guard. Its own retries do not apply to leases, and
 // whatever its time-outs are, each call ends with its context. Where the application can use up the client's
-// connections, give leases a client of their own: renewals wait for a free one, too.
+// connections, give leases a client of their own: taking a lease and giving it back wait for a free one.
+// Renewals go in pipelines, for which go-redis keeps connections aside.
 func New(client redis.UniversalClient, opts ...Option) *Locker {
 	l := &Locker{store: redisstore.New("single", client)}
 	for _, opt := range opts {

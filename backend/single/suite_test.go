@@ -17,10 +17,7 @@ import (
 func TestSuite_standalone(t *testing.T) {
 	server := redistest.Start(t)
 	guardtest.Run(t, guardtest.Store{
-		New: func(t testing.TB) guard.Locker {
-			flush(t, server.Client(t))
-			return single.New(server.Client(t))
-		},
+		New:   func(t testing.TB) guard.Locker { return onEmpty(t, server) },
 		Again: func(t testing.TB, _ guard.Locker) guard.Locker { return single.New(server.Client(t)) },
 		Flush: func(t testing.TB) { flush(t, server.Client(t)) },
 		Freeze: func(testing.TB) func() {
@@ -79,6 +76,13 @@ func client(t testing.TB, addr string, configure ...func(*redis.Options)) *redis
 	rdb := redis.NewClient(opts)
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
+}
+
+// onEmpty returns a Locker on the server, which it makes forget everything.
+func onEmpty(t testing.TB, server *redistest.Server) guard.Locker {
+	rdb := server.Client(t)
+	flush(t, rdb)
+	return single.New(rdb)
 }
 
 func flush(t testing.TB, rdb *redis.Client) {
