@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -38,13 +40,14 @@ func TestSchedule_tenThousandLeasesAreAConstantNumberOfGoroutines(t *testing.T) 
 		require.NoError(t, err)
 		first := hold(t, g, "first")
 		synctest.Wait()
+		require.Equal(t, 1, goroutinesOfGuards())
 		before := runtime.NumGoroutine()
 		leases := make([]*guard.Lease, 10_000)
 		for i := range leases {
 			leases[i] = hold(t, g, fmt.Sprint("k", i))
 		}
 		synctest.Wait()
-		require.LessOrEqual(t, runtime.NumGoroutine(), before, "a held lease has no goroutine")
+		require.Equal(t, 1, goroutinesOfGuards(), "a held lease has none of its own")
 		const rounds = 2
 		time.Sleep(rounds * ttl)
 		for _, lease := range leases {
@@ -109,15 +112,32 @@ func TestSchedule_endsItsGoroutineWhenNothingIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, err := guard.New(memory.New())
 		require.NoError(t, err)
-		before := runtime.NumGoroutine()
 		for range 3 {
 			require.NoError(t, g.Do(t.Context(), "k", nothing))
+			synctest.Wait()
+			require.Equal(t, 1, goroutinesOfGuards())
 			time.Sleep(time.Second)
 			synctest.Wait()
-			require.LessOrEqual(t, runtime.NumGoroutine(), before, "without Close")
+			require.Zero(t, goroutinesOfGuards(), "without Close")
 		}
 	})
 }
+
+// goroutinesOfGuards returns how many goroutines Guards have started in this bubble that have not ended. It
+// reads the stacks, as runtime.NumGoroutine still counts a goroutine for a moment after it has ended.
+func goroutinesOfGuards() (n int) {
+	stacks := make([]byte, 1<<20)
+	all := strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n")
+	bubble := inThisBubble.FindString(all[0]) // ours is the first
+	for _, stack := range all {
+		if strings.Contains(stack, bubble) && strings.Contains(stack, "created by github.com/seed-1795987d/onerun/guard.") {
+			n++
+		}
+	}
+	return n
+}
+
+var inThisBubble = regexp.MustCompile(`synctest bubble \d+\]`)
 
 func TestDo_neverTwiceAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
