@@ -141,7 +141,7 @@ func (a *attempt) take(ctx context.Context, h *hold) error {
 
 // afterFailure returns how long to pause after err, or the error with which to give up.
 func (a *attempt) afterFailure(err error) (time.Duration, error) {
-	pause := retryPause(a.failed)
+	pause := a.guard.dice.retryPause(a.failed)
 	again := a.guard.now()+pause < a.giveUp && (a.failed < acquireTries || a.set.wait > 0)
 	if errors.Is(err, ErrClosed) || permanent(err) || !again {
 		return 0, err
@@ -167,7 +167,7 @@ func (a *attempt) afterAnswer() (time.Duration, error) {
 			hooks(a.set.hooks).tell(a.ctx, a.event(nil), pickWait)
 		}
 	}
-	return min(pollPause(a.asked, a.last.Left), left), nil
+	return min(g.dice.pollPause(a.asked, a.last.Left), left), nil
 }
 
 // pause sleeps for d, or returns why to give up.

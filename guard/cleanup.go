@@ -156,9 +156,9 @@ func (c *cleaner) try(l *leftover) {
 		l.gone = true
 	case err == nil:
 		l.gone = now >= l.until+patience
-		l.next = max(settled, now+retryPause(l.tries))
+		l.next = max(settled, now+g.dice.retryPause(l.tries))
 	default:
 		l.gone = permanent(err) || now >= l.until+patience
-		l.next = now + retryPause(l.tries)
+		l.next = now + g.dice.retryPause(l.tries)
 	}
 }

@@ -21,6 +21,7 @@ type Guard struct {
 	epoch      time.Time                 // instants are counted from here, on the monotonic clock
 	asleep     func(bound) time.Duration // how long the host has been suspended since it booted
 	closing    chan struct{}             // closed by Close
+	dice       *dice
 	reporter   reporter
 	cleaner    cleaner
 
@@ -58,6 +59,7 @@ func New(locker Locker, opts ...Option) (*Guard, error) {
 		epoch:      time.Now(),
 		asleep:     asleep,
 		closing:    make(chan struct{}),
+		dice:       newDice(),
 	}
 	g.schedule.wake = make(chan struct{}, 1)
 	g.cleaner.guard = g

@@ -68,7 +68,7 @@ func (g *Guard) newHold(ctx context.Context, a *attempt, fence uint64, validFrom
 		h.maxAt = validFrom + a.set.maxHold
 	}
 	if !a.set.noRenewal {
-		h.renewAt = renewalAfter(validFrom, a.claim.TTL)
+		h.renewAt = g.dice.renewalAfter(validFrom, a.claim.TTL)
 	}
 	h.count(validFrom, anchor)
 	inner, end := context.WithCancelCause(ctx)

@@ -152,7 +152,7 @@ func (g *Guard) sendRelease(ctx context.Context, c Claim, after func() After) (h
 		if err == nil {
 			return held || try > 1 && leave.Keep == 0, nil
 		}
-		if try == releaseTries || permanent(err) || !sleep(ctx, retryPause(try)) {
+		if try == releaseTries || permanent(err) || !sleep(ctx, g.dice.retryPause(try)) {
 			return false, err
 		}
 	}

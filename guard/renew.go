@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 )
@@ -14,17 +13,17 @@ var errNoAnswer = errors.New("guard: the store's RenewBatch did not report on th
 // renewalAfter returns when to renew a lease that was counted from the instant sent: at a third of its TTL
 // or a little before. A random part spreads leases that were granted at once; then the instant is put
 // on a grid, so that what is due at nearly the same time goes out as one batch.
-func renewalAfter(sent, ttl time.Duration) time.Duration {
+func (d *dice) renewalAfter(sent, ttl time.Duration) time.Duration {
 	third := ttl / 3
-	return (sent + third - rand.N(third/4)).Truncate(ttl / 30)
+	return (sent + third - d.upTo(third/4)).Truncate(ttl / 30)
 }
 
 // renewalTimeout bounds one renewal: a lease can be tried for three times and more before it ends.
 func renewalTimeout(ttl time.Duration) time.Duration { return min(ttl/4, 3*time.Second) }
 
 // renewalPause is how long to wait after a renewal that had no answer.
-func renewalPause(ttl time.Duration, failures int) time.Duration {
-	return backoff(min(ttl/16, 100*time.Millisecond), ttl/8, failures)
+func (d *dice) renewalPause(ttl time.Duration, failures int) time.Duration {
+	return d.backoff(min(ttl/16, 100*time.Millisecond), ttl/8, failures)
 }
 
 // startRenewal renews the batch in the background.
@@ -114,7 +113,7 @@ func (h *hold) renewed(sent, anchor time.Duration, held bool, err error) {
 // retryRenewal plans another try after one without an answer. The Guard's mu must be held.
 func (h *hold) retryRenewal(now time.Duration) {
 	if h.renewAt != never {
-		h.renewAt = now + renewalPause(h.claim.TTL, h.failures)
+		h.renewAt = now + h.guard.dice.renewalPause(h.claim.TTL, h.failures)
 	}
 }
 
@@ -122,7 +121,7 @@ func (h *hold) retryRenewal(now time.Duration) {
 // be held.
 func (h *hold) planRenewal(sent time.Duration) {
 	if h.renewAt != never {
-		h.renewAt = renewalAfter(sent, h.claim.TTL)
+		h.renewAt = h.guard.dice.renewalAfter(sent, h.claim.TTL)
 	}
 }
 

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 )
 
@@ -13,25 +12,17 @@ const (
 
 // pollPause is how long to wait before the n-th further try for a busy key, whose holder has left
 // until its lease ends: never past that.
-func pollPause(n int, left time.Duration) time.Duration {
-	pause := backoff(firstPoll, longestPoll, n)
+func (d *dice) pollPause(n int, left time.Duration) time.Duration {
+	pause := d.backoff(firstPoll, longestPoll, n)
 	if left >= 0 && left < pause {
-		return left + time.Millisecond + rand.N(time.Millisecond)
+		return left + time.Millisecond + d.upTo(time.Millisecond)
 	}
 	return pause
 }
 
 // retryPause is how long to wait after the n-th call in a row that the store did not answer.
-func retryPause(n int) time.Duration { return backoff(20*time.Millisecond, time.Second, n) }
-
-// backoff is base, doubled with each further try up to longest, of which a random half is taken off.
-func backoff(base, longest time.Duration, try int) time.Duration {
-	pause := base
-	for i := 1; i < try && pause < longest; i++ {
-		pause *= 2
-	}
-	pause = min(pause, longest)
-	return pause/2 + rand.N(pause/2+1)
+func (d *dice) retryPause(n int) time.Duration {
+	return d.backoff(20*time.Millisecond, time.Second, n)
 }
 
 // sleep sleeps for d and returns true, or false at once when ctx ends.
