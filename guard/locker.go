@@ -18,7 +18,7 @@ import (
 type Locker interface {
 	// TryAcquire asks for the key once. Repeating a claim with the same ID is harmless, as the reply
 	// to the first try may have been lost: it is granted again with the same fence, for c.TTL from
-	// now, and counted once.
+	// now, and counted once. A claim that was refused is over; a Guard asks again with another ID.
 	TryAcquire(ctx context.Context, c Claim) (Grant, error)
 	// Renew makes the claim last c.TTL from now, and raises the key's fence to c.Fence if it is
 	// lower. It never brings back a claim that is gone: then it answers false.
@@ -41,8 +41,13 @@ type Claim struct {
 	// TTL is how long the claim lasts unless it is renewed. A store that counts in milliseconds
 	// rounds it up.
 	TTL time.Duration
-	// Fence is the fence in use, for Renew and Release.
+	// Fence is the fence in use, for Renew and Release. In TryAcquire it is 0, but for a claim that holds
+	// the key already on other nodes of a quorum: a key that is free here is then taken under that very fence.
 	Fence uint64
+	// Hint is a fence that would suit, for TryAcquire, or 0: nodes of a quorum to which it suits all grant the
+	// same. A store grants it only if it knows its last fence, and the hint is larger than that, not ahead of
+	// the store's clock and not far behind it; else, as always, one of its own.
+	Hint uint64
 	// Reserve is how many further fences TryAcquire sets aside behind the one it grants. The next
 	// holder's fence is larger than all of them.
 	Reserve int
@@ -80,6 +85,12 @@ type Grant struct {
 	State State
 	// Fence, where granted, is larger than that of every earlier holder of the key.
 	Fence uint64
+	// Held, where granted, says that the claim, or another of its owner's, held the key already. Fence is
+	// then that of old.
+	Held bool
+	// Clock, where granted to a claim with a Hint, is what the store's clock said, as a fence, or 0 if the store makes
+	// its fences from something else: its seconds since 1970, shifted left by 20 bits, and microseconds.
+	Clock uint64
 	// Left is the time until the holder's lease ends (Busy) or the marker goes (Done). It is
 	// negative where the store cannot tell.
 	Left time.Duration
@@ -87,6 +98,12 @@ type Grant struct {
 	Record []byte
 	// Label, where busy, is the holder's.
 	Label string
+	// Holder, where busy, tells one holder from another: it is the ID or the owner of the claim. It is empty where
+	// the store cannot tell.
+	Holder string
+	// Contested, where busy, says that nobody seems to hold the key: several claims met, and each got a part
+	// of a quorum. It is worth asking again after a short and random pause.
+	Contested bool
 }
 
 // After says what a released key leaves behind. The zero value leaves nothing: the key is free.

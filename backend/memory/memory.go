@@ -66,17 +66,19 @@ func (l *Locker) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, er
 	e := l.keys[c.Key]
 	switch {
 	case e == nil:
-		e = &entry{key: c.Key, id: c.ID, fence: l.nextFence(c.Reserve), label: c.Label, ends: now.Add(c.TTL)}
+		grant := l.nextFence(c)
+		e = &entry{key: c.Key, id: c.ID, fence: grant.Fence, label: c.Label, ends: now.Add(c.TTL)}
 		l.keys[c.Key] = e
 		heap.Push(&l.expiry, e)
+		return grant, nil
 	case e.state == done:
 		return guard.Grant{State: guard.Done, Left: e.ends.Sub(now), Record: bytes.Clone(e.record)}, nil
 	case e.state == kept || e.id != c.ID:
-		return guard.Grant{State: guard.Busy, Left: e.ends.Sub(now), Label: e.label}, nil
+		return guard.Grant{State: guard.Busy, Left: e.ends.Sub(now), Label: e.label, Holder: e.id}, nil
 	default:
 		l.extend(e, now.Add(c.TTL))
 	}
-	return guard.Grant{State: guard.Granted, Fence: e.fence}, nil
+	return guard.Grant{State: guard.Granted, Fence: e.fence, Held: true}, nil
 }
 
 // Renew implements guard.Locker.
@@ -146,15 +148,27 @@ func (l *Locker) extend(e *entry, ends time.Time) {
 	heap.Fix(&l.expiry, e.index)
 }
 
-// nextFence returns a fence and sets reserve further ones aside. Fences are made as the Redis stores
-// make them: the wall clock's seconds, shifted left by 20 bits, and its microseconds, or one more
+// farBehind is how far behind the clock a hint may be: a sixteenth of a second.
+const farBehind = 1 << 16
+
+// nextFence returns the grant of a free key, with its fence, and sets aside what c reserves. Fences are made as
+// the Redis stores make them: the wall clock's seconds, shifted left by 20 bits, and its microseconds, or one more
 // than the last if that is larger.
-func (l *Locker) nextFence(reserve int) uint64 {
+func (l *Locker) nextFence(c guard.Claim) guard.Grant {
 	now := time.Now()
 	clock := uint64(now.Unix())<<20 + uint64(now.Nanosecond()/1000)
-	fence := max(l.counter+1, clock)
-	l.counter = fence + uint64(max(reserve, 0))
-	return fence
+	grant := guard.Grant{State: guard.Granted, Fence: max(l.counter+1, clock)}
+	if c.Hint != 0 {
+		grant.Clock = clock
+	}
+	switch {
+	case c.Fence != 0:
+		grant.Fence = c.Fence
+	case l.counter != 0 && c.Hint > l.counter && c.Hint <= clock && clock-c.Hint <= farBehind:
+		grant.Fence = c.Hint
+	}
+	l.counter = max(l.counter, grant.Fence+uint64(max(c.Reserve, 0)))
+	return grant
 }
 
 // expiries is a heap of entries by their end. It implements heap.Interface.

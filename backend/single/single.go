@@ -88,48 +88,12 @@ func (l *Locker) Check() error { return l.store.Check() }
 // TryAcquire implements guard.Locker.
 func (l *Locker) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
 	lease, fence := redisstore.LeaseKeys(c.Key)
-	call := redisstore.Call{
+	return l.store.Grant(ctx, redisstore.Call{
 		Op: guard.OpAcquire, Key: c.Key, Script: acquire,
 		Keys: []string{lease, fence},
-		Args: []any{c.ID, redisstore.Milliseconds(c.TTL), c.Label, c.Reserve},
+		Args: []any{c.ID, redisstore.Milliseconds(c.TTL), c.Label, c.Reserve, c.Fence, c.Hint},
 		Acks: l.acks,
-	}
-	answer, err := l.store.Any(ctx, call)
-	if _, granted := answer.(int64); err != nil && (granted || answer == nil) {
-		return guard.Grant{}, err // where it was not granted, there is nothing to acknowledge
-	}
-	grant, ok := toGrant(answer)
-	if !ok {
-		return guard.Grant{}, l.store.Protocol(call)
-	}
-	return grant, nil
-}
-
-// toGrant reads the answer of acquire.lua.
-func toGrant(answer any) (guard.Grant, bool) {
-	if fence, ok := answer.(int64); ok {
-		return guard.Grant{State: guard.Granted, Fence: uint64(fence)}, fence > 0
-	}
-	parts, ok := answer.([]any)
-	if !ok || len(parts) != 3 {
-		return guard.Grant{}, false
-	}
-	state, ok1 := parts[0].(int64)
-	left, ok2 := parts[1].(int64)
-	text, ok3 := parts[2].(string)
-	if !ok1 || !ok2 || !ok3 {
-		return guard.Grant{}, false
-	}
-	grant := guard.Grant{State: guard.State(state), Left: time.Duration(left) * time.Millisecond}
-	switch grant.State {
-	case guard.Busy:
-		grant.Label = text
-	case guard.Done:
-		grant.Record = []byte(text)
-	default:
-		return guard.Grant{}, false
-	}
-	return grant, true
+	})
 }
 
 // Renew implements guard.Locker.

@@ -27,7 +27,9 @@ func (s *subject) owned() (first, second guard.Claim) {
 func ownerJoins(s *subject) {
 	first, second := s.owned()
 	fence := s.here.take(first).Fence
-	require.Equal(s, fence, s.there.take(second).Fence)
+	joined := s.there.take(second)
+	require.Equal(s, fence, joined.Fence)
+	require.True(s, joined.Held, "the answer to a claim that joins")
 	s.there.refused(s.claim("key"), long)
 	other, third := s.owned()
 	other.Owner += "'s friend"

@@ -80,6 +80,7 @@ func allChecks() []check {
 		recordChecks(),
 		fenceChecks(),
 		ownerChecks(),
+		quorumChecks(),
 		keyChecks(),
 		batchChecks(),
 		contextChecks(),

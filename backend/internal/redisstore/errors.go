@@ -61,6 +61,7 @@ var replies = []struct {
 	{"WRONGPASS ", guard.KindAuth},
 	{"NOPERM ", guard.KindAuth},
 	{"invalid password", guard.KindAuth},       // AUTH before Redis 6
+	{"unauthenticated ", guard.KindAuth},       // a command too long for one who has not given a password
 	{"without any password", guard.KindAuth},   // a password where none is set
 	{"can't run this command", guard.KindAuth}, // an ACL, from within a script
 	{"max number of clients", guard.KindLimit},

@@ -43,7 +43,7 @@ func TestKindOf_tellsErrorsApart(t *testing.T) {
 			reply("TRYAGAIN Multiple keys request during rehashing of slot"), reply("CLUSTERDOWN The cluster is down")},
 		guard.KindNoReplicas: {reply("NOREPLICAS Not enough good replicas to write.")},
 		guard.KindAuth: {reply("NOAUTH Authentication required."), reply("WRONGPASS invalid username-password pair or user is disabled."),
-			reply("NOPERM this user has no permissions to run the 'evalsha' command"), reply("ERR invalid password")},
+			reply("NOPERM this user has no permissions to run the 'evalsha' command"), reply("ERR invalid password"), reply("ERR Protocol error: unauthenticated multibulk length")},
 		guard.KindWrongType: {reply("WRONGTYPE Operation against a key holding the wrong kind of value"),
 			reply("ERR Error running script (call to f_1): @user_script:3: WRONGTYPE Operation against a key holding the wrong kind of value")},
 		guard.KindUnsupported: {reply("ERR unknown command 'EVALSHA', with args beginning with: ")},

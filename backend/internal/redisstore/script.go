@@ -119,11 +119,6 @@ func bounded(ctx context.Context, f func() error) error {
 // ErrAnswer is the answer of a script that is not one of its answers.
 var ErrAnswer = errors.New("the script's answer makes no sense")
 
-// Protocol returns the error of a call whose answer makes no sense.
-func (s *Store) Protocol(c Call) error {
-	return &guard.StoreError{Store: s.backend, Op: c.Op, Key: c.Key, Addr: s.addr, Kind: guard.KindProtocol, Err: ErrAnswer}
-}
-
 // Milliseconds returns d as the argument of PX, rounded up.
 func Milliseconds(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
