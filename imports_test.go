@@ -27,12 +27,13 @@ var rules = []struct {
 	{"/middleware/http", []string{"/guard"}},
 	{"/middleware/asynq", []string{"/guard", "github.com/hibiken/asynq"}},
 	{"/middleware/cron", []string{"/guard", "github.com/robfig/cron"}},
+	{"/internal/redissontest", []string{"github.com/redis/go-redis"}},
 	{"/tracing", []string{"/guard", "go.opentelemetry.io/otel"}},
 }
 
 // never may be imported by code that is not a test, outside of the folder itself and of examples.
 var never = []string{
-	"/guard/guardtest", "/internal/redistest", "/examples", "go.opentelemetry.io/otel/sdk", "github.com/alicebob/miniredis",
+	"/guard/guardtest", "/internal/redistest", "/internal/redissontest", "/examples", "go.opentelemetry.io/otel/sdk", "github.com/alicebob/miniredis",
 }
 
 type listed struct {

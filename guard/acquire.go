@@ -18,6 +18,10 @@ func attemptTimeout(ttl time.Duration) time.Duration {
 // acquireTries is how often a store that does not answer is asked by a call that does not wait.
 const acquireTries = 3
 
+// contestTries is how often a key that nobody holds, as several claims met, is asked for again by a call that
+// does not wait.
+const contestTries = 10
+
 // An attempt is one call's way to a lease: as many requests of one claim as it takes.
 type attempt struct {
 	guard *Guard
@@ -26,13 +30,14 @@ type attempt struct {
 	claim Claim
 	ctx   context.Context // with what the hooks put in
 
-	start    time.Duration
-	giveUp   time.Duration // when the store has to have answered
-	asked    int
-	failed   int // requests in a row without an answer
-	unknown  bool
-	last     Grant
-	waitFrom time.Duration // when the key was first found busy, or never
+	start     time.Duration
+	giveUp    time.Duration // when the store has to have answered
+	asked     int
+	failed    int // requests in a row without an answer
+	contested int // answers that nobody holds the key
+	unknown   bool
+	last      Grant
+	waitFrom  time.Duration // when the key was first found busy, or never
 }
 
 // acquire takes a lease on the key, which the store knows as stored, or returns why not. It returns a
@@ -55,9 +60,7 @@ func (g *Guard) acquire(ctx context.Context, key, stored string, set settings) (
 	}
 	h, err := a.loop(ctx)
 	if h == nil {
-		if a.unknown {
-			g.cleaner.add(leftover{claim: a.claim, until: g.now() + a.claim.TTL})
-		}
+		a.leaveToCleaner()
 		g.leave()
 	}
 	a.report(h, err)
@@ -156,18 +159,39 @@ func (a *attempt) afterAnswer() (time.Duration, error) {
 	if a.last.State == Done {
 		return 0, &DoneError{Key: a.key, Left: a.last.Left, Record: a.last.Record}
 	}
+	a.renewClaim()
 	now := g.now()
+	if a.last.Contested && a.contested < contestTries && now < a.giveUp {
+		a.contested++
+		return g.dice.contestPause(a.contested), nil
+	}
 	left := a.set.wait - (now - a.start)
 	if left <= 0 {
 		return 0, &BusyError{Key: a.key, Left: a.last.Left, Label: a.last.Label, Waited: a.waited(now)}
 	}
-	if a.waitFrom == never {
+	if a.waitFrom == never && !a.last.Contested {
 		a.waitFrom = now
 		if len(a.set.hooks) > 0 {
 			hooks(a.set.hooks).tell(a.ctx, a.event(nil), pickWait)
 		}
 	}
 	return min(g.dice.pollPause(a.asked, a.last.Left), left), nil
+}
+
+// renewClaim gives the claim another ID after it was refused: what a store of several nodes still has to undo of
+// the old one cannot meet the new one then.
+func (a *attempt) renewClaim() {
+	a.leaveToCleaner()
+	a.unknown = false
+	a.claim.ID = rand.Text()
+}
+
+// leaveToCleaner has the claim cleaned up if it is not certain that the store does not have it.
+func (a *attempt) leaveToCleaner() {
+	if a.unknown {
+		g := a.guard
+		g.cleaner.add(leftover{claim: a.claim, until: g.now() + a.claim.TTL})
+	}
 }
 
 // pause sleeps for d, or returns why to give up.

@@ -16,6 +16,7 @@ type Guard struct {
 	locker     Locker
 	comparable bool                      // the Locker can be compared with another
 	batch      BatchRenewer              // nil if the Locker has no such ability
+	notifier   Notifier                  // nil if the Locker has no such ability
 	checkKey   func(key string) error    // the Locker's rules for keys, or CheckKey
 	set        settings                  // what New was told
 	epoch      time.Time                 // instants are counted from here, on the monotonic clock
@@ -64,6 +65,7 @@ func New(locker Locker, opts ...Option) (*Guard, error) {
 	g.schedule.wake = make(chan struct{}, 1)
 	g.cleaner.guard = g
 	g.batch, _ = ability[BatchRenewer](locker)
+	g.notifier, _ = ability[Notifier](locker)
 	if c, ok := ability[KeyChecker](locker); ok {
 		g.checkKey = c.CheckKey
 	}

@@ -125,6 +125,16 @@ type BatchRenewer interface {
 	RenewBatch(ctx context.Context, claims []Claim, report func(i int, held bool, err error))
 }
 
+// A Notifier is a Locker that can tell when a key may be free, so that those who wait for it need not ask again
+// and again.
+type Notifier interface {
+	// Notify calls wake whenever the key may be free: after a release, and each time that it begins to listen, also
+	// again after a connection was lost, as what was said before that was not heard. It returns at once, and
+	// listens until stop is called, which returns at once, too. wake is called from any goroutine, possibly once
+	// more when stop has returned, and must not block.
+	Notify(key string, wake func()) (stop func())
+}
+
 // A KeyChecker is a Locker that has rules of its own for keys, in place of those of CheckKey.
 type KeyChecker interface {
 	// CheckKey returns a *KeyError if the store cannot hold the key.
@@ -139,7 +149,7 @@ type Checker interface {
 }
 
 // An Unwrapper is a Locker around another one. A Guard finds the abilities of the inner one through
-// it: BatchRenewer, KeyChecker and Checker.
+// it: BatchRenewer, Notifier, KeyChecker and Checker.
 type Unwrapper interface {
 	Unwrap() Locker
 }

@@ -29,13 +29,14 @@ const (
 	KindWrongType     Kind = "wrong_type"     // the key holds something that is not a lease
 	KindUnsupported   Kind = "unsupported"    // the server is too old or lacks a command
 	KindProtocol      Kind = "protocol"       // the answer made no sense
+	KindSettings      Kind = "settings"       // what the store was made from cannot work, as its servers show
 )
 
 // Permanent reports whether asking again cannot help until somebody has mended the settings, the
 // server or the key. A Guard does not ask again then, not even while it waits.
 func (k Kind) Permanent() bool {
 	switch k {
-	case KindClosed, KindAuth, KindWrongType, KindUnsupported, KindProtocol:
+	case KindClosed, KindAuth, KindWrongType, KindUnsupported, KindProtocol, KindSettings:
 		return true
 	default:
 		return false

@@ -25,6 +25,12 @@ func (d *dice) retryPause(n int) time.Duration {
 	return d.backoff(20*time.Millisecond, time.Second, n)
 }
 
+// contestPause is how long to wait after the n-th time that several claims met and none was granted: long beside
+// a round trip, and different for each.
+func (d *dice) contestPause(n int) time.Duration {
+	return d.upTo(min(4*time.Millisecond<<n, 100*time.Millisecond))
+}
+
 // sleep sleeps for d and returns true, or false at once when ctx ends.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)

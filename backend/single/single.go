@@ -104,11 +104,7 @@ func (l *Locker) Renew(ctx context.Context, c guard.Claim) (bool, error) {
 
 // RenewBatch implements guard.BatchRenewer: one pipeline for each node.
 func (l *Locker) RenewBatch(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error)) {
-	calls := make([]redisstore.Call, len(claims))
-	for i, c := range claims {
-		calls[i] = renewCall(c)
-	}
-	l.store.IntBatch(ctx, calls, func(i int, answer int64, err error) { report(i, answer == 1, err) })
+	l.store.RenewBatch(ctx, claims, renewCall, report)
 }
 
 func renewCall(c guard.Claim) redisstore.Call {

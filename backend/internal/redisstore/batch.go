@@ -5,7 +5,20 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-1795987d/onerun/guard"
 )
+
+// RenewBatch implements guard.BatchRenewer with one script call for each claim.
+func (s *Store) RenewBatch(
+	ctx context.Context, claims []guard.Claim, call func(guard.Claim) Call, report func(i int, held bool, err error),
+) {
+	calls := make([]Call, len(claims))
+	for i, c := range claims {
+		calls[i] = call(c)
+	}
+	s.IntBatch(ctx, calls, func(i int, answer int64, err error) { report(i, answer == 1, err) })
+}
 
 // IntBatch runs scripts that answer integers, in one pipeline for each node, and calls report once for
 // each call with its place in calls, as soon as its node has answered. It returns when all have been

@@ -1,0 +1,63 @@
+package redisstore
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// slots is how many slots a Redis Cluster has.
+const slots = 16384
+
+// HashTag returns the part of a name that chooses its slot in a Redis Cluster: what is between its first
+// brace and the next closing one, unless that is nothing; else the whole name.
+// See "Hash tags" in the Redis Cluster specification.
+func HashTag(name string) string {
+	_, after, ok := strings.Cut(name, "{")
+	if !ok {
+		return name
+	}
+	tag, _, ok := strings.Cut(after, "}")
+	if !ok || tag == "" {
+		return name
+	}
+	return tag
+}
+
+// Slot returns the slot of a key in a Redis Cluster.
+func Slot(key string) int { return int(crc16(HashTag(key)) % slots) }
+
+// crc16 is CRC-16/XMODEM, which the Redis Cluster specification names.
+func crc16(s string) (crc uint16) {
+	for i := range len(s) {
+		crc ^= uint16(s[i]) << 8
+		for range 8 {
+			high := crc & 0x8000
+			crc <<= 1
+			if high != 0 {
+				crc ^= 0x1021
+			}
+		}
+	}
+	return crc
+}
+
+// slotTags returns a short hash tag for each slot.
+var slotTags = sync.OnceValue(func() *[slots]string {
+	var found [slots]string
+	for n, missing := 0, slots; missing > 0; n++ {
+		tag := strconv.FormatInt(int64(n), 36)
+		if slot := Slot(tag); found[slot] == "" {
+			found[slot] = tag
+			missing--
+		}
+	}
+	return &found
+})
+
+// FenceKeyBeside returns the fence counter that is in the slot of a key: one for each slot, whatever the server is, as a
+// Cluster may hide behind a proxy.
+func FenceKeyBeside(key string) string { return "onerun:{" + slotTags()[Slot(key)] + "}:fence" }
+
+// Own reports whether a key may be one of those that LeaseKeys and FenceKeyBeside name.
+func Own(key string) bool { return strings.HasPrefix(key, "onerun:{") }

@@ -1,0 +1,168 @@
+// Package reentrant is a guard.Locker on one Redis, standalone, behind Sentinel, or a Cluster, that keeps owners:
+// who holds a key may take it again, also from another process that names the same owner, and services in Java
+// that lock the same name with Redisson's RLock are kept out, and keep out.
+//
+//	g, err := guard.New(reentrant.New(rdb), guard.WithOwner("import of " + tenant))
+//
+// A key is a hash under its own name, with a field for each hold, and is free when the last hold has gone. It needs
+// Redis 6.2 or what speaks like it, with scripts.
+//
+// To Redisson a minimum hold and a done marker look like a hold: Java stays out until they end. A Java thread never
+// joins a hold of ours, nor we one of Java's, whatever the owner's name. A Redis that fails over can forget its newest
+// writes, and Java's forceUnlock takes what anybody holds: the holder learns it at its next renewal.
+package reentrant
+
+import (
+	"context"
+	_ "embed"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-1795987d/onerun/backend/internal/redisstore"
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// A Locker keeps leases in one Redis. It is safe for concurrent use.
+type Locker struct {
+	store   *redisstore.Store
+	publish Publish
+}
+
+var (
+	_ guard.Locker       = (*Locker)(nil)
+	_ guard.BatchRenewer = (*Locker)(nil)
+	_ guard.Checker      = (*Locker)(nil)
+	_ guard.KeyChecker   = (*Locker)(nil)
+)
+
+// New returns a Locker on the client, which may be any but a *redis.Ring. guard.New refuses a Ring and nil.
+//
+// The client remains the caller's, to be closed after the Guard. What single.New says of its retries, time-outs and
+// connections is true here, too.
+func New(client redis.UniversalClient, opts ...Option) *Locker {
+	l := &Locker{store: redisstore.New("reentrant", client), publish: PublishPlain}
+	if _, ok := client.(*redis.ClusterClient); ok {
+		l.publish = PublishSharded
+	}
+	for _, opt := range opts {
+		opt(l)
+	}
+	return l
+}
+
+// An Option is a setting of New. guard.New refuses one that cannot work.
+type Option func(*Locker)
+
+// Publish says how those who wait for a key are told that it is free.
+type Publish string
+
+// How to publish.
+const (
+	// PublishPlain is PUBLISH: what Redisson listens to but on a Cluster of Redis 7.
+	PublishPlain Publish = "plain"
+	// PublishSharded is SPUBLISH, where the server has it (Redis 7), and PUBLISH where not: what Redisson listens to on
+	// a Cluster.
+	PublishSharded Publish = "sharded"
+	// PublishBoth is for services of which some listen to this and some to that, as with Redisson's
+	// shardedSubscriptionMode, or Redisson before 3.22.
+	PublishBoth Publish = "both"
+)
+
+// WithPublish says how a release is published. Default: PublishSharded on a *redis.ClusterClient, PublishPlain on any
+// other client, as Redisson does. A Cluster behind a proxy that looks like one server may need to be told.
+func WithPublish(p Publish) Option {
+	return func(l *Locker) {
+		switch p {
+		case PublishPlain, PublishSharded, PublishBoth:
+			l.publish = p
+		default:
+			l.store.Refuse("WithPublish", string(p), "must be PublishPlain, PublishSharded or PublishBoth")
+		}
+	}
+}
+
+var (
+	//go:embed holds.lua
+	holdsSource string
+	//go:embed acquire.lua
+	acquireSource string
+	//go:embed renew.lua
+	renewSource string
+	//go:embed release.lua
+	releaseSource string
+
+	acquire = redisstore.NewScript(holdsSource + acquireSource)
+	renew   = redisstore.NewScript(holdsSource + renewSource)
+	release = redisstore.NewScript(holdsSource + releaseSource)
+)
+
+// Check implements guard.Checker.
+func (l *Locker) Check() error { return l.store.Check() }
+
+// CheckKey implements guard.KeyChecker. Keys may have braces, which choose the slot in a Cluster, as long as the key's
+// channel is then in the same slot: "{tenant}:report" is a key, "a{b", "a{}b" and "a}b" are not.
+func (l *Locker) CheckKey(key string) error {
+	if err := guard.CheckKeyBytes(key); err != nil {
+		return err
+	}
+	switch {
+	case redisstore.Own(key):
+		return &guard.KeyError{Key: key, Reason: `begins with "onerun:{", as the names of Onerun's own keys do`}
+	case redisstore.HashTag(channel(key)) != redisstore.HashTag(key):
+		return &guard.KeyError{Key: key, Reason: "has a brace that does not enclose a hash tag: the lock and the channel of its release would be in two slots of a Redis Cluster"}
+	}
+	return nil
+}
+
+// channel returns the name of the channel on which Redisson tells that a lock is free: its prefix before the
+// lock's name in braces, or before the name as it is if that has a brace.
+func channel(key string) string {
+	if strings.Contains(key, "{") {
+		return "redisson_lock__channel:" + key
+	}
+	return "redisson_lock__channel:{" + key + "}"
+}
+
+// TryAcquire implements guard.Locker.
+func (l *Locker) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	return l.store.Grant(ctx, redisstore.Call{
+		Op: guard.OpAcquire, Key: c.Key, Script: acquire,
+		Keys: []string{c.Key, redisstore.FenceKeyBeside(c.Key)},
+		Args: []any{c.ID, redisstore.Milliseconds(c.TTL), c.Label, c.Reserve, c.Fence, c.Hint, c.Owner},
+	})
+}
+
+// Renew implements guard.Locker.
+func (l *Locker) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+	held, err := l.store.Int(ctx, renewCall(c))
+	return held == 1, err
+}
+
+// RenewBatch implements guard.BatchRenewer: one pipeline for each node.
+func (l *Locker) RenewBatch(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error)) {
+	l.store.RenewBatch(ctx, claims, renewCall, report)
+}
+
+func renewCall(c guard.Claim) redisstore.Call {
+	return redisstore.Call{
+		Op: guard.OpRenew, Key: c.Key, Script: renew,
+		Keys: []string{c.Key, redisstore.FenceKeyBeside(c.Key)},
+		Args: []any{c.ID, redisstore.Milliseconds(c.TTL), c.Fence},
+	}
+}
+
+// Release implements guard.Locker.
+func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+	args := []any{c.ID, "", 0, "", string(l.publish)}
+	if after.Keep > 0 {
+		args[1], args[2] = "K", redisstore.Milliseconds(after.Keep)
+		if after.Done {
+			args[1], args[3] = "D", after.Record
+		}
+	}
+	held, err := l.store.Int(ctx, redisstore.Call{
+		Op: guard.OpRelease, Key: c.Key, Script: release, Keys: []string{c.Key, channel(c.Key)}, Args: args,
+	})
+	return held == 1, err
+}

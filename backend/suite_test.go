@@ -1,0 +1,91 @@
+// Package backend_test runs the suite of guardtest on the backends that stand on one Redis, on every kind of it.
+package backend_test
+
+import (
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/seed-1795987d/onerun/backend/reentrant"
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// backends are those that stand on one Redis.
+var backends = map[string]func(redis.UniversalClient) guard.Locker{
+	"single":    func(rdb redis.UniversalClient) guard.Locker { return single.New(rdb) },
+	"reentrant": func(rdb redis.UniversalClient) guard.Locker { return reentrant.New(rdb) },
+}
+
+// onEach runs the suite on each backend. connect returns a client of its own at each call, and flush empties the servers.
+func onEach(
+	t *testing.T, connect func(testing.TB) redis.UniversalClient, flush func(testing.TB), more func(*guardtest.Store),
+) {
+	for name, backend := range backends {
+		t.Run(name, func(t *testing.T) {
+			s := guardtest.Store{
+				New:    func(t testing.TB) guard.Locker { flush(t); return backend(connect(t)) },
+				Again:  func(t testing.TB, _ guard.Locker) guard.Locker { return backend(connect(t)) },
+				Owners: name == "reentrant",
+				Keys:   []string{"k:{tag}", "{tag}k", "onerun:3:fence", "onerun:k:lease"},
+			}
+			if more != nil {
+				more(&s)
+			}
+			guardtest.Run(t, s)
+		})
+	}
+}
+
+func TestSuite_standalone(t *testing.T) {
+	server := redistest.Start(t)
+	flush := flusher(server)
+	onEach(t, func(t testing.TB) redis.UniversalClient { return server.Client(t) }, flush, func(s *guardtest.Store) {
+		s.Flush = flush
+		s.Freeze = func(testing.TB) func() {
+			server.Freeze()
+			return server.Thaw
+		}
+	})
+}
+
+func TestSuite_cluster(t *testing.T) {
+	cluster := redistest.StartCluster(t)
+	flush := flusher(cluster.Nodes...)
+	onEach(t, func(t testing.TB) redis.UniversalClient { return cluster.Client(t) }, flush,
+		func(s *guardtest.Store) { s.Flush = flush })
+}
+
+func TestSuite_sentinel(t *testing.T) {
+	sentinel := redistest.StartSentinel(t)
+	onEach(t, func(t testing.TB) redis.UniversalClient { return sentinel.Client(t) }, flusher(sentinel.Master), nil)
+}
+
+func TestSuite_miniredis(t *testing.T) {
+	server := miniredis.NewMiniRedis()
+	server.ClockTTL(true)
+	require.NoError(t, server.Start())
+	t.Cleanup(server.Close)
+	onEach(t, func(t testing.TB) redis.UniversalClient {
+		rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+		t.Cleanup(func() { _ = rdb.Close() })
+		return rdb
+	}, func(testing.TB) { server.FlushAll() }, nil)
+}
+
+// flusher returns a function that makes the servers forget everything.
+func flusher(servers ...*redistest.Server) func(testing.TB) {
+	return func(t testing.TB) {
+		t.Helper()
+		for _, s := range servers {
+			require.NoError(t, s.Client(t).FlushAll(t.Context()).Err())
+		}
+	}
+}
