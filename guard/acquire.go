@@ -38,6 +38,7 @@ type attempt struct {
 	unknown   bool
 	last      Grant
 	waitFrom  time.Duration // when the key was first found busy, or never
+	push      push
 }
 
 // acquire takes a lease on the key, which the store knows as stored, or returns why not. It returns a
@@ -63,6 +64,7 @@ func (g *Guard) acquire(ctx context.Context, key, stored string, set settings) (
 		a.leaveToCleaner()
 		g.leave()
 	}
+	a.push.stop()
 	a.report(h, err)
 	return h, err
 }
@@ -175,6 +177,10 @@ func (a *attempt) afterAnswer() (time.Duration, error) {
 			hooks(a.set.hooks).tell(a.ctx, a.event(nil), pickWait)
 		}
 	}
+	a.push.start(g.notifier, a.claim.Key)
+	if a.push.listening() {
+		return min(g.dice.listenPause(a.claim.TTL, a.last.Left), left), nil
+	}
 	return min(g.dice.pollPause(a.asked, a.last.Left), left), nil
 }
 
@@ -194,12 +200,14 @@ func (a *attempt) leaveToCleaner() {
 	}
 }
 
-// pause sleeps for d, or returns why to give up.
+// pause sleeps for d, or until the key may be free, or returns why to give up.
 func (a *attempt) pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return nil
+	case <-a.push.woken:
 		return nil
 	case <-ctx.Done():
 		return contextEnded(ctx, a.key)

@@ -20,6 +20,16 @@ func (d *dice) pollPause(n int, left time.Duration) time.Duration {
 	return pause
 }
 
+// listenPause is how long to wait for a busy key of which a push will tell: to the end of its holder's lease, but no
+// longer than half a TTL and a little, as a push can be lost.
+func (d *dice) listenPause(ttl, left time.Duration) time.Duration {
+	pause := ttl/2 + d.upTo(ttl/20)
+	if left >= 0 && left < pause {
+		return left + time.Millisecond + d.upTo(time.Millisecond)
+	}
+	return pause
+}
+
 // retryPause is how long to wait after the n-th call in a row that the store did not answer.
 func (d *dice) retryPause(n int) time.Duration {
 	return d.backoff(20*time.Millisecond, time.Second, n)
