@@ -21,7 +21,7 @@ type Locker interface {
 	// now, and counted once. A claim that was refused is over; a Guard asks again with another ID.
 	TryAcquire(ctx context.Context, c Claim) (Grant, error)
 	// Renew makes the claim last c.TTL from now, and raises the key's fence to c.Fence if it is
-	// lower. It never brings back a claim that is gone: then it answers false.
+	// lower, with c.Reserve further ones set aside behind it. It never brings back a claim that is gone: then it answers false.
 	Renew(ctx context.Context, c Claim) (held bool, err error)
 	// Release ends the claim and leaves behind what after says. It answers false, and changes
 	// nothing, if the key is not held by this claim. Repeating a release that left something behind
@@ -48,7 +48,8 @@ type Claim struct {
 	// same. A store grants it only if it knows its last fence, and the hint is larger than that, not ahead of
 	// the store's clock and not far behind it; else, as always, one of its own.
 	Hint uint64
-	// Reserve is how many further fences TryAcquire sets aside behind the one it grants. The next
+	// Reserve is how many further fences TryAcquire sets aside behind the one that it grants to a claim which did not
+	// hold the key, and Renew behind one to which it raises the key's. The next
 	// holder's fence is larger than all of them.
 	Reserve int
 	// Label says who holds the key, for people and for links between traces.
@@ -133,6 +134,15 @@ type Notifier interface {
 	// listens until stop is called, which returns at once, too. wake is called from any goroutine, possibly once
 	// more when stop has returned, and must not block.
 	Notify(key string, wake func()) (stop func())
+}
+
+// A Server is a Locker that stands on a server, which can be told from others: a quorum must not have one twice.
+type Server interface {
+	// Addr returns the server's address, or "" if it has several or none that tells it from others.
+	Addr() string
+	// ServerID asks the server what tells it from all others, whatever it is reached by. It is "" if the server
+	// does not say.
+	ServerID(ctx context.Context) (string, error)
 }
 
 // A KeyChecker is a Locker that has rules of its own for keys, in place of those of CheckKey.

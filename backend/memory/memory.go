@@ -94,8 +94,10 @@ func (l *Locker) Renew(ctx context.Context, c guard.Claim) (bool, error) {
 		return false, nil
 	}
 	l.extend(e, now.Add(c.TTL))
-	e.fence = max(e.fence, c.Fence)
-	l.counter = max(l.counter, e.fence)
+	if c.Fence > e.fence {
+		e.fence = c.Fence
+		l.counter = max(l.counter, c.Fence+uint64(max(c.Reserve, 0)))
+	}
 	return true, nil
 }
 

@@ -27,13 +27,16 @@ import (
 type Locker struct {
 	store   *redisstore.Store
 	publish Publish
+	notices *redisstore.Notices
 }
 
 var (
 	_ guard.Locker       = (*Locker)(nil)
 	_ guard.BatchRenewer = (*Locker)(nil)
 	_ guard.Checker      = (*Locker)(nil)
+	_ guard.Server       = (*Locker)(nil)
 	_ guard.KeyChecker   = (*Locker)(nil)
+	_ guard.Notifier     = (*Locker)(nil)
 )
 
 // New returns a Locker on the client, which may be any but a *redis.Ring. guard.New refuses a Ring and nil.
@@ -48,6 +51,7 @@ func New(client redis.UniversalClient, opts ...Option) *Locker {
 	for _, opt := range opts {
 		opt(l)
 	}
+	l.notices = l.store.Notices(vias[l.publish])
 	return l
 }
 
@@ -68,6 +72,10 @@ const (
 	// shardedSubscriptionMode, or Redisson before 3.22.
 	PublishBoth Publish = "both"
 )
+
+var vias = map[Publish]redisstore.Via{
+	PublishPlain: redisstore.ViaPlain, PublishSharded: redisstore.ViaSharded, PublishBoth: redisstore.ViaBoth,
+}
 
 // WithPublish says how a release is published. Default: PublishSharded on a *redis.ClusterClient, PublishPlain on any
 // other client, as Redisson does. A Cluster behind a proxy that looks like one server may need to be told.
@@ -99,6 +107,12 @@ var (
 
 // Check implements guard.Checker.
 func (l *Locker) Check() error { return l.store.Check() }
+
+// Addr implements guard.Server.
+func (l *Locker) Addr() string { return l.store.Addr() }
+
+// ServerID implements guard.Server. It sends INFO.
+func (l *Locker) ServerID(ctx context.Context) (string, error) { return l.store.ServerID(ctx) }
 
 // CheckKey implements guard.KeyChecker. Keys may have braces, which choose the slot in a Cluster, as long as the key's
 // channel is then in the same slot: "{tenant}:report" is a key, "a{b", "a{}b" and "a}b" are not.
@@ -148,7 +162,7 @@ func renewCall(c guard.Claim) redisstore.Call {
 	return redisstore.Call{
 		Op: guard.OpRenew, Key: c.Key, Script: renew,
 		Keys: []string{c.Key, redisstore.FenceKeyBeside(c.Key)},
-		Args: []any{c.ID, redisstore.Milliseconds(c.TTL), c.Fence},
+		Args: []any{c.ID, redisstore.Milliseconds(c.TTL), c.Fence, c.Reserve},
 	}
 }
 
@@ -165,4 +179,10 @@ func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) 
 		Op: guard.OpRelease, Key: c.Key, Script: release, Keys: []string{c.Key, channel(c.Key)}, Args: args,
 	})
 	return held == 1, err
+}
+
+// Notify implements guard.Notifier: it listens to the channel on which we, and Redisson, tell that the key is free. All
+// keys that are waited for share one connection, or one to each master of a Cluster, which is closed when nobody waits.
+func (l *Locker) Notify(key string, wake func()) (stop func()) {
+	return l.notices.Listen(channel(key), wake)
 }

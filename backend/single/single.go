@@ -31,6 +31,7 @@ var (
 	_ guard.Locker       = (*Locker)(nil)
 	_ guard.BatchRenewer = (*Locker)(nil)
 	_ guard.Checker      = (*Locker)(nil)
+	_ guard.Server       = (*Locker)(nil)
 )
 
 // New returns a Locker on the client, which may be any but a *redis.Ring. guard.New refuses a Ring and nil.
@@ -85,6 +86,12 @@ var (
 // Check implements guard.Checker.
 func (l *Locker) Check() error { return l.store.Check() }
 
+// Addr implements guard.Server.
+func (l *Locker) Addr() string { return l.store.Addr() }
+
+// ServerID implements guard.Server. It sends INFO.
+func (l *Locker) ServerID(ctx context.Context) (string, error) { return l.store.ServerID(ctx) }
+
 // TryAcquire implements guard.Locker.
 func (l *Locker) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
 	lease, fence := redisstore.LeaseKeys(c.Key)
@@ -112,7 +119,7 @@ func renewCall(c guard.Claim) redisstore.Call {
 	return redisstore.Call{
 		Op: guard.OpRenew, Key: c.Key, Script: renew,
 		Keys: []string{lease, fence},
-		Args: []any{c.ID, redisstore.Milliseconds(c.TTL), c.Fence},
+		Args: []any{c.ID, redisstore.Milliseconds(c.TTL), c.Fence, c.Reserve},
 	}
 }
 

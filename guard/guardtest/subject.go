@@ -75,13 +75,20 @@ func (p process) context() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(p.t.Context(), patience)
 }
 
+// acquire claims, again as long as nobody holds the key and several claims have met: what was refused or given back
+// before may not have left all nodes of a quorum.
 func (p process) acquire(c guard.Claim) guard.Grant {
 	p.t.Helper()
 	ctx, cancel := p.context()
 	defer cancel()
-	g, err := p.locker.TryAcquire(ctx, c)
-	require.NoError(p.t, err)
-	return g
+	for {
+		g, err := p.locker.TryAcquire(ctx, c)
+		require.NoError(p.t, err)
+		if !g.Contested {
+			return g
+		}
+		time.Sleep(pollStep)
+	}
 }
 
 func (p process) renew(c guard.Claim) (held bool) {

@@ -55,6 +55,9 @@ func checkClient(client redis.UniversalClient) error {
 	return nil
 }
 
+// behindSentinel stands for the address of a server that Sentinel knows.
+const behindSentinel = "sentinel"
+
 // address names the server, or the servers, for errors.
 func address(client redis.UniversalClient) string {
 	switch c := client.(type) {
@@ -62,7 +65,7 @@ func address(client redis.UniversalClient) string {
 		if addr := c.Options().Addr; addr != "FailoverClient" { // go-redis' stand-in for Sentinel
 			return addr
 		}
-		return "sentinel"
+		return behindSentinel
 	case *redis.ClusterClient:
 		return strings.Join(c.Options().Addrs, ",")
 	}

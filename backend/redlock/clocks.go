@@ -1,0 +1,84 @@
+package redlock
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// clocks guess what the nodes' clocks say, so that a claim can come with a fence that suits all nodes. A wrong guess costs a
+// round trip and nothing else: each node grants a hint only if it is certain to be larger than all before. Guesses are
+// made from the nodes' own clocks and the time that has passed here; no clock of this machine reaches a node.
+type clocks struct {
+	epoch time.Time
+
+	mu    sync.Mutex
+	ahead []time.Duration // by how much a node's clock is ahead of the time since the epoch, at least
+	known int
+	sort  []time.Duration // room to sort in
+}
+
+// near is how far behind the others' a clock may be and still be waited for with the hint.
+const near = 5 * time.Millisecond
+
+// unknown is a hint that suits no node, and has it answer with its clock.
+const unknown = 1
+
+func newClocks(nodes int) *clocks {
+	return &clocks{epoch: time.Now(), ahead: make([]time.Duration, nodes)}
+}
+
+func (c *clocks) now() time.Duration { return time.Since(c.epoch) }
+
+// observe takes what a node's clock said, as a fence, some time between sent and now.
+func (c *clocks) observe(node int, clock uint64, sent time.Duration) {
+	if clock == 0 {
+		return
+	}
+	said := sinceUnix(clock)
+	least, most := said-c.now(), said-sent
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.ahead[node]
+	if was == 0 {
+		c.known++
+	}
+	if was == 0 || was > most || was < least {
+		c.ahead[node] = least
+	}
+}
+
+// hint returns a fence that a quorum of the nodes would grant, if the guess is right.
+func (c *clocks) hint(quorum int) uint64 {
+	now := c.now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known < quorum {
+		return unknown
+	}
+	c.sort = c.sort[:0]
+	for _, ahead := range c.ahead {
+		if ahead != 0 {
+			c.sort = append(c.sort, ahead)
+		}
+	}
+	slices.Sort(c.sort)
+	guess := c.sort[len(c.sort)-quorum] // as many are not behind it
+	for _, ahead := range c.sort {
+		if guess-ahead <= near {
+			guess = ahead
+			break
+		}
+	}
+	return fenceAt(guess + now)
+}
+
+// Clocks as fences are the seconds since 1970, shifted left by 20 bits, and microseconds: see guard.Grant.
+
+func sinceUnix(clock uint64) time.Duration {
+	return time.Duration(clock>>20)*time.Second + time.Duration(clock&(1<<20-1))*time.Microsecond
+}
+
+func fenceAt(since time.Duration) uint64 {
+	return uint64(since/time.Second)<<20 + uint64(since%time.Second/time.Microsecond)
+}

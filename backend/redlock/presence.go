@@ -1,0 +1,124 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// askAgain is how long a server that did not say who it is is left alone, once a majority has.
+const askAgain = time.Second
+
+// presence is what is known of the servers behind the nodes: a majority has to be there when the Locker is used first, and
+// no two may be one.
+type presence struct {
+	complete atomic.Bool // all are known, and different
+
+	mu    sync.Mutex
+	ids   []string // those that are known; empty where the server cannot tell
+	known []bool
+	count int
+	next  time.Time // when to ask those again that are not known
+	err   error
+}
+
+// meet asks the servers who they are, until all have said so, and returns an error if the nodes cannot be used. It goes on when a
+// majority has answered.
+func (l *Locker) meet(ctx context.Context, key string) error {
+	if l.presence.complete.Load() {
+		return nil
+	}
+	ask, err := l.strangers()
+	if err != nil || len(ask) == 0 {
+		return err
+	}
+	call, cancel := detached(ctx, 5*time.Second)
+	last := lastOf(len(ask), cancel)
+	type answer struct {
+		node *node
+		err  error
+	}
+	answers := make(chan answer, len(ask))
+	errs := make([]error, len(l.nodes))
+	for _, n := range ask {
+		errs[n.index] = errSilent
+		go func() {
+			defer last()
+			answers <- answer{n, l.introduce(call, n, key)}
+		}()
+	}
+	failed := 0
+	for {
+		switch enough, err := l.presence.majority(l.quorum); {
+		case enough || err != nil:
+			return err
+		case failed > len(l.nodes)-l.quorum:
+			return l.noQuorum(guard.OpAcquire, key, errs)
+		}
+		select {
+		case a := <-answers:
+			if errs[a.node.index] = a.err; a.err != nil {
+				failed++
+			}
+		case <-ctx.Done():
+			return l.noQuorum(guard.OpAcquire, key, errs)
+		}
+	}
+}
+
+// strangers returns the nodes to ask who they are.
+func (l *Locker) strangers() (ask []*node, err error) {
+	p := &l.presence
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil || p.count >= l.quorum && time.Now().Before(p.next) {
+		return nil, p.err
+	}
+	p.next = time.Now().Add(askAgain)
+	for i, n := range l.nodes {
+		if !p.known[i] {
+			ask = append(ask, n)
+		}
+	}
+	return ask, nil
+}
+
+// introduce asks a node's server who it is.
+func (l *Locker) introduce(ctx context.Context, n *node, key string) error {
+	id := ""
+	if n.server != nil {
+		var err error
+		if id, err = n.server.ServerID(ctx); err != nil {
+			return err
+		}
+	}
+	p := &l.presence
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.known[n.index] {
+		return nil
+	}
+	for i, other := range p.ids {
+		if id != "" && other == id {
+			first, second := l.nodes[min(i, n.index)], l.nodes[max(i, n.index)]
+			p.err = &guard.StoreError{Store: "redlock", Op: guard.OpAcquire, Key: key, Kind: guard.KindSettings, Err: fmt.Errorf(
+				"nodes %d and %d are one server (%s and %s), which would vote twice",
+				first.index+1, second.index+1, first.server.Addr(), second.server.Addr())}
+		}
+	}
+	p.ids[n.index], p.known[n.index] = id, true
+	p.count++
+	p.complete.Store(p.count == len(p.ids) && p.err == nil)
+	return nil
+}
+
+// majority reports whether enough servers are known, and what is wrong with them.
+func (p *presence) majority(quorum int) (bool, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.count >= quorum, p.err
+}

@@ -1,0 +1,156 @@
+// Package redlock is a guard.Locker on a quorum of independent stores, after the algorithm that the Redis documentation
+// describes as Redlock, with fences.
+//
+//	g, err := guard.New(redlock.New([]guard.Locker{single.New(a), single.New(b), single.New(c), single.New(d), single.New(e)}))
+//
+// A lease is held by whoever holds the key on a majority of the nodes, so that a minority may be down, frozen, slow or
+// empty. A node is any guard.Locker, which must be the only one on its server. Where all nodes keep owners
+// (backend/reentrant) so does the quorum.
+//
+// A node that forgets its leases (a restart without persistence, FLUSHALL, a failover) and is asked again at once can make a
+// second majority: that is what the fence is for, and single.WithMinUptime closes the gap for restarts. Nodes should have
+// about the same time: each keeps its own clock, and clocks that differ cost a second round trip for the fence.
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// least is the smallest number of nodes of which a minority can fail.
+const least = 3
+
+// A Locker keeps leases on a majority of nodes. It is safe for concurrent use.
+//
+// Its calls return as soon as a majority has decided. What the others answer later is seen to in the background: leases that
+// are not wanted are given back, for some seconds at most.
+type Locker struct {
+	nodes    []*node
+	quorum   int
+	clocks   *clocks
+	claims   claims
+	presence presence
+	err      error
+
+	repeating atomic.Int32 // releases that are repeated in the background
+}
+
+var (
+	_ guard.Locker       = (*Locker)(nil)
+	_ guard.BatchRenewer = (*Locker)(nil)
+	_ guard.Checker      = (*Locker)(nil)
+	_ guard.KeyChecker   = (*Locker)(nil)
+)
+
+// New returns a Locker on the nodes. A majority is one more than half of them: of an even number, one more can fail than of
+// the odd one below it only if it is asked for by more. guard.New refuses fewer than three nodes, nil, and a node that
+// is there twice; that two nodes lead to one server shows at the first call at the latest, as does
+// that a majority of them cannot be reached, both as a *guard.StoreError which names them.
+func New(nodes []guard.Locker) *Locker {
+	l := &Locker{
+		quorum: len(nodes)/2 + 1,
+		clocks: newClocks(len(nodes)),
+		err:    checkNodes(nodes),
+	}
+	l.claims.of = map[string]*claim{}
+	if l.err != nil {
+		return l
+	}
+	for i, n := range nodes {
+		l.nodes = append(l.nodes, newNode(i, n))
+	}
+	l.presence.ids, l.presence.known = make([]string, len(nodes)), make([]bool, len(nodes))
+	return l
+}
+
+func checkNodes(nodes []guard.Locker) error {
+	refused := func(value, reason string) error {
+		return &guard.SettingError{Setting: "nodes", Value: value, Reason: reason}
+	}
+	if len(nodes) < least {
+		return refused(fmt.Sprint(len(nodes)), "must be three at least: of fewer, none may fail")
+	}
+	addrs := map[string]int{}
+	for i, n := range nodes {
+		if isNil(n) {
+			return refused(fmt.Sprintf("number %d", i+1), "must not be nil")
+		}
+		if c, ok := ability[guard.Checker](n); ok {
+			if err := c.Check(); err != nil {
+				return fmt.Errorf("redlock: node %d: %w", i+1, err)
+			}
+		}
+		for j, other := range nodes[:i] {
+			if same(n, other) {
+				return refused(fmt.Sprintf("numbers %d and %d", j+1, i+1), "must not be the same Locker: it would vote twice")
+			}
+		}
+		if s, ok := ability[guard.Server](n); ok && s.Addr() != "" {
+			if j, twice := addrs[s.Addr()]; twice {
+				return refused(fmt.Sprintf("numbers %d and %d", j+1, i+1),
+					"must not be on the same server, "+s.Addr()+": it would vote twice")
+			}
+			addrs[s.Addr()] = i
+		}
+	}
+	return nil
+}
+
+func same(a, b guard.Locker) bool {
+	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
+}
+
+func isNil(l guard.Locker) bool {
+	if l == nil {
+		return true
+	}
+	v := reflect.ValueOf(l)
+	return v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+// ability finds the outermost T among l and the Lockers it wraps.
+func ability[T any](l guard.Locker) (T, bool) {
+	for l != nil {
+		if a, ok := l.(T); ok {
+			return a, true
+		}
+		u, ok := l.(guard.Unwrapper)
+		if !ok {
+			break
+		}
+		l = u.Unwrap()
+	}
+	var none T
+	return none, false
+}
+
+// Check implements guard.Checker.
+func (l *Locker) Check() error { return l.err }
+
+// CheckKey implements guard.KeyChecker: a key is one if it is one to every node.
+func (l *Locker) CheckKey(key string) error {
+	for _, n := range l.nodes {
+		if err := n.checkKey(key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drift is by how much the clocks of a node and of this process may differ at the end of a TTL: the allowance of the Redis
+// documentation, 1 % and 2 ms.
+func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
+
+// detached returns a context for calls to nodes, which go on when the caller has what it needs: with ctx's values and
+// deadline, or longest if that is sooner.
+func detached(ctx context.Context, longest time.Duration) (context.Context, context.CancelFunc) {
+	if deadline, ok := ctx.Deadline(); ok {
+		longest = min(longest, time.Until(deadline))
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), longest)
+}

@@ -1,0 +1,105 @@
+package redlock
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+const (
+	// releaseTimeout bounds a release at one node.
+	releaseTimeout = 2 * time.Second
+	// settle is how long after it a release is repeated that had no answer, or before which a claim had none, as it may
+	// have been overtaken. mostRepeats is for how many at once; what goes beyond is left to its TTL.
+	settle      = 500 * time.Millisecond
+	mostRepeats = 1000
+)
+
+// Release implements guard.Locker. It is told to all nodes, and has happened when a majority has said so.
+func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, guard.NewStoreError("redlock", guard.OpRelease, c.Key, err)
+	}
+	turns := l.claims.enter(c.ID, len(l.nodes))
+	defer l.claims.leave(turns)
+	l.claims.setReleased(turns, true)
+	type answer struct {
+		node *node
+		held bool
+		err  error
+	}
+	answers := make(chan answer, len(l.nodes))
+	call, cancel := detached(ctx, releaseTimeout)
+	last := lastOf(len(l.nodes), cancel)
+	for _, n := range l.nodes {
+		l.claims.inTurn(turns, n.index, func() {
+			defer last()
+			held, err := n.release(call, c, after)
+			answers <- answer{n, held, err}
+			if err != nil || l.claims.isDoubtful(turns, n.index) {
+				l.releaseAgain(turns, n, c, after)
+			}
+		})
+	}
+
+	spare := len(l.nodes) - l.quorum
+	held, gone := 0, 0
+	errs := silentAll(l.nodes)
+	for pending := len(l.nodes); ; {
+		switch {
+		case held >= l.quorum:
+			return true, nil
+		case gone > spare:
+			return false, nil
+		case held+pending < l.quorum && gone+pending <= spare:
+			return false, l.noQuorum(guard.OpRelease, c.Key, errs)
+		}
+		select {
+		case a := <-answers:
+			pending--
+			switch errs[a.node.index] = a.err; {
+			case a.err != nil:
+			case a.held:
+				held++
+			default:
+				gone++
+			}
+		case <-ctx.Done():
+			return false, l.noQuorum(guard.OpRelease, c.Key, errs)
+		}
+	}
+}
+
+// giveBack releases a claim at one node, in the background. doubtful says that the claim may still be on its way there.
+func (l *Locker) giveBack(turns *claim, n *node, c guard.Claim, doubtful bool) {
+	l.claims.inTurn(turns, n.index, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+		defer cancel()
+		if _, err := n.release(ctx, c, guard.After{}); err != nil || doubtful {
+			l.releaseAgain(turns, n, c, guard.After{})
+		}
+	})
+}
+
+// releaseAgain repeats a release at one node, in the background, unless the claim is made again.
+func (l *Locker) releaseAgain(turns *claim, n *node, c guard.Claim, after guard.After) {
+	if l.repeating.Add(1) > mostRepeats {
+		l.repeating.Add(-1)
+		return
+	}
+	l.claims.enter(c.ID, len(l.nodes))
+	go func() {
+		defer l.repeating.Add(-1)
+		defer l.claims.leave(turns)
+		time.Sleep(min(settle, c.TTL))
+		l.claims.inTurn(turns, n.index, func() {
+			if !l.claims.isReleased(turns) {
+				return
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+			defer cancel()
+			_, _ = n.release(ctx, c, after)
+		})
+	}()
+}

@@ -1,0 +1,168 @@
+package redlock
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// A renewal is one claim's, put to all nodes at once.
+type renewal struct {
+	locker *Locker
+	claim  guard.Claim
+	turns  *claim
+	report func(held bool, err error)
+
+	mu      sync.Mutex
+	held    int
+	gone    []*node // that have answered that the claim is not theirs
+	failed  int
+	errs    []error // by node
+	over    bool    // it was reported
+	renewed bool    // a majority holds
+}
+
+// Renew implements guard.Locker. The claim is renewed if a majority holds it. Nodes that do not, as they restarted
+// empty or were away when it was granted, take it in again.
+func (l *Locker) Renew(ctx context.Context, c guard.Claim) (held bool, err error) {
+	l.RenewBatch(ctx, []guard.Claim{c}, func(_ int, h bool, e error) { held, err = h, e })
+	return held, err
+}
+
+// RenewBatch implements guard.BatchRenewer: one batch for each node.
+func (l *Locker) RenewBatch(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error)) {
+	if err := ctx.Err(); err != nil || len(claims) == 0 {
+		for i, c := range claims {
+			report(i, false, guard.NewStoreError("redlock", guard.OpRenew, c.Key, err))
+		}
+		return
+	}
+	var open sync.WaitGroup
+	open.Add(len(claims))
+	rs := make([]*renewal, len(claims))
+	for i, c := range claims {
+		rs[i] = &renewal{
+			locker: l, claim: c, turns: l.claims.enter(c.ID, len(l.nodes)), errs: silentAll(l.nodes),
+			report: func(held bool, err error) { report(i, held, err); open.Done() },
+		}
+	}
+	call, cancel := detached(ctx, claims[0].TTL)
+	last := lastOf(len(l.nodes), func() {
+		cancel()
+		for _, r := range rs {
+			l.claims.leave(r.turns)
+		}
+	})
+	for _, n := range l.nodes {
+		go func() {
+			defer last()
+			n.renewBatch(call, claims, func(i int, held bool, err error) { rs[i].take(n, held, err) })
+		}()
+	}
+	stop := context.AfterFunc(ctx, func() {
+		for _, r := range rs {
+			r.giveUp()
+		}
+	})
+	open.Wait()
+	stop()
+}
+
+// renewBatch calls report once for each claim.
+func (n *node) renewBatch(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error)) {
+	if n.batch == nil || len(claims) == 1 {
+		var each sync.WaitGroup
+		for i, c := range claims {
+			each.Go(func() {
+				held, err := n.renew(ctx, c)
+				report(i, held, err)
+			})
+		}
+		each.Wait()
+		return
+	}
+	reported := make([]sync.Once, len(claims))
+	once := func(i int, held bool, err error) { reported[i].Do(func() { report(i, held, err) }) }
+	err := n.ask(guard.OpRenew, claims[0].Key, func() error {
+		n.batch.RenewBatch(ctx, claims, once)
+		return ctx.Err()
+	})
+	if err == nil {
+		err = errSilent
+	}
+	for i := range claims {
+		once(i, false, err)
+	}
+}
+
+// take takes a node's answer.
+func (r *renewal) take(n *node, held bool, err error) {
+	l := r.locker
+	spare := len(l.nodes) - l.quorum
+	r.mu.Lock()
+	switch r.errs[n.index] = err; {
+	case err != nil:
+		r.failed++
+	case held:
+		r.held++
+	default:
+		r.gone = append(r.gone, n)
+	}
+	var restore []*node
+	over := r.over
+	r.renewed = r.renewed || r.held >= l.quorum
+	gone := len(r.gone)
+	if r.renewed {
+		restore, r.gone = r.gone, nil
+	}
+	r.over = over || r.renewed || gone > spare || gone+r.failed > spare
+	renewed, first := r.renewed, r.over && !over
+	err = nil
+	if first && !renewed && gone <= spare {
+		err = l.noQuorum(guard.OpRenew, r.claim.Key, r.errs)
+	}
+	r.mu.Unlock()
+	if first {
+		r.report(renewed, err)
+	}
+	for _, n := range restore {
+		r.restore(n)
+	}
+}
+
+// giveUp is for a context that has ended.
+func (r *renewal) giveUp() {
+	r.mu.Lock()
+	first := !r.over
+	r.over = true
+	err := r.locker.noQuorum(guard.OpRenew, r.claim.Key, r.errs)
+	r.mu.Unlock()
+	if first {
+		r.report(false, err)
+	}
+}
+
+// restore has a node take the claim in again that does not have it, under the claim's fence, unless its release has begun.
+func (r *renewal) restore(n *node) {
+	l := r.locker
+	if r.claim.Fence == 0 {
+		return
+	}
+	c := r.claim
+	l.claims.inTurn(r.turns, n.index, func() {
+		if l.claims.isReleased(r.turns) {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), min(c.TTL/4, 3*time.Second))
+		defer cancel()
+		grant, err := n.tryAcquire(ctx, c)
+		switch {
+		case err != nil:
+			l.claims.doubt(r.turns, n.index)
+		case grant.State == guard.Granted && grant.Fence > c.Fence:
+			l.giveBack(r.turns, n, c, false)
+		}
+	})
+}

@@ -1,0 +1,75 @@
+package redlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/backend/redlock"
+	"github.com/seed-1795987d/onerun/backend/reentrant"
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const minTTL = 300 * time.Millisecond
+
+func TestSuite_memory(t *testing.T) {
+	nodes := func(testing.TB) guard.Locker { return redlock.New(memories(5)) }
+	guardtest.Run(t, guardtest.Store{New: nodes, Bubble: true, MinTTL: 5 * time.Millisecond})
+	guardtest.RunExclusion(t, guardtest.Store{New: nodes, MinTTL: minTTL})
+}
+
+func memories(n int) (nodes []guard.Locker) {
+	for range n {
+		nodes = append(nodes, memory.New())
+	}
+	return nodes
+}
+
+func TestSuite_fiveServers(t *testing.T) {
+	servers := redistest.StartN(t, 5)
+	flush := func(t testing.TB) {
+		for _, s := range servers {
+			require.NoError(t, s.Client(t).FlushAll(t.Context()).Err())
+		}
+	}
+	kinds := map[string]func(t testing.TB, s *redistest.Server) guard.Locker{
+		"single":    func(t testing.TB, s *redistest.Server) guard.Locker { return single.New(s.Client(t)) },
+		"reentrant": func(t testing.TB, s *redistest.Server) guard.Locker { return reentrant.New(s.Client(t)) },
+	}
+	for name, node := range kinds {
+		t.Run(name, func(t *testing.T) {
+			over := func(t testing.TB) guard.Locker {
+				var nodes []guard.Locker
+				for _, s := range servers {
+					nodes = append(nodes, node(t, s))
+				}
+				return redlock.New(nodes)
+			}
+			guardtest.Run(t, guardtest.Store{
+				New:    func(t testing.TB) guard.Locker { flush(t); return over(t) },
+				Again:  func(t testing.TB, _ guard.Locker) guard.Locker { return over(t) },
+				Flush:  flush,
+				Owners: name == "reentrant",
+				MinTTL: minTTL,
+				Freeze: func(testing.TB) func() {
+					for _, s := range servers {
+						s.Freeze()
+					}
+					return func() {
+						for _, s := range servers {
+							s.Thaw()
+						}
+					}
+				},
+			})
+		})
+	}
+}

@@ -1,0 +1,147 @@
+package redlock
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// A vote is a node's answer to a claim.
+type vote struct {
+	node  *node
+	grant guard.Grant
+	err   error
+}
+
+// A verdict is what the votes so far come to.
+type verdict uint8
+
+const (
+	undecided verdict = iota
+	hesitant          // it is decided, but further votes would tell more; to wait a little for them is worth it
+	granted
+	refused
+	failed
+)
+
+// A tally is the count of the votes so far.
+type tally struct {
+	verdict verdict
+	fence   uint64      // if granted
+	held    bool        // if granted: a majority held the key for the claim or its owner
+	refusal guard.Grant // if refused
+}
+
+// count counts the votes. hasty says that nothing more is to be waited for.
+func (l *Locker) count(votes []vote, hasty bool) tally {
+	var grants, holds, busy, failures int
+	var highest, highestHeld uint64
+	for _, v := range votes {
+		switch {
+		case v.err != nil:
+			failures++
+		case v.grant.State == guard.Granted:
+			grants++
+			highest = max(highest, v.grant.Fence)
+			if v.grant.Held {
+				holds++
+				highestHeld = max(highestHeld, v.grant.Fence)
+			}
+		case v.grant.State == guard.Busy:
+			busy++
+		}
+	}
+	spare := len(l.nodes) - l.quorum // nodes that are not needed
+	hasty = hasty || len(votes) == len(l.nodes)
+	switch {
+	case grants+busy+failures < len(votes):
+		return tally{verdict: refused, refusal: lastDone(votes)}
+	case holds >= l.quorum:
+		// A majority has the fence of a claim that was granted before. What others have is not it: they granted late, or
+		// grant afresh now.
+		if fence := l.heldByMost(votes); fence != 0 {
+			return tally{verdict: granted, fence: fence, held: true}
+		}
+		if !hasty {
+			return tally{verdict: hesitant}
+		}
+		return tally{verdict: granted, fence: highestHeld, held: true}
+	case grants >= l.quorum && (holds == 0 || hasty):
+		return tally{verdict: granted, fence: highest}
+	case grants >= l.quorum:
+		return tally{verdict: hesitant} // it may be a claim that is repeated
+	case failures > spare:
+		return tally{verdict: failed}
+	case busy+failures > spare:
+		return l.refuse(votes, grants, busy, hasty)
+	}
+	return tally{verdict: undecided}
+}
+
+// heldByMost returns the fence under which a majority holds the key already, or 0.
+func (l *Locker) heldByMost(votes []vote) uint64 {
+	for i, v := range votes {
+		same := 0
+		for _, other := range votes[i:] {
+			if other.err == nil && other.grant.Held && other.grant.Fence == v.grant.Fence {
+				same++
+			}
+		}
+		if same >= l.quorum {
+			return v.grant.Fence
+		}
+	}
+	return 0
+}
+
+// refuse is for votes by which the claim cannot be granted any more.
+func (l *Locker) refuse(votes []vote, grants, busy int, hasty bool) tally {
+	var of []guard.Grant
+	for _, v := range votes {
+		if v.err == nil && v.grant.State == guard.Busy {
+			of = append(of, v.grant)
+		}
+	}
+	slices.SortStableFunc(of, func(a, b guard.Grant) int {
+		return int(min(max(int64(whole(a.Left)-whole(b.Left)), -1), 1))
+	})
+	top, most := of[0], 0
+	for _, g := range of {
+		n := 0
+		for _, other := range of {
+			if other.Holder == g.Holder {
+				n++
+			}
+		}
+		if n > most {
+			top, most = g, n
+		}
+	}
+	if most < l.quorum && !hasty {
+		return tally{verdict: hesitant} // nobody seems to hold the key: that is worth another look
+	}
+	// So many nodes have to come free until there is a majority, if those that have not answered do not.
+	top.Left = of[min(l.quorum-grants, busy)-1].Left
+	top.Contested = most < l.quorum && (grants > 0 || most < busy)
+	return tally{verdict: refused, refusal: top}
+}
+
+// whole returns what is left, and the longest time if it never ends.
+func whole(left time.Duration) time.Duration {
+	if left < 0 {
+		return math.MaxInt64
+	}
+	return left
+}
+
+// lastDone returns the marker that stands longest. The work is done, also where few nodes know it.
+func lastDone(votes []vote) (done guard.Grant) {
+	for _, v := range votes {
+		if v.err == nil && v.grant.State == guard.Done && (done.State != guard.Done || whole(v.grant.Left) > whole(done.Left)) {
+			done = v.grant
+		}
+	}
+	return done
+}
