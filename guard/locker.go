@@ -145,6 +145,14 @@ type Server interface {
 	ServerID(ctx context.Context) (string, error)
 }
 
+// A Starter is a Locker that takes calls without making the caller wait, for a quorum that asks several at once. done is
+// called once, from any goroutine, with what TryAcquire or Release would return, or an error when no answer can come any
+// more: that may be some time after ctx has ended. done must not block.
+type Starter interface {
+	StartAcquire(ctx context.Context, c Claim, done func(Grant, error))
+	StartRelease(ctx context.Context, c Claim, after After, done func(held bool, err error))
+}
+
 // A KeyChecker is a Locker that has rules of its own for keys, in place of those of CheckKey.
 type KeyChecker interface {
 	// CheckKey returns a *KeyError if the store cannot hold the key.

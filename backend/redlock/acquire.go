@@ -46,7 +46,7 @@ func (l *Locker) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, er
 	if err := l.meet(ctx, c.Key); err != nil {
 		return guard.Grant{}, err
 	}
-	turns := l.claims.enter(c.ID, len(l.nodes))
+	turns := l.claims.enter(c.ID)
 	defer l.claims.leave(turns)
 	l.claims.setReleased(turns, false)
 	if c.Fence == 0 {
@@ -73,14 +73,16 @@ func (b *ballot) open(ctx context.Context) {
 	call, cancel := detached(ctx, b.claim.TTL)
 	last := lastOf(len(l.nodes), cancel)
 	for _, n := range l.nodes {
-		l.claims.inTurn(b.turns, n.index, func() {
-			defer last()
+		l.claims.inTurn(b.turns, n, func(end func()) {
 			sent := l.clocks.now()
-			grant, err := n.tryAcquire(call, b.claim)
-			if err == nil {
-				l.clocks.observe(n.index, grant.Clock, sent)
-			}
-			b.take(vote{n, grant, err})
+			n.acquire(call, b.claim, func(grant guard.Grant, err error) {
+				if err == nil {
+					l.clocks.observe(n.index, grant.Clock, sent)
+				}
+				b.take(vote{n, grant, err})
+				last()
+				end()
+			})
 		})
 	}
 }
@@ -205,13 +207,15 @@ func (b *ballot) raise(ctx context.Context, fence uint64, have int, lower []*nod
 	}
 	answers := make(chan answer, len(lower))
 	for _, n := range lower {
-		l.claims.inTurn(b.turns, n.index, func() {
-			defer last()
-			held, err := n.renew(call, c)
-			if err == nil && !held {
-				err = errGone
-			}
-			answers <- answer{n, err}
+		l.claims.inTurn(b.turns, n, func(end func()) {
+			n.renew(call, c, func(held bool, err error) {
+				if err == nil && !held {
+					err = errGone
+				}
+				answers <- answer{n, err}
+				last()
+				end()
+			})
 		})
 	}
 	errs := make([]error, len(l.nodes)) // those of nodes that have answered

@@ -4,28 +4,36 @@ import "sync"
 
 // claims are those for which calls to nodes are under way.
 type claims struct {
+	nodes int
+
 	mu sync.Mutex
 	of map[string]*claim // by ID
 }
 
-// A claim puts the calls for one claim at one node in order, as what a later one is to undo has to have been done.
+// A claim puts the calls for one claim at one node in order: what a later one is to undo has to have been done. claims.mu
+// guards it.
 type claim struct {
-	id string
-
-	// claims.mu guards what follows.
+	id       string
 	users    int
-	last     []chan struct{} // for each node: closed when the last call so far has ended; nil if there was none
-	doubtful []bool          // for each node: a call to take the claim in again had no answer
-	released bool            // it is not to be taken in again
+	at       []turn // by node
+	released bool   // it is not to be taken in again
 }
 
+type turn struct {
+	busy     bool               // a call is under way
+	next     []func(end func()) // those that wait for it
+	doubtful bool               // a call to take the claim in again had no answer
+}
+
+func newClaims(nodes int) *claims { return &claims{nodes: nodes, of: map[string]*claim{}} }
+
 // enter returns the claim of that ID. leave has to follow.
-func (s *claims) enter(id string, nodes int) *claim {
+func (s *claims) enter(id string) *claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.of[id]
 	if c == nil {
-		c = &claim{id: id, last: make([]chan struct{}, nodes), doubtful: make([]bool, nodes)}
+		c = &claim{id: id, at: make([]turn, s.nodes)}
 		s.of[id] = c
 	}
 	c.users++
@@ -35,6 +43,11 @@ func (s *claims) enter(id string, nodes int) *claim {
 func (s *claims) leave(c *claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.drop(c)
+}
+
+// drop undoes one enter. s.mu must be held.
+func (s *claims) drop(c *claim) {
 	c.users--
 	if c.users == 0 {
 		delete(s.of, c.id)
@@ -55,32 +68,43 @@ func (s *claims) isReleased(c *claim) bool {
 }
 
 // doubt notes that a node may or may not have taken the claim in again.
-func (s *claims) doubt(c *claim, node int) {
+func (s *claims) doubt(c *claim, n *node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.doubtful[node] = true
+	c.at[n.index].doubtful = true
 }
 
-func (s *claims) isDoubtful(c *claim, node int) bool {
+func (s *claims) isDoubtful(c *claim, n *node) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return c.doubtful[node]
+	return c.at[n.index].doubtful
 }
 
-// inTurn runs f in a goroutine, after the calls that went to the node before for this claim.
-func (s *claims) inTurn(c *claim, node int, f func()) {
-	ended := make(chan struct{})
+// inTurn starts a call to the node for this claim when those that came before have ended. start must not block; it calls
+// end when the call has ended.
+func (s *claims) inTurn(c *claim, n *node, start func(end func())) {
+	t := &c.at[n.index]
 	s.mu.Lock()
 	c.users++
-	before := c.last[node]
-	c.last[node] = ended
+	if t.busy {
+		t.next = append(t.next, start)
+		s.mu.Unlock()
+		return
+	}
+	t.busy = true
 	s.mu.Unlock()
-	go func() {
-		if before != nil {
-			<-before
-		}
-		f()
-		close(ended)
-		s.leave(c)
-	}()
+	start(func() { s.end(c, t) })
+}
+
+func (s *claims) end(c *claim, t *turn) {
+	s.mu.Lock()
+	s.drop(c)
+	var start func(end func())
+	if t.busy = len(t.next) > 0; t.busy {
+		start, t.next = t.next[0], t.next[1:]
+	}
+	s.mu.Unlock()
+	if start != nil {
+		start(func() { s.end(c, t) })
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,6 +28,7 @@ type node struct {
 	checkKey func(string) error
 	server   guard.Server       // nil if it cannot be told from others
 	batch    guard.BatchRenewer // nil if it has no such ability
+	starter  guard.Starter      // nil if it has no such ability
 
 	epoch    time.Time
 	asked    atomic.Int64 // calls under way
@@ -40,47 +42,98 @@ func newNode(i int, l guard.Locker) *node {
 	}
 	n.server, _ = ability[guard.Server](l)
 	n.batch, _ = ability[guard.BatchRenewer](l)
+	n.starter, _ = ability[guard.Starter](l)
 	return n
 }
 
-// ask calls f, unless the node is stuck.
-func (n *node) ask(op guard.Op, key string, f func() error) error {
+// begin counts a call, unless the node is stuck. end has to follow.
+func (n *node) begin(op guard.Op, key string) error {
 	now := int64(time.Since(n.epoch))
 	asked := n.asked.Add(1)
-	defer n.asked.Add(-1)
-	switch {
-	case asked == 1:
+	if asked == 1 {
 		n.answered.Store(now)
-	case asked > stuckCalls && now-n.answered.Load() > int64(stuckFor):
-		return guard.NewStoreError(n.name, op, key, errStuck)
 	}
-	err := f()
+	if asked > stuckCalls && now-n.answered.Load() > int64(stuckFor) {
+		n.asked.Add(-1)
+		return n.named(op, key, errStuck)
+	}
+	return nil
+}
+
+func (n *node) end(err error) {
+	n.asked.Add(-1)
 	if err == nil {
 		n.answered.Store(int64(time.Since(n.epoch)))
 	}
-	return err
 }
 
-func (n *node) tryAcquire(ctx context.Context, c guard.Claim) (grant guard.Grant, err error) {
-	err = n.ask(guard.OpAcquire, c.Key, func() error {
-		grant, err = n.TryAcquire(ctx, c)
-		return err
-	})
-	return grant, err
+// acquire asks for the key and calls done with the answer, from any goroutine.
+func (n *node) acquire(ctx context.Context, c guard.Claim, done func(guard.Grant, error)) {
+	if err := n.begin(guard.OpAcquire, c.Key); err != nil {
+		done(guard.Grant{}, err)
+		return
+	}
+	ended := func(g guard.Grant, err error) {
+		n.end(err)
+		done(g, err)
+	}
+	if n.starter != nil {
+		n.starter.StartAcquire(ctx, c, ended)
+		return
+	}
+	go func() { ended(n.TryAcquire(ctx, c)) }()
 }
 
-func (n *node) renew(ctx context.Context, c guard.Claim) (held bool, err error) {
-	err = n.ask(guard.OpRenew, c.Key, func() error {
-		held, err = n.Renew(ctx, c)
-		return err
-	})
-	return held, err
+// release releases the claim and calls done with the answer, from any goroutine.
+func (n *node) release(ctx context.Context, c guard.Claim, after guard.After, done func(held bool, err error)) {
+	if err := n.begin(guard.OpRelease, c.Key); err != nil {
+		done(false, err)
+		return
+	}
+	ended := func(held bool, err error) {
+		n.end(err)
+		done(held, err)
+	}
+	if n.starter != nil {
+		n.starter.StartRelease(ctx, c, after, ended)
+		return
+	}
+	go func() { ended(n.Release(ctx, c, after)) }()
 }
 
-func (n *node) release(ctx context.Context, c guard.Claim, after guard.After) (held bool, err error) {
-	err = n.ask(guard.OpRelease, c.Key, func() error {
-		held, err = n.Release(ctx, c, after)
-		return err
-	})
-	return held, err
+// renew renews the claim and calls done with the answer, from another goroutine.
+func (n *node) renew(ctx context.Context, c guard.Claim, done func(held bool, err error)) {
+	n.renewBatch(ctx, []guard.Claim{c}, func(_ int, held bool, err error) { done(held, err) })
+}
+
+// renewBatch renews the claims and calls report once for each, from other goroutines.
+func (n *node) renewBatch(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error)) {
+	if err := n.begin(guard.OpRenew, claims[0].Key); err != nil {
+		go reportAll(claims, err, report)
+		return
+	}
+	if n.batch == nil || len(claims) == 1 {
+		left := lastOf(len(claims), func() { n.end(ctx.Err()) })
+		for i, c := range claims {
+			go func() {
+				held, err := n.Renew(ctx, c)
+				left()
+				report(i, held, err)
+			}()
+		}
+		return
+	}
+	go func() {
+		reported := make([]sync.Once, len(claims))
+		once := func(i int, held bool, err error) { reported[i].Do(func() { report(i, held, err) }) }
+		n.batch.RenewBatch(ctx, claims, once)
+		n.end(ctx.Err())
+		reportAll(claims, errSilent, once)
+	}()
+}
+
+func reportAll(claims []guard.Claim, err error, report func(i int, held bool, err error)) {
+	for i := range claims {
+		report(i, false, err)
+	}
 }

@@ -33,7 +33,7 @@ type Locker struct {
 	nodes    []*node
 	quorum   int
 	clocks   *clocks
-	claims   claims
+	claims   *claims
 	presence presence
 	err      error
 
@@ -55,9 +55,9 @@ func New(nodes []guard.Locker) *Locker {
 	l := &Locker{
 		quorum: len(nodes)/2 + 1,
 		clocks: newClocks(len(nodes)),
+		claims: newClaims(len(nodes)),
 		err:    checkNodes(nodes),
 	}
-	l.claims.of = map[string]*claim{}
 	if l.err != nil {
 		return l
 	}

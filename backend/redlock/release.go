@@ -21,7 +21,7 @@ func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) 
 	if err := ctx.Err(); err != nil {
 		return false, guard.NewStoreError("redlock", guard.OpRelease, c.Key, err)
 	}
-	turns := l.claims.enter(c.ID, len(l.nodes))
+	turns := l.claims.enter(c.ID)
 	defer l.claims.leave(turns)
 	l.claims.setReleased(turns, true)
 	type answer struct {
@@ -33,13 +33,15 @@ func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) 
 	call, cancel := detached(ctx, releaseTimeout)
 	last := lastOf(len(l.nodes), cancel)
 	for _, n := range l.nodes {
-		l.claims.inTurn(turns, n.index, func() {
-			defer last()
-			held, err := n.release(call, c, after)
-			answers <- answer{n, held, err}
-			if err != nil || l.claims.isDoubtful(turns, n.index) {
-				l.releaseAgain(turns, n, c, after)
-			}
+		l.claims.inTurn(turns, n, func(end func()) {
+			n.release(call, c, after, func(held bool, err error) {
+				answers <- answer{n, held, err}
+				if err != nil || l.claims.isDoubtful(turns, n) {
+					l.releaseAgain(turns, n, c, after)
+				}
+				last()
+				end()
+			})
 		})
 	}
 
@@ -73,33 +75,38 @@ func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) 
 
 // giveBack releases a claim at one node, in the background. doubtful says that the claim may still be on its way there.
 func (l *Locker) giveBack(turns *claim, n *node, c guard.Claim, doubtful bool) {
-	l.claims.inTurn(turns, n.index, func() {
+	l.claims.inTurn(turns, n, func(end func()) {
 		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
-		defer cancel()
-		if _, err := n.release(ctx, c, guard.After{}); err != nil || doubtful {
-			l.releaseAgain(turns, n, c, guard.After{})
-		}
+		n.release(ctx, c, guard.After{}, func(_ bool, err error) {
+			cancel()
+			if err != nil || doubtful {
+				l.releaseAgain(turns, n, c, guard.After{})
+			}
+			end()
+		})
 	})
 }
 
-// releaseAgain repeats a release at one node, in the background, unless the claim is made again.
+// releaseAgain repeats a release at one node after some time, in the background, unless the claim is made again.
 func (l *Locker) releaseAgain(turns *claim, n *node, c guard.Claim, after guard.After) {
 	if l.repeating.Add(1) > mostRepeats {
 		l.repeating.Add(-1)
 		return
 	}
-	l.claims.enter(c.ID, len(l.nodes))
-	go func() {
-		defer l.repeating.Add(-1)
+	l.claims.enter(c.ID) // turns, which is there as a call of its is under way
+	time.AfterFunc(min(settle, c.TTL), func() {
 		defer l.claims.leave(turns)
-		time.Sleep(min(settle, c.TTL))
-		l.claims.inTurn(turns, n.index, func() {
+		defer l.repeating.Add(-1)
+		l.claims.inTurn(turns, n, func(end func()) {
 			if !l.claims.isReleased(turns) {
+				end()
 				return
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
-			defer cancel()
-			_, _ = n.release(ctx, c, after)
+			n.release(ctx, c, after, func(bool, error) {
+				cancel()
+				end()
+			})
 		})
-	}()
+	})
 }

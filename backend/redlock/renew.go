@@ -44,7 +44,7 @@ func (l *Locker) RenewBatch(ctx context.Context, claims []guard.Claim, report fu
 	rs := make([]*renewal, len(claims))
 	for i, c := range claims {
 		rs[i] = &renewal{
-			locker: l, claim: c, turns: l.claims.enter(c.ID, len(l.nodes)), errs: silentAll(l.nodes),
+			locker: l, claim: c, turns: l.claims.enter(c.ID), errs: silentAll(l.nodes),
 			report: func(held bool, err error) { report(i, held, err); open.Done() },
 		}
 	}
@@ -56,10 +56,11 @@ func (l *Locker) RenewBatch(ctx context.Context, claims []guard.Claim, report fu
 		}
 	})
 	for _, n := range l.nodes {
-		go func() {
-			defer last()
-			n.renewBatch(call, claims, func(i int, held bool, err error) { rs[i].take(n, held, err) })
-		}()
+		answered := lastOf(len(claims), last)
+		n.renewBatch(call, claims, func(i int, held bool, err error) {
+			rs[i].take(n, held, err)
+			answered()
+		})
 	}
 	stop := context.AfterFunc(ctx, func() {
 		for _, r := range rs {
@@ -68,33 +69,6 @@ func (l *Locker) RenewBatch(ctx context.Context, claims []guard.Claim, report fu
 	})
 	open.Wait()
 	stop()
-}
-
-// renewBatch calls report once for each claim.
-func (n *node) renewBatch(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error)) {
-	if n.batch == nil || len(claims) == 1 {
-		var each sync.WaitGroup
-		for i, c := range claims {
-			each.Go(func() {
-				held, err := n.renew(ctx, c)
-				report(i, held, err)
-			})
-		}
-		each.Wait()
-		return
-	}
-	reported := make([]sync.Once, len(claims))
-	once := func(i int, held bool, err error) { reported[i].Do(func() { report(i, held, err) }) }
-	err := n.ask(guard.OpRenew, claims[0].Key, func() error {
-		n.batch.RenewBatch(ctx, claims, once)
-		return ctx.Err()
-	})
-	if err == nil {
-		err = errSilent
-	}
-	for i := range claims {
-		once(i, false, err)
-	}
 }
 
 // take takes a node's answer.
@@ -150,19 +124,21 @@ func (r *renewal) restore(n *node) {
 	if r.claim.Fence == 0 {
 		return
 	}
-	c := r.claim
-	l.claims.inTurn(r.turns, n.index, func() {
+	l.claims.inTurn(r.turns, n, func(end func()) {
 		if l.claims.isReleased(r.turns) {
+			end()
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), min(c.TTL/4, 3*time.Second))
-		defer cancel()
-		grant, err := n.tryAcquire(ctx, c)
-		switch {
-		case err != nil:
-			l.claims.doubt(r.turns, n.index)
-		case grant.State == guard.Granted && grant.Fence > c.Fence:
-			l.giveBack(r.turns, n, c, false)
-		}
+		ctx, cancel := context.WithTimeout(context.Background(), min(r.claim.TTL/4, 3*time.Second))
+		n.acquire(ctx, r.claim, func(grant guard.Grant, err error) {
+			cancel()
+			switch {
+			case err != nil:
+				l.claims.doubt(r.turns, n)
+			case grant.State == guard.Granted && grant.Fence > r.claim.Fence:
+				l.giveBack(r.turns, n, r.claim, false)
+			}
+			end()
+		})
 	})
 }

@@ -35,6 +35,7 @@ var (
 	_ guard.BatchRenewer = (*Locker)(nil)
 	_ guard.Checker      = (*Locker)(nil)
 	_ guard.Server       = (*Locker)(nil)
+	_ guard.Starter      = (*Locker)(nil)
 	_ guard.KeyChecker   = (*Locker)(nil)
 	_ guard.Notifier     = (*Locker)(nil)
 )
@@ -140,11 +141,20 @@ func channel(key string) string {
 
 // TryAcquire implements guard.Locker.
 func (l *Locker) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
-	return l.store.Grant(ctx, redisstore.Call{
+	return l.store.Grant(ctx, acquireCall(c))
+}
+
+// StartAcquire implements guard.Starter.
+func (l *Locker) StartAcquire(ctx context.Context, c guard.Claim, done func(guard.Grant, error)) {
+	l.store.StartGrant(ctx, acquireCall(c), done)
+}
+
+func acquireCall(c guard.Claim) redisstore.Call {
+	return redisstore.Call{
 		Op: guard.OpAcquire, Key: c.Key, Script: acquire,
 		Keys: []string{c.Key, redisstore.FenceKeyBeside(c.Key)},
 		Args: []any{c.ID, redisstore.Milliseconds(c.TTL), c.Label, c.Reserve, c.Fence, c.Hint, c.Owner},
-	})
+	}
 }
 
 // Renew implements guard.Locker.
@@ -168,6 +178,16 @@ func renewCall(c guard.Claim) redisstore.Call {
 
 // Release implements guard.Locker.
 func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+	held, err := l.store.Int(ctx, l.releaseCall(c, after))
+	return held == 1, err
+}
+
+// StartRelease implements guard.Starter.
+func (l *Locker) StartRelease(ctx context.Context, c guard.Claim, after guard.After, done func(bool, error)) {
+	l.store.StartInt(ctx, l.releaseCall(c, after), func(held int64, err error) { done(held == 1, err) })
+}
+
+func (l *Locker) releaseCall(c guard.Claim, after guard.After) redisstore.Call {
 	args := []any{c.ID, "", 0, "", string(l.publish)}
 	if after.Keep > 0 {
 		args[1], args[2] = "K", redisstore.Milliseconds(after.Keep)
@@ -175,10 +195,9 @@ func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) 
 			args[1], args[3] = "D", after.Record
 		}
 	}
-	held, err := l.store.Int(ctx, redisstore.Call{
+	return redisstore.Call{
 		Op: guard.OpRelease, Key: c.Key, Script: release, Keys: []string{c.Key, channel(c.Key)}, Args: args,
-	})
-	return held == 1, err
+	}
 }
 
 // Notify implements guard.Notifier: it listens to the channel on which we, and Redisson, tell that the key is free. All

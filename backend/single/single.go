@@ -32,6 +32,7 @@ var (
 	_ guard.BatchRenewer = (*Locker)(nil)
 	_ guard.Checker      = (*Locker)(nil)
 	_ guard.Server       = (*Locker)(nil)
+	_ guard.Starter      = (*Locker)(nil)
 )
 
 // New returns a Locker on the client, which may be any but a *redis.Ring. guard.New refuses a Ring and nil.
@@ -94,13 +95,22 @@ func (l *Locker) ServerID(ctx context.Context) (string, error) { return l.store.
 
 // TryAcquire implements guard.Locker.
 func (l *Locker) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	return l.store.Grant(ctx, l.acquireCall(c))
+}
+
+// StartAcquire implements guard.Starter.
+func (l *Locker) StartAcquire(ctx context.Context, c guard.Claim, done func(guard.Grant, error)) {
+	l.store.StartGrant(ctx, l.acquireCall(c), done)
+}
+
+func (l *Locker) acquireCall(c guard.Claim) redisstore.Call {
 	lease, fence := redisstore.LeaseKeys(c.Key)
-	return l.store.Grant(ctx, redisstore.Call{
+	return redisstore.Call{
 		Op: guard.OpAcquire, Key: c.Key, Script: acquire,
 		Keys: []string{lease, fence},
 		Args: []any{c.ID, redisstore.Milliseconds(c.TTL), c.Label, c.Reserve, c.Fence, c.Hint},
 		Acks: l.acks,
-	})
+	}
 }
 
 // Renew implements guard.Locker.
@@ -125,6 +135,16 @@ func renewCall(c guard.Claim) redisstore.Call {
 
 // Release implements guard.Locker.
 func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+	held, err := l.store.Int(ctx, l.releaseCall(c, after))
+	return held == 1, err
+}
+
+// StartRelease implements guard.Starter.
+func (l *Locker) StartRelease(ctx context.Context, c guard.Claim, after guard.After, done func(bool, error)) {
+	l.store.StartInt(ctx, l.releaseCall(c, after), func(held int64, err error) { done(held == 1, err) })
+}
+
+func (l *Locker) releaseCall(c guard.Claim, after guard.After) redisstore.Call {
 	lease, _ := redisstore.LeaseKeys(c.Key)
 	args := []any{c.ID, ""}
 	var acks redisstore.Acks
@@ -136,8 +156,7 @@ func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) 
 		}
 		args = []any{c.ID, leave, redisstore.Milliseconds(after.Keep), after.Record}
 	}
-	held, err := l.store.Int(ctx, redisstore.Call{
+	return redisstore.Call{
 		Op: guard.OpRelease, Key: c.Key, Script: release, Keys: []string{lease}, Args: args, Acks: acks,
-	})
-	return held == 1, err
+	}
 }

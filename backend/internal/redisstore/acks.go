@@ -21,24 +21,34 @@ func (e shortOfAcks) Error() string {
 	return fmt.Sprintf("%d of %d replicas have acknowledged it", e.got, e.want)
 }
 
-// sendAcked sends cmd and WAIT on one connection: WAIT answers for the connection on which it comes, and
-// from another one it would say that all is well.
-func (s *Store) sendAcked(ctx context.Context, c Call, cmd redis.Cmder) error {
-	pipe, err := s.pipelineTo(ctx, c.Keys[0])
+// sendAcked sends a request and WAIT on one connection: WAIT answers for the connection on which it comes, and from
+// another one it would say that all is well.
+func (s *Store) sendAcked(r *request) {
+	cmd := r.make(r.ctx, r.call.evalsha()...)
+	err := s.sendAndWait(r, cmd)
+	if isNoScript(err) {
+		cmd = r.make(r.ctx, r.call.eval()...)
+		err = s.sendAndWait(r, cmd)
+	}
+	r.done(cmd, err)
+}
+
+func (s *Store) sendAndWait(r *request, cmd redis.Cmder) error {
+	pipe, err := s.pipelineTo(r.ctx, r.call.Keys[0])
 	if err != nil {
 		return err
 	}
-	_ = pipe.Process(ctx, noRetry{cmd})
-	acked := redis.NewIntCmd(ctx, "wait", c.Acks.Replicas, Milliseconds(c.Acks.Within))
-	_ = pipe.Process(ctx, acked)
-	_, _ = pipe.Exec(ctx)
+	_ = pipe.Process(r.ctx, noRetry{cmd})
+	acked := redis.NewIntCmd(r.ctx, "wait", r.call.Acks.Replicas, Milliseconds(r.call.Acks.Within))
+	_ = pipe.Process(r.ctx, acked)
+	_, _ = pipe.Exec(r.ctx)
 	if err := cmd.Err(); err != nil {
 		return err
 	}
 	if err := acked.Err(); err != nil {
 		return err
 	}
-	if got, want := acked.Val(), int64(c.Acks.Replicas); got < want {
+	if got, want := acked.Val(), int64(r.call.Acks.Replicas); got < want {
 		return shortOfAcks{got, want}
 	}
 	return nil

@@ -1,32 +1,12 @@
 package redisstore
 
 import (
-	"context"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// Grant runs a script that asks for a key. It answers the fence if it granted, negative if the claim held
-// the key already; {1, that, clock as a fence} if there was a hint; else {0 busy, ms left, label, holder} or
-// {2 done, ms left, record}.
-func (s *Store) Grant(ctx context.Context, c Call) (guard.Grant, error) {
-	answer, err := s.Any(ctx, c)
-	if answer == nil && err != nil {
-		return guard.Grant{}, err
-	}
-	grant, ok := toGrant(answer)
-	switch {
-	case !ok:
-		return guard.Grant{}, &guard.StoreError{
-			Store: s.backend, Op: c.Op, Key: c.Key, Addr: s.addr, Kind: guard.KindProtocol, Err: ErrAnswer,
-		}
-	case err != nil && grant.State == guard.Granted:
-		return guard.Grant{}, err // too few replicas have it; where it was not granted, there is nothing to acknowledge
-	}
-	return grant, nil
-}
-
+// toGrant reads the answer of a script that asks for a key, see Grant.
 func toGrant(answer any) (guard.Grant, bool) {
 	if fence, ok := answer.(int64); ok {
 		return granted(fence, 0)

@@ -46,43 +46,89 @@ func (c Call) command(name, script string) []any {
 
 // Int runs a script that answers an integer.
 func (s *Store) Int(ctx context.Context, c Call) (int64, error) {
-	cmd := redis.NewIntCmd(ctx, c.evalsha()...)
-	err := s.send(ctx, c, cmd)
-	if isNoScript(err) {
-		cmd = redis.NewIntCmd(ctx, c.eval()...)
-		err = s.send(ctx, c, cmd)
-	}
-	if err != nil {
-		return 0, s.error(c, err)
-	}
-	return cmd.Val(), nil
+	return await(ctx, func(done func(int64, error)) { s.StartInt(ctx, c, done) }, s.over(c))
 }
 
-// Any runs a script that answers an integer or an array. If all that is wrong is that too few replicas
-// have acknowledged it, the answer comes with the error.
-func (s *Store) Any(ctx context.Context, c Call) (any, error) {
-	cmd := redis.NewCmd(ctx, c.evalsha()...)
-	err := s.send(ctx, c, cmd)
-	if isNoScript(err) {
-		cmd = redis.NewCmd(ctx, c.eval()...)
-		err = s.send(ctx, c, cmd)
-	}
-	var short shortOfAcks
+// StartInt is Int that does not wait: done is called once with the answer, or an error when none can come any more, which may
+// be some time after ctx has ended. It must not block.
+func (s *Store) StartInt(ctx context.Context, c Call, done func(int64, error)) {
+	s.start(&request{ctx: ctx, call: c, make: newIntCmd, done: func(cmd redis.Cmder, err error) {
+		if err != nil {
+			done(0, s.error(c, err))
+			return
+		}
+		done(cmd.(*redis.IntCmd).Val(), nil)
+	}})
+}
+
+// Grant runs a script that asks for a key. It answers the fence if it granted, negative if the claim or its owner held the key
+// already; {1, that, clock as a fence} if there was a hint; else {0 busy, ms left, label, holder} or {2 done, ms left, record}.
+func (s *Store) Grant(ctx context.Context, c Call) (guard.Grant, error) {
+	return await(ctx, func(done func(guard.Grant, error)) { s.StartGrant(ctx, c, done) }, s.over(c))
+}
+
+// StartGrant is to Grant what StartInt is to Int.
+func (s *Store) StartGrant(ctx context.Context, c Call, done func(guard.Grant, error)) {
+	s.start(&request{ctx: ctx, call: c, make: newCmd, done: func(cmd redis.Cmder, err error) {
+		var short shortOfAcks
+		if err != nil && !errors.As(err, &short) {
+			done(guard.Grant{}, s.error(c, err))
+			return
+		}
+		grant, ok := toGrant(cmd.(*redis.Cmd).Val())
+		switch {
+		case !ok:
+			done(guard.Grant{}, &guard.StoreError{
+				Store: s.backend, Op: c.Op, Key: c.Key, Addr: s.addr, Kind: guard.KindProtocol, Err: ErrAnswer,
+			})
+		case err != nil && grant.State == guard.Granted:
+			done(guard.Grant{}, s.error(c, err)) // where it was not granted, there is nothing to acknowledge
+		default:
+			done(grant, nil)
+		}
+	}})
+}
+
+func newIntCmd(ctx context.Context, args ...any) redis.Cmder { return redis.NewIntCmd(ctx, args...) }
+func newCmd(ctx context.Context, args ...any) redis.Cmder    { return redis.NewCmd(ctx, args...) }
+
+// start sends a request: with others if there is one server, and alone if there are several or a replica has to
+// acknowledge it.
+func (s *Store) start(r *request) {
+	_, cluster := s.client.(*redis.ClusterClient)
 	switch {
-	case errors.As(err, &short):
-		return cmd.Val(), s.error(c, err)
-	case err != nil:
-		return nil, s.error(c, err)
+	case r.ctx.Err() != nil:
+		r.done(nil, r.ctx.Err())
+	case r.call.Acks.Replicas > 0:
+		go s.sendAcked(r)
+	case cluster:
+		go s.lane.sendAlone(r)
+	default:
+		s.lane.send(r)
 	}
-	return cmd.Val(), nil
 }
 
-// send sends cmd, which is c's, once.
-func (s *Store) send(ctx context.Context, c Call, cmd redis.Cmder) error {
-	if c.Acks.Replicas > 0 {
-		return bounded(ctx, func() error { return s.sendAcked(ctx, c, cmd) })
+// over returns the error of a call whose context has ended.
+func (s *Store) over(c Call) func(error) error {
+	return func(err error) error { return s.error(c, err) }
+}
+
+// await returns what start hands to done, or the error of ctx when that ends first: by default go-redis reads on when
+// a context has ended, for as long as the client's own time-outs say.
+func await[T any](ctx context.Context, start func(done func(T, error)), over func(error) error) (T, error) {
+	type outcome struct {
+		value T
+		err   error
 	}
-	return bounded(ctx, func() error { return s.client.Process(ctx, noRetry{cmd}) })
+	ch := make(chan outcome, 1)
+	start(func(value T, err error) { ch <- outcome{value, err} })
+	select {
+	case o := <-ch:
+		return o.value, o.err
+	case <-ctx.Done():
+		var none T
+		return none, over(ctx.Err())
+	}
 }
 
 // noRetry keeps go-redis from sending a command again after its reply was lost: the second answer

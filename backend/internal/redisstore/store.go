@@ -16,12 +16,13 @@ type Store struct {
 	backend string // the backend's name, for errors
 	client  redis.UniversalClient
 	addr    string
+	lane    *lane
 	err     error
 }
 
 // New returns a Store for the backend of that name. A client that cannot be used shows in Check.
 func New(backend string, client redis.UniversalClient) *Store {
-	s := &Store{backend: backend, client: client}
+	s := &Store{backend: backend, client: client, lane: &lane{client: client}}
 	if s.err = checkClient(client); s.err == nil {
 		s.addr = address(client)
 	}
