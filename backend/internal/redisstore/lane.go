@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -15,6 +16,10 @@ const (
 	// or the server frozen. There are mostFlights then.
 	lateAfter   = 50 * time.Millisecond
 	mostFlights = 8
+	// idle is for how long the pilot of a lane waits for more, with its connection at hand.
+	idle = 100 * time.Millisecond
+	// sparePool is the smallest pool of which a connection may be kept at hand.
+	sparePool = 4
 )
 
 // A lane is the way of scripts to one server. While a flight is out, what comes in waits, and goes out together as the
@@ -24,9 +29,15 @@ type lane struct {
 
 	mu      sync.Mutex
 	queue   []*request
-	flights int       // that are out
-	last    time.Time // when the newest of them went out
+	flights int           // that are out, or about to be
+	last    time.Time     // when the newest of them went out
+	parked  bool          // a pilot waits for more
+	call    chan struct{} // calls it
 	alarm   *time.Timer
+}
+
+func newLane(client redis.UniversalClient) *lane {
+	return &lane{client: client, call: make(chan struct{}, 1)}
 }
 
 // A request is a call on its way.
@@ -35,37 +46,46 @@ type request struct {
 	call Call
 	cmd  redis.Cmder
 	make func(ctx context.Context, args ...any) redis.Cmder
-	done func(cmd redis.Cmder, err error)
+	done func(r *request, err error) // r.cmd has the answer
 }
 
 // send sends the request with the next flight. Its done is called once, soon after ctx has ended if the server answers
 // other requests, and at the latest when the client gives up.
 func (l *lane) send(r *request) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.queue = append(l.queue, r)
-	flight := l.board(time.Time{})
-	l.mu.Unlock()
-	if flight != nil {
-		go l.fly(flight)
-	}
-}
-
-// board returns the requests of the flight that may go out now, or nil. now is given when the alarm rings. l.mu must
-// be held.
-func (l *lane) board(now time.Time) (flight []*request) {
 	switch {
-	case len(l.queue) == 0:
-		return nil
-	case l.flights == 0:
-	case l.flights < mostFlights && !now.IsZero() && now.Sub(l.last) >= lateAfter:
-	default:
+	case l.flights > 0:
 		if l.alarm == nil && l.flights < mostFlights {
 			l.alarm = time.AfterFunc(lateAfter, l.ring)
 		}
-		return nil
+	case l.parked:
+		l.parked = false
+		l.flights++
+		l.call <- struct{}{} // has room, as nobody else calls a pilot that is not parked
+	default:
+		l.flights++
+		go l.pilot(l.take())
 	}
-	l.flights++
-	return l.take()
+}
+
+// ring is called when something may have waited behind a flight for some time.
+func (l *lane) ring() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.alarm = nil
+	switch waited := time.Since(l.last); {
+	case len(l.queue) == 0 || l.flights >= mostFlights:
+	case waited < lateAfter:
+		l.alarm = time.AfterFunc(lateAfter-waited, l.ring)
+	default:
+		l.flights++
+		go l.pilot(l.take())
+		if l.flights < mostFlights {
+			l.alarm = time.AfterFunc(lateAfter, l.ring)
+		}
+	}
 }
 
 // take takes the next flight's requests from the queue. l.mu must be held.
@@ -79,56 +99,129 @@ func (l *lane) take() (flight []*request) {
 	return flight
 }
 
-// ring is called when something has waited behind a flight for some time.
-func (l *lane) ring() {
-	l.mu.Lock()
-	l.alarm = nil
-	flight := l.board(time.Now())
-	l.mu.Unlock()
-	if flight != nil {
-		l.fly(flight)
-	}
-}
-
-// fly sends a flight, and one after the other what has come in meanwhile.
-func (l *lane) fly(flight []*request) {
-	for flight != nil {
-		if len(flight) == 1 {
-			l.sendAlone(flight[0])
-		} else {
-			l.sendTogether(flight)
+// pilot sends a flight, and what comes in meanwhile, until nothing has come in for some time.
+func (l *lane) pilot(flight []*request) {
+	at := hand{client: l.client}
+	defer at.drop()
+	rest := time.NewTimer(idle)
+	defer rest.Stop()
+	for {
+		if len(flight) > 0 { // it may be out with another pilot
+			at.send(flight)
 		}
 		l.mu.Lock()
 		if len(l.queue) > 0 {
 			flight = l.take()
-		} else {
-			flight = nil
-			l.flights--
+			l.mu.Unlock()
+			continue
 		}
+		l.flights--
+		if l.parked { // another one is enough
+			l.mu.Unlock()
+			return
+		}
+		l.parked = true
+		l.mu.Unlock()
+
+		rest.Reset(idle)
+		select {
+		case <-l.call:
+		case <-rest.C:
+			l.mu.Lock()
+			if l.parked {
+				l.parked = false
+				l.mu.Unlock()
+				return
+			}
+			l.mu.Unlock()
+			<-l.call // it was called at this very moment
+		}
+		l.mu.Lock()
+		flight = l.take()
 		l.mu.Unlock()
 	}
 }
 
-func (l *lane) sendAlone(r *request) {
-	if r.ctx.Err() != nil {
-		r.done(nil, r.ctx.Err())
-		return
-	}
-	cmd := r.make(r.ctx, r.call.evalsha()...)
-	err := l.client.Process(r.ctx, noRetry{cmd})
-	if isNoScript(err) {
-		cmd = r.make(r.ctx, r.call.eval()...)
-		err = l.client.Process(r.ctx, noRetry{cmd})
-	}
-	r.done(cmd, err)
+// A hand sends flights, over one connection as long as it is good: to get one from the pool for each costs more than a script
+// does.
+type hand struct {
+	client redis.UniversalClient
+	conn   *redis.Conn // nil if there is none at hand
 }
 
-// sendTogether sends the requests in a pipeline, each of which has its own error, and once more, by their source, those of whose
+// A sender is what of a client or a connection a hand needs.
+type sender interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+	Pipeline() redis.Pipeliner
+}
+
+func (h *hand) sender() sender {
+	if h.conn != nil {
+		return h.conn
+	}
+	if c, ok := h.client.(*redis.Client); ok && c.Options().PoolSize >= sparePool {
+		h.conn = c.Conn()
+		return h.conn
+	}
+	return h.client
+}
+
+// drop gives the connection back.
+func (h *hand) drop() {
+	if h.conn != nil {
+		_ = h.conn.Close()
+		h.conn = nil
+	}
+}
+
+// send sends a flight and hands out the answers.
+func (h *hand) send(flight []*request) {
+	if len(flight) == 1 {
+		r := flight[0]
+		err := h.alone(r)
+		h.check(err)
+		r.done(r, err)
+		return
+	}
+	h.together(flight)
+	for _, r := range flight {
+		if r.cmd == nil {
+			r.done(r, r.ctx.Err())
+			continue
+		}
+		h.check(r.cmd.Err())
+		r.done(r, r.cmd.Err())
+	}
+}
+
+// check drops the connection if err was not said by the server.
+func (h *hand) check(err error) {
+	var reply redis.Error
+	if err != nil && !errors.As(err, &reply) {
+		h.drop()
+	}
+}
+
+func (h *hand) alone(r *request) error {
+	if r.ctx.Err() != nil {
+		return r.ctx.Err()
+	}
+	via := h.sender()
+	r.cmd = r.make(r.ctx, r.call.evalsha()...)
+	err := via.Process(r.ctx, noRetry{r.cmd})
+	if isNoScript(err) {
+		r.cmd = r.make(r.ctx, r.call.eval()...)
+		err = via.Process(r.ctx, noRetry{r.cmd})
+	}
+	return err
+}
+
+// together sends the requests in a pipeline, each of which has its own error, and once more, by their source, those of whose
 // script the server does not know.
-func (l *lane) sendTogether(flight []*request) {
-	ctx, cancel := together(flight)
+func (h *hand) together(flight []*request) {
+	ctx, cancel := lastOf(flight)
 	defer cancel()
-	l.pipeline(ctx, flight, Call.evalsha)
+	h.pipeline(ctx, flight, Call.evalsha)
 	var unknown []*request
 	for _, r := range flight {
 		if r.cmd != nil && isNoScript(r.cmd.Err()) {
@@ -136,19 +229,24 @@ func (l *lane) sendTogether(flight []*request) {
 		}
 	}
 	if len(unknown) > 0 {
-		l.pipeline(ctx, unknown, Call.eval)
-	}
-	for _, r := range flight {
-		if r.cmd == nil {
-			r.done(nil, r.ctx.Err())
-		} else {
-			r.done(r.cmd, r.cmd.Err())
-		}
+		h.pipeline(ctx, unknown, Call.eval)
 	}
 }
 
-// together returns a context for a flight, which ends when the last of its requests' contexts must have.
-func together(flight []*request) (context.Context, context.CancelFunc) {
+// pipeline sends those of the requests whose callers are still there.
+func (h *hand) pipeline(ctx context.Context, requests []*request, args func(Call) []any) {
+	pipe := h.sender().Pipeline()
+	for _, r := range requests {
+		if r.cmd = nil; r.ctx.Err() == nil {
+			r.cmd = r.make(ctx, args(r.call)...)
+			_ = pipe.Process(ctx, noRetry{r.cmd})
+		}
+	}
+	_, _ = pipe.Exec(ctx)
+}
+
+// lastOf returns a context for a flight, which ends when the last of its requests' contexts must have.
+func lastOf(flight []*request) (context.Context, context.CancelFunc) {
 	var last time.Time
 	for _, r := range flight {
 		deadline, ok := r.ctx.Deadline()
@@ -160,16 +258,4 @@ func together(flight []*request) (context.Context, context.CancelFunc) {
 		}
 	}
 	return context.WithDeadline(context.WithoutCancel(flight[0].ctx), last)
-}
-
-// pipeline sends those of the requests whose callers are still there.
-func (l *lane) pipeline(ctx context.Context, requests []*request, args func(Call) []any) {
-	pipe := l.client.Pipeline()
-	for _, r := range requests {
-		if r.cmd = nil; r.ctx.Err() == nil {
-			r.cmd = r.make(ctx, args(r.call)...)
-			_ = pipe.Process(ctx, noRetry{r.cmd})
-		}
-	}
-	_, _ = pipe.Exec(ctx)
 }

@@ -52,12 +52,12 @@ func (s *Store) Int(ctx context.Context, c Call) (int64, error) {
 // StartInt is Int that does not wait: done is called once with the answer, or an error when none can come any more, which may
 // be some time after ctx has ended. It must not block.
 func (s *Store) StartInt(ctx context.Context, c Call, done func(int64, error)) {
-	s.start(&request{ctx: ctx, call: c, make: newIntCmd, done: func(cmd redis.Cmder, err error) {
+	s.start(&request{ctx: ctx, call: c, make: newIntCmd, done: func(r *request, err error) {
 		if err != nil {
-			done(0, s.error(c, err))
+			done(0, s.error(r.call, err))
 			return
 		}
-		done(cmd.(*redis.IntCmd).Val(), nil)
+		done(r.cmd.(*redis.IntCmd).Val(), nil)
 	}})
 }
 
@@ -69,20 +69,21 @@ func (s *Store) Grant(ctx context.Context, c Call) (guard.Grant, error) {
 
 // StartGrant is to Grant what StartInt is to Int.
 func (s *Store) StartGrant(ctx context.Context, c Call, done func(guard.Grant, error)) {
-	s.start(&request{ctx: ctx, call: c, make: newCmd, done: func(cmd redis.Cmder, err error) {
+	s.start(&request{ctx: ctx, call: c, make: newCmd, done: func(r *request, err error) {
+		c := &r.call
 		var short shortOfAcks
 		if err != nil && !errors.As(err, &short) {
-			done(guard.Grant{}, s.error(c, err))
+			done(guard.Grant{}, s.error(*c, err))
 			return
 		}
-		grant, ok := toGrant(cmd.(*redis.Cmd).Val())
+		grant, ok := toGrant(r.cmd.(*redis.Cmd).Val())
 		switch {
 		case !ok:
 			done(guard.Grant{}, &guard.StoreError{
 				Store: s.backend, Op: c.Op, Key: c.Key, Addr: s.addr, Kind: guard.KindProtocol, Err: ErrAnswer,
 			})
 		case err != nil && grant.State == guard.Granted:
-			done(guard.Grant{}, s.error(c, err)) // where it was not granted, there is nothing to acknowledge
+			done(guard.Grant{}, s.error(*c, err)) // where it was not granted, there is nothing to acknowledge
 		default:
 			done(grant, nil)
 		}
@@ -98,11 +99,11 @@ func (s *Store) start(r *request) {
 	_, cluster := s.client.(*redis.ClusterClient)
 	switch {
 	case r.ctx.Err() != nil:
-		r.done(nil, r.ctx.Err())
+		r.done(r, r.ctx.Err())
 	case r.call.Acks.Replicas > 0:
 		go s.sendAcked(r)
 	case cluster:
-		go s.lane.sendAlone(r)
+		go (&hand{client: s.client}).send([]*request{r})
 	default:
 		s.lane.send(r)
 	}

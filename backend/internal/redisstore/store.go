@@ -22,7 +22,7 @@ type Store struct {
 
 // New returns a Store for the backend of that name. A client that cannot be used shows in Check.
 func New(backend string, client redis.UniversalClient) *Store {
-	s := &Store{backend: backend, client: client, lane: &lane{client: client}}
+	s := &Store{backend: backend, client: client, lane: newLane(client)}
 	if s.err = checkClient(client); s.err == nil {
 		s.addr = address(client)
 	}
