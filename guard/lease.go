@@ -17,6 +17,9 @@ func (l *Lease) Key() string { return l.hold.key }
 // Name returns the kind of work, see WithName.
 func (l *Lease) Name() string { return l.hold.set.name }
 
+// Owner returns who holds the lease, see WithOwner.
+func (l *Lease) Owner() string { return l.hold.claim.Owner }
+
 // Fence returns the lease's fence: a number larger than that of every earlier holder of the key. Write
 // it beside what the work writes, and have the resource refuse a lower one: that keeps out a holder
 // which was paused, lost the lease, and does not know it yet.

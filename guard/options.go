@@ -158,8 +158,9 @@ func WithMaxHold(d time.Duration) Option {
 func WithoutRenewal() Option { return func(s *settings) { s.noRenewal = true } }
 
 // WithOwner names who claims. Where the store keeps owners (backend/reentrant), all who name the
-// same owner hold the key together, also in several processes. Elsewhere it changes nothing. At most
-// 128 bytes. Default: each claim is an owner of its own.
+// same owner hold the key together, also in several processes, and keep nobody out but others: an owner is one
+// thread of work, such as "import of tenant 17", and not a service. Elsewhere it changes nothing. At most
+// 128 bytes. Default: each claim is an owner of its own. See CarryOwner for work that goes on in another service.
 func WithOwner(owner string) Option {
 	return func(s *settings) { s.text(&s.owner, "WithOwner", owner, maxName, "\x00") }
 }

@@ -1,0 +1,141 @@
+package guard_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+)
+
+// contested is the answer of a quorum whose nodes were shared out among several claims.
+var contested = guard.Grant{State: guard.Busy, Left: ttl, Contested: true}
+
+func TestContest_isTriedAgainByACallThatDoesNotWait(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		ids := map[string]bool{}
+		store.OnAcquire = func(_ context.Context, n int, c guard.Claim) (guard.Grant, error) {
+			ids[c.ID] = true
+			if n <= 4 {
+				return contested, nil
+			}
+			return guard.Grant{}, guardtest.ErrUnscripted
+		}
+		start := time.Now()
+		require.NoError(t, g.Do(t.Context(), "k", nothing))
+		require.Equal(t, 5, store.count(guard.OpAcquire))
+		require.Len(t, ids, 5, "what is still to be undone of one claim must not meet the next")
+		require.Less(t, time.Since(start), 300*time.Millisecond)
+	})
+}
+
+func TestContest_isBusyIfItDoesNotEnd(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) { return contested, nil }
+		start := time.Now()
+		require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrBusy)
+		require.Equal(t, 11, store.count(guard.OpAcquire))
+		require.Less(t, time.Since(start), time.Second)
+	})
+}
+
+func TestAcquire_cleansUpAClaimThatWasRefusedAfterALostAnswer(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		holder := hold(t, g, "k")
+		var first string
+		store.OnAcquire = func(_ context.Context, n int, c guard.Claim) (guard.Grant, error) {
+			if n == 2 {
+				first = c.ID
+				return guard.Grant{}, guardtest.Fail(guard.KindConnection)
+			}
+			return guard.Grant{}, guardtest.ErrUnscripted
+		}
+		go func() {
+			time.Sleep(time.Second)
+			_ = holder.Release(context.Background())
+		}()
+		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(time.Minute)))
+		time.Sleep(5 * time.Second)
+		released := false
+		for _, call := range store.Calls() {
+			released = released || call.Op == guard.OpRelease && call.Claim.ID == first
+		}
+		require.True(t, released)
+	})
+}
+
+// pushing is a store that tells when a key may be free, as long as it is not mute.
+type pushing struct {
+	*testStore
+	wakes   chan func()
+	stopped int
+}
+
+func (p *pushing) Notify(_ string, wake func()) (stop func()) {
+	p.wakes <- wake
+	return func() { p.stopped++ }
+}
+
+func TestPush_wakesAWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &pushing{testStore: newTestStore(), wakes: make(chan func(), 10)}
+		g, err := guard.New(store, guard.WithTTL(ttl))
+		require.NoError(t, err)
+		holder := hold(t, g, "k")
+		start := time.Now()
+		done := make(chan error)
+		go func() { done <- g.Do(t.Context(), "k", nothing, guard.WithWait(time.Hour)) }()
+		wake := <-store.wakes
+		wake() // it listens now
+		time.Sleep(3 * time.Second)
+		asked := store.count(guard.OpAcquire)
+		require.LessOrEqual(t, asked, 4, "it does not ask again and again: once, once it listens, and perhaps one poll before that")
+		require.NoError(t, holder.Release(t.Context()))
+		wake()
+		require.NoError(t, <-done)
+		require.Equal(t, 3*time.Second, time.Since(start))
+		require.Equal(t, asked+1, store.count(guard.OpAcquire))
+		require.Equal(t, 1, store.stopped)
+		require.NoError(t, g.Close(t.Context()))
+	})
+}
+
+func TestPush_isNotReliedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &pushing{testStore: newTestStore(), wakes: make(chan func(), 10)}
+		g, err := guard.New(store, guard.WithTTL(ttl))
+		require.NoError(t, err)
+		holder := hold(t, g, "k")
+		start := time.Now()
+		done := make(chan error)
+		go func() { done <- g.Do(t.Context(), "k", nothing, guard.WithWait(time.Hour)) }()
+		(<-store.wakes)()
+		time.Sleep(time.Second)
+		require.NoError(t, holder.Release(t.Context())) // of which nobody tells
+		require.NoError(t, <-done)
+		require.LessOrEqual(t, time.Since(start), ttl*6/10, "half a TTL, and a little")
+		require.NoError(t, g.Close(t.Context()))
+	})
+}
+
+// A waiter whose store never says that it listens looks for itself, as on a store that cannot tell.
+func TestPush_thatNeverBeginsLeavesPolling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &pushing{testStore: newTestStore(), wakes: make(chan func(), 10)}
+		g, err := guard.New(store, guard.WithTTL(ttl))
+		require.NoError(t, err)
+		holder := hold(t, g, "k")
+		done := make(chan error)
+		go func() { done <- g.Do(t.Context(), "k", nothing, guard.WithWait(time.Hour)) }()
+		time.Sleep(time.Second)
+		require.NoError(t, holder.Release(t.Context()))
+		released := time.Now()
+		require.NoError(t, <-done)
+		require.LessOrEqual(t, time.Since(released), 250*time.Millisecond)
+		require.NoError(t, g.Close(t.Context()))
+	})
+}
