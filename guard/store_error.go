@@ -20,6 +20,7 @@ const (
 	KindOOM           Kind = "oom"            // the server has no memory left and evicts nothing
 	KindReadOnly      Kind = "readonly"       // the server is a replica
 	KindLoading       Kind = "loading"        // the server is reading its data
+	KindRestarted     Kind = "restarted"      // the server has restarted too short a time ago, and may have forgotten leases
 	KindScriptBusy    Kind = "script_busy"    // the server is busy with somebody's script
 	KindMoved         Kind = "moved"          // the key's slot is on its way to another node
 	KindNoReplicas    Kind = "noreplicas"     // too few replicas have it

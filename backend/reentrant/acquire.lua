@@ -1,13 +1,5 @@
--- KEYS: lock, fence counter. ARGV: ID, TTL in ms, label, fences to reserve, fence to take the key under (or 0), hint (or 0), owner.
+-- KEYS: lock, fence counter. ARGV: ID, TTL in ms, label, fences to reserve, fence to take the key under (or 0), hint (or 0), owner, seconds for which the server must have been up (or 0).
 -- Answers the fence if it granted, negative if the claim or its owner held the key already; with a hint {1, that, clock as a fence}. Else {0 busy, ms left (-1 if it never ends), label, holder} or {2 done, ms left, record}.
-local clock = time[1] * 1048576 + time[2] -- as a fence: exact in a Lua number until the year 2242
-local function granted(fence)
-  if ARGV[6] == '0' then
-    return fence
-  end
-  return {1, fence, clock}
-end
-
 local own, others = survey(ARGV[1])
 local ends = from_now(ARGV[2])
 
@@ -15,7 +7,7 @@ if own and own.letter == 'H' and own.ends > now then -- a claim that is repeated
   last_until(math.max(others.last, ends))
   own.ends = ends
   write(own)
-  return granted(-own.fence)
+  return granted(-own.fence, ARGV[6])
 end
 if own and own.ends > now then
   others[own.letter] = own
@@ -40,26 +32,17 @@ if holder then -- one more hold of the owner's
   last_until(math.max(others.last, ends))
   raise(others.held, fence)
   raise({}, fence + ARGV[4])
-  return granted(-fence)
+  return granted(-fence, ARGV[6])
 end
 
+local refusal = restarted(ARGV[8])
+if refusal then
+  return refusal
+end
 if others.any then
   redis.call('DEL', KEYS[1]) -- what has ended
 end
-local last = tonumber(redis.call('GET', KEYS[2]) or 0) or 0
-local hint = tonumber(ARGV[6])
-if fence == 0 then
-  if hint > last and last > 0 and hint <= clock and clock - hint <= 65536 then
-    fence = hint -- a sixteenth of a second behind at most: no server loses its newest writes and is back in less
-  elseif clock > last then
-    fence = clock
-  else
-    fence = last + 1
-  end
-end
-if fence + ARGV[4] > last then
-  redis.call('SET', KEYS[2], digits(fence + ARGV[4]))
-end
+fence = new_fence(KEYS[2], ARGV[5], ARGV[6], ARGV[4])
 write({id = ARGV[1], letter = 'H', ends = ends, fence = fence, owner = ARGV[7], text = ARGV[3]})
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
-return granted(fence)
+return granted(fence, ARGV[6])

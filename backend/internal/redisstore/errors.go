@@ -53,6 +53,7 @@ var replies = []struct {
 	{"WRONGTYPE ", guard.KindWrongType},
 	{"OOM ", guard.KindOOM},
 	{"READONLY ", guard.KindReadOnly},
+	{"RESTARTED ", guard.KindRestarted}, // from grant.lua
 	{"MASTERDOWN ", guard.KindReadOnly},
 	{"LOADING ", guard.KindLoading},
 	{"BUSY ", guard.KindScriptBusy},

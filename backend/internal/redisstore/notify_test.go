@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,6 +22,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	soon = 5 * time.Second
 	step = 5 * time.Millisecond
+
+	linger = 150 * time.Millisecond // in which a connection that nobody needs is closed
 )
 
 // An ear counts how often it was woken.
@@ -62,6 +65,12 @@ func requireNoListeners(t *testing.T, servers ...*redistest.Server) {
 	require.Eventually(t, func() bool { return listeners(t, servers...) == 0 }, soon, step, "connections are left")
 }
 
+// channels returns the channels to which somebody listens, in either way.
+func channels(t *testing.T, rdb *redis.Client) []string {
+	t.Helper()
+	return append(rdb.PubSubChannels(t.Context(), "*").Val(), rdb.PubSubShardChannels(t.Context(), "*").Val()...)
+}
+
 func TestNotices_wakeWhenConfirmedAndAtEachMessage(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -77,7 +86,8 @@ func TestNotices_wakeWhenConfirmedAndAtEachMessage(t *testing.T) {
 		"both, sharded": {redisstore.ViaBoth, func(ch string) error { return rdb.SPublish(t.Context(), ch, "0").Err() }, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := redisstore.New("test", server.Client(t)).Notices(c.via)
+			own := server.Client(t)
+			n := redisstore.New("test", own).Notices(c.via)
 			first, other := listen(t, n, "c"), listen(t, n, "other")
 			first.requireWakes(t, 1)
 			other.requireWakes(t, 1)
@@ -97,8 +107,20 @@ func TestNotices_wakeWhenConfirmedAndAtEachMessage(t *testing.T) {
 			other.requireWakes(t, 1)
 			require.Equal(t, 1, listeners(t, server), "one connection for all")
 			second.stop()
+			require.Eventually(t, func() bool {
+				return !slices.Contains(channels(t, rdb), "c")
+			}, soon, step, "nobody listens to it any more")
+			require.Contains(t, channels(t, rdb), "other")
+			second = listen(t, n, "c")
+			second.requireWakes(t, 1)
+			require.NoError(t, c.publish("c"))
+			second.requireWakes(t, 2)
+			second.stop()
+			require.Never(t, func() bool { return own.PoolStats().PubSubStats.Created > 1 }, 2*linger, step, "the one is kept")
 			other.stop()
-			requireNoListeners(t, server)
+			start := time.Now()
+			require.Eventually(t, func() bool { return own.PoolStats().PubSubStats.Active == 0 }, soon, step, "a connection is left")
+			require.Less(t, time.Since(start), 2*linger)
 		})
 	}
 }
@@ -185,6 +207,26 @@ func slotThatMoves(t *testing.T, cluster *redistest.Cluster) {
 	require.NoError(t, rdb.SPublish(t.Context(), "moving", "0").Err())
 	moving.requireWakes(t, 5)
 	staying.requireWakes(t, 1)
+}
+
+func TestNotices_followASlotWhoseMasterHasDied(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")
+	slot := cluster.SlotOf(t, "c")
+	old := cluster.OwnerOf(t, slot)
+	rest := slices.DeleteFunc(slices.Clone(cluster.Nodes), func(s *redistest.Server) bool { return s == old })
+	n := redisstore.New("test", cluster.Client(t)).Notices(redisstore.ViaSharded)
+	e := listen(t, n, "c")
+	e.requireWakes(t, 1)
+	old.Kill()
+	id, err := rest[0].Client(t).Do(t.Context(), "CLUSTER", "MYID").Text()
+	require.NoError(t, err)
+	for _, node := range rest {
+		require.NoError(t, node.Client(t).Do(t.Context(), "CLUSTER", "SETSLOT", slot, "NODE", id).Err())
+	}
+	require.Eventually(t, func() bool { return e.wakes.Load() > 1 }, 2*soon, step, "it listens at the new one")
+	require.Eventually(t, func() bool { return rest[0].Client(t).SPublish(t.Context(), "c", "0").Val() == 1 }, soon, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return e.wakes.Load() > 2 }, soon, step)
 }
 
 func TestNotices_listenAgainWhenTheConnectionIsLost(t *testing.T) {

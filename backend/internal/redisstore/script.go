@@ -28,7 +28,8 @@ type Call struct {
 	Script *Script
 	Keys   []string
 	Args   []any
-	Acks   Acks // what else has to be true before the call has succeeded
+	TTL    time.Duration // of the lease that is asked for
+	Acks   Acks          // what else has to be true before the call has succeeded
 }
 
 // evalsha and eval return the arguments of the commands.
@@ -69,6 +70,10 @@ func (s *Store) Grant(ctx context.Context, c Call) (guard.Grant, error) {
 
 // StartGrant is to Grant what StartInt is to Int.
 func (s *Store) StartGrant(ctx context.Context, c Call, done func(guard.Grant, error)) {
+	if err := s.checkTTL(&c); err != nil {
+		done(guard.Grant{}, err)
+		return
+	}
 	s.start(&request{ctx: ctx, call: c, make: newCmd, done: func(r *request, err error) {
 		c := &r.call
 		var short shortOfAcks

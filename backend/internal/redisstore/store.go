@@ -5,6 +5,7 @@ package redisstore
 import (
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -17,7 +18,9 @@ type Store struct {
 	client  redis.UniversalClient
 	addr    string
 	lane    *lane
-	err     error
+	// minUptime is 0 unless MinUptime was called.
+	minUptime time.Duration
+	err       error
 }
 
 // New returns a Store for the backend of that name. A client that cannot be used shows in Check.

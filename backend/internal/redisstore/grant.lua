@@ -1,0 +1,43 @@
+-- What the scripts that grant keys have in common. It answers nothing.
+local grant_time = redis.call('TIME')
+local clock = grant_time[1] * 1048576 + grant_time[2] -- as a fence: exact in a Lua number until the year 2242
+
+-- granted returns the answer for a fence. hint is '0' if there was none.
+local function granted(fence, hint)
+  if hint == '0' then
+    return fence
+  end
+  return {1, fence, clock}
+end
+
+-- new_fence returns the fence of a new holder, and has the counter remember it and those set aside: the given one if there is one, the hint if it suits, else the clock, or one more than the last fence if that is larger.
+local function new_fence(counter, given, hint, reserve)
+  local last = tonumber(redis.call('GET', counter) or 0) or 0
+  local fence = tonumber(given)
+  hint = tonumber(hint)
+  if fence == 0 then
+    if hint > last and last > 0 and hint <= clock and clock - hint <= 65536 then
+      fence = hint -- a sixteenth of a second behind at most: no server loses its newest writes and is back in less
+    elseif clock > last then
+      fence = clock
+    else
+      fence = last + 1
+    end
+  end
+  if fence + reserve > last then
+    redis.call('SET', counter, string.format('%.0f', fence + reserve))
+  end
+  return fence
+end
+
+-- restarted returns the error of a server that has not been up for longer than some seconds, if there are any: it may have forgotten who holds what.
+local function restarted(seconds)
+  if seconds == '0' then
+    return nil
+  end
+  local up = string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)')
+  if tonumber(up or 0) <= tonumber(seconds) then
+    return redis.error_reply('RESTARTED ' .. (up or '0') .. ' s ago; it grants nothing before it has been up for more than ' .. seconds .. ' s')
+  end
+  return nil
+end

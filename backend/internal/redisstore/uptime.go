@@ -1,0 +1,30 @@
+package redisstore
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// MinUptime makes scripts refuse to grant where the server has not been up for longer than the longest TTL. It is option
+// WithMinUptime of the backends.
+func (s *Store) MinUptime(longest time.Duration) {
+	if longest < guard.MinTTL {
+		s.Refuse("WithMinUptime", longest.String(), fmt.Sprintf("must be the longest TTL of all leases, which is %v at least", guard.MinTTL))
+		return
+	}
+	s.minUptime = longest
+}
+
+// UptimeSeconds returns the argument of the scripts that grant: for how many seconds the server must have been up.
+func (s *Store) UptimeSeconds() int64 { return int64((s.minUptime + time.Second - 1) / time.Second) }
+
+// checkTTL returns an error if a lease lasts for longer than what MinUptime was told.
+func (s *Store) checkTTL(c *Call) error {
+	if s.minUptime == 0 || c.TTL <= s.minUptime {
+		return nil
+	}
+	return &guard.StoreError{Store: s.backend, Op: c.Op, Key: c.Key, Addr: s.addr, Kind: guard.KindSettings, Err: fmt.Errorf(
+		"WithMinUptime(%v) is shorter than the lease's TTL of %v: a server that restarted could forget it unnoticed", s.minUptime, c.TTL)}
+}

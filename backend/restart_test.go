@@ -1,0 +1,106 @@
+package backend_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/redlock"
+	"github.com/seed-1795987d/onerun/backend/reentrant"
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+)
+
+// cautious are the backends with WithMinUptime.
+var cautious = map[string]func(redis.UniversalClient, time.Duration) guard.Locker{
+	"single": func(rdb redis.UniversalClient, d time.Duration) guard.Locker {
+		return single.New(rdb, single.WithMinUptime(d))
+	},
+	"reentrant": func(rdb redis.UniversalClient, d time.Duration) guard.Locker {
+		return reentrant.New(rdb, reentrant.WithMinUptime(d))
+	},
+}
+
+func nothing(context.Context) error { return nil }
+
+func TestMinUptime_aServerThatRestartedGrantsNothingUntilAllItForgotHasEnded(t *testing.T) {
+	for name, locker := range cautious {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			const longest = time.Second
+			g, err := guard.New(locker(server.Client(t), longest), guard.WithTTL(longest))
+			require.NoError(t, err)
+			started := time.Now()
+			require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(10*time.Second)))
+			require.Greater(t, time.Since(started), longest-100*time.Millisecond, "a server that has just started may have restarted")
+
+			lease, err := g.Acquire(t.Context(), "k")
+			require.NoError(t, err)
+			server.Kill()
+			server.Restart()
+			restarted := time.Now()
+			var failed *guard.StoreError
+			require.ErrorAs(t, g.Do(t.Context(), "k", nothing), &failed)
+			require.Equal(t, guard.KindRestarted, failed.Kind)
+			require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
+				require.Greater(t, time.Since(restarted), longest)
+				require.False(t, lease.Valid(), "nobody believes any more in what the server forgot")
+				require.Greater(t, guard.Fence(ctx), lease.Fence())
+				return nil
+			}, guard.WithWait(10*time.Second)))
+			require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
+			require.NoError(t, g.Close(t.Context()))
+		})
+	}
+}
+
+func TestMinUptime_refusesLeasesThatLastLonger(t *testing.T) {
+	server := redistest.Start(t)
+	for name, locker := range cautious {
+		t.Run(name, func(t *testing.T) {
+			g, err := guard.New(locker(server.Client(t), time.Second), guard.WithTTL(2*time.Second))
+			require.NoError(t, err)
+			var failed *guard.StoreError
+			require.ErrorAs(t, g.Do(t.Context(), "k", nothing, guard.WithWait(time.Hour)), &failed)
+			require.Equal(t, guard.KindSettings, failed.Kind)
+			require.ErrorContains(t, failed, "WithMinUptime(1s) is shorter than the lease's TTL of 2s")
+			_, err = guard.New(locker(server.Client(t), 0))
+			var refused *guard.SettingError
+			require.ErrorAs(t, err, &refused)
+			require.Equal(t, "WithMinUptime", refused.Setting)
+		})
+	}
+}
+
+// The holder has its lease on three nodes of five, one of which restarts empty: without WithMinUptime that one and the two
+// others would be a majority for somebody else.
+func TestMinUptime_aQuorumDoesNotCountANodeThatRestarted(t *testing.T) {
+	servers := redistest.StartN(t, 5)
+	const longest = 2 * time.Second
+	nodes := func() (nodes []guard.Locker) {
+		for _, s := range servers {
+			nodes = append(nodes, single.New(s.Client(t), single.WithMinUptime(longest)))
+		}
+		return nodes
+	}
+	claim := guard.Claim{Key: "k", ID: "holder", Owner: "holder", TTL: longest}
+	require.Eventually(t, func() bool { // the servers have been up for long enough, and three grant
+		for _, n := range nodes()[:3] {
+			if _, err := n.TryAcquire(t.Context(), claim); err != nil {
+				return false
+			}
+		}
+		return true
+	}, 10*time.Second, 50*time.Millisecond)
+	servers[2].Kill()
+	servers[2].Restart()
+	rival := claim
+	rival.ID, rival.Owner = "rival", "rival"
+	grant, err := redlock.New(nodes()).TryAcquire(t.Context(), rival)
+	require.NoError(t, err)
+	require.Equal(t, guard.Busy, grant.State)
+}
