@@ -1,0 +1,122 @@
+package single_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+)
+
+// claimOf returns a claim of the n-th key.
+func claimOf(n int) guard.Claim {
+	id := fmt.Sprint("id", n)
+	return guard.Claim{Key: fmt.Sprint("key", n), ID: id, Owner: id, TTL: time.Minute}
+}
+
+// all runs ask for 0 to n-1 at once, and returns the errors.
+func all(n int, ask func(i int) error) []error {
+	errs := make([]error, n)
+	var group sync.WaitGroup
+	for i := range n {
+		group.Go(func() { errs[i] = ask(i) })
+	}
+	group.Wait()
+	return errs
+}
+
+func take(ctx context.Context, l guard.Locker, c guard.Claim) error {
+	grant, err := l.TryAcquire(ctx, c)
+	if err == nil && grant.State != guard.Granted {
+		err = fmt.Errorf("the answer is %v", grant.State)
+	}
+	return err
+}
+
+func TestTogether_whatComesWhileACallIsOutGoesOutAsOne(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.StartProxy(t, server.Addr())
+	proxy.Delay(5 * time.Millisecond)
+	rdb := client(t, proxy.Addr())
+	l := single.New(rdb)
+	require.NoError(t, take(t.Context(), l, claimOf(-1)))
+	admin := server.Client(t)
+	before := reads(t, admin)
+	const calls = 200
+	for _, err := range all(calls, func(i int) error { return take(t.Context(), l, claimOf(i)) }) {
+		require.NoError(t, err)
+	}
+	require.Less(t, reads(t, admin)-before, calls/4)
+}
+
+func TestTogether_aScriptThatTheServerForgotIsMendedAndAWrongKeyFailsAlone(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.StartProxy(t, server.Addr())
+	proxy.Delay(5 * time.Millisecond)
+	rdb := client(t, proxy.Addr())
+	l := single.New(rdb)
+	admin := server.Client(t)
+	lease := leaseKey(t, admin, "key7")
+	require.NoError(t, admin.HSet(t.Context(), lease, "field", "value").Err())
+	for range 3 {
+		require.NoError(t, admin.ScriptFlush(t.Context()).Err())
+		for i, err := range all(50, func(i int) error { return take(t.Context(), l, claimOf(i)) }) {
+			if i != 7 {
+				require.NoError(t, err)
+				continue
+			}
+			var failed *guard.StoreError
+			require.ErrorAs(t, err, &failed)
+			require.Equal(t, guard.KindWrongType, failed.Kind)
+			require.Equal(t, "key7", failed.Key)
+		}
+	}
+}
+
+func TestTogether_aCallerThatLeavesDisturbsNobody(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.StartProxy(t, server.Addr())
+	proxy.Delay(20 * time.Millisecond)
+	l := single.New(client(t, proxy.Addr()))
+	require.NoError(t, take(t.Context(), l, claimOf(-1)))
+	left, leave := context.WithCancel(t.Context())
+	time.AfterFunc(10*time.Millisecond, leave)
+	for i, err := range all(100, func(i int) error {
+		ctx := t.Context()
+		if i%2 == 0 {
+			ctx = left
+		}
+		return take(ctx, l, claimOf(i))
+	}) {
+		if i%2 == 1 {
+			require.NoError(t, err)
+		}
+	}
+}
+
+func TestTogether_aFrozenServerHoldsUpFewGoroutinesAndNothingAfterwards(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := client(t, server.Addr(), func(o *redis.Options) { o.ReadTimeout = time.Second })
+	l := single.New(rdb)
+	require.NoError(t, take(t.Context(), l, claimOf(-1)))
+	before := runtime.NumGoroutine()
+	server.Freeze()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	for _, err := range all(1000, func(i int) error { return take(ctx, l, claimOf(i)) }) {
+		require.ErrorIs(t, err, guard.ErrStore)
+	}
+	require.Less(t, time.Since(start), time.Second)
+	require.Less(t, runtime.NumGoroutine(), before+50, "the calls wait for a few connections, not each for one")
+	server.Thaw()
+	require.Eventually(t, func() bool { return take(t.Context(), l, claimOf(5000)) == nil }, 5*time.Second, 10*time.Millisecond)
+}
