@@ -1,18 +1,20 @@
 # make test    everything, with the race detector, in random order, on real Redis servers
 # make lint    formatting, go.mod, vet and golangci-lint
-# make bench   what a run costs, beside SET NX and a script by hand, on a real Redis
+# make bench   what a run costs on real Redis servers: beside SET NX and a script by hand, and RedLock beside redsync
+# make sim     the simulation over SEEDS seeds for each backend (default 5000)
 # make demo    the two example programs, with the guard and without
 
 GOLANGCI_LINT_VERSION := v2.15.0
 GOBIN := $(shell go env GOPATH)/bin
 export CGO_ENABLED ?= 1
 
-.PHONY: test lint bench demo redis
+.PHONY: test lint bench sim demo redis
 
 # ONERUN_REQUIRE_REDIS makes a test that finds no redis-server fail, where it would be left out.
 test: redis
 	@echo "== benchmarks, a few rounds each, so that they cannot rot"
 	ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench . -benchtime 20x -count 2 ./backend/memory ./backend/single
+	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench . -benchtime 10x ./...
 	@echo "== tests, with the race detector and in random order"
 	ONERUN_REQUIRE_REDIS=1 go test -race -shuffle=on -timeout 15m ./...
 
@@ -25,10 +27,20 @@ lint: $(GOBIN)/golangci-lint
 	@go vet ./...
 	@echo "== golangci-lint"
 	@$(GOBIN)/golangci-lint run ./...
+	@cd bench && go vet ./... && $(GOBIN)/golangci-lint run ./...
 
 bench: redis
 	@echo "== the stores; and a run beside SET NX and a script by hand, on one client and one redis-server"
 	ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench . -benchmem -count 5 ./backend/...
+	@echo "== beside the peers, on the same servers in the same run"
+	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench 'RedLock$$|Reentrant$$' -count 5 ./...
+	@echo "== RedLock with some of five servers frozen; a pair of redsync's takes most of a second then, so it makes few"
+	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench 'RedLockFrozen/impl=onerun' -benchtime 3000x -count 3 ./...
+	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench 'RedLockFrozen/impl=redsync' -benchtime 10x -count 3 ./...
+
+SEEDS ?= 5000
+sim:
+	ONERUN_SIM_SEEDS=$(SEEDS) go test -timeout 60m -run Simulation ./internal/simulation
 
 demo:
 	@echo "== coupon: with the guard, then without"

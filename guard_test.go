@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/backend/redlock"
+	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/redistest"
@@ -31,6 +33,24 @@ var backends = map[string]func(t *testing.T) guard.Locker{
 		rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 		t.Cleanup(func() { _ = rdb.Close() })
 		return single.New(rdb)
+	},
+	"reentrant": func(t *testing.T) guard.Locker { return reentrant.New(redistest.Start(t).Client(t)) },
+	"reentrant on a cluster": func(t *testing.T) guard.Locker {
+		return reentrant.New(redistest.StartCluster(t).Client(t))
+	},
+	"redlock": func(t *testing.T) guard.Locker {
+		var nodes []guard.Locker
+		for _, s := range redistest.StartN(t, 5) {
+			nodes = append(nodes, single.New(s.Client(t)))
+		}
+		return redlock.New(nodes)
+	},
+	"redlock of reentrant nodes and memory": func(t *testing.T) guard.Locker {
+		nodes := []guard.Locker{memory.New()}
+		for _, s := range redistest.StartN(t, 2) {
+			nodes = append(nodes, reentrant.New(s.Client(t)))
+		}
+		return redlock.New(nodes)
 	},
 	"single on a cluster": func(t *testing.T) guard.Locker { return single.New(redistest.StartCluster(t).Client(t)) },
 }

@@ -22,9 +22,9 @@ const (
 	ViaBoth
 )
 
-// Notices tells who waits that something was published on a channel. It has one connection for all channels, or
-// on a Cluster, unless all is plain, one to each master that has one of them, and none while nobody listens. It is safe for
-// concurrent use.
+// Notices tells who waits that something was published on a channel. It has one connection for all channels, or, on a
+// Cluster and unless all is plain, one to each master that has one of them, and none while nobody listens. It is safe
+// for concurrent use.
 //
 // A notice can be lost: who waits looks for himself now and then.
 type Notices struct {

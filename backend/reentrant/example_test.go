@@ -1,0 +1,56 @@
+package reentrant_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-1795987d/onerun/backend/reentrant"
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+func Example() {
+	server, err := miniredis.Run() // stands for a real one
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer func() { _ = rdb.Close() }()
+
+	g, err := guard.New(reentrant.New(rdb), guard.WithLabel("worker 1"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	defer func() { _ = g.Close(ctx) }()
+
+	// Two steps of one import, perhaps in two processes, hold the tenant's data together.
+	owner := guard.WithOwner("import 7 of {tenant}")
+	first, err := g.Acquire(ctx, "{tenant}:data", owner)
+	fmt.Println("first step:", err)
+	second, err := g.Acquire(ctx, "{tenant}:data", owner)
+	fmt.Println("second step:", err)
+
+	clean := func(context.Context) error { fmt.Println("cleaning"); return nil }
+	var busy *guard.BusyError
+	if err := g.Do(ctx, "{tenant}:data", clean); errors.As(err, &busy) {
+		fmt.Println("clean-up: busy, held by", busy.Label)
+	}
+	_ = first.Release(ctx)
+	fmt.Println("clean-up after the first step:", errors.Is(g.Do(ctx, "{tenant}:data", clean), guard.ErrBusy))
+	_ = second.Release(ctx)
+	fmt.Println("clean-up after both:", g.Do(ctx, "{tenant}:data", clean))
+	// Output:
+	// first step: <nil>
+	// second step: <nil>
+	// clean-up: busy, held by worker 1
+	// clean-up after the first step: true
+	// cleaning
+	// clean-up after both: <nil>
+}

@@ -1,0 +1,292 @@
+package reentrant_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/reentrant"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+)
+
+// onServer returns a store on a server of its own, and a client to look with.
+func onServer(t *testing.T) (guard.Locker, *redis.Client) {
+	server := redistest.Start(t)
+	return reentrant.New(server.Client(t)), server.Client(t)
+}
+
+// requireState asks for "k" with another claim, that must be refused with that state.
+func requireState(t *testing.T, locker guard.Locker, owner string, want guard.State) guard.Grant {
+	t.Helper()
+	grant := claims(t, locker, "k", owner, "probe", long).ask()
+	require.Equal(t, want, grant.State, "%+v", grant)
+	require.NotEqual(t, guard.Granted, want, "a probe does not hold")
+	return grant
+}
+
+func TestHolds_theKeyLastsAsLongAsTheLongestNeeds(t *testing.T) {
+	t.Parallel()
+	locker, rdb := onServer(t)
+	brief, lasting := claims(t, locker, "k", "us", "brief", 10*time.Second), claims(t, locker, "k", "us", "lasting", 30*time.Second)
+	requireLeft := func(want time.Duration) {
+		t.Helper()
+		require.InDelta(t, want, timeLeft(t, rdb, "k"), float64(time.Second))
+	}
+	first := brief.take()
+	requireLeft(10 * time.Second)
+	second := lasting.take()
+	requireLeft(30 * time.Second)
+	require.Equal(t, first.Fence, second.Fence, "a re-entry keeps its fence")
+	require.True(t, second.Held)
+	require.True(t, brief.renew())
+	requireLeft(30 * time.Second)
+	briefest := claims(t, locker, "k", "us", "briefest", 5*time.Second)
+	briefest.take()
+	requireLeft(30 * time.Second)
+	require.True(t, briefest.take().Held)
+	requireLeft(30 * time.Second)
+	require.True(t, briefest.release(guard.After{}))
+	requireLeft(30 * time.Second)
+	require.InDelta(t, 30*time.Second, requireState(t, locker, "them", guard.Busy).Left, float64(time.Second))
+
+	require.True(t, lasting.release(guard.After{}))
+	requireLeft(10 * time.Second)
+	require.InDelta(t, 10*time.Second, requireState(t, locker, "them", guard.Busy).Left, float64(time.Second))
+	lasting.take()
+	requireLeft(30 * time.Second)
+	require.True(t, brief.release(guard.After{}))
+	requireLeft(30 * time.Second)
+	require.True(t, lasting.release(guard.After{}))
+	requireGone(t, rdb, "k")
+	require.False(t, lasting.release(guard.After{}), "it is not held any more")
+	require.False(t, lasting.renew())
+	requireGone(t, rdb, "k")
+}
+
+func TestHolds_oneThatIsNotRenewedCountsUntilItEnds(t *testing.T) {
+	t.Parallel()
+	locker, rdb := onServer(t)
+	dead, alive := claims(t, locker, "k", "us", "dead", ttl), claims(t, locker, "k", "us", "alive", 10*time.Second)
+
+	start := time.Now()
+	dead.take()
+	alive.take()
+	require.True(t, alive.release(guard.After{}))
+	left := requireState(t, locker, "them", guard.Busy).Left
+	require.LessOrEqual(t, left, ttl, "the dead one still counts")
+	require.Positive(t, left)
+	require.LessOrEqual(t, timeLeft(t, rdb, "k"), ttl)
+	require.Eventually(t, func() bool { return rdb.Exists(t.Context(), "k").Val() == 0 }, soon, step)
+	require.InDelta(t, ttl, time.Since(start), float64(100*time.Millisecond))
+
+	dead.take()
+	alive.take()
+	time.Sleep(ttl + 50*time.Millisecond) // the dead one has ended
+	require.True(t, alive.renew())
+	require.EqualValues(t, 2, rdb.HLen(t.Context(), "k").Val(), "its field is there yet")
+	require.False(t, dead.renew())
+	require.False(t, dead.release(guard.After{}))
+	require.True(t, alive.release(guard.After{}))
+	requireGone(t, rdb, "k")
+}
+
+func TestHolds_ofOneOwnerShareAFenceAndOthersGetALargerOne(t *testing.T) {
+	t.Parallel()
+	locker, _ := onServer(t)
+	var highest uint64
+	for _, owner := range []string{"us", "them", "us"} {
+		a, b := claims(t, locker, "k", owner, "a", long), claims(t, locker, "k", owner, "b", long)
+		fence := a.take().Fence
+		require.Greater(t, fence, highest)
+		require.Equal(t, fence, b.take().Fence)
+		b.claim.Fence = fence + 7 // as another node of a quorum has it
+		require.True(t, b.renew())
+		highest = fence + 7
+		require.Equal(t, highest, claims(t, locker, "k", owner, "c", long).take().Fence)
+		for _, id := range []string{"a", "b", "c"} {
+			require.True(t, claims(t, locker, "k", owner, id, long).release(guard.After{}))
+		}
+	}
+}
+
+func TestHolds_aMinimumHoldRefusesItsOwnerToo(t *testing.T) {
+	t.Parallel()
+	locker, rdb := onServer(t)
+	first, second := claims(t, locker, "k", "us", "first", long), claims(t, locker, "k", "us", "second", long)
+	first.take()
+	second.take()
+	require.True(t, first.release(guard.After{Keep: 20 * time.Second}))
+	third := claims(t, locker, "k", "us", "third", 10*time.Second)
+	third.take() // a live hold of the owner's lets it in
+	require.True(t, third.release(guard.After{}))
+	require.True(t, second.release(guard.After{}))
+
+	grant := requireState(t, locker, "us", guard.Busy)
+	require.InDelta(t, 20*time.Second, grant.Left, float64(time.Second))
+	require.Equal(t, "label of first", grant.Label)
+	require.InDelta(t, 20*time.Second, timeLeft(t, rdb, "k"), float64(time.Second))
+	require.False(t, first.renew())
+	require.True(t, first.release(guard.After{}), "a release that is repeated changes nothing")
+	requireState(t, locker, "us", guard.Busy)
+}
+
+func TestHolds_aDoneMarkerStandsOverTheOthers(t *testing.T) {
+	t.Parallel()
+	locker, rdb := onServer(t)
+	first, second := claims(t, locker, "k", "us", "first", long), claims(t, locker, "k", "us", "second", 10*time.Second)
+	first.take()
+	second.take()
+	require.True(t, first.release(guard.After{Keep: 20 * time.Second, Done: true, Record: []byte("the \x00 answer")}))
+	for _, owner := range []string{"us", "them"} {
+		grant := requireState(t, locker, owner, guard.Done)
+		require.Equal(t, "the \x00 answer", string(grant.Record))
+		require.InDelta(t, 20*time.Second, grant.Left, float64(time.Second))
+	}
+	require.True(t, second.renew(), "who holds goes on")
+	require.True(t, second.take().Held, "and may repeat its claim")
+	require.True(t, second.release(guard.After{}))
+	requireState(t, locker, "us", guard.Done)
+	require.InDelta(t, 20*time.Second, timeLeft(t, rdb, "k"), float64(time.Second))
+}
+
+func TestHolds_aMarkerThatEndsWhileAnotherHolds(t *testing.T) {
+	t.Parallel()
+	locker, rdb := onServer(t)
+	first, second := claims(t, locker, "k", "us", "first", long), claims(t, locker, "k", "us", "second", 10*time.Second)
+	first.take()
+	second.take()
+	require.True(t, first.release(guard.After{Keep: 100 * time.Millisecond, Done: true}))
+	requireState(t, locker, "them", guard.Done)
+	time.Sleep(150 * time.Millisecond)
+	require.InDelta(t, 10*time.Second, requireState(t, locker, "them", guard.Busy).Left, float64(time.Second))
+	require.True(t, second.release(guard.After{}))
+	requireGone(t, rdb, "k")
+}
+
+func TestHolds_areToldFromRedissonsByTheirLetter(t *testing.T) {
+	t.Parallel()
+	locker, rdb := onServer(t)
+	ids := map[string]guard.After{"h": {}, "k": {Keep: time.Minute}, "d": {Keep: time.Minute, Done: true, Record: []byte("1")}}
+	for id := range ids {
+		claims(t, locker, "k", "1", id, long).take()
+	}
+	require.True(t, claims(t, locker, "k", "1", "k", long).release(ids["k"]))
+	require.True(t, claims(t, locker, "k", "1", "d", long).release(ids["d"]))
+	fields := rdb.HGetAll(t.Context(), "k").Val()
+	require.Len(t, fields, 3)
+	for id, letter := range map[string]string{"h": "H", "k": "K", "d": "D"} {
+		require.Regexp(t, "^"+letter+"[0-9]+ [0-9]+ 1 1", fields["onerun:"+id], "no decimal number, which Java could count up")
+	}
+}
+
+func TestHolds_aHashThatHasOnlyAModeIsFree(t *testing.T) {
+	t.Parallel()
+	locker, rdb := onServer(t)
+	require.NoError(t, rdb.HSet(t.Context(), "k", "mode", "read").Err()) // of Redisson's RReadWriteLock
+	claim := claims(t, locker, "k", "us", "a", long)
+	claim.take()
+	timeLeft(t, rdb, "k")
+	require.True(t, claim.release(guard.After{}))
+	requireGone(t, rdb, "k")
+
+	require.NoError(t, rdb.HSet(t.Context(), "k", "mode", "read", "0b1c:1", "1").Err())
+	grant := requireState(t, locker, "us", guard.Busy)
+	require.Equal(t, "0b1c:1", grant.Label)
+	require.Negative(t, grant.Left, "it never ends")
+}
+
+func TestHolds_ofOthersAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	locker, rdb := onServer(t)
+	foreign := map[string]string{
+		"onerun:": "H1 1 1 1", "onerun:a": "nonsense", "onerunner:1": "1", "H": "H1 1 1 1",
+	}
+	for field, value := range foreign {
+		require.NoError(t, rdb.HSet(t.Context(), "k", field, value).Err())
+		require.NoError(t, rdb.PExpire(t.Context(), "k", time.Minute).Err())
+		claim := claims(t, locker, "k", "us", "a", long)
+		grant := claim.ask()
+		if field == "onerun:" { // a hold of ours that ended in 1970
+			require.Equal(t, guard.Granted, grant.State)
+			require.True(t, claim.release(guard.After{}))
+			continue
+		}
+		require.Equal(t, guard.Busy, grant.State, "%s: %s", field, value)
+		require.False(t, claim.renew())
+		require.False(t, claim.release(guard.After{}))
+		require.Equal(t, map[string]string{field: value}, rdb.HGetAll(t.Context(), "k").Val())
+		require.NoError(t, rdb.Del(t.Context(), "k").Err())
+	}
+}
+
+func TestFullServer_renewsAndReleases(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	g := newGuard(t, rdb, guard.WithTTL(ttl), guard.WithOwner("us"))
+	plain, once, hold := acquire(t, g, "plain"), acquire(t, g, "once", guard.WithOnce(time.Minute)), acquire(t, g, "hold", guard.WithMinHold(time.Minute))
+	again := acquire(t, g, "plain")
+	kept := acquire(t, g, "plain", guard.WithMinHold(time.Minute))
+	once.SetRecord([]byte("the answer"))
+	require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+
+	var failed *guard.StoreError
+	for _, key := range []string{"new", "plain"} {
+		require.ErrorAs(t, g.Do(t.Context(), key, nothing), &failed, "%q is another hold", key)
+		require.Equal(t, guard.KindOOM, failed.Kind)
+	}
+	before := scripts(t, server)
+	require.Eventually(t, func() bool { return scripts(t, server) > before+10 }, 4*ttl, step, "renewals")
+	for _, lease := range []*guard.Lease{plain, once, hold, again, kept} {
+		require.True(t, lease.Valid())
+	}
+	require.NoError(t, plain.Release(t.Context()))
+	require.NoError(t, kept.Release(t.Context()))
+	require.NoError(t, again.Release(t.Context()))
+	require.NoError(t, once.Finish(t.Context()))
+	require.NoError(t, hold.Release(t.Context()))
+	var done *guard.DoneError
+	require.ErrorAs(t, g.Do(t.Context(), "once", nothing), &done)
+	require.Equal(t, "the answer", string(done.Record))
+	for _, key := range []string{"hold", "plain"} {
+		require.ErrorIs(t, g.Do(t.Context(), key, nothing), guard.ErrBusy)
+		timeLeft(t, rdb, key)
+	}
+}
+
+func TestOwners_whoNameTheSameHoldTogether(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	cluster := redistest.StartCluster(t)
+	for name, connect := range map[string]func() redis.UniversalClient{
+		"standalone": func() redis.UniversalClient { return server.Client(t) },
+		"Cluster":    func() redis.UniversalClient { return cluster.Client(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			here := newGuard(t, connect(), guard.WithOwner("import"), guard.WithLabel("here"))
+			there := newGuard(t, connect(), guard.WithOwner("import"), guard.WithLabel("there"))
+			other := newGuard(t, connect(), guard.WithOwner("export"))
+			nobody := newGuard(t, connect())
+
+			first := acquire(t, here, "k")
+			require.Equal(t, "here", requireBusy(t, other, "k").Label)
+			second := acquire(t, there, "k")
+			require.Equal(t, first.Fence(), second.Fence())
+			waiting := waits(t, other, "k")
+			require.NoError(t, first.Release(t.Context()))
+			busy := requireBusy(t, nobody, "k")
+			require.Equal(t, "there", busy.Label)
+			require.InDelta(t, long, busy.Left, float64(2*time.Second))
+			require.NoError(t, here.Do(t.Context(), "k", nothing), "as long as one holds, the owner is in")
+			require.Empty(t, waiting)
+
+			require.NoError(t, second.Release(t.Context()))
+			requireIn(t, waiting)
+			require.NoError(t, nobody.Do(t.Context(), "k", nothing, guard.WithWait(soon)))
+			require.Greater(t, acquire(t, here, "k").Fence(), first.Fence())
+		})
+	}
+}
