@@ -43,7 +43,7 @@ func New(locker Locker, opts ...Option) (*Guard, error) {
 	if isNil(locker) {
 		return nil, &SettingError{Setting: "locker", Reason: "must not be nil"}
 	}
-	if c, ok := ability[Checker](locker); ok {
+	if c, ok := Ability[Checker](locker); ok {
 		if err := c.Check(); err != nil {
 			return nil, err
 		}
@@ -64,9 +64,9 @@ func New(locker Locker, opts ...Option) (*Guard, error) {
 	}
 	g.schedule.wake = make(chan struct{}, 1)
 	g.cleaner.guard = g
-	g.batch, _ = ability[BatchRenewer](locker)
-	g.notifier, _ = ability[Notifier](locker)
-	if c, ok := ability[KeyChecker](locker); ok {
+	g.batch, _ = Ability[BatchRenewer](locker)
+	g.notifier, _ = Ability[Notifier](locker)
+	if c, ok := Ability[KeyChecker](locker); ok {
 		g.checkKey = c.CheckKey
 	}
 	return g, nil

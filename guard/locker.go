@@ -172,8 +172,8 @@ type Unwrapper interface {
 	Unwrap() Locker
 }
 
-// ability finds the outermost T among l and the Lockers it wraps.
-func ability[T any](l Locker) (T, bool) {
+// Ability finds an ability, such as BatchRenewer, in a Locker or in those that it wraps (Unwrapper): the outermost.
+func Ability[T any](l Locker) (T, bool) {
 	for l != nil {
 		if a, ok := l.(T); ok {
 			return a, true

@@ -37,12 +37,12 @@ type node struct {
 
 func newNode(i int, l guard.Locker) *node {
 	n := &node{Locker: l, index: i, name: fmt.Sprintf("node %d", i+1), checkKey: guard.CheckKey, epoch: time.Now()}
-	if c, ok := ability[guard.KeyChecker](l); ok {
+	if c, ok := guard.Ability[guard.KeyChecker](l); ok {
 		n.checkKey = c.CheckKey
 	}
-	n.server, _ = ability[guard.Server](l)
-	n.batch, _ = ability[guard.BatchRenewer](l)
-	n.starter, _ = ability[guard.Starter](l)
+	n.server, _ = guard.Ability[guard.Server](l)
+	n.batch, _ = guard.Ability[guard.BatchRenewer](l)
+	n.starter, _ = guard.Ability[guard.Starter](l)
 	return n
 }
 

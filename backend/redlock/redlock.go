@@ -80,7 +80,7 @@ func checkNodes(nodes []guard.Locker) error {
 		if isNil(n) {
 			return refused(fmt.Sprintf("number %d", i+1), "must not be nil")
 		}
-		if c, ok := ability[guard.Checker](n); ok {
+		if c, ok := guard.Ability[guard.Checker](n); ok {
 			if err := c.Check(); err != nil {
 				return fmt.Errorf("redlock: node %d: %w", i+1, err)
 			}
@@ -90,7 +90,7 @@ func checkNodes(nodes []guard.Locker) error {
 				return refused(fmt.Sprintf("numbers %d and %d", j+1, i+1), "must not be the same Locker: it would vote twice")
 			}
 		}
-		if s, ok := ability[guard.Server](n); ok && s.Addr() != "" {
+		if s, ok := guard.Ability[guard.Server](n); ok && s.Addr() != "" {
 			if j, twice := addrs[s.Addr()]; twice {
 				return refused(fmt.Sprintf("numbers %d and %d", j+1, i+1),
 					"must not be on the same server, "+s.Addr()+": it would vote twice")
@@ -111,22 +111,6 @@ func isNil(l guard.Locker) bool {
 	}
 	v := reflect.ValueOf(l)
 	return v.Kind() == reflect.Pointer && v.IsNil()
-}
-
-// ability finds the outermost T among l and the Lockers it wraps.
-func ability[T any](l guard.Locker) (T, bool) {
-	for l != nil {
-		if a, ok := l.(T); ok {
-			return a, true
-		}
-		u, ok := l.(guard.Unwrapper)
-		if !ok {
-			break
-		}
-		l = u.Unwrap()
-	}
-	var none T
-	return none, false
 }
 
 // Check implements guard.Checker.

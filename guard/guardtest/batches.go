@@ -44,7 +44,7 @@ func (s *subject) renewBatch(ctx context.Context, claims []guard.Claim) *batch {
 			b.late++
 		}
 	}
-	if r, ok := ability[guard.BatchRenewer](s.here.locker); ok {
+	if r, ok := guard.Ability[guard.BatchRenewer](s.here.locker); ok {
 		r.RenewBatch(ctx, claims, report)
 	} else {
 		for i, c := range claims {

@@ -105,7 +105,7 @@ func grantsOneOfMany(s *subject) {
 }
 
 func settingsAreSound(s *subject) {
-	if c, ok := ability[guard.Checker](s.here.locker); ok {
+	if c, ok := guard.Ability[guard.Checker](s.here.locker); ok {
 		require.NoError(s, c.Check())
 	}
 }

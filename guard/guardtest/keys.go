@@ -37,7 +37,7 @@ func keys() []string {
 
 // keyRules returns what the Locker has to say against a key.
 func keyRules(l guard.Locker) func(string) error {
-	if c, ok := ability[guard.KeyChecker](l); ok {
+	if c, ok := guard.Ability[guard.KeyChecker](l); ok {
 		return c.CheckKey
 	}
 	return guard.CheckKey

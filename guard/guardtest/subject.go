@@ -162,19 +162,3 @@ func (p process) waitFor(c guard.Claim, state guard.State, soonest time.Time) gu
 		require.Less(p.t, time.Since(start), patience, "the key was never free")
 	}
 }
-
-// ability finds the outermost T among l and the Lockers it wraps.
-func ability[T any](l guard.Locker) (T, bool) {
-	for l != nil {
-		if a, ok := l.(T); ok {
-			return a, true
-		}
-		u, ok := l.(guard.Unwrapper)
-		if !ok {
-			break
-		}
-		l = u.Unwrap()
-	}
-	var none T
-	return none, false
-}
