@@ -146,6 +146,10 @@ func (a *attempt) take(ctx context.Context, h *hold) error {
 
 // afterFailure returns how long to pause after err, or the error with which to give up.
 func (a *attempt) afterFailure(err error) (time.Duration, error) {
+	var store *StoreError
+	if errors.As(err, &store) && store.Over {
+		a.renewClaim()
+	}
 	pause := a.guard.dice.retryPause(a.failed)
 	again := a.guard.now()+pause < a.giveUp && (a.failed < acquireTries || a.set.wait > 0)
 	if errors.Is(err, ErrClosed) || permanent(err) || !again {
@@ -184,8 +188,8 @@ func (a *attempt) afterAnswer() (time.Duration, error) {
 	return min(g.dice.pollPause(a.asked, a.last.Left), left), nil
 }
 
-// renewClaim gives the claim another ID after it was refused: what a store of several nodes still has to undo of
-// the old one cannot meet the new one then.
+// renewClaim gives the claim another ID when the old one is over: what a store of several nodes still has to undo of
+// that cannot meet the new one then.
 func (a *attempt) renewClaim() {
 	a.leaveToCleaner()
 	a.unknown = false

@@ -139,3 +139,24 @@ func TestPush_thatNeverBeginsLeavesPolling(t *testing.T) {
 		require.NoError(t, g.Close(t.Context()))
 	})
 }
+
+// A quorum that failed to answer takes back what its nodes have granted. One that it still takes back from a node must
+// not be the claim that is granted next.
+func TestAcquire_asksAgainUnderAnotherIDWhereTheStoreTakesTheClaimBack(t *testing.T) {
+	for over, ids := range map[bool]int{true: 3, false: 1} {
+		inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+			seen := map[string]bool{}
+			store.OnAcquire = func(_ context.Context, n int, c guard.Claim) (guard.Grant, error) {
+				seen[c.ID] = true
+				if n < 3 {
+					return guard.Grant{}, &guard.StoreError{Op: guard.OpAcquire, Key: c.Key, Kind: guard.KindQuorum, Over: over, Err: guard.ErrStore}
+				}
+				return guard.Grant{}, guardtest.ErrUnscripted
+			}
+			require.NoError(t, g.Do(t.Context(), "k", nothing))
+			require.Len(t, seen, ids)
+			time.Sleep(5 * time.Second)
+			require.True(t, store.free("k"))
+		})
+	}
+}

@@ -18,7 +18,8 @@ import (
 type Locker interface {
 	// TryAcquire asks for the key once. Repeating a claim with the same ID is harmless, as the reply
 	// to the first try may have been lost: it is granted again with the same fence, for c.TTL from
-	// now, and counted once. A claim that was refused is over; a Guard asks again with another ID.
+	// now, and counted once. A claim that was refused is over; a Guard asks again
+	// with another ID.
 	TryAcquire(ctx context.Context, c Claim) (Grant, error)
 	// Renew makes the claim last c.TTL from now, and raises the key's fence to c.Fence if it is
 	// lower, with c.Reserve further ones set aside behind it. It never brings back a claim that is gone: then it answers false.

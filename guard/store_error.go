@@ -68,6 +68,9 @@ type StoreError struct {
 	// Addr is the server's address where it is known.
 	Addr string
 	Kind Kind
+	// Over, of an acquire, says that the store takes back what it may have granted, in the background: whoever asks
+	// again has to do so under another ID, as a Guard does.
+	Over bool
 	// Err is the store's own error. A context's error is hidden from errors.Is, as it was not the
 	// caller's context that ended.
 	Err error

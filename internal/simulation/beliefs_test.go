@@ -1,0 +1,171 @@
+package simulation_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// A claim is one that a store has granted.
+type claim struct {
+	guard.Claim
+	asked      time.Time // when the request that was granted was sent
+	proven     instant   // when the last request that was granted, or renewed it, was sent
+	unanswered bool      // a release of it had no answer
+	keep       keep
+}
+
+// deadline is until when the process may believe at the latest, by the claim's TTL alone.
+func (c *claim) deadline() time.Time { return c.proven.get().Add(c.TTL) }
+
+// A belief is the time for which a worker believes that it holds a key: from when it was told so until its
+// context ends.
+type belief struct {
+	*claim
+	worker    string
+	begun     time.Time
+	live      bool
+	overtaken bool // while it was live, another one on the key had a higher fence
+}
+
+// beliefs keeps claims and beliefs, and checks I1, I2, I3, and that done markers and minimum holds are kept.
+type beliefs struct {
+	world *world
+
+	mu     sync.Mutex
+	claims map[string]*claim
+	of     map[string][]*belief // by key, in the order in which they began
+	kept   map[string]keep      // by key
+}
+
+// A keep is what was last left of a key, a done marker or a minimum hold: from when its release was sent, and answered.
+type keep struct{ sent, answered, until time.Time }
+
+// granted notes that the store has granted c, under a fence, to a request that was sent at an instant.
+func (b *beliefs) granted(c guard.Claim, sent time.Time, fence uint64) *claim {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	left := b.kept[c.Key]
+	if sent.After(left.answered) && time.Now().Before(left.until) && !b.world.disturbedSince(left.sent) {
+		b.world.violate("keep", "%s was granted while a marker or a minimum hold stood", c.Key)
+	}
+	c.Fence = fence
+	known := &claim{Claim: c, asked: sent}
+	known.proven.set(sent)
+	b.claims[c.ID] = known
+	return known
+}
+
+// renewed notes that the store has renewed the claim on a request that was sent at an instant.
+func (b *beliefs) renewed(id string, sent time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.claims[id].proven.set(sent)
+}
+
+// unanswered notes that the store has not answered to a release. It need not know of the claim.
+func (b *beliefs) unanswered(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c := b.claims[id]; c != nil {
+		c.unanswered = true
+	}
+}
+
+// keep notes that the store has answered to a release that was to leave something behind. If it was sent before and
+// had no answer, what that one left stands.
+func (b *beliefs) keep(id string, sent time.Time, d time.Duration, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.claims[id]
+	if until := sent.Add(d); c.keep.sent.IsZero() || until.Before(c.keep.until) {
+		c.keep = keep{sent: sent, until: until}
+	}
+	if err == nil {
+		c.keep.answered = time.Now()
+		b.kept[c.Key] = c.keep
+	}
+}
+
+// begin begins the belief in the claim that was granted, until ctx ends.
+func (b *beliefs) begin(ctx context.Context, worker string, c *claim) *belief {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w := b.world
+	mine := &belief{claim: c, worker: worker, begun: time.Now(), live: true}
+	w.trace.add("%s believes in %s %.6s, fence %d", worker, c.Key, c.ID, c.Fence)
+	for _, other := range b.of[c.Key] {
+		if other.live {
+			b.overlap(other, mine)
+		}
+		switch {
+		case other.Fence == c.Fence:
+			w.violate("I2", "%s and %s both have fence %d on %s", other.worker, worker, c.Fence, c.Key)
+		case other.Fence > c.Fence && other.begun.Before(c.asked):
+			w.violate("I2", "%s has fence %d on %s after %s had %d", worker, c.Fence, c.Key, other.worker, other.Fence)
+		}
+	}
+	b.of[c.Key] = append(b.of[c.Key], mine)
+	context.AfterFunc(ctx, func() { b.end(mine, context.Cause(ctx)) })
+	return mine
+}
+
+// overlap takes note that two believe in one key: that with the lower fence has lost the lease and does not know it
+// yet, and a server must have lost it since it was last granted or renewed.
+func (b *beliefs) overlap(one, other *belief) {
+	if one.Fence > other.Fence {
+		one, other = other, one
+	}
+	one.overtaken = true
+	w := b.world
+	w.tally.overlaps.Add(1)
+	w.trace.add("%s believes in %s, which %s has", one.worker, one.Key, other.worker)
+	if !w.disturbedSince(one.proven.get()) {
+		w.violate("I1", "%s and %s both believe in %s, and no server has lost anything", one.worker, other.worker, one.Key)
+	}
+}
+
+func (b *beliefs) end(mine *belief, cause error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	mine.live = false
+	b.world.trace.add("%s no longer believes in %s %.6s: %v", mine.worker, mine.Key, mine.ID, outcome(nil, cause))
+	if late := time.Since(mine.deadline()); late > 0 {
+		b.world.violate("I3", "%s believed in %s for %v too long", mine.worker, mine.Key, late)
+	}
+}
+
+// reported checks that a lease which another one has overtaken was reported as lost: err is what came of it. The
+// Guard cannot know of it if its release was not answered.
+func (b *beliefs) reported(mine *belief, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if errors.Is(err, guard.ErrLost) {
+		b.world.tally.lost.Add(1)
+	} else if mine.overtaken && !mine.unanswered {
+		b.world.violate("I1", "%s was overtaken on %s and not told so: %v", mine.worker, mine.Key, err)
+	}
+}
+
+// over checks that nobody believes in anything any more.
+func (b *beliefs) over() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, all := range b.of {
+		for _, one := range all {
+			if one.live {
+				b.world.violate("I3", "%s has not stopped believing in %s", one.worker, one.Key)
+			}
+		}
+	}
+}
+
+// An instant can be set and read at once.
+type instant struct{ nanos atomic.Int64 }
+
+func (i *instant) set(t time.Time) { i.nanos.Store(t.UnixNano()) }
+func (i *instant) get() time.Time  { return time.Unix(0, i.nanos.Load()) }

@@ -1,0 +1,13 @@
+// Package simulation runs the whole stack in virtual time: Guards, backends and go-redis clients over a network
+// and miniredis servers in which everything goes wrong that a seed says. All of it is in the tests.
+//
+// One seed is one world: a few processes whose workers take leases and write to a resource, while a nemesis
+// freezes, cuts, empties and restarts the servers, or makes their clocks jump. What must hold is checked while
+// it runs. The same seed gives the same trace, so a seed that fails can be looked at:
+//
+//	ONERUN_SIM_SEED=17 go test ./internal/simulation -run 'TestSimulation/single' -v
+//	ONERUN_SIM_SEEDS=20000 go test ./internal/simulation -run TestSimulation
+//
+// What miniredis cannot do is not in here: failover, Cluster, a full memory, a script that blocks. Those are
+// tested on real servers.
+package simulation

@@ -1,0 +1,121 @@
+package simulation_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// The simulation can fail: each of these breaks one rule, and is found out by the invariant that the rule is for.
+func TestSimulation_findsWhatIsBroken(t *testing.T) {
+	for name, m := range map[string]struct {
+		mutate    mutation
+		invariant string
+	}{
+		"validity is counted from after the reply": {countFromReply, "I1"},
+		"release does not check the owner":         {releaseAnybodys, "I7"},
+		"renewal does not check the owner":         {renewAnybodys, "I7"},
+		"a renewal without an answer counts":       {trustRenewals, "I1"},
+		"fences are a counter that can be lost":    {countFences, "I2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(500) {
+				w := simulate(t, backends[0], m.mutate, seed, &tally{})
+				if len(w.violations) > 0 {
+					t.Logf("seed %d: %v", seed, w.violations[0])
+					require.Equal(t, m.invariant, w.violations[0].invariant)
+					return
+				}
+			}
+			require.Fail(t, "it was not found out within 500 seeds")
+		})
+	}
+}
+
+// mutant passes everything on to the Locker that it wraps, and hides its abilities.
+type mutant struct {
+	guard.Locker
+	process *process
+}
+
+// countFromReply has the Guard count a lease from after the reply: the store is asked for a lease that is shorter by
+// as long as the reply then takes.
+func countFromReply(inner guard.Locker, p *process) guard.Locker {
+	return lateMutant{mutant{inner, p}}
+}
+
+type lateMutant struct{ mutant }
+
+func (m lateMutant) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	late := upTo(m.process.world.rng(c.ID+time.Now().String()), c.TTL/2)
+	c.TTL -= late
+	reply := time.After(late)
+	grant, err := m.mutant.TryAcquire(ctx, c)
+	<-reply
+	return grant, err
+}
+
+// releaseAnybodys deletes the key whoever has it.
+func releaseAnybodys(inner guard.Locker, p *process) guard.Locker {
+	return carelessRelease{mutant{inner, p}}
+}
+
+type carelessRelease struct{ mutant }
+
+func (m carelessRelease) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+	if after.Keep > 0 {
+		return m.mutant.Release(ctx, c, after)
+	}
+	return true, m.each(ctx, c, "redis.call('DEL', key)")
+}
+
+// renewAnybodys makes the key last whoever has it.
+func renewAnybodys(inner guard.Locker, p *process) guard.Locker {
+	return carelessRenewal{mutant{inner, p}}
+}
+
+type carelessRenewal struct{ mutant }
+
+func (m carelessRenewal) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+	return true, m.each(ctx, c, "redis.call('PEXPIRE', key, ARGV[3])")
+}
+
+// trustRenewals takes it that a lease is renewed, whatever the store says, or does not say.
+func trustRenewals(inner guard.Locker, p *process) guard.Locker {
+	return trustingRenewal{mutant{inner, p}}
+}
+
+type trustingRenewal struct{ mutant }
+
+func (m trustingRenewal) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+	_, _ = m.mutant.Renew(ctx, c)
+	return true, nil
+}
+
+// each does something to the lease of c's key. The claim's ID is among the arguments so that the audit takes it for
+// what it says it is: about this claim.
+func (m mutant) each(ctx context.Context, c guard.Claim, do string) error {
+	script := "for _, key in ipairs(redis.call('KEYS', '*lease:' .. ARGV[1])) do " + do + " end return 1"
+	return m.process.clients[0].Eval(ctx, script, nil, c.Key, c.ID, c.TTL.Milliseconds()).Err()
+}
+
+// countFences takes fences from a counter that goes with the rest when a server forgets.
+func countFences(inner guard.Locker, p *process) guard.Locker {
+	return countedFences{mutant{inner, p}}
+}
+
+type countedFences struct{ mutant }
+
+func (m countedFences) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	grant, err := m.mutant.TryAcquire(ctx, c)
+	if err != nil || grant.State != guard.Granted {
+		return grant, err
+	}
+	fence, err := m.process.clients[0].Incr(ctx, "fences").Uint64()
+	grant.Fence = fence
+	return grant, err
+}

@@ -1,0 +1,109 @@
+package simulation_test
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// A recorder is a Locker that notes what a Guard asks for and what it is told.
+type recorder struct {
+	guard.Locker
+	process *process
+}
+
+var _ guard.Notifier = recorder{}
+
+// batchRecorder is a recorder around a Locker that renews in batches.
+type batchRecorder struct {
+	recorder
+	batch guard.BatchRenewer
+}
+
+func record(p *process, l guard.Locker) guard.Locker {
+	r := recorder{l, p}
+	if batch, ok := l.(guard.BatchRenewer); ok {
+		return batchRecorder{r, batch}
+	}
+	return r
+}
+
+// An attempt travels in the context of a call and finds the claim that was made for it.
+type attempt struct{ claim *claim }
+
+type attemptKey struct{}
+
+func withAttempt(ctx context.Context) (context.Context, *attempt) {
+	a := &attempt{}
+	return context.WithValue(ctx, attemptKey{}, a), a
+}
+
+func (r recorder) Unwrap() guard.Locker { return r.Locker }
+
+// Notify never wakes: who waits looks for himself. A backend's pushes have no order that a seed could repeat, as
+// it ranges over maps and takes pauses from random numbers that are not seeded.
+func (r recorder) Notify(string, func()) (stop func()) { return func() {} }
+
+func (r recorder) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	call := r.begin("acquire", c)
+	grant, err := r.Locker.TryAcquire(ctx, c)
+	call.end(grant.State, err)
+	if err == nil && grant.State == guard.Granted {
+		ctx.Value(attemptKey{}).(*attempt).claim = r.process.world.beliefs.granted(c, call.sent, grant.Fence)
+	}
+	return grant, err
+}
+
+func (r recorder) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+	call := r.begin("renew", c)
+	held, err := r.Locker.Renew(ctx, c)
+	call.renewed(held, err)
+	return held, err
+}
+
+func (r batchRecorder) RenewBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+	calls := make([]call, len(claims))
+	for i, c := range claims {
+		calls[i] = r.begin("renew", c)
+	}
+	r.batch.RenewBatch(ctx, claims, func(i int, held bool, err error) {
+		calls[i].renewed(held, err)
+		report(i, held, err)
+	})
+}
+
+func (r recorder) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+	call := r.begin("release", c)
+	held, err := r.Locker.Release(ctx, c, after)
+	call.end(held, err)
+	if err != nil {
+		r.process.world.beliefs.unanswered(c.ID)
+	}
+	if after.Keep > 0 && (held || err != nil) {
+		r.process.world.beliefs.keep(c.ID, call.sent, after.Keep, err)
+	}
+	return held, err
+}
+
+// A call is one to the store, from when the Guard makes it until it gets the answer.
+type call struct {
+	recorder
+	op    string
+	claim guard.Claim
+	sent  time.Time
+}
+
+func (r recorder) begin(op string, c guard.Claim) call { return call{r, op, c, time.Now()} }
+
+func (c call) end(answer any, err error) {
+	c.process.world.trace.add("%s %s %s %.6s: %v (after %v)", c.process.name, c.op, c.claim.Key, c.claim.ID,
+		outcome(answer, err), time.Since(c.sent))
+}
+
+func (c call) renewed(held bool, err error) {
+	c.end(held, err)
+	if err == nil && held {
+		c.process.world.beliefs.renewed(c.claim.ID, c.sent)
+	}
+}

@@ -1,0 +1,107 @@
+package simulation_test
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// A spreader is a Locker whose calls, and their answers, come at instants of their own, some microseconds late. Guards and
+// quorums make several calls at one instant, which may also fail at one instant, with that of a context: whichever the
+// runtime took first would be the first in a queue, get the next random number, or decide a ballot.
+type spreader struct {
+	guard.Locker
+	world *world
+	name  string
+}
+
+// batchSpreader is a spreader around a Locker that renews in batches.
+type batchSpreader struct {
+	spreader
+	batch guard.BatchRenewer
+}
+
+// nodeSpreader is a batchSpreader around a Locker with all that a quorum can ask of its nodes.
+type nodeSpreader struct {
+	batchSpreader
+	guard.Server
+	starter guard.Starter
+}
+
+func spread(w *world, name string, l guard.Locker) guard.Locker {
+	s := spreader{l, w, name}
+	batch, ok := l.(guard.BatchRenewer)
+	if !ok {
+		return s
+	}
+	server, isServer := l.(guard.Server)
+	starter, isStarter := l.(guard.Starter)
+	if isServer && isStarter {
+		return nodeSpreader{batchSpreader{s, batch}, server, starter}
+	}
+	return batchSpreader{s, batch}
+}
+
+func (s spreader) Unwrap() guard.Locker { return s.Locker }
+
+// sleep sleeps for a time that depends on the claim, and not on the order in which goroutines run.
+func (s spreader) sleep(op string, c guard.Claim) {
+	time.Sleep(upTo(s.world.rng(s.name+op+c.ID+time.Now().String()), 200*time.Microsecond))
+}
+
+func (s spreader) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	s.sleep("acquire", c)
+	defer s.sleep("acquired", c)
+	return s.Locker.TryAcquire(ctx, c)
+}
+
+func (s spreader) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+	s.sleep("renew", c)
+	defer s.sleep("renewed", c)
+	return s.Locker.Renew(ctx, c)
+}
+
+func (s batchSpreader) RenewBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+	s.sleep("renew", claims[0])
+	s.batch.RenewBatch(ctx, claims, func(i int, held bool, err error) {
+		s.sleep("renewed", claims[i])
+		report(i, held, err)
+	})
+}
+
+func (s spreader) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+	s.sleep("release", c)
+	defer s.sleep("released", c)
+	return s.Locker.Release(ctx, c, after)
+}
+
+func (s nodeSpreader) ServerID(ctx context.Context) (string, error) {
+	s.sleep("identify", guard.Claim{})
+	defer s.sleep("identified", guard.Claim{})
+	return s.Server.ServerID(ctx)
+}
+
+func (s nodeSpreader) StartAcquire(ctx context.Context, c guard.Claim, done func(guard.Grant, error)) {
+	go func() {
+		s.sleep("acquire", c)
+		s.starter.StartAcquire(ctx, c, func(g guard.Grant, err error) {
+			go func() {
+				s.sleep("acquired", c)
+				done(g, err)
+			}()
+		})
+	}()
+}
+
+func (s nodeSpreader) StartRelease(ctx context.Context, c guard.Claim, after guard.After, done func(bool, error)) {
+	go func() {
+		s.sleep("release", c)
+		s.starter.StartRelease(ctx, c, after, func(held bool, err error) {
+			go func() {
+				s.sleep("released", c)
+				done(held, err)
+			}()
+		})
+	}()
+}

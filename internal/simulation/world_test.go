@@ -1,0 +1,140 @@
+package simulation_test
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/cryptotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+const (
+	processes = 3
+	workers   = 2 // of each process
+	chaos     = time.Second
+)
+
+var keys = []string{"k0", "k1"}
+
+// A world is one run of the simulation.
+type world struct {
+	backend backend
+	mutate  mutation // nil for what we sell
+	seed    uint64
+	mix     mix
+	loss    float64 // the share of messages that are lost
+	slow    float64 // the share of messages that take long
+
+	start     time.Time
+	servers   []*server
+	processes []*process
+	carriers  atomic.Int64 // goroutines of connections
+	beliefs   beliefs
+	resource  resource
+	trace     trace
+	tally     *tally
+	setBack   time.Duration // by which clocks have been set back
+	lastLoss  instant       // when a server has last lost something
+
+	mu         sync.Mutex
+	violations []violation
+}
+
+// A mutation breaks a Locker.
+type mutation func(inner guard.Locker, p *process) guard.Locker
+
+// A violation is an invariant of the fault plan that was broken.
+type violation struct{ invariant, text string }
+
+// simulate runs the world of a seed in a bubble of its own. A goroutine that is left over fails the bubble: I5.
+func simulate(t *testing.T, b backend, mutate mutation, seed uint64, counts *tally) *world {
+	t.Helper()
+	cryptotest.SetGlobalRandom(t, seed) // claims' IDs, and the pauses of Guards
+	w := &world{backend: b, mutate: mutate, seed: seed, mix: mixes[seed%uint64(len(mixes))], tally: counts}
+	synctest.Test(t, func(*testing.T) { w.run() })
+	return w
+}
+
+func (w *world) run() {
+	w.start = time.Now()
+	rng := w.rng("world")
+	w.loss, w.slow = 0.08*rng.Float64(), 0.1*rng.Float64()
+	w.beliefs = beliefs{world: w, claims: map[string]*claim{}, of: map[string][]*belief{}, kept: map[string]keep{}}
+	w.resource = resource{world: w, highest: map[string]*belief{}}
+	for i := range w.backend.servers {
+		w.servers = append(w.servers, newServer(w, i))
+	}
+	for i := range processes {
+		w.processes = append(w.processes, newProcess(w, i))
+	}
+
+	var crew []*worker
+	for _, p := range w.processes {
+		for i := range workers {
+			crew = append(crew, newWorker(p, i))
+		}
+	}
+	var all sync.WaitGroup
+	all.Go(w.nemesis)
+	for _, k := range crew {
+		all.Go(k.loop)
+	}
+	all.Wait()
+	for _, k := range crew {
+		all.Go(k.visit)
+	}
+	all.Wait()
+	w.close()
+}
+
+// close ends everything and checks that it has ended.
+func (w *world) close() {
+	for _, p := range w.processes {
+		p.close()
+	}
+	w.beliefs.over()
+	time.Sleep(5 * time.Second) // longer than a message can be on its way
+	if n := w.carriers.Load(); n > 0 {
+		w.violate("I5", "connections are left: %d goroutines of them", n)
+	}
+	for _, s := range w.servers {
+		s.close()
+	}
+}
+
+// calm reports whether nothing is to go wrong any more.
+func (w *world) calm() bool { return time.Since(w.start) > chaos }
+
+// settled is how long a worker may have to wait for a key once all is calm: for what was held up, for a lease whose
+// holder could not give it back, for what that left behind, and for the others' turns.
+func (w *world) settled() time.Duration {
+	return 3*longestTTL + longestTTL + longestKeep + w.setBack + 3*time.Second
+}
+
+// rng returns the random numbers of one actor.
+func (w *world) rng(actor string) *rand.Rand {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(actor)) // never fails
+	return rand.New(rand.NewPCG(w.seed, h.Sum64()))
+}
+
+// disturbedSince reports whether a server has lost something since an instant, or at it.
+func (w *world) disturbedSince(at time.Time) bool {
+	return !w.lastLoss.get().Before(at)
+}
+
+func (w *world) violate(invariant, format string, args ...any) {
+	v := violation{invariant, fmt.Sprintf(format, args...)}
+	w.trace.add("%s IS BROKEN: %s", v.invariant, v.text)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.violations = append(w.violations, v)
+}
+
+func (v violation) String() string { return v.invariant + ": " + v.text }
