@@ -15,6 +15,8 @@ test: redis
 	@echo "== benchmarks, a few rounds each, so that they cannot rot"
 	ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench . -benchtime 20x -count 2 ./backend/memory ./backend/single
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench . -benchtime 10x ./...
+	@echo "== the simulation: 500 seeds for each backend (fewer below, where the race detector makes it slow)"
+	go test -timeout 15m ./internal/simulation
 	@echo "== tests, with the race detector and in random order"
 	ONERUN_REQUIRE_REDIS=1 go test -race -shuffle=on -timeout 15m ./...
 

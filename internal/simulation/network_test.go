@@ -38,21 +38,25 @@ func (w *world) dial(p *process, s *server) (net.Conn, error) {
 	s.connect(l)
 	l.carry(l.near, l.far, w.rng(name+" requests"), false)
 	l.carry(l.far, l.near, w.rng(name+" replies"), true)
-	return lateTimers{client}, nil
+	return lateTimers{client, upTo(w.rng(name+" time-outs"), 100*time.Microsecond)}, nil
 }
 
 // lateTimers is a connection whose time-outs come a moment after those of contexts, which would end at the same
-// instant: the client would do one thing or the other.
-type lateTimers struct{ net.Conn }
+// instant: the client would do one thing or the other. The moment is another one for each connection, as several calls may have
+// one context.
+type lateTimers struct {
+	net.Conn
+	by time.Duration
+}
 
-func (c lateTimers) SetReadDeadline(t time.Time) error  { return c.Conn.SetReadDeadline(late(t)) }
-func (c lateTimers) SetWriteDeadline(t time.Time) error { return c.Conn.SetWriteDeadline(late(t)) }
+func (c lateTimers) SetReadDeadline(t time.Time) error  { return c.Conn.SetReadDeadline(c.late(t)) }
+func (c lateTimers) SetWriteDeadline(t time.Time) error { return c.Conn.SetWriteDeadline(c.late(t)) }
 
-func late(t time.Time) time.Time {
+func (c lateTimers) late(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
 	}
-	return t.Add(time.Microsecond)
+	return t.Add(c.by)
 }
 
 func (l *link) close() {

@@ -53,7 +53,7 @@ func (p *process) client(s *server) *redis.Client {
 		ContextTimeoutEnabled:    true,
 
 		DialTimeout: 100 * time.Millisecond,
-		ReadTimeout: 200 * time.Millisecond,
+		ReadTimeout: 203*time.Millisecond + 17*time.Microsecond, // no multiple of another time-out: two must not end at one instant
 
 		// So many connections that none is waited for, as the timers of those who wait outlive a bubble, and so many
 		// failed dials that a pool does not begin to dial on its own.
