@@ -161,10 +161,9 @@ func (l *Locker) StartAcquire(ctx context.Context, c guard.Claim, done func(guar
 
 func (l *Locker) acquireCall(c guard.Claim) redisstore.Call {
 	return redisstore.Call{
-		Op: guard.OpAcquire, Key: c.Key, Script: acquire,
-		Keys: []string{c.Key, redisstore.FenceKeyBeside(c.Key)},
-		Args: []any{c.ID, redisstore.Milliseconds(c.TTL), c.Label, c.Reserve, c.Fence, c.Hint, c.Owner, l.store.UptimeSeconds()},
-		TTL:  c.TTL,
+		Op: guard.OpAcquire, Key: c.Key,
+		Command: acquire.On([]string{c.Key, redisstore.FenceKeyBeside(c.Key)}, c.ID, redisstore.Milliseconds(c.TTL), c.Label, c.Reserve, c.Fence, c.Hint, c.Owner, l.store.UptimeSeconds()),
+		TTL:     c.TTL,
 	}
 }
 
@@ -181,9 +180,8 @@ func (l *Locker) RenewBatch(ctx context.Context, claims []guard.Claim, report fu
 
 func renewCall(c guard.Claim) redisstore.Call {
 	return redisstore.Call{
-		Op: guard.OpRenew, Key: c.Key, Script: renew,
-		Keys: []string{c.Key, redisstore.FenceKeyBeside(c.Key)},
-		Args: []any{c.ID, redisstore.Milliseconds(c.TTL), c.Fence, c.Reserve},
+		Op: guard.OpRenew, Key: c.Key,
+		Command: renew.On([]string{c.Key, redisstore.FenceKeyBeside(c.Key)}, c.ID, redisstore.Milliseconds(c.TTL), c.Fence, c.Reserve),
 	}
 }
 
@@ -207,7 +205,7 @@ func (l *Locker) releaseCall(c guard.Claim, after guard.After) redisstore.Call {
 		}
 	}
 	return redisstore.Call{
-		Op: guard.OpRelease, Key: c.Key, Script: release, Keys: []string{c.Key, channel(c.Key)}, Args: args,
+		Op: guard.OpRelease, Key: c.Key, Command: release.On([]string{c.Key, channel(c.Key)}, args...),
 	}
 }
 

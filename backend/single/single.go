@@ -115,11 +115,10 @@ func (l *Locker) StartAcquire(ctx context.Context, c guard.Claim, done func(guar
 func (l *Locker) acquireCall(c guard.Claim) redisstore.Call {
 	lease, fence := redisstore.LeaseKeys(c.Key)
 	return redisstore.Call{
-		Op: guard.OpAcquire, Key: c.Key, Script: acquire,
-		Keys: []string{lease, fence},
-		Args: []any{c.ID, redisstore.Milliseconds(c.TTL), c.Label, c.Reserve, c.Fence, c.Hint, l.store.UptimeSeconds()},
-		TTL:  c.TTL,
-		Acks: l.acks,
+		Op: guard.OpAcquire, Key: c.Key,
+		Command: acquire.On([]string{lease, fence}, c.ID, redisstore.Milliseconds(c.TTL), c.Label, c.Reserve, c.Fence, c.Hint, l.store.UptimeSeconds()),
+		TTL:     c.TTL,
+		Acks:    l.acks,
 	}
 }
 
@@ -137,9 +136,8 @@ func (l *Locker) RenewBatch(ctx context.Context, claims []guard.Claim, report fu
 func renewCall(c guard.Claim) redisstore.Call {
 	lease, fence := redisstore.LeaseKeys(c.Key)
 	return redisstore.Call{
-		Op: guard.OpRenew, Key: c.Key, Script: renew,
-		Keys: []string{lease, fence},
-		Args: []any{c.ID, redisstore.Milliseconds(c.TTL), c.Fence, c.Reserve},
+		Op: guard.OpRenew, Key: c.Key,
+		Command: renew.On([]string{lease, fence}, c.ID, redisstore.Milliseconds(c.TTL), c.Fence, c.Reserve),
 	}
 }
 
@@ -167,6 +165,6 @@ func (l *Locker) releaseCall(c guard.Claim, after guard.After) redisstore.Call {
 		args = []any{c.ID, leave, redisstore.Milliseconds(after.Keep), after.Record}
 	}
 	return redisstore.Call{
-		Op: guard.OpRelease, Key: c.Key, Script: release, Keys: []string{lease}, Args: args, Acks: acks,
+		Op: guard.OpRelease, Key: c.Key, Command: release.On([]string{lease}, args...), Acks: acks,
 	}
 }

@@ -34,11 +34,11 @@ func (s *Store) sendAcked(r *request) {
 }
 
 func (s *Store) sendAndWait(r *request, cmd redis.Cmder) error {
-	pipe, err := s.pipelineTo(r.ctx, r.call.Keys[0])
+	pipe, err := s.pipelineTo(r.ctx, r.call.key)
 	if err != nil {
 		return err
 	}
-	_ = pipe.Process(r.ctx, noRetry{cmd})
+	_ = pipe.Process(r.ctx, &noRetry{cmd})
 	acked := redis.NewIntCmd(r.ctx, "wait", r.call.Acks.Replicas, Milliseconds(r.call.Acks.Within))
 	_ = pipe.Process(r.ctx, acked)
 	_, _ = pipe.Exec(r.ctx)

@@ -27,7 +27,7 @@ func (s *Store) IntBatch(ctx context.Context, calls []Call, report func(i int, a
 	groups, err := s.byNode(ctx, calls)
 	if err != nil {
 		for i, c := range calls {
-			report(i, 0, s.error(c, err))
+			report(i, 0, s.error(&c, err))
 		}
 		return
 	}
@@ -42,31 +42,31 @@ func (s *Store) IntBatch(ctx context.Context, calls []Call, report func(i int, a
 func (s *Store) intGroup(ctx context.Context, calls []Call, group []int, report func(int, int64, error)) {
 	var cmds []*redis.IntCmd
 	err := bounded(ctx, func() error {
-		sent := s.pipeline(ctx, calls, group, Call.evalsha)
+		sent := s.pipeline(ctx, calls, group, (*Call).evalsha)
 		s.mend(ctx, calls, group, sent)
 		cmds = sent
 		return nil
 	})
 	for n, i := range group {
 		if err != nil {
-			report(i, 0, s.error(calls[i], err))
+			report(i, 0, s.error(&calls[i], err))
 			continue
 		}
 		answer, err := cmds[n].Result()
 		if err != nil {
-			err = s.error(calls[i], err)
+			err = s.error(&calls[i], err)
 		}
 		report(i, answer, err)
 	}
 }
 
 // pipeline sends the calls at the places of group. Each command has its own error.
-func (s *Store) pipeline(ctx context.Context, calls []Call, group []int, command func(Call) []any) []*redis.IntCmd {
+func (s *Store) pipeline(ctx context.Context, calls []Call, group []int, command func(*Call) []any) []*redis.IntCmd {
 	cmds := make([]*redis.IntCmd, len(group))
 	pipe := s.client.Pipeline()
 	for n, i := range group {
-		cmds[n] = redis.NewIntCmd(ctx, command(calls[i])...)
-		_ = pipe.Process(ctx, noRetry{cmds[n]})
+		cmds[n] = redis.NewIntCmd(ctx, command(&calls[i])...)
+		_ = pipe.Process(ctx, &noRetry{cmds[n]})
 	}
 	_, _ = pipe.Exec(ctx)
 	return cmds
@@ -83,7 +83,7 @@ func (s *Store) mend(ctx context.Context, calls []Call, group []int, cmds []*red
 	if len(unknown) == 0 {
 		return
 	}
-	for n, cmd := range s.pipeline(ctx, calls, unknown, Call.eval) {
+	for n, cmd := range s.pipeline(ctx, calls, unknown, (*Call).eval) {
 		cmds[at[n]] = cmd
 	}
 }
@@ -103,7 +103,7 @@ func (s *Store) byNode(ctx context.Context, calls []Call) (groups [][]int, err e
 		of := map[*redis.Client]int{}
 		var found [][]int
 		for i, c := range calls {
-			node, err := cluster.MasterForKey(ctx, c.Keys[0])
+			node, err := cluster.MasterForKey(ctx, c.key)
 			if err != nil {
 				return err
 			}

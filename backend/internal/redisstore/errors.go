@@ -13,7 +13,7 @@ import (
 )
 
 // error returns err, with which a call has ended, as a *guard.StoreError.
-func (s *Store) error(c Call, err error) error {
+func (s *Store) error(c *Call, err error) error {
 	s.followMove(err)
 	return &guard.StoreError{Store: s.backend, Op: c.Op, Key: c.Key, Addr: s.addr, Kind: kindOf(err), Err: err}
 }

@@ -45,8 +45,16 @@ type request struct {
 	ctx  context.Context
 	call Call
 	cmd  redis.Cmder
+	once noRetry // around cmd
 	make func(ctx context.Context, args ...any) redis.Cmder
 	done func(r *request, err error) // r.cmd has the answer
+}
+
+// command makes the request's command, and returns it as one that is sent once.
+func (r *request) command(ctx context.Context, args []any) redis.Cmder {
+	r.cmd = r.make(ctx, args...)
+	r.once = noRetry{r.cmd}
+	return &r.once
 }
 
 // send sends the request with the next flight. Its done is called once, soon after ctx has ended if the server answers
@@ -207,11 +215,9 @@ func (h *hand) alone(r *request) error {
 		return r.ctx.Err()
 	}
 	via := h.sender()
-	r.cmd = r.make(r.ctx, r.call.evalsha()...)
-	err := via.Process(r.ctx, noRetry{r.cmd})
+	err := via.Process(r.ctx, r.command(r.ctx, r.call.evalsha()))
 	if isNoScript(err) {
-		r.cmd = r.make(r.ctx, r.call.eval()...)
-		err = via.Process(r.ctx, noRetry{r.cmd})
+		err = via.Process(r.ctx, r.command(r.ctx, r.call.eval()))
 	}
 	return err
 }
@@ -221,7 +227,7 @@ func (h *hand) alone(r *request) error {
 func (h *hand) together(flight []*request) {
 	ctx, cancel := lastOf(flight)
 	defer cancel()
-	h.pipeline(ctx, flight, Call.evalsha)
+	h.pipeline(ctx, flight, (*Call).evalsha)
 	var unknown []*request
 	for _, r := range flight {
 		if r.cmd != nil && isNoScript(r.cmd.Err()) {
@@ -229,17 +235,16 @@ func (h *hand) together(flight []*request) {
 		}
 	}
 	if len(unknown) > 0 {
-		h.pipeline(ctx, unknown, Call.eval)
+		h.pipeline(ctx, unknown, (*Call).eval)
 	}
 }
 
 // pipeline sends those of the requests whose callers are still there.
-func (h *hand) pipeline(ctx context.Context, requests []*request, args func(Call) []any) {
+func (h *hand) pipeline(ctx context.Context, requests []*request, args func(*Call) []any) {
 	pipe := h.sender().Pipeline()
 	for _, r := range requests {
 		if r.cmd = nil; r.ctx.Err() == nil {
-			r.cmd = r.make(ctx, args(r.call)...)
-			_ = pipe.Process(ctx, noRetry{r.cmd})
+			_ = pipe.Process(ctx, r.command(ctx, args(&r.call)))
 		}
 	}
 	_, _ = pipe.Exec(ctx)

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 
 // A Script is a Lua script that is known to the server by its hash.
 type Script struct {
-	source, sha string
+	source, sha any // strings, which are arguments of commands
 }
 
 // NewScript returns the script of that source.
@@ -21,33 +22,46 @@ func NewScript(source string) *Script {
 	return &Script{source: source, sha: redis.NewScript(source).Hash()}
 }
 
-// A Call is one run of a script for the key of a claim.
-type Call struct {
-	Op     guard.Op
-	Key    string // the claim's, for errors
-	Script *Script
-	Keys   []string
-	Args   []any
-	TTL    time.Duration // of the lease that is asked for
-	Acks   Acks          // what else has to be true before the call has succeeded
+// On returns the command that runs the script on the keys, one at least, and with the arguments.
+func (s *Script) On(keys []string, args ...any) Command {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, evalsha, s.sha, len(keys))
+	for _, k := range keys {
+		all = append(all, k)
+	}
+	return Command{script: s, key: keys[0], args: append(all, args...)}
 }
 
-// evalsha and eval return the arguments of the commands.
-func (c Call) evalsha() []any { return c.command("evalsha", c.Script.sha) }
-func (c Call) eval() []any    { return c.command("eval", c.Script.source) }
+var evalsha, eval any = "evalsha", "eval"
 
-func (c Call) command(name, script string) []any {
-	args := make([]any, 0, 3+len(c.Keys)+len(c.Args))
-	args = append(args, name, script, len(c.Keys))
-	for _, k := range c.Keys {
-		args = append(args, k)
-	}
-	return append(args, c.Args...)
+// A Command is a script with its keys and arguments.
+type Command struct {
+	script *Script
+	key    string // the first, by which the node is found
+	args   []any
+}
+
+// evalsha and eval return the arguments of the commands that name the script by its hash, and by its source.
+func (c *Command) evalsha() []any { return c.args }
+
+func (c *Command) eval() []any {
+	args := slices.Clone(c.args)
+	args[0], args[1] = eval, c.script.source
+	return args
+}
+
+// A Call is one run of a script for the key of a claim.
+type Call struct {
+	Op  guard.Op
+	Key string // the claim's, for errors
+	Command
+	TTL  time.Duration // of the lease that is asked for
+	Acks Acks          // what else has to be true before the call has succeeded
 }
 
 // Int runs a script that answers an integer.
 func (s *Store) Int(ctx context.Context, c Call) (int64, error) {
-	return await(ctx, func(done func(int64, error)) { s.StartInt(ctx, c, done) }, s.over(c))
+	return await(ctx, s, &c, func(done func(int64, error)) { s.StartInt(ctx, c, done) })
 }
 
 // StartInt is Int that does not wait: done is called once with the answer, or an error when none can come any more, which may
@@ -55,7 +69,7 @@ func (s *Store) Int(ctx context.Context, c Call) (int64, error) {
 func (s *Store) StartInt(ctx context.Context, c Call, done func(int64, error)) {
 	s.start(&request{ctx: ctx, call: c, make: newIntCmd, done: func(r *request, err error) {
 		if err != nil {
-			done(0, s.error(r.call, err))
+			done(0, s.error(&r.call, err))
 			return
 		}
 		done(r.cmd.(*redis.IntCmd).Val(), nil)
@@ -65,7 +79,7 @@ func (s *Store) StartInt(ctx context.Context, c Call, done func(int64, error)) {
 // Grant runs a script that asks for a key. It answers the fence if it granted, negative if the claim or its owner held the key
 // already; {1, that, clock as a fence} if there was a hint; else {0 busy, ms left, label, holder} or {2 done, ms left, record}.
 func (s *Store) Grant(ctx context.Context, c Call) (guard.Grant, error) {
-	return await(ctx, func(done func(guard.Grant, error)) { s.StartGrant(ctx, c, done) }, s.over(c))
+	return await(ctx, s, &c, func(done func(guard.Grant, error)) { s.StartGrant(ctx, c, done) })
 }
 
 // StartGrant is to Grant what StartInt is to Int.
@@ -78,7 +92,7 @@ func (s *Store) StartGrant(ctx context.Context, c Call, done func(guard.Grant, e
 		c := &r.call
 		var short shortOfAcks
 		if err != nil && !errors.As(err, &short) {
-			done(guard.Grant{}, s.error(*c, err))
+			done(guard.Grant{}, s.error(c, err))
 			return
 		}
 		grant, ok := toGrant(r.cmd.(*redis.Cmd).Val())
@@ -88,7 +102,7 @@ func (s *Store) StartGrant(ctx context.Context, c Call, done func(guard.Grant, e
 				Store: s.backend, Op: c.Op, Key: c.Key, Addr: s.addr, Kind: guard.KindProtocol, Err: ErrAnswer,
 			})
 		case err != nil && grant.State == guard.Granted:
-			done(guard.Grant{}, s.error(*c, err)) // where it was not granted, there is nothing to acknowledge
+			done(guard.Grant{}, s.error(c, err)) // where it was not granted, there is nothing to acknowledge
 		default:
 			done(grant, nil)
 		}
@@ -114,14 +128,9 @@ func (s *Store) start(r *request) {
 	}
 }
 
-// over returns the error of a call whose context has ended.
-func (s *Store) over(c Call) func(error) error {
-	return func(err error) error { return s.error(c, err) }
-}
-
 // await returns what start hands to done, or the error of ctx when that ends first: by default go-redis reads on when
 // a context has ended, for as long as the client's own time-outs say.
-func await[T any](ctx context.Context, start func(done func(T, error)), over func(error) error) (T, error) {
+func await[T any](ctx context.Context, s *Store, c *Call, start func(done func(T, error))) (T, error) {
 	type outcome struct {
 		value T
 		err   error
@@ -133,7 +142,7 @@ func await[T any](ctx context.Context, start func(done func(T, error)), over fun
 		return o.value, o.err
 	case <-ctx.Done():
 		var none T
-		return none, over(ctx.Err())
+		return none, s.error(c, ctx.Err())
 	}
 }
 
@@ -142,7 +151,7 @@ func await[T any](ctx context.Context, start func(done func(T, error)), over fun
 // was done). The engine repeats what may be repeated.
 type noRetry struct{ redis.Cmder }
 
-func (noRetry) NoRetry() bool { return true }
+func (*noRetry) NoRetry() bool { return true }
 
 func isNoScript(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "NOSCRIPT")
