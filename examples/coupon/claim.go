@@ -4,9 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 )
 
@@ -18,9 +15,10 @@ const (
 	thinking = 2 * time.Millisecond
 )
 
-// newGuard is all that it takes: every server makes one, over the same Redis.
-func (s *server) newGuard(client redis.UniversalClient) (*guard.Guard, error) {
-	return guard.New(single.New(client),
+// newGuard is all that it takes: every server makes one, over the same Redis. The locker is single.New(client), or
+// what else -backend names, see stage.Backend.
+func (s *server) newGuard(locker guard.Locker) (*guard.Guard, error) {
+	return guard.New(locker,
 		guard.WithNamespace(s.Namespace), // other runs use this Redis, too
 		guard.WithLabel(s.Name),          // what those read who find a key busy
 		guard.WithTTL(2*time.Second),     // how soon another may go on when a server has died or hangs

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,30 +19,41 @@ import (
 func TestMain(m *testing.M) { stagetest.Main(m, main) }
 
 func TestCoupon_givesAwayWhatThereIs(t *testing.T) {
-	for name, args := range map[string][]string{
-		"embedded Redis": nil,
-		"real Redis":     {"-redis", redistest.Start(t).Addr()},
-	} {
-		t.Run(name, func(t *testing.T) {
-			file, open := stagetest.Database(t)
-			code, printed := stagetest.Run(t, append(args, "-db", file)...)
-			require.Zero(t, code)
-			require.Contains(t, printed, "The promise was kept.")
+	stagetest.OnEachBackend(t, func(t *testing.T, args ...string) {
+		file, open := stagetest.Database(t)
+		code, printed := stagetest.Run(t, append(args, "-db", file)...)
+		require.Zero(t, code)
+		require.Contains(t, printed, "The promise was kept.")
+		requireOneEach(t, open())
+	})
+}
 
-			db := open()
-			require.Equal(t, 100, stagetest.Int(t, db, `SELECT count(*) FROM claims`))
-			require.Equal(t, 100, stagetest.Int(t, db, `SELECT count(DISTINCT user) FROM claims`))
-			require.Zero(t, stagetest.Int(t, db, `SELECT remaining FROM stock`))
-			require.Zero(t, stagetest.Int(t, db, `SELECT count(*) FROM claims a JOIN claims b ON a.rowid < b.rowid AND a.fence >= b.fence`),
-				"claims under a fence that is not higher than the one before")
-			require.Positive(t, stagetest.Int(t, db, `SELECT count(*) FROM refused WHERE fence < stock_fence`))
-			require.Zero(t, stagetest.Int(t, db, `SELECT count(*) FROM claims JOIN refused USING (fence)`),
-				"claims under a fence that was refused")
-		})
-	}
+// requireOneEach has the database say that a hundred users have a coupon each, and that a stale write was refused.
+func requireOneEach(t *testing.T, db *sql.DB) {
+	t.Helper()
+	require.Equal(t, 100, stagetest.Int(t, db, `SELECT count(*) FROM claims`))
+	require.Equal(t, 100, stagetest.Int(t, db, `SELECT count(DISTINCT user) FROM claims`))
+	require.Zero(t, stagetest.Int(t, db, `SELECT remaining FROM stock`))
+	require.Zero(t, stagetest.Int(t, db, `SELECT count(*) FROM claims a JOIN claims b ON a.rowid < b.rowid AND a.fence >= b.fence`),
+		"claims under a fence that is not higher than the one before")
+	require.Positive(t, stagetest.Int(t, db, `SELECT count(*) FROM refused WHERE fence < stock_fence`))
+	require.Zero(t, stagetest.Int(t, db, `SELECT count(*) FROM claims JOIN refused USING (fence)`),
+		"claims under a fence that was refused")
+}
+
+func TestCoupon_redlockSurvivesTheDeathOfOneServerOfThree(t *testing.T) {
+	t.Parallel()
+	servers := redistest.StartN(t, 3)
+	file, open := stagetest.Database(t)
+	coupon := stagetest.Start(t, "-backend", "redlock", "-redis", stagetest.Addresses(servers), "-db", file)
+	coupon.Await("has frozen server")
+	servers[1].Kill()
+	require.Zero(t, coupon.Wait())
+	requireOneEach(t, open())
 }
 
 func TestCoupon_oversellsWithoutTheGuard(t *testing.T) {
+	t.Parallel()
 	file, open := stagetest.Database(t)
 	code, printed := stagetest.Run(t, "-guard=off", "-redis", redistest.Start(t).Addr(), "-db", file)
 	require.Equal(t, 1, code)
@@ -52,15 +64,20 @@ func TestCoupon_oversellsWithoutTheGuard(t *testing.T) {
 }
 
 func TestCoupon_endsWithAllItsServersAlsoAFrozenOne(t *testing.T) {
+	t.Parallel()
 	for _, how := range []struct {
-		signal os.Signal
-		code   int
+		signal  os.Signal
+		backend string
+		code    int
 	}{
-		{os.Interrupt, 130},
-		{os.Kill, -1},
+		{os.Interrupt, "single", 130},
+		{os.Interrupt, "reentrant", 130},
+		{os.Interrupt, "redlock", 130},
+		{os.Kill, "redlock", -1},
 	} {
-		t.Run(how.signal.String(), func(t *testing.T) {
-			coupon := stagetest.Start(t)
+		t.Run(how.signal.String()+" "+how.backend, func(t *testing.T) {
+			t.Parallel()
+			coupon := stagetest.Start(t, "-backend", how.backend)
 			coupon.Await("has frozen server")
 			coupon.Signal(how.signal)
 			require.Equal(t, how.code, coupon.Wait())

@@ -8,8 +8,9 @@
 // three is frozen in between for longer than its lease lasts: what it writes when it goes on is refused by
 // the database, since another holder with a higher fence has written by then.
 //
-// It needs nothing but Go: Redis is one inside the program (or -redis host:port), and the database is SQLite.
-// The table at the end is read back from that database.
+// It needs nothing but Go: Redis is inside the program (or -redis host:port), and the database is SQLite. The
+// table at the end is read back from that database. The leases are kept in one Redis, or, with -backend redlock,
+// in a majority of five; -backend reentrant is for those who have Redisson beside it.
 //
 // What matters is in claim.go: how the Guard is made, and the two calls of Guard.Do. How a stale holder is
 // refused is in database.go.

@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/seed-1795987d/onerun/examples/internal/stage"
 	"github.com/seed-1795987d/onerun/guard"
 )
@@ -23,8 +21,9 @@ const (
 )
 
 // desks is how many users a server sees to at the same time; the others wait in line. If all of them tried for
-// the stock at once, they would ask more than the embedded Redis can answer, which is no match for a real one.
-const desks = 16
+// the stock at once, they would ask more than an embedded Redis can answer, least of all five of them, which are no
+// match for real ones.
+const desks = 4
 
 // freezeAt is the stock at which a server is frozen between reading and writing it.
 const freezeAt = 60
@@ -33,7 +32,7 @@ const freezeAt = 60
 type server struct {
 	Name      string
 	Guarded   bool
-	Redis     string
+	Backend   stage.Backend
 	Namespace string
 	Database  string
 
@@ -63,9 +62,9 @@ func (s *server) run(ctx context.Context) (err error) {
 	defer db.Close()
 	s.db = database{db}
 
-	client := redis.NewClient(&redis.Options{Addr: s.Redis})
-	defer client.Close()
-	if s.guard, err = s.newGuard(client); err != nil {
+	locker, disconnect := s.Backend.Connect()
+	defer disconnect()
+	if s.guard, err = s.newGuard(locker); err != nil {
 		return err
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

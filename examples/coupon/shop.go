@@ -60,7 +60,7 @@ func (s *shop) open(ctx context.Context) error {
 		name := fmt.Sprintf("server %d", i+1)
 		_, err := s.run.Crew.Start(name, server{
 			Name: name, Guarded: s.run.Guarded,
-			Redis: s.run.Redis, Namespace: s.run.Namespace, Database: s.run.Database,
+			Backend: s.run.Backend, Namespace: s.run.Namespace, Database: s.run.Database,
 		})
 		if err != nil {
 			return err

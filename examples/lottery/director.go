@@ -59,7 +59,7 @@ func (d *director) startReplicas() error {
 	for i, clock := range clocks {
 		r := replica{
 			Name: fmt.Sprintf("replica %d", i+1), Rounds: rounds, Clock: clock.ahead, Drift: clock.drift,
-			Guarded: d.run.Guarded, Redis: d.run.Redis, Namespace: d.run.Namespace, Database: d.run.Database,
+			Guarded: d.run.Guarded, Backend: d.run.Backend, Namespace: d.run.Namespace, Database: d.run.Database,
 			// Nobody dies, so nobody has to take over: one draws, the others skip at once.
 			Every: 1200 * time.Millisecond, TTL: 5 * time.Second, Wait: 0,
 		}

@@ -5,15 +5,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// newGuard is all that it takes: every replica makes one, over the same Redis.
-func (r *replica) newGuard(client redis.UniversalClient) (*guard.Guard, error) {
-	return guard.New(single.New(client),
+// newGuard is all that it takes: every replica makes one, over the same Redis. The locker is single.New(client), or
+// what else -backend names, see stage.Backend.
+func (r *replica) newGuard(locker guard.Locker) (*guard.Guard, error) {
+	return guard.New(locker,
 		guard.WithNamespace(r.Namespace),                   // other runs use this Redis, too
 		guard.WithLabel(r.Name),                            // what those read who find the key busy
 		guard.WithTTL(r.TTL),                               // how soon another may take over from a replica that has died

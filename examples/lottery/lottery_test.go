@@ -35,17 +35,18 @@ func results(t *testing.T, db *sql.DB) (all []result) {
 }
 
 func TestLottery_drawsEachRoundOnce(t *testing.T) {
-	t.Parallel()
-	file, open := stagetest.Database(t)
-	code, printed := stagetest.Run(t, "-db", file)
-	require.Zero(t, code)
-	require.Equal(t, []result{{1, 1, 10, 1}, {2, 1, 10, 1}, {3, 1, 10, 1}}, results(t, open()))
-	skips := regexp.MustCompile(`round \d: skips, (busy: held by|done: drawn by) replica \d`)
-	require.Len(t, skips.FindAllString(printed, -1), 3*4, "four replicas say in each round why they skip it")
-	require.Contains(t, printed, "The promise was kept.")
+	stagetest.OnEachBackend(t, func(t *testing.T, args ...string) {
+		file, open := stagetest.Database(t)
+		code, printed := stagetest.Run(t, append(args, "-db", file)...)
+		require.Zero(t, code)
+		require.Equal(t, []result{{1, 1, 10, 1}, {2, 1, 10, 1}, {3, 1, 10, 1}}, results(t, open()))
+		skips := regexp.MustCompile(`round \d: skips, (busy: held by|done: drawn by) replica \d`)
+		require.Len(t, skips.FindAllString(printed, -1), 3*4, "four replicas say in each round why they skip it")
+		require.Contains(t, printed, "The promise was kept.")
+	})
 }
 
-func TestLottery_drawsEachRoundOnceOnARealRedis(t *testing.T) {
+func TestLottery_drawsEachRoundOnceAgainOnARedisThatIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t).Addr()
 	for range 2 { // the second run does not find its rounds drawn by the first
@@ -69,42 +70,38 @@ func TestLottery_hasTooManyWinnersWithoutTheGuard(t *testing.T) {
 }
 
 func TestLottery_anotherReplicaTakesOverFromOneThatWasKilled(t *testing.T) {
-	t.Parallel()
-	for name, args := range map[string][]string{
-		"embedded Redis": nil,
-		"real Redis":     {"-redis", redistest.Start(t).Addr()},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			file, open := stagetest.Database(t)
-			code, printed := stagetest.Run(t, append(args, "-kill", "-db", file)...)
-			require.Zero(t, code)
-			require.Equal(t, 3, strings.Count(printed, "in mid-draw (SIGKILL)"))
+	stagetest.OnEachBackend(t, func(t *testing.T, args ...string) {
+		file, open := stagetest.Database(t)
+		code, printed := stagetest.Run(t, append(args, "-kill", "-db", file)...)
+		require.Zero(t, code)
+		require.Equal(t, 3, strings.Count(printed, "in mid-draw (SIGKILL)"))
 
-			db := open()
-			for _, r := range results(t, db) {
-				require.Equal(t, 1, r.draws, "draws of round %d", r.round)
-				require.Equal(t, 10, r.winners, "winners in round %d", r.round)
-				require.Greater(t, r.replicas, 1, "replicas that wrote winners of round %d", r.round)
-			}
-			require.Zero(t, stagetest.Int(t, db, `SELECT count(*) FROM winners JOIN draws USING (round) WHERE winners.fence > draws.fence`),
-				"winners under a higher fence than that of the draw which counts")
-		})
-	}
+		db := open()
+		for _, r := range results(t, db) {
+			require.Equal(t, 1, r.draws, "draws of round %d", r.round)
+			require.Equal(t, 10, r.winners, "winners in round %d", r.round)
+			require.Greater(t, r.replicas, 1, "replicas that wrote winners of round %d", r.round)
+		}
+		require.Zero(t, stagetest.Int(t, db, `SELECT count(*) FROM winners JOIN draws USING (round) WHERE winners.fence > draws.fence`),
+			"winners under a higher fence than that of the draw which counts")
+	})
 }
 
 func TestLottery_endsWithAllItsReplicas(t *testing.T) {
 	t.Parallel()
 	for _, how := range []struct {
-		signal os.Signal
-		code   int
+		signal  os.Signal
+		backend string
+		code    int
 	}{
-		{os.Interrupt, 130},
-		{os.Kill, -1},
+		{os.Interrupt, "single", 130},
+		{os.Interrupt, "reentrant", 130},
+		{os.Interrupt, "redlock", 130},
+		{os.Kill, "redlock", -1},
 	} {
-		t.Run(how.signal.String(), func(t *testing.T) {
+		t.Run(how.signal.String()+" "+how.backend, func(t *testing.T) {
 			t.Parallel()
-			lottery := stagetest.Start(t, "-kill")
+			lottery := stagetest.Start(t, "-kill", "-backend", how.backend)
 			lottery.Await("round 1: draws, under fence")
 			lottery.Signal(how.signal)
 			require.Equal(t, how.code, lottery.Wait())
@@ -121,7 +118,17 @@ func TestLottery_refusesWhatItCannotDo(t *testing.T) {
 		says string
 	}{
 		{[]string{"-guard=maybe"}, `lottery: invalid value "maybe" for flag -guard: must be on or off`},
-		{[]string{"-redis", "127.0.0.1:1"}, "lottery: -redis 127.0.0.1:1: no Redis answers there"},
+		{[]string{"-redis", "127.0.0.1:1"}, "lottery: -redis 127.0.0.1:1: single: acquire"},
+		{[]string{"-backend", "redlock", "-redis", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"}, "3 of 3 nodes failed"},
+		{[]string{"-backend", "redlock", "-redis", "a:1,a:1,b:1"}, "must not be on the same server, a:1"},
+		{[]string{"-backend", "redlock", "-redis", "a:1,b:1"},
+			"lottery: -redis a:1,b:1: -backend redlock takes three addresses at least"},
+		{[]string{"-redis", "a:1,b:1,c:1"}, "lottery: -redis a:1,b:1,c:1: -backend single takes one address"},
+		{[]string{"-redis", "a:1,b:1,c:1", "-backend", "reentrant"}, "-backend reentrant takes one address"},
+		{[]string{"-backend", "memory"},
+			`lottery: invalid value "memory" for flag -backend: each process would have a memory of its own`},
+		{[]string{"-backend", "etcd"},
+			`lottery: invalid value "etcd" for flag -backend: must be single, reentrant or redlock`},
 		{[]string{"-db", file}, "lottery: -db " + file + ": the file exists already"},
 		{[]string{"now"}, `lottery: unexpected argument "now"`},
 	} {
@@ -138,7 +145,7 @@ func TestLottery_saysWhatItCanDo(t *testing.T) {
 	t.Parallel()
 	code, printed := stagetest.Run(t, "-h")
 	require.Zero(t, code)
-	for _, flag := range []string{"-guard", "-redis", "-db", "-kill", "Exit codes"} {
+	for _, flag := range []string{"-guard", "-backend", "-redis", "-db", "-kill", "Exit codes"} {
 		require.Contains(t, printed, flag)
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/seed-1795987d/onerun/examples/internal/stage"
 	"github.com/seed-1795987d/onerun/guard"
 )
@@ -34,7 +32,7 @@ type replica struct {
 	Drift  time.Duration // what is added to that from each round to the next
 
 	Guarded   bool
-	Redis     string
+	Backend   stage.Backend
 	Namespace string
 	Database  string
 	TTL, Wait time.Duration
@@ -65,9 +63,9 @@ func (r *replica) run(ctx context.Context) (err error) {
 	defer db.Close()
 	r.db = database{db}
 
-	client := redis.NewClient(&redis.Options{Addr: r.Redis})
-	defer client.Close()
-	if r.guard, err = r.newGuard(client); err != nil {
+	locker, disconnect := r.Backend.Connect()
+	defer disconnect()
+	if r.guard, err = r.newGuard(locker); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.guard.Close(ctx)) }()

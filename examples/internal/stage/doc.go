@@ -1,5 +1,5 @@
-// Package stage is what the examples have in common and what is not about guarding: the flags, a Redis
-// and a database to run on, processes to run in, and the table at the end.
+// Package stage is what the examples have in common and what is not about guarding: the flags, a
+// backend and a database to run on, processes to run in, and the table at the end.
 //
 // A program is started once. It starts itself again, several times over, as its own child processes:
 //

@@ -88,16 +88,19 @@ func (e Example) perform(ctx context.Context, flags flags) (kept bool, err error
 // flags are what all examples can be told.
 type flags struct {
 	guarded  onOff
-	redis    string
+	backend  backendName
+	redis    addresses
 	database string
 }
 
 func (e Example) parse(args []string) (flags, error) {
-	f := flags{guarded: true}
+	f := flags{guarded: true, backend: "single"}
 	set := flag.NewFlagSet(e.Name, flag.ContinueOnError)
 	set.SetOutput(io.Discard) // a mistake is answered with one line, not with all of the help
 	set.Var(&f.guarded, "guard", "run under the guard, or show what happens without it: `on|off`")
-	set.StringVar(&f.redis, "redis", "", "use this Redis, `host:port`; what is left there is gone in an hour (default: embedded)")
+	set.Var(&f.backend, "backend", "keep the leases in this one of Onerun's backends: `single|reentrant|redlock`")
+	set.Var(&f.redis, "redis", "use this Redis, `host:port`, or for redlock three or more, with commas between them;\n"+
+		"after an hour nothing is left there but fence counters (default: embedded)")
 	set.StringVar(&f.database, "db", "", "keep the database in this new `file` (default: it is removed)")
 	if e.Flags != nil {
 		e.Flags(set)
@@ -109,6 +112,9 @@ func (e Example) parse(args []string) (flags, error) {
 	}
 	if err == nil && set.NArg() > 0 {
 		err = fmt.Errorf("unexpected argument %q", set.Arg(0))
+	}
+	if err == nil {
+		err = f.redis.suit(f.backend)
 	}
 	return f, err
 }

@@ -1,7 +1,6 @@
 package stage
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -10,20 +9,41 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// startRedis returns the address of a Redis that answers: addr, or, where that is empty, one inside this
-// process. The caller must call stop.
-func startRedis(ctx context.Context, addr string) (address string, stop func(), err error) {
-	if addr != "" {
-		return addr, func() {}, ping(ctx, addr)
+// newClient returns a client of one server. All it has to be told is the address; the rest keeps it quiet and quick
+// about a server that is not there, as guards try again by themselves and return errors that say what is wrong.
+func newClient(addr string) *redis.Client {
+	logging.Disable()
+	return redis.NewClient(&redis.Options{
+		Addr: addr, MaxRetries: -1, DialerRetries: 1,
+		// Where go-redis finds out by itself that a server has no such notifications, connections that are made at
+		// the same time race to note that down (v9.23, with a client and a redis.Conn of it).
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+}
+
+// startRedis starts n Redis servers inside this process, which know nothing of each other, and returns their
+// addresses. The caller must call stop.
+func startRedis(n int) (addrs []string, stop func(), err error) {
+	var started []*miniredis.Miniredis
+	stop = func() {
+		for _, own := range started {
+			own.Close()
+		}
 	}
-	own := miniredis.NewMiniRedis()
-	if err := own.Start(); err != nil {
-		return "", nil, fmt.Errorf("start a Redis of our own: %w", err)
+	for range n {
+		own := miniredis.NewMiniRedis()
+		if err := own.Start(); err != nil {
+			stop()
+			return nil, nil, fmt.Errorf("start a Redis of our own: %w", err)
+		}
+		own.Server().SetPreHook(passTime(own))
+		started = append(started, own)
+		addrs = append(addrs, own.Addr())
 	}
-	own.Server().SetPreHook(passTime(own))
-	return own.Addr(), own.Close, nil
+	return addrs, stop, nil
 }
 
 // passTime returns a hook that has time pass in the server before each script: by itself it stands still
@@ -45,16 +65,4 @@ func passTime(own *miniredis.Miniredis) server.Hook {
 		}
 		return false // the command goes on
 	}
-}
-
-func ping(ctx context.Context, addr string) error {
-	logging.Disable() // what go-redis would log is in the error
-	client := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, DialerRetries: 1})
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	if err := client.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("-redis %s: no Redis answers there: %w", addr, err)
-	}
-	return nil
 }

@@ -17,8 +17,8 @@ import (
 type Run struct {
 	// Guarded is false for -guard=off.
 	Guarded bool
-	// Redis is the host and port of a Redis that answers.
-	Redis string
+	// Backend is for the guards of the child processes.
+	Backend Backend
 	// Namespace is for the keys of this run: on a Redis that is used again, a second run must not find
 	// its work done by the first.
 	Namespace string
@@ -29,7 +29,7 @@ type Run struct {
 	Crew *Crew
 
 	begin     time.Time
-	stopRedis func()
+	stopRedis func() // of those that are embedded
 	scratch   string // a directory to remove, or ""
 }
 
@@ -40,17 +40,34 @@ func (e Example) newRun(ctx context.Context, f flags) (*Run, error) {
 		Namespace: e.Name + "-" + strings.ToLower(rand.Text()[:8]),
 		begin:     time.Now(),
 	}
-	var err error
-	if run.Redis, run.stopRedis, err = startRedis(ctx, f.redis); err != nil {
+	if err := run.findBackend(ctx, f); err != nil {
 		return nil, err
 	}
 	run.Crew = newCrew(run)
 	if err := run.createDatabase(f.database, e.Schema); err != nil {
 		return nil, errors.Join(err, run.end())
 	}
-	fmt.Printf("guard: %s   Redis: %s   database: %s\n\n", &f.guarded,
-		cmp.Or(f.redis, "embedded (miniredis)"), cmp.Or(f.database, "temporary (SQLite)"))
+	fmt.Printf("guard: %s   backend: %s   Redis: %s   database: %s\n\n", &f.guarded, &f.backend,
+		cmp.Or(f.redis.String(), fmt.Sprintf("%d embedded (miniredis)", len(run.Backend.Servers))),
+		cmp.Or(f.database, "temporary (SQLite)"))
 	return run, nil
+}
+
+// findBackend sees to it that the backend has servers that answer: those the flags name, or embedded ones.
+func (r *Run) findBackend(ctx context.Context, f flags) (err error) {
+	r.Backend, r.stopRedis = Backend{Name: f.backend, Servers: f.redis}, func() {}
+	if len(f.redis) > 0 {
+		if err := r.Backend.check(ctx, r.Namespace); err != nil {
+			return fmt.Errorf("-redis %s: %w", &f.redis, err)
+		}
+		return nil
+	}
+	servers := 1
+	if f.backend == "redlock" {
+		servers = 5
+	}
+	r.Backend.Servers, r.stopRedis, err = startRedis(servers)
+	return err
 }
 
 // createDatabase makes the database in the file, or in one of its own where file is empty.

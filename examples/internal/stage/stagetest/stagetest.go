@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/examples/internal/stage"
+	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
 // programEnv makes the test binary the program. Its child processes inherit it.
@@ -96,6 +97,30 @@ func (p *Program) Wait() int {
 		p.t.Fatalf("%s, or a child process of it, has not ended", p)
 	}
 	return p.cmd.ProcessState.ExitCode()
+}
+
+// OnEachBackend runs the test on each backend, on embedded servers and on real ones. The args say which.
+func OnEachBackend(t *testing.T, test func(t *testing.T, args ...string)) {
+	t.Parallel()
+	for backend, servers := range map[string]int{"single": 1, "reentrant": 1, "redlock": 5} {
+		t.Run(backend+" on embedded Redis", func(t *testing.T) {
+			t.Parallel()
+			test(t, "-backend", backend)
+		})
+		t.Run(backend+" on real Redis", func(t *testing.T) {
+			t.Parallel()
+			test(t, "-backend", backend, "-redis", Addresses(redistest.StartN(t, servers)))
+		})
+	}
+}
+
+// Addresses returns the servers' addresses for -redis.
+func Addresses(servers []*redistest.Server) string {
+	var addrs []string
+	for _, s := range servers {
+		addrs = append(addrs, s.Addr())
+	}
+	return strings.Join(addrs, ",")
 }
 
 // Database returns a file for -db, and a function that opens the database in it once the program has ended.
