@@ -7,7 +7,6 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/backend/single"
@@ -16,7 +15,7 @@ import (
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { redistest.VerifyNoLeaks(m) }
 
 // backends are those that stand on one Redis.
 var backends = map[string]func(redis.UniversalClient) guard.Locker{

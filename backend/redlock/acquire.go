@@ -25,7 +25,7 @@ type ballot struct {
 	news   chan struct{} // a vote has come
 
 	mu      sync.Mutex
-	votes   []vote // in the order in which they came, until it is over
+	votes   []vote // in the order in which they came, until it is lost
 	outcome outcome
 	fence   uint64 // if it is won
 }
@@ -64,6 +64,10 @@ func (l *Locker) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, er
 		}
 	}
 	b.lose()
+	var failed *guard.StoreError
+	if errors.As(err, &failed) {
+		failed.Over = true
+	}
 	return t.refusal, err
 }
 
@@ -102,7 +106,7 @@ func lastOf(n int, f func()) func() {
 func (b *ballot) take(v vote) {
 	b.mu.Lock()
 	over, fence := b.outcome, b.fence
-	if over == open {
+	if over != lost {
 		b.votes = append(b.votes, v)
 	}
 	b.mu.Unlock()
@@ -168,10 +172,11 @@ func (b *ballot) error(ctx context.Context) error {
 func (b *ballot) win(ctx context.Context, t tally) error {
 	b.mu.Lock()
 	b.outcome, b.fence = won, t.fence
+	votes := b.votes // take sees to those that come from now on
 	b.mu.Unlock()
 	var lower []*node
 	have := 0
-	for _, v := range b.votes { // which take leaves alone from now on
+	for _, v := range votes {
 		switch {
 		case v.err != nil || v.grant.State != guard.Granted:
 		case v.grant.Fence < t.fence:
@@ -219,7 +224,7 @@ func (b *ballot) raise(ctx context.Context, fence uint64, have int, lower []*nod
 		})
 	}
 	errs := make([]error, len(l.nodes)) // those of nodes that have answered
-	for range lower {
+	for pending := len(lower); have+pending >= l.quorum; pending-- {
 		select {
 		case a := <-answers:
 			if errs[a.node.index] = a.err; a.err == nil {
@@ -240,8 +245,9 @@ func (b *ballot) lose() {
 	b.locker.claims.setReleased(b.turns, true)
 	b.mu.Lock()
 	b.outcome = lost
+	votes := b.votes // those of a win that failed, too; take sees to those that come from now on
 	b.mu.Unlock()
-	for _, v := range b.votes { // which take leaves alone from now on
+	for _, v := range votes {
 		b.undo(v)
 	}
 }
@@ -253,10 +259,16 @@ func (b *ballot) undo(v vote) {
 	}
 }
 
-// undoAbove gives back what was granted with a fence above the claim's, which would mislead those who join. A lower one is
-// raised by the next renewal.
+// undoAbove gives back what was granted with a fence above the claim's, which would mislead those who join, and has the node
+// take it in again under that fence. A lower one is raised by the next renewal. Where the claim's release has begun, that
+// sees to it, with what it leaves behind.
 func (b *ballot) undoAbove(v vote, fence uint64) {
-	if v.err == nil && v.grant.State == guard.Granted && v.grant.Fence > fence {
-		b.locker.giveBack(b.turns, v.node, b.claim, false)
+	l := b.locker
+	if v.err != nil || v.grant.State != guard.Granted || v.grant.Fence <= fence || l.claims.isReleased(b.turns) {
+		return
 	}
+	l.giveBack(b.turns, v.node, b.claim, false)
+	c := b.claim
+	c.Fence, c.Hint = fence, 0
+	l.takeIn(b.turns, v.node, c)
 }

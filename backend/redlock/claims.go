@@ -1,6 +1,9 @@
 package redlock
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // claims are those for which calls to nodes are under way.
 type claims struct {
@@ -84,10 +87,20 @@ func (s *claims) isDoubtful(c *claim, n *node) bool {
 // end when the call has ended.
 func (s *claims) inTurn(c *claim, n *node, start func(end func())) {
 	t := &c.at[n.index]
+	s.queue(c, t, start, func() { t.next = append(t.next, start) })
+}
+
+// inNextTurn is inTurn, but goes before the calls that wait: what undoes the call under way must not undo those.
+func (s *claims) inNextTurn(c *claim, n *node, start func(end func())) {
+	t := &c.at[n.index]
+	s.queue(c, t, start, func() { t.next = slices.Insert(t.next, 0, start) })
+}
+
+func (s *claims) queue(c *claim, t *turn, start func(end func()), wait func()) {
 	s.mu.Lock()
 	c.users++
 	if t.busy {
-		t.next = append(t.next, start)
+		wait()
 		s.mu.Unlock()
 		return
 	}

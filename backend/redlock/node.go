@@ -15,7 +15,7 @@ const (
 	// A node that has not answered any of at least stuckCalls calls for stuckFor is not asked until it has answered one or
 	// they have timed out: calls to a frozen server would pile up.
 	stuckCalls = 16
-	stuckFor   = 250 * time.Millisecond
+	stuckFor   = 500 * time.Millisecond
 )
 
 var errStuck = errors.New("it has not answered for some time")

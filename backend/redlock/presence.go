@@ -10,8 +10,12 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// askAgain is how long a server that did not say who it is is left alone, once a majority has.
-const askAgain = time.Second
+const (
+	// askAgain is how long a server that did not say who it is is left alone, once a majority has.
+	askAgain = time.Second
+	// courtesy is how much longer than the first majority took the others have to say who they are: two of them may be one.
+	courtesy = 20 * time.Millisecond
+)
 
 // presence is what is known of the servers behind the nodes: a majority has to be there when the Locker is used first, and
 // no two may be one.
@@ -26,8 +30,8 @@ type presence struct {
 	err   error
 }
 
-// meet asks the servers who they are, until all have said so, and returns an error if the nodes cannot be used. It goes on when a
-// majority has answered.
+// meet asks the servers who they are, until all have said so, and returns an error if the nodes cannot be used. It goes on
+// soon after a majority has answered, and at once if one did so before.
 func (l *Locker) meet(ctx context.Context, key string) error {
 	if l.presence.complete.Load() {
 		return nil
@@ -36,6 +40,7 @@ func (l *Locker) meet(ctx context.Context, key string) error {
 	if err != nil || len(ask) == 0 {
 		return err
 	}
+	before, _ := l.presence.majority(l.quorum)
 	call, cancel := detached(ctx, 5*time.Second)
 	last := lastOf(len(ask), cancel)
 	type answer struct {
@@ -51,19 +56,30 @@ func (l *Locker) meet(ctx context.Context, key string) error {
 			answers <- answer{n, l.introduce(call, n, key)}
 		}()
 	}
-	failed := 0
-	for {
+	start, failed := time.Now(), 0
+	patient := !before
+	var patience <-chan time.Time
+	for pending := len(ask); ; {
 		switch enough, err := l.presence.majority(l.quorum); {
-		case enough || err != nil:
+		case err != nil:
 			return err
 		case failed > len(l.nodes)-l.quorum:
 			return l.noQuorum(guard.OpAcquire, key, errs)
+		case enough && (!patient || pending == 0):
+			return nil
+		case enough && patience == nil:
+			timer := time.NewTimer(courtesy + 2*time.Since(start))
+			defer timer.Stop()
+			patience = timer.C
 		}
 		select {
 		case a := <-answers:
+			pending--
 			if errs[a.node.index] = a.err; a.err != nil {
 				failed++
 			}
+		case <-patience:
+			patient = false
 		case <-ctx.Done():
 			return l.noQuorum(guard.OpAcquire, key, errs)
 		}

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"bytes"
 	"context"
 	"time"
 
@@ -21,6 +22,7 @@ func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) 
 	if err := ctx.Err(); err != nil {
 		return false, guard.NewStoreError("redlock", guard.OpRelease, c.Key, err)
 	}
+	after.Record = bytes.Clone(after.Record) // the caller's, who may be gone before the slow have taken it
 	turns := l.claims.enter(c.ID)
 	defer l.claims.leave(turns)
 	l.claims.setReleased(turns, true)
@@ -73,9 +75,10 @@ func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) 
 	}
 }
 
-// giveBack releases a claim at one node, in the background. doubtful says that the claim may still be on its way there.
+// giveBack releases a claim at one node, in the background, before what waits there for its turn: the claim may have been
+// made again. doubtful says that it may still be on its way there.
 func (l *Locker) giveBack(turns *claim, n *node, c guard.Claim, doubtful bool) {
-	l.claims.inTurn(turns, n, func(end func()) {
+	l.claims.inNextTurn(turns, n, func(end func()) {
 		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 		n.release(ctx, c, guard.After{}, func(_ bool, err error) {
 			cancel()

@@ -101,8 +101,11 @@ func (r *renewal) take(n *node, held bool, err error) {
 	if first {
 		r.report(renewed, err)
 	}
+	if r.claim.Fence == 0 {
+		return
+	}
 	for _, n := range restore {
-		r.restore(n)
+		l.takeIn(r.turns, n, r.claim)
 	}
 }
 
@@ -118,25 +121,21 @@ func (r *renewal) giveUp() {
 	}
 }
 
-// restore has a node take the claim in again that does not have it, under the claim's fence, unless its release has begun.
-func (r *renewal) restore(n *node) {
-	l := r.locker
-	if r.claim.Fence == 0 {
-		return
-	}
-	l.claims.inTurn(r.turns, n, func(end func()) {
-		if l.claims.isReleased(r.turns) {
+// takeIn has a node take a claim in that is held by others, under the claim's fence, unless its release has begun.
+func (l *Locker) takeIn(turns *claim, n *node, c guard.Claim) {
+	l.claims.inTurn(turns, n, func(end func()) {
+		if l.claims.isReleased(turns) {
 			end()
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), min(r.claim.TTL/4, 3*time.Second))
-		n.acquire(ctx, r.claim, func(grant guard.Grant, err error) {
+		ctx, cancel := context.WithTimeout(context.Background(), min(c.TTL/4, 3*time.Second))
+		n.acquire(ctx, c, func(grant guard.Grant, err error) {
 			cancel()
 			switch {
 			case err != nil:
-				l.claims.doubt(r.turns, n)
-			case grant.State == guard.Granted && grant.Fence > r.claim.Fence:
-				l.giveBack(r.turns, n, r.claim, false)
+				l.claims.doubt(turns, n)
+			case grant.State == guard.Granted && grant.Fence > c.Fence && !l.claims.isReleased(turns):
+				l.giveBack(turns, n, c, false)
 			}
 			end()
 		})

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/backend/redlock"
@@ -16,7 +15,7 @@ import (
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { redistest.VerifyNoLeaks(m) }
 
 const minTTL = 300 * time.Millisecond
 
@@ -34,18 +33,19 @@ func memories(n int) (nodes []guard.Locker) {
 }
 
 func TestSuite_fiveServers(t *testing.T) {
-	servers := redistest.StartN(t, 5)
-	flush := func(t testing.TB) {
-		for _, s := range servers {
-			require.NoError(t, s.Client(t).FlushAll(t.Context()).Err())
-		}
-	}
 	kinds := map[string]func(t testing.TB, s *redistest.Server) guard.Locker{
 		"single":    func(t testing.TB, s *redistest.Server) guard.Locker { return single.New(s.Client(t)) },
 		"reentrant": func(t testing.TB, s *redistest.Server) guard.Locker { return reentrant.New(s.Client(t)) },
 	}
 	for name, node := range kinds {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // with each other
+			servers := redistest.StartN(t, 5)
+			flush := func(t testing.TB) {
+				for _, s := range servers {
+					require.NoError(t, s.Client(t).FlushAll(t.Context()).Err())
+				}
+			}
 			over := func(t testing.TB) guard.Locker {
 				var nodes []guard.Locker
 				for _, s := range servers {

@@ -76,6 +76,8 @@ func (l *Locker) count(votes []vote, hasty bool) tally {
 		return tally{verdict: failed}
 	case busy+failures > spare:
 		return l.refuse(votes, grants, busy, hasty)
+	case busy > 0 && len(votes) >= l.quorum:
+		return l.refuse(votes, grants, busy, hasty) // the slow could still make it a grant, but nobody waits for them
 	}
 	return tally{verdict: undecided}
 }
@@ -95,6 +97,10 @@ func (l *Locker) heldByMost(votes []vote) uint64 {
 	}
 	return 0
 }
+
+// uneven is by how much the nodes may differ in what is left of a lease. Where it is more, some have been told of the minimum
+// hold that it has become, and others are about to be.
+const uneven = time.Second
 
 // refuse is for votes by which the claim cannot be granted any more.
 func (l *Locker) refuse(votes []vote, grants, busy int, hasty bool) tally {
@@ -119,8 +125,8 @@ func (l *Locker) refuse(votes []vote, grants, busy int, hasty bool) tally {
 			top, most = g, n
 		}
 	}
-	if most < l.quorum && !hasty {
-		return tally{verdict: hesitant} // nobody seems to hold the key: that is worth another look
+	if !hasty && (most < l.quorum || whole(of[len(of)-1].Left)-whole(of[0].Left) > uneven) {
+		return tally{verdict: hesitant} // nobody seems to hold the key, or its release is under way: that is worth another look
 	}
 	// So many nodes have to come free until there is a majority, if those that have not answered do not.
 	top.Left = of[min(l.quorum-grants, busy)-1].Left

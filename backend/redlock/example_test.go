@@ -1,0 +1,59 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-1795987d/onerun/backend/redlock"
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+func Example() {
+	var servers []*miniredis.Miniredis // they stand for real ones, on machines of their own
+	var nodes []guard.Locker
+	for range 5 {
+		server, err := miniredis.Run()
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		defer server.Close()
+		servers = append(servers, server)
+		rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+		defer func() { _ = rdb.Close() }()
+		nodes = append(nodes, single.New(rdb))
+	}
+
+	g, err := guard.New(redlock.New(nodes), guard.WithNamespace("shop"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	defer func() { _ = g.Close(ctx) }()
+
+	servers[0].Close() // a minority may be away
+	servers[1].Close()
+	err = g.Do(ctx, "report:2026-11-21", func(ctx context.Context) error {
+		fmt.Println("building the report, with a fence:", guard.Fence(ctx) > 0)
+		again := g.Do(context.Background(), "report:2026-11-21", func(context.Context) error { return nil })
+		fmt.Println("another one is kept out:", errors.Is(again, guard.ErrBusy))
+		return nil
+	})
+	fmt.Println(err)
+
+	servers[2].Close() // a majority may not
+	err = g.Do(ctx, "report:2026-11-22", func(context.Context) error { return nil })
+	var failed *guard.StoreError
+	fmt.Println(errors.As(err, &failed) && failed.Kind == guard.KindQuorum)
+	// Output:
+	// building the report, with a fence: true
+	// another one is kept out: true
+	// <nil>
+	// true
+}

@@ -1,0 +1,136 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+const (
+	// ttl is short, so that leases end within a test, and long beside what a loaded machine adds.
+	ttl = time.Second
+	// healthy is what a call takes at most that waits for no broken node.
+	healthy = 250 * time.Millisecond
+)
+
+// within calls f, which has to return within d.
+func within(t testing.TB, d time.Duration, what string, f func()) {
+	t.Helper()
+	start := time.Now()
+	f()
+	require.Less(t, time.Since(start), d, what)
+}
+
+func TestFault22_nodesDownFrozenOrSlow(t *testing.T) {
+	for name, c := range map[string]struct{ fault, mend func(q *quorum, i int) }{
+		"down":   {func(q *quorum, i int) { q.servers[i].Kill() }, func(q *quorum, i int) { q.servers[i].Restart() }},
+		"frozen": {func(q *quorum, i int) { q.servers[i].Freeze() }, func(q *quorum, i int) { q.servers[i].Thaw() }},
+		"slow":   {func(q *quorum, i int) { q.proxies[i].Delay(5 * ttl) }, func(q *quorum, i int) { q.proxies[i].Restore() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q := startQuorum(t, 5)
+			for broken := range 6 {
+				t.Run(fmt.Sprint(broken, " of 5"), func(t *testing.T) {
+					g := newGuard(t, q.locker(t), guard.WithTTL(ttl))
+					lease, err := g.Acquire(t.Context(), "held")
+					require.NoError(t, err)
+					for i := range broken {
+						c.fault(q, i)
+					}
+					if broken <= 2 {
+						q.requireHealthy(t, g, lease)
+					} else {
+						q.requireRefused(t, g, broken)
+					}
+					for i := range broken {
+						c.mend(q, i)
+					}
+					_ = lease.Release(t.Context())
+					q.requireFree(t, "k", ttl+time.Second)
+					q.requireFree(t, "held", ttl+time.Second)
+					require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(5*time.Second)))
+					q.requireFree(t, "k", time.Second) // before its clients are closed
+				})
+			}
+		})
+	}
+}
+
+func (q *quorum) requireHealthy(t *testing.T, g *guard.Guard, lease *guard.Lease) {
+	for range 5 {
+		within(t, healthy, "a run", func() { require.NoError(t, g.Do(t.Context(), "k", nothing)) })
+	}
+	first := newGuard(t, q.locker(t), guard.WithTTL(ttl))
+	within(t, healthy, "the first run", func() { require.NoError(t, first.Do(t.Context(), "first", nothing)) })
+	require.ErrorIs(t, first.Do(t.Context(), "held", nothing), guard.ErrBusy)
+	require.Never(t, func() bool { return !lease.Valid() }, 2*ttl, 10*time.Millisecond, "it is renewed")
+	require.NoError(t, context.Cause(lease.Context()))
+	within(t, healthy, "a release", func() { require.NoError(t, lease.Release(t.Context())) })
+	within(t, healthy, "a run after it", func() { require.NoError(t, first.Do(t.Context(), "held", nothing)) })
+	time.Sleep(healthy) // for the last releases, before the clients are closed
+}
+
+func (q *quorum) requireRefused(t *testing.T, g *guard.Guard, broken int) {
+	within(t, ttl+healthy, "the refusal", func() {
+		err := g.Do(t.Context(), "k", nothing)
+		requireNoQuorum(t, err, guard.OpAcquire)
+		for i, p := range q.proxies {
+			if i < broken {
+				require.ErrorContains(t, err, p.Addr())
+			} else {
+				require.NotContains(t, err.Error(), p.Addr())
+			}
+		}
+	})
+}
+
+func TestFault23_aMinorityRestartsEmptyWhileHeld(t *testing.T) {
+	t.Parallel()
+	q := startQuorum(t, 5)
+	g := newGuard(t, q.locker(t), guard.WithTTL(ttl))
+	lease, err := g.Acquire(t.Context(), "k")
+	require.NoError(t, err)
+	for round := range 2 {
+		q.servers[2*round].Restart()
+		q.servers[2*round+1].Restart()
+		require.Eventually(t, func() bool { return q.held(t, lease) == 5 }, 3*ttl, 50*time.Millisecond,
+			"all have it again, under its fence")
+		require.True(t, lease.Valid())
+	}
+	require.NoError(t, lease.Release(t.Context()))
+	q.requireFree(t, "k", ttl)
+}
+
+func TestFault23_aMajorityRestartsEmptyWhileHeld(t *testing.T) {
+	t.Parallel()
+	q := startQuorum(t, 5)
+	g := newGuard(t, q.locker(t), guard.WithTTL(3*ttl))
+	lease, err := g.Acquire(t.Context(), "k")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return q.held(t, lease) == 5 }, ttl, 10*time.Millisecond)
+	for _, s := range q.servers[:3] {
+		s.Restart()
+	}
+	select {
+	case <-lease.Context().Done():
+	case <-time.After(3 * ttl):
+		require.Fail(t, "the lease is still believed in")
+	}
+	var lost *guard.LostError
+	require.ErrorAs(t, context.Cause(lease.Context()), &lost)
+	require.Equal(t, guard.LossNotHeld, lost.Reason)
+	require.Equal(t, []int{3, 4}, q.present(t, "k"), "nothing was taken back")
+	next, err := newGuard(t, q.locker(t)).Acquire(t.Context(), "k", guard.WithWait(10*time.Second))
+	require.NoError(t, err)
+	require.Greater(t, next.Fence(), lease.Fence())
+	require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
+	require.True(t, next.Valid())
+	require.GreaterOrEqual(t, q.held(t, next), 3)
+	require.NoError(t, next.Release(t.Context()))
+}

@@ -1,0 +1,140 @@
+package redlock_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/redlock"
+	"github.com/seed-1795987d/onerun/backend/reentrant"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+)
+
+// Answers take a random time, so that each node has another clock in its hands when it grants.
+func TestTryAcquire_asksASecondTimeForTheFenceOnlyWhereTheClocksDiffer(t *testing.T) {
+	for _, c := range []struct {
+		ahead []time.Duration
+		raise bool
+	}{
+		{[]time.Duration{0, 0, 0, 0, 0}, false},
+		{[]time.Duration{0, time.Millisecond, 2 * time.Millisecond, 0, time.Millisecond}, false},
+		{[]time.Duration{0, 0, 0, 0, 8 * time.Millisecond}, false},
+		{[]time.Duration{0, 0, 0, 0, time.Second}, true}, // but only when that one is among the first
+		{[]time.Duration{0, 100 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond, 400 * time.Millisecond}, true},
+		{[]time.Duration{0, 10 * time.Second, 20 * time.Second, 30 * time.Second, 40 * time.Second}, true},
+	} {
+		t.Run(fmt.Sprint(c.ahead), func(t *testing.T) {
+			inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
+				renewals := func() (n int) {
+					for _, b := range boxes {
+						n += b.count(guard.OpRenew)
+					}
+					return n
+				}
+				for i, b := range boxes {
+					b.ahead = c.ahead[i]
+					b.answerAfter(func() time.Duration { return time.Duration(500+rand.IntN(1500)) * time.Microsecond })
+				}
+				take(t, l, claimOf("first", "a")) // tells the clocks
+				synctest.Wait()
+				time.Sleep(time.Second)
+				before := renewals()
+				var last uint64
+				for i := range 50 {
+					claim := take(t, l, claimOf("k", fmt.Sprint("a", i)))
+					require.Greater(t, claim.Fence, last)
+					last = claim.Fence
+					_, err := l.Release(t.Context(), claim, guard.After{})
+					require.NoError(t, err)
+					time.Sleep(50 * time.Millisecond)
+				}
+				if c.raise {
+					require.Greater(t, renewals(), before)
+				} else {
+					require.Equal(t, before, renewals())
+				}
+			})
+		})
+	}
+}
+
+func TestDo_costsTwoRoundTripsANode(t *testing.T) {
+	q := startQuorum(t, 5)
+	g := newGuard(t, q.locker(t))
+	for range 20 { // the servers learn the scripts, and we their clocks
+		require.NoError(t, g.Do(t.Context(), "k", nothing))
+	}
+	time.Sleep(100 * time.Millisecond) // for the slow to have their say
+	for _, s := range q.servers {
+		s.ResetStats(t)
+	}
+	const runs = 200
+	for range runs {
+		require.NoError(t, g.Do(t.Context(), "k", nothing))
+	}
+	for i, s := range q.servers {
+		calls := func() int64 { return s.Calls(t)["evalsha"] }
+		require.Eventually(t, func() bool { return calls() >= 2*runs }, 5*time.Second, 10*time.Millisecond)
+		// A server that stalls for longer than a hint may be old has a fence of its own, which costs some calls.
+		require.InDelta(t, 2*runs, calls(), runs/20, "node %d", i)
+	}
+}
+
+func TestFence_isThatOfTheFirstHoldForWhoeverJoins(t *testing.T) {
+	servers := redistest.StartN(t, 5)
+	var nodes []guard.Locker
+	for _, s := range servers {
+		nodes = append(nodes, reentrant.New(s.Client(t)))
+	}
+	here, there := redlock.New(nodes), redlock.New(nodes)
+	onAll := func(l *redlock.Locker, c guard.Claim) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			held, err := l.Renew(t.Context(), c) // one does not do if a node gives back what another claim had there
+			require.NoError(t, err)
+			require.True(t, held)
+			for _, n := range nodes {
+				if held, err := n.Renew(t.Context(), c); err != nil || !held {
+					return false
+				}
+				g, err := n.TryAcquire(t.Context(), c)
+				require.NoError(t, err)
+				if !g.Held || g.Fence != c.Fence {
+					return false
+				}
+			}
+			return true
+		}, 5*time.Second, 20*time.Millisecond)
+	}
+	owned := func(id string) guard.Claim {
+		return guard.Claim{Key: "k", ID: id, Owner: "import", TTL: time.Minute}
+	}
+	first := take(t, here, owned("first"))
+	onAll(here, first)
+	for i, s := range servers {
+		// One node at a time forgets, and would grant who joins another fence.
+		require.NoError(t, s.Client(t).FlushAll(t.Context()).Err())
+		second := take(t, there, owned(fmt.Sprint("second", i)))
+		require.Equal(t, first.Fence, second.Fence, "node %d is missing", i)
+		onAll(here, first)
+		onAll(there, second)
+		released, err := there.Release(t.Context(), second, guard.After{})
+		require.NoError(t, err)
+		require.True(t, released)
+	}
+	g, err := there.TryAcquire(t.Context(), claimOf("k", "other"))
+	require.NoError(t, err)
+	require.Equal(t, guard.Busy, g.State)
+	_, err = here.Release(t.Context(), first, guard.After{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		g, err = there.TryAcquire(t.Context(), claimOf("k", "other"))
+		return err == nil && g.State == guard.Granted
+	}, 5*time.Second, 10*time.Millisecond, "nothing is left behind")
+	require.Greater(t, g.Fence, first.Fence)
+}

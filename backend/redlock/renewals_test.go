@@ -1,0 +1,206 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/redlock"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+)
+
+func TestRenew_takesBackTheNodesThatForgotOrWereAway(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
+		boxes[4].kill()
+		c := take(t, l, claimOf("k", "a"))
+		requireHeld(t, boxes, c, 0, 1, 2, 3)
+		boxes[4].heal()
+		boxes[0].flush()
+		held, err := l.Renew(t.Context(), c)
+		require.NoError(t, err)
+		require.True(t, held)
+		requireHeld(t, boxes, c, 0, 1, 2, 3, 4)
+
+		boxes[2].flush() // those that were taken back count from the next renewal on
+		boxes[3].flush()
+		held, err = l.Renew(t.Context(), c)
+		require.NoError(t, err)
+		require.True(t, held)
+		requireHeld(t, boxes, c, 0, 1, 2, 3, 4)
+	})
+}
+
+func TestRenew_aMajorityThatForgotIsALossAndNothingIsTakenBack(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
+		c := take(t, l, claimOf("k", "a"))
+		synctest.Wait()
+		for _, b := range boxes[:3] {
+			b.flush()
+		}
+		held, err := l.Renew(t.Context(), c)
+		require.NoError(t, err, "it is certain, not a failure")
+		require.False(t, held, "though every node would have taken it back")
+		time.Sleep(10 * time.Second)
+		requireHeld(t, boxes, c, 3, 4)
+		next := take(t, l, claimOf("other", "b"))
+		require.Greater(t, next.Fence, c.Fence)
+	})
+}
+
+func TestRenew_withoutAMajorityOfAnswersIsAnErrorAndNoLoss(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
+		c := take(t, l, claimOf("k", "a"))
+		synctest.Wait()
+		boxes[0].flush()
+		boxes[1].kill()
+		boxes[2].kill()
+		start := time.Now()
+		_, err := l.Renew(t.Context(), c)
+		requireNoQuorum(t, err, guard.OpRenew)
+		require.Zero(t, time.Since(start))
+		boxes[1].heal()
+		boxes[2].heal()
+		synctest.Wait()
+		held, err := l.Renew(t.Context(), c)
+		require.NoError(t, err)
+		require.True(t, held)
+		requireHeld(t, boxes, c, 0, 1, 2, 3, 4)
+	})
+}
+
+func TestRenew_raisesTheNodesThatGrantedALowerFence(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
+		boxes[0].ahead = time.Second
+		c := take(t, l, claimOf("k", "a"))
+		synctest.Wait()
+		held, err := l.Renew(t.Context(), c)
+		require.NoError(t, err)
+		require.True(t, held)
+		requireHeld(t, boxes, c, 0, 1, 2, 3, 4)
+	})
+}
+
+// The node forgets, its answer to the renewal comes before or after the release, and it takes some time to take the
+// claim in again.
+func TestRenew_doesNotBringBackAClaimWhoseReleaseHasBegun(t *testing.T) {
+	for _, slow := range []string{"renewal", "take-back", "both"} {
+		for _, gone := range []time.Duration{50 * time.Millisecond, 150 * time.Millisecond, 250 * time.Millisecond} {
+			t.Run(fmt.Sprintf("slow %s, released after %v", slow, gone), func(t *testing.T) {
+				inBubble(t, 5, func(t *testing.T, _ *redlock.Locker, boxes []*box) {
+					late := func(what string) {
+						if slow == what || slow == "both" {
+							time.Sleep(100 * time.Millisecond)
+						}
+					}
+					node := &guardtest.Scripted{
+						Inner: boxes[4],
+						OnRenew: func(context.Context, int, guard.Claim) (bool, error) {
+							late("renewal")
+							return false, guardtest.ErrUnscripted
+						},
+						OnAcquire: func(_ context.Context, n int, _ guard.Claim) (guard.Grant, error) {
+							if n > 1 {
+								late("take-back")
+							}
+							return guard.Grant{}, guardtest.ErrUnscripted
+						},
+					}
+					l := redlock.New(append(nodesOf(boxes[:4]), node))
+					c := take(t, l, claimOf("k", "a"))
+					synctest.Wait()
+					boxes[4].flush()
+					held, err := l.Renew(t.Context(), c)
+					require.NoError(t, err)
+					require.True(t, held)
+					time.Sleep(gone - 50*time.Millisecond)
+					held, err = l.Release(t.Context(), c, guard.After{})
+					require.NoError(t, err)
+					require.True(t, held)
+					time.Sleep(10 * time.Second)
+					requireHeld(t, boxes, c)
+				})
+			})
+		}
+	}
+}
+
+func TestRenewBatch_aFrozenNodeDelaysNobodyAndEachIsReportedOnce(t *testing.T) {
+	const leases = 1000
+	for name, bare := range map[string]bool{"in batches": false, "one by one": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
+				if bare {
+					var nodes []guard.Locker
+					for _, b := range boxes {
+						nodes = append(nodes, &guardtest.Scripted{Inner: b})
+					}
+					l = redlock.New(nodes)
+				}
+				var claims []guard.Claim
+				for i := range leases {
+					claims = append(claims, take(t, l, claimOf(fmt.Sprint("k", i), fmt.Sprint("a", i))))
+				}
+				synctest.Wait()
+				for i := range leases / 10 { // these are lost
+					for _, b := range boxes[1:] {
+						_, err := b.Release(t.Context(), claims[i*10], guard.After{})
+						require.NoError(t, err)
+					}
+				}
+				boxes[0].freeze()
+				var reports [leases]atomic.Int32
+				start := time.Now()
+				var returned atomic.Bool
+				l.RenewBatch(t.Context(), claims, func(i int, held bool, err error) {
+					require.False(t, returned.Load())
+					require.NoError(t, err)
+					require.Equal(t, i%10 != 0, held, "claim %d", i)
+					reports[i].Add(1)
+				})
+				returned.Store(true)
+				require.Zero(t, time.Since(start))
+				boxes[0].heal()
+				time.Sleep(10 * time.Second)
+				for i := range reports {
+					require.EqualValues(t, 1, reports[i].Load(), "reports of claim %d", i)
+				}
+			})
+		})
+	}
+}
+
+func TestRenewBatch_endsWithItsContextAndEachIsReportedOnce(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
+		claims := []guard.Claim{take(t, l, claimOf("k", "a")), take(t, l, claimOf("l", "b"))}
+		synctest.Wait()
+		for _, b := range boxes[:3] {
+			b.freeze()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		var reports [2]atomic.Int32
+		l.RenewBatch(ctx, claims, func(i int, _ bool, err error) {
+			requireNoQuorum(t, err, guard.OpRenew)
+			reports[i].Add(1)
+		})
+		require.Equal(t, time.Second, time.Since(start))
+		cancel()
+		l.RenewBatch(ctx, claims, func(i int, _ bool, err error) {
+			require.ErrorIs(t, err, guard.ErrStore)
+			reports[i].Add(1)
+		})
+		for _, b := range boxes {
+			b.heal()
+		}
+		time.Sleep(10 * time.Second)
+		require.EqualValues(t, 2, reports[0].Load())
+		require.EqualValues(t, 2, reports[1].Load())
+	})
+}

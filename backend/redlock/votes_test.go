@@ -1,0 +1,265 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/redlock"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+)
+
+func TestTryAcquire_needsMoreThanHalfOfTheNodesAndWaitsForNoOther(t *testing.T) {
+	for _, c := range []struct{ nodes, spare int }{{3, 1}, {4, 1}, {5, 2}, {6, 2}, {7, 3}} {
+		for name, fault := range map[string]func(*box){"down": (*box).kill, "frozen": (*box).freeze} {
+			for broken := c.spare; broken <= c.spare+1; broken++ {
+				t.Run(fmt.Sprintf("%d of %d %s", broken, c.nodes, name), func(t *testing.T) {
+					inBubble(t, c.nodes, func(t *testing.T, l *redlock.Locker, boxes []*box) {
+						for _, b := range boxes[:broken] {
+							fault(b)
+						}
+						start := time.Now()
+						if broken == c.spare {
+							claim := take(t, l, claimOf("k", "a"))
+							held, err := l.Renew(t.Context(), claim)
+							require.NoError(t, err)
+							require.True(t, held)
+							held, err = l.Release(t.Context(), claim, guard.After{})
+							require.NoError(t, err)
+							require.True(t, held)
+							require.Zero(t, time.Since(start), "nobody has waited for the slow")
+							return
+						}
+						ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+						defer cancel()
+						_, err := l.TryAcquire(ctx, claimOf("k", "a"))
+						requireNoQuorum(t, err, guard.OpAcquire)
+						if name == "down" {
+							require.Zero(t, time.Since(start), "it fails as soon as it cannot win")
+						}
+						for _, b := range boxes {
+							b.heal()
+						}
+						time.Sleep(3 * time.Second) // for what was on its way
+						for i, b := range boxes {
+							require.Zero(t, b.fence(t, "k", "a"), "node %d", i)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+func requireNoQuorum(t testing.TB, err error, op guard.Op) {
+	t.Helper()
+	var failed *guard.StoreError
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, guard.KindQuorum, failed.Kind, "%v", err)
+	require.Equal(t, op, failed.Op)
+}
+
+func TestTryAcquire_aMajorityThatGrantsTooLateIsNone(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
+		c := claimOf("k", "a")
+		for _, b := range boxes[:3] {
+			delay := c.TTL - c.TTL/100 - time.Millisecond // of the first answer only
+			b.answerAfter(func() time.Duration { defer func() { delay = 0 }(); return delay })
+		}
+		_, err := l.TryAcquire(t.Context(), c)
+		var failed *guard.StoreError
+		require.ErrorAs(t, err, &failed)
+		require.Equal(t, guard.KindTimeout, failed.Kind)
+		synctest.Wait()
+		for i, b := range boxes {
+			require.Equal(t, 1, b.count(guard.OpRelease), "it was given back")
+			require.Zero(t, b.fence(t, "k", "a"), "node %d", i)
+		}
+	})
+}
+
+func TestTryAcquire_aGrantThatComesAfterTheBallotWasLostIsGivenBack(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
+		for _, b := range boxes[:3] {
+			take(t, b, claimOf("k", "other"))
+		}
+		boxes[4].answerAfter(func() time.Duration { return 2 * time.Second })
+		g, err := l.TryAcquire(t.Context(), claimOf("k", "a"))
+		require.NoError(t, err)
+		require.Equal(t, guard.Busy, g.State)
+		require.Equal(t, "other", g.Holder)
+		require.False(t, g.Contested)
+		time.Sleep(time.Second + 500*time.Millisecond)
+		require.NotZero(t, boxes[4].fence(t, "k", "a"), "its answer is on the way")
+		time.Sleep(2 * time.Second)
+		for _, b := range boxes[3:] {
+			require.Zero(t, b.fence(t, "k", "a"))
+		}
+	})
+}
+
+func TestTryAcquire_aGrantThatComesAfterItWasWonAndIsHigherIsGivenBackAndTakenUnderTheFence(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
+		boxes[3].ahead = time.Second
+		boxes[3].answerAfter(func() time.Duration { return time.Second })
+		c := take(t, l, claimOf("k", "a"))
+		time.Sleep(700 * time.Millisecond)
+		require.Greater(t, boxes[3].fence(t, "k", "a"), c.Fence)
+		time.Sleep(time.Second)
+		require.Zero(t, boxes[3].fence(t, "k", "a"), "who joins would take it for the fence")
+		time.Sleep(2 * time.Second)
+		requireHeld(t, boxes, c, 0, 1, 2, 3, 4)
+		require.Equal(t, 1, boxes[3].count(guard.OpRelease))
+	})
+}
+
+// What a lost ballot still has to undo at a slow node must not undo the vote of the ballot that came after it.
+func TestTryAcquire_whatALateAnswerUndoesIsNotTheNextTry(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
+		for _, b := range boxes[:3] {
+			b.kill()
+		}
+		for _, b := range boxes[3:] {
+			b.answerAfter(func() time.Duration { return 100 * time.Millisecond })
+		}
+		c := claimOf("k", "a")
+		_, err := l.TryAcquire(t.Context(), c)
+		requireNoQuorum(t, err, guard.OpAcquire)
+		boxes[0].heal()
+		c = take(t, l, c)
+		time.Sleep(5 * time.Second)
+		for _, i := range []int{0, 3, 4} {
+			require.Equal(t, c.Fence, boxes[i].fence(t, "k", "a"), "node %d", i)
+		}
+	})
+}
+
+// A vote that comes between the win and its failing is given back as well.
+func TestTryAcquire_aWinThatFailsGivesBackWhatCameMeanwhile(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, _ *redlock.Locker, boxes []*box) {
+		boxes[0].ahead = time.Second // the others have to be raised
+		boxes[3].answerAfter(func() time.Duration { return 100 * time.Millisecond })
+		boxes[4].kill()
+		hangs := &guardtest.Scripted{Inner: boxes[1], OnRenew: func(ctx context.Context, _ int, _ guard.Claim) (bool, error) {
+			return false, guardtest.Hang(ctx)
+		}}
+		l := redlock.New([]guard.Locker{boxes[0], hangs, boxes[2], boxes[3], boxes[4]})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := l.TryAcquire(ctx, claimOf("k", "a"))
+		require.ErrorIs(t, err, guard.ErrStore)
+		time.Sleep(500 * time.Millisecond)
+		for i, b := range boxes {
+			require.Zero(t, b.fence(t, "k", "a"), "node %d", i)
+		}
+	})
+}
+
+func TestTryAcquire_aWinThatCannotBeCompletedFailsAtOnce(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, _ *redlock.Locker, boxes []*box) {
+		boxes[0].ahead = time.Second // the others have to be raised
+		boxes[3].kill()
+		boxes[4].kill()
+		hangs := &guardtest.Scripted{Inner: boxes[1], OnRenew: func(ctx context.Context, _ int, _ guard.Claim) (bool, error) {
+			return false, guardtest.Hang(ctx)
+		}}
+		fails := &guardtest.Scripted{Inner: boxes[2], OnRenew: func(context.Context, int, guard.Claim) (bool, error) {
+			return false, guardtest.Fail(guard.KindConnection)
+		}}
+		start := time.Now()
+		_, err := redlock.New([]guard.Locker{boxes[0], hangs, fails, boxes[3], boxes[4]}).TryAcquire(t.Context(), claimOf("k", "a"))
+		requireNoQuorum(t, err, guard.OpAcquire)
+		require.Zero(t, time.Since(start))
+	})
+}
+
+// A minimum hold is shorter than the lease was, and has not come to all nodes yet.
+func TestTryAcquire_takesAnotherLookWhereTheNodesDifferInWhatIsLeft(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
+		c := take(t, l, claimOf("k", "a"))
+		synctest.Wait()
+		for _, b := range boxes[2:] {
+			_, err := b.Release(t.Context(), c, guard.After{Keep: 10 * time.Second})
+			require.NoError(t, err)
+			b.answerAfter(func() time.Duration { return time.Millisecond })
+		}
+		boxes[2].answerAfter(nil)
+		g, err := l.TryAcquire(t.Context(), claimOf("k", "b"))
+		require.NoError(t, err)
+		require.Equal(t, guard.Busy, g.State)
+		require.LessOrEqual(t, g.Left, 10*time.Second)
+	})
+}
+
+func TestTryAcquire_saysThatTheWorkIsDoneIfAnyNodeKnows(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
+		c := take(t, boxes[4], claimOf("k", "old"))
+		_, err := boxes[4].Release(t.Context(), c, guard.After{Keep: time.Hour, Done: true, Record: []byte("r")})
+		require.NoError(t, err)
+		for _, b := range boxes[:2] {
+			b.freeze()
+		}
+		g, err := l.TryAcquire(t.Context(), claimOf("k", "a"))
+		require.NoError(t, err)
+		require.Equal(t, guard.Done, g.State)
+		require.Equal(t, "r", string(g.Record))
+	})
+}
+
+func TestTryAcquire_aSplitVoteIsContestedAndWaitsOnlyALittleForTheSlow(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
+		for i, holder := range []string{"b", "b", "c", "c"} {
+			take(t, boxes[i], claimOf("k", holder))
+		}
+		boxes[4].freeze()
+		start := time.Now()
+		g, err := l.TryAcquire(t.Context(), claimOf("k", "a"))
+		require.NoError(t, err)
+		require.Equal(t, guard.Busy, g.State)
+		require.True(t, g.Contested)
+		require.Equal(t, 5*time.Millisecond, time.Since(start))
+	})
+}
+
+// Two have come to different nodes of those that answer: neither waits for the others.
+func TestTryAcquire_aSplitVoteAmongThoseThatAnswerWaitsOnlyALittleForTheSlow(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
+		take(t, boxes[0], claimOf("k", "b"))
+		boxes[3].freeze()
+		boxes[4].freeze()
+		start := time.Now()
+		g, err := l.TryAcquire(t.Context(), claimOf("k", "a"))
+		require.NoError(t, err)
+		require.Equal(t, guard.Busy, g.State)
+		require.True(t, g.Contested)
+		require.Equal(t, 5*time.Millisecond, time.Since(start))
+	})
+}
+
+func TestTryAcquire_leavesWithItsContextAndGivesBack(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
+		for _, b := range boxes[:3] {
+			b.freeze()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		start := time.Now()
+		_, err := l.TryAcquire(ctx, claimOf("k", "a"))
+		var failed *guard.StoreError
+		require.ErrorAs(t, err, &failed)
+		require.Equal(t, guard.KindCanceled, failed.Kind)
+		require.Equal(t, time.Second, time.Since(start))
+		for _, b := range boxes {
+			b.heal()
+		}
+		time.Sleep(5 * time.Second)
+		for i, b := range boxes {
+			require.Zero(t, b.fence(t, "k", "a"), "node %d", i)
+		}
+	})
+}
