@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -75,4 +76,40 @@ func (q *quorum) burst(t *testing.T, g *guard.Guard) {
 	require.Zero(t, failed.Load())
 	require.Less(t, peak, base+200+int(calls)*3/4, "what the node was asked before it was found stuck, and no more")
 	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= base+10 }, 5*time.Second, 50*time.Millisecond)
+}
+
+// requireGranted makes a hundred claims of different keys at once, of which each has to be granted.
+func requireGranted(t *testing.T, l guard.Locker, prefix string) (wait func()) {
+	var all sync.WaitGroup
+	for i := range 100 {
+		all.Go(func() { take(t, l, claimOf(fmt.Sprint(prefix, i), fmt.Sprint(prefix, i))) })
+	}
+	return all.Wait
+}
+
+func TestTryAcquire_asksNoNodeThatIsStuckUntilItHasAnswered(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
+		boxes[4].freeze()
+		requireGranted(t, l, "a")()
+		time.Sleep(time.Second)
+		requireGranted(t, l, "b")()
+		require.Equal(t, 100, boxes[4].count(guard.OpAcquire))
+		boxes[4].heal()
+		time.Sleep(time.Second)
+		requireGranted(t, l, "c")()
+		synctest.Wait()
+		require.GreaterOrEqual(t, boxes[4].count(guard.OpAcquire), 200)
+	})
+}
+
+func TestTryAcquire_nodesThatAreAllSlowAreNotTakenForStuck(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
+		for _, b := range boxes {
+			b.answerAfter(func() time.Duration { return 2 * time.Second })
+		}
+		first := requireGranted(t, l, "a")
+		time.Sleep(time.Second)
+		requireGranted(t, l, "b")()
+		first()
+	})
 }

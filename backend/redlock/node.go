@@ -13,7 +13,8 @@ import (
 
 const (
 	// A node that has not answered any of at least stuckCalls calls for stuckFor is not asked until it has answered one or
-	// they have timed out: calls to a frozen server would pile up.
+	// they have timed out: calls to a frozen server would pile up. Where that is true of more nodes than may fail, all are
+	// asked: it may be this process that is slow, and callers who wait for a majority bound their calls themselves.
 	stuckCalls = 16
 	stuckFor   = 500 * time.Millisecond
 )
@@ -29,14 +30,15 @@ type node struct {
 	server   guard.Server       // nil if it cannot be told from others
 	batch    guard.BatchRenewer // nil if it has no such ability
 	starter  guard.Starter      // nil if it has no such ability
+	quorum   *Locker
 
 	epoch    time.Time
 	asked    atomic.Int64 // calls under way
 	answered atomic.Int64 // when a call ended, or began that was the only one, since the epoch
 }
 
-func newNode(i int, l guard.Locker) *node {
-	n := &node{Locker: l, index: i, name: fmt.Sprintf("node %d", i+1), checkKey: guard.CheckKey, epoch: time.Now()}
+func newNode(of *Locker, i int, l guard.Locker) *node {
+	n := &node{Locker: l, quorum: of, index: i, name: fmt.Sprintf("node %d", i+1), checkKey: guard.CheckKey, epoch: time.Now()}
 	if c, ok := guard.Ability[guard.KeyChecker](l); ok {
 		n.checkKey = c.CheckKey
 	}
@@ -48,16 +50,29 @@ func newNode(i int, l guard.Locker) *node {
 
 // begin counts a call, unless the node is stuck. end has to follow.
 func (n *node) begin(op guard.Op, key string) error {
-	now := int64(time.Since(n.epoch))
-	asked := n.asked.Add(1)
-	if asked == 1 {
-		n.answered.Store(now)
+	if n.asked.Add(1) == 1 {
+		n.answered.Store(int64(time.Since(n.epoch)))
 	}
-	if asked > stuckCalls && now-n.answered.Load() > int64(stuckFor) {
+	if n.stuck() && n.quorum.canSpareStuck() {
 		n.asked.Add(-1)
 		return n.named(op, key, errStuck)
 	}
 	return nil
+}
+
+func (n *node) stuck() bool {
+	return n.asked.Load() > stuckCalls && time.Since(n.epoch)-time.Duration(n.answered.Load()) > stuckFor
+}
+
+// canSpareStuck reports whether a majority is not stuck.
+func (l *Locker) canSpareStuck() bool {
+	stuck := 0
+	for _, n := range l.nodes {
+		if n.stuck() {
+			stuck++
+		}
+	}
+	return len(l.nodes)-stuck >= l.quorum
 }
 
 func (n *node) end(err error) {

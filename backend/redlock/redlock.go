@@ -62,7 +62,7 @@ func New(nodes []guard.Locker) *Locker {
 		return l
 	}
 	for i, n := range nodes {
-		l.nodes = append(l.nodes, newNode(i, n))
+		l.nodes = append(l.nodes, newNode(l, i, n))
 	}
 	l.presence.ids, l.presence.known = make([]string, len(nodes)), make([]bool, len(nodes))
 	return l

@@ -52,6 +52,13 @@ func TestCoupon_redlockSurvivesTheDeathOfOneServerOfThree(t *testing.T) {
 	requireOneEach(t, open())
 }
 
+func TestCoupon_refusesAMemoryOfEachServersOwn(t *testing.T) {
+	t.Parallel()
+	code, printed := stagetest.Run(t, "-backend", "memory")
+	require.Equal(t, 2, code)
+	require.Contains(t, printed, `coupon: invalid value "memory" for flag -backend: each process would have a memory of its own`)
+}
+
 func TestCoupon_oversellsWithoutTheGuard(t *testing.T) {
 	t.Parallel()
 	file, open := stagetest.Database(t)

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -16,10 +15,8 @@ const (
 	// or the server frozen. There are mostFlights then.
 	lateAfter   = 50 * time.Millisecond
 	mostFlights = 8
-	// idle is for how long the pilot of a lane waits for more, with its connection at hand.
+	// idle is for how long the pilot of a lane waits for more: a goroutine that has grown its stack for go-redis is worth keeping.
 	idle = 100 * time.Millisecond
-	// sparePool is the smallest pool of which a connection may be kept at hand.
-	sparePool = 4
 )
 
 // A lane is the way of scripts to one server. While a flight is out, what comes in waits, and goes out together as the
@@ -109,13 +106,11 @@ func (l *lane) take() (flight []*request) {
 
 // pilot sends a flight, and what comes in meanwhile, until nothing has come in for some time.
 func (l *lane) pilot(flight []*request) {
-	at := hand{client: l.client}
-	defer at.drop()
 	rest := time.NewTimer(idle)
 	defer rest.Stop()
 	for {
 		if len(flight) > 0 { // it may be out with another pilot
-			at.send(flight)
+			l.fly(flight)
 		}
 		l.mu.Lock()
 		if len(l.queue) > 0 {
@@ -150,84 +145,40 @@ func (l *lane) pilot(flight []*request) {
 	}
 }
 
-// A hand sends flights, over one connection as long as it is good: to get one from the pool for each costs more than a script
-// does.
-type hand struct {
-	client redis.UniversalClient
-	conn   *redis.Conn // nil if there is none at hand
-}
-
-// A sender is what of a client or a connection a hand needs.
-type sender interface {
-	Process(ctx context.Context, cmd redis.Cmder) error
-	Pipeline() redis.Pipeliner
-}
-
-func (h *hand) sender() sender {
-	if h.conn != nil {
-		return h.conn
-	}
-	if c, ok := h.client.(*redis.Client); ok && c.Options().PoolSize >= sparePool {
-		h.conn = c.Conn()
-		return h.conn
-	}
-	return h.client
-}
-
-// drop gives the connection back.
-func (h *hand) drop() {
-	if h.conn != nil {
-		_ = h.conn.Close()
-		h.conn = nil
-	}
-}
-
-// send sends a flight and hands out the answers.
-func (h *hand) send(flight []*request) {
+// fly sends a flight and hands out the answers.
+func (l *lane) fly(flight []*request) {
 	if len(flight) == 1 {
 		r := flight[0]
-		err := h.alone(r)
-		h.check(err)
-		r.done(r, err)
+		r.done(r, l.sendAlone(r))
 		return
 	}
-	h.together(flight)
+	l.sendTogether(flight)
 	for _, r := range flight {
 		if r.cmd == nil {
 			r.done(r, r.ctx.Err())
-			continue
+		} else {
+			r.done(r, r.cmd.Err())
 		}
-		h.check(r.cmd.Err())
-		r.done(r, r.cmd.Err())
 	}
 }
 
-// check drops the connection if err was not said by the server.
-func (h *hand) check(err error) {
-	var reply redis.Error
-	if err != nil && !errors.As(err, &reply) {
-		h.drop()
-	}
-}
-
-func (h *hand) alone(r *request) error {
+func (l *lane) sendAlone(r *request) error {
 	if r.ctx.Err() != nil {
 		return r.ctx.Err()
 	}
-	via := h.sender()
-	err := via.Process(r.ctx, r.command(r.ctx, r.call.evalsha()))
+	err := l.client.Process(r.ctx, r.command(r.ctx, r.call.evalsha()))
 	if isNoScript(err) {
-		err = via.Process(r.ctx, r.command(r.ctx, r.call.eval()))
+		err = l.client.Process(r.ctx, r.command(r.ctx, r.call.eval()))
 	}
 	return err
 }
 
-// together sends the requests in a pipeline, each of which has its own error, and once more, by their source, those of whose
+// sendTogether sends the requests in a pipeline, each of which has its own error, and once more, by their source, those of whose
 // script the server does not know.
-func (h *hand) together(flight []*request) {
+func (l *lane) sendTogether(flight []*request) {
 	ctx, cancel := lastOf(flight)
 	defer cancel()
-	h.pipeline(ctx, flight, (*Call).evalsha)
+	l.pipeline(ctx, flight, (*Call).evalsha)
 	var unknown []*request
 	for _, r := range flight {
 		if r.cmd != nil && isNoScript(r.cmd.Err()) {
@@ -235,13 +186,13 @@ func (h *hand) together(flight []*request) {
 		}
 	}
 	if len(unknown) > 0 {
-		h.pipeline(ctx, unknown, (*Call).eval)
+		l.pipeline(ctx, unknown, (*Call).eval)
 	}
 }
 
 // pipeline sends those of the requests whose callers are still there.
-func (h *hand) pipeline(ctx context.Context, requests []*request, args func(*Call) []any) {
-	pipe := h.sender().Pipeline()
+func (l *lane) pipeline(ctx context.Context, requests []*request, args func(*Call) []any) {
+	pipe := l.client.Pipeline()
 	for _, r := range requests {
 		if r.cmd = nil; r.ctx.Err() == nil {
 			_ = pipe.Process(ctx, r.command(ctx, args(&r.call)))

@@ -122,7 +122,7 @@ func (s *Store) start(r *request) {
 	case r.call.Acks.Replicas > 0:
 		go s.sendAcked(r)
 	case cluster:
-		go (&hand{client: s.client}).send([]*request{r})
+		go s.lane.fly([]*request{r})
 	default:
 		s.lane.send(r)
 	}

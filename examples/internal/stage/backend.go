@@ -55,8 +55,9 @@ func (b Backend) check(ctx context.Context, namespace string) error {
 	if err != nil {
 		return err
 	}
-	for range 2 { // the first goes on with a majority: what the others say, the second knows
-		err = errors.Join(err, g.Do(ctx, "check", func(context.Context) error { return nil }))
+	// Twice: the first goes on with a majority, and what the other servers have said meanwhile, the second knows.
+	for try := 0; try < 2 && err == nil; try++ {
+		err = g.Do(ctx, "check", func(context.Context) error { return nil })
 	}
 	return errors.Join(err, g.Close(ctx))
 }
