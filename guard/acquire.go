@@ -33,8 +33,9 @@ type attempt struct {
 	start     time.Duration
 	giveUp    time.Duration // when the store has to have answered
 	asked     int
-	failed    int // requests in a row without an answer
-	contested int // answers that nobody holds the key
+	failed    int           // requests in a row without an answer
+	contested int           // answers that nobody holds the key
+	took      time.Duration // the last request
 	unknown   bool
 	last      Grant
 	waitFrom  time.Duration // when the key was first found busy, or never
@@ -107,6 +108,7 @@ func (a *attempt) ask(ctx context.Context) (*hold, error) {
 	grant, err := g.locker.TryAcquire(call, a.claim)
 	cancel()
 	a.asked++
+	a.took = g.now() - sent
 	if err != nil {
 		a.failed++
 		a.unknown = true
@@ -169,7 +171,7 @@ func (a *attempt) afterAnswer() (time.Duration, error) {
 	now := g.now()
 	if a.last.Contested && a.contested < contestTries && now < a.giveUp {
 		a.contested++
-		return g.dice.contestPause(a.contested), nil
+		return g.dice.contestPause(a.contested, a.took), nil
 	}
 	left := a.set.wait - (now - a.start)
 	if left <= 0 {

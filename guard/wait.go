@@ -36,9 +36,9 @@ func (d *dice) retryPause(n int) time.Duration {
 }
 
 // contestPause is how long to wait after the n-th time that several claims met and none was granted: long beside
-// a round trip, and different for each.
-func (d *dice) contestPause(n int) time.Duration {
-	return d.upTo(min(4*time.Millisecond<<n, 100*time.Millisecond))
+// the time that the store took to say so, and different for each.
+func (d *dice) contestPause(n int, took time.Duration) time.Duration {
+	return d.upTo(max(min(4*time.Millisecond<<n, 100*time.Millisecond), 4*took))
 }
 
 // sleep sleeps for d and returns true, or false at once when ctx ends.

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -109,7 +110,7 @@ func (l *Locker) introduce(ctx context.Context, n *node, key string) error {
 	if n.server != nil {
 		var err error
 		if id, err = n.server.ServerID(ctx); err != nil {
-			return err
+			return withKey(err, key)
 		}
 	}
 	p := &l.presence
@@ -130,6 +131,17 @@ func (l *Locker) introduce(ctx context.Context, n *node, key string) error {
 	p.count++
 	p.complete.Store(p.count == len(p.ids) && p.err == nil)
 	return nil
+}
+
+// withKey returns err with the key for which a server was asked who it is.
+func withKey(err error, key string) error {
+	var failed *guard.StoreError
+	if !errors.As(err, &failed) {
+		return err
+	}
+	named := *failed
+	named.Key = key
+	return &named
 }
 
 // majority reports whether enough servers are known, and what is wrong with them.

@@ -47,10 +47,10 @@ var (
 	_ guard.KeyChecker   = (*Locker)(nil)
 )
 
-// New returns a Locker on the nodes. A majority is one more than half of them: of an even number, one more can fail than of
-// the odd one below it only if it is asked for by more. guard.New refuses fewer than three nodes, nil, and a node that
-// is there twice; that two nodes lead to one server shows at the first call at the latest, as does
-// that a majority of them cannot be reached, both as a *guard.StoreError which names them.
+// New returns a Locker on the nodes. A majority is one more than half of them, so an even number allows for no more failures
+// than the odd one below it. guard.New refuses fewer than three nodes, nil, and a node that is there twice. That a majority cannot be
+// reached shows at the first call, and that two nodes lead to one server under two addresses as soon as both have said who they
+// are: at the first call, unless one of them is slow. Both are a *guard.StoreError that names them.
 func New(nodes []guard.Locker) *Locker {
 	l := &Locker{
 		quorum: len(nodes)/2 + 1,
