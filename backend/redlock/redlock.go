@@ -28,7 +28,8 @@ const least = 3
 // A Locker keeps leases on a majority of nodes. It is safe for concurrent use.
 //
 // Its calls return as soon as a majority has decided. What the others answer later is seen to in the background: leases that
-// are not wanted are given back, for some seconds at most.
+// are not wanted are given back, for some seconds at most. Close the clients of nodes a moment after the Guard: what a slower
+// minority has not been told by then, it keeps until the TTL has passed.
 type Locker struct {
 	nodes    []*node
 	quorum   int
