@@ -80,15 +80,22 @@ func (p *pushing) Notify(_ string, wake func()) (stop func()) {
 	return func() { p.stopped++ }
 }
 
+// waitBehindAHolder returns a Guard, its store, the lease of a holder, and where the outcome of one who waits for it will be.
+func waitBehindAHolder(t *testing.T) (*guard.Guard, *pushing, *guard.Lease, <-chan error) {
+	t.Helper()
+	store := &pushing{testStore: newTestStore(), wakes: make(chan func(), 10)}
+	g, err := guard.New(store, guard.WithTTL(ttl))
+	require.NoError(t, err)
+	holder := hold(t, g, "k")
+	done := make(chan error)
+	go func() { done <- g.Do(t.Context(), "k", nothing, guard.WithWait(time.Hour)) }()
+	return g, store, holder, done
+}
+
 func TestPush_wakesAWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &pushing{testStore: newTestStore(), wakes: make(chan func(), 10)}
-		g, err := guard.New(store, guard.WithTTL(ttl))
-		require.NoError(t, err)
-		holder := hold(t, g, "k")
 		start := time.Now()
-		done := make(chan error)
-		go func() { done <- g.Do(t.Context(), "k", nothing, guard.WithWait(time.Hour)) }()
+		g, store, holder, done := waitBehindAHolder(t)
 		wake := <-store.wakes
 		wake() // it listens now
 		time.Sleep(3 * time.Second)
@@ -106,13 +113,8 @@ func TestPush_wakesAWaiter(t *testing.T) {
 
 func TestPush_isNotReliedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &pushing{testStore: newTestStore(), wakes: make(chan func(), 10)}
-		g, err := guard.New(store, guard.WithTTL(ttl))
-		require.NoError(t, err)
-		holder := hold(t, g, "k")
 		start := time.Now()
-		done := make(chan error)
-		go func() { done <- g.Do(t.Context(), "k", nothing, guard.WithWait(time.Hour)) }()
+		g, store, holder, done := waitBehindAHolder(t)
 		(<-store.wakes)()
 		time.Sleep(time.Second)
 		require.NoError(t, holder.Release(t.Context())) // of which nobody tells
@@ -125,12 +127,7 @@ func TestPush_isNotReliedOn(t *testing.T) {
 // A waiter whose store never says that it listens looks for itself, as on a store that cannot tell.
 func TestPush_thatNeverBeginsLeavesPolling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &pushing{testStore: newTestStore(), wakes: make(chan func(), 10)}
-		g, err := guard.New(store, guard.WithTTL(ttl))
-		require.NoError(t, err)
-		holder := hold(t, g, "k")
-		done := make(chan error)
-		go func() { done <- g.Do(t.Context(), "k", nothing, guard.WithWait(time.Hour)) }()
+		g, _, holder, done := waitBehindAHolder(t)
 		time.Sleep(time.Second)
 		require.NoError(t, holder.Release(t.Context()))
 		released := time.Now()

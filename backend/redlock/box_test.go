@@ -103,7 +103,7 @@ func (b *box) do(ctx context.Context, op guard.Op, calls int, f func(*memory.Loc
 		if frozen != nil {
 			<-frozen
 		}
-		time.Sleep(delay)
+		time.Sleep(delay) // the node is that slow
 		b.mu.Lock()
 		store := b.store
 		b.mu.Unlock()
