@@ -24,7 +24,7 @@ var rules = []struct {
 	{"/backend/single", []string{"/guard", "/backend/internal", "github.com/redis/go-redis"}},
 	{"/backend/reentrant", []string{"/guard", "/backend/internal", "github.com/redis/go-redis"}},
 	{"/backend", []string{"/guard"}},
-	{"/middleware/http", []string{"/guard"}},
+	{"/middleware/http", []string{"/guard", "github.com/felixge/httpsnoop"}},
 	{"/middleware/asynq", []string{"/guard", "github.com/hibiken/asynq"}},
 	{"/middleware/cron", []string{"/guard", "github.com/robfig/cron"}},
 	{"/internal/redissontest", []string{"github.com/redis/go-redis"}},

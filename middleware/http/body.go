@@ -1,0 +1,132 @@
+package guardhttp
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"net/url"
+)
+
+// A body is a request's body that can be read several times. It is read from the connection when somebody first asks for it, whole and up to
+// a bound.
+type body struct {
+	source io.ReadCloser
+	max    int64
+	length int64 // what the request says, or -1
+
+	loaded bool
+	bytes  []byte
+	err    error // that ended reading, nil at its end
+	reader bytes.Reader
+}
+
+// newBody takes the body of a request.
+func newBody(r *http.Request, most int64) *body {
+	return &body{source: r.Body, max: most, length: r.ContentLength}
+}
+
+// load returns the whole body. The error is a *http.MaxBytesError if it is too large, and what reading it returned if it
+// broke off.
+func (b *body) load() ([]byte, error) {
+	if b.loaded {
+		return b.bytes, b.err
+	}
+	b.loaded = true
+	if b.length > b.max {
+		b.err = &http.MaxBytesError{Limit: b.max}
+		return nil, b.err
+	}
+	var all bytes.Buffer
+	if b.length > 0 {
+		all.Grow(int(min(b.length, 64<<10)) + bytes.MinRead) // and more as it comes: the length may be a lie
+	}
+	// http.MaxBytesReader would lose the byte behind the bound.
+	_, b.err = all.ReadFrom(io.LimitReader(b.source, b.max+1))
+	b.bytes = all.Bytes()
+	if b.err == nil && int64(len(b.bytes)) > b.max {
+		b.err = &http.MaxBytesError{Limit: b.max}
+	}
+	b.reader.Reset(b.bytes)
+	return b.bytes, b.err
+}
+
+// Read reads from the loaded body.
+func (b *body) Read(p []byte) (int, error) {
+	if !b.loaded {
+		_, _ = b.load() // the error comes at the end of what there is
+	}
+	n, err := b.reader.Read(p)
+	if err == io.EOF && b.err != nil {
+		err = b.err
+	}
+	return n, err
+}
+
+// Close does nothing: net/http closes the connection's body, and the handler may read what was read already.
+func (b *body) Close() error { return nil }
+
+// handOver makes the body that the handler reads out of what was loaded, and sets it in r. Nothing changes if nobody has asked for it.
+func (b *body) handOver(r *http.Request) {
+	switch {
+	case !b.loaded:
+		r.Body = b.source
+	case b.err != nil: // shadow mode: what has been read, and what comes after it
+		r.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(b.bytes), b.source), b.source}
+	default:
+		b.reader.Reset(b.bytes)
+		r.Body, r.ContentLength = struct {
+			io.Reader
+			io.Closer
+		}{&b.reader, b.source}, int64(len(b.bytes))
+	}
+}
+
+// wholeBody returns the body of a request that a KeyFunc looks at, and leaves it there to be read again.
+func wholeBody(r *http.Request) ([]byte, error) {
+	b, ok := r.Body.(*body)
+	if !ok { // outside of the middleware
+		if r.Body == nil {
+			return nil, nil
+		}
+		b = newBody(r, DefaultMaxBody)
+		all, err := b.load()
+		b.handOver(r)
+		return all, err
+	}
+	all, err := b.load()
+	b.reader.Reset(all)
+	return all, err
+}
+
+var errNoForm = errors.New("the body is no form")
+
+// formValues returns the values of a field of the form in the body.
+func formValues(r *http.Request, field string) ([]string, error) {
+	all, err := wholeBody(r)
+	if err != nil {
+		return nil, err
+	}
+	kind, parameters, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil {
+		return nil, errNoForm
+	}
+	switch kind {
+	case "application/x-www-form-urlencoded":
+		values, err := url.ParseQuery(string(all))
+		return values[field], err
+	case "multipart/form-data":
+		form, err := multipart.NewReader(bytes.NewReader(all), parameters["boundary"]).ReadForm(int64(len(all)))
+		if err != nil {
+			return nil, err
+		}
+		defer form.RemoveAll() //nolint:errcheck // all of it was in memory
+		return form.Value[field], nil
+	}
+	return nil, errNoForm
+}

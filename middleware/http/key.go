@@ -1,0 +1,172 @@
+package guardhttp
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// A KeyFunc finds in a request what it must not run twice for, or whose it is (WithScope). An error refuses the request: a *KeyError
+// with status 400, any other with 500. An empty key is a missing one, as is an error for which errors.Is(err, ErrNoKey) holds.
+//
+// It may read the request's body, up to the size of WithMaxBody; the handler gets it from the beginning all the same. It is called
+// concurrently.
+type KeyFunc func(r *http.Request) (string, error)
+
+// ErrNoKey says that a request has no key. It is refused, unless New was given WithOptionalKey.
+var ErrNoKey = errors.New("there is no key")
+
+// A KeyError is a key that a client has left out, or that cannot be used. It tells nothing that the client has not sent.
+type KeyError struct {
+	From    string // where the key should be: "header Idempotency-Key"
+	Reason  string // "is missing"
+	Missing bool   // ErrNoKey
+}
+
+func (e *KeyError) Error() string { return "guardhttp: " + e.From + " " + e.Reason }
+
+// Is reports whether target is ErrNoKey and the key is missing.
+func (e *KeyError) Is(target error) bool { return target == ErrNoKey && e.Missing }
+
+func missing(from string) error { return &KeyError{From: from, Reason: "is missing", Missing: true} }
+
+// maxText is the longest key in bytes, of those that are not read from a header.
+const maxText = 4096
+
+// FromHeader returns a KeyFunc that takes the value of a header as it is: one line of 1 to 255 bytes of printable ASCII. For the
+// Idempotency-Key header take IdempotencyKey, which reads quoted keys, too. It panics without a name.
+func FromHeader(name string) KeyFunc {
+	mustName("FromHeader", name)
+	from := "header " + http.CanonicalHeaderKey(name)
+	return func(r *http.Request) (string, error) {
+		line, err := oneLine(r.Header, name, from)
+		if err != nil {
+			return "", err
+		}
+		return line, checkText(line, from)
+	}
+}
+
+// oneLine returns the value of a header that must stand in a request once.
+func oneLine(h http.Header, name, from string) (string, error) {
+	switch lines := h.Values(name); len(lines) {
+	case 0:
+		return "", missing(from)
+	case 1:
+		return lines[0], nil
+	default:
+		return "", &KeyError{From: from, Reason: fmt.Sprintf("stands in the request %d times", len(lines))}
+	}
+}
+
+// FromPathValue returns a KeyFunc that takes what a wildcard of the pattern matched, see http.Request.PathValue. The middleware has to be
+// inside of the mux then. It panics without a name.
+func FromPathValue(name string) KeyFunc {
+	mustName("FromPathValue", name)
+	return func(r *http.Request) (string, error) { return found(r.PathValue(name), "path value "+name) }
+}
+
+// FromForm returns a KeyFunc that takes a field of a form in the body, URL-encoded or multipart, and none of the query. A field that
+// stands there twice is refused. It panics without a name.
+func FromForm(field string) KeyFunc {
+	mustName("FromForm", field)
+	from := "form field " + field
+	return func(r *http.Request) (string, error) {
+		values, err := formValues(r, field)
+		if err != nil {
+			return "", &KeyError{From: from, Reason: "cannot be read: the body is no form that can be parsed"}
+		}
+		switch len(values) {
+		case 0:
+			return "", missing(from)
+		case 1:
+			return found(values[0], from)
+		default:
+			return "", &KeyError{From: from, Reason: "stands in the form more than once"}
+		}
+	}
+}
+
+// FromContext returns a KeyFunc that takes a string, or what prints as one (fmt.Stringer), out of the request's context, where an
+// authentication in front of the middleware has put it. It panics if key is nil.
+func FromContext(key any) KeyFunc {
+	if key == nil {
+		panic("guardhttp: FromContext: the key must not be nil")
+	}
+	return func(r *http.Request) (string, error) { return fromContext(r.Context(), key) }
+}
+
+func fromContext(ctx context.Context, key any) (string, error) {
+	switch v := ctx.Value(key).(type) {
+	case nil:
+		return "", fmt.Errorf("guardhttp: the context has no value for %T: %w", key, ErrNoKey)
+	case string:
+		return v, nil
+	case fmt.Stringer:
+		return v.String(), nil
+	default:
+		return "", fmt.Errorf("guardhttp: the context's value for %T is a %T, which is no text", key, v)
+	}
+}
+
+// Join returns a KeyFunc whose key stands for the keys of all of its functions, none of which may be missing. It is a hash of the parts and
+// their lengths, so that no two lists of parts share one. It panics if a function is nil.
+func Join(first KeyFunc, more ...KeyFunc) KeyFunc {
+	all := append([]KeyFunc{first}, more...)
+	for i, f := range all {
+		if f == nil {
+			panic(fmt.Sprintf("guardhttp: Join: function %d is nil", i+1))
+		}
+	}
+	return func(r *http.Request) (string, error) {
+		parts := make([]string, len(all))
+		for i, f := range all {
+			part, err := f(r)
+			if err == nil && part == "" {
+				err = fmt.Errorf("guardhttp: part %d of the key is empty: %w", i+1, ErrNoKey)
+			}
+			if err != nil {
+				return "", err
+			}
+			parts[i] = part
+		}
+		sum := hash(parts...)
+		return hex.EncodeToString(sum[:]), nil
+	}
+}
+
+// hash hashes the parts, each after its length.
+func hash(parts ...string) [sha256.Size]byte {
+	size := 0
+	for _, p := range parts {
+		size += 8 + len(p)
+	}
+	all := make([]byte, 0, min(size, 1024))
+	for _, p := range parts {
+		all = binary.BigEndian.AppendUint64(all, uint64(len(p)))
+		all = append(all, p...)
+	}
+	return sha256.Sum256(all)
+}
+
+// found returns a key that was found at a place of the request.
+func found(key, from string) (string, error) {
+	switch {
+	case key == "":
+		return "", missing(from)
+	case len(key) > maxText:
+		return "", &KeyError{From: from, Reason: fmt.Sprintf("is longer than %d bytes", maxText)}
+	}
+	return key, nil
+}
+
+func mustName(function, name string) {
+	if strings.TrimSpace(name) == "" {
+		panic("guardhttp: " + function + ": the name must not be empty")
+	}
+}

@@ -1,0 +1,133 @@
+package guardhttp
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// middleware is what New makes.
+type middleware struct {
+	settings
+	guard   *guard.Guard
+	once    []guard.Option // for a request that does not wait
+	waiting []guard.Option // for one that does
+	queue   waiters
+}
+
+// New returns a middleware that runs a handler once for each key: what it wraps is asked for a key by the KeyFunc, takes a lease on it, and
+// runs under that, with a context in which guard.FromContext finds it. An Option says what becomes of requests whose key has been seen before; by
+// default the first answer is replayed for 24 hours, and a request that comes while the first is under way is refused with status 409.
+//
+// The handler outlives its client: its context has the values of the request's and ends when the lease is lost (guard.ErrLost is the
+// cause) or after WithTimeout, so that a retry finds the answer. A panic goes on up, and leaves the key free.
+//
+// Settings that cannot work are *guard.SettingError, all of them in one error. WithScope or WithGlobalKeys is needed. The store is not
+// asked. The Guard remains the caller's, to be closed after the server has shut down. The middleware can wrap several handlers and
+// is safe for concurrent use.
+func New(g *guard.Guard, key KeyFunc, opts ...Option) (func(http.Handler) http.Handler, error) {
+	s := settings{
+		key:        key,
+		waiters:    DefaultWaiters,
+		keyWaiters: DefaultKeyWaiters,
+		maxBody:    DefaultMaxBody,
+		maxAnswer:  DefaultMaxAnswer,
+		policy:     KeepFinal,
+		replayed:   DefaultReplayed,
+		retention:  DefaultRetention,
+		timeout:    DefaultTimeout,
+		retryAfter: time.Second,
+		docs:       DefaultDocs,
+		onProblem:  func(w http.ResponseWriter, r *http.Request, p Problem) { p.ServeHTTP(w, r) },
+	}
+	for _, opt := range opts {
+		if opt == nil {
+			s.refuse("option", nil, "must not be nil")
+			continue
+		}
+		opt(&s)
+	}
+	s.check(g)
+	if s.err != nil {
+		return nil, s.err
+	}
+	m := &middleware{settings: s, guard: g}
+	m.once = append(slices.Clone(s.lease), guard.WithWait(0))
+	m.waiting = append(slices.Clone(s.lease), guard.WithWait(s.wait))
+	if s.mode != Exclusive {
+		m.once = append(m.once, guard.WithOnce(s.retention))
+		m.waiting = append(m.waiting, guard.WithOnce(s.retention))
+	}
+	m.queue = waiters{most: s.waiters, perKey: s.keyWaiters, keys: map[string]int{}}
+	for _, options := range [][]guard.Option{m.once, m.waiting} {
+		if _, err := g.Wrap("http", func(context.Context) error { return nil }, options...); err != nil {
+			return nil, err
+		}
+	}
+	return m.wrap, nil
+}
+
+// check looks at settings that have to fit each other.
+func (s *settings) check(g *guard.Guard) {
+	if g == nil {
+		s.refuse("guard", nil, "must not be nil")
+	}
+	if s.key == nil {
+		s.refuse("key", nil, "must not be nil")
+	}
+	switch {
+	case s.scope == nil && !s.global:
+		s.refuse("WithScope", nil, "is needed, so that nobody gets the answer of somebody else; WithGlobalKeys says that keys are the same for all")
+	case s.scope != nil && s.global:
+		s.refuse("WithGlobalKeys", nil, "and WithScope exclude each other")
+	}
+	switch {
+	case s.noPrint && s.withPrint:
+		s.refuse("WithoutFingerprint", nil, "and WithFingerprint exclude each other")
+	case s.mode == Exclusive && s.withPrint:
+		s.refuse("WithFingerprint", nil, "has no effect in Exclusive mode, which remembers nothing")
+	}
+	if s.mode == Exclusive && s.sealer != nil {
+		s.refuse("WithEncryption", nil, "has no effect in Exclusive mode, which keeps nothing")
+	}
+}
+
+// prints reports whether there are fingerprints.
+func (s *settings) prints() bool {
+	return s.withPrint || s.mode == Replay && !s.noPrint
+}
+
+func validDocs(page string) bool {
+	u, err := url.Parse(page)
+	return err == nil && u.IsAbs() && !strings.ContainsAny(page, `<>"# `) && validValue(page)
+}
+
+// covers reports whether requests of that method need a key.
+func (m *middleware) covers(method string) bool {
+	if len(m.methods) > 0 {
+		return slices.Contains(m.methods, method)
+	}
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, "QUERY":
+		return false
+	}
+	return true
+}
+
+func (m *middleware) wrap(next http.Handler) http.Handler {
+	if next == nil {
+		panic("guardhttp: the handler must not be nil")
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := &exchange{m: m, next: next, w: w, r: r, start: time.Now()}
+		q.outcome.Aborted = true // until it has returned
+		defer q.report()
+		q.serve()
+		q.outcome.Aborted = false
+	})
+}

@@ -1,0 +1,55 @@
+package guardhttp
+
+import "net/http"
+
+// A Mode says what becomes of a request whose key has been seen before.
+type Mode uint8
+
+const (
+	// Replay gives the first answer again. It is the default.
+	Replay Mode = iota
+	// Reject refuses the request with status 409. No answer is kept, only that there was one.
+	Reject
+	// Exclusive runs the handler again: nothing is remembered, and requests of one key only keep out of each other's way.
+	Exclusive
+)
+
+// A Policy says whether an answer is to be kept. Where it is not, the key is free again, and a retry runs the handler. header is
+// what the handler has set of it, and must not be changed.
+type Policy func(status int, header http.Header) bool
+
+// KeepFinal is the default Policy. It keeps 2xx, 3xx and 4xx, without 401, 403 and 429, which the same request may not get the next time.
+func KeepFinal(status int, _ http.Header) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+		return false
+	}
+	return status >= 200 && status < 500
+}
+
+// KeepAll is a Policy that keeps every answer, failures of the server, too.
+func KeepAll(int, http.Header) bool { return true }
+
+// A Keep is what is kept of a run.
+type Keep uint8
+
+const (
+	// KeepNothing leaves the key free: a retry runs the handler.
+	KeepNothing Keep = iota
+	// KeepAnswer leaves the answer: a retry is given it again.
+	KeepAnswer
+	// KeepTombstone leaves only that the handler ran: a retry is told so, with status 409.
+	KeepTombstone
+)
+
+// String returns "nothing", "answer" or "tombstone".
+func (k Keep) String() string {
+	switch k {
+	case KeepAnswer:
+		return "answer"
+	case KeepTombstone:
+		return "tombstone"
+	default:
+		return "nothing"
+	}
+}

@@ -1,0 +1,301 @@
+package guardhttp
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// The defaults.
+const (
+	DefaultRetention  = 24 * time.Hour
+	DefaultTimeout    = 5 * time.Minute
+	DefaultMaxBody    = 1 << 20
+	DefaultMaxAnswer  = 1 << 20
+	DefaultReplayed   = "Idempotency-Replayed"
+	DefaultWaiters    = 1024
+	DefaultKeyWaiters = 256
+)
+
+// MaxAnswer is the largest answer, in bytes of its body, that WithMaxAnswer can ask to record.
+const MaxAnswer = 8 << 20
+
+// An Option is a setting of New. What cannot work is refused there.
+type Option func(*settings)
+
+// settings are what the options have set.
+type settings struct {
+	key        KeyFunc
+	scope      KeyFunc
+	global     bool
+	optional   bool
+	group      string
+	methods    []string
+	mode       Mode
+	wait       time.Duration
+	waiters    int
+	keyWaiters int
+	print      FingerprintFunc
+	noPrint    bool
+	withPrint  bool
+	maxBody    int64
+	maxAnswer  int
+	policy     Policy
+	rerun      bool
+	replayed   string
+	retention  time.Duration
+	timeout    time.Duration
+	retryAfter time.Duration
+	cancel     bool
+	open       bool
+	shadow     bool
+	docs       string
+	onProblem  func(http.ResponseWriter, *http.Request, Problem)
+	sealer     *sealer
+	observers  []Observer
+	lease      []guard.Option
+	name       string
+	err        error
+}
+
+// refuse notes that an option cannot work.
+func (s *settings) refuse(option string, value any, reason string) {
+	text := ""
+	if value != nil {
+		text = fmt.Sprint(value)
+	}
+	s.err = errors.Join(s.err, &guard.SettingError{Setting: option, Value: text, Reason: reason})
+}
+
+func (s *settings) positive(to *time.Duration, option string, d time.Duration) {
+	if d <= 0 {
+		s.refuse(option, d, "must be positive")
+		return
+	}
+	*to = d
+}
+
+// WithScope says whose a request is: the stable name of the principal, such as the account's number, which an authentication in front of the
+// middleware has found out. Keys of different scopes never meet. New needs it, or WithGlobalKeys.
+//
+// Do not take what changes between a request and its retry, such as a token: each retry would be a new request. And not what several
+// principals share, such as an address: one would get the answer of another. An empty scope, or an error, refuses the request.
+func WithScope(scope KeyFunc) Option {
+	return func(s *settings) {
+		if scope == nil {
+			s.refuse("WithScope", nil, "must not be nil")
+		}
+		s.scope = scope
+	}
+}
+
+// WithGlobalKeys says that keys are the same for all who call, so that WithScope is not needed: where the key itself names the principal, or
+// there is only one.
+func WithGlobalKeys() Option { return func(s *settings) { s.global = true } }
+
+// WithOptionalKey passes on requests that have no key: they run as if there were no middleware, and the store is not asked. A key
+// that is there and cannot be used is refused all the same. Default: a key is required.
+func WithOptionalKey() Option { return func(s *settings) { s.optional = true } }
+
+// WithGroup has all routes that name the same group share their keys, in place of each method and path having keys of its own: for keys
+// that name a thing of your own, such as a user who may do one of several operations at a time.
+func WithGroup(name string) Option {
+	return func(s *settings) {
+		if name == "" {
+			s.refuse("WithGroup", nil, "must not be empty")
+		}
+		s.group = name
+	}
+}
+
+// WithMethods says for which methods a key counts; other requests are passed on. GET, HEAD, OPTIONS, TRACE and QUERY change nothing, and HEAD,
+// OPTIONS and TRACE are refused here. Default: every method but those five.
+func WithMethods(methods ...string) Option {
+	return func(s *settings) {
+		if len(methods) == 0 {
+			s.refuse("WithMethods", nil, "must name a method")
+		}
+		for _, m := range methods {
+			switch {
+			case !validName(m) || m != strings.ToUpper(m):
+				s.refuse("WithMethods", m, "is no method: they are written in capital letters")
+			case slices.Contains([]string{http.MethodHead, http.MethodOptions, http.MethodTrace}, m):
+				s.refuse("WithMethods", m, "never needs a key")
+			}
+		}
+		s.methods = methods
+	}
+}
+
+// WithMode says what becomes of a request whose key has been seen before. Default: Replay.
+func WithMode(mode Mode) Option {
+	return func(s *settings) {
+		if mode > Exclusive {
+			s.refuse("WithMode", int(mode), "is no mode")
+		}
+		s.mode = mode
+	}
+}
+
+// WithWait lets a request wait up to d while another with its key is under way, in place of being refused at once. After that Mode says
+// what becomes of it, or, where the other one has left nothing, it runs. Its body is read before it waits. Default: 0.
+func WithWait(d time.Duration) Option {
+	return func(s *settings) { s.positive(&s.wait, "WithWait", d) }
+}
+
+// WithMaxWaiters bounds how many requests wait at a time, behind one middleware in one process: in all, and for one key. Those beyond it
+// are refused at once, with status 409. Default: DefaultWaiters and DefaultKeyWaiters.
+func WithMaxWaiters(all, perKey int) Option {
+	return func(s *settings) {
+		if perKey < 1 || all < perKey {
+			s.refuse("WithMaxWaiters", fmt.Sprintf("%d, %d", all, perKey), "must allow one for a key, and in all as many as for a key")
+		}
+		s.waiters, s.keyWaiters = all, perKey
+	}
+}
+
+// WithFingerprint says what of a request must be the same in a retry; a request with the same key that differs is refused with
+// status 422. Take it where retries differ in what does not matter, such as the boundaries of a multipart form. In Reject mode there is
+// no fingerprint without it. Default: the query and the bytes of the body.
+func WithFingerprint(f FingerprintFunc) Option {
+	return func(s *settings) {
+		if f == nil {
+			s.refuse("WithFingerprint", nil, "must not be nil; WithoutFingerprint has none")
+		}
+		s.print, s.withPrint = f, true
+	}
+}
+
+// WithoutFingerprint lets the key alone say which requests are the same one: for keys that you make, and not the client. The body is then
+// not read before the handler does.
+func WithoutFingerprint() Option { return func(s *settings) { s.noPrint = true } }
+
+// WithMaxBody bounds the bodies of requests, in bytes, where the middleware has to read them: for the fingerprint, for a key in them, and
+// before waiting. Larger ones are refused with status 413. Default: DefaultMaxBody, 1 MiB.
+func WithMaxBody(bytes int64) Option {
+	return func(s *settings) {
+		if bytes < 0 || bytes > 1<<40 {
+			s.refuse("WithMaxBody", bytes, "must be from 0 to 1 TiB")
+		}
+		s.maxBody = bytes
+	}
+}
+
+// WithMaxAnswer bounds what is recorded of an answer's body, in bytes, up to MaxAnswer. The client gets larger ones whole, and they leave a
+// tombstone. Default: DefaultMaxAnswer, 1 MiB.
+func WithMaxAnswer(bytes int) Option {
+	return func(s *settings) {
+		if bytes < 0 || bytes > MaxAnswer {
+			s.refuse("WithMaxAnswer", bytes, fmt.Sprintf("must be from 0 to %d", MaxAnswer))
+		}
+		s.maxAnswer = bytes
+	}
+}
+
+// WithPolicy says which answers are kept. A handler can choose for one of its own, see SetKeep. Default: KeepFinal.
+func WithPolicy(p Policy) Option {
+	return func(s *settings) {
+		if p == nil {
+			s.refuse("WithPolicy", nil, "must not be nil")
+		}
+		s.policy = p
+	}
+}
+
+// WithRerun leaves nothing, in place of a tombstone, after an answer that cannot be replayed (too large, streamed, taken over by Hijack,
+// with trailers): a retry runs the handler again. Default: it does not run again.
+func WithRerun() Option { return func(s *settings) { s.rerun = true } }
+
+// WithReplayedHeader names the header that marks a replay, with the value "true". Default: DefaultReplayed.
+func WithReplayedHeader(name string) Option {
+	return func(s *settings) {
+		if !validName(name) {
+			s.refuse("WithReplayedHeader", fmt.Sprintf("%q", name), "is no name of a header")
+		}
+		s.replayed = http.CanonicalHeaderKey(name)
+	}
+}
+
+// WithRetention says for how long a key is remembered after its run, at most ten years. After that it is new. Publish it to your clients.
+// Default: DefaultRetention, 24 hours.
+func WithRetention(d time.Duration) Option {
+	return func(s *settings) { s.positive(&s.retention, "WithRetention", d) }
+}
+
+// WithTimeout bounds a run: the handler's context ends after d, whoever called. If the handler returns then without having
+// answered, the client gets status 503. Default: DefaultTimeout, 5 minutes.
+func WithTimeout(d time.Duration) Option {
+	return func(s *settings) { s.positive(&s.timeout, "WithTimeout", d) }
+}
+
+// WithRetryAfter bounds what the Retry-After header of a refusal says; seconds are rounded up. It says less where the lease of the first
+// request ends earlier. Default: one second.
+func WithRetryAfter(d time.Duration) Option {
+	return func(s *settings) { s.positive(&s.retryAfter, "WithRetryAfter", d) }
+}
+
+// WithClientCancel lets the client cancel: the handler's context ends when the client has gone, and then nothing is kept. Default: the
+// handler goes on to its end, so that a retry finds the answer.
+func WithClientCancel() Option { return func(s *settings) { s.cancel = true } }
+
+// WithFailOpen runs the handler without a lease where the store cannot be asked, which is counted as ResultDegraded: a duplicate may run
+// at the same time then, and afterwards, as nothing is kept. Default: the request is refused with status 503.
+func WithFailOpen() Option { return func(s *settings) { s.open = true } }
+
+// WithShadow counts and changes nothing: every request runs as if there were no middleware, and an Observer learns what would have become of it.
+// First answers are kept as without it. No request waits, and none waits for the store for more than a quarter of a second. It is for the
+// first days in production.
+func WithShadow() Option { return func(s *settings) { s.shadow = true } }
+
+// WithDocs names the page that explains your keys to your clients, an absolute URL without a fragment: it becomes the type of the problems that
+// the middleware answers, with their code as its fragment. Default: DefaultDocs.
+func WithDocs(url string) Option {
+	return func(s *settings) {
+		if !validDocs(url) {
+			s.refuse("WithDocs", fmt.Sprintf("%q", url), "must be an absolute URL without a fragment")
+		}
+		s.docs = url
+	}
+}
+
+// WithProblems has f answer where the middleware refuses a request, in a form of your own. Problem.ServeHTTP is what it replaces. The
+// Retry-After header is set before. f is called concurrently.
+func WithProblems(f func(w http.ResponseWriter, r *http.Request, p Problem)) Option {
+	return func(s *settings) {
+		if f == nil {
+			s.refuse("WithProblems", nil, "must not be nil")
+		}
+		s.onProblem = f
+	}
+}
+
+// WithEncryption encrypts what is kept, with AES-GCM. The first key encrypts, all of them decrypt: to rotate, add the new key behind the
+// first in every process, then put it first, and take the old one away when the retention is over. A record is bound to its key, and one that is
+// not encrypted is not believed. A key of AES should not encrypt more than 2³² records.
+func WithEncryption(keys ...EncryptionKey) Option {
+	return func(s *settings) {
+		sealer, err := newSealer(keys)
+		s.sealer, s.err = sealer, errors.Join(s.err, err)
+	}
+}
+
+// WithObserver adds an observer. They are called in the order in which they were added, concurrently for several requests.
+func WithObserver(o Observer) Option {
+	return func(s *settings) { s.observers = append(s.observers, o) }
+}
+
+// WithLease sets options of the lease under which the handler runs, such as guard.WithTTL and guard.WithHook. guard.WithOnce and
+// guard.WithWait have no effect: that is for WithRetention and WithWait.
+func WithLease(opts ...guard.Option) Option {
+	return func(s *settings) { s.lease = append(s.lease, opts...) }
+}
+
+// WithName names the kind of work, for hooks and observers: one of few. It is guard.WithName. Default: the Guard's.
+func WithName(name string) Option {
+	return func(s *settings) { s.name, s.lease = name, append(s.lease, guard.WithName(name)) }
+}

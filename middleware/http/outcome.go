@@ -1,0 +1,110 @@
+package guardhttp
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// A Result is what became of a request. The results are few and fixed, fit for a metric.
+type Result string
+
+// The results. In shadow mode a Result is what would have become of the request.
+const (
+	ResultUntouched     Result = "untouched"      // another method, or no key where none is needed: passed on
+	ResultRan           Result = "ran"            // the handler ran under a lease
+	ResultReplayed      Result = "replayed"       // it was given the first answer again
+	ResultInFlight      Result = "in_flight"      // 409: the first one is under way
+	ResultDone          Result = "done"           // 409: there was a first one (Reject)
+	ResultNotReplayable Result = "not_replayable" // 409: there was a first one, whose answer was not kept or cannot be read
+	ResultMismatch      Result = "mismatch"       // 422: the first one was another request
+	ResultKeyMissing    Result = "key_missing"    // 400
+	ResultKeyInvalid    Result = "key_invalid"    // 400
+	ResultBodyInvalid   Result = "body_invalid"   // 400: it broke off, or WithFingerprint refused it
+	ResultBodyTooLarge  Result = "body_too_large" // 413
+	ResultRefused       Result = "refused"        // 500: the scope or the key could not be found out
+	ResultUnavailable   Result = "unavailable"    // 503: the store could not be asked
+	ResultDegraded      Result = "degraded"       // the handler ran without a lease, as the store could not be asked (WithFailOpen)
+	ResultCanceled      Result = "canceled"       // 503: the client left, or its time was up, before it was its turn
+)
+
+// An Outcome is what became of a request, with the details. There is no key in it.
+type Outcome struct {
+	Result Result
+	// Name is the kind of work (guard.WithName in WithLease).
+	Name string
+	// Shadow says that the handler ran whatever Result is (WithShadow).
+	Shadow bool
+	// Status is that of the answer; 0 if the connection was taken over, or the handler did not return.
+	Status int
+	// Kept is what the run has left in the store.
+	Kept Keep
+	// Origin is what Observer.Origin said of the first run, in a replay, a mismatch, and whatever else has found its record.
+	Origin string
+	// Fence is the lease's, if the handler ran under one.
+	Fence uint64
+	// Aborted says that the handler panicked or ended its goroutine.
+	Aborted bool
+	// Duration is how long the request took.
+	Duration time.Duration
+	// Err is why, where there is more to say: guard.ErrLost for a run whose lease was lost, guard.ErrStore, a *RecordError, a
+	// *KeyError, what a function of yours returned. It may tell what a client must not see.
+	Err error
+}
+
+// An Observer is told what becomes of requests: for traces, metrics and logs.
+type Observer struct {
+	// Origin returns what a first run is to be known by to those who find its record, such as its traceparent: at most 256 bytes, of
+	// which more is cut off. ctx is the handler's. It may be nil.
+	Origin func(ctx context.Context) string
+	// End is called once for each request, before the middleware returns, also where the handler panicked. ctx is the request's.
+	// It may be nil.
+	End func(ctx context.Context, o Outcome)
+}
+
+type trackKey struct{}
+
+// Track returns the request with a place for its Outcome, which is filled in by the time that the handler of the request returns. It is for what
+// stands in front of the middleware, such as a log:
+//
+//	r, outcome := guardhttp.Track(r)
+//	next.ServeHTTP(w, r)
+//	log.Print(r.URL.Path, outcome.Result)
+//
+// Result is empty if the request did not get to a middleware.
+func Track(r *http.Request) (*http.Request, *Outcome) {
+	o := new(Outcome)
+	return r.WithContext(context.WithValue(r.Context(), trackKey{}, o)), o
+}
+
+// report tells of the request's end.
+func (q *exchange) report() {
+	q.outcome.Name = q.m.name
+	q.outcome.Shadow = q.m.shadow
+	q.outcome.Duration = time.Since(q.start)
+	ctx := q.r.Context()
+	if o, ok := ctx.Value(trackKey{}).(*Outcome); ok {
+		*o = q.outcome
+	}
+	for _, o := range q.m.observers {
+		if o.End != nil {
+			contained(func() { o.End(ctx, q.outcome) })
+		}
+	}
+}
+
+// origin returns what the first observer that knows says of a run. ctx is the handler's.
+func (m *middleware) origin(ctx context.Context) (origin string) {
+	for _, o := range m.observers {
+		if o.Origin != nil && origin == "" {
+			contained(func() { origin = o.Origin(ctx) })
+		}
+	}
+	return origin[:min(len(origin), maxOrigin)]
+}
+
+// contained calls f, and ignores that it panics: observers report and decide nothing.
+func contained(f func()) {
+	defer func() { _ = recover() }()
+	f()
+}

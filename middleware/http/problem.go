@@ -1,0 +1,95 @@
+package guardhttp
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// DefaultDocs is the page that the problems of the middleware refer to, see WithDocs.
+const DefaultDocs = "https://github.com/seed-1795987d/onerun/blob/main/middleware/http/PROBLEMS.md"
+
+// A Problem is an answer of the middleware's own, a problem document of RFC 9457. It has nothing in it that the client has sent, and nothing
+// about the store.
+type Problem struct {
+	// Type is the page of WithDocs, with Code as its fragment. It goes into the Link header, too.
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+	// Code is the Result, for programs.
+	Code Result `json:"code"`
+	// RetryAfter is when to try again, for the Retry-After header; 0 if trying again is of no use.
+	RetryAfter time.Duration `json:"-"`
+	// Err is why, for logs: it may tell what a client must not see.
+	Err error `json:"-"`
+}
+
+// problems are the answers of the middleware. The titles of the first three are those of the draft.
+var problems = map[Result]Problem{
+	ResultKeyMissing: {Status: http.StatusBadRequest, Title: "Idempotency-Key is missing",
+		Detail: "This operation needs a key that says which requests are the same one. Send one, and the same one in a retry."},
+	ResultMismatch: {Status: http.StatusUnprocessableEntity, Title: "Idempotency-Key is already used",
+		Detail: "The key was used for a request that was not the same as this one. Send a new key with a new request."},
+	ResultInFlight: {Status: http.StatusConflict, Title: "A request is outstanding for this Idempotency-Key",
+		Detail: "The first request with the key has not ended yet. Try again after a while, with the same key."},
+	ResultDone: {Status: http.StatusConflict, Title: "The request was processed before",
+		Detail: "A request with the key was processed, and is not processed again."},
+	ResultNotReplayable: {Status: http.StatusConflict, Title: "The request was processed, and its answer cannot be given again",
+		Detail: "A request with the key was processed. Its answer was not kept, or cannot be read; the request is not processed again."},
+	ResultKeyInvalid: {Status: http.StatusBadRequest, Title: "Idempotency-Key is invalid",
+		Detail: "The key that says which requests are the same one cannot be used."},
+	ResultBodyInvalid: {Status: http.StatusBadRequest, Title: "The request cannot be read",
+		Detail: "The body of the request broke off, or is not what it should be."},
+	ResultBodyTooLarge: {Status: http.StatusRequestEntityTooLarge, Title: "The request is too large",
+		Detail: "The body of the request is larger than this operation takes."},
+	ResultRefused: {Status: http.StatusInternalServerError, Title: "The request cannot be told from others",
+		Detail: "The server could not find out whose request this is, or which. It was not processed."},
+	ResultUnavailable: {Status: http.StatusServiceUnavailable, Title: "The server cannot tell whether the request was processed before",
+		Detail: "It was not processed now. Try again after a while, with the same key."},
+	ResultCanceled: {Status: http.StatusServiceUnavailable, Title: "The request ended before it was its turn",
+		Detail: "It was not processed. Try again after a while, with the same key."},
+	givenUp: {Status: http.StatusServiceUnavailable, Title: "The request was given up",
+		Detail: "It took too long, or the server could not make sure that it is the only one to process it. Try again after a while, with the same key."},
+}
+
+// givenUp is the code of the problem that is answered where a handler's context has ended and it has not answered.
+const givenUp Result = "given_up"
+
+// refuse answers with the problem of a result.
+func (q *exchange) refuse(result Result, retryAfter time.Duration, err error) {
+	p := problems[result]
+	p.Code, p.Type, p.RetryAfter, p.Err = result, q.m.docs+"#"+string(result), retryAfter, err
+	if key, ok := err.(*KeyError); ok { //nolint:errorlint // a wrapped one may have more in its text
+		p.Detail += " The " + key.From + " " + key.Reason + "."
+	}
+	q.outcome.Status = p.Status
+	h := q.w.Header()
+	if result == ResultBodyTooLarge {
+		h.Set("Connection", "close") // what is left of the body is not worth reading
+	}
+	if p.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.FormatInt(seconds(p.RetryAfter), 10))
+	}
+	q.m.onProblem(q.w, q.r, p)
+}
+
+// seconds rounds up, to one at least: Retry-After has no fractions.
+func seconds(d time.Duration) int64 { return max(1, int64((d+time.Second-1)/time.Second)) }
+
+// ServeHTTP answers with the problem document. It is what WithProblems replaces.
+func (p Problem) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Content-Language", "en")
+	h.Set("Cache-Control", "no-store")
+	h.Add("Link", "<"+p.Type+`>; rel="describedby"; type="text/html"`)
+	document, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // there is nothing in it that could fail
+	}
+	h.Set("Content-Length", strconv.Itoa(len(document)))
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(document) // the client may have gone
+}

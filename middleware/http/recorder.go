@@ -1,0 +1,280 @@
+package guardhttp
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/felixge/httpsnoop"
+)
+
+// A recorder lets a handler's answer through and copies it.
+//
+// Where the length of an answer is known beforehand, its last byte is held back until finish: a client that has all of it may ask
+// again at once, and the record has to be there by then. Otherwise net/http sends the end of an answer after its handler has returned.
+type recorder struct {
+	inner  http.ResponseWriter
+	writer http.ResponseWriter // what the handler gets: it has the optional methods that inner has
+	recording
+
+	mu     sync.Mutex // a handler's goroutines may write after it has returned, though they must not
+	over   bool
+	before http.Header // before the handler
+	status int         // 0 until the answer has begun
+	header http.Header // what of it can be replayed
+	length int64       // of the body, as announced; -1 if it was not
+	sent   int64       // of it, by the handler
+	body   []byte
+	last   []byte // what is held back
+	lost   bool   // the answer cannot be replayed: too large, streamed, hijacked, with trailers
+	late   bool   // it began after the handler's context had ended
+	gone   bool   // the client is
+	taken  bool   // the connection is, by Hijack
+}
+
+// recording says how to record.
+type recording struct {
+	most     int         // bytes of a body that are recorded, or -1 for no answer at all
+	tolerant bool        // the handler is not told that the client has gone
+	hold     bool        // hold back the last byte
+	ended    func() bool // the handler's context has ended
+}
+
+// newRecorder returns a recorder in front of w.
+func newRecorder(w http.ResponseWriter, how recording) *recorder {
+	c := &recorder{inner: w, recording: how, length: -1, lost: how.most < 0}
+	if h := w.Header(); len(h) > 0 {
+		c.before = h.Clone()
+	}
+	c.writer = httpsnoop.Wrap(w, httpsnoop.Hooks{
+		WriteHeader: func(next httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
+			return func(status int) { c.writeHeader(status); next(status) }
+		},
+		Write: func(httpsnoop.WriteFunc) httpsnoop.WriteFunc { return c.write },
+		WriteString: func(httpsnoop.WriteStringFunc) httpsnoop.WriteStringFunc {
+			return func(s string) (int, error) { return c.write([]byte(s)) }
+		},
+		ReadFrom: func(next httpsnoop.ReadFromFunc) httpsnoop.ReadFromFunc {
+			return func(src io.Reader) (int64, error) { return c.readFrom(src, next) }
+		},
+		Flush: func(next httpsnoop.FlushFunc) httpsnoop.FlushFunc {
+			return func() { c.stream(); next() }
+		},
+		FlushError: func(next httpsnoop.FlushErrorFunc) httpsnoop.FlushErrorFunc {
+			return func() error { c.stream(); return next() }
+		},
+		Hijack: func(next httpsnoop.HijackFunc) httpsnoop.HijackFunc {
+			return func() (net.Conn, *bufio.ReadWriter, error) {
+				c.sendLast()
+				conn, rw, err := next()
+				if err == nil {
+					c.take()
+				}
+				return conn, rw, err
+			}
+		},
+	})
+	return c
+}
+
+// begun reports whether the handler has begun to answer, or has taken over the connection.
+func (c *recorder) begun() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.status != 0 || c.taken
+}
+
+// take notes that the handler has taken over the connection.
+func (c *recorder) take() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.taken, c.lost, c.body = true, true, nil
+}
+
+// writeHeader looks at a header that is about to be sent.
+func (c *recorder) writeHeader(status int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.begin(status)
+}
+
+// begin notes the status and the header of the answer, if they are final and the first. c.mu must be held.
+func (c *recorder) begin(status int) {
+	if c.status != 0 || c.over || status < 200 && status != http.StatusSwitchingProtocols {
+		return
+	}
+	c.status, c.late = status, c.ended()
+	h := c.inner.Header()
+	if n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); err == nil && bodyAllowed(status) {
+		c.length = n
+	}
+	if c.lost || status == http.StatusSwitchingProtocols || c.length > int64(c.most) {
+		c.lost = true
+		return
+	}
+	c.header = replayable(h, c.before)
+	c.lost = hasTrailers(h) || !recordable(c.header)
+}
+
+// write records p and writes it through.
+func (c *recorder) write(p []byte) (int, error) {
+	through, err := c.record(p)
+	if err != nil {
+		return 0, err
+	}
+	if through == nil {
+		return len(p), nil
+	}
+	n, err := c.inner.Write(through)
+	if err == nil || c.forgives(err) {
+		return len(p), nil
+	}
+	return n, err
+}
+
+// errOver is what a handler's goroutine gets that writes after the handler has returned.
+var errOver = errors.New("guardhttp: the handler has returned")
+
+// record records p. It returns what of it to write through, or nil if that is nothing.
+func (c *recorder) record(p []byte) (through []byte, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return nil, errOver
+	}
+	c.begin(http.StatusOK)
+	if len(p) == 0 {
+		return []byte{}, nil // it sends the header
+	}
+	if !bodyAllowed(c.status) {
+		return p, nil
+	}
+	total := c.sent + int64(len(p))
+	switch {
+	case c.length >= 0 && total > c.length && c.last != nil:
+		return nil, http.ErrContentLength // which net/http would say, had it had all
+	case c.length >= 0 && total > c.length:
+		return p, nil // net/http refuses all of it
+	case !c.lost && len(p) > c.most-len(c.body):
+		c.lost, c.body = true, nil
+	case !c.lost:
+		c.body = append(c.body, p...)
+	}
+	c.sent = total
+	if c.gone && !c.lost {
+		return nil, nil
+	}
+	if total == c.length && c.hold {
+		c.last = []byte{p[len(p)-1]}
+		p = p[:len(p)-1]
+	}
+	if len(p) == 0 {
+		return nil, nil
+	}
+	return p, nil
+}
+
+// forgives reports whether to keep from the handler that writing failed: the client has gone, and the answer is recorded to its end for the
+// retry.
+func (c *recorder) forgives(err error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case errors.Is(err, http.ErrContentLength), errors.Is(err, http.ErrBodyNotAllowed):
+		return false // the handler's mistake
+	case errors.Is(err, http.ErrHijacked):
+		c.taken, c.lost, c.body = true, true, nil
+		return false
+	}
+	c.gone = true
+	return c.tolerant && !c.lost
+}
+
+// readFrom is io.ReaderFrom: while the answer is recorded it is copied, and what comes after that goes the fast way of the writer.
+func (c *recorder) readFrom(src io.Reader, next httpsnoop.ReadFromFunc) (copied int64, err error) {
+	c.writeHeader(http.StatusOK)
+	var buffer []byte
+	for c.recordsBody() {
+		if buffer == nil {
+			buffer = make([]byte, 32<<10)
+		}
+		n, err := src.Read(buffer)
+		if n > 0 {
+			written, err := c.write(buffer[:n])
+			copied += int64(written)
+			if err != nil {
+				return copied, err
+			}
+		}
+		if err == io.EOF {
+			return copied, nil
+		}
+		if err != nil {
+			return copied, err
+		}
+	}
+	n, err := next(src)
+	c.mu.Lock()
+	c.sent += n
+	c.mu.Unlock()
+	return copied + n, err
+}
+
+func (c *recorder) recordsBody() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.lost && !c.over && bodyAllowed(c.status)
+}
+
+// stream is for a handler that wants what it has written to leave at once.
+func (c *recorder) stream() {
+	c.mu.Lock()
+	c.begin(http.StatusOK)
+	c.lost, c.body = true, nil
+	c.mu.Unlock()
+	c.sendLast()
+}
+
+// sendLast sends what is held back.
+func (c *recorder) sendLast() {
+	c.mu.Lock()
+	last := c.last
+	c.last = nil
+	c.mu.Unlock()
+	if last != nil {
+		_, _ = c.inner.Write(last) // the client has gone, or the handler has had an error before
+	}
+}
+
+// A verdict is what a recorder has seen.
+type verdict struct {
+	answer *answer // nil if it cannot be replayed
+	status int     // 0 if the handler took over the connection
+	late   bool    // the answer began after the handler's context had ended
+	gone   bool    // the client did not get all of it
+}
+
+// end ends the recording, after the handler has returned.
+func (c *recorder) end() verdict {
+	if _, ok := c.inner.(http.Hijacker); !ok {
+		// http.ResponseController finds the Hijacker of a writer inside of this one behind our back.
+		if _, err := c.inner.Write(nil); errors.Is(err, http.ErrHijacked) {
+			c.take()
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.taken {
+		c.begin(http.StatusOK)
+	}
+	c.over = true
+	v := verdict{status: c.status, late: c.late, gone: c.gone}
+	if !c.lost && c.length <= c.sent && !hasTrailers(c.inner.Header()) {
+		v.answer = &answer{status: c.status, header: c.header, body: c.body}
+	}
+	return v
+}

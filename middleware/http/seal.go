@@ -1,0 +1,105 @@
+package guardhttp
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"errors"
+	"fmt"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// An EncryptionKey is a key of WithEncryption.
+type EncryptionKey struct {
+	// ID names the key in the records that it encrypted: 1 to 64 bytes.
+	ID string
+	// Secret is an AES key of 16, 24 or 32 random bytes.
+	Secret []byte
+}
+
+// maxKeyID is the longest ID of an EncryptionKey in bytes.
+const maxKeyID = 64
+
+// A sealer encrypts records with AES-GCM:
+//
+//	"or", version 2                 3 bytes
+//	ID of the key                   text, see record.go
+//	nonce, ciphertext, tag          the rest
+//
+// What is authenticated beside the ciphertext is all before the nonce and the key in the store, so that a record that was copied to
+// another key is refused. A nil sealer leaves records as they are.
+type sealer struct {
+	first string
+	keys  map[string]cipher.AEAD
+}
+
+// newSealer returns a sealer that encrypts with the first key and decrypts with all.
+func newSealer(keys []EncryptionKey) (*sealer, error) {
+	s := &sealer{keys: map[string]cipher.AEAD{}}
+	for i, k := range keys {
+		refuse := func(reason string) error {
+			return &guard.SettingError{Setting: "WithEncryption", Value: fmt.Sprintf("key %d", i+1), Reason: reason}
+		}
+		if k.ID == "" || len(k.ID) > maxKeyID {
+			return nil, refuse("must have an ID of 1 to 64 bytes")
+		}
+		if s.keys[k.ID] != nil {
+			return nil, refuse("has the ID of another one")
+		}
+		block, err := aes.NewCipher(k.Secret)
+		if err != nil {
+			return nil, refuse("must have a secret of 16, 24 or 32 bytes")
+		}
+		if s.keys[k.ID], err = cipher.NewGCMWithRandomNonce(block); err != nil {
+			return nil, refuse(err.Error())
+		}
+	}
+	if len(keys) == 0 {
+		return nil, &guard.SettingError{Setting: "WithEncryption", Reason: "needs a key"}
+	}
+	s.first = keys[0].ID
+	return s, nil
+}
+
+// seal returns what to store for a record under a key of the store.
+func (s *sealer) seal(plain []byte, stored string) []byte {
+	if s == nil {
+		return plain
+	}
+	head := appendText(append([]byte(magic), versionSealed), s.first)
+	aead := s.keys[s.first]
+	b := make([]byte, len(head), len(head)+len(plain)+aead.Overhead())
+	copy(b, head)
+	return aead.Seal(b, nil, plain, bindTo(head, stored))
+}
+
+// open returns the record out of what was stored. An error is a *RecordError.
+func (s *sealer) open(sealed []byte, stored string) ([]byte, error) {
+	isSealed := len(sealed) > len(magic) && string(sealed[:len(magic)]) == magic && sealed[len(magic)] == versionSealed
+	switch {
+	case s == nil && isSealed:
+		return nil, &RecordError{Reason: "it is encrypted, and there is no key"}
+	case s == nil:
+		return sealed, nil
+	case !isSealed:
+		return nil, &RecordError{Reason: "it is not encrypted, as it must be"}
+	}
+	scan := scanner{rest: sealed[len(magic)+1:]}
+	id := string(scan.text(maxKeyID))
+	aead := s.keys[id]
+	if scan.err != nil || aead == nil {
+		return nil, &RecordError{Reason: "it is encrypted with a key that is unknown here", Err: scan.err}
+	}
+	head := sealed[:len(sealed)-len(scan.rest)]
+	plain, err := aead.Open(nil, nil, scan.rest, bindTo(head, stored))
+	if err != nil {
+		return nil, &RecordError{Reason: "it was changed, or moved from another key", Err: errSeal}
+	}
+	return plain, nil
+}
+
+var errSeal = errors.New("message authentication failed")
+
+func bindTo(head []byte, stored string) []byte {
+	return append(head[:len(head):len(head)], stored...)
+}
