@@ -79,7 +79,7 @@ func TestSystem_runsOnceAndKeepsRepeatsOut(t *testing.T) {
 				results <- g.Do(t.Context(), "report:2026-11-21", func(ctx context.Context) error {
 					runs.Add(1)
 					lease, _ := guard.FromContext(ctx)
-					lease.SetRecord([]byte("report.pdf"))
+					require.NoError(t, lease.SetRecord([]byte("report.pdf")))
 					return nil
 				}, guard.WithOnce(time.Hour), guard.WithWait(10*time.Second))
 			}()

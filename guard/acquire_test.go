@@ -285,7 +285,7 @@ func TestWait_foreverEndsWithTheContext(t *testing.T) {
 func TestWait_getsDoneIfTheWorkWasDoneMeanwhile(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		lease := hold(t, g, "k", guard.WithOnce(time.Hour))
-		lease.SetRecord([]byte("42"))
+		require.NoError(t, lease.SetRecord([]byte("42")))
 		time.AfterFunc(time.Second, func() { require.NoError(t, lease.Finish(t.Context())) })
 		err := g.Do(t.Context(), "k", func(context.Context) error { t.Error("ran twice"); return nil },
 			guard.WithWait(time.Minute), guard.WithOnce(time.Hour))

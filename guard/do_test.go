@@ -71,12 +71,30 @@ func TestDo_returnsTheFunctionsError(t *testing.T) {
 	})
 }
 
+func TestSetRecord_refusesWhatIsTooLong(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
+		once := guard.WithOnce(time.Hour)
+		longest := make([]byte, guard.MaxRecord)
+		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
+			lease, _ := guard.FromContext(ctx)
+			require.NoError(t, lease.SetRecord(longest))
+			var refused *guard.SettingError
+			require.ErrorAs(t, lease.SetRecord(append(longest, 0)), &refused)
+			require.Equal(t, "guard: SetRecord(16777217 bytes): must be at most 16777216 bytes", refused.Error())
+			return nil
+		}, once))
+		var done *guard.DoneError
+		require.ErrorAs(t, g.Do(t.Context(), "k", nothing, once), &done)
+		require.Len(t, done.Record, guard.MaxRecord, "the one before stands")
+	})
+}
+
 func TestDo_withOnceKeepsRepeatsOutForTheWindow(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		once := guard.WithOnce(time.Hour)
 		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
 			lease, _ := guard.FromContext(ctx)
-			lease.SetRecord([]byte("the answer"))
+			require.NoError(t, lease.SetRecord([]byte("the answer")))
 			return nil
 		}, once))
 		time.Sleep(time.Hour - time.Millisecond)

@@ -63,7 +63,8 @@ type DoneError struct {
 	Key string
 	// Left is the time until the marker goes; negative if the store cannot tell.
 	Left time.Duration
-	// Record is what the finished run left, see Lease.SetRecord. It comes from the store.
+	// Record is what the finished run left, see Lease.SetRecord. It comes from the store: treat it as untrusted. It is at most
+	// MaxRecord bytes long; a longer one, which only somebody else can have written, comes as an empty one.
 	Record []byte
 }
 

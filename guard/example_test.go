@@ -117,8 +117,7 @@ func ExampleLease_SetRecord() {
 	for range 2 {
 		err := g.Do(context.Background(), "order:42", func(ctx context.Context) error {
 			lease, _ := guard.FromContext(ctx)
-			lease.SetRecord([]byte("invoice-7.pdf"))
-			return nil
+			return lease.SetRecord([]byte("invoice-7.pdf"))
 		})
 		var done *guard.DoneError
 		if errors.As(err, &done) {

@@ -1,6 +1,9 @@
 package guard
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
 // A Lease is a granted claim on a key. The Guard renews it until it is released. It is safe for
 // concurrent use.
@@ -35,13 +38,20 @@ func (l *Lease) Context() context.Context { return l.ctx }
 // yet although the lease has. False is final.
 func (l *Lease) Valid() bool { return l.hold.valid() }
 
+// MaxRecord is the longest record of a done marker in bytes.
+const MaxRecord = 16 << 20
+
 // SetRecord sets what the done marker of WithOnce will keep: the answer that later callers find in
 // DoneError.Record. The Lease keeps record; do not change it afterwards. Without WithOnce it has no
-// effect.
-func (l *Lease) SetRecord(record []byte) {
+// effect. A record longer than MaxRecord is a *SettingError, and the one that was set before stands.
+func (l *Lease) SetRecord(record []byte) error {
+	if len(record) > MaxRecord {
+		return &SettingError{Setting: "SetRecord", Value: fmt.Sprintf("%d bytes", len(record)), Reason: fmt.Sprintf("must be at most %d bytes", MaxRecord)}
+	}
 	l.hold.guard.mu.Lock()
 	defer l.hold.guard.mu.Unlock()
 	l.hold.record = record
+	return nil
 }
 
 // Release gives the lease back and leaves no done marker. It returns a *LostError if the lease had been

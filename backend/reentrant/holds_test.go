@@ -1,6 +1,7 @@
 package reentrant_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -222,6 +223,26 @@ func TestHolds_ofOthersAreLeftAlone(t *testing.T) {
 	}
 }
 
+func TestHolds_leaveInTheServerWhatIsTooLargeToBeOurs(t *testing.T) {
+	t.Parallel()
+	locker, rdb := onServer(t)
+	plant := func(field, value string) {
+		require.NoError(t, rdb.Del(t.Context(), "k").Err())
+		require.NoError(t, rdb.HSet(t.Context(), "k", field, value).Err())
+		require.NoError(t, rdb.PExpire(t.Context(), "k", time.Minute).Err())
+	}
+	for length, read := range map[int]int{guard.MaxRecord: guard.MaxRecord, guard.MaxRecord + 1: 0} {
+		plant("onerun:a", "D9999999999999 1 2 us"+strings.Repeat("x", length))
+		require.Len(t, requireState(t, locker, "them", guard.Done).Record, read)
+	}
+	plant("onerun:a", "H9999999999999 1 1000 "+strings.Repeat("x", 2000))
+	grant := requireState(t, locker, "them", guard.Busy)
+	require.Len(t, grant.Label, 512)
+	require.Len(t, grant.Holder, 128)
+	plant(strings.Repeat("f", 1000), "1")
+	require.Len(t, requireState(t, locker, "them", guard.Busy).Label, 512)
+}
+
 func TestFullServer_renewsAndReleases(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -230,7 +251,7 @@ func TestFullServer_renewsAndReleases(t *testing.T) {
 	plain, once, hold := acquire(t, g, "plain"), acquire(t, g, "once", guard.WithOnce(time.Minute)), acquire(t, g, "hold", guard.WithMinHold(time.Minute))
 	again := acquire(t, g, "plain")
 	kept := acquire(t, g, "plain", guard.WithMinHold(time.Minute))
-	once.SetRecord([]byte("the answer"))
+	require.NoError(t, once.SetRecord([]byte("the answer")))
 	require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
 
 	var failed *guard.StoreError

@@ -301,7 +301,7 @@ func TestFault15_outOfMemory(t *testing.T) {
 	rdb := server.Client(t)
 	g := newGuard(t, rdb)
 	plain, once, hold := acquire(t, g, "plain"), acquire(t, g, "once", guard.WithOnce(time.Minute)), acquire(t, g, "hold", guard.WithMinHold(time.Minute))
-	once.SetRecord([]byte("the answer"))
+	require.NoError(t, once.SetRecord([]byte("the answer")))
 	require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
 
 	var failed *guard.StoreError

@@ -116,6 +116,23 @@ func TestDo_treatsAForeignStringAsBusy(t *testing.T) {
 	require.Equal(t, "somebody's", rdb.Get(t.Context(), lease).Val())
 }
 
+func TestDo_leavesInTheServerWhatIsTooLargeToBeOurs(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	lease := leaseKey(t, rdb, "report")
+	g := newGuard(t, rdb)
+	var done *guard.DoneError
+	for length, read := range map[int]int{guard.MaxRecord: guard.MaxRecord, guard.MaxRecord + 1: 0} {
+		require.NoError(t, rdb.Set(t.Context(), lease, "Did\n"+strings.Repeat("x", length), time.Hour).Err())
+		require.ErrorAs(t, g.Do(t.Context(), "report", nothing), &done)
+		require.Len(t, done.Record, read)
+	}
+	var busy *guard.BusyError
+	require.NoError(t, rdb.Set(t.Context(), lease, "H"+strings.Repeat("i", 1000)+"\n1\n"+strings.Repeat("l", 1000), time.Hour).Err())
+	require.ErrorAs(t, g.Do(t.Context(), "report", nothing), &busy)
+	require.Len(t, busy.Label, 512)
+}
+
 func TestDo_saysThatTheServerIsTooOld(t *testing.T) {
 	for name, reply := range map[string]string{
 		"no scripts":   "-ERR unknown command `evalsha`, with args beginning with: \r\n",

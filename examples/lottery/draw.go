@@ -61,7 +61,7 @@ func (r *replica) draw(ctx context.Context, round int) error {
 		return err
 	}
 	if lease, ok := guard.FromContext(ctx); ok {
-		lease.SetRecord([]byte(r.Name)) // for those who find the round done
+		return lease.SetRecord([]byte(r.Name)) // for those who find the round done
 	}
 	return nil
 }

@@ -178,8 +178,7 @@ func (q *exchange) handle(ctx context.Context) error {
 	if record == nil {
 		return errNotKept
 	}
-	lease.SetRecord(q.m.sealer.seal(record.encode(), q.stored))
-	return nil
+	return lease.SetRecord(q.m.sealer.seal(record.encode(), q.stored))
 }
 
 // records returns how many bytes of a body are recorded, or -1 if no answer is.

@@ -2,6 +2,7 @@ package guardhttp
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
@@ -36,8 +37,8 @@ func (q *exchange) shadow() {
 		q.outcome.Err = q.giveBack(lease.Release)
 		return
 	}
-	lease.SetRecord(q.m.sealer.seal(record.encode(), q.stored))
-	if q.outcome.Err = q.giveBack(lease.Finish); q.outcome.Err == nil {
+	set := lease.SetRecord(q.m.sealer.seal(record.encode(), q.stored))
+	if q.outcome.Err = errors.Join(set, q.giveBack(lease.Finish)); q.outcome.Err == nil {
 		q.outcome.Kept = q.kept
 	}
 }
