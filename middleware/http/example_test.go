@@ -1,11 +1,16 @@
 package guardhttp_test
 
 import (
+	"context"
+	"encoding/json"
+	"expvar"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
@@ -60,6 +65,246 @@ func ExampleNew() {
 	// Output:
 	// 201 claim 1
 	// 201 claim 1 (replayed)
+	// 422 a problem
+	// 400 a problem
+}
+
+// handlers of the examples
+func hello(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "hello") }
+
+// wrap wraps a handler, on a store of its own.
+func wrap(h http.HandlerFunc, key guardhttp.KeyFunc, opts ...guardhttp.Option) http.Handler {
+	g, err := guard.New(memory.New())
+	if err != nil {
+		panic(err)
+	}
+	idempotent, err := guardhttp.New(g, key, append(opts, guardhttp.WithScope(tenant))...)
+	if err != nil {
+		panic(err)
+	}
+	return idempotent(h)
+}
+
+// A setting that cannot work is refused by its name.
+func ExampleNew_refused() {
+	g, _ := guard.New(memory.New())
+	_, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithRetention(-time.Hour))
+	fmt.Println(err)
+	// Output:
+	// guard: WithRetention(-1h0m0s): must be positive
+	// guard: WithScope: is needed, so that nobody gets the answer of somebody else; WithGlobalKeys says that keys are the same for all
+}
+
+// A key of your own, for clients that send none: one claim for each user and coupon.
+func ExampleJoin() {
+	key := guardhttp.Join(guardhttp.FromPathValue("coupon"), guardhttp.FromJSON("user"))
+	mux := http.NewServeMux()
+	mux.Handle("POST /coupons/{coupon}/claims", wrap(hello, key, guardhttp.WithoutFingerprint()))
+
+	send(mux, "POST", "/coupons/spring/claims", "", `{"user": 7}`)
+	send(mux, "POST", "/coupons/spring/claims", "", `{"user": 7, "again": true}`)
+	send(mux, "POST", "/coupons/spring/claims", "", `{"user": 8}`)
+	send(mux, "POST", "/coupons/spring/claims", "", `{}`)
+	// Output:
+	// 200 hello
+	// 200 hello (replayed)
+	// 200 hello
+	// 400 a problem
+}
+
+func ExampleFromForm() {
+	h := wrap(hello, guardhttp.FromForm("order"))
+	for _, form := range []string{"order=7", "order=7", "order=8", "order=7&order=8"} {
+		r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(form))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("X-Tenant", "acme")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		fmt.Printf("%d %q\n", w.Code, w.Header().Get("Idempotency-Replayed"))
+	}
+	// Output:
+	// 200 ""
+	// 200 "true"
+	// 200 ""
+	// 400 ""
+}
+
+type user struct{}
+
+// The scope is best what an authentication in front of the middleware has found out.
+func ExampleFromContext() {
+	authenticate := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), user{}, "user 7")))
+		})
+	}
+	g, _ := guard.New(memory.New())
+	idempotent, err := guardhttp.New(g, guardhttp.FromHeader("PayPal-Request-Id"), guardhttp.WithScope(guardhttp.FromContext(user{})))
+	if err != nil {
+		panic(err)
+	}
+	h := authenticate(idempotent(http.HandlerFunc(hello)))
+	for range 2 {
+		r := httptest.NewRequest(http.MethodPost, "/payments", nil)
+		r.Header.Set("PayPal-Request-Id", "4b1f")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		fmt.Printf("%d %q\n", w.Code, w.Header().Get("Idempotency-Replayed"))
+	}
+	// Output:
+	// 200 ""
+	// 200 "true"
+}
+
+// Rejecting keeps no answers: once for each key, and a refusal after that.
+func ExampleWithMode_reject() {
+	h := wrap(hello, guardhttp.IdempotencyKey, guardhttp.WithMode(guardhttp.Reject))
+	send(h, "POST", "/", "k", "")
+	send(h, "POST", "/", "k", "")
+	// Output:
+	// 200 hello
+	// 409 a problem
+}
+
+// One at a time for each user, whatever they do; nothing is remembered.
+func ExampleWithMode_exclusive() {
+	var again http.Handler
+	oneAtATime := wrap(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/withdraw" {
+			send(again, "POST", "/deposit", "", "") // another request of the same user, meanwhile
+		}
+		hello(w, r)
+	}, tenant, guardhttp.WithMode(guardhttp.Exclusive), guardhttp.WithGroup("account"))
+	again = oneAtATime
+
+	send(oneAtATime, "POST", "/withdraw", "", "")
+	send(oneAtATime, "POST", "/deposit", "", "")
+	// Output:
+	// 409 a problem
+	// 200 hello
+	// 200 hello
+}
+
+// Duplicates that come while the first request is under way wait for its answer.
+func ExampleWithWait() {
+	started := make(chan struct{})
+	h := wrap(func(w http.ResponseWriter, r *http.Request) {
+		close(started)
+		time.Sleep(20 * time.Millisecond)
+		hello(w, r)
+	}, guardhttp.IdempotencyKey, guardhttp.WithWait(5*time.Second))
+
+	var first sync.WaitGroup
+	first.Go(func() {
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		r.Header.Set("X-Tenant", "acme")
+		r.Header.Set("Idempotency-Key", "k")
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	})
+	<-started
+	send(h, "POST", "/", "k", "")
+	first.Wait()
+	// Output: 200 hello (replayed)
+}
+
+// From inside: the key, the lease and its fence, and what is kept of the run.
+func ExampleSetKeep() {
+	h := wrap(func(w http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		lease, _ := guard.FromContext(ctx)
+		fmt.Println("runs for", guardhttp.Key(ctx), lease.Valid(), guard.Fence(ctx) > 0)
+		guardhttp.SetKeep(ctx, guardhttp.KeepTombstone) // a secret, to be given once
+		fmt.Fprintln(w, "the secret")
+	}, guardhttp.IdempotencyKey)
+	send(h, "POST", "/", "k", "")
+	send(h, "POST", "/", "k", "")
+	// Output:
+	// runs for k true true
+	// 200 the secret
+	// 409 a problem
+}
+
+// A log in front of the middleware.
+func ExampleTrack() {
+	h := wrap(hello, guardhttp.IdempotencyKey)
+	log := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r, outcome := guardhttp.Track(r)
+		h.ServeHTTP(w, r)
+		fmt.Println(r.Method, r.URL.Path, outcome.Result)
+	})
+	send(log, "POST", "/claims", "k", "")
+	send(log, "POST", "/claims", "k", "")
+	// Output:
+	// POST /claims ran
+	// 200 hello
+	// POST /claims replayed
+	// 200 hello (replayed)
+}
+
+// The first days in production: count what would happen.
+func ExampleWithShadow() {
+	counts := expvar.NewMap("idempotency")
+	h := wrap(hello, guardhttp.IdempotencyKey, guardhttp.WithShadow(), guardhttp.WithObserver(guardhttp.Observer{
+		End: func(_ context.Context, o guardhttp.Outcome) { counts.Add(string(o.Result), 1) },
+	}))
+	send(h, "POST", "/", "k", "")
+	send(h, "POST", "/", "k", "")
+	send(h, "POST", "/", "", "")
+	fmt.Println(counts)
+	// Output:
+	// 200 hello
+	// 200 hello
+	// 200 hello
+	// {"key_missing": 1, "ran": 1, "replayed": 1}
+}
+
+// What is kept is encrypted. To rotate, the new key is added behind the old one, then goes before it.
+func ExampleWithEncryption() {
+	key := func(id string, letter string) guardhttp.EncryptionKey {
+		return guardhttp.EncryptionKey{ID: id, Secret: []byte(strings.Repeat(letter, 32))} // in earnest, from a vault
+	}
+	g, _ := guard.New(memory.New())
+	for _, keys := range [][]guardhttp.EncryptionKey{
+		{key("2025", "a")},
+		{key("2026", "b"), key("2025", "a")},
+		{key("2026", "b")},
+	} {
+		idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(tenant), guardhttp.WithEncryption(keys...))
+		if err != nil {
+			panic(err)
+		}
+		send(idempotent(http.HandlerFunc(hello)), "POST", "/", "k", "")
+	}
+	// Output:
+	// 200 hello
+	// 200 hello (replayed)
+	// 409 a problem
+}
+
+// Refusals in a form of your own.
+func ExampleWithProblems() {
+	h := wrap(hello, guardhttp.IdempotencyKey, guardhttp.WithProblems(func(w http.ResponseWriter, _ *http.Request, p guardhttp.Problem) {
+		http.Error(w, string(p.Code), p.Status)
+	}))
+	send(h, "POST", "/", "", "")
+	// Output: 400 key_missing
+}
+
+// What has to be the same in a retry: here the order, and not when it was sent.
+func ExampleWithFingerprint() {
+	order := func(_ *http.Request, body []byte) ([]byte, error) {
+		var sent struct{ Order string }
+		err := json.Unmarshal(body, &sent)
+		return []byte(sent.Order), err
+	}
+	h := wrap(hello, guardhttp.IdempotencyKey, guardhttp.WithFingerprint(order))
+	send(h, "POST", "/", "k", `{"order": "tea", "sent": 1}`)
+	send(h, "POST", "/", "k", `{"order": "tea", "sent": 2}`)
+	send(h, "POST", "/", "k", `{"order": "coffee", "sent": 3}`)
+	send(h, "POST", "/", "k2", `tea`)
+	// Output:
+	// 200 hello
+	// 200 hello (replayed)
 	// 422 a problem
 	// 400 a problem
 }

@@ -33,6 +33,13 @@ func toGrant(answer any) (guard.Grant, bool) {
 		return grant, ok && positive
 	case guard.Done:
 		record, ok := parts[2].(string)
+		if len(parts) == 4 {
+			before, ok := parts[3].(int64)
+			if !ok || before < 0 {
+				return guard.Grant{}, false
+			}
+			record = record[min(int(before), len(record)):]
+		}
 		return guard.Grant{State: guard.Done, Left: left(number), Record: []byte(record)}, ok
 	case guard.Busy:
 		if len(parts) != 4 {
