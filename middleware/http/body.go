@@ -59,7 +59,7 @@ func (b *body) Read(p []byte) (int, error) {
 		_, _ = b.load() // the error comes at the end of what there is
 	}
 	n, err := b.reader.Read(p)
-	if err == io.EOF && b.err != nil {
+	if errors.Is(err, io.EOF) && b.err != nil {
 		err = b.err
 	}
 	return n, err

@@ -244,7 +244,8 @@ func WithRetryAfter(d time.Duration) Option {
 func WithClientCancel() Option { return func(s *settings) { s.cancel = true } }
 
 // WithFailOpen runs the handler without a lease where the store cannot be asked, which is counted as ResultDegraded: a duplicate may run
-// at the same time then, and afterwards, as nothing is kept. Default: the request is refused with status 503.
+// at the same time then, and afterwards, as nothing is kept. How long it takes to find out is the Guard's matter: up to the TTL of the lease, and 5 s.
+// A Guard that is closed refuses all the same. Default: the request is refused with status 503.
 func WithFailOpen() Option { return func(s *settings) { s.open = true } }
 
 // WithShadow counts and changes nothing: every request runs as if there were no middleware, and an Observer learns what would have become of it.

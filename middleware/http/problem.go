@@ -66,7 +66,7 @@ func (q *exchange) refuse(result Result, retryAfter time.Duration, err error) {
 	}
 	q.outcome.Status = p.Status
 	h := q.w.Header()
-	if result == ResultBodyTooLarge {
+	if result == ResultBodyTooLarge && q.r.ProtoMajor == 1 {
 		h.Set("Connection", "close") // what is left of the body is not worth reading
 	}
 	if p.RetryAfter > 0 {

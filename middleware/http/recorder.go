@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"strconv"
@@ -86,6 +87,13 @@ func (c *recorder) begun() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.status != 0 || c.taken
+}
+
+// forget takes out the headers that the handler has set for an answer that it has not begun.
+func (c *recorder) forget() {
+	h := c.inner.Header()
+	clear(h)
+	maps.Copy(h, c.before)
 }
 
 // take notes that the handler has taken over the connection.

@@ -85,8 +85,7 @@ func (s *sealer) open(sealed []byte, stored string) ([]byte, error) {
 		return nil, &RecordError{Reason: "it is not encrypted, as it must be"}
 	}
 	scan := scanner{rest: sealed[len(magic)+1:]}
-	id := string(scan.text(maxKeyID))
-	aead := s.keys[id]
+	aead := s.keys[string(scan.text(maxKeyID))]
 	if scan.err != nil || aead == nil {
 		return nil, &RecordError{Reason: "it is encrypted with a key that is unknown here", Err: scan.err}
 	}

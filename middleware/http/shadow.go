@@ -27,7 +27,7 @@ func (q *exchange) shadow() {
 	returned := false
 	defer func() {
 		if !returned {
-			q.giveBack(lease.Release)
+			_ = q.giveBack(lease.Release) // a panic is on its way up
 		}
 	}()
 	q.call(q.r.Context(), recording{most: q.m.records()})

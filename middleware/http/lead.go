@@ -1,0 +1,155 @@
+package guardhttp
+
+import (
+	"context"
+	"errors"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// lead runs the handler under a lease, or says why it does not run.
+func (q *exchange) lead() {
+	defer q.unqueue()
+	err := q.attempt(q.m.once)
+	if q.m.wait > 0 && q.answer == nil && errors.Is(err, guard.ErrBusy) && q.m.queue.enter(q.stored) {
+		q.queued = true
+		err = q.attempt(q.m.waiting)
+	}
+	if q.answer != nil {
+		q.ended(err)
+		return
+	}
+	q.unqueue()
+	q.skipped(err)
+}
+
+// unqueue counts the request as one that does not wait.
+func (q *exchange) unqueue() {
+	if q.queued {
+		q.queued = false
+		q.m.queue.leave(q.stored)
+	}
+}
+
+// errLeft is what becomes of a request whose client had left when the lease was granted.
+var errLeft = errors.New("guardhttp: the request ended before it was its turn")
+
+// attempt asks for the lease once, and runs the handler under it. While it waits, the request's end ends it; the run is detached
+// from that.
+func (q *exchange) attempt(opts []guard.Option) error {
+	request := q.r.Context()
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(request))
+	defer cancel(nil)
+	stop := context.AfterFunc(request, func() { cancel(context.Cause(request)) })
+	defer stop()
+	return q.m.guard.Do(ctx, q.stored, func(ctx context.Context) error {
+		if !q.m.cancel && !stop() && request.Done() != nil {
+			return errLeft
+		}
+		return q.handle(ctx)
+	}, opts...)
+}
+
+// errNotKept tells the Guard that there is nothing to leave in the store.
+var errNotKept = errors.New("guardhttp: nothing is kept")
+
+// handle runs the handler. ctx is the lease's. It returns nil if the lease is to leave a marker.
+func (q *exchange) handle(ctx context.Context) error {
+	q.unqueue()
+	lease, _ := guard.FromContext(ctx)
+	q.outcome.Result, q.outcome.Fence = ResultRan, lease.Fence()
+	ctx, cancel := context.WithTimeout(ctx, q.m.timeout)
+	defer cancel()
+	q.call(ctx, recording{most: q.m.records(), tolerant: !q.m.cancel, hold: true})
+
+	if !q.answer.begun() && ctx.Err() != nil {
+		q.answer.forget()
+		q.refuse(givenUp, q.m.retryAfter, context.Cause(ctx))
+		return errNotKept
+	}
+	record := q.conclude()
+	if record == nil {
+		return errNotKept
+	}
+	return lease.SetRecord(q.m.sealer.seal(record.encode(), q.stored))
+}
+
+// records returns how many bytes of a body are recorded, or -1 if no answer is.
+func (m *middleware) records() int {
+	if m.mode == Replay {
+		return m.maxAnswer
+	}
+	return -1
+}
+
+// call calls the handler with ctx, and looks at its answer.
+func (q *exchange) call(ctx context.Context, how recording) {
+	how.ended = func() bool { return ctx.Err() != nil }
+	q.answer = newRecorder(q.w, how)
+	q.origin = q.m.origin(ctx)
+	in := q.in.WithContext(context.WithValue(ctx, runKey{}, &q.run))
+	q.body.handOver(in)
+	q.next.ServeHTTP(q.answer.writer, in)
+	q.r.Pattern = in.Pattern // which a mux has set, and those in front of us look at
+}
+
+// conclude ends the recording, and returns the record to leave, or nil if there is nothing to keep.
+func (q *exchange) conclude() *record {
+	v := q.answer.end()
+	q.outcome.Status = v.status
+	q.kept = q.keep(v)
+	if q.kept == KeepNothing {
+		return nil
+	}
+	if q.kept == KeepTombstone {
+		v.answer = nil
+	}
+	return &record{fingerprint: q.print, origin: q.origin, answer: v.answer}
+}
+
+// keep says what to keep of a run.
+func (q *exchange) keep(v verdict) Keep {
+	m := q.m
+	if m.mode == Exclusive || (m.cancel || m.shadow) && (v.gone || q.r.Context().Err() != nil) {
+		return KeepNothing
+	}
+	keep, chosen := q.run.chosen()
+	if !chosen {
+		keep = KeepAnswer
+		final := v.status >= 200 // not taken over
+		switch {
+		case v.late && v.status >= 400:
+			return KeepNothing // it may say no more than that the handler's context had ended
+		case final && !m.policy(v.status, q.w.Header()):
+			return KeepNothing
+		}
+	}
+	switch {
+	case keep != KeepAnswer:
+		return keep
+	case m.mode == Reject:
+		return KeepTombstone
+	case v.answer == nil && m.rerun:
+		return KeepNothing
+	case v.answer == nil:
+		return KeepTombstone
+	}
+	return KeepAnswer
+}
+
+// ended is for a run whose lease was given back; err is what the Guard said.
+func (q *exchange) ended(err error) {
+	q.answer.sendLast()
+	switch {
+	case err == nil:
+		q.outcome.Kept = q.kept
+	case err != errNotKept: //nolint:errorlint // inside of another error it is not all that is to be said
+		q.outcome.Err = err
+	}
+}
+
+// bare runs the handler as if there were no middleware.
+func (q *exchange) bare() {
+	q.call(q.r.Context(), recording{most: -1})
+	q.outcome.Status = q.answer.end().status
+}
