@@ -71,6 +71,14 @@ func TestDo_returnsTheFunctionsError(t *testing.T) {
 	})
 }
 
+func TestName_isThatOfTheCallOrTheGuards(t *testing.T) {
+	g, err := guard.New(memory.New(), guard.WithName("nightly"))
+	require.NoError(t, err)
+	require.Equal(t, "nightly", g.Name())
+	require.Equal(t, "hourly", g.Name(guard.WithName("hourly")))
+	require.Equal(t, "nightly", g.Name(guard.WithTTL(time.Hour)))
+}
+
 func TestSetRecord_refusesWhatIsTooLong(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		once := guard.WithOnce(time.Hour)

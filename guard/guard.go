@@ -72,6 +72,13 @@ func New(locker Locker, opts ...Option) (*Guard, error) {
 	return g, nil
 }
 
+// Name returns the kind of work (WithName) of a call with these options: what hooks are told as Event.Name. It is for adapters, which
+// have something to tell before there is a lease.
+func (g *Guard) Name(opts ...Option) string {
+	set, _ := g.set.with(opts)
+	return set.name
+}
+
 // isNil reports whether l is nil, or holds a nil pointer.
 func isNil(l Locker) bool {
 	if l == nil {

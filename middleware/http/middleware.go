@@ -15,6 +15,7 @@ import (
 type middleware struct {
 	settings
 	guard   *guard.Guard
+	name    string         // the kind of work
 	once    []guard.Option // for a request that does not wait
 	waiting []guard.Option // for one that does
 	queue   waiters
@@ -56,7 +57,7 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (func(http.Handler) http.H
 	if s.err != nil {
 		return nil, s.err
 	}
-	m := &middleware{settings: s, guard: g}
+	m := &middleware{settings: s, guard: g, name: g.Name(s.lease...)}
 	m.once = append(slices.Clone(s.lease), guard.WithWait(0))
 	m.waiting = append(slices.Clone(s.lease), guard.WithWait(s.wait))
 	if s.mode != Exclusive {

@@ -59,7 +59,6 @@ type settings struct {
 	sealer     *sealer
 	observers  []Observer
 	lease      []guard.Option
-	name       string
 	err        error
 }
 
@@ -298,5 +297,5 @@ func WithLease(opts ...guard.Option) Option {
 
 // WithName names the kind of work, for hooks and observers: one of few. It is guard.WithName. Default: the Guard's.
 func WithName(name string) Option {
-	return func(s *settings) { s.name, s.lease = name, append(s.lease, guard.WithName(name)) }
+	return WithLease(guard.WithName(name))
 }

@@ -31,7 +31,7 @@ const (
 // An Outcome is what became of a request, with the details. There is no key in it.
 type Outcome struct {
 	Result Result
-	// Name is the kind of work (guard.WithName in WithLease).
+	// Name is the kind of work: that of WithName, or the Guard's.
 	Name string
 	// Shadow says that the handler ran whatever Result is (WithShadow).
 	Shadow bool

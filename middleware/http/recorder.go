@@ -225,11 +225,48 @@ func (c *recorder) readFrom(src io.Reader, next httpsnoop.ReadFromFunc) (copied 
 			return copied, err
 		}
 	}
-	n, err := next(src)
-	c.mu.Lock()
-	c.sent += n
-	c.mu.Unlock()
+	n, err := c.pass(src, next)
 	return copied + n, err
+}
+
+// pass is readFrom without recording.
+func (c *recorder) pass(src io.Reader, next httpsnoop.ReadFromFunc) (int64, error) {
+	c.mu.Lock()
+	rest := c.length - c.sent - 1 // without the last byte
+	hold := c.hold && c.length >= 0 && rest > 0
+	c.mu.Unlock()
+	if !hold {
+		n, err := next(src)
+		c.count(n)
+		return n, err
+	}
+	// net/http looks through one io.LimitedReader for a file.
+	limited := &io.LimitedReader{R: src, N: rest}
+	outer, ok := src.(*io.LimitedReader)
+	if ok {
+		limited.R, limited.N = outer.R, min(outer.N, rest)
+	}
+	n, err := next(limited)
+	if ok {
+		outer.N -= n
+	}
+	c.count(n)
+	if err != nil || n < rest {
+		return n, err
+	}
+	last, err := io.Copy(writerFunc(c.write), src)
+	return n + last, err
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// count counts bytes that were sent without recording.
+func (c *recorder) count(n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sent += n
 }
 
 func (c *recorder) recordsBody() bool {

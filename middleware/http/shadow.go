@@ -3,6 +3,7 @@ package guardhttp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
@@ -46,7 +47,11 @@ func (q *exchange) shadow() {
 func (q *exchange) shadowLease() (*guard.Lease, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.r.Context()), shadowPatience)
 	defer cancel()
-	return q.m.guard.Acquire(ctx, q.stored, q.m.once...)
+	lease, err := q.m.guard.Acquire(ctx, q.stored, q.m.once...)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Errorf("%w within %v: %w", guard.ErrStore, shadowPatience, err)
+	}
+	return lease, err
 }
 
 func (q *exchange) giveBack(how func(context.Context) error) error {
