@@ -2,17 +2,17 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
 
 const (
 	coupon   = "spring"
 	stockKey = "coupon:" + coupon
-
-	// thinking is how long a server looks at the stock before it writes it back.
-	thinking = 2 * time.Millisecond
 )
 
 // newGuard is all that it takes: every server makes one, over the same Redis. The locker is single.New(client), or
@@ -25,37 +25,77 @@ func (s *server) newGuard(locker guard.Locker) (*guard.Guard, error) {
 	)
 }
 
-// claim gives the user a coupon, or returns why not.
-func (s *server) claim(ctx context.Context, user string) error {
-	if !s.Guarded {
-		return s.takeOne(ctx, user)
+// handler is the endpoint. The middleware around claim makes it idempotent: for each Idempotency-Key of a user, claim
+// runs once, on whichever server. Another request with the key is given the first answer again, or, while the
+// first is under way, told to come back.
+func (s *server) handler() (http.Handler, error) {
+	var claim http.Handler = http.HandlerFunc(s.claim)
+	if s.Guarded {
+		idempotent, err := guardhttp.New(s.guard, guardhttp.IdempotencyKey,
+			guardhttp.WithScope(guardhttp.FromPathValue("user")), // whose key it is: in earnest, who has logged in
+			guardhttp.WithRetention(time.Hour),                   // for how long the answer is given again
+		)
+		if err != nil {
+			return nil, err
+		}
+		claim = idempotent(claim)
 	}
-	// The user comes first, once: a second click finds the first one busy or done, without waiting for the stock.
-	return s.guard.Do(ctx, "claim:"+coupon+":"+user, func(ctx context.Context) error {
-		// The stock is for one at a time. Whoever waits in vain for two seconds is told to try again.
-		return s.guard.Do(ctx, stockKey, func(ctx context.Context) error {
-			return s.takeOne(ctx, user)
-		}, guard.WithWait(2*time.Second))
-	}, guard.WithOnce(time.Hour))
+	mux := http.NewServeMux()
+	mux.Handle("POST /claim/{user}", s.seat(claim))
+	return mux, nil
+}
+
+// claim gives the user a coupon, or says why not. What is final is kept for the next request with the key; status
+// 503 is not, so that the next one runs.
+func (s *server) claim(w http.ResponseWriter, r *http.Request) {
+	order, err := readOrder(r)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	left, err := s.sell(r.Context(), order)
+	if err != nil {
+		s.note(order, err)
+		refuse(w, err)
+		return
+	}
+	fmt.Fprintf(w, "%s has a coupon for size %s, %d are left\n", order.user, order.size, left)
+}
+
+// sell sells one coupon, and returns how many are left.
+func (s *server) sell(ctx context.Context, o order) (left int, err error) {
+	if s.soldOut.Load() {
+		return 0, errSoldOut // for good: nobody has to wait for a lease to be told that
+	}
+	if !s.Guarded {
+		return s.takeOne(ctx, o)
+	}
+	// The stock is for one at a time, whoever they are. Who waits in vain for two seconds is told to try again.
+	err = s.guard.Do(ctx, stockKey, func(ctx context.Context) (err error) {
+		left, err = s.takeOne(ctx, o)
+		return err
+	}, guard.WithWait(2*time.Second))
+	return left, err
 }
 
 // takeOne takes a coupon out of the stock as programs do: it reads, decides, and writes back. Two that do so
 // at the same time read the same figure, and both write back one less.
-func (s *server) takeOne(ctx context.Context, user string) error {
-	remaining, err := s.db.read(ctx, user)
+func (s *server) takeOne(ctx context.Context, o order) (left int, err error) {
+	remaining, err := s.db.read(ctx, o.user)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if err := s.think(ctx, remaining); err != nil {
-		return err
+	if err := s.think(ctx, o, remaining); err != nil {
+		return 0, err
 	}
+	left = remaining - 1
 	// By now the lease may have been lost, as this process may have been frozen. No check here could
 	// rule that out (guard.Lease.Valid would find out most times): it might be frozen right after the
 	// check. So the fence goes with the write, and the database refuses it if it is not the highest.
 	//
 	// The write does not end with ctx, which ends when the lease is lost, to show just that: a
 	// statement that was on its way before could not be stopped either.
-	return s.db.write(context.WithoutCancel(ctx), sale{
-		user: user, server: s.Name, remaining: remaining - 1, fence: guard.Fence(ctx),
+	return left, s.db.write(context.WithoutCancel(ctx), sale{
+		order: o, server: s.Name, remaining: left, fence: guard.Fence(ctx),
 	})
 }

@@ -24,6 +24,7 @@ func TestCoupon_givesAwayWhatThereIs(t *testing.T) {
 		code, printed := stagetest.Run(t, append(args, "-db", file)...)
 		require.Zero(t, code)
 		require.Contains(t, printed, "The promise was kept.")
+		require.Regexp(t, ` [1-9]\d* got the same answer again`, printed)
 		requireOneEach(t, open())
 	})
 }
@@ -92,24 +93,22 @@ func TestCoupon_endsWithAllItsServersAlsoAFrozenOne(t *testing.T) {
 	}
 }
 
-func TestAnswer_tellsWhatCanBeTriedAgainFromWhatCannot(t *testing.T) {
+func TestRefuse_tellsWhatCanBeTriedAgainFromWhatCannot(t *testing.T) {
 	stale := &guard.LostError{Key: stockKey, Reason: guard.LossExpired, Err: errStale}
 	for _, c := range []struct {
 		err    error
 		status int
 		retry  string
 	}{
-		{nil, http.StatusOK, ""},
+		{errOrder, http.StatusBadRequest, ""},
 		{errSoldOut, http.StatusGone, ""},
 		{errHasOne, http.StatusConflict, ""},
-		{&guard.DoneError{Key: "claim:spring:user-1"}, http.StatusConflict, ""},
-		{&guard.BusyError{Key: "claim:spring:user-1"}, http.StatusConflict, ""},
 		{&guard.BusyError{Key: stockKey}, http.StatusServiceUnavailable, "1"},
 		{stale, http.StatusServiceUnavailable, "1"},
 		{&guard.StoreError{Op: guard.OpAcquire, Key: stockKey, Kind: guard.KindTimeout, Err: errors.New("no answer")}, http.StatusServiceUnavailable, "1"},
 	} {
 		recorder := httptest.NewRecorder()
-		answer(recorder, c.err)
+		refuse(recorder, c.err)
 		require.Equal(t, c.status, recorder.Code, "%v", c.err)
 		require.Equal(t, c.retry, recorder.Header().Get("Retry-After"), "%v", c.err)
 	}

@@ -36,9 +36,10 @@ func (db database) read(ctx context.Context, user string) (remaining int, err er
 
 // A sale is what a server writes when it gives away a coupon.
 type sale struct {
-	user, server string
-	remaining    int // what is left then
-	fence        uint64
+	order
+	server    string
+	remaining int // what is left then
+	fence     uint64
 }
 
 // write writes the new stock and the user's claim, both or neither. It returns errStale, and leaves a note of
@@ -66,8 +67,8 @@ func (db database) write(ctx context.Context, s sale) error {
 			SELECT coupon, ?, ?, ?, fence FROM stock WHERE coupon = ?`, s.user, s.server, s.fence, coupon)
 		return errors.Join(err, noted, tx.Commit())
 	}
-	_, err = tx.ExecContext(ctx, `INSERT INTO claims (coupon, user, server, fence) VALUES (?, ?, ?, ?)`,
-		coupon, s.user, s.server, s.fence)
+	_, err = tx.ExecContext(ctx, `INSERT INTO claims (coupon, user, size, server, fence) VALUES (?, ?, ?, ?, ?)`,
+		coupon, s.user, s.size, s.server, s.fence)
 	if err != nil {
 		return fmt.Errorf("write the claim: %w", err)
 	}

@@ -1,8 +1,12 @@
 // Coupon is a shop that gives away a hundred coupons: three server processes behind HTTP, one stock in a
 // database, and a thousand users who all claim at once, some of them twice.
 //
-//	go run ./examples/coupon              exactly a hundred coupons are claimed, and nobody has two
-//	go run ./examples/coupon -guard=off   the servers get in each other's way, and far more are claimed
+//	go run ./examples/coupon                         exactly a hundred coupons are claimed, and nobody has two
+//	go run ./examples/coupon -guard=off              the servers get in each other's way, and far more are claimed
+//	go run ./examples/coupon -serve 127.0.0.1:8080   one server and no crowd, to be tried with curl
+//
+// A claim is an idempotent request: its Idempotency-Key says that a second click is the same claim, which is answered
+// as the first one was.
 //
 // The servers read the stock, decide, and write it back, as programs do. With the guard, one server of the
 // three is frozen in between for longer than its lease lasts: what it writes when it goes on is refused by
@@ -12,7 +16,7 @@
 // table at the end is read back from that database. The leases are kept in one Redis, or, with -backend redlock,
 // in a majority of five; -backend reentrant is for those who have Redisson beside it.
 //
-// What matters is in claim.go: how the Guard is made, and the two calls of Guard.Do. How a stale holder is
+// What matters is in claim.go: how the Guard is made, the middleware, and the call of Guard.Do. How a stale holder is
 // refused is in database.go.
 package main
 
@@ -26,8 +30,11 @@ import (
 const about = `
 Coupon has a thousand users claim a hundred coupons at once, from three servers.
 
-  coupon              exactly a hundred coupons are claimed, and nobody has two
-  coupon -guard=off   the servers get in each other's way, and far more are claimed`
+  coupon                         exactly a hundred coupons are claimed, and nobody has two
+  coupon -guard=off              the servers get in each other's way, and far more are claimed
+  coupon -serve 127.0.0.1:8080   one server and no crowd, to be tried by hand:
+
+  curl -i -H 'Idempotency-Key: k1' -d '{"size":"M"}' http://127.0.0.1:8080/claim/alice`
 
 //go:embed schema.sql
 var schema string
@@ -37,5 +44,6 @@ func main() {
 	if ctx, parent, ok := stage.Join(&s); ok { // we are one of the three
 		os.Exit(s.main(ctx, parent))
 	}
-	os.Exit(stage.Example{Name: "coupon", About: about, Schema: schema, Play: play}.Main(os.Args[1:]))
+	var shop shop
+	os.Exit(stage.Example{Name: "coupon", About: about, Schema: schema, Flags: shop.flags, Play: shop.play}.Main(os.Args[1:]))
 }

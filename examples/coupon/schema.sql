@@ -7,6 +7,7 @@ CREATE TABLE stock (
 CREATE TABLE claims (
   coupon   TEXT    NOT NULL REFERENCES stock,
   user     TEXT    NOT NULL, -- not UNIQUE: it is the guard's task here that nobody has two
+  size     TEXT    NOT NULL,
   server   TEXT    NOT NULL,
   fence    INTEGER NOT NULL
 );

@@ -17,16 +17,13 @@ import (
 // What a server says to the parent.
 const (
 	wordReady   = "ready"   // with the address at which it serves
-	wordHolding = "holding" // with its fence: it has read freezeAt and asks for leave to go on
+	wordHolding = "holding" // with its fence: it has read FreezeAt and asks for leave to go on
 )
 
 // desks is how many users a server sees to at the same time; the others wait in line. If all of them tried for
 // the stock at once, they would ask more than an embedded Redis can answer, least of all five of them, which are no
 // match for real ones.
 const desks = 4
-
-// freezeAt is the stock at which a server is frozen between reading and writing it.
-const freezeAt = 60
 
 // A server is one of the processes. The exported fields are what the parent tells it.
 type server struct {
@@ -35,6 +32,8 @@ type server struct {
 	Backend   stage.Backend
 	Namespace string
 	Database  string
+	Address   string // to serve at
+	FreezeAt  int    // the stock at which it can be frozen between reading and writing it, or 0
 
 	parent  *stage.Parent
 	guard   *guard.Guard
@@ -67,13 +66,17 @@ func (s *server) run(ctx context.Context) (err error) {
 	if s.guard, err = s.newGuard(locker); err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	handler, err := s.handler()
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", s.Address)
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
 	web := &http.Server{
-		Handler:     s.handler(),
-		BaseContext: func(net.Listener) context.Context { return ctx }, // nobody waits for a lease when we end
+		Handler:     handler,
+		BaseContext: func(net.Listener) context.Context { return ctx }, // nobody waits in line when we end
 	}
 	served := make(chan error, 1)
 	go func() { served <- web.Serve(listener) }()
@@ -83,75 +86,68 @@ func (s *server) run(ctx context.Context) (err error) {
 	case err = <-served:
 	case <-ctx.Done():
 	}
-	// First let requests end, then the leases.
+	// The guard goes first, as there is little time: it ends the waiting for the stock, and then requests end soon.
 	ending, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
-	return errors.Join(err, web.Shutdown(ending), s.guard.Close(ending))
+	return errors.Join(err, s.guard.Close(ending), web.Shutdown(ending))
 }
 
-func (s *server) handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /claim/{user}", func(w http.ResponseWriter, r *http.Request) {
-		answer(w, s.see(r.Context(), r.PathValue("user")))
+// seat lets a request in when it is its turn. It goes in front of the middleware: who waits in line holds no lease.
+func (s *server) seat(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case s.desks <- struct{}{}:
+			defer func() { <-s.desks }()
+			next.ServeHTTP(w, r)
+		case <-r.Context().Done():
+			refuse(w, r.Context().Err())
+		}
 	})
-	return mux
 }
 
-// see lets the user claim when it is their turn.
-func (s *server) see(ctx context.Context, user string) error {
-	select {
-	case s.desks <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-s.desks }()
-	if s.soldOut.Load() {
-		return errSoldOut // for good: nobody has to wait for a lease to be told that
-	}
-	err := s.claim(ctx, user)
+// note takes note of why an order was refused.
+func (s *server) note(o order, err error) {
 	switch {
 	case errors.Is(err, errSoldOut):
 		s.soldOut.Store(true)
 	case errors.Is(err, errStale):
-		s.parent.Say("has to tell %s to try again: %v", user, errStale)
+		s.parent.Say("has to tell %s to try again: %v", o.user, errStale)
 	}
-	return err
 }
 
-// answer says how a claim went.
-func answer(w http.ResponseWriter, err error) {
+// refuse says why an order was refused, and when to try again if that is of use.
+func refuse(w http.ResponseWriter, err error) {
 	status := statusOf(err)
 	if status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1") // in seconds
 	}
 	w.WriteHeader(status)
-	if err != nil {
-		fmt.Fprintln(w, err)
-	}
+	fmt.Fprintln(w, err)
 }
 
 func statusOf(err error) int {
-	var busy *guard.BusyError
 	switch {
-	case err == nil:
-		return http.StatusOK
+	case errors.Is(err, errOrder):
+		return http.StatusBadRequest
 	case errors.Is(err, errSoldOut):
 		return http.StatusGone
-	case errors.Is(err, errHasOne), errors.Is(err, guard.ErrDone):
+	case errors.Is(err, errHasOne):
 		return http.StatusConflict
-	case errors.As(err, &busy) && busy.Key != stockKey:
-		return http.StatusConflict // the user's other click is under way
 	}
 	// The stock was busy for too long, the lease was lost, Redis did not answer: nothing was claimed
 	// that the next try would not find.
 	return http.StatusServiceUnavailable
 }
 
-// think takes a while. When the stock is at freezeAt, it takes until the parent says so, which may freeze
+// think takes a while. When the stock is at FreezeAt, it takes until the parent says so, which may freeze
 // this process meanwhile.
-func (s *server) think(ctx context.Context, remaining int) error {
-	time.Sleep(thinking)
-	if !s.Guarded || remaining != freezeAt {
+func (s *server) think(ctx context.Context, o order, remaining int) error {
+	select {
+	case <-time.After(o.think):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if !s.Guarded || remaining != s.FreezeAt {
 		return nil
 	}
 	_, err := s.parent.Ask(wordHolding, "%d", guard.Fence(ctx))

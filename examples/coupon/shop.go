@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"net"
 	"strconv"
 	"time"
 
@@ -12,10 +14,15 @@ import (
 const (
 	coupons = 100
 	servers = 3
+
+	// freezeAt is the stock at which a server is frozen between reading and writing it.
+	freezeAt = 60
 )
 
 // A shop is the parent process: it runs the servers, lets the crowd in, and freezes a server.
 type shop struct {
+	address string // of -serve, or ""
+
 	run   *stage.Run
 	db    database
 	ready []string // the addresses of the servers
@@ -26,10 +33,22 @@ type shop struct {
 	left   int           // in stock, when last looked at
 }
 
+// flags adds the shop's own flag.
+func (s *shop) flags(set *flag.FlagSet) {
+	set.Func("serve", "in place of the crowd, serve at this `host:port` until Ctrl-C", func(address string) error {
+		s.address = address
+		_, _, err := net.SplitHostPort(address)
+		return err
+	})
+}
+
 // play keeps the shop open until the crowd has gone, and returns the figures.
-func play(ctx context.Context, run *stage.Run) (*stage.Table, error) {
-	s := &shop{run: run, db: database{run.DB}}
-	if err := s.open(ctx); err != nil {
+func (s *shop) play(ctx context.Context, run *stage.Run) (*stage.Table, error) {
+	s.run, s.db = run, database{run.DB}
+	if s.address != "" {
+		return nil, s.serve(ctx)
+	}
+	if err := s.open(ctx, servers, "127.0.0.1:0", freezeAt); err != nil {
 		return nil, err
 	}
 	crowd := newCrowd(s.ready)
@@ -50,23 +69,32 @@ func play(ctx context.Context, run *stage.Run) (*stage.Table, error) {
 	return s.table(context.WithoutCancel(ctx))
 }
 
-// open fills the stock, starts the servers, and returns when they serve.
-func (s *shop) open(ctx context.Context) error {
+// serve keeps the shop open, with one server, for whoever tries it by hand, until ctx ends.
+func (s *shop) serve(ctx context.Context) error {
+	if err := s.open(ctx, 1, s.address, 0); err != nil {
+		return err
+	}
+	s.run.Say("shop", "serves at http://%s until Ctrl-C", s.ready[0])
+	return s.attend(ctx, ctx.Done())
+}
+
+// open fills the stock, starts n servers, and returns when they serve. One that has read freezeAt asks before it goes on.
+func (s *shop) open(ctx context.Context, n int, address string, freezeAt int) error {
 	_, err := s.db.ExecContext(ctx, `INSERT INTO stock (coupon, remaining) VALUES (?, ?)`, coupon, coupons)
 	if err != nil {
 		return fmt.Errorf("fill the stock: %w", err)
 	}
-	for i := range servers {
+	for i := range n {
 		name := fmt.Sprintf("server %d", i+1)
 		_, err := s.run.Crew.Start(name, server{
-			Name: name, Guarded: s.run.Guarded,
+			Name: name, Guarded: s.run.Guarded, Address: address, FreezeAt: freezeAt,
 			Backend: s.run.Backend, Namespace: s.run.Namespace, Database: s.run.Database,
 		})
 		if err != nil {
 			return err
 		}
 	}
-	for len(s.ready) < servers {
+	for len(s.ready) < n {
 		select {
 		case line := <-s.run.Crew.Lines:
 			if err := s.heed(line); err != nil {

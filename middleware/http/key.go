@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// A KeyFunc finds in a request what it must not run twice for, or whose it is (WithScope). An error refuses the request: a *KeyError
-// with status 400, any other with 500. An empty key is a missing one, as is an error for which errors.Is(err, ErrNoKey) holds.
+// A KeyFunc finds in a request what it must not run twice for. An error refuses the request: a *KeyError with status 400, as the client's
+// mistake, any other with 500, as the server's. An empty key is a missing one, as is an error for which errors.Is(err, ErrNoKey) holds.
 //
 // It may read the request's body, up to the size of WithMaxBody; the handler gets it from the beginning all the same. It is called
 // concurrently.

@@ -83,7 +83,8 @@ func (s *settings) positive(to *time.Duration, option string, d time.Duration) {
 // middleware has found out. Keys of different scopes never meet. New needs it, or WithGlobalKeys.
 //
 // Do not take what changes between a request and its retry, such as a token: each retry would be a new request. And not what several
-// principals share, such as an address: one would get the answer of another. An empty scope, or an error, refuses the request.
+// principals share, such as an address: one would get the answer of another. An empty scope, or an error of any kind, refuses the request with
+// status 500: nobody should come here who is nobody.
 func WithScope(scope KeyFunc) Option {
 	return func(s *settings) {
 		if scope == nil {

@@ -89,6 +89,7 @@ func (p Problem) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	if err != nil {
 		panic(err) // there is nothing in it that could fail
 	}
+	document = append(document, '\n')
 	h.Set("Content-Length", strconv.Itoa(len(document)))
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(document) // the client may have gone

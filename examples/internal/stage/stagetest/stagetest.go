@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -74,6 +75,20 @@ func (p *Program) Await(text string) {
 	p.t.Helper()
 	require.Eventually(p.t, func() bool { return strings.Contains(p.out.String(), text) },
 		patience, 5*time.Millisecond, "%s never printed %q", p, text)
+}
+
+// Find returns what the group in the pattern matches, when the program has printed it.
+func (p *Program) Find(pattern string) (found string) {
+	p.t.Helper()
+	group := regexp.MustCompile(pattern)
+	require.Eventually(p.t, func() bool {
+		match := group.FindStringSubmatch(p.out.String())
+		if match != nil {
+			found = match[1]
+		}
+		return match != nil
+	}, patience, 5*time.Millisecond, "%s never printed %s", p, pattern)
+	return found
 }
 
 // Signal sends the signal to the program itself, and not to its child processes.
