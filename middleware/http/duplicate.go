@@ -78,8 +78,12 @@ func (q *exchange) replay(a *answer) {
 	q.outcome.Status = a.status
 	h := q.w.Header()
 	for name, values := range a.header {
-		if !neverReplayed[http.CanonicalHeaderKey(name)] { // whoever wrote the record
-			h[name] = values
+		switch {
+		case neverReplayed[http.CanonicalHeaderKey(name)]: // whoever wrote the record
+		case len(values) == 0 && len(h[name]) > 0:
+			delete(h, name)
+		default:
+			h[name] = values // none, too, which keeps net/http from setting one
 		}
 	}
 	h.Set(q.m.replayed, "true")

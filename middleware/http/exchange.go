@@ -3,6 +3,7 @@ package guardhttp
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 )
@@ -38,9 +39,7 @@ func (q *exchange) serve() {
 	switch {
 	case result == ResultUntouched:
 		q.outcome.Result = result
-		q.body.handOver(q.in)
-		q.next.ServeHTTP(q.w, q.in)
-		q.r.Pattern = q.in.Pattern
+		q.pass(q.w, q.in)
 	case q.m.shadow:
 		q.outcome.Result, q.outcome.Err = result, err
 		q.shadow()
@@ -49,6 +48,39 @@ func (q *exchange) serve() {
 		q.refuse(result, 0, err)
 	default:
 		q.lead()
+	}
+}
+
+// pass calls the handler. in is a copy of the request.
+func (q *exchange) pass(w http.ResponseWriter, in *http.Request) {
+	q.body.handOver(in)
+	in.Trailer = q.r.Trailer // which reading the body has filled in
+	if !q.body.loaded && in.ContentLength < 0 {
+		in.Body = &trailing{in.Body, q.r, in}
+	}
+	q.in = in
+	q.next.ServeHTTP(w, in)
+}
+
+// trailing is the body of a copy of a request, whose trailers net/http fills in in the request itself.
+type trailing struct {
+	io.ReadCloser
+	from, to *http.Request
+}
+
+func (b *trailing) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		b.to.Trailer = b.from.Trailer
+	}
+	return n, err
+}
+
+// handBack copies to the request what others look for there.
+func (q *exchange) handBack() {
+	if q.in != nil {
+		q.r.Pattern = q.in.Pattern             // which a mux has set, for those in front of us
+		q.r.MultipartForm = q.in.MultipartForm // whose files net/http removes in the end
 	}
 }
 

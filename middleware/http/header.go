@@ -29,7 +29,7 @@ var neverReplayed = map[string]bool{
 }
 
 // replayable returns those headers of an answer that a replay has, too: not those that stood there before the handler
-// was called, which whoever set them sets again.
+// was called, which whoever set them sets again. One that the handler has taken out has no values.
 func replayable(h, before http.Header) http.Header {
 	kept := make(http.Header, len(h))
 	for name, values := range h {
@@ -38,6 +38,11 @@ func replayable(h, before http.Header) http.Header {
 		}
 		if !neverReplayed[http.CanonicalHeaderKey(name)] && validName(name) {
 			kept[name] = slices.Clone(values)
+		}
+	}
+	for name := range before {
+		if _, ok := h[name]; !ok && validName(name) && !neverReplayed[http.CanonicalHeaderKey(name)] {
+			kept[name] = nil
 		}
 	}
 	for _, line := range h["Connection"] {

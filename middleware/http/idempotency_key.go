@@ -76,14 +76,36 @@ func quoted(s string) (text, rest string, ok bool) {
 	return "", "", false
 }
 
-// parameters reports whether s is nothing, or looks like the parameters of an Item, which mean nothing here.
+// parameters reports whether s is nothing, or the parameters of an Item (RFC 8941, section 4.2.3.2), which mean nothing here.
 func parameters(s string) bool {
-	if s == "" {
-		return true
+	for s != "" {
+		if s[0] != ';' {
+			return false
+		}
+		s = strings.TrimLeft(s[1:], " ")
+		name := span(s, "abcdefghijklmnopqrstuvwxyz0123456789_-.*")
+		if name == "" || name[0] != '*' && (name[0] < 'a' || name[0] > 'z') {
+			return false
+		}
+		s = s[len(name):]
+		value, ok := strings.CutPrefix(s, "=")
+		if !ok {
+			continue
+		}
+		if strings.HasPrefix(value, `"`) {
+			if _, s, ok = quoted(value); !ok {
+				return false
+			}
+			continue
+		}
+		end := strings.IndexAny(value+";", `; ,"`)
+		if end == 0 {
+			return false
+		}
+		s = value[end:]
 	}
-	if s[0] != ';' || strings.Contains(s, ",") {
-		return false
-	}
-	name := strings.TrimLeft(s[1:], " ")
-	return name != "" && (name[0] == '*' || 'a' <= name[0] && name[0] <= 'z')
+	return true
 }
+
+// span returns what s begins with of these characters.
+func span(s, of string) string { return s[:len(s)-len(strings.TrimLeft(s, of))] }

@@ -88,9 +88,7 @@ func (q *exchange) call(ctx context.Context, how recording) {
 	q.answer = newRecorder(q.w, how)
 	q.origin = q.m.origin(ctx)
 	in := q.in.WithContext(context.WithValue(ctx, runKey{}, &q.run))
-	q.body.handOver(in)
-	q.next.ServeHTTP(q.answer.writer, in)
-	q.r.Pattern = in.Pattern // which a mux has set, and those in front of us look at
+	q.pass(q.answer.writer, in)
 }
 
 // conclude ends the recording, and returns the record to leave, or nil if there is nothing to keep.

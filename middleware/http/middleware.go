@@ -2,6 +2,7 @@ package guardhttp
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -54,10 +55,7 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (func(http.Handler) http.H
 		opt(&s)
 	}
 	s.check(g)
-	if s.err != nil {
-		return nil, s.err
-	}
-	m := &middleware{settings: s, guard: g, name: g.Name(s.lease...)}
+	m := &middleware{settings: s, guard: g}
 	m.once = append(slices.Clone(s.lease), guard.WithWait(0))
 	m.waiting = append(slices.Clone(s.lease), guard.WithWait(s.wait))
 	if s.mode != Exclusive {
@@ -65,10 +63,13 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (func(http.Handler) http.H
 		m.waiting = append(m.waiting, guard.WithOnce(s.retention))
 	}
 	m.queue = waiters{most: s.waiters, perKey: s.keyWaiters, keys: map[string]int{}}
-	for _, options := range [][]guard.Option{m.once, m.waiting} {
-		if _, err := g.Wrap("http", func(context.Context) error { return nil }, options...); err != nil {
-			return nil, err
-		}
+	if g != nil {
+		m.name = g.Name(s.lease...)
+		_, err := g.Wrap("http", func(context.Context) error { return nil }, m.once...)
+		m.err = errors.Join(m.err, err)
+	}
+	if m.err != nil {
+		return nil, m.err
 	}
 	return m.wrap, nil
 }
@@ -128,6 +129,7 @@ func (m *middleware) wrap(next http.Handler) http.Handler {
 		q := &exchange{m: m, next: next, w: w, r: r, start: time.Now()}
 		q.outcome.Aborted = true // until it has returned
 		defer q.report()
+		defer q.handBack()
 		q.serve()
 		q.outcome.Aborted = false
 	})

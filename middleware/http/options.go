@@ -22,6 +22,9 @@ const (
 	DefaultKeyWaiters = 256
 )
 
+// longestRetention is the longest window of guard.WithOnce.
+const longestRetention = 10 * 365 * 24 * time.Hour
+
 // MaxAnswer is the largest answer, in bytes of its body, that WithMaxAnswer can ask to record.
 const MaxAnswer = 8 << 20
 
@@ -128,7 +131,7 @@ func WithMethods(methods ...string) Option {
 				s.refuse("WithMethods", m, "never needs a key")
 			}
 		}
-		s.methods = methods
+		s.methods = slices.Clone(methods)
 	}
 }
 
@@ -224,7 +227,13 @@ func WithReplayedHeader(name string) Option {
 // WithRetention says for how long a key is remembered after its run, at most ten years. After that it is new. Publish it to your clients.
 // Default: DefaultRetention, 24 hours.
 func WithRetention(d time.Duration) Option {
-	return func(s *settings) { s.positive(&s.retention, "WithRetention", d) }
+	return func(s *settings) {
+		if d > longestRetention {
+			s.refuse("WithRetention", d, "must be at most ten years")
+			return
+		}
+		s.positive(&s.retention, "WithRetention", d)
+	}
 }
 
 // WithTimeout bounds a run: the handler's context ends after d, whoever called. If the handler returns then without having

@@ -35,6 +35,8 @@ type recorder struct {
 	late   bool   // it began after the handler's context had ended
 	gone   bool   // the client is
 	taken  bool   // the connection is, by Hijack
+
+	streams bool // the handler flushes: nothing is held back
 }
 
 // recording says how to record.
@@ -51,7 +53,13 @@ func newRecorder(w http.ResponseWriter, how recording) *recorder {
 	if h := w.Header(); len(h) > 0 {
 		c.before = h.Clone()
 	}
-	c.writer = httpsnoop.Wrap(w, httpsnoop.Hooks{
+	shown := w
+	if h := c.hides(w); h != nil {
+		shown = h
+	} else if _, ok := w.(http.Flusher); !ok && canFlush(w) {
+		c.hold = false // it could be flushed behind our back
+	}
+	c.writer = httpsnoop.Wrap(shown, httpsnoop.Hooks{
 		WriteHeader: func(next httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
 			return func(status int) { c.writeHeader(status); next(status) }
 		},
@@ -69,14 +77,7 @@ func newRecorder(w http.ResponseWriter, how recording) *recorder {
 			return func() error { c.stream(); return next() }
 		},
 		Hijack: func(next httpsnoop.HijackFunc) httpsnoop.HijackFunc {
-			return func() (net.Conn, *bufio.ReadWriter, error) {
-				c.sendLast()
-				conn, rw, err := next()
-				if err == nil {
-					c.take()
-				}
-				return conn, rw, err
-			}
+			return func() (net.Conn, *bufio.ReadWriter, error) { return c.hijack(next) }
 		},
 	})
 	return c
@@ -87,6 +88,16 @@ func (c *recorder) begun() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.status != 0 || c.taken
+}
+
+// hijack takes over the connection.
+func (c *recorder) hijack(next httpsnoop.HijackFunc) (net.Conn, *bufio.ReadWriter, error) {
+	c.sendLast()
+	conn, rw, err := next()
+	if err == nil {
+		c.take()
+	}
+	return conn, rw, err
 }
 
 // forget takes out the headers that the handler has set for an answer that it has not begun.
@@ -112,13 +123,13 @@ func (c *recorder) writeHeader(status int) {
 
 // begin notes the status and the header of the answer, if they are final and the first. c.mu must be held.
 func (c *recorder) begin(status int) {
-	if c.status != 0 || c.over || status < 200 && status != http.StatusSwitchingProtocols {
+	if c.status != 0 || c.over || status > 999 || status < 200 && status != http.StatusSwitchingProtocols {
 		return
 	}
 	c.status, c.late = status, c.ended()
 	h := c.inner.Header()
-	if n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); err == nil && bodyAllowed(status) {
-		c.length = n
+	if bodyAllowed(status) {
+		c.length = contentLength(h)
 	}
 	if c.lost || status == http.StatusSwitchingProtocols || c.length > int64(c.most) {
 		c.lost = true
@@ -166,6 +177,7 @@ func (c *recorder) record(p []byte) (through []byte, err error) {
 	case c.length >= 0 && total > c.length && c.last != nil:
 		return nil, http.ErrContentLength // which net/http would say, had it had all
 	case c.length >= 0 && total > c.length:
+		c.lost, c.body = true, nil
 		return p, nil // net/http refuses all of it
 	case !c.lost && len(p) > c.most-len(c.body):
 		c.lost, c.body = true, nil
@@ -176,12 +188,9 @@ func (c *recorder) record(p []byte) (through []byte, err error) {
 	if c.gone && !c.lost {
 		return nil, nil
 	}
-	if total == c.length && c.hold {
+	if total == c.length && c.hold && !c.streams {
 		c.last = []byte{p[len(p)-1]}
-		p = p[:len(p)-1]
-	}
-	if len(p) == 0 {
-		return nil, nil
+		p = p[:len(p)-1] // if that is nothing, it still sends the header
 	}
 	return p, nil
 }
@@ -204,7 +213,6 @@ func (c *recorder) forgives(err error) bool {
 
 // readFrom is io.ReaderFrom: while the answer is recorded it is copied, and what comes after that goes the fast way of the writer.
 func (c *recorder) readFrom(src io.Reader, next httpsnoop.ReadFromFunc) (copied int64, err error) {
-	c.writeHeader(http.StatusOK)
 	var buffer []byte
 	for c.recordsBody() {
 		if buffer == nil {
@@ -231,11 +239,8 @@ func (c *recorder) readFrom(src io.Reader, next httpsnoop.ReadFromFunc) (copied 
 
 // pass is readFrom without recording.
 func (c *recorder) pass(src io.Reader, next httpsnoop.ReadFromFunc) (int64, error) {
-	c.mu.Lock()
-	rest := c.length - c.sent - 1 // without the last byte
-	hold := c.hold && c.length >= 0 && rest > 0
-	c.mu.Unlock()
-	if !hold {
+	rest := c.rest() - 1 // without the last byte, which is held back
+	if rest < 0 {
 		n, err := next(src)
 		c.count(n)
 		return n, err
@@ -258,28 +263,53 @@ func (c *recorder) pass(src io.Reader, next httpsnoop.ReadFromFunc) (int64, erro
 	return n + last, err
 }
 
+// rest returns how much of an answer the handler has still to write if the last byte of that is to be held back, or 0.
+func (c *recorder) rest() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case !c.hold || c.streams:
+		return 0
+	case c.status == 0:
+		return max(0, contentLength(c.inner.Header()))
+	}
+	return max(0, c.length-c.sent)
+}
+
+// contentLength returns the announced length of a body, or -1.
+func contentLength(h http.Header) int64 {
+	n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64)
+	if err != nil || n < 0 {
+		return -1
+	}
+	return n
+}
+
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// count counts bytes that were sent without recording.
+// count counts bytes that were sent without recording. net/http sends no header for none.
 func (c *recorder) count(n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if n > 0 {
+		c.begin(http.StatusOK)
+	}
 	c.sent += n
 }
 
 func (c *recorder) recordsBody() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.lost && !c.over && bodyAllowed(c.status)
+	return !c.lost && !c.over && (c.status == 0 || bodyAllowed(c.status))
 }
 
 // stream is for a handler that wants what it has written to leave at once.
 func (c *recorder) stream() {
 	c.mu.Lock()
 	c.begin(http.StatusOK)
-	c.lost, c.body = true, nil
+	c.lost, c.body, c.streams = true, nil, true
 	c.mu.Unlock()
 	c.sendLast()
 }

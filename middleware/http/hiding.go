@@ -1,0 +1,70 @@
+package guardhttp
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+)
+
+// http.ResponseController looks inside of a writer that can only be unwrapped, as those of many logs can, and would flush and hijack
+// behind our back. A hiding stands for such a writer, and has it look inside of a deeper first.
+type hiding struct {
+	http.ResponseWriter
+	recorder *recorder
+	inside   http.ResponseWriter
+}
+
+// hides returns a hiding for w, or nil if w is not such a writer.
+func (c *recorder) hides(w http.ResponseWriter) *hiding {
+	switch w.(type) {
+	case http.Flusher, flushErrorer, http.Hijacker, io.ReaderFrom, io.StringWriter, http.Pusher, http.CloseNotifier: //nolint:staticcheck // deprecated, but there
+		return nil
+	}
+	if u, ok := w.(unwrapper); ok {
+		return &hiding{w, c, u.Unwrap()}
+	}
+	return nil
+}
+
+type (
+	unwrapper    interface{ Unwrap() http.ResponseWriter }
+	flushErrorer interface{ FlushError() error }
+)
+
+func (h *hiding) Unwrap() http.ResponseWriter { return &deeper{h.inside, h.recorder} }
+
+// A deeper is what is inside of a writer.
+type deeper struct {
+	http.ResponseWriter
+	recorder *recorder
+}
+
+func (d *deeper) Unwrap() http.ResponseWriter { return d.ResponseWriter }
+
+// FlushError is for http.ResponseController.
+func (d *deeper) FlushError() error {
+	if canFlush(d.ResponseWriter) {
+		d.recorder.stream()
+	}
+	return http.NewResponseController(d.ResponseWriter).Flush()
+}
+
+// Hijack is http.Hijacker.
+func (d *deeper) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return d.recorder.hijack(http.NewResponseController(d.ResponseWriter).Hijack)
+}
+
+// canFlush reports whether http.ResponseController can flush w.
+func canFlush(w http.ResponseWriter) bool {
+	for {
+		switch inner := w.(type) {
+		case http.Flusher, flushErrorer:
+			return true
+		case unwrapper:
+			w = inner.Unwrap()
+		default:
+			return false
+		}
+	}
+}
