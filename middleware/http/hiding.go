@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"time"
 )
 
 // http.ResponseController looks inside of a writer that can only be unwrapped, as those of many logs can, and would flush and hijack
@@ -18,7 +19,8 @@ type hiding struct {
 // hides returns a hiding for w, or nil if w is not such a writer.
 func (c *recorder) hides(w http.ResponseWriter) *hiding {
 	switch w.(type) {
-	case http.Flusher, flushErrorer, http.Hijacker, io.ReaderFrom, io.StringWriter, http.Pusher, http.CloseNotifier: //nolint:staticcheck // deprecated, but there
+	case http.Flusher, flushErrorer, http.Hijacker, io.ReaderFrom, io.StringWriter, http.Pusher, deadliner, duplexer,
+		http.CloseNotifier: //nolint:staticcheck // deprecated, but there
 		return nil
 	}
 	if u, ok := w.(unwrapper); ok {
@@ -30,6 +32,11 @@ func (c *recorder) hides(w http.ResponseWriter) *hiding {
 type (
 	unwrapper    interface{ Unwrap() http.ResponseWriter }
 	flushErrorer interface{ FlushError() error }
+	deadliner    interface {
+		SetReadDeadline(time.Time) error
+		SetWriteDeadline(time.Time) error
+	}
+	duplexer interface{ EnableFullDuplex() error }
 )
 
 func (h *hiding) Unwrap() http.ResponseWriter { return &deeper{h.inside, h.recorder} }

@@ -43,8 +43,11 @@ func (q *exchange) attempt(opts []guard.Option) error {
 	stop := context.AfterFunc(request, func() { cancel(context.Cause(request)) })
 	defer stop()
 	return q.m.guard.Do(ctx, q.stored, func(ctx context.Context) error {
-		if !q.m.cancel && !stop() && request.Done() != nil {
-			return errLeft
+		if !q.m.cancel {
+			stop()
+			if request.Err() != nil {
+				return errLeft
+			}
 		}
 		return q.handle(ctx)
 	}, opts...)

@@ -1,7 +1,6 @@
 package guardhttp
 
 import (
-	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -24,7 +23,7 @@ func (c *recorder) readFrom(src io.Reader, next httpsnoop.ReadFromFunc) (copied 
 				return copied, err
 			}
 		}
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF {
 			return copied, nil
 		}
 		if err != nil {
