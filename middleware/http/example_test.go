@@ -20,9 +20,9 @@ import (
 // tenant is a scope: who an authentication has found to call.
 func tenant(r *http.Request) (string, error) { return r.Header.Get("X-Tenant"), nil }
 
-// send sends a request and prints what comes back.
-func send(h http.Handler, method, path, key, body string) {
-	r := httptest.NewRequest(method, path, strings.NewReader(body))
+// send posts a request and prints what comes back.
+func send(h http.Handler, path, key, body string) {
+	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
 	r.Header.Set("X-Tenant", "acme")
 	if key != "" {
 		r.Header.Set("Idempotency-Key", key)
@@ -58,10 +58,10 @@ func ExampleNew() {
 		fmt.Fprintf(w, "claim %d", claims)
 	})))
 
-	send(mux, "POST", "/claims", "8e03978e-40d5", `{"coupon":1}`)
-	send(mux, "POST", "/claims", "8e03978e-40d5", `{"coupon":1}`) // a retry
-	send(mux, "POST", "/claims", "8e03978e-40d5", `{"coupon":2}`) // another request
-	send(mux, "POST", "/claims", "", `{"coupon":1}`)
+	send(mux, "/claims", "8e03978e-40d5", `{"coupon":1}`)
+	send(mux, "/claims", "8e03978e-40d5", `{"coupon":1}`) // a retry
+	send(mux, "/claims", "8e03978e-40d5", `{"coupon":2}`) // another request
+	send(mux, "/claims", "", `{"coupon":1}`)
 	// Output:
 	// 201 claim 1
 	// 201 claim 1 (replayed)
@@ -69,7 +69,7 @@ func ExampleNew() {
 	// 400 a problem
 }
 
-// handlers of the examples
+// A handler of the examples.
 func hello(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "hello") }
 
 // wrap wraps a handler, on a store of its own.
@@ -101,10 +101,10 @@ func ExampleJoin() {
 	mux := http.NewServeMux()
 	mux.Handle("POST /coupons/{coupon}/claims", wrap(hello, key, guardhttp.WithoutFingerprint()))
 
-	send(mux, "POST", "/coupons/spring/claims", "", `{"user": 7}`)
-	send(mux, "POST", "/coupons/spring/claims", "", `{"user": 7, "again": true}`)
-	send(mux, "POST", "/coupons/spring/claims", "", `{"user": 8}`)
-	send(mux, "POST", "/coupons/spring/claims", "", `{}`)
+	send(mux, "/coupons/spring/claims", "", `{"user": 7}`)
+	send(mux, "/coupons/spring/claims", "", `{"user": 7, "again": true}`)
+	send(mux, "/coupons/spring/claims", "", `{"user": 8}`)
+	send(mux, "/coupons/spring/claims", "", `{}`)
 	// Output:
 	// 200 hello
 	// 200 hello (replayed)
@@ -159,8 +159,8 @@ func ExampleFromContext() {
 // Rejecting keeps no answers: once for each key, and a refusal after that.
 func ExampleWithMode_reject() {
 	h := wrap(hello, guardhttp.IdempotencyKey, guardhttp.WithMode(guardhttp.Reject))
-	send(h, "POST", "/", "k", "")
-	send(h, "POST", "/", "k", "")
+	send(h, "/", "k", "")
+	send(h, "/", "k", "")
 	// Output:
 	// 200 hello
 	// 409 a problem
@@ -171,14 +171,14 @@ func ExampleWithMode_exclusive() {
 	var again http.Handler
 	oneAtATime := wrap(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/withdraw" {
-			send(again, "POST", "/deposit", "", "") // another request of the same user, meanwhile
+			send(again, "/deposit", "", "") // another request of the same user, meanwhile
 		}
 		hello(w, r)
 	}, tenant, guardhttp.WithMode(guardhttp.Exclusive), guardhttp.WithGroup("account"))
 	again = oneAtATime
 
-	send(oneAtATime, "POST", "/withdraw", "", "")
-	send(oneAtATime, "POST", "/deposit", "", "")
+	send(oneAtATime, "/withdraw", "", "")
+	send(oneAtATime, "/deposit", "", "")
 	// Output:
 	// 409 a problem
 	// 200 hello
@@ -202,7 +202,7 @@ func ExampleWithWait() {
 		h.ServeHTTP(httptest.NewRecorder(), r)
 	})
 	<-started
-	send(h, "POST", "/", "k", "")
+	send(h, "/", "k", "")
 	first.Wait()
 	// Output: 200 hello (replayed)
 }
@@ -216,8 +216,8 @@ func ExampleSetKeep() {
 		guardhttp.SetKeep(ctx, guardhttp.KeepTombstone) // a secret, to be given once
 		fmt.Fprintln(w, "the secret")
 	}, guardhttp.IdempotencyKey)
-	send(h, "POST", "/", "k", "")
-	send(h, "POST", "/", "k", "")
+	send(h, "/", "k", "")
+	send(h, "/", "k", "")
 	// Output:
 	// runs for k true true
 	// 200 the secret
@@ -232,8 +232,8 @@ func ExampleTrack() {
 		h.ServeHTTP(w, r)
 		fmt.Println(r.Method, r.URL.Path, outcome.Result)
 	})
-	send(log, "POST", "/claims", "k", "")
-	send(log, "POST", "/claims", "k", "")
+	send(log, "/claims", "k", "")
+	send(log, "/claims", "k", "")
 	// Output:
 	// POST /claims ran
 	// 200 hello
@@ -247,9 +247,9 @@ func ExampleWithShadow() {
 	h := wrap(hello, guardhttp.IdempotencyKey, guardhttp.WithShadow(), guardhttp.WithObserver(guardhttp.Observer{
 		End: func(_ context.Context, o guardhttp.Outcome) { counts.Add(string(o.Result), 1) },
 	}))
-	send(h, "POST", "/", "k", "")
-	send(h, "POST", "/", "k", "")
-	send(h, "POST", "/", "", "")
+	send(h, "/", "k", "")
+	send(h, "/", "k", "")
+	send(h, "/", "", "")
 	fmt.Println(counts)
 	// Output:
 	// 200 hello
@@ -273,7 +273,7 @@ func ExampleWithEncryption() {
 		if err != nil {
 			panic(err)
 		}
-		send(idempotent(http.HandlerFunc(hello)), "POST", "/", "k", "")
+		send(idempotent(http.HandlerFunc(hello)), "/", "k", "")
 	}
 	// Output:
 	// 200 hello
@@ -286,7 +286,7 @@ func ExampleWithProblems() {
 	h := wrap(hello, guardhttp.IdempotencyKey, guardhttp.WithProblems(func(w http.ResponseWriter, _ *http.Request, p guardhttp.Problem) {
 		http.Error(w, string(p.Code), p.Status)
 	}))
-	send(h, "POST", "/", "", "")
+	send(h, "/", "", "")
 	// Output: 400 key_missing
 }
 
@@ -298,10 +298,10 @@ func ExampleWithFingerprint() {
 		return []byte(sent.Order), err
 	}
 	h := wrap(hello, guardhttp.IdempotencyKey, guardhttp.WithFingerprint(order))
-	send(h, "POST", "/", "k", `{"order": "tea", "sent": 1}`)
-	send(h, "POST", "/", "k", `{"order": "tea", "sent": 2}`)
-	send(h, "POST", "/", "k", `{"order": "coffee", "sent": 3}`)
-	send(h, "POST", "/", "k2", `tea`)
+	send(h, "/", "k", `{"order": "tea", "sent": 1}`)
+	send(h, "/", "k", `{"order": "tea", "sent": 2}`)
+	send(h, "/", "k", `{"order": "coffee", "sent": 3}`)
+	send(h, "/", "k2", `tea`)
 	// Output:
 	// 200 hello
 	// 200 hello (replayed)

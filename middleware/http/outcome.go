@@ -35,7 +35,8 @@ type Outcome struct {
 	Name string
 	// Shadow says that the handler ran whatever Result is (WithShadow).
 	Shadow bool
-	// Status is that of the answer; 0 if the connection was taken over, or the handler did not return.
+	// Status is that of the answer; 0 if the request was passed on untouched, the connection was taken over, or the handler did not
+	// return.
 	Status int
 	// Kept is what the run has left in the store.
 	Kept Keep

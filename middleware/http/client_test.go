@@ -1,0 +1,349 @@
+package guardhttp_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/backend/reentrant"
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+)
+
+const (
+	// lifeTTL is that of leases which have to survive, also on a loaded machine.
+	lifeTTL = 2 * time.Second
+	// lifeShortTTL is that of leases which have to end within a test.
+	lifeShortTTL = time.Second
+	// lifeSoon is how long what should happen soon may take on a loaded machine.
+	lifeSoon = 15 * time.Second
+	// lifePoll is how often a test looks whether it has happened.
+	lifePoll = 5 * time.Millisecond
+)
+
+// lifeGuard returns a Guard over the store, closed with the test.
+func lifeGuard(t *testing.T, store guard.Locker, opts ...guard.Option) *guard.Guard {
+	t.Helper()
+	g, err := guard.New(store, append([]guard.Option{guard.WithTTL(lifeTTL)}, opts...)...)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), lifeSoon)
+		defer cancel()
+		require.NoError(t, g.Close(ctx))
+	})
+	return g
+}
+
+// onEachLifeStore runs f with a store of each kind, at the same time.
+func onEachLifeStore(t *testing.T, f func(t *testing.T, store guard.Locker)) {
+	t.Helper()
+	server := redistest.Start(t)
+	for name, store := range map[string]guard.Locker{
+		"single": single.New(server.Client(t)), "reentrant": reentrant.New(server.Client(t)), "memory": memory.New(),
+	} {
+		warmLifeStore(t, store)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(t, store)
+		})
+	}
+}
+
+// warmLifeStore has a store make a connection, and teach its server the scripts: in shadow mode a request waits for a quarter of a
+// second only.
+func warmLifeStore(t *testing.T, store guard.Locker) {
+	t.Helper()
+	claim := guard.Claim{Key: "warm", ID: "warm", Owner: "warm", TTL: lifeSoon}
+	_, err := store.TryAcquire(t.Context(), claim)
+	require.NoError(t, err)
+	_, err = store.Release(t.Context(), claim, guard.After{})
+	require.NoError(t, err)
+}
+
+// A lifeOutage is a way for a store to be away, and back again.
+type lifeOutage struct{ begin, end func(*redistest.Server) }
+
+var lifeOutages = map[string]lifeOutage{
+	"dead":   {(*redistest.Server).Kill, (*redistest.Server).Restart},
+	"frozen": {(*redistest.Server).Freeze, (*redistest.Server).Thaw},
+}
+
+// lifeIdempotent returns the handler behind a middleware over g, and what becomes of its requests.
+func lifeIdempotent(t *testing.T, g *guard.Guard, h http.HandlerFunc, opts ...guardhttp.Option) (http.Handler, *lifeLog) {
+	t.Helper()
+	seen := new(lifeLog)
+	opts = append([]guardhttp.Option{guardhttp.WithScope(lifeTenant), guardhttp.WithObserver(seen.observer())}, opts...)
+	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, opts...)
+	require.NoError(t, err)
+	return idempotent(h), seen
+}
+
+// lifeTenant is the scope of the requests of lifeSend.
+func lifeTenant(r *http.Request) (string, error) { return r.Header.Get("X-Tenant"), nil }
+
+// A lifeServer is an HTTP server and a client of it.
+type lifeServer struct {
+	*httptest.Server
+	client *http.Client
+	log    *lifeLog // what became of its requests, if it is lifeServe's
+}
+
+// lifeServe serves h behind a middleware over g.
+func lifeServe(t *testing.T, g *guard.Guard, h http.HandlerFunc, opts ...guardhttp.Option) *lifeServer {
+	t.Helper()
+	idempotent, seen := lifeIdempotent(t, g, h, opts...)
+	s := lifeListen(t, idempotent)
+	s.log = seen
+	return s
+}
+
+// lifeListen serves h. Handlers must not go on for long after t.Context() has ended.
+func lifeListen(t *testing.T, h http.Handler) *lifeServer {
+	t.Helper()
+	return lifeListenTo(t, h, lifeProtocols["HTTP/1.1"])
+}
+
+// lifeProtocols are the versions of HTTP that servers and clients speak, without TLS.
+var lifeProtocols = map[string]*http.Protocols{"HTTP/1.1": new(http.Protocols), "HTTP/2": new(http.Protocols)}
+
+func init() {
+	lifeProtocols["HTTP/1.1"].SetHTTP1(true)
+	lifeProtocols["HTTP/2"].SetUnencryptedHTTP2(true)
+}
+
+func lifeListenTo(t *testing.T, h http.Handler, protocols *http.Protocols) *lifeServer {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	s.Config.Protocols = protocols
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // some tests panic
+	s.Start()
+	t.Cleanup(s.Close)
+	client := lifeClient(t)
+	client.Transport.(*http.Transport).Protocols = protocols
+	return &lifeServer{Server: s, client: client}
+}
+
+// lifeClient returns a client with connections of its own.
+func lifeClient(t *testing.T) *http.Client {
+	transport := &http.Transport{MaxIdleConnsPerHost: 100}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// A lifeAnswer is what a client got.
+type lifeAnswer struct {
+	status int
+	header http.Header
+	body   string
+	err    error // why there is no answer, or not all of it
+}
+
+func (a lifeAnswer) replayed() bool { return a.header.Get(guardhttp.DefaultReplayed) == "true" }
+
+// lifeSend sends a POST with the key and the body, and headers as pairs of name and value.
+func lifeSend(ctx context.Context, c *http.Client, url, key, body string, headers ...string) (a lifeAnswer) {
+	ctx, cancel := context.WithTimeout(ctx, 2*lifeSoon) // so that a test ends which waits in vain
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		return lifeAnswer{err: err}
+	}
+	r.GetBody = nil // net/http would send a request with this header again on its own
+	r.Header.Set("X-Tenant", "acme")
+	if key != "" {
+		r.Header.Set("Idempotency-Key", key)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := c.Do(r)
+	if err != nil {
+		return lifeAnswer{err: err}
+	}
+	defer response.Body.Close()
+	all, err := io.ReadAll(response.Body)
+	return lifeAnswer{response.StatusCode, response.Header, string(all), err}
+}
+
+// post sends a request and returns the answer to it.
+func (s *lifeServer) post(t *testing.T, key, body string, headers ...string) lifeAnswer {
+	t.Helper()
+	a := lifeSend(t.Context(), s.client, s.URL, key, body, headers...)
+	require.NoError(t, a.err)
+	return a
+}
+
+// start sends a request in the background. The channel has room for the answer.
+func (s *lifeServer) start(ctx context.Context, key, body string, headers ...string) <-chan lifeAnswer {
+	answers := make(chan lifeAnswer, 1)
+	go func() { answers <- lifeSend(ctx, s.client, s.URL, key, body, headers...) }()
+	return answers
+}
+
+// requireProblem checks that the answer is the middleware's own, for that reason, and returns its Retry-After in seconds, 0 if
+// there is none.
+func requireProblem(t *testing.T, a lifeAnswer, status int, code guardhttp.Result) int {
+	t.Helper()
+	require.NoError(t, a.err)
+	require.Equal(t, status, a.status, a.body)
+	require.Equal(t, "application/problem+json", a.header.Get("Content-Type"))
+	require.False(t, a.replayed())
+	var p guardhttp.Problem
+	require.NoError(t, json.Unmarshal([]byte(a.body), &p))
+	require.Equal(t, code, p.Code)
+	require.Equal(t, status, p.Status)
+	after := a.header.Get("Retry-After")
+	if after == "" {
+		return 0
+	}
+	seconds, err := strconv.Atoi(after)
+	require.NoError(t, err, "Retry-After has whole seconds")
+	require.Positive(t, seconds)
+	return seconds
+}
+
+// requireRan checks that the answer is a handler's, at first hand.
+func requireRan(t *testing.T, a lifeAnswer, status int, body string) {
+	t.Helper()
+	require.NoError(t, a.err)
+	require.Equal(t, status, a.status, a.body)
+	requireSameText(t, body, a.body)
+	require.False(t, a.replayed())
+}
+
+// requireReplay checks that the answer is a handler's, at second hand.
+func requireReplay(t *testing.T, a lifeAnswer, status int, body string) {
+	t.Helper()
+	require.NoError(t, a.err)
+	require.Equal(t, status, a.status, a.body)
+	requireSameText(t, body, a.body)
+	require.True(t, a.replayed())
+}
+
+// requireSameText is require.Equal for texts that are too long to print.
+func requireSameText(t *testing.T, want, got string) {
+	t.Helper()
+	if want != got {
+		require.FailNow(t, "not the same text", "%d bytes, and not %d: %.80q, and not %.80q", len(got), len(want), got, want)
+	}
+}
+
+// A lifeLog keeps Outcomes.
+type lifeLog struct {
+	mu  sync.Mutex
+	all []guardhttp.Outcome
+}
+
+func (l *lifeLog) observer() guardhttp.Observer {
+	return guardhttp.Observer{End: func(_ context.Context, o guardhttp.Outcome) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.all = append(l.all, o)
+	}}
+}
+
+func (l *lifeLog) seen() []guardhttp.Outcome {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]guardhttp.Outcome(nil), l.all...)
+}
+
+// await returns the first n Outcomes when they are there. A client may have its answer before.
+func (l *lifeLog) await(t *testing.T, n int) []guardhttp.Outcome {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(l.seen()) >= n }, lifeSoon, lifePoll, "%d outcomes", n)
+	return l.seen()[:n]
+}
+
+// awaitResult returns the n-th Outcome with the Result when it is there.
+func (l *lifeLog) awaitResult(t *testing.T, result guardhttp.Result, n int) (found guardhttp.Outcome) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		seen := 0
+		for _, o := range l.seen() {
+			if o.Result == result {
+				if seen++; seen == n {
+					found = o
+					return true
+				}
+			}
+		}
+		return false
+	}, lifeSoon, lifePoll, "outcome %d with the result %s", n, result)
+	return found
+}
+
+// A lifeGate holds up handlers in mid-run.
+type lifeGate struct {
+	begun chan context.Context
+	way   chan struct{}
+	over  <-chan struct{}
+	once  sync.Once
+}
+
+func newLifeGate(t *testing.T) *lifeGate {
+	return &lifeGate{begun: make(chan context.Context, 100), way: make(chan struct{}), over: t.Context().Done()}
+}
+
+// pass says that a handler with the context has begun, and returns when the gate is open or the test over.
+func (g *lifeGate) pass(ctx context.Context) {
+	g.begun <- ctx
+	select {
+	case <-g.way:
+	case <-g.over:
+	}
+}
+
+func (g *lifeGate) open() { g.once.Do(func() { close(g.way) }) }
+
+// await returns when a handler has begun, with its context.
+func (g *lifeGate) await(t *testing.T) context.Context {
+	t.Helper()
+	return lifeReceive(t, g.begun, "a handler that begins")
+}
+
+// lifeReceive receives from a channel to which something should come soon.
+func lifeReceive[T any](t *testing.T, c <-chan T, what string) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(lifeSoon):
+		require.FailNow(t, "there is not "+what)
+		panic("unreachable")
+	}
+}
+
+// lifeDump returns what is in Redis, by key: leases, markers and records, without fence counters, which every lease moves.
+func lifeDump(t *testing.T, rdb *redis.Client) map[string]string {
+	t.Helper()
+	dump := map[string]string{}
+	keys := rdb.Scan(t.Context(), 0, "*", 1000).Iterator()
+	for keys.Next(t.Context()) {
+		if strings.HasSuffix(keys.Val(), ":fence") {
+			continue
+		}
+		value, err := rdb.Dump(t.Context(), keys.Val()).Result()
+		if err == redis.Nil { //nolint:errorlint // it has expired since
+			continue
+		}
+		require.NoError(t, err)
+		dump[keys.Val()] = value
+	}
+	require.NoError(t, keys.Err())
+	return dump
+}

@@ -1,0 +1,460 @@
+package guardhttp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+)
+
+// counted returns a handler that answers with the number of its run, after work, and the number of runs so far.
+func counted(status int, work func(ctx context.Context)) (http.HandlerFunc, *atomic.Int64) {
+	runs := new(atomic.Int64)
+	return func(w http.ResponseWriter, r *http.Request) {
+		run := runs.Add(1)
+		if work != nil {
+			work(r.Context())
+		}
+		w.Header().Set("Location", fmt.Sprint("/things/", run))
+		w.WriteHeader(status)
+		fmt.Fprint(w, "run ", run)
+	}, runs
+}
+
+// Row 11.
+func TestLife_aRunOfThreeLeasesKeepsItsKey(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		gate := newLifeGate(t)
+		h, runs := counted(http.StatusCreated, gate.pass)
+		s := lifeServe(t, lifeGuard(t, store, guard.WithTTL(lifeShortTTL)), h)
+		first := s.start(t.Context(), "k", "b")
+		ctx := gate.await(t)
+		for begun := time.Now(); time.Since(begun) < 3*lifeShortTTL; {
+			requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, guardhttp.ResultInFlight)
+			time.Sleep(lifeShortTTL / 4) // the lease has to pass three times, and its time is the store's
+		}
+		require.NoError(t, ctx.Err())
+		gate.open()
+		requireRan(t, lifeReceive(t, first, "an answer"), http.StatusCreated, "run 1")
+		requireReplay(t, s.post(t, "k", "b"), http.StatusCreated, "run 1")
+		require.EqualValues(t, 1, runs.Load())
+	})
+}
+
+// Row 15.
+func TestLife_refusalsLeaveTheOwnersRecordAsItIs(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	gate := newLifeGate(t)
+	h, runs := counted(http.StatusCreated, gate.pass)
+	s := lifeServe(t, lifeGuard(t, single.New(rdb), guard.WithTTL(time.Minute)), h, guardhttp.WithRetention(time.Hour))
+	first := s.start(t.Context(), "k", "b")
+	gate.await(t)
+	lease := lifeDump(t, rdb)
+	require.Len(t, lease, 1)
+	for _, body := range []string{"b", "another"} {
+		require.Equal(t, 1, requireProblem(t, s.post(t, "k", body), http.StatusConflict, guardhttp.ResultInFlight))
+		require.Equal(t, lease, lifeDump(t, rdb))
+	}
+	gate.open()
+	requireRan(t, lifeReceive(t, first, "an answer"), http.StatusCreated, "run 1")
+
+	record := lifeDump(t, rdb)
+	require.NotEqual(t, lease, record)
+	left := func() time.Duration {
+		for key := range record {
+			return rdb.PTTL(t.Context(), key).Val()
+		}
+		return 0
+	}
+	before := left()
+	require.Less(t, before, time.Hour+time.Second)
+	require.Greater(t, before, 59*time.Minute)
+	require.Zero(t, requireProblem(t, s.post(t, "k", "another"), http.StatusUnprocessableEntity, guardhttp.ResultMismatch))
+	requireReplay(t, s.post(t, "k", "b"), http.StatusCreated, "run 1")
+	require.Equal(t, record, lifeDump(t, rdb))
+	require.LessOrEqual(t, left(), before, "the retention is not prolonged")
+	require.EqualValues(t, 1, runs.Load())
+}
+
+// A lifeFate is how a handler ended, as what stands in front of the middleware sees it.
+type lifeFate struct {
+	returned  bool
+	recovered any
+}
+
+// lifeWatch tells how the handlers behind it end. A panic becomes status 500, as with any middleware that recovers.
+func lifeWatch(next http.Handler, fates chan<- lifeFate) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fate := lifeFate{}
+		defer func() {
+			fate.recovered = recover()
+			fates <- fate
+			if fate.recovered != nil {
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+		}()
+		next.ServeHTTP(w, r)
+		fate.returned = true
+	})
+}
+
+// Row 16.
+func TestLife_aPanicGoesOnUpAndLeavesTheKeyFree(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		g := lifeGuard(t, store, guard.WithTTL(time.Minute))
+		boom := errors.New("boom")
+		for name, c := range map[string]struct {
+			end   func()
+			value error // a pointer, of which there is one
+		}{
+			"value":           {func() { panic(boom) }, boom},
+			"ErrAbortHandler": {func() { panic(http.ErrAbortHandler) }, http.ErrAbortHandler},
+			"Goexit":          {runtime.Goexit, nil},
+		} {
+			t.Run(name, func(t *testing.T) {
+				runs := 0
+				idempotent, seen := lifeIdempotent(t, g, func(w http.ResponseWriter, _ *http.Request) {
+					if runs++; runs == 1 {
+						w.Header().Set("X-Half", "done")
+						c.end()
+					}
+					w.WriteHeader(http.StatusCreated)
+				})
+				fates := make(chan lifeFate, 2)
+				s := lifeListen(t, lifeWatch(idempotent, fates))
+				a := lifeSend(t.Context(), s.client, s.URL, name, "b")
+				if c.value == nil {
+					require.Error(t, a.err, "the connection's goroutine has ended")
+				} else {
+					require.Equal(t, http.StatusInternalServerError, a.status)
+				}
+				fate := lifeReceive(t, fates, "an end")
+				require.False(t, fate.returned)
+				if c.value == nil {
+					require.Nil(t, fate.recovered)
+				} else {
+					require.Same(t, c.value, fate.recovered, "it is the very value")
+				}
+				o := seen.await(t, 1)[0]
+				require.Equal(t, guardhttp.ResultRan, o.Result)
+				require.True(t, o.Aborted)
+				require.Equal(t, guardhttp.KeepNothing, o.Kept)
+				require.Zero(t, o.Status)
+
+				requireRan(t, s.post(t, name, "b"), http.StatusCreated, "")
+				require.Equal(t, lifeFate{returned: true}, lifeReceive(t, fates, "an end"))
+				o = seen.await(t, 2)[1]
+				require.False(t, o.Aborted)
+				require.Equal(t, guardhttp.KeepAnswer, o.Kept)
+				requireReplay(t, s.post(t, name, "b"), http.StatusCreated, "")
+				require.Equal(t, 2, runs)
+			})
+		}
+	})
+}
+
+// Row 16: what a client believes to have whole must be in the store.
+func TestLife_aClientHasNoWholeAnswerOfARunThatPanicked(t *testing.T) {
+	t.Parallel()
+	body := strings.Repeat("0123456789abcdef", 8<<10)
+	runs := 0
+	s := lifeServe(t, lifeGuard(t, memory.New()), func(w http.ResponseWriter, _ *http.Request) {
+		runs++
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		_, _ = io.WriteString(w, body)
+		if runs == 1 {
+			panic(http.ErrAbortHandler)
+		}
+	})
+	require.Error(t, lifeSend(t.Context(), s.client, s.URL, "k", "b").err)
+	requireRan(t, s.post(t, "k", "b"), http.StatusOK, body)
+	requireReplay(t, s.post(t, "k", "b"), http.StatusOK, body)
+}
+
+// lifeWrites are the ways to write an answer.
+var lifeWrites = map[string]func(w http.ResponseWriter, body string) error{
+	"Write": func(w http.ResponseWriter, body string) error {
+		for part := []byte(body); len(part) > 0; part = part[min(len(part), 8<<10):] {
+			n := min(len(part), 8<<10)
+			if written, err := w.Write(part[:n]); err != nil || written != n {
+				return fmt.Errorf("wrote %d of %d: %w", written, n, err)
+			}
+		}
+		return nil
+	},
+	"WriteString": func(w http.ResponseWriter, body string) error {
+		n, err := io.WriteString(w, body)
+		if err == nil && n != len(body) {
+			err = io.ErrShortWrite
+		}
+		return err
+	},
+	"ReadFrom": func(w http.ResponseWriter, body string) error {
+		n, err := io.Copy(w, readerOnly(body))
+		if err == nil && n != int64(len(body)) {
+			err = io.ErrShortWrite
+		}
+		return err
+	},
+	"Write and ReadFrom": func(w http.ResponseWriter, body string) error {
+		last := max(0, len(body)-1)
+		_, err := io.WriteString(w, body[:last])
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(w, readerOnly(body[last:]))
+		return err
+	},
+}
+
+// readerOnly returns a Reader and no more, so that it is the writer that copies.
+func readerOnly(s string) io.Reader { return struct{ io.Reader }{strings.NewReader(s)} }
+
+type lifeRequestContext struct{}
+
+// Row 17.
+func TestLife_aHandlerOutlivesItsClient(t *testing.T) {
+	t.Parallel()
+	body := strings.Repeat("0123456789abcdef", 32<<10) // more than net/http and the kernel buffer for a client that has gone
+	rdb := redistest.Start(t).Client(t)
+	g := lifeGuard(t, single.New(rdb), guard.WithTTL(time.Minute))
+	for protocol := range lifeProtocols {
+		for name, write := range lifeWrites {
+			for _, declared := range []bool{false, true} {
+				for _, early := range []bool{false, true} {
+					t.Run(fmt.Sprintf("%s %s declared=%v early=%v", protocol, name, declared, early), func(t *testing.T) {
+						t.Parallel()
+						testOutliving(t, g, protocol, body, declared, early, write)
+					})
+				}
+			}
+		}
+	}
+}
+
+// testOutliving has a client leave before its answer comes, or, early, while it comes.
+func testOutliving(t *testing.T, g *guard.Guard, protocol, body string, declared, early bool, write func(http.ResponseWriter, string) error) {
+	begun, failed := make(chan struct{}, 1), make(chan error, 1)
+	idempotent, seen := lifeIdempotent(t, g, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Answer", "yes")
+		if declared {
+			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		}
+		rest := body
+		if early {
+			w.WriteHeader(http.StatusCreated)
+			if err := write(w, body[:16<<10]); err != nil {
+				failed <- err
+				return
+			}
+			rest = body[16<<10:]
+		}
+		begun <- struct{}{}
+		request := r.Context().Value(lifeRequestContext{}).(context.Context)
+		select {
+		case <-request.Done():
+		case <-t.Context().Done():
+		}
+		if !early {
+			w.WriteHeader(http.StatusCreated)
+		}
+		err := write(w, rest)
+		failed <- errors.Join(err, r.Context().Err())
+	})
+	s := lifeListenTo(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		idempotent.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), lifeRequestContext{}, r.Context())))
+	}), lifeProtocols[protocol])
+	key := strings.ReplaceAll(t.Name(), " ", "-")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	first := s.start(ctx, key, "b")
+	lifeReceive(t, begun, "a run")
+	cancel()
+	require.Error(t, lifeReceive(t, first, "the end of a request").err)
+	require.NoError(t, lifeReceive(t, failed, "the end of a run"))
+	o := seen.await(t, 1)[0]
+	require.NoError(t, o.Err)
+	require.Equal(t, guardhttp.ResultRan, o.Result)
+	require.Equal(t, guardhttp.KeepAnswer, o.Kept)
+	require.Equal(t, http.StatusCreated, o.Status)
+
+	a := s.post(t, key, "b")
+	requireReplay(t, a, http.StatusCreated, body)
+	require.Equal(t, "yes", a.header.Get("X-Answer"))
+	require.Empty(t, failed, "it has not run again")
+}
+
+// Row 17 where it is a server's own time-out that gives up the client.
+func TestLife_aHandlerOutlivesATimeoutHandler(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		gate := newLifeGate(t)
+		h, runs := counted(http.StatusCreated, gate.pass)
+		idempotent, seen := lifeIdempotent(t, lifeGuard(t, store), h)
+		impatient := lifeListen(t, http.TimeoutHandler(idempotent, 100*time.Millisecond, "too slow"))
+		patient := lifeListen(t, idempotent)
+		requireRan(t, impatient.post(t, "k", "b"), http.StatusServiceUnavailable, "too slow")
+		require.NoError(t, gate.await(t).Err())
+		requireProblem(t, patient.post(t, "k", "b"), http.StatusConflict, guardhttp.ResultInFlight)
+		gate.open()
+		require.Equal(t, guardhttp.KeepAnswer, seen.awaitResult(t, guardhttp.ResultRan, 1).Kept)
+		requireReplay(t, patient.post(t, "k", "b"), http.StatusCreated, "run 1")
+		requireReplay(t, impatient.post(t, "k", "b"), http.StatusCreated, "run 1")
+		require.EqualValues(t, 1, runs.Load())
+	})
+}
+
+// A client that leaves just when it is its turn has not been served: nothing runs for it.
+func TestLife_nothingRunsForAClientThatHasLeft(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		turns := 0
+		hook := guard.Hook{AcquireEnd: func(ctx context.Context, _ guard.Event) { // the lease is granted, and the run has not begun
+			if turns++; turns == 1 {
+				leave()
+				select {
+				case <-ctx.Value(lifeRequestContext{}).(context.Context).Done():
+				case <-t.Context().Done():
+				}
+			}
+		}}
+		h, runs := counted(http.StatusCreated, nil)
+		idempotent, seen := lifeIdempotent(t, lifeGuard(t, store), h, guardhttp.WithLease(guard.WithHook(hook)))
+		s := lifeListen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			idempotent.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), lifeRequestContext{}, r.Context())))
+		}))
+		require.Error(t, lifeReceive(t, s.start(ctx, "k", "b"), "the end of a request").err)
+		o := seen.await(t, 1)[0]
+		require.Equal(t, guardhttp.ResultCanceled, o.Result)
+		require.Error(t, o.Err)
+		require.Zero(t, runs.Load())
+		requireRan(t, s.post(t, "k", "b"), http.StatusCreated, "run 1")
+	})
+}
+
+// Row 18.
+func TestLife_aClientMayCancelWhereThatIsLetThrough(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		for name, status := range map[string]int{"499": 499, "200-all-the-same": 200} {
+			t.Run(name, func(t *testing.T) {
+				begun, causes := make(chan struct{}, 1), make(chan error, 1)
+				runs := 0
+				s := lifeServe(t, lifeGuard(t, store, guard.WithTTL(time.Minute)), func(w http.ResponseWriter, r *http.Request) {
+					if runs++; runs > 1 {
+						w.WriteHeader(http.StatusCreated)
+						return
+					}
+					begun <- struct{}{}
+					select {
+					case <-r.Context().Done():
+					case <-t.Context().Done():
+					}
+					causes <- context.Cause(r.Context())
+					w.WriteHeader(status)
+				}, guardhttp.WithClientCancel())
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				first := s.start(ctx, name, "b")
+				lifeReceive(t, begun, "a run")
+				cancel()
+				require.Error(t, lifeReceive(t, first, "the end of a request").err)
+				require.ErrorIs(t, lifeReceive(t, causes, "the end of a run"), context.Canceled)
+				o := s.log.await(t, 1)[0]
+				require.Equal(t, guardhttp.ResultRan, o.Result)
+				require.Equal(t, status, o.Status)
+				require.Equal(t, guardhttp.KeepNothing, o.Kept)
+				requireRan(t, s.post(t, name, "b"), http.StatusCreated, "")
+				requireReplay(t, s.post(t, name, "b"), http.StatusCreated, "")
+			})
+		}
+	})
+}
+
+// Row 19, and those that the same request may not get the next time.
+func TestLife_passingFailuresAreNotKept(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		g := lifeGuard(t, store)
+		for _, status := range []int{500, 502, 503, 504, 429, 401, 403} {
+			h, runs := counted(status, nil)
+			s := lifeServe(t, g, h)
+			key := strconv.Itoa(status)
+			for run := 1; run <= 2; run++ {
+				a := s.post(t, key, "b")
+				requireRan(t, a, status, fmt.Sprint("run ", run))
+				require.NotEqual(t, "application/problem+json", a.header.Get("Content-Type"))
+				o := s.log.await(t, run)[run-1]
+				require.Equal(t, guardhttp.ResultRan, o.Result)
+				require.Equal(t, guardhttp.KeepNothing, o.Kept)
+				require.NoError(t, o.Err)
+			}
+			require.EqualValues(t, 2, runs.Load(), status)
+		}
+	})
+}
+
+// Row 20.
+func TestLife_keepAllKeepsFailures(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		g := lifeGuard(t, store)
+		for _, status := range []int{500, 503, 429, 401} {
+			h, runs := counted(status, nil)
+			s := lifeServe(t, g, h, guardhttp.WithPolicy(guardhttp.KeepAll))
+			key := strconv.Itoa(status)
+			requireRan(t, s.post(t, key, "b"), status, "run 1")
+			for range 2 {
+				requireReplay(t, s.post(t, key, "b"), status, "run 1")
+			}
+			require.EqualValues(t, 1, runs.Load())
+		}
+	})
+}
+
+// Row 22.
+func TestLife_aKeyIsNewAfterItsRetention(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		const retention = 700 * time.Millisecond
+		h, runs := counted(http.StatusCreated, nil)
+		s := lifeServe(t, lifeGuard(t, store), h, guardhttp.WithRetention(retention))
+		start := time.Now()
+		requireRan(t, s.post(t, "k", "b1"), http.StatusCreated, "run 1")
+		var a lifeAnswer
+		refused := 0
+		require.Eventually(t, func() bool {
+			a = s.post(t, "k", "b2")
+			if a.status == http.StatusCreated {
+				return true
+			}
+			requireProblem(t, a, http.StatusUnprocessableEntity, guardhttp.ResultMismatch)
+			refused++
+			return false
+		}, lifeSoon, 20*time.Millisecond)
+		require.GreaterOrEqual(t, time.Since(start), retention)
+		require.Positive(t, refused)
+		requireRan(t, a, http.StatusCreated, "run 2")
+		require.EqualValues(t, 2, runs.Load())
+	})
+}

@@ -1,0 +1,337 @@
+package guardhttp_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+)
+
+func TestModes_exclusiveNeverRunsTwoAtATimeAndForgets(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		const requests = 15
+		var inside, most, runs atomic.Int64
+		s := lifeServe(t, lifeGuard(t, store), func(w http.ResponseWriter, _ *http.Request) {
+			most.Store(max(most.Load(), inside.Add(1)))
+			time.Sleep(2 * time.Millisecond) // long enough that two would meet
+			inside.Add(-1)
+			fmt.Fprint(w, "run ", runs.Add(1))
+		}, guardhttp.WithMode(guardhttp.Exclusive), guardhttp.WithWait(time.Minute))
+		var answers []<-chan lifeAnswer
+		for i := range requests {
+			answers = append(answers, s.start(t.Context(), "k", fmt.Sprint("any body ", i)))
+		}
+		bodies := map[string]bool{}
+		for _, c := range answers {
+			a := lifeReceive(t, c, "an answer")
+			requireRan(t, a, http.StatusOK, a.body)
+			bodies[a.body] = true
+		}
+		require.Len(t, bodies, requests, "each has an answer of its own")
+		require.EqualValues(t, 1, most.Load())
+		for _, o := range s.log.await(t, requests) {
+			require.Equal(t, guardhttp.ResultRan, o.Result)
+			require.Equal(t, guardhttp.KeepNothing, o.Kept)
+			require.NoError(t, o.Err)
+		}
+	})
+}
+
+func TestModes_exclusiveRefusesWithoutWaiting(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	gate := newLifeGate(t)
+	h, runs := counted(http.StatusOK, gate.pass)
+	s := lifeServe(t, lifeGuard(t, single.New(rdb)), h, guardhttp.WithMode(guardhttp.Exclusive))
+	first := s.start(t.Context(), "k", "b")
+	gate.await(t)
+	require.Equal(t, 1, requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, guardhttp.ResultInFlight))
+	gate.open()
+	requireRan(t, lifeReceive(t, first, "an answer"), http.StatusOK, "run 1")
+	require.Empty(t, lifeDump(t, rdb), "nothing is remembered")
+	requireRan(t, s.post(t, "k", "b"), http.StatusOK, "run 2")
+	require.EqualValues(t, 2, runs.Load())
+}
+
+func TestModes_rejectRefusesWhileItRunsAndAfterwards(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		const retention = 90 * time.Second
+		gate := newLifeGate(t)
+		h, runs := counted(http.StatusCreated, gate.pass)
+		s := lifeServe(t, lifeGuard(t, store), h, guardhttp.WithMode(guardhttp.Reject), guardhttp.WithRetention(retention),
+			guardhttp.WithRetryAfter(time.Hour))
+		first := s.start(t.Context(), "k", "b")
+		gate.await(t)
+		after := requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, guardhttp.ResultInFlight)
+		require.LessOrEqual(t, after, int(lifeTTL/time.Second), "it says less where the lease ends earlier")
+		gate.open()
+		requireRan(t, lifeReceive(t, first, "an answer"), http.StatusCreated, "run 1")
+		require.Equal(t, guardhttp.KeepTombstone, s.log.awaitResult(t, guardhttp.ResultRan, 1).Kept)
+		for _, body := range []string{"b", "another"} {
+			after := requireProblem(t, s.post(t, "k", body), http.StatusConflict, guardhttp.ResultDone)
+			require.LessOrEqual(t, after, int(retention/time.Second))
+			require.Greater(t, after, int(retention/time.Second)-int(2*lifeSoon/time.Second), "it tells what is left of the retention")
+		}
+		require.EqualValues(t, 1, runs.Load())
+	})
+}
+
+func TestModes_rejectForgetsFailures(t *testing.T) {
+	t.Parallel()
+	h, runs := counted(http.StatusInternalServerError, nil)
+	s := lifeServe(t, lifeGuard(t, memory.New()), h, guardhttp.WithMode(guardhttp.Reject))
+	for range 2 {
+		require.Equal(t, http.StatusInternalServerError, s.post(t, "k", "b").status)
+	}
+	require.EqualValues(t, 2, runs.Load())
+}
+
+func TestModes_retryAfterIsWhatWasAskedFor(t *testing.T) {
+	t.Parallel()
+	for asked, seconds := range map[time.Duration]int{time.Millisecond: 1, 1100 * time.Millisecond: 2, 7 * time.Second: 7} {
+		gate := newLifeGate(t)
+		h, _ := counted(http.StatusOK, gate.pass)
+		s := lifeServe(t, lifeGuard(t, memory.New(), guard.WithTTL(time.Minute)), h, guardhttp.WithRetryAfter(asked))
+		first := s.start(t.Context(), "k", "b")
+		gate.await(t)
+		require.Equal(t, seconds, requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, guardhttp.ResultInFlight))
+		gate.open()
+		requireRan(t, lifeReceive(t, first, "an answer"), http.StatusOK, "run 1")
+	}
+}
+
+// serveSlowly serves h from two processes, as it were: the requests of the first one to Redis take a while, and those of the second do not.
+func serveSlowly(t *testing.T, h http.HandlerFunc, opts ...guardhttp.Option) (slow, fast *lifeServer) {
+	t.Helper()
+	server := redistest.Start(t)
+	proxy := redistest.StartProxy(t, server.Addr())
+	slow = lifeServe(t, lifeGuard(t, single.New(proxy.Client(t)), guard.WithTTL(time.Minute)), h, opts...)
+	fast = lifeServe(t, lifeGuard(t, single.New(server.Client(t)), guard.WithTTL(time.Minute)), h, opts...)
+	for _, s := range []*lifeServer{slow, fast} {
+		require.Equal(t, http.StatusOK, s.post(t, "warm-"+s.URL, "b").status) // there are connections
+	}
+	proxy.DelayRequests(15 * time.Millisecond) // so that an answer that leaves before the lease is seen to
+	return slow, fast
+}
+
+// A client that has the whole answer asks again at once: in Exclusive mode the key is free by then, in the others the record is there.
+func TestModes_whoHasTheAnswerCanAskAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	const rounds = 2
+	for _, mode := range []guardhttp.Mode{guardhttp.Replay, guardhttp.Exclusive, guardhttp.Reject} {
+		for name, write := range lifeWrites {
+			t.Run(fmt.Sprintf("mode=%d %s", mode, name), func(t *testing.T) {
+				t.Parallel()
+				var runs atomic.Int64
+				slow, fast := serveSlowly(t, func(w http.ResponseWriter, r *http.Request) {
+					runs.Add(1)
+					size, _ := strconv.Atoi(r.Header.Get("X-Size"))
+					w.Header().Set("Content-Type", "text/plain") // or net/http keeps the beginning to itself, to look at it
+					if r.Header.Get("X-Declared") == "true" {
+						w.Header().Set("Content-Length", strconv.Itoa(size))
+					}
+					_ = write(w, strings.Repeat("x", size))
+				}, guardhttp.WithMode(mode))
+				for round := range 2 * rounds {
+					for _, size := range []int{1, 10, 3 << 10, 100 << 10} {
+						key, declared := fmt.Sprint(round, "-of-", size), strconv.FormatBool(round%2 == 0)
+						body, headers := strings.Repeat("x", size), []string{"X-Size", strconv.Itoa(size), "X-Declared", declared}
+						ran := runs.Load() + 1
+						requireRan(t, slow.post(t, key, "b", headers...), http.StatusOK, body)
+						for _, again := range []*lifeServer{fast, slow} { // slow on the same connection
+							a := again.post(t, key, "b", headers...)
+							switch mode {
+							case guardhttp.Exclusive:
+								requireRan(t, a, http.StatusOK, body)
+								ran++
+							case guardhttp.Reject:
+								requireProblem(t, a, http.StatusConflict, guardhttp.ResultDone)
+							default:
+								requireReplay(t, a, http.StatusOK, body)
+							}
+						}
+						require.Equal(t, ran, runs.Load())
+					}
+				}
+			})
+		}
+	}
+}
+
+// The same for an answer that is too large to be recorded: the tombstone is there.
+func TestModes_whoHasALargeAnswerIsToldThatItRan(t *testing.T) {
+	t.Parallel()
+	for name, write := range lifeWrites {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			body := strings.Repeat("x", 100<<10)
+			slow, fast := serveSlowly(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "text/plain")
+				w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+				_ = write(w, body)
+			}, guardhttp.WithMaxAnswer(1<<10))
+			for round := range 5 {
+				key := strconv.Itoa(round)
+				requireRan(t, slow.post(t, key, "b"), http.StatusOK, body)
+				require.Zero(t, requireProblem(t, fast.post(t, key, "b"), http.StatusConflict, guardhttp.ResultNotReplayable))
+			}
+		})
+	}
+}
+
+func TestTimeout_endsTheHandlersContext(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		const timeout = 150 * time.Millisecond
+		g := lifeGuard(t, store, guard.WithTTL(time.Minute))
+		for name, c := range map[string]struct {
+			status int // that the handler answers with after its time is up, 0 if it does not
+			kept   guardhttp.Keep
+		}{
+			"silent":  {0, guardhttp.KeepNothing},
+			"refused": {http.StatusNotFound, guardhttp.KeepNothing}, // it may say no more than that the time was up
+			"done":    {http.StatusCreated, guardhttp.KeepAnswer},
+		} {
+			t.Run(name, func(t *testing.T) {
+				causes := make(chan error, 1)
+				runs := 0
+				s := lifeServe(t, g, func(w http.ResponseWriter, r *http.Request) {
+					if runs++; runs > 1 {
+						return
+					}
+					select {
+					case <-r.Context().Done():
+					case <-t.Context().Done():
+					}
+					causes <- context.Cause(r.Context())
+					if c.status != 0 {
+						w.WriteHeader(c.status)
+					}
+				}, guardhttp.WithTimeout(timeout))
+				start := time.Now()
+				a := s.post(t, name, "b")
+				require.GreaterOrEqual(t, time.Since(start), timeout)
+				require.ErrorIs(t, lifeReceive(t, causes, "a cause"), context.DeadlineExceeded)
+				o := s.log.await(t, 1)[0]
+				require.Equal(t, guardhttp.ResultRan, o.Result)
+				require.Equal(t, c.kept, o.Kept)
+				if c.status == 0 {
+					require.Equal(t, 1, requireProblem(t, a, http.StatusServiceUnavailable, "given_up"))
+					require.Equal(t, http.StatusServiceUnavailable, o.Status)
+				} else {
+					requireRan(t, a, c.status, "")
+					require.Equal(t, c.status, o.Status)
+				}
+				again := s.post(t, name, "b")
+				if c.kept == guardhttp.KeepAnswer {
+					requireReplay(t, again, c.status, "")
+					require.Equal(t, 1, runs)
+					return
+				}
+				requireRan(t, again, http.StatusOK, "")
+				require.Equal(t, 2, runs)
+			})
+		}
+	})
+}
+
+// What a handler has set for the answer that it did not give does not describe ours (as with http.Error).
+func TestTimeout_theRefusalHasNoHeadersOfTheAnswerThatWasNotGiven(t *testing.T) {
+	t.Parallel()
+	s := lifeServe(t, lifeGuard(t, memory.New()), func(w http.ResponseWriter, r *http.Request) {
+		for _, name := range []string{"Content-Encoding", "Etag", "Last-Modified", "Content-Disposition", "Location"} {
+			w.Header().Set(name, "of the answer")
+		}
+		w.Header().Set("Content-Length", "1000")
+		select {
+		case <-r.Context().Done():
+		case <-t.Context().Done():
+		}
+	}, guardhttp.WithTimeout(50*time.Millisecond))
+	a := s.post(t, "k", "b")
+	requireProblem(t, a, http.StatusServiceUnavailable, "given_up")
+	for name, values := range a.header {
+		require.NotEqual(t, []string{"of the answer"}, values, name)
+	}
+}
+
+func TestSetKeep_decidesOverThePolicy(t *testing.T) {
+	t.Parallel()
+	require.False(t, guardhttp.SetKeep(t.Context(), guardhttp.KeepAnswer), "there is no run")
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		g := lifeGuard(t, store)
+		for i, c := range []struct {
+			status int
+			mode   guardhttp.Mode
+			keep   []guardhttp.Keep // of which the last counts
+			kept   guardhttp.Keep
+			result guardhttp.Result // of the second request
+		}{
+			{500, guardhttp.Replay, []guardhttp.Keep{guardhttp.KeepAnswer}, guardhttp.KeepAnswer, guardhttp.ResultReplayed},
+			{201, guardhttp.Replay, []guardhttp.Keep{guardhttp.KeepNothing}, guardhttp.KeepNothing, guardhttp.ResultRan},
+			{201, guardhttp.Replay, []guardhttp.Keep{guardhttp.KeepTombstone}, guardhttp.KeepTombstone, guardhttp.ResultNotReplayable},
+			{500, guardhttp.Replay, []guardhttp.Keep{guardhttp.KeepTombstone}, guardhttp.KeepTombstone, guardhttp.ResultNotReplayable},
+			{201, guardhttp.Replay, []guardhttp.Keep{guardhttp.KeepNothing, guardhttp.KeepAnswer}, guardhttp.KeepAnswer, guardhttp.ResultReplayed},
+			{500, guardhttp.Reject, []guardhttp.Keep{guardhttp.KeepAnswer}, guardhttp.KeepTombstone, guardhttp.ResultDone},
+			{201, guardhttp.Reject, []guardhttp.Keep{guardhttp.KeepNothing}, guardhttp.KeepNothing, guardhttp.ResultRan},
+			{201, guardhttp.Exclusive, []guardhttp.Keep{guardhttp.KeepAnswer}, guardhttp.KeepNothing, guardhttp.ResultRan},
+		} {
+			s := lifeServe(t, g, func(w http.ResponseWriter, r *http.Request) {
+				for _, keep := range c.keep {
+					if !guardhttp.SetKeep(r.Context(), keep) {
+						w.Header().Set("X-Refused", "yes")
+					}
+				}
+				w.WriteHeader(c.status)
+			}, guardhttp.WithMode(c.mode))
+			key := fmt.Sprint("case-", i)
+			a := s.post(t, key, "b")
+			requireRan(t, a, c.status, "")
+			require.Empty(t, a.header.Get("X-Refused"))
+			require.Equal(t, c.kept, s.log.await(t, 1)[0].Kept, key)
+			s.post(t, key, "b")
+			require.Equal(t, c.result, s.log.await(t, 2)[1].Result, key)
+		}
+	})
+}
+
+func TestKey_andFenceAreInTheHandlersContext(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, guardhttp.Key(t.Context()))
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		type seen struct {
+			key   string
+			fence uint64
+			valid bool
+			scope string
+		}
+		runs := make(chan seen, 10)
+		s := lifeServe(t, lifeGuard(t, store), func(_ http.ResponseWriter, r *http.Request) {
+			lease, ok := guard.FromContext(r.Context())
+			runs <- seen{guardhttp.Key(r.Context()), guard.Fence(r.Context()), ok && lease.Valid(), r.Header.Get("X-Tenant")}
+		}, guardhttp.WithMode(guardhttp.Exclusive))
+		last := uint64(0)
+		for run := range 3 {
+			s.post(t, `"a key"`, "b")
+			got := lifeReceive(t, runs, "a run")
+			require.Equal(t, seen{"a key", got.fence, true, "acme"}, got)
+			require.Greater(t, got.fence, last, "fences grow")
+			last = got.fence
+			require.Equal(t, got.fence, s.log.await(t, run+1)[run].Fence)
+		}
+	})
+}

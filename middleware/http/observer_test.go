@@ -1,0 +1,449 @@
+package guardhttp_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/backend/reentrant"
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+)
+
+// An observed is a server whose requests are watched by two observers and by Track.
+type observed struct {
+	*lifeServer
+	second  lifeLog
+	mu      sync.Mutex
+	tracked []guardhttp.Outcome
+}
+
+func serveObserved(t *testing.T, g *guard.Guard, h http.HandlerFunc, opts ...guardhttp.Option) *observed {
+	t.Helper()
+	o := new(observed)
+	idempotent, seen := lifeIdempotent(t, g, h, append(opts, guardhttp.WithObserver(guardhttp.Observer{}),
+		guardhttp.WithObserver(guardhttp.Observer{End: func(context.Context, guardhttp.Outcome) { panic("of an observer") }}),
+		guardhttp.WithObserver(o.second.observer()))...)
+	o.lifeServer = lifeListen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r, outcome := guardhttp.Track(r)
+		defer func() {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.tracked = append(o.tracked, *outcome)
+		}()
+		idempotent.ServeHTTP(w, r)
+	}))
+	o.log = seen
+	return o
+}
+
+// take returns the one Outcome of what has been sent since the last call.
+func (o *observed) take(t *testing.T) guardhttp.Outcome {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return len(o.tracked) > 0
+	}, lifeSoon, lifePoll)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	require.Len(t, o.tracked, 1)
+	for _, l := range []*lifeLog{o.log, &o.second} {
+		require.Equal(t, o.tracked, l.seen())
+		l.all = nil
+	}
+	outcome := o.tracked[0]
+	o.tracked = nil
+	return outcome
+}
+
+// Row 41: one Outcome for each request, whatever becomes of it.
+func TestObserver_isToldOnceOfEachRequest(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		g := lifeGuard(t, store)
+		handler := func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Panic") != "" {
+				panic(http.ErrAbortHandler)
+			}
+			w.WriteHeader(http.StatusCreated)
+			size := 10
+			if r.Header.Get("X-Large") != "" {
+				size = 100
+			}
+			fmt.Fprint(w, strings.Repeat("x", size))
+		}
+		s := serveObserved(t, g, handler, guardhttp.WithMaxBody(100), guardhttp.WithMaxAnswer(50), guardhttp.WithName("claims"),
+			guardhttp.WithFingerprint(func(_ *http.Request, body []byte) ([]byte, error) {
+				if string(body) == "strange" {
+					return nil, errors.New("a strange body")
+				}
+				return body, nil
+			}))
+		const created, conflict = http.StatusCreated, http.StatusConflict
+		for _, c := range []struct {
+			method, key, body string
+			headers           []string
+			want              guardhttp.Outcome
+		}{
+			{"POST", "k", "b", nil, guardhttp.Outcome{Result: guardhttp.ResultRan, Status: created, Kept: guardhttp.KeepAnswer}},
+			{"POST", "k", "b", nil, guardhttp.Outcome{Result: guardhttp.ResultReplayed, Status: created}},
+			{"POST", "k", "other", nil, guardhttp.Outcome{Result: guardhttp.ResultMismatch, Status: 422}},
+			{"GET", "k", "", nil, guardhttp.Outcome{Result: guardhttp.ResultUntouched}},
+			{"POST", "k2", "b", []string{"X-Panic", "yes"}, guardhttp.Outcome{Result: guardhttp.ResultRan, Aborted: true}},
+			{"POST", "k2", "b", nil, guardhttp.Outcome{Result: guardhttp.ResultRan, Status: created, Kept: guardhttp.KeepAnswer}},
+			{"POST", "k3", "b", []string{"X-Large", "yes"}, guardhttp.Outcome{Result: guardhttp.ResultRan, Status: created, Kept: guardhttp.KeepTombstone}},
+			{"POST", "k3", "b", nil, guardhttp.Outcome{Result: guardhttp.ResultNotReplayable, Status: conflict}},
+			{"POST", "", "b", nil, guardhttp.Outcome{Result: guardhttp.ResultKeyMissing, Status: 400, Err: guardhttp.ErrNoKey}},
+			{"POST", `"`, "b", nil, guardhttp.Outcome{Result: guardhttp.ResultKeyInvalid, Status: 400}},
+			{"POST", "k", "strange", nil, guardhttp.Outcome{Result: guardhttp.ResultBodyInvalid, Status: 400}},
+			{"POST", "k", strings.Repeat("b", 101), nil, guardhttp.Outcome{Result: guardhttp.ResultBodyTooLarge, Status: 413}},
+			{"POST", "k", "b", []string{"X-Tenant", ""}, guardhttp.Outcome{Result: guardhttp.ResultRefused, Status: 500}},
+		} {
+			r, err := http.NewRequestWithContext(t.Context(), c.method, s.URL, strings.NewReader(c.body))
+			require.NoError(t, err)
+			r.GetBody = nil // net/http would send a request with this header again on its own
+			r.Header.Set("X-Tenant", "acme")
+			if c.key != "" {
+				r.Header.Set("Idempotency-Key", c.key)
+			}
+			for i := 0; i < len(c.headers); i += 2 {
+				r.Header.Set(c.headers[i], c.headers[i+1])
+			}
+			response, err := s.client.Do(r)
+			require.Equal(t, c.want.Aborted, err != nil)
+			if err == nil {
+				_, _ = io.Copy(io.Discard, response.Body)
+				require.NoError(t, response.Body.Close())
+				if c.want.Status != 0 {
+					require.Equal(t, c.want.Status, response.StatusCode)
+				}
+			}
+			o := s.take(t)
+			require.Positive(t, o.Duration)
+			require.Equal(t, c.want.Result == guardhttp.ResultRan, o.Fence > 0, "%+v", o)
+			if c.want.Err != nil {
+				require.ErrorIs(t, o.Err, c.want.Err)
+			}
+			if c.want.Result == guardhttp.ResultUntouched {
+				c.want.Status = o.Status
+			}
+			c.want.Name, c.want.Duration, c.want.Fence, c.want.Err = "claims", o.Duration, o.Fence, o.Err
+			require.Equal(t, c.want, o)
+		}
+
+	})
+}
+
+// lifeAway is a store that cannot be asked.
+type lifeAway struct{ guard.Locker }
+
+func (lifeAway) TryAcquire(_ context.Context, c guard.Claim) (guard.Grant, error) {
+	return guard.Grant{}, &guard.StoreError{Store: "away", Op: guard.OpAcquire, Key: c.Key, Kind: guard.KindClosed, Err: errors.New("away")}
+}
+
+// Row 41 for the results that need a middleware of their own.
+func TestObserver_isToldOnceOfTheOtherResults(t *testing.T) {
+	t.Parallel()
+	g := lifeGuard(t, memory.New())
+	away := lifeGuard(t, lifeAway{memory.New()})
+	type outcome = guardhttp.Outcome
+	fine := func(http.ResponseWriter, *http.Request) {}
+	boom := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	for _, c := range []struct {
+		guard   *guard.Guard
+		handler http.HandlerFunc
+		opts    []guardhttp.Option
+		key     string
+		want    []outcome // of one request after the other
+	}{
+		{g, fine, []guardhttp.Option{guardhttp.WithMode(guardhttp.Reject)}, "rejected",
+			[]outcome{{Result: guardhttp.ResultRan, Status: 200, Kept: guardhttp.KeepTombstone}, {Result: guardhttp.ResultDone, Status: 409}}},
+		{g, fine, []guardhttp.Option{guardhttp.WithScope(func(*http.Request) (string, error) { return "", errors.New("no scope") })}, "k",
+			[]outcome{{Result: guardhttp.ResultRefused, Status: 500}}},
+		{g, boom, []guardhttp.Option{guardhttp.WithOptionalKey()}, "", []outcome{{Result: guardhttp.ResultUntouched, Aborted: true}}},
+		{away, fine, nil, "k", []outcome{{Result: guardhttp.ResultUnavailable, Status: 503}}},
+		{away, fine, []guardhttp.Option{guardhttp.WithFailOpen()}, "k", []outcome{{Result: guardhttp.ResultDegraded, Status: 200}}},
+		{away, boom, []guardhttp.Option{guardhttp.WithFailOpen()}, "k", []outcome{{Result: guardhttp.ResultDegraded, Aborted: true}}},
+		{away, fine, []guardhttp.Option{guardhttp.WithShadow()}, "k", []outcome{{Result: guardhttp.ResultUnavailable, Status: 200, Shadow: true}}},
+		{away, boom, []guardhttp.Option{guardhttp.WithShadow()}, "k", []outcome{{Result: guardhttp.ResultUnavailable, Shadow: true, Aborted: true}}},
+		{g, fine, []guardhttp.Option{guardhttp.WithShadow()}, "shadow", []outcome{
+			{Result: guardhttp.ResultRan, Status: 200, Kept: guardhttp.KeepAnswer, Shadow: true}, {Result: guardhttp.ResultReplayed, Status: 200, Shadow: true}}},
+		{g, fine, []guardhttp.Option{guardhttp.WithProblems(func(http.ResponseWriter, *http.Request, guardhttp.Problem) { panic(http.ErrAbortHandler) })}, "",
+			[]outcome{{Result: guardhttp.ResultKeyMissing, Status: 400, Aborted: true}}},
+	} {
+		s := serveObserved(t, c.guard, c.handler, c.opts...)
+		for _, want := range c.want {
+			a := lifeSend(t.Context(), s.client, s.URL, c.key, "b")
+			require.Equal(t, want.Aborted, a.err != nil)
+			o := s.take(t)
+			want.Duration, want.Fence, want.Err = o.Duration, o.Fence, o.Err
+			require.Equal(t, want, o)
+		}
+	}
+}
+
+func TestObserver_isToldOnceOfThoseThatMeet(t *testing.T) {
+	t.Parallel()
+	gate := newLifeGate(t)
+	s := serveObserved(t, lifeGuard(t, memory.New()), func(_ http.ResponseWriter, r *http.Request) { gate.pass(r.Context()) },
+		guardhttp.WithWait(50*time.Millisecond))
+	first := s.start(t.Context(), "k", "b")
+	gate.await(t)
+	s.post(t, "k", "b")
+	o := s.take(t)
+	require.Equal(t, guardhttp.Outcome{Result: guardhttp.ResultInFlight, Status: 409, Duration: o.Duration}, o)
+	require.GreaterOrEqual(t, o.Duration, 50*time.Millisecond)
+	gate.open()
+	requireRan(t, lifeReceive(t, first, "an answer"), http.StatusOK, "")
+	require.Equal(t, guardhttp.ResultRan, s.take(t).Result)
+}
+
+func TestTrack_saysNothingOfWhatDoesNotGetThere(t *testing.T) {
+	t.Parallel()
+	r, outcome := guardhttp.Track(httptest.NewRequest(http.MethodPost, "/", nil))
+	http.NotFound(httptest.NewRecorder(), r)
+	require.Zero(t, *outcome)
+}
+
+// What Outcome.Name and WithName say.
+func TestObserver_isToldTheKindOfWork(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		guard []guard.Option
+		opts  []guardhttp.Option
+	}{
+		"WithName":               {nil, []guardhttp.Option{guardhttp.WithName("claims")}},
+		"WithLease":              {nil, []guardhttp.Option{guardhttp.WithLease(guard.WithName("claims"))}},
+		"the Guard's":            {[]guard.Option{guard.WithName("claims")}, nil},
+		"WithName, over Guard's": {[]guard.Option{guard.WithName("other")}, []guardhttp.Option{guardhttp.WithName("claims")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var mu sync.Mutex
+			names := map[string]bool{}
+			hook := guard.WithHook(guard.Hook{RunEnd: func(_ context.Context, e guard.Event) {
+				mu.Lock()
+				defer mu.Unlock()
+				names[e.Name] = true
+			}})
+			h, _ := counted(http.StatusCreated, nil)
+			s := lifeServe(t, lifeGuard(t, memory.New(), append(c.guard, hook)...), h, c.opts...)
+			s.post(t, "k", "b")
+			mu.Lock()
+			defer mu.Unlock()
+			require.Equal(t, map[string]bool{"claims": true}, names, "for hooks")
+			require.Equal(t, "claims", s.log.await(t, 1)[0].Name, "for observers")
+		})
+	}
+}
+
+func TestObserver_originOfTheFirstRunIsFoundWithItsRecord(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		g := lifeGuard(t, store)
+		long := strings.Repeat("o", 300)
+		for name, c := range map[string]struct {
+			origin string
+			opts   []guardhttp.Option
+			result guardhttp.Result // of the second request
+			found  string
+		}{
+			"replay":    {"origin", nil, guardhttp.ResultReplayed, "origin"},
+			"long":      {long, nil, guardhttp.ResultReplayed, long[:256]},
+			"done":      {"origin", []guardhttp.Option{guardhttp.WithMode(guardhttp.Reject)}, guardhttp.ResultDone, "origin"},
+			"tombstone": {"origin", []guardhttp.Option{guardhttp.WithMaxAnswer(0)}, guardhttp.ResultNotReplayable, "origin"},
+			"shadow":    {"origin", []guardhttp.Option{guardhttp.WithShadow()}, guardhttp.ResultReplayed, "origin"},
+			"none":      {"", nil, guardhttp.ResultReplayed, ""},
+		} {
+			contexts := make(chan context.Context, 10)
+			h, _ := counted(http.StatusCreated, nil)
+			opts := []guardhttp.Option{
+				guardhttp.WithObserver(guardhttp.Observer{Origin: func(context.Context) string { return "" }}),
+				guardhttp.WithObserver(guardhttp.Observer{Origin: func(context.Context) string { panic("of an observer") }}),
+				guardhttp.WithObserver(guardhttp.Observer{Origin: func(ctx context.Context) string { contexts <- ctx; return c.origin }}),
+			}
+			s := lifeServe(t, g, h, append(opts, c.opts...)...)
+			s.post(t, name, "b")
+			s.post(t, name, "b")
+			s.post(t, name, "another")
+			outcomes := s.log.await(t, 3)
+			require.Equal(t, guardhttp.ResultRan, outcomes[0].Result)
+			require.Empty(t, outcomes[0].Origin)
+			require.Equal(t, c.result, outcomes[1].Result)
+			require.Equal(t, c.found, outcomes[1].Origin)
+			require.Equal(t, c.found, outcomes[2].Origin, "%s", outcomes[2].Result)
+			if name != "shadow" {
+				require.Equal(t, outcomes[0].Fence, guard.Fence(lifeReceive(t, contexts, "a context")), "it is the handler's context")
+			}
+		}
+	})
+}
+
+// sentCommands is a redis.Hook that keeps all that is sent to Redis.
+type sentCommands struct {
+	mu  sync.Mutex
+	all strings.Builder
+}
+
+func (c *sentCommands) keep(commands ...redis.Cmder) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, command := range commands {
+		for _, arg := range command.Args() {
+			if b, ok := arg.([]byte); ok {
+				arg = string(b)
+			}
+			fmt.Fprintln(&c.all, arg)
+		}
+	}
+}
+
+func (c *sentCommands) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.all.String()
+}
+
+func (c *sentCommands) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *sentCommands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, command redis.Cmder) error { c.keep(command); return next(ctx, command) }
+}
+
+func (c *sentCommands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, commands []redis.Cmder) error {
+		c.keep(commands...)
+		return next(ctx, commands)
+	}
+}
+
+// allInRedis returns all keys with their values, as text.
+func allInRedis(t *testing.T, rdb *redis.Client) string {
+	t.Helper()
+	var all strings.Builder
+	keys, err := rdb.Keys(t.Context(), "*").Result()
+	require.NoError(t, err)
+	for _, key := range keys {
+		kind, err := rdb.Type(t.Context(), key).Result()
+		require.NoError(t, err)
+		fmt.Fprintln(&all, key)
+		switch kind {
+		case "string":
+			fmt.Fprintln(&all, rdb.Get(t.Context(), key).Val())
+		case "hash":
+			fmt.Fprintln(&all, rdb.HGetAll(t.Context(), key).Val())
+		default:
+			require.Fail(t, "there is a "+kind)
+		}
+	}
+	return all.String()
+}
+
+// Row 41: what a client sends as its key, who it is and what it asks for shows nowhere. The answer is in the store, of course.
+func TestObserver_noRawKeyAnywhere(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(redis.UniversalClient) guard.Locker{
+		"single":    func(c redis.UniversalClient) guard.Locker { return single.New(c) },
+		"reentrant": func(c redis.UniversalClient) guard.Locker { return reentrant.New(c) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const key, scope, body = "the-raw-key", "the-raw-tenant", "the-raw-body"
+			server := redistest.Start(t)
+			admin, rdb := server.Client(t), server.Client(t)
+			sent := new(sentCommands)
+			rdb.AddHook(sent)
+			var mu sync.Mutex
+			var told strings.Builder
+			tell := func(what any, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				fmt.Fprintf(&told, "%+v %#v %v\n", what, what, err)
+				for ; err != nil; err = errors.Unwrap(err) {
+					fmt.Fprintf(&told, "%+v %#v\n", err, err)
+				}
+			}
+			event := func(_ context.Context, e guard.Event) { tell(e, e.Err) }
+			start := func(ctx context.Context, e guard.Event) context.Context { tell(e, e.Err); return ctx }
+			hook := guard.Hook{AcquireStart: start, Wait: event, AcquireEnd: event, Skip: event, RunStart: start, RunEnd: event,
+				Renew: event, Loss: event, Release: event}
+			observer := guardhttp.Observer{
+				Origin: func(context.Context) string { return "an origin" },
+				End:    func(_ context.Context, o guardhttp.Outcome) { tell(o, o.Err) },
+			}
+			problem := func(w http.ResponseWriter, r *http.Request, p guardhttp.Problem) { tell(p, p.Err); p.ServeHTTP(w, r) }
+			gates := make(chan *lifeGate, 1)
+			s := lifeServe(t, lifeGuard(t, open(rdb), guard.WithTTL(lifeShortTTL)), func(w http.ResponseWriter, r *http.Request) {
+				select {
+				case gate := <-gates:
+					gate.pass(r.Context())
+				default:
+				}
+				fmt.Fprint(w, "an answer")
+			}, guardhttp.WithLease(guard.WithHook(hook)), guardhttp.WithObserver(observer), guardhttp.WithProblems(problem),
+				guardhttp.WithWait(20*time.Millisecond))
+			s.URL += "/a/path"
+			post := func(key, body string) lifeAnswer { return s.post(t, key, body, "X-Tenant", scope) }
+
+			gate := newLifeGate(t)
+			gates <- gate
+			first := s.start(t.Context(), key, body, "X-Tenant", scope)
+			gate.await(t)
+			requireProblem(t, post(key, body), http.StatusConflict, guardhttp.ResultInFlight)
+			stored := allInRedis(t, admin)
+			gate.open()
+			require.NoError(t, lifeReceive(t, first, "an answer").err)
+			requireReplay(t, post(key, body), http.StatusOK, "an answer")
+			requireProblem(t, post(key, body+" of another"), http.StatusUnprocessableEntity, guardhttp.ResultMismatch)
+			requireProblem(t, post(key+" x", body), http.StatusBadRequest, guardhttp.ResultKeyInvalid)
+			requireProblem(t, post(key+strings.Repeat("-", 300), body), http.StatusBadRequest, guardhttp.ResultKeyInvalid)
+			stored += allInRedis(t, admin)
+
+			gate = newLifeGate(t)
+			gates <- gate
+			second := s.start(t.Context(), key+"-2", body, "X-Tenant", scope) // loses its lease
+			handler := gate.await(t)
+			require.NoError(t, admin.FlushAll(t.Context()).Err())
+			lifeReceive(t, handler.Done(), "the end of a context")
+			gate.open()
+			require.NoError(t, lifeReceive(t, second, "an answer").err)
+			server.Kill()
+			requireProblem(t, post(key, body), http.StatusServiceUnavailable, guardhttp.ResultUnavailable)
+			s.log.await(t, 8)
+			server.Restart()
+
+			mu.Lock()
+			defer mu.Unlock()
+			require.Contains(t, told.String(), "an origin")
+			require.Contains(t, told.String(), "guard.LostError")
+			require.Contains(t, told.String(), "guard.StoreError")
+			require.Contains(t, sent.String(), "an answer")
+			require.Contains(t, stored, "an answer")
+			for where, text := range map[string]string{"hooks, observers and problems": told.String(), "commands": sent.String(), "Redis": stored} {
+				for _, secret := range []string{key, scope, body, "a/path"} {
+					for _, form := range []string{secret, hex.EncodeToString([]byte(secret)), base64.RawStdEncoding.EncodeToString([]byte(secret)),
+						fmt.Sprintf("%d", []byte(secret)), url.QueryEscape(secret)} {
+						require.NotContains(t, text, form, where)
+					}
+				}
+			}
+		})
+	}
+}

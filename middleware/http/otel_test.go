@@ -1,0 +1,151 @@
+package guardhttp_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+)
+
+// traced is an Observer as a user of OpenTelemetry writes it: a first run is known by its traceparent, and whoever finds its record links to it.
+var traced = guardhttp.Observer{
+	Origin: func(ctx context.Context) string {
+		carrier := propagation.MapCarrier{}
+		propagation.TraceContext{}.Inject(ctx, carrier)
+		return carrier["traceparent"]
+	},
+	End: func(ctx context.Context, o guardhttp.Outcome) {
+		span := trace.SpanFromContext(ctx)
+		span.SetAttributes(attribute.String("onerun.result", string(o.Result)), attribute.String("onerun.kept", o.Kept.String()))
+		if o.Err != nil {
+			span.RecordError(o.Err)
+		}
+		first := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": o.Origin})
+		if link := trace.SpanContextFromContext(first); link.IsValid() {
+			span.AddLink(trace.Link{SpanContext: link})
+		}
+	},
+}
+
+// serveTraced serves h with a span around each request, as otelhttp makes them.
+func serveTraced(t *testing.T, g *guard.Guard, h http.HandlerFunc, opts ...guardhttp.Option) (*lifeServer, *tracetest.SpanRecorder) {
+	t.Helper()
+	spans := tracetest.NewSpanRecorder()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+	t.Cleanup(func() { require.NoError(t, provider.Shutdown(context.Background())) })
+	idempotent, _ := lifeIdempotent(t, g, h, append(opts, guardhttp.WithObserver(traced))...)
+	return lifeListen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, span := provider.Tracer("test").Start(r.Context(), "POST", trace.WithSpanKind(trace.SpanKindServer))
+		defer span.End()
+		idempotent.ServeHTTP(w, r.WithContext(ctx))
+	})), spans
+}
+
+// awaitSpan returns the n-th span when it has ended.
+func awaitSpan(t *testing.T, spans *tracetest.SpanRecorder, n int) sdktrace.ReadOnlySpan {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(spans.Ended()) >= n }, lifeSoon, lifePoll)
+	return spans.Ended()[n-1]
+}
+
+func requireSpan(t *testing.T, span sdktrace.ReadOnlySpan, result guardhttp.Result, linksTo ...trace.SpanContext) {
+	t.Helper()
+	require.Contains(t, span.Attributes(), attribute.String("onerun.result", string(result)))
+	var links []trace.SpanID
+	for _, link := range span.Links() {
+		links = append(links, link.SpanContext.SpanID())
+	}
+	var want []trace.SpanID
+	for _, first := range linksTo {
+		want = append(want, first.SpanID())
+	}
+	require.Equal(t, want, links)
+}
+
+// Row 41 with OpenTelemetry.
+func TestOTel_aReplaysSpanLinksToTheFirstRuns(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		const key, scope, body = "the-raw-key", "the-raw-tenant", "the-raw-body"
+		handlers := make(chan trace.SpanContext, 10)
+		s, spans := serveTraced(t, lifeGuard(t, store), func(w http.ResponseWriter, r *http.Request) {
+			handlers <- trace.SpanContextFromContext(r.Context())
+			w.WriteHeader(http.StatusCreated)
+		})
+		for range 3 {
+			require.Equal(t, http.StatusCreated, s.post(t, key, body, "X-Tenant", scope).status)
+		}
+		requireProblem(t, s.post(t, key, body+" of another", "X-Tenant", scope), http.StatusUnprocessableEntity, guardhttp.ResultMismatch)
+		requireProblem(t, s.post(t, key+" x", body, "X-Tenant", scope), http.StatusBadRequest, guardhttp.ResultKeyInvalid)
+
+		first := awaitSpan(t, spans, 1)
+		require.Equal(t, first.SpanContext().SpanID(), lifeReceive(t, handlers, "a run").SpanID(), "the handler is inside of its request's span")
+		requireSpan(t, first, guardhttp.ResultRan)
+		requireSpan(t, awaitSpan(t, spans, 2), guardhttp.ResultReplayed, first.SpanContext())
+		requireSpan(t, awaitSpan(t, spans, 3), guardhttp.ResultReplayed, first.SpanContext())
+		requireSpan(t, awaitSpan(t, spans, 4), guardhttp.ResultMismatch, first.SpanContext())
+		requireSpan(t, awaitSpan(t, spans, 5), guardhttp.ResultKeyInvalid)
+		require.Empty(t, handlers)
+
+		for _, span := range spans.Ended() {
+			text := fmt.Sprintf("%+v %+v %+v %+v", span.Name(), span.Attributes(), span.Links(), span.Events())
+			for _, secret := range []string{key, scope, body} {
+				require.NotContains(t, text, secret)
+			}
+		}
+	})
+}
+
+// A run that outlives its client is in its request's trace.
+func TestOTel_aDetachedRunIsInItsRequestsSpan(t *testing.T) {
+	t.Parallel()
+	gate := newLifeGate(t)
+	s, spans := serveTraced(t, lifeGuard(t, memory.New()), func(_ http.ResponseWriter, r *http.Request) { gate.pass(r.Context()) })
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	first := s.start(ctx, "k", "b")
+	handler := gate.await(t)
+	leave()
+	require.Error(t, lifeReceive(t, first, "the end of a request").err)
+	gate.open()
+	span := awaitSpan(t, spans, 1)
+	require.Equal(t, span.SpanContext().SpanID(), trace.SpanContextFromContext(handler).SpanID())
+	requireSpan(t, span, guardhttp.ResultRan)
+	requireReplay(t, s.post(t, "k", "b"), http.StatusOK, "")
+	requireSpan(t, awaitSpan(t, spans, 2), guardhttp.ResultReplayed, span.SpanContext())
+}
+
+// A waiting request's span links to the run that it has waited for.
+func TestOTel_aWaitingRequestsSpanLinksToTheRun(t *testing.T) {
+	t.Parallel()
+	gate := newLifeGate(t)
+	s, spans := serveTraced(t, lifeGuard(t, memory.New()), func(_ http.ResponseWriter, r *http.Request) { gate.pass(r.Context()) },
+		guardhttp.WithWait(time.Minute))
+	first := s.start(t.Context(), "k", "b")
+	handler := gate.await(t)
+	second := s.start(t.Context(), "k", "b")
+	gate.open()
+	requireRan(t, lifeReceive(t, first, "an answer"), http.StatusOK, "")
+	requireReplay(t, lifeReceive(t, second, "an answer"), http.StatusOK, "")
+	awaitSpan(t, spans, 2)
+	run := trace.SpanContextFromContext(handler)
+	for _, span := range spans.Ended() { // in any order: the second one need not wait for more than the record
+		if span.SpanContext().SpanID() == run.SpanID() {
+			requireSpan(t, span, guardhttp.ResultRan)
+		} else {
+			requireSpan(t, span, guardhttp.ResultReplayed, run)
+		}
+	}
+}

@@ -1,0 +1,255 @@
+package guardhttp_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+)
+
+// shadowDelay is by how much a request in shadow mode may take longer than its handler, whatever the store does: twice the quarter of a
+// second that is promised, the time in which the Guard gives up, and what a loaded machine adds.
+const shadowDelay = 1500 * time.Millisecond
+
+// serveEcho serves a handler in shadow mode that answers with the number of its run and the request's body.
+func serveEcho(t *testing.T, g *guard.Guard, opts ...guardhttp.Option) (*lifeServer, *atomic.Int64) {
+	t.Helper()
+	runs := new(atomic.Int64)
+	s := lifeServe(t, g, func(w http.ResponseWriter, r *http.Request) {
+		run := runs.Add(1)
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			w.WriteHeader(http.StatusTeapot)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprintf(w, "run %d: %s", run, body)
+	}, append(opts, guardhttp.WithShadow())...)
+	return s, runs
+}
+
+// requireShadow checks the n-th Outcome of a request that ran in shadow mode.
+func requireShadow(t *testing.T, s *lifeServer, n int, result guardhttp.Result) guardhttp.Outcome {
+	t.Helper()
+	o := s.log.await(t, n)[n-1]
+	require.Equal(t, result, o.Result)
+	require.True(t, o.Shadow)
+	require.Equal(t, http.StatusCreated, o.Status)
+	return o
+}
+
+func TestShadow_everyRequestRunsAndIsCounted(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		s, runs := serveEcho(t, lifeGuard(t, store), guardhttp.WithWait(time.Hour))
+		for i, c := range []struct {
+			key, body string
+			result    guardhttp.Result
+			kept      guardhttp.Keep
+		}{
+			{"k", "b", guardhttp.ResultRan, guardhttp.KeepAnswer},
+			{"k", "b", guardhttp.ResultReplayed, guardhttp.KeepNothing},
+			{"k", "another", guardhttp.ResultMismatch, guardhttp.KeepNothing},
+			{"k", "b", guardhttp.ResultReplayed, guardhttp.KeepNothing},
+			{"", "b", guardhttp.ResultKeyMissing, guardhttp.KeepNothing},
+			{"no\tkey", "b", guardhttp.ResultKeyInvalid, guardhttp.KeepNothing},
+			{"k2", "b", guardhttp.ResultRan, guardhttp.KeepAnswer},
+		} {
+			requireRan(t, s.post(t, c.key, c.body), http.StatusCreated, fmt.Sprintf("run %d: %s", i+1, c.body))
+			o := requireShadow(t, s, i+1, c.result)
+			require.Equal(t, c.kept, o.Kept)
+			require.EqualValues(t, i+1, runs.Load())
+		}
+	})
+}
+
+func TestShadow_requestsAtOnceRunAtOnce(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		gate := newLifeGate(t)
+		h, runs := counted(http.StatusCreated, gate.pass)
+		s := lifeServe(t, lifeGuard(t, store), h, guardhttp.WithShadow(), guardhttp.WithWait(time.Hour))
+		answers := []<-chan lifeAnswer{s.start(t.Context(), "k", "b")}
+		gate.await(t)
+		for range 2 {
+			answers = append(answers, s.start(t.Context(), "k", "b"))
+			gate.await(t)
+		}
+		gate.open()
+		for _, c := range answers {
+			a := lifeReceive(t, c, "an answer")
+			require.Equal(t, http.StatusCreated, a.status)
+			require.False(t, a.replayed())
+		}
+		require.EqualValues(t, 3, runs.Load())
+		s.log.awaitResult(t, guardhttp.ResultRan, 1)
+		s.log.awaitResult(t, guardhttp.ResultInFlight, 2)
+	})
+}
+
+func TestShadow_bodiesPassWhole(t *testing.T) {
+	t.Parallel()
+	const most = 10 << 10
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		s, _ := serveEcho(t, lifeGuard(t, store), guardhttp.WithMaxBody(most))
+		requests := 0
+		for name, chunked := range map[string]bool{"with": false, "without": true} {
+			for size, result := range map[int]guardhttp.Result{
+				0: guardhttp.ResultRan, most: guardhttp.ResultRan, most + 1: guardhttp.ResultBodyTooLarge, 50 * most: guardhttp.ResultBodyTooLarge,
+			} {
+				body := strings.Repeat("0123456789", size/10+1)[:size]
+				var source io.Reader = strings.NewReader(body)
+				if chunked {
+					source = struct{ io.Reader }{source}
+				}
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, source)
+				require.NoError(t, err)
+				r.Header.Set("X-Tenant", "acme")
+				r.Header.Set("Idempotency-Key", fmt.Sprint(name, size))
+				response, err := s.client.Do(r)
+				require.NoError(t, err)
+				all, err := io.ReadAll(response.Body)
+				require.NoError(t, err)
+				require.NoError(t, response.Body.Close())
+				requests++
+				requireSameText(t, fmt.Sprintf("run %d: %s", requests, body), string(all))
+				requireShadow(t, s, requests, result)
+			}
+		}
+	})
+}
+
+func TestShadow_handlerSeesItsClientLeave(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		gate := newLifeGate(t)
+		h, runs := counted(http.StatusCreated, gate.pass)
+		s := lifeServe(t, lifeGuard(t, store), h, guardhttp.WithShadow())
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		first := s.start(ctx, "k", "b")
+		handler := gate.await(t)
+		leave()
+		require.Error(t, lifeReceive(t, first, "the end of a request").err)
+		lifeReceive(t, handler.Done(), "the end of the context, as without us")
+		gate.open()
+		require.Equal(t, guardhttp.KeepNothing, s.log.await(t, 1)[0].Kept)
+		requireRan(t, s.post(t, "k", "b"), http.StatusCreated, "run 2")
+		require.Equal(t, guardhttp.ResultRan, s.log.await(t, 2)[1].Result)
+		require.EqualValues(t, 2, runs.Load())
+	})
+}
+
+func TestShadow_aPanicGoesOnUpAndLeavesTheKeyFree(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		runs := 0
+		idempotent, seen := lifeIdempotent(t, lifeGuard(t, store), func(http.ResponseWriter, *http.Request) {
+			if runs++; runs == 1 {
+				panic("boom")
+			}
+		}, guardhttp.WithShadow())
+		fates := make(chan lifeFate, 2)
+		s := lifeListen(t, lifeWatch(idempotent, fates))
+		require.Equal(t, http.StatusInternalServerError, s.post(t, "k", "b").status)
+		require.Equal(t, lifeFate{recovered: "boom"}, lifeReceive(t, fates, "an end"))
+		o := seen.await(t, 1)[0]
+		require.Equal(t, guardhttp.ResultRan, o.Result)
+		require.True(t, o.Aborted)
+		require.Equal(t, http.StatusOK, s.post(t, "k", "b").status)
+		o = seen.await(t, 2)[1]
+		require.Equal(t, guardhttp.ResultRan, o.Result, "the key was free")
+		require.Equal(t, guardhttp.KeepAnswer, o.Kept)
+	})
+}
+
+// What would have become of a request whose store does not answer is a refusal, or a run without a lease.
+func TestShadow_theStoreHoldsNothingUp(t *testing.T) {
+	t.Parallel()
+	for name, outage := range lifeOutages {
+		for result, opts := range map[guardhttp.Result][]guardhttp.Option{
+			guardhttp.ResultUnavailable: nil, guardhttp.ResultDegraded: {guardhttp.WithFailOpen()},
+		} {
+			t.Run(fmt.Sprint(name, " ", result), func(t *testing.T) {
+				t.Parallel()
+				server := redistest.Start(t)
+				store := single.New(server.Client(t))
+				warmLifeStore(t, store)
+				s, _ := serveEcho(t, lifeGuard(t, store), opts...)
+				requireRan(t, s.post(t, "k", "b"), http.StatusCreated, "run 1: b")
+				requireShadow(t, s, 1, guardhttp.ResultRan)
+				outage.begin(server)
+				for run := 2; run <= 4; run++ {
+					start := time.Now()
+					requireRan(t, s.post(t, "k", "b"), http.StatusCreated, fmt.Sprintf("run %d: b", run))
+					require.Less(t, time.Since(start), shadowDelay)
+				}
+				outage.end(server)
+				for run := 2; run <= 4; run++ {
+					o := requireShadow(t, s, run, result)
+					require.Error(t, o.Err)
+				}
+			})
+		}
+	}
+}
+
+func TestShadow_aStoreThatStopsInMidRunHoldsNothingUp(t *testing.T) {
+	t.Parallel()
+	for name, outage := range lifeOutages {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			gate := newLifeGate(t)
+			h, _ := counted(http.StatusCreated, gate.pass)
+			store := single.New(server.Client(t))
+			warmLifeStore(t, store)
+			s := lifeServe(t, lifeGuard(t, store), h, guardhttp.WithShadow())
+			first := s.start(t.Context(), "k", "b")
+			gate.await(t)
+			outage.begin(server)
+			start := time.Now()
+			gate.open()
+			requireRan(t, lifeReceive(t, first, "an answer"), http.StatusCreated, "run 1")
+			require.Less(t, time.Since(start), shadowDelay)
+			o := requireShadow(t, s, 1, guardhttp.ResultRan)
+			require.Error(t, o.Err)
+			require.Equal(t, guardhttp.KeepNothing, o.Kept, "as far as is known")
+			outage.end(server)
+		})
+	}
+}
+
+func TestShadow_aClosedGuardHoldsNothingUp(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		g := lifeGuard(t, store)
+		s, _ := serveEcho(t, g)
+		require.NoError(t, g.Close(t.Context()))
+		requireRan(t, s.post(t, "k", "b"), http.StatusCreated, "run 1: b")
+		require.ErrorIs(t, requireShadow(t, s, 1, guardhttp.ResultUnavailable).Err, guard.ErrClosed)
+	})
+}
+
+// In Exclusive mode nothing is remembered in shadow mode either.
+func TestShadow_exclusive(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		s, _ := serveEcho(t, lifeGuard(t, store), guardhttp.WithMode(guardhttp.Exclusive))
+		for run := 1; run <= 3; run++ {
+			requireRan(t, s.post(t, "k", "b"), http.StatusCreated, fmt.Sprintf("run %d: b", run))
+			require.Equal(t, guardhttp.KeepNothing, requireShadow(t, s, run, guardhttp.ResultRan).Kept)
+		}
+	})
+}

@@ -1,0 +1,327 @@
+package guardhttp_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+)
+
+// countWaits has waits count the requests that begin to wait.
+func countWaits(waits *atomic.Int64) guardhttp.Option {
+	return guardhttp.WithLease(guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { waits.Add(1) }}))
+}
+
+// awaitWaits returns when n requests have begun to wait.
+func awaitWaits(t *testing.T, waits *atomic.Int64, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return waits.Load() >= int64(n) }, lifeSoon, lifePoll, "%d wait", n)
+	require.EqualValues(t, n, waits.Load())
+}
+
+// Row 8 in one process.
+func TestWaiting_allGetTheFirstAnswer(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		const requests = 100
+		var waits atomic.Int64
+		gate := newLifeGate(t)
+		h, runs := counted(http.StatusCreated, gate.pass)
+		s := lifeServe(t, lifeGuard(t, store), h, guardhttp.WithWait(time.Minute), countWaits(&waits))
+		var answers []<-chan lifeAnswer
+		for range requests {
+			answers = append(answers, s.start(t.Context(), "k", "b"))
+		}
+		awaitWaits(t, &waits, requests-1)
+		gate.open()
+		marked := 0
+		for _, c := range answers {
+			a := lifeReceive(t, c, "an answer")
+			require.NoError(t, a.err)
+			require.Equal(t, http.StatusCreated, a.status)
+			require.Equal(t, "run 1", a.body)
+			require.Equal(t, "/things/1", a.header.Get("Location"))
+			if a.replayed() {
+				marked++
+			}
+		}
+		require.Equal(t, requests-1, marked)
+		require.EqualValues(t, 1, runs.Load())
+		s.log.awaitResult(t, guardhttp.ResultReplayed, requests-1)
+	})
+}
+
+// Row 9.
+func TestWaiting_endsAfterItsTime(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		const wait = 150 * time.Millisecond
+		gate := newLifeGate(t)
+		h, runs := counted(http.StatusCreated, gate.pass)
+		s := lifeServe(t, lifeGuard(t, store), h, guardhttp.WithWait(wait))
+		first := s.start(t.Context(), "k", "b")
+		gate.await(t)
+		start := time.Now()
+		requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, guardhttp.ResultInFlight)
+		require.GreaterOrEqual(t, time.Since(start), wait)
+		require.Less(t, time.Since(start), wait+3*time.Second)
+		gate.open()
+		requireRan(t, lifeReceive(t, first, "an answer"), http.StatusCreated, "run 1")
+		requireReplay(t, s.post(t, "k", "b"), http.StatusCreated, "run 1")
+		require.EqualValues(t, 1, runs.Load())
+	})
+}
+
+// Row 10, also with a body that the handler would read, as net/http notices only behind it that a client has gone.
+func TestWaiting_endsWhenTheClientLeaves(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		g := lifeGuard(t, store)
+		for name, c := range map[string]struct {
+			body string
+			opts []guardhttp.Option
+		}{
+			"small": {"b", nil}, "large": {strings.Repeat("b", 700<<10), nil}, "none": {"", nil},
+			"not fingerprinted": {"b", []guardhttp.Option{guardhttp.WithoutFingerprint()}},
+			"exclusive":         {"b", []guardhttp.Option{guardhttp.WithMode(guardhttp.Exclusive)}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				var waits atomic.Int64
+				gate := newLifeGate(t)
+				h, runs := counted(http.StatusCreated, gate.pass)
+				key := strings.ReplaceAll(name, " ", "-")
+				s := lifeServe(t, g, h, append(c.opts, guardhttp.WithWait(time.Hour), countWaits(&waits))...)
+				first := s.start(t.Context(), key, c.body)
+				owner := gate.await(t)
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				waiting := s.start(ctx, key, c.body)
+				awaitWaits(t, &waits, 1)
+				start := time.Now()
+				leave()
+				require.Error(t, lifeReceive(t, waiting, "the end of a request").err)
+				o := s.log.await(t, 1)[0]
+				require.Less(t, time.Since(start), 5*time.Second, "at once")
+				require.Equal(t, guardhttp.ResultCanceled, o.Result)
+				require.ErrorIs(t, o.Err, context.Canceled)
+				require.False(t, o.Aborted)
+
+				require.NoError(t, owner.Err(), "the owner is not disturbed")
+				gate.open()
+				requireRan(t, lifeReceive(t, first, "an answer"), http.StatusCreated, "run 1")
+				require.EqualValues(t, 1, runs.Load())
+				require.Equal(t, guardhttp.ResultRan, s.log.await(t, 2)[1].Result)
+			})
+		}
+	})
+}
+
+func TestWaiting_theNextOneRunsAfterAFailure(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		g := lifeGuard(t, store)
+		for name, fail := range map[string]func(w http.ResponseWriter){
+			"500":   func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) },
+			"panic": func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
+		} {
+			t.Run(name, func(t *testing.T) {
+				const waiting = 3
+				var waits, runs atomic.Int64
+				gate := newLifeGate(t)
+				s := lifeServe(t, g, func(w http.ResponseWriter, r *http.Request) {
+					if runs.Add(1) == 1 {
+						gate.pass(r.Context())
+						fail(w)
+						return
+					}
+					w.WriteHeader(http.StatusCreated)
+					fmt.Fprint(w, "run ", runs.Load())
+				}, guardhttp.WithWait(time.Minute), countWaits(&waits))
+				first := s.start(t.Context(), name, "b")
+				gate.await(t)
+				var answers []<-chan lifeAnswer
+				for range waiting {
+					answers = append(answers, s.start(t.Context(), name, "b"))
+				}
+				awaitWaits(t, &waits, waiting)
+				gate.open()
+				require.NotEqual(t, http.StatusCreated, lifeReceive(t, first, "an answer").status)
+				marked := 0
+				for _, c := range answers {
+					a := lifeReceive(t, c, "an answer")
+					require.NoError(t, a.err)
+					require.Equal(t, http.StatusCreated, a.status)
+					require.Equal(t, "run 2", a.body)
+					if a.replayed() {
+						marked++
+					}
+				}
+				require.Equal(t, waiting-1, marked)
+				require.EqualValues(t, 2, runs.Load())
+			})
+		}
+	})
+}
+
+// What a request leaves that had to wait for its turn is forgotten like any other.
+func TestWaiting_retentionCountsForTheNextOneToo(t *testing.T) {
+	t.Parallel()
+	var runs, waits atomic.Int64
+	gate := newLifeGate(t)
+	s := lifeServe(t, lifeGuard(t, memory.New()), func(w http.ResponseWriter, r *http.Request) {
+		run := runs.Add(1)
+		if run == 1 {
+			gate.pass(r.Context())
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprint(w, "run ", run)
+	}, guardhttp.WithWait(time.Minute), guardhttp.WithRetention(400*time.Millisecond), countWaits(&waits))
+	first := s.start(t.Context(), "k", "b")
+	gate.await(t)
+	second := s.start(t.Context(), "k", "b")
+	awaitWaits(t, &waits, 1)
+	gate.open()
+	requireRan(t, lifeReceive(t, first, "an answer"), http.StatusInternalServerError, "")
+	requireRan(t, lifeReceive(t, second, "an answer"), http.StatusOK, "run 2")
+	a := lifeAnswer{}
+	require.Eventually(t, func() bool {
+		a = lifeSend(t.Context(), s.client, s.URL, "k", "b")
+		return !a.replayed()
+	}, lifeSoon, lifePoll)
+	requireRan(t, a, http.StatusOK, "run 3")
+}
+
+func TestWaiting_thoseBeyondTheBoundsAreRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	var waits atomic.Int64
+	gate := newLifeGate(t)
+	h, _ := counted(http.StatusCreated, gate.pass)
+	s := lifeServe(t, lifeGuard(t, memory.New()), h, guardhttp.WithWait(time.Hour), guardhttp.WithMaxWaiters(3, 2), countWaits(&waits))
+	var answers []<-chan lifeAnswer
+	for _, key := range []string{"k1", "k2"} {
+		answers = append(answers, s.start(t.Context(), key, "b"))
+		gate.await(t)
+	}
+	refused := func(key string) {
+		t.Helper()
+		start := time.Now()
+		require.Equal(t, 1, requireProblem(t, s.post(t, key, "b"), http.StatusConflict, guardhttp.ResultInFlight))
+		require.Less(t, time.Since(start), lifeSoon, "at once")
+	}
+	for i := range 2 {
+		answers = append(answers, s.start(t.Context(), "k1", "b"))
+		awaitWaits(t, &waits, i+1)
+	}
+	refused("k1")
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	leaving := s.start(ctx, "k2", "b")
+	awaitWaits(t, &waits, 3)
+	refused("k1")
+	refused("k2")
+
+	leave() // which makes room for another one, of k2 only
+	require.Error(t, lifeReceive(t, leaving, "the end of a request").err)
+	s.log.awaitResult(t, guardhttp.ResultCanceled, 1)
+	refused("k1")
+	answers = append(answers, s.start(t.Context(), "k2", "b"))
+	awaitWaits(t, &waits, 4)
+	refused("k2")
+
+	gate.open()
+	for _, c := range answers {
+		require.Equal(t, http.StatusCreated, lifeReceive(t, c, "an answer").status)
+	}
+	require.EqualValues(t, 4, waits.Load(), "those that were refused had not waited")
+}
+
+// Places are given back, however the waiting ends.
+func TestWaiting_placesAreGivenBack(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		var waits, runs atomic.Int64
+		gates := []*lifeGate{newLifeGate(t), newLifeGate(t), newLifeGate(t), newLifeGate(t)}
+		s := lifeServe(t, lifeGuard(t, store), func(w http.ResponseWriter, r *http.Request) {
+			run := int(runs.Add(1)) - 1
+			if run < len(gates) {
+				gates[run].pass(r.Context())
+			}
+			if run == 1 {
+				panic(http.ErrAbortHandler)
+			}
+			w.WriteHeader(http.StatusInternalServerError) // so that the next one runs
+		}, guardhttp.WithWait(time.Minute), guardhttp.WithMaxWaiters(1, 1), countWaits(&waits))
+		before := s.start(t.Context(), "k", "b")
+		for run, gate := range gates {
+			gate.await(t)
+			// The one that runs had waited, and is counted as waiting no more.
+			next := s.start(t.Context(), "k", "b")
+			awaitWaits(t, &waits, run+1)
+			requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, guardhttp.ResultInFlight)
+			gate.open()
+			a := lifeReceive(t, before, "an answer")
+			require.Equal(t, run == 1, a.err != nil)
+			before = next
+		}
+		require.Equal(t, http.StatusInternalServerError, lifeReceive(t, before, "an answer").status)
+	})
+}
+
+// The request's own deadline is the server's: there must be an answer.
+func TestWaiting_endsAtTheRequestsDeadline(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		gate := newLifeGate(t)
+		h, runs := counted(http.StatusCreated, gate.pass)
+		idempotent, seen := lifeIdempotent(t, lifeGuard(t, store), h, guardhttp.WithWait(time.Hour))
+		s := lifeListen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Hurry") != "" {
+				ctx, cancel := context.WithTimeout(r.Context(), 100*time.Millisecond)
+				defer cancel()
+				r = r.WithContext(ctx)
+			}
+			idempotent.ServeHTTP(w, r)
+		}))
+		first := s.start(t.Context(), "k", "b")
+		gate.await(t)
+		require.Equal(t, 1, requireProblem(t, s.post(t, "k", "b", "X-Hurry", "yes"), http.StatusServiceUnavailable, guardhttp.ResultCanceled))
+		o := seen.await(t, 1)[0]
+		require.Equal(t, guardhttp.ResultCanceled, o.Result)
+		require.ErrorIs(t, o.Err, context.DeadlineExceeded)
+		gate.open()
+		requireRan(t, lifeReceive(t, first, "an answer"), http.StatusCreated, "run 1")
+		require.EqualValues(t, 1, runs.Load())
+	})
+}
+
+func TestWaiting_endsWhenTheGuardIsClosed(t *testing.T) {
+	t.Parallel()
+	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		var waits atomic.Int64
+		gate := newLifeGate(t)
+		h, _ := counted(http.StatusCreated, gate.pass)
+		g := lifeGuard(t, store)
+		s := lifeServe(t, g, h, guardhttp.WithWait(time.Hour), countWaits(&waits))
+		first := s.start(t.Context(), "k", "b")
+		gate.await(t)
+		second := s.start(t.Context(), "k", "b")
+		awaitWaits(t, &waits, 1)
+		closed := make(chan error, 1)
+		go func() { closed <- g.Close(t.Context()) }()
+		require.Equal(t, 1, requireProblem(t, lifeReceive(t, second, "an answer"), http.StatusServiceUnavailable, guardhttp.ResultUnavailable))
+		require.Empty(t, closed, "the first one goes on")
+		gate.open()
+		requireRan(t, lifeReceive(t, first, "an answer"), http.StatusCreated, "run 1")
+		require.NoError(t, lifeReceive(t, closed, "an end"))
+	})
+}
