@@ -1,0 +1,322 @@
+package guardhttp_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+)
+
+// optionsGuard returns a Guard that needs no server.
+func optionsGuard(t *testing.T) *guard.Guard {
+	t.Helper()
+	g, err := guard.New(memory.New())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+	return g
+}
+
+// optionsNamed returns the settings that an error names.
+func optionsNamed(t *testing.T, err error) []string {
+	t.Helper()
+	var one *guard.SettingError
+	require.ErrorAs(t, err, &one)
+	var named []string
+	var walk func(error)
+	walk = func(err error) {
+		if several, ok := err.(interface{ Unwrap() []error }); ok {
+			for _, err := range several.Unwrap() {
+				walk(err)
+			}
+			return
+		}
+		var setting *guard.SettingError
+		require.ErrorAs(t, err, &setting)
+		require.NotEmpty(t, setting.Reason)
+		require.Contains(t, err.Error(), setting.Setting)
+		named = append(named, setting.Setting)
+	}
+	walk(err)
+	return named
+}
+
+func optionsFingerprint(*http.Request, []byte) ([]byte, error) { return nil, nil }
+
+func TestOptions_thatCannotWork(t *testing.T) {
+	t.Parallel()
+	g := optionsGuard(t)
+	key := func(id string, size int) guardhttp.EncryptionKey {
+		return guardhttp.EncryptionKey{ID: id, Secret: []byte(strings.Repeat("\xa7", size))}
+	}
+	scope := guardhttp.WithScope(contentTenant)
+	for name, c := range map[string]struct {
+		setting string
+		opts    []guardhttp.Option // beside a scope
+	}{
+		"a nil option":                    {"option", []guardhttp.Option{nil}},
+		"a nil scope":                     {"WithScope", []guardhttp.Option{guardhttp.WithScope(nil)}},
+		"a scope and global keys":         {"WithGlobalKeys", []guardhttp.Option{guardhttp.WithGlobalKeys()}},
+		"a group without a name":          {"WithGroup", []guardhttp.Option{guardhttp.WithGroup("")}},
+		"no methods":                      {"WithMethods", []guardhttp.Option{guardhttp.WithMethods()}},
+		"an empty method":                 {"WithMethods", []guardhttp.Option{guardhttp.WithMethods("")}},
+		"a method in small letters":       {"WithMethods", []guardhttp.Option{guardhttp.WithMethods("POST", "put")}},
+		"a method with a space":           {"WithMethods", []guardhttp.Option{guardhttp.WithMethods("POST PUT")}},
+		"HEAD":                            {"WithMethods", []guardhttp.Option{guardhttp.WithMethods("HEAD")}},
+		"OPTIONS":                         {"WithMethods", []guardhttp.Option{guardhttp.WithMethods("POST", "OPTIONS")}},
+		"TRACE":                           {"WithMethods", []guardhttp.Option{guardhttp.WithMethods("TRACE")}},
+		"no such mode":                    {"WithMode", []guardhttp.Option{guardhttp.WithMode(guardhttp.Exclusive + 1)}},
+		"no wait":                         {"WithWait", []guardhttp.Option{guardhttp.WithWait(0)}},
+		"a negative wait":                 {"WithWait", []guardhttp.Option{guardhttp.WithWait(-time.Second)}},
+		"no waiters":                      {"WithMaxWaiters", []guardhttp.Option{guardhttp.WithMaxWaiters(0, 0)}},
+		"no waiters for a key":            {"WithMaxWaiters", []guardhttp.Option{guardhttp.WithMaxWaiters(5, 0)}},
+		"more for a key than in all":      {"WithMaxWaiters", []guardhttp.Option{guardhttp.WithMaxWaiters(1, 2)}},
+		"a nil fingerprint":               {"WithFingerprint", []guardhttp.Option{guardhttp.WithFingerprint(nil)}},
+		"a fingerprint and none":          {"WithoutFingerprint", []guardhttp.Option{guardhttp.WithFingerprint(optionsFingerprint), guardhttp.WithoutFingerprint()}},
+		"a fingerprint to forget":         {"WithFingerprint", []guardhttp.Option{guardhttp.WithMode(guardhttp.Exclusive), guardhttp.WithFingerprint(optionsFingerprint)}},
+		"a negative body":                 {"WithMaxBody", []guardhttp.Option{guardhttp.WithMaxBody(-1)}},
+		"a body beyond all bounds":        {"WithMaxBody", []guardhttp.Option{guardhttp.WithMaxBody(1<<40 + 1)}},
+		"a negative answer":               {"WithMaxAnswer", []guardhttp.Option{guardhttp.WithMaxAnswer(-1)}},
+		"an answer beyond all bounds":     {"WithMaxAnswer", []guardhttp.Option{guardhttp.WithMaxAnswer(guardhttp.MaxAnswer + 1)}},
+		"a nil policy":                    {"WithPolicy", []guardhttp.Option{guardhttp.WithPolicy(nil)}},
+		"a header without a name":         {"WithReplayedHeader", []guardhttp.Option{guardhttp.WithReplayedHeader("")}},
+		"a header with a space":           {"WithReplayedHeader", []guardhttp.Option{guardhttp.WithReplayedHeader("X Replayed")}},
+		"a header with a line break":      {"WithReplayedHeader", []guardhttp.Option{guardhttp.WithReplayedHeader("X-A\r\nX-B")}},
+		"a header beyond ASCII":           {"WithReplayedHeader", []guardhttp.Option{guardhttp.WithReplayedHeader("X-\u00e9")}},
+		"no retention":                    {"WithRetention", []guardhttp.Option{guardhttp.WithRetention(0)}},
+		"a negative retention":            {"WithRetention", []guardhttp.Option{guardhttp.WithRetention(-time.Hour)}},
+		"a retention of a lifetime":       {"WithRetention", []guardhttp.Option{guardhttp.WithRetention(80 * 365 * 24 * time.Hour)}},
+		"no time":                         {"WithTimeout", []guardhttp.Option{guardhttp.WithTimeout(0)}},
+		"a negative time":                 {"WithTimeout", []guardhttp.Option{guardhttp.WithTimeout(-1)}},
+		"at once":                         {"WithRetryAfter", []guardhttp.Option{guardhttp.WithRetryAfter(0)}},
+		"an empty page":                   {"WithDocs", []guardhttp.Option{guardhttp.WithDocs("")}},
+		"a relative page":                 {"WithDocs", []guardhttp.Option{guardhttp.WithDocs("/docs/keys")}},
+		"a page with a fragment":          {"WithDocs", []guardhttp.Option{guardhttp.WithDocs("https://docs.example/keys#top")}},
+		"a page that ends the Link":       {"WithDocs", []guardhttp.Option{guardhttp.WithDocs(`https://docs.example/>; rel="x`)}},
+		"a page with a space":             {"WithDocs", []guardhttp.Option{guardhttp.WithDocs("https://docs.example/a b")}},
+		"a page with a line break":        {"WithDocs", []guardhttp.Option{guardhttp.WithDocs("https://docs.example/\r\nX-A: b")}},
+		"nil problems":                    {"WithProblems", []guardhttp.Option{guardhttp.WithProblems(nil)}},
+		"no key to encrypt with":          {"WithEncryption", []guardhttp.Option{guardhttp.WithEncryption()}},
+		"a key without an ID":             {"WithEncryption", []guardhttp.Option{guardhttp.WithEncryption(key("", 32))}},
+		"a key with a long ID":            {"WithEncryption", []guardhttp.Option{guardhttp.WithEncryption(key(strings.Repeat("i", 65), 32))}},
+		"a key without a secret":          {"WithEncryption", []guardhttp.Option{guardhttp.WithEncryption(key("a", 0))}},
+		"a key with a short secret":       {"WithEncryption", []guardhttp.Option{guardhttp.WithEncryption(key("a", 15))}},
+		"a key with a long secret":        {"WithEncryption", []guardhttp.Option{guardhttp.WithEncryption(key("a", 33))}},
+		"a bad key behind a good one":     {"WithEncryption", []guardhttp.Option{guardhttp.WithEncryption(key("a", 32), key("b", 31))}},
+		"two keys with one ID":            {"WithEncryption", []guardhttp.Option{guardhttp.WithEncryption(key("a", 32), key("a", 16))}},
+		"encrypting what is not kept":     {"WithEncryption", []guardhttp.Option{guardhttp.WithMode(guardhttp.Exclusive), guardhttp.WithEncryption(key("a", 32))}},
+		"an empty name":                   {"WithName", []guardhttp.Option{guardhttp.WithName("")}},
+		"a long name":                     {"WithName", []guardhttp.Option{guardhttp.WithName(strings.Repeat("n", 129))}},
+		"a lease that is too short":       {"WithTTL", []guardhttp.Option{guardhttp.WithLease(guard.WithTTL(1))}},
+		"a lease with a label of a MB":    {"WithLabel", []guardhttp.Option{guardhttp.WithLease(guard.WithLabel(strings.Repeat("l", 1<<20)))}},
+		"a lease with a nil option":       {"Option", []guardhttp.Option{guardhttp.WithLease(nil)}},
+		"a lease that is held too little": {"WithMinHold", []guardhttp.Option{guardhttp.WithLease(guard.WithMinHold(-1))}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, append([]guardhttp.Option{scope}, c.opts...)...)
+			require.Nil(t, idempotent)
+			require.Equal(t, []string{c.setting}, slices.Compact(optionsNamed(t, err)))
+			require.NotContains(t, err.Error(), "\xa7", "a secret does not show")
+		})
+	}
+	for name, c := range map[string]struct {
+		setting string
+		guard   *guard.Guard
+		key     guardhttp.KeyFunc
+		opts    []guardhttp.Option
+	}{
+		"no guard": {"guard", nil, guardhttp.IdempotencyKey, []guardhttp.Option{scope}},
+		"no key":   {"key", g, nil, []guardhttp.Option{scope}},
+		"no scope": {"WithScope", g, guardhttp.IdempotencyKey, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			idempotent, err := guardhttp.New(c.guard, c.key, c.opts...)
+			require.Nil(t, idempotent)
+			require.Equal(t, []string{c.setting}, optionsNamed(t, err))
+		})
+	}
+}
+
+func TestOptions_allThatCannotWorkAreNamed(t *testing.T) {
+	t.Parallel()
+	_, err := guardhttp.New(nil, nil, nil, guardhttp.WithMaxBody(-1), guardhttp.WithRetention(0), guardhttp.WithDocs("x"), guardhttp.WithEncryption(),
+		guardhttp.WithMode(77), guardhttp.WithMethods("get", "HEAD"))
+	require.ElementsMatch(t, []string{"guard", "key", "option", "WithScope", "WithMaxBody", "WithRetention", "WithDocs", "WithEncryption", "WithMode",
+		"WithMethods", "WithMethods"}, optionsNamed(t, err))
+}
+
+// Also those that are the lease's.
+func TestOptions_thoseOfTheLeaseAreNamedWithTheOthers(t *testing.T) {
+	t.Parallel()
+	_, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithMaxBody(-1), guardhttp.WithName(""),
+		guardhttp.WithLease(guard.WithTTL(1)))
+	require.Subset(t, optionsNamed(t, err), []string{"WithMaxBody", "WithName"})
+}
+
+// Everything at its bounds, and the store is not asked: it is not there.
+func TestOptions_thatWork(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
+	g, err := guard.New(single.New(rdb))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+	secret := []byte(strings.Repeat("s", 16))
+	for name, opts := range map[string][]guardhttp.Option{
+		"global keys": {guardhttp.WithGlobalKeys()},
+		"lowest": {guardhttp.WithScope(contentTenant), guardhttp.WithWait(1), guardhttp.WithMaxWaiters(1, 1), guardhttp.WithMaxBody(0), guardhttp.WithMaxAnswer(0),
+			guardhttp.WithRetention(time.Millisecond), guardhttp.WithTimeout(1), guardhttp.WithRetryAfter(1), guardhttp.WithMethods("GET"),
+			guardhttp.WithEncryption(guardhttp.EncryptionKey{ID: "1", Secret: secret})},
+		"highest": {guardhttp.WithScope(contentTenant), guardhttp.WithWait(time.Hour), guardhttp.WithMaxWaiters(1<<30, 1<<30), guardhttp.WithMaxBody(1 << 40),
+			guardhttp.WithMaxAnswer(guardhttp.MaxAnswer), guardhttp.WithRetention(9 * 365 * 24 * time.Hour), guardhttp.WithTimeout(1 << 60), guardhttp.WithRetryAfter(1 << 60),
+			guardhttp.WithMethods("POST", "QUERY", "PROPFIND", "M-SEARCH"),
+			guardhttp.WithEncryption(guardhttp.EncryptionKey{ID: strings.Repeat("i", 64), Secret: append(secret, secret...)}, guardhttp.EncryptionKey{ID: "2", Secret: append(secret, secret[:8]...)})},
+		"reject":    {guardhttp.WithScope(contentTenant), guardhttp.WithMode(guardhttp.Reject), guardhttp.WithFingerprint(optionsFingerprint)},
+		"exclusive": {guardhttp.WithScope(contentTenant), guardhttp.WithMode(guardhttp.Exclusive), guardhttp.WithoutFingerprint()},
+		"others": {guardhttp.WithScope(contentTenant), guardhttp.WithOptionalKey(), guardhttp.WithRerun(), guardhttp.WithFailOpen(), guardhttp.WithClientCancel(),
+			guardhttp.WithShadow(), guardhttp.WithGroup("g:{}"), guardhttp.WithName("n"), guardhttp.WithPolicy(guardhttp.KeepAll), guardhttp.WithObserver(guardhttp.Observer{}),
+			guardhttp.WithReplayedHeader("x-replayed"), guardhttp.WithDocs("https://docs.example/keys?lang=en&v=1"), guardhttp.WithLease(guard.WithTTL(time.Minute)), guardhttp.WithLease()},
+	} {
+		idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, opts...)
+		require.NoError(t, err, name)
+		require.PanicsWithValue(t, "guardhttp: the handler must not be nil", func() { idempotent(nil) })
+	}
+}
+
+// optionsPost sends a request to a handler, without a network.
+func optionsPost(t *testing.T, h http.Handler, path string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, http.NoBody)
+	r.Header.Set("Idempotency-Key", "k")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// guard.WithOnce and guard.WithWait have no effect, whatever the mode is.
+func TestOptions_ofTheLeaseThatHaveNoEffect(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []guardhttp.Mode{guardhttp.Replay, guardhttp.Reject, guardhttp.Exclusive} {
+		var idempotent http.Handler
+		ran := 0
+		outer := func(http.ResponseWriter, *http.Request) {
+			ran++
+			if ran == 1 {
+				start := time.Now()
+				require.Equal(t, http.StatusConflict, optionsPost(t, idempotent, "/a").Code)
+				require.Less(t, time.Since(start), 5*time.Second, "it does not wait")
+			}
+		}
+		wrap, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithMode(mode),
+			guardhttp.WithLease(guard.WithOnce(time.Nanosecond), guard.WithWait(10*time.Second), guard.WithOnce(time.Hour)))
+		require.NoError(t, err)
+		idempotent = wrap(http.HandlerFunc(outer))
+		require.Equal(t, http.StatusOK, optionsPost(t, idempotent, "/a").Code)
+		again := optionsPost(t, idempotent, "/a")
+		switch mode {
+		case guardhttp.Replay:
+			require.Equal(t, "true", again.Header().Get("Idempotency-Replayed"))
+		case guardhttp.Reject:
+			require.Equal(t, http.StatusConflict, again.Code)
+		case guardhttp.Exclusive:
+			require.Equal(t, http.StatusOK, again.Code, "%s", again.Body)
+			require.Equal(t, 2, ran)
+		}
+	}
+}
+
+// What the caller does with its slice afterwards is of no account.
+func TestOptions_methodsAreCopied(t *testing.T) {
+	t.Parallel()
+	methods := []string{http.MethodPost, http.MethodPut}
+	idempotent, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithMethods(methods...))
+	require.NoError(t, err)
+	methods[0] = http.MethodGet
+	ran := 0
+	h := idempotent(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran++ }))
+	for range 2 {
+		optionsPost(t, h, "/a")
+	}
+	require.Equal(t, 1, ran, "POST still needs a key")
+}
+
+// One middleware wraps several handlers, and a nil request body is an empty one.
+func TestOptions_oneMiddlewareForSeveralHandlers(t *testing.T) {
+	t.Parallel()
+	idempotent, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys())
+	require.NoError(t, err)
+	mux := http.NewServeMux()
+	for _, path := range []string{"/a", "/b"} {
+		mux.Handle("POST "+path, idempotent(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = w.Write([]byte("at " + path + " " + guardhttp.Key(r.Context())))
+		})))
+	}
+	for range 2 {
+		require.Equal(t, "at /a k", optionsPost(t, mux, "/a").Body.String())
+		require.Equal(t, "at /b k", optionsPost(t, mux, "/b").Body.String())
+	}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/a", nil)
+	r.Body = nil
+	r.Header.Set("Idempotency-Key", "k")
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, r)
+	require.Equal(t, "true", w.Header().Get("Idempotency-Replayed"))
+}
+
+func TestOptions_policies(t *testing.T) {
+	t.Parallel()
+	for status := 200; status < 600; status++ {
+		final := status < 500 && !slices.Contains([]int{401, 403, 429}, status)
+		require.Equal(t, final, guardhttp.KeepFinal(status, nil), "%d", status)
+		require.True(t, guardhttp.KeepAll(status, nil))
+	}
+	require.Equal(t, "nothing answer tombstone", strings.Join([]string{
+		guardhttp.KeepNothing.String(), guardhttp.KeepAnswer.String(), guardhttp.KeepTombstone.String()}, " "))
+
+	var seen http.Header
+	idempotent, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(),
+		guardhttp.WithPolicy(func(status int, header http.Header) bool {
+			seen = header
+			return status != http.StatusAccepted
+		}))
+	require.NoError(t, err)
+	ran, status := 0, http.StatusAccepted
+	h := idempotent(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		ran++
+		w.Header().Set("X-Policy", "look")
+		w.WriteHeader(status)
+	}))
+	for range 2 {
+		optionsPost(t, h, "/a")
+	}
+	require.Equal(t, 2, ran, "not kept")
+	require.Equal(t, "look", seen.Get("X-Policy"))
+	status = http.StatusServiceUnavailable
+	for range 2 {
+		require.Equal(t, status, optionsPost(t, h, "/a").Code)
+	}
+	require.Equal(t, 3, ran, "kept")
+}
+
+func TestOptions_errorsOfRecordsAndKeys(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("cause")
+	require.ErrorIs(t, &guardhttp.RecordError{Reason: "r", Err: cause}, cause)
+	require.Equal(t, "guardhttp: the record cannot be read: r: cause", (&guardhttp.RecordError{Reason: "r", Err: cause}).Error())
+	require.Equal(t, "guardhttp: the record cannot be read: r", (&guardhttp.RecordError{Reason: "r"}).Error())
+	require.Equal(t, "guardhttp: header A is odd", (&guardhttp.KeyError{From: "header A", Reason: "is odd"}).Error())
+	require.NotErrorIs(t, &guardhttp.KeyError{}, guardhttp.ErrNoKey)
+	require.ErrorIs(t, &guardhttp.KeyError{Missing: true}, guardhttp.ErrNoKey)
+}

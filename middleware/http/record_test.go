@@ -1,0 +1,246 @@
+package guardhttp_test
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+)
+
+// recordHandler answers with something of everything that a record holds.
+func recordHandler(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Location", "/things/1")
+	w.Header()["Link"] = []string{"<a>", "<b>"}
+	w.WriteHeader(http.StatusCreated)
+	_, _ = w.Write([]byte("the answer"))
+}
+
+// A recordStand is a record in Redis that tests put others in the place of.
+type recordStand struct {
+	*contentSite
+	key, head, record string
+	first             contentAnswer
+}
+
+// recordMade runs a handler once, and returns the record that it has left.
+func recordMade(t *testing.T, opts ...guardhttp.Option) *recordStand {
+	t.Helper()
+	site := contentRedis(t).site(t, contentSetup{handler: recordHandler, opts: opts})
+	s := &recordStand{contentSite: site, first: site.post(t, "k", "body")}
+	require.Equal(t, http.StatusCreated, s.first.status)
+	s.key, s.head, s.record = site.record(t)
+	return s
+}
+
+// put puts a record in the place of the one that is there.
+func (s *recordStand) put(t *testing.T, record string) {
+	t.Helper()
+	require.NoError(t, s.rdb.Set(t.Context(), s.key, s.head+record, redis.KeepTTL).Err())
+}
+
+// requireUnreadable asserts that a retry is told that there was a first request, and no more, and that whoever observes learns why.
+func (s *recordStand) requireUnreadable(t *testing.T, record, what string) (reason string) {
+	t.Helper()
+	s.put(t, record)
+	a := s.post(t, "k", "body")
+	require.Equal(t, http.StatusConflict, a.status, what)
+	a.requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
+	o := s.outcome(t)
+	require.Equal(t, guardhttp.ResultNotReplayable, o.Result, what)
+	require.Empty(t, o.Origin, what)
+	var unreadable *guardhttp.RecordError
+	require.ErrorAs(t, o.Err, &unreadable, what)
+	require.NotEmpty(t, unreadable.Reason)
+	require.NotContains(t, a.body, unreadable.Reason, "what is wrong is not the client's business")
+	s.requireRan(t, 1)
+	require.Equal(t, s.head+record, s.rdb.Get(t.Context(), s.key).Val(), "it is left as it is")
+	return unreadable.Error()
+}
+
+// recordWithSum returns a record with the checksum that belongs to it.
+func recordWithSum(record string) string {
+	return string(binary.BigEndian.AppendUint32([]byte(record), crc32.Checksum([]byte(record), crc32.MakeTable(crc32.Castagnoli))))
+}
+
+// Row 38: one bit of a record is another.
+func TestRecord_corruptAtEachByte(t *testing.T) {
+	t.Parallel()
+	s := recordMade(t)
+	for i := range len(s.record) {
+		for _, flip := range []byte{0x01, 0x80, 0xff} {
+			corrupt := []byte(s.record)
+			corrupt[i] ^= flip
+			s.requireUnreadable(t, string(corrupt), fmt.Sprintf("byte %d, %x", i, flip))
+		}
+	}
+	s.put(t, s.record)
+	s.post(t, "k", "body").requireReplayOf(t, s.first)
+	s.requireRan(t, 1)
+}
+
+// Row 38: a record that ends early, or late.
+func TestRecord_truncated(t *testing.T) {
+	t.Parallel()
+	s := recordMade(t)
+	for length := range len(s.record) {
+		s.requireUnreadable(t, s.record[:length], fmt.Sprint(length))
+		if length > 4 { // also one that is in order for its checksum
+			s.requireUnreadable(t, recordWithSum(s.record[:length-4]), fmt.Sprint(length, " with its sum"))
+		}
+	}
+	for _, more := range []string{"\x00", "\n", s.record} {
+		s.requireUnreadable(t, s.record+more, "longer")
+		s.requireUnreadable(t, recordWithSum(s.record[:len(s.record)-4]+more), "longer, with its sum")
+	}
+}
+
+// Row 38: what else can stand there.
+func TestRecord_thatIsNone(t *testing.T) {
+	t.Parallel()
+	s := recordMade(t)
+	body := s.record[:len(s.record)-4]
+	huge := strings.Repeat("\x00huge", 4<<20)
+	for name, c := range map[string]struct{ record, reason string }{
+		"empty":                      {"", "none of ours"},
+		"a text":                     {"hello, world", "none of ours"},
+		"JSON":                       {`{"status":200,"body":"x"}`, "none of ours"},
+		"a lease":                    {"Hid\n17\nlabel", "none of ours"},
+		"the next version":           {recordWithSum("or\x03" + body[3:]), "version 3"},
+		"version 0":                  {recordWithSum("or\x00" + body[3:]), "version 0"},
+		"version 255":                {recordWithSum("or\xff" + body[3:]), "version 255"},
+		"version 2, which is sealed": {recordWithSum("or\x02" + body[3:]), "encrypted"},
+		"an unknown kind":            {recordWithSum(body[:3] + "\x03" + body[4:]), "corrupt"},
+		"kind 0":                     {recordWithSum(body[:3] + "\x00" + body[4:]), "corrupt"},
+		"a tombstone with an answer": {recordWithSum(body[:3] + "\x02" + body[4:]), "corrupt"},
+		"a fingerprint of one byte":  {recordWithSum(body[:4] + "\x01" + body[5:]), "corrupt"},
+		"numbers without an end":     {recordWithSum("or\x01\x01\x00" + strings.Repeat("\xff", 100)), "corrupt"},
+		"a huge origin":              {recordWithSum("or\x01\x02\x00\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), "corrupt"},
+		"huge":                       {huge, "none of ours"},
+		"huge, in our name":          {"or\x01" + huge, ""},
+		"huge, with its sum":         {recordWithSum("or\x01\x01\x00\x00\xc8\x01\x80\x80\x80\x80\x08" + huge[:10<<20]), "corrupt"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := time.Now()
+			require.Contains(t, s.requireUnreadable(t, c.record, name), c.reason)
+			require.Less(t, time.Since(start), contentPatience/2)
+		})
+	}
+}
+
+// A record that somebody else has put together, within the rules, is a record; one that would be another answer is not.
+func TestRecord_ofStatusesThatAreNone(t *testing.T) {
+	t.Parallel()
+	s := recordMade(t)
+	at := strings.Index(s.record, "\xc9\x01") // 201
+	require.Positive(t, at)
+	for _, status := range []string{"\x00", "\x64", "\x65", "\xc7\x01", "\xe8\x07", "\xff\xff\xff\xff\x0f"} { // 0, 100, 101, 199, 1000, a lot
+		s.requireUnreadable(t, recordWithSum(s.record[:at]+status+s.record[at+2:len(s.record)-4]), fmt.Sprintf("%x", status))
+	}
+	s.put(t, recordWithSum(s.record[:at]+"\xca\x01"+s.record[at+2:len(s.record)-4])) // 202
+	a := s.post(t, "k", "body")
+	require.Equal(t, http.StatusAccepted, a.status)
+	require.True(t, a.replayed())
+	s.requireRan(t, 1)
+}
+
+// Row 38, in the other modes.
+func TestRecord_corruptInOtherModes(t *testing.T) {
+	t.Parallel()
+	s := recordMade(t, guardhttp.WithMode(guardhttp.Reject))
+	s.requireUnreadable(t, "nonsense", "reject")
+	s.put(t, s.record)
+	s.post(t, "k", "body").requireRefused(t, http.StatusConflict, guardhttp.ResultDone)
+
+	shadow := s.site(t, contentSetup{handler: recordHandler, opts: []guardhttp.Option{guardhttp.WithMode(guardhttp.Reject), guardhttp.WithShadow()}})
+	s.put(t, "nonsense")
+	require.Equal(t, http.StatusCreated, shadow.post(t, "k", "body").status, "it runs whatever there is")
+	var unreadable *guardhttp.RecordError
+	require.ErrorAs(t, shadow.outcome(t).Err, &unreadable)
+	require.Equal(t, guardhttp.ResultNotReplayable, shadow.outcome(t).Result)
+}
+
+// What the store gets to see: hashes of the key, the scope and the body, and the answer, where it is kept.
+func TestRecord_holdsNoMoreThanItMust(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		opts   []guardhttp.Option
+		answer bool
+	}{
+		"replay":    {nil, true},
+		"tombstone": {[]guardhttp.Option{guardhttp.WithMaxAnswer(1)}, false},
+		"reject":    {[]guardhttp.Option{guardhttp.WithMode(guardhttp.Reject)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			running, finish := make(chan bool), make(chan bool)
+			site := contentRedis(t).site(t, contentSetup{opts: c.opts, handler: func(w http.ResponseWriter, _ *http.Request) {
+				close(running)
+				<-finish
+				w.Header().Set("Set-Cookie", "session=PLAIN-COOKIE")
+				_, _ = w.Write([]byte("PLAIN-ANSWER"))
+			}})
+			ended := make(chan error)
+			go func() {
+				_, err := contentSend(t, site.client, http.MethodPost, site.url+"/PLAIN-PATH?PLAIN-QUERY", "PLAIN-BODY",
+					contentHeader("X-Tenant", "PLAIN-SCOPE"), contentHeader("Idempotency-Key", "PLAIN-KEY"), contentHeader("Authorization", "PLAIN-TOKEN"))
+				ended <- err
+			}()
+			<-running
+			require.NotContains(t, recordAll(t, site.rdb), "PLAIN")
+			close(finish)
+			require.NoError(t, <-ended)
+			all := recordAll(t, site.rdb)
+			require.Equal(t, c.answer, strings.Contains(all, "PLAIN-ANSWER"))
+			require.NotContains(t, strings.ReplaceAll(all, "PLAIN-ANSWER", ""), "PLAIN")
+		})
+	}
+}
+
+// recordAll returns everything that is in a Redis.
+func recordAll(t *testing.T, rdb *redis.Client) string {
+	t.Helper()
+	var all strings.Builder
+	keys := rdb.Scan(t.Context(), 0, "*", 1000).Iterator()
+	for keys.Next(t.Context()) {
+		value, err := rdb.Get(t.Context(), keys.Val()).Result()
+		require.NoError(t, err, "only texts are stored")
+		fmt.Fprintln(&all, keys.Val(), value)
+	}
+	require.NoError(t, keys.Err())
+	require.NotEmpty(t, all.String())
+	return all.String()
+}
+
+// An answer as large as can be asked for is kept and replayed.
+func TestRecord_ofTheLargestAnswer(t *testing.T) {
+	t.Parallel()
+	answer := make([]byte, guardhttp.MaxAnswer)
+	_, _ = rand.Read(answer)
+	secret := make([]byte, 32)
+	for name, opts := range map[string][]guardhttp.Option{"plain": nil,
+		"encrypted": {guardhttp.WithEncryption(guardhttp.EncryptionKey{ID: strings.Repeat("i", 64), Secret: secret})}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			site := contentRedis(t).site(t, contentSetup{opts: append(opts, guardhttp.WithMaxAnswer(guardhttp.MaxAnswer)),
+				handler: func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("X-Long", strings.Repeat("h", 60_000))
+					_, _ = w.Write(answer)
+				}})
+			first := site.post(t, "k", "")
+			require.Equal(t, string(answer), first.body)
+			again := site.post(t, "k", "")
+			require.True(t, again.replayed())
+			require.True(t, first.body == again.body, "they differ") //nolint:testifylint // Equal would print both, 8 MiB each
+			site.requireRan(t, 1)
+		})
+	}
+}

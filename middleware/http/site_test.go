@@ -1,0 +1,396 @@
+package guardhttp_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+)
+
+// contentPatience is for what should come at once.
+const contentPatience = 20 * time.Second
+
+// A contentStore is a Redis of the test's own, with a Guard over it.
+type contentStore struct {
+	server *redistest.Server
+	rdb    *redis.Client
+	guard  *guard.Guard
+}
+
+func contentRedis(t *testing.T) *contentStore {
+	t.Helper()
+	s := &contentStore{server: redistest.Start(t)}
+	s.rdb = s.server.Client(t)
+	g, err := guard.New(single.New(s.rdb), guard.WithTTL(contentPatience))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), contentPatience)
+		defer cancel()
+		require.NoError(t, g.Close(ctx))
+	})
+	s.guard = g
+	return s
+}
+
+// leases returns what is in Redis for each key of the middleware: a lease, or what it has left.
+func (s *contentStore) leases(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	keys := s.rdb.Scan(t.Context(), 0, "*:lease:*", 1000).Iterator()
+	for keys.Next(t.Context()) {
+		value, err := s.rdb.Get(t.Context(), keys.Val()).Result()
+		require.NoError(t, err)
+		found[keys.Val()] = value
+	}
+	require.NoError(t, keys.Err())
+	return found
+}
+
+// record returns the only record in Redis: the key, what stands before the record, and the record.
+func (s *contentStore) record(t *testing.T) (key, head, record string) {
+	t.Helper()
+	leases := s.leases(t)
+	require.Len(t, leases, 1)
+	for k, value := range leases {
+		head, record, found := strings.Cut(value, "\n")
+		require.True(t, found)
+		require.Equal(t, "D", head[:1], "a marker that work is done")
+		return k, head + "\n", record
+	}
+	return "", "", ""
+}
+
+// A contentSetup is how a contentSite is made; all of it can be left out.
+type contentSetup struct {
+	key     guardhttp.KeyFunc // or IdempotencyKey
+	opts    []guardhttp.Option
+	global  bool // no scope; otherwise it is the header X-Tenant
+	http2   bool
+	handler http.HandlerFunc
+	// mount makes the handler of the server; otherwise it is the handler behind the middleware.
+	mount func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler
+}
+
+// A contentSite is a server with a handler behind the middleware, over real connections.
+type contentSite struct {
+	*contentStore
+	url    string
+	client *http.Client
+	log    contentLog // of net/http
+	ran    atomic.Int64
+	sent   int
+
+	mu       sync.Mutex
+	outcomes []guardhttp.Outcome
+}
+
+func contentTenant(r *http.Request) (string, error) { return r.Header.Get("X-Tenant"), nil }
+
+func (s *contentStore) site(t *testing.T, setup contentSetup) *contentSite {
+	t.Helper()
+	site := &contentSite{contentStore: s}
+	opts := []guardhttp.Option{guardhttp.WithObserver(guardhttp.Observer{End: func(_ context.Context, o guardhttp.Outcome) {
+		site.mu.Lock()
+		defer site.mu.Unlock()
+		site.outcomes = append(site.outcomes, o)
+	}})}
+	if !setup.global {
+		opts = append(opts, guardhttp.WithScope(contentTenant))
+	} else {
+		opts = append(opts, guardhttp.WithGlobalKeys())
+	}
+	if setup.key == nil {
+		setup.key = guardhttp.IdempotencyKey
+	}
+	idempotent, err := guardhttp.New(s.guard, setup.key, append(opts, setup.opts...)...)
+	require.NoError(t, err)
+	counted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		site.ran.Add(1)
+		setup.handler(w, r)
+	})
+	var all http.Handler
+	if setup.mount != nil {
+		all = setup.mount(idempotent, counted)
+	} else {
+		all = idempotent(counted)
+	}
+	site.url, site.client = contentServer(t, all, setup.http2, &site.log)
+	return site
+}
+
+// contentServer serves a handler on TCP, over HTTP/1.1 or over HTTP/2 with TLS.
+func contentServer(t *testing.T, h http.Handler, http2 bool, to io.Writer) (address string, client *http.Client) {
+	t.Helper()
+	server := httptest.NewUnstartedServer(h)
+	server.Config.ErrorLog = log.New(to, "", 0)
+	if http2 {
+		server.EnableHTTP2 = true
+		server.StartTLS()
+	} else {
+		server.Start()
+	}
+	t.Cleanup(server.Close)
+	client = server.Client()
+	client.Timeout = contentPatience
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	client.Transport.(*http.Transport).DisableCompression = true
+	return server.URL, client
+}
+
+// A contentLog is what net/http has said.
+type contentLog struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *contentLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *contentLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// A contentAnswer is what a client got.
+type contentAnswer struct {
+	status  int
+	header  http.Header
+	body    string
+	length  int64 // as announced, or -1
+	trailer http.Header
+	close   bool  // the connection ends with it
+	err     error // that ended the body
+}
+
+func (a contentAnswer) replayed() bool { return a.header.Get("Idempotency-Replayed") != "" }
+
+// requireReplayOf asserts that the answer is the first one again, and marked.
+func (a contentAnswer) requireReplayOf(t *testing.T, first contentAnswer) {
+	t.Helper()
+	require.NoError(t, first.err)
+	require.NoError(t, a.err)
+	require.Equal(t, []string{"true"}, a.header["Idempotency-Replayed"])
+	require.Empty(t, first.header["Idempotency-Replayed"])
+	require.Equal(t, first.status, a.status)
+	require.Equal(t, first.body, a.body)
+	for _, name := range []string{"Content-Type", "Content-Encoding", "Location", "Etag", "Link", "Cache-Control"} {
+		require.Equal(t, first.header[name], a.header[name], name)
+	}
+}
+
+// requireRefused asserts that the answer is a problem document of the middleware.
+func (a contentAnswer) requireRefused(t *testing.T, status int, code guardhttp.Result) {
+	t.Helper()
+	require.Equal(t, status, a.status, a.body)
+	require.Equal(t, "application/problem+json", a.header.Get("Content-Type"))
+	require.Contains(t, a.body, `"code":"`+string(code)+`"`)
+	require.False(t, a.replayed())
+}
+
+// A contentEdit changes a request before it is sent.
+type contentEdit func(*http.Request)
+
+func contentHeader(name string, values ...string) contentEdit {
+	return func(r *http.Request) { r.Header[http.CanonicalHeaderKey(name)] = values }
+}
+
+// contentChunked sends the body without its length.
+func contentChunked(r *http.Request) { r.ContentLength = -1 }
+
+// post sends a request with a key to the site.
+func (s *contentSite) post(t *testing.T, key, body string, edits ...contentEdit) contentAnswer {
+	t.Helper()
+	return s.send(t, http.MethodPost, "/things", body, append([]contentEdit{contentHeader("Idempotency-Key", key)}, edits...)...)
+}
+
+// send sends a request of tenant acme, without a key.
+func (s *contentSite) send(t *testing.T, method, path, body string, edits ...contentEdit) contentAnswer {
+	t.Helper()
+	a, err := s.try(t, method, path, body, edits...)
+	require.NoError(t, err)
+	return a
+}
+
+// try sends a request that need not be answered.
+func (s *contentSite) try(t *testing.T, method, path, body string, edits ...contentEdit) (contentAnswer, error) {
+	t.Helper()
+	s.sent++
+	return contentSend(t, s.client, method, s.url+path, body, edits...)
+}
+
+func contentSend(t *testing.T, client *http.Client, method, address, body string, edits ...contentEdit) (contentAnswer, error) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
+	require.NoError(t, err)
+	r.Header.Set("X-Tenant", "acme")
+	for _, edit := range edits {
+		edit(r)
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		return contentAnswer{}, err
+	}
+	defer response.Body.Close()
+	a := contentAnswer{status: response.StatusCode, header: response.Header, length: response.ContentLength, close: response.Close}
+	all, err := io.ReadAll(response.Body)
+	a.body, a.err, a.trailer = string(all), err, response.Trailer
+	return a, nil
+}
+
+// outcome returns that of the last request that was sent.
+func (s *contentSite) outcome(t *testing.T) guardhttp.Outcome {
+	t.Helper()
+	var all []guardhttp.Outcome
+	require.Eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		all = s.outcomes
+		return len(all) >= s.sent
+	}, contentPatience, time.Millisecond)
+	require.Len(t, all, s.sent)
+	return all[len(all)-1]
+}
+
+func (s *contentSite) requireRan(t *testing.T, times int) {
+	t.Helper()
+	require.EqualValues(t, times, s.ran.Load(), "how often the handler ran")
+}
+
+// A contentConn is a client that sends what it likes.
+type contentConn struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+// dial opens a connection to the site, counted as one request.
+func (s *contentSite) dial(t *testing.T) *contentConn {
+	t.Helper()
+	s.sent++
+	return contentDial(t, s.url)
+}
+
+func contentDial(t *testing.T, address string) *contentConn {
+	t.Helper()
+	u, err := url.Parse(address)
+	require.NoError(t, err)
+	var conn net.Conn
+	if u.Scheme == "https" {
+		conn, err = tls.Dial("tcp", u.Host, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // the test's own server
+	} else {
+		conn, err = net.Dial("tcp", u.Host)
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	require.NoError(t, conn.SetDeadline(time.Now().Add(contentPatience)))
+	return &contentConn{Conn: conn, in: bufio.NewReader(conn)}
+}
+
+// say sends lines, each with a line break behind it.
+func (c *contentConn) say(t *testing.T, lines ...string) {
+	t.Helper()
+	_, err := io.WriteString(c, strings.Join(lines, "\r\n")+"\r\n")
+	require.NoError(t, err)
+}
+
+// hear reads an answer, informational ones included.
+func (c *contentConn) hear(t *testing.T) contentAnswer {
+	t.Helper()
+	a, err := contentHear(c.in)
+	require.NoError(t, err)
+	return a
+}
+
+func contentHear(in *bufio.Reader) (contentAnswer, error) {
+	response, err := http.ReadResponse(in, nil)
+	if err != nil {
+		return contentAnswer{}, err
+	}
+	defer response.Body.Close()
+	a := contentAnswer{status: response.StatusCode, header: response.Header, length: response.ContentLength, close: response.Close}
+	all, err := io.ReadAll(response.Body)
+	a.body, a.err, a.trailer = string(all), err, response.Trailer
+	return a, nil
+}
+
+// contentProtocols runs a test over HTTP/1.1 and over HTTP/2.
+func contentProtocols(t *testing.T, test func(t *testing.T, http2 bool)) {
+	t.Helper()
+	for name, http2 := range map[string]bool{"HTTP 1.1": false, "HTTP 2": true} {
+		t.Run(name, func(t *testing.T) { test(t, http2) })
+	}
+}
+
+// contentEcho answers with the body of the request.
+func contentEcho(w http.ResponseWriter, r *http.Request) {
+	all, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	_, _ = w.Write(all)
+}
+
+// Rows 1 and 2.
+func TestContent_aRetryGetsTheFirstAnswer(t *testing.T) {
+	t.Parallel()
+	store := contentRedis(t)
+	contentProtocols(t, func(t *testing.T, http2 bool) {
+		site := store.site(t, contentSetup{http2: http2, handler: func(w http.ResponseWriter, r *http.Request) {
+			all, _ := io.ReadAll(r.Body)
+			w.Header().Set("Location", "/claims/17")
+			w.Header().Set("X-Protocol", r.Proto)
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprintf(w, "claimed by %s", all)
+		}})
+		key := rand.Text()
+		first := site.post(t, key, "me")
+		require.Equal(t, http.StatusCreated, first.status)
+		require.Equal(t, "claimed by me", first.body)
+		require.Equal(t, "/claims/17", first.header.Get("Location"))
+		require.Equal(t, map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[http2], first.header.Get("X-Protocol"))
+		require.False(t, first.replayed())
+		o := site.outcome(t)
+		require.Equal(t, guardhttp.ResultRan, o.Result)
+		require.Equal(t, guardhttp.KeepAnswer, o.Kept)
+		require.Equal(t, http.StatusCreated, o.Status)
+
+		for range 3 {
+			again := site.post(t, key, "me")
+			again.requireReplayOf(t, first)
+			require.EqualValues(t, len(first.body), again.length)
+			o := site.outcome(t)
+			require.Equal(t, guardhttp.ResultReplayed, o.Result)
+			require.Equal(t, http.StatusCreated, o.Status)
+			require.Equal(t, guardhttp.KeepNothing, o.Kept)
+			require.NoError(t, o.Err)
+		}
+		site.requireRan(t, 1)
+		require.Equal(t, "claimed by me", site.post(t, rand.Text(), "me").body)
+		site.requireRan(t, 2)
+	})
+}
