@@ -1,6 +1,7 @@
 # make test    everything, with the race detector, in random order, on real Redis servers
 # make lint    formatting, go.mod, vet and golangci-lint
 # make bench   what a run costs on real Redis servers: beside SET NX and a script by hand, and RedLock beside redsync
+# make fuzz    the parsers of what comes from outside, FUZZTIME each (default 1m; 10000x is a number of inputs)
 # make sim     the simulation over SEEDS seeds for each backend (default 5000)
 # make demo    the two example programs, with the guard and without
 
@@ -8,7 +9,7 @@ GOLANGCI_LINT_VERSION := v2.15.0
 GOBIN := $(shell go env GOPATH)/bin
 export CGO_ENABLED ?= 1
 
-.PHONY: test lint bench sim demo redis
+.PHONY: test lint bench fuzz sim demo redis
 
 # ONERUN_REQUIRE_REDIS makes a test that finds no redis-server fail, where it would be left out.
 test: redis
@@ -17,6 +18,8 @@ test: redis
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench 'RedLock$$|Reentrant$$|HTTP|Frozen$$/impl=onerun' -benchtime 10x ./...
 	@echo "== the simulation: 500 seeds for each backend (fewer below, where the race detector makes it slow)"
 	go test -timeout 15m ./internal/simulation
+	@echo "== the parsers of what comes from outside, on random input"
+	@$(MAKE) --no-print-directory fuzz FUZZTIME=10000x
 	@echo "== tests, with the race detector and in random order"
 	ONERUN_REQUIRE_REDIS=1 go test -race -shuffle=on -timeout 15m ./...
 
@@ -41,6 +44,12 @@ bench: redis
 	@echo "== RedLock with some of five servers frozen; a pair of redsync's takes seconds then, so it makes one"
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench 'RedLockFrozen/impl=onerun' -benchtime 3000x -count 3 ./...
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench 'RedLockFrozen/impl=redsync' -benchtime 1x ./...
+
+FUZZTIME ?= 1m
+fuzz:
+	@for target in FuzzIdempotencyKey FuzzRecord FuzzFromJSON; do \
+		go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) ./middleware/http || exit 1; \
+	done
 
 SEEDS ?= 5000
 sim:
