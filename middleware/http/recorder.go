@@ -14,8 +14,8 @@ import (
 
 // A recorder lets a handler's answer through and copies it.
 //
-// Where the length of an answer is known beforehand, its last byte is held back until finish: a client that has all of it may ask
-// again at once, and the record has to be there by then. Otherwise net/http sends the end of an answer after its handler has returned.
+// Where the length of an answer is known beforehand, its last byte is held back until the lease has been given back: a client that
+// has all of it may ask again at once, and the record has to be there by then. Otherwise net/http sends the end of an answer after its handler has returned.
 type recorder struct {
 	inner  http.ResponseWriter
 	writer http.ResponseWriter // what the handler gets: it has the optional methods that inner has
