@@ -237,17 +237,23 @@ func TestRecord_bounds(t *testing.T) {
 		}
 		return h
 	}
+	long := strings.Repeat("v", (maxHeaderBytes-1)/2) // with another, and a name of two bytes
 	for name, c := range map[string]struct {
 		header http.Header
 		ok     bool
 	}{
-		"names":          {many(maxHeaderNames, 0, 0), true},
-		"too many names": {many(maxHeaderNames+1, 0, 0), false},
-		"lines":          {many(0, maxHeaderLines, 0), true},
-		"too many lines": {many(0, maxHeaderLines+1, 0), false},
-		"bytes":          {many(3, 3, maxHeaderBytes), true},
-		"too many bytes": {many(3, 3, maxHeaderBytes+1), false},
-		"a control":      {http.Header{"X": {"\x01"}}, false},
+		"names":                       {many(maxHeaderNames, 0, 0), true},
+		"too many names":              {many(maxHeaderNames+1, 0, 0), false},
+		"lines":                       {many(0, maxHeaderLines, 0), true},
+		"too many lines":              {many(0, maxHeaderLines+1, 0), false},
+		"bytes":                       {many(3, 3, maxHeaderBytes), true},
+		"too many bytes":              {many(3, 3, maxHeaderBytes+1), false},
+		"a control":                   {http.Header{"X": {"\x01"}}, false},
+		"lines of two":                {http.Header{"A": make([]string, maxHeaderLines-1), "B": {""}}, true},
+		"too many of two":             {http.Header{"A": make([]string, maxHeaderLines-1), "B": {"", ""}}, false},
+		"bytes of two":                {http.Header{"AB": {long, long}}, true},
+		"too many bytes of two":       {http.Header{"AB": {long, long + "v"}}, false},
+		"too many bytes of two names": {http.Header{"AB": {long}, "C": {long}}, false},
 	} {
 		r := &record{answer: &answer{status: 200, header: c.header}}
 		require.Equal(t, c.ok, recordable(c.header), name)
@@ -256,6 +262,17 @@ func TestRecord_bounds(t *testing.T) {
 		if c.ok {
 			require.True(t, fuzzEqual(r, again))
 		}
+	}
+	for _, name := range []string{"", "X Bad", "X-Bad:", "X-\r\nBad", "\x00"} { // which are left out of a record, see replayable
+		_, err := decode((&record{answer: &answer{status: 200, header: http.Header{name: {"v"}}}}).encode())
+		require.Error(t, err, "%q", name)
+		require.Empty(t, replayable(http.Header{name: {"v"}}, nil))
+	}
+	for length := range 256 {
+		_, err := decode((&record{fingerprint: make([]byte, length)}).encode())
+		require.Equal(t, length == 0 || length == fingerprintSize, err == nil, "%d", length)
+		_, err = decode(fuzzSum([]byte{'o', 'r', versionPlain, kindTombstone, byte(length), 0}))
+		require.Equal(t, length == 0, err == nil, "%d", length)
 	}
 	for length, ok := range map[int]bool{maxOrigin: true, maxOrigin + 1: false} {
 		_, err := decode((&record{origin: strings.Repeat("o", length)}).encode())

@@ -475,7 +475,9 @@ func TestHeaders_atTheirBounds(t *testing.T) {
 		path, key := "/bounds?"+query, contentHeader("Idempotency-Key", query)
 		first := site.send(t, http.MethodPost, path, "", key)
 		require.Equal(t, 200, first.status)
+		require.Equal(t, map[bool]guardhttp.Keep{true: guardhttp.KeepAnswer, false: guardhttp.KeepTombstone}[kept], site.outcome(t).Kept, query)
 		again := site.send(t, http.MethodPost, path, "", key)
+		require.NoError(t, site.outcome(t).Err, "the record can be read")
 		if !kept {
 			again.requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
 			continue
@@ -511,6 +513,7 @@ func TestHeaders_thatAreNone(t *testing.T) {
 			}
 			require.NotContains(t, first.header, "X-Injected")
 			again := site.post(t, key, "")
+			require.NoError(t, site.outcome(t).Err, "%s: the record can be read", what)
 			if again.status == http.StatusConflict {
 				again.requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
 				continue

@@ -317,11 +317,14 @@ func TestContent_sameFingerprints(t *testing.T) {
 type recorderFile struct {
 	*recorderWriter
 	sources []io.Reader
+	fast    int64 // bytes that went the fast way
 }
 
 func (w *recorderFile) ReadFrom(src io.Reader) (int64, error) {
 	w.sources = append(w.sources, src)
-	return io.Copy(w.recorderWriter, src)
+	n, err := io.Copy(w.recorderWriter, src)
+	w.fast += n
+	return n, err
 }
 
 // A file that is too large to record goes the fast way, and its last byte is held back as well where its length is announced.
@@ -335,7 +338,11 @@ func TestRecorder_lastByteOfAFile(t *testing.T) {
 		copy   func(w http.ResponseWriter, f *os.File) (int64, error)
 		held   int
 	}{
-		"whole":              {"100000", func(w http.ResponseWriter, f *os.File) (int64, error) { return w.(io.ReaderFrom).ReadFrom(f) }, 1},
+		"whole": {"100000", func(w http.ResponseWriter, f *os.File) (int64, error) { return w.(io.ReaderFrom).ReadFrom(f) }, 1},
+		"after its status": {"100000", func(w http.ResponseWriter, f *os.File) (int64, error) {
+			w.WriteHeader(http.StatusOK)
+			return w.(io.ReaderFrom).ReadFrom(f)
+		}, 1},
 		"a part":             {"100000", func(w http.ResponseWriter, f *os.File) (int64, error) { return io.CopyN(w, f, size) }, 1},
 		"a longer part":      {"100000", func(w http.ResponseWriter, f *os.File) (int64, error) { return io.Copy(w, io.LimitReader(f, 2*size)) }, 1},
 		"two parts":          {"100000", recorderTwice, 1},
@@ -357,6 +364,9 @@ func TestRecorder_lastByteOfAFile(t *testing.T) {
 			require.EqualValues(t, size, n)
 			require.Equal(t, size-c.held, w.got.Len())
 			require.NotEmpty(t, w.sources, "it has gone the fast way")
+			if what == "after its status" {
+				require.EqualValues(t, size-1, w.fast, "all of it, as it was known to be too large")
+			}
 			if limited, ok := w.sources[0].(*io.LimitedReader); ok {
 				require.IsType(t, f, limited.R, "net/http looks through one limit for a file")
 			}

@@ -371,6 +371,12 @@ func TestStreams_trailers(t *testing.T) {
 				_, _ = io.WriteString(w, "body")
 				w.Header().Set("X-Sum", "17")
 			},
+			"announced for a while": func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Trailer", "X-Sum")
+				_, _ = io.WriteString(w, "body")
+				w.Header().Del("Trailer")
+				w.Header().Set("X-Sum", "17")
+			},
 			"not announced": func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = io.WriteString(w, "body")
 				streamsMust(http.NewResponseController(w).Flush())
