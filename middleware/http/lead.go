@@ -68,7 +68,9 @@ func (q *exchange) handle(ctx context.Context) error {
 	if !q.answer.begun() && ctx.Err() != nil {
 		q.answer.forget()
 		q.refuse(givenUp, q.m.retryAfter, context.Cause(ctx))
-		return errNotKept
+		if !q.answer.hijackedUnseen() {
+			return errNotKept
+		}
 	}
 	record := q.conclude()
 	if record == nil {

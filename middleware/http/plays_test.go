@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"testing"
 	"time"
 )
 
@@ -40,9 +42,16 @@ func (p streamsPlay) String() string {
 func (p streamsPlay) any(is func(streamsStep) bool) bool { return slices.ContainsFunc(p, is) }
 
 // streamsFiles are files of the sizes that steps copy.
-type streamsFiles struct{ dir string }
+type streamsFiles struct {
+	dir string
+	mu  *sync.Mutex // tests share them
+}
+
+func streamsMakeFiles(t *testing.T) streamsFiles { return streamsFiles{t.TempDir(), new(sync.Mutex)} }
 
 func (f streamsFiles) open(size int) *os.File {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	name := filepath.Join(f.dir, strconv.Itoa(size))
 	if _, err := os.Stat(name); err != nil {
 		streamsMust(os.WriteFile(name, streamsBytes(size), 0o600))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"strconv"
 	"strings"
@@ -225,6 +226,52 @@ func TestProblem_tooLargeClosesTheConnection(t *testing.T) {
 	a := conn.hear(t)
 	a.requireRefused(t, 413, guardhttp.ResultBodyTooLarge)
 	require.True(t, a.close)
+}
+
+// Over HTTP/2 the connection is that of other requests, too.
+func TestProblem_tooLargeKeepsAConnectionOfHTTP2(t *testing.T) {
+	t.Parallel()
+	site := contentRedis(t).site(t, contentSetup{http2: true, handler: contentEcho, opts: []guardhttp.Option{guardhttp.WithMaxBody(3)}})
+	for i := range 3 {
+		reused := false
+		a := site.post(t, "k", "a body", func(r *http.Request) {
+			*r = *r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+				GotConn: func(c httptrace.GotConnInfo) { reused = c.Reused }}))
+		})
+		a.requireRefused(t, 413, guardhttp.ResultBodyTooLarge)
+		require.Equal(t, i > 0, reused)
+	}
+}
+
+// What the handler has set for an answer that it has not given does not belong to the problem.
+func TestProblem_withoutTheHeadersOfTheHandler(t *testing.T) {
+	t.Parallel()
+	store := contentRedis(t)
+	contentProtocols(t, func(t *testing.T, http2 bool) {
+		site := store.site(t, contentSetup{http2: http2, opts: []guardhttp.Option{guardhttp.WithTimeout(20 * time.Millisecond)},
+			handler: func(w http.ResponseWriter, r *http.Request) {
+				h := w.Header()
+				h.Set("Content-Encoding", "gzip")
+				h.Set("Content-Length", "17")
+				h.Set("Etag", `"v1"`)
+				h.Set("Set-Cookie", "a=b")
+				h.Set("X-Request-Id", "the handler's")
+				h.Del("X-Outer")
+				<-r.Context().Done()
+			},
+			mount: headersOuter(func(h http.Header) {
+				h.Set("X-Request-Id", "17")
+				h.Set("X-Outer", "outer")
+			})})
+		a := site.post(t, rand.Text(), "")
+		a.requireRefused(t, http.StatusServiceUnavailable, "given_up")
+		require.EqualValues(t, len(a.body), a.length)
+		for _, name := range []string{"Content-Encoding", "Etag", "Set-Cookie"} {
+			require.Empty(t, a.header[name], name)
+		}
+		require.Equal(t, []string{"17"}, a.header["X-Request-Id"])
+		require.Equal(t, []string{"outer"}, a.header["X-Outer"])
+	})
 }
 
 // WithProblems replaces the document, and finds all there is to say.

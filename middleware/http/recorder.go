@@ -230,6 +230,20 @@ func (c *recorder) sendLast() {
 	}
 }
 
+// hijackedUnseen reports whether the handler has taken over the connection behind our back: http.ResponseController finds the Hijacker
+// of a writer inside of one that has none. Asking sends the header.
+func (c *recorder) hijackedUnseen() bool {
+	if _, ok := c.inner.(http.Hijacker); ok {
+		return false
+	}
+	_, err := c.inner.Write(nil)
+	if !errors.Is(err, http.ErrHijacked) {
+		return false
+	}
+	c.take()
+	return true
+}
+
 // A verdict is what a recorder has seen.
 type verdict struct {
 	answer *answer // nil if it cannot be replayed
@@ -240,12 +254,7 @@ type verdict struct {
 
 // end ends the recording, after the handler has returned.
 func (c *recorder) end() verdict {
-	if _, ok := c.inner.(http.Hijacker); !ok {
-		// http.ResponseController finds the Hijacker of a writer inside of this one behind our back.
-		if _, err := c.inner.Write(nil); errors.Is(err, http.ErrHijacked) {
-			c.take()
-		}
-	}
+	c.hijackedUnseen()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.taken {

@@ -184,6 +184,25 @@ func TestRecorder_lastByte(t *testing.T) {
 	require.Equal(t, "123", w.got.String(), "in shadow mode neither")
 }
 
+// A recorderFlusher is a writer that can be flushed.
+type recorderFlusher struct{ *recorderWriter }
+
+func (w recorderFlusher) Flush() {}
+
+// Nothing is held back of an answer that was flushed: its client does not wait for the end.
+func TestRecorder_noLastByteAfterAFlush(t *testing.T) {
+	t.Parallel()
+	w := newRecorderWriter()
+	w.header.Set("Content-Length", "6")
+	c := newRecorder(recorderFlusher{w}, recorderHow(1000))
+	_, _ = io.WriteString(c.writer, "123")
+	c.writer.(http.Flusher).Flush()
+	_, _ = io.WriteString(c.writer, "456")
+	require.Equal(t, "123456", w.got.String())
+	require.Nil(t, c.end().answer)
+	require.Nil(t, c.body)
+}
+
 // An answer that begins after the handler's context has ended is marked so.
 func TestRecorder_late(t *testing.T) {
 	t.Parallel()

@@ -200,7 +200,7 @@ const streamsMaxAnswer = 20_000
 func TestStreams_sameAsWithoutUs(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
-	files := streamsFiles{t.TempDir()}
+	files := streamsMakeFiles(t)
 	plays := []streamsPlay{
 		{},
 		{streamsHeader("X-A", "b")},
@@ -300,7 +300,7 @@ func TestStreams_sameAsWithoutUs(t *testing.T) {
 func TestStreams_sameAsWithoutUsAtRandom(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
-	files := streamsFiles{t.TempDir()}
+	files := streamsMakeFiles(t)
 	contentProtocols(t, func(t *testing.T, http2 bool) {
 		t.Parallel()
 		for _, name := range []string{"net/http", "hidden", "only a Flusher"} {

@@ -1,10 +1,12 @@
 package guardhttp_test
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/rand"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -70,6 +72,13 @@ var errStreamsDeadline = errors.New("no deadlines here")
 func (w streamsDeadliner) SetReadDeadline(time.Time) error  { return errStreamsDeadline }
 func (w streamsDeadliner) SetWriteDeadline(time.Time) error { return errStreamsDeadline }
 
+// streamsHijacker is one that shows only that its connection can be taken over.
+type streamsHijacker struct{ streamsHidden }
+
+func (w streamsHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(w.inner).Hijack()
+}
+
 // streamsOpaque shows nothing at all.
 type streamsOpaque struct{ http.ResponseWriter }
 
@@ -81,12 +90,13 @@ func streamsBehind(hide func(http.ResponseWriter) http.ResponseWriter) func(http
 }
 
 var streamsWriters = map[string]func(http.Handler) http.Handler{
-	"net/http":       func(h http.Handler) http.Handler { return h },
-	"hidden":         streamsBehind(func(w http.ResponseWriter) http.ResponseWriter { return streamsHidden{w} }),
-	"only a Flusher": streamsBehind(func(w http.ResponseWriter) http.ResponseWriter { return streamsFlusher{streamsHidden{w}} }),
-	"only deadlines": streamsBehind(func(w http.ResponseWriter) http.ResponseWriter { return streamsDeadliner{streamsHidden{w}} }),
-	"opaque":         streamsBehind(func(w http.ResponseWriter) http.ResponseWriter { return streamsOpaque{w} }),
-	"TimeoutHandler": func(h http.Handler) http.Handler { return http.TimeoutHandler(h, contentPatience, "") },
+	"net/http":        func(h http.Handler) http.Handler { return h },
+	"hidden":          streamsBehind(func(w http.ResponseWriter) http.ResponseWriter { return streamsHidden{w} }),
+	"only a Flusher":  streamsBehind(func(w http.ResponseWriter) http.ResponseWriter { return streamsFlusher{streamsHidden{w}} }),
+	"only deadlines":  streamsBehind(func(w http.ResponseWriter) http.ResponseWriter { return streamsDeadliner{streamsHidden{w}} }),
+	"only a Hijacker": streamsBehind(func(w http.ResponseWriter) http.ResponseWriter { return streamsHijacker{streamsHidden{w}} }),
+	"opaque":          streamsBehind(func(w http.ResponseWriter) http.ResponseWriter { return streamsOpaque{w} }),
+	"TimeoutHandler":  func(h http.Handler) http.Handler { return http.TimeoutHandler(h, contentPatience, "") },
 	"hidden, flusher": streamsBehind(func(w http.ResponseWriter) http.ResponseWriter {
 		return streamsFlusher{streamsHidden{streamsHidden{w}}}
 	}),
@@ -319,6 +329,35 @@ func TestStreams_flushBehindAHiddenWriter(t *testing.T) {
 	})
 }
 
+// A connection that was taken over has been answered on, also if its time is up by the end of that.
+func TestStreams_hijackThatOutlivesItsTime(t *testing.T) {
+	t.Parallel()
+	store := contentRedis(t)
+	for _, name := range []string{"net/http", "hidden", "only a Flusher", "only deadlines", "only a Hijacker"} {
+		t.Run(name, func(t *testing.T) {
+			behind := streamsWriters[name]
+			site := store.site(t, contentSetup{opts: []guardhttp.Option{guardhttp.WithTimeout(20 * time.Millisecond)},
+				handler: func(w http.ResponseWriter, r *http.Request) {
+					conn, err := streamsControlHijack(w)
+					streamsMust(err)
+					defer conn.Close()
+					<-r.Context().Done()
+					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi")
+				},
+				mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
+					return behind(idempotent(h))
+				}})
+			key := rand.Text()
+			require.Equal(t, "hi", site.post(t, key, "").body)
+			o := site.outcome(t)
+			require.Equal(t, guardhttp.KeepTombstone, o.Kept)
+			require.Zero(t, o.Status)
+			site.post(t, key, "").requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
+			site.requireRan(t, 1)
+		})
+	}
+}
+
 // A handler that has got as far as the last byte of an announced length can still flush it, also behind a writer that hides that.
 func TestStreams_flushOfTheLastByteBehindAHiddenWriter(t *testing.T) {
 	t.Parallel()
@@ -349,14 +388,16 @@ func TestStreams_flushOfTheLastByteBehindAHiddenWriter(t *testing.T) {
 			require.NoError(t, err, "what was flushed: %q", part)
 			got <- true
 		}
-		behind := streamsWriters["hidden"]
-		address, client := contentServer(t, behind(http.HandlerFunc(handler)), http2, io.Discard)
-		send(t, client, address)
-		site := store.site(t, contentSetup{http2: http2, handler: handler,
-			mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
-				return behind(idempotent(h))
-			}})
-		send(t, site.client, site.url)
+		for _, name := range []string{"hidden", "only deadlines", "only a Hijacker"} {
+			behind := streamsWriters[name]
+			address, client := contentServer(t, behind(http.HandlerFunc(handler)), http2, io.Discard)
+			send(t, client, address)
+			site := store.site(t, contentSetup{http2: http2, handler: handler,
+				mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
+					return behind(idempotent(h))
+				}})
+			send(t, site.client, site.url)
+		}
 	})
 }
 
@@ -526,6 +567,28 @@ func TestStreams_copyOfNothing(t *testing.T) {
 				require.Equal(t, guardhttp.KeepNothing, o.Kept)
 			}
 			site.requireRan(t, 2)
+		})
+		t.Run("where no answers are kept", func(t *testing.T) { // the status decides whether anything is
+			site := store.site(t, contentSetup{http2: http2, opts: []guardhttp.Option{guardhttp.WithMode(guardhttp.Reject)},
+				handler: func(w http.ResponseWriter, r *http.Request) {
+					f := open()
+					defer f.Close()
+					if r.URL.Path == "/fails" {
+						_, _ = io.Copy(w, f)
+						http.Error(w, "no answer from upstream", http.StatusBadGateway)
+						return
+					}
+					_, _ = io.Copy(w, io.LimitReader(strings.NewReader("text"), 4))
+					w.WriteHeader(http.StatusBadGateway) // too late
+				}})
+			key := contentHeader("Idempotency-Key", rand.Text())
+			for range 2 {
+				require.Equal(t, http.StatusBadGateway, site.send(t, http.MethodPost, "/fails", "", key).status)
+				require.Equal(t, http.StatusBadGateway, site.outcome(t).Status)
+			}
+			require.Equal(t, "text", site.send(t, http.MethodPost, "/works", "", key).body)
+			require.Equal(t, http.StatusOK, site.outcome(t).Status)
+			site.send(t, http.MethodPost, "/works", "", key).requireRefused(t, http.StatusConflict, guardhttp.ResultDone)
 		})
 		t.Run("nothing at all", func(t *testing.T) {
 			site := store.site(t, contentSetup{http2: http2, handler: func(w http.ResponseWriter, _ *http.Request) {
