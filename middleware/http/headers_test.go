@@ -175,19 +175,22 @@ func TestHeaders_ofTheFraming(t *testing.T) {
 func TestHeaders_ofARecordThatIsNotOurs(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
-	for _, name := range []string{"Set-Cookie", "set-cookie", "SET-COOKIE", "Connection", "keep-alive"} {
+	for _, name := range []string{"Set-Cookie", "set-cookie", "SET-COOKIE", "Connection", "keep-alive", "Trailer", "transfer-encoding", "Www-Authenticate"} {
 		require.NoError(t, store.rdb.FlushAll(t.Context()).Err())
 		site := store.site(t, contentSetup{handler: headersOf(func(h http.Header) { h.Set("X-Abcdefgh", "evil") })})
 		site.post(t, "k", "")
 		key, head, record := store.record(t)
 		require.Contains(t, record, "X-Abcdefgh")
-		forged := strings.Replace(record, "X-Abcdefgh", name, 1)
+		forged := strings.Replace(record, "\x0aX-Abcdefgh", string(rune(len(name)))+name, 1)
+		require.NotEqual(t, record, forged)
 		forged = string(binary.BigEndian.AppendUint32([]byte(forged[:len(forged)-4]), crc32.Checksum([]byte(forged[:len(forged)-4]), crc32.MakeTable(crc32.Castagnoli))))
 		require.NoError(t, store.rdb.Set(t.Context(), key, head+forged, redis.KeepTTL).Err())
 		again := site.post(t, "k", "")
 		require.Equal(t, 200, again.status)
 		require.True(t, again.replayed(), "it is a record all the same")
-		require.NotContains(t, fmt.Sprint(again.header), "evil")
+		require.NotContains(t, fmt.Sprint(again.header, again.trailer), "evil")
+		require.NotContains(t, fmt.Sprint(again.trailer), "Evil")
+		require.EqualValues(t, len("the body"), again.length)
 	}
 }
 

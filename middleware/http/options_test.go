@@ -237,6 +237,18 @@ func TestOptions_ofTheLeaseThatHaveNoEffect(t *testing.T) {
 	}
 }
 
+// There is no answer to give again, or not to: WithRerun has nothing to say where none is kept.
+func TestOptions_rerunWhereDuplicatesAreRejected(t *testing.T) {
+	t.Parallel()
+	wrap, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithMode(guardhttp.Reject), guardhttp.WithRerun())
+	require.NoError(t, err)
+	ran := 0
+	h := wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran++ }))
+	require.Equal(t, http.StatusOK, optionsPost(t, h, "/a").Code)
+	require.Equal(t, http.StatusConflict, optionsPost(t, h, "/a").Code)
+	require.Equal(t, 1, ran)
+}
+
 // What the caller does with its slice afterwards is of no account.
 func TestOptions_methodsAreCopied(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -147,6 +148,18 @@ func TestRecorder_memory(t *testing.T) {
 		require.Nil(t, c.end().answer)
 		require.Equal(t, (3000/part+1)*part, w.got.Len(), "the client has all of it")
 	}
+}
+
+// Nobody makes room for a body that was only announced. Not in parallel: it counts what is allocated.
+func TestContent_announcedBodiesTakeNoRoom(t *testing.T) {
+	b := &body{source: io.NopCloser(strings.NewReader("short")), max: 1 << 40, length: 1 << 30}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	all, err := b.load()
+	runtime.ReadMemStats(&after)
+	require.NoError(t, err)
+	require.Equal(t, "short", string(all))
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(16<<20))
 }
 
 // The last byte of an announced length is held back until the record is there, and no other.
