@@ -1,6 +1,6 @@
 # make test    everything, with the race detector, in random order, on real Redis servers
 # make lint    formatting, go.mod, vet and golangci-lint
-# make bench   what a run costs on real Redis servers: beside SET NX and a script by hand, and RedLock beside redsync
+# make bench   what a run costs on real Redis servers: beside SET NX and a script by hand, RedLock beside redsync, and tasks beside bare asynq
 # make fuzz    the parsers of what comes from outside, FUZZTIME each (default 1m; 10000x is a number of inputs)
 # make sim     the simulation over SEEDS seeds for each backend (default 5000)
 # make demo    the two example programs, with the guard and without
@@ -15,7 +15,7 @@ export CGO_ENABLED ?= 1
 test: redis
 	@echo "== benchmarks, a few rounds each, so that they cannot rot"
 	ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench . -benchtime 20x -count 2 ./backend/memory ./backend/single
-	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench 'RedLock$$|Reentrant$$|HTTP|Frozen$$/impl=onerun' -benchtime 10x ./...
+	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench 'RedLock$$|Reentrant$$|HTTP|Asynq|Frozen$$/impl=onerun' -benchtime 10x ./...
 	@echo "== the simulation: 500 seeds for each backend (fewer below, where the race detector makes it slow)"
 	go test -timeout 15m ./internal/simulation
 	@echo "== the parsers of what comes from outside, on random input"
@@ -41,6 +41,8 @@ bench: redis
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench 'RedLock$$|Reentrant$$' -count 5 ./...
 	@echo "== idempotent endpoints beside the same round trips by hand"
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench HTTP -benchmem -count 5 ./...
+	@echo "== tasks through asynq beside bare asynq"
+	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench Asynq -benchtime 10000x -count 5 ./...
 	@echo "== RedLock with some of five servers frozen; a pair of redsync's takes seconds then, so it makes one"
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench 'RedLockFrozen/impl=onerun' -benchtime 3000x -count 3 ./...
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench 'RedLockFrozen/impl=redsync' -benchtime 1x ./...

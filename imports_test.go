@@ -24,8 +24,10 @@ var rules = []struct {
 	{"/backend/single", []string{"/guard", "/backend/internal", "github.com/redis/go-redis"}},
 	{"/backend/reentrant", []string{"/guard", "/backend/internal", "github.com/redis/go-redis"}},
 	{"/backend", []string{"/guard"}},
-	{"/middleware/http", []string{"/guard", "github.com/felixge/httpsnoop"}},
-	{"/middleware/asynq", []string{"/guard", "github.com/hibiken/asynq"}},
+	{"/middleware/internal", []string{"/guard"}},
+	{"/middleware/http", []string{"/guard", "/middleware/internal", "github.com/felixge/httpsnoop"}},
+	// asynq's Scheduler is robfig/cron, with its specs.
+	{"/middleware/asynq", []string{"/guard", "/middleware/internal", "github.com/hibiken/asynq", "github.com/robfig/cron"}},
 	{"/middleware/cron", []string{"/guard", "github.com/robfig/cron"}},
 	{"/internal/redissontest", []string{"github.com/redis/go-redis"}},
 	{"/tracing", []string{"/guard", "go.opentelemetry.io/otel"}},

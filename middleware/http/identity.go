@@ -6,6 +6,8 @@ import (
 	"encoding/base64"
 	"net/http"
 	"net/url"
+
+	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 )
 
 const fingerprintSize = sha256.Size
@@ -18,7 +20,7 @@ type FingerprintFunc func(r *http.Request, body []byte) ([]byte, error)
 func (f FingerprintFunc) of(r *http.Request, body []byte) ([]byte, error) {
 	h := sha256.New()
 	if f == nil {
-		query := hash(r.URL.RawQuery)
+		query := keys.Hash(r.URL.RawQuery)
 		h.Write(query[:])
 	} else {
 		var err error
@@ -43,9 +45,9 @@ func (m *middleware) identity(scope, key string, r *http.Request) string {
 	}
 	var sum [sha256.Size]byte
 	if m.group != "" {
-		sum = hash(kind, scope, "group", m.group, key)
+		sum = keys.Hash(kind, scope, "group", m.group, key)
 	} else {
-		sum = hash(kind, scope, "path", r.Method, requestPath(r), r.URL.EscapedPath(), key)
+		sum = keys.Hash(kind, scope, "path", r.Method, requestPath(r), r.URL.EscapedPath(), key)
 	}
 	return "http:" + base64.RawURLEncoding.EncodeToString(sum[:])
 }

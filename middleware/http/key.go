@@ -2,13 +2,13 @@ package guardhttp
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 )
 
 // A KeyFunc finds in a request what it must not run twice for. An error refuses the request: a *KeyError with status 400, as the client's
@@ -135,23 +135,9 @@ func Join(first KeyFunc, more ...KeyFunc) KeyFunc {
 			}
 			parts[i] = part
 		}
-		sum := hash(parts...)
+		sum := keys.Hash(parts...)
 		return hex.EncodeToString(sum[:]), nil
 	}
-}
-
-// hash hashes the parts, each after its length.
-func hash(parts ...string) [sha256.Size]byte {
-	size := 0
-	for _, p := range parts {
-		size += 8 + len(p)
-	}
-	all := make([]byte, 0, min(size, 1024))
-	for _, p := range parts {
-		all = binary.BigEndian.AppendUint64(all, uint64(len(p)))
-		all = append(all, p...)
-	}
-	return sha256.Sum256(all)
 }
 
 // found returns a key that was found at a place of the request.

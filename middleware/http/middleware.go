@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/internal/refused"
 )
 
 // middleware is what New makes.
@@ -47,13 +48,7 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (func(http.Handler) http.H
 		docs:       DefaultDocs,
 		onProblem:  func(w http.ResponseWriter, r *http.Request, p Problem) { p.ServeHTTP(w, r) },
 	}
-	for _, opt := range opts {
-		if opt == nil {
-			s.refuse("option", nil, "must not be nil")
-			continue
-		}
-		opt(&s)
-	}
+	refused.Apply(&s.List, &s, opts)
 	s.check(g)
 	m := &middleware{settings: s, guard: g}
 	m.once = append(slices.Clone(s.lease), guard.WithWait(0))
@@ -66,10 +61,10 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (func(http.Handler) http.H
 	if g != nil {
 		m.name = g.Name(s.lease...)
 		_, err := g.Wrap("http", func(context.Context) error { return nil }, m.once...)
-		m.err = errors.Join(m.err, err)
+		m.Err = errors.Join(m.Err, err)
 	}
-	if m.err != nil {
-		return nil, m.err
+	if m.Err != nil {
+		return nil, m.Err
 	}
 	return m.wrap, nil
 }
@@ -77,25 +72,25 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (func(http.Handler) http.H
 // check looks at settings that have to fit each other.
 func (s *settings) check(g *guard.Guard) {
 	if g == nil {
-		s.refuse("guard", nil, "must not be nil")
+		s.Refuse("guard", nil, "must not be nil")
 	}
 	if s.key == nil {
-		s.refuse("key", nil, "must not be nil")
+		s.Refuse("key", nil, "must not be nil")
 	}
 	switch {
 	case s.scope == nil && !s.global:
-		s.refuse("WithScope", nil, "is needed, so that nobody gets the answer of somebody else; WithGlobalKeys says that keys are the same for all")
+		s.Refuse("WithScope", nil, "is needed, so that nobody gets the answer of somebody else; WithGlobalKeys says that keys are the same for all")
 	case s.scope != nil && s.global:
-		s.refuse("WithGlobalKeys", nil, "and WithScope exclude each other")
+		s.Refuse("WithGlobalKeys", nil, "and WithScope exclude each other")
 	}
 	switch {
 	case s.noPrint && s.withPrint:
-		s.refuse("WithoutFingerprint", nil, "and WithFingerprint exclude each other")
+		s.Refuse("WithoutFingerprint", nil, "and WithFingerprint exclude each other")
 	case s.mode == Exclusive && s.withPrint:
-		s.refuse("WithFingerprint", nil, "has no effect in Exclusive mode, which remembers nothing")
+		s.Refuse("WithFingerprint", nil, "has no effect in Exclusive mode, which remembers nothing")
 	}
 	if s.mode == Exclusive && s.sealer != nil {
-		s.refuse("WithEncryption", nil, "has no effect in Exclusive mode, which keeps nothing")
+		s.Refuse("WithEncryption", nil, "has no effect in Exclusive mode, which keeps nothing")
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/internal/refused"
 )
 
 // The defaults.
@@ -33,6 +34,8 @@ type Option func(*settings)
 
 // settings are what the options have set.
 type settings struct {
+	refused.List
+
 	key        KeyFunc
 	scope      KeyFunc
 	global     bool
@@ -62,24 +65,6 @@ type settings struct {
 	sealer     *sealer
 	observers  []Observer
 	lease      []guard.Option
-	err        error
-}
-
-// refuse notes that an option cannot work.
-func (s *settings) refuse(option string, value any, reason string) {
-	text := ""
-	if value != nil {
-		text = fmt.Sprint(value)
-	}
-	s.err = errors.Join(s.err, &guard.SettingError{Setting: option, Value: text, Reason: reason})
-}
-
-func (s *settings) positive(to *time.Duration, option string, d time.Duration) {
-	if d <= 0 {
-		s.refuse(option, d, "must be positive")
-		return
-	}
-	*to = d
 }
 
 // WithScope says whose a request is: the stable name of the principal, such as the account's number, which an authentication in front of the
@@ -91,7 +76,7 @@ func (s *settings) positive(to *time.Duration, option string, d time.Duration) {
 func WithScope(scope KeyFunc) Option {
 	return func(s *settings) {
 		if scope == nil {
-			s.refuse("WithScope", nil, "must not be nil")
+			s.Refuse("WithScope", nil, "must not be nil")
 		}
 		s.scope = scope
 	}
@@ -110,7 +95,7 @@ func WithOptionalKey() Option { return func(s *settings) { s.optional = true } }
 func WithGroup(name string) Option {
 	return func(s *settings) {
 		if name == "" {
-			s.refuse("WithGroup", nil, "must not be empty")
+			s.Refuse("WithGroup", nil, "must not be empty")
 		}
 		s.group = name
 	}
@@ -121,14 +106,14 @@ func WithGroup(name string) Option {
 func WithMethods(methods ...string) Option {
 	return func(s *settings) {
 		if len(methods) == 0 {
-			s.refuse("WithMethods", nil, "must name a method")
+			s.Refuse("WithMethods", nil, "must name a method")
 		}
 		for _, m := range methods {
 			switch {
 			case !validName(m) || m != strings.ToUpper(m):
-				s.refuse("WithMethods", m, "is no method: they are written in capital letters")
+				s.Refuse("WithMethods", m, "is no method: they are written in capital letters")
 			case slices.Contains([]string{http.MethodHead, http.MethodOptions, http.MethodTrace}, m):
-				s.refuse("WithMethods", m, "never needs a key")
+				s.Refuse("WithMethods", m, "never needs a key")
 			}
 		}
 		s.methods = slices.Clone(methods)
@@ -139,7 +124,7 @@ func WithMethods(methods ...string) Option {
 func WithMode(mode Mode) Option {
 	return func(s *settings) {
 		if mode > Exclusive {
-			s.refuse("WithMode", int(mode), "is no mode")
+			s.Refuse("WithMode", int(mode), "is no mode")
 		}
 		s.mode = mode
 	}
@@ -148,7 +133,7 @@ func WithMode(mode Mode) Option {
 // WithWait lets a request wait up to d while another with its key is under way, in place of being refused at once. After that Mode says
 // what becomes of it, or, where the other one has left nothing, it runs. Its body is read before it waits. Default: 0.
 func WithWait(d time.Duration) Option {
-	return func(s *settings) { s.positive(&s.wait, "WithWait", d) }
+	return func(s *settings) { s.Positive(&s.wait, "WithWait", d) }
 }
 
 // WithMaxWaiters bounds how many requests wait at a time, behind one middleware in one process: in all, and for one key. Those beyond it
@@ -156,7 +141,7 @@ func WithWait(d time.Duration) Option {
 func WithMaxWaiters(all, perKey int) Option {
 	return func(s *settings) {
 		if perKey < 1 || all < perKey {
-			s.refuse("WithMaxWaiters", fmt.Sprintf("%d, %d", all, perKey), "must allow one for a key, and in all as many as for a key")
+			s.Refuse("WithMaxWaiters", fmt.Sprintf("%d, %d", all, perKey), "must allow one for a key, and in all as many as for a key")
 		}
 		s.waiters, s.keyWaiters = all, perKey
 	}
@@ -168,7 +153,7 @@ func WithMaxWaiters(all, perKey int) Option {
 func WithFingerprint(f FingerprintFunc) Option {
 	return func(s *settings) {
 		if f == nil {
-			s.refuse("WithFingerprint", nil, "must not be nil; WithoutFingerprint has none")
+			s.Refuse("WithFingerprint", nil, "must not be nil; WithoutFingerprint has none")
 		}
 		s.print, s.withPrint = f, true
 	}
@@ -183,7 +168,7 @@ func WithoutFingerprint() Option { return func(s *settings) { s.noPrint = true }
 func WithMaxBody(bytes int64) Option {
 	return func(s *settings) {
 		if bytes < 0 || bytes > 1<<40 {
-			s.refuse("WithMaxBody", bytes, "must be from 0 to 1 TiB")
+			s.Refuse("WithMaxBody", bytes, "must be from 0 to 1 TiB")
 		}
 		s.maxBody = bytes
 	}
@@ -194,7 +179,7 @@ func WithMaxBody(bytes int64) Option {
 func WithMaxAnswer(bytes int) Option {
 	return func(s *settings) {
 		if bytes < 0 || bytes > MaxAnswer {
-			s.refuse("WithMaxAnswer", bytes, fmt.Sprintf("must be from 0 to %d", MaxAnswer))
+			s.Refuse("WithMaxAnswer", bytes, fmt.Sprintf("must be from 0 to %d", MaxAnswer))
 		}
 		s.maxAnswer = bytes
 	}
@@ -204,7 +189,7 @@ func WithMaxAnswer(bytes int) Option {
 func WithPolicy(p Policy) Option {
 	return func(s *settings) {
 		if p == nil {
-			s.refuse("WithPolicy", nil, "must not be nil")
+			s.Refuse("WithPolicy", nil, "must not be nil")
 		}
 		s.policy = p
 	}
@@ -218,7 +203,7 @@ func WithRerun() Option { return func(s *settings) { s.rerun = true } }
 func WithReplayedHeader(name string) Option {
 	return func(s *settings) {
 		if !validName(name) {
-			s.refuse("WithReplayedHeader", fmt.Sprintf("%q", name), "is no name of a header")
+			s.Refuse("WithReplayedHeader", fmt.Sprintf("%q", name), "is no name of a header")
 		}
 		s.replayed = http.CanonicalHeaderKey(name)
 	}
@@ -229,23 +214,23 @@ func WithReplayedHeader(name string) Option {
 func WithRetention(d time.Duration) Option {
 	return func(s *settings) {
 		if d > longestRetention {
-			s.refuse("WithRetention", d, "must be at most ten years")
+			s.Refuse("WithRetention", d, "must be at most ten years")
 			return
 		}
-		s.positive(&s.retention, "WithRetention", d)
+		s.Positive(&s.retention, "WithRetention", d)
 	}
 }
 
 // WithTimeout bounds a run: the handler's context ends after d, whoever called. If the handler returns then without having
 // answered, the client gets status 503. Default: DefaultTimeout, 5 minutes.
 func WithTimeout(d time.Duration) Option {
-	return func(s *settings) { s.positive(&s.timeout, "WithTimeout", d) }
+	return func(s *settings) { s.Positive(&s.timeout, "WithTimeout", d) }
 }
 
 // WithRetryAfter bounds what the Retry-After header of a refusal says; seconds are rounded up. It says less where the lease of the first
 // request ends earlier. Default: one second.
 func WithRetryAfter(d time.Duration) Option {
-	return func(s *settings) { s.positive(&s.retryAfter, "WithRetryAfter", d) }
+	return func(s *settings) { s.Positive(&s.retryAfter, "WithRetryAfter", d) }
 }
 
 // WithClientCancel lets the client cancel: the handler's context ends when the client has gone, and then nothing is kept. Default: the
@@ -267,7 +252,7 @@ func WithShadow() Option { return func(s *settings) { s.shadow = true } }
 func WithDocs(url string) Option {
 	return func(s *settings) {
 		if !validDocs(url) {
-			s.refuse("WithDocs", fmt.Sprintf("%q", url), "must be an absolute URL without a fragment")
+			s.Refuse("WithDocs", fmt.Sprintf("%q", url), "must be an absolute URL without a fragment")
 		}
 		s.docs = url
 	}
@@ -278,7 +263,7 @@ func WithDocs(url string) Option {
 func WithProblems(f func(w http.ResponseWriter, r *http.Request, p Problem)) Option {
 	return func(s *settings) {
 		if f == nil {
-			s.refuse("WithProblems", nil, "must not be nil")
+			s.Refuse("WithProblems", nil, "must not be nil")
 		}
 		s.onProblem = f
 	}
@@ -290,7 +275,7 @@ func WithProblems(f func(w http.ResponseWriter, r *http.Request, p Problem)) Opt
 func WithEncryption(keys ...EncryptionKey) Option {
 	return func(s *settings) {
 		sealer, err := newSealer(keys)
-		s.sealer, s.err = sealer, errors.Join(s.err, err)
+		s.sealer, s.Err = sealer, errors.Join(s.Err, err)
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 )
 
 // A recorderWriter is a writer behind a recorder, whose client goes away after some bytes.
@@ -312,7 +314,7 @@ func TestKeys_identity(t *testing.T) {
 	nul := strings.Repeat("\x00", 8)
 	for _, pair := range [][2][]string{{{"a", "bc"}, {"ab", "c"}}, {{"a", ""}, {"", "a"}}, {{"a"}, {"a", ""}}, {{}, {""}},
 		{{"a" + nul + "b", "c"}, {"a", "b" + nul + "c"}}, {{nul + "\x01a"}, {"", "a"}}, {{nul[1:] + "\x01a", "b"}, {"", nul[1:] + "\x01b"}}} {
-		require.NotEqual(t, hash(pair[0]...), hash(pair[1]...), "%q", pair)
+		require.NotEqual(t, keys.Hash(pair[0]...), keys.Hash(pair[1]...), "%q", pair)
 	}
 
 	r, err := http.NewRequest(http.MethodPut, "http://a/other?q", http.NoBody)

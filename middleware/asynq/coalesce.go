@@ -1,0 +1,229 @@
+package guardasynq
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// With Coalesce, a task that finds its key busy becomes the follow-up of the run: it is enqueued as one of two task IDs made from the key, of which the one
+// can wait while the other runs. A newer task takes its place. Whoever changes the follow-ups of a key holds a lease for that.
+
+// arrivedHeader is the header of a follow-up that says when the task which it stands for came to a worker, in nanoseconds since 1970.
+const arrivedHeader = "Onerun-Arrived"
+
+// errOvertaken is a run that does not take place because a newer task waits.
+var errOvertaken = errors.New("guardasynq: a newer task waits")
+
+// followUps returns the IDs of the follow-ups of the key.
+func (d *delivery) followUps() []string {
+	return []string{"follow-up~" + d.identity + "~a", "follow-up~" + d.identity + "~b"}
+}
+
+func (d *delivery) isFollowUp() bool { return slices.Contains(d.followUps(), d.id) }
+
+// A followUp is what asynq has under the ID of one.
+type followUp struct {
+	id   string
+	info *asynq.TaskInfo // nil if there is none
+}
+
+// waits reports whether asynq is still to give it to a worker.
+func (f followUp) waits() bool {
+	if f.info == nil {
+		return false
+	}
+	switch f.info.State {
+	case asynq.TaskStateActive, asynq.TaskStateArchived, asynq.TaskStateCompleted:
+		return false
+	default:
+		return true
+	}
+}
+
+// look returns the follow-ups of the key but the task itself.
+func (d *delivery) look() (all []followUp, err error) {
+	for _, id := range d.followUps() {
+		if id == d.id {
+			continue
+		}
+		info, err := d.m.inspector.GetTaskInfo(d.queue, id)
+		if err != nil && !errors.Is(err, asynq.ErrTaskNotFound) && !errors.Is(err, asynq.ErrQueueNotFound) {
+			return nil, err
+		}
+		all = append(all, followUp{id: id, info: info})
+	}
+	return all, nil
+}
+
+// arrived returns when the task, or the one that it stands for, came to a worker. It is 0, older than all, for a task that came before and was retried:
+// what it wants to have done may have been overtaken meanwhile.
+func (d *delivery) arrived() (int64, error) {
+	if at, ok := arrivedAt(d.task.Headers()); ok {
+		return at, nil
+	}
+	self, err := d.m.inspector.GetTaskInfo(d.queue, d.id)
+	if err != nil {
+		return 0, err
+	}
+	if self.Retried > 0 || self.LastErr != "" {
+		return 0, nil
+	}
+	return d.start.UnixNano(), nil
+}
+
+func arrivedAt(headers map[string]string) (int64, bool) {
+	at, err := strconv.ParseInt(headers[arrivedHeader], 10, 64)
+	return at, err == nil
+}
+
+// coalesce sees to it that there is one more run after that which is under way, of this task or of a newer one.
+func (d *delivery) coalesce(busy error) (tell error, settled bool) {
+	d.end(ResultPostponed, busy)
+	if !d.known {
+		return d.postpone(busy)
+	}
+	var overtaken bool
+	var placed string
+	err := d.changing(func() error {
+		arrived, err := d.arrived()
+		if err != nil {
+			return err
+		}
+		others, err := d.look()
+		if err != nil {
+			return err
+		}
+		if overtaken = d.supersede(others, arrived); overtaken {
+			return nil
+		}
+		if d.isFollowUp() && d.left > 0 && d.configured {
+			return nil // it waits as what it is
+		}
+		placed, err = d.place(others, arrived, d.m.delay(busy))
+		return err
+	})
+	if err != nil {
+		d.outcome.Err = errors.Join(busy, err)
+	}
+	if !overtaken && placed == "" {
+		return d.postpone(busy)
+	}
+	d.end(ResultCoalesced, nil)
+	if placed == "" {
+		return nil, true
+	}
+	d.outcome.Copy = placed
+	d.bringIfFree(placed)
+	if _, inside := d.ctx.Value(runKey{}).(*delivery); inside { // of another of our middlewares, which may keep out (WithOnce) what follows, if this ends well
+		return &PostponedError{Copy: placed, Err: busy}, true
+	}
+	return nil, true
+}
+
+// overtake is called at the begin of a run: an older task that waits for its turn need not run any more, and where a newer one does, this one need not.
+func (d *delivery) overtake() error {
+	if others, err := d.look(); err != nil || !slices.ContainsFunc(others, followUp.waits) {
+		return nil //nolint:nilerr // the run takes place, and at worst the older one after it
+	}
+	var overtaken bool
+	_ = d.changing(func() error { // likewise
+		arrived, err := d.arrived()
+		if err != nil {
+			return err
+		}
+		others, err := d.look()
+		overtaken = err == nil && d.supersede(others, arrived)
+		return err
+	})
+	if overtaken {
+		return errOvertaken
+	}
+	return nil
+}
+
+// changing runs f while nobody else changes the follow-ups of the key.
+func (d *delivery) changing(f func() error) error {
+	lease, err := d.m.guard.Acquire(d.ctx, d.identity+":follow-up", guard.WithTTL(2*time.Second), guard.WithWait(3*time.Second), guard.WithName("coalesce"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lease.Release(d.ctx) }() // it ends by itself otherwise
+	return f()
+}
+
+// supersede deletes what waits and is older than the task, and reports whether something newer waits.
+func (d *delivery) supersede(others []followUp, arrived int64) (overtaken bool) {
+	for i, f := range others {
+		if !f.waits() {
+			continue
+		}
+		if at, _ := arrivedAt(f.info.Headers); at > arrived {
+			return true
+		}
+		d.remove(&others[i])
+	}
+	return false
+}
+
+// remove deletes a follow-up. It stays what it is if it was given to a worker meanwhile.
+func (d *delivery) remove(f *followUp) {
+	if err := d.m.inspector.DeleteTask(d.queue, f.id); err == nil || errors.Is(err, asynq.ErrTaskNotFound) {
+		f.info = nil
+	}
+}
+
+// place enqueues the task as a follow-up, and returns the ID; it is empty if both are with workers.
+func (d *delivery) place(others []followUp, arrived int64, after time.Duration) (string, error) {
+	opts, err := d.options()
+	if err != nil {
+		return "", err
+	}
+	headers := d.headers()
+	headers[arrivedHeader] = strconv.FormatInt(arrived, 10)
+	for i := range others {
+		f := &others[i]
+		if f.info != nil && !f.waits() && f.info.State != asynq.TaskStateActive {
+			d.remove(f) // it has ended, well or not
+		}
+		if f.info != nil {
+			continue
+		}
+		err := d.enqueue(f.id, headers, append(opts, asynq.ProcessIn(after)))
+		if err == nil {
+			return f.id, nil
+		}
+		if !errors.Is(err, asynq.ErrTaskIDConflict) {
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+// bringIfFree brings a task that was enqueued to wait for the key, if the run that it was to follow has ended meanwhile.
+func (d *delivery) bringIfFree(id string) {
+	lease, err := d.m.guard.Acquire(d.ctx, d.identity, append(slices.Clip(d.m.opts), guard.WithName("coalesce"))...)
+	if err != nil {
+		return
+	}
+	_ = lease.Release(d.ctx) // it ends by itself otherwise
+	d.m.bring(parkedTask{queue: d.queue, id: id})
+}
+
+// bringFollowUp brings what waits, now that a run has ended.
+func (d *delivery) bringFollowUp() {
+	others, err := d.look()
+	if err != nil {
+		return // it comes by itself
+	}
+	for _, f := range others {
+		if f.waits() {
+			d.m.bring(parkedTask{queue: d.queue, id: f.id})
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package guardasynq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// A delivery is one task that asynq has given to a worker.
+type delivery struct {
+	m     *middleware
+	ctx   context.Context
+	task  *asynq.Task
+	next  asynq.Handler
+	start time.Time
+
+	id, queue  string
+	left       int  // attempts after this one
+	known      bool // it comes from an asynq server: there are the fields above
+	configured bool // which went through Configure
+
+	key      string // what the KeyFunc found
+	identity string // the store's key
+	started  bool   // the handler was called
+	returned bool   // it returned, and what:
+	err      error
+	waits    bool // it is in the queue of those that wait
+	outcome  Outcome
+}
+
+func (m *middleware) deliver(ctx context.Context, task *asynq.Task, next asynq.Handler) *delivery {
+	d := &delivery{m: m, ctx: ctx, task: task, next: next, start: time.Now(), configured: configured(ctx)}
+	d.id, d.known = asynq.GetTaskID(ctx)
+	d.queue, _ = asynq.GetQueueName(ctx)
+	retried, _ := asynq.GetRetryCount(ctx)
+	most, _ := asynq.GetMaxRetry(ctx)
+	d.left = max(0, most-retried)
+	d.outcome = Outcome{Name: m.name, Type: task.Type(), Queue: d.queue}
+	if m.name == "" {
+		d.outcome.Name = typeName(task.Type())
+	}
+	return d
+}
+
+// process runs the handler, or sees to it that it will be run, and returns what asynq is to be told.
+func (d *delivery) process() error {
+	key, err := d.m.key(d.ctx, d.task)
+	if err == nil {
+		key, err = found(d.task, key, "the key")
+	}
+	if err != nil {
+		d.end(ResultKeyInvalid, err)
+		return fmt.Errorf("guardasynq: key of task %q: %w", d.task.Type(), err)
+	}
+	d.key, d.identity = key, d.m.identity(d.task, key)
+	d.m.parked.remove(d.identity, d.id)
+	for {
+		err, settled := d.settle(d.try())
+		if settled {
+			return err
+		}
+		select { // asynq's Redis cannot be asked, and asynq itself would lose the task
+		case <-time.After(unsettledPause):
+		case <-d.ctx.Done():
+			d.end(ResultCanceled, err)
+			return err
+		}
+	}
+}
+
+// unsettledPause is between two tries to run a task, or to enqueue it again, where neither can be done.
+const unsettledPause = time.Second
+
+// try runs the handler if it gets the key.
+func (d *delivery) try() error {
+	err := d.do(0)
+	if d.ran(err) {
+		return err
+	}
+	if wait := d.wait(); wait > 0 && d.m.queue.enter(d.identity) {
+		d.waits = true
+		defer d.waitsNoMore()
+		if err = d.do(wait); d.ran(err) {
+			return err
+		}
+	}
+	if d.m.busy == RetryLater && d.known && !d.needsCopy() {
+		d.park(d.id) // and then ask again: a run that ended meanwhile has not seen it there
+		if err = d.do(0); d.ran(err) {
+			d.m.parked.remove(d.identity, d.id)
+		}
+	}
+	return err
+}
+
+// ran reports whether a try that ended with err found the key free, or something else than busy.
+func (d *delivery) ran(err error) bool { return d.started || !errors.Is(err, guard.ErrBusy) }
+
+// wait returns for how long the task may wait for its key.
+func (d *delivery) wait() time.Duration {
+	wait := d.m.wait
+	if deadline, ok := d.ctx.Deadline(); ok {
+		wait = min(wait, time.Until(deadline)-time.Second)
+	}
+	return wait
+}
+
+func (d *delivery) waitsNoMore() {
+	if d.waits {
+		d.waits = false
+		d.m.queue.leave(d.identity)
+	}
+}
+
+func (d *delivery) do(wait time.Duration) error {
+	return d.m.guard.Do(d.ctx, d.identity, d.run, d.leaseOptions(wait)...)
+}
+
+// run calls the handler. ctx is that of the lease.
+func (d *delivery) run(ctx context.Context) error {
+	d.waitsNoMore()
+	if d.m.busy == Coalesce {
+		if err := d.overtake(); err != nil {
+			return err
+		}
+	}
+	d.started = true
+	d.outcome.Fence = guard.Fence(ctx)
+	d.end(ResultRan, nil)
+	d.err = d.next.ProcessTask(context.WithValue(ctx, runKey{}, d), d.task)
+	d.returned = true
+	if d.err == nil && d.m.once > 0 {
+		d.keepResult(ctx)
+	}
+	return d.err
+}
+
+// settle decides what becomes of the task after a try that ended with err. It returns what asynq is to be told, and whether that can be believed
+// in: where it cannot, there has to be another try.
+func (d *delivery) settle(err error) (tell error, settled bool) {
+	switch {
+	case d.returned && d.err == nil:
+		d.end(ResultRan, err)
+		return nil, true
+	case d.started:
+		d.end(ResultRan, err)
+		return err, true
+	case errors.Is(err, errOvertaken):
+		d.end(ResultCoalesced, nil)
+		return nil, true
+	case errors.Is(err, guard.ErrDone):
+		return d.giveResult(err)
+	case d.ctx.Err() != nil:
+		d.end(ResultCanceled, err)
+		return err, true
+	case errors.Is(err, guard.ErrBusy):
+		return d.busy(err)
+	case errors.Is(err, guard.ErrStore), errors.Is(err, guard.ErrClosed):
+		d.end(ResultUnavailable, err)
+		return d.postpone(err)
+	default:
+		d.end(ResultRefused, err)
+		return fmt.Errorf("guardasynq: lease of task %q: %w", d.task.Type(), err), true
+	}
+}
+
+// busy decides what becomes of a task whose key is busy.
+func (d *delivery) busy(err error) (tell error, settled bool) {
+	switch d.m.busy {
+	case Skip:
+		d.end(ResultSkipped, err)
+		return nil, true
+	case Fail:
+		d.end(ResultBusy, err)
+		return fmt.Errorf("guardasynq: task %q: %w", d.task.Type(), err), true
+	case Coalesce:
+		return d.coalesce(err)
+	default:
+		d.end(ResultPostponed, err)
+		return d.postpone(err)
+	}
+}
+
+func (d *delivery) end(r Result, err error) { d.outcome.Result, d.outcome.Err = r, err }
+
+// finish is what remains to be done when there is something to tell asynq, or the handler has panicked.
+func (d *delivery) finish() {
+	if d.started {
+		d.handOver()
+	}
+	d.outcome.Aborted = d.started && !d.returned
+	d.outcome.Duration = time.Since(d.start)
+	for _, o := range d.m.observers {
+		if o.End != nil {
+			contained(func() { o.End(d.ctx, d.outcome) })
+		}
+	}
+}

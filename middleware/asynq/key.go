@@ -1,0 +1,135 @@
+package guardasynq
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/seed-1795987d/onerun/middleware/internal/keys"
+)
+
+// A KeyFunc finds in a task what must not run twice at a time. ctx is that of the task, in which asynq.GetTaskID and its like find something.
+// An error fails the task: a *KeyError, which says that the task will never have a key, archives it at once, and any other is retried
+// as errors of the handler are. An empty key is a *KeyError. A KeyFunc is called concurrently.
+type KeyFunc func(ctx context.Context, task *asynq.Task) (string, error)
+
+// A KeyError is a task that has no key where it should have one. It is asynq.SkipRetry to errors.Is: asynq archives the task, which can
+// be run again from there, and tells the ErrorHandler.
+type KeyError struct {
+	Type   string // the task's
+	From   string // where the key should be: `JSON field customer of the payload`
+	Reason string // "is missing"
+}
+
+func (e *KeyError) Error() string {
+	return fmt.Sprintf("guardasynq: task %q: %s %s", e.Type, e.From, e.Reason)
+}
+
+// Is reports whether target is asynq.SkipRetry.
+func (e *KeyError) Is(target error) bool { return target == asynq.SkipRetry }
+
+// ByType returns a KeyFunc with one key for all tasks of a type: one of them runs at a time.
+func ByType() KeyFunc {
+	return func(context.Context, *asynq.Task) (string, error) { return "type", nil }
+}
+
+// ByPayload returns a KeyFunc that takes the bytes of the payload. Payloads that say the same in other bytes, such as JSON with its fields in another
+// order, have different keys. An empty payload is a key as any.
+func ByPayload() KeyFunc {
+	return func(_ context.Context, task *asynq.Task) (string, error) {
+		return "payload:" + string(task.Payload()), nil
+	}
+}
+
+// ByJSON returns a KeyFunc that takes a field of the JSON object in the payload, or, with more names, of the objects inside of it. The value
+// has to be a string or an integer. A name that stands in an object twice is refused, also in other letters (id and ID): decoders differ in
+// which of them they take. It panics without a name.
+func ByJSON(field string, inside ...string) KeyFunc {
+	names := append([]string{field}, inside...)
+	for _, n := range names {
+		mustName("ByJSON", n)
+	}
+	from := "JSON field " + strings.Join(names, ".") + " of the payload"
+	return func(_ context.Context, task *asynq.Task) (string, error) {
+		key, err := keys.JSON(task.Payload(), names)
+		if err != nil {
+			return "", &KeyError{Type: task.Type(), From: from, Reason: err.Error()}
+		}
+		return found(task, key, from)
+	}
+}
+
+// ByHeader returns a KeyFunc that takes a header of the task, see asynq.NewTaskWithHeaders. It panics without a name.
+func ByHeader(name string) KeyFunc {
+	mustName("ByHeader", name)
+	from := "header " + name
+	return func(_ context.Context, task *asynq.Task) (string, error) {
+		key, ok := task.Headers()[name]
+		if !ok {
+			return "", &KeyError{Type: task.Type(), From: from, Reason: "is missing"}
+		}
+		return found(task, key, from)
+	}
+}
+
+// ByTaskID returns a KeyFunc that takes the ID of the task: two deliveries of one task do not run at a time. It is the ID that TaskID returns.
+func ByTaskID() KeyFunc {
+	return func(ctx context.Context, task *asynq.Task) (string, error) {
+		return found(task, TaskID(ctx, task), "task ID")
+	}
+}
+
+// Join returns a KeyFunc whose key stands for the keys of all of its functions, none of which may be missing. It is a hash of the parts and
+// their lengths, so that no two lists of parts share one. It panics if a function is nil.
+func Join(first KeyFunc, more ...KeyFunc) KeyFunc {
+	all := append([]KeyFunc{first}, more...)
+	for i, f := range all {
+		if f == nil {
+			panic(fmt.Sprintf("guardasynq: Join: function %d is nil", i+1))
+		}
+	}
+	return func(ctx context.Context, task *asynq.Task) (string, error) {
+		parts := make([]string, len(all))
+		for i, f := range all {
+			part, err := f(ctx, task)
+			if err == nil {
+				part, err = found(task, part, fmt.Sprintf("part %d of the key", i+1))
+			}
+			if err != nil {
+				return "", err
+			}
+			parts[i] = part
+		}
+		sum := keys.Hash(parts...)
+		return hex.EncodeToString(sum[:]), nil
+	}
+}
+
+// found returns a key that was found at a place of the task.
+func found(task *asynq.Task, key, from string) (string, error) {
+	if key == "" {
+		return "", &KeyError{Type: task.Type(), From: from, Reason: "is empty"}
+	}
+	return key, nil
+}
+
+func mustName(function, name string) {
+	if strings.TrimSpace(name) == "" {
+		panic("guardasynq: " + function + ": the name must not be empty")
+	}
+}
+
+// identity returns the key under which the store knows a task: a hash, so that what tasks carry does not show in the store, and has none of its
+// characters.
+func (m *middleware) identity(task *asynq.Task, key string) string {
+	kind, name := "type", task.Type()
+	if m.group != "" {
+		kind, name = "group", m.group
+	}
+	sum := keys.Hash(kind, name, key)
+	return "asynq:" + base64.RawURLEncoding.EncodeToString(sum[:])
+}

@@ -1,0 +1,33 @@
+package guardasynq_test
+
+import (
+	"flag"
+	"os"
+	"runtime"
+	"strconv"
+	"testing"
+
+	"github.com/seed-1795987d/onerun/internal/redistest"
+)
+
+// The test binary is its own worker process when this names what to be.
+const workerEnv = "ONERUN_TEST_WORKER"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(workerEnv) {
+	case "":
+	case "scheduler":
+		schedulerProcess()
+		return
+	case "tasks":
+		taskProcess()
+		return
+	}
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given { // these tests wait for asynq and for leases most of the time, and not for a processor
+		_ = flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0))))
+	}
+	redistest.VerifyNoLeaks(m)
+}

@@ -1,0 +1,125 @@
+package guardasynq
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// middleware is what New makes.
+type middleware struct {
+	settings
+	guard   *guard.Guard
+	opts    []guard.Option // of every lease
+	name    string         // theirs, or ""
+	queue   waiters
+	parked  parked
+	warning sync.Once
+}
+
+// New returns a middleware for asynq.ServeMux.Use, or for a handler of your own, that runs the handler under a lease on the key of the KeyFunc, with
+// a context in which guard.FromContext finds it. The lease is renewed until the handler has returned, also after asynq has given the task up
+// for its timeout, a lost lease of its own, or a shutdown. The handler's context ends then, and when the lease is lost (guard.ErrLost is the
+// cause). WithBusy says what becomes of a task whose key is busy. A panic goes on up, and leaves the key free.
+//
+// What the handler returns is what asynq gets. If it returned an error and the lease was lost, that is a *guard.LostError around it; if it returned nil,
+// the task is done, and an Observer learns of the loss.
+//
+// Where the guard's store cannot be asked, the handler does not run, and the task is postponed as one whose key is busy.
+//
+// Settings that cannot work are *guard.SettingError, all of them in one error. Neither Redis is asked. The Guard remains the caller's, to be closed
+// after the server has shut down. The middleware can wrap several handlers and is safe for concurrent use. The server's Config has to go through
+// Configure.
+func New(g *guard.Guard, key KeyFunc, opts ...Option) (asynq.MiddlewareFunc, error) {
+	s := settings{key: key, keyWaiters: DefaultKeyWaiters, log: slog.Default()}
+	for _, opt := range opts {
+		if opt == nil {
+			s.refuse("option", nil, "must not be nil")
+			continue
+		}
+		opt(&s)
+	}
+	s.check(g)
+	m := &middleware{settings: s, guard: g}
+	m.opts = append([]guard.Option{guard.WithTTL(DefaultTTL)}, s.lease...)
+	m.opts = append(m.opts, guard.WithWait(0))
+	if s.once > 0 {
+		m.opts = append(m.opts, guard.WithOnce(s.once))
+	}
+	m.queue = waiters{most: s.keyWaiters, keys: map[string]int{}}
+	if s.busy == Skip || s.busy == Fail {
+		m.queue.most = noBound
+	}
+	if g != nil {
+		m.name = g.Name(m.opts...)
+		_, err := g.Wrap("asynq", func(context.Context) error { return nil }, m.opts...)
+		m.err = errors.Join(m.err, err)
+	}
+	if m.err != nil {
+		return nil, m.err
+	}
+	return m.wrap, nil
+}
+
+// check looks at settings that have to fit each other.
+func (s *settings) check(g *guard.Guard) {
+	if g == nil {
+		s.refuse("guard", nil, "must not be nil")
+	}
+	if s.key == nil {
+		s.refuse("key", nil, "must not be nil")
+	}
+	if s.client == nil && (s.busy == RetryLater || s.busy == Coalesce) {
+		s.refuse("WithClient", nil, "is needed by RetryLater and Coalesce, so that no task is archived because its key is busy")
+	}
+	if s.busy == Coalesce && s.once > 0 {
+		s.refuse("WithOnce", s.once, "and Coalesce exclude each other: the run that follows would find the work done")
+	}
+}
+
+func (m *middleware) wrap(next asynq.Handler) asynq.Handler {
+	if next == nil {
+		panic("guardasynq: the handler must not be nil")
+	}
+	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		if m.context != nil {
+			ctx = m.context(ctx, task)
+		}
+		d := m.deliver(ctx, task, next)
+		defer d.finish()
+		return d.process()
+	})
+}
+
+// leaseOptions returns the options of the lease of a task.
+func (d *delivery) leaseOptions(wait time.Duration) []guard.Option {
+	opts := slices.Clip(d.m.opts)
+	if d.m.name == "" {
+		opts = append(opts, guard.WithName(d.outcome.Name))
+	}
+	if wait > 0 {
+		opts = append(opts, guard.WithWait(wait))
+	}
+	if d.m.perTask != nil {
+		opts = append(opts, d.m.perTask(d.ctx, d.task)...)
+	}
+	return opts
+}
+
+// longestName is the longest name that guard.WithName takes.
+const longestName = 128
+
+// typeName returns the type of a task as a name.
+func typeName(typename string) string {
+	if len(typename) > longestName || slices.Contains([]byte(typename), 0) {
+		return "asynq"
+	}
+	return typename
+}

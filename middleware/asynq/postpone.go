@@ -1,0 +1,133 @@
+package guardasynq
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+// originHeader is the header of a copy that names the task of which it is one. ByTaskID goes by it.
+const originHeader = "Onerun-Task-Id"
+
+// enqueueTimeout bounds how long it may take to enqueue a task.
+const enqueueTimeout = 10 * time.Second
+
+// postpone has the task come back later, as it did not run because of err. It is not settled if that could not be seen to.
+func (d *delivery) postpone(err error) (tell error, settled bool) {
+	p := &PostponedError{After: d.m.delay(err), Err: err, unconfigured: d.known && !d.configured}
+	if p.unconfigured {
+		d.m.warning.Do(func() {
+			d.m.log.Warn("guardasynq: tasks whose key is busy are replaced by copies: "+ErrNotConfigured.Error(), "type", d.task.Type(), "queue", d.queue)
+		})
+	}
+	d.outcome.After = p.After
+	if !d.needsCopy() {
+		return p, true
+	}
+	id, failed := d.enqueueCopy(p.After)
+	if failed != nil {
+		d.m.log.Error("guardasynq: a task that cannot run now cannot be enqueued again either; its worker tries again", "type", d.task.Type(), "id", d.id, "queue", d.queue, "error", failed)
+		return p, false
+	}
+	p.Copy, d.outcome.Copy = id, id
+	if d.outcome.Result == ResultPostponed {
+		d.park(id)
+		d.bringIfFree(id)
+	}
+	return p, true
+}
+
+// needsCopy reports whether a copy has to take the task's place if it does not run now. asynq archives what fails on the last attempt before it asks
+// IsFailure, and takes no task back under its own ID. Without Configure it would count a failure.
+func (d *delivery) needsCopy() bool {
+	return d.known && (d.left == 0 || !d.configured && d.m.client != nil)
+}
+
+var errNoClient = errors.New("there is no WithClient")
+
+// enqueueCopy enqueues the task again, with all that it carries and what is left of its attempts, to be run after a while, and returns the copy's ID.
+// A repeated call enqueues no second copy.
+func (d *delivery) enqueueCopy(after time.Duration) (string, error) {
+	if d.m.client == nil {
+		return "", errNoClient
+	}
+	headers := d.headers()
+	id := nextID(headers[originHeader], d.id)
+	opts, err := d.options()
+	if err != nil {
+		return "", err
+	}
+	opts = append(opts, asynq.ProcessIn(after))
+	err = d.enqueue(id, headers, opts)
+	if errors.Is(err, asynq.ErrTaskIDConflict) && !d.comes(id) {
+		id = headers[originHeader] + "~" + rand.Text()[:8]
+		err = d.enqueue(id, headers, opts)
+	}
+	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
+		return "", err
+	}
+	return id, nil
+}
+
+// nextID returns the ID of the next copy of a task: "report", "report~1", "report~2".
+func nextID(origin, id string) string {
+	n := 0
+	if copied, ok := strings.CutPrefix(id, origin+"~"); ok {
+		n, _ = strconv.Atoi(copied) // or 0
+	}
+	return origin + "~" + strconv.Itoa(n+1)
+}
+
+// headers returns the headers of a copy.
+func (d *delivery) headers() map[string]string {
+	headers := map[string]string{}
+	maps.Copy(headers, d.task.Headers())
+	headers[originHeader] = TaskID(d.ctx, d.task)
+	return headers
+}
+
+// options returns what the task was enqueued with. Its lock of asynq.Unique is not among it: only the task itself can hold that.
+func (d *delivery) options() ([]asynq.Option, error) {
+	info, err := d.m.inspector.GetTaskInfo(d.queue, d.id)
+	if err != nil {
+		return nil, fmt.Errorf("guardasynq: look up task %q: %w", d.id, err)
+	}
+	opts := []asynq.Option{asynq.Queue(d.queue), asynq.MaxRetry(d.left)}
+	if info.Timeout > 0 {
+		opts = append(opts, asynq.Timeout(info.Timeout))
+	}
+	if !info.Deadline.IsZero() {
+		opts = append(opts, asynq.Deadline(info.Deadline))
+	}
+	if info.Retention > 0 {
+		opts = append(opts, asynq.Retention(info.Retention))
+	}
+	if info.Group != "" {
+		opts = append(opts, asynq.Group(info.Group))
+	}
+	return opts, nil
+}
+
+// enqueue enqueues what the task is, under another ID.
+func (d *delivery) enqueue(id string, headers map[string]string, opts []asynq.Option) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), enqueueTimeout)
+	defer cancel()
+	task := asynq.NewTaskWithHeaders(d.task.Type(), d.task.Payload(), headers)
+	if _, err := d.m.client.EnqueueContext(ctx, task, append(opts, asynq.TaskID(id))...); err != nil {
+		return fmt.Errorf("guardasynq: enqueue task %q: %w", id, err)
+	}
+	return nil
+}
+
+// comes reports whether there is a task of that ID which asynq will give to a worker, or has given to one.
+func (d *delivery) comes(id string) bool {
+	info, err := d.m.inspector.GetTaskInfo(d.queue, id)
+	return err == nil && info.State != asynq.TaskStateArchived && info.State != asynq.TaskStateCompleted
+}

@@ -1,0 +1,5 @@
+package guardasynq_test
+
+func schedulerProcess() {}
+
+func taskProcess() {}

@@ -1,0 +1,44 @@
+// Package refused collects the settings of a middleware that cannot work, so that all of them come in one error.
+package refused
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// A List is what was refused. The zero List is empty.
+type List struct {
+	Err error // of *guard.SettingError
+}
+
+// Refuse notes that an option cannot work. The value is nil where there is nothing to print.
+func (l *List) Refuse(option string, value any, reason string) {
+	text := ""
+	if value != nil {
+		text = fmt.Sprint(value)
+	}
+	l.Err = errors.Join(l.Err, &guard.SettingError{Setting: option, Value: text, Reason: reason})
+}
+
+// Positive sets a duration that has to be positive.
+func (l *List) Positive(to *time.Duration, option string, d time.Duration) {
+	if d <= 0 {
+		l.Refuse(option, d, "must be positive")
+		return
+	}
+	*to = d
+}
+
+// Apply applies options to settings. One that is nil is refused.
+func Apply[S any, O ~func(*S)](l *List, s *S, opts []O) {
+	for _, opt := range opts {
+		if opt == nil {
+			l.Refuse("option", nil, "must not be nil")
+			continue
+		}
+		opt(s)
+	}
+}
