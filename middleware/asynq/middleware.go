@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/internal/refused"
 )
 
 // middleware is what New makes.
@@ -39,13 +40,7 @@ type middleware struct {
 // Configure.
 func New(g *guard.Guard, key KeyFunc, opts ...Option) (asynq.MiddlewareFunc, error) {
 	s := settings{key: key, keyWaiters: DefaultKeyWaiters, log: slog.Default()}
-	for _, opt := range opts {
-		if opt == nil {
-			s.refuse("option", nil, "must not be nil")
-			continue
-		}
-		opt(&s)
-	}
+	refused.Apply(&s.List, &s, opts)
 	s.check(g)
 	m := &middleware{settings: s, guard: g}
 	m.opts = append([]guard.Option{guard.WithTTL(DefaultTTL)}, s.lease...)
@@ -60,10 +55,10 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (asynq.MiddlewareFunc, err
 	if g != nil {
 		m.name = g.Name(m.opts...)
 		_, err := g.Wrap("asynq", func(context.Context) error { return nil }, m.opts...)
-		m.err = errors.Join(m.err, err)
+		m.Err = errors.Join(m.Err, err)
 	}
-	if m.err != nil {
-		return nil, m.err
+	if m.Err != nil {
+		return nil, m.Err
 	}
 	return m.wrap, nil
 }
@@ -71,16 +66,16 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (asynq.MiddlewareFunc, err
 // check looks at settings that have to fit each other.
 func (s *settings) check(g *guard.Guard) {
 	if g == nil {
-		s.refuse("guard", nil, "must not be nil")
+		s.Refuse("guard", nil, "must not be nil")
 	}
 	if s.key == nil {
-		s.refuse("key", nil, "must not be nil")
+		s.Refuse("key", nil, "must not be nil")
 	}
 	if s.client == nil && (s.busy == RetryLater || s.busy == Coalesce) {
-		s.refuse("WithClient", nil, "is needed by RetryLater and Coalesce, so that no task is archived because its key is busy")
+		s.Refuse("WithClient", nil, "is needed by RetryLater and Coalesce, so that no task is archived because its key is busy")
 	}
 	if s.busy == Coalesce && s.once > 0 {
-		s.refuse("WithOnce", s.once, "and Coalesce exclude each other: the run that follows would find the work done")
+		s.Refuse("WithOnce", s.once, "and Coalesce exclude each other: the run that follows would find the work done")
 	}
 }
 

@@ -2,14 +2,13 @@ package guardasynq
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/internal/refused"
 )
 
 // DefaultTTL is a lease's TTL where WithLease says no other: it should be over when asynq brings back the task of a worker that has died, which takes
@@ -24,6 +23,8 @@ type Option func(*settings)
 
 // settings are what the options have set.
 type settings struct {
+	refused.List
+
 	key        KeyFunc
 	client     *asynq.Client
 	inspector  *asynq.Inspector
@@ -38,24 +39,6 @@ type settings struct {
 	lease      []guard.Option
 	log        *slog.Logger
 	observers  []Observer
-	err        error
-}
-
-// refuse notes that an option cannot work.
-func (s *settings) refuse(option string, value any, reason string) {
-	text := ""
-	if value != nil {
-		text = fmt.Sprint(value)
-	}
-	s.err = errors.Join(s.err, &guard.SettingError{Setting: option, Value: text, Reason: reason})
-}
-
-func (s *settings) positive(to *time.Duration, option string, d time.Duration) {
-	if d <= 0 {
-		s.refuse(option, d, "must be positive")
-		return
-	}
-	*to = d
 }
 
 // WithClient gives the middleware a client and an inspector of the Redis that the asynq server works from: to enqueue a task again that is on its last
@@ -64,7 +47,7 @@ func (s *settings) positive(to *time.Duration, option string, d time.Duration) {
 func WithClient(client *asynq.Client, inspector *asynq.Inspector) Option {
 	return func(s *settings) {
 		if client == nil || inspector == nil {
-			s.refuse("WithClient", nil, "must have a client and an inspector")
+			s.Refuse("WithClient", nil, "must have a client and an inspector")
 		}
 		s.client, s.inspector = client, inspector
 	}
@@ -74,7 +57,7 @@ func WithClient(client *asynq.Client, inspector *asynq.Inspector) Option {
 func WithGroup(name string) Option {
 	return func(s *settings) {
 		if name == "" {
-			s.refuse("WithGroup", nil, "must not be empty")
+			s.Refuse("WithGroup", nil, "must not be empty")
 		}
 		s.group = name
 	}
@@ -84,7 +67,7 @@ func WithGroup(name string) Option {
 func WithBusy(b Busy) Option {
 	return func(s *settings) {
 		if b < RetryLater || b > Coalesce {
-			s.refuse("WithBusy", int(b), "is none of RetryLater, Skip, Fail and Coalesce")
+			s.Refuse("WithBusy", int(b), "is none of RetryLater, Skip, Fail and Coalesce")
 		}
 		s.busy = b
 	}
@@ -94,13 +77,13 @@ func WithBusy(b Busy) Option {
 // tasks once in its DelayedTaskCheckInterval. Default: what is left of the lease of the run that holds the key, at most a minute; 5 s if the
 // store could not be asked.
 func WithDelay(d time.Duration) Option {
-	return func(s *settings) { s.positive(&s.every, "WithDelay", d) }
+	return func(s *settings) { s.Positive(&s.every, "WithDelay", d) }
 }
 
 // WithWait lets a task wait for its key in its worker, for up to d and no longer than a second before its deadline, before WithBusy decides. A
 // worker that waits does nothing else. Default: it does not wait.
 func WithWait(d time.Duration) Option {
-	return func(s *settings) { s.positive(&s.wait, "WithWait", d) }
+	return func(s *settings) { s.Positive(&s.wait, "WithWait", d) }
 }
 
 // WithKeyWaiters bounds how many tasks of one key wait (WithWait) at a time, behind one middleware in one process, so that the tasks of one key
@@ -109,7 +92,7 @@ func WithWait(d time.Duration) Option {
 func WithKeyWaiters(n int) Option {
 	return func(s *settings) {
 		if n < 1 {
-			s.refuse("WithKeyWaiters", n, "must be at least 1")
+			s.Refuse("WithKeyWaiters", n, "must be at least 1")
 		}
 		s.keyWaiters = n
 	}
@@ -119,7 +102,7 @@ func WithKeyWaiters(n int) Option {
 // the result of the first one, if there is one: what that has written to its asynq.ResultWriter (this needs WithClient) or set by
 // guard.Lease.SetRecord.
 func WithOnce(window time.Duration) Option {
-	return func(s *settings) { s.positive(&s.once, "WithOnce", window) }
+	return func(s *settings) { s.Positive(&s.once, "WithOnce", window) }
 }
 
 // WithContext changes the context of a task before anything else sees it, such as by the trace that its headers carry on from whoever has
@@ -133,7 +116,7 @@ func WithOnce(window time.Duration) Option {
 func WithContext(f func(ctx context.Context, task *asynq.Task) context.Context) Option {
 	return func(s *settings) {
 		if f == nil {
-			s.refuse("WithContext", nil, "must not be nil")
+			s.Refuse("WithContext", nil, "must not be nil")
 		}
 		s.context = f
 	}
@@ -150,7 +133,7 @@ func WithLease(opts ...guard.Option) Option {
 func WithTaskLease(f func(ctx context.Context, task *asynq.Task) []guard.Option) Option {
 	return func(s *settings) {
 		if f == nil {
-			s.refuse("WithTaskLease", nil, "must not be nil")
+			s.Refuse("WithTaskLease", nil, "must not be nil")
 		}
 		s.perTask = f
 	}
@@ -164,7 +147,7 @@ func WithName(name string) Option { return WithLease(guard.WithName(name)) }
 func WithLogger(log *slog.Logger) Option {
 	return func(s *settings) {
 		if log == nil {
-			s.refuse("WithLogger", nil, "must not be nil")
+			s.Refuse("WithLogger", nil, "must not be nil")
 		}
 		s.log = log
 	}
