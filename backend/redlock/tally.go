@@ -56,7 +56,12 @@ func (l *Locker) count(votes []vote, hasty bool) tally {
 	spare := len(l.nodes) - l.quorum // nodes that are not needed
 	hasty = hasty || len(votes) == len(l.nodes)
 	switch {
-	case grants+busy+failures < len(votes):
+	case grants+busy+failures < len(votes) && holds < l.quorum:
+		// Some say that it is done. It may be a claim that is repeated, and they those who took so long to be told of an earlier run's
+		// end that the marker has gone elsewhere.
+		if !hasty && holds+len(l.nodes)-len(votes) >= l.quorum {
+			return tally{verdict: hesitant}
+		}
 		return tally{verdict: refused, refusal: lastDone(votes)}
 	case holds >= l.quorum:
 		// A majority has the fence of a claim that was granted before. What others have is not it: they granted late, or

@@ -211,6 +211,29 @@ func TestTryAcquire_saysThatTheWorkIsDoneIfAnyNodeKnows(t *testing.T) {
 	})
 }
 
+// Two nodes were told so late of an earlier run's end that its marker has gone elsewhere, and another holds the key there.
+func TestTryAcquire_aMarkerThatAMajorityHasForgottenIsNoAnswerToAHolder(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
+		for _, b := range boxes[3:] {
+			old := take(t, b, claimOf("k", "old"))
+			_, err := b.Release(t.Context(), old, guard.After{Keep: time.Hour, Done: true})
+			require.NoError(t, err)
+		}
+		c := claimOf("k", "a")
+		for _, b := range boxes[:3] {
+			take(t, b, c)
+			b.answerAfter(func() time.Duration { return time.Millisecond })
+		}
+		g, err := l.TryAcquire(t.Context(), c)
+		require.NoError(t, err)
+		require.Equal(t, guard.Granted, g.State)
+		require.True(t, g.Held)
+		for i, b := range boxes[:3] {
+			require.NotZero(t, b.fence(t, "k", "a"), "node %d still has it", i)
+		}
+	})
+}
+
 func TestTryAcquire_aSplitVoteIsContestedAndWaitsOnlyALittleForTheSlow(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
 		for i, holder := range []string{"b", "b", "c", "c"} {
