@@ -168,7 +168,7 @@ type Checker interface {
 }
 
 // An Unwrapper is a Locker around another one. A Guard finds the abilities of the inner one through
-// it: BatchRenewer, Notifier, KeyChecker and Checker.
+// it: BatchRenewer, Notifier, Ledger, KeyChecker and Checker.
 type Unwrapper interface {
 	Unwrap() Locker
 }

@@ -52,6 +52,7 @@ const (
 	OpAcquire Op = "acquire"
 	OpRenew   Op = "renew"
 	OpRelease Op = "release"
+	OpLedger  Op = "ledger" // any of a Ledger's
 )
 
 // A StoreError is ErrStore with the details: the store could not be asked, and what became of the

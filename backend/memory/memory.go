@@ -24,6 +24,7 @@ type Locker struct {
 	keys    map[string]*entry
 	expiry  expiries
 	counter uint64
+	ledger  ledger
 }
 
 var (

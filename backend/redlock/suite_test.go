@@ -21,7 +21,7 @@ const minTTL = 300 * time.Millisecond
 
 func TestSuite_memory(t *testing.T) {
 	nodes := func(testing.TB) guard.Locker { return redlock.New(memories(5)) }
-	guardtest.Run(t, guardtest.Store{New: nodes, Bubble: true, MinTTL: 5 * time.Millisecond})
+	guardtest.Run(t, guardtest.Store{New: nodes, Bubble: true, Ledger: true, MinTTL: 5 * time.Millisecond})
 	guardtest.RunExclusion(t, guardtest.Store{New: nodes, MinTTL: minTTL})
 }
 
@@ -58,6 +58,7 @@ func TestSuite_fiveServers(t *testing.T) {
 				Again:  func(t testing.TB, _ guard.Locker) guard.Locker { return over(t) },
 				Flush:  flush,
 				Owners: name == "reentrant",
+				Ledger: true,
 				MinTTL: minTTL,
 				Freeze: func(testing.TB) func() {
 					for _, s := range servers {

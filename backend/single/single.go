@@ -31,6 +31,7 @@ var (
 	_ guard.Locker       = (*Locker)(nil)
 	_ guard.BatchRenewer = (*Locker)(nil)
 	_ guard.Checker      = (*Locker)(nil)
+	_ guard.Ledger       = (*Locker)(nil)
 	_ guard.Server       = (*Locker)(nil)
 	_ guard.Starter      = (*Locker)(nil)
 )

@@ -31,8 +31,8 @@ func (s *subject) storeError(err error, op guard.Op, key string) {
 	require.False(s, store.Kind.Permanent(), "kind %q says that asking again cannot help", store.Kind)
 }
 
-// over calls ask with contexts that have ended, and checks what it returns.
-func (s *subject) over(op guard.Op, key string, ask func(context.Context) error) {
+// over calls ask, about the key "key", with contexts that have ended, and checks what it returns.
+func (s *subject) over(op guard.Op, ask func(context.Context) error) {
 	s.Helper()
 	cancelled, cancel := context.WithCancel(s.Context())
 	cancel()
@@ -40,7 +40,7 @@ func (s *subject) over(op guard.Op, key string, ask func(context.Context) error)
 	defer cancel()
 	for kind, ctx := range map[guard.Kind]context.Context{guard.KindCanceled: cancelled, guard.KindTimeout: expired} {
 		err := ask(ctx)
-		s.storeError(err, op, key)
+		s.storeError(err, op, "key")
 		var store *guard.StoreError
 		require.ErrorAs(s, err, &store)
 		require.Equal(s, kind, store.Kind)
@@ -48,7 +48,7 @@ func (s *subject) over(op guard.Op, key string, ask func(context.Context) error)
 }
 
 func overBeforeAcquire(s *subject) {
-	s.over(guard.OpAcquire, "key", func(ctx context.Context) error {
+	s.over(guard.OpAcquire, func(ctx context.Context) error {
 		_, err := s.here.locker.TryAcquire(ctx, s.claim("key"))
 		return err
 	})
@@ -58,7 +58,7 @@ func overBeforeAcquire(s *subject) {
 func overBeforeRenew(s *subject) {
 	c := s.claim("key")
 	fence := s.here.take(c).Fence
-	s.over(guard.OpRenew, "key", func(ctx context.Context) error {
+	s.over(guard.OpRenew, func(ctx context.Context) error {
 		longer := c
 		longer.TTL, longer.Fence = 2*long, fence+ahead
 		held, err := s.here.locker.Renew(ctx, longer)
@@ -73,7 +73,7 @@ func overBeforeRelease(s *subject) {
 	c := s.claim("key")
 	s.here.take(c)
 	for _, after := range []guard.After{{}, {Keep: 2 * long, Done: true}} {
-		s.over(guard.OpRelease, "key", func(ctx context.Context) error {
+		s.over(guard.OpRelease, func(ctx context.Context) error {
 			held, err := s.here.locker.Release(ctx, c, after)
 			require.False(s, held, "held, with an error")
 			return err

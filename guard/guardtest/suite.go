@@ -47,6 +47,8 @@ type Store struct {
 	// the same fence, and the key is free when the last of its claims has ended. Without it such a
 	// claim has to be refused like any other.
 	Owners bool
+	// Ledger says that the store is a guard.Ledger, too.
+	Ledger bool
 	// MinTTL is the shortest TTL that the store can grant. Leave it 0, unless the store counts how long
 	// its answers took, as a quorum does, and refuses what would be over at once.
 	MinTTL time.Duration
@@ -85,6 +87,7 @@ func allChecks() []check {
 		batchChecks(),
 		contextChecks(),
 		freezeChecks(),
+		ledgerChecks(),
 		exclusionChecks(),
 	)
 }

@@ -1,0 +1,84 @@
+package redisstore
+
+import (
+	"context"
+	_ "embed"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+var (
+	//go:embed append.lua
+	appendSource string
+	//go:embed entries.lua
+	entriesSource string
+	//go:embed raise.lua
+	raiseSource string
+
+	appendEntry = NewScript(appendSource)
+	entries     = NewScript(entriesSource)
+	raise       = NewScript(raiseSource)
+)
+
+// ledgerKey names the Redis key of a log ("log") or of counters ("count").
+func ledgerKey(kind, name string) string {
+	return "onerun:{" + slotTags()[Slot(name)] + "}:" + kind + ":" + name
+}
+
+// Append is guard.Ledger's.
+func (s *Store) Append(ctx context.Context, name string, e guard.Entry, keep int) error {
+	_, err := s.Int(ctx, Call{
+		Op: guard.OpLedger, Key: name,
+		Command: appendEntry.On([]string{ledgerKey("log", name)}, e.At, e.Record, keep, Milliseconds(guard.LedgerTTL)),
+	})
+	return err
+}
+
+// Entries is guard.Ledger's.
+func (s *Store) Entries(ctx context.Context, name string, n int) ([]guard.Entry, error) {
+	c := Call{Op: guard.OpLedger, Key: name, Command: entries.On([]string{ledgerKey("log", name)}, n)}
+	return await(ctx, s, &c, func(done func([]guard.Entry, error)) {
+		s.start(&request{ctx: ctx, call: c, make: newCmd, done: func(r *request, err error) {
+			if err != nil {
+				done(nil, s.error(&r.call, err))
+				return
+			}
+			all, ok := toEntries(r.cmd.(*redis.Cmd).Val())
+			if !ok {
+				done(nil, &guard.StoreError{Store: s.backend, Op: c.Op, Key: c.Key, Addr: s.addr, Kind: guard.KindProtocol, Err: ErrAnswer})
+				return
+			}
+			done(all, nil)
+		}})
+	})
+}
+
+// toEntries reads what entries.lua answers.
+func toEntries(answer any) ([]guard.Entry, bool) {
+	flat, ok := answer.([]any)
+	if !ok || len(flat)%2 != 0 {
+		return nil, false
+	}
+	all := make([]guard.Entry, 0, len(flat)/2)
+	for i := 0; i < len(flat); i += 2 {
+		record, isText := flat[i].(string)
+		score, isText2 := flat[i+1].(string)
+		at, err := strconv.ParseFloat(score, 64)
+		if !isText || !isText2 || err != nil {
+			return nil, false
+		}
+		all = append(all, guard.Entry{At: int64(at), Record: []byte(record)})
+	}
+	return all, true
+}
+
+// Raise is guard.Ledger's.
+func (s *Store) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
+	return s.Int(ctx, Call{
+		Op: guard.OpLedger, Key: name,
+		Command: raise.On([]string{ledgerKey("count", name)}, counter, to, Milliseconds(guard.LedgerTTL)),
+	})
+}

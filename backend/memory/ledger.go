@@ -1,0 +1,74 @@
+package memory
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+var _ guard.Ledger = (*Locker)(nil)
+
+// A ledger is what is kept under the names of guard.Ledger. It is not forgotten before the process ends.
+type ledger struct {
+	logs     map[string][]guard.Entry // the newest first
+	counters map[[2]string]int64      // by name and counter
+}
+
+// Append implements guard.Ledger.
+func (l *Locker) Append(ctx context.Context, name string, e guard.Entry, keep int) error {
+	if err := ctx.Err(); err != nil {
+		return guard.NewStoreError("memory", guard.OpLedger, name, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ledger.logs == nil {
+		l.ledger.logs = map[string][]guard.Entry{}
+	}
+	log := l.ledger.logs[name]
+	if !slices.ContainsFunc(log, func(old guard.Entry) bool { return bytes.Equal(old.Record, e.Record) }) {
+		e.Record = bytes.Clone(e.Record)
+		at, _ := slices.BinarySearchFunc(log, e, newestFirst)
+		log = slices.Insert(log, at, e)
+	}
+	l.ledger.logs[name] = slices.Clip(log[:min(len(log), keep)])
+	return nil
+}
+
+// newestFirst orders entries as the Redis stores do.
+func newestFirst(a, b guard.Entry) int {
+	return cmp.Or(cmp.Compare(b.At, a.At), bytes.Compare(b.Record, a.Record))
+}
+
+// Entries implements guard.Ledger.
+func (l *Locker) Entries(ctx context.Context, name string, n int) ([]guard.Entry, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, guard.NewStoreError("memory", guard.OpLedger, name, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	log := l.ledger.logs[name]
+	newest := slices.Clone(log[:min(len(log), n)])
+	for i := range newest {
+		newest[i].Record = bytes.Clone(newest[i].Record)
+	}
+	return newest, nil
+}
+
+// Raise implements guard.Ledger.
+func (l *Locker) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, guard.NewStoreError("memory", guard.OpLedger, name, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ledger.counters == nil {
+		l.ledger.counters = map[[2]string]int64{}
+	}
+	id := [2]string{name, counter}
+	was := l.ledger.counters[id]
+	l.ledger.counters[id] = max(was, to)
+	return was, nil
+}

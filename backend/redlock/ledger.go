@@ -1,0 +1,114 @@
+package redlock
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+var _ guard.Ledger = (*Locker)(nil)
+
+// ledgerTimeout bounds a call to the ledger of one node.
+const ledgerTimeout = 5 * time.Second
+
+var errNoLedger = errors.New("the store has no ledger")
+
+// Append implements guard.Ledger: the entry is on a majority.
+func (l *Locker) Append(ctx context.Context, name string, e guard.Entry, keep int) error {
+	e.Record = bytes.Clone(e.Record) // the caller's, who may be gone before the slow have taken it
+	_, err := askLedgers(ctx, l, name, func(ctx context.Context, n guard.Ledger) (struct{}, error) {
+		return struct{}{}, n.Append(ctx, name, e, keep)
+	})
+	return err
+}
+
+// Entries implements guard.Ledger: it has what a majority knows, so all that was appended before.
+func (l *Locker) Entries(ctx context.Context, name string, n int) ([]guard.Entry, error) {
+	logs, err := askLedgers(ctx, l, name, func(ctx context.Context, of guard.Ledger) ([]guard.Entry, error) {
+		return of.Entries(ctx, name, n)
+	})
+	if err != nil {
+		return nil, err
+	}
+	all := slices.Concat(logs...)
+	slices.SortFunc(all, func(a, b guard.Entry) int {
+		return cmp.Or(cmp.Compare(b.At, a.At), bytes.Compare(b.Record, a.Record))
+	})
+	all = slices.CompactFunc(all, func(a, b guard.Entry) bool { return bytes.Equal(a.Record, b.Record) })
+	return all[:min(len(all), n)], nil
+}
+
+// Raise implements guard.Ledger: the counter is as high on a majority. Where several raise it to the same number at the same time, it can
+// be that none of them is told of a smaller one.
+func (l *Locker) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
+	before, err := askLedgers(ctx, l, name, func(ctx context.Context, n guard.Ledger) (int64, error) {
+		return n.Raise(ctx, name, counter, to)
+	})
+	if err != nil {
+		return 0, err
+	}
+	return slices.Max(before), nil
+}
+
+// askLedgers asks the ledgers of all nodes at once, and returns the answers of a majority as soon as there is one. The others are asked all the same.
+func askLedgers[T any](ctx context.Context, l *Locker, name string, ask func(context.Context, guard.Ledger) (T, error)) ([]T, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, guard.NewStoreError("redlock", guard.OpLedger, name, err)
+	}
+	type answer struct {
+		node  *node
+		value T
+		err   error
+	}
+	answers := make(chan answer, len(l.nodes))
+	call, cancel := detached(ctx, ledgerTimeout)
+	last := lastOf(len(l.nodes), cancel)
+	for _, n := range l.nodes {
+		go func() {
+			defer last()
+			a := answer{node: n}
+			a.value, a.err = askLedger(call, n, name, ask)
+			answers <- a
+		}()
+	}
+	errs := silentAll(l.nodes)
+	var values []T
+	for failed := 0; ; {
+		select {
+		case a := <-answers:
+			errs[a.node.index] = a.err
+			if a.err != nil {
+				failed++
+			} else {
+				values = append(values, a.value)
+			}
+		case <-ctx.Done():
+			return nil, l.noQuorum(guard.OpLedger, name, errs)
+		}
+		switch {
+		case len(values) >= l.quorum:
+			return values, nil
+		case failed > len(l.nodes)-l.quorum:
+			return nil, l.noQuorum(guard.OpLedger, name, errs)
+		}
+	}
+}
+
+// askLedger asks the ledger of one node.
+func askLedger[T any](ctx context.Context, n *node, name string, ask func(context.Context, guard.Ledger) (T, error)) (value T, err error) {
+	ledger, ok := guard.Ability[guard.Ledger](n.Locker)
+	if !ok {
+		return value, &guard.StoreError{Store: n.name, Op: guard.OpLedger, Key: name, Kind: guard.KindUnsupported, Err: errNoLedger}
+	}
+	if err = n.begin(guard.OpLedger, name); err != nil {
+		return value, err
+	}
+	value, err = ask(ctx, ledger)
+	n.end(err)
+	return value, err
+}

@@ -1,0 +1,107 @@
+package guard_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+func TestLedger_isTheStoresWithTheNamespace(t *testing.T) {
+	store := memory.New()
+	ours, err := guard.New(store, guard.WithNamespace("app"))
+	require.NoError(t, err)
+	ledger, ok := ours.Ledger()
+	require.True(t, ok)
+	ctx := t.Context()
+	require.NoError(t, ledger.Append(ctx, "job", guard.Entry{At: 1, Record: []byte("ran")}, 5))
+	was, err := ledger.Raise(ctx, "job", "last", 7)
+	require.NoError(t, err)
+	require.Zero(t, was)
+
+	entries, err := ledger.Entries(ctx, "job", 5)
+	require.NoError(t, err)
+	require.Equal(t, []guard.Entry{{At: 1, Record: []byte("ran")}}, entries)
+	entries, err = store.Entries(ctx, "app:job", 5)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+	was, err = store.Raise(ctx, "app:job", "last", 0)
+	require.NoError(t, err)
+	require.EqualValues(t, 7, was)
+}
+
+// leasesOnly is a store without a ledger.
+type leasesOnly struct{ guard.Locker }
+
+func TestLedger_isNoneIfTheStoreHasNone(t *testing.T) {
+	g, err := guard.New(leasesOnly{memory.New()})
+	require.NoError(t, err)
+	_, ok := g.Ledger()
+	require.False(t, ok)
+}
+
+func TestLedger_refusesWhatCannotBeKept(t *testing.T) {
+	g, err := guard.New(memory.New())
+	require.NoError(t, err)
+	l, _ := g.Ledger()
+	ctx := t.Context()
+	good := guard.Entry{At: 1, Record: []byte("r")}
+	for name, err := range map[string]error{
+		"Entry.At(-1)":                      l.Append(ctx, "job", guard.Entry{At: -1, Record: []byte("r")}, 1),
+		"Entry.At(9007199254740992)":        l.Append(ctx, "job", guard.Entry{At: guard.MaxCounter + 1, Record: []byte("r")}, 1),
+		"Entry.Record(0 bytes)":             l.Append(ctx, "job", guard.Entry{At: 1}, 1),
+		"Entry.Record(65537 bytes)":         l.Append(ctx, "job", guard.Entry{At: 1, Record: bytes.Repeat([]byte("r"), guard.MaxEntry+1)}, 1),
+		"keep(0)":                           l.Append(ctx, "job", good, 0),
+		"keep(10001)":                       l.Append(ctx, "job", good, guard.MaxEntries+1),
+		"n(0)":                              second(l.Entries(ctx, "job", 0)),
+		"counter(\"\")":                     second(l.Raise(ctx, "job", "", 1)),
+		"to(-1)":                            second(l.Raise(ctx, "job", "n", -1)),
+		fmt.Sprintf("to(%d)", int64(1<<53)): second(l.Raise(ctx, "job", "n", 1<<53)),
+	} {
+		var setting *guard.SettingError
+		require.ErrorAs(t, err, &setting, name)
+		require.ErrorContains(t, err, name)
+	}
+	for _, name := range []string{"", "a{b}", "nul\x00", strings.Repeat("k", guard.MaxKey+1)} {
+		for _, err := range []error{l.Append(ctx, name, good, 1), second(l.Entries(ctx, name, 1)), second(l.Raise(ctx, name, "n", 1))} {
+			var key *guard.KeyError
+			require.ErrorAs(t, err, &key)
+		}
+	}
+	entries, err := l.Entries(ctx, "job", 5)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func ExampleGuard_Ledger() {
+	g, err := guard.New(memory.New())
+	if err != nil {
+		panic(err)
+	}
+	ledger, _ := g.Ledger()
+	ctx := context.Background()
+	for day := range int64(5) {
+		entry := guard.Entry{At: day, Record: fmt.Appendf(nil, "day %d: sent by web-1", day)}
+		if err := ledger.Append(ctx, "report", entry, 3); err != nil {
+			panic(err)
+		}
+	}
+	newest, err := ledger.Entries(ctx, "report", 2)
+	for _, e := range newest {
+		fmt.Println(string(e.Record))
+	}
+	was, err2 := ledger.Raise(ctx, "report", "last", 4)
+	fmt.Println(was, err, err2)
+	// Output:
+	// day 4: sent by web-1
+	// day 3: sent by web-1
+	// 0 <nil> <nil>
+}
