@@ -1,5 +1,3 @@
 package guardasynq_test
 
-func schedulerProcess() {}
-
 func taskProcess() {}

@@ -16,11 +16,16 @@ type List struct {
 
 // Refuse notes that an option cannot work. The value is nil where there is nothing to print.
 func (l *List) Refuse(option string, value any, reason string) {
+	l.Err = errors.Join(l.Err, Setting(option, value, reason))
+}
+
+// Setting returns the *guard.SettingError for one that cannot work.
+func Setting(option string, value any, reason string) error {
 	text := ""
 	if value != nil {
 		text = fmt.Sprint(value)
 	}
-	l.Err = errors.Join(l.Err, &guard.SettingError{Setting: option, Value: text, Reason: reason})
+	return &guard.SettingError{Setting: option, Value: text, Reason: reason}
 }
 
 // Positive sets a duration that has to be positive.

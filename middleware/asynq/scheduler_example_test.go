@@ -1,0 +1,72 @@
+package guardasynq_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
+)
+
+// Three replicas of one program, each with its scheduler. Here they run in one process.
+func ExampleNewScheduler() {
+	server, err := miniredis.Run() // stands for a real one
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	ids := make(chan string, 100)
+
+	var replicas sync.WaitGroup
+	ctx, stop := context.WithCancel(context.Background())
+	for range 3 {
+		replicas.Go(func() {
+			rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+			defer func() { _ = rdb.Close() }()
+			g, err := guard.New(single.New(rdb), guard.WithNamespace("shop"))
+			if err != nil {
+				panic(err)
+			}
+			defer func() { _ = g.Close(context.Background()) }()
+
+			scheduler, err := guardasynq.NewScheduler(g, asynq.RedisClientOpt{Addr: server.Addr()}, &asynq.SchedulerOpts{
+				LogLevel:        asynq.ErrorLevel,
+				PostEnqueueFunc: func(info *asynq.TaskInfo, err error) { ids <- info.ID },
+			})
+			if err != nil {
+				panic(err)
+			}
+			if _, err := scheduler.Register("@every 1s", asynq.NewTask("report", nil)); err != nil {
+				panic(err)
+			}
+			if err := scheduler.Start(); err != nil {
+				panic(err)
+			}
+			<-ctx.Done() // scheduler.Run() waits for SIGTERM
+			scheduler.Shutdown()
+		})
+	}
+	ticks := map[string]bool{}
+	for range 3 {
+		ticks[<-ids] = true
+	}
+	fmt.Println("3 tasks for", len(ticks), "ticks")
+	stop()
+	replicas.Wait()
+	// Output: 3 tasks for 3 ticks
+}
+
+// A setting that cannot work is refused by its name.
+func ExampleWithCatchUp() {
+	g, _ := guard.New(memory.New())
+	_, err := guardasynq.NewScheduler(g, asynq.RedisClientOpt{}, nil, guardasynq.WithCatchUp(2*guardasynq.DefaultTickWindow))
+	fmt.Println(err)
+	// Output: guard: WithCatchUp(2h0m0s): must be shorter than the window of 1h0m0s: a tick would be caught up with whose marker is gone
+}

@@ -1,0 +1,202 @@
+package guardasynq_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
+)
+
+// A configList is a provider whose list changes. It makes new tasks each time.
+type configList struct {
+	mu    sync.Mutex
+	list  func() []*asynq.PeriodicTaskConfig
+	err   error
+	asked int
+}
+
+func (c *configList) GetConfigs() ([]*asynq.PeriodicTaskConfig, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked++
+	if c.err != nil || c.list == nil {
+		return nil, c.err
+	}
+	return c.list(), nil
+}
+
+// set changes the list, and waits until it has been taken.
+func (c *configList) set(t *testing.T, list func() []*asynq.PeriodicTaskConfig) {
+	t.Helper()
+	c.mu.Lock()
+	c.list = list
+	asked := c.asked
+	c.mu.Unlock()
+	require.Eventually(t, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.asked >= asked+3 // the second one has begun when the first was done with
+	}, schedulerSoon, 10*time.Millisecond)
+}
+
+func everySecond(kind string, opts ...asynq.Option) *asynq.PeriodicTaskConfig {
+	return &asynq.PeriodicTaskConfig{Cronspec: "@every 1s", Task: asynq.NewTask(kind, nil), Opts: opts}
+}
+
+func (s *schedulerSite) manager(list *configList, more ...guardasynq.SchedulerOption) *guardasynq.PeriodicTaskManager {
+	m, err := guardasynq.NewPeriodicTaskManager(s.guard(), asynq.PeriodicTaskManagerOpts{
+		PeriodicTaskConfigProvider: list,
+		RedisConnOpt:               s.conn(),
+		SchedulerOpts:              &asynq.SchedulerOpts{LogLevel: asynq.FatalLevel},
+		SyncInterval:               50 * time.Millisecond,
+	}, more...)
+	require.NoError(s.t, err)
+	return m
+}
+
+// more waits until a queue has n tasks more than now.
+func (s *schedulerSite) more(queue string, n int) {
+	s.t.Helper()
+	s.enqueued(queue, len(s.pending(queue))+n)
+}
+
+// newest returns the task of the newest tick in a queue.
+func (s *schedulerSite) newest(queue string) *asynq.TaskInfo {
+	return slices.MaxFunc(s.pending(queue), func(a, b *asynq.TaskInfo) int { return tickOf(s.t, a.ID).Compare(tickOf(s.t, b.ID)) })
+}
+
+func TestPeriodicTaskManager_followsItsProvider(t *testing.T) {
+	t.Parallel()
+	site := newSchedulerSite(t)
+	list := &configList{list: func() []*asynq.PeriodicTaskConfig {
+		return []*asynq.PeriodicTaskConfig{everySecond("a", asynq.Queue("a"))}
+	}}
+	replicas := []*guardasynq.PeriodicTaskManager{site.manager(list), site.manager(list)}
+	for _, m := range replicas {
+		require.NoError(t, m.Start())
+	}
+	site.enqueued("a", 3) // also after the provider was asked again, and made another task
+
+	list.set(t, func() []*asynq.PeriodicTaskConfig {
+		return []*asynq.PeriodicTaskConfig{
+			everySecond("b", asynq.Queue("b")),
+			everySecond("b", asynq.Queue("b")), // twice
+			{Cronspec: "never", Task: asynq.NewTask("bad", nil)},
+			{Cronspec: "CRON_TZ=UTC", Task: asynq.NewTask("bad", nil)},
+			{Cronspec: "@every 1s", Task: asynq.NewTask("", nil)},
+		}
+	})
+	a := len(site.pending("a"))
+	site.more("b", 4)
+	require.LessOrEqual(t, len(site.pending("a")), a+2, "a was removed; a tick may have been under way")
+
+	// Lists that asynq refuses as a whole change nothing.
+	list.set(t, func() []*asynq.PeriodicTaskConfig {
+		return []*asynq.PeriodicTaskConfig{everySecond("a", asynq.Queue("a")), nil}
+	})
+	site.more("b", 2)
+	list.set(t, func() []*asynq.PeriodicTaskConfig {
+		return []*asynq.PeriodicTaskConfig{everySecond("a", asynq.Queue("a")), everySecond("a", asynq.Queue("b"))}
+	})
+	site.more("b", 2)
+	require.LessOrEqual(t, len(site.pending("a")), a+2)
+
+	// Another header is the same config for asynq.
+	list.set(t, func() []*asynq.PeriodicTaskConfig {
+		c := everySecond("b", asynq.Queue("b"))
+		c.Task = asynq.NewTaskWithHeaders("b", nil, map[string]string{"version": "2"})
+		return []*asynq.PeriodicTaskConfig{c}
+	})
+	site.more("b", 2)
+	require.Equal(t, "2", site.newest("b").Headers["version"])
+
+	list.set(t, nil)
+	b := len(site.pending("b"))
+	list.set(t, func() []*asynq.PeriodicTaskConfig {
+		return []*asynq.PeriodicTaskConfig{everySecond("a", asynq.Queue("a"))}
+	})
+	site.more("a", 4)
+	require.LessOrEqual(t, len(site.pending("b")), b+2)
+	for _, m := range replicas {
+		requireSoon(t, m.Shutdown)
+		requireSoon(t, m.Shutdown)
+		require.Error(t, m.Start())
+		require.Error(t, m.Run())
+	}
+}
+
+// asynq tells configs apart by a hash in which these four are one.
+func TestPeriodicTaskManager_tellsApartWhatAsynqDoesNot(t *testing.T) {
+	t.Parallel()
+	site := newSchedulerSite(t)
+	config := func(spec, kind, payload string) *asynq.PeriodicTaskConfig {
+		return &asynq.PeriodicTaskConfig{Cronspec: spec, Task: asynq.NewTask(kind, []byte(payload)), Opts: []asynq.Option{asynq.Queue(fmt.Sprintf("%s-%s", kind, payload))}}
+	}
+	list := &configList{list: func() []*asynq.PeriodicTaskConfig { return []*asynq.PeriodicTaskConfig{config("@every 1s", "a", "bc")} }}
+	m := site.manager(list)
+	require.NoError(t, m.Start())
+	t.Cleanup(m.Shutdown)
+	list.set(t, func() []*asynq.PeriodicTaskConfig {
+		return []*asynq.PeriodicTaskConfig{config("@every 1s", "a", "bc"), config("@every 1s", "ab", "c"), config("@every 2s", "x", "y")}
+	})
+	site.more("ab-c", 2)
+	site.more("x-y", 1)
+	list.set(t, func() []*asynq.PeriodicTaskConfig { return []*asynq.PeriodicTaskConfig{config("@every 3s", "x", "y")} })
+	begin := time.Now()
+	site.more("x-y", 2)
+	for _, info := range site.pending("x-y") {
+		if tick := tickOf(t, info.ID); tick.After(begin) {
+			require.Zero(t, tick.Unix()%3, tick)
+		}
+	}
+}
+
+func TestPeriodicTaskManager_worksOverAClientOfTheCallers(t *testing.T) {
+	t.Parallel()
+	site := newSchedulerSite(t)
+	rdb := site.server.Client(t)
+	list := &configList{list: func() []*asynq.PeriodicTaskConfig { return []*asynq.PeriodicTaskConfig{everySecond("a")} }}
+	m, err := guardasynq.NewPeriodicTaskManager(site.guard(), asynq.PeriodicTaskManagerOpts{
+		PeriodicTaskConfigProvider: list, RedisUniversalClient: rdb, SchedulerOpts: &asynq.SchedulerOpts{LogLevel: asynq.FatalLevel},
+	})
+	require.NoError(t, err)
+	ran := make(chan error, 1)
+	go func() { ran <- m.Run() }()
+	site.enqueued("default", 2)
+	requireSoon(t, m.Shutdown)
+	require.NoError(t, <-ran)
+	require.NoError(t, rdb.Ping(t.Context()).Err(), "it is not closed")
+}
+
+func TestPeriodicTaskManager_refusesWhatCannotWork(t *testing.T) {
+	t.Parallel()
+	g, err := guard.New(memory.New())
+	require.NoError(t, err)
+	var noList *configList
+	_, err = guardasynq.NewPeriodicTaskManager(nil, asynq.PeriodicTaskManagerOpts{PeriodicTaskConfigProvider: noList}, guardasynq.WithCatchUp(-1))
+	for _, name := range []string{"guard", "PeriodicTaskConfigProvider", "RedisConnOpt", "WithCatchUp"} {
+		require.ErrorContains(t, err, name)
+	}
+	var setting *guard.SettingError
+	require.ErrorAs(t, err, &setting)
+
+	list := &configList{err: errors.New("no database")}
+	opts := asynq.PeriodicTaskManagerOpts{PeriodicTaskConfigProvider: list, RedisConnOpt: asynq.RedisClientOpt{}}
+	m, err := guardasynq.NewPeriodicTaskManager(g, opts)
+	require.NoError(t, err)
+	require.ErrorContains(t, m.Start(), "no database")
+	list.err, list.list = nil, func() []*asynq.PeriodicTaskConfig {
+		return []*asynq.PeriodicTaskConfig{everySecond("a"), everySecond("a", asynq.Queue("b"))}
+	}
+	require.ErrorContains(t, m.Start(), "TickName")
+	m.Shutdown()
+}

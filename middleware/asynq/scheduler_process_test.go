@@ -1,0 +1,182 @@
+package guardasynq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+)
+
+// A minute of ticks, one each second, while one of three processes is killed, one is replaced as in a rolling deployment, and one is paused. An entry
+// with a cron spec has a tick each minute, and another each minute of this hour in a time zone.
+func TestSchedulerProcesses_enqueueEachOf60TicksOnce(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	local := time.Now().In(tickZone(t, "Asia/Kolkata"))
+	order := schedulerOrder{Addr: server.Addr(), Zone: "Asia/Kolkata", TTL: 2 * time.Second, Entries: []schedulerEntry{
+		{"@every 1s", "second", "default"},
+		{"* * * * *", "minute", "default"},
+		{fmt.Sprintf("* %d,%d * * *", local.Hour(), local.Add(3*time.Minute).Hour()), "hour", "default"},
+	}}
+	workers := []*schedulerWorker{startScheduler(t, order), startScheduler(t, order), startScheduler(t, order)}
+	first := nextSecond()
+	at := func(tick int, into time.Duration) { until(first.Add(time.Duration(tick)*time.Second + into)) }
+
+	at(15, 2*time.Millisecond) // in the middle of enqueueing, if it has won the tick
+	workers[0].kill()
+	workers[0] = startScheduler(t, order)
+	at(30, 2*time.Millisecond)
+	deployed := startScheduler(t, order)
+	workers[1].stop(t)
+	workers[1] = deployed
+	at(45, 2*time.Millisecond)
+	workers[2].signal(t, syscall.SIGSTOP)
+	at(50, 500*time.Millisecond)
+	workers[2].signal(t, syscall.SIGCONT)
+	at(60, 0)
+
+	in := inspect(t, server.Addr())
+	requireTicks(t, first, 60, time.Second, func() map[time.Time]int { return pendingTicks(t, in, "default", "second") })
+	whole := first.Add(time.Minute - time.Nanosecond).Truncate(time.Minute)
+	for _, kind := range []string{"minute", "hour"} {
+		requireTicks(t, whole, 1, time.Minute, func() map[time.Time]int { return pendingTicks(t, in, "default", kind) })
+	}
+	for _, w := range workers {
+		w.stop(t)
+	}
+}
+
+// Tasks are handled and forgotten at once, so that their IDs keep nothing out.
+func TestSchedulerProcesses_enqueueOnceAlsoWhatIsHandledAtOnce(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	var mu sync.Mutex
+	runs := map[time.Time]int{}
+	consumer := asynq.NewServer(asynq.RedisClientOpt{Addr: server.Addr()}, asynq.Config{LogLevel: asynq.ErrorLevel, TaskCheckInterval: 5 * time.Millisecond})
+	require.NoError(t, consumer.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+		id, _ := asynq.GetTaskID(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		runs[tickOf(t, id)]++
+		return nil
+	})))
+	t.Cleanup(consumer.Shutdown)
+	order := schedulerOrder{Addr: server.Addr(), TTL: 2 * time.Second, Entries: []schedulerEntry{{"@every 1s", "second", "default"}}}
+	workers := []*schedulerWorker{startScheduler(t, order), startScheduler(t, order), startScheduler(t, order)}
+	first := nextSecond()
+	at := func(tick int, into time.Duration) { until(first.Add(time.Duration(tick)*time.Second + into)) }
+
+	at(4, 500*time.Millisecond) // between ticks: one that dies between the enqueueing and the marker is another test's
+	workers[0].kill()
+	at(8, 2*time.Millisecond)
+	workers[0] = startScheduler(t, order)
+	workers[1].stop(t)
+	at(11, 500*time.Millisecond)
+	workers[2].signal(t, syscall.SIGSTOP)
+	at(16, 500*time.Millisecond)
+	workers[2].signal(t, syscall.SIGCONT)
+	at(20, 0)
+	requireTicks(t, first, 20, time.Second, func() map[time.Time]int {
+		mu.Lock()
+		defer mu.Unlock()
+		copied := map[time.Time]int{}
+		for tick, n := range runs {
+			copied[tick] = n
+		}
+		return copied
+	})
+}
+
+func TestPeriodicTaskManagerProcesses_enqueueEachTickOnce(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	order := schedulerOrder{Addr: server.Addr(), Manager: true, TTL: 2 * time.Second, Entries: []schedulerEntry{
+		{"@every 1s", "second", "default"}, {"@every 3s", "third", "default"},
+	}}
+	workers := []*schedulerWorker{startScheduler(t, order), startScheduler(t, order), startScheduler(t, order)}
+	first := nextSecond()
+	until(first.Add(5*time.Second + 2*time.Millisecond))
+	workers[0].kill()
+	until(first.Add(10 * time.Second))
+	workers[0] = startScheduler(t, order)
+	workers[1].stop(t)
+	until(first.Add(15 * time.Second))
+	in := inspect(t, server.Addr())
+	requireTicks(t, first, 15, time.Second, func() map[time.Time]int { return pendingTicks(t, in, "default", "second") })
+	third := time.Unix((first.Unix()+2)/3*3, 0).UTC()
+	requireTicks(t, third, 4, 3*time.Second, func() map[time.Time]int { return pendingTicks(t, in, "default", "third") })
+}
+
+// A process that is alone was paused: it makes up for what it has missed.
+func TestSchedulerProcesses_catchUpAfterAPause(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	w := startScheduler(t, schedulerOrder{Addr: server.Addr(), TTL: time.Second, Entries: []schedulerEntry{{"@every 1s", "second", "default"}}})
+	first := nextSecond()
+	until(first.Add(1500 * time.Millisecond))
+	w.signal(t, syscall.SIGSTOP)
+	until(first.Add(5500 * time.Millisecond))
+	w.signal(t, syscall.SIGCONT)
+	in := inspect(t, server.Addr())
+	requireTicks(t, first, 7, time.Second, func() map[time.Time]int { return pendingTicks(t, in, "default", "second") })
+}
+
+func TestSchedulerProcesses_anotherEnqueuesWhereOneWasKilledWithTheLease(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	order := schedulerOrder{Addr: server.Addr(), TTL: time.Second, Entries: []schedulerEntry{{"@every 1s", "second", "default"}}}
+	other := startScheduler(t, order)
+	order.Block = "pre"
+	blocked := startScheduler(t, order)
+	first := nextSecond()
+	blocked.says(t, "pre") // it has won a tick
+	blocked.kill()
+	until(nextSecond())
+	n := int(nextSecond().Sub(first) / time.Second)
+	in := inspect(t, server.Addr())
+	requireTicks(t, first, n, time.Second, func() map[time.Time]int { return pendingTicks(t, in, "default", "second") })
+	other.stop(t)
+}
+
+func TestSchedulerProcesses_aTaskWhoseProcessWasKilledBeforeTheMarkerIsNotEnqueuedAgain(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	order := schedulerOrder{Addr: server.Addr(), TTL: time.Second, Entries: []schedulerEntry{{"@every 1s", "second", "default"}}}
+	other := startScheduler(t, order)
+	order.Block = "release"
+	blocked := startScheduler(t, order)
+	first := nextSecond()
+	said := strings.Fields(blocked.says(t, "releases"))
+	blocked.kill()
+	require.Equal(t, "true", said[1], "it was going to leave a marker")
+	tick := tickOf(t, said[0])
+
+	g, err := guard.New(single.New(server.Client(t)))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+	errNoMarker := errors.New("the key was free")
+	require.Eventually(t, func() bool { // the other one has found the task, and has left the marker
+		err := g.Do(t.Context(), "asynq-tick:"+said[0], func(context.Context) error { return errNoMarker })
+		return errors.Is(err, guard.ErrDone)
+	}, schedulerSoon, 300*time.Millisecond)
+	n := int(nextSecond().Sub(first)/time.Second) - 1
+	in := inspect(t, server.Addr())
+	ticks := func() map[time.Time]int { return pendingTicks(t, in, "default", "second") }
+	requireTicks(t, first, n, time.Second, ticks)
+	require.Equal(t, 1, ticks()[tick])
+	other.stop(t)
+	for line := range other.lines {
+		require.NotContains(t, line, "error")
+	}
+}

@@ -1,0 +1,285 @@
+package guardasynq_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
+)
+
+// What a scheduler process is told, as JSON.
+const schedulerEnv = "ONERUN_TEST_SCHEDULER"
+
+type schedulerOrder struct {
+	Addr    string
+	Manager bool
+	Zone    string
+	TTL     time.Duration
+	Block   string // "pre": between the lease and the enqueueing; "release": between the enqueueing and the marker
+	Entries []schedulerEntry
+}
+
+type schedulerEntry struct{ Spec, Type, Queue string }
+
+// An orderProvider makes new tasks each time, as one does that reads a database. It says when what it gave out first is registered.
+type orderProvider struct {
+	entries []schedulerEntry
+	say     func(...any)
+	asked   int
+}
+
+func (p *orderProvider) GetConfigs() ([]*asynq.PeriodicTaskConfig, error) {
+	if p.asked++; p.asked == 2 {
+		p.say("runs")
+	}
+	var configs []*asynq.PeriodicTaskConfig
+	for _, e := range p.entries {
+		configs = append(configs, &asynq.PeriodicTaskConfig{Cronspec: e.Spec, Task: asynq.NewTask(e.Type, nil), Opts: []asynq.Option{asynq.Queue(e.Queue)}})
+	}
+	return configs, nil
+}
+
+// A blockedRelease is a store to which no release gets through.
+type blockedRelease struct {
+	guard.Locker
+	say func(...any)
+}
+
+func (l blockedRelease) Release(_ context.Context, c guard.Claim, after guard.After) (bool, error) {
+	l.say("releases", strings.TrimPrefix(c.Key, "asynq-tick:"), after.Done)
+	select {}
+}
+
+func (l blockedRelease) Unwrap() guard.Locker { return l.Locker }
+
+// schedulerProcess is a process that does what schedulerEnv says, until it gets SIGTERM. It says what happens.
+func schedulerProcess() {
+	var mu sync.Mutex
+	say := func(words ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Println(words...)
+	}
+	if err := runScheduler(say); err != nil {
+		say("fails", err)
+		os.Exit(1)
+	}
+	say("ended")
+}
+
+func runScheduler(say func(...any)) error {
+	var order schedulerOrder
+	if err := json.Unmarshal([]byte(os.Getenv(schedulerEnv)), &order); err != nil {
+		return err
+	}
+	zone, err := time.LoadLocation(order.Zone)
+	if err != nil {
+		return err
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: order.Addr})
+	locker := guard.Locker(single.New(rdb))
+	if order.Block == "release" {
+		locker = blockedRelease{locker, say}
+	}
+	g, err := guard.New(locker)
+	if err != nil {
+		return err
+	}
+	conn := asynq.RedisClientOpt{Addr: order.Addr}
+	opts := &asynq.SchedulerOpts{
+		Location: zone,
+		LogLevel: asynq.ErrorLevel,
+		PreEnqueueFunc: func(task *asynq.Task, _ []asynq.Option) {
+			if order.Block == "pre" {
+				say("pre", task.Type())
+				select {}
+			}
+		},
+		PostEnqueueFunc: func(info *asynq.TaskInfo, err error) {
+			if err != nil {
+				say("error", err)
+				return
+			}
+			say("enqueued", info.ID)
+		},
+	}
+	if order.Manager {
+		m, err := guardasynq.NewPeriodicTaskManager(g, asynq.PeriodicTaskManagerOpts{
+			PeriodicTaskConfigProvider: &orderProvider{entries: order.Entries, say: say}, RedisConnOpt: conn, SchedulerOpts: opts, SyncInterval: 200 * time.Millisecond,
+		}, guardasynq.WithTickTTL(order.TTL))
+		if err != nil {
+			return err
+		}
+		return m.Run()
+	}
+	s, err := guardasynq.NewScheduler(g, conn, opts, guardasynq.WithTickTTL(order.TTL))
+	if err != nil {
+		return err
+	}
+	for _, e := range order.Entries {
+		if _, err := s.Register(e.Spec, asynq.NewTask(e.Type, nil), asynq.Queue(e.Queue)); err != nil {
+			return err
+		}
+	}
+	say("runs")
+	return s.Run()
+}
+
+// A schedulerWorker is a scheduler process.
+type schedulerWorker struct {
+	cmd   *exec.Cmd
+	lines chan string // what it says
+	done  chan struct{}
+}
+
+// startScheduler starts a process, and returns when its entries are registered.
+func startScheduler(t *testing.T, order schedulerOrder) *schedulerWorker {
+	t.Helper()
+	text, err := json.Marshal(order)
+	require.NoError(t, err)
+	w := &schedulerWorker{cmd: exec.Command(os.Args[0]), lines: make(chan string, 100_000), done: make(chan struct{})}
+	w.cmd.Env = append(os.Environ(), workerEnv+"=scheduler", schedulerEnv+"="+string(text))
+	w.cmd.Stderr = os.Stderr
+	w.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // also one that is stopped ends with this process
+	out, err := w.cmd.StdoutPipe()
+	require.NoError(t, err)
+	started := make(chan error)
+	go func() {
+		// The kernel kills the child when the thread ends that made it, which Go does at will.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(w.done)
+		err := w.cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
+		for scan := bufio.NewScanner(out); scan.Scan(); {
+			w.lines <- scan.Text()
+		}
+		close(w.lines)
+		_, _ = io.Copy(io.Discard, out)
+		_ = w.cmd.Wait()
+	}()
+	require.NoError(t, <-started)
+	t.Cleanup(w.kill)
+	w.says(t, "runs")
+	return w
+}
+
+// says waits for a line that begins so, and returns the rest of it.
+func (w *schedulerWorker) says(t *testing.T, begin string) string {
+	t.Helper()
+	over := time.After(schedulerSoon)
+	for {
+		select {
+		case line, ok := <-w.lines:
+			require.True(t, ok, "the process has ended without saying %q", begin)
+			require.False(t, strings.HasPrefix(line, "fails"), line)
+			if rest, ok := strings.CutPrefix(line, begin); ok {
+				return strings.TrimSpace(rest)
+			}
+		case <-over:
+			require.FailNow(t, "the process has not said "+begin)
+		}
+	}
+}
+
+func (w *schedulerWorker) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	require.NoError(t, w.cmd.Process.Signal(s))
+}
+
+// kill kills the process, and waits for its end.
+func (w *schedulerWorker) kill() {
+	_ = w.cmd.Process.Kill()
+	<-w.done
+}
+
+// stop ends the process as an orchestrator does.
+func (w *schedulerWorker) stop(t *testing.T) {
+	t.Helper()
+	w.signal(t, syscall.SIGTERM)
+	w.says(t, "ended")
+	<-w.done
+}
+
+// schedulerSoon is for what happens in a second or so, on a machine that is busy with something else.
+const schedulerSoon = 30 * time.Second
+
+// tickOf returns the instant in a task's ID.
+func tickOf(t *testing.T, id string) time.Time {
+	t.Helper()
+	_, rest, ok := strings.Cut(id, "@")
+	require.True(t, ok, id)
+	text, _, ok := strings.Cut(rest, "~")
+	require.True(t, ok, id)
+	return tickAt(t, text)
+}
+
+// pendingTicks returns how many tasks there are in a queue for each tick.
+func pendingTicks(t *testing.T, in *asynq.Inspector, queue, kind string) map[time.Time]int {
+	t.Helper()
+	tasks, err := in.ListPendingTasks(queue, asynq.PageSize(10_000))
+	if err != nil {
+		require.ErrorIs(t, err, asynq.ErrQueueNotFound)
+	}
+	ticks := map[time.Time]int{}
+	for _, task := range tasks {
+		if task.Type == kind {
+			ticks[tickOf(t, task.ID)]++
+		}
+	}
+	return ticks
+}
+
+// requireTicks waits until there is a task for n ticks from the first one on, and fails if there are two for any.
+func requireTicks(t *testing.T, first time.Time, n int, every time.Duration, ticks func() map[time.Time]int) {
+	t.Helper()
+	missing := func() (times []time.Time) {
+		have := ticks()
+		for i := range n {
+			if tick := first.Add(time.Duration(i) * every); have[tick] == 0 {
+				times = append(times, tick)
+			}
+		}
+		return times
+	}
+	for over := time.Now().Add(schedulerSoon); len(missing()) > 0 && time.Now().Before(over); {
+		time.Sleep(50 * time.Millisecond) // between two looks
+	}
+	require.Empty(t, missing(), "lost ticks, of %d from %v on", n, first)
+	for tick, n := range ticks() {
+		require.Equal(t, 1, n, tick)
+	}
+}
+
+func inspect(t *testing.T, addr string) *asynq.Inspector {
+	t.Helper()
+	in := asynq.NewInspector(asynq.RedisClientOpt{Addr: addr})
+	t.Cleanup(func() { require.NoError(t, in.Close()) })
+	return in
+}
+
+// until sleeps until the wall clock shows that: ticks are instants of it.
+func until(at time.Time) { time.Sleep(time.Until(at)) }
+
+// nextSecond returns the first second that comes whole.
+func nextSecond() time.Time { return time.Now().Truncate(time.Second).Add(time.Second).UTC() }
