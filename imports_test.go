@@ -24,11 +24,11 @@ var rules = []struct {
 	{"/backend/single", []string{"/guard", "/backend/internal", "github.com/redis/go-redis"}},
 	{"/backend/reentrant", []string{"/guard", "/backend/internal", "github.com/redis/go-redis"}},
 	{"/backend", []string{"/guard"}},
-	{"/middleware/internal", []string{"/guard"}},
+	{"/middleware/internal", []string{"/guard", "github.com/robfig/cron"}},
 	{"/middleware/http", []string{"/guard", "/middleware/internal", "github.com/felixge/httpsnoop"}},
 	// asynq's Scheduler is robfig/cron, with its specs.
 	{"/middleware/asynq", []string{"/guard", "/middleware/internal", "github.com/hibiken/asynq", "github.com/robfig/cron"}},
-	{"/middleware/cron", []string{"/guard", "github.com/robfig/cron"}},
+	{"/middleware/cron", []string{"/guard", "/middleware/internal", "github.com/robfig/cron"}},
 	{"/internal/redissontest", []string{"github.com/redis/go-redis"}},
 	{"/tracing", []string{"/guard", "go.opentelemetry.io/otel"}},
 }

@@ -4,10 +4,12 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
 )
 
 // MostTicks is for tests.
-const MostTicks = mostTicks
+const MostTicks = ticks.Most
 
 // TicksIn parses a spec and returns its ticks after from, up to and including to.
 func TicksIn(spec string, from, to time.Time) ([]time.Time, error) {
@@ -15,7 +17,7 @@ func TicksIn(spec string, from, to time.Time) ([]time.Time, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ticksIn(s, from, to), nil
+	return ticks.In(s, from, to), nil
 }
 
 // DueTicks parses a spec and returns what a firing at now enqueues, and up to where the ticks have then been seen to.

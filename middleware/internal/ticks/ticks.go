@@ -1,0 +1,47 @@
+// Package ticks works out the instants of a cron schedule, so that all processes name them the same.
+package ticks
+
+import (
+	"time"
+
+	"github.com/robfig/cron/v3"
+)
+
+// Align returns the schedule, or, for a constant delay ("@every d"), one whose ticks are the multiples of the delay since 1970-01-01 00:00 UTC: that of
+// cron counts from the start of each process, so that processes would have no tick in common.
+func Align(s cron.Schedule) cron.Schedule {
+	if every, ok := s.(cron.ConstantDelaySchedule); ok {
+		return Every(every.Delay / time.Second)
+	}
+	return s
+}
+
+// Every is the schedule of the multiples of so many seconds since 1970.
+type Every int64
+
+// Next implements cron.Schedule.
+func (d Every) Next(t time.Time) time.Time {
+	into := t.Unix() % int64(d)
+	if into < 0 {
+		into += int64(d)
+	}
+	return time.Unix(t.Unix()-into+int64(d), 0).In(t.Location())
+}
+
+// Most bounds how many ticks In returns.
+const Most = 1000
+
+// In returns the ticks of a schedule after from, up to and including to, the oldest first: the first Most of them. from and to are in the location of the
+// cron that has the schedule.
+func In(s cron.Schedule, from, to time.Time) []time.Time {
+	var found []time.Time
+	for len(found) < Most {
+		t := s.Next(from)
+		if !t.After(from) || t.After(to) { // Next returns the zero time where it has found none for five years
+			break
+		}
+		found = append(found, t)
+		from = t
+	}
+	return found
+}
