@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/redis/go-redis/v9/logging"
+
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
@@ -23,6 +25,7 @@ func TestMain(m *testing.M) {
 		taskProcess()
 		return
 	}
+	logging.Disable() // go-redis prints each dial that a server refuses which a test has killed
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })

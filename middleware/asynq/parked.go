@@ -100,9 +100,9 @@ func (p *parked) take(key string, k *parkedKey, e *list.Element) parkedTask {
 	return task
 }
 
-// park remembers the task under the ID under which it will come back.
+// park remembers the task under the ID under which it will come back. What it has waited in its worker does not count.
 func (d *delivery) park(id string) {
-	d.m.parked.add(d.identity, parkedTask{queue: d.queue, id: id, until: d.start.Add(max(d.m.every, longestDelay) * 5 / 4)})
+	d.m.parked.add(d.identity, parkedTask{queue: d.queue, id: id, until: time.Now().Add(max(d.m.every, longestDelay) * 5 / 4)})
 }
 
 // handOver brings back a task that waits for the key, now that a run has ended.

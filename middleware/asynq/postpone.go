@@ -53,7 +53,7 @@ func (d *delivery) needsCopy() bool {
 var errNoClient = errors.New("there is no WithClient")
 
 // enqueueCopy enqueues the task again, with all that it carries and what is left of its attempts, to be run after a while, and returns the copy's ID.
-// A repeated call enqueues no second copy.
+// A repeated call enqueues no second copy while the first one waits or runs.
 func (d *delivery) enqueueCopy(after time.Duration) (string, error) {
 	if d.m.client == nil {
 		return "", errNoClient

@@ -1,0 +1,297 @@
+package guardasynq_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
+)
+
+// A lifeWorkerConfig is what a worker process is to do. It is in its environment, as JSON.
+type lifeWorkerConfig struct {
+	Name                   string
+	Queue, Store, Resource string // addresses
+	TTL                    time.Duration
+	Concurrency            int
+	ShutdownTimeout        time.Duration
+}
+
+const lifeWorkerConfigEnv = "ONERUN_TEST_TASKS"
+
+// taskProcess is a worker process: an asynq server whose handlers write to the lifeResource, until its input ends or it gets SIGTERM.
+func taskProcess() {
+	var c lifeWorkerConfig
+	err := json.Unmarshal([]byte(os.Getenv(lifeWorkerConfigEnv)), &c)
+	if err == nil {
+		err = c.work()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, c.Name+":", err)
+		os.Exit(1)
+	}
+}
+
+func (c *lifeWorkerConfig) work() error {
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM)
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		stop <- syscall.SIGTERM
+	}()
+	g, err := guard.New(single.New(redis.NewClient(&redis.Options{Addr: c.Store})))
+	if err != nil {
+		return err
+	}
+	at := asynq.RedisClientOpt{Addr: c.Queue}
+	byCustomer, err := guardasynq.New(g, guardasynq.ByJSON("customer"),
+		guardasynq.WithClient(asynq.NewClient(at), asynq.NewInspector(at)),
+		guardasynq.WithDelay(time.Second),
+		guardasynq.WithLease(guard.WithTTL(c.TTL)),
+	)
+	if err != nil {
+		return err
+	}
+	config := asynq.Config{
+		Concurrency:              c.Concurrency,
+		TaskCheckInterval:        50 * time.Millisecond,
+		DelayedTaskCheckInterval: time.Second,
+		RetryDelayFunc:           func(int, error, *asynq.Task) time.Duration { return time.Second },
+		ShutdownTimeout:          c.ShutdownTimeout,
+		LogLevel:                 asynq.FatalLevel,
+	}
+	guardasynq.Configure(&config)
+	server := asynq.NewServer(at, config)
+	resource := newLifeResource(redis.NewClient(&redis.Options{Addr: c.Resource}), c.Name)
+	if err := server.Start(byCustomer(asynq.HandlerFunc(resource.handle))); err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	<-stop
+	server.Shutdown()
+	fmt.Println("shut down")
+	ctx, cancel := context.WithTimeout(context.Background(), lifeSoon)
+	defer cancel()
+	return g.Close(ctx) // when the handlers have returned which asynq has given up
+}
+
+// handle does what the task says, and writes about it to the resource. A task of kind "long" goes on until the test lets it, and for its
+// work from then on. How the handler learns that it must not go on depends on the task: "blind" ones only if the resource refuses what they
+// write, "careful" ones ask the lease before they write, and the others look at the context.
+func (r *lifeResource) handle(ctx context.Context, task *asynq.Task) error {
+	p := lifePayload(task)
+	lease, _ := guard.FromContext(ctx)
+	run := lifeWrite{
+		Run: fmt.Sprintf("%s/%d", r.process, r.runs.Add(1)), Process: r.process, Task: guardasynq.TaskID(ctx, task), Customer: p.Customer, Fence: guard.Fence(ctx),
+	}
+	if err := r.write(run, "begin"); err != nil {
+		return err
+	}
+	const step = 100 * time.Millisecond
+	end := time.Now().Add(time.Duration(p.Work) * time.Millisecond)
+	for {
+		pause := time.After(min(step, time.Duration(p.Work)*time.Millisecond)) // the work
+		if strings.HasSuffix(p.Kind, "blind") || strings.HasSuffix(p.Kind, "careful") {
+			<-pause
+		} else {
+			select {
+			case <-pause:
+			case <-ctx.Done():
+				return errors.Join(context.Cause(ctx), r.write(run, "stop"))
+			}
+		}
+		if strings.HasSuffix(p.Kind, "careful") && !lease.Valid() {
+			return errors.Join(guard.ErrLost, r.write(run, "stop"))
+		}
+		if strings.HasPrefix(p.Kind, "long") && !r.letGo() {
+			end = time.Now().Add(time.Duration(p.Work) * time.Millisecond)
+		}
+		if time.Now().After(end) {
+			return r.write(run, "end")
+		}
+		if err := r.write(run, "step"); err != nil {
+			return err
+		}
+	}
+}
+
+// lifeResource is what handlers of all processes write to: it refuses what is written under a fence that is lower than one which it has seen
+// for the customer, or under another run's, and keeps a log of all that was written or refused.
+type lifeResource struct {
+	rdb     *redis.Client
+	process string
+	runs    atomic.Int64
+}
+
+func newLifeResource(rdb *redis.Client, process string) *lifeResource {
+	return &lifeResource{rdb: rdb, process: process}
+}
+
+// A lifeWrite is an entry of the resource's log.
+type lifeWrite struct {
+	Op, Run, Process, Task, Customer string
+	Fence                            uint64
+	Refused                          bool   `json:",omitempty"`
+	Over                             string `json:",omitempty"` // the run that was open when this one began
+}
+
+// KEYS: fences by customer, runs with the highest fences by customer, open runs by customer, open runs by run, done tasks, log. ARGV: the write. Answers 1, or 0 if it was refused.
+// "stop" is said and not written: the handler does not go on, and writes no more.
+var lifeWriteScript = redis.NewScript(`
+local w = cjson.decode(ARGV[1])
+local fence = tonumber(ARGV[2])
+local seen = tonumber(redis.call('HGET', KEYS[1], w.Customer) or '0')
+local holder = redis.call('HGET', KEYS[2], w.Customer)
+local open = redis.call('HGET', KEYS[3], w.Customer)
+local refused = 0
+if w.Op == 'begin' then
+  if fence <= seen then refused = 1 end
+elseif w.Op ~= 'stop' then
+  if fence ~= seen or holder ~= w.Run then refused = 1 end
+end
+local entry = {Op = w.Op, Run = w.Run, Process = w.Process, Task = w.Task, Customer = w.Customer}
+if refused == 1 then
+  entry.Refused = true
+elseif w.Op == 'begin' then
+  if open then entry.Over = open end
+  redis.call('HSET', KEYS[1], w.Customer, ARGV[2])
+  redis.call('HSET', KEYS[2], w.Customer, w.Run)
+  redis.call('HSET', KEYS[3], w.Customer, w.Run)
+  redis.call('HSET', KEYS[4], w.Run, w.Task)
+end
+if w.Op == 'end' or w.Op == 'stop' or refused == 1 then
+  if open == w.Run then redis.call('HDEL', KEYS[3], w.Customer) end
+  redis.call('HDEL', KEYS[4], w.Run)
+  if w.Op == 'end' and refused == 0 then redis.call('SADD', KEYS[5], w.Task) end
+end
+local line = cjson.encode(entry)
+redis.call('RPUSH', KEYS[6], string.sub(line, 1, -2) .. ',"Fence":' .. ARGV[2] .. '}') -- cjson would write it as 1.7e15
+return 1 - refused
+`)
+
+var lifeResourceKeys = []string{"fences", "holders", "open by customer", "open", "done", "log"}
+
+func (r *lifeResource) write(run lifeWrite, op string) error {
+	run.Op = op
+	arg, err := json.Marshal(run)
+	if err != nil {
+		return err
+	}
+	written, err := lifeWriteScript.Run(context.Background(), r.rdb, lifeResourceKeys, arg, run.Fence).Int()
+	if err == nil && written == 0 {
+		err = fmt.Errorf("the resource has refused %s of %s under fence %d", op, run.Run, run.Fence)
+	}
+	return err
+}
+
+// letGo reports whether the test lets the long tasks end.
+func (r *lifeResource) letGo() bool { return r.rdb.Exists(context.Background(), "go").Val() > 0 }
+
+// open returns the runs that have begun in a process and neither ended nor stopped, and their tasks.
+func (r *lifeResource) open(t *testing.T, process string) map[string]string {
+	t.Helper()
+	all, err := r.rdb.HGetAll(t.Context(), "open").Result()
+	require.NoError(t, err)
+	for run := range all {
+		if !strings.HasPrefix(run, process+"/") {
+			delete(all, run)
+		}
+	}
+	return all
+}
+
+func (r *lifeResource) log(t *testing.T) []lifeWrite {
+	t.Helper()
+	lines, err := r.rdb.LRange(t.Context(), "log", 0, -1).Result()
+	require.NoError(t, err)
+	all := make([]lifeWrite, len(lines))
+	for i, line := range lines {
+		require.NoError(t, json.Unmarshal([]byte(line), &all[i]))
+	}
+	return all
+}
+
+// A lifeProcess is a worker process.
+type lifeProcess struct {
+	name  string
+	cmd   *exec.Cmd
+	stdin io.Closer
+	said  lifeLog
+	ended chan error
+}
+
+// startLifeProcess starts a worker process. It ends with its input, and is killed with this process even if it is stopped: the kernel sees to that as long
+// as the thread lives that has started it.
+func startLifeProcess(t *testing.T, c lifeWorkerConfig) *lifeProcess {
+	t.Helper()
+	arg, err := json.Marshal(c)
+	require.NoError(t, err)
+	p := &lifeProcess{name: c.Name, cmd: exec.Command(os.Args[0]), ended: make(chan error, 1)}
+	p.cmd.Env = append(os.Environ(), workerEnv+"=tasks", lifeWorkerConfigEnv+"="+string(arg))
+	p.cmd.Stdout, p.cmd.Stderr = &p.said, os.Stderr
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	p.stdin, err = p.cmd.StdinPipe()
+	require.NoError(t, err)
+	started := make(chan error)
+	reaped := make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(reaped)
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			p.ended <- p.cmd.Wait()
+		}
+	}()
+	require.NoError(t, <-started)
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-reaped
+	})
+	return p
+}
+
+// awaitSaid waits for a line of the process.
+func (p *lifeProcess) awaitSaid(t *testing.T, line string) {
+	t.Helper()
+	lifeUntil(t, p.name+" says "+line, func() bool { return p.said.times(line+"\n") > 0 })
+}
+
+// signal sends the process a signal, and returns when it stands still if that is SIGSTOP.
+func (p *lifeProcess) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	require.NoError(t, p.cmd.Process.Signal(s))
+	if s != syscall.SIGSTOP {
+		return
+	}
+	lifeUntil(t, p.name+" stands still", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+		require.NoError(t, err)
+		_, after, _ := strings.Cut(string(stat), ") ")
+		return strings.HasPrefix(after, "T")
+	})
+}
+
+// requireEnd waits for the end of the process, which has to be a good one.
+func (p *lifeProcess) requireEnd(t *testing.T) {
+	t.Helper()
+	require.NoError(t, lifeReceive(t, p.ended, "the end of "+p.name))
+}

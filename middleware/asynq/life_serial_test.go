@@ -1,0 +1,144 @@
+package guardasynq_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/require"
+
+	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
+)
+
+// lifeBusy adds up for how long workers are busy with the tasks of each customer, whether they run or are postponed.
+type lifeBusy struct {
+	mu  sync.Mutex
+	sum map[string]time.Duration
+}
+
+func (b *lifeBusy) watch(next asynq.Handler) asynq.Handler {
+	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		start := time.Now()
+		defer func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if b.sum == nil {
+				b.sum = map[string]time.Duration{}
+			}
+			b.sum[lifePayload(task).Customer] += time.Since(start)
+		}()
+		return next.ProcessTask(ctx, task)
+	})
+}
+
+// enqueueMany enqueues n tasks of the customer, and returns their IDs.
+func (s *lifeSite) enqueueMany(t *testing.T, n int, customer string, opts ...asynq.Option) (ids []string) {
+	t.Helper()
+	for i := range n {
+		ids = append(ids, fmt.Sprintf("%s %d", customer, i))
+		s.enqueue(t, ids[i], customer, opts...)
+	}
+	return ids
+}
+
+func TestSerial_aCustomersTasksDoNotKeepOthersFromTheWorkers(t *testing.T) {
+	t.Parallel()
+	s := newLifeSite(t)
+	const work = 50 * time.Millisecond
+	ids := s.enqueueMany(t, 100, "one")
+	for i := range 200 {
+		ids = append(ids, s.enqueueMany(t, 1, fmt.Sprint("other ", i))...)
+	}
+	var book lifeBook
+	var busy lifeBusy
+	start := time.Now()
+	s.serve(t, busy.watch(s.middleware(t, guardasynq.WithDelay(5*time.Second))(book.keep(func(context.Context, *asynq.Task) error {
+		time.Sleep(work) // the work
+		return nil
+	}))), func(c *asynq.Config) { c.Concurrency = 10 })
+	require.Zero(t, s.awaitEmpty(t))
+	all := time.Since(start)
+	book.requireOnce(t, ids)
+	require.Equal(t, 1, book.together())
+	require.GreaterOrEqual(t, all, 100*work)
+
+	_, ended := book.runs("one")
+	last, before := time.Time{}, 0
+	for i := range 200 {
+		_, other := book.runs(fmt.Sprint("other ", i))
+		if other[0].at.After(last) {
+			last = other[0].at
+		}
+	}
+	for _, e := range ended {
+		if e.at.Before(last) {
+			before++
+		}
+	}
+	require.Less(t, before, 80, "the others were done by then")
+	busy.mu.Lock()
+	defer busy.mu.Unlock()
+	require.Less(t, busy.sum["one"], 2*all, "on average, less than two of ten workers are busy with the one customer")
+	t.Logf("%v in all; the others after %v, with %d of the hundred; %.2f workers busy with those; %d times postponed",
+		all, last.Sub(start), before, busy.sum["one"].Seconds()/all.Seconds(), len(s.seen.of(guardasynq.ResultPostponed)))
+}
+
+// Each end brings the next one: none of them waits for ten minutes.
+func TestSerial_theEndOfARunBringsTheNextTask(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		servers, retries int
+	}{
+		"one server":                          {1, 25},
+		"two servers":                         {2, 25},
+		"one server, on their last attempts":  {1, 0},
+		"two servers, on their last attempts": {2, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newLifeSite(t)
+			ids := s.enqueueMany(t, 100, "one", asynq.MaxRetry(c.retries))
+			var book lifeBook
+			h := s.middleware(t, guardasynq.WithDelay(10*time.Minute))(book.keep(func(context.Context, *asynq.Task) error {
+				time.Sleep(50 * time.Millisecond) // the work
+				return nil
+			}))
+			start := time.Now()
+			for range c.servers {
+				s.serve(t, h)
+			}
+			require.Zero(t, s.awaitEmpty(t))
+			book.requireOnce(t, ids)
+			require.Equal(t, 1, book.together())
+			require.NotEmpty(t, s.seen.of(guardasynq.ResultPostponed))
+			t.Logf("%v for 100 runs; %d times postponed", time.Since(start), len(s.seen.of(guardasynq.ResultPostponed)))
+		})
+	}
+}
+
+// A task that finds its key busy just before the run ends, and is put aside just after, is brought back all the same.
+func TestSerial_theEndOfARunBringsATaskThatIsBeingPostponed(t *testing.T) {
+	t.Parallel()
+	for name, retries := range map[string]int{"retries left": 25, "last attempt": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newLifeSite(t)
+			var ids []string
+			for i := range 300 {
+				ids = append(ids, s.enqueueMany(t, 2, fmt.Sprint("customer ", i), asynq.MaxRetry(retries))...)
+			}
+			var book lifeBook
+			s.serve(t, s.middleware(t, guardasynq.WithDelay(10*time.Minute))(book.keep(func(context.Context, *asynq.Task) error {
+				time.Sleep(rand.N(4 * time.Millisecond)) // the work: about as long as it takes to postpone a task
+				return nil
+			})), func(c *asynq.Config) { c.Concurrency = 8 })
+			require.Zero(t, s.awaitEmpty(t))
+			book.requireOnce(t, ids)
+			t.Logf("%d times postponed", len(s.seen.of(guardasynq.ResultPostponed)))
+		})
+	}
+}

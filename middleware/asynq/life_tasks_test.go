@@ -1,0 +1,214 @@
+package guardasynq_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/internal/redistest"
+)
+
+const (
+	lifeCustomers = 50
+	lifeSlots     = 6 // handlers at once in each process
+)
+
+// lifeKinds are the ways in which a handler learns that it must not go on.
+var lifeKinds = []string{"heeding", "careful", "blind"}
+
+// A thousand tasks of fifty customers, over four processes of which one is killed, one is frozen past all its leases and wakes up again, and one is shut down
+// in the midst of its tasks.
+//
+// What must hold, as the resource sees it to which each handler writes its begin, its steps and its end:
+//   - No run begins while another one of its customer is open, which is one that has begun and has neither ended nor stopped. There are two exceptions,
+//     that leases cannot prevent. The runs of the killed process are open for ever; they write no more. And the runs of the frozen
+//     process are open until it wakes up: then each of them either stops, as its context has ended or its lease is not valid, or what it
+//     writes next is refused, as the resource has seen a higher fence. It has not one write accepted after the other's begin.
+//   - The fences of a customer's runs increase, and each is one run's.
+//   - Every task is done, none is archived, none is left in the queue.
+//   - What has begun more than once is a task that one of the three had in its hands, once more each.
+func TestTasks_aThousandOverProcessesThatDieFreezeAndShutDown(t *testing.T) {
+	t.Parallel()
+	start := time.Now()
+	s := newLifeStorm(t)
+	killed, frozen, steady := s.process(t, "killed"), s.process(t, "frozen"), s.process(t, "steady")
+	s.config.ShutdownTimeout = 300 * time.Millisecond
+	shut := s.process(t, "shut")
+	s.config.ShutdownTimeout = lifeSoon
+	all := []*lifeProcess{killed, frozen, shut, steady}
+	for _, p := range all {
+		p.awaitSaid(t, "ready")
+	}
+	for i := range 3*lifeSlots + 2 { // more than three processes can take
+		s.enqueue(t, i, lifeTask{Work: 2000 + i%2*8000, Kind: "long " + lifeKinds[i%len(lifeKinds)]}) // every other one longer than a lease
+	}
+	for range 480 {
+		s.enqueueShort(t)
+	}
+	lifeUntil(t, "all processes are at work", func() bool {
+		return !slices.ContainsFunc(all, func(p *lifeProcess) bool { return len(s.resource.open(t, p.name)) == 0 })
+	})
+	frozen.signal(t, syscall.SIGSTOP)
+	frozenAt := time.Now()
+	killed.signal(t, syscall.SIGKILL)
+	inShut := s.resource.open(t, shut.name)
+	shut.signal(t, syscall.SIGTERM)
+	require.Error(t, lifeReceive(t, killed.ended, "the end of the killed process"))
+	inKilled, inFrozen := s.resource.open(t, killed.name), s.resource.open(t, frozen.name)
+	shut.awaitSaid(t, "shut down") // and its handlers are not that heed nothing: asynq has given their tasks back to the queue
+	require.NoError(t, s.resource.rdb.Set(t.Context(), "go", 1, 0).Err())
+	shut.requireEnd(t)
+
+	// asynq takes back what had a lease that ended half a minute ago: a minute after the last heartbeat, once a minute and when a server starts.
+	for time.Since(frozenAt) < 61*time.Second {
+		if s.enqueued < 900 {
+			s.enqueueShort(t)
+		}
+		time.Sleep(140 * time.Millisecond) // the tasks of a day come one by one, and asynq needs that minute
+	}
+	replacement := s.process(t, "replacement")
+	s.awaitDone(t, inKilled, inFrozen, inShut)
+	inFrozen = s.resource.open(t, frozen.name) // without what had just ended
+	require.NotEmpty(t, inFrozen)
+	frozen.signal(t, syscall.SIGCONT)
+	lifeUntil(t, "what was frozen stops", func() bool { // if nothing of it is open, it has ended, stopped or been refused
+		open := s.resource.open(t, frozen.name)
+		for run := range open {
+			if _, was := inFrozen[run]; was {
+				return false
+			}
+		}
+		return true
+	})
+	for _, p := range []*lifeProcess{steady, replacement} {
+		require.NoError(t, p.stdin.Close())
+		p.requireEnd(t)
+	}
+	before := len(s.resource.log(t))
+	for s.enqueued < 1000 {
+		s.enqueueShort(t)
+	}
+	lifeUntil(t, "all are done", func() bool { return s.resource.rdb.SCard(t.Context(), "done").Val() == 1000 })
+	require.Zero(t, s.awaitEmpty(t))
+	log := s.resource.log(t)
+	for _, w := range log[before:] {
+		require.Equal(t, frozen.name, w.Process, "it is all well again, and works alone")
+	}
+	require.NoError(t, frozen.stdin.Close())
+	frozen.requireEnd(t)
+	s.requireHistory(t, log, inFrozen)
+	t.Logf("%.0f s in all; held by the killed process: %d, the frozen one: %d, the one that was shut down: %d", time.Since(start).Seconds(), len(inKilled), len(inFrozen), len(inShut))
+}
+
+// A lifeStorm is a queue, a store of leases and a resource, with processes that work.
+type lifeStorm struct {
+	*lifeSite
+	resource *lifeResource
+	config   lifeWorkerConfig
+	enqueued int
+}
+
+func newLifeStorm(t *testing.T) *lifeStorm {
+	t.Helper()
+	resource := redistest.Start(t)
+	s := &lifeStorm{lifeSite: newLifeSite(t), resource: newLifeResource(resource.Client(t), "")}
+	s.config = lifeWorkerConfig{
+		Queue: s.queue.Addr(), Store: s.store.Addr(), Resource: resource.Addr(),
+		TTL: 8 * time.Second, Concurrency: lifeSlots, ShutdownTimeout: lifeSoon,
+	}
+	return s
+}
+
+func (s *lifeStorm) process(t *testing.T, name string) *lifeProcess {
+	t.Helper()
+	c := s.config
+	c.Name = name
+	return startLifeProcess(t, c)
+}
+
+func (s *lifeStorm) enqueue(t *testing.T, customer int, task lifeTask) {
+	t.Helper()
+	task.Customer = fmt.Sprint("customer ", customer)
+	_, err := s.client.Enqueue(newLifeTask(t, task), asynq.TaskID(fmt.Sprint("task ", s.enqueued)))
+	require.NoError(t, err)
+	s.enqueued++
+}
+
+func (s *lifeStorm) enqueueShort(t *testing.T) {
+	t.Helper()
+	s.enqueue(t, s.enqueued%lifeCustomers, lifeTask{Work: 5 + rand.N(16), Kind: lifeKinds[rand.N(len(lifeKinds))]})
+}
+
+// awaitDone waits until the tasks of the runs are done.
+func (s *lifeStorm) awaitDone(t *testing.T, runs ...map[string]string) {
+	t.Helper()
+	for _, some := range runs {
+		for run, task := range some {
+			lifeUntil(t, fmt.Sprintf("%s is done, which %s had", task, run), func() bool {
+				return s.resource.rdb.SIsMember(t.Context(), "done", task).Val()
+			})
+		}
+	}
+}
+
+// requireHistory requires what TestTasks_aThousandOverProcessesThatDieFreezeAndShutDown says of the log.
+func (s *lifeStorm) requireHistory(t *testing.T, log []lifeWrite, inFrozen map[string]string) {
+	t.Helper()
+	fences := map[string]uint64{}  // the highest, by customer
+	overtaken := map[string]bool{} // runs that were open at another's begin
+	last := map[string]lifeWrite{} // by run
+	begun := map[string][]string{} // processes, by task
+	ends := map[string]int{}       // by task
+	refused, stopped := 0, 0       // of the frozen process
+	of := func(run, process string) bool { return strings.HasPrefix(run, process+"/") }
+	for _, w := range log {
+		switch {
+		case w.Refused:
+			require.Equal(t, "frozen", w.Process, "%+v", w)
+			require.LessOrEqual(t, w.Fence, fences[w.Customer])
+			refused++
+		case w.Op == "begin":
+			require.Greater(t, w.Fence, fences[w.Customer], "%+v", w)
+			fences[w.Customer] = w.Fence
+			begun[w.Task] = append(begun[w.Task], w.Process)
+			if w.Over != "" {
+				require.True(t, of(w.Over, "killed") || of(w.Over, "frozen"), "%+v", w)
+				overtaken[w.Over] = true
+			}
+		case w.Op == "stop":
+			require.Contains(t, []string{"frozen", "shut"}, w.Process, "%+v", w)
+			if w.Process == "frozen" {
+				stopped++
+			}
+		default:
+			require.Equal(t, fences[w.Customer], w.Fence, "%+v", w)
+			require.False(t, overtaken[w.Run], "%+v", w)
+			if w.Op == "end" {
+				ends[w.Task]++
+			}
+		}
+		last[w.Run] = w
+	}
+	for run := range inFrozen {
+		require.True(t, overtaken[run], run)
+		require.True(t, last[run].Refused || last[run].Op == "stop", "%+v", last[run])
+	}
+	require.Len(t, ends, 1000)
+	repeats, twice := 0, 0
+	for task, processes := range begun {
+		repeats += len(processes) - 1
+		twice += ends[task] - 1
+		for _, p := range processes[:len(processes)-1] {
+			require.Contains(t, []string{"killed", "frozen", "shut"}, p, "%s ran in %v", task, processes)
+		}
+	}
+	require.LessOrEqual(t, repeats, 3*lifeSlots)
+	t.Logf("begun again: %d, of which done twice: %d; overtaken: %d; after the thaw refused: %d, stopped: %d", repeats, twice, len(overtaken), refused, stopped)
+}

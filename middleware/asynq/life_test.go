@@ -1,0 +1,315 @@
+package guardasynq_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
+)
+
+const (
+	lifeSoon = time.Minute           // for what should take no time, on a machine that has a lot else to do
+	lifePoll = 10 * time.Millisecond // between two looks
+	lifeType = "life:work"
+)
+
+// A lifeSite is a queue and a store of leases, each with a Redis of its own.
+type lifeSite struct {
+	queue, store *redistest.Server
+	guard        *guard.Guard
+	client       *asynq.Client
+	inspector    *asynq.Inspector
+	seen         *lifeOutcomes
+}
+
+func newLifeSite(t *testing.T) *lifeSite {
+	t.Helper()
+	s := &lifeSite{queue: redistest.Start(t), store: redistest.Start(t), seen: &lifeOutcomes{}}
+	s.guard = lifeGuard(t, s.store)
+	s.client, s.inspector = lifeQueue(t, s.queue.Addr())
+	return s
+}
+
+// lifeGuard returns a Guard that is closed when the test ends, after the servers that are started later.
+func lifeGuard(t *testing.T, store *redistest.Server) *guard.Guard {
+	t.Helper()
+	g, err := guard.New(single.New(store.Client(t)))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = g.Close(context.Background()) }) // some tests close it themselves, or have killed its store
+	return g
+}
+
+// lifeRedis is how tests reach asynq's Redis: with timeouts that do not make them long.
+func lifeRedis(addr string) asynq.RedisClientOpt {
+	return asynq.RedisClientOpt{Addr: addr, DialTimeout: time.Second, ReadTimeout: time.Second, WriteTimeout: time.Second}
+}
+
+func lifeQueue(t *testing.T, addr string) (*asynq.Client, *asynq.Inspector) {
+	t.Helper()
+	client, inspector := asynq.NewClient(lifeRedis(addr)), asynq.NewInspector(lifeRedis(addr))
+	t.Cleanup(func() {
+		_ = client.Close()
+		_ = inspector.Close()
+	})
+	return client, inspector
+}
+
+// middleware returns one whose key is the customer in the payload, with a TTL of a minute: what should be free at once must not become free by itself.
+func (s *lifeSite) middleware(t *testing.T, opts ...guardasynq.Option) asynq.MiddlewareFunc {
+	t.Helper()
+	m, err := guardasynq.New(s.guard, guardasynq.ByJSON("customer"), append([]guardasynq.Option{
+		guardasynq.WithClient(s.client, s.inspector),
+		guardasynq.WithLease(guard.WithTTL(time.Minute)),
+		guardasynq.WithDelay(200 * time.Millisecond),
+		guardasynq.WithLogger(slog.New(slog.DiscardHandler)),
+		guardasynq.WithObserver(guardasynq.Observer{End: s.seen.add}),
+	}, opts...)...)
+	require.NoError(t, err)
+	return m
+}
+
+// serve starts an asynq server, which is shut down when the test ends.
+func (s *lifeSite) serve(t *testing.T, handler asynq.Handler, change ...func(*asynq.Config)) *asynq.Server {
+	t.Helper()
+	return s.start(t, handler, append(slices.Clip(change), guardasynq.Configure)...)
+}
+
+// start is serve without Configure.
+func (s *lifeSite) start(t *testing.T, handler asynq.Handler, change ...func(*asynq.Config)) *asynq.Server {
+	t.Helper()
+	config := asynq.Config{
+		Concurrency:              5,
+		TaskCheckInterval:        20 * time.Millisecond,
+		DelayedTaskCheckInterval: 100 * time.Millisecond,
+		RetryDelayFunc:           func(int, error, *asynq.Task) time.Duration { return 100 * time.Millisecond },
+		ShutdownTimeout:          10 * time.Second,
+		LogLevel:                 asynq.FatalLevel,
+	}
+	for _, f := range change {
+		f(&config)
+	}
+	server := asynq.NewServer(lifeRedis(s.queue.Addr()), config)
+	require.NoError(t, server.Start(handler))
+	t.Cleanup(server.Shutdown)
+	return server
+}
+
+// A lifeTask is the payload of a task.
+type lifeTask struct {
+	Customer string `json:"customer"`
+	Work     int    `json:"work"` // milliseconds
+	Kind     string `json:"kind"`
+}
+
+func newLifeTask(t *testing.T, task lifeTask) *asynq.Task {
+	t.Helper()
+	payload, err := json.Marshal(task)
+	require.NoError(t, err)
+	return asynq.NewTask(lifeType, payload)
+}
+
+func lifePayload(task *asynq.Task) (p lifeTask) {
+	if err := json.Unmarshal(task.Payload(), &p); err != nil {
+		panic(err) // we wrote it
+	}
+	return p
+}
+
+func (s *lifeSite) enqueue(t *testing.T, id, customer string, opts ...asynq.Option) {
+	t.Helper()
+	_, err := s.client.Enqueue(newLifeTask(t, lifeTask{Customer: customer}), append([]asynq.Option{asynq.TaskID(id)}, opts...)...)
+	require.NoError(t, err)
+}
+
+// info returns what asynq knows of a task, or nil.
+func (s *lifeSite) info(t *testing.T, id string) *asynq.TaskInfo {
+	t.Helper()
+	info, err := s.inspector.GetTaskInfo("default", id)
+	if !errors.Is(err, asynq.ErrTaskNotFound) && !errors.Is(err, asynq.ErrQueueNotFound) {
+		require.NoError(t, err)
+	}
+	return info
+}
+
+// awaitEmpty waits until the queue has nothing left to do, and returns how many tasks are archived.
+func (s *lifeSite) awaitEmpty(t *testing.T) (archived int) {
+	t.Helper()
+	lifeUntil(t, "the queue is empty", func() bool {
+		q, err := s.inspector.GetQueueInfo("default")
+		require.NoError(t, err)
+		archived = q.Archived
+		return q.Pending+q.Active+q.Scheduled+q.Retry+q.Aggregating == 0
+	})
+	return archived
+}
+
+// held returns the keys in the store that are leases.
+func (s *lifeSite) held(t *testing.T) (found []string) {
+	t.Helper()
+	rdb := s.store.Client(t)
+	for _, key := range rdb.Keys(t.Context(), "*").Val() {
+		if value := rdb.Get(t.Context(), key).Val(); strings.HasPrefix(value, "H") {
+			found = append(found, key)
+		}
+	}
+	return found
+}
+
+// lifeUntil waits until ok, in bounded time.
+func lifeUntil(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(lifeSoon); !ok(); time.Sleep(lifePoll) { // between two looks
+		if time.Now().After(end) {
+			require.FailNow(t, "this has not come: "+what)
+		}
+	}
+}
+
+func lifeReceive[T any](t *testing.T, c <-chan T, what string) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(lifeSoon):
+		require.FailNow(t, "this has not come: "+what)
+	}
+	return v
+}
+
+// lifeOutcomes are what an Observer was told.
+type lifeOutcomes struct {
+	mu  sync.Mutex
+	all []guardasynq.Outcome
+}
+
+func (l *lifeOutcomes) add(_ context.Context, o guardasynq.Outcome) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, o)
+}
+
+// of returns those with the result.
+func (l *lifeOutcomes) of(r guardasynq.Result) (found []guardasynq.Outcome) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, o := range l.all {
+		if o.Result == r {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+// await waits for an outcome with the result, and returns the first one.
+func (l *lifeOutcomes) await(t *testing.T, r guardasynq.Result) guardasynq.Outcome {
+	t.Helper()
+	lifeUntil(t, "result "+string(r), func() bool { return len(l.of(r)) > 0 })
+	return l.of(r)[0]
+}
+
+// A lifeBook is what handlers of one process did.
+type lifeBook struct {
+	mu    sync.Mutex
+	now   map[string]int // handlers under way, by customer
+	most  map[string]int // the most of them at once
+	begun []lifeEntry
+	ended []lifeEntry
+}
+
+type lifeEntry struct {
+	task, customer string // the task as it was enqueued
+	at             time.Time
+}
+
+// keep returns a handler that does the work and writes it down.
+func (b *lifeBook) keep(work asynq.HandlerFunc) asynq.Handler {
+	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		e := lifeEntry{task: guardasynq.TaskID(ctx, task), customer: lifePayload(task).Customer}
+		b.note(&b.begun, e, 1)
+		defer b.note(&b.ended, e, -1)
+		return work(ctx, task)
+	})
+}
+
+func (b *lifeBook) note(where *[]lifeEntry, e lifeEntry, change int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.now == nil {
+		b.now, b.most = map[string]int{}, map[string]int{}
+	}
+	b.now[e.customer] += change
+	b.most[e.customer] = max(b.most[e.customer], b.now[e.customer])
+	e.at = time.Now()
+	*where = append(*where, e)
+}
+
+// runs returns the begins of all handlers for the customer, and their ends, in order.
+func (b *lifeBook) runs(customer string) (begun, ended []lifeEntry) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	other := func(e lifeEntry) bool { return e.customer != customer }
+	return slices.DeleteFunc(slices.Clone(b.begun), other), slices.DeleteFunc(slices.Clone(b.ended), other)
+}
+
+// awaitRuns waits for the begin of n handlers for the customer.
+func (b *lifeBook) awaitRuns(t *testing.T, customer string, n int) {
+	t.Helper()
+	lifeUntil(t, "the handlers of "+customer, func() bool {
+		begun, _ := b.runs(customer)
+		return len(begun) >= n
+	})
+}
+
+// together returns how many handlers for one customer were under way at once, at most.
+func (b *lifeBook) together() (most int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, n := range b.most {
+		most = max(most, n)
+	}
+	return most
+}
+
+// requireOnce requires that each of the tasks ran once.
+func (b *lifeBook) requireOnce(t *testing.T, ids []string) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var ran []string
+	for _, e := range b.ended {
+		ran = append(ran, e.task)
+	}
+	require.ElementsMatch(t, ids, ran)
+}
+
+// A lifeLog is what a logger wrote.
+type lifeLog struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (l *lifeLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.Write(p)
+}
+
+// times returns how often the log has the text.
+func (l *lifeLog) times(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.all.String(), text)
+}

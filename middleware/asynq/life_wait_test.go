@@ -1,0 +1,116 @@
+package guardasynq_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/require"
+
+	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
+)
+
+// lifeGated returns a handler that stays for the first time until the gate is open.
+func lifeGated(t *testing.T, book *lifeBook) (asynq.Handler, chan struct{}) {
+	gate := make(chan struct{})
+	return book.keep(func(context.Context, *asynq.Task) error {
+		if begun, _ := book.runs("one"); len(begun) > 1 {
+			return nil
+		}
+		select {
+		case <-gate:
+		case <-t.Context().Done():
+		}
+		return nil
+	}), gate
+}
+
+// active returns how many tasks are with workers.
+func (s *lifeSite) active(t *testing.T) int {
+	t.Helper()
+	q, err := s.inspector.GetQueueInfo("default")
+	require.NoError(t, err)
+	return q.Active
+}
+
+// One task of a key waits at a time, and who runs does not wait any more.
+func TestWait_theNextTaskWaitsInItsWorkerAndRunsRightAfter(t *testing.T) {
+	t.Parallel()
+	s := newLifeSite(t)
+	var book lifeBook
+	ends := make(chan struct{})
+	h := book.keep(func(context.Context, *asynq.Task) error {
+		select {
+		case <-ends:
+		case <-t.Context().Done():
+		}
+		return nil
+	})
+	s.serve(t, s.middleware(t, guardasynq.WithWait(time.Minute), guardasynq.WithDelay(10*time.Minute))(h))
+	const tasks = 4
+	s.enqueue(t, "task 1", "one")
+	for i := 1; i <= tasks; i++ {
+		book.awaitRuns(t, "one", i)
+		if i < tasks {
+			s.enqueue(t, fmt.Sprint("task ", i+1), "one")
+			lifeUntil(t, "the next one is with a worker", func() bool { return s.active(t) == 2 })
+			time.Sleep(200 * time.Millisecond) // a postponed one would have been put aside by now
+			require.Equal(t, 2, s.active(t))
+		}
+		ends <- struct{}{}
+	}
+	require.Zero(t, s.awaitEmpty(t))
+	require.Empty(t, s.seen.of(guardasynq.ResultPostponed))
+	require.Equal(t, 1, book.together())
+	begun, ended := book.runs("one")
+	for i := 1; i < tasks; i++ {
+		require.Equal(t, fmt.Sprint("task ", i+1), begun[i].task)
+		require.Less(t, begun[i].at.Sub(ended[i-1].at), 10*time.Second)
+	}
+}
+
+func TestWait_noMoreThanSomeWaitForAKey(t *testing.T) {
+	t.Parallel()
+	s := newLifeSite(t)
+	var book lifeBook
+	h, gate := lifeGated(t, &book)
+	const waiters, tasks = 2, 10
+	s.serve(t, s.middleware(t, guardasynq.WithWait(time.Minute), guardasynq.WithKeyWaiters(waiters), guardasynq.WithDelay(10*time.Minute))(h),
+		func(c *asynq.Config) { c.Concurrency = tasks + 1 })
+	ids := s.enqueueMany(t, tasks, "one")
+	book.awaitRuns(t, "one", 1)
+	lifeUntil(t, "the others are postponed", func() bool { return len(s.seen.of(guardasynq.ResultPostponed)) == tasks-1-waiters })
+	time.Sleep(300 * time.Millisecond) // more would be postponed by now
+	require.Len(t, s.seen.of(guardasynq.ResultPostponed), tasks-1-waiters)
+	require.Equal(t, 1+waiters, s.active(t))
+	s.enqueue(t, "another's", "two")
+	book.awaitRuns(t, "two", 1)
+	begun, _ := book.runs("one")
+	require.Len(t, begun, 1, "another key has nothing to do with it")
+	close(gate)
+	require.Zero(t, s.awaitEmpty(t), "those that are postponed by ten minutes are brought back")
+	book.requireOnce(t, append(ids, "another's"))
+	require.Equal(t, 1, book.together())
+}
+
+func TestWait_endsASecondBeforeTheDeadlineOfTheTask(t *testing.T) {
+	t.Parallel()
+	s := newLifeSite(t)
+	var book lifeBook
+	h, gate := lifeGated(t, &book)
+	change, told := lifeErrors()
+	s.serve(t, s.middleware(t, guardasynq.WithWait(time.Minute), guardasynq.WithDelay(10*time.Minute))(h), change)
+	s.enqueue(t, "first", "one")
+	book.awaitRuns(t, "one", 1)
+	s.enqueue(t, "second", "one", asynq.Timeout(6*time.Second), asynq.MaxRetry(0))
+	o := s.seen.await(t, guardasynq.ResultPostponed)
+	require.Greater(t, o.Duration, 2*time.Second, "it has waited")
+	require.Equal(t, "second~1", o.Copy, "it was not archived for its timeout")
+	require.Empty(t, s.seen.of(guardasynq.ResultCanceled))
+	close(gate)
+	require.Zero(t, s.awaitEmpty(t))
+	book.requireOnce(t, []string{"first", "second"})
+	require.Empty(t, told)
+}

@@ -1,3 +1,0 @@
-package guardasynq_test
-
-func taskProcess() {}
