@@ -24,6 +24,9 @@ const (
 	// Fail fails the task with the *guard.BusyError, which costs an attempt, and archives it on its last one.
 	Fail
 	// Coalesce has all tasks that come while a run is under way lead to one more run after it, of the newest of them. The others end, as done.
+	// Which one is the newest goes by when they came to their workers: there is no order between those that were with workers at the same time,
+	// and the clocks of the hosts count. The tasks of a key have to be in one queue. A task that fails is retried whatever has run since, unless a
+	// newer one waits.
 	Coalesce
 )
 

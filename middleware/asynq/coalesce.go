@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -46,6 +47,17 @@ func (f followUp) waits() bool {
 	}
 }
 
+// comes reports whether it waits, or is with a worker.
+func (f followUp) comes() bool {
+	return f.waits() || f.info != nil && f.info.State == asynq.TaskStateActive
+}
+
+// arrived returns when the task for which it stands came to a worker.
+func (f followUp) arrived() int64 {
+	at, _ := arrivedAt(f.info.Headers)
+	return at
+}
+
 // look returns the follow-ups of the key but the task itself.
 func (d *delivery) look() (all []followUp, err error) {
 	for _, id := range d.followUps() {
@@ -61,8 +73,8 @@ func (d *delivery) look() (all []followUp, err error) {
 	return all, nil
 }
 
-// arrived returns when the task, or the one that it stands for, came to a worker. It is 0, older than all, for a task that came before and was retried:
-// what it wants to have done may have been overtaken meanwhile.
+// arrived returns when the task, or the one that it stands for, came to a worker. It is 0, older than all, for a task that has run before and is
+// retried: what it wants to have done may have been overtaken meanwhile.
 func (d *delivery) arrived() (int64, error) {
 	if at, ok := arrivedAt(d.task.Headers()); ok {
 		return at, nil
@@ -71,7 +83,7 @@ func (d *delivery) arrived() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if self.Retried > 0 || self.LastErr != "" {
+	if self.Retried > 0 || self.LastErr != "" && !strings.Contains(self.LastErr, postponed) {
 		return 0, nil
 	}
 	return d.start.UnixNano(), nil
@@ -111,7 +123,13 @@ func (d *delivery) coalesce(busy error) (tell error, settled bool) {
 	if err != nil {
 		d.outcome.Err = errors.Join(busy, err)
 	}
+	if errors.Is(err, guard.ErrBusy) {
+		return busy, false // others change them all the time: once more, while it is known when this one came
+	}
 	if !overtaken && placed == "" {
+		if !d.needsCopy() {
+			d.park(d.id)
+		}
 		return d.postpone(busy)
 	}
 	d.end(ResultCoalesced, nil)
@@ -127,29 +145,40 @@ func (d *delivery) coalesce(busy error) (tell error, settled bool) {
 }
 
 // overtake is called at the begin of a run: an older task that waits for its turn need not run any more, and where a newer one does, this one need not.
+// An older one that is with another worker finds the key busy in a moment, and waits then.
 func (d *delivery) overtake() error {
-	if others, err := d.look(); err != nil || !slices.ContainsFunc(others, followUp.waits) {
-		return nil //nolint:nilerr // the run takes place, and at worst the older one after it
-	}
-	var overtaken bool
-	_ = d.changing(func() error { // likewise
-		arrived, err := d.arrived()
-		if err != nil {
-			return err
-		}
+	for range bringTries {
 		others, err := d.look()
-		overtaken = err == nil && d.supersede(others, arrived)
-		return err
-	})
-	if overtaken {
-		return errOvertaken
+		if err != nil || !slices.ContainsFunc(others, followUp.comes) {
+			return nil //nolint:nilerr // the run takes place, and at worst the older one after it
+		}
+		var overtaken, again bool
+		_ = d.changing(func() error { // likewise
+			arrived, err := d.arrived()
+			if err != nil {
+				return err
+			}
+			if others, err = d.look(); err != nil {
+				return err
+			}
+			overtaken = d.supersede(others, arrived)
+			again = slices.ContainsFunc(others, func(f followUp) bool { return f.comes() && f.arrived() <= arrived })
+			return nil
+		})
+		if overtaken {
+			return errOvertaken
+		}
+		if !again {
+			return nil
+		}
+		time.Sleep(bringPause)
 	}
 	return nil
 }
 
 // changing runs f while nobody else changes the follow-ups of the key.
 func (d *delivery) changing(f func() error) error {
-	lease, err := d.m.guard.Acquire(d.ctx, d.identity+":follow-up", guard.WithTTL(2*time.Second), guard.WithWait(3*time.Second), guard.WithName("coalesce"))
+	lease, err := d.m.guard.Acquire(d.ctx, d.identity+":follow-up", guard.WithTTL(10*time.Second), guard.WithWait(3*time.Second), guard.WithName("coalesce"))
 	if err != nil {
 		return err
 	}
@@ -163,7 +192,7 @@ func (d *delivery) supersede(others []followUp, arrived int64) (overtaken bool) 
 		if !f.waits() {
 			continue
 		}
-		if at, _ := arrivedAt(f.info.Headers); at > arrived {
+		if f.arrived() > arrived {
 			return true
 		}
 		d.remove(&others[i])
@@ -212,17 +241,20 @@ func (d *delivery) bringIfFree(id string) {
 		return
 	}
 	_ = lease.Release(d.ctx) // it ends by itself otherwise
+	if d.m.busy == Coalesce {
+		d.bringFollowUp() // maybe another one's, which has found the key taken by this call
+	}
 	d.m.bring(parkedTask{queue: d.queue, id: id})
 }
 
-// bringFollowUp brings what waits, now that a run has ended.
+// bringFollowUp brings what waits, or is about to, now that a run has ended.
 func (d *delivery) bringFollowUp() {
 	others, err := d.look()
 	if err != nil {
 		return // it comes by itself
 	}
 	for _, f := range others {
-		if f.waits() {
+		if f.comes() {
 			d.m.bring(parkedTask{queue: d.queue, id: f.id})
 		}
 	}

@@ -49,6 +49,7 @@ func (m *middleware) deliver(ctx context.Context, task *asynq.Task, next asynq.H
 
 // process runs the handler, or sees to it that it will be run, and returns what asynq is to be told.
 func (d *delivery) process() error {
+	d.end(ResultKeyInvalid, nil) // where the KeyFunc panics
 	key, err := d.m.key(d.ctx, d.task)
 	if err == nil {
 		key, err = found(d.task, key, "the key")
@@ -59,6 +60,7 @@ func (d *delivery) process() error {
 	}
 	d.key, d.identity = key, d.m.identity(d.task, key)
 	d.m.parked.remove(d.identity, d.id)
+	d.end(ResultRefused, nil) // where the function of WithTaskLease does
 	for {
 		err, settled := d.settle(d.try())
 		if settled {
@@ -152,6 +154,7 @@ func (d *delivery) settle(err error) (tell error, settled bool) {
 		return err, true
 	case errors.Is(err, errOvertaken):
 		d.end(ResultCoalesced, nil)
+		d.handOver()
 		return nil, true
 	case errors.Is(err, guard.ErrDone):
 		return d.giveResult(err)

@@ -26,7 +26,7 @@ func (d *delivery) keepResult(ctx context.Context) {
 // giveResult ends a task whose work is done, with the result of the run that has done it.
 func (d *delivery) giveResult(err error) (tell error, settled bool) {
 	var done *guard.DoneError
-	if errors.As(err, &done) && len(done.Record) > 0 && d.known {
+	if errors.As(err, &done) && len(done.Record) > 0 && d.known && d.task.ResultWriter() != nil { // it is nil if a handler around has put another task in place
 		if _, err := d.task.ResultWriter().Write(done.Record); err != nil {
 			err = fmt.Errorf("guardasynq: write the result of task %q, which was done before: %w", d.id, err)
 			d.end(ResultUnavailable, err)
@@ -34,5 +34,6 @@ func (d *delivery) giveResult(err error) (tell error, settled bool) {
 		}
 	}
 	d.end(ResultDone, nil)
+	d.handOver() // it may have been brought, and is to bring the next
 	return nil, true
 }

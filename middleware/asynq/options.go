@@ -122,8 +122,8 @@ func WithContext(f func(ctx context.Context, task *asynq.Task) context.Context) 
 	}
 }
 
-// WithLease sets options of the leases, such as guard.WithTTL and guard.WithHook. guard.WithOnce and guard.WithWait have no effect: that is for
-// WithOnce and WithWait here. The TTL should be well under a minute, see DefaultTTL. It has nothing to do with how long tasks take.
+// WithLease sets options of the leases, such as guard.WithTTL and guard.WithHook. guard.WithWait has no effect: that is for WithWait here,
+// and leave guard.WithOnce to WithOnce. The TTL should be well under a minute, see DefaultTTL. It has nothing to do with how long tasks take.
 func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.lease = append(s.lease, opts...) }
 }

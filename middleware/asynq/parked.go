@@ -107,14 +107,14 @@ func (d *delivery) park(id string) {
 
 // handOver brings back a task that waits for the key, now that a run has ended.
 func (d *delivery) handOver() {
-	switch {
-	case d.m.inspector == nil:
-	case d.m.busy == Coalesce:
+	if d.m.inspector == nil {
+		return
+	}
+	if d.m.busy == Coalesce {
 		d.bringFollowUp()
-	default:
-		for task, ok := d.m.parked.next(d.identity); ok && !d.m.bring(task); {
-			task, ok = d.m.parked.next(d.identity)
-		}
+	}
+	for task, ok := d.m.parked.next(d.identity); ok && !d.m.bring(task); {
+		task, ok = d.m.parked.next(d.identity)
 	}
 }
 

@@ -1,6 +1,7 @@
 package guardasynq
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -32,6 +33,10 @@ func (d *delivery) postpone(err error) (tell error, settled bool) {
 		return p, true
 	}
 	id, failed := d.enqueueCopy(p.After)
+	if errors.Is(failed, errGivenUp) {
+		d.end(ResultCanceled, errors.Join(err, failed))
+		return p, true
+	}
 	if failed != nil {
 		d.m.log.Error("guardasynq: a task that cannot run now cannot be enqueued again either; its worker tries again", "type", d.task.Type(), "id", d.id, "queue", d.queue, "error", failed)
 		return p, false
@@ -50,7 +55,11 @@ func (d *delivery) needsCopy() bool {
 	return d.known && (d.left == 0 || !d.configured && d.m.client != nil)
 }
 
-var errNoClient = errors.New("there is no WithClient")
+var (
+	errNoClient = errors.New("there is no WithClient")
+	// errGivenUp is a task that asynq has retried, archived or given back before its worker was through with it.
+	errGivenUp = errors.New("asynq has given the task up")
+)
 
 // enqueueCopy enqueues the task again, with all that it carries and what is left of its attempts, to be run after a while, and returns the copy's ID.
 // A repeated call enqueues no second copy while the first one waits or runs.
@@ -96,6 +105,9 @@ func (d *delivery) headers() map[string]string {
 // options returns what the task was enqueued with. Its lock of asynq.Unique is not among it: only the task itself can hold that.
 func (d *delivery) options() ([]asynq.Option, error) {
 	info, err := d.m.inspector.GetTaskInfo(d.queue, d.id)
+	if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) || err == nil && info.State != asynq.TaskStateActive {
+		err = errGivenUp
+	}
 	if err != nil {
 		return nil, fmt.Errorf("guardasynq: look up task %q: %w", d.id, err)
 	}
@@ -126,8 +138,10 @@ func (d *delivery) enqueue(id string, headers map[string]string, opts []asynq.Op
 	return nil
 }
 
-// comes reports whether there is a task of that ID which asynq will give to a worker, or has given to one.
+// comes reports whether there is a task of that ID which asynq will give to a worker, or has given to one, and which is the same as this one. It can be
+// another: the ID of a task is free again when a copy is in its place.
 func (d *delivery) comes(id string) bool {
 	info, err := d.m.inspector.GetTaskInfo(d.queue, id)
-	return err == nil && info.State != asynq.TaskStateArchived && info.State != asynq.TaskStateCompleted
+	return err == nil && info.State != asynq.TaskStateArchived && info.State != asynq.TaskStateCompleted &&
+		info.Type == d.task.Type() && bytes.Equal(info.Payload, d.task.Payload())
 }

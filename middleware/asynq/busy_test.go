@@ -1,0 +1,309 @@
+package guardasynq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
+)
+
+func TestRetryLater_costsNoAttemptAndNoWorker(t *testing.T) {
+	t.Parallel()
+	var told aqErrors
+	s, w := newAqSite(t), newAqWork(t)
+	m := s.middleware(t, guardasynq.ByJSON("key"))
+	s.serve(t, aqConfig(func(c *asynq.Config) { c.Concurrency, c.ErrorHandler = 2, &told }), m(w))
+	t.Cleanup(w.release)
+	s.enqueue(t, "import", aqJSON("k", "holder"))
+	holder := w.next(t)
+	s.enqueue(t, "import", aqJSON("k", "1"), asynq.TaskID("1"), asynq.MaxRetry(1))
+	info := s.awaitState(t, "1", asynq.TaskStateRetry)
+	require.Zero(t, info.Retried)
+	require.Equal(t, 1, info.MaxRetry)
+	require.Regexp(t, `^guardasynq: postponed by 1\d(\.\d+)?s: guard: "asynq:[\w-]{43}" is busy, held by ".+ pid \d+", for up to 1\d(\.\d+)?s$`, info.LastErr)
+	outcome := s.outcomes.await(t, guardasynq.ResultPostponed, 1)[0]
+	require.Greater(t, outcome.After, 10*time.Second, "the holder's lease is of 15 s, and was just begun")
+	require.Less(t, outcome.After, 20*time.Second)
+	require.Empty(t, outcome.Copy)
+	require.ErrorIs(t, outcome.Err, guard.ErrBusy)
+	require.WithinDuration(t, time.Now().Add(outcome.After), info.NextProcessAt, 10*time.Second)
+
+	s.enqueue(t, "import", aqJSON("another", "2"))
+	another := w.next(t) // of two workers, one has the holder
+	another.returns(nil)
+	holder.returns(nil)
+	run := w.next(t)
+	require.Equal(t, "1", run.id)
+	run.returns(nil)
+	s.awaitEmpty(t)
+	q, err := s.inspector.GetQueueInfo(aqQueue)
+	require.NoError(t, err)
+	require.Zero(t, q.FailedTotal)
+	require.Equal(t, 3, q.ProcessedTotal)
+	ids, _ := told.told()
+	require.Empty(t, ids)
+}
+
+func TestRetryLater_bringsTasksBackOneAfterTheOtherInTheirOrder(t *testing.T) {
+	t.Parallel()
+	for _, attempts := range []int{0, 5} {
+		t.Run(fmt.Sprint("MaxRetry ", attempts), func(t *testing.T) {
+			t.Parallel()
+			s, w, run := aqHolding(t, aqConfig())
+			for i := range 5 {
+				s.enqueue(t, "import", aqJSON("k", fmt.Sprint(i)), asynq.MaxRetry(attempts))
+				s.outcomes.await(t, guardasynq.ResultPostponed, i+1)
+			}
+			for i := range 5 {
+				run.returns(nil)
+				run = w.next(t)
+				require.Equal(t, aqJSON("k", fmt.Sprint(i)), run.payload)
+			}
+			run.returns(nil)
+			s.awaitEmpty(t)
+		})
+	}
+}
+
+// The run ends between the moment in which the task finds its key busy and that in which it is known to wait.
+func TestRetryLater_doesNotMissTheEndOfTheRun(t *testing.T) {
+	t.Parallel()
+	s, w, stops := newAqSite(t), newAqWork(t), new(aqStops)
+	g := s.newGuard(t, guard.WithHook(stops.hook()))
+	s.serve(t, aqConfig(), s.middlewareOf(t, g, guardasynq.ByJSON("key"), guardasynq.WithDelay(10*time.Minute))(w))
+	t.Cleanup(w.release)
+	s.send(t, "T1")
+	first := w.next(t)
+	busy := stops.at(t, "T2 acquire got")
+	s.send(t, "T2")
+	busy.await(t)
+	first.returns(nil)
+	s.outcomes.await(t, guardasynq.ResultRan, 1)
+	busy.pass()
+	w.next(t).returns(nil)
+	s.awaitEmpty(t)
+	require.Empty(t, s.outcomes.of(guardasynq.ResultPostponed))
+}
+
+// A process that is not ours holds the key, so that nobody tells when it is free.
+func TestRetryLater_comesBackByItself(t *testing.T) {
+	t.Parallel()
+	for name, attempts := range map[string]int{"as it is": 3, "as a copy": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, w := newAqSite(t), newAqWork(t)
+			m := s.middleware(t, guardasynq.ByType(), guardasynq.WithDelay(time.Second))
+			s.serve(t, aqConfig(), m(w))
+			t.Cleanup(w.release)
+			elsewhere := aqElsewhere(t, s, guardasynq.ByType())
+			s.enqueue(t, "import", "1", asynq.MaxRetry(attempts))
+			s.outcomes.await(t, guardasynq.ResultPostponed, 2)
+			elsewhere(nil)
+			w.next(t).returns(nil)
+			s.awaitEmpty(t)
+			for _, o := range s.outcomes.of(guardasynq.ResultPostponed) {
+				require.GreaterOrEqual(t, o.After, time.Second)
+				require.LessOrEqual(t, o.After, 1252*time.Millisecond)
+			}
+		})
+	}
+}
+
+// aqElsewhere has another process, as it were, run a task of the type "import". What it returns ends the run.
+func aqElsewhere(t *testing.T, s *aqSite, key guardasynq.KeyFunc) func(error) {
+	t.Helper()
+	begun, end, ended := make(chan struct{}), make(chan error, 1), make(chan struct{})
+	h := s.middlewareOf(t, s.newGuard(t), key)(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		close(begun)
+		return <-end
+	}))
+	go func() {
+		defer close(ended)
+		_ = h.ProcessTask(context.Background(), asynq.NewTask("import", []byte(aqJSON("k", "elsewhere"))))
+	}()
+	<-begun
+	t.Cleanup(func() {
+		select {
+		case end <- nil:
+		default:
+		}
+		<-ended
+	})
+	return func(err error) {
+		end <- err
+		<-ended
+	}
+}
+
+func TestRetryLater_doesNotComeBackAllAtOnce(t *testing.T) {
+	t.Parallel()
+	s, w, _ := aqHolding(t, aqConfig(), guardasynq.WithDelay(100*time.Second))
+	const tasks = 30
+	for i := range tasks {
+		s.enqueue(t, "import", aqJSON("k", fmt.Sprint(i)))
+	}
+	delays, seconds := map[time.Duration]bool{}, map[time.Duration]bool{}
+	for _, o := range s.outcomes.await(t, guardasynq.ResultPostponed, tasks) {
+		require.GreaterOrEqual(t, o.After, 100*time.Second)
+		require.LessOrEqual(t, o.After, 126*time.Second)
+		delays[o.After], seconds[o.After/time.Second] = true, true
+	}
+	require.Len(t, delays, tasks)
+	require.GreaterOrEqual(t, len(seconds), 5)
+	w.none(t)
+}
+
+// asynq would run again whatever is completed or archived, and before its time what has failed.
+func TestRetryLater_doesNotBringBackWhatHasEndedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for state, result := range map[asynq.TaskState]error{
+		asynq.TaskStateCompleted: nil, asynq.TaskStateArchived: errors.Join(errors.New("for good"), asynq.SkipRetry), asynq.TaskStateRetry: errAqOther,
+	} {
+		t.Run(state.String(), func(t *testing.T) {
+			t.Parallel()
+			s, w := newAqSite(t), newAqWork(t)
+			here := s.middleware(t, guardasynq.ByJSON("key"), guardasynq.WithDelay(10*time.Minute))(w)
+			there := s.middlewareOf(t, s.newGuard(t), guardasynq.ByJSON("key"))(w)
+			var moved atomic.Bool
+			s.serve(t, aqConfig(), asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+				if moved.Load() {
+					return there.ProcessTask(ctx, task)
+				}
+				return here.ProcessTask(ctx, task)
+			}))
+			t.Cleanup(w.release)
+			elsewhere := aqElsewhere(t, s, guardasynq.ByJSON("key"))
+			s.enqueue(t, "import", aqJSON("k", "1"), asynq.TaskID("1"), asynq.Retention(time.Hour))
+			s.awaitState(t, "1", asynq.TaskStateRetry)
+			elsewhere(nil)
+			moved.Store(true)
+			require.NoError(t, s.inspector.RunTask(aqQueue, "1"))
+			w.next(t).returns(result)
+			require.Eventually(t, func() bool {
+				info := s.info(t, "1")
+				return info.State == state && (state != asynq.TaskStateRetry || info.Retried == 1)
+			}, aqSoon, aqPoll)
+			moved.Store(false)
+			s.enqueue(t, "import", aqJSON("k", "2"), asynq.TaskID("2"))
+			w.next(t).returns(nil) // its end finds that "1" was postponed here
+			s.awaitGone(t, "2")
+			w.none(t)
+			require.Equal(t, state, s.info(t, "1").State)
+		})
+	}
+}
+
+func TestSkip_endsTheTaskAsDone(t *testing.T) {
+	t.Parallel()
+	s, w, holder := aqHolding(t, aqConfig(), guardasynq.WithBusy(guardasynq.Skip))
+	s.enqueue(t, "import", aqJSON("k", "1"), asynq.TaskID("1"), asynq.Retention(time.Hour), asynq.MaxRetry(0))
+	require.Empty(t, s.awaitState(t, "1", asynq.TaskStateCompleted).Result)
+	outcome := s.outcomes.await(t, guardasynq.ResultSkipped, 1)[0]
+	require.ErrorIs(t, outcome.Err, guard.ErrBusy)
+	require.Zero(t, outcome.After)
+	holder.returns(nil)
+	s.awaitEmpty(t)
+	require.Len(t, w.payloads(), 1)
+}
+
+func TestFail_countsAndArchivesAtTheLast(t *testing.T) {
+	t.Parallel()
+	var told aqErrors
+	s, w, holder := aqHolding(t, aqConfig(func(c *asynq.Config) {
+		c.ErrorHandler = &told
+		c.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return 0 }
+	}), guardasynq.WithBusy(guardasynq.Fail))
+	s.enqueue(t, "import", aqJSON("k", "1"), asynq.TaskID("1"), asynq.MaxRetry(1))
+	info := s.awaitState(t, "1", asynq.TaskStateArchived)
+	require.Equal(t, 1, info.Retried)
+	require.Regexp(t, `^guardasynq: task "import": guard: ".+" is busy`, info.LastErr)
+	s.outcomes.await(t, guardasynq.ResultBusy, 2)
+	ids, errs := told.told()
+	require.Equal(t, []string{"1", "1"}, ids)
+	var busy *guard.BusyError
+	require.ErrorAs(t, errs[0], &busy)
+	q, err := s.inspector.GetQueueInfo(aqQueue)
+	require.NoError(t, err)
+	require.Equal(t, 2, q.FailedTotal)
+	holder.returns(nil)
+	s.awaitEmpty(t)
+	require.Len(t, w.payloads(), 1)
+}
+
+func TestWait_isInTheWorkerAndBounded(t *testing.T) {
+	t.Parallel()
+	s, w, holder := aqHolding(t, aqConfig(), guardasynq.WithWait(time.Minute), guardasynq.WithKeyWaiters(2))
+	for i := range 4 {
+		s.enqueue(t, "import", aqJSON("k", fmt.Sprint(i)))
+	}
+	s.outcomes.await(t, guardasynq.ResultPostponed, 2)
+	require.Eventually(t, func() bool {
+		q, err := s.inspector.GetQueueInfo(aqQueue)
+		return err == nil && q.Active == 3 && q.Retry == 2
+	}, aqSoon, aqPoll)
+	w.none(t)
+	require.Len(t, s.outcomes.of(guardasynq.ResultPostponed), 2)
+	holder.returns(nil)
+	for range 4 {
+		w.next(t).returns(nil)
+	}
+	s.awaitEmpty(t)
+}
+
+func TestWait_whoeverRunsWaitsNoMore(t *testing.T) {
+	t.Parallel()
+	s, w, run := aqHolding(t, aqConfig(), guardasynq.WithWait(time.Minute))
+	for i := range 3 {
+		s.enqueue(t, "import", aqJSON("k", fmt.Sprint(i)))
+		require.Eventually(t, func() bool {
+			q, err := s.inspector.GetQueueInfo(aqQueue)
+			return err == nil && q.Active == 2
+		}, aqSoon, aqPoll)
+		run.returns(nil)
+		run = w.next(t)
+	}
+	run.returns(nil)
+	s.awaitEmpty(t)
+	require.Empty(t, s.outcomes.of(guardasynq.ResultPostponed))
+}
+
+func TestWait_endsASecondBeforeTheDeadline(t *testing.T) {
+	t.Parallel()
+	s, w, _ := aqHolding(t, aqConfig(), guardasynq.WithWait(time.Hour))
+	s.enqueue(t, "import", aqJSON("k", "1"), asynq.Timeout(3*time.Second))
+	outcome := s.outcomes.await(t, guardasynq.ResultPostponed, 1)[0]
+	require.Less(t, outcome.Duration, 3*time.Second)
+	require.Empty(t, s.outcomes.of(guardasynq.ResultCanceled))
+	w.none(t)
+}
+
+func TestSkipAndFail_letAnyNumberWait(t *testing.T) {
+	t.Parallel()
+	for _, busy := range []guardasynq.Busy{guardasynq.Skip, guardasynq.Fail} {
+		t.Run(fmt.Sprint("policy ", int(busy)), func(t *testing.T) {
+			t.Parallel()
+			s, w, run := aqHolding(t, aqConfig(), guardasynq.WithWait(time.Minute), guardasynq.WithBusy(busy))
+			for i := range 4 {
+				s.enqueue(t, "import", aqJSON("k", fmt.Sprint(i)))
+			}
+			require.Eventually(t, func() bool {
+				q, err := s.inspector.GetQueueInfo(aqQueue)
+				return err == nil && q.Active == 5
+			}, aqSoon, aqPoll)
+			for range 4 {
+				run.returns(nil)
+				run = w.next(t)
+			}
+			run.returns(nil)
+			s.awaitEmpty(t)
+		})
+	}
+}

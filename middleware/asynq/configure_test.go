@@ -1,0 +1,198 @@
+package guardasynq_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
+)
+
+// An aqErrors is an ErrorHandler that keeps what it is told.
+type aqErrors struct {
+	mu  sync.Mutex
+	all []string // of tasks
+	err []error
+}
+
+func (e *aqErrors) HandleError(ctx context.Context, _ *asynq.Task, err error) {
+	id, _ := asynq.GetTaskID(ctx)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all, e.err = append(e.all, id), append(e.err, err)
+}
+
+func (e *aqErrors) told() ([]string, []error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([]string(nil), e.all...), append([]error(nil), e.err...)
+}
+
+var (
+	errAqBusy  error = &guardasynq.PostponedError{After: 7 * time.Second, Err: &guard.BusyError{Key: "k"}}
+	errAqStore error = &guardasynq.PostponedError{After: 8 * time.Second, Err: &guard.StoreError{}}
+	errAqOther       = errors.New("of the handler")
+)
+
+func TestConfigure_goesAroundWhatTheConfigHas(t *testing.T) {
+	t.Parallel()
+	type baseKey struct{}
+	task, ctx := asynq.NewTask("import", nil), context.WithValue(t.Context(), baseKey{}, "handler's")
+	for times := 1; times <= 2; times++ {
+		t.Run(fmt.Sprint("configured ", times, " times"), func(t *testing.T) {
+			t.Parallel()
+			var failures, delays, handled []string
+			config := asynq.Config{
+				Concurrency: 3,
+				BaseContext: func() context.Context { return context.WithValue(context.Background(), baseKey{}, "base") },
+				IsFailure: func(err error) bool {
+					failures = append(failures, err.Error())
+					return !errors.Is(err, context.Canceled)
+				},
+				RetryDelayFunc: func(n int, err error, given *asynq.Task) time.Duration {
+					require.Same(t, task, given)
+					delays = append(delays, fmt.Sprint(n, " ", err))
+					return time.Minute
+				},
+				ErrorHandler: asynq.ErrorHandlerFunc(func(given context.Context, gotten *asynq.Task, err error) {
+					require.Equal(t, ctx, given)
+					require.Same(t, task, gotten)
+					handled = append(handled, err.Error())
+				}),
+			}
+			for range times {
+				guardasynq.Configure(&config)
+			}
+			require.Equal(t, 3, config.Concurrency)
+			require.Equal(t, "base", config.BaseContext().Value(baseKey{}))
+
+			require.True(t, config.IsFailure(errAqOther))
+			require.False(t, config.IsFailure(context.Canceled))
+			for _, err := range []error{errAqBusy, errAqStore, fmt.Errorf("around: %w", errAqBusy)} {
+				require.False(t, config.IsFailure(err))
+			}
+			require.Equal(t, []string{errAqOther.Error(), context.Canceled.Error()}, failures)
+
+			require.Equal(t, time.Minute, config.RetryDelayFunc(4, errAqOther, task))
+			require.Equal(t, 7*time.Second, config.RetryDelayFunc(4, fmt.Errorf("around: %w", errAqBusy), task))
+			require.Equal(t, 8*time.Second, config.RetryDelayFunc(4, errAqStore, task))
+			require.Equal(t, []string{"4 of the handler"}, delays)
+
+			for _, err := range []error{errAqOther, errAqBusy, fmt.Errorf("around: %w", errAqBusy), errAqStore} {
+				config.ErrorHandler.HandleError(ctx, task, err)
+			}
+			require.Equal(t, []string{errAqOther.Error(), errAqStore.Error()}, handled)
+		})
+	}
+}
+
+func TestConfigure_ofAnEmptyConfigIsWhatAsynqDoes(t *testing.T) {
+	t.Parallel()
+	var config asynq.Config
+	guardasynq.Configure(&config)
+	require.Nil(t, config.ErrorHandler)
+	require.NoError(t, config.BaseContext().Err())
+	require.True(t, config.IsFailure(errAqOther))
+	require.False(t, config.IsFailure(errAqBusy))
+	require.Equal(t, 7*time.Second, config.RetryDelayFunc(0, errAqBusy, nil))
+	require.GreaterOrEqual(t, config.RetryDelayFunc(3, errAqOther, nil), 81*time.Second, "asynq's own delay grows with the fourth power")
+	require.PanicsWithValue(t, "guardasynq: Configure: the config must not be nil", func() { guardasynq.Configure(nil) })
+}
+
+func TestConfigure_theHandlersFailuresAreStillTheServers(t *testing.T) {
+	t.Parallel()
+	var told aqErrors
+	s, w, holder := aqHolding(t, aqConfig(func(c *asynq.Config) {
+		c.ErrorHandler = &told
+		c.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Hour }
+		c.IsFailure = func(err error) bool { return !strings.Contains(err.Error(), "no failure") }
+	}))
+	s.enqueue(t, "import", aqJSON("k", "1"), asynq.TaskID("busy"))
+	s.awaitState(t, "busy", asynq.TaskStateRetry)
+	for id, err := range map[string]error{"counted": errors.New("a failure"), "not counted": errors.New("no failure")} {
+		s.enqueue(t, "import", aqJSON(id, "1"), asynq.TaskID(id))
+		w.next(t).returns(err)
+		info := s.awaitState(t, id, asynq.TaskStateRetry)
+		require.Equal(t, err.Error(), info.LastErr)
+		require.Equal(t, map[string]int{"counted": 1}[id], info.Retried)
+		require.WithinDuration(t, time.Now().Add(time.Hour), info.NextProcessAt, time.Minute)
+	}
+	holder.returns(nil)
+	w.next(t).returns(nil)
+	s.awaitGone(t, "busy")
+	ids, _ := told.told()
+	require.ElementsMatch(t, []string{"counted", "not counted"}, ids)
+}
+
+func TestConfigure_forgottenIsToldAndLosesNothing(t *testing.T) {
+	t.Parallel()
+	var told aqErrors
+	var log aqBuffer
+	s, w := newAqSite(t), newAqWork(t)
+	m := s.middleware(t, guardasynq.ByJSON("key"), guardasynq.WithDelay(10*time.Minute), guardasynq.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	s.serve(t, aqPlainConfig(func(c *asynq.Config) { c.ErrorHandler = &told }), m(w))
+	t.Cleanup(w.release)
+	s.enqueue(t, "import", aqJSON("k", "0"))
+	run := w.next(t)
+	require.Empty(t, log.String(), "nothing was busy yet")
+	for _, id := range []string{"1", "2", "3"} {
+		s.enqueue(t, "import", aqJSON("k", id), asynq.TaskID(id), asynq.MaxRetry(2))
+		copied := s.awaitState(t, id+"~1", asynq.TaskStateScheduled)
+		require.Equal(t, 2, copied.MaxRetry)
+		require.Zero(t, copied.Retried)
+		s.awaitGone(t, id)
+	}
+	ids, errs := told.told()
+	require.Equal(t, []string{"1", "2", "3"}, ids)
+	for _, err := range errs {
+		require.ErrorIs(t, err, guardasynq.ErrNotConfigured)
+		require.ErrorIs(t, err, guard.ErrBusy)
+		require.ErrorIs(t, err, asynq.RevokeTask)
+		require.ErrorContains(t, err, guardasynq.ErrNotConfigured.Error())
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "level=WARN"), log.String())
+	require.Contains(t, log.String(), guardasynq.ErrNotConfigured.Error())
+	require.Contains(t, log.String(), "type=import queue=default")
+	for _, o := range s.outcomes.of(guardasynq.ResultPostponed) {
+		require.NotEmpty(t, o.Copy)
+	}
+	for _, id := range []string{"1", "2", "3"} {
+		run.returns(nil)
+		run = w.next(t)
+		require.Equal(t, aqJSON("k", id), run.payload)
+	}
+	run.returns(nil)
+	s.awaitEmpty(t)
+	q, err := s.inspector.GetQueueInfo(aqQueue)
+	require.NoError(t, err)
+	require.Zero(t, q.FailedTotal)
+	require.Zero(t, q.Archived)
+}
+
+// An aqBuffer is a bytes.Buffer for several goroutines.
+type aqBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *aqBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *aqBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}

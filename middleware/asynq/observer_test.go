@@ -1,0 +1,200 @@
+package guardasynq_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
+)
+
+func TestObserver_isToldOnceOfEachDelivery(t *testing.T) {
+	t.Parallel()
+	var order []string
+	var mu sync.Mutex
+	var second aqLog
+	note := func(name string) guardasynq.Option {
+		return guardasynq.WithObserver(guardasynq.Observer{End: func(ctx context.Context, _ guardasynq.Outcome) {
+			mu.Lock()
+			defer mu.Unlock()
+			id, _ := asynq.GetTaskID(ctx)
+			order = append(order, id+" "+name)
+			panic("of an observer")
+		}})
+	}
+	s, w, holder := aqHolding(t, aqConfig(), note("one"), guardasynq.WithObserver(guardasynq.Observer{}), note("two"),
+		guardasynq.WithObserver(second.observer()), guardasynq.WithName("imports"))
+	s.enqueue(t, "import", aqJSON("k", "1"), asynq.TaskID("41"), asynq.MaxRetry(0))
+	postponed := s.outcomes.await(t, guardasynq.ResultPostponed, 1)[0]
+	require.GreaterOrEqual(t, postponed.After, 10*time.Minute)
+	require.ErrorIs(t, postponed.Err, guard.ErrBusy)
+	require.Positive(t, postponed.Duration)
+	postponed.After, postponed.Err, postponed.Duration = 0, nil, 0
+	require.Equal(t, guardasynq.Outcome{Result: guardasynq.ResultPostponed, Name: "imports", Type: "import", Queue: "default", Copy: "41~1"}, postponed)
+
+	fence := guard.Fence(holder.ctx)
+	require.NotZero(t, fence)
+	lease, ok := guard.FromContext(holder.ctx)
+	require.True(t, ok)
+	require.Equal(t, fence, lease.Fence())
+	require.Equal(t, "imports", lease.Name())
+	require.Equal(t, "k", guardasynq.Key(holder.ctx))
+	time.Sleep(time.Until(holder.begun.Add(50 * time.Millisecond))) // so that the duration has something to show
+	holder.returns(nil)
+	w.next(t).returns(errAqOther)
+	all := s.outcomes.await(t, guardasynq.ResultRan, 2)
+	require.GreaterOrEqual(t, all[0].Duration, 50*time.Millisecond)
+	all[0].Duration = 0
+	require.Equal(t, guardasynq.Outcome{Result: guardasynq.ResultRan, Name: "imports", Type: "import", Queue: "default", Fence: fence}, all[0])
+	require.Equal(t, errAqOther, all[1].Err)
+	require.Greater(t, all[1].Fence, fence)
+	s.awaitState(t, "41~1", asynq.TaskStateArchived)
+	second.await(t, guardasynq.ResultRan, 2)
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, []string{"41 one", "41 two", "holder one", "holder two", "41~1 one", "41~1 two"}, order)
+}
+
+func TestObserver_runsThatDoNotReturnAreAborted(t *testing.T) {
+	t.Parallel()
+	g := optionsGuard(t)
+	var log aqLog
+	m, err := guardasynq.New(g, guardasynq.ByType(), guardasynq.WithBusy(guardasynq.Skip), guardasynq.WithObserver(log.observer()))
+	require.NoError(t, err)
+	for name, end := range map[string]func(){"panic": func() { panic("of the handler") }, "goexit": runtime.Goexit} {
+		h := m(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { end(); return nil }))
+		var caught any
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			defer func() { caught = recover() }()
+			_ = h.ProcessTask(context.Background(), asynq.NewTask(name, nil))
+		}()
+		<-done
+		if name == "panic" {
+			require.Equal(t, "of the handler", caught, "it goes on up")
+		}
+	}
+	all := log.of(guardasynq.ResultRan)
+	require.Len(t, all, 2)
+	for _, o := range all {
+		require.True(t, o.Aborted)
+		require.NotZero(t, o.Fence)
+		lease, err := g.Acquire(t.Context(), "any")
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(t.Context()))
+	}
+	again := m(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil }))
+	require.NoError(t, again.ProcessTask(t.Context(), asynq.NewTask("panic", nil)), "the key is free")
+	require.False(t, log.of(guardasynq.ResultRan)[2].Aborted)
+}
+
+func TestObserver_panicsOfTheUsersFunctionsHaveAResult(t *testing.T) {
+	t.Parallel()
+	g := optionsGuard(t)
+	for want, c := range map[guardasynq.Result]struct {
+		key  guardasynq.KeyFunc
+		opts []guardasynq.Option
+	}{
+		guardasynq.ResultKeyInvalid: {key: func(context.Context, *asynq.Task) (string, error) { panic("of the user") }},
+		guardasynq.ResultRefused: {key: guardasynq.ByType(), opts: []guardasynq.Option{
+			guardasynq.WithTaskLease(func(context.Context, *asynq.Task) []guard.Option { panic("of the user") }),
+		}},
+	} {
+		var log aqLog
+		m, err := guardasynq.New(g, c.key, append(c.opts, guardasynq.WithBusy(guardasynq.Skip), guardasynq.WithObserver(log.observer()))...)
+		require.NoError(t, err)
+		h := m(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil }))
+		require.PanicsWithValue(t, "of the user", func() { _ = h.ProcessTask(t.Context(), asynq.NewTask("import", nil)) })
+		outcomes := log.of(want)
+		require.Len(t, outcomes, 1)
+		require.False(t, outcomes[0].Aborted)
+	}
+}
+
+func TestObserver_aPanicOfAServersHandlerLeavesTheKeyFree(t *testing.T) {
+	t.Parallel()
+	s, w := newAqSite(t), newAqWork(t)
+	m := s.middleware(t, guardasynq.ByType(), guardasynq.WithOnce(time.Hour))
+	s.serve(t, aqConfig(), m(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		if err := w.ProcessTask(ctx, task); err != nil {
+			panic(err)
+		}
+		return nil
+	})))
+	t.Cleanup(w.release)
+	s.enqueue(t, "import", "1", asynq.TaskID("1"), asynq.MaxRetry(0))
+	w.next(t).returns(errAqOther)
+	require.Contains(t, s.awaitState(t, "1", asynq.TaskStateArchived).LastErr, "panic")
+	require.True(t, s.outcomes.of(guardasynq.ResultRan)[0].Aborted)
+	s.enqueue(t, "import", "2")
+	w.next(t).returns(nil)
+	s.awaitEmpty(t)
+}
+
+func TestObserver_aStoreThatCannotBeAskedPostpones(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		attempts int
+		err      error
+	}{"as it is": {attempts: 3, err: guard.ErrStore}, "as a copy": {attempts: 0, err: guard.ErrStore}, "a Guard that was closed": {attempts: 3, err: guard.ErrClosed}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var told aqErrors
+			s, leases, w := newAqSite(t), newAqSite(t), newAqWork(t)
+			m := s.middlewareOf(t, leases.guard, guardasynq.ByType())
+			s.serve(t, aqConfig(func(c *asynq.Config) { c.ErrorHandler = &told }), m(w))
+			t.Cleanup(w.release)
+			if errors.Is(c.err, guard.ErrClosed) {
+				require.NoError(t, leases.guard.Close(t.Context()))
+			} else {
+				leases.Kill()
+			}
+			s.enqueue(t, "import", "1", asynq.TaskID("41"), asynq.MaxRetry(c.attempts))
+			outcome := s.outcomes.await(t, guardasynq.ResultUnavailable, 1)[0]
+			require.ErrorIs(t, outcome.Err, c.err)
+			require.GreaterOrEqual(t, outcome.After, 5*time.Second)
+			require.LessOrEqual(t, outcome.After, 6300*time.Millisecond)
+			if c.attempts == 0 {
+				require.Equal(t, "41~1", outcome.Copy)
+				s.awaitState(t, "41~1", asynq.TaskStateScheduled)
+				s.awaitGone(t, "41")
+			} else {
+				require.Zero(t, s.awaitState(t, "41", asynq.TaskStateRetry).Retried)
+			}
+			_, errs := told.told()
+			require.Len(t, errs, 1, "that a store is away is worth telling")
+			require.ErrorIs(t, errs[0], c.err)
+			require.NotErrorIs(t, errs[0], guardasynq.ErrNotConfigured)
+			require.NotContains(t, errs[0].Error(), guardasynq.ErrNotConfigured.Error())
+			require.Equal(t, c.attempts == 0, errors.Is(errs[0], asynq.RevokeTask))
+			if errors.Is(c.err, guard.ErrStore) {
+				leases.Restart()
+				w.next(t).returns(nil)
+				s.awaitEmpty(t)
+			}
+		})
+	}
+}
+
+func TestObserver_aTaskThatAsynqGivesUpWhileItWaitsIsCanceled(t *testing.T) {
+	t.Parallel()
+	s, w, _ := aqHolding(t, aqConfig(), guardasynq.WithWait(time.Minute))
+	s.enqueue(t, "import", aqJSON("k", "1"), asynq.TaskID("1"), asynq.MaxRetry(3))
+	s.awaitState(t, "1", asynq.TaskStateActive)
+	require.Eventually(t, func() bool { // the server listens for it
+		require.NoError(t, s.inspector.CancelProcessing("1"))
+		return len(s.outcomes.of(guardasynq.ResultCanceled)) > 0
+	}, aqSoon, 5*aqPoll)
+	outcome := s.outcomes.of(guardasynq.ResultCanceled)[0]
+	require.ErrorIs(t, outcome.Err, context.Canceled)
+	require.Equal(t, 1, s.awaitState(t, "1", asynq.TaskStateRetry).Retried)
+	w.none(t)
+}

@@ -1,0 +1,202 @@
+package guardasynq_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
+)
+
+// optionsGuard returns a Guard that needs no server.
+func optionsGuard(t *testing.T, opts ...guard.Option) *guard.Guard {
+	t.Helper()
+	g, err := guard.New(memory.New(), opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+	return g
+}
+
+// optionsNamed returns the settings that an error names.
+func optionsNamed(t *testing.T, err error) (named []string) {
+	t.Helper()
+	var walk func(error)
+	walk = func(err error) {
+		if several, ok := err.(interface{ Unwrap() []error }); ok {
+			for _, err := range several.Unwrap() {
+				walk(err)
+			}
+			return
+		}
+		var setting *guard.SettingError
+		require.ErrorAs(t, err, &setting)
+		require.NotEmpty(t, setting.Reason)
+		named = append(named, setting.Setting)
+	}
+	require.Error(t, err)
+	walk(err)
+	return named
+}
+
+func TestOptions_thatCannotWork(t *testing.T) {
+	t.Parallel()
+	g := optionsGuard(t)
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // which is never asked
+	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
+	client, inspector := asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb)
+	given := guardasynq.WithClient(client, inspector)
+	for name, c := range map[string]struct {
+		setting string
+		opts    []guardasynq.Option // beside a client
+	}{
+		"a nil option":              {"option", []guardasynq.Option{nil}},
+		"a nil client":              {"WithClient", []guardasynq.Option{guardasynq.WithClient(nil, inspector), given}},
+		"a nil inspector":           {"WithClient", []guardasynq.Option{guardasynq.WithClient(client, nil), given}},
+		"a group without a name":    {"WithGroup", []guardasynq.Option{guardasynq.WithGroup("")}},
+		"no such policy":            {"WithBusy", []guardasynq.Option{guardasynq.WithBusy(guardasynq.Coalesce + 1)}},
+		"no such policy either":     {"WithBusy", []guardasynq.Option{guardasynq.WithBusy(-1)}},
+		"no delay":                  {"WithDelay", []guardasynq.Option{guardasynq.WithDelay(0)}},
+		"a negative delay":          {"WithDelay", []guardasynq.Option{guardasynq.WithDelay(-time.Second)}},
+		"no wait":                   {"WithWait", []guardasynq.Option{guardasynq.WithWait(0)}},
+		"nobody to wait":            {"WithKeyWaiters", []guardasynq.Option{guardasynq.WithKeyWaiters(0)}},
+		"no window":                 {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(0)}},
+		"a window of a lifetime":    {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(80 * 365 * 24 * time.Hour)}},
+		"a window and Coalesce":     {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(time.Hour), guardasynq.WithBusy(guardasynq.Coalesce)}},
+		"a nil context":             {"WithContext", []guardasynq.Option{guardasynq.WithContext(nil)}},
+		"nil options of a task":     {"WithTaskLease", []guardasynq.Option{guardasynq.WithTaskLease(nil)}},
+		"a nil logger":              {"WithLogger", []guardasynq.Option{guardasynq.WithLogger(nil)}},
+		"an empty name":             {"WithName", []guardasynq.Option{guardasynq.WithName("")}},
+		"a long name":               {"WithName", []guardasynq.Option{guardasynq.WithName(strings.Repeat("n", 129))}},
+		"a short TTL":               {"WithTTL", []guardasynq.Option{guardasynq.WithLease(guard.WithTTL(time.Millisecond))}},
+		"a nil option of the lease": {"Option", []guardasynq.Option{guardasynq.WithLease(nil)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, err := guardasynq.New(g, guardasynq.ByType(), append([]guardasynq.Option{given}, c.opts...)...)
+			require.Equal(t, []string{c.setting}, optionsNamed(t, err))
+			require.Nil(t, m)
+		})
+	}
+}
+
+func TestOptions_theirMistakesComeInOneError(t *testing.T) {
+	t.Parallel()
+	m, err := guardasynq.New(nil, nil, nil, guardasynq.WithGroup(""), guardasynq.WithBusy(17), guardasynq.WithDelay(-1), guardasynq.WithOnce(-1))
+	require.Nil(t, m)
+	require.Equal(t, []string{"option", "WithGroup", "WithBusy", "WithDelay", "WithOnce", "guard", "key"}, optionsNamed(t, err))
+	require.ErrorContains(t, err, "guard: WithBusy(17): is none of RetryLater, Skip, Fail and Coalesce")
+	require.ErrorContains(t, err, "guard: WithDelay(-1ns): must be positive")
+}
+
+func TestOptions_whoNeedsAClient(t *testing.T) {
+	t.Parallel()
+	g := optionsGuard(t)
+	for busy, named := range map[guardasynq.Busy]string{guardasynq.RetryLater: "WithClient", guardasynq.Coalesce: "WithClient", guardasynq.Skip: "", guardasynq.Fail: ""} {
+		m, err := guardasynq.New(g, guardasynq.ByType(), guardasynq.WithBusy(busy))
+		if named == "" {
+			require.NoError(t, err)
+			require.PanicsWithValue(t, "guardasynq: the handler must not be nil", func() { m(nil) })
+			continue
+		}
+		require.Equal(t, []string{named}, optionsNamed(t, err))
+	}
+}
+
+func TestOptions_nameOfTheWork(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		guard []guard.Option
+		opts  []guardasynq.Option
+		typ   string
+		want  string
+	}{
+		"the type":        {typ: "import", want: "import"},
+		"a type too long": {typ: strings.Repeat("t", 129), want: "asynq"},
+		"the Guard's":     {guard: []guard.Option{guard.WithName("of the guard")}, typ: "import", want: "of the guard"},
+		"the option's":    {guard: []guard.Option{guard.WithName("of the guard")}, opts: []guardasynq.Option{guardasynq.WithName("mine")}, typ: "import", want: "mine"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var told string
+			var log aqLog
+			g := optionsGuard(t, append(c.guard, guard.WithHook(guard.Hook{RunEnd: func(_ context.Context, e guard.Event) { told = e.Name }}))...)
+			m, err := guardasynq.New(g, guardasynq.ByType(), append(c.opts, guardasynq.WithBusy(guardasynq.Skip), guardasynq.WithObserver(log.observer()))...)
+			require.NoError(t, err)
+			none := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })
+			require.NoError(t, m(none).ProcessTask(t.Context(), asynq.NewTask(c.typ, nil)))
+			require.Equal(t, c.want, told)
+			require.Equal(t, c.want, log.of(guardasynq.ResultRan)[0].Name)
+		})
+	}
+}
+
+func TestOptions_theLeaseIsOf15SecondsAndRenewed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		opts []guardasynq.Option
+		ttl  time.Duration
+	}{
+		"by default": {ttl: guardasynq.DefaultTTL},
+		"WithLease":  {opts: []guardasynq.Option{guardasynq.WithLease(guard.WithTTL(40 * time.Second))}, ttl: 40 * time.Second},
+		"WithTaskLease": {opts: []guardasynq.Option{guardasynq.WithTaskLease(func(_ context.Context, task *asynq.Task) []guard.Option {
+			return []guard.Option{guard.WithTTL(time.Duration(len(task.Payload())) * time.Second)}
+		})}, ttl: 21 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, w := newAqSite(t, guard.WithTTL(time.Minute)), newAqWork(t)
+			s.serve(t, aqConfig(), s.middleware(t, guardasynq.ByType(), c.opts...)(w))
+			t.Cleanup(w.release)
+			s.enqueue(t, "import", "a payload of 21 bytes")
+			key := aqStored(t, w.next(t))
+			require.NotContains(t, key, "import")
+			stored, err := s.rdb.Keys(t.Context(), "*"+key+"*").Result()
+			require.NoError(t, err)
+			var longest time.Duration
+			for _, k := range stored {
+				left, err := s.rdb.PTTL(t.Context(), k).Result()
+				require.NoError(t, err)
+				longest = max(longest, left)
+			}
+			require.Greater(t, longest, c.ttl/2)
+			require.LessOrEqual(t, longest, c.ttl)
+		})
+	}
+	require.Equal(t, 15*time.Second, guardasynq.DefaultTTL)
+}
+
+func TestOptions_ofATaskThatCannotWork(t *testing.T) {
+	t.Parallel()
+	s, w := newAqSite(t), newAqWork(t)
+	m := s.middleware(t, guardasynq.ByType(), guardasynq.WithTaskLease(func(_ context.Context, task *asynq.Task) []guard.Option {
+		return []guard.Option{guard.JoinOwner(func(name string) string { return task.Headers()[name] })}
+	}))
+	s.serve(t, aqConfig(), m(w))
+	t.Cleanup(w.release)
+	s.enqueueTask(t, asynq.NewTaskWithHeaders("import", nil, map[string]string{guard.OwnerHeader: "a\nb"}), asynq.TaskID("1"), asynq.MaxRetry(3))
+	info := s.awaitState(t, "1", asynq.TaskStateRetry)
+	require.Equal(t, 1, info.Retried, "it has failed")
+	require.Contains(t, info.LastErr, `guardasynq: lease of task "import": guard: JoinOwner`)
+	outcome := s.outcomes.await(t, guardasynq.ResultRefused, 1)[0]
+	var setting *guard.SettingError
+	require.ErrorAs(t, outcome.Err, &setting)
+	s.enqueueTask(t, asynq.NewTaskWithHeaders("import", nil, map[string]string{guard.OwnerHeader: "import of 17"}))
+	lease, ok := guard.FromContext(w.next(t).ctx)
+	require.True(t, ok)
+	require.Equal(t, "import of 17", lease.Owner())
+}
+
+func TestOptions_wordsOfTheLeaseThatAreForOthers(t *testing.T) {
+	t.Parallel()
+	s, w, _ := aqHolding(t, aqConfig(), guardasynq.WithBusy(guardasynq.Skip), guardasynq.WithLease(guard.WithWait(time.Hour), guard.WithTTL(20*time.Second)))
+	s.enqueue(t, "import", aqJSON("k", "1"))
+	s.outcomes.await(t, guardasynq.ResultSkipped, 1) // and does not wait
+	w.none(t)
+}

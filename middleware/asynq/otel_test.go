@@ -1,0 +1,104 @@
+package guardasynq_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/propagation"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/seed-1795987d/onerun/guard"
+	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
+)
+
+// The trace goes from whoever enqueues a task through its headers to all that sees the task here, also by way of a copy and of a follow-up.
+func TestOTel_aTaskCarriesItsEnqueuersTraceOn(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		busy     guardasynq.Busy
+		attempts int
+		held     bool
+	}{
+		"at once":        {attempts: 3},
+		"postponed":      {attempts: 3, held: true},
+		"as a copy":      {attempts: 0, held: true},
+		"as a follow-up": {attempts: 3, held: true, busy: guardasynq.Coalesce},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spans := tracetest.NewSpanRecorder()
+			provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+			t.Cleanup(func() { require.NoError(t, provider.Shutdown(context.Background())) })
+			tracer := provider.Tracer("test")
+
+			var mu sync.Mutex
+			seen := map[string]map[trace.SpanID]bool{}
+			see := func(what string, ctx context.Context) {
+				mu.Lock()
+				defer mu.Unlock()
+				if seen[what] == nil {
+					seen[what] = map[trace.SpanID]bool{}
+				}
+				seen[what][trace.SpanContextFromContext(ctx).SpanID()] = true
+			}
+			s, w := newAqSite(t), newAqWork(t)
+			g := s.newGuard(t, guard.WithHook(guard.Hook{
+				AcquireStart: func(ctx context.Context, _ guard.Event) context.Context { see("acquire", ctx); return ctx },
+				RunStart: func(ctx context.Context, _ guard.Event) context.Context {
+					see("run", ctx)
+					ctx, _ = tracer.Start(ctx, "run")
+					return ctx
+				},
+				RunEnd: func(ctx context.Context, _ guard.Event) { trace.SpanFromContext(ctx).End() },
+			}))
+			m := s.middlewareOf(t, g, guardasynq.ByJSON("key"), guardasynq.WithBusy(c.busy),
+				guardasynq.WithContext(func(ctx context.Context, task *asynq.Task) context.Context {
+					return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier(task.Headers()))
+				}), guardasynq.WithObserver(guardasynq.Observer{End: func(ctx context.Context, _ guardasynq.Outcome) { see("observer", ctx) }}))
+			s.serve(t, aqConfig(), m(w))
+			t.Cleanup(w.release)
+			var holder *aqRun
+			if c.held {
+				s.enqueue(t, "import", aqJSON("k", "holder"))
+				holder = w.next(t)
+			}
+
+			ctx, request := tracer.Start(t.Context(), "POST /imports")
+			headers := map[string]string{}
+			propagation.TraceContext{}.Inject(ctx, propagation.MapCarrier(headers))
+			s.enqueueTask(t, asynq.NewTaskWithHeaders("import", []byte(aqJSON("k", "1")), headers), asynq.MaxRetry(c.attempts))
+			request.End()
+			if c.held {
+				result := guardasynq.ResultPostponed
+				if c.busy == guardasynq.Coalesce {
+					result = guardasynq.ResultCoalesced
+				}
+				s.outcomes.await(t, result, 1)
+				holder.returns(nil)
+			}
+			run := w.next(t)
+			inside := trace.SpanContextFromContext(run.ctx)
+			require.Equal(t, request.SpanContext().TraceID(), inside.TraceID())
+			run.returns(nil)
+			s.awaitEmpty(t)
+			require.Eventually(t, func() bool {
+				for _, span := range spans.Ended() {
+					if span.SpanContext().SpanID() == inside.SpanID() {
+						return span.Parent().SpanID() == request.SpanContext().SpanID() && span.Parent().IsRemote()
+					}
+				}
+				return false
+			}, aqSoon, aqPoll)
+			mu.Lock()
+			defer mu.Unlock()
+			for _, what := range []string{"acquire", "run", "observer"} {
+				require.Contains(t, seen[what], request.SpanContext().SpanID(), what)
+			}
+		})
+	}
+}
