@@ -9,21 +9,20 @@ import (
 	"github.com/seed-1795987d/onerun/examples/internal/stage"
 )
 
-const rounds = 3
-
-// clocks are what the replicas' clocks are ahead of the true time, and what they gain with each round. The
+// clocks are what the replicas' clocks are behind that of the third, and what they lose with each round. The
 // fourth falls behind until it fires when the draw is over.
-var clocks = []struct{ ahead, drift time.Duration }{
-	{ahead: 70 * time.Millisecond},
-	{ahead: 0},
-	{ahead: 160 * time.Millisecond},
-	{ahead: -70 * time.Millisecond, drift: -140 * time.Millisecond},
-	{ahead: 120 * time.Millisecond},
+var clocks = []struct{ behind, drift time.Duration }{
+	{behind: 90 * time.Millisecond},
+	{behind: 160 * time.Millisecond},
+	{behind: 0},
+	{behind: 230 * time.Millisecond, drift: 140 * time.Millisecond},
+	{behind: 40 * time.Millisecond},
 }
 
 // A director has the replicas play. It is the parent process.
 type director struct {
 	kill bool
+	timetable
 
 	run     *stage.Run
 	ready   []*stage.Member
@@ -43,6 +42,9 @@ func (d *director) play(ctx context.Context, run *stage.Run) (*stage.Table, erro
 	if err := d.follow(ctx); err != nil {
 		return nil, err
 	}
+	if err := d.sayWhoRanWhat(ctx); err != nil {
+		return nil, err
+	}
 	return d.table(ctx)
 }
 
@@ -56,19 +58,22 @@ func (d *director) prepareRounds(ctx context.Context) error {
 }
 
 func (d *director) startReplicas() error {
+	// Nobody dies, so nobody has to take over.
+	ttl := 5 * time.Second
+	d.Every = 2
+	if d.kill {
+		// The TTL is how long the others wait after a death: short enough to watch, long enough for a busy machine to
+		// renew in time.
+		ttl = 1500 * time.Millisecond
+		d.Every = 3
+	}
 	for i, clock := range clocks {
 		r := replica{
-			Name: fmt.Sprintf("replica %d", i+1), Rounds: rounds, Clock: clock.ahead, Drift: clock.drift,
+			Name: fmt.Sprintf("replica %d", i+1), Behind: clock.behind, Drift: clock.drift, timetable: d.timetable,
 			Guarded: d.run.Guarded, Backend: d.run.Backend, Namespace: d.run.Namespace, Database: d.run.Database,
-			// Nobody dies, so nobody has to take over: one draws, the others skip at once.
-			Every: 1200 * time.Millisecond, TTL: 5 * time.Second, Wait: 0,
+			TTL: ttl, Asks: d.kill,
 		}
-		if d.kill {
-			// The others stand by, for as long as any round can take. The TTL is how long they wait after
-			// a death: short enough to watch, long enough for a busy machine to renew in time.
-			r.Every, r.TTL, r.Wait, r.Asks = 2500*time.Millisecond, 1500*time.Millisecond, 30*time.Second, true
-		}
-		member, err := d.run.Crew.Start(r.Name, r)
+		member, err := d.run.Crew.Start(r.Name, &r)
 		if err != nil {
 			return err
 		}
@@ -110,11 +115,12 @@ func (d *director) heed(line stage.Line) error {
 	return nil
 }
 
-// setTime tells all replicas the time of the first round.
+// setTime tells all replicas the time of the first round: a second that none of them can miss, and before which none is due.
 func (d *director) setTime() error {
-	first := time.Now().Add(400 * time.Millisecond) // later than the fastest clock
+	d.First = time.Now().Add(1500 * time.Millisecond).Unix()
+	d.run.Say("director", "round 1 is due at %s, cron has %q", time.Unix(d.First, 0).Format(time.TimeOnly), d.spec())
 	for _, member := range d.ready {
-		if err := member.Answer(strconv.FormatInt(first.UnixMilli(), 10)); err != nil {
+		if err := member.Answer(strconv.FormatInt(d.First, 10)); err != nil {
 			return err
 		}
 	}

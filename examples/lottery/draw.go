@@ -2,34 +2,48 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
+	"github.com/robfig/cron/v3"
+
 	"github.com/seed-1795987d/onerun/guard"
+	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
-// newGuard is all that it takes: every replica makes one, over the same Redis. The locker is single.New(client), or
-// what else -backend names, see stage.Backend.
+// newGuard makes the Guard: every replica has one, over the same Redis. The locker is single.New(client), or what else -backend
+// names, see stage.Backend.
 func (r *replica) newGuard(locker guard.Locker) (*guard.Guard, error) {
 	return guard.New(locker,
-		guard.WithNamespace(r.Namespace),                   // other runs use this Redis, too
-		guard.WithLabel(r.Name),                            // what those read who find the key busy
-		guard.WithTTL(r.TTL),                               // how soon another may take over from a replica that has died
-		guard.WithHook(guard.Hook{Wait: r.sayThatItWaits}), // for the reader of this program
+		guard.WithNamespace(r.Namespace), // other runs use this Redis, too
+		guard.WithTTL(r.TTL),             // how soon another may take over from a replica that has died
 	)
 }
 
-// fire is what the schedule of each replica calls. It draws the round, or returns why not.
-func (r *replica) fire(ctx context.Context, round int) error {
-	if !r.Guarded {
-		return r.draw(ctx, round)
-	}
-	return r.guard.Do(ctx, fmt.Sprintf("draw:%d", round),
-		func(ctx context.Context) error { return r.draw(ctx, round) },
-		guard.WithOnce(time.Hour), // a replica that comes when it is over must not draw again: no clock is an hour late
-		guard.WithWait(r.Wait),    // 0: skip what another one is drawing; longer: stand by to take over
+// newJobs is all that it takes to have cron guarded.
+func (r *replica) newJobs(g *guard.Guard, c *cron.Cron) (*guardcron.Jobs, error) {
+	return guardcron.New(g, c,
+		guardcron.WithDeadline(30*time.Second), // for so long the others stand by, to take over if the one that draws dies
+		guardcron.WithRerun(),                  // or fails
+		guardcron.WithOverlap(guardcron.Wait),  // a round is never left out, however long the one before it takes
+		guardcron.WithObserver(r.heed),         // where alerts go
 	)
 }
+
+// schedule has cron fire the draw: the same entry, with a guard and without.
+func (r *replica) schedule(ctx context.Context, c *cron.Cron, jobs *guardcron.Jobs) (err error) {
+	if !r.Guarded {
+		_, err = c.AddFunc(r.spec(), func() { _ = r.fire(ctx, r.round(time.Now())) })
+		return err
+	}
+	_, err = jobs.AddFunc(jobName, r.spec(), func(ctx context.Context) error {
+		tick, _ := guardcron.Tick(ctx) // the same instant in all replicas, whatever their clocks show
+		return r.fire(ctx, r.round(tick))
+	})
+	return err
+}
+
+// jobName is what all replicas know the job by.
+const jobName = "draw"
 
 // draw draws the round's winners and writes them down, one after the other. The check in front is what
 // programs without a guard rely on. It is of use only after another draw is over.
@@ -57,11 +71,5 @@ func (r *replica) draw(ctx context.Context, round int) error {
 			return err
 		}
 	}
-	if err := r.db.finish(ctx, round, r.Name, fence); err != nil {
-		return err
-	}
-	if lease, ok := guard.FromContext(ctx); ok {
-		return lease.SetRecord([]byte(r.Name)) // for those who find the round done
-	}
-	return nil
+	return r.db.finish(ctx, round, r.Name, fence)
 }

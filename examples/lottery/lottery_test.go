@@ -34,14 +34,49 @@ func results(t *testing.T, db *sql.DB) (all []result) {
 	return all
 }
 
+// drawn returns who has drawn each round, and under which fence, as the database has it.
+func drawn(t *testing.T, db *sql.DB) []string {
+	t.Helper()
+	var all []string
+	rows, err := db.QueryContext(t.Context(), `SELECT round, replica, fence FROM draws ORDER BY round`)
+	require.NoError(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var round, replica, fence string
+		require.NoError(t, rows.Scan(&round, &replica, &fence))
+		all = append(all, round+" by "+replica+" under fence "+fence)
+	}
+	require.NoError(t, rows.Err())
+	return all
+}
+
+// onRecord returns the same of the records with the outcome, as they were printed.
+func onRecord(t *testing.T, printed, outcome string) []string {
+	t.Helper()
+	name := map[string]string{}
+	for _, replica := range regexp.MustCompile(`(replica \d) +is pid (\d+),`).FindAllStringSubmatch(printed, -1) {
+		name[replica[2]] = replica[1]
+	}
+	require.Len(t, name, 5)
+	var all []string
+	records := regexp.MustCompile(`on record +round (\d), of [\d:]{8}: ` + outcome + `, by .* pid (\d+), under fence (\d+)`)
+	for _, record := range records.FindAllStringSubmatch(printed, -1) {
+		all = append(all, record[1]+" by "+name[record[2]]+" under fence "+record[3])
+	}
+	return all
+}
+
 func TestLottery_drawsEachRoundOnce(t *testing.T) {
 	stagetest.OnEachBackend(t, func(t *testing.T, args ...string) {
 		file, open := stagetest.Database(t)
 		code, printed := stagetest.Run(t, append(args, "-db", file)...)
 		require.Zero(t, code)
-		require.Equal(t, []result{{1, 1, 10, 1}, {2, 1, 10, 1}, {3, 1, 10, 1}}, results(t, open()))
-		skips := regexp.MustCompile(`round \d: skips, (busy: held by|done: drawn by) replica \d`)
-		require.Len(t, skips.FindAllString(printed, -1), 3*4, "four replicas say in each round why they skip it")
+		db := open()
+		require.Equal(t, []result{{1, 1, 10, 1}, {2, 1, 10, 1}, {3, 1, 10, 1}}, results(t, db))
+		skips := regexp.MustCompile(`round \d: skips, after .* another one has drawn it`)
+		require.Len(t, skips.FindAllString(printed, -1), 3*4, "four replicas are fired in each round, and skip it")
+		require.Equal(t, drawn(t, db), onRecord(t, printed, "ran"))
+		require.Empty(t, onRecord(t, printed, "running"))
 		require.Contains(t, printed, "The promise was kept.")
 	})
 }
@@ -66,6 +101,7 @@ func TestLottery_hasTooManyWinnersWithoutTheGuard(t *testing.T) {
 		require.Greater(t, r.draws, 1, "draws of round %d", r.round)
 		require.Greater(t, r.winners, 10, "winners in round %d", r.round)
 	}
+	require.NotContains(t, printed, "on record")
 	require.Contains(t, printed, "THE PROMISE WAS BROKEN")
 }
 
@@ -82,6 +118,8 @@ func TestLottery_anotherReplicaTakesOverFromOneThatWasKilled(t *testing.T) {
 			require.Equal(t, 10, r.winners, "winners in round %d", r.round)
 			require.Greater(t, r.replicas, 1, "replicas that wrote winners of round %d", r.round)
 		}
+		require.Equal(t, drawn(t, db), onRecord(t, printed, "ran"))
+		require.Len(t, onRecord(t, printed, "running"), 3, "the ticks at which a replica was killed")
 		require.Zero(t, stagetest.Int(t, db, `SELECT count(*) FROM winners JOIN draws USING (round) WHERE winners.fence > draws.fence`),
 			"winners under a higher fence than that of the draw which counts")
 	})

@@ -1,6 +1,6 @@
-// Lottery is a job that every replica of a service fires, as a cron entry in every pod does: five
-// processes, whose clocks differ by up to a few hundred milliseconds, fire the same draw three times. A
-// round has ten winners, so it must be drawn once.
+// Lottery is a job that every replica of a service fires, as it has the same cron entry: in five processes,
+// whose clocks differ by up to a few hundred milliseconds, cron fires the same draw three times. A round has
+// ten winners, so it must be drawn once.
 //
 //	go run ./examples/lottery              each round is drawn by one replica; the others say why they skip it
 //	go run ./examples/lottery -guard=off   each replica draws, and a round has up to fifty winners
@@ -10,8 +10,9 @@
 // table at the end is read back from that database. The leases are kept in one Redis, or, with -backend redlock,
 // in a majority of five; -backend reentrant is for those who have Redisson beside it.
 //
-// What matters is in draw.go: how the Guard is made, the call of Guard.Do, and how the database refuses what
-// a replica writes that has lost its lease without knowing.
+// What matters is in draw.go: how the Guard is made, the cron entry with and without it, and how the database
+// refuses what a replica writes that has lost its lease without knowing. In records.go, the program reads back
+// from Redis who has run which tick.
 package main
 
 import (
@@ -23,8 +24,8 @@ import (
 )
 
 const about = `
-Lottery has five replicas fire the same draw at nearly the same time, three times over. A round has
-ten winners.
+Lottery has cron fire the same draw in five replicas at nearly the same time, three times over. A round
+has ten winners.
 
   lottery              each round is drawn by one replica; the others say why they skip it
   lottery -guard=off   each replica draws, and a round has up to fifty winners

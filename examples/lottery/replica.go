@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
+
+	"github.com/robfig/cron/v3"
 
 	"github.com/seed-1795987d/onerun/examples/internal/stage"
 	"github.com/seed-1795987d/onerun/guard"
+	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
 const (
@@ -18,7 +22,7 @@ const (
 
 // What a replica says to the director.
 const (
-	wordReady    = "ready"    // and asks for the time of the first round, in milliseconds
+	wordReady    = "ready"    // and asks for the time of the first round
 	wordHalfway  = "halfway"  // and asks for leave to go on with the round
 	wordFinished = "finished" // with all rounds
 )
@@ -26,23 +30,24 @@ const (
 // A replica is one of the processes. The exported fields are what the director tells it.
 type replica struct {
 	Name   string
-	Rounds int
-	Every  time.Duration // from one round to the next
-	Clock  time.Duration // what its clock is ahead of the true time in the first round
+	Behind time.Duration // of its clock, in the first round
 	Drift  time.Duration // what is added to that from each round to the next
+	timetable
 
 	Guarded   bool
 	Backend   stage.Backend
 	Namespace string
 	Database  string
-	TTL, Wait time.Duration
+	TTL       time.Duration
 
 	// Asks has it ask in mid-draw for leave to go on, which gives the director time to kill it.
 	Asks bool
 
-	parent *stage.Parent
-	guard  *guard.Guard
-	db     database
+	parent    *stage.Parent
+	db        database
+	lastFired context.CancelFunc      // cron has fired the last round
+	fail      context.CancelCauseFunc // ends the replica with an error
+	said      sync.Map                // the rounds that it has fired, and said what came of them
 }
 
 // main is the process. It returns the exit code.
@@ -56,6 +61,9 @@ func (r *replica) main(ctx context.Context, parent *stage.Parent) int {
 }
 
 func (r *replica) run(ctx context.Context) (err error) {
+	ctx, r.fail = context.WithCancelCause(ctx)
+	defer r.fail(nil)
+
 	db, err := stage.OpenDatabase(r.Database)
 	if err != nil {
 		return err
@@ -65,45 +73,103 @@ func (r *replica) run(ctx context.Context) (err error) {
 
 	locker, disconnect := r.Backend.Connect()
 	defer disconnect()
-	if r.guard, err = r.newGuard(locker); err != nil {
+	g, err := r.newGuard(locker)
+	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.guard.Close(ctx)) }()
+	defer func() { err = errors.Join(err, g.Close(ctx)) }()
 
-	if err := r.fireAll(ctx); err != nil {
+	if err := r.askForTheTime(); err != nil {
+		return err
+	}
+	if err := r.runCron(ctx, g); err != nil {
 		return err
 	}
 	r.parent.Tell(wordFinished, "")
 	return nil
 }
 
-// fireAll fires each round when the replica's own clock says that it is time.
-func (r *replica) fireAll(ctx context.Context) error {
+func (r *replica) askForTheTime() error {
+	r.parent.Say("is pid %d, and its clock is %d ms behind", os.Getpid(), r.Behind.Milliseconds())
 	answer, err := r.parent.Ask(wordReady, "")
 	if err != nil {
 		return err
 	}
-	var first int64
-	if _, err := fmt.Sscan(answer, &first); err != nil {
+	if _, err := fmt.Sscan(answer, &r.First); err != nil {
 		return fmt.Errorf("the time of the first round: %w", err)
-	}
-	for round := 1; round <= r.Rounds; round++ {
-		due := time.UnixMilli(first).Add(time.Duration(round-1) * r.Every)
-		select {
-		case <-time.After(due.Sub(r.now(round))):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if err := r.sayHow(round, r.fire(ctx, round)); err != nil {
-			return err
-		}
 	}
 	return nil
 }
 
-// now is what the replica's clock says before the round.
-func (r *replica) now(round int) time.Time {
-	return time.Now().Add(r.Clock + time.Duration(round-1)*r.Drift)
+// runCron returns when all rounds are over for this replica.
+func (r *replica) runCron(ctx context.Context, g *guard.Guard) (err error) {
+	playing, lastFired := context.WithCancel(ctx)
+	r.lastFired = lastFired
+	c := cron.New(cron.WithSeconds(), cron.WithChain(r.byItsClock(ctx)))
+	jobs, err := r.newJobs(g, c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, jobs.Close(ctx)) }()
+	if err := r.schedule(ctx, c, jobs); err != nil {
+		return err
+	}
+
+	c.Start()
+	<-playing.Done()
+	select {
+	case <-c.Stop().Done(): // and what was fired has returned: Close would end its standing by
+	case <-ctx.Done():
+	}
+	return context.Cause(ctx)
+}
+
+// byItsClock gives the replica a clock of its own. All replicas are on one machine, where cron fires all of them at once: each
+// starts what was fired when its own clock would have fired it.
+func (r *replica) byItsClock(ctx context.Context) cron.JobWrapper {
+	return func(job cron.Job) cron.Job {
+		return cron.FuncJob(func() {
+			round := r.round(time.Now())
+			if round >= rounds {
+				r.lastFired()
+			}
+			time.Sleep(r.Behind + time.Duration(round-1)*r.Drift)
+			start := time.Now()
+			job.Run()
+			if _, said := r.said.Load(round); !said && ctx.Err() == nil {
+				r.parent.Say("round %d: skips, after %.2f s: another one has drawn it", round, time.Since(start).Seconds())
+			}
+		})
+	}
+}
+
+// fire is what cron fires, once for each round or five times. The error is nil if the round is drawn.
+func (r *replica) fire(ctx context.Context, round int) error {
+	if round > rounds {
+		return nil // cron was too late to be stopped in time
+	}
+	r.said.Store(round, true)
+	err := r.draw(ctx, round)
+	switch {
+	case err == nil:
+		r.parent.Say("round %d: has drawn %d winners", round, winnersPerRound)
+	case errors.Is(err, errDrawn):
+		r.parent.Say("round %d: skips, %v", round, err)
+		return nil
+	case errors.Is(err, errStale), errors.Is(context.Cause(ctx), guard.ErrLost):
+		r.parent.Say("round %d: leaves it to another: %v", round, err)
+	default:
+		r.fail(err)
+	}
+	return err
+}
+
+// heed is told what became of the ticks that came to this replica. One that it could not run until the deadline, as the store
+// did not answer or the job did not end, is a play that cannot go on.
+func (r *replica) heed(record guardcron.Record) {
+	if record.Outcome == guardcron.Missed || record.Outcome == guardcron.Skipped {
+		r.fail(fmt.Errorf("round %d was %s: %s", r.round(record.Tick), record.Outcome, record.Reason))
+	}
 }
 
 func (r *replica) sayThatItDraws(round int, fence uint64) {
@@ -112,32 +178,6 @@ func (r *replica) sayThatItDraws(round int, fence uint64) {
 		return
 	}
 	r.parent.Say("round %d: draws, under fence %d", round, fence)
-}
-
-// sayHow says how a round went. It returns errors that are none of those one has to expect.
-func (r *replica) sayHow(round int, err error) error {
-	var busy *guard.BusyError
-	var done *guard.DoneError
-	switch {
-	case err == nil:
-		r.parent.Say("round %d: has drawn %d winners", round, winnersPerRound)
-	case errors.As(err, &busy):
-		r.parent.Say("round %d: skips, busy: held by %s, for %.1f s more unless renewed", round, busy.Label, busy.Left.Seconds())
-	case errors.As(err, &done):
-		r.parent.Say("round %d: skips, done: drawn by %s", round, done.Record)
-	case errors.Is(err, errDrawn):
-		r.parent.Say("round %d: skips, %v", round, err)
-	case errors.Is(err, guard.ErrLost):
-		r.parent.Say("round %d: leaves it to another: %v", round, err)
-	default:
-		return err
-	}
-	return nil
-}
-
-// sayThatItWaits is the Wait of a guard.Hook.
-func (r *replica) sayThatItWaits(_ context.Context, e guard.Event) {
-	r.parent.Say("waits for %s: held by %s", e.Key, e.Label)
 }
 
 // mayBeKilled is called in mid-draw, when n winners have been written.

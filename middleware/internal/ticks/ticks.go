@@ -11,7 +11,7 @@ import (
 // cron counts from the start of each process, so that processes would have no tick in common.
 func Align(s cron.Schedule) cron.Schedule {
 	if every, ok := s.(cron.ConstantDelaySchedule); ok {
-		return Every(every.Delay / time.Second)
+		return Every(max(1, every.Delay/time.Second)) // as cron.Every has it
 	}
 	return s
 }
@@ -44,4 +44,27 @@ func In(s cron.Schedule, from, to time.Time) []time.Time {
 		from = t
 	}
 	return found
+}
+
+// Longest returns about the longest time between two ticks of a schedule, from one of them on: no more than it is, and no less than half of it where the
+// pattern is one of a day, a week, a month or a year.
+func Longest(s cron.Schedule, tick time.Time) time.Duration {
+	var longest time.Duration
+	at := tick
+	look := func(times int, pace time.Duration) {
+		for n := 0; n < times && at.Sub(tick) < 5*366*24*time.Hour; n++ {
+			next := s.Next(at)
+			if !next.After(at) {
+				return
+			}
+			longest = max(longest, next.Sub(at))
+			at = next.Add(max(0, pace-time.Second))
+		}
+	}
+	look(32, 0)
+	at = tick
+	look(8*48, time.Hour/2)
+	at = tick
+	look(400, 24*time.Hour)
+	return longest
 }

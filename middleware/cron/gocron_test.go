@@ -1,0 +1,191 @@
+package guardcron_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
+)
+
+// What go-co-op/gocron v2 asks for.
+type (
+	gocronLock interface {
+		Unlock(ctx context.Context) error
+	}
+	gocronLocker interface {
+		Lock(ctx context.Context, key string) (gocronLock, error)
+	}
+	gocronElector interface {
+		IsLeader(context.Context) error
+	}
+)
+
+var (
+	_ gocronLocker  = (*guardcron.Locker[gocronLock])(nil)
+	_ gocronElector = (*guardcron.Elector)(nil)
+)
+
+// guards returns n of them over one store, in a bubble.
+func guards(t *testing.T, n int, opts ...guard.Option) ([]*guard.Guard, []*line) {
+	t.Helper()
+	store := memory.New()
+	var all []*guard.Guard
+	var lines []*line
+	for range n {
+		l := &line{Locker: store}
+		g, err := guard.New(l, opts...)
+		require.NoError(t, err)
+		t.Cleanup(func() {
+			over, cancel := context.WithCancel(context.Background())
+			cancel()
+			_ = g.Close(over)
+		})
+		all, lines = append(all, g), append(lines, l)
+	}
+	return all, lines
+}
+
+func TestLocker_isALease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := guards(t, 2)
+		a, b := guardcron.NewLocker[gocronLock](g[0]), guardcron.NewLocker[gocronLock](g[1])
+		ctx, cancel := context.WithCancel(context.Background())
+		lock, err := a.Lock(ctx, "report")
+		require.NoError(t, err)
+		refused, err := b.Lock(t.Context(), "report")
+		require.ErrorIs(t, err, guard.ErrBusy)
+		require.ErrorContains(t, err, `guardcron: lock "report"`)
+		require.Nil(t, refused)
+		cancel()
+		time.Sleep(time.Hour)
+		_, err = b.Lock(t.Context(), "report")
+		require.ErrorIs(t, err, guard.ErrBusy, "it is renewed, also after the end of the context")
+		require.NoError(t, g[1].Do(t.Context(), "report", none), "keys of others are others")
+		begun := time.Now()
+		require.NoError(t, lock.Unlock(ctx), "which has ended, as that of gocron when it shuts down")
+		require.Zero(t, time.Since(begun))
+		lock, err = b.Lock(t.Context(), "report")
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}
+
+func TestLocker_optionsOfTheLeases(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := guards(t, 2)
+		a := guardcron.NewLocker[gocronLock](g[0], guard.WithMinHold(5*time.Second))
+		b := guardcron.NewLocker[gocronLock](g[1], guard.WithMinHold(5*time.Second))
+		lock, err := a.Lock(t.Context(), "report")
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(t.Context()))
+		time.Sleep(4 * time.Second)
+		_, err = b.Lock(t.Context(), "report")
+		require.ErrorIs(t, err, guard.ErrBusy, "a clock that is late")
+		time.Sleep(time.Second)
+		lock, err = b.Lock(t.Context(), "report")
+		require.NoError(t, err, "the next tick")
+		require.NoError(t, lock.Unlock(t.Context()))
+		_, err = guardcron.NewLocker[gocronLock](g[0], guard.WithTTL(0)).Lock(t.Context(), "report")
+		require.Equal(t, []string{"WithTTL"}, settings(err))
+	})
+}
+
+func TestNewLocker_panicsOnWhatCannotWork(t *testing.T) {
+	t.Parallel()
+	require.PanicsWithValue(t, "guardcron: NewLocker: the guard must not be nil", func() { guardcron.NewLocker[gocronLock](nil) })
+	g, err := guard.New(memory.New())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, g.Close(t.Context())) }()
+	require.Panics(t, func() { guardcron.NewLocker[interface{ Unlock() error }](g) })
+	require.Panics(t, func() { guardcron.NewLocker[int](g) })
+}
+
+func TestElector_oneLeader(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, lines := guards(t, 3, guard.WithTTL(10*time.Second))
+		var electors []*guardcron.Elector
+		for _, g := range g {
+			e, err := guardcron.NewElector(g, "reports")
+			require.NoError(t, err)
+			electors = append(electors, e)
+		}
+		leader := func() (leaders []int) {
+			for i, e := range electors {
+				err := e.IsLeader(t.Context())
+				if err == nil {
+					leaders = append(leaders, i)
+					continue
+				}
+				require.ErrorIs(t, err, guard.ErrBusy)
+				require.ErrorContains(t, err, "another process is the leader")
+			}
+			return leaders
+		}
+		for range 10 {
+			require.Equal(t, []int{0}, leader())
+			time.Sleep(time.Minute)
+		}
+		require.NoError(t, electors[0].Close(t.Context()))
+		require.NoError(t, electors[0].Close(t.Context()), "twice")
+		require.ErrorIs(t, electors[0].IsLeader(t.Context()), guard.ErrClosed)
+		electors = electors[1:]
+		require.Equal(t, []int{0}, leader(), "at once")
+
+		// The leader loses its lease.
+		lines[1].cut.Store(true)
+		time.Sleep(30 * time.Second)
+		require.ErrorIs(t, electors[0].IsLeader(t.Context()), guard.ErrStore)
+		require.NoError(t, electors[1].IsLeader(t.Context()))
+		lines[1].cut.Store(false)
+		require.Equal(t, []int{1}, leader(), "and is none when it is back")
+		require.NoError(t, electors[1].Close(t.Context()))
+		require.NoError(t, electors[0].IsLeader(t.Context()), "but can be it again")
+		require.NoError(t, electors[0].Close(t.Context()))
+	})
+}
+
+func TestElector_theEndOfACallIsNotThatOfTheLeader(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := guards(t, 2)
+		a, err := guardcron.NewElector(g[0], "reports")
+		require.NoError(t, err)
+		b, err := guardcron.NewElector(g[1], "reports")
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(context.Background())
+		require.NoError(t, a.IsLeader(ctx))
+		cancel()
+		time.Sleep(time.Hour)
+		require.ErrorIs(t, b.IsLeader(t.Context()), guard.ErrBusy)
+		require.NoError(t, a.IsLeader(t.Context()))
+		other, err := guardcron.NewElector(g[1], "others")
+		require.NoError(t, err)
+		require.NoError(t, other.IsLeader(t.Context()), "names are apart")
+		require.NoError(t, other.Close(t.Context()))
+		require.NoError(t, a.Close(t.Context()))
+	})
+}
+
+func TestNewElector_refusesWhatCannotWork(t *testing.T) {
+	t.Parallel()
+	g, err := guard.New(memory.New())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, g.Close(t.Context())) }()
+	_, err = guardcron.NewElector(nil, "reports")
+	require.Equal(t, []string{"guard"}, settings(err))
+	_, err = guardcron.NewElector(g, "")
+	require.Equal(t, []string{"name"}, settings(err))
+	_, err = guardcron.NewElector(g, "reports", guard.WithTTL(0))
+	require.Equal(t, []string{"WithTTL"}, settings(err))
+	_, err = guardcron.NewElector(g, "{reports}")
+	require.ErrorContains(t, err, "brace")
+}

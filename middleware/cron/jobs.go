@@ -1,0 +1,203 @@
+package guardcron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/internal/refused"
+	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
+)
+
+// Jobs are the entries of a Cron of which each tick is run once by all processes that share a store. It is safe for concurrent use.
+type Jobs struct {
+	guard  *guard.Guard
+	ledger guard.Ledger
+	cron   *cron.Cron
+	set    settings
+	who    string       // this process
+	ahead  atomic.Int64 // of the clock, as a time.Duration, in tests
+
+	ctx  context.Context // of all runs: cron passes none
+	stop context.CancelCauseFunc
+
+	mu      sync.Mutex
+	jobs    map[string]*job
+	closed  bool
+	running int
+	idle    chan struct{} // closed when nothing runs any more, after Close
+}
+
+// New returns Jobs that are run by the Cron, which is started and stopped by its own methods. The options are for all jobs; those of a single one go before
+// them. What cannot work is a *guard.SettingError. The store has to be a guard.Ledger, as all of ours are, and is not asked.
+//
+// Call Close at the end, and close the Guard, which remains the caller's, after that.
+func New(g *guard.Guard, c *cron.Cron, opts ...Option) (*Jobs, error) {
+	var l refused.List
+	if g == nil {
+		l.Refuse("guard", nil, "must not be nil")
+	}
+	if c == nil {
+		l.Refuse("cron", nil, "must not be nil")
+	}
+	s := settings{deadline: DefaultDeadline, keep: DefaultKeep}
+	refused.Apply(&s.List, &s, opts)
+	l.Err = errors.Join(l.Err, s.Err)
+	j := &Jobs{guard: g, cron: c, set: s, who: process(), jobs: map[string]*job{}}
+	if g != nil {
+		var ok bool
+		if j.ledger, ok = g.Ledger(); !ok {
+			l.Refuse("guard", nil, "must have a store that is a guard.Ledger")
+		}
+	}
+	if l.Err != nil {
+		return nil, l.Err
+	}
+	j.ctx, j.stop = context.WithCancelCause(context.Background())
+	return j, nil
+}
+
+// AddFunc adds a job by its name, as cron.AddFunc does without. The name is what all processes know the job by; it must not be that of another
+// job, and be kept when the program changes. f is called once for each tick of the spec in one of the processes. Its context ends when the lease of the run is
+// lost (guard.ErrLost is the cause), and when Jobs are closed.
+//
+// A spec that cannot be parsed, or never fires, a bad name, and options that cannot work or do not fit the schedule are errors that name the job.
+func (j *Jobs) AddFunc(name, spec string, f func(ctx context.Context) error, opts ...Option) (cron.EntryID, error) {
+	schedule, err := j.parse(spec)
+	if err != nil {
+		return 0, fmt.Errorf("guardcron: job %q: %w", name, refused.Setting("spec", fmt.Sprintf("%q", spec), err.Error()))
+	}
+	return j.Schedule(name, schedule, f, opts...)
+}
+
+// AddJob is AddFunc for a cron.Job, which gets no context and cannot fail. A panic is a failure.
+func (j *Jobs) AddJob(name, spec string, job cron.Job, opts ...Option) (cron.EntryID, error) {
+	if job == nil {
+		return 0, fmt.Errorf("guardcron: job %q: %w", name, refused.Setting("job", nil, "must not be nil"))
+	}
+	return j.AddFunc(name, spec, func(context.Context) error { job.Run(); return nil }, opts...)
+}
+
+// Schedule is AddFunc with a schedule in the place of a spec. Its ticks must be the same in all processes. A cron.ConstantDelaySchedule, as of
+// "@every 5m", counts from the start of each process, so it is replaced: its ticks are the multiples of the delay since 1970-01-01 00:00 UTC.
+func (j *Jobs) Schedule(name string, schedule cron.Schedule, f func(ctx context.Context) error, opts ...Option) (cron.EntryID, error) {
+	job, err := j.newJob(name, schedule, f, opts)
+	if err != nil {
+		return 0, fmt.Errorf("guardcron: job %q: %w", name, err)
+	}
+	if err := j.add(job); err != nil {
+		return 0, err
+	}
+	return j.cron.Schedule(job, job), nil
+}
+
+// add makes a job known by its name.
+func (j *Jobs) add(b *job) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case j.closed:
+		return fmt.Errorf("guardcron: job %q: %w", b.name, &guard.ClosedError{Key: b.name})
+	case j.jobs[b.name] != nil:
+		return fmt.Errorf("guardcron: job %q: %w", b.name, refused.Setting("name", fmt.Sprintf("%q", b.name), "is that of another job"))
+	}
+	j.jobs[b.name] = b
+	return nil
+}
+
+// parse has the Cron parse a spec, by its own parser and in its own location, which it tells nobody.
+func (j *Jobs) parse(spec string) (schedule cron.Schedule, err error) {
+	defer func() {
+		if recover() != nil { // as it does for a time zone with nothing behind it
+			err = errors.New("there is no schedule in it")
+		}
+	}()
+	id, err := j.cron.AddJob(spec, cron.FuncJob(func() {}))
+	if err != nil {
+		return nil, err
+	}
+	defer j.cron.Remove(id)
+	return ticks.Align(j.cron.Entry(id).Schedule), nil
+}
+
+// process names this process, as the default of guard.WithLabel does.
+func process() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%.128s pid %d", host, os.Getpid())
+}
+
+func (j *Jobs) now() time.Time { return time.Now().Add(time.Duration(j.ahead.Load())) }
+
+// inBackground runs f, for which Close waits.
+func (j *Jobs) inBackground(f func()) {
+	if !j.begin() {
+		return
+	}
+	go func() {
+		defer j.end()
+		f()
+	}()
+}
+
+// begin counts a run. It is false when Jobs are closed.
+func (j *Jobs) begin() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed {
+		return false
+	}
+	j.running++
+	return true
+}
+
+func (j *Jobs) end() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.running--; j.running == 0 && j.idle != nil {
+		close(j.idle)
+		j.idle = nil
+	}
+}
+
+// Close has no job run any more. It waits for those that run for as long as ctx allows, then ends their contexts, and waits until they have returned: it
+// returns the error of ctx in that case. Whoever waits for a tick or a job that runs elsewhere leaves at once. It can be called several times.
+func (j *Jobs) Close(ctx context.Context) error {
+	j.mu.Lock()
+	j.closed = true
+	var idle chan struct{}
+	if j.running > 0 {
+		if j.idle == nil {
+			j.idle = make(chan struct{})
+		}
+		idle = j.idle
+	}
+	for _, job := range j.jobs {
+		job.leave()
+	}
+	j.mu.Unlock()
+	if idle == nil {
+		j.stop(errClosed)
+		return nil
+	}
+	select {
+	case <-idle:
+		j.stop(errClosed)
+		return nil
+	case <-ctx.Done():
+	}
+	j.stop(errClosed)
+	<-idle
+	return ctx.Err()
+}
+
+var errClosed = &guard.ClosedError{Key: "guardcron.Jobs"}

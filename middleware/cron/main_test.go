@@ -1,0 +1,28 @@
+package guardcron_test
+
+import (
+	"flag"
+	"os"
+	"runtime"
+	"strconv"
+	"testing"
+
+	"github.com/seed-1795987d/onerun/internal/redistest"
+)
+
+// The test binary is its own worker process when this is set.
+const workerEnv = "ONERUN_TEST_WORKER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(workerEnv) != "" {
+		cronProcess()
+		return
+	}
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given { // these tests wait for ticks and for leases most of the time, and not for a processor
+		_ = flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0))))
+	}
+	redistest.VerifyNoLeaks(m)
+}

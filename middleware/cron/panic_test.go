@@ -1,0 +1,176 @@
+package guardcron_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/robfig/cron/v3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
+)
+
+// caught is a cron.Logger that keeps what cron.Recover has caught.
+type caught struct {
+	mu     sync.Mutex
+	errs   []error
+	stacks []string
+}
+
+func (c *caught) Info(string, ...any) {}
+
+func (c *caught) Error(err error, _ string, about ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.errs = append(c.errs, err)
+	c.stacks = append(c.stacks, about[1].(string))
+}
+
+func (c *caught) cron() []cron.Option { return []cron.Option{cron.WithChain(cron.Recover(c))} }
+
+var errPanic = errors.New("panicked with an error")
+
+//go:noinline
+func panicInTheJob(value any) { panic(value) }
+
+// A panic passes as it would without us: the same value, from where it was.
+func TestPanic_passesToRecover(t *testing.T) {
+	t.Parallel()
+	for title, value := range map[string]any{"an error": errPanic, "text": "panicked with text"} {
+		for _, overlap := range []guardcron.Overlap{guardcron.Skip, guardcron.Allow} {
+			t.Run(title, func(t *testing.T) {
+				t.Parallel()
+				onSite(t, noon, func(s *site) {
+					var c caught
+					p := s.process("a", setup{cron: c.cron()})
+					p.add("job", "* * * * *", func(context.Context) error { panicInTheJob(value); return nil }, guardcron.WithOverlap(overlap))
+					p.cron.Start()
+					s.until("2026-06-15T12:02:30Z")
+					require.Len(s.t, c.errs, 2, "the lease is free for the next tick")
+					require.EqualError(s.t, c.errs[0], fmt.Sprint(value))
+					if err, ok := value.(error); ok {
+						require.Same(s.t, err, c.errs[0])
+					}
+					require.Contains(s.t, c.stacks[0], "panicInTheJob(")
+					require.NotContains(s.t, c.stacks[0], "[recovered", "nobody has caught it, and thrown it again")
+					require.Equal(s.t, 1, strings.Count(c.stacks[0], "\npanic("))
+					require.Equal(s.t, []string{"12:01:00 panicked", "12:02:00 panicked"}, p.outcomes("job"))
+				})
+			})
+		}
+	}
+}
+
+func TestPanic_isRunOnceOrByAnotherProcess(t *testing.T) {
+	t.Parallel()
+	for _, breaks := range []func(){func() { panic(errPanic) }, runtime.Goexit} {
+		for title, test := range map[string]struct {
+			opts []guardcron.Option
+			want []string
+		}{
+			"once by default":  {nil, []string{"13:00:00 panicked"}},
+			"again with rerun": {[]guardcron.Option{guardcron.WithRerun()}, []string{"13:00:00 panicked", "13:00:00 ran"}},
+		} {
+			t.Run(title, func(t *testing.T) {
+				t.Parallel()
+				onSite(t, noon, func(s *site) {
+					var c caught
+					all := s.three(setup{cron: c.cron()}, "0 * * * *", func(context.Context) error {
+						if len(s.ticks()) == 1 {
+							breaks()
+						}
+						return nil
+					}, test.opts...)
+					s.until("2026-06-15T13:00:59Z")
+					require.ElementsMatch(s.t, test.want, all[0].outcomes("job"))
+					who := map[string]bool{}
+					for _, r := range all[0].records("job") {
+						who[r.Who] = true
+					}
+					require.Len(s.t, who, len(test.want), "each by another one")
+				})
+			})
+		}
+	}
+}
+
+func TestPanic_byHand(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		p := s.process("a", setup{})
+		broken := true
+		p.add("job", "0 * * * *", func(context.Context) error {
+			if broken {
+				panicInTheJob(errPanic)
+			}
+			return nil
+		})
+		require.PanicsWithValue(s.t, errPanic, func() { _ = p.RunNow(context.Background(), "job") })
+		broken = false
+		require.NoError(s.t, p.RunNow(context.Background(), "job"), "its lease is free")
+		require.ElementsMatch(s.t, []string{"by hand panicked", "by hand ran"}, p.outcomes("job"))
+		require.NoError(s.t, p.Close(context.Background()), "and it counts as ended")
+	})
+}
+
+// A job has the lease of its run in its context, with a fence that grows.
+func TestContext_hasTheLeaseAndTheFence(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		var fences []uint64
+		s.three(setup{}, "* * * * *", func(ctx context.Context) error {
+			fences = append(fences, guard.Fence(ctx))
+			return nil
+		})
+		s.until("2026-06-15T12:05:30Z")
+		require.Len(s.t, fences, 5)
+		require.IsIncreasing(s.t, fences)
+	})
+}
+
+// AddJob has no context and no error: a panic is its failure.
+func TestAddJob(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		var c caught
+		var calls int
+		for _, who := range []string{"a", "b", "c"} {
+			p := s.process(who, setup{cron: c.cron()})
+			id, err := p.AddJob("job", "* * * * *", cron.FuncJob(func() {
+				if calls++; calls == 2 {
+					panic(errPanic)
+				}
+			}))
+			require.NoError(s.t, err)
+			require.True(s.t, p.cron.Entry(id).Valid())
+			p.cron.Start()
+		}
+		p := s.process("reader", setup{})
+		s.until("2026-06-15T12:03:30Z")
+		require.Equal(s.t, 3, calls)
+		require.Equal(s.t, []string{"12:01:00 ran", "12:02:00 panicked", "12:03:00 ran"}, p.outcomes("job"))
+		require.Equal(s.t, []error{errPanic}, c.errs)
+	})
+}
+
+// Options of the leases reach them.
+func TestWithLease_hooks(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		keys := map[string]string{}
+		hook := guard.Hook{AcquireEnd: func(_ context.Context, e guard.Event) { keys[e.Key] = e.Name }}
+		p := s.process("a", setup{})
+		p.add("job", "0 * * * *", hanging(time.Second), guardcron.WithLease(guard.WithHook(hook), guard.WithName("no"), guard.WithOnce(time.Hour), guard.WithLabel("no")))
+		p.cron.Start()
+		s.until("2026-06-15T14:30:00Z")
+		require.Equal(s.t, map[string]string{"cron:job@2026-06-15T13:00:00Z": "job", "cron:job@2026-06-15T14:00:00Z": "job", "cron:job": "job"}, keys)
+		require.Len(s.t, s.ticks(), 2)
+	})
+}

@@ -1,0 +1,188 @@
+package guardcron_test
+
+import (
+	"context"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/robfig/cron/v3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
+)
+
+// Two processes start at the same time, after a break of more than four ticks.
+func TestProcesses_seeOnceToTheTicksThatNobodyWasUpFor(t *testing.T) {
+	t.Parallel()
+	for name, caught := range map[string]guardcron.CatchUp{"no catch-up": guardcron.NoCatchUp, "the newest": guardcron.Newest, "up to three": guardcron.UpTo(3)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			order, log := procPlace(t, 1, 2*time.Second, procJob{Name: "job", Takes: 200 * time.Millisecond, CatchUp: caught, Deadline: time.Second})
+			w := startHere(t, order.as("before", 0))
+			log.await(t, "a run", func(e procEvent) bool { return e.Kind == "end" })
+			require.NoError(t, w.close(procSoon))
+			last := slices.MaxFunc(log.read(t), func(a, b procEvent) int { return int(a.Tick - b.Tick) }).Tick
+			untilTick(last/1000+7, 500*time.Millisecond) // with nobody up
+			end := time.Now().Unix()
+			a, b := startProc(t, order.as("a", 0)), startProc(t, order.as("b", 0))
+			back := time.Now().Unix()
+			log.await(t, "a new tick", func(e procEvent) bool { return e.Tick > back*1000 && e.Kind == "end" })
+			// Those that were due while the processes started can still be started in time, or were, or not.
+			require.Eventually(t, func() bool {
+				events := log.read(t)
+				for tick := last + 1000; tick <= back*1000; tick += 1000 {
+					if !events.settled("job", tick) {
+						return false
+					}
+				}
+				return true
+			}, procSoon, 50*time.Millisecond)
+			a.stop(t)
+			b.stop(t)
+
+			events := log.read(t)
+			var begun []int64
+			for tick := last + 1000; tick <= back*1000; tick += 1000 {
+				events.requireTick(t, "job", tick)
+				if ran := events.ran("job", tick); len(ran) > 0 {
+					begun = append(begun, tick)
+				}
+			}
+			events.requireNoTwo(t, "job")
+			old := slices.DeleteFunc(slices.Clone(begun), func(tick int64) bool { return tick > (end-max(int64(caught), 1))*1000 })
+			require.Empty(t, old, "more than the newest %d of the ticks up to %d", caught, end)
+			require.GreaterOrEqual(t, len(begun), int(caught))
+			for tick := last + 1000; tick < (end-1-int64(caught))*1000; tick += 1000 {
+				missed := events.of("job", tick, "missed")
+				require.Len(t, missed, 1, tick)
+				require.Contains(t, missed[0].Reason, "nobody has finished it, or been there to start it")
+			}
+			starts := events.of("job", 0, "begin")
+			require.True(t, slices.IsSortedFunc(starts, func(a, b procEvent) int { return int(a.Tick - b.Tick) }) || caught < 2, "the oldest first: %v", starts)
+		})
+	}
+}
+
+// The marker of the newest tick has gone when somebody comes up again, and those of new ticks while it catches up with the old ones.
+func TestCatchUp_doesNotRunAgainATickWhoseMarkerHasGone(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	start := func() (ran func() []time.Time, end func()) {
+		ticks := make(chan time.Time, 100)
+		c := cron.New(cron.WithSeconds(), cron.WithLogger(cron.DiscardLogger))
+		g, err := guard.New(single.New(server.Client(t)))
+		require.NoError(t, err)
+		jobs, err := guardcron.New(g, c, guardcron.WithWindow(1500*time.Millisecond), guardcron.WithDeadline(time.Second), guardcron.WithCatchUp(guardcron.UpTo(100)),
+			guardcron.WithOverlap(guardcron.Allow))
+		require.NoError(t, err)
+		_, err = jobs.AddFunc("job", "* * * * * *", func(ctx context.Context) error {
+			tick, _ := guardcron.Tick(ctx)
+			ticks <- tick
+			time.Sleep(700 * time.Millisecond) // so that to catch up takes longer than a marker stands
+			return nil
+		})
+		require.NoError(t, err)
+		c.Start()
+		var seen []time.Time
+		return func() []time.Time {
+				for len(ticks) > 0 || len(seen) == 0 {
+					seen = append(seen, <-ticks)
+				}
+				return seen
+			}, func() {
+				c.Stop()
+				require.NoError(t, jobs.Close(context.Background()))
+				require.NoError(t, g.Close(context.Background()))
+			}
+	}
+	ran, end := start()
+	ran()
+	end()
+	before := ran()
+	time.Sleep(2500 * time.Millisecond) // longer than the marker stands
+	again, end := start()
+	require.Eventually(t, func() bool { return len(again()) > 9 }, procSoon, 50*time.Millisecond)
+	end()
+	all := map[time.Time]bool{}
+	for _, tick := range append(slices.Clone(before), again()...) {
+		require.False(t, all[tick], "twice: %v", tick)
+		all[tick] = true
+	}
+	require.Contains(t, again(), before[len(before)-1].Add(time.Second), "the first one that nobody was up for")
+}
+
+func TestProcesses_onePausedAloneRunsNothingOlderThanTheDeadline(t *testing.T) {
+	t.Parallel()
+	order, log := procPlace(t, 1, time.Second, procJob{Name: "job", Takes: time.Millisecond, Deadline: 1500 * time.Millisecond})
+	p := startProc(t, order.as("alone", 0))
+	log.await(t, "a run", func(e procEvent) bool { return e.Kind == "end" })
+	p.signal(t, syscall.SIGUSR2)
+	frozen := log.await(t, "the pause", func(e procEvent) bool { return e.Kind == "freezes" })
+	lines := len(log.read(t))
+	untilTick(frozen.At/1000+8, 300*time.Millisecond) // while nobody runs
+	resumed := time.Now().UnixMilli()
+	p.signal(t, syscall.SIGCONT)
+	log.await(t, "a new tick", func(e procEvent) bool { return e.Tick > resumed && e.Kind == "end" })
+	from, to := frozen.At/1000+1, resumed/1000
+	require.Eventually(t, func() bool {
+		events := log.read(t)
+		for tick := from; tick <= to; tick++ {
+			if !events.settled("job", tick*1000) {
+				return false
+			}
+		}
+		return true
+	}, procSoon, 50*time.Millisecond)
+	p.stop(t)
+	events := log.read(t)
+	missed := 0
+	for tick := from; tick <= to; tick++ {
+		events.requireTick(t, "job", tick*1000)
+		missed += len(events.of("job", tick*1000, "missed"))
+	}
+	require.GreaterOrEqual(t, missed, 5)
+	for _, e := range events[lines:].of("job", 0, "begin") {
+		// The resource is told a moment after the run was started.
+		require.Less(t, e.At-e.Tick, int64(1500+2000), "an old tick")
+	}
+}
+
+// The process that catches up is killed in the middle of it.
+func TestProcesses_anotherGoesOnWithTheTicksThatNobodyWasUpFor(t *testing.T) {
+	t.Parallel()
+	order, log := procPlace(t, 1, time.Second, procJob{Name: "longest", Takes: 2 * time.Second, CatchUp: guardcron.UpTo(3), Deadline: time.Second})
+	w := startHere(t, order.as("before", 0))
+	log.await(t, "a run", func(e procEvent) bool { return e.Kind == "begin" })
+	require.NoError(t, w.close(procSoon))
+	last := slices.MaxFunc(log.read(t), func(a, b procEvent) int { return int(a.Tick - b.Tick) }).Tick
+	untilTick(last/1000+6, 0) // with nobody up
+	a := startProc(t, order.as("a", 0))
+	killed := haltARun(t, log, map[string]*procChild{"a": a}, syscall.SIGUSR1)
+	<-a.done
+	back := time.Now().UnixMilli()
+	b := startProc(t, order.as("b", 0))
+	unsettled := func() (ticks []int64) {
+		events := log.read(t)
+		for tick := last; tick <= back; tick += 1000 {
+			if !events.settled("longest", tick) {
+				ticks = append(ticks, tick)
+			}
+		}
+		return ticks
+	}
+	for over := time.Now().Add(procSoon); len(unsettled()) > 0 && time.Now().Before(over); {
+		time.Sleep(50 * time.Millisecond) // between two looks
+	}
+	require.Empty(t, unsettled(), "neither run nor reported: one was killed in %v", killed.Tick)
+	b.stop(t)
+	events := log.read(t)
+	for tick := last; tick <= back; tick += 1000 {
+		events.requireTick(t, "longest", tick)
+	}
+	events.requireNoTwo(t, "longest")
+}

@@ -1,0 +1,204 @@
+package guardcron_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
+)
+
+// The length of the test in ticks of a second, which is that of its faults as well. Two minutes:
+//
+//	ONERUN_CRON_TICKS=120 go test -race -run TestProcesses_runEachTickOnce -timeout 10m ./middleware/cron/
+const (
+	procTicksEnv = "ONERUN_CRON_TICKS"
+	procTicks    = 36
+)
+
+// The clocks of five processes: 900 ms between the first and the last.
+var procClocks = []time.Duration{-450 * time.Millisecond, -200 * time.Millisecond, 0, 250 * time.Millisecond, 450 * time.Millisecond}
+
+var procJobs = []procJob{
+	{Name: "instant", Takes: time.Millisecond, Deadline: 15 * time.Second},
+	{Name: "short", Takes: 300 * time.Millisecond, Deadline: 15 * time.Second},
+	{Name: "long", Takes: 1500 * time.Millisecond, Deadline: 15 * time.Second},
+	{Name: "longest", Takes: 3 * time.Second, Deadline: 15 * time.Second},
+	{Name: "waits", Takes: 300 * time.Millisecond, Deadline: 15 * time.Second, Overlap: guardcron.Wait},
+	{Name: "fails", Takes: 10 * time.Millisecond, FailEach: 5, Deadline: 15 * time.Second},
+}
+
+// Five processes whose clocks differ by up to 900 ms, of which one is killed, one is paused, and each is replaced as in a rolling deployment.
+func TestProcesses_runEachTickOnce(t *testing.T) {
+	t.Parallel()
+	ticks := procTicks
+	if n, err := strconv.Atoi(os.Getenv(procTicksEnv)); err == nil {
+		ticks = n
+	}
+	requireEachTickOnce(t, 1, ticks, procJobs)
+}
+
+func TestProcesses_runEachTickOnceOverARedLock(t *testing.T) {
+	t.Parallel()
+	requireEachTickOnce(t, 3, 20, []procJob{procJobs[0], procJobs[3]})
+}
+
+func requireEachTickOnce(t *testing.T, nodes, ticks int, jobs []procJob) {
+	ttl := 2 * time.Second
+	order, log := procPlace(t, nodes, ttl, jobs...)
+	processes := map[string]*procChild{}
+	for i, ahead := range procClocks {
+		who := fmt.Sprint("process ", i)
+		processes[who] = startProc(t, order.as(who, ahead))
+	}
+	first := time.Now().Unix() + 2
+	last := first + int64(ticks) - 1
+	at := func(tick int) { untilTick(first+int64(tick), 0) }
+
+	at(ticks / 10)
+	killed := haltARun(t, log, processes, syscall.SIGUSR1)
+	<-processes[killed.Who].done
+	processes[killed.Who] = startProc(t, order.as(killed.Who, processes[killed.Who].order.Ahead))
+
+	at(ticks * 3 / 10)
+	paused := haltARun(t, log, processes, syscall.SIGUSR2)
+	time.Sleep(3 * ttl) // while it has lost its leases
+	processes[paused.Who].signal(t, syscall.SIGCONT)
+
+	at(ticks * 6 / 10)
+	for i, ahead := range procClocks {
+		who := fmt.Sprint("process ", i)
+		next := startProc(t, order.as("new "+who, ahead))
+		processes[who].stop(t)
+		processes[who] = next
+	}
+	at(ticks)
+	require.Eventually(t, func() bool { // what waits for its turn
+		events := log.read(t)
+		for _, j := range jobs {
+			for tick := first; tick <= last; tick++ {
+				if !events.settled(j.Name, tick*1000) {
+					return false
+				}
+			}
+		}
+		return true
+	}, procSoon, 100*time.Millisecond, "ticks that are neither run nor reported")
+	for _, p := range processes {
+		p.stop(t)
+	}
+
+	events := log.read(t)
+	w, err := newProcWorker(order.as("reader", 0))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, w.close(procSoon)) }()
+	for _, j := range jobs {
+		records, err := w.jobs.Records(context.Background(), j.Name, 1500)
+		require.NoError(t, err)
+		var ran, left, missed int
+		for tick := first; tick <= last; tick++ {
+			events.requireTick(t, j.Name, tick*1000)
+			events.requireRecords(t, records, j.Name, tick*1000)
+			ran += len(events.ran(j.Name, tick*1000))
+			left += len(events.left(j.Name, tick*1000))
+			missed += len(events.of(j.Name, tick*1000, "missed"))
+		}
+		events.requireNoTwo(t, j.Name)
+		t.Logf("%s: %d of %d ticks run, %d records of other outcomes, %d of them missed", j.Name, ran, ticks, left, missed)
+		require.Greater(t, ran, ticks/8, j.Name)
+	}
+	requireTaken(t, events, killed)
+	requireTaken(t, events, paused)
+	var late, lost int
+	for _, e := range events.of("longest", paused.Tick, "broken", "end", "record") {
+		if e.Fence == paused.Fence && e.Kind == "record" {
+			require.Equal(t, string(guardcron.Lost), e.Outcome)
+			lost++
+		} else if e.Fence == paused.Fence {
+			require.True(t, e.Refused, "the write of a run that has lost its lease")
+			late++
+		}
+	}
+	require.Equal(t, []int{1, 1}, []int{late, lost}, "writes and records of the run that was paused")
+}
+
+// haltARun has a process die or freeze in the middle of a run of the longest job, and returns that run's beginning.
+func haltARun(t *testing.T, log *procLog, processes map[string]*procChild, s syscall.Signal) procEvent {
+	t.Helper()
+	lines := len(log.read(t))
+	begun := log.awaitAfter(t, lines, "a run", func(e procEvent) bool {
+		return e.Kind == "begin" && e.Job == "longest" && processes[e.Who] != nil
+	})
+	processes[begun.Who].signal(t, s)
+	log.awaitAfter(t, lines, "the end of "+begun.Who, func(e procEvent) bool { return e.Who == begun.Who && (e.Kind == "dies" || e.Kind == "freezes") })
+	return begun
+}
+
+// requireTaken fails unless another process took over the tick of a run that was halted, or left it out, with a reason.
+func requireTaken(t *testing.T, events procEvents, halted procEvent) {
+	t.Helper()
+	for _, e := range events.ran(halted.Job, halted.Tick) {
+		require.Greater(t, e.Fence, halted.Fence)
+	}
+	require.True(t, events.settled(halted.Job, halted.Tick))
+}
+
+func TestProcesses_anotherRunsTheTickOfOneThatWasKilled(t *testing.T) {
+	t.Parallel()
+	ttl := 2 * time.Second
+	order, log := procPlace(t, 1, ttl, procJob{Name: "longest", Takes: 3 * time.Second, Deadline: 30 * time.Second})
+	processes := map[string]*procChild{"a": startProc(t, order.as("a", 0)), "b": startProc(t, order.as("b", 300*time.Millisecond))}
+	killed := haltARun(t, log, processes, syscall.SIGUSR1)
+	again := log.await(t, "the tick again", func(e procEvent) bool { return e.Kind == "begin" && e.Tick == killed.Tick && e.Who != killed.Who })
+	require.Greater(t, again.Fence, killed.Fence)
+	require.GreaterOrEqual(t, time.Duration(again.At-killed.At)*time.Millisecond, ttl/2, "before the lease had ended")
+	require.Less(t, time.Duration(again.At-killed.At)*time.Millisecond, ttl+10*time.Second) // a second, and some for a busy machine
+	log.await(t, "its end", func(e procEvent) bool { return e.Kind == "end" && e.Tick == killed.Tick && e.Who == again.Who })
+	requireTaken(t, log.read(t), killed)
+}
+
+func TestProcesses_reportTheTickOfOneThatWasKilledWhenItIsTooLateToRunIt(t *testing.T) {
+	t.Parallel()
+	order, log := procPlace(t, 1, 2*time.Second, procJob{Name: "longest", Takes: 3 * time.Second, Deadline: time.Second})
+	processes := map[string]*procChild{}
+	for i := range 3 {
+		who := fmt.Sprint("process ", i)
+		processes[who] = startProc(t, order.as(who, 0))
+	}
+	killed := haltARun(t, log, processes, syscall.SIGUSR1)
+	missed := log.await(t, "the tick as missed", func(e procEvent) bool { return e.Kind == "missed" && e.Tick == killed.Tick })
+	require.NotEqual(t, killed.Who, missed.Who)
+	require.Contains(t, missed.Reason, "nobody has finished it")
+	untilTick(time.Now().Unix()+3, 0) // in which somebody else might say so, too
+	events := log.read(t)
+	require.Len(t, events.of("longest", killed.Tick, "missed"), 1)
+	require.Len(t, events.of("longest", killed.Tick, "begin"), 1, "it was run again although it was too late")
+}
+
+// A process that is alone, and is started again before the leases of the one before have ended.
+func TestProcesses_aQuickRestartFinishesOrReportsWhatWasInTheMiddle(t *testing.T) {
+	t.Parallel()
+	for name, deadline := range map[string]time.Duration{"in time": 30 * time.Second, "too late": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			order, log := procPlace(t, 1, 5*time.Second, procJob{Name: "longest", Takes: 3 * time.Second, Deadline: deadline})
+			processes := map[string]*procChild{"a": startProc(t, order.as("a", 0))}
+			killed := haltARun(t, log, processes, syscall.SIGUSR1)
+			<-processes["a"].done
+			startProc(t, order.as("b", 0))
+			if deadline > time.Second {
+				log.await(t, "the end of the tick", func(e procEvent) bool { return e.Kind == "end" && e.Tick == killed.Tick && e.Who == "b" })
+				return
+			}
+			missed := log.await(t, "the tick as missed", func(e procEvent) bool { return e.Kind == "missed" && e.Tick == killed.Tick })
+			require.True(t, strings.HasPrefix(missed.Reason, "nobody has finished it"))
+		})
+	}
+}

@@ -1,0 +1,202 @@
+package guardcron_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/robfig/cron/v3"
+
+	"github.com/seed-1795987d/onerun/backend/redlock"
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
+)
+
+// What a process is told, as JSON.
+const procEnv = "ONERUN_TEST_CRON"
+
+// A procOrder is what a process runs, and where. With several addresses the store is a RedLock over them.
+type procOrder struct {
+	Addrs []string
+	Log   string // the address of the resource to which the jobs write
+	Who   string
+	Ahead time.Duration // its clock
+	TTL   time.Duration
+	Jobs  []procJob
+}
+
+// A procJob is one entry: what it does takes so long, and fails for each tick that is a multiple of so many seconds.
+type procJob struct {
+	Name     string
+	Takes    time.Duration
+	FailEach int64
+	Overlap  guardcron.Overlap
+	CatchUp  guardcron.CatchUp
+	Deadline time.Duration
+}
+
+// A procWorker is what a process has: the same in a process of its own, and in that of the test.
+type procWorker struct {
+	order procOrder
+	log   *procLog
+	cron  *cron.Cron
+	jobs  *guardcron.Jobs
+	guard *guard.Guard
+	conns []*redis.Client
+
+	// A run holds it from before its last write until its leases are given back: a process that is killed or paused in between would do a tick twice, as
+	// the package says.
+	ending sync.RWMutex
+	mu     sync.Mutex
+	ends   map[string]bool // the runs that hold it, by key and fence
+}
+
+func newProcWorker(order procOrder) (*procWorker, error) {
+	w := &procWorker{order: order, ends: map[string]bool{}, cron: cron.New(cron.WithSeconds(), cron.WithLogger(cron.DiscardLogger))}
+	logConn := redis.NewClient(&redis.Options{Addr: order.Log})
+	w.log, w.conns = &procLog{rdb: logConn}, append(w.conns, logConn)
+	var lockers []guard.Locker
+	for _, addr := range order.Addrs {
+		conn := redis.NewClient(&redis.Options{Addr: addr})
+		w.conns = append(w.conns, conn)
+		lockers = append(lockers, single.New(conn))
+	}
+	locker := lockers[0]
+	if len(lockers) > 1 {
+		locker = redlock.New(lockers)
+	}
+	var err error
+	if w.guard, err = guard.New(locker, guard.WithTTL(order.TTL)); err != nil {
+		return nil, err
+	}
+	w.jobs, err = guardcron.New(w.guard, w.cron,
+		guardcron.WithKeep(1500),
+		guardcron.WithLease(guard.WithHook(guard.Hook{Release: w.released})),
+		guardcron.WithObserver(func(r guardcron.Record) { w.report("record", r) }),
+		guardcron.WithMissed(func(r guardcron.Record) { w.report("missed", r) }))
+	if err != nil {
+		return nil, err
+	}
+	guardcron.SetClock(w.jobs, order.Ahead)
+	guardcron.SetProcess(w.jobs, order.Who)
+	for _, j := range order.Jobs {
+		opts := []guardcron.Option{guardcron.WithOverlap(j.Overlap), guardcron.WithCatchUp(j.CatchUp)}
+		if j.Deadline > 0 {
+			opts = append(opts, guardcron.WithDeadline(j.Deadline))
+		}
+		if _, err := w.jobs.AddFunc(j.Name, "* * * * * *", func(ctx context.Context) error { return w.run(ctx, j) }, opts...); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+// run is what each job does: it tells the resource that it begins, takes its time, and tells it that it has ended.
+func (w *procWorker) run(ctx context.Context, j procJob) error {
+	tick, _ := guardcron.Tick(ctx)
+	e := procEvent{Kind: "begin", Job: j.Name, Tick: tick.UnixMilli(), Who: w.order.Who, Fence: guard.Fence(ctx)}
+	if err := w.log.write(e); err != nil {
+		return err
+	}
+	select {
+	case <-time.After(j.Takes): // the work
+	case <-ctx.Done():
+		e.Kind, e.Reason = "broken", context.Cause(ctx).Error()
+		return errors.Join(context.Cause(ctx), w.log.write(e))
+	}
+	if j.FailEach > 0 && tick.Unix()%j.FailEach == 0 {
+		e.Kind = "failed"
+		return errors.Join(errors.New("this tick fails"), w.log.write(e))
+	}
+	w.ending.RLock()
+	w.mu.Lock()
+	w.ends[fmt.Sprint("cron:", j.Name, e.Fence)] = true
+	w.mu.Unlock()
+	if ctx.Err() != nil { // the process was paused meanwhile
+		e.Kind, e.Reason = "broken", context.Cause(ctx).Error()
+	} else {
+		e.Kind = "end"
+	}
+	return w.log.write(e)
+}
+
+// released is called when a lease was given back.
+func (w *procWorker) released(_ context.Context, e guard.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if run := fmt.Sprint(e.Key, e.Fence); w.ends[run] {
+		delete(w.ends, run)
+		w.ending.RUnlock()
+	}
+}
+
+func (w *procWorker) report(kind string, r guardcron.Record) {
+	e := procEvent{Kind: kind, Job: r.Job, Tick: r.Tick.UnixMilli(), Who: w.order.Who, Fence: r.Fence, Outcome: string(r.Outcome), Reason: r.Reason}
+	if strings.HasPrefix(r.Reason, "here: ") {
+		e.Kind = "here"
+	}
+	_ = w.log.write(e)
+}
+
+// close ends it as a process does that gets SIGTERM: what runs may run for some time.
+func (w *procWorker) close(grace time.Duration) error {
+	w.cron.Stop()
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	err := errors.Join(w.jobs.Close(ctx), w.guard.Close(ctx))
+	for _, conn := range w.conns {
+		err = errors.Join(err, conn.Close())
+	}
+	return err
+}
+
+// cronProcess is a process that does what procEnv says, until it gets SIGTERM. On SIGUSR1 it dies, and on SIGUSR2 it stops until SIGCONT, and says so in the
+// log before.
+func cronProcess() {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2)
+	var order procOrder
+	err := json.Unmarshal([]byte(os.Getenv(procEnv)), &order)
+	var w *procWorker
+	if err == nil {
+		w, err = newProcWorker(order)
+	}
+	if err != nil {
+		fmt.Println("fails", err)
+		os.Exit(1)
+	}
+	w.cron.Start()
+	fmt.Println("runs")
+	for s := range signals {
+		switch s {
+		case syscall.SIGUSR1:
+			w.halt("dies", syscall.SIGKILL)
+		case syscall.SIGUSR2:
+			w.halt("freezes", syscall.SIGSTOP)
+		default:
+			if err := w.close(10 * time.Second); err != nil {
+				fmt.Println("fails", err)
+				os.Exit(1)
+			}
+			fmt.Println("ended")
+			return
+		}
+	}
+}
+
+// halt sends this process a signal that stops it where it stands, between no last write and its end.
+func (w *procWorker) halt(kind string, s syscall.Signal) {
+	w.ending.Lock()
+	defer w.ending.Unlock()
+	_ = w.log.write(procEvent{Kind: kind, Who: w.order.Who})
+	_ = syscall.Kill(os.Getpid(), s)
+}

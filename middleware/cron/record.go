@@ -1,0 +1,102 @@
+package guardcron
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// An Outcome is what became of a tick. The outcomes are few and fixed, fit for a metric.
+type Outcome string
+
+// The outcomes.
+const (
+	Running  Outcome = "running"  // it has begun, and has not been seen to end: it runs, or its process has died
+	Ran      Outcome = "ran"      // the job returned nil
+	Failed   Outcome = "failed"   // it returned an error
+	Panicked Outcome = "panicked" // it panicked, or ended its goroutine
+	Lost     Outcome = "lost"     // it lost its lease on the way, whatever it returned
+	Skipped  Outcome = "skipped"  // it was left out: the job still ran for another tick, or is paused
+	Missed   Outcome = "missed"   // nobody was up to run it, or nobody in time
+)
+
+// A Record is what is known of a tick of a job, or of a run by hand.
+type Record struct {
+	Job     string    `json:"-"`
+	Tick    time.Time `json:"tick,omitzero"` // in UTC; zero for a run by hand
+	Outcome Outcome   `json:"outcome"`
+	Who     string    `json:"who"`             // the process: its host and its number
+	Fence   uint64    `json:"fence,omitempty"` // what guard.Fence says in the job
+	Start   time.Time `json:"start,omitzero"`
+	End     time.Time `json:"end,omitzero"`
+	Reason  string    `json:"reason,omitempty"` // the error, or why it was skipped or missed
+}
+
+// same reports whether two records are of one run.
+func (r Record) same(o Record) bool {
+	return r.Tick.Equal(o.Tick) && r.Fence == o.Fence && r.Start.Equal(o.Start)
+}
+
+// Records returns what is known of the newest ticks of a job, at most n, the newest first: also of a job that is not among these Jobs. It asks the store.
+func (j *Jobs) Records(ctx context.Context, name string, n int) ([]Record, error) {
+	entries, err := j.ledger.Entries(ctx, ledgerName(name), min(2*max(n, 1), guard.MaxEntries))
+	if err != nil {
+		return nil, fmt.Errorf("guardcron: records of job %q: %w", name, err)
+	}
+	var records []Record
+	for _, e := range entries {
+		r := Record{Job: name}
+		if json.Unmarshal(e.Record, &r) != nil || r.Outcome == "" {
+			continue // somebody else's
+		}
+		at := slices.IndexFunc(records, r.same)
+		switch {
+		case at < 0:
+			records = append(records, r)
+		case records[at].Outcome == Running: // the beginning of what has ended comes after its end
+			records[at] = r
+		}
+	}
+	return records[:min(len(records), max(n, 0))], nil
+}
+
+// record writes down what became of a tick, and tells those who want to know. It does not fail: what cannot be written down is told them all the same.
+func (b *job) record(r Record) {
+	r.Job = b.name
+	if r.Outcome != Running {
+		for _, f := range b.observed {
+			contained(func() { f(r) })
+		}
+	}
+	if r.Outcome == Missed {
+		for _, f := range b.missed {
+			contained(func() { f(r) })
+		}
+	}
+	const longest = 4 << 10
+	if len(r.Reason) > longest {
+		r.Reason = r.Reason[:longest]
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return // which cannot be
+	}
+	at := r.Start
+	if r.Outcome != Running && !r.End.IsZero() {
+		at = r.End
+	}
+	ctx := context.WithoutCancel(b.jobs.ctx)
+	_ = b.jobs.ledger.Append(ctx, ledgerName(b.name), guard.Entry{At: max(at.UnixMilli(), 0), Record: text}, 2*b.keep)
+}
+
+// contained calls f, and ignores that it panics: observers report and decide nothing.
+func contained(f func()) {
+	defer func() { _ = recover() }()
+	f()
+}
+
+func ledgerName(job string) string { return "cron:" + job }

@@ -1,0 +1,329 @@
+package guardcron_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/robfig/cron/v3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
+)
+
+// noon is when a site begins, where a test says nothing else: between ticks.
+const noon = "2026-06-15T12:00:30Z"
+
+func instant(t *testing.T, text string) time.Time {
+	t.Helper()
+	at, err := time.Parse(time.RFC3339Nano, text)
+	require.NoError(t, err)
+	return at
+}
+
+func zone(t *testing.T, name string) *time.Location {
+	t.Helper()
+	loc, err := time.LoadLocation(name)
+	require.NoError(t, err)
+	return loc
+}
+
+// A site is one store and the processes that share it, in virtual time, at a date of the test's choice.
+type site struct {
+	t     *testing.T
+	store *memory.Locker
+	base  time.Duration // between the bubble's clock and that of the site
+
+	mu   sync.Mutex
+	runs []run
+}
+
+// A run is a call of a job.
+type run struct {
+	who, tick string // the tick in UTC, or "" for none
+	at        string // in UTC, by the site's clock
+}
+
+// onSite runs f in virtual time that begins at the instant.
+func onSite(t *testing.T, begin string, f func(s *site)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f(&site{t: t, store: memory.New(), base: time.Until(instant(t, begin))})
+		synctest.Wait()
+	})
+}
+
+func (s *site) now() time.Time { return time.Now().Add(s.base).UTC() }
+
+// until sleeps until the instant, and until nothing is left to do in it.
+func (s *site) until(text string) {
+	s.t.Helper()
+	at := instant(s.t, text)
+	require.False(s.t, at.Before(s.now()), "%s has passed", text)
+	time.Sleep(at.Sub(s.now()))
+	synctest.Wait()
+}
+
+func (s *site) sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// ran notes a run.
+func (s *site) ran(ctx context.Context, who string) {
+	r := run{who: who, at: s.now().Format(time.RFC3339Nano)}
+	if tick, ok := guardcron.Tick(ctx); ok {
+		r.tick = tick.Format(time.RFC3339Nano)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.runs = append(s.runs, r)
+}
+
+// ticks returns the ticks that were run, in their order, each as often as it was run.
+func (s *site) ticks() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ticks := []string{}
+	for _, r := range s.runs {
+		ticks = append(ticks, r.tick)
+	}
+	slices.Sort(ticks)
+	return ticks
+}
+
+// times returns when runs began, in their order.
+func (s *site) times() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	times := []string{}
+	for _, r := range s.runs {
+		times = append(times, r.at)
+	}
+	return times
+}
+
+func (s *site) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.runs = nil
+}
+
+// A process is one of those that share the store.
+type process struct {
+	*guardcron.Jobs
+	site  *site
+	who   string
+	line  *line
+	guard *guard.Guard
+	cron  *cron.Cron
+}
+
+// A setup is what a process has that is not the default.
+type setup struct {
+	skew  time.Duration
+	cron  []cron.Option
+	guard []guard.Option
+	jobs  []guardcron.Option
+}
+
+// process starts one whose clock is ahead of the site's. Its Cron has yet to be started.
+func (s *site) process(who string, of setup) *process {
+	s.t.Helper()
+	p := &process{site: s, who: who, line: &line{Locker: s.store}}
+	var err error
+	p.guard, err = guard.New(p.line, of.guard...)
+	require.NoError(s.t, err)
+	p.cron = cron.New(append([]cron.Option{cron.WithLocation(time.UTC)}, of.cron...)...)
+	p.Jobs, err = guardcron.New(p.guard, p.cron, of.jobs...)
+	require.NoError(s.t, err)
+	guardcron.SetClock(p.Jobs, s.base+of.skew)
+	guardcron.SetProcess(p.Jobs, who)
+	s.t.Cleanup(p.end)
+	return p
+}
+
+// end ends the process as one should.
+func (p *process) end() {
+	stopped := p.cron.Stop()
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = p.Close(over)
+	<-stopped.Done()
+	_ = p.guard.Close(over)
+}
+
+// die has the store hear nothing of the process any more.
+func (p *process) die() {
+	p.line.cut.Store(true)
+	p.cron.Stop()
+}
+
+// add adds a job that notes its runs, and then does f, if there is one.
+func (p *process) add(name, spec string, f func(ctx context.Context) error, opts ...guardcron.Option) cron.EntryID {
+	p.site.t.Helper()
+	id, err := p.AddFunc(name, spec, p.noting(f), opts...)
+	require.NoError(p.site.t, err)
+	return id
+}
+
+func (p *process) noting(f func(ctx context.Context) error) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		p.site.ran(ctx, p.who)
+		if f == nil {
+			return nil
+		}
+		return f(ctx)
+	}
+}
+
+// outcomes returns the records of a job, the oldest first, as "tick outcome", with the time of day of the tick.
+func (p *process) outcomes(name string) []string {
+	p.site.t.Helper()
+	texts := []string{}
+	for _, r := range slices.Backward(p.records(name)) {
+		tick := "by hand"
+		if !r.Tick.IsZero() {
+			tick = r.Tick.Format(time.TimeOnly)
+		}
+		texts = append(texts, tick+" "+string(r.Outcome))
+	}
+	return texts
+}
+
+func (p *process) records(name string) []guardcron.Record {
+	p.site.t.Helper()
+	records, err := p.Records(context.Background(), name, 1000)
+	require.NoError(p.site.t, err)
+	return records
+}
+
+// three starts three processes whose clocks differ, each with the same job.
+func (s *site) three(of setup, spec string, f func(ctx context.Context) error, opts ...guardcron.Option) []*process {
+	s.t.Helper()
+	var all []*process
+	for i, who := range []string{"a", "b", "c"} {
+		of.skew = []time.Duration{-900 * time.Millisecond, 0, 900 * time.Millisecond}[i]
+		p := s.process(who, of)
+		p.add("job", spec, f, opts...)
+		p.cron.Start()
+		all = append(all, p)
+	}
+	return all
+}
+
+// lasting is a job that takes so long, or until its context ends.
+func lasting(d time.Duration) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		select {
+		case <-time.After(d):
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// hanging is a job that takes no notice of its context.
+func hanging(d time.Duration) func(context.Context) error {
+	return func(context.Context) error {
+		time.Sleep(d)
+		return nil
+	}
+}
+
+func none(context.Context) error { return nil }
+
+// told collects records, for WithObserver and WithMissed.
+type told struct {
+	mu      sync.Mutex
+	records []guardcron.Record
+}
+
+func (o *told) tell(r guardcron.Record) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.records = append(o.records, r)
+}
+
+// outcomes is as that of a process.
+func (o *told) outcomes() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	texts := []string{}
+	for _, r := range o.records {
+		texts = append(texts, r.Tick.Format(time.TimeOnly)+" "+string(r.Outcome))
+	}
+	return texts
+}
+
+// A line is a process's way to the store.
+type line struct {
+	*memory.Locker
+	cut atomic.Bool
+}
+
+var errCut = errors.New("the line is cut")
+
+func (l *line) ask(op guard.Op, key string) error {
+	if l.cut.Load() {
+		return guard.NewStoreError("memory", op, key, errCut)
+	}
+	return nil
+}
+
+func (l *line) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	if err := l.ask(guard.OpAcquire, c.Key); err != nil {
+		return guard.Grant{}, err
+	}
+	return l.Locker.TryAcquire(ctx, c)
+}
+
+func (l *line) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+	if err := l.ask(guard.OpRenew, c.Key); err != nil {
+		return false, err
+	}
+	return l.Locker.Renew(ctx, c)
+}
+
+func (l *line) RenewBatch(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error)) {
+	for i, c := range claims {
+		held, err := l.Renew(ctx, c)
+		report(i, held, err)
+	}
+}
+
+func (l *line) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+	if err := l.ask(guard.OpRelease, c.Key); err != nil {
+		return false, err
+	}
+	return l.Locker.Release(ctx, c, after)
+}
+
+func (l *line) Append(ctx context.Context, name string, e guard.Entry, keep int) error {
+	if err := l.ask(guard.OpLedger, name); err != nil {
+		return err
+	}
+	return l.Locker.Append(ctx, name, e, keep)
+}
+
+func (l *line) Entries(ctx context.Context, name string, n int) ([]guard.Entry, error) {
+	if err := l.ask(guard.OpLedger, name); err != nil {
+		return nil, err
+	}
+	return l.Locker.Entries(ctx, name, n)
+}
+
+func (l *line) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
+	if err := l.ask(guard.OpLedger, name); err != nil {
+		return 0, err
+	}
+	return l.Locker.Raise(ctx, name, counter, to)
+}

@@ -1,0 +1,248 @@
+package guardcron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// see sees to a tick: it is run here, or has been, or is being, elsewhere.
+func (b *job) see(tick time.Time) { b.watch(tick, b.deadline-b.now().Sub(tick), b.decide) }
+
+// A taking is called with the lease of a tick. again says that somebody had it before, and has not ended it.
+type taking func(ctx context.Context, tick time.Time, lease *guard.Lease, again bool)
+
+// watch is take for as long as somebody else has the tick, also when it is too late to run it: should that one die, somebody has to say so. A tick is
+// watched once.
+func (b *job) watch(tick time.Time, wait time.Duration, do taking) {
+	at := tick.UnixMilli()
+	b.mu.Lock()
+	watched := b.watched[at]
+	b.watched[at] = true
+	b.mu.Unlock()
+	if watched {
+		return
+	}
+	defer func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.watched, at)
+	}()
+	for {
+		var busy *guard.BusyError
+		if !errors.As(b.take(tick, wait, do), &busy) {
+			return
+		}
+		wait = untilOver(busy)
+	}
+}
+
+// untilOver returns how long to wait for a lease that is not renewed any more.
+func untilOver(busy *guard.BusyError) time.Duration { return max(busy.Left, 0) + time.Second }
+
+// take calls do with the lease of a tick if this process gets it within the wait: nobody else has it, and nobody has ended it. An error says that what becomes
+// of the tick is not known: a *guard.BusyError who has it. A tick that is too late is looked at once.
+func (b *job) take(tick time.Time, wait time.Duration, do taking) error {
+	again := false
+	waits := guard.Hook{Wait: func(context.Context, guard.Event) { again = true }}
+	lease, end, err := b.acquire(b.jobs.ctx, b.tickKey(tick), wait, guard.WithOnce(b.window), guard.WithLabel(b.label(tick)), guard.WithHook(waits))
+	switch {
+	case err == nil:
+		defer end()
+		do(lease.Context(), tick, lease, again)
+	case errors.Is(err, guard.ErrDone):
+		return nil
+	case !errors.Is(err, guard.ErrBusy) && b.leaving.Err() == nil:
+		b.cannot(tick, err)
+	}
+	return err
+}
+
+// acquire takes a lease, and gives up when the Jobs are closed. The context of the lease ends with end, which does not release it.
+func (b *job) acquire(ctx context.Context, key string, wait time.Duration, opts ...guard.Option) (lease *guard.Lease, end func(), err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	waits := context.AfterFunc(b.leaving, func() { cancel(errClosed) })
+	lease, err = b.jobs.guard.Acquire(ctx, key, b.leaseOptions(wait, opts...)...)
+	if !waits() && err == nil {
+		_ = lease.Release(ctx) // it is for another process
+		err = errClosed
+	}
+	if err != nil {
+		cancel(err)
+		return nil, nil, err
+	}
+	return lease, func() { cancel(guard.ErrReleased) }, nil
+}
+
+// cannot tells the observers that the store could not be asked. The tick may be run by others, who can ask it, or be found missed when it can be asked.
+func (b *job) cannot(tick time.Time, err error) {
+	now := b.now().UTC()
+	for _, f := range b.observed {
+		contained(func() {
+			f(Record{Job: b.name, Tick: tick.UTC(), Outcome: Missed, Who: b.jobs.who, Start: now, End: now, Reason: "here: " + err.Error()})
+		})
+	}
+}
+
+// label says which tick a lease is for, and who has it.
+func (b *job) label(tick time.Time) string { return b.tickKey(tick) + " " + b.jobs.who }
+
+// decide is called with the lease of a tick: it runs it, or leaves it out. One that was begun is not left out because a later one has begun meanwhile.
+func (b *job) decide(ctx context.Context, tick time.Time, lease *guard.Lease, again bool) {
+	b.reach(ctx, tick)
+	late := b.now().Sub(tick)
+	if late > b.deadline && b.settings.catchUp == NoCatchUp {
+		b.miss(ctx, tick, lease, late)
+		return
+	}
+	var wait time.Duration
+	switch {
+	case late > b.deadline:
+		wait = b.deadline // it is caught up with
+	case b.overlap == Wait || again:
+		wait = b.deadline - late
+	}
+	b.start(ctx, tick, lease, wait)
+}
+
+// miss ends a tick that is too late.
+func (b *job) miss(ctx context.Context, tick time.Time, lease *guard.Lease, late time.Duration) {
+	b.leaveOut(ctx, tick, lease, Missed, fmt.Sprintf("nobody has finished it, or been there to start it, until %v after it", late.Round(time.Millisecond)))
+}
+
+// leaveOut ends a tick without a run.
+func (b *job) leaveOut(ctx context.Context, tick time.Time, lease *guard.Lease, outcome Outcome, reason string) {
+	now := b.now().UTC()
+	b.record(Record{Tick: tick.UTC(), Outcome: outcome, Who: b.jobs.who, Fence: lease.Fence(), Start: now, End: now, Reason: reason})
+	_ = lease.Finish(ctx) // the marker may be missing then: the next one leaves it out again
+}
+
+// start runs a tick, unless the job is paused, or runs, and goes on doing so for longer than it may wait.
+func (b *job) start(ctx context.Context, tick time.Time, lease *guard.Lease, wait time.Duration) {
+	if paused, err := b.jobs.paused(ctx, b.name); err == nil && paused {
+		b.leaveOut(ctx, tick, lease, Skipped, "the job is paused")
+		return
+	}
+	if b.overlap == Allow {
+		b.run(ctx, tick, lease)
+		return
+	}
+	own, end, err := b.enter(ctx, tick, wait)
+	switch {
+	case err == nil:
+		defer end()
+		defer func() { _ = own.Release(ctx) }() // it ends by itself otherwise
+		b.run(own.Context(), tick, lease)
+	case errors.Is(err, guard.ErrBusy):
+		b.leaveOut(ctx, tick, lease, Skipped, err.Error())
+	default: // Jobs were closed, the lease of the tick was lost, or the store cannot be asked: it is for who finds it next
+		if ctx.Err() == nil && b.leaving.Err() == nil {
+			b.cannot(tick, err)
+		}
+		_ = lease.Release(ctx)
+	}
+}
+
+// enter takes the lease of the job. One that is held for this very tick is that of a process which has died, and ends soon.
+func (b *job) enter(ctx context.Context, tick time.Time, wait time.Duration) (*guard.Lease, func(), error) {
+	for {
+		own, end, err := b.acquire(ctx, b.runKey(), wait, b.runOptions(b.label(tick))...)
+		var busy *guard.BusyError
+		if errors.As(err, &busy) && strings.HasPrefix(busy.Label, b.tickKey(tick)+" ") && ctx.Err() == nil {
+			wait = untilOver(busy)
+			continue
+		}
+		return own, end, err
+	}
+}
+
+// run runs a tick under its lease, and ends it. ctx ends with any of the leases.
+func (b *job) run(ctx context.Context, tick time.Time, lease *guard.Lease) {
+	r := Record{Tick: tick.UTC(), Fence: guard.Fence(ctx)}
+	_ = b.call(context.WithValue(ctx, tickContext{}, tick.UTC()), r, func(o Outcome, begun bool) error {
+		// A store that cannot be asked shows in the hooks of the lease.
+		if o == Ran || begun && !b.rerun {
+			return lease.Finish(ctx)
+		}
+		return lease.Release(ctx)
+	})
+}
+
+// byHand runs the job for no tick.
+func (b *job) byHand(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(guard.ErrReleased)
+	defer context.AfterFunc(b.jobs.ctx, func() { cancel(errClosed) })()
+	r := Record{}
+	if b.overlap != Allow {
+		var wait time.Duration
+		if b.overlap == Wait {
+			wait = guard.Forever
+		}
+		own, end, err := b.acquire(ctx, b.runKey(), wait, b.runOptions(b.runKey()+" by hand "+b.jobs.who)...)
+		if err != nil {
+			return fmt.Errorf("guardcron: job %q: %w", b.name, err)
+		}
+		defer end()
+		defer func() { _ = own.Release(ctx) }() // it ends by itself otherwise
+		ctx, r.Fence = own.Context(), own.Fence()
+	}
+	return b.call(ctx, r, func(Outcome, bool) error { return nil })
+}
+
+// call calls the function, and records it. ended is called when it has ended, also by a panic, which passes as it is, and may know that the lease was lost: the
+// context of a process that was paused can be behind.
+func (b *job) call(ctx context.Context, r Record, ended func(o Outcome, begun bool) error) (err error) {
+	if b.overlap == Allow && b.longest > 0 { // there is no lease of the job that would end it
+		bounded, cancel := context.WithTimeoutCause(ctx, b.longest, &guard.LostError{Key: b.runKey(), Fence: r.Fence, Reason: guard.LossMaxHold})
+		defer cancel()
+		ctx = bounded
+	}
+	r.Outcome, r.Who, r.Start = Running, b.jobs.who, b.now().UTC()
+	b.record(r)
+	begun, returned := ctx.Err() == nil, false // to write it down may have taken longer than the lease lasts
+	defer func() {
+		r.Outcome, r.Reason = outcome(ctx, returned, err)
+		r.End = b.now().UTC()
+		if lost := ended(r.Outcome, begun); errors.Is(lost, guard.ErrLost) && r.Outcome != Lost {
+			r.Outcome, r.Reason = Lost, lost.Error()
+		}
+		b.record(r)
+	}()
+	if begun {
+		err = b.f(ctx)
+	} else {
+		err = context.Cause(ctx)
+	}
+	returned = true
+	return err
+}
+
+// outcome says how a run has ended.
+func outcome(ctx context.Context, returned bool, err error) (Outcome, string) {
+	reason := ""
+	if err != nil {
+		reason = err.Error()
+	}
+	switch {
+	case errors.Is(context.Cause(ctx), guard.ErrLost):
+		return Lost, fmt.Sprint(context.Cause(ctx))
+	case !returned:
+		return Panicked, "it did not return"
+	case err != nil:
+		return Failed, reason
+	}
+	return Ran, ""
+}
+
+type tickContext struct{}
+
+// Tick returns the tick for which a job runs, in UTC, and false if ctx is not that of a job, or of one that runs by hand.
+func Tick(ctx context.Context) (time.Time, bool) {
+	tick, ok := ctx.Value(tickContext{}).(time.Time)
+	return tick, ok
+}

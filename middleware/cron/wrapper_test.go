@@ -1,0 +1,157 @@
+package guardcron_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/robfig/cron/v3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
+)
+
+// skews are clocks that a process may have.
+var skews = []time.Duration{-900 * time.Millisecond, 0, 900 * time.Millisecond}
+
+// wrapped starts three processes with a wrapped entry. In a Cron that has a clock of its own, a clock that is ahead fires early.
+func (s *site) wrapped(spec string, period time.Duration, f func(), opts ...guardcron.Option) *process {
+	s.t.Helper()
+	var p *process
+	for i, skew := range skews {
+		p = s.process(string(rune('a'+i)), setup{skew: skew})
+		parsed, err := cron.ParseStandard(spec)
+		require.NoError(s.t, err)
+		wrapper, err := p.Wrapper("job", period, opts...)
+		require.NoError(s.t, err)
+		who := p.who
+		p.cron.Schedule(ahead{parsed, s.base + skew}, cron.NewChain(wrapper).Then(cron.FuncJob(func() {
+			s.ran(context.Background(), who)
+			if f != nil {
+				f()
+			}
+		})))
+		p.cron.Start()
+	}
+	return p
+}
+
+// ahead is a schedule by another clock.
+type ahead struct {
+	cron.Schedule
+	by time.Duration
+}
+
+func (a ahead) Next(t time.Time) time.Time { return a.Schedule.Next(t.Add(a.by)).Add(-a.by) }
+
+func TestWrapper_oncePerTick(t *testing.T) {
+	t.Parallel()
+	for title, test := range map[string]struct {
+		spec    string
+		period  time.Duration
+		end     string
+		records []string
+	}{
+		"each minute":            {"* * * * *", time.Minute, "2026-06-15T12:03:30Z", []string{"12:01:00 ran", "12:02:00 ran", "12:03:00 ran"}},
+		"each hour, not at full": {"10 * * * *", time.Hour, "2026-06-15T14:30:00Z", []string{"12:00:00 ran", "13:00:00 ran", "14:00:00 ran"}},
+		"each day at three":      {"0 3 * * *", 24 * time.Hour, "2026-06-17T04:00:00Z", []string{"00:00:00 ran", "00:00:00 ran"}},
+		"each day at night":      {"0 22 * * *", 24 * time.Hour, "2026-06-16T23:00:00Z", []string{"00:00:00 ran", "00:00:00 ran"}},
+		"seldom":                 {"0 3 * * 2", 24 * time.Hour, "2026-06-23T04:00:00Z", []string{"00:00:00 ran", "00:00:00 ran"}},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			onSite(t, noon, func(s *site) {
+				var missed told
+				p := s.wrapped(test.spec, test.period, nil, guardcron.WithMissed(missed.tell))
+				s.until(test.end)
+				require.Equal(s.t, test.records, p.outcomes("job"))
+				require.Len(s.t, s.times(), len(test.records))
+				require.Empty(s.t, missed.outcomes(), "nothing is found missed")
+			})
+		})
+	}
+}
+
+func TestWrapper_overlap(t *testing.T) {
+	t.Parallel()
+	for title, test := range map[string]struct {
+		overlap guardcron.Overlap
+		runs    int
+	}{"Skip": {guardcron.Skip, 2}, "Wait": {guardcron.Wait, 3}, "Allow": {guardcron.Allow, 4}} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			onSite(t, noon, func(s *site) {
+				s.wrapped("* * * * *", time.Minute, func() { time.Sleep(90 * time.Second) }, guardcron.WithOverlap(test.overlap), guardcron.WithDeadline(40*time.Second))
+				s.until("2026-06-15T12:04:30Z")
+				require.Len(s.t, s.times(), test.runs)
+			})
+		})
+	}
+}
+
+// A panic of the job passes, and it can be paused, and run by hand.
+func TestWrapper_isAJobAsOthersAre(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		ctx := context.Background()
+		p := s.wrapped("* * * * *", time.Minute, nil)
+		require.NoError(s.t, p.Pause(ctx, "job"))
+		s.until("2026-06-15T12:01:30Z")
+		require.NoError(s.t, p.Resume(ctx, "job"))
+		require.NoError(s.t, p.RunNow(ctx, "job"))
+		require.Equal(s.t, []string{"12:01:00 skipped", "by hand ran"}, p.outcomes("job"))
+		p.end()
+		s.until("2026-06-15T12:02:30Z")
+		require.Len(s.t, s.times(), 2, "the other processes go on")
+	})
+}
+
+func TestWrapper_refusals(t *testing.T) {
+	t.Parallel()
+	jobs, _ := here(t)
+	for _, period := range []time.Duration{0, -time.Hour, time.Second - 1, time.Second + 1, 1500 * time.Millisecond, 366*24*time.Hour + time.Second} {
+		wrapper, err := jobs.Wrapper("job", period)
+		require.Equal(t, []string{"period"}, settings(err), period)
+		require.ErrorContains(t, err, `guardcron: job "job"`)
+		require.Nil(t, wrapper)
+	}
+	for _, period := range []time.Duration{time.Second, 366 * 24 * time.Hour} {
+		_, err := jobs.Wrapper(period.String(), period)
+		require.NoError(t, err)
+	}
+	_, err := jobs.Wrapper("1s", time.Minute)
+	require.Equal(t, []string{"name"}, settings(err), "it has that name already")
+	_, err = jobs.AddFunc("1s", "@daily", none)
+	require.Equal(t, []string{"name"}, settings(err), "for others as well")
+	_, err = jobs.Wrapper("x@y", time.Minute, guardcron.WithKeep(0))
+	require.ElementsMatch(t, []string{"name", "WithKeep"}, settings(err))
+}
+
+func TestWrapper_isForOneJob(t *testing.T) {
+	t.Parallel()
+	jobs, _ := here(t)
+	wrapper, err := jobs.Wrapper("job", time.Minute)
+	require.NoError(t, err)
+	require.ErrorContains(t, jobs.RunNow(t.Context(), "job"), "it wraps no job")
+	calls := 0
+	wrapper(cron.FuncJob(func() { calls++ }))
+	require.PanicsWithValue(t, `guardcron: the wrapper of job "job" has wrapped another one: each entry needs one of its own`, func() {
+		wrapper(cron.FuncJob(func() {}))
+	})
+	require.NoError(t, jobs.RunNow(t.Context(), "job"))
+	require.Equal(t, 1, calls)
+}
+
+func TestWrapper_afterClose(t *testing.T) {
+	t.Parallel()
+	jobs, _ := here(t)
+	wrapper, err := jobs.Wrapper("job", time.Minute)
+	require.NoError(t, err)
+	calls := 0
+	job := wrapper(cron.FuncJob(func() { calls++ }))
+	require.NoError(t, jobs.Close(t.Context()))
+	job.Run()
+	require.Zero(t, calls)
+	require.ErrorIs(t, jobs.RunNow(t.Context(), "job"), guard.ErrClosed)
+}
