@@ -2,6 +2,7 @@
 # make lint    formatting, go.mod, vet and golangci-lint
 # make bench   what a run costs on real Redis servers: beside SET NX and a script by hand, RedLock beside redsync, and tasks beside bare asynq
 # make fuzz    the parsers of what comes from outside, FUZZTIME each (default 1m; 10000x is a number of inputs)
+# make cron    five processes with clocks that differ, killed, frozen and replaced, over TICKS ticks (default 120)
 # make sim     the simulation over SEEDS seeds for each backend (default 5000)
 # make demo    the two example programs, with the guard and without
 
@@ -9,7 +10,7 @@ GOLANGCI_LINT_VERSION := v2.15.0
 GOBIN := $(shell go env GOPATH)/bin
 export CGO_ENABLED ?= 1
 
-.PHONY: test lint bench fuzz sim demo redis
+.PHONY: test lint bench fuzz cron sim demo redis
 
 # ONERUN_REQUIRE_REDIS makes a test that finds no redis-server fail, where it would be left out.
 test: redis
@@ -22,6 +23,8 @@ test: redis
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=10000x
 	@echo "== tests, with the race detector and in random order"
 	ONERUN_REQUIRE_REDIS=1 go test -race -shuffle=on -timeout 15m ./...
+	@echo "== with gocron itself, which is no dependency of ours"
+	cd bench && ONERUN_REQUIRE_REDIS=1 go test -race -shuffle=on -timeout 5m ./...
 
 lint: $(GOBIN)/golangci-lint
 	@echo "== gofmt"
@@ -52,6 +55,11 @@ fuzz:
 	@for target in FuzzIdempotencyKey FuzzRecord FuzzFromJSON; do \
 		go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) ./middleware/http || exit 1; \
 	done
+
+# The short form of it, of 36 ticks, is part of make test.
+TICKS ?= 120
+cron:
+	ONERUN_CRON_TICKS=$(TICKS) ONERUN_REQUIRE_REDIS=1 go test -race -run TestProcesses_runEachTickOnce -timeout 30m ./middleware/cron
 
 SEEDS ?= 5000
 sim:

@@ -1,0 +1,118 @@
+package bench
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
+)
+
+var (
+	_ gocron.Locker  = (*guardcron.Locker[gocron.Lock])(nil)
+	_ gocron.Elector = (*guardcron.Elector)(nil)
+)
+
+// A gocronRun is a run of the job.
+type gocronRun struct {
+	scheduler int
+	at        time.Time
+}
+
+// gocronSite is three schedulers over one store, which start the same job every two seconds.
+type gocronSite struct {
+	guards     []*guard.Guard
+	schedulers []gocron.Scheduler
+
+	mu   sync.Mutex
+	runs []gocronRun
+}
+
+func newGocronSite(t *testing.T, option func(t *testing.T, g *guard.Guard) gocron.SchedulerOption) *gocronSite {
+	t.Helper()
+	store := memory.New()
+	site := &gocronSite{}
+	for i := range 3 {
+		g, err := guard.New(store, guard.WithTTL(2*time.Second))
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+		s, err := gocron.NewScheduler(option(t, g))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = s.Shutdown() })
+		_, err = s.NewJob(gocron.CronJob("*/2 * * * * *", true), gocron.NewTask(func() {
+			site.mu.Lock()
+			defer site.mu.Unlock()
+			site.runs = append(site.runs, gocronRun{i, time.Now()})
+		}), gocron.WithName("report"))
+		require.NoError(t, err)
+		site.guards, site.schedulers = append(site.guards, g), append(site.schedulers, s)
+	}
+	for _, s := range site.schedulers {
+		s.Start()
+	}
+	return site
+}
+
+// wait waits until the job was run n times, and returns the runs.
+func (s *gocronSite) wait(t *testing.T, n int) []gocronRun {
+	t.Helper()
+	var runs []gocronRun
+	require.Eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		runs = append([]gocronRun(nil), s.runs...)
+		return len(runs) >= n
+	}, time.Minute, 10*time.Millisecond)
+	return runs
+}
+
+// A tick is run by one of three schedulers. The minimum hold is shorter than the time between ticks, and longer than a scheduler is late.
+func TestGocronLocker_oneSchedulerRunsATick(t *testing.T) {
+	t.Parallel()
+	site := newGocronSite(t, func(_ *testing.T, g *guard.Guard) gocron.SchedulerOption {
+		return gocron.WithDistributedLocker(guardcron.NewLocker[gocron.Lock](g, guard.WithMinHold(1200*time.Millisecond)))
+	})
+	runs := site.wait(t, 3)
+	for i := range runs[1:] {
+		require.Greater(t, runs[i+1].at.Sub(runs[i].at), 1100*time.Millisecond, "two runs in one tick")
+	}
+}
+
+// The scheduler of the leader runs all ticks, and another one when it has resigned, or lost its lease.
+func TestGocronElector_oneSchedulerRunsAll(t *testing.T) {
+	t.Parallel()
+	var electors []*guardcron.Elector
+	site := newGocronSite(t, func(t *testing.T, g *guard.Guard) gocron.SchedulerOption {
+		e, err := guardcron.NewElector(g, "reports")
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = e.Close(context.Background()) })
+		electors = append(electors, e)
+		return gocron.WithDistributedElector(e)
+	})
+	runs := site.wait(t, 3)
+	leader := runs[0].scheduler
+	for _, r := range runs {
+		require.Equal(t, leader, r.scheduler)
+	}
+	require.NoError(t, electors[leader].Close(t.Context()))
+	resigned := time.Now()
+	site.wait(t, len(runs)+3)
+	site.mu.Lock()
+	defer site.mu.Unlock()
+	next := -1
+	for _, r := range site.runs {
+		if r.at.After(resigned.Add(2 * time.Second)) {
+			require.NotEqual(t, leader, r.scheduler)
+			if next < 0 {
+				next = r.scheduler
+			}
+			require.Equal(t, next, r.scheduler, "one leader")
+		}
+	}
+}
