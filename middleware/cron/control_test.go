@@ -56,14 +56,14 @@ func TestRunNow_whileTheJobRuns(t *testing.T) {
 		after   time.Duration
 	}{
 		"Skip":  {guardcron.Skip, guard.ErrBusy, 0},
-		"Wait":  {guardcron.Wait, nil, 50 * time.Second},
+		"Wait":  {guardcron.Wait, nil, 110 * time.Second},
 		"Allow": {guardcron.Allow, nil, 20 * time.Second},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
 			onSite(t, noon, func(s *site) {
 				a, b := s.process("a", setup{}), s.process("b", setup{})
-				a.add("job", "0 * * * *", hanging(40*time.Second), guardcron.WithOverlap(test.overlap))
+				a.add("job", "0 * * * *", hanging(100*time.Second), guardcron.WithOverlap(test.overlap))
 				b.add("job", "0 * * * *", hanging(20*time.Second), guardcron.WithOverlap(test.overlap))
 				a.cron.Start()
 				s.until("2026-06-15T13:00:10Z")
@@ -77,6 +77,23 @@ func TestRunNow_whileTheJobRuns(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestRunNow_twiceAtATimeWithAllow(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		p := s.process("a", setup{})
+		p.add("job", "0 * * * *", hanging(time.Minute), guardcron.WithOverlap(guardcron.Allow))
+		ended := make(chan error, 2)
+		begun := time.Now()
+		for range 2 {
+			go func() { ended <- p.RunNow(context.Background(), "job") }()
+		}
+		require.NoError(s.t, <-ended)
+		require.NoError(s.t, <-ended)
+		require.Equal(s.t, time.Minute, time.Since(begun))
+		require.NotEmpty(s.t, p.outcomes("job"))
+	})
 }
 
 func TestRunNow_keepsTicksOut(t *testing.T) {

@@ -28,6 +28,22 @@ func TestStart_firstOneEverHasNothingToCatchUpWith(t *testing.T) {
 	}
 }
 
+// The store, which could not be asked then, knows of no tick: that is not a gap since 1970.
+func TestStart_whileTheStoreCannotBeAsked(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		var o told
+		p := s.process("a", setup{})
+		p.add("job", "0 * * * *", nil, guardcron.WithCatchUp(guardcron.Newest), guardcron.WithObserver(o.tell))
+		p.line.cut.Store(true)
+		p.cron.Start()
+		s.until("2026-06-15T12:30:00Z")
+		p.line.cut.Store(false)
+		s.until("2026-06-15T13:30:00Z")
+		require.Equal(s.t, []string{"13:00:00 ran"}, o.outcomes())
+	})
+}
+
 // One run at 13:00, then nobody is up until 17:10:30, which is 10:30 after a tick.
 func TestWithCatchUp_afterAGap(t *testing.T) {
 	t.Parallel()

@@ -233,3 +233,34 @@ func TestOptions_ofAllJobsAndOfOne(t *testing.T) {
 		require.Equal(s.t, []string{"12:03:00 running", "12:05:00 running"}, p.outcomes("other"))
 	})
 }
+
+func TestOptions_ofJobsAreApart(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		all, own := make([]told, 3), make([]told, 2)
+		of := setup{}
+		for i := range all {
+			of.jobs = append(of.jobs, guardcron.WithObserver(all[i].tell), guardcron.WithMissed(all[i].tell))
+		}
+		p := s.process("a", of)
+		for i, name := range []string{"one", "other"} {
+			p.add(name, "* * * * *", nil, guardcron.WithObserver(own[i].tell), guardcron.WithMissed(own[i].tell))
+		}
+		require.NoError(s.t, p.RunNow(context.Background(), "one"))
+		require.Len(s.t, own[0].outcomes(), 1)
+		require.Empty(s.t, own[1].outcomes())
+		for i := range all {
+			require.Len(s.t, all[i].outcomes(), 1)
+		}
+	})
+}
+
+// Where nothing says a window, it fits what is said.
+func TestWithWindow_defaultFitsTheOtherOptions(t *testing.T) {
+	t.Parallel()
+	jobs, _ := here(t)
+	for name, opt := range map[string]guardcron.Option{"deadline": guardcron.WithDeadline(5 * time.Hour), "run": guardcron.WithMaxRun(5 * time.Hour)} {
+		_, err := jobs.AddFunc(name, "* * * * *", none, opt)
+		require.NoError(t, err)
+	}
+}

@@ -138,16 +138,17 @@ func TestClose_leavesTheTickToOthers(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
 		opts := []guardcron.Option{guardcron.WithOverlap(guardcron.Wait), guardcron.WithDeadline(90 * time.Second)}
-		begin := func(who string, f func(context.Context) error) *process {
+		var o told
+		begin := func(who string, f func(context.Context) error, more ...guardcron.Option) *process {
 			p := s.process(who, setup{})
-			p.add("job", "*/2 * * * *", f, opts...)
+			p.add("job", "*/2 * * * *", f, append(more, opts...)...)
 			p.cron.Start()
 			return p
 		}
 		first := begin("first", lasting(150*time.Second))
 		s.until("2026-06-15T12:02:01Z")
 		first.cron.Stop()
-		second := begin("second", nil)
+		second := begin("second", nil, guardcron.WithObserver(o.tell))
 		s.until("2026-06-15T12:04:01Z")
 		third := begin("third", nil)
 		s.until("2026-06-15T12:04:05Z")
@@ -155,6 +156,7 @@ func TestClose_leavesTheTickToOthers(t *testing.T) {
 		begun := time.Now()
 		require.NoError(s.t, second.Close(context.Background()), "it has nothing that runs")
 		require.Less(s.t, time.Since(begun), time.Second, "it leaves at once")
+		require.Empty(s.t, o.outcomes(), "which is nothing to report")
 		s.until("2026-06-15T12:05:30Z")
 		require.Equal(s.t, []string{"12:02:00 ran", "12:04:00 ran"}, third.outcomes("job"))
 		require.Equal(s.t, "third", third.records("job")[0].Who)

@@ -143,6 +143,24 @@ func TestFiring_thatIsLate(t *testing.T) {
 	})
 }
 
+// A tick that is too late to start is reported at once, and not when the next one comes.
+func TestFiring_thatIsTooLate(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		var missed told
+		p := s.process("a", setup{})
+		p.add("job", "0 * * * *", nil, guardcron.WithMissed(missed.tell))
+		p.cron.Start()
+		s.until("2026-06-15T12:30:00Z")
+		guardcron.SetClock(p.Jobs, s.base+61*time.Second)
+		s.until("2026-06-15T13:00:01Z")
+		require.Empty(s.t, s.ticks())
+		require.Equal(s.t, []string{"13:00:00 missed"}, missed.outcomes())
+		s.until("2026-06-15T14:30:00Z")
+		require.Equal(s.t, []string{"2026-06-15T14:00:00Z"}, s.ticks())
+	})
+}
+
 func TestFiring_clockThatIsSetBack(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
