@@ -70,7 +70,7 @@ func WithWindow(d time.Duration) Option {
 	return func(s *settings) { s.Positive(&s.window, "WithWindow", d) }
 }
 
-// WithDeadline says how late a tick may start: a process that was paused or asleep runs none that is older, and one that waits for a tick which another one
+// WithDeadline says how late a tick may start: a process that was paused or asleep runs none that is older, unless WithCatchUp asks for it, and one that waits for a tick which another one
 // runs goes on in its place, if that one dies, no later than this. It is shorter than the window. Default: DefaultDeadline, one minute.
 func WithDeadline(d time.Duration) Option {
 	return func(s *settings) { s.Positive(&s.deadline, "WithDeadline", d) }
@@ -92,7 +92,8 @@ func WithOverlap(o Overlap) Option {
 	}
 }
 
-// WithCatchUp says what becomes of ticks that nobody was up to run. They are those after the newest one that the store knows of. Default: NoCatchUp.
+// WithCatchUp says what becomes of ticks that nobody was up to run, or to finish, before the deadline (WithDeadline). They are those after the newest one that
+// the store knows of. Default: NoCatchUp.
 func WithCatchUp(c CatchUp) Option {
 	return func(s *settings) {
 		if c < 0 || c > mostCatchUp {
