@@ -85,7 +85,8 @@ func (j *Jobs) AddJob(name, spec string, job cron.Job, opts ...Option) (cron.Ent
 	return j.AddFunc(name, spec, func(context.Context) error { job.Run(); return nil }, opts...)
 }
 
-// Schedule is AddFunc with a schedule in the place of a spec. Its ticks must be the same in all processes. A cron.ConstantDelaySchedule, as of
+// Schedule is AddFunc with a schedule in the place of a spec. Its ticks must be the same in all processes. The entry's own schedule, in cron.Entry, begins to
+// look for what was missed when it is first asked for its next tick, as cron does when it starts. A cron.ConstantDelaySchedule, as of
 // "@every 5m", counts from the start of each process, so it is replaced: its ticks are the multiples of the delay since 1970-01-01 00:00 UTC.
 func (j *Jobs) Schedule(name string, schedule cron.Schedule, f func(ctx context.Context) error, opts ...Option) (cron.EntryID, error) {
 	job, err := j.newJob(name, schedule, f, opts)

@@ -106,6 +106,22 @@ func TestCatchUp_runsTheOldestFirst(t *testing.T) {
 	})
 }
 
+// What was caught up with is known for longer than the markers stand.
+func TestCatchUp_onceEvenWhereTheWindowIsOver(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		for _, from := range []string{"2026-06-15T12:30:30Z", "2026-06-15T15:30:00Z", "2026-06-15T18:30:00Z"} { // each for ten minutes, in which no tick is due
+			s.until(from)
+			p := s.process("a", setup{})
+			p.add("job", "0 * * * *", nil, guardcron.WithCatchUp(guardcron.UpTo(100)), guardcron.WithWindow(time.Hour))
+			p.cron.Start()
+			s.sleep(10 * time.Minute)
+			p.end()
+		}
+		require.Equal(s.t, every(s.t, time.Hour, "2026-06-15T13:00:00Z", "2026-06-15T18:00:00Z"), s.ticks())
+	})
+}
+
 // What many years have left out is not walked through for ever, and the newest ticks are those that count.
 func TestCatchUp_afterVeryManyTicks(t *testing.T) {
 	t.Parallel()

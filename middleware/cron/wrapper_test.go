@@ -55,6 +55,7 @@ func TestWrapper_oncePerTick(t *testing.T) {
 	}{
 		"each minute":            {"* * * * *", time.Minute, "2026-06-15T12:03:30Z", []string{"12:01:00 ran", "12:02:00 ran", "12:03:00 ran"}},
 		"each hour, not at full": {"10 * * * *", time.Hour, "2026-06-15T14:30:00Z", []string{"12:00:00 ran", "13:00:00 ran", "14:00:00 ran"}},
+		"each hour, late in it":  {"40 * * * *", time.Hour, "2026-06-15T14:30:00Z", []string{"13:00:00 ran", "14:00:00 ran"}},
 		"each day at three":      {"0 3 * * *", 24 * time.Hour, "2026-06-17T04:00:00Z", []string{"00:00:00 ran", "00:00:00 ran"}},
 		"each day at night":      {"0 22 * * *", 24 * time.Hour, "2026-06-16T23:00:00Z", []string{"00:00:00 ran", "00:00:00 ran"}},
 		"seldom":                 {"0 3 * * 2", 24 * time.Hour, "2026-06-23T04:00:00Z", []string{"00:00:00 ran", "00:00:00 ran"}},
@@ -154,4 +155,30 @@ func TestWrapper_afterClose(t *testing.T) {
 	job.Run()
 	require.Zero(t, calls)
 	require.ErrorIs(t, jobs.RunNow(t.Context(), "job"), guard.ErrClosed)
+}
+
+// The process that runs a tick dies: another one runs it.
+func TestWrapper_anotherProcessRunsTheTickInTime(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		p := s.wrapped("0 * * * *", time.Hour, func() { time.Sleep(5 * time.Second) })
+		s.until("2026-06-15T13:00:01Z")
+		require.Len(s.t, s.times(), 1)
+		p.die() // it is ahead
+		s.until("2026-06-15T13:05:00Z")
+		require.Len(s.t, s.times(), 2)
+		s.until("2026-06-15T14:05:00Z")
+		require.Len(s.t, s.times(), 3)
+	})
+}
+
+func TestWrapper_closeWaitsForTheRun(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		p := s.wrapped("* * * * *", time.Minute, func() { time.Sleep(20 * time.Second) })
+		s.until("2026-06-15T12:01:00Z")
+		begun := time.Now()
+		require.NoError(s.t, p.Close(context.Background()))
+		require.Greater(s.t, time.Since(begun), 18*time.Second)
+	})
 }
