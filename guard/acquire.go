@@ -46,7 +46,7 @@ type attempt struct {
 // hold that is in the schedule, for which the caller must call giveBack.
 func (g *Guard) acquire(ctx context.Context, key, stored string, set settings) (*hold, error) {
 	if ctx.Err() != nil {
-		return nil, contextEnded(ctx, key)
+		return nil, contextEnded(ctx, OpAcquire, key)
 	}
 	if !g.enter() {
 		return nil, &ClosedError{Key: key}
@@ -80,7 +80,7 @@ func (a *attempt) loop(ctx context.Context) (*hold, error) {
 		var pause time.Duration
 		switch {
 		case ctx.Err() != nil:
-			return nil, contextEnded(ctx, a.key)
+			return nil, contextEnded(ctx, OpAcquire, a.key)
 		case err != nil:
 			pause, err = a.afterFailure(err)
 		default:
@@ -132,7 +132,7 @@ func (a *attempt) ask(ctx context.Context) (*hold, error) {
 func (a *attempt) take(ctx context.Context, h *hold) error {
 	g := a.guard
 	if ctx.Err() != nil {
-		return contextEnded(ctx, a.key)
+		return contextEnded(ctx, OpAcquire, a.key)
 	}
 	if !h.valid() {
 		return &StoreError{Op: OpAcquire, Key: a.claim.Key, Kind: KindTimeout, Err: errTooLate}
@@ -216,7 +216,7 @@ func (a *attempt) pause(ctx context.Context, d time.Duration) error {
 	case <-a.push.woken:
 		return nil
 	case <-ctx.Done():
-		return contextEnded(ctx, a.key)
+		return contextEnded(ctx, OpAcquire, a.key)
 	case <-a.guard.closing:
 		return &ClosedError{Key: a.key}
 	}

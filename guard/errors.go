@@ -167,12 +167,12 @@ func (e *KeyError) Error() string { return fmt.Sprintf("guard: key %q %s", e.Key
 
 // contextEnded returns the error of a call whose caller's context has ended: its cause, and what
 // ctx.Err says as well where the cause hides it.
-func contextEnded(ctx context.Context, key string) error {
+func contextEnded(ctx context.Context, op Op, key string) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
-		return fmt.Errorf("guard: acquire %q: %w", key, cause)
+		return fmt.Errorf("guard: %s %q: %w", op, key, cause)
 	}
-	return fmt.Errorf("guard: acquire %q: %w: %w", key, err, cause)
+	return fmt.Errorf("guard: %s %q: %w: %w", op, key, err, cause)
 }
 
 // notContext hides from errors.Is that err has to do with a context. It wraps the errors that have

@@ -40,7 +40,8 @@ const (
 )
 
 // Ledger returns the Ledger of the Guard's store, with the Guard's namespace before its names. Its calls are bounded by 5 s each, and refuse what cannot be
-// kept: a *KeyError for a name, a *SettingError for the rest. It returns false if the store has none.
+// kept: a *KeyError for a name, a *SettingError for the rest. They return the error of the caller's context if that has ended, and a *StoreError if the store could not be
+// asked. It returns false if the store has none.
 func (g *Guard) Ledger() (Ledger, bool) {
 	l, ok := Ability[Ledger](g.locker)
 	if !ok {
@@ -79,9 +80,9 @@ func (l *boundedLedger) Append(ctx context.Context, name string, e Entry, keep i
 	if err := checkEntries("keep", keep); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
+	call, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	return l.ledger.Append(ctx, name, e, keep)
+	return ledgerError(ctx, name, l.ledger.Append(call, name, e, keep))
 }
 
 // Entries implements Ledger.
@@ -93,9 +94,10 @@ func (l *boundedLedger) Entries(ctx context.Context, name string, n int) ([]Entr
 	if err := checkEntries("n", n); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
+	call, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	return l.ledger.Entries(ctx, name, n)
+	entries, err := l.ledger.Entries(call, name, n)
+	return entries, ledgerError(ctx, name, err)
 }
 
 // Raise implements Ledger.
@@ -109,9 +111,22 @@ func (l *boundedLedger) Raise(ctx context.Context, name, counter string, to int6
 	case to < 0 || to > MaxCounter:
 		return 0, &SettingError{Setting: "to", Value: fmt.Sprint(to), Reason: "must be from 0 to 2^53-1"}
 	}
-	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
+	call, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	return l.ledger.Raise(ctx, name, counter, to)
+	was, err := l.ledger.Raise(call, name, counter, to)
+	return was, ledgerError(ctx, name, err)
+}
+
+// ledgerError returns the error of a call: that of the caller's context if this has ended, and else a *StoreError.
+func ledgerError(ctx context.Context, name string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return contextEnded(ctx, OpLedger, name)
+	default:
+		return asStoreError(OpLedger, name, err)
+	}
 }
 
 func checkEntries(setting string, n int) error {

@@ -79,6 +79,21 @@ func TestLedger_refusesWhatCannotBeKept(t *testing.T) {
 	require.Empty(t, entries)
 }
 
+func TestLedger_tellsTheCallersCancelFromAStoreThatCannotBeAsked(t *testing.T) {
+	g, err := guard.New(memory.New())
+	require.NoError(t, err)
+	l, _ := g.Ledger()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, err := range []error{
+		l.Append(ctx, "job", guard.Entry{At: 1, Record: []byte("r")}, 1), second(l.Entries(ctx, "job", 1)), second(l.Raise(ctx, "job", "n", 1)),
+	} {
+		require.ErrorIs(t, err, context.Canceled)
+		require.NotErrorIs(t, err, guard.ErrStore)
+		require.ErrorContains(t, err, `ledger "job"`)
+	}
+}
+
 func second[T any](_ T, err error) error { return err }
 
 func ExampleGuard_Ledger() {

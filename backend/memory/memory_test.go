@@ -71,7 +71,7 @@ func TestLocker_forgetsWhatHasExpired(t *testing.T) {
 		}
 		require.Greater(t, heapInUse()-before, int64(keys*record), "the records are kept for a minute")
 
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // virtual time: until the records may go
 		_, err := l.TryAcquire(t.Context(), claim("one more"))
 		require.NoError(t, err)
 		require.Less(t, heapInUse()-before, int64(keys*record/10), "the records should have gone")

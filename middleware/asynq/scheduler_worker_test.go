@@ -279,7 +279,7 @@ func inspect(t *testing.T, addr string) *asynq.Inspector {
 }
 
 // until sleeps until the wall clock shows that: ticks are instants of it.
-func until(at time.Time) { time.Sleep(time.Until(at)) }
+func until(at time.Time) { time.Sleep(time.Until(at)) } // ticks are instants of the real clock
 
 // nextSecond returns the first second that comes whole.
 func nextSecond() time.Time { return time.Now().Truncate(time.Second).Add(time.Second).UTC() }

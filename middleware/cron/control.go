@@ -11,7 +11,7 @@ import (
 const pauses = "pauses"
 
 // Pause has no process start the job for a tick until Resume. Runs that are under way go on, and RunNow runs it all the same. Ticks that come meanwhile are
-// recorded as Skipped, and not caught up with. It asks the store.
+// recorded as Skipped, and not caught up with. A process that cannot find out whether the job is paused does not start it either. It asks the store.
 func (j *Jobs) Pause(ctx context.Context, name string) error { return j.turn(ctx, name, true) }
 
 // Resume ends a Pause.

@@ -64,7 +64,7 @@ func TestLocker_isALease(t *testing.T) {
 		require.ErrorContains(t, err, `guardcron: lock "report"`)
 		require.Nil(t, refused)
 		cancel()
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour) // virtual time
 		_, err = b.Lock(t.Context(), "report")
 		require.ErrorIs(t, err, guard.ErrBusy, "it is renewed, also after the end of the context")
 		require.NoError(t, g[1].Do(t.Context(), "report", none), "keys of others are others")
@@ -86,10 +86,10 @@ func TestLocker_optionsOfTheLeases(t *testing.T) {
 		lock, err := a.Lock(t.Context(), "report")
 		require.NoError(t, err)
 		require.NoError(t, lock.Unlock(t.Context()))
-		time.Sleep(4 * time.Second)
+		time.Sleep(4 * time.Second) // virtual time
 		_, err = b.Lock(t.Context(), "report")
 		require.ErrorIs(t, err, guard.ErrBusy, "a clock that is late")
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) // virtual time
 		lock, err = b.Lock(t.Context(), "report")
 		require.NoError(t, err, "the next tick")
 		require.NoError(t, lock.Unlock(t.Context()))
@@ -132,7 +132,7 @@ func TestElector_oneLeader(t *testing.T) {
 		}
 		for range 10 {
 			require.Equal(t, []int{0}, leader())
-			time.Sleep(time.Minute)
+			time.Sleep(time.Minute) // virtual time
 		}
 		require.NoError(t, electors[0].Close(t.Context()))
 		require.NoError(t, electors[0].Close(t.Context()), "twice")
@@ -142,7 +142,7 @@ func TestElector_oneLeader(t *testing.T) {
 
 		// The leader loses its lease.
 		lines[1].cut.Store(true)
-		time.Sleep(30 * time.Second)
+		time.Sleep(30 * time.Second) // virtual time
 		require.ErrorIs(t, electors[0].IsLeader(t.Context()), guard.ErrStore)
 		require.NoError(t, electors[1].IsLeader(t.Context()))
 		lines[1].cut.Store(false)
@@ -164,7 +164,7 @@ func TestElector_theEndOfACallIsNotThatOfTheLeader(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		require.NoError(t, a.IsLeader(ctx))
 		cancel()
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour) // virtual time
 		require.ErrorIs(t, b.IsLeader(t.Context()), guard.ErrBusy)
 		require.NoError(t, a.IsLeader(t.Context()))
 		other, err := guardcron.NewElector(g[1], "others")

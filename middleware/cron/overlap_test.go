@@ -40,7 +40,7 @@ func TestOverlap(t *testing.T) {
 					n := now.Add(1)
 					most.Store(max(most.Load(), n))
 					defer now.Add(-1)
-					time.Sleep(150 * time.Second)
+					time.Sleep(150 * time.Second) // virtual time
 					return nil
 				}
 				var a *process
@@ -86,7 +86,7 @@ func TestWithMaxRun_endsTheContextAndIsNoReasonToRunAgain(t *testing.T) {
 						var lost *guard.LostError
 						require.ErrorAs(s.t, context.Cause(ctx), &lost)
 						require.Equal(s.t, guard.LossMaxHold, lost.Reason)
-						time.Sleep(took - time.Since(begun))
+						time.Sleep(took - time.Since(begun)) // virtual time
 						return nil
 					}, append(opts, guardcron.WithMaxRun(10*time.Second), guardcron.WithDeadline(5*time.Minute))...)
 					s.until("2026-06-15T13:10:00Z")

@@ -125,5 +125,5 @@ func startHere(t *testing.T, order procOrder) *procWorker {
 
 // untilTick sleeps until the resource's and this process's clock show a second and some more.
 func untilTick(second int64, into time.Duration) {
-	time.Sleep(time.Until(time.Unix(second, 0).Add(into)))
+	time.Sleep(time.Until(time.Unix(second, 0).Add(into))) // ticks are instants of the real clock
 }

@@ -67,12 +67,12 @@ func (s *site) until(text string) {
 	s.t.Helper()
 	at := instant(s.t, text)
 	require.False(s.t, at.Before(s.now()), "%s has passed", text)
-	time.Sleep(at.Sub(s.now()))
+	time.Sleep(at.Sub(s.now())) // virtual time
 	synctest.Wait()
 }
 
 func (s *site) sleep(d time.Duration) {
-	time.Sleep(d)
+	time.Sleep(d) // virtual time
 	synctest.Wait()
 }
 
@@ -234,7 +234,7 @@ func lasting(d time.Duration) func(ctx context.Context) error {
 // hanging is a job that takes no notice of its context.
 func hanging(d time.Duration) func(context.Context) error {
 	return func(context.Context) error {
-		time.Sleep(d)
+		time.Sleep(d) // virtual time
 		return nil
 	}
 }

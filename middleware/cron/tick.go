@@ -48,7 +48,14 @@ func (b *job) leaveOut(ctx context.Context, tick time.Time, lease *guard.Lease, 
 
 // start runs a tick, unless the job is paused, or runs, and goes on doing so for longer than it may wait.
 func (b *job) start(ctx context.Context, tick time.Time, lease *guard.Lease, wait time.Duration) {
-	if paused, err := b.jobs.paused(ctx, b.name); err == nil && paused {
+	switch paused, err := b.jobs.paused(ctx, b.name); {
+	case err != nil: // a job that may be paused does not run; the tick is for who finds it next
+		if ctx.Err() == nil && b.leaving.Err() == nil {
+			b.cannot(tick, err)
+		}
+		_ = lease.Release(ctx)
+		return
+	case paused:
 		b.leaveOut(ctx, tick, lease, Skipped, "the job is paused")
 		return
 	}

@@ -83,7 +83,7 @@ func TestWrapper_overlap(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
 			onSite(t, noon, func(s *site) {
-				s.wrapped("* * * * *", time.Minute, func() { time.Sleep(90 * time.Second) }, guardcron.WithOverlap(test.overlap), guardcron.WithDeadline(40*time.Second))
+				s.wrapped("* * * * *", time.Minute, func() { time.Sleep(90 * time.Second) }, guardcron.WithOverlap(test.overlap), guardcron.WithDeadline(40*time.Second)) // virtual time
 				s.until("2026-06-15T12:04:30Z")
 				require.Len(s.t, s.times(), test.runs)
 			})
@@ -161,7 +161,7 @@ func TestWrapper_afterClose(t *testing.T) {
 func TestWrapper_anotherProcessRunsTheTickInTime(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
-		p := s.wrapped("0 * * * *", time.Hour, func() { time.Sleep(5 * time.Second) })
+		p := s.wrapped("0 * * * *", time.Hour, func() { time.Sleep(5 * time.Second) }) // virtual time
 		s.until("2026-06-15T13:00:01Z")
 		require.Len(s.t, s.times(), 1)
 		p.die() // it is ahead
@@ -175,7 +175,7 @@ func TestWrapper_anotherProcessRunsTheTickInTime(t *testing.T) {
 func TestWrapper_closeWaitsForTheRun(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
-		p := s.wrapped("* * * * *", time.Minute, func() { time.Sleep(20 * time.Second) })
+		p := s.wrapped("* * * * *", time.Minute, func() { time.Sleep(20 * time.Second) }) // virtual time
 		s.until("2026-06-15T12:01:00Z")
 		begun := time.Now()
 		require.NoError(s.t, p.Close(context.Background()))

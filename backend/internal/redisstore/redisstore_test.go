@@ -76,7 +76,7 @@ func TestBounded_endsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
-		err := redisstore.Bounded(ctx, func() error { time.Sleep(time.Hour); return nil })
+		err := redisstore.Bounded(ctx, func() error { time.Sleep(time.Hour); return nil }) // virtual time: a call that does not end with its context
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, time.Second, time.Since(start))
 		require.ErrorIs(t, redisstore.Bounded(ctx, func() error { t.Error("called"); return nil }), context.DeadlineExceeded)
