@@ -39,6 +39,8 @@ type attempt struct {
 	unknown   bool
 	last      Grant
 	waitFrom  time.Duration // when the key was first found busy, or never
+	previous  string        // the label of the last holder that was found
+	overAt    time.Duration // when its time is over, as far as is known, or never
 	push      push
 }
 
@@ -51,7 +53,7 @@ func (g *Guard) acquire(ctx context.Context, key, stored string, set settings) (
 	if !g.enter() {
 		return nil, &ClosedError{Key: key}
 	}
-	a := &attempt{guard: g, key: key, set: set, ctx: ctx, start: g.now(), waitFrom: never}
+	a := &attempt{guard: g, key: key, set: set, ctx: ctx, start: g.now(), waitFrom: never, overAt: never}
 	a.claim = Claim{Key: stored, ID: rand.Text(), Owner: set.owner, TTL: set.ttl, Label: set.label}
 	if a.claim.Owner == "" {
 		a.claim.Owner = a.claim.ID
@@ -59,6 +61,7 @@ func (g *Guard) acquire(ctx context.Context, key, stored string, set settings) (
 	a.giveUp = a.start + max(attemptTimeout(set.ttl), min(set.wait, never-a.start))
 	if len(set.hooks) > 0 {
 		a.ctx = hooks(set.hooks).start(ctx, a.event(nil), pickAcquireStart)
+		a.claim.Label = hooks(set.hooks).label(a.ctx, set.label)
 	}
 	h, err := a.loop(ctx)
 	if h == nil {
@@ -110,9 +113,13 @@ func (a *attempt) ask(ctx context.Context) (*hold, error) {
 	a.asked++
 	a.took = g.now() - sent
 	if err != nil {
+		err = asStoreError(OpAcquire, a.claim.Key, err)
+	}
+	a.tellOfCall(sent, err)
+	if err != nil {
 		a.failed++
 		a.unknown = true
-		return nil, asStoreError(OpAcquire, a.claim.Key, err)
+		return nil, err
 	}
 	a.failed = 0
 	a.last = grant
@@ -169,6 +176,10 @@ func (a *attempt) afterAnswer() (time.Duration, error) {
 	}
 	a.renewClaim()
 	now := g.now()
+	a.previous, a.overAt = a.last.Label, never
+	if a.last.Left >= 0 {
+		a.overAt = now + a.last.Left
+	}
 	if a.last.Contested && a.contested < contestTries && now < a.giveUp {
 		a.contested++
 		return g.dice.contestPause(a.contested, a.took), nil
@@ -202,7 +213,7 @@ func (a *attempt) renewClaim() {
 func (a *attempt) leaveToCleaner() {
 	if a.unknown {
 		g := a.guard
-		g.cleaner.add(leftover{claim: a.claim, until: g.now() + a.claim.TTL})
+		g.cleaner.add(leftover{claim: a.claim, until: g.now() + a.claim.TTL, told: orphanOf(a.ctx, &a.set, a.key, OpAcquire)})
 	}
 }
 
@@ -237,6 +248,7 @@ func (a *attempt) report(h *hold, err error) {
 	e := a.event(err)
 	if h != nil {
 		e.Fence = h.claim.Fence
+		e.Previous, e.Takeover = a.previous, a.guard.now() >= a.overAt
 	}
 	hooks(a.set.hooks).tell(a.ctx, e, pickAcquireEnd)
 	if errors.Is(err, ErrBusy) || errors.Is(err, ErrDone) {
@@ -252,11 +264,25 @@ func (a *attempt) event(err error) Event {
 		Owner:    a.claim.Owner,
 		Start:    a.guard.epoch.Add(a.start),
 		Duration: now - a.start,
+		TTL:      a.claim.TTL,
 		Attempts: a.asked,
 		Waited:   a.waited(now),
+		Waits:    a.waitFrom != never,
 		State:    a.last.State,
 		Left:     a.last.Left,
 		Label:    a.last.Label,
+		Aside:    a.set.aside,
 		Err:      err,
 	}
+}
+
+// tellOfCall tells the hooks of a call to the store that was sent at the instant sent and ended with err.
+func (a *attempt) tellOfCall(sent time.Duration, err error) {
+	if len(a.set.hooks) == 0 {
+		return
+	}
+	hooks(a.set.hooks).tell(a.ctx, Event{
+		Name: a.set.name, Key: a.key, Owner: a.claim.Owner, Op: OpAcquire, TTL: a.claim.TTL,
+		Start: a.guard.epoch.Add(sent), Duration: a.took, Aside: a.set.aside, Err: err,
+	}, pickCall)
 }

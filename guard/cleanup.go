@@ -28,11 +28,53 @@ type leftover struct {
 	claim Claim
 	after func() After  // what to leave behind, or nil for nothing
 	until time.Duration // when the claim will have ended by itself
+	told  orphan
 
 	since time.Duration // when it was left
 	next  time.Duration // when to try (again)
 	tries int
 	gone  bool // nothing remains to be done
+	err   error
+}
+
+// An orphan is what the hooks are told of a leftover.
+type orphan struct {
+	hooks hooks
+	ctx   context.Context
+	event Event
+}
+
+// orphanOf returns what to tell of a leftover of a call with these settings for the key; ctx is its context. Nothing of it is looked at if there are no
+// hooks.
+func orphanOf(ctx context.Context, set *settings, key string, op Op) orphan {
+	if len(set.hooks) == 0 {
+		return orphan{}
+	}
+	return orphan{hooks: set.hooks, ctx: context.WithoutCancel(ctx), event: Event{Name: set.name, Key: key, Op: op, Aside: set.aside}}
+}
+
+// tellOfOrphan tells the hooks of l that the work on it begins, or has ended.
+func (g *Guard) tellOfOrphan(l *leftover, pending bool) {
+	if len(l.told.hooks) == 0 {
+		return
+	}
+	told, e := l.told, l.told.event
+	e.Owner, e.TTL, e.Pending, e.Attempts, e.Err = l.claim.Owner, l.claim.TTL, pending, l.tries, l.err
+	e.Start = g.epoch.Add(l.since)
+	if !pending {
+		e.Duration = g.now() - l.since
+	}
+	g.reporter.report(func() { told.hooks.tell(told.ctx, e, pickOrphan) }, false)
+}
+
+// tellOfCleanUp tells the hooks of a call to the store for l that was sent at the instant sent.
+func (g *Guard) tellOfCleanUp(l *leftover, sent, took time.Duration) {
+	if len(l.told.hooks) == 0 {
+		return
+	}
+	told, e := l.told, l.told.event
+	e.Op, e.Owner, e.TTL, e.Start, e.Duration, e.Err = OpCleanUp, l.claim.Owner, l.claim.TTL, g.epoch.Add(sent), took, l.err
+	g.reporter.report(func() { told.hooks.tell(told.ctx, e, pickCall) }, true)
 }
 
 // cleaner releases leftovers in the background, by a goroutine that ends when there are none. When
@@ -54,6 +96,7 @@ func (c *cleaner) add(l leftover) {
 		return
 	}
 	c.list = append(c.list, &l)
+	c.guard.tellOfOrphan(&l, true)
 	if c.running {
 		return
 	}
@@ -77,6 +120,9 @@ func (c *cleaner) run() {
 		}
 		if last {
 			c.mu.Lock()
+			for _, l := range c.list {
+				c.guard.tellOfOrphan(l, false)
+			}
 			c.list, c.running = nil, false
 			c.mu.Unlock()
 			return
@@ -105,6 +151,7 @@ func (c *cleaner) due() (due []*leftover, last bool, sleep time.Duration) {
 	sleep = tick
 	for _, l := range c.list {
 		if l.gone {
+			c.guard.tellOfOrphan(l, false)
 			continue
 		}
 		kept = append(kept, l)
@@ -145,11 +192,16 @@ func (c *cleaner) try(l *leftover) {
 		after = l.after()
 	}
 	sent := g.now()
-	ctx, cancel := context.WithTimeout(context.Background(), min(l.claim.TTL, time.Second))
+	ctx, cancel := context.WithTimeout(g.uncalled(), min(l.claim.TTL, time.Second))
 	defer cancel()
 	_, err := g.locker.Release(ctx, l.claim, after)
 	l.tries++
 	now := g.now()
+	l.err = nil
+	if err != nil {
+		l.err = asStoreError(OpCleanUp, l.claim.Key, err)
+	}
+	g.tellOfCleanUp(l, sent, now-sent)
 	settled := l.since + min(l.claim.TTL, settle)
 	switch {
 	case err == nil && (l.after != nil || sent >= settled && now-sent < prompt):

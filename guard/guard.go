@@ -79,6 +79,9 @@ func (g *Guard) Name(opts ...Option) string {
 	return set.name
 }
 
+// uncalled returns the context for calls to the store that no caller waits for.
+func (g *Guard) uncalled() context.Context { return hooks(g.set.hooks).background() }
+
 // isNil reports whether l is nil, or holds a nil pointer.
 func isNil(l Locker) bool {
 	if l == nil {

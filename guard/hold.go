@@ -30,6 +30,7 @@ type hold struct {
 	renewing bool          // a renewal is under way
 	failures int           // renewals in a row that had no answer
 	renewals int
+	used     time.Duration // the most of the TTL that had passed when a renewal was answered
 	lastErr  error      // why the last renewal failed
 	lost     *LostError // set once validity has ended by itself
 	released error      // set once the release has begun: what the context ended with
@@ -148,7 +149,7 @@ func (h *hold) announceLoss() {
 	}
 	e := h.event()
 	e.Err = h.lost
-	h.guard.reporter.report(func() { hooks(h.set.hooks).tell(&h.ctx, e, pickLoss) })
+	h.guard.reporter.report(func() { hooks(h.set.hooks).tell(&h.ctx, e, pickLoss) }, false)
 }
 
 // ended returns how h was lost and what its release ended its context with; nil, nil while it is held.
@@ -187,7 +188,11 @@ func (h *hold) event() Event {
 		Start:    h.guard.epoch.Add(h.granted),
 		Duration: h.guard.now() - h.granted,
 		Fence:    h.claim.Fence,
+		TTL:      h.claim.TTL,
+		Used:     h.used,
 		Renewals: h.renewals,
+		Failures: h.failures,
 		State:    Granted,
+		Aside:    h.set.aside,
 	}
 }

@@ -12,8 +12,12 @@ import (
 // A hook reports and decides nothing. What it is told of a run's end and of a release comes after
 // the release was sent, so it cannot hold that up, and a hook that panics is ignored. The functions
 // for renewals and losses are called from a goroutine that does nothing else; where a hook blocks
-// it, further such events are dropped once a thousand of them wait.
+// it, further renewals are dropped once a thousand events wait.
 type Hook struct {
+	// Label returns what is added, after a blank, to the label of the claim that is about to be sent: a traceparent, by which those who find
+	// the key busy can link to who holds it. It is called after AcquireStart, with its context, and once more before a done marker is left, with the
+	// context of the run, so that those who find the key done can link to the run. What does not fit into 512 bytes is left out.
+	Label func(ctx context.Context) string
 	// AcquireStart is called before the first attempt. The context it returns, which must be derived
 	// from ctx, goes to the store and to the other hooks of this acquire.
 	AcquireStart func(ctx context.Context, e Event) context.Context
@@ -32,8 +36,18 @@ type Hook struct {
 	Renew func(ctx context.Context, e Event)
 	// Loss is called when a lease was lost. Err is the *LostError.
 	Loss func(ctx context.Context, e Event)
-	// Release is called after the lease was given back, or could not be (Err).
+	// Release is called once for each lease, after it was given back, or could not be (Err).
 	Release func(ctx context.Context, e Event)
+	// Call is called after each call to the store (Op) but those that renew, of which Renew tells. What became of one that failed is not known.
+	Call func(ctx context.Context, e Event)
+	// Orphan is called when a claim that may be in the store has been left to the background, to be released there (Pending is set), and when
+	// that has ended.
+	Orphan func(ctx context.Context, e Event)
+	// Background returns the context for calls to the store that no caller waits for: renewals and the releases of orphans. ctx is empty, and what comes
+	// back must be derived from it. Only the hooks that New was given are asked.
+	Background func(ctx context.Context) context.Context
+	// Outcome is called by the adapters for HTTP, tasks and ticks with what became of one: see Guard.Report.
+	Outcome func(ctx context.Context, e Event)
 }
 
 // An Event is what a Hook is told. Fields that do not belong to the event are zero.
@@ -48,19 +62,37 @@ type Event struct {
 	Duration time.Duration
 	// Fence is the lease's.
 	Fence uint64
-	// Attempts is how often the store was asked, Waited how long the call waited for a busy key.
+	// TTL is the lease's. Used, of a renewal, is how much of it had passed when the answer came; of the end of a run and of a
+	// release, the most that a renewal of the lease has used. Held, of a release, is how long the lease was held.
+	TTL, Used, Held time.Duration
+	// Op is the call to the store that a Call was, or for which an Orphan was left.
+	Op Op
+	// Attempts is how often the store was asked: 0 for the release of a lease that the store knew no more. Waited how long the call waited for a busy key. Waits says that
+	// it has begun to wait: Wait was called.
 	Attempts int
 	Waited   time.Duration
+	Waits    bool
 	// State, Left and Label are what the store last answered to the claim, as in Grant.
 	State State
 	Left  time.Duration
 	Label string
-	// Renewals is how often the lease has been renewed so far.
-	Renewals int
+	// Previous, where granted, is the label of the last holder that the call waited for. Takeover says that this holder's time had run out, as far as
+	// was known: it has probably died.
+	Previous string
+	Takeover bool
+	// Renewals is how often the lease has been renewed so far, Failures how often in a row that has failed.
+	Renewals, Failures int
+	// Pending says that the work on an Orphan begins.
+	Pending bool
+	// Aside says that the lease is an adapter's own, beside that of the run (WithAside).
+	Aside bool
 	// Aborted says that the function panicked or ended its goroutine.
 	Aborted bool
 	// Joined says that the run took place under a lease which its context held already.
 	Joined bool
+	// Adapter says whose Outcome it is, such as "http", and Result what became of the request, task or tick. Skipped, where it is set, says why
+	// that was not run, although it will not be Skip that tells of it. All are few and fixed words.
+	Adapter, Result, Skipped string
 	// Err is how it ended; nil is well.
 	Err error
 }
@@ -106,6 +138,46 @@ func pickRunEnd(h *Hook) func(context.Context, Event)                       { re
 func pickRenew(h *Hook) func(context.Context, Event)                        { return h.Renew }
 func pickLoss(h *Hook) func(context.Context, Event)                         { return h.Loss }
 func pickRelease(h *Hook) func(context.Context, Event)                      { return h.Release }
+func pickCall(h *Hook) func(context.Context, Event)                         { return h.Call }
+func pickOrphan(h *Hook) func(context.Context, Event)                       { return h.Orphan }
+func pickOutcome(h *Hook) func(context.Context, Event)                      { return h.Outcome }
+
+// label returns the label with what the hooks add to it.
+func (hs hooks) label(ctx context.Context, label string) string {
+	for i := range hs {
+		f := hs[i].Label
+		if f == nil {
+			continue
+		}
+		var more string
+		contained(func(ctx context.Context, _ Event) context.Context { more = f(ctx); return ctx }, ctx, Event{})
+		if more != "" && len(label)+1+len(more) <= maxLabel {
+			label += " " + more
+		}
+	}
+	return label
+}
+
+// background returns the context for what no caller waits for.
+func (hs hooks) background() context.Context {
+	ctx := context.Background()
+	for i := range hs {
+		if f := hs[i].Background; f != nil {
+			ctx = contained(func(ctx context.Context, _ Event) context.Context { return f(ctx) }, ctx, Event{})
+		}
+	}
+	return ctx
+}
+
+// Report tells the hooks, with the Guard's options and these, what became of a request, a task or a tick. It is for adapters, which know more of
+// that than a Guard does: e.Adapter and e.Result say it. Where e.Name is empty it is that of WithName.
+func (g *Guard) Report(ctx context.Context, e Event, opts ...Option) {
+	set, _ := g.set.with(opts)
+	if e.Name == "" {
+		e.Name = set.name
+	}
+	hooks(set.hooks).tell(ctx, e, pickOutcome)
+}
 
 // reporter tells hooks of what happens in the background, in order, from a goroutine of its own that
 // ends when there is nothing left to tell: whoever reports is never held up.
@@ -117,10 +189,11 @@ type reporter struct {
 
 const longestReport = 1000
 
-func (r *reporter) report(f func()) {
+// report has f called. It is dropped if that is allowed and too much waits.
+func (r *reporter) report(f func(), drop bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.queue) >= longestReport {
+	if drop && len(r.queue) >= longestReport {
 		return
 	}
 	r.queue = append(r.queue, f)

@@ -35,12 +35,13 @@ func TestHook_isToldOfARun(t *testing.T) {
 		require.Equal(t, []string{"acquire start", "acquire end", "run start", "renew", "run end", "release"}, names)
 
 		start := seen.last(t, "acquire start")
-		require.Equal(t, guard.Event{Name: "work", Key: "k", Owner: "me", Start: start.Start}, start)
+		require.Equal(t, guard.Event{Name: "work", Key: "k", Owner: "me", TTL: ttl, Start: start.Start}, start)
 		require.Equal(t, guard.Event{Name: "work", Key: "k", Owner: "me", Start: start.Start, Duration: slow,
-			Fence: fence, Attempts: 1, State: guard.Granted}, seen.last(t, "acquire end"))
+			TTL: ttl, Fence: fence, Attempts: 1, State: guard.Granted}, seen.last(t, "acquire end"))
 		require.Equal(t, guard.Event{Name: "work", Key: "k", Owner: "me", Start: start.Start.Add(slow), Duration: ttl * 7 / 20,
-			Fence: fence, State: guard.Granted, Renewals: 1, Err: mine}, seen.last(t, "run end"))
-		require.NoError(t, seen.last(t, "release").Err)
+			TTL: ttl, Used: seen.last(t, "renew").Used, Fence: fence, State: guard.Granted, Renewals: 1, Err: mine}, seen.last(t, "run end"))
+		require.Equal(t, guard.Event{Name: "work", Key: "k", Owner: "me", Start: start.Start.Add(slow + ttl*7/20), TTL: ttl, Used: seen.last(t, "renew").Used,
+			Held: slow + ttl*7/20, Attempts: 1, Fence: fence, State: guard.Granted, Renewals: 1}, seen.last(t, "release"))
 		require.NoError(t, seen.last(t, "renew").Err)
 	})
 }

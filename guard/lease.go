@@ -54,6 +54,13 @@ func (l *Lease) SetRecord(record []byte) error {
 	return nil
 }
 
+// Run calls f with ctx, which must be derived from the lease's Context, and tells the hooks of it as of a run of Do. It does not give the
+// lease back. It returns what f returned, inside of ErrLost if the lease was lost meanwhile. It is for those who hold a lease for longer than the
+// run itself takes.
+func (l *Lease) Run(ctx context.Context, f func(context.Context) error) error {
+	return l.hold.run(ctx, f, l.joined)
+}
+
 // Release gives the lease back and leaves no done marker. It returns a *LostError if the lease had been
 // lost before, and a *StoreError if the store could not be told: then the Guard goes on trying in
 // the background until the lease would have ended. It does not depend on ctx being alive, but returns
@@ -66,7 +73,7 @@ func (l *Lease) Release(ctx context.Context) error {
 // Finish is Release for work that is done: it leaves the marker of WithOnce, with the record of
 // SetRecord. Without WithOnce it is Release.
 func (l *Lease) Finish(ctx context.Context) error {
-	return l.giveBack(ctx, ending{finished: true})
+	return l.giveBack(ctx, ending{finished: true, run: ctx})
 }
 
 func (l *Lease) giveBack(ctx context.Context, end ending) error {

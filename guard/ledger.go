@@ -80,9 +80,7 @@ func (l *boundedLedger) Append(ctx context.Context, name string, e Entry, keep i
 	if err := checkEntries("keep", keep); err != nil {
 		return err
 	}
-	call, cancel := context.WithTimeout(ctx, ledgerTimeout)
-	defer cancel()
-	return ledgerError(ctx, name, l.ledger.Append(call, name, e, keep))
+	return l.call(ctx, name, func(ctx context.Context) error { return l.ledger.Append(ctx, name, e, keep) })
 }
 
 // Entries implements Ledger.
@@ -94,10 +92,12 @@ func (l *boundedLedger) Entries(ctx context.Context, name string, n int) ([]Entr
 	if err := checkEntries("n", n); err != nil {
 		return nil, err
 	}
-	call, cancel := context.WithTimeout(ctx, ledgerTimeout)
-	defer cancel()
-	entries, err := l.ledger.Entries(call, name, n)
-	return entries, ledgerError(ctx, name, err)
+	var entries []Entry
+	err = l.call(ctx, name, func(ctx context.Context) (err error) {
+		entries, err = l.ledger.Entries(ctx, name, n)
+		return err
+	})
+	return entries, err
 }
 
 // Raise implements Ledger.
@@ -111,10 +111,25 @@ func (l *boundedLedger) Raise(ctx context.Context, name, counter string, to int6
 	case to < 0 || to > MaxCounter:
 		return 0, &SettingError{Setting: "to", Value: fmt.Sprint(to), Reason: "must be from 0 to 2^53-1"}
 	}
-	call, cancel := context.WithTimeout(ctx, ledgerTimeout)
+	var was int64
+	err = l.call(ctx, name, func(ctx context.Context) (err error) {
+		was, err = l.ledger.Raise(ctx, name, counter, to)
+		return err
+	})
+	return was, err
+}
+
+// call makes a call to the store, bounded, and tells the hooks of it.
+func (l *boundedLedger) call(ctx context.Context, name string, f func(context.Context) error) error {
+	g := l.guard
+	sent := g.now()
+	bounded, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	was, err := l.ledger.Raise(call, name, counter, to)
-	return was, ledgerError(ctx, name, err)
+	err := ledgerError(ctx, name, f(bounded))
+	if len(g.set.hooks) > 0 {
+		hooks(g.set.hooks).tell(ctx, Event{Name: g.set.name, Key: name, Op: OpLedger, Start: g.epoch.Add(sent), Duration: g.now() - sent, Err: err}, pickCall)
+	}
+	return err
 }
 
 // ledgerError returns the error of a call: that of the caller's context if this has ended, and else a *StoreError.

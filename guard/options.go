@@ -32,9 +32,9 @@ type settings struct {
 
 	ttl, wait, window, minHold, maxHold time.Duration
 
-	noRenewal bool
-	hooks     []Hook
-	err       *SettingError // the first bad setting
+	noRenewal, aside bool
+	hooks            []Hook
+	err              *SettingError // the first bad setting
 }
 
 // refuse keeps the first bad setting.
@@ -170,6 +170,10 @@ func WithOwner(owner string) Option {
 func WithLabel(label string) Option {
 	return func(s *settings) { s.text(&s.label, "WithLabel", label, maxLabel, "\x00") }
 }
+
+// WithAside says that the lease is one of an adapter's own, beside that under which the work runs, such as one that keeps others from looking for
+// missed ticks at the same time: hooks are told so (Event.Aside), so that what they count as runs, skips and leases is the work.
+func WithAside() Option { return func(s *settings) { s.aside = true } }
 
 // WithHook adds a hook. Hooks are called in the order in which they were added.
 func WithHook(h Hook) Option { return func(s *settings) { s.hooks = append(s.hooks, h) } }

@@ -37,17 +37,24 @@ func withGrace(ctx context.Context, timeout, grace time.Duration) (context.Conte
 
 // An ending says how a lease comes to its end.
 type ending struct {
-	cause    error // what its context ends with, or nil for ErrReleased
-	finished bool  // leave the marker of WithOnce
+	cause    error           // what its context ends with, or nil for ErrReleased
+	finished bool            // leave the marker of WithOnce
+	run      context.Context // the run's, by which the hooks label the marker, or nil
 }
 
 // A givenBack is what came of giving a lease back.
 type givenBack struct {
-	hold  *hold
+	hold  *hold // nil if it had been given back before
 	err   error
-	tried bool // the store was asked
 	start time.Duration
 	took  time.Duration
+	calls []storeCall // if there are hooks
+}
+
+// A storeCall is one call to the store.
+type storeCall struct {
+	sent, took time.Duration
+	err        error
 }
 
 // giveBack ends h and tells the store. It stops believing in the lease before it sends the release,
@@ -66,18 +73,24 @@ func (h *hold) giveBack(ctx context.Context, end ending) (back givenBack) {
 			return back // there is nothing left to give back
 		}
 	}
-	back.tried = true
-	after := h.after(end.finished && back.err == nil)
-	released, cancel := withGrace(ctx, releaseTimeout(h.claim.TTL), releaseGrace)
+	done := end.finished && back.err == nil && h.set.window > 0
+	after := h.after(done)
+	claim := h.claim
+	if done && end.run != nil && len(h.set.hooks) > 0 {
+		if label := hooks(h.set.hooks).label(end.run, h.set.label); label != h.set.label {
+			claim.Label = label
+		}
+	}
+	released, cancel := withGrace(ctx, releaseTimeout(claim.TTL), releaseGrace)
 	defer cancel()
-	held, err := g.sendRelease(released, h.claim, after)
+	held, err := back.send(released, claim, after)
 	back.took = g.now() - back.start
 	switch {
 	case err != nil:
-		g.cleaner.add(leftover{claim: h.claim, after: after, until: max(storeEnd, g.now())})
-		back.err = errors.Join(back.err, asStoreError(OpRelease, h.claim.Key, err))
+		g.cleaner.add(leftover{claim: claim, after: after, until: max(storeEnd, g.now()), told: orphanOf(&h.ctx, &h.set, h.key, OpRelease)})
+		back.err = errors.Join(back.err, err)
 	case h.orphans:
-		g.cleaner.add(leftover{claim: h.claim, until: g.now() + h.claim.TTL})
+		g.cleaner.add(leftover{claim: claim, until: g.now() + claim.TTL, told: orphanOf(&h.ctx, &h.set, h.key, OpAcquire)})
 	}
 	if err == nil && !held && back.err == nil {
 		back.err = h.foundLost()
@@ -130,25 +143,33 @@ func (h *hold) foundLost() error {
 }
 
 // after returns what to leave behind, at the time of asking.
-func (h *hold) after(finished bool) func() After {
+func (h *hold) after(done bool) func() After {
 	h.guard.mu.Lock()
 	record := h.record
 	h.guard.mu.Unlock()
 	return func() After {
 		left := max(0, h.granted+h.set.minHold-h.guard.now())
-		if finished && h.set.window > 0 {
+		if done {
 			return After{Keep: max(h.set.window, left), Done: true, Record: record}
 		}
 		return After{Keep: left}
 	}
 }
 
-// sendRelease tells the store, again if an answer was lost. Where a plain release was sent again and the
+// send tells the store, again if an answer was lost. Where a plain release was sent again and the
 // store does not know the claim, the first one has arrived: that counts as held.
-func (g *Guard) sendRelease(ctx context.Context, c Claim, after func() After) (held bool, err error) {
+func (b *givenBack) send(ctx context.Context, c Claim, after func() After) (held bool, err error) {
+	g := b.hold.guard
 	for try := 1; ; try++ {
 		leave := after()
+		sent := g.now()
 		held, err = g.locker.Release(ctx, c, leave)
+		if err != nil {
+			err = asStoreError(OpRelease, c.Key, err)
+		}
+		if len(b.hold.set.hooks) > 0 {
+			b.calls = append(b.calls, storeCall{sent: sent, took: g.now() - sent, err: err})
+		}
 		if err == nil {
 			return held || try > 1 && leave.Keep == 0, nil
 		}
@@ -160,10 +181,16 @@ func (g *Guard) sendRelease(ctx context.Context, c Claim, after func() After) (h
 
 // report tells the hooks.
 func (b givenBack) report() {
-	if !b.tried || len(b.hold.set.hooks) == 0 {
+	if b.hold == nil || len(b.hold.set.hooks) == 0 {
 		return
 	}
 	e := b.hold.event()
+	for _, c := range b.calls {
+		e.Op, e.Start, e.Duration, e.Err = OpRelease, b.hold.guard.epoch.Add(c.sent), c.took, c.err
+		hooks(b.hold.set.hooks).tell(&b.hold.ctx, e, pickCall)
+	}
+	e.Op = ""
 	e.Start, e.Duration, e.Err = b.hold.guard.epoch.Add(b.start), b.took, b.err
+	e.Attempts, e.Held = len(b.calls), b.start-b.hold.granted
 	hooks(b.hold.set.hooks).tell(&b.hold.ctx, e, pickRelease)
 }

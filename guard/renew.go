@@ -38,7 +38,7 @@ func (g *Guard) renew(batch []*hold) {
 	ttl := batch[0].claim.TTL
 	anchor := g.asleep(atMost)
 	sent := g.now()
-	ctx, cancel := context.WithTimeout(context.Background(), renewalTimeout(ttl))
+	ctx, cancel := context.WithTimeout(g.uncalled(), renewalTimeout(ttl))
 	defer cancel()
 
 	if g.batch == nil {
@@ -77,6 +77,10 @@ func (h *hold) renewed(sent, anchor time.Duration, held bool, err error) {
 	}
 	now := g.now()
 	lost := h.expire(now)
+	used := now - (h.validUntil() + h.margin - h.claim.TTL)
+	if h.lost != nil {
+		used = 0
+	}
 	switch {
 	case err != nil:
 		h.failures++
@@ -92,6 +96,7 @@ func (h *hold) renewed(sent, anchor time.Duration, held bool, err error) {
 	default:
 		h.failures, h.lastErr = 0, nil
 		h.renewals++
+		h.used = max(h.used, used)
 		h.planRenewal(sent)
 		switch {
 		case h.lost != nil: // kept for the function that still runs, but not believed in again
@@ -107,7 +112,7 @@ func (h *hold) renewed(sent, anchor time.Duration, held bool, err error) {
 	if lost {
 		h.announceLoss()
 	}
-	h.reportRenewal(sent, now, held, err)
+	h.reportRenewal(sent, now, used, held, err)
 }
 
 // retryRenewal plans another try after one without an answer. The Guard's mu must be held.
@@ -125,14 +130,18 @@ func (h *hold) planRenewal(sent time.Duration) {
 	}
 }
 
-func (h *hold) reportRenewal(sent, now time.Duration, held bool, err error) {
+// reportRenewal tells the hooks of the answer to a renewal that was sent at the instant sent. used is how much of the TTL had passed by then.
+func (h *hold) reportRenewal(sent, now, used time.Duration, held bool, err error) {
 	if len(h.set.hooks) == 0 {
 		return
 	}
 	e := h.event()
-	e.Start, e.Duration, e.Err = h.guard.epoch.Add(sent), now-sent, err
+	e.Start, e.Duration, e.Used = h.guard.epoch.Add(sent), now-sent, used
+	if err != nil {
+		e.Err = asStoreError(OpRenew, h.claim.Key, err)
+	}
 	if err == nil && !held {
 		e.Err = &LostError{Key: h.key, Fence: h.claim.Fence, Reason: LossNotHeld}
 	}
-	h.guard.reporter.report(func() { hooks(h.set.hooks).tell(&h.ctx, e, pickRenew) })
+	h.guard.reporter.report(func() { hooks(h.set.hooks).tell(&h.ctx, e, pickRenew) }, true)
 }

@@ -10,7 +10,7 @@ func (h *hold) do(ctx context.Context, f func(context.Context) error) (err error
 	r := h.startRun(&h.ctx, false)
 	defer func() {
 		r.stop()
-		back := h.giveBack(ctx, ending{finished: r.returned && err == nil})
+		back := h.giveBack(ctx, ending{finished: r.returned && err == nil, run: r.ctx})
 		if r.returned {
 			err = h.result(ctx, err, back.err)
 		}
@@ -40,7 +40,12 @@ func (h *hold) join(ctx context.Context, f func(context.Context) error) (err err
 	defer end(ErrReleased)
 	defer context.AfterFunc(&h.ctx, func() { end(context.Cause(&h.ctx)) })()
 
-	r := h.startRun(&leaseContext{Context: joined, hold: h}, true)
+	return h.run(&leaseContext{Context: joined, hold: h}, f, true)
+}
+
+// run calls f with ctx, and tells the hooks. It does not give h back.
+func (h *hold) run(ctx context.Context, f func(context.Context) error, joined bool) (err error) {
+	r := h.startRun(ctx, joined)
 	defer func() {
 		r.stop()
 		if lost, end := h.ended(); r.returned && (lost != nil || end != nil) {

@@ -52,7 +52,8 @@ const (
 	OpAcquire Op = "acquire"
 	OpRenew   Op = "renew"
 	OpRelease Op = "release"
-	OpLedger  Op = "ledger" // any of a Ledger's
+	OpCleanUp Op = "cleanup" // a release, in the background, of what an acquire or a release may have left
+	OpLedger  Op = "ledger"  // any of a Ledger's
 )
 
 // A StoreError is ErrStore with the details: the store could not be asked, and what became of the

@@ -1,0 +1,311 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+)
+
+// events collects the events of one or several functions of a Hook.
+type events struct{ recorder }
+
+func (s *events) tell(_ context.Context, e guard.Event) { s.add("", e) }
+
+// all returns what has been told by now.
+func (s *events) all() []guard.Event {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]guard.Event(nil), s.events...)
+}
+
+func TestHook_isToldOfEachCallToTheStore(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		const slow = 10 * time.Millisecond
+		store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+			time.Sleep(slow)
+			if n == 1 {
+				return guard.Grant{}, guardtest.Fail(guard.KindConnection)
+			}
+			return store.memory.TryAcquire(ctx, c)
+		}
+		store.OnRelease = func(ctx context.Context, n int, c guard.Claim, after guard.After) (bool, error) {
+			time.Sleep(2 * slow)
+			if n == 1 {
+				return false, guardtest.Fail(guard.KindTimeout)
+			}
+			return store.memory.Release(ctx, c, after)
+		}
+		var seen events
+		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithName("work"), guard.WithHook(guard.Hook{Call: seen.tell})))
+		require.Len(t, seen.all(), 4)
+		for i, want := range []struct {
+			op   guard.Op
+			kind guard.Kind
+		}{
+			{guard.OpAcquire, guard.KindConnection}, {guard.OpAcquire, ""}, {guard.OpRelease, guard.KindTimeout}, {guard.OpRelease, ""},
+		} {
+			e := seen.all()[i]
+			require.Equal(t, want.op, e.Op)
+			require.Equal(t, "work", e.Name)
+			require.Equal(t, "k", e.Key)
+			require.Equal(t, map[guard.Op]time.Duration{guard.OpAcquire: slow, guard.OpRelease: 2 * slow}[e.Op], e.Duration)
+			require.Equal(t, want.kind, kindOf(e.Err))
+		}
+	})
+}
+
+func kindOf(err error) guard.Kind {
+	var store *guard.StoreError
+	if errors.As(err, &store) {
+		return store.Kind
+	}
+	return ""
+}
+
+func TestHook_isToldOfCallsToTheLedger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen events
+		g, err := guard.New(memory.New(), guard.WithName("work"), guard.WithHook(guard.Hook{Call: seen.tell}))
+		require.NoError(t, err)
+		ledger, ok := g.Ledger()
+		require.True(t, ok)
+		require.NoError(t, ledger.Append(t.Context(), "log", guard.Entry{Record: []byte("r")}, 1))
+		_, err = ledger.Entries(t.Context(), "log", 1)
+		require.NoError(t, err)
+		_, err = ledger.Raise(t.Context(), "log", "c", 1)
+		require.NoError(t, err)
+		require.Len(t, seen.all(), 3)
+		for _, e := range seen.all() {
+			require.Equal(t, guard.Event{Name: "work", Key: "log", Op: guard.OpLedger, Start: e.Start}, e)
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, ledger.Append(ended, "log", guard.Entry{Record: []byte("r")}, 1), context.Canceled)
+		require.ErrorIs(t, seen.all()[3].Err, context.Canceled)
+	})
+}
+
+func TestHook_isToldOfOrphansAndThatTheyAreGone(t *testing.T) {
+	for name, lose := range map[string]func(store *testStore){
+		"an acquire": func(store *testStore) {
+			store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
+				return guard.Grant{}, guardtest.Fail(guard.KindAuth)
+			}
+		},
+		"a release": func(store *testStore) { store.failReleasesFor(5 * time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var orphans, called events
+			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+				lose(store)
+				_ = g.Do(t.Context(), "k", nothing, guard.WithName("work"))
+				require.Len(t, orphans.all(), 1)
+				require.True(t, orphans.all()[0].Pending)
+				time.Sleep(2 * ttl)
+				require.Len(t, orphans.all(), 2)
+				require.False(t, orphans.all()[1].Pending)
+				require.NoError(t, orphans.all()[1].Err)
+				require.Positive(t, orphans.all()[1].Attempts)
+				require.Equal(t, orphans.all()[0].Op, orphans.all()[1].Op)
+				require.Equal(t, "work", orphans.all()[1].Name)
+				all := called.all()
+				last := all[len(all)-1]
+				require.Equal(t, guard.OpCleanUp, last.Op)
+				require.NoError(t, last.Err)
+			}, guard.WithHook(guard.Hook{Orphan: orphans.tell, Call: called.tell}))
+		})
+	}
+}
+
+func TestHook_isToldThatOrphansAreGivenUpWhenTheGuardIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var orphans events
+		store := newTestStore()
+		g, err := guard.New(store, guard.WithHook(guard.Hook{Orphan: orphans.tell}))
+		require.NoError(t, err)
+		store.failReleasesFor(time.Hour)
+		_ = g.Do(t.Context(), "k", nothing)
+		require.NoError(t, g.Close(t.Context()))
+		require.Len(t, orphans.all(), 2)
+		require.Equal(t, guard.KindConnection, kindOf(orphans.all()[1].Err))
+	})
+}
+
+func TestHook_labelsTheLease(t *testing.T) {
+	type run struct{}
+	hook := guard.Hook{
+		AcquireStart: func(ctx context.Context, _ guard.Event) context.Context {
+			return context.WithValue(ctx, run{}, "acquire")
+		},
+		RunStart: func(ctx context.Context, _ guard.Event) context.Context { return context.WithValue(ctx, run{}, "run") },
+		Label:    func(ctx context.Context) string { return "from-" + ctx.Value(run{}).(string) },
+	}
+	panics := guard.Hook{Label: func(context.Context) string { panic("hook") }}
+	long := guard.Hook{Label: func(context.Context) string { return strings.Repeat("x", 502) }}
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		opts := []guard.Option{guard.WithLabel("me"), guard.WithOnce(time.Hour), guard.WithHook(panics), guard.WithHook(hook), guard.WithHook(long)}
+		require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error {
+			var busy *guard.BusyError
+			require.ErrorAs(t, g.Do(t.Context(), "k", nothing), &busy)
+			require.Equal(t, "me from-acquire", busy.Label)
+			return nil
+		}, opts...))
+		released := store.Calls()[len(store.Calls())-1]
+		require.Equal(t, guard.OpRelease, released.Op)
+		require.Equal(t, "me from-run", released.Claim.Label)
+	})
+}
+
+func TestHook_givesTheContextOfWhatNobodyWaitsFor(t *testing.T) {
+	background := guard.Hook{Background: func(ctx context.Context) context.Context { return context.WithValue(ctx, hookKey("background"), true) }}
+	panics := guard.Hook{Background: func(context.Context) context.Context { panic("hook") }}
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		renewals, cleanUps := 0, 0
+		store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
+			require.Equal(t, true, ctx.Value(hookKey("background")))
+			renewals++
+			return store.memory.Renew(ctx, c)
+		}
+		require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error { time.Sleep(ttl); return nil }))
+		require.Positive(t, renewals)
+		store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
+			return guard.Grant{}, guardtest.Fail(guard.KindAuth)
+		}
+		store.OnRelease = func(ctx context.Context, _ int, c guard.Claim, after guard.After) (bool, error) {
+			require.Equal(t, true, ctx.Value(hookKey("background")))
+			cleanUps++
+			return store.memory.Release(ctx, c, after)
+		}
+		require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrStore)
+		synctest.Wait()
+		require.Positive(t, cleanUps)
+	}, guard.WithHook(panics), guard.WithHook(background))
+}
+
+func TestHook_isToldWhatARenewalHasUsedOfTheTTL(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		const slow = time.Second
+		store.OnRenew = func(ctx context.Context, n int, c guard.Claim) (bool, error) {
+			time.Sleep(slow)
+			if n == 1 {
+				return false, guardtest.Fail(guard.KindConnection)
+			}
+			return store.memory.Renew(ctx, c)
+		}
+		var seen events
+		start := time.Now()
+		require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error { time.Sleep(ttl); return nil },
+			guard.WithHook(guard.Hook{Renew: seen.tell})))
+		renewals := seen.all()
+		require.GreaterOrEqual(t, len(renewals), 2)
+		require.Equal(t, 1, renewals[0].Failures)
+		require.Equal(t, guard.KindConnection, kindOf(renewals[0].Err))
+		first := renewals[1]
+		require.Equal(t, first.Start.Add(slow).Sub(start), first.Used, "since the lease was asked for")
+		require.Zero(t, first.Failures)
+		require.Equal(t, 1, first.Renewals)
+		if len(renewals) > 2 {
+			require.Equal(t, renewals[2].Start.Add(slow).Sub(first.Start), renewals[2].Used, "since the renewal before it was sent")
+		}
+	})
+}
+
+func TestHook_isToldOfTheReleaseOfEveryLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		var released events
+		store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) { return false, nil }
+		lease := hold(t, g, "k", guard.WithHook(guard.Hook{Release: released.tell}))
+		<-lease.Context().Done()
+		require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
+		require.Zero(t, store.count(guard.OpRelease), "there is nothing to give back")
+		require.Len(t, released.all(), 1)
+		require.ErrorIs(t, released.all()[0].Err, guard.ErrLost)
+		require.NoError(t, lease.Release(t.Context()))
+		require.Len(t, released.all(), 1)
+	})
+}
+
+func TestHook_isToldWhomACallHasWaitedFor(t *testing.T) {
+	for name, dies := range map[string]bool{"released": false, "taken over": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+				claim := guard.Claim{Key: "k", ID: "other", Owner: "other", TTL: time.Second, Label: "the other"}
+				_, err := store.memory.TryAcquire(t.Context(), claim)
+				require.NoError(t, err)
+				if !dies {
+					time.AfterFunc(time.Second/2, func() { _, _ = store.memory.Release(context.Background(), claim, guard.After{}) })
+				}
+				var seen events
+				require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(time.Minute), guard.WithHook(guard.Hook{AcquireEnd: seen.tell})))
+				require.Len(t, seen.all(), 1)
+				require.True(t, seen.all()[0].Waits)
+				require.Equal(t, "the other", seen.all()[0].Previous)
+				require.Equal(t, dies, seen.all()[0].Takeover)
+			})
+		})
+	}
+}
+
+func TestHook_isToldThatALeaseIsAside(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
+		var seen events
+		tell := seen.tell
+		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithAside(), guard.WithHook(guard.Hook{AcquireEnd: tell, Call: tell, RunEnd: tell, Release: tell})))
+		require.Len(t, seen.all(), 5)
+		for _, e := range seen.all() {
+			require.True(t, e.Aside)
+		}
+	})
+}
+
+func TestReport_tellsTheHooks(t *testing.T) {
+	var seen events
+	var told []guard.Event
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
+		g.Report(t.Context(), guard.Event{Adapter: "http", Result: "replayed"}, guard.WithHook(guard.Hook{Outcome: seen.tell}))
+		g.Report(t.Context(), guard.Event{Adapter: "cron", Name: "own", Skipped: "paused"})
+		told = seen.all()
+	}, guard.WithName("work"), guard.WithHook(guard.Hook{Outcome: seen.tell}))
+	require.Equal(t, []guard.Event{
+		{Name: "work", Adapter: "http", Result: "replayed"}, {Name: "work", Adapter: "http", Result: "replayed"},
+		{Name: "own", Adapter: "cron", Skipped: "paused"},
+	}, told)
+}
+
+func TestLease_Run_isARunToTheHooks(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		var ends events
+		start := guard.Hook{
+			RunStart: func(ctx context.Context, _ guard.Event) context.Context {
+				return context.WithValue(ctx, hookKey("run"), true)
+			},
+			RunEnd: ends.tell,
+		}
+		lease := hold(t, g, "k", guard.WithHook(start))
+		mine := errors.New("mine")
+		require.Same(t, mine, lease.Run(lease.Context(), func(ctx context.Context) error {
+			require.Equal(t, true, ctx.Value(hookKey("run")))
+			require.Equal(t, lease.Fence(), guard.Fence(ctx))
+			return mine
+		}))
+		require.False(t, store.free("k"), "it does not give the lease back")
+		require.Len(t, ends.all(), 1)
+		require.Same(t, mine, ends.all()[0].Err)
+		require.False(t, ends.all()[0].Joined)
+
+		store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) { return false, nil }
+		require.ErrorIs(t, lease.Run(lease.Context(), func(ctx context.Context) error { <-ctx.Done(); return nil }), guard.ErrLost)
+		require.ErrorIs(t, ends.all()[1].Err, guard.ErrLost)
+		require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
+	})
+}
