@@ -60,7 +60,8 @@ func (g *Guard) acquire(ctx context.Context, key, stored string, set settings) (
 	}
 	a.giveUp = a.start + max(attemptTimeout(set.ttl), min(set.wait, never-a.start))
 	if len(set.hooks) > 0 {
-		a.ctx = hooks(set.hooks).start(ctx, a.event(nil), pickAcquireStart)
+		e := a.event(a.start, nil)
+		a.ctx = hooks(set.hooks).start(ctx, &e, pickAcquireStart)
 		a.claim.Label = hooks(set.hooks).label(a.ctx, set.label)
 	}
 	h, err := a.loop(ctx)
@@ -191,7 +192,8 @@ func (a *attempt) afterAnswer() (time.Duration, error) {
 	if a.waitFrom == never && !a.last.Contested {
 		a.waitFrom = now
 		if len(a.set.hooks) > 0 {
-			hooks(a.set.hooks).tell(a.ctx, a.event(nil), pickWait)
+			e := a.event(now, nil)
+			hooks(a.set.hooks).tell(a.ctx, &e, pickWait)
 		}
 	}
 	a.push.start(g.notifier, a.claim.Key)
@@ -245,19 +247,20 @@ func (a *attempt) report(h *hold, err error) {
 	if len(a.set.hooks) == 0 {
 		return
 	}
-	e := a.event(err)
+	now := a.guard.now()
+	e := a.event(now, err)
 	if h != nil {
 		e.Fence = h.claim.Fence
-		e.Previous, e.Takeover = a.previous, a.guard.now() >= a.overAt
+		e.Previous, e.Takeover = a.previous, now >= a.overAt
 	}
-	hooks(a.set.hooks).tell(a.ctx, e, pickAcquireEnd)
+	hooks(a.set.hooks).tell(a.ctx, &e, pickAcquireEnd)
 	if errors.Is(err, ErrBusy) || errors.Is(err, ErrDone) {
-		hooks(a.set.hooks).tell(a.ctx, e, pickSkip)
+		hooks(a.set.hooks).tell(a.ctx, &e, pickSkip)
 	}
 }
 
-func (a *attempt) event(err error) Event {
-	now := a.guard.now()
+// event returns an Event about a at the instant now.
+func (a *attempt) event(now time.Duration, err error) Event {
 	return Event{
 		Name:     a.set.name,
 		Key:      a.key,
@@ -281,7 +284,7 @@ func (a *attempt) tellOfCall(sent time.Duration, err error) {
 	if len(a.set.hooks) == 0 {
 		return
 	}
-	hooks(a.set.hooks).tell(a.ctx, Event{
+	hooks(a.set.hooks).tell(a.ctx, &Event{
 		Name: a.set.name, Key: a.key, Owner: a.claim.Owner, Op: OpAcquire, TTL: a.claim.TTL,
 		Start: a.guard.epoch.Add(sent), Duration: a.took, Aside: a.set.aside, Err: err,
 	}, pickCall)

@@ -64,7 +64,7 @@ func (g *Guard) tellOfOrphan(l *leftover, pending bool) {
 	if !pending {
 		e.Duration = g.now() - l.since
 	}
-	g.reporter.report(func() { told.hooks.tell(told.ctx, e, pickOrphan) }, false)
+	g.reporter.report(func() { told.hooks.tell(told.ctx, &e, pickOrphan) }, false)
 }
 
 // tellOfCleanUp tells the hooks of a call to the store for l that was sent at the instant sent.
@@ -74,7 +74,7 @@ func (g *Guard) tellOfCleanUp(l *leftover, sent, took time.Duration) {
 	}
 	told, e := l.told, l.told.event
 	e.Op, e.Owner, e.TTL, e.Start, e.Duration, e.Err = OpCleanUp, l.claim.Owner, l.claim.TTL, g.epoch.Add(sent), took, l.err
-	g.reporter.report(func() { told.hooks.tell(told.ctx, e, pickCall) }, true)
+	g.reporter.report(func() { told.hooks.tell(told.ctx, &e, pickCall) }, true)
 }
 
 // cleaner releases leftovers in the background, by a goroutine that ends when there are none. When

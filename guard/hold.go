@@ -31,10 +31,10 @@ type hold struct {
 	failures int           // renewals in a row that had no answer
 	renewals int
 	used     time.Duration // the most of the TTL that had passed when a renewal was answered
-	lastErr  error      // why the last renewal failed
-	lost     *LostError // set once validity has ended by itself
-	released error      // set once the release has begun: what the context ended with
-	record   []byte     // what to leave with the done marker
+	lastErr  error         // why the last renewal failed
+	lost     *LostError    // set once validity has ended by itself
+	released error         // set once the release has begun: what the context ended with
+	record   []byte        // what to leave with the done marker
 }
 
 const (
@@ -148,8 +148,8 @@ func (h *hold) announceLoss() {
 		return
 	}
 	e := h.event()
-	e.Err = h.lost
-	h.guard.reporter.report(func() { hooks(h.set.hooks).tell(&h.ctx, e, pickLoss) }, false)
+	e.Start, e.Duration, e.Err = h.guard.epoch.Add(h.granted), h.guard.now()-h.granted, h.lost
+	h.guard.reporter.report(func() { hooks(h.set.hooks).tell(&h.ctx, &e, pickLoss) }, false)
 }
 
 // ended returns how h was lost and what its release ended its context with; nil, nil while it is held.
@@ -177,7 +177,7 @@ func (h *hold) overtaken(ctx context.Context, err error) error {
 	return &LostError{Key: h.key, Fence: h.claim.Fence, Reason: LossReleased, Err: err}
 }
 
-// event returns an Event about h.
+// event returns an Event about h. When, and for how long, is left to who tells.
 func (h *hold) event() Event {
 	h.guard.mu.Lock()
 	defer h.guard.mu.Unlock()
@@ -185,8 +185,6 @@ func (h *hold) event() Event {
 		Name:     h.set.name,
 		Key:      h.key,
 		Owner:    h.claim.Owner,
-		Start:    h.guard.epoch.Add(h.granted),
-		Duration: h.guard.now() - h.granted,
 		Fence:    h.claim.Fence,
 		TTL:      h.claim.TTL,
 		Used:     h.used,

@@ -101,32 +101,44 @@ type Event struct {
 type hooks []Hook
 
 // start calls the function that pick picks of each hook, and returns the context that comes out.
-func (hs hooks) start(ctx context.Context, e Event, pick func(*Hook) func(context.Context, Event) context.Context) context.Context {
+func (hs hooks) start(ctx context.Context, e *Event, pick func(*Hook) func(context.Context, Event) context.Context) context.Context {
 	for i := range hs {
 		if f := pick(&hs[i]); f != nil {
-			ctx = contained(f, ctx, e)
+			ctx = begun(f, ctx, e)
 		}
 	}
 	return ctx
 }
 
 // tell calls the function that pick picks of each hook.
-func (hs hooks) tell(ctx context.Context, e Event, pick func(*Hook) func(context.Context, Event)) {
+func (hs hooks) tell(ctx context.Context, e *Event, pick func(*Hook) func(context.Context, Event)) {
 	for i := range hs {
 		if f := pick(&hs[i]); f != nil {
-			contained(func(ctx context.Context, e Event) context.Context { f(ctx, e); return ctx }, ctx, e)
+			told(f, ctx, e)
 		}
 	}
 }
 
-// contained calls f and returns its context, or ctx if it panics or returns none.
-func contained(f func(context.Context, Event) context.Context, ctx context.Context, e Event) (out context.Context) {
+// begun calls f and returns its context, or ctx if it panics or returns none.
+func begun(f func(context.Context, Event) context.Context, ctx context.Context, e *Event) (out context.Context) {
 	defer func() {
 		if recover() != nil || out == nil {
 			out = ctx
 		}
 	}()
-	return f(ctx, e)
+	return f(ctx, *e)
+}
+
+// told calls f, and contains its panic.
+func told(f func(context.Context, Event), ctx context.Context, e *Event) {
+	defer func() { _ = recover() }()
+	f(ctx, *e)
+}
+
+// labelled calls f and returns its text, or nothing if it panics.
+func labelled(f func(context.Context) string, ctx context.Context) (label string) {
+	defer func() { _ = recover() }()
+	return f(ctx)
 }
 
 func pickAcquireStart(h *Hook) func(context.Context, Event) context.Context { return h.AcquireStart }
@@ -149,9 +161,7 @@ func (hs hooks) label(ctx context.Context, label string) string {
 		if f == nil {
 			continue
 		}
-		var more string
-		contained(func(ctx context.Context, _ Event) context.Context { more = f(ctx); return ctx }, ctx, Event{})
-		if more != "" && len(label)+1+len(more) <= maxLabel {
+		if more := labelled(f, ctx); more != "" && len(label)+1+len(more) <= maxLabel {
 			label += " " + more
 		}
 	}
@@ -163,7 +173,7 @@ func (hs hooks) background() context.Context {
 	ctx := context.Background()
 	for i := range hs {
 		if f := hs[i].Background; f != nil {
-			ctx = contained(func(ctx context.Context, _ Event) context.Context { return f(ctx) }, ctx, Event{})
+			ctx = begun(func(ctx context.Context, _ Event) context.Context { return f(ctx) }, ctx, &Event{})
 		}
 	}
 	return ctx
@@ -176,7 +186,7 @@ func (g *Guard) Report(ctx context.Context, e Event, opts ...Option) {
 	if e.Name == "" {
 		e.Name = set.name
 	}
-	hooks(set.hooks).tell(ctx, e, pickOutcome)
+	hooks(set.hooks).tell(ctx, &e, pickOutcome)
 }
 
 // reporter tells hooks of what happens in the background, in order, from a goroutine of its own that

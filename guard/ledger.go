@@ -127,7 +127,7 @@ func (l *boundedLedger) call(ctx context.Context, name string, f func(context.Co
 	defer cancel()
 	err := ledgerError(ctx, name, f(bounded))
 	if len(g.set.hooks) > 0 {
-		hooks(g.set.hooks).tell(ctx, Event{Name: g.set.name, Key: name, Op: OpLedger, Start: g.epoch.Add(sent), Duration: g.now() - sent, Err: err}, pickCall)
+		hooks(g.set.hooks).tell(ctx, &Event{Name: g.set.name, Key: name, Op: OpLedger, Start: g.epoch.Add(sent), Duration: g.now() - sent, Err: err}, pickCall)
 	}
 	return err
 }

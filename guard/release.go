@@ -48,7 +48,8 @@ type givenBack struct {
 	err   error
 	start time.Duration
 	took  time.Duration
-	calls []storeCall // if there are hooks
+	calls [releaseTries]storeCall
+	tried int // calls
 }
 
 // A storeCall is one call to the store.
@@ -167,9 +168,8 @@ func (b *givenBack) send(ctx context.Context, c Claim, after func() After) (held
 		if err != nil {
 			err = asStoreError(OpRelease, c.Key, err)
 		}
-		if len(b.hold.set.hooks) > 0 {
-			b.calls = append(b.calls, storeCall{sent: sent, took: g.now() - sent, err: err})
-		}
+		b.calls[b.tried] = storeCall{sent: sent, took: g.now() - sent, err: err}
+		b.tried++
 		if err == nil {
 			return held || try > 1 && leave.Keep == 0, nil
 		}
@@ -185,12 +185,12 @@ func (b givenBack) report() {
 		return
 	}
 	e := b.hold.event()
-	for _, c := range b.calls {
+	for _, c := range b.calls[:b.tried] {
 		e.Op, e.Start, e.Duration, e.Err = OpRelease, b.hold.guard.epoch.Add(c.sent), c.took, c.err
-		hooks(b.hold.set.hooks).tell(&b.hold.ctx, e, pickCall)
+		hooks(b.hold.set.hooks).tell(&b.hold.ctx, &e, pickCall)
 	}
 	e.Op = ""
 	e.Start, e.Duration, e.Err = b.hold.guard.epoch.Add(b.start), b.took, b.err
-	e.Attempts, e.Held = len(b.calls), b.start-b.hold.granted
-	hooks(b.hold.set.hooks).tell(&b.hold.ctx, e, pickRelease)
+	e.Attempts, e.Held = b.tried, b.start-b.hold.granted
+	hooks(b.hold.set.hooks).tell(&b.hold.ctx, &e, pickRelease)
 }

@@ -143,5 +143,5 @@ func (h *hold) reportRenewal(sent, now, used time.Duration, held bool, err error
 	if err == nil && !held {
 		e.Err = &LostError{Key: h.key, Fence: h.claim.Fence, Reason: LossNotHeld}
 	}
-	h.guard.reporter.report(func() { hooks(h.set.hooks).tell(&h.ctx, e, pickRenew) }, true)
+	h.guard.reporter.report(func() { hooks(h.set.hooks).tell(&h.ctx, &e, pickRenew) }, true)
 }

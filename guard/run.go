@@ -72,7 +72,8 @@ type run struct {
 func (h *hold) startRun(ctx context.Context, joined bool) *run {
 	r := &run{hold: h, ctx: ctx, joined: joined, start: h.guard.now()}
 	if len(h.set.hooks) > 0 {
-		r.ctx = hooks(h.set.hooks).start(ctx, r.event(nil), pickRunStart)
+		e := r.event(nil)
+		r.ctx = hooks(h.set.hooks).start(ctx, &e, pickRunStart)
 	}
 	return r
 }
@@ -81,7 +82,8 @@ func (r *run) stop() { r.ended, r.took = true, r.hold.guard.now()-r.start }
 
 func (r *run) report(err error) {
 	if len(r.hold.set.hooks) > 0 {
-		hooks(r.hold.set.hooks).tell(r.ctx, r.event(err), pickRunEnd)
+		e := r.event(err)
+		hooks(r.hold.set.hooks).tell(r.ctx, &e, pickRunEnd)
 	}
 }
 

@@ -1,0 +1,152 @@
+package tracing
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// acquireContext is the context of an acquire.
+type acquireContext struct {
+	context.Context
+	span trace.Span // nil if nothing is traced
+	long *longWait  // nil if it does not wait, or nothing is logged
+}
+
+type acquireKey struct{}
+
+// Value returns the context itself for acquireKey.
+func (c *acquireContext) Value(key any) any {
+	if key == (acquireKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+func (t *telemetry) acquireStart(ctx context.Context, e guard.Event) context.Context {
+	traced := !e.Aside && t.traces()
+	if !traced && t.log == nil {
+		return ctx
+	}
+	a := &acquireContext{Context: ctx}
+	if traced {
+		a.Context, a.span = t.tracer.Start(ctx, t.spanName(&e, "acquire"), trace.WithTimestamp(e.Start))
+	}
+	return a
+}
+
+func (t *telemetry) wait(ctx context.Context, e guard.Event) {
+	t.names.of(e.Name).waiting.Add(1)
+	if a, ok := ctx.Value(acquireKey{}).(*acquireContext); ok && t.log != nil && !e.Aside {
+		a.long = t.log.watch(ctx, &e)
+	}
+}
+
+func (t *telemetry) acquireEnd(ctx context.Context, e guard.Event) {
+	w := t.names.of(e.Name)
+	out := outcomeOf(e.Err, resultAcquired)
+	if e.Waits {
+		w.waiting.Add(-1)
+	}
+	if e.Err == nil && !e.Aside {
+		w.leases.Add(1)
+	}
+	a, _ := ctx.Value(acquireKey{}).(*acquireContext)
+	if a != nil && a.long != nil {
+		a.long.stop()
+	}
+	if !e.Aside {
+		by := labels{key: keyResult, value: out.result}
+		seconds(ctx, t.on.acquireDuration, e.Duration.Seconds(), w, labels{key: keyResult, value: out.result, errorType: out.errorType})
+		if e.Waits {
+			seconds(ctx, t.on.waitTime, e.Waited.Seconds(), w, by)
+		}
+		if t.on.attempts.Enabled(ctx) {
+			t.on.attempts.Record(ctx, int64(e.Attempts), w.with(by).record...)
+		}
+	}
+	if t.log != nil {
+		t.log.acquired(ctx, &e, out)
+	}
+	if a != nil && a.span != nil {
+		t.endAcquire(a.span, &e, out)
+	}
+}
+
+func (t *telemetry) endAcquire(span trace.Span, e *guard.Event, out outcome) {
+	if !span.IsRecording() {
+		span.End()
+		return
+	}
+	attrs := append(t.common(e), keyResult.String(out.result), keyAttempts.Int(e.Attempts))
+	if owner := t.redacted(e.Owner); owner != "" {
+		attrs = append(attrs, keyOwner.String(owner))
+	}
+	if e.Waits {
+		attrs = append(attrs, keyWaited.Float64(e.Waited.Seconds()))
+	}
+	how := linkHolder
+	switch {
+	case e.Err == nil:
+		attrs = append(attrs, keyFence.Int64(int64(e.Fence)), keyTTL.Float64(e.TTL.Seconds()))
+		if e.Takeover {
+			attrs = append(attrs, keyTakeover.Bool(true))
+		}
+		t.link(span, e.Previous, linkPrevious)
+	case e.State == guard.Done:
+		how = linkFinished
+		fallthrough
+	default:
+		t.link(span, e.Label, how)
+		if who := t.holder(e); who != "" {
+			attrs = append(attrs, keyHolder.String(who))
+		}
+	}
+	end(span, attrs, out, e.Start.Add(e.Duration))
+}
+
+// holder returns who has the key, or has done the work, from the label that the store gave.
+func (t *telemetry) holder(e *guard.Event) string {
+	_, who := spanOf(e.Label)
+	return t.scrubbed(who, e.Key, e.Owner)
+}
+
+func (t *telemetry) skip(ctx context.Context, e guard.Event) {
+	if e.Aside {
+		return
+	}
+	out := outcomeOf(e.Err, "")
+	count(ctx, t.on.skipped, t.names.of(e.Name), labels{key: keySkipReason, value: out.result})
+	if t.log != nil {
+		t.log.skipped(ctx, &e, out.result)
+	}
+}
+
+// outcome is told by the adapters what became of a request, a task or a tick.
+func (t *telemetry) outcome(ctx context.Context, e guard.Event) {
+	w := t.names.of(e.Name)
+	count(ctx, t.on.outcomes, w, labels{key: keyResult, value: e.Result, adapter: e.Adapter})
+	if e.Skipped == "" {
+		return
+	}
+	count(ctx, t.on.skipped, w, labels{key: keySkipReason, value: e.Skipped})
+	if t.log != nil {
+		t.log.skipped(ctx, &e, e.Skipped)
+	}
+	if !t.traces() {
+		return
+	}
+	_, span := t.tracer.Start(ctx, t.spanName(&e, "skip"), trace.WithTimestamp(e.Start))
+	if !span.IsRecording() {
+		span.End()
+		return
+	}
+	attrs := append(t.common(&e), keyAdapter.String(e.Adapter), keySkipReason.String(e.Skipped))
+	if who := t.holder(&e); who != "" {
+		attrs = append(attrs, keyHolder.String(who))
+	}
+	t.link(span, e.Label, linkFinished)
+	end(span, attrs, outcome{result: e.Result}, e.Start.Add(e.Duration))
+}

@@ -1,0 +1,32 @@
+package tracing
+
+import "go.opentelemetry.io/otel/attribute"
+
+// The attributes. There is no convention of OpenTelemetry's for locks or jobs; error.type is its own.
+const (
+	keyName       = attribute.Key("onerun.name")
+	keyResult     = attribute.Key("onerun.result")
+	keyErrorType  = attribute.Key("error.type")
+	keyMaxHolders = attribute.Key("onerun.max_holders")
+	keyEnd        = attribute.Key("onerun.end")
+	keyLossReason = attribute.Key("onerun.loss.reason")
+	keySkipReason = attribute.Key("onerun.skip.reason")
+	keyOperation  = attribute.Key("onerun.operation")
+	keyAdapter    = attribute.Key("onerun.adapter")
+
+	// Those of spans alone.
+	keyKey         = attribute.Key("onerun.key")
+	keyOwner       = attribute.Key("onerun.owner")
+	keyFence       = attribute.Key("onerun.fence")
+	keyTTL         = attribute.Key("onerun.ttl")
+	keyAttempts    = attribute.Key("onerun.attempts")
+	keyWaited      = attribute.Key("onerun.wait_time")
+	keyTakeover    = attribute.Key("onerun.takeover")
+	keyRenewals    = attribute.Key("onerun.renewals")
+	keyUtilization = attribute.Key("onerun.lease.utilization")
+	keyHeld        = attribute.Key("onerun.lease.held")
+	keyLateness    = attribute.Key("onerun.lateness")
+	keyJoined      = attribute.Key("onerun.joined")
+	keyHolder      = attribute.Key("onerun.holder")
+	keyLink        = attribute.Key("onerun.link")
+)

@@ -1,0 +1,113 @@
+package tracing
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+var lossReasons = []guard.LossReason{guard.LossExpired, guard.LossNotHeld, guard.LossSuspended, guard.LossMaxHold, guard.LossReleased}
+
+func (t *telemetry) renew(ctx context.Context, e guard.Event) {
+	w := t.names.of(e.Name)
+	out := outcomeOf(e.Err, resultRenewed)
+	by := labels{key: keyResult, value: out.result, errorType: out.errorType}
+	seconds(ctx, t.on.renewDuration, e.Duration.Seconds(), w, by)
+	t.called(ctx, guard.OpRenew, e.Duration.Seconds(), e.Err)
+	if e.Err == nil && e.Used > 0 {
+		seconds(ctx, t.on.utilization, share(&e), w, labels{})
+	}
+	if t.log != nil {
+		t.log.renewed(ctx, &e, out)
+	}
+	if !t.set.renewals || !t.traces() {
+		return
+	}
+	_, span := t.tracer.Start(ctx, t.spanName(&e, "renew"), trace.WithTimestamp(e.Start))
+	end(span, append(t.common(&e), keyResult.String(out.result), keyFence.Int64(int64(e.Fence))), out, e.Start.Add(e.Duration))
+}
+
+func (t *telemetry) loss(ctx context.Context, e guard.Event) {
+	var lost *guard.LostError
+	if !errors.As(e.Err, &lost) {
+		return
+	}
+	w := t.names.of(e.Name)
+	count(ctx, t.on.losses, w, labels{key: keyLossReason, value: string(lost.Reason)})
+	switch lost.Reason {
+	case guard.LossExpired, guard.LossMaxHold, guard.LossSuspended:
+		seconds(ctx, t.on.lateness, lost.Late.Seconds(), w, labels{})
+	}
+	if t.log != nil {
+		t.log.lost(ctx, &e, lost)
+	}
+}
+
+// The values of onerun.end.
+const (
+	endReleased = "released"
+	endLost     = "lost"    // it had been lost before
+	endUnknown  = "unknown" // the store could not be told: it ends with its TTL
+)
+
+func (t *telemetry) release(ctx context.Context, e guard.Event) {
+	out := outcomeOf(e.Err, resultReleased)
+	if !e.Aside {
+		ended := endReleased
+		switch out.result {
+		case resultLost:
+			ended = endLost
+		case resultError:
+			ended = endUnknown
+		}
+		w := t.names.of(e.Name)
+		w.leases.Add(-1)
+		seconds(ctx, t.on.leaseDuration, e.Held.Seconds(), w, labels{key: keyEnd, value: ended})
+	}
+	if t.log != nil {
+		t.log.released(ctx, &e, out)
+	}
+	if e.Aside || e.Attempts == 0 || !t.traces() {
+		return
+	}
+	_, span := t.tracer.Start(ctx, t.spanName(&e, "release"), trace.WithTimestamp(e.Start))
+	if !span.IsRecording() {
+		span.End()
+		return
+	}
+	attrs := append(t.common(&e), keyResult.String(out.result), keyFence.Int64(int64(e.Fence)), keyAttempts.Int(e.Attempts), keyHeld.Float64(e.Held.Seconds()))
+	end(span, attrs, out, e.Start.Add(e.Duration))
+}
+
+// call is told of each call to the store but renewals.
+func (t *telemetry) call(ctx context.Context, e guard.Event) {
+	t.called(ctx, e.Op, e.Duration.Seconds(), e.Err)
+	if e.Op == guard.OpAcquire && e.Err != nil {
+		count(ctx, t.on.unknown, t.names.of(e.Name), labels{key: keyErrorType, value: outcomeOf(e.Err, "").errorType})
+	}
+	if t.log != nil {
+		t.log.called(ctx, &e)
+	}
+}
+
+func (t *telemetry) called(ctx context.Context, op guard.Op, took float64, err error) {
+	out := outcomeOf(err, "")
+	if errors.Is(err, guard.ErrLost) {
+		out.errorType = "" // it was an answer
+	}
+	seconds(ctx, t.on.storeDuration, took, t.plain, labels{bare: true, key: keyOperation, value: string(op), errorType: out.errorType})
+}
+
+func (t *telemetry) orphan(ctx context.Context, e guard.Event) {
+	if e.Pending {
+		t.orphans.Add(1)
+	} else {
+		t.orphans.Add(-1)
+	}
+	if t.log != nil {
+		t.log.orphan(ctx, &e)
+	}
+}

@@ -1,0 +1,212 @@
+package tracing
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/bits"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// The messages of log records. Each is constant, so that one can look and count by it.
+const (
+	msgAcquired    = "lease acquired"                          // debug
+	msgNotAcquired = "lease not acquired"                      // debug
+	msgReleased    = "lease released"                          // debug
+	msgSkipped     = "duplicate skipped"                       // debug
+	msgRan         = "run ended"                               // debug
+	msgPanicked    = "run panicked"                            // error
+	msgLongWait    = "wait is long"                            // warn, again when it has doubled
+	msgRenewal     = "renewal failed"                          // warn, at the first, second, fourth … in a row
+	msgLost        = "lease lost"                              // error
+	msgRelease     = "release failed"                          // warn: the key stays taken until the TTL has passed, or the clean-up gets through
+	msgStoreDown   = "store cannot be asked"                   // warn, at the first, second, fourth … call in a row
+	msgStoreUp     = "store answers again"                     // info
+	msgOrphan      = "outcome unknown, clean-up begun"         // debug
+	msgGone        = "clean-up ended"                          // debug
+	msgLeft        = "clean-up given up, the lease's TTL ends" // warn
+)
+
+// logger writes log records. It is nil where there is no slog.Logger.
+type logger struct {
+	*telemetry
+	to   *slog.Logger
+	down atomic.Int64 // calls to the store in a row that have failed
+}
+
+// log writes a record with the details of e, and more, in the group "onerun". Nothing is put together for a level that nobody reads.
+func (l *logger) log(ctx context.Context, level slog.Level, msg string, e *guard.Event, more ...slog.Attr) {
+	if !l.to.Enabled(ctx, level) {
+		return
+	}
+	name := e.Name
+	if name == "" {
+		name = NoName
+	}
+	attrs := make([]any, 0, 5+len(more))
+	attrs = append(attrs, slog.String("name", name))
+	if key := l.redacted(e.Key); key != "" {
+		attrs = append(attrs, slog.String("key", key))
+	}
+	if owner := l.redacted(e.Owner); owner != "" {
+		attrs = append(attrs, slog.String("owner", owner))
+	}
+	if e.Fence > 0 {
+		attrs = append(attrs, slog.Uint64("fence", e.Fence))
+	}
+	if e.Aside {
+		attrs = append(attrs, slog.Bool("aside", true))
+	}
+	for _, a := range more {
+		if !a.Equal(slog.Attr{}) {
+			attrs = append(attrs, a)
+		}
+	}
+	l.to.LogAttrs(ctx, level, msg, slog.Group("onerun", attrs...))
+}
+
+// how returns the attributes that say how something ended.
+func how(out outcome) (result, errorType slog.Attr) {
+	if out.errorType != "" {
+		errorType = slog.String("error_type", out.errorType)
+	}
+	return slog.String("result", out.result), errorType
+}
+
+// cause returns what a store said, without the secrets of e. What functions return is the user's, and is not logged.
+func (l *logger) cause(err error, e *guard.Event) slog.Attr {
+	var store *guard.StoreError
+	if !errors.As(err, &store) || store.Err == nil {
+		return slog.Attr{}
+	}
+	text := store.Err.Error()
+	if store.Addr != "" {
+		text += " at " + store.Addr
+	}
+	return slog.String("error", l.scrubbed(text, e.Key, e.Owner, store.Key))
+}
+
+func (l *logger) acquired(ctx context.Context, e *guard.Event, out outcome) {
+	result, errorType := how(out)
+	msg := msgAcquired
+	switch out.result {
+	case resultAcquired:
+	case resultBusy, resultDone: // skipped tells of it
+		return
+	default:
+		msg = msgNotAcquired
+	}
+	l.log(ctx, slog.LevelDebug, msg, e, result, errorType, slog.Int("attempts", e.Attempts), slog.Duration("waited", e.Waited), slog.Bool("takeover", e.Takeover))
+}
+
+func (l *logger) ran(ctx context.Context, e *guard.Event, out outcome) {
+	result, errorType := how(out)
+	if out.result == resultPanic {
+		l.log(ctx, slog.LevelError, msgPanicked, e, result, errorType, slog.Duration("took", e.Duration))
+		return
+	}
+	l.log(ctx, slog.LevelDebug, msgRan, e, result, errorType, slog.Duration("took", e.Duration), slog.Int("renewals", e.Renewals))
+}
+
+func (l *logger) skipped(ctx context.Context, e *guard.Event, reason string) {
+	if !l.to.Enabled(ctx, slog.LevelDebug) {
+		return
+	}
+	span, _ := spanOf(e.Label)
+	var traceID slog.Attr
+	if span.IsValid() && !l.set.noLinks {
+		traceID = slog.String("holder_trace_id", span.TraceID().String())
+	}
+	l.log(ctx, slog.LevelDebug, msgSkipped, e, slog.String("reason", reason), slog.String("holder", l.holder(e)), traceID, slog.Duration("waited", e.Waited))
+}
+
+func (l *logger) renewed(ctx context.Context, e *guard.Event, out outcome) {
+	if out.result != resultError || !isPowerOfTwo(e.Failures) {
+		return
+	}
+	_, errorType := how(out)
+	l.log(ctx, slog.LevelWarn, msgRenewal, e, errorType, slog.Int("failures", e.Failures), l.cause(e.Err, e))
+}
+
+func (l *logger) lost(ctx context.Context, e *guard.Event, lost *guard.LostError) {
+	l.log(ctx, slog.LevelError, msgLost, e, slog.String("reason", string(lost.Reason)), slog.Duration("late", lost.Late), slog.Int("renewals", e.Renewals),
+		l.cause(lost.Renew, e))
+}
+
+func (l *logger) released(ctx context.Context, e *guard.Event, out outcome) {
+	result, errorType := how(out)
+	if out.result == resultError {
+		l.log(ctx, slog.LevelWarn, msgRelease, e, errorType, slog.Duration("ends_within", e.TTL), l.cause(e.Err, e))
+		return
+	}
+	l.log(ctx, slog.LevelDebug, msgReleased, e, result, errorType, slog.Duration("held", e.Held), slog.Int("renewals", e.Renewals))
+}
+
+// called is told of each call to the store but renewals, which have a message of their own.
+func (l *logger) called(ctx context.Context, e *guard.Event) {
+	out := outcomeOf(e.Err, "")
+	switch {
+	case e.Err == nil:
+		if n := l.down.Load(); n > 0 && l.down.CompareAndSwap(n, 0) {
+			l.log(ctx, slog.LevelInfo, msgStoreUp, &guard.Event{Name: e.Name}, slog.Int64("failures", n))
+		}
+	case out.errorType != "" && out.errorType != string(guard.KindCanceled):
+		if n := l.down.Add(1); isPowerOfTwo(int(n)) {
+			l.log(ctx, slog.LevelWarn, msgStoreDown, e, slog.String("operation", string(e.Op)), slog.String("error_type", out.errorType),
+				slog.Int64("failures", n), l.cause(e.Err, e))
+		}
+	}
+}
+
+func (l *logger) orphan(ctx context.Context, e *guard.Event) {
+	switch op := slog.String("operation", string(e.Op)); {
+	case e.Pending:
+		l.log(ctx, slog.LevelDebug, msgOrphan, e, op)
+	case e.Err == nil:
+		l.log(ctx, slog.LevelDebug, msgGone, e, op, slog.Int("attempts", e.Attempts), slog.Duration("took", e.Duration))
+	default:
+		l.log(ctx, slog.LevelWarn, msgLeft, e, op, slog.Int("attempts", e.Attempts), slog.Duration("took", e.Duration), l.cause(e.Err, e))
+	}
+}
+
+func isPowerOfTwo(n int) bool { return n > 0 && bits.OnesCount(uint(n)) == 1 }
+
+// A longWait logs that a call waits for long.
+type longWait struct {
+	timer *time.Timer
+	ended atomic.Bool
+}
+
+// watch begins to watch a wait. Its stop must be called.
+func (l *logger) watch(ctx context.Context, e *guard.Event) *longWait {
+	w := new(longWait)
+	if !l.to.Enabled(ctx, slog.LevelWarn) {
+		return w
+	}
+	ctx, waited, event := context.WithoutCancel(ctx), l.set.longWait, *e
+	armed := make(chan struct{})
+	w.timer = time.AfterFunc(waited, func() {
+		<-armed
+		if w.ended.Load() {
+			return
+		}
+		l.log(ctx, slog.LevelWarn, msgLongWait, &event, slog.Duration("waited", waited), slog.String("holder", l.holder(&event)))
+		waited *= 2
+		w.timer.Reset(waited / 2)
+		if w.ended.Load() {
+			w.timer.Stop()
+		}
+	})
+	close(armed)
+	return w
+}
+
+func (w *longWait) stop() {
+	w.ended.Store(true)
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+}

@@ -1,0 +1,145 @@
+package tracing
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+)
+
+// Bounds of the buckets, in seconds unless the name says otherwise: those that the SDK has by default are meant for milliseconds.
+var (
+	waitBounds     = []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300}
+	callBounds     = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+	runBounds      = []float64{.01, .05, .1, .5, 1, 5, 15, 60, 300, 900, 3600}
+	latenessBounds = []float64{.001, .005, .01, .02, .05, .1, .5, 1, 5}
+	attemptBounds  = []float64{1, 2, 3, 5, 8, 13, 21, 50}
+	shareBounds    = []float64{.1, .2, .3, .4, .5, .6, .7, .8, .9, 1}
+)
+
+// instruments are what is measured. All but those of orphans, of calls to the store and of adapters have the name of the work.
+type instruments struct {
+	acquireDuration metric.Float64Histogram
+	waitTime        metric.Float64Histogram
+	attempts        metric.Int64Histogram
+	unknown         metric.Int64Counter
+	leaseDuration   metric.Float64Histogram
+	utilization     metric.Float64Histogram
+	losses          metric.Int64Counter
+	lateness        metric.Float64Histogram
+	renewDuration   metric.Float64Histogram
+	runDuration     metric.Float64Histogram
+	skipped         metric.Int64Counter
+	lastSuccess     metric.Float64Gauge
+	storeDuration   metric.Float64Histogram
+	outcomes        metric.Int64Counter
+}
+
+// A maker makes instruments. What a provider refuses is reported once to otel.Handle, and what it returns then measures nothing.
+type maker struct{ meter metric.Meter }
+
+func (m maker) histogram(name, unit string, bounds []float64, about string) metric.Float64Histogram {
+	h, err := m.meter.Float64Histogram(name, metric.WithUnit(unit), metric.WithDescription(about), metric.WithExplicitBucketBoundaries(bounds...))
+	report(err)
+	return h
+}
+
+func (m maker) counter(name, unit, about string) metric.Int64Counter {
+	c, err := m.meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(about))
+	report(err)
+	return c
+}
+
+func (m maker) active(name, unit, about string) metric.Int64ObservableUpDownCounter {
+	c, err := m.meter.Int64ObservableUpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(about))
+	report(err)
+	return c
+}
+
+func report(err error) {
+	if err != nil {
+		otel.Handle(err)
+	}
+}
+
+func newInstruments(meter metric.Meter) instruments {
+	m := maker{meter}
+	attempts, err := meter.Int64Histogram("onerun.acquire.attempts", metric.WithUnit("{attempt}"), metric.WithExplicitBucketBoundaries(attemptBounds...),
+		metric.WithDescription("How often an acquire has asked the store."))
+	report(err)
+	lastSuccess, err := meter.Float64Gauge("onerun.run.last_success.timestamp", metric.WithUnit("s"),
+		metric.WithDescription("When a run has last returned nil in this process, in seconds since 1970."))
+	report(err)
+	return instruments{
+		acquireDuration: m.histogram("onerun.acquire.duration", "s", waitBounds, "How long acquires took, waiting included."),
+		waitTime:        m.histogram("onerun.acquire.wait_time", "s", waitBounds, "How long acquires that found the key busy waited for it."),
+		attempts:        attempts,
+		unknown:         m.counter("onerun.acquire.unknown", "{acquire}", "Requests for a lease of which it is not known what became."),
+		leaseDuration:   m.histogram("onerun.lease.duration", "s", runBounds, "How long leases were held."),
+		utilization:     m.histogram("onerun.lease.utilization", "1", shareBounds, "The share of the TTL that had passed when a renewal was answered."),
+		losses:          m.counter("onerun.lease.losses", "{loss}", "Leases that were lost while they were in use."),
+		lateness:        m.histogram("onerun.deadline.lateness", "s", latenessBounds, "By how much a context ended after the moment at which its lease had to be given up."),
+		renewDuration:   m.histogram("onerun.renew.duration", "s", callBounds, "How long renewals took."),
+		runDuration:     m.histogram("onerun.run.duration", "s", runBounds, "How long runs took."),
+		skipped:         m.counter("onerun.run.skipped", "{run}", "Runs that did not take place."),
+		lastSuccess:     lastSuccess,
+		storeDuration:   m.histogram("onerun.store.operation.duration", "s", callBounds, "How long calls to the store took."),
+		outcomes:        m.counter("onerun.adapter.outcomes", "{outcome}", "What became of requests, tasks and ticks."),
+	}
+}
+
+// observe registers what is read when metrics are collected. What is true now is counted by the hook itself, so that it is right whenever a provider is set.
+func (t *telemetry) observe(meter metric.Meter) {
+	m := maker{meter}
+	waiters := m.active("onerun.waiter.active", "{waiter}", "Calls that wait for a busy key.")
+	leases := m.active("onerun.lease.active", "{lease}", "Leases that are held.")
+	runs := m.active("onerun.run.active", "{run}", "Functions that run.")
+	cleanUps := m.active("onerun.cleanup.active", "{cleanup}", "Claims that may be in the store and are being released in the background.")
+	interval, err := meter.Float64ObservableGauge("onerun.run.expected_interval", metric.WithUnit("s"),
+		metric.WithDescription("How often the work should succeed, as declared."))
+	report(err)
+	_, err = meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		t.declare(ctx)
+		o.ObserveInt64(cleanUps, t.orphans.Load())
+		t.names.each(func(w *work) {
+			set := w.with(labels{}).observe
+			o.ObserveInt64(waiters, w.waiting.Load(), set...)
+			o.ObserveInt64(runs, w.runs.Load(), set...)
+			o.ObserveInt64(leases, w.leases.Load(), w.with(w.maxHolders()).observe...)
+			if w.job.Every > 0 {
+				o.ObserveFloat64(interval, w.job.Every.Seconds(), set...)
+			}
+		})
+		return nil
+	}, waiters, leases, runs, cleanUps, interval)
+	report(err)
+}
+
+// declare makes the counters of declared works begin at zero: what first appears at one is no increase to Prometheus. It does so when metrics are collected
+// for the first time, as what is counted before there is a provider is forgotten.
+func (t *telemetry) declare(ctx context.Context) {
+	t.declared.Do(func() {
+		for _, job := range t.set.jobs {
+			w := t.names.of(job.Name)
+			for _, reason := range lossReasons {
+				t.on.losses.Add(ctx, 0, w.with(labels{key: keyLossReason, value: string(reason)}).add...)
+			}
+			for _, reason := range []string{resultBusy, resultDone} {
+				t.on.skipped.Add(ctx, 0, w.with(labels{key: keySkipReason, value: reason}).add...)
+			}
+		}
+	})
+}
+
+// seconds records a duration, if anybody wants to know it.
+func seconds(ctx context.Context, h metric.Float64Histogram, v float64, w *work, l labels) {
+	if h.Enabled(ctx) {
+		h.Record(ctx, v, w.with(l).record...)
+	}
+}
+
+func count(ctx context.Context, c metric.Int64Counter, w *work, l labels) {
+	if c.Enabled(ctx) {
+		c.Add(ctx, 1, w.with(l).add...)
+	}
+}

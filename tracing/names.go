@@ -1,0 +1,161 @@
+package tracing
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+)
+
+// mostSets bounds the sets of attributes of one name. What the package itself makes is far below: only what users report by guard.Guard.Report can come to it.
+const mostSets = 200
+
+// A work is what is known of a name: what is counted of it, and what would be costly to make anew for each event.
+type work struct {
+	job  Job
+	name attribute.KeyValue
+
+	acquire, run, release, renew, skip string // names of spans
+
+	waiting, leases, runs atomic.Int64
+
+	mu   sync.Mutex
+	sets atomic.Pointer[map[labels]*measured] // a new one for each that is added: they are few, and looked up for each event
+}
+
+func newWork(job Job) *work {
+	return &work{
+		job: job, name: keyName.String(job.Name),
+		acquire: "acquire " + job.Name, run: "run " + job.Name, release: "release " + job.Name, renew: "renew " + job.Name, skip: "skip " + job.Name,
+	}
+}
+
+// labels are the values of a metric's attributes beside the name. The zero value has none.
+type labels struct {
+	key       attribute.Key // of value
+	value     string
+	errorType string
+	adapter   string
+	bare      bool // without the name
+}
+
+// measured is a set of attributes in the forms that instruments take it.
+type measured struct {
+	add     []metric.AddOption
+	record  []metric.RecordOption
+	observe []metric.ObserveOption
+}
+
+// with returns the set of attributes of the name and l.
+func (w *work) with(l labels) *measured {
+	if m := w.sets.Load(); m != nil {
+		if found, ok := (*m)[l]; ok {
+			return found
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sets := map[labels]*measured{}
+	if old := w.sets.Load(); old != nil {
+		if found, ok := (*old)[l]; ok {
+			return found
+		}
+		if len(*old) >= mostSets {
+			return w.attributes(labels{key: l.key, value: errorOther})
+		}
+		maps.Copy(sets, *old)
+	}
+	sets[l] = w.attributes(l)
+	w.sets.Store(&sets)
+	return sets[l]
+}
+
+func (w *work) attributes(l labels) *measured {
+	var attrs []attribute.KeyValue
+	if !l.bare {
+		attrs = append(attrs, w.name)
+	}
+	if l.key != "" {
+		attrs = append(attrs, l.key.String(l.value))
+	}
+	if l.errorType != "" {
+		attrs = append(attrs, keyErrorType.String(l.errorType))
+	}
+	if l.adapter != "" {
+		attrs = append(attrs, keyAdapter.String(l.adapter))
+	}
+	set := metric.WithAttributeSet(attribute.NewSet(attrs...))
+	return &measured{add: []metric.AddOption{set}, record: []metric.RecordOption{set}, observe: []metric.ObserveOption{set}}
+}
+
+// names are the works that metrics tell apart.
+type names struct {
+	most  int
+	mu    sync.Mutex
+	all   atomic.Pointer[map[string]*work] // a new one for each that is added
+	other *work                            // for what came when there were enough
+	spilt atomic.Bool
+}
+
+func newNames(jobs []Job, most int) *names {
+	n := &names{most: most, other: newWork(Job{Name: OtherName})}
+	all := map[string]*work{}
+	for _, job := range jobs {
+		all[job.Name] = newWork(job)
+	}
+	n.all.Store(&all)
+	return n
+}
+
+// of returns the work of a name, which may be that of OtherName.
+func (n *names) of(name string) *work {
+	if name == "" {
+		name = NoName
+	}
+	all := n.all.Load()
+	if w, ok := (*all)[name]; ok {
+		return w
+	}
+	if len(*all) >= n.most {
+		n.spilt.Store(true)
+		return n.other
+	}
+	return n.add(name)
+}
+
+// add adds a name, unless it has been added meanwhile.
+func (n *names) add(name string) *work {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := maps.Clone(*n.all.Load())
+	if w, ok := all[name]; ok {
+		return w
+	}
+	if len(all) >= n.most {
+		n.spilt.Store(true)
+		return n.other
+	}
+	all[name] = newWork(Job{Name: name})
+	n.all.Store(&all)
+	return all[name]
+}
+
+// each calls f for each work that metrics tell apart.
+func (n *names) each(f func(*work)) {
+	for _, w := range *n.all.Load() {
+		f(w)
+	}
+	if n.spilt.Load() {
+		f(n.other)
+	}
+}
+
+// maxHolders returns what onerun.lease.active has beside the name.
+func (w *work) maxHolders() labels {
+	if w.job.Single {
+		return labels{key: keyMaxHolders, value: "1"}
+	}
+	return labels{}
+}

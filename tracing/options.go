@@ -1,0 +1,191 @@
+package tracing
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+const (
+	// DefaultMaxNames is how many names metrics tell apart where WithMaxNames says nothing.
+	DefaultMaxNames = 100
+	// DefaultLongWait is after how long a wait is logged where WithLongWait says nothing.
+	DefaultLongWait = 30 * time.Second
+	// OtherName is the name in metrics of what comes beyond WithMaxNames.
+	OtherName = "_OTHER"
+	// NoName is the name of work that was given none, neither by guard.WithName nor by an adapter.
+	NoName = "unnamed"
+
+	mostNames = 10_000
+)
+
+// A Job is a kind of work that is declared, so that its series are there, at zero, before it has run, and its name is never counted under OtherName.
+type Job struct {
+	// Name is the work's, as of guard.WithName.
+	Name string
+	// Every is how often the work should succeed, or 0: onerun.run.expected_interval, by which an alert can tell that nobody ran it.
+	Every time.Duration
+	// Single says that the work has one key, so that two leases at once are one too many: onerun.lease.active has onerun.max_holders="1".
+	Single bool
+}
+
+// An Option is a setting of New, which refuses one that cannot work.
+type Option func(*settings)
+
+type settings struct {
+	tracers  trace.TracerProvider
+	meters   metric.MeterProvider
+	logger   *slog.Logger
+	redact   func(string) string
+	jobs     []Job
+	maxNames int
+	longWait time.Duration
+	renewals bool
+	noLinks  bool
+	err      *guard.SettingError // the first bad setting
+}
+
+func newSettings(opts []Option) (settings, error) {
+	s := settings{redact: Redact, maxNames: DefaultMaxNames, longWait: DefaultLongWait}
+	for _, opt := range opts {
+		if opt == nil {
+			s.refuse("Option", "nil", "must not be nil")
+			continue
+		}
+		opt(&s)
+	}
+	if len(s.jobs) > s.maxNames {
+		s.refuse("WithMaxNames", s.maxNames, fmt.Sprintf("must not be less than the %d names of WithJob", len(s.jobs)))
+	}
+	if s.err != nil {
+		return s, s.err
+	}
+	return s, nil
+}
+
+func (s *settings) refuse(setting string, value any, reason string) {
+	if s.err == nil {
+		s.err = &guard.SettingError{Setting: "tracing." + setting, Value: fmt.Sprint(value), Reason: reason}
+	}
+}
+
+// WithTracerProvider sets where spans go. Default: the global provider (otel.GetTracerProvider), also one that is set after New. Give that
+// one explicitly where something attaches to the program from outside and traces by its default provider.
+func WithTracerProvider(p trace.TracerProvider) Option {
+	return func(s *settings) {
+		if p == nil {
+			s.refuse("WithTracerProvider", "nil", "must not be nil")
+			return
+		}
+		s.tracers = p
+	}
+}
+
+// WithMeterProvider sets where metrics go. Default: the global provider (otel.GetMeterProvider), also one that is set after New.
+func WithMeterProvider(p metric.MeterProvider) Option {
+	return func(s *settings) {
+		if p == nil {
+			s.refuse("WithMeterProvider", "nil", "must not be nil")
+			return
+		}
+		s.meters = p
+	}
+}
+
+// WithLogger sets where log records go. Each event has one constant message, and its details in the group "onerun". Default: nowhere.
+func WithLogger(l *slog.Logger) Option {
+	return func(s *settings) {
+		if l == nil {
+			s.refuse("WithLogger", "nil", "must not be nil")
+			return
+		}
+		s.logger = l
+	}
+}
+
+// WithJob declares kinds of work. It may be given several times. Default: none, and the series of a name begin with its first event.
+func WithJob(jobs ...Job) Option {
+	return func(s *settings) {
+		for _, j := range jobs {
+			switch {
+			case j.Name == "":
+				s.refuse("WithJob", `Name ""`, "must not be empty")
+			case j.Every < 0:
+				s.refuse("WithJob", fmt.Sprintf("%s: Every %v", j.Name, j.Every), "must not be negative")
+			case s.declared(j.Name):
+				s.refuse("WithJob", j.Name, "must not be declared twice")
+			default:
+				s.jobs = append(s.jobs, j)
+			}
+		}
+	}
+}
+
+func (s *settings) declared(name string) bool {
+	for _, j := range s.jobs {
+		if j.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// WithRedactor sets what stands for a key or an owner in spans and logs. It is called concurrently. What it returns is shown as it is; "" leaves it
+// out. Default: Redact.
+func WithRedactor(redact func(string) string) Option {
+	return func(s *settings) {
+		if redact == nil {
+			s.refuse("WithRedactor", "nil", "must not be nil")
+			return
+		}
+		s.redact = redact
+	}
+}
+
+// WithMaxNames bounds how many names metrics tell apart, so that a name which is made from data does no harm: what comes beyond counts under OtherName. Spans and
+// logs keep their names. From 1 to 10,000. Default: DefaultMaxNames.
+func WithMaxNames(n int) Option {
+	return func(s *settings) {
+		if n < 1 || n > mostNames {
+			s.refuse("WithMaxNames", n, fmt.Sprintf("must be from 1 to %d", mostNames))
+			return
+		}
+		s.maxNames = n
+	}
+}
+
+// WithLongWait sets after how long a wait for a busy key is logged, again each time that it has doubled. Default: DefaultLongWait.
+func WithLongWait(d time.Duration) Option {
+	return func(s *settings) {
+		if d <= 0 {
+			s.refuse("WithLongWait", d, "must be positive")
+			return
+		}
+		s.longWait = d
+	}
+}
+
+// WithRenewalSpans makes a span of each renewal, beside the run's: a job of an hour with a TTL of 30 s has 360 of them. Default: they are counted on the run.
+func WithRenewalSpans() Option { return func(s *settings) { s.renewals = true } }
+
+// WithoutLinks keeps traceparents out of the labels of leases, and does not look for them there. Default: a lease carries that of a sampled span, and
+// who finds it busy or done links to it.
+func WithoutLinks() Option { return func(s *settings) { s.noLinks = true } }
+
+// providers returns the providers, the global ones by default.
+func (s *settings) providers() (trace.TracerProvider, metric.MeterProvider) {
+	tracers, meters := s.tracers, s.meters
+	if tracers == nil {
+		tracers = otel.GetTracerProvider()
+	}
+	if meters == nil {
+		meters = otel.GetMeterProvider()
+	}
+	return tracers, meters
+}

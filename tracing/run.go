@@ -1,0 +1,82 @@
+package tracing
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// runContext is the context of a run.
+type runContext struct {
+	context.Context
+	span trace.Span
+}
+
+type runKey struct{}
+
+// Value returns the context itself for runKey.
+func (c *runContext) Value(key any) any {
+	if key == (runKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+func (t *telemetry) runStart(ctx context.Context, e guard.Event) context.Context {
+	if counts(&e) {
+		t.names.of(e.Name).runs.Add(1)
+	}
+	if !t.traces() {
+		return ctx
+	}
+	ctx, span := t.tracer.Start(ctx, t.spanName(&e, "run"), trace.WithTimestamp(e.Start))
+	return &runContext{Context: ctx, span: span}
+}
+
+// counts reports whether a run is one to metrics: one that joins a lease is part of another.
+func counts(e *guard.Event) bool { return !e.Joined && !e.Aside }
+
+func (t *telemetry) runEnd(ctx context.Context, e guard.Event) {
+	out := outcomeOfRun(&e)
+	ended := e.Start.Add(e.Duration)
+	if counts(&e) {
+		w := t.names.of(e.Name)
+		w.runs.Add(-1)
+		seconds(ctx, t.on.runDuration, e.Duration.Seconds(), w, labels{key: keyResult, value: out.result, errorType: out.errorType})
+		if out.result == resultOK && t.on.lastSuccess.Enabled(ctx) {
+			t.on.lastSuccess.Record(ctx, float64(ended.UnixMilli())/1000, w.with(labels{}).record...)
+		}
+	}
+	if t.log != nil {
+		t.log.ran(ctx, &e, out)
+	}
+	if r, ok := ctx.Value(runKey{}).(*runContext); ok {
+		t.endRun(r.span, &e, out, ended)
+	}
+}
+
+func (t *telemetry) endRun(span trace.Span, e *guard.Event, out outcome, at time.Time) {
+	if !span.IsRecording() {
+		span.End()
+		return
+	}
+	attrs := append(t.common(e), keyResult.String(out.result), keyFence.Int64(int64(e.Fence)), keyRenewals.Int(e.Renewals))
+	if e.Used > 0 {
+		attrs = append(attrs, keyUtilization.Float64(share(e)))
+	}
+	if e.Joined {
+		attrs = append(attrs, keyJoined.Bool(true))
+	}
+	var lost *guard.LostError
+	if out.result == resultLost && errors.As(e.Err, &lost) {
+		attrs = append(attrs, keyLossReason.String(string(lost.Reason)), keyLateness.Float64(lost.Late.Seconds()))
+	}
+	end(span, attrs, out, at)
+}
+
+// share returns how much of the TTL a renewal has used, as a part of one.
+func share(e *guard.Event) float64 { return e.Used.Seconds() / e.TTL.Seconds() }

@@ -1,0 +1,54 @@
+package tracing
+
+import (
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// spanName returns the name of a span: what is done, and the name of the work.
+func (t *telemetry) spanName(e *guard.Event, what string) string {
+	w := t.names.of(e.Name)
+	switch {
+	case w == t.names.other:
+		return what + " " + e.Name
+	case what == "acquire":
+		return w.acquire
+	case what == "run":
+		return w.run
+	case what == "release":
+		return w.release
+	case what == "renew":
+		return w.renew
+	}
+	return w.skip
+}
+
+// common returns the attributes that each span has, with room for more.
+func (t *telemetry) common(e *guard.Event) []attribute.KeyValue {
+	attrs := make([]attribute.KeyValue, 0, 14)
+	w := t.names.of(e.Name)
+	name := w.name
+	if w == t.names.other {
+		name = keyName.String(e.Name)
+	}
+	attrs = append(attrs, name)
+	if key := t.redactedKey(e.Key); key != "" {
+		attrs = append(attrs, keyKey.String(key))
+	}
+	return attrs
+}
+
+// end ends a span. What is no error leaves its status unset.
+func end(span trace.Span, attrs []attribute.KeyValue, out outcome, at time.Time) {
+	if out.errorType != "" {
+		attrs = append(attrs, keyErrorType.String(out.errorType))
+		span.SetStatus(codes.Error, out.errorType)
+	}
+	span.SetAttributes(attrs...)
+	span.End(trace.WithTimestamp(at))
+}

@@ -1,0 +1,127 @@
+package tracing
+
+import (
+	"context"
+	"hash/maphash"
+	"reflect"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// ScopeName is the instrumentation scope of all spans and metrics.
+const ScopeName = "github.com/seed-1795987d/onerun/tracing"
+
+// New returns the hook, to be given to guard.New by guard.WithHook. One hook may serve several Guards, and should: what it counts is the sum. A setting
+// that cannot work is a *guard.SettingError that names it.
+//
+// The providers are the caller's to shut down, after the Guards were closed.
+func New(opts ...Option) (guard.Hook, error) {
+	set, err := newSettings(opts)
+	if err != nil {
+		return guard.Hook{}, err
+	}
+	t := newTelemetry(set)
+	return guard.Hook{
+		Label:        t.label,
+		AcquireStart: t.acquireStart,
+		Wait:         t.wait,
+		AcquireEnd:   t.acquireEnd,
+		Skip:         t.skip,
+		RunStart:     t.runStart,
+		RunEnd:       t.runEnd,
+		Renew:        t.renew,
+		Loss:         t.loss,
+		Release:      t.release,
+		Call:         t.call,
+		Orphan:       t.orphan,
+		Background:   t.background,
+		Outcome:      t.outcome,
+	}, nil
+}
+
+// telemetry is what one New has made.
+type telemetry struct {
+	set    settings
+	tracer trace.Tracer
+	unset  trace.TracerProvider // the global provider while nobody has set one, or nil
+	on     instruments
+	names  *names
+	keys   redactions
+	plain  *work // for what is counted without a name
+
+	orphans  atomic.Int64
+	declared sync.Once
+	log      *logger // nil without one
+}
+
+func newTelemetry(set settings) *telemetry {
+	tracers, meters := set.providers()
+	t := &telemetry{
+		set:    set,
+		tracer: tracers.Tracer(ScopeName, trace.WithInstrumentationVersion(version())),
+		names:  newNames(set.jobs, set.maxNames),
+		keys:   redactions{seed: maphash.MakeSeed()},
+		plain:  newWork(Job{}),
+	}
+	if set.tracers == nil && isPlaceholder(tracers) {
+		t.unset = tracers
+	}
+	meter := meters.Meter(ScopeName, metric.WithInstrumentationVersion(version()))
+	t.on = newInstruments(meter)
+	t.observe(meter)
+	if set.logger != nil {
+		t.log = &logger{telemetry: t, to: set.logger}
+	}
+	return t
+}
+
+// isPlaceholder reports whether p stands for a global provider that nobody has set yet. Its tracers make spans that record nothing, at the price of three allocations each.
+func isPlaceholder(p trace.TracerProvider) bool {
+	of := reflect.TypeOf(p)
+	if of.Kind() == reflect.Pointer {
+		of = of.Elem()
+	}
+	return of.PkgPath() == "go.opentelemetry.io/otel/internal/global"
+}
+
+// traces reports whether there is anybody to whom spans go.
+func (t *telemetry) traces() bool { return t.unset == nil || otel.GetTracerProvider() != t.unset }
+
+// version returns the module's version as the program was built with it.
+func version() string {
+	const module = "github.com/seed-1795987d/onerun"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, dep := range append(info.Deps, &info.Main) {
+		if dep.Path == module && dep.Version != "(devel)" {
+			return dep.Version
+		}
+	}
+	return ""
+}
+
+// background keeps instrumentation of the store's client from making a trace of each renewal: what nobody waits for has a parent that was not sampled.
+func (t *telemetry) background(ctx context.Context) context.Context {
+	return trace.ContextWithSpanContext(ctx, unsampled)
+}
+
+// unsampled is a span that was not sampled and is nobody's.
+var unsampled = trace.NewSpanContext(trace.SpanContextConfig{
+	TraceID: trace.TraceID{'o', 'n', 'e', 'r', 'u', 'n'}, SpanID: trace.SpanID{'o', 'n', 'e', 'r', 'u', 'n'},
+})
+
+func (t *telemetry) label(ctx context.Context) string {
+	if t.set.noLinks || !t.traces() {
+		return ""
+	}
+	return t.labelOf(ctx)
+}
