@@ -173,7 +173,7 @@ func (a *attempt) afterFailure(err error) (time.Duration, error) {
 func (a *attempt) afterAnswer() (time.Duration, error) {
 	g := a.guard
 	if a.last.State == Done {
-		return 0, &DoneError{Key: a.key, Left: a.last.Left, Record: a.last.Record}
+		return 0, &DoneError{Key: a.key, Left: a.last.Left, Record: a.last.Record, Label: a.last.Label}
 	}
 	a.renewClaim()
 	now := g.now()

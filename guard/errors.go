@@ -66,6 +66,8 @@ type DoneError struct {
 	// Record is what the finished run left, see Lease.SetRecord. It comes from the store: treat it as untrusted. It is at most
 	// MaxRecord bytes long; a longer one, which only somebody else can have written, comes as an empty one.
 	Record []byte
+	// Label is that of the run that finished, see WithLabel. It comes from the store: treat it as untrusted.
+	Label string
 }
 
 func (e *DoneError) Error() string { return fmt.Sprintf("guard: %q is done", e.Key) }

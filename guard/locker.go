@@ -53,7 +53,8 @@ type Claim struct {
 	// hold the key, and Renew behind one to which it raises the key's. The next
 	// holder's fence is larger than all of them.
 	Reserve int
-	// Label says who holds the key, for people and for links between traces.
+	// Label says who holds the key, for people and for links between traces. A done marker keeps that of the claim
+	// which Release was given.
 	Label string
 }
 
@@ -98,7 +99,7 @@ type Grant struct {
 	Left time.Duration
 	// Record, where done, is what the finished run left.
 	Record []byte
-	// Label, where busy, is the holder's.
+	// Label, where busy, is the holder's; where done, that of the run that finished.
 	Label string
 	// Holder, where busy, tells one holder from another: it is the ID or the owner of the claim. It is empty where
 	// the store cannot tell.

@@ -165,8 +165,8 @@ func WithOwner(owner string) Option {
 	return func(s *settings) { s.text(&s.owner, "WithOwner", owner, maxName, "\x00") }
 }
 
-// WithLabel says who holds the key, to those who find it busy (BusyError.Label). It is kept in the
-// store. At most 512 bytes. Default: the host's name and the process's number, "web-1 pid 4242".
+// WithLabel says who holds the key, to those who find it busy (BusyError.Label), or who did the work, to
+// those who find it done (DoneError.Label). It is kept in the store. At most 512 bytes. Default: the host's name and the process's number, "web-1 pid 4242".
 func WithLabel(label string) Option {
 	return func(s *settings) { s.text(&s.label, "WithLabel", label, maxLabel, "\x00") }
 }

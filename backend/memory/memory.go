@@ -73,7 +73,7 @@ func (l *Locker) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, er
 		heap.Push(&l.expiry, e)
 		return grant, nil
 	case e.state == done:
-		return guard.Grant{State: guard.Done, Left: e.ends.Sub(now), Record: bytes.Clone(e.record)}, nil
+		return guard.Grant{State: guard.Done, Left: e.ends.Sub(now), Record: bytes.Clone(e.record), Label: e.label}, nil
 	case e.state == kept || e.id != c.ID:
 		return guard.Grant{State: guard.Busy, Left: e.ends.Sub(now), Label: e.label, Holder: e.id}, nil
 	default:
@@ -129,7 +129,7 @@ func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) 
 	default:
 		e.state = kept
 		if after.Done {
-			e.state, e.record = done, bytes.Clone(after.Record)
+			e.state, e.record, e.label = done, bytes.Clone(after.Record), c.Label
 		}
 		l.extend(e, now.Add(after.Keep))
 	}

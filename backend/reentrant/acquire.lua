@@ -1,5 +1,5 @@
 -- KEYS: lock, fence counter. ARGV: ID, TTL in ms, label, fences to reserve, fence to take the key under (or 0), hint (or 0), owner, seconds for which the server must have been up (or 0).
--- Answers the fence if it granted, negative if the claim or its owner held the key already; with a hint {1, that, clock as a fence}. Else {0 busy, ms left (-1 if it never ends), label, holder} or {2 done, ms left, record}.
+-- Answers the fence if it granted, negative if the claim or its owner held the key already; with a hint {1, that, clock as a fence}. Else {0 busy, ms left (-1 if it never ends), label, holder} or {2 done, ms left, record, 0, label}.
 -- A record of more than 16 MiB (guard.MaxRecord) is none of ours and is answered as an empty one, and a label is cut, so that what somebody else has written is not carried around.
 local own, others = survey(ARGV[1])
 local ends = from_now(ARGV[2])
@@ -16,7 +16,7 @@ if own and own.ends > now then
 end
 
 if others.D then
-  return {2, left(others.D.ends), #others.D.text <= 16777216 and others.D.text or ''}
+  return {2, left(others.D.ends), #others.D.text <= 16777216 and others.D.text or '', 0, string.sub(others.D.label, 1, 512)}
 end
 if others.foreign then
   local field = string.sub(others.foreign, 1, 512)

@@ -1,6 +1,6 @@
 -- What the scripts have in common: the holds of the key KEYS[1]. It answers nothing.
 -- A field that begins with 'onerun:' and ends with a claim's ID is that claim's: one letter (H held, K kept by a minimum hold, D done), when it ends (ms since 1970, by this
--- server's clock), the fence, the length of the owner's name, the owner, and the label, or for D the record. Any other field but Redisson's 'mode' is a hold of Redisson's, for as long as the key lasts.
+-- server's clock), the fence, the length of the owner's name, the owner, and the label. For D there is a comma and the length of the label behind the owner's (neither in markers of old), and the record after the label. Any other field but Redisson's 'mode' is a hold of Redisson's, for as long as the key lasts.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
@@ -19,7 +19,13 @@ local function left(ends)
 end
 
 local function write(hold)
-  redis.call('HSET', KEYS[1], 'onerun:' .. hold.id, hold.letter .. digits(hold.ends) .. ' ' .. digits(hold.fence) .. ' ' .. #hold.owner .. ' ' .. hold.owner .. hold.text)
+  local lengths = #hold.owner
+  local label = ''
+  if hold.letter == 'D' then
+    label = hold.label
+    lengths = lengths .. ',' .. #label
+  end
+  redis.call('HSET', KEYS[1], 'onerun:' .. hold.id, hold.letter .. digits(hold.ends) .. ' ' .. digits(hold.fence) .. ' ' .. lengths .. ' ' .. hold.owner .. label .. hold.text)
 end
 
 -- survey returns the claim's own hold, if there is one, and what the key holds beside it and has not ended: the H, K and D that ends last, the
@@ -31,10 +37,13 @@ local function survey(id)
   all.any = #fields > 0
   for i = 1, #fields, 2 do
     local of = string.sub(fields[i], 1, 7) == 'onerun:' and string.sub(fields[i], 8)
-    local letter, ends, fence, length, rest = string.match(fields[i + 1], '^([HKD])(%d+) (%d+) (%d+) (.*)$')
+    local letter, ends, fence, length, labels, rest = string.match(fields[i + 1], '^([HKD])(%d+) (%d+) (%d+),?(%d*) (.*)$')
     if of and letter then
       length = tonumber(length)
-      local hold = {id = of, letter = letter, ends = tonumber(ends), fence = tonumber(fence), owner = string.sub(rest, 1, length), text = string.sub(rest, length + 1)}
+      local hold = {id = of, letter = letter, ends = tonumber(ends), fence = tonumber(fence), owner = string.sub(rest, 1, length)}
+      labels = length + (tonumber(labels) or 0)
+      hold.label = string.sub(rest, length + 1, labels)
+      hold.text = string.sub(rest, labels + 1)
       if hold.id == id then
         own = hold
       elseif hold.ends > now then

@@ -179,7 +179,7 @@ func TestHolds_areToldFromRedissonsByTheirLetter(t *testing.T) {
 	fields := rdb.HGetAll(t.Context(), "k").Val()
 	require.Len(t, fields, 3)
 	for id, letter := range map[string]string{"h": "H", "k": "K", "d": "D"} {
-		require.Regexp(t, "^"+letter+"[0-9]+ [0-9]+ 1 1", fields["onerun:"+id], "no decimal number, which Java could count up")
+		require.Regexp(t, "^"+letter+"[0-9]+ [0-9]+ 1(,[0-9]+)? 1", fields["onerun:"+id], "no decimal number, which Java could count up")
 	}
 }
 
@@ -235,6 +235,10 @@ func TestHolds_leaveInTheServerWhatIsTooLargeToBeOurs(t *testing.T) {
 		plant("onerun:a", "D9999999999999 1 2 us"+strings.Repeat("x", length))
 		require.Len(t, requireState(t, locker, "them", guard.Done).Record, read)
 	}
+	plant("onerun:a", "D9999999999999 1 2,600 us"+strings.Repeat("x", 600)+"record")
+	done := requireState(t, locker, "them", guard.Done)
+	require.Len(t, done.Label, 512)
+	require.Equal(t, "record", string(done.Record))
 	plant("onerun:a", "H9999999999999 1 1000 "+strings.Repeat("x", 2000))
 	grant := requireState(t, locker, "them", guard.Busy)
 	require.Len(t, grant.Label, 512)

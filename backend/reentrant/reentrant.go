@@ -198,11 +198,11 @@ func (l *Locker) StartRelease(ctx context.Context, c guard.Claim, after guard.Af
 }
 
 func (l *Locker) releaseCall(c guard.Claim, after guard.After) redisstore.Call {
-	args := []any{c.ID, "", 0, "", string(l.publish)}
+	args := []any{c.ID, "", 0, "", string(l.publish), ""}
 	if after.Keep > 0 {
 		args[1], args[2] = "K", redisstore.Milliseconds(after.Keep)
 		if after.Done {
-			args[1], args[3] = "D", after.Record
+			args[1], args[3], args[5] = "D", after.Record, c.Label
 		}
 	}
 	return redisstore.Call{

@@ -1,4 +1,4 @@
--- KEYS: lock, channel. ARGV: ID, what to leave ('' nothing, K the minimum hold, D a done marker), for how long in ms, record, how to publish (plain, sharded or both). Answers 1, or 0 if the lock is not this claim's.
+-- KEYS: lock, channel. ARGV: ID, what to leave ('' nothing, K the minimum hold, D a done marker), for how long in ms, record, how to publish (plain, sharded or both), label. Answers 1, or 0 if the lock is not this claim's.
 local own, others = survey(ARGV[1])
 if not own then
   return 0
@@ -16,6 +16,7 @@ if ARGV[2] ~= '' then
   last_until(math.max(others.last, own.ends))
   if ARGV[2] == 'D' then
     own.text = ARGV[4]
+    own.label = ARGV[6]
   end
   write(own)
 elseif others.last > 0 then

@@ -127,6 +127,19 @@ func TestDo_leavesInTheServerWhatIsTooLargeToBeOurs(t *testing.T) {
 		require.ErrorAs(t, g.Do(t.Context(), "report", nothing), &done)
 		require.Len(t, done.Record, read)
 	}
+	for value, label := range map[string]string{
+		"Did\nrecord":                                   "", // a marker of old
+		"Did 3\nwebrecord":                              "web",
+		"Did 99\nrecord":                                "record",
+		"D 1e9999 3\nwebrecord":                         "web",
+		"Did 1000\n" + strings.Repeat("l", 2000):        strings.Repeat("l", 512),
+		"Did" + strings.Repeat("9", 300) + " 3\nrecord": "",
+		"Did " + strings.Repeat("9", 200) + "\nrecord":  "record",
+	} {
+		require.NoError(t, rdb.Set(t.Context(), lease, value, time.Hour).Err())
+		require.ErrorAs(t, g.Do(t.Context(), "report", nothing), &done)
+		require.Equal(t, label, done.Label, "%.20s", value)
+	}
 	var busy *guard.BusyError
 	require.NoError(t, rdb.Set(t.Context(), lease, "H"+strings.Repeat("i", 1000)+"\n1\n"+strings.Repeat("l", 1000), time.Hour).Err())
 	require.ErrorAs(t, g.Do(t.Context(), "report", nothing), &busy)

@@ -163,7 +163,7 @@ func (l *Locker) releaseCall(c guard.Claim, after guard.After) redisstore.Call {
 			leave = "D"
 			acks = l.acks
 		}
-		args = []any{c.ID, leave, redisstore.Milliseconds(after.Keep), after.Record}
+		args = []any{c.ID, leave, redisstore.Milliseconds(after.Keep), after.Record, c.Label}
 	}
 	return redisstore.Call{
 		Op: guard.OpRelease, Key: c.Key, Command: release.On([]string{lease}, args...), Acks: acks,

@@ -149,16 +149,29 @@ func (checked) Check() error { return errors.New("the client is nil") }
 func brokenLabels() []broken {
 	return []broken{
 		{
-			name:     "labels are lost",
-			store:    answering(func(_ guard.Claim, g *guard.Grant) { g.Label = "" }),
-			caughtBy: []string{"a busy key says how long and by whom", "a label comes back as it was"},
+			name:  "labels are lost",
+			store: answering(func(_ guard.Claim, g *guard.Grant) { g.Label = "" }),
+			caughtBy: []string{
+				"a busy key says how long and by whom", "a label comes back as it was",
+				"a done marker has the label of the run that finished", "a done marker keeps its first label",
+			},
 		},
 		{
 			name: "labels end with their first line",
 			store: answering(func(_ guard.Claim, g *guard.Grant) {
 				g.Label, _, _ = strings.Cut(g.Label, "\n")
 			}),
-			caughtBy: []string{"a label comes back as it was"},
+			caughtBy: []string{"a label comes back as it was", "a done marker has the label of the run that finished"},
+		},
+		{
+			name:     "a marker has the label of the claim that was granted",
+			store:    wrapped(labelsOfGrants),
+			caughtBy: []string{"a done marker has the label of the run that finished"},
+		},
+		{
+			name:     "a marker has the label of the last release",
+			store:    wrapped(labelsOfReleases),
+			caughtBy: []string{"a done marker keeps its first label"},
 		},
 		{
 			name: "labels are text",
@@ -188,6 +201,44 @@ func brokenLabels() []broken {
 				}}
 			}),
 			caughtBy: []string{"a label goes with its holder"},
+		},
+	}
+}
+
+// labelsOfGrants answers done with the label of the claim that was granted.
+func labelsOfGrants(l guard.Locker) guard.Locker {
+	var labels memo[string]
+	return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+		g, err := l.TryAcquire(ctx, c)
+		switch g.State {
+		case guard.Granted:
+			labels.set(c.Key, c.Label)
+		case guard.Done:
+			g.Label = labels.get(c.Key)
+		case guard.Busy:
+		}
+		return g, err
+	}}
+}
+
+// labelsOfReleases answers done with the label of the last release, also of one that was repeated.
+func labelsOfReleases(l guard.Locker) guard.Locker {
+	var labels memo[string]
+	return &twist{
+		Locker: l,
+		acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+			g, err := l.TryAcquire(ctx, c)
+			if g.State == guard.Done {
+				g.Label = labels.get(c.Key)
+			}
+			return g, err
+		},
+		release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+			held, err := l.Release(ctx, c, after)
+			if held {
+				labels.set(c.Key, c.Label)
+			}
+			return held, err
 		},
 	}
 }

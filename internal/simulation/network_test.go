@@ -92,8 +92,11 @@ func (l *link) carry(from, to net.Conn, rng *rand.Rand, replies bool) {
 	}()
 }
 
+// largest is the size of the largest message: several scripts by their source.
+const largest = 16 << 10
+
 func receive(from net.Conn, queue chan<- []byte) {
-	message := make([]byte, 8192)
+	message := make([]byte, largest)
 	for {
 		n, err := from.Read(message)
 		if err != nil {

@@ -60,7 +60,7 @@ func (p *process) client(s *server) *redis.Client {
 		PoolSize: 200, PipelinePoolSize: 200,
 
 		// Small ones, but a request is written at once.
-		ReadBufferSize: 1 << 10, WriteBufferSize: 4 << 10, PipelineReadBufferSize: 1 << 10, PipelineWriteBufferSize: 4 << 10,
+		ReadBufferSize: 1 << 10, WriteBufferSize: largest, PipelineReadBufferSize: 1 << 10, PipelineWriteBufferSize: largest,
 	})
 }
 

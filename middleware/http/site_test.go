@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -73,10 +74,13 @@ func (s *contentStore) record(t *testing.T) (key, head, record string) {
 	leases := s.leases(t)
 	require.Len(t, leases, 1)
 	for k, value := range leases {
-		head, record, found := strings.Cut(value, "\n")
+		head, rest, found := strings.Cut(value, "\n")
 		require.True(t, found)
 		require.Equal(t, "D", head[:1], "a marker that work is done")
-		return k, head + "\n", record
+		_, length, _ := strings.Cut(head, " ")
+		label, err := strconv.Atoi(length)
+		require.NoError(t, err)
+		return k, head + "\n" + rest[:label], rest[label:]
 	}
 	return "", "", ""
 }

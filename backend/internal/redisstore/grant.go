@@ -32,15 +32,17 @@ func toGrant(answer any) (guard.Grant, bool) {
 		grant, positive := granted(number, clock)
 		return grant, ok && positive
 	case guard.Done:
-		record, ok := parts[2].(string)
-		if len(parts) == 4 {
-			before, ok := parts[3].(int64)
-			if !ok || before < 0 {
-				return guard.Grant{}, false
-			}
-			record = record[min(int(before), len(record)):]
+		if len(parts) != 5 {
+			return guard.Grant{}, false
 		}
-		return guard.Grant{State: guard.Done, Left: left(number), Record: []byte(record)}, ok
+		text, ok := parts[2].(string)
+		before, ok1 := parts[3].(int64)
+		label, ok2 := parts[4].(string)
+		if !ok || !ok1 || !ok2 || before < 0 {
+			return guard.Grant{}, false
+		}
+		record := []byte(text[min(int(before), len(text)):])
+		return guard.Grant{State: guard.Done, Left: left(number), Record: record, Label: label}, true
 	case guard.Busy:
 		if len(parts) != 4 {
 			return guard.Grant{}, false

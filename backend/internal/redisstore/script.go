@@ -77,7 +77,7 @@ func (s *Store) StartInt(ctx context.Context, c Call, done func(int64, error)) {
 }
 
 // Grant runs a script that asks for a key. It answers the fence if it granted, negative if the claim or its owner held the key
-// already; {1, that, clock as a fence} if there was a hint; else {0 busy, ms left, label, holder} or {2 done, ms left, record} (or {2 done, ms left, text, bytes of it before the record}).
+// already; {1, that, clock as a fence} if there was a hint; else {0 busy, ms left, label, holder} or {2 done, ms left, text, bytes of it before the record, label}.
 func (s *Store) Grant(ctx context.Context, c Call) (guard.Grant, error) {
 	return await(ctx, s, &c, func(done func(guard.Grant, error)) { s.StartGrant(ctx, c, done) })
 }
