@@ -90,7 +90,7 @@ func (r *run) report(err error) {
 func (r *run) event(err error) Event {
 	e := r.hold.event()
 	e.Start, e.Duration = r.hold.guard.epoch.Add(r.start), r.took
-	e.Joined = r.joined
+	e.Joined, e.Aside = r.joined, false
 	e.Aborted = r.ended && !r.returned
 	e.Err = err
 	return e

@@ -178,7 +178,7 @@ func (d *delivery) overtake() error {
 
 // changing runs f while nobody else changes the follow-ups of the key.
 func (d *delivery) changing(f func() error) error {
-	lease, err := d.m.guard.Acquire(d.ctx, d.identity+":follow-up", guard.WithTTL(10*time.Second), guard.WithWait(3*time.Second), guard.WithName("coalesce"))
+	lease, err := d.m.guard.Acquire(d.ctx, d.identity+":follow-up", guard.WithTTL(10*time.Second), guard.WithWait(3*time.Second), guard.WithName(d.outcome.Name), guard.WithAside())
 	if err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ func (d *delivery) place(others []followUp, arrived int64, after time.Duration) 
 
 // bringIfFree brings a task that was enqueued to wait for the key, if the run that it was to follow has ended meanwhile.
 func (d *delivery) bringIfFree(id string) {
-	lease, err := d.m.guard.Acquire(d.ctx, d.identity, append(slices.Clip(d.m.opts), guard.WithName("coalesce"))...)
+	lease, err := d.m.guard.Acquire(d.ctx, d.identity, append(slices.Clip(d.m.opts), guard.WithName(d.outcome.Name), guard.WithAside())...)
 	if err != nil {
 		return
 	}

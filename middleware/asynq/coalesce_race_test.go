@@ -61,7 +61,7 @@ func (s *aqStops) hold(ctx context.Context, e guard.Event, what, suffix string) 
 	case what == "run":
 	case strings.HasSuffix(e.Key, ":follow-up"):
 		what = "change"
-	case e.Name == "coalesce":
+	case e.Aside:
 		what = "free"
 	}
 	point := id + " " + what + suffix

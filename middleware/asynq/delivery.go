@@ -198,6 +198,10 @@ func (d *delivery) finish() {
 	}
 	d.outcome.Aborted = d.started && !d.returned
 	d.outcome.Duration = time.Since(d.start)
+	d.m.guard.Report(d.ctx, guard.Event{
+		Adapter: "asynq", Result: string(d.outcome.Result), Name: d.outcome.Name, Start: d.start, Duration: d.outcome.Duration, Fence: d.outcome.Fence,
+		Aborted: d.outcome.Aborted, Err: d.outcome.Err,
+	}, d.m.lease...)
 	for _, o := range d.m.observers {
 		if o.End != nil {
 			contained(func() { o.End(d.ctx, d.outcome) })

@@ -66,14 +66,23 @@ func newTickSettings(g *guard.Guard, opts []SchedulerOption) tickSettings {
 	return s
 }
 
-// leaseOptions returns the options of a tick's lease. Its name is kind, unless the caller has named it.
+// leaseOptions returns the options of a tick's lease. Its name says that a task of that kind is enqueued, unless the caller has named it: the kind alone is the
+// name of the task's run.
 func (s *tickSettings) leaseOptions(kind string) []guard.Option {
 	opts := append([]guard.Option(nil), s.lease...)
 	if !s.named && kind != "" {
-		opts = append(opts, guard.WithName(kind))
+		opts = append(opts, guard.WithName(enqueueName(kind)))
 	}
 	// A lease that nobody renews ends after a TTL, and who waits looks for it at least each half of one.
 	return append(opts, guard.WithTTL(s.ttl), guard.WithWait(3*s.ttl), guard.WithOnce(s.window))
+}
+
+func enqueueName(kind string) string {
+	const prefix = "enqueue "
+	if len(prefix)+len(kind) > longestName {
+		return "enqueue"
+	}
+	return prefix + kind
 }
 
 // WithTickWindow says for how long it is remembered that a tick has been enqueued, from MinTickWindow to ten years. It must be longer
@@ -99,7 +108,7 @@ func WithTickTTL(ttl time.Duration) SchedulerOption {
 
 // WithTickLease sets options of the lease under which a task is enqueued, such as guard.WithHook. guard.WithTTL, guard.WithWait and
 // guard.WithOnce have no effect: that is for WithTickTTL and WithTickWindow. guard.WithOwner would let all replicas in at once.
-// The default of guard.WithName is the Guard's name, or else the type of the task.
+// The default of guard.WithName is the Guard's name, or else "enqueue " and the type of the task.
 func WithTickLease(opts ...guard.Option) SchedulerOption {
 	return func(s *tickSettings) { s.lease = append(s.lease, opts...) }
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/seed-1795987d/onerun/guard"
 )
@@ -36,12 +37,20 @@ func NewLocker[L any](g *guard.Guard, opts ...guard.Option) *Locker[L] {
 
 // Lock takes a lease on "gocron:" and the key, or returns why not: guard.ErrBusy where another process has it. The end of ctx does not release it.
 func (l *Locker[L]) Lock(ctx context.Context, key string) (L, error) {
-	lease, err := l.guard.Acquire(context.WithoutCancel(ctx), "gocron:"+key, l.opts...)
+	lease, err := l.guard.Acquire(context.WithoutCancel(ctx), "gocron:"+key, named(l.guard, "gocron", l.opts)...)
 	if err != nil {
 		var none L
 		return none, fmt.Errorf("guardcron: lock %q: %w", key, err)
 	}
 	return any(&lock{lease}).(L), nil
+}
+
+// named returns the options, with a name if neither they nor the Guard have one.
+func named(g *guard.Guard, name string, opts []guard.Option) []guard.Option {
+	if g.Name(opts...) != "" {
+		return opts
+	}
+	return append(slices.Clip(opts), guard.WithName(name))
 }
 
 // A lock is a gocron.Lock.
@@ -74,7 +83,7 @@ func NewElector(g *guard.Guard, name string, opts ...guard.Option) (*Elector, er
 	if g == nil {
 		return nil, &guard.SettingError{Setting: "guard", Reason: "must not be nil"}
 	}
-	e := &Elector{guard: g, name: name, opts: opts, turn: make(chan struct{}, 1)}
+	e := &Elector{guard: g, name: name, opts: named(g, "gocron-leader", opts), turn: make(chan struct{}, 1)}
 	if _, err := g.Wrap(e.key(), func(context.Context) error { return nil }, opts...); err != nil || name == "" {
 		return nil, fmt.Errorf("guardcron: elector %q: %w", name, errors.Join(err, emptyName(name)))
 	}

@@ -104,7 +104,7 @@ func (b *job) catchUpInTurn(taken int64, to time.Time) {
 	if waits {
 		return // and what comes later is for the next tick
 	}
-	only, end, err := b.acquire(b.jobs.ctx, b.runKey()+"@catch-up", guard.Forever, guard.WithLabel(b.runKey()+"@catch-up "+b.jobs.who))
+	only, end, err := b.acquire(b.jobs.ctx, b.runKey()+"@catch-up", guard.Forever, guard.WithLabel(b.runKey()+"@catch-up "+b.jobs.who), guard.WithAside())
 	b.mu.Lock()
 	b.waits = false
 	b.mu.Unlock()
@@ -147,8 +147,9 @@ func (b *job) catchUp(passed []time.Time, taken int64, upTo time.Time) {
 		}
 		err := b.take(tick, 0, do)
 		switch {
+		case errors.Is(err, guard.ErrDone):
 		case errors.Is(err, guard.ErrBusy):
-			b.jobs.inBackground(func() { b.watch(tick, 0, do) })
+			b.jobs.inBackground(func() { _ = b.watch(tick, 0, do) })
 		case err != nil:
 			return // the next tick finds the others
 		}

@@ -65,9 +65,11 @@ func (j *Jobs) Records(ctx context.Context, name string, n int) ([]Record, error
 }
 
 // record writes down what became of a tick, and tells those who want to know. It does not fail: what cannot be written down is told them all the same.
-func (b *job) record(r Record) {
+// skipped is the word for why it did not run, if it did not.
+func (b *job) record(r Record, skipped string) {
 	r.Job = b.name
 	if r.Outcome != Running {
+		b.report(r, "", skipped)
 		for _, f := range b.observed {
 			contained(func() { f(r) })
 		}
@@ -91,6 +93,29 @@ func (b *job) record(r Record) {
 	}
 	ctx := context.WithoutCancel(b.jobs.ctx)
 	_ = b.jobs.ledger.Append(ctx, ledgerName(b.name), guard.Entry{At: max(at.UnixMilli(), 0), Record: text}, 2*b.keep)
+}
+
+// elsewhere is the outcome, to hooks alone, of a tick that another process has seen to.
+const elsewhere Outcome = "elsewhere"
+
+// Why a tick did not run here, in a word.
+const (
+	skippedDone        = "done"
+	skippedMissed      = "missed"
+	skippedPaused      = "paused"
+	skippedOverlap     = "overlap"
+	skippedUnavailable = "unavailable"
+)
+
+// report tells the Guard's hooks what became of a tick. label is that of the run that was found instead.
+func (b *job) report(r Record, label, skipped string) {
+	result := string(r.Outcome)
+	if skipped == skippedUnavailable {
+		result = skipped
+	}
+	b.jobs.guard.Report(context.WithoutCancel(b.jobs.ctx), guard.Event{
+		Adapter: "cron", Result: result, Skipped: skipped, Name: b.name, Start: r.Start, Duration: r.End.Sub(r.Start), Fence: r.Fence, Label: label,
+	}, b.lease...)
 }
 
 // contained calls f, and ignores that it panics: observers report and decide nothing.

@@ -12,15 +12,15 @@ import (
 type taking func(ctx context.Context, tick time.Time, lease *guard.Lease, again bool)
 
 // watch is take for as long as somebody else has the tick, also when it is too late to run it: should that one die, somebody has to say so. A tick is
-// watched once.
-func (b *job) watch(tick time.Time, wait time.Duration, do taking) {
+// watched once. It returns what take has returned at last.
+func (b *job) watch(tick time.Time, wait time.Duration, do taking) error {
 	at := tick.UnixMilli()
 	b.mu.Lock()
 	watched := b.watched[at]
 	b.watched[at] = true
 	b.mu.Unlock()
 	if watched {
-		return
+		return nil
 	}
 	defer func() {
 		b.mu.Lock()
@@ -28,9 +28,10 @@ func (b *job) watch(tick time.Time, wait time.Duration, do taking) {
 		delete(b.watched, at)
 	}()
 	for {
+		err := b.take(tick, wait, do)
 		var busy *guard.BusyError
-		if !errors.As(b.take(tick, wait, do), &busy) {
-			return
+		if !errors.As(err, &busy) {
+			return err
 		}
 		wait = untilOver(busy)
 	}
@@ -40,17 +41,16 @@ func (b *job) watch(tick time.Time, wait time.Duration, do taking) {
 func untilOver(busy *guard.BusyError) time.Duration { return max(busy.Left, 0) + time.Second }
 
 // take calls do with the lease of a tick if this process gets it within the wait: nobody else has it, and nobody has ended it. An error says that what becomes
-// of the tick is not known: a *guard.BusyError who has it. A tick that is too late is looked at once.
+// of the tick is not known: a *guard.BusyError who has it, or that it was ended before: a *guard.DoneError. A tick that is too late is looked at once.
 func (b *job) take(tick time.Time, wait time.Duration, do taking) error {
 	again := false
 	waits := guard.Hook{Wait: func(context.Context, guard.Event) { again = true }}
-	lease, end, err := b.acquire(b.jobs.ctx, b.tickKey(tick), wait, guard.WithOnce(b.window), guard.WithLabel(b.label(tick)), guard.WithHook(waits))
+	lease, end, err := b.acquire(b.jobs.ctx, b.tickKey(tick), wait, guard.WithOnce(b.window), guard.WithLabel(b.label(tick)), guard.WithHook(waits), guard.WithAside())
 	switch {
 	case err == nil:
 		defer end()
 		do(lease.Context(), tick, lease, again)
 	case errors.Is(err, guard.ErrDone):
-		return nil
 	case !errors.Is(err, guard.ErrBusy) && b.leaving.Err() == nil:
 		b.cannot(tick, err)
 	}
@@ -76,9 +76,9 @@ func (b *job) acquire(ctx context.Context, key string, wait time.Duration, opts 
 // cannot tells the observers that the store could not be asked. The tick may be run by others, who can ask it, or be found missed when it can be asked.
 func (b *job) cannot(tick time.Time, err error) {
 	now := b.now().UTC()
+	r := Record{Job: b.name, Tick: tick.UTC(), Outcome: Missed, Who: b.jobs.who, Start: now, End: now, Reason: "here: " + err.Error()}
+	b.report(r, "", skippedUnavailable)
 	for _, f := range b.observed {
-		contained(func() {
-			f(Record{Job: b.name, Tick: tick.UTC(), Outcome: Missed, Who: b.jobs.who, Start: now, End: now, Reason: "here: " + err.Error()})
-		})
+		contained(func() { f(r) })
 	}
 }

@@ -11,7 +11,13 @@ import (
 )
 
 // see sees to a tick: it is run here, or has been, or is being, elsewhere.
-func (b *job) see(tick time.Time) { b.watch(tick, b.deadline-b.now().Sub(tick), b.decide) }
+func (b *job) see(tick time.Time) {
+	start := b.now().UTC()
+	var done *guard.DoneError
+	if errors.As(b.watch(tick, b.deadline-b.now().Sub(tick), b.decide), &done) {
+		b.report(Record{Outcome: elsewhere, Start: start, End: b.now().UTC()}, done.Label, skippedDone)
+	}
+}
 
 // label says which tick a lease is for, and who has it.
 func (b *job) label(tick time.Time) string { return b.tickKey(tick) + " " + b.jobs.who }
@@ -36,13 +42,13 @@ func (b *job) decide(ctx context.Context, tick time.Time, lease *guard.Lease, ag
 
 // miss ends a tick that is too late.
 func (b *job) miss(ctx context.Context, tick time.Time, lease *guard.Lease, late time.Duration) {
-	b.leaveOut(ctx, tick, lease, Missed, fmt.Sprintf("nobody has finished it, or been there to start it, until %v after it", late.Round(time.Millisecond)))
+	b.leaveOut(ctx, tick, lease, Missed, skippedMissed, fmt.Sprintf("nobody has finished it, or been there to start it, until %v after it", late.Round(time.Millisecond)))
 }
 
 // leaveOut ends a tick without a run.
-func (b *job) leaveOut(ctx context.Context, tick time.Time, lease *guard.Lease, outcome Outcome, reason string) {
+func (b *job) leaveOut(ctx context.Context, tick time.Time, lease *guard.Lease, outcome Outcome, skipped, reason string) {
 	now := b.now().UTC()
-	b.record(Record{Tick: tick.UTC(), Outcome: outcome, Who: b.jobs.who, Fence: lease.Fence(), Start: now, End: now, Reason: reason})
+	b.record(Record{Tick: tick.UTC(), Outcome: outcome, Who: b.jobs.who, Fence: lease.Fence(), Start: now, End: now, Reason: reason}, skipped)
 	_ = lease.Finish(ctx) // the marker may be missing then: the next one leaves it out again
 }
 
@@ -56,11 +62,11 @@ func (b *job) start(ctx context.Context, tick time.Time, lease *guard.Lease, wai
 		_ = lease.Release(ctx)
 		return
 	case paused:
-		b.leaveOut(ctx, tick, lease, Skipped, "the job is paused")
+		b.leaveOut(ctx, tick, lease, Skipped, skippedPaused, "the job is paused")
 		return
 	}
 	if b.overlap == Allow {
-		b.run(ctx, tick, lease)
+		b.run(ctx, tick, lease, lease)
 		return
 	}
 	own, end, err := b.enter(ctx, tick, wait)
@@ -68,9 +74,9 @@ func (b *job) start(ctx context.Context, tick time.Time, lease *guard.Lease, wai
 	case err == nil:
 		defer end()
 		defer func() { _ = own.Release(ctx) }() // it ends by itself otherwise
-		b.run(own.Context(), tick, lease)
+		b.run(own.Context(), tick, lease, own)
 	case errors.Is(err, guard.ErrBusy):
-		b.leaveOut(ctx, tick, lease, Skipped, err.Error())
+		b.leaveOut(ctx, tick, lease, Skipped, skippedOverlap, err.Error())
 	default: // Jobs were closed, the lease of the tick was lost, or the store cannot be asked: it is for who finds it next
 		if ctx.Err() == nil && b.leaving.Err() == nil {
 			b.cannot(tick, err)
@@ -92,10 +98,10 @@ func (b *job) enter(ctx context.Context, tick time.Time, wait time.Duration) (*g
 	}
 }
 
-// run runs a tick under its lease, and ends it. ctx ends with any of the leases.
-func (b *job) run(ctx context.Context, tick time.Time, lease *guard.Lease) {
+// run runs a tick under its lease, and ends it. own is the lease of the job, or that of the tick again. ctx ends with any of them.
+func (b *job) run(ctx context.Context, tick time.Time, lease, own *guard.Lease) {
 	r := Record{Tick: tick.UTC(), Fence: guard.Fence(ctx)}
-	_ = b.call(context.WithValue(ctx, tickContext{}, tick.UTC()), r, func(o Outcome, begun bool) error {
+	_ = b.call(context.WithValue(ctx, tickContext{}, tick.UTC()), own, r, func(ctx context.Context, o Outcome, begun bool) error {
 		// A store that cannot be asked shows in the hooks of the lease.
 		if o == Ran || begun && !b.rerun {
 			return lease.Finish(ctx)
@@ -110,45 +116,55 @@ func (b *job) byHand(ctx context.Context) error {
 	defer cancel(guard.ErrReleased)
 	defer context.AfterFunc(b.jobs.ctx, func() { cancel(errClosed) })()
 	r := Record{}
+	var own *guard.Lease
 	if b.overlap != Allow {
 		var wait time.Duration
 		if b.overlap == Wait {
 			wait = guard.Forever
 		}
-		own, end, err := b.acquire(ctx, b.runKey(), wait, b.runOptions(b.runKey()+" by hand "+b.jobs.who)...)
+		lease, end, err := b.acquire(ctx, b.runKey(), wait, b.runOptions(b.runKey()+" by hand "+b.jobs.who)...)
 		if err != nil {
 			return fmt.Errorf("guardcron: job %q: %w", b.name, err)
 		}
 		defer end()
-		defer func() { _ = own.Release(ctx) }() // it ends by itself otherwise
-		ctx, r.Fence = own.Context(), own.Fence()
+		defer func() { _ = lease.Release(ctx) }() // it ends by itself otherwise
+		own, ctx, r.Fence = lease, lease.Context(), lease.Fence()
 	}
-	return b.call(ctx, r, func(Outcome, bool) error { return nil })
+	return b.call(ctx, own, r, func(context.Context, Outcome, bool) error { return nil })
 }
 
-// call calls the function, and records it. ended is called when it has ended, also by a panic, which passes as it is, and may know that the lease was lost: the
-// context of a process that was paused can be behind.
-func (b *job) call(ctx context.Context, r Record, ended func(o Outcome, begun bool) error) (err error) {
+// call calls the function, under a lease if there is one, and records it. ended is called with its context when it has ended, also by a panic, which passes as it
+// is, and may know that the lease was lost: the context of a process that was paused can be behind.
+func (b *job) call(ctx context.Context, own *guard.Lease, r Record, ended func(ctx context.Context, o Outcome, begun bool) error) (err error) {
 	if b.overlap == Allow && b.longest > 0 { // there is no lease of the job that would end it
 		bounded, cancel := context.WithTimeoutCause(ctx, b.longest, &guard.LostError{Key: b.runKey(), Fence: r.Fence, Reason: guard.LossMaxHold})
 		defer cancel()
 		ctx = bounded
 	}
 	r.Outcome, r.Who, r.Start = Running, b.jobs.who, b.now().UTC()
-	b.record(r)
+	b.record(r, "")
+	run := ctx                                 // with what the hooks put in
 	begun, returned := ctx.Err() == nil, false // to write it down may have taken longer than the lease lasts
 	defer func() {
 		r.Outcome, r.Reason = outcome(ctx, returned, err)
 		r.End = b.now().UTC()
-		if lost := ended(r.Outcome, begun); errors.Is(lost, guard.ErrLost) && r.Outcome != Lost {
+		if lost := ended(run, r.Outcome, begun); errors.Is(lost, guard.ErrLost) && r.Outcome != Lost {
 			r.Outcome, r.Reason = Lost, lost.Error()
 		}
-		b.record(r)
+		b.record(r, "")
 	}()
-	if begun {
+	f := func(ctx context.Context) error {
+		run = ctx
 		err = b.f(ctx)
-	} else {
+		return err
+	}
+	switch {
+	case !begun:
 		err = context.Cause(ctx)
+	case own == nil:
+		_ = f(ctx)
+	default:
+		_ = own.Run(ctx, f) // that the lease was lost is found out below
 	}
 	returned = true
 	return err

@@ -59,7 +59,10 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (func(http.Handler) http.H
 	}
 	m.queue = waiters{most: s.waiters, perKey: s.keyWaiters, keys: map[string]int{}}
 	if g != nil {
-		m.name = g.Name(s.lease...)
+		if m.name = g.Name(s.lease...); m.name == "" {
+			m.name = defaultName
+			m.once, m.waiting = append(m.once, guard.WithName(defaultName)), append(m.waiting, guard.WithName(defaultName))
+		}
 		_, err := g.Wrap("http", func(context.Context) error { return nil }, m.once...)
 		m.Err = errors.Join(m.Err, err)
 	}

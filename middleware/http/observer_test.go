@@ -193,7 +193,7 @@ func TestObserver_isToldOnceOfTheOtherResults(t *testing.T) {
 			a := lifeSend(t.Context(), s.client, s.URL, c.key, "b")
 			require.Equal(t, want.Aborted, a.err != nil)
 			o := s.take(t)
-			want.Duration, want.Fence, want.Err = o.Duration, o.Fence, o.Err
+			want.Name, want.Duration, want.Fence, want.Err = "http", o.Duration, o.Fence, o.Err
 			require.Equal(t, want, o)
 		}
 	}
@@ -208,7 +208,7 @@ func TestObserver_isToldOnceOfThoseThatMeet(t *testing.T) {
 	gate.await(t)
 	s.post(t, "k", "b")
 	o := s.take(t)
-	require.Equal(t, guardhttp.Outcome{Result: guardhttp.ResultInFlight, Status: 409, Duration: o.Duration}, o)
+	require.Equal(t, guardhttp.Outcome{Name: "http", Result: guardhttp.ResultInFlight, Status: 409, Duration: o.Duration}, o)
 	require.GreaterOrEqual(t, o.Duration, 50*time.Millisecond)
 	gate.open()
 	requireRan(t, lifeReceive(t, first, "an answer"), http.StatusOK, "")

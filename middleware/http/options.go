@@ -290,7 +290,10 @@ func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.lease = append(s.lease, opts...) }
 }
 
-// WithName names the kind of work, for hooks and observers: one of few. It is guard.WithName. Default: the Guard's.
+// defaultName is the name of work that has none.
+const defaultName = "http"
+
+// WithName names the kind of work, for hooks and observers: one of few. It is guard.WithName. Default: the Guard's, or "http".
 func WithName(name string) Option {
 	return WithLease(guard.WithName(name))
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
 )
 
 // A Result is what became of a request. The results are few and fixed, fit for a metric.
@@ -31,7 +33,7 @@ const (
 // An Outcome is what became of a request, with the details. There is no key in it.
 type Outcome struct {
 	Result Result
-	// Name is the kind of work: that of WithName, or the Guard's.
+	// Name is the kind of work: that of WithName, or the Guard's, or "http".
 	Name string
 	// Shadow says that the handler ran whatever Result is (WithShadow).
 	Shadow bool
@@ -87,6 +89,10 @@ func (q *exchange) report() {
 	if o, ok := ctx.Value(trackKey{}).(*Outcome); ok {
 		*o = q.outcome
 	}
+	q.m.guard.Report(ctx, guard.Event{
+		Adapter: "http", Result: string(q.outcome.Result), Name: q.m.name, Start: q.start, Duration: q.outcome.Duration, Fence: q.outcome.Fence,
+		Aborted: q.outcome.Aborted, Err: q.outcome.Err,
+	}, q.m.lease...)
 	for _, o := range q.m.observers {
 		if o.End != nil {
 			contained(func() { o.End(ctx, q.outcome) })

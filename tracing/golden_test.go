@@ -1,0 +1,214 @@
+package tracing_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+)
+
+const ttl = 20 * time.Second
+
+// A site is two processes of an application over one store, in virtual time, seen by one telescope.
+type site struct {
+	*telescope
+	store *guardtest.Scripted
+	inner *memory.Locker
+	one   *guard.Guard
+	other *guard.Guard
+}
+
+// inSite runs f, and then compares what was seen with the golden file of that name.
+func inSite(t *testing.T, golden string, f func(t *testing.T, s *site), opts ...guard.Option) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		inner := memory.New()
+		s := &site{telescope: newTelescope(t), store: &guardtest.Scripted{Inner: inner}, inner: inner}
+		opts = append([]guard.Option{guard.WithTTL(ttl), guard.WithName("report"), guard.WithLabel("one"), guard.WithHook(s.hook)}, opts...)
+		var err error
+		s.one, err = guard.New(s.store, opts...)
+		require.NoError(t, err)
+		s.other, err = guard.New(s.store, append(opts, guard.WithLabel("other"))...)
+		require.NoError(t, err)
+		f(t, s)
+		require.NoError(t, s.one.Close(context.Background()))
+		require.NoError(t, s.other.Close(context.Background()))
+		synctest.Wait()
+		s.requireGolden(t, golden)
+		s.requireBalanced(t)
+	})
+}
+
+// requireBalanced fails if something that is counted up is not counted down again in the end.
+func (s *telescope) requireBalanced(t *testing.T) {
+	t.Helper()
+	for name, m := range s.metrics(t) {
+		if len(name) > 7 && name[len(name)-7:] == ".active" {
+			for _, line := range points(m) {
+				require.Regexp(t, `\} 0$`, line)
+			}
+		}
+	}
+}
+
+// in runs f in a span of the application.
+func (s *site) in(ctx context.Context, name string, f func(ctx context.Context)) {
+	ctx, span := s.tracer.Start(ctx, name)
+	defer span.End()
+	f(ctx)
+}
+
+func nothing(context.Context) error { return nil }
+
+func sleeps(d time.Duration) func(context.Context) error {
+	return func(context.Context) error { time.Sleep(d); return nil }
+}
+
+func TestGolden_aRun(t *testing.T) {
+	inSite(t, "run", func(t *testing.T, s *site) {
+		s.in(t.Context(), "request", func(ctx context.Context) {
+			require.NoError(t, s.one.Do(ctx, "k", func(ctx context.Context) error {
+				time.Sleep(8 * time.Second) // renewed once
+				s.in(ctx, "work of the function", func(context.Context) {})
+				return s.one.Do(ctx, "k", sleeps(time.Second)) // joins
+			}))
+		})
+	})
+}
+
+func TestGolden_aRunThatFails(t *testing.T) {
+	inSite(t, "failure", func(t *testing.T, s *site) {
+		mine := errors.New("mine: secret")
+		require.ErrorIs(t, s.one.Do(t.Context(), "k", func(context.Context) error { return mine }), mine)
+	})
+}
+
+func TestGolden_aWaitForAHolderThatReleases(t *testing.T) {
+	inSite(t, "wait", func(t *testing.T, s *site) {
+		held := make(chan struct{})
+		go s.in(t.Context(), "first", func(ctx context.Context) {
+			require.NoError(t, s.one.Do(ctx, "k", func(context.Context) error { close(held); time.Sleep(4 * time.Second); return nil }))
+		})
+		<-held
+		s.in(t.Context(), "second", func(ctx context.Context) {
+			require.NoError(t, s.other.Do(ctx, "k", nothing, guard.WithWait(time.Minute)))
+		})
+	})
+}
+
+func TestGolden_aTakeoverFromAHolderThatHasDied(t *testing.T) {
+	inSite(t, "takeover", func(t *testing.T, s *site) {
+		lease, err := s.one.Acquire(t.Context(), "k", guard.WithoutRenewal())
+		require.NoError(t, err)
+		s.store.OnRelease = func(ctx context.Context, n int, c guard.Claim, after guard.After) (bool, error) {
+			return s.inner.Release(ctx, c, after)
+		}
+		s.in(t.Context(), "second", func(ctx context.Context) {
+			require.NoError(t, s.other.Do(ctx, "k", nothing, guard.WithWait(time.Minute)))
+		})
+		require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
+	})
+}
+
+func TestGolden_aSkip(t *testing.T) {
+	inSite(t, "skip", func(t *testing.T, s *site) {
+		s.in(t.Context(), "first", func(ctx context.Context) {
+			require.NoError(t, s.one.Do(ctx, "k", func(context.Context) error {
+				s.in(t.Context(), "second", func(ctx context.Context) { require.ErrorIs(t, s.other.Do(ctx, "k", nothing), guard.ErrBusy) })
+				return nil
+			}))
+		})
+	})
+}
+
+func TestGolden_done(t *testing.T) {
+	inSite(t, "done", func(t *testing.T, s *site) {
+		s.in(t.Context(), "first", func(ctx context.Context) { require.NoError(t, s.one.Do(ctx, "k", nothing)) })
+		s.in(t.Context(), "second", func(ctx context.Context) { require.ErrorIs(t, s.other.Do(ctx, "k", nothing), guard.ErrDone) })
+	}, guard.WithOnce(time.Hour))
+}
+
+func TestGolden_aLossBecauseTheStoreIsAway(t *testing.T) {
+	inSite(t, "loss-expired", func(t *testing.T, s *site) {
+		s.store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) {
+			return false, guardtest.Fail(guard.KindConnection)
+		}
+		require.ErrorIs(t, s.one.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return nil }), guard.ErrLost)
+	})
+}
+
+func TestGolden_aLossToSomebodyElse(t *testing.T) {
+	inSite(t, "loss-not-held", func(t *testing.T, s *site) {
+		s.store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) { return false, nil }
+		require.ErrorIs(t, s.one.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return nil }), guard.ErrLost)
+	})
+}
+
+func TestGolden_aRunThatTakesTooLong(t *testing.T) {
+	inSite(t, "loss-max-hold", func(t *testing.T, s *site) {
+		require.ErrorIs(t, s.one.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return nil }, guard.WithMaxHold(4*time.Second)), guard.ErrLost)
+	})
+}
+
+func TestGolden_aPanic(t *testing.T) {
+	inSite(t, "panic", func(t *testing.T, s *site) {
+		require.Panics(t, func() { _ = s.one.Do(t.Context(), "k", func(context.Context) error { panic("secret") }) })
+	})
+}
+
+func TestGolden_aStoreThatCannotBeAsked(t *testing.T) {
+	inSite(t, "store-failure", func(t *testing.T, s *site) {
+		s.store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
+			return guard.Grant{}, guardtest.Fail(guard.KindAuth)
+		}
+		require.ErrorIs(t, s.one.Do(t.Context(), "k", nothing), guard.ErrStore)
+		time.Sleep(time.Minute)
+		s.store.OnAcquire = nil
+		require.NoError(t, s.one.Do(t.Context(), "k", nothing))
+	})
+}
+
+func TestGolden_aReleaseThatFails(t *testing.T) {
+	inSite(t, "release-failure", func(t *testing.T, s *site) {
+		start := time.Now()
+		s.store.OnRelease = func(ctx context.Context, n int, c guard.Claim, after guard.After) (bool, error) {
+			if time.Since(start) < 10*time.Second {
+				return false, guardtest.Fail(guard.KindTimeout)
+			}
+			return s.inner.Release(ctx, c, after)
+		}
+		require.ErrorIs(t, s.one.Do(t.Context(), "k", nothing, guard.WithOnce(time.Hour)), guard.ErrStore)
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestGolden_aWaitThatIsLongAndGivenUp(t *testing.T) {
+	inSite(t, "wait-long", func(t *testing.T, s *site) {
+		lease, err := s.one.Acquire(t.Context(), "k")
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		require.ErrorIs(t, s.other.Do(ctx, "k", nothing, guard.WithWait(guard.Forever)), context.DeadlineExceeded)
+		require.ErrorIs(t, s.other.Do(t.Context(), "k", nothing, guard.WithWait(time.Second)), guard.ErrBusy)
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func TestGolden_aGuardThatIsClosedUnderARun(t *testing.T) {
+	inSite(t, "closed", func(t *testing.T, s *site) {
+		go func() {
+			time.Sleep(time.Second)
+			ended, cancel := context.WithCancel(context.Background())
+			cancel()
+			_ = s.one.Close(ended)
+		}()
+		require.ErrorIs(t, s.one.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return nil }), guard.ErrClosed)
+	})
+}
