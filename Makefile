@@ -10,10 +10,13 @@ GOLANGCI_LINT_VERSION := v2.15.0
 GOBIN := $(shell go env GOPATH)/bin
 export CGO_ENABLED ?= 1
 
-.PHONY: test lint bench fuzz cron sim demo redis
+# Where promtool is put that was taken out of its package.
+export PATH := $(PATH):$(CURDIR)/bin
+
+.PHONY: test lint bench fuzz cron sim demo redis promtool
 
 # ONERUN_REQUIRE_REDIS makes a test that finds no redis-server fail, where it would be left out.
-test: redis
+test: redis promtool
 	@echo "== benchmarks, a few rounds each, so that they cannot rot"
 	ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench . -benchtime 20x -count 2 ./backend/memory ./backend/single
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench 'RedLock$$|Reentrant$$|HTTP|Asynq|Frozen$$/impl=onerun' -benchtime 10x ./...
@@ -86,3 +89,13 @@ redis:
 $(GOBIN)/golangci-lint:
 	@echo "== installing golangci-lint $(GOLANGCI_LINT_VERSION)"
 	go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+
+# The rules in deploy/ are checked by promtool. Its package would start a Prometheus, so only the one program is taken.
+promtool:
+	@command -v promtool >/dev/null || { \
+		echo "== promtool is missing: taking it out of the package prometheus"; \
+		sudo=$$(test "$$(id -u)" = 0 || echo sudo); \
+		$$sudo apt-get update -qq && \
+		dir=$$(mktemp -d) && (cd $$dir && apt-get download -qq prometheus && dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool) && \
+		install -D $$dir/usr/bin/promtool $(CURDIR)/bin/promtool; \
+		status=$$?; rm -rf $$dir; exit $$status; }

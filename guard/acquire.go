@@ -254,7 +254,7 @@ func (a *attempt) report(h *hold, err error) {
 		e.Previous, e.Takeover = a.previous, now >= a.overAt
 	}
 	hooks(a.set.hooks).tell(a.ctx, &e, pickAcquireEnd)
-	if errors.Is(err, ErrBusy) || errors.Is(err, ErrDone) {
+	if errors.Is(err, ErrBusy) && !a.set.probe || errors.Is(err, ErrDone) {
 		hooks(a.set.hooks).tell(a.ctx, &e, pickSkip)
 	}
 }

@@ -355,3 +355,24 @@ func TestKeys_areCheckedByTheLockersOwnRules(t *testing.T) {
 	require.NoError(t, g.Do(t.Context(), "a{b}", nothing))
 	require.Error(t, g.Do(t.Context(), "", nothing))
 }
+
+func TestForget_leavesNoMarker(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		once := guard.WithOnce(time.Hour)
+		forgets := func(ctx context.Context) error {
+			lease, _ := guard.FromContext(ctx)
+			lease.Forget()
+			return nil
+		}
+		require.NoError(t, g.Do(t.Context(), "k", forgets, once))
+		require.True(t, store.free("k"))
+		lease := hold(t, g, "k", once)
+		lease.Forget()
+		require.NoError(t, lease.Finish(t.Context()))
+		require.True(t, store.free("k"))
+
+		store.failReleasesFor(time.Minute)
+		require.NoError(t, g.Do(t.Context(), "k", forgets, once), "there is no marker that may be missing")
+		time.Sleep(2 * time.Minute)
+	})
+}

@@ -16,6 +16,7 @@ type hold struct {
 	ctx   leaseContext // the run's, or the lease's
 	end   context.CancelCauseFunc
 
+	origin  context.Context
 	granted time.Duration // when the request that was granted was about to be sent
 	margin  time.Duration
 	maxAt   time.Duration // when the maximum hold is over, or never
@@ -35,6 +36,7 @@ type hold struct {
 	lost     *LostError    // set once validity has ended by itself
 	released error         // set once the release has begun: what the context ended with
 	record   []byte        // what to leave with the done marker
+	forget   bool          // leave none
 }
 
 const (
@@ -56,6 +58,7 @@ func (g *Guard) newHold(ctx context.Context, a *attempt, fence uint64, validFrom
 		set:     a.set,
 		key:     a.key,
 		claim:   a.claim,
+		origin:  a.ctx,
 		granted: validFrom,
 		margin:  marginOf(a.claim.TTL),
 		maxAt:   never,
@@ -191,6 +194,7 @@ func (h *hold) event() Event {
 		Renewals: h.renewals,
 		Failures: h.failures,
 		State:    Granted,
+		Origin:   h.origin,
 		Aside:    h.set.aside,
 	}
 }

@@ -25,7 +25,7 @@ type Hook struct {
 	Wait func(ctx context.Context, e Event)
 	// AcquireEnd is called when the attempt was granted (Err is nil) or given up.
 	AcquireEnd func(ctx context.Context, e Event)
-	// Skip is called after AcquireEnd if the function will not run because the key is busy or done.
+	// Skip is called after AcquireEnd if the function will not run because the key is busy, unless WithProbe was given, or done.
 	Skip func(ctx context.Context, e Event)
 	// RunStart is called before the function. The context it returns, which must be derived from
 	// ctx, goes to the function.
@@ -82,6 +82,8 @@ type Event struct {
 	Takeover bool
 	// Renewals is how often the lease has been renewed so far, Failures how often in a row that has failed.
 	Renewals, Failures int
+	// Origin, of what befalls a lease, is the context that AcquireStart returned for it; nil else.
+	Origin context.Context //nolint:containedctx // which is what it tells
 	// Pending says that the work on an Orphan begins.
 	Pending bool
 	// Aside says that the lease is an adapter's own, beside that of the run (WithAside).

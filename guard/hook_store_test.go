@@ -309,3 +309,16 @@ func TestLease_Run_isARunToTheHooks(t *testing.T) {
 		require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
 	})
 }
+
+func TestHook_isNotToldOfAProbeThatFindsTheKeyBusy(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
+		var skips events
+		opts := []guard.Option{guard.WithProbe(), guard.WithOnce(time.Hour), guard.WithHook(guard.Hook{Skip: skips.tell})}
+		lease := hold(t, g, "k", guard.WithOnce(time.Hour))
+		require.ErrorIs(t, g.Do(t.Context(), "k", nothing, opts...), guard.ErrBusy)
+		require.Empty(t, skips.all())
+		require.NoError(t, lease.Finish(t.Context()))
+		require.ErrorIs(t, g.Do(t.Context(), "k", nothing, opts...), guard.ErrDone)
+		require.Len(t, skips.all(), 1)
+	})
+}

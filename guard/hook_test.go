@@ -39,9 +39,10 @@ func TestHook_isToldOfARun(t *testing.T) {
 		require.Equal(t, guard.Event{Name: "work", Key: "k", Owner: "me", Start: start.Start, Duration: slow,
 			TTL: ttl, Fence: fence, Attempts: 1, State: guard.Granted}, seen.last(t, "acquire end"))
 		require.Equal(t, guard.Event{Name: "work", Key: "k", Owner: "me", Start: start.Start.Add(slow), Duration: ttl * 7 / 20,
-			TTL: ttl, Used: seen.last(t, "renew").Used, Fence: fence, State: guard.Granted, Renewals: 1, Err: mine}, seen.last(t, "run end"))
+			TTL: ttl, Used: seen.last(t, "renew").Used, Fence: fence, State: guard.Granted, Renewals: 1, Err: mine, Origin: seen.last(t, "run end").Origin}, seen.last(t, "run end"))
+		require.Equal(t, true, seen.last(t, "run end").Origin.Value(hookKey("acquire start")))
 		require.Equal(t, guard.Event{Name: "work", Key: "k", Owner: "me", Start: start.Start.Add(slow + ttl*7/20), TTL: ttl, Used: seen.last(t, "renew").Used,
-			Held: slow + ttl*7/20, Attempts: 1, Fence: fence, State: guard.Granted, Renewals: 1}, seen.last(t, "release"))
+			Held: slow + ttl*7/20, Attempts: 1, Fence: fence, State: guard.Granted, Renewals: 1, Origin: seen.last(t, "run end").Origin}, seen.last(t, "release"))
 		require.NoError(t, seen.last(t, "renew").Err)
 	})
 }

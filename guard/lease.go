@@ -54,6 +54,13 @@ func (l *Lease) SetRecord(record []byte) error {
 	return nil
 }
 
+// Forget has the run leave no done marker although it returns nil, or is finished (Finish): its key can be run again. Without WithOnce it has no effect.
+func (l *Lease) Forget() {
+	l.hold.guard.mu.Lock()
+	defer l.hold.guard.mu.Unlock()
+	l.hold.forget = true
+}
+
 // Run calls f with ctx, which must be derived from the lease's Context, and tells the hooks of it as of a run of Do. It does not give the
 // lease back. It returns what f returned, inside of ErrLost if the lease was lost meanwhile. It is for those who hold a lease for longer than the
 // run itself takes.

@@ -32,9 +32,9 @@ type settings struct {
 
 	ttl, wait, window, minHold, maxHold time.Duration
 
-	noRenewal, aside bool
-	hooks            []Hook
-	err              *SettingError // the first bad setting
+	noRenewal, aside, probe bool
+	hooks                   []Hook
+	err                     *SettingError // the first bad setting
 }
 
 // refuse keeps the first bad setting.
@@ -174,6 +174,10 @@ func WithLabel(label string) Option {
 // WithAside says that the lease is one of an adapter's own, beside that under which the work runs, such as one that keeps others from looking for
 // missed ticks at the same time: hooks are told so (Event.Aside), so that what they count as runs, skips and leases is the work.
 func WithAside() Option { return func(s *settings) { s.aside = true } }
+
+// WithProbe says that the caller will see to it if the key is busy, by another call or otherwise: hooks are then not told that the run was skipped. It is for
+// adapters, which tell them by Report in the end.
+func WithProbe() Option { return func(s *settings) { s.probe = true } }
 
 // WithHook adds a hook. Hooks are called in the order in which they were added.
 func WithHook(h Hook) Option { return func(s *settings) { s.hooks = append(s.hooks, h) } }

@@ -74,7 +74,7 @@ func (h *hold) giveBack(ctx context.Context, end ending) (back givenBack) {
 			return back // there is nothing left to give back
 		}
 	}
-	done := end.finished && back.err == nil && h.set.window > 0
+	done := end.finished && back.err == nil && h.marks()
 	after := h.after(done)
 	claim := h.claim
 	if done && end.run != nil && len(h.set.hooks) > 0 {
@@ -141,6 +141,13 @@ func (h *hold) foundLost() error {
 	h.guard.mu.Unlock()
 	h.announceLoss()
 	return lost
+}
+
+// marks reports whether h leaves a marker if its work is done.
+func (h *hold) marks() bool {
+	h.guard.mu.Lock()
+	defer h.guard.mu.Unlock()
+	return h.set.window > 0 && !h.forget
 }
 
 // after returns what to leave behind, at the time of asking.

@@ -27,7 +27,7 @@ func (h *hold) result(ctx context.Context, err, released error) error {
 	if lost, end := h.ended(); lost != nil || end != ErrReleased { //nolint:errorlint // which is never wrapped
 		return h.overtaken(ctx, err)
 	}
-	if err == nil && h.set.window > 0 {
+	if err == nil && h.marks() {
 		return released // the marker may be missing
 	}
 	return err

@@ -32,7 +32,7 @@ func (t *telemetry) acquireStart(ctx context.Context, e guard.Event) context.Con
 	}
 	a := &acquireContext{Context: ctx}
 	if traced {
-		a.Context, a.span = t.tracer.Start(ctx, t.spanName(&e, "acquire"), trace.WithTimestamp(e.Start))
+		a.Context, a.span = t.start(ctx, &e, "acquire")
 	}
 	return a
 }
@@ -138,7 +138,7 @@ func (t *telemetry) outcome(ctx context.Context, e guard.Event) {
 	if !t.traces() {
 		return
 	}
-	_, span := t.tracer.Start(ctx, t.spanName(&e, "skip"), trace.WithTimestamp(e.Start))
+	_, span := t.start(ctx, &e, "skip")
 	if !span.IsRecording() {
 		span.End()
 		return
@@ -147,6 +147,10 @@ func (t *telemetry) outcome(ctx context.Context, e guard.Event) {
 	if who := t.holder(&e); who != "" {
 		attrs = append(attrs, keyHolder.String(who))
 	}
-	t.link(span, e.Label, linkFinished)
+	how := linkHolder
+	if e.Skipped == resultDone {
+		how = linkFinished
+	}
+	t.link(span, e.Label, how)
 	end(span, attrs, outcome{result: e.Result}, e.Start.Add(e.Duration))
 }

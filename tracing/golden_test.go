@@ -28,14 +28,24 @@ type site struct {
 // inSite runs f, and then compares what was seen with the golden file of that name.
 func inSite(t *testing.T, golden string, f func(t *testing.T, s *site), opts ...guard.Option) {
 	t.Helper()
+	inNamelessSite(t, golden, f, append([]guard.Option{guard.WithName("report")}, opts...)...)
+}
+
+// inNamelessSite is inSite for work that is named by an adapter.
+func inNamelessSite(t *testing.T, golden string, f func(t *testing.T, s *site), opts ...guard.Option) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		inner := memory.New()
 		s := &site{telescope: newTelescope(t), store: &guardtest.Scripted{Inner: inner}, inner: inner}
-		opts = append([]guard.Option{guard.WithTTL(ttl), guard.WithName("report"), guard.WithLabel("one"), guard.WithHook(s.hook)}, opts...)
+		opts = append([]guard.Option{guard.WithTTL(ttl), guard.WithLabel("one"), guard.WithHook(s.hook)}, opts...)
+		store := struct {
+			guard.Locker
+			guard.Ledger
+		}{s.store, inner}
 		var err error
-		s.one, err = guard.New(s.store, opts...)
+		s.one, err = guard.New(store, opts...)
 		require.NoError(t, err)
-		s.other, err = guard.New(s.store, append(opts, guard.WithLabel("other"))...)
+		s.other, err = guard.New(store, append(opts, guard.WithLabel("other"))...)
 		require.NoError(t, err)
 		f(t, s)
 		require.NoError(t, s.one.Close(context.Background()))

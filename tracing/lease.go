@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/seed-1795987d/onerun/guard"
 )
 
@@ -26,7 +24,7 @@ func (t *telemetry) renew(ctx context.Context, e guard.Event) {
 	if !t.set.renewals || !t.traces() {
 		return
 	}
-	_, span := t.tracer.Start(ctx, t.spanName(&e, "renew"), trace.WithTimestamp(e.Start))
+	_, span := t.start(ctx, &e, "renew")
 	end(span, append(t.common(&e), keyResult.String(out.result), keyFence.Int64(int64(e.Fence))), out, e.Start.Add(e.Duration))
 }
 
@@ -38,7 +36,7 @@ func (t *telemetry) loss(ctx context.Context, e guard.Event) {
 	w := t.names.of(e.Name)
 	count(ctx, t.on.losses, w, labels{key: keyLossReason, value: string(lost.Reason)})
 	switch lost.Reason {
-	case guard.LossExpired, guard.LossMaxHold, guard.LossSuspended:
+	case guard.LossExpired, guard.LossMaxHold, guard.LossSuspended: // the others have no deadline
 		seconds(ctx, t.on.lateness, lost.Late.Seconds(), w, labels{})
 	}
 	if t.log != nil {
@@ -73,7 +71,7 @@ func (t *telemetry) release(ctx context.Context, e guard.Event) {
 	if e.Aside || e.Attempts == 0 || !t.traces() {
 		return
 	}
-	_, span := t.tracer.Start(ctx, t.spanName(&e, "release"), trace.WithTimestamp(e.Start))
+	_, span := t.start(ctx, &e, "release")
 	if !span.IsRecording() {
 		span.End()
 		return

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -110,6 +111,8 @@ func some[N int64 | uint64](n N) string {
 	return fmt.Sprint(n)
 }
 
+var process = regexp.MustCompile(`\S+ pid \d+`)
+
 // vague are the attributes whose values depend on random pauses.
 var vague = []attribute.Key{"onerun.attempts", "onerun.wait_time", "onerun.lease.utilization", "onerun.fence", "onerun.lateness", "onerun.lease.held"}
 
@@ -121,6 +124,8 @@ func attributes(attrs []attribute.KeyValue) string {
 		switch {
 		case slices.Contains(vague, a.Key):
 			value = "…"
+		case a.Key == "onerun.holder":
+			value = process.ReplaceAllString(value, "host pid 1")
 		case a.Key == "onerun.renewals":
 			value = some(a.Value.AsInt64())
 		}
@@ -133,7 +138,7 @@ func attributes(attrs []attribute.KeyValue) string {
 func (s *telescope) tree() string {
 	spans := s.spans.GetSpans()
 	slices.SortStableFunc(spans, func(a, b tracetest.SpanStub) int {
-		return cmp.Or(a.StartTime.Compare(b.StartTime), rank(a.Name)-rank(b.Name))
+		return cmp.Or(a.StartTime.Truncate(100*time.Millisecond).Compare(b.StartTime.Truncate(100*time.Millisecond)), rank(a.Name)-rank(b.Name))
 	})
 	var out strings.Builder
 	var draw func(parent trace.SpanID, depth int)
@@ -177,7 +182,7 @@ func about(d time.Duration) time.Duration {
 
 // rank orders spans that begin at the same instant.
 func rank(name string) int {
-	return slices.Index([]string{"acquire", "run", "release"}, strings.Fields(name)[0])
+	return slices.Index([]string{"acquire", "run", "release", "skip"}, strings.Fields(name)[0])
 }
 
 // root returns the name of the span at the root of span's trace.
@@ -231,6 +236,9 @@ func (b *logBook) Handle(_ context.Context, r slog.Record) error {
 			value := a.Value.String()
 			if slices.Contains([]string{"fence", "attempts", "waited", "took", "held", "holder_trace_id", "late", "failures", "ends_within"}, a.Key) {
 				value = "…"
+			}
+			if a.Key == "holder" {
+				value = process.ReplaceAllString(value, "host pid 1")
 			}
 			if a.Key == "renewals" {
 				value = some(a.Value.Int64())

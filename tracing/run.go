@@ -33,7 +33,7 @@ func (t *telemetry) runStart(ctx context.Context, e guard.Event) context.Context
 	if !t.traces() {
 		return ctx
 	}
-	ctx, span := t.tracer.Start(ctx, t.spanName(&e, "run"), trace.WithTimestamp(e.Start))
+	ctx, span := t.start(ctx, &e, "run")
 	return &runContext{Context: ctx, span: span}
 }
 

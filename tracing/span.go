@@ -1,6 +1,7 @@
 package tracing
 
 import (
+	"context"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -26,6 +27,15 @@ func (t *telemetry) spanName(e *guard.Event, what string) string {
 		return w.renew
 	}
 	return w.skip
+}
+
+// start begins a span of something that befalls a lease. Where the caller traced nothing it belongs to the span of the lease's acquire, which then is the root of
+// its trace: they are sampled together.
+func (t *telemetry) start(ctx context.Context, e *guard.Event, what string) (context.Context, trace.Span) {
+	if e.Origin != nil && !trace.SpanContextFromContext(ctx).IsValid() {
+		ctx = trace.ContextWithSpan(ctx, trace.SpanFromContext(e.Origin))
+	}
+	return t.tracer.Start(ctx, t.spanName(e, what), trace.WithTimestamp(e.Start))
 }
 
 // common returns the attributes that each span has, with room for more.

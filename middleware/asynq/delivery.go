@@ -29,8 +29,12 @@ type delivery struct {
 	started  bool   // the handler was called
 	returned bool   // it returned, and what:
 	err      error
-	waits    bool // it is in the queue of those that wait
+	waits    bool   // it is in the queue of those that wait
+	skip     string // "busy", if it was
+	holder   string // the label of who had the key then
 	outcome  Outcome
+
+	overtaken bool // a newer task waits: this one has nothing to do
 }
 
 func (m *middleware) deliver(ctx context.Context, task *asynq.Task, next asynq.Handler) *delivery {
@@ -127,7 +131,11 @@ func (d *delivery) do(wait time.Duration) error {
 func (d *delivery) run(ctx context.Context) error {
 	d.waitsNoMore()
 	if d.m.busy == Coalesce {
-		if err := d.overtake(); err != nil {
+		switch err := d.overtake(); {
+		case errors.Is(err, errOvertaken):
+			d.overtaken = true
+			return nil
+		case err != nil:
 			return err
 		}
 	}
@@ -152,7 +160,7 @@ func (d *delivery) settle(err error) (tell error, settled bool) {
 	case d.started:
 		d.end(ResultRan, err)
 		return err, true
-	case errors.Is(err, errOvertaken):
+	case d.overtaken:
 		d.end(ResultCoalesced, nil)
 		d.handOver()
 		return nil, true
@@ -162,6 +170,7 @@ func (d *delivery) settle(err error) (tell error, settled bool) {
 		d.end(ResultCanceled, err)
 		return err, true
 	case errors.Is(err, guard.ErrBusy):
+		d.tellSkip(err)
 		return d.busy(err)
 	case errors.Is(err, guard.ErrStore), errors.Is(err, guard.ErrClosed):
 		d.end(ResultUnavailable, err)
@@ -189,6 +198,23 @@ func (d *delivery) busy(err error) (tell error, settled bool) {
 	}
 }
 
+// tellSkip has the hooks told that the key was busy.
+func (d *delivery) tellSkip(err error) {
+	d.skip = "busy"
+	var busy *guard.BusyError
+	if errors.As(err, &busy) {
+		d.holder = busy.Label
+	}
+}
+
+// skipped returns why the task was not run, in a word, if it was not.
+func (d *delivery) skipped() string {
+	if d.started {
+		return "" // in a later try
+	}
+	return d.skip
+}
+
 func (d *delivery) end(r Result, err error) { d.outcome.Result, d.outcome.Err = r, err }
 
 // finish is what remains to be done when there is something to tell asynq, or the handler has panicked.
@@ -200,7 +226,7 @@ func (d *delivery) finish() {
 	d.outcome.Duration = time.Since(d.start)
 	d.m.guard.Report(d.ctx, guard.Event{
 		Adapter: "asynq", Result: string(d.outcome.Result), Name: d.outcome.Name, Start: d.start, Duration: d.outcome.Duration, Fence: d.outcome.Fence,
-		Aborted: d.outcome.Aborted, Err: d.outcome.Err,
+		Aborted: d.outcome.Aborted, Err: d.outcome.Err, Skipped: d.skipped(), Label: d.holder,
 	}, d.m.lease...)
 	for _, o := range d.m.observers {
 		if o.End != nil {

@@ -44,7 +44,7 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (asynq.MiddlewareFunc, err
 	s.check(g)
 	m := &middleware{settings: s, guard: g}
 	m.opts = append([]guard.Option{guard.WithTTL(DefaultTTL)}, s.lease...)
-	m.opts = append(m.opts, guard.WithWait(0))
+	m.opts = append(m.opts, guard.WithWait(0), guard.WithProbe())
 	if s.once > 0 {
 		m.opts = append(m.opts, guard.WithOnce(s.once))
 	}

@@ -95,26 +95,23 @@ func (b *job) record(r Record, skipped string) {
 	_ = b.jobs.ledger.Append(ctx, ledgerName(b.name), guard.Entry{At: max(at.UnixMilli(), 0), Record: text}, 2*b.keep)
 }
 
-// elsewhere is the outcome, to hooks alone, of a tick that another process has seen to.
-const elsewhere Outcome = "elsewhere"
+// Outcomes that are told to hooks alone.
+const (
+	elsewhere   Outcome = "elsewhere"   // another process has seen to it
+	unavailable Outcome = "unavailable" // the store could not be asked here
+)
 
 // Why a tick did not run here, in a word.
 const (
-	skippedDone        = "done"
-	skippedMissed      = "missed"
-	skippedPaused      = "paused"
-	skippedOverlap     = "overlap"
-	skippedUnavailable = "unavailable"
+	skippedDone   = "done"
+	skippedMissed = "missed"
+	skippedPaused = "paused"
 )
 
 // report tells the Guard's hooks what became of a tick. label is that of the run that was found instead.
 func (b *job) report(r Record, label, skipped string) {
-	result := string(r.Outcome)
-	if skipped == skippedUnavailable {
-		result = skipped
-	}
 	b.jobs.guard.Report(context.WithoutCancel(b.jobs.ctx), guard.Event{
-		Adapter: "cron", Result: result, Skipped: skipped, Name: b.name, Start: r.Start, Duration: r.End.Sub(r.Start), Fence: r.Fence, Label: label,
+		Adapter: "cron", Result: string(r.Outcome), Skipped: skipped, Name: b.name, Start: r.Start, Duration: r.End.Sub(r.Start), Fence: r.Fence, Label: label,
 	}, b.lease...)
 }
 

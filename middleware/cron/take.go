@@ -77,7 +77,9 @@ func (b *job) acquire(ctx context.Context, key string, wait time.Duration, opts 
 func (b *job) cannot(tick time.Time, err error) {
 	now := b.now().UTC()
 	r := Record{Job: b.name, Tick: tick.UTC(), Outcome: Missed, Who: b.jobs.who, Start: now, End: now, Reason: "here: " + err.Error()}
-	b.report(r, "", skippedUnavailable)
+	told := r
+	told.Outcome = unavailable
+	b.report(told, "", string(unavailable))
 	for _, f := range b.observed {
 		contained(func() { f(r) })
 	}

@@ -76,7 +76,7 @@ func (b *job) start(ctx context.Context, tick time.Time, lease *guard.Lease, wai
 		defer func() { _ = own.Release(ctx) }() // it ends by itself otherwise
 		b.run(own.Context(), tick, lease, own)
 	case errors.Is(err, guard.ErrBusy):
-		b.leaveOut(ctx, tick, lease, Skipped, skippedOverlap, err.Error())
+		b.leaveOut(ctx, tick, lease, Skipped, "", err.Error()) // hooks have been told that the job is busy
 	default: // Jobs were closed, the lease of the tick was lost, or the store cannot be asked: it is for who finds it next
 		if ctx.Err() == nil && b.leaving.Err() == nil {
 			b.cannot(tick, err)

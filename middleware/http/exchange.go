@@ -25,7 +25,9 @@ type exchange struct {
 	origin string    // by which the run can be found later
 	answer *recorder // nil until the handler is called
 	kept   Keep
-	queued bool // it is counted as waiting
+	queued bool   // it is counted as waiting
+	skip   string // why it was skipped, where hooks have not been told
+	holder string // the label of who had the key then
 }
 
 // serve answers the request.

@@ -3,6 +3,7 @@ package guardhttp
 import (
 	"context"
 	"errors"
+	"net/http"
 
 	"github.com/seed-1795987d/onerun/guard"
 )
@@ -10,7 +11,7 @@ import (
 // lead runs the handler under a lease, or says why it does not run.
 func (q *exchange) lead() {
 	defer q.unqueue()
-	err := q.attempt(q.m.once)
+	err := q.attempt(q.m.first)
 	if q.m.wait > 0 && q.answer == nil && errors.Is(err, guard.ErrBusy) && q.m.queue.enter(q.stored) {
 		q.queued = true
 		err = q.attempt(q.m.waiting)
@@ -18,6 +19,9 @@ func (q *exchange) lead() {
 	if q.answer != nil {
 		q.ended(err)
 		return
+	}
+	if q.m.wait > 0 && !q.queued {
+		q.tellSkip(err) // as it was no more than a probe
 	}
 	q.unqueue()
 	q.skipped(err)
@@ -53,10 +57,18 @@ func (q *exchange) attempt(opts []guard.Option) error {
 	}, opts...)
 }
 
-// errNotKept tells the Guard that there is nothing to leave in the store.
-var errNotKept = errors.New("guardhttp: nothing is kept")
+// tellSkip has the hooks told that the key was busy, if it was.
+func (q *exchange) tellSkip(err error) {
+	var busy *guard.BusyError
+	if errors.As(err, &busy) {
+		q.skip, q.holder = "busy", busy.Label
+	}
+}
 
-// handle runs the handler. ctx is the lease's. It returns nil if the lease is to leave a marker.
+// errFailed tells the Guard that the handler has failed: it answered so, or not at all. Nothing is left in the store.
+var errFailed = errors.New("guardhttp: the handler failed, and nothing is kept")
+
+// handle runs the handler. ctx is the lease's.
 func (q *exchange) handle(ctx context.Context) error {
 	q.unqueue()
 	lease, _ := guard.FromContext(ctx)
@@ -69,12 +81,16 @@ func (q *exchange) handle(ctx context.Context) error {
 		q.answer.forget()
 		q.refuse(givenUp, q.m.retryAfter, context.Cause(ctx))
 		if !q.answer.hijackedUnseen() {
-			return errNotKept
+			return errFailed
 		}
 	}
 	record := q.conclude()
-	if record == nil {
-		return errNotKept
+	switch {
+	case record == nil && q.outcome.Status >= http.StatusInternalServerError:
+		return errFailed
+	case record == nil:
+		lease.Forget()
+		return nil
 	}
 	return lease.SetRecord(q.m.sealer.seal(record.encode(), q.stored))
 }
@@ -146,7 +162,7 @@ func (q *exchange) ended(err error) {
 	switch {
 	case err == nil:
 		q.outcome.Kept = q.kept
-	case err != errNotKept: //nolint:errorlint // inside of another error it is not all that is to be said
+	case err != errFailed: //nolint:errorlint // inside of another error it is not all that is to be said
 		q.outcome.Err = err
 	}
 }

@@ -19,6 +19,7 @@ type middleware struct {
 	guard   *guard.Guard
 	name    string         // the kind of work
 	once    []guard.Option // for a request that does not wait
+	first   []guard.Option // for one that may wait
 	waiting []guard.Option // for one that does
 	queue   waiters
 }
@@ -57,11 +58,17 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (func(http.Handler) http.H
 		m.once = append(m.once, guard.WithOnce(s.retention))
 		m.waiting = append(m.waiting, guard.WithOnce(s.retention))
 	}
+	m.first = slices.Clone(m.once)
+	if s.wait > 0 {
+		m.first = append(m.first, guard.WithProbe())
+	}
 	m.queue = waiters{most: s.waiters, perKey: s.keyWaiters, keys: map[string]int{}}
 	if g != nil {
 		if m.name = g.Name(s.lease...); m.name == "" {
 			m.name = defaultName
-			m.once, m.waiting = append(m.once, guard.WithName(defaultName)), append(m.waiting, guard.WithName(defaultName))
+			for _, opts := range []*[]guard.Option{&m.once, &m.first, &m.waiting} {
+				*opts = append(*opts, guard.WithName(defaultName))
+			}
 		}
 		_, err := g.Wrap("http", func(context.Context) error { return nil }, m.once...)
 		m.Err = errors.Join(m.Err, err)

@@ -91,7 +91,7 @@ func (q *exchange) report() {
 	}
 	q.m.guard.Report(ctx, guard.Event{
 		Adapter: "http", Result: string(q.outcome.Result), Name: q.m.name, Start: q.start, Duration: q.outcome.Duration, Fence: q.outcome.Fence,
-		Aborted: q.outcome.Aborted, Err: q.outcome.Err,
+		Aborted: q.outcome.Aborted, Err: q.outcome.Err, Skipped: q.skip, Label: q.holder,
 	}, q.m.lease...)
 	for _, o := range q.m.observers {
 		if o.End != nil {
