@@ -152,7 +152,7 @@ func TestGolden_cron(t *testing.T) {
 	t.Run("skip", func(t *testing.T) { // in the other process
 		inCrontab(t, "cron-skip", sleeps(2*time.Second), func(t *testing.T, c *crontab) {
 			time.Sleep(time.Millisecond) // its clock is a little behind
-			c.other = c.start(t, c.site.other, nothing, nil)
+			c.other = c.start(t, c.site.other, sleeps(2*time.Second), nil)
 			time.Sleep(14 * time.Second)
 		})
 	})
