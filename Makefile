@@ -1,7 +1,7 @@
 # make test    everything, with the race detector, in random order, on real Redis servers
 # make lint    formatting, go.mod, vet and golangci-lint
 # make bench   what a run costs on real Redis servers: beside SET NX and a script by hand, RedLock beside redsync, and tasks beside bare asynq
-# make fuzz    the parsers of what comes from outside, FUZZTIME each (default 1m; 10000x is a number of inputs)
+# make fuzz    the parsers of what comes from outside, and that no key gets into telemetry, FUZZTIME each (default 1m; 10000x is a number of inputs)
 # make cron    five processes with clocks that differ, killed, frozen and replaced, over TICKS ticks (default 120)
 # make sim     the simulation over SEEDS seeds for each backend (default 5000)
 # make demo    the two example programs, with the guard and without
@@ -23,7 +23,7 @@ test: redis promtool
 	@echo "== the simulation: 500 seeds for each backend (fewer below, where the race detector makes it slow)"
 	go test -timeout 15m ./internal/simulation
 	@echo "== the parsers of what comes from outside, on random input"
-	@$(MAKE) --no-print-directory fuzz FUZZTIME=10000x
+	@$(MAKE) --no-print-directory fuzz FUZZTIME=10000x SECRETS_FUZZTIME=2000x
 	@echo "== tests, with the race detector and in random order"
 	ONERUN_REQUIRE_REDIS=1 go test -race -shuffle=on -timeout 15m ./...
 	@echo "== with gocron itself, which is no dependency of ours"
@@ -58,6 +58,7 @@ fuzz:
 	@for target in FuzzIdempotencyKey FuzzRecord FuzzFromJSON; do \
 		go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) ./middleware/http || exit 1; \
 	done
+	go test -run '^$$' -fuzz '^FuzzSecrets$$' -fuzztime $(or $(SECRETS_FUZZTIME),$(FUZZTIME)) ./tracing
 
 # The short form of it, of 36 ticks, is part of make test.
 TICKS ?= 120

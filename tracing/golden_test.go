@@ -12,6 +12,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
+	"github.com/seed-1795987d/onerun/tracing"
 )
 
 const ttl = 20 * time.Second
@@ -35,25 +36,38 @@ func inSite(t *testing.T, golden string, f func(t *testing.T, s *site), opts ...
 func inNamelessSite(t *testing.T, golden string, f func(t *testing.T, s *site), opts ...guard.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		inner := memory.New()
-		s := &site{telescope: newTelescope(t), store: &guardtest.Scripted{Inner: inner}, inner: inner}
-		opts = append([]guard.Option{guard.WithTTL(ttl), guard.WithLabel("one"), guard.WithHook(s.hook)}, opts...)
-		store := struct {
-			guard.Locker
-			guard.Ledger
-		}{s.store, inner}
-		var err error
-		s.one, err = guard.New(store, opts...)
-		require.NoError(t, err)
-		s.other, err = guard.New(store, append(opts, guard.WithLabel("other"))...)
-		require.NoError(t, err)
+		s := newSite(t, newTelescope(t), opts...)
 		f(t, s)
-		require.NoError(t, s.one.Close(context.Background()))
-		require.NoError(t, s.other.Close(context.Background()))
-		synctest.Wait()
+		s.close(t)
 		s.requireGolden(t, golden)
 		s.requireBalanced(t)
 	})
+}
+
+// newSite returns a site whose close must be called.
+func newSite(t *testing.T, seen *telescope, opts ...guard.Option) *site {
+	t.Helper()
+	inner := memory.New()
+	s := &site{telescope: seen, store: &guardtest.Scripted{Inner: inner}, inner: inner}
+	opts = append([]guard.Option{guard.WithTTL(ttl), guard.WithLabel("one"), guard.WithHook(s.hook)}, opts...)
+	store := struct {
+		guard.Locker
+		guard.Ledger
+	}{s.store, inner}
+	var err error
+	s.one, err = guard.New(store, opts...)
+	require.NoError(t, err)
+	s.other, err = guard.New(store, append(opts, guard.WithLabel("other"))...)
+	require.NoError(t, err)
+	return s
+}
+
+// close closes the Guards, and waits until all has been told.
+func (s *site) close(t *testing.T) {
+	t.Helper()
+	require.NoError(t, s.one.Close(context.Background()))
+	require.NoError(t, s.other.Close(context.Background()))
+	synctest.Wait()
 }
 
 // requireBalanced fails if something that is counted up is not counted down again in the end.
@@ -220,5 +234,16 @@ func TestGolden_aGuardThatIsClosedUnderARun(t *testing.T) {
 			_ = s.one.Close(ended)
 		}()
 		require.ErrorIs(t, s.one.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return nil }), guard.ErrClosed)
+	})
+}
+
+// inRenewal calls f after a run that was renewed once.
+func inRenewal(t *testing.T, f func(t *testing.T, s *site), opts ...tracing.Option) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newTelescope(t, opts...), guard.WithName("report"))
+		require.NoError(t, s.one.Do(t.Context(), "k", sleeps(8*time.Second)))
+		s.close(t)
+		f(t, s)
 	})
 }

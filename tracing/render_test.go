@@ -182,7 +182,7 @@ func about(d time.Duration) time.Duration {
 
 // rank orders spans that begin at the same instant.
 func rank(name string) int {
-	return slices.Index([]string{"acquire", "run", "release", "skip"}, strings.Fields(name)[0])
+	return slices.Index([]string{"acquire", "run", "renew", "release", "skip"}, strings.Fields(name)[0])
 }
 
 // root returns the name of the span at the root of span's trace.

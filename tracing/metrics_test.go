@@ -1,0 +1,224 @@
+package tracing_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+	"github.com/seed-1795987d/onerun/tracing"
+)
+
+// everything plays what makes each instrument measure something.
+func everything(t *testing.T, s *site) {
+	t.Helper()
+	nobody := func(context.Context, int, guard.Claim) (guard.Grant, error) {
+		return guard.Grant{}, guardtest.Fail(guard.KindAuth)
+	}
+	require.NoError(t, s.one.Do(t.Context(), "k", sleeps(8*time.Second)))
+	go func() { _ = s.one.Do(t.Context(), "k", sleeps(3*time.Second)) }()
+	time.Sleep(time.Second)
+	require.NoError(t, s.other.Do(t.Context(), "k", nothing, guard.WithWait(time.Minute)))
+	require.ErrorIs(t, s.one.Do(t.Context(), "lost", func(ctx context.Context) error { <-ctx.Done(); return nil }, guard.WithoutRenewal()), guard.ErrLost)
+	require.NoError(t, s.one.Do(t.Context(), "once", nothing, guard.WithOnce(time.Hour)))
+	require.ErrorIs(t, s.one.Do(t.Context(), "once", nothing, guard.WithOnce(time.Hour)), guard.ErrDone)
+	s.one.Report(t.Context(), guard.Event{Adapter: "http", Result: "ran"})
+	synctest.Wait()
+	s.store.OnAcquire = nobody
+	require.ErrorIs(t, s.one.Do(t.Context(), "k", nothing), guard.ErrStore)
+	time.Sleep(time.Minute)
+}
+
+func TestMetrics_areThoseOfThePageForOperators(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newTelescope(t, tracing.WithJob(tracing.Job{Name: "report", Every: time.Hour, Single: true})), guard.WithName("report"))
+		everything(t, s)
+		s.close(t)
+		found := s.metrics(t)
+		for _, want := range inventory(t) {
+			m, ok := found[want.name]
+			require.True(t, ok, want.name)
+			delete(found, want.name)
+			require.Equal(t, want.unit, m.Unit, want.name)
+			require.NotEmpty(t, m.Description, want.name)
+			kind, bounds := shape(m)
+			require.Equal(t, want.kind, kind, want.name)
+			require.Equal(t, strings.Join(want.buckets, " "), bounds, want.name)
+			for _, line := range points(m) {
+				_, set, _ := strings.Cut(line, "{")
+				set, _, _ = strings.Cut(set, "}")
+				for _, attr := range strings.Fields(set) {
+					key, value, _ := strings.Cut(attr, "=")
+					values, ok := want.labels[strings.ReplaceAll(key, ".", "_")]
+					require.True(t, ok, "%s has %s", want.name, key)
+					require.True(t, len(values) == 0 || slices.Contains(values, value), "%s has %s", want.name, attr)
+				}
+			}
+		}
+		require.Empty(t, found, "not on the page")
+	})
+}
+
+// shape returns the kind of a metric in the words of the page, and the bounds of its buckets.
+func shape(m metricdata.Metrics) (kind, bounds string) {
+	list := func(bounds []float64) string {
+		var words []string
+		for _, b := range bounds {
+			words = append(words, strings.TrimPrefix(strconv.FormatFloat(b, 'f', -1, 64), "0"))
+		}
+		return strings.Join(words, " ")
+	}
+	switch d := m.Data.(type) {
+	case metricdata.Sum[int64]:
+		if d.IsMonotonic {
+			return "counter", ""
+		}
+		return "updowncounter", ""
+	case metricdata.Gauge[float64]:
+		return "gauge", ""
+	case metricdata.Histogram[float64]:
+		return "histogram", list(d.DataPoints[0].Bounds)
+	case metricdata.Histogram[int64]:
+		return "histogram", list(d.DataPoints[0].Bounds)
+	}
+	return fmt.Sprintf("%T", m.Data), ""
+}
+
+// The budget: what one instrument may have for each name, and all of them together.
+const (
+	mostSeriesOfOne = 12
+	mostSeriesOfAll = 60
+)
+
+func TestMetrics_keepToTheirBudgetWithAHundredThousandKeysAndNames(t *testing.T) {
+	s := &telescope{reader: sdkmetric.NewManualReader()} // spans and logs are no subject of it, and many
+	hook, err := tracing.New(tracing.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(s.reader))),
+		tracing.WithMaxNames(20), tracing.WithJob(tracing.Job{Name: "declared"}))
+	require.NoError(t, err)
+	g, err := guard.New(memory.New(), guard.WithHook(hook))
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	for part := range 10 {
+		all.Go(func() {
+			for i := range 10_000 {
+				n := strconv.Itoa(part*10_000 + i)
+				_ = g.Do(t.Context(), "key-"+n, nothing, guard.WithName("name-"+n))
+			}
+		})
+	}
+	all.Wait()
+	require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithName("declared")))
+	for i := range 1000 { // and what adapters of somebody else's say
+		g.Report(t.Context(), guard.Event{Name: "declared", Adapter: "own", Result: "result-" + strconv.Itoa(i)})
+	}
+	require.NoError(t, g.Close(t.Context()))
+	const names = 20 + 1 // and those beyond
+	series := 0
+	for name, m := range s.metrics(t) {
+		lines := points(m)
+		series += len(lines)
+		if name == "onerun.adapter.outcomes" {
+			require.Less(t, len(lines), 300)
+			continue
+		}
+		require.LessOrEqual(t, len(lines), names*mostSeriesOfOne, name)
+		for _, line := range lines {
+			require.NotContains(t, line, "key-")
+		}
+	}
+	require.LessOrEqual(t, series, names*mostSeriesOfAll)
+	runs := points(s.metrics(t)["onerun.run.duration"])
+	require.Contains(t, strings.Join(runs, "\n"), "onerun.name=_OTHER")
+	require.Contains(t, strings.Join(runs, "\n"), "onerun.name=declared onerun.result=ok} ×1")
+	require.Len(t, runs, names)
+}
+
+func TestMetrics_ofDeclaredJobsBeginAtZero(t *testing.T) {
+	s := newTelescope(t, tracing.WithJob(tracing.Job{Name: "nightly", Every: 24 * time.Hour, Single: true}, tracing.Job{Name: "other"}))
+	found := s.metrics(t)
+	require.Equal(t, []string{"onerun.run.expected_interval{onerun.name=nightly} 86400"}, points(found["onerun.run.expected_interval"]))
+	require.Equal(t, []string{"onerun.lease.active{onerun.max_holders=1 onerun.name=nightly} 0", "onerun.lease.active{onerun.name=other} 0"}, points(found["onerun.lease.active"]))
+	losses := points(found["onerun.lease.losses"])
+	require.Len(t, losses, 10)
+	require.Contains(t, losses, "onerun.lease.losses{onerun.loss.reason=suspended onerun.name=nightly} 0")
+	require.Contains(t, points(found["onerun.run.skipped"]), "onerun.run.skipped{onerun.name=other onerun.skip.reason=busy} 0")
+	require.NotContains(t, found, "onerun.run.last_success.timestamp", "it has not succeeded")
+}
+
+func TestMetrics_areRightAlsoWhenTheGlobalProvidersAreSetLater(t *testing.T) {
+	tracers, meters := otel.GetTracerProvider(), otel.GetMeterProvider()
+	t.Cleanup(func() {
+		otel.SetTracerProvider(tracers)
+		otel.SetMeterProvider(meters)
+	})
+	hook, err := tracing.New(tracing.WithJob(tracing.Job{Name: "nightly"}))
+	require.NoError(t, err)
+	g, err := guard.New(memory.New(), guard.WithName("nightly"), guard.WithHook(hook))
+	require.NoError(t, err)
+	lease, err := g.Acquire(t.Context(), "k")
+	require.NoError(t, err)
+
+	spans, reader := tracetest.NewInMemoryExporter(), sdkmetric.NewManualReader()
+	otel.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))
+	otel.SetMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)))
+	s := &telescope{reader: reader}
+	require.Contains(t, points(s.metrics(t)["onerun.lease.active"]), "onerun.lease.active{onerun.name=nightly} 1", "of a lease that was there before")
+	require.Len(t, points(s.metrics(t)["onerun.lease.losses"]), 5)
+	require.NoError(t, lease.Release(t.Context()))
+	require.NoError(t, g.Do(t.Context(), "k", nothing))
+	require.NoError(t, g.Close(t.Context()))
+	require.Contains(t, points(s.metrics(t)["onerun.lease.active"]), "onerun.lease.active{onerun.name=nightly} 0")
+	var names []string
+	for _, span := range spans.GetSpans() {
+		names = append(names, span.Name)
+	}
+	require.Equal(t, []string{"release nightly", "acquire nightly", "run nightly", "release nightly"}, names)
+}
+
+func TestMetrics_carryTheTraceOfTheRun(t *testing.T) {
+	s := newTelescope(t)
+	g, err := guard.New(memory.New(), guard.WithName("report"), guard.WithHook(s.hook))
+	require.NoError(t, err)
+	require.NoError(t, g.Do(t.Context(), "k", nothing))
+	require.NoError(t, g.Close(t.Context()))
+	var trace []byte
+	for _, span := range s.spans.GetSpans() {
+		if span.Name == "run report" {
+			id := span.SpanContext.SpanID()
+			trace = id[:]
+		}
+	}
+	d := s.metrics(t)["onerun.run.duration"].Data.(metricdata.Histogram[float64]).DataPoints
+	require.Len(t, d, 1)
+	require.Len(t, d[0].Exemplars, 1)
+	require.Equal(t, trace, d[0].Exemplars[0].SpanID)
+}
+
+func TestMetrics_ofAProviderThatRefusesThemDoNotStopTheWork(t *testing.T) {
+	reader := sdkmetric.NewManualReader()
+	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	require.NoError(t, provider.Shutdown(t.Context()))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { fmt.Fprintln(io.Discard, err) }))
+	hook, err := tracing.New(tracing.WithMeterProvider(provider))
+	require.NoError(t, err)
+	g, err := guard.New(memory.New(), guard.WithHook(hook))
+	require.NoError(t, err)
+	require.NoError(t, g.Do(t.Context(), "k", nothing))
+	require.NoError(t, g.Close(t.Context()))
+}

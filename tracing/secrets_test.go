@@ -1,0 +1,150 @@
+package tracing_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+	"github.com/seed-1795987d/onerun/tracing"
+)
+
+// leaks plays all that can be told of a key and an owner, and returns all that was told of it.
+func leaks(t *testing.T, key, owner string, opts ...tracing.Option) string {
+	t.Helper()
+	spans, reader, logs := tracetest.NewInMemoryExporter(), sdkmetric.NewManualReader(), new(bytes.Buffer)
+	hook, err := tracing.New(append([]tracing.Option{
+		tracing.WithTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))),
+		tracing.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))),
+		tracing.WithLogger(slog.New(slog.NewJSONHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug}))),
+		tracing.WithRenewalSpans(), tracing.WithLongWait(time.Second),
+	}, opts...)...)
+	require.NoError(t, err)
+	inner := memory.New()
+	store := &guardtest.Scripted{Inner: inner}
+	g, err := guard.New(store, guard.WithTTL(ttl), guard.WithName("report"), guard.WithHook(hook), guard.WithOwner(owner))
+	require.NoError(t, err)
+	fails := func(op guard.Op, kind guard.Kind) error {
+		return &guard.StoreError{Store: "test", Op: op, Key: key, Addr: "127.0.0.1:6379", Kind: kind, Err: fmt.Errorf("no answer for %q of %q, or %s of %s", key, owner, key, owner)}
+	}
+	ctx := t.Context()
+	started := make(chan struct{})
+	go func() {
+		_ = g.Do(ctx, key, func(context.Context) error {
+			close(started)
+			time.Sleep(10 * time.Second)
+			return errors.New("failed at " + key)
+		})
+	}()
+	<-started
+	_ = g.Do(ctx, key, nothing, guard.WithOwner("another"), guard.WithLabel("who has "+key)) // busy
+	_ = g.Do(ctx, key, nothing, guard.WithOwner("another"), guard.WithLabel("who has "+key), guard.WithOnce(time.Hour), guard.WithWait(guard.Forever))
+	_ = g.Do(ctx, key, nothing, guard.WithOnce(time.Hour)) // done
+	g.Report(ctx, guard.Event{Key: key, Owner: owner, Label: "who has " + key, Adapter: "cron", Result: "elsewhere", Skipped: "done", Err: errors.New(key)})
+
+	renewing := key + "/2"
+	store.OnRenew = func(_ context.Context, n int, _ guard.Claim) (bool, error) {
+		return false, fails(guard.OpRenew, guard.KindTimeout)
+	}
+	_ = g.Do(ctx, renewing, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+	start := time.Now()
+	store.OnRelease = func(ctx context.Context, n int, c guard.Claim, after guard.After) (bool, error) {
+		if time.Since(start) < 10*time.Second {
+			return false, fails(guard.OpRelease, guard.KindConnection)
+		}
+		return inner.Release(ctx, c, after)
+	}
+	_ = g.Do(ctx, renewing, nothing, guard.WithOnce(time.Hour))
+	store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
+		return guard.Grant{}, fails(guard.OpAcquire, "made up "+guard.Kind(key))
+	}
+	_ = g.Do(ctx, key, nothing)
+	_ = g.Do(ctx, key, func(context.Context) error { return nil }, guard.WithWait(time.Second))
+	time.Sleep(2 * time.Minute)
+	require.NoError(t, g.Close(context.Background()))
+	synctest.Wait()
+
+	var metrics metricdata.ResourceMetrics
+	require.NoError(t, reader.Collect(ctx, &metrics))
+	all, err := json.Marshal(metrics.ScopeMetrics)
+	require.NoError(t, err)
+	text := string(all) + logs.String()
+	for _, span := range spans.GetSpans() {
+		text += fmt.Sprintf("%s %v %v %v %v\n", span.Name, span.Attributes, span.Links, span.Events, span.Status)
+	}
+	require.Contains(t, text, "lease lost")
+	require.Contains(t, text, "release failed")
+	require.Contains(t, text, "store cannot be asked")
+	require.Contains(t, text, "renew report")
+	return text
+}
+
+// FuzzSecrets looks for a key and an owner, as they are and as they may be written, in all that is told of them.
+func FuzzSecrets(f *testing.F) {
+	f.Add("coupon:42:user:7", "alice@example.com")
+	f.Add(`quoted "key" with \ and 'more'`, "\x01owner\n")
+	f.Add("schlüssel:größe", "öwner✓")
+	f.Add("a key with spaces and report in it", "owner of it all")
+	f.Add(strings.Repeat("long", 60), strings.Repeat("o", 128))
+	f.Fuzz(func(t *testing.T, key, owner string) {
+		// Short ones are found in other words, and what is refused is told of nowhere.
+		if guard.CheckKey(key+"/2") != nil || len(key) < 8 || len(owner) < 8 || len(owner) > 128 || strings.ContainsAny(owner, "\x00") || strings.ContainsAny(key, "\x00") {
+			return
+		}
+		for _, word := range []string{key, owner} {
+			if strings.Trim(word, "0123456789abcdef -:.TZ") == "" || strings.Contains(everyWord, word) {
+				return // found in times and numbers
+			}
+		}
+		synctest.Test(t, func(t *testing.T) {
+			text := leaks(t, key, owner)
+			for _, word := range []string{key, owner} {
+				quoted := strconv.Quote(word)
+				inJSON, err := json.Marshal(word)
+				require.NoError(t, err)
+				for _, form := range []string{word, quoted[1 : len(quoted)-1], string(inJSON[1 : len(inJSON)-1])} {
+					require.NotContains(t, text, form)
+				}
+			}
+		})
+	})
+}
+
+// everyWord is where a word of telemetry itself could be found.
+const everyWord = `"report" "acquire report" "onerun.result" "lease acquired" "released" "connection" "127.0.0.1:6379"`
+
+func TestSecrets_areShownAsTheRedactorSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		text := leaks(t, "coupon:42:user:7", "alice@example.com", tracing.WithRedactor(func(secret string) string { return "<" + strconv.Itoa(len(secret)) + ">" }))
+		require.Contains(t, text, "<16>")
+		require.Contains(t, text, "<17>")
+		require.NotContains(t, text, "coupon")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		text := leaks(t, "coupon:42:user:7", "alice@example.com", tracing.WithRedactor(func(string) string { panic("redactor") }))
+		require.NotContains(t, text, "coupon")
+		require.NotContains(t, text, "alice")
+		require.NotContains(t, text, "onerun.key")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		text := leaks(t, "coupon:42:user:7", "alice@example.com", tracing.WithRedactor(func(secret string) string { return secret }))
+		require.Contains(t, text, "coupon:42:user:7", "as it was asked for")
+	})
+	require.Equal(t, "2cf24dba5fb0a30e", tracing.Redact("hello"))
+}
