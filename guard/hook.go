@@ -65,8 +65,10 @@ type Event struct {
 	// TTL is the lease's. Used, of a renewal, is how much of it had passed when the answer came; of the end of a run and of a
 	// release, the most that a renewal of the lease has used. Held, of a release, is how long the lease was held.
 	TTL, Used, Held time.Duration
-	// Op is the call to the store that a Call was, or for which an Orphan was left.
-	Op Op
+	// Op is the call to the store that a Call was, or for which an Orphan was left. Node is the node of a quorum that was called, if it was one: not the
+	// Guard tells of that but the store, such as redlock.WithHook.
+	Op   Op
+	Node string
 	// Attempts is how often the store was asked: 0 for the release of a lease that the store knew no more. Waited how long the call waited for a busy key. Waits says that
 	// it has begun to wait: Wait was called.
 	Attempts int
@@ -179,6 +181,13 @@ func (hs hooks) background() context.Context {
 		}
 	}
 	return ctx
+}
+
+// TellCall calls Call, if there is one, and contains its panic. It is for stores that stand on several others.
+func (h *Hook) TellCall(ctx context.Context, e Event) {
+	if h.Call != nil {
+		told(h.Call, ctx, &e)
+	}
 }
 
 // Report tells the hooks, with the Guard's options and these, what became of a request, a task or a tick. It is for adapters, which know more of

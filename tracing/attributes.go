@@ -13,6 +13,7 @@ const (
 	keySkipReason = attribute.Key("onerun.skip.reason")
 	keyOperation  = attribute.Key("onerun.operation")
 	keyAdapter    = attribute.Key("onerun.adapter")
+	keyNode       = attribute.Key("onerun.node")
 
 	// Those of spans alone.
 	keyKey         = attribute.Key("onerun.key")

@@ -82,12 +82,26 @@ func (t *telemetry) release(ctx context.Context, e guard.Event) {
 
 // call is told of each call to the store but renewals.
 func (t *telemetry) call(ctx context.Context, e guard.Event) {
+	if e.Node != "" {
+		t.nodeCall(ctx, &e)
+		return
+	}
 	t.called(ctx, e.Op, e.Duration.Seconds(), e.Err)
 	if e.Op == guard.OpAcquire && e.Err != nil {
 		count(ctx, t.on.unknown, t.names.of(e.Name), labels{key: keyErrorType, value: outcomeOf(e.Err, "").errorType})
 	}
 	if t.log != nil {
 		t.log.called(ctx, &e)
+	}
+}
+
+// nodeCall is told of each call to a node of a quorum.
+func (t *telemetry) nodeCall(ctx context.Context, e *guard.Event) {
+	out := outcomeOf(e.Err, "")
+	seconds(ctx, t.on.nodeDuration, e.Duration.Seconds(), t.plain,
+		labels{bare: true, key: keyOperation, value: string(e.Op), errorType: out.errorType, node: e.Node})
+	if t.log != nil {
+		t.log.nodeCalled(ctx, e, out)
 	}
 }
 

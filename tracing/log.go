@@ -1,10 +1,12 @@
 package tracing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"math/bits"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +27,8 @@ const (
 	msgRelease     = "release failed"                          // warn: the key stays taken until the TTL has passed, or the clean-up gets through
 	msgStoreDown   = "store cannot be asked"                   // warn, at the first, second, fourth … call in a row
 	msgStoreUp     = "store answers again"                     // info
+	msgNodeDown    = "node cannot be asked"                    // warn, at the first, second, fourth … call in a row
+	msgNodeUp      = "node answers again"                      // info
 	msgOrphan      = "outcome unknown, clean-up begun"         // debug
 	msgGone        = "clean-up ended"                          // debug
 	msgLeft        = "clean-up given up, the lease's TTL ends" // warn
@@ -33,8 +37,9 @@ const (
 // logger writes log records. It is nil where there is no slog.Logger.
 type logger struct {
 	*telemetry
-	to   *slog.Logger
-	down atomic.Int64 // calls to the store in a row that have failed
+	to    *slog.Logger
+	down  atomic.Int64 // calls to the store in a row that have failed
+	nodes sync.Map     // of nodes to *atomic.Int64: calls in a row to the node that have failed
 }
 
 // log writes a record with the details of e, and more, in the group "onerun". Nothing is put together for a level that nobody reads.
@@ -42,12 +47,10 @@ func (l *logger) log(ctx context.Context, level slog.Level, msg string, e *guard
 	if !l.to.Enabled(ctx, level) {
 		return
 	}
-	name := e.Name
-	if name == "" {
-		name = NoName
-	}
 	attrs := make([]any, 0, 5+len(more))
-	attrs = append(attrs, slog.String("name", name))
+	if e.Node == "" { // a node is called for whatever work
+		attrs = append(attrs, slog.String("name", cmp.Or(e.Name, NoName)))
+	}
 	if key := l.redacted(e.Key); key != "" {
 		attrs = append(attrs, slog.String("key", key))
 	}
@@ -158,6 +161,22 @@ func (l *logger) called(ctx context.Context, e *guard.Event) {
 			l.log(ctx, slog.LevelWarn, msgStoreDown, e, slog.String("operation", string(e.Op)), slog.String("error_type", out.errorType),
 				slog.Int64("failures", n), l.cause(e.Err, e))
 		}
+	}
+}
+
+// nodeCalled is told of each call to a node of a quorum.
+func (l *logger) nodeCalled(ctx context.Context, e *guard.Event, out outcome) {
+	node := slog.String("node", e.Node)
+	if e.Err == nil {
+		if down, ok := l.nodes.LoadAndDelete(e.Node); ok {
+			l.log(ctx, slog.LevelInfo, msgNodeUp, e, node, slog.Int64("failures", down.(*atomic.Int64).Load()))
+		}
+		return
+	}
+	down, _ := l.nodes.LoadOrStore(e.Node, new(atomic.Int64))
+	if n := down.(*atomic.Int64).Add(1); isPowerOfTwo(int(n)) {
+		l.log(ctx, slog.LevelWarn, msgNodeDown, e, node, slog.String("operation", string(e.Op)), slog.String("error_type", out.errorType),
+			slog.Int64("failures", n), l.cause(e.Err, e))
 	}
 }
 

@@ -32,6 +32,7 @@ type instruments struct {
 	skipped         metric.Int64Counter
 	lastSuccess     metric.Float64Gauge
 	storeDuration   metric.Float64Histogram
+	nodeDuration    metric.Float64Histogram
 	outcomes        metric.Int64Counter
 }
 
@@ -84,6 +85,7 @@ func newInstruments(meter metric.Meter) instruments {
 		skipped:         m.counter("onerun.run.skipped", "{run}", "Runs that did not take place."),
 		lastSuccess:     lastSuccess,
 		storeDuration:   m.histogram("onerun.store.operation.duration", "s", callBounds, "How long calls to the store took."),
+		nodeDuration:    m.histogram("onerun.node.operation.duration", "s", callBounds, "How long calls to a node of a quorum took."),
 		outcomes:        m.counter("onerun.adapter.outcomes", "{outcome}", "What became of requests, tasks and ticks."),
 	}
 }

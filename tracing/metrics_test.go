@@ -39,6 +39,8 @@ func everything(t *testing.T, s *site) {
 	require.NoError(t, s.one.Do(t.Context(), "once", nothing, guard.WithOnce(time.Hour)))
 	require.ErrorIs(t, s.one.Do(t.Context(), "once", nothing, guard.WithOnce(time.Hour)), guard.ErrDone)
 	s.one.Report(t.Context(), guard.Event{Adapter: "http", Result: "ran"})
+	s.hook.Call(t.Context(), guard.Event{Op: guard.OpAcquire, Node: "a:1", Err: guardtest.Fail(guard.KindTimeout)})
+	s.hook.Call(t.Context(), guard.Event{Op: guard.OpAcquire, Node: "a:1"})
 	synctest.Wait()
 	s.store.OnAcquire = nobody
 	require.ErrorIs(t, s.one.Do(t.Context(), "k", nothing), guard.ErrStore)

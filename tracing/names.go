@@ -38,6 +38,7 @@ type labels struct {
 	value     string
 	errorType string
 	adapter   string
+	node      string
 	bare      bool // without the name
 }
 
@@ -82,6 +83,9 @@ func (w *work) attributes(l labels) *measured {
 	}
 	if l.errorType != "" {
 		attrs = append(attrs, keyErrorType.String(l.errorType))
+	}
+	if l.node != "" {
+		attrs = append(attrs, keyNode.String(l.node))
 	}
 	if l.adapter != "" {
 		attrs = append(attrs, keyAdapter.String(l.adapter))

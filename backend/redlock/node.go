@@ -26,6 +26,7 @@ type node struct {
 	guard.Locker
 	index    int
 	name     string // for errors
+	addr     string // for hooks
 	checkKey func(string) error
 	server   guard.Server       // nil if it cannot be told from others
 	batch    guard.BatchRenewer // nil if it has no such ability
@@ -42,7 +43,10 @@ func newNode(of *Locker, i int, l guard.Locker) *node {
 	if c, ok := guard.Ability[guard.KeyChecker](l); ok {
 		n.checkKey = c.CheckKey
 	}
-	n.server, _ = guard.Ability[guard.Server](l)
+	n.addr = n.name
+	if n.server, _ = guard.Ability[guard.Server](l); n.server != nil && n.server.Addr() != "" {
+		n.addr = n.server.Addr()
+	}
 	n.batch, _ = guard.Ability[guard.BatchRenewer](l)
 	n.starter, _ = guard.Ability[guard.Starter](l)
 	return n
@@ -82,14 +86,23 @@ func (n *node) end(err error) {
 	}
 }
 
+// tell tells the hook of a call that was sent at the instant and ended with err.
+func (n *node) tell(ctx context.Context, op guard.Op, sent time.Time, err error) {
+	if n.quorum.hook.Call != nil {
+		n.quorum.hook.TellCall(ctx, guard.Event{Op: op, Node: n.addr, Start: sent, Duration: time.Since(sent), Err: err})
+	}
+}
+
 // acquire asks for the key and calls done with the answer, from any goroutine.
 func (n *node) acquire(ctx context.Context, c guard.Claim, done func(guard.Grant, error)) {
 	if err := n.begin(guard.OpAcquire, c.Key); err != nil {
 		done(guard.Grant{}, err)
 		return
 	}
+	sent := time.Now()
 	ended := func(g guard.Grant, err error) {
 		n.end(err)
+		n.tell(ctx, guard.OpAcquire, sent, err)
 		done(g, err)
 	}
 	if n.starter != nil {
@@ -105,8 +118,10 @@ func (n *node) release(ctx context.Context, c guard.Claim, after guard.After, do
 		done(false, err)
 		return
 	}
+	sent := time.Now()
 	ended := func(held bool, err error) {
 		n.end(err)
+		n.tell(ctx, guard.OpRelease, sent, err)
 		done(held, err)
 	}
 	if n.starter != nil {
@@ -131,8 +146,10 @@ func (n *node) renewBatch(ctx context.Context, claims []guard.Claim, report func
 		left := lastOf(len(claims), func() { n.end(ctx.Err()) })
 		for i, c := range claims {
 			go func() {
+				sent := time.Now()
 				held, err := n.Renew(ctx, c)
 				left()
+				n.tell(ctx, guard.OpRenew, sent, err)
 				report(i, held, err)
 			}()
 		}
@@ -140,11 +157,26 @@ func (n *node) renewBatch(ctx context.Context, claims []guard.Claim, report func
 	}
 	go func() {
 		reported := make([]sync.Once, len(claims))
-		once := func(i int, held bool, err error) { reported[i].Do(func() { report(i, held, err) }) }
+		var failed atomic.Pointer[error] // one of them
+		once := func(i int, held bool, err error) {
+			if err != nil {
+				failed.Store(&err)
+			}
+			reported[i].Do(func() { report(i, held, err) })
+		}
+		sent := time.Now()
 		n.batch.RenewBatch(ctx, claims, once)
 		n.end(ctx.Err())
+		n.tell(ctx, guard.OpRenew, sent, errorIn(&failed))
 		reportAll(claims, errSilent, once)
 	}()
+}
+
+func errorIn(p *atomic.Pointer[error]) error {
+	if err := p.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 func reportAll(claims []guard.Claim, err error, report func(i int, held bool, err error)) {

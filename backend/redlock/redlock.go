@@ -14,6 +14,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"sync/atomic"
@@ -36,6 +37,7 @@ type Locker struct {
 	clocks   *clocks
 	claims   *claims
 	presence presence
+	hook     guard.Hook
 	err      error
 
 	repeating atomic.Int32 // releases that are repeated in the background
@@ -52,12 +54,19 @@ var (
 // than the odd one below it. guard.New refuses fewer than three nodes, nil, and a node that is there twice. That a majority cannot be
 // reached shows at the first call, and that two nodes lead to one server under two addresses as soon as both have said who they
 // are: at the first call, unless one of them is slow. Both are a *guard.StoreError that names them.
-func New(nodes []guard.Locker) *Locker {
+func New(nodes []guard.Locker, opts ...Option) *Locker {
 	l := &Locker{
 		quorum: len(nodes)/2 + 1,
 		clocks: newClocks(len(nodes)),
 		claims: newClaims(len(nodes)),
 		err:    checkNodes(nodes),
+	}
+	for _, opt := range opts {
+		if opt == nil {
+			l.err = errors.Join(l.err, &guard.SettingError{Setting: "Option", Value: "nil", Reason: "must not be nil"})
+			continue
+		}
+		opt(l)
 	}
 	if l.err != nil {
 		return l
@@ -68,6 +77,13 @@ func New(nodes []guard.Locker) *Locker {
 	l.presence.ids, l.presence.known = make([]string, len(nodes)), make([]bool, len(nodes))
 	return l
 }
+
+// An Option is a setting of New. guard.New refuses one that cannot work.
+type Option func(*Locker)
+
+// WithHook has the hook told of each call to a node (guard.Hook.Call, with Event.Node): that a minority fails does not show otherwise, as the quorum gets by
+// without it. The hook's other functions are not called; give it to guard.New as well. It is called concurrently, and must not block. Default: none.
+func WithHook(h guard.Hook) Option { return func(l *Locker) { l.hook = h } }
 
 func checkNodes(nodes []guard.Locker) error {
 	refused := func(value, reason string) error {
