@@ -2,6 +2,7 @@
 # make lint    formatting, go.mod, vet and golangci-lint
 # make bench   what a run costs on real Redis servers: beside SET NX and a script by hand, RedLock beside redsync, and tasks beside bare asynq
 # make fuzz    the parsers of what comes from outside, and that no key gets into telemetry, FUZZTIME each (default 1m; 10000x is a number of inputs)
+# make fault   servers that freeze, die, forget, refuse and lose replies: what must hold, and by which metric an operator sees each
 # make cron    five processes with clocks that differ, killed, frozen and replaced, over TICKS ticks (default 120)
 # make sim     the simulation over SEEDS seeds for each backend (default 5000)
 # make demo    the two example programs, with the guard and without
@@ -13,7 +14,7 @@ export CGO_ENABLED ?= 1
 # Where promtool is put that was taken out of its package.
 export PATH := $(PATH):$(CURDIR)/bin
 
-.PHONY: test lint bench fuzz cron sim demo redis promtool
+.PHONY: test lint bench fuzz fault cron sim demo redis promtool
 
 # ONERUN_REQUIRE_REDIS makes a test that finds no redis-server fail, where it would be left out.
 test: redis promtool
@@ -59,6 +60,10 @@ fuzz:
 		go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) ./middleware/http || exit 1; \
 	done
 	go test -run '^$$' -fuzz '^FuzzSecrets$$' -fuzztime $(or $(SECRETS_FUZZTIME),$(FUZZTIME)) ./tracing
+
+fault: redis
+	@ONERUN_REQUIRE_REDIS=1 go test -race -v -run '^TestFault' -timeout 15m ./backend/single ./backend/redlock > fault.log 2>&1; status=$$?; \
+		sed -n 's/^.*fault report: //p' fault.log | sort; grep -E '^( *--- FAIL|FAIL|ok)' fault.log; exit $$status
 
 # The short form of it, of 36 ticks, is part of make test.
 TICKS ?= 120

@@ -14,6 +14,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/redlock"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
+	"github.com/seed-1795987d/onerun/internal/redistest/faultmetrics"
 )
 
 // A box is a node in memory that can be down, freeze, be slow and forget, and whose clock can be ahead of the others'.
@@ -254,7 +255,7 @@ func nothing(context.Context) error { return nil }
 // newGuard returns a Guard over l, closed with the test.
 func newGuard(t testing.TB, l guard.Locker, opts ...guard.Option) *guard.Guard {
 	t.Helper()
-	g, err := guard.New(l, opts...)
+	g, err := guard.New(l, append(opts, guard.WithHook(faultmetrics.Watch(t, shows).Hook))...)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

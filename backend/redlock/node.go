@@ -149,7 +149,7 @@ func (n *node) renewBatch(ctx context.Context, claims []guard.Claim, report func
 				sent := time.Now()
 				held, err := n.Renew(ctx, c)
 				left()
-				n.tell(ctx, guard.OpRenew, sent, err)
+				n.tell(ctx, guard.OpRenew, sent, orLost(c, held, err))
 				report(i, held, err)
 			}()
 		}
@@ -159,7 +159,7 @@ func (n *node) renewBatch(ctx context.Context, claims []guard.Claim, report func
 		reported := make([]sync.Once, len(claims))
 		var failed atomic.Pointer[error] // one of them
 		once := func(i int, held bool, err error) {
-			if err != nil {
+			if err := orLost(claims[i], held, err); err != nil {
 				failed.Store(&err)
 			}
 			reported[i].Do(func() { report(i, held, err) })
@@ -170,6 +170,14 @@ func (n *node) renewBatch(ctx context.Context, claims []guard.Claim, report func
 		n.tell(ctx, guard.OpRenew, sent, errorIn(&failed))
 		reportAll(claims, errSilent, once)
 	}()
+}
+
+// orLost returns err, or, of a node that has forgotten the claim, a *guard.LostError.
+func orLost(c guard.Claim, held bool, err error) error {
+	if err == nil && !held {
+		return &guard.LostError{Key: c.Key, Fence: c.Fence, Reason: guard.LossNotHeld}
+	}
+	return err
 }
 
 func errorIn(p *atomic.Pointer[error]) error {

@@ -82,7 +82,7 @@ func New(nodes []guard.Locker, opts ...Option) *Locker {
 type Option func(*Locker)
 
 // WithHook has the hook told of each call to a node (guard.Hook.Call, with Event.Node): that a minority fails does not show otherwise, as the quorum gets by
-// without it. The hook's other functions are not called; give it to guard.New as well. It is called concurrently, and must not block. Default: none.
+// without it. A node that has forgotten a lease which it is to renew is told of as guard.ErrLost. The hook's other functions are not called; give it to guard.New as well. It is called concurrently, and must not block. Default: none.
 func WithHook(h guard.Hook) Option { return func(l *Locker) { l.hook = h } }
 
 func checkNodes(nodes []guard.Locker) error {

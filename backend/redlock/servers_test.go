@@ -11,6 +11,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/internal/redistest/faultmetrics"
 )
 
 // A quorum is so many servers, each with a proxy in front of it.
@@ -34,6 +35,9 @@ func (q *quorum) locker(t testing.TB) *redlock.Locker {
 	var nodes []guard.Locker
 	for _, p := range q.proxies {
 		nodes = append(nodes, single.New(p.Client(t)))
+	}
+	if t, ok := t.(*testing.T); ok {
+		return redlock.New(nodes, redlock.WithHook(faultmetrics.Watch(t, shows).Hook))
 	}
 	return redlock.New(nodes)
 }

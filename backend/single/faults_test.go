@@ -11,6 +11,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/internal/redistest/faultmetrics"
 )
 
 // ttl is short, so that leases end within a test, and long beside what a loaded machine adds.
@@ -22,7 +23,8 @@ const late = 20 * time.Millisecond
 // newGuard returns a Guard over the client, closed with the test.
 func newGuard(t *testing.T, rdb redis.UniversalClient, opts ...guard.Option) *guard.Guard {
 	t.Helper()
-	g, err := guard.New(single.New(rdb), append([]guard.Option{guard.WithTTL(ttl)}, opts...)...)
+	hook := guard.WithHook(faultmetrics.Watch(t, shows).Hook)
+	g, err := guard.New(single.New(rdb), append([]guard.Option{guard.WithTTL(ttl), hook}, opts...)...)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -262,10 +264,10 @@ func TestFault11_fencesGrowAcrossAFlushInTheSameInstant(t *testing.T) {
 func TestFault13_scriptsFlushed(t *testing.T) {
 	server := redistest.Start(t)
 	rdb := server.Client(t)
-	g := newGuard(t, rdb, guard.WithTTL(300*time.Millisecond))
+	g := newGuard(t, rdb)
 	lease := acquire(t, g, "k")
 	others := []*guard.Lease{acquire(t, g, "k2"), acquire(t, g, "k3")}
-	for range 10 {
+	for range 15 {
 		require.NoError(t, rdb.ScriptFlush(t.Context()).Err())
 		requireHeld(t, lease, 100*time.Millisecond)
 	}
