@@ -1,6 +1,8 @@
 # make test    everything, with the race detector, in random order, on real Redis servers
 # make lint    formatting, go.mod, vet and golangci-lint
-# make bench   what a run costs on real Redis servers: beside SET NX and a script by hand, RedLock beside redsync, and tasks beside bare asynq
+# make bench   what a run costs on real Redis servers, ROUNDS times (default 5): beside SET NX and a script by hand, beside the peers, and tasks
+#              beside bare asynq; at last a table of what was to be reached. Half an hour
+# make bench-growth  how the cost grows with waiters, held keys and processes; a part of make bench
 # make fuzz    the parsers of what comes from outside, and that no key gets into telemetry, FUZZTIME each (default 1m; 10000x is a number of inputs)
 # make fault   servers that freeze, die, forget, refuse and lose replies: what must hold, and by which metric an operator sees each
 # make cron    five processes with clocks that differ, killed, frozen and replaced, over TICKS ticks (default 120)
@@ -14,13 +16,16 @@ export CGO_ENABLED ?= 1
 # Where promtool is put that was taken out of its package.
 export PATH := $(PATH):$(CURDIR)/bin
 
-.PHONY: test lint bench fuzz fault cron sim demo redis promtool
+.PHONY: test lint bench bench-rounds bench-growth fuzz fault cron sim demo redis promtool
 
 # ONERUN_REQUIRE_REDIS makes a test that finds no redis-server fail, where it would be left out.
 test: redis promtool
 	@echo "== benchmarks, a few rounds each, so that they cannot rot"
 	ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench . -benchtime 20x -count 2 ./backend/memory ./backend/single
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench 'RedLock$$|Reentrant$$|HTTP|Asynq|Frozen$$/impl=onerun' -benchtime 10x ./...
+	cd bench && ONERUN_REQUIRE_REDIS=1 go test -short -run '^$$' -bench '[Cc]ontended$$|RedLock$$|HandOver' -benchtime 20x -timeout 5m . > short.out || { cat short.out; exit 1; }
+	cd bench && ONERUN_REQUIRE_REDIS=1 go test -short -run '^$$' -bench 'Waiters|Held|Processes' -benchtime 1x -timeout 5m . >> short.out || { cat short.out; exit 1; }
+	cd bench && go run ./table < short.out
 	@echo "== the simulation: 500 seeds for each backend (fewer below, where the race detector makes it slow)"
 	go test -timeout 15m ./internal/simulation
 	@echo "== the parsers of what comes from outside, on random input"
@@ -44,8 +49,8 @@ lint: $(GOBIN)/golangci-lint
 bench: redis
 	@echo "== the stores; and a run beside SET NX and a script by hand, on one client and one redis-server"
 	ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench . -benchmem -count 5 ./backend/...
-	@echo "== beside the peers, on the same servers in the same run"
-	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench 'RedLock$$|Reentrant$$' -count 5 ./...
+	@echo "== reentrant beside single"
+	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench 'Reentrant$$' -count 5 .
 	@echo "== idempotent endpoints beside the same round trips by hand"
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench HTTP -benchmem -count 5 ./...
 	@echo "== tasks through asynq beside bare asynq"
@@ -53,6 +58,28 @@ bench: redis
 	@echo "== RedLock with some of five servers frozen; a pair of redsync's takes seconds then, so it makes one"
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench 'RedLockFrozen/impl=onerun' -benchtime 3000x -count 3 ./...
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench 'RedLockFrozen/impl=redsync' -benchtime 1x ./...
+	@$(MAKE) --no-print-directory bench-rounds bench-growth
+	@echo "== what was to be reached"
+	cd bench && cat rounds.out growth.out | go run ./table -complete
+
+# Each round has all benchmarks in turn, so that a machine which has slow minutes has them for all; the table takes the medians.
+ROUNDS ?= 5
+BENCH = ONERUN_REQUIRE_REDIS=1 ./bench.test -test.run '^$$' -test.timeout 15m
+bench-rounds: redis
+	@echo "== ours and the peers, on the same servers in the same run: $(ROUNDS) rounds, in bench/rounds.out"
+	cd bench && go test -c -o bench.test . && rm -f rounds.out
+	@cd bench && for round in $$(seq $(ROUNDS)); do \
+		echo "round $$round"; \
+		{ $(BENCH) -test.bench 'Uncontended$$|RedLock$$' -test.benchtime 0.5s && \
+		  $(BENCH) -test.bench 'Contended$$' -test.benchtime 2s && \
+		  $(BENCH) -test.bench 'HTTP(Guard|Empty)$$/impl=/g=1$$' -test.benchtime 0.5s && \
+		  $(BENCH) -test.bench HandOver -test.benchtime 500x; } >> rounds.out || { tail -n 50 rounds.out; exit 1; }; \
+	done
+
+bench-growth: redis
+	@echo "== how the cost grows, in bench/growth.out"
+	cd bench && go test -c -o bench.test . && { $(BENCH) -test.bench 'Waiters|Held|Processes' -test.benchtime 1x > growth.out || { tail -n 50 growth.out; exit 1; }; }
+	cd bench && go run ./table -figures < growth.out
 
 FUZZTIME ?= 1m
 fuzz:

@@ -2,12 +2,8 @@
 package bench
 
 import (
-	"context"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/go-redsync/redsync/v4"
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
@@ -22,90 +18,42 @@ import (
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
-const ttl = 8 * time.Second // redsync's default
-
-// A pair acquires the key and releases it.
-type pair func(ctx context.Context, key string) error
-
-// guarded returns the pair of a Guard over the Locker.
-func guarded(b *testing.B, locker guard.Locker) pair {
+// quorum is each implementation over the servers. Beside ours only redsync is one: rueidislock takes the majority of several keys on one
+// Redis or Cluster, which outlives the loss of a shard, but not of the Redis, and redislock has none.
+func quorum(b *testing.B, impl string, clients []*redis.Client) locker {
 	b.Helper()
-	g, err := guard.New(locker, guard.WithTTL(ttl))
-	require.NoError(b, err)
-	b.Cleanup(func() { require.NoError(b, g.Close(context.Background())) })
-	return func(ctx context.Context, key string) error {
-		lease, err := g.Acquire(ctx, key)
-		if err != nil {
-			return err
-		}
-		return lease.Release(ctx)
-	}
-}
-
-// quorum returns the pair of each implementation over the servers.
-func quorum(b *testing.B, impl string, clients []*redis.Client) pair {
 	if impl == "onerun" {
 		var nodes []guard.Locker
 		for _, c := range clients {
 			nodes = append(nodes, single.New(c))
 		}
-		return guarded(b, redlock.New(nodes))
+		return onStore(b, redlock.New(nodes))
 	}
 	var pools []redsyncredis.Pool
 	for _, c := range clients {
 		pools = append(pools, goredis.NewPool(c))
 	}
-	rs := redsync.New(pools...)
-	return func(ctx context.Context, key string) error {
-		m := rs.NewMutex(key, redsync.WithTries(1))
-		if err := m.LockContext(ctx); err != nil {
-			return err
-		}
-		_, err := m.UnlockContext(ctx)
-		return err
-	}
+	return syncing{rs: redsync.New(pools...), opts: []redsync.Option{redsync.WithTries(1)}}
 }
 
-// run does b.N pairs by so many callers, each with a key of its own.
-func run(b *testing.B, callers int, do pair) {
+// onStore is a Guard over a store on clients of the benchmark's.
+func onStore(b *testing.B, store guard.Locker) locker {
 	b.Helper()
-	key := keys()
-	for c := range callers { // warm: connections and scripts
-		require.NoError(b, do(b.Context(), key(c)))
-	}
-	b.ReportAllocs()
-	b.ResetTimer()
-	var next atomic.Int64
-	var all sync.WaitGroup
-	for c := range callers {
-		all.Go(func() {
-			for next.Add(1) <= int64(b.N) {
-				if err := do(b.Context(), key(c)); err != nil {
-					b.Error(err)
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
-	b.StopTimer()
-}
-
-// runs numbers the runs, as each has keys of its own: the one before closed its clients while releases were still on their
-// way to the slower servers.
-var runs atomic.Int64
-
-func keys() func(n int) string {
-	run := runs.Add(1)
-	return func(n int) string { return fmt.Sprintf("bench:%d:%d", run, n) }
+	l, err := newGuarded(nil, store, ttl)
+	require.NoError(b, err)
+	b.Cleanup(l.close)
+	return l
 }
 
 func BenchmarkRedLock(b *testing.B) {
 	servers := redistest.StartN(b, 5)
-	for _, callers := range []int{1, 64} {
-		for _, impl := range []string{"onerun", "redsync"} {
-			b.Run(fmt.Sprintf("impl=%s/g=%d", impl, callers), func(b *testing.B) {
-				run(b, callers, quorum(b, impl, connect(b, servers)))
+	for _, g := range callers {
+		for _, i := range impls {
+			if i.name != "onerun" && i.name != "redsync" {
+				continue
+			}
+			b.Run(fmt.Sprintf("impl=%s/g=%d", i.name, g), func(b *testing.B) {
+				run(b, g, quorum(b, i.name, connect(b, servers)), i.sends, servers...)
 			})
 		}
 	}
@@ -117,16 +65,16 @@ func BenchmarkRedLockFrozen(b *testing.B) {
 	for _, frozen := range []int{0, 1, 2} {
 		for _, impl := range []string{"onerun", "redsync"} {
 			b.Run(fmt.Sprintf("impl=%s/frozen=%d", impl, frozen), func(b *testing.B) {
-				do := quorum(b, impl, connect(b, servers))
+				l := quorum(b, impl, connect(b, servers))
 				key := keys()
-				require.NoError(b, do(b.Context(), key(-1)))
+				require.NoError(b, pair(b.Context(), l, key(-1), nothing))
 				for _, s := range servers[:frozen] {
 					s.Freeze()
 					defer s.Thaw()
 				}
 				b.ResetTimer()
 				for i := range b.N {
-					if err := do(b.Context(), key(i)); err != nil {
+					if err := pair(b.Context(), l, key(i), nothing); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -138,12 +86,13 @@ func BenchmarkRedLockFrozen(b *testing.B) {
 
 // BenchmarkReentrant is one caller's pair on one server, beside single's.
 func BenchmarkReentrant(b *testing.B) {
-	rdb := redistest.Start(b).Client(b)
+	server := redistest.Start(b)
+	rdb := server.Client(b)
 	for _, l := range []struct {
 		name   string
 		locker guard.Locker
 	}{{"single", single.New(rdb)}, {"reentrant", reentrant.New(rdb)}} {
-		b.Run("backend="+l.name, func(b *testing.B) { run(b, 1, guarded(b, l.locker)) })
+		b.Run("backend="+l.name, func(b *testing.B) { run(b, 1, onStore(b, l.locker), nil, server) })
 	}
 }
 

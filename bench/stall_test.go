@@ -1,0 +1,57 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+// stalled is for how long nobody may get on before a benchmark ends. The longest pause of a locker that polls is a quarter of a second.
+//
+// What it is for is rueidislock with NoLoopTracking: an attempt that takes longer than its TryNextAfter of 20 ms, as it can on a busy machine, fails,
+// deletes the key itself, is not told of that, and waits to be told until its caller's context ends.
+const stalled = 3 * time.Second
+
+// untilStalled returns a context that ends when progress has stood still, or at the limit. Callers take contexts of their own from it, as
+// they have in a program.
+func untilStalled(progress *atomic.Int64, limit time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		began, moved, seen := time.Now(), time.Now(), progress.Load()
+		ticker := time.NewTicker(stalled / 10)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case now := <-ticker.C:
+				if at := progress.Load(); at != seen {
+					seen, moved = at, now
+				}
+				if now.Sub(moved) > stalled || now.Sub(began) > limit {
+					cancel()
+					return
+				}
+			}
+		}
+	}()
+	return ctx, cancel
+}
+
+// takeFor is take, again if it stalls. The lease's context goes on after it, for a lease can end with it.
+func takeFor(l locker, key string) (held lease, err error) {
+	for range 3 {
+		ctx, cancel := context.WithCancel(context.Background())
+		limit := time.AfterFunc(stalled, cancel)
+		held, err = l.take(ctx, key)
+		if err == nil && limit.Stop() {
+			return held, nil
+		}
+		cancel()
+		if err == nil {
+			err = errors.Join(context.DeadlineExceeded, l.give(context.Background(), key, held))
+		}
+	}
+	return nil, err
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+const (
+	ours  = "onerun"
+	perOp = "ns/op"
+)
+
+var peers = []string{"redsync", "redislock", "rueidislock"}
+
+// A goal is a figure that is to be reached.
+type goal struct {
+	work    string
+	figure  string // what is compared
+	measure func(r *results) (measured, error)
+	limit   float64
+	atLeast bool // the figure is to be at least the limit, and not at most
+}
+
+// A measured is a figure and what it was worked out from.
+type measured struct {
+	figure  float64
+	from    string // ours and what it is set against
+	against string
+}
+
+// reached reports whether m is as good as the goal, and by what part of the limit it is not.
+func (g goal) reached(m measured) (ok bool, by float64) {
+	if g.atLeast {
+		return m.figure >= g.limit, 1 - m.figure/g.limit
+	}
+	return m.figure <= g.limit, m.figure/g.limit - 1
+}
+
+func (g goal) wanted() string {
+	if g.atLeast {
+		return "at least " + number(g.limit)
+	}
+	return "at most " + number(g.limit)
+}
+
+// goals are those of docs/performance.md.
+var goals = []goal{
+	{"uncontended, 1 caller, fences on", "time × raw", slower("Uncontended", "raw"), 1.2, false},
+	{"", "time × fastest peer", slower("Uncontended", peers...), 1, false},
+	{"64 callers, a key each", "× faster than the best peer", faster("Uncontended", "g=64", peers...), 2, true},
+	{"512 callers, a key each", "× faster than redislock", faster("Uncontended", "g=512", "redislock"), 4, true},
+	{"", "× faster than redsync", faster("Uncontended", "g=512", "redsync"), 4, true},
+	{"", "× faster than rueidislock", faster("Uncontended", "g=512", "rueidislock"), 2, true},
+	{"", "× faster than pipelines of 256 by hand", faster("Uncontended", "g=512", "raw/g=512/pipeline=256"), 1, true},
+	{"allocations, uncontended, no hooks", "1 caller", value("Uncontended", "g=1", "allocs/op", "raw", "redsync", "redislock", "rueidislock"), 24, false},
+	{"", "512 callers", value("Uncontended", "g=512", "allocs/op", "raw", "redsync", "redislock", "rueidislock"), 16, false},
+	{"64 callers in one process, one key", "× faster than the best peer", faster("Contended", "g=64/clients=1", peers...), 20, true},
+	{"64 callers over 4 clients, one key", "× faster than the best peer", faster("Contended", "g=64/clients=4", peers...), 2, true},
+	{"", "commands a pair", value("Contended", "g=64/clients=4", "cmds/pair", peers...), 6, false},
+	{"", "the least share of a process, of its fair one", value("Contended", "g=64/clients=4", "min-share", peers...), 0.25, true},
+	{"from release to the other's acquire", "round trips, p50", value("HandOver", "clients=2", "p50-trips", peers...), 2, false},
+	{"", "round trips, p99", value("HandOver", "clients=2", "p99-trips", peers...), 5, false},
+	{"a waiter while it waits", "commands in half a TTL", value("Waiters", "waiters=1", "cmds/half-ttl/waiter", peers...), 1, false},
+	{"10,000 held leases, TTL 10 s", "goroutines beside those for 1", value("Held", "keys=10000", "goroutines", peers...), 0, false},
+	{"", "heap of each, B", value("Held", "keys=10000", "heap-B/key", peers...), 1024, false},
+	{"", "pipelines for 100 renewals", value("Held", "keys=10000", "pipelines/100-renewals", "redsync", "redislock"), 1, false},
+	{"guard around an empty HTTP handler, key known", "time × the two round trips", slower("HTTPGuard", "raw"), 1.3, false},
+	{"the same with Idempotency-Key, body and answer", "time × the two round trips", slower("HTTPEmpty", "raw"), 1.3, false},
+}
+
+// slower is our time with one caller by that of the best of the others.
+func slower(bench string, others ...string) func(*results) (measured, error) {
+	return func(r *results) (measured, error) {
+		m, mine, best, err := beside(r, bench, "g=1", others)
+		m.figure = mine / best
+		return m, err
+	}
+}
+
+// faster is the time of the best of the others by ours.
+func faster(bench, name string, others ...string) func(*results) (measured, error) {
+	return func(r *results) (measured, error) {
+		m, mine, best, err := beside(r, bench, name, others)
+		m.figure = best / mine
+		return m, err
+	}
+}
+
+// beside looks up times. Another is an implementation, in the same case unless it is named with one of its own. If one is missing nobody knows
+// which is best.
+func beside(r *results, bench, name string, others []string) (m measured, mine, best float64, err error) {
+	mine, err = r.median(line{bench, ours, name}, perOp)
+	if err != nil {
+		return m, 0, 0, err
+	}
+	if mine <= 0 {
+		return m, 0, 0, fmt.Errorf("%s took no time", line{bench, ours, name})
+	}
+	m.from = ours + " " + duration(mine)
+	var all []string
+	for _, other := range others {
+		impl, at, elsewhere := strings.Cut(other, "/")
+		if !elsewhere {
+			at = name
+		}
+		t, err := r.median(line{bench, impl, at}, perOp)
+		if err != nil {
+			return m, 0, 0, err
+		}
+		if t <= 0 {
+			return m, 0, 0, fmt.Errorf("%s took no time", line{bench, impl, at})
+		}
+		all = append(all, impl+" "+duration(t))
+		if best == 0 || t < best {
+			best = t
+		}
+	}
+	m.against = strings.Join(all, ", ")
+	return m, mine, best, nil
+}
+
+// value is a figure of ours. Those of others stand beside it, where there are any.
+func value(bench, name, unit string, others ...string) func(*results) (measured, error) {
+	return func(r *results) (m measured, err error) {
+		m.figure, err = r.median(line{bench, ours, name}, unit)
+		if err != nil {
+			return m, err
+		}
+		m.from = ours + " " + number(m.figure)
+		var all []string
+		for _, other := range others {
+			text := "not in the input"
+			if v, err := r.median(line{bench, other, name}, unit); err == nil {
+				text = number(v)
+			}
+			all = append(all, other+" "+text)
+		}
+		m.against = strings.Join(all, ", ")
+		return m, nil
+	}
+}
