@@ -87,6 +87,18 @@ func allowed(at, path string) bool {
 
 func within(path, folder string) bool { return path == folder || strings.HasPrefix(path, folder+"/") }
 
+// What a user's program is built from when it traces with the API alone.
+func TestImports_tracingDoesWithoutTheSDK(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./tracing").Output()
+	require.NoError(t, err)
+	deps := strings.Fields(string(out))
+	require.Contains(t, deps, "go.opentelemetry.io/otel/trace")
+	for _, dep := range deps {
+		require.False(t, within(dep, "go.opentelemetry.io/otel/sdk"), dep)
+		require.False(t, within(dep, "go.opentelemetry.io/otel/exporters"), dep)
+	}
+}
+
 func TestImports_rulesRefuse(t *testing.T) {
 	require.True(t, allowed("/backend/single", "github.com/redis/go-redis/v9"))
 	require.False(t, allowed("/backend/redlock", "github.com/redis/go-redis/v9"))

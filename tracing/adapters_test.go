@@ -14,6 +14,7 @@ import (
 	"github.com/robfig/cron/v3"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
@@ -183,4 +184,31 @@ func TestGolden_cron(t *testing.T) {
 	t.Run("allow", func(t *testing.T) {
 		inCrontab(t, "cron-allow", sleeps(13*time.Second), waits(21*time.Second), guardcron.WithOverlap(guardcron.Allow))
 	})
+}
+
+// What a handler answers well is a run that went well, also where nothing is kept of it.
+func TestRun_ofWhichNothingIsKeptIsNoFailure(t *testing.T) {
+	for name, opts := range map[string][]guardhttp.Option{
+		"exclusive": {guardhttp.WithMode(guardhttp.Exclusive)}, "a policy": {guardhttp.WithPolicy(func(int, http.Header) bool { return false })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newTelescope(t)
+			g, err := guard.New(memory.New(), guard.WithHook(s.hook))
+			require.NoError(t, err)
+			m, err := guardhttp.New(g, guardhttp.FromHeader("Idempotency-Key"), append(opts, guardhttp.WithGlobalKeys())...)
+			require.NoError(t, err)
+			ran := 0
+			handler := m(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { ran++; w.WriteHeader(http.StatusAccepted) }))
+			for range 2 {
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
+				r.Header.Set("Idempotency-Key", `"k"`)
+				w := httptest.NewRecorder()
+				handler.ServeHTTP(w, r)
+				require.Equal(t, http.StatusAccepted, w.Code)
+			}
+			require.NoError(t, g.Close(t.Context()))
+			require.Equal(t, 2, ran)
+			require.Equal(t, []string{"onerun.run.duration{onerun.name=http onerun.result=ok} ×2"}, points(s.metrics(t)["onerun.run.duration"]))
+		})
+	}
 }

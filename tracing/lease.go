@@ -35,13 +35,17 @@ func (t *telemetry) loss(ctx context.Context, e guard.Event) {
 	}
 	w := t.names.of(e.Name)
 	count(ctx, t.on.losses, w, labels{key: keyLossReason, value: string(lost.Reason)})
-	switch lost.Reason {
-	case guard.LossExpired, guard.LossMaxHold, guard.LossSuspended: // the others have no deadline
+	if hadDeadline(lost.Reason) {
 		seconds(ctx, t.on.lateness, lost.Late.Seconds(), w, labels{})
 	}
 	if t.log != nil {
 		t.log.lost(ctx, &e, lost)
 	}
+}
+
+// hadDeadline reports whether a lease that was lost for the reason had an instant at which its context should have ended.
+func hadDeadline(reason guard.LossReason) bool {
+	return reason == guard.LossExpired || reason == guard.LossMaxHold || reason == guard.LossSuspended
 }
 
 // The values of onerun.end.

@@ -54,7 +54,7 @@ func (j *Jobs) Wrapper(name string, period time.Duration, opts ...Option) (cron.
 			if b.overlap == Wait {
 				wait = b.deadline
 			}
-			b.watch(nearest(b.now(), period), b.deadline, func(ctx context.Context, tick time.Time, lease *guard.Lease, _ bool) {
+			_ = b.watch(nearest(b.now(), period), b.deadline, func(ctx context.Context, tick time.Time, lease *guard.Lease, _ bool) {
 				b.start(ctx, tick, lease, wait) // how late it is, nobody knows
 			})
 		})

@@ -15,7 +15,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -47,7 +46,9 @@ func Watch(t testing.TB, table map[string]string) *Metrics {
 	}
 	reader := sdkmetric.NewManualReader()
 	hook, err := tracing.New(tracing.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))))
-	require.NoError(t, err)
+	if err != nil {
+		t.Fatalf("faultmetrics: %v", err)
+	}
 	m := &Metrics{Hook: hook, reader: reader}
 	watched[t.Name()] = m
 	t.Cleanup(func() {
@@ -70,13 +71,16 @@ func (m *Metrics) requireShown(t testing.TB, table map[string]string) {
 			found, want = name, pattern
 		}
 	}
-	require.NotEmpty(t, found, "the table does not say how %s shows in metrics", t.Name())
+	if found == "" {
+		t.Errorf("the table does not say how %s shows in metrics", t.Name())
+		return
+	}
 	lines := m.Lines(t)
 	switch at := slices.IndexFunc(lines, regexp.MustCompile(want).MatchString); {
 	case want == "":
 		t.Logf("fault report: %s: invisible, as it should be", t.Name())
 	case at < 0:
-		require.Fail(t, "the metrics do not show it", "%s\nwanted: %s\nthere are:\n%s", t.Name(), want, strings.Join(lines, "\n"))
+		t.Errorf("the metrics do not show %s\nwanted: %s\nthere are:\n%s", t.Name(), want, strings.Join(lines, "\n"))
 	default:
 		t.Logf("fault report: %s: %s", t.Name(), lines[at])
 	}
@@ -86,7 +90,9 @@ func (m *Metrics) requireShown(t testing.TB, table map[string]string) {
 func (m *Metrics) Lines(t testing.TB) (lines []string) {
 	t.Helper()
 	var all metricdata.ResourceMetrics
-	require.NoError(t, m.reader.Collect(context.Background(), &all))
+	if err := m.reader.Collect(context.Background(), &all); err != nil {
+		t.Errorf("faultmetrics: %v", err)
+	}
 	for _, scope := range all.ScopeMetrics {
 		for _, metric := range scope.Metrics {
 			switch d := metric.Data.(type) {

@@ -1,0 +1,62 @@
+package redlock_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/backend/redlock"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+)
+
+func TestWithHook_isToldOfEachCallToANode(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	told := map[string][]error{}
+	hook := guard.Hook{Call: func(_ context.Context, e guard.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		told[e.Node+" "+string(e.Op)] = append(told[e.Node+" "+string(e.Op)], e.Err)
+		panic("a hook of the test's")
+	}}
+	broken := &guardtest.Scripted{
+		Inner: memory.New(),
+		OnAcquire: func(context.Context, int, guard.Claim) (guard.Grant, error) {
+			return guard.Grant{}, guardtest.Fail(guard.KindConnection)
+		},
+		OnRenew: func(context.Context, int, guard.Claim) (bool, error) { return false, nil },
+	}
+	l := redlock.New([]guard.Locker{memory.New(), broken, memory.New()}, redlock.WithHook(hook))
+	c := guard.Claim{Key: "k", ID: "id", Owner: "id", TTL: ttl}
+	grant, err := l.TryAcquire(t.Context(), c)
+	require.NoError(t, err)
+	c.Fence = grant.Fence
+	held, err := l.Renew(t.Context(), c)
+	require.NoError(t, err)
+	require.True(t, held)
+	_, err = l.Release(t.Context(), c, guard.After{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { // a majority is enough for the calls
+		mu.Lock()
+		defer mu.Unlock()
+		return len(told["node 1 release"]) > 0 && len(told["node 3 release"]) > 0 && len(told["node 2 renew"]) > 0
+	}, 5*time.Second, 5*time.Millisecond)
+	mu.Lock()
+	defer mu.Unlock()
+	require.NoError(t, told["node 1 acquire"][0])
+	require.ErrorIs(t, told["node 2 acquire"][0], guard.ErrStore)
+	require.ErrorIs(t, told["node 2 renew"][0], guard.ErrLost, "it has forgotten the lease")
+}
+
+func TestNew_refusesAnOptionThatIsNil(t *testing.T) {
+	t.Parallel()
+	_, err := guard.New(redlock.New([]guard.Locker{memory.New(), memory.New(), memory.New()}, nil))
+	var refused *guard.SettingError
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, "Option", refused.Setting)
+}
