@@ -1,0 +1,87 @@
+package tracing_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+)
+
+// times returns how often a message was logged.
+func (b *logBook) times(message string) (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, line := range b.lines {
+		if strings.Contains(line, " "+message+":") {
+			n++
+		}
+	}
+	return n
+}
+
+func TestLog_tellsOfALongWaitWheneverItHasDoubled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newTelescope(t), guard.WithName("report"))
+		lease, err := s.one.Acquire(t.Context(), "k")
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		require.Error(t, s.other.Do(ctx, "k", nothing, guard.WithWait(guard.Forever)))
+		require.Equal(t, 4, s.logs.times("wait is long"), "after 30 s, 1, 2 and 4 min")
+		time.Sleep(time.Hour)
+		require.Equal(t, 4, s.logs.times("wait is long"), "it waits no more")
+		require.NoError(t, lease.Release(t.Context()))
+		s.close(t)
+	})
+}
+
+// A store that is away must not flood the log, and what comes of it must not be lost in it.
+func TestLog_tellsOfAStoreThatIsAwayLessAndLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newTelescope(t), guard.WithName("report"))
+		away := true
+		s.store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+			if away {
+				return guard.Grant{}, guardtest.Fail(guard.KindAuth)
+			}
+			return s.inner.TryAcquire(ctx, c)
+		}
+		s.store.OnRelease = func(context.Context, int, guard.Claim, guard.After) (bool, error) {
+			return false, guardtest.Fail(guard.KindAuth)
+		}
+		for range 1000 {
+			require.ErrorIs(t, s.one.Do(t.Context(), "k", nothing), guard.ErrStore)
+		}
+		time.Sleep(time.Minute)
+		warnings := s.logs.times("store cannot be asked")
+		require.GreaterOrEqual(t, warnings, 10, "the first, second, fourth … of a thousand")
+		require.LessOrEqual(t, warnings, 13)
+		away = false
+		s.store.OnRelease = nil
+		require.NoError(t, s.one.Do(t.Context(), "k", nothing))
+		require.Equal(t, 1, s.logs.times("store answers again"))
+		s.close(t)
+	})
+}
+
+func TestLog_tellsOfRenewalsThatFailLessAndLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newTelescope(t), guard.WithName("report"))
+		tries := 0
+		s.store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) {
+			tries++
+			return false, guardtest.Fail(guard.KindConnection)
+		}
+		require.ErrorIs(t, s.one.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return nil }), guard.ErrLost)
+		s.close(t)
+		require.Greater(t, tries, 6)
+		require.Less(t, s.logs.times("renewal failed"), 5)
+		require.Equal(t, 1, s.logs.times("lease lost"))
+	})
+}
