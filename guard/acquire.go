@@ -58,11 +58,12 @@ func (g *Guard) acquire(ctx context.Context, key, stored string, set settings) (
 	if a.claim.Owner == "" {
 		a.claim.Owner = a.claim.ID
 	}
+	a.set.hooks = hooks(set.hooks).on()
 	a.giveUp = a.start + max(attemptTimeout(set.ttl), min(set.wait, never-a.start))
-	if len(set.hooks) > 0 {
+	if len(a.set.hooks) > 0 {
 		e := a.event(a.start, nil)
-		a.ctx = hooks(set.hooks).start(ctx, &e, pickAcquireStart)
-		a.claim.Label = hooks(set.hooks).label(a.ctx, set.label)
+		a.ctx = hooks(a.set.hooks).start(ctx, &e, pickAcquireStart)
+		a.claim.Label = hooks(a.set.hooks).label(a.ctx, set.label)
 	}
 	h, err := a.loop(ctx)
 	if h == nil {

@@ -14,6 +14,9 @@ import (
 // for renewals and losses are called from a goroutine that does nothing else; where a hook blocks
 // it, further renewals are dropped once a thousand events wait.
 type Hook struct {
+	// Off is asked before each acquire. Where it returns true the hook is told nothing of that, nor of the lease that comes of it: so a hook that has nobody
+	// to pass things on to costs next to nothing.
+	Off func() bool
 	// Label returns what is added, after a blank, to the label of the claim that is about to be sent: a traceparent, by which those who find
 	// the key busy can link to who holds it. It is called after AcquireStart, with its context, and once more before a done marker is left, with the
 	// context of the run, so that those who find the key done can link to the run. What does not fit into 512 bytes is left out.
@@ -103,6 +106,31 @@ type Event struct {
 
 // hooks calls several Hooks as one.
 type hooks []Hook
+
+// on returns those of the hooks that are not off.
+func (hs hooks) on() hooks {
+	for i := range hs {
+		if hs[i].off() {
+			var rest hooks
+			for j := range hs {
+				if j < i || j > i && !hs[j].off() {
+					rest = append(rest, hs[j])
+				}
+			}
+			return rest
+		}
+	}
+	return hs
+}
+
+// off asks Off. A hook whose Off panics is not off.
+func (h *Hook) off() (off bool) {
+	if h.Off == nil {
+		return false
+	}
+	defer func() { _ = recover() }()
+	return h.Off()
+}
 
 // start calls the function that pick picks of each hook, and returns the context that comes out.
 func (hs hooks) start(ctx context.Context, e *Event, pick func(*Hook) func(context.Context, Event) context.Context) context.Context {

@@ -322,3 +322,25 @@ func TestHook_isNotToldOfAProbeThatFindsTheKeyBusy(t *testing.T) {
 		require.Len(t, skips.all(), 1)
 	})
 }
+
+func TestHook_thatIsOffIsToldNothingOfTheLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
+		off := true
+		var one, two, three recorder
+		switched := one.hook()
+		switched.Off = func() bool { return off }
+		broken := three.hook()
+		broken.Off = func() bool { panic("hook") }
+		opts := []guard.Option{guard.WithHook(switched), guard.WithHook(two.hook()), guard.WithHook(broken)}
+		lease := hold(t, g, "k", opts...)
+		off = false
+		time.Sleep(ttl)
+		require.NoError(t, lease.Release(t.Context()))
+		synctest.Wait()
+		require.Empty(t, one.seen(), "also when it is on again before the lease has ended")
+		require.Contains(t, two.seen(), "renew")
+		require.Contains(t, three.seen(), "release")
+		require.NoError(t, g.Do(t.Context(), "k", nothing, opts...))
+		require.Equal(t, []string{"acquire start", "acquire end", "run start", "run end", "release"}, one.seen())
+	})
+}

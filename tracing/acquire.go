@@ -80,7 +80,10 @@ func (t *telemetry) endAcquire(span trace.Span, e *guard.Event, out outcome) {
 		span.End()
 		return
 	}
-	attrs := append(t.common(e), keyResult.String(out.result), keyAttempts.Int(e.Attempts))
+	attrs := append(t.common(e), keyResult.String(out.result))
+	if e.Attempts != 1 {
+		attrs = append(attrs, keyAttempts.Int(e.Attempts))
+	}
 	if owner := t.redacted(e.Owner); owner != "" {
 		attrs = append(attrs, keyOwner.String(owner))
 	}

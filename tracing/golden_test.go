@@ -3,6 +3,7 @@ package tracing_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,6 +125,22 @@ func TestGolden_aWaitForAHolderThatReleases(t *testing.T) {
 		s.in(t.Context(), "second", func(ctx context.Context) {
 			require.NoError(t, s.other.Do(ctx, "k", nothing, guard.WithWait(time.Minute)))
 		})
+	})
+}
+
+func TestGolden_aHandOverFromOneToTheNext(t *testing.T) {
+	inSite(t, "hand-over", func(t *testing.T, s *site) {
+		var all sync.WaitGroup
+		for name, g := range map[string]*guard.Guard{"first": s.one, "second": s.other, "third": s.one} {
+			begin := map[string]time.Duration{"first": 0, "second": time.Second, "third": 4 * time.Second}[name]
+			all.Go(func() {
+				time.Sleep(begin)
+				s.in(t.Context(), name, func(ctx context.Context) {
+					require.NoError(t, g.Do(ctx, "k", sleeps(3*time.Second), guard.WithWait(time.Minute)))
+				})
+			})
+		}
+		all.Wait()
 	})
 }
 

@@ -80,7 +80,10 @@ func (t *telemetry) release(ctx context.Context, e guard.Event) {
 		span.End()
 		return
 	}
-	attrs := append(t.common(&e), keyResult.String(out.result), keyFence.Int64(int64(e.Fence)), keyAttempts.Int(e.Attempts), keyHeld.Float64(e.Held.Seconds()))
+	attrs := append(t.common(&e), keyResult.String(out.result), keyFence.Int64(int64(e.Fence)), keyHeld.Float64(e.Held.Seconds()))
+	if e.Attempts != 1 {
+		attrs = append(attrs, keyAttempts.Int(e.Attempts))
+	}
 	end(span, attrs, out, e.Start.Add(e.Duration))
 }
 

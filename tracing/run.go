@@ -64,9 +64,9 @@ func (t *telemetry) endRun(span trace.Span, e *guard.Event, out outcome, at time
 		span.End()
 		return
 	}
-	attrs := append(t.common(e), keyResult.String(out.result), keyFence.Int64(int64(e.Fence)), keyRenewals.Int(e.Renewals))
-	if e.Used > 0 {
-		attrs = append(attrs, keyUtilization.Float64(share(e)))
+	attrs := append(t.common(e), keyResult.String(out.result), keyFence.Int64(int64(e.Fence)))
+	if e.Renewals > 0 {
+		attrs = append(attrs, keyRenewals.Int(e.Renewals), keyUtilization.Float64(share(e)))
 	}
 	if e.Joined {
 		attrs = append(attrs, keyJoined.Bool(true))

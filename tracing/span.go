@@ -35,12 +35,16 @@ func (t *telemetry) start(ctx context.Context, e *guard.Event, what string) (con
 	if e.Origin != nil && !trace.SpanContextFromContext(ctx).IsValid() {
 		ctx = trace.ContextWithSpan(ctx, trace.SpanFromContext(e.Origin))
 	}
-	return t.tracer.Start(ctx, t.spanName(e, what), trace.WithTimestamp(e.Start))
+	name := t.spanName(e, what)
+	if e.Duration == 0 { // it begins now
+		return t.tracer.Start(ctx, name)
+	}
+	return t.tracer.Start(ctx, name, trace.WithTimestamp(e.Start))
 }
 
 // common returns the attributes that each span has, with room for more.
 func (t *telemetry) common(e *guard.Event) []attribute.KeyValue {
-	attrs := make([]attribute.KeyValue, 0, 14)
+	attrs := make([]attribute.KeyValue, 0, 8)
 	w := t.names.of(e.Name)
 	name := w.name
 	if w == t.names.other {

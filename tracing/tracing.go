@@ -21,7 +21,7 @@ const ScopeName = "github.com/seed-1795987d/onerun/tracing"
 // New returns the hook, to be given to guard.New by guard.WithHook. One hook may serve several Guards, and should: what it counts is the sum. A setting
 // that cannot work is a *guard.SettingError that names it.
 //
-// The providers are the caller's to shut down, after the Guards were closed.
+// The providers are the caller's to shut down, after the Guards were closed. A global provider that is set later counts from the next acquire on.
 func New(opts ...Option) (guard.Hook, error) {
 	set, err := newSettings(opts)
 	if err != nil {
@@ -29,6 +29,7 @@ func New(opts ...Option) (guard.Hook, error) {
 	}
 	t := newTelemetry(set)
 	return guard.Hook{
+		Off:          t.off,
 		Label:        t.label,
 		AcquireStart: t.acquireStart,
 		Wait:         t.wait,
@@ -50,7 +51,7 @@ func New(opts ...Option) (guard.Hook, error) {
 type telemetry struct {
 	set    settings
 	tracer trace.Tracer
-	unset  trace.TracerProvider // the global provider while nobody has set one, or nil
+	unset  unset
 	on     instruments
 	names  *names
 	keys   redactions
@@ -71,7 +72,10 @@ func newTelemetry(set settings) *telemetry {
 		plain:  newWork(Job{}),
 	}
 	if set.tracers == nil && isPlaceholder(tracers) {
-		t.unset = tracers
+		t.unset.tracers = tracers
+	}
+	if set.meters == nil && isPlaceholder(meters) {
+		t.unset.meters = meters
 	}
 	meter := meters.Meter(ScopeName, metric.WithInstrumentationVersion(version()))
 	t.on = newInstruments(meter)
@@ -82,8 +86,19 @@ func newTelemetry(set settings) *telemetry {
 	return t
 }
 
+// unset are the global providers while nobody has set one, or nil.
+type unset struct {
+	tracers trace.TracerProvider
+	meters  metric.MeterProvider
+}
+
+// off reports whether there is nobody to whom anything goes.
+func (t *telemetry) off() bool {
+	return t.log == nil && !t.traces() && t.unset.meters != nil && otel.GetMeterProvider() == t.unset.meters
+}
+
 // isPlaceholder reports whether p stands for a global provider that nobody has set yet. Its tracers make spans that record nothing, at the price of three allocations each.
-func isPlaceholder(p trace.TracerProvider) bool {
+func isPlaceholder(p any) bool {
 	of := reflect.TypeOf(p)
 	if of.Kind() == reflect.Pointer {
 		of = of.Elem()
@@ -92,7 +107,9 @@ func isPlaceholder(p trace.TracerProvider) bool {
 }
 
 // traces reports whether there is anybody to whom spans go.
-func (t *telemetry) traces() bool { return t.unset == nil || otel.GetTracerProvider() != t.unset }
+func (t *telemetry) traces() bool {
+	return t.unset.tracers == nil || otel.GetTracerProvider() != t.unset.tracers
+}
 
 // version returns the module's version as the program was built with it.
 func version() string {
