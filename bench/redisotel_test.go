@@ -1,0 +1,205 @@
+package bench_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/extra/redisotel/v9"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/tracing"
+)
+
+// ttl is long enough for a machine that does not let us run for a second.
+const ttl = 1500 * time.Millisecond
+
+// A pair is redisotel and our hook, if there is one, over one client and one provider, with the default sampler.
+type pair struct {
+	spans  *tracetest.InMemoryExporter
+	tracer trace.Tracer
+	guard  *guard.Guard
+	peek   *redis.Client // another client, without hooks
+}
+
+func newPair(t *testing.T, hook bool, opts ...redisotel.TracingOption) *pair {
+	t.Helper()
+	addr := redistest.Start(t).Addr()
+	rdb, peek := redis.NewClient(&redis.Options{Addr: addr}), redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { require.NoError(t, rdb.Close()); require.NoError(t, peek.Close()) })
+	p := &pair{spans: tracetest.NewInMemoryExporter(), peek: peek}
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(p.spans))
+	p.tracer = provider.Tracer("application")
+	require.NoError(t, redisotel.InstrumentTracing(rdb, append(opts, redisotel.WithTracerProvider(provider), redisotel.WithDialFilter(true))...))
+	settings := []guard.Option{guard.WithName("work"), guard.WithTTL(ttl)}
+	if hook {
+		h, err := tracing.New(tracing.WithTracerProvider(provider), tracing.WithMeterProvider(sdkmetric.NewMeterProvider()))
+		require.NoError(t, err)
+		settings = append(settings, guard.WithHook(h))
+	}
+	g, err := guard.New(single.New(rdb), settings...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+	p.guard = g
+	require.NoError(t, g.Do(t.Context(), "first", func(context.Context) error { return nil })) // the server learns the scripts, and the connection is made
+	p.spans.Reset()
+	return p
+}
+
+// request does the work in a span, renewed while it is done, and returns what was seen: what is in the span's trace, and what is in none. token is what the
+// store knows the lease by.
+func (p *pair) request(t *testing.T, key string) (below, roots tracetest.SpanStubs, token string) {
+	t.Helper()
+	ctx, request := p.tracer.Start(t.Context(), "request")
+	require.NoError(t, p.guard.Do(ctx, key, func(ctx context.Context) error {
+		token = p.token(t, key)
+		lease, _ := guard.FromContext(ctx)
+		require.NoError(t, lease.SetRecord([]byte("secret answer")))
+		time.Sleep(2 * ttl) // renewed at each third meanwhile, by the clock of a real server
+		return nil
+	}, guard.WithOnce(time.Minute)))
+	request.End()
+	for _, s := range p.spans.GetSpans() {
+		if s.SpanContext.TraceID() == request.SpanContext().TraceID() {
+			below = append(below, s)
+		} else {
+			roots = append(roots, s)
+		}
+	}
+	return below, roots, token
+}
+
+// token returns the ID of the lease that is held on the key: the store has it behind a letter, before a newline.
+func (p *pair) token(t *testing.T, key string) string {
+	t.Helper()
+	keys, err := p.peek.Keys(t.Context(), "*"+key+"*").Result()
+	require.NoError(t, err)
+	require.Len(t, keys, 1)
+	value, err := p.peek.Get(t.Context(), keys[0]).Result()
+	require.NoError(t, err)
+	id, _, found := strings.Cut(value[1:], "\n")
+	require.True(t, found, value)
+	return id
+}
+
+// clients returns the spans of redisotel that call a script.
+func clients(spans tracetest.SpanStubs) (of tracetest.SpanStubs) {
+	for _, s := range spans {
+		if s.SpanKind == trace.SpanKindClient && strings.Contains(s.Name, "evalsha") {
+			of = append(of, s)
+		}
+	}
+	return of
+}
+
+func TestRedisotel_makesATraceOfEachRenewalWithoutOurHook(t *testing.T) {
+	t.Parallel()
+	below, roots, _ := newPair(t, false).request(t, "k")
+	renewals := clients(roots)
+	require.GreaterOrEqual(t, len(renewals), 3, "about six, on a machine that is not busy")
+	for _, s := range renewals {
+		require.False(t, s.Parent.IsValid())
+	}
+	require.Len(t, clients(below), 2, "acquire and release")
+	t.Logf("%d renewals are traces of their own", len(renewals))
+}
+
+func TestRedisotel_hasNoSpanOfARenewalBesideOurHook(t *testing.T) {
+	t.Parallel()
+	below, roots, _ := newPair(t, true).request(t, "k")
+	require.Empty(t, roots)
+	require.Len(t, clients(below), 2, "acquire and release")
+	for _, s := range below {
+		if s.Name == "run work" {
+			for _, a := range s.Attributes {
+				if a.Key == "onerun.renewals" {
+					require.GreaterOrEqual(t, a.Value.AsInt64(), int64(3))
+					return
+				}
+			}
+		}
+	}
+	t.Fatal("the run does not say how often it was renewed")
+}
+
+func TestRedisotel_putsAcquireBelowOursAndReleaseBelowTheCaller(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, true)
+	ctx, request := p.tracer.Start(t.Context(), "request")
+	require.NoError(t, p.guard.Do(ctx, "k", func(context.Context) error { return nil }))
+	request.End()
+	named := map[trace.SpanID]string{}
+	for _, s := range p.spans.GetSpans() {
+		named[s.SpanContext.SpanID()] = s.Name
+	}
+	var parents []string
+	for _, s := range clients(p.spans.GetSpans()) {
+		parents = append(parents, named[s.Parent.SpanID()])
+	}
+	require.Equal(t, []string{"acquire work", "request"}, parents)
+}
+
+func TestRedisotel_showsKeysTokensAndRecordsUnlessToldNotTo(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		opts  []redisotel.TracingOption
+		shown bool
+	}{
+		{"by default", nil, true},
+		{"without statements", []redisotel.TracingOption{redisotel.WithDBStatement(false)}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			below, roots, token := newPair(t, true, c.opts...).request(t, "secret-key")
+			require.NotEmpty(t, token)
+			require.NotEmpty(t, clients(below))
+			var text strings.Builder
+			for _, s := range append(below, roots...) {
+				for _, a := range s.Attributes {
+					text.WriteString(string(a.Key) + "=" + a.Value.String() + "\n")
+				}
+			}
+			for _, secret := range []string{"secret-key", token, "secret answer"} {
+				require.Equal(t, c.shown, strings.Contains(text.String(), secret), secret)
+			}
+		})
+	}
+}
+
+// Claims that travel together are one command span, below the first of them.
+func TestRedisotel_showsABatchBelowOneOfItsCallers(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, true)
+	const callers = 200
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() {
+			ctx, request := p.tracer.Start(t.Context(), "request")
+			defer request.End()
+			require.NoError(t, p.guard.Do(ctx, fmt.Sprint("k", i), func(context.Context) error { return nil }, guard.WithTTL(time.Minute)))
+		})
+	}
+	all.Wait()
+	known := map[trace.SpanID]string{}
+	for _, s := range p.spans.GetSpans() {
+		known[s.SpanContext.SpanID()] = s.Name
+	}
+	of := clients(p.spans.GetSpans())
+	for _, s := range of {
+		require.Contains(t, []string{"acquire work", "request"}, known[s.Parent.SpanID()])
+	}
+	require.Less(t, len(of), 2*callers)
+	t.Logf("%d claims and releases are %d command spans", 2*callers, len(of))
+}
