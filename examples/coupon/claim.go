@@ -13,6 +13,10 @@ import (
 const (
 	coupon   = "spring"
 	stockKey = "coupon:" + coupon
+
+	// The two kinds of work.
+	nameClaim = "claim"
+	nameStock = "stock"
 )
 
 // newGuard is all that it takes: every server makes one, over the same Redis. The locker is single.New(client), or
@@ -22,6 +26,7 @@ func (s *server) newGuard(locker guard.Locker) (*guard.Guard, error) {
 		guard.WithNamespace(s.Namespace), // other runs use this Redis, too
 		guard.WithLabel(s.Name),          // what those read who find a key busy
 		guard.WithTTL(2*time.Second),     // how soon another may go on when a server has died or hangs
+		guard.WithHook(s.tell.hook),      // with -trace, tracing.New's, see telemetry.go
 	)
 }
 
@@ -34,6 +39,7 @@ func (s *server) handler() (http.Handler, error) {
 		idempotent, err := guardhttp.New(s.guard, guardhttp.IdempotencyKey,
 			guardhttp.WithScope(guardhttp.FromPathValue("user")), // whose key it is: in earnest, who has logged in
 			guardhttp.WithRetention(time.Hour),                   // for how long the answer is given again
+			guardhttp.WithName(nameClaim),                        // what spans and metrics call it: they never have a key
 		)
 		if err != nil {
 			return nil, err
@@ -41,7 +47,7 @@ func (s *server) handler() (http.Handler, error) {
 		claim = idempotent(claim)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("POST /claim/{user}", s.seat(claim))
+	mux.Handle("POST /claim/{user}", s.tell.traced(s.seat(claim)))
 	return mux, nil
 }
 
@@ -74,7 +80,7 @@ func (s *server) sell(ctx context.Context, o order) (left int, err error) {
 	err = s.guard.Do(ctx, stockKey, func(ctx context.Context) (err error) {
 		left, err = s.takeOne(ctx, o)
 		return err
-	}, guard.WithWait(2*time.Second))
+	}, guard.WithWait(2*time.Second), guard.WithName(nameStock))
 	return left, err
 }
 

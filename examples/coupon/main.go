@@ -4,6 +4,7 @@
 //	go run ./examples/coupon                         exactly a hundred coupons are claimed, and nobody has two
 //	go run ./examples/coupon -guard=off              the servers get in each other's way, and far more are claimed
 //	go run ./examples/coupon -serve 127.0.0.1:8080   one server and no crowd, to be tried with curl
+//	go run ./examples/coupon -trace                  either of them, with spans on standard output, metrics and logs
 //
 // A claim is an idempotent request: its Idempotency-Key says that a second click is the same claim, which is answered
 // as the first one was.
@@ -17,7 +18,7 @@
 // in a majority of five; -backend reentrant is for those who have Redisson beside it.
 //
 // What matters is in claim.go: how the Guard is made, the middleware, and the call of Guard.Do. How a stale holder is
-// refused is in database.go.
+// refused is in database.go, and what -trace takes is in telemetry.go.
 package main
 
 import (
@@ -32,6 +33,7 @@ Coupon has a thousand users claim a hundred coupons at once, from three servers.
 
   coupon                         exactly a hundred coupons are claimed, and nobody has two
   coupon -guard=off              the servers get in each other's way, and far more are claimed
+  coupon -trace                  the same, with spans on standard output, metrics for Prometheus, and logs
   coupon -serve 127.0.0.1:8080   one server and no crowd, to be tried by hand:
 
   curl -i -H 'Idempotency-Key: k1' -d '{"size":"M"}' http://127.0.0.1:8080/claim/alice`
@@ -45,5 +47,5 @@ func main() {
 		os.Exit(s.main(ctx, parent))
 	}
 	var shop shop
-	os.Exit(stage.Example{Name: "coupon", About: about, Schema: schema, Flags: shop.flags, Play: shop.play}.Main(os.Args[1:]))
+	os.Exit(stage.Example{Name: "coupon", About: about, Schema: schema, Flags: shop.flags, Check: shop.trace.check, Play: shop.play}.Main(os.Args[1:]))
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-1795987d/onerun/backend/redlock"
 	"github.com/seed-1795987d/onerun/examples/internal/stage"
 	"github.com/seed-1795987d/onerun/guard"
 )
@@ -34,8 +35,10 @@ type server struct {
 	Database  string
 	Address   string // to serve at
 	FreezeAt  int    // the stock at which it can be frozen between reading and writing it, or 0
+	Telemetry *telemetrySettings
 
 	parent  *stage.Parent
+	tell    telemetry
 	guard   *guard.Guard
 	db      database
 	desks   chan struct{} // one for each user who is being seen to
@@ -61,7 +64,14 @@ func (s *server) run(ctx context.Context) (err error) {
 	defer db.Close()
 	s.db = database{db}
 
-	locker, disconnect := s.Backend.Connect()
+	if s.Telemetry != nil {
+		if s.tell, err = s.watch(); err != nil {
+			return err
+		}
+		// Last, so that it tells of the end as well.
+		defer func() { err = errors.Join(err, s.tell.close()) }()
+	}
+	locker, disconnect := s.Backend.Connect(redlock.WithHook(s.tell.hook)) // which is told of each node
 	defer disconnect()
 	if s.guard, err = s.newGuard(locker); err != nil {
 		return err

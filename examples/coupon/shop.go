@@ -22,6 +22,7 @@ const (
 // A shop is the parent process: it runs the servers, lets the crowd in, and freezes a server.
 type shop struct {
 	address string // of -serve, or ""
+	trace   traceFlags
 
 	run   *stage.Run
 	db    database
@@ -33,18 +34,22 @@ type shop struct {
 	left   int           // in stock, when last looked at
 }
 
-// flags adds the shop's own flag.
+// flags adds the shop's own flags.
 func (s *shop) flags(set *flag.FlagSet) {
 	set.Func("serve", "in place of the crowd, serve at this `host:port` until Ctrl-C", func(address string) error {
 		s.address = address
 		_, _, err := net.SplitHostPort(address)
 		return err
 	})
+	s.trace.add(set)
 }
 
 // play keeps the shop open until the crowd has gone, and returns the figures.
 func (s *shop) play(ctx context.Context, run *stage.Run) (*stage.Table, error) {
 	s.run, s.db = run, database{run.DB}
+	if err := s.trace.open(run.Crew); err != nil {
+		return nil, err
+	}
 	if s.address != "" {
 		return nil, s.serve(ctx)
 	}
@@ -89,6 +94,7 @@ func (s *shop) open(ctx context.Context, n int, address string, freezeAt int) er
 		_, err := s.run.Crew.Start(name, server{
 			Name: name, Guarded: s.run.Guarded, Address: address, FreezeAt: freezeAt,
 			Backend: s.run.Backend, Namespace: s.run.Namespace, Database: s.run.Database,
+			Telemetry: s.trace.settings(i, s.address != ""),
 		})
 		if err != nil {
 			return err

@@ -22,8 +22,8 @@ type Backend struct {
 }
 
 // Connect returns the backend for one process, with connections of its own, which disconnect closes. A program
-// of your own needs one of these lines.
-func (b Backend) Connect() (locker guard.Locker, disconnect func()) {
+// of your own needs one of these lines. The options are for redlock.
+func (b Backend) Connect(opts ...redlock.Option) (locker guard.Locker, disconnect func()) {
 	var nodes []guard.Locker
 	var clients []*redis.Client
 	for _, addr := range b.Servers {
@@ -33,7 +33,7 @@ func (b Backend) Connect() (locker guard.Locker, disconnect func()) {
 	}
 	switch b.Name {
 	case "redlock":
-		locker = redlock.New(nodes)
+		locker = redlock.New(nodes, opts...)
 	case "reentrant":
 		locker = reentrant.New(clients[0])
 	default:

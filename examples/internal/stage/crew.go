@@ -22,6 +22,8 @@ const endGrace = 2 * time.Second
 type Crew struct {
 	// Lines is what the children say. What they say to people (Parent.Say) is printed and not in it.
 	Lines <-chan Line
+	// Out takes what the children write to Parent.Out, line by line, until they have ended. Default: standard output.
+	Out io.Writer
 
 	run     *Run
 	members []*Member
@@ -52,7 +54,7 @@ const Gone = "gone"
 
 func newCrew(run *Run) *Crew {
 	lines := make(chan Line)
-	return &Crew{Lines: lines, run: run, lines: lines, over: make(chan struct{})}
+	return &Crew{Lines: lines, Out: os.Stdout, run: run, lines: lines, over: make(chan struct{})}
 }
 
 // Start starts this program once more, as a child that finds the settings in Join.
@@ -106,8 +108,12 @@ func (m *Member) live(stdout io.Reader, started chan<- error) {
 
 // pass passes a line on, unless nobody reads lines any more.
 func (c *Crew) pass(l Line) {
-	if l.Word == say {
+	switch l.Word {
+	case say:
 		c.run.Say(l.From.Name, "%s", l.Rest)
+		return
+	case out:
+		_, _ = fmt.Fprintln(c.Out, l.Rest) // whose Out it is can see for itself that it fails
 		return
 	}
 	select {

@@ -27,6 +27,8 @@ type Example struct {
 	About string
 	// Flags, if not nil, adds flags of its own.
 	Flags func(*flag.FlagSet)
+	// Check, if not nil, says what is wrong with its flags, once all are known.
+	Check func() error
 	// Schema is the SQL that makes the tables.
 	Schema string
 	// Play runs it and returns the figures, read back from the database. It must end soon after ctx.
@@ -115,6 +117,9 @@ func (e Example) parse(args []string) (flags, error) {
 	}
 	if err == nil {
 		err = f.redis.suit(f.backend)
+	}
+	if err == nil && e.Check != nil {
+		err = e.Check()
 	}
 	return f, err
 }

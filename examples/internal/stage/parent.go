@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -13,8 +14,10 @@ import (
 	"time"
 )
 
-// say is the word of lines that the parent prints.
-const say = "say"
+const (
+	say = "say" // the word of lines that the parent prints
+	out = "out" // the word of lines that go to Crew.Out
+)
 
 // A Parent is how a child process talks to the one that has started it. It is safe for concurrent use,
 // but one Ask at a time.
@@ -55,6 +58,16 @@ func (p *Parent) listen(cancel context.CancelFunc) {
 
 // Say has the parent print what this child is doing.
 func (p *Parent) Say(format string, args ...any) { p.Tell(say, format, args...) }
+
+// Out returns a writer to the parent's Crew.Out. Each Write must be of one line, or of several lines that may be made one.
+func (p *Parent) Out() io.Writer { return lines{p} }
+
+type lines struct{ *Parent }
+
+func (l lines) Write(text []byte) (int, error) {
+	l.Tell(out, "%s", strings.TrimSuffix(string(text), "\n"))
+	return len(text), nil
+}
 
 // Tell sends a Line: a word, and the rest.
 func (p *Parent) Tell(word, format string, args ...any) {

@@ -70,6 +70,9 @@ func Run(t testing.TB, args ...string) (code int, printed string) {
 	return p.Wait(), p.out.String()
 }
 
+// Printed returns what the program has printed so far.
+func (p *Program) Printed() string { return p.out.String() }
+
 // Await returns when the program has printed text.
 func (p *Program) Await(text string) {
 	p.t.Helper()
