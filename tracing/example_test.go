@@ -1,0 +1,87 @@
+package tracing_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/tracing"
+)
+
+// In earnest the exporter is one to your collector, in a batcher, and the store is Redis.
+func ExampleNew() {
+	spans := tracetest.NewInMemoryExporter()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
+
+	hook, err := tracing.New(tracing.WithTracerProvider(provider))
+	if err != nil {
+		panic(err)
+	}
+	g, err := guard.New(memory.New(), guard.WithHook(hook))
+	if err != nil {
+		panic(err)
+	}
+	defer g.Close(context.Background())
+
+	ctx, request := provider.Tracer("shop").Start(context.Background(), "GET /report")
+	err = g.Do(ctx, "report:2026-11-21", func(context.Context) error { return nil }, guard.WithName("report"))
+	request.End()
+
+	fmt.Println(err)
+	for _, s := range spans.GetSpans() {
+		below := ""
+		if s.Parent.SpanID() == request.SpanContext().SpanID() {
+			below = "  "
+		}
+		fmt.Println(below + s.Name)
+	}
+	// Output:
+	// <nil>
+	//   acquire report
+	//   run report
+	//   release report
+	// GET /report
+}
+
+// A duplicate is no error: it is logged at the level Debug.
+func ExampleWithLogger() {
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
+		Level: slog.LevelDebug,
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr { // what is the same each time
+			if slices.Contains([]string{"msg", "name", "key", "reason", "holder", "result"}, a.Key) {
+				return a
+			}
+			return slog.Attr{}
+		},
+	}))
+
+	hook, err := tracing.New(tracing.WithLogger(logger))
+	if err != nil {
+		panic(err)
+	}
+	g, err := guard.New(memory.New(), guard.WithHook(hook), guard.WithName("report"), guard.WithLabel("worker 1"))
+	if err != nil {
+		panic(err)
+	}
+	defer g.Close(context.Background())
+
+	for range 2 {
+		err = g.Do(context.Background(), "report:2026-11-21", func(context.Context) error { return nil }, guard.WithOnce(time.Hour))
+	}
+	fmt.Println(errors.Is(err, guard.ErrDone))
+	// Output:
+	// msg="lease acquired" onerun.name=report onerun.key=262b85d2b8121311 onerun.result=acquired
+	// msg="run ended" onerun.name=report onerun.key=262b85d2b8121311 onerun.result=ok
+	// msg="lease released" onerun.name=report onerun.key=262b85d2b8121311 onerun.result=released
+	// msg="duplicate skipped" onerun.name=report onerun.key=262b85d2b8121311 onerun.reason=done onerun.holder="worker 1"
+	// true
+}
