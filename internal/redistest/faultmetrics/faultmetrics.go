@@ -3,11 +3,13 @@
 //	seen := faultmetrics.Watch(t, table)
 //	g, err := guard.New(store, guard.WithHook(seen.Hook))
 //
-// A fault that the metrics do not show is a bug. Only tests import it.
+// A fault that the metrics do not show is a bug. What it counts is what package tracing counts, which a test there holds it to; it does without OpenTelemetry, as
+// what the tests of the stores import would be in the go.sum of all who import the stores. Only tests import it.
 package faultmetrics
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -15,18 +17,22 @@ import (
 	"sync"
 	"testing"
 
-	"go.opentelemetry.io/otel/attribute"
-	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
-
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/tracing"
 )
 
-// Metrics are those of the Guards of one test.
+// Metrics are those of the Guards of one test that tell of trouble.
 type Metrics struct {
-	Hook   guard.Hook
-	reader *sdkmetric.ManualReader
+	Hook guard.Hook
+
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+// New returns metrics that nothing is asked of.
+func New() *Metrics {
+	m := &Metrics{counts: map[string]int{}}
+	m.Hook = guard.Hook{Call: m.call, Renew: m.renew, Loss: m.loss}
+	return m
 }
 
 var (
@@ -35,8 +41,8 @@ var (
 )
 
 // Watch returns the metrics of the test, the same at each call. When the test has ended, and its Guards are closed, it fails unless they show what the
-// table says of the longest name in it with which that of the test begins: a regular expression for a line of Lines, or "" for faults that are nobody's trouble. A test that is named for
-// a fault (TestFault…) has to be in the table; of others nothing is asked.
+// table says of the longest name in it with which that of the test begins: a regular expression for a line of Lines, or "" for faults that are nobody's
+// trouble. A test that is named for a fault (TestFault…) has to be in the table; of others nothing is asked.
 func Watch(t testing.TB, table map[string]string) *Metrics {
 	t.Helper()
 	mu.Lock()
@@ -44,12 +50,7 @@ func Watch(t testing.TB, table map[string]string) *Metrics {
 	if m := watched[t.Name()]; m != nil {
 		return m
 	}
-	reader := sdkmetric.NewManualReader()
-	hook, err := tracing.New(tracing.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))))
-	if err != nil {
-		t.Fatalf("faultmetrics: %v", err)
-	}
-	m := &Metrics{Hook: hook, reader: reader}
+	m := New()
 	watched[t.Name()] = m
 	t.Cleanup(func() {
 		mu.Lock()
@@ -75,7 +76,7 @@ func (m *Metrics) requireShown(t testing.TB, table map[string]string) {
 		t.Errorf("the table does not say how %s shows in metrics", t.Name())
 		return
 	}
-	lines := m.Lines(t)
+	lines := m.Lines()
 	switch at := slices.IndexFunc(lines, regexp.MustCompile(want).MatchString); {
 	case want == "":
 		t.Logf("fault report: %s: invisible, as it should be", t.Name())
@@ -86,29 +87,66 @@ func (m *Metrics) requireShown(t testing.TB, table map[string]string) {
 	}
 }
 
-// Lines returns the counters, and how often histograms were told of something, each as "name{attribute=value …} number", but for those that are zero.
-func (m *Metrics) Lines(t testing.TB) (lines []string) {
-	t.Helper()
-	var all metricdata.ResourceMetrics
-	if err := m.reader.Collect(context.Background(), &all); err != nil {
-		t.Errorf("faultmetrics: %v", err)
-	}
-	for _, scope := range all.ScopeMetrics {
-		for _, metric := range scope.Metrics {
-			switch d := metric.Data.(type) {
-			case metricdata.Sum[int64]:
-				for _, p := range d.DataPoints {
-					if p.Value != 0 {
-						lines = append(lines, fmt.Sprintf("%s{%s} %d", metric.Name, p.Attributes.Encoded(attribute.DefaultEncoder()), p.Value))
-					}
-				}
-			case metricdata.Histogram[float64]:
-				for _, p := range d.DataPoints {
-					lines = append(lines, fmt.Sprintf("%s{%s} %d", metric.Name, p.Attributes.Encoded(attribute.DefaultEncoder()), p.Count))
-				}
-			}
-		}
+// Lines returns what went wrong, by the metrics that count it and in their words: "name{attribute=value,…} how often".
+func (m *Metrics) Lines() (lines []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for series, n := range m.counts {
+		lines = append(lines, fmt.Sprint(series, " ", n))
 	}
 	slices.Sort(lines)
 	return lines
+}
+
+func (m *Metrics) count(format string, args ...any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.counts[fmt.Sprintf(format, args...)]++
+}
+
+func (m *Metrics) call(_ context.Context, e guard.Event) {
+	kind := errorType(e.Err)
+	switch {
+	case kind == "":
+	case e.Node != "":
+		m.count("onerun.node.operation.duration{error.type=%s,onerun.node=%s,onerun.operation=%s}", kind, e.Node, e.Op)
+	default:
+		m.count("onerun.store.operation.duration{error.type=%s,onerun.operation=%s}", kind, e.Op)
+		if e.Op == guard.OpAcquire {
+			m.count("onerun.acquire.unknown{error.type=%s}", kind)
+		}
+	}
+}
+
+func (m *Metrics) renew(_ context.Context, e guard.Event) {
+	kind := errorType(e.Err)
+	if kind == "" {
+		return
+	}
+	if errors.Is(e.Err, guard.ErrLost) {
+		m.count("onerun.renew.duration{error.type=%s,onerun.result=lost}", kind)
+		return
+	}
+	m.count("onerun.renew.duration{error.type=%s,onerun.result=error}", kind)
+	m.count("onerun.store.operation.duration{error.type=%s,onerun.operation=renew}", kind)
+}
+
+func (m *Metrics) loss(_ context.Context, e guard.Event) {
+	var lost *guard.LostError
+	if errors.As(e.Err, &lost) {
+		m.count("onerun.lease.losses{onerun.loss.reason=%s}", lost.Reason)
+	}
+}
+
+// errorType returns the word for an error of a store, or for a loss.
+func errorType(err error) string {
+	var lost *guard.LostError
+	var store *guard.StoreError
+	switch {
+	case errors.As(err, &lost):
+		return "lost_" + string(lost.Reason)
+	case errors.As(err, &store):
+		return string(store.Kind)
+	}
+	return ""
 }

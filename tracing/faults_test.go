@@ -1,0 +1,74 @@
+package tracing_test
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+	"github.com/seed-1795987d/onerun/internal/redistest/faultmetrics"
+)
+
+// The fault report (make fault) goes by the words of package faultmetrics: they are those of the real metrics.
+func TestMetrics_areWhatTheFaultReportTakesThemFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		report := faultmetrics.New()
+		s := newSite(t, newTelescope(t), guard.WithName("report"), guard.WithHook(report.Hook))
+		fails := func(kind guard.Kind) { // once, for each call
+			s.store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+				if n == 1 {
+					return guard.Grant{}, guardtest.Fail(kind)
+				}
+				return s.inner.TryAcquire(ctx, c)
+			}
+			s.store.OnRenew = func(ctx context.Context, n int, c guard.Claim) (bool, error) {
+				if n == 1 {
+					return false, guardtest.Fail(kind)
+				}
+				return s.inner.Renew(ctx, c)
+			}
+			s.store.OnRelease = func(ctx context.Context, n int, c guard.Claim, after guard.After) (bool, error) {
+				if n == 1 {
+					return false, guardtest.Fail(kind)
+				}
+				return s.inner.Release(ctx, c, after)
+			}
+		}
+		fails(guard.KindConnection)
+		require.NoError(t, s.one.Do(t.Context(), "k", sleeps(8*time.Second)))
+		s.store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) { return false, nil }
+		require.ErrorIs(t, s.one.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return nil }), guard.ErrLost)
+		require.ErrorIs(t, s.one.Do(t.Context(), "expires", func(ctx context.Context) error { <-ctx.Done(); return nil }, guard.WithoutRenewal()), guard.ErrLost)
+		for _, hook := range []guard.Hook{s.hook, report.Hook} {
+			hook.Call(t.Context(), guard.Event{Op: guard.OpRenew, Node: "a:1", Err: guardtest.Fail(guard.KindTimeout)})
+			hook.Call(t.Context(), guard.Event{Op: guard.OpRenew, Node: "a:1", Err: &guard.LostError{Reason: guard.LossNotHeld}})
+			hook.Call(t.Context(), guard.Event{Op: guard.OpRelease, Node: "a:1"})
+		}
+		s.close(t)
+
+		var real []string
+		for name, m := range s.metrics(t) {
+			if !slices.Contains([]string{"onerun.node.operation.duration", "onerun.store.operation.duration", "onerun.acquire.unknown", "onerun.renew.duration", "onerun.lease.losses"}, name) {
+				continue
+			}
+			for _, line := range points(m) {
+				if strings.Contains(line, "error.type") || strings.Contains(line, "loss.reason") {
+					line = regexp.MustCompile(` ?onerun\.name=report ?`).ReplaceAllString(line, " ")
+					line = strings.NewReplacer("{ ", "{", " }", "}", "×", "").Replace(line)
+					at := strings.Index(line, "}")
+					real = append(real, strings.ReplaceAll(line[:at], " ", ",")+line[at:])
+				}
+			}
+		}
+		slices.Sort(real)
+		require.Equal(t, real, report.Lines())
+		require.Greater(t, len(real), 8)
+	})
+}
