@@ -18,8 +18,8 @@ type Hook struct {
 	// to pass things on to costs next to nothing.
 	Off func() bool
 	// Label returns what is added, after a blank, to the label of the claim that is about to be sent: a traceparent, by which those who find
-	// the key busy can link to who holds it. It is called after AcquireStart, with its context, and once more before a done marker is left, with the
-	// context of the run, so that those who find the key done can link to the run. What does not fit into 512 bytes is left out.
+	// the key busy can link to who holds it. It is called after AcquireStart, with its context, and once more after RunStart of a run that may leave a done
+	// marker, with the context of the run, so that those who find the key done can link to the run. What does not fit into 512 bytes is left out.
 	Label func(ctx context.Context) string
 	// AcquireStart is called before the first attempt. The context it returns, which must be derived
 	// from ctx, goes to the store and to the other hooks of this acquire.

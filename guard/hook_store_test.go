@@ -344,3 +344,22 @@ func TestHook_thatIsOffIsToldNothingOfTheLease(t *testing.T) {
 		require.Equal(t, []string{"acquire start", "acquire end", "run start", "run end", "release"}, one.seen())
 	})
 }
+
+func TestHook_thatLabelsCannotHoldUpTheRelease(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		asked, ended := 0, false
+		hook := guard.Hook{Label: func(context.Context) string {
+			require.False(t, ended, "no hook comes between the end of a run and its release")
+			asked++
+			return "more"
+		}}
+		require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error { ended = true; return nil }, guard.WithOnce(time.Hour), guard.WithHook(hook)))
+		require.Equal(t, 2, asked)
+		ended = false
+		lease := hold(t, g, "k2", guard.WithOnce(time.Hour), guard.WithHook(hook))
+		var run context.Context
+		require.NoError(t, lease.Run(lease.Context(), func(ctx context.Context) error { run, ended = ctx, true; return nil }))
+		require.NoError(t, lease.Finish(run))
+		require.Regexp(t, " more$", store.Calls()[len(store.Calls())-1].Claim.Label)
+	})
+}

@@ -39,7 +39,7 @@ func withGrace(ctx context.Context, timeout, grace time.Duration) (context.Conte
 type ending struct {
 	cause    error           // what its context ends with, or nil for ErrReleased
 	finished bool            // leave the marker of WithOnce
-	run      context.Context // the run's, by which the hooks label the marker, or nil
+	run      context.Context // the run's, which knows the label of the marker, or nil
 }
 
 // A givenBack is what came of giving a lease back.
@@ -77,9 +77,9 @@ func (h *hold) giveBack(ctx context.Context, end ending) (back givenBack) {
 	done := end.finished && back.err == nil && h.marks()
 	after := h.after(done)
 	claim := h.claim
-	if done && end.run != nil && len(h.set.hooks) > 0 {
-		if label := hooks(h.set.hooks).label(end.run, h.set.label); label != h.set.label {
-			claim.Label = label
+	if done && end.run != nil {
+		if more, _ := end.run.Value(markerLabel{}).(string); more != "" && len(h.set.label)+len(more) <= maxLabel {
+			claim.Label = h.set.label + more
 		}
 	}
 	released, cancel := withGrace(ctx, releaseTimeout(claim.TTL), releaseGrace)

@@ -38,8 +38,11 @@ func (t *telemetry) acquireStart(ctx context.Context, e guard.Event) context.Con
 }
 
 func (t *telemetry) wait(ctx context.Context, e guard.Event) {
+	if e.Aside {
+		return
+	}
 	t.names.of(e.Name).waiting.Add(1)
-	if a, ok := ctx.Value(acquireKey{}).(*acquireContext); ok && t.log != nil && !e.Aside {
+	if a, ok := ctx.Value(acquireKey{}).(*acquireContext); ok && t.log != nil {
 		a.long = t.log.watch(ctx, &e)
 	}
 }
@@ -47,7 +50,7 @@ func (t *telemetry) wait(ctx context.Context, e guard.Event) {
 func (t *telemetry) acquireEnd(ctx context.Context, e guard.Event) {
 	w := t.names.of(e.Name)
 	out := outcomeOf(e.Err, resultAcquired)
-	if e.Waits {
+	if e.Waits && !e.Aside {
 		w.waiting.Add(-1)
 	}
 	if e.Err == nil && !e.Aside {
