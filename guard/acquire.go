@@ -31,6 +31,7 @@ type attempt struct {
 	ctx   context.Context // with what the hooks put in
 
 	start     time.Duration
+	deadline  time.Duration // when it has waited for as long as it may
 	giveUp    time.Duration // when the store has to have answered
 	asked     int
 	failed    int           // requests in a row without an answer
@@ -41,7 +42,8 @@ type attempt struct {
 	waitFrom  time.Duration // when the key was first found busy, or never
 	previous  string        // the label of the last holder that was found
 	overAt    time.Duration // when its time is over, as far as is known, or never
-	push      push
+	handed    bool          // the lease was handed over by another call
+	spot
 }
 
 // acquire takes a lease on the key, which the store knows as stored, or returns why not. It returns a
@@ -54,13 +56,12 @@ func (g *Guard) acquire(ctx context.Context, key, stored string, set settings) (
 		return nil, &ClosedError{Key: key}
 	}
 	a := &attempt{guard: g, key: key, set: set, ctx: ctx, start: g.now(), waitFrom: never, overAt: never}
-	a.claim = Claim{Key: stored, ID: rand.Text(), Owner: set.owner, TTL: set.ttl, Label: set.label}
-	if a.claim.Owner == "" {
-		a.claim.Owner = a.claim.ID
-	}
+	a.claim = Claim{Key: stored, Owner: set.owner, TTL: set.ttl, Label: set.label}
+	a.deadline = a.start + min(set.wait, never-a.start)
+	a.giveUp = max(a.start+attemptTimeout(set.ttl), a.deadline)
 	a.set.hooks = hooks(set.hooks).on()
-	a.giveUp = a.start + max(attemptTimeout(set.ttl), min(set.wait, never-a.start))
 	if len(a.set.hooks) > 0 {
+		a.identify()
 		e := a.event(a.start, nil)
 		a.ctx = hooks(a.set.hooks).start(ctx, &e, pickAcquireStart)
 		a.claim.Label = hooks(a.set.hooks).label(a.ctx, set.label)
@@ -68,34 +69,43 @@ func (g *Guard) acquire(ctx context.Context, key, stored string, set settings) (
 	h, err := a.loop(ctx)
 	if h == nil {
 		a.leaveToCleaner()
+		if a.prepared != nil {
+			a.prepared.end(err)
+		}
 		g.leave()
 	}
-	a.push.stop()
 	a.report(h, err)
 	return h, err
 }
 
-// loop asks until the claim is granted or has to be given up. ctx is the caller's.
+// loop asks, each time that it is its turn, until the claim is granted or has to be given up. ctx is the caller's.
 func (a *attempt) loop(ctx context.Context) (*hold, error) {
 	for {
-		h, err := a.ask(ctx)
+		h, err := a.await(ctx)
+		if h != nil || err != nil {
+			return h, err
+		}
+		h, failure := a.ask(ctx)
 		if h != nil {
 			return h, nil
 		}
 		var pause time.Duration
 		switch {
 		case ctx.Err() != nil:
-			return nil, contextEnded(ctx, OpAcquire, a.key)
-		case err != nil:
-			pause, err = a.afterFailure(err)
+			err = contextEnded(ctx, OpAcquire, a.key)
+		case failure != nil:
+			pause, err = a.afterFailure(failure)
 		default:
 			pause, err = a.afterAnswer()
 		}
+		a.heard(ctx, failure, err, pause)
 		if err != nil {
 			return nil, err
 		}
-		if err := a.pause(ctx, pause); err != nil {
-			return nil, err
+		if !a.inLine {
+			if err := a.pause(ctx, pause); err != nil {
+				return nil, err
+			}
 		}
 	}
 }
@@ -103,6 +113,7 @@ func (a *attempt) loop(ctx context.Context) (*hold, error) {
 // ask asks the store once. It returns a hold if the claim was granted and is of use.
 func (a *attempt) ask(ctx context.Context) (*hold, error) {
 	g := a.guard
+	a.identify()
 	anchor := g.asleep(atMost)
 	sent := g.now()
 	bound := attemptTimeout(a.claim.TTL)
@@ -128,12 +139,20 @@ func (a *attempt) ask(ctx context.Context) (*hold, error) {
 	if grant.State != Granted {
 		return nil, nil
 	}
-	h := g.newHold(ctx, a, grant.Fence, sent, anchor)
+	h := a.prepared
+	if h == nil {
+		h = g.newHold(ctx, a)
+	}
+	h.grant(a, grant, sent, anchor)
 	if err := a.take(ctx, h); err != nil {
 		h.end(err)
 		a.unknown = true // it is ours, and has to be given back
+		if a.inLine {
+			a.prepared = g.newHold(ctx, a)
+		}
 		return nil, err
 	}
+	a.prepared = nil
 	return h, nil
 }
 
@@ -147,11 +166,12 @@ func (a *attempt) take(ctx context.Context, h *hold) error {
 		return &StoreError{Op: OpAcquire, Key: a.claim.Key, Kind: KindTimeout, Err: errTooLate}
 	}
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	defer g.unlockLines()
 	if g.closed {
 		return &ClosedError{Key: a.key}
 	}
 	g.add(h)
+	g.seat(a, h)
 	return nil
 }
 
@@ -162,19 +182,20 @@ func (a *attempt) afterFailure(err error) (time.Duration, error) {
 		a.renewClaim()
 	}
 	pause := a.guard.dice.retryPause(a.failed)
-	again := a.guard.now()+pause < a.giveUp && (a.failed < acquireTries || a.set.wait > 0)
+	then := a.guard.now() + pause
+	again := then < a.deadline || then < a.giveUp && a.patient()
 	if errors.Is(err, ErrClosed) || permanent(err) || !again {
 		return 0, err
 	}
 	return pause, nil
 }
 
-// afterAnswer returns how long to pause after the store said that the key is busy, or the error with
-// which to give up.
+// afterAnswer returns the error with which to give up, as the key is done, or as it is busy and the time to wait is up. Else it returns
+// how long to pause, or 0 where the line says that.
 func (a *attempt) afterAnswer() (time.Duration, error) {
 	g := a.guard
 	if a.last.State == Done {
-		return 0, &DoneError{Key: a.key, Left: a.last.Left, Record: a.last.Record, Label: a.last.Label}
+		return 0, a.done()
 	}
 	a.renewClaim()
 	now := g.now()
@@ -186,22 +207,25 @@ func (a *attempt) afterAnswer() (time.Duration, error) {
 		a.contested++
 		return g.dice.contestPause(a.contested, a.took), nil
 	}
-	left := a.set.wait - (now - a.start)
-	if left <= 0 {
+	if now >= a.deadline {
 		return 0, &BusyError{Key: a.key, Left: a.last.Left, Label: a.last.Label, Waited: a.waited(now)}
 	}
-	if a.waitFrom == never && !a.last.Contested {
-		a.waitFrom = now
-		if len(a.set.hooks) > 0 {
-			e := a.event(now, nil)
-			hooks(a.set.hooks).tell(a.ctx, &e, pickWait)
-		}
+	return 0, nil
+}
+
+// done returns what the store has said of a key that is done, as an error.
+func (a *attempt) done() error {
+	return &DoneError{Key: a.key, Left: a.last.Left, Record: a.last.Record, Label: a.last.Label}
+}
+
+// identify gives the claim an ID if it has none yet: one who is handed a lease needs none.
+func (a *attempt) identify() {
+	if a.claim.ID == "" {
+		a.claim.ID = rand.Text()
 	}
-	a.push.start(g.notifier, a.claim.Key)
-	if a.push.listening() {
-		return min(g.dice.listenPause(a.claim.TTL, a.last.Left), left), nil
+	if a.claim.Owner == "" {
+		a.claim.Owner = a.claim.ID
 	}
-	return min(g.dice.pollPause(a.asked, a.last.Left), left), nil
 }
 
 // renewClaim gives the claim another ID when the old one is over: what a store of several nodes still has to undo of
@@ -220,14 +244,12 @@ func (a *attempt) leaveToCleaner() {
 	}
 }
 
-// pause sleeps for d, or until the key may be free, or returns why to give up.
+// pause sleeps for d, or returns why to give up.
 func (a *attempt) pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return nil
-	case <-a.push.woken:
 		return nil
 	case <-ctx.Done():
 		return contextEnded(ctx, OpAcquire, a.key)
@@ -275,6 +297,7 @@ func (a *attempt) event(now time.Duration, err error) Event {
 		State:    a.last.State,
 		Left:     a.last.Left,
 		Label:    a.last.Label,
+		HandedOn: a.handed,
 		Aside:    a.set.aside,
 		Err:      err,
 	}

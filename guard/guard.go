@@ -33,6 +33,9 @@ type Guard struct {
 	background int           // goroutines of the Guard's own
 	changed    chan struct{} // closed when active or background has come down to 0
 	schedule   schedule
+	lines      map[place]*line
+	spareLines sync.Pool // of *line, empty ones
+	unheard    []func()  // subscriptions to end, see unlockLines
 }
 
 // New returns a Guard over the store. It does not ask the store: that it cannot be reached shows at
@@ -61,7 +64,9 @@ func New(locker Locker, opts ...Option) (*Guard, error) {
 		asleep:     asleep,
 		closing:    make(chan struct{}),
 		dice:       newDice(),
+		lines:      map[place]*line{},
 	}
+	g.spareLines.New = func() any { return new(line) }
 	g.schedule.wake = make(chan struct{}, 1)
 	g.cleaner.guard = g
 	g.batch, _ = Ability[BatchRenewer](locker)

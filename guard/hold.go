@@ -21,6 +21,8 @@ type hold struct {
 	margin  time.Duration
 	maxAt   time.Duration // when the maximum hold is over, or never
 	orphans bool          // an attempt of this claim had an unknown outcome and may still arrive
+	began   time.Duration // when the lease came to this Guard: to this hold, or to the first of those by whom it was handed on
+	passed  int           // how often it was handed on since
 	until   atomic.Int64  // the instant at which validity ends; 0 once it has
 	anchor  atomic.Int64  // how long the host had been suspended when validity was last counted
 
@@ -29,6 +31,8 @@ type hold struct {
 	next     time.Duration // the next event
 	renewAt  time.Duration // when to renew, or never
 	renewing bool          // a renewal is under way
+	renewal  *hold         // for whom it was begun, if the lease was handed on since
+	heir     *hold         // who has the lease now, if this hold is such a one
 	failures int           // renewals in a row that had no answer
 	renewals int
 	used     time.Duration // the most of the TTL that had passed when a renewal was answered
@@ -50,35 +54,46 @@ const (
 
 func marginOf(ttl time.Duration) time.Duration { return ttl/driftShare + minMargin }
 
-// newHold makes the hold of a claim that was granted. validFrom is the instant before the request was
-// sent and anchor what asleep said then.
-func (g *Guard) newHold(ctx context.Context, a *attempt, fence uint64, validFrom, anchor time.Duration) *hold {
+// newHold makes a hold for a's lease, which it does not have yet.
+func (g *Guard) newHold(ctx context.Context, a *attempt) *hold {
 	h := &hold{
 		guard:   g,
 		set:     a.set,
 		key:     a.key,
-		claim:   a.claim,
 		origin:  a.ctx,
-		granted: validFrom,
 		margin:  marginOf(a.claim.TTL),
-		maxAt:   never,
-		orphans: a.unknown,
 		index:   -1,
 		renewAt: never,
 	}
-	h.claim.Fence = fence
-	h.claim.Reserve = 0
-	if a.set.maxHold > 0 {
-		h.maxAt = validFrom + a.set.maxHold
-	}
-	if !a.set.noRenewal {
-		h.renewAt = g.dice.renewalAfter(validFrom, a.claim.TTL)
-	}
-	h.count(validFrom, anchor)
 	inner, end := context.WithCancelCause(ctx)
 	h.end = end
 	h.ctx = leaseContext{Context: inner, hold: h}
 	return h
+}
+
+// grant gives h the lease that the store has granted to a's claim. validFrom is the instant before the request was sent and anchor
+// what asleep said then.
+func (h *hold) grant(a *attempt, grant Grant, validFrom, anchor time.Duration) {
+	h.claim = a.claim
+	h.claim.Fence = grant.Fence
+	if grant.Held {
+		h.claim.Reserve = 0 // only behind a fence that is new
+	}
+	h.orphans = a.unknown
+	h.began = h.guard.now()
+	h.begin(validFrom)
+	if !h.set.noRenewal {
+		h.renewAt = h.guard.dice.renewalAfter(validFrom, h.claim.TTL)
+	}
+	h.count(validFrom, anchor)
+}
+
+// begin counts h's own limits from an instant.
+func (h *hold) begin(at time.Duration) {
+	h.granted, h.maxAt = at, never
+	if h.set.maxHold > 0 {
+		h.maxAt = at + h.set.maxHold
+	}
 }
 
 func (h *hold) validUntil() time.Duration { return time.Duration(h.until.Load()) }
@@ -140,6 +155,7 @@ func (h *hold) expire(now time.Duration) bool {
 
 // lose ends h's validity. announceLoss has to follow, without the Guard's mu, which must be held.
 func (h *hold) lose(reason LossReason, late time.Duration) {
+	h.guard.unseat(h, h.guard.now())
 	h.until.Store(0)
 	h.lost = &LostError{Key: h.key, Fence: h.claim.Fence, Reason: reason, Late: max(late, 0), Renew: h.lastErr}
 }

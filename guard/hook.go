@@ -93,6 +93,9 @@ type Event struct {
 	Pending bool
 	// Aside says that the lease is an adapter's own, beside that of the run (WithAside).
 	Aside bool
+	// HandedOn says that the lease went from one call of the Guard to the next, without the store: on, of a Release, or from
+	// another, of an AcquireEnd.
+	HandedOn bool
 	// Aborted says that the function panicked or ended its goroutine.
 	Aborted bool
 	// Joined says that the run took place under a lease which its context held already.

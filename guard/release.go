@@ -44,12 +44,13 @@ type ending struct {
 
 // A givenBack is what came of giving a lease back.
 type givenBack struct {
-	hold  *hold // nil if it had been given back before
-	err   error
-	start time.Duration
-	took  time.Duration
-	calls [releaseTries]storeCall
-	tried int // calls
+	hold   *hold // nil if it had been given back before
+	err    error
+	start  time.Duration
+	took   time.Duration
+	calls  [releaseTries]storeCall
+	tried  int  // calls
+	handed bool // the lease was handed on
 }
 
 // A storeCall is one call to the store.
@@ -62,12 +63,18 @@ type storeCall struct {
 // and is a no-op after the first time. ctx is the caller's: its end bounds the call only.
 func (h *hold) giveBack(ctx context.Context, end ending) (back givenBack) {
 	g := h.guard
-	storeEnd, first := h.beginRelease(end)
+	storeEnd, heir, first := h.beginRelease(end)
 	if !first {
 		return givenBack{}
 	}
-	defer g.leave()
 	back = givenBack{hold: h, start: g.now()}
+	if heir != nil {
+		g.handOver(heir)
+		g.leave()
+		back.handed = true
+		return back
+	}
+	defer func() { g.leaveKey(h, back.start, g.now()-back.start) }()
 	if lost, _ := h.ended(); lost != nil {
 		back.err = lost
 		if lost.Reason == LossNotHeld {
@@ -77,6 +84,9 @@ func (h *hold) giveBack(ctx context.Context, end ending) (back givenBack) {
 	done := end.finished && back.err == nil && h.marks()
 	after := h.after(done)
 	claim := h.claim
+	if h.passed > 0 {
+		claim.Label = h.set.label // the store knows that of who took the lease there
+	}
 	if done && end.run != nil {
 		if more, _ := end.run.Value(markerLabel{}).(string); more != "" && len(h.set.label)+len(more) <= maxLabel {
 			claim.Label = h.set.label + more
@@ -100,8 +110,8 @@ func (h *hold) giveBack(ctx context.Context, end ending) (back givenBack) {
 }
 
 // beginRelease marks h as released and ends its context. It returns until when the store may know the
-// lease, and false if the release had begun before.
-func (h *hold) beginRelease(end ending) (storeEnd time.Duration, first bool) {
+// lease, who has it now if it was handed on, and false if the release had begun before.
+func (h *hold) beginRelease(end ending) (storeEnd time.Duration, heir *attempt, first bool) {
 	g := h.guard
 	cause := end.cause
 	if cause == nil {
@@ -110,7 +120,7 @@ func (h *hold) beginRelease(end ending) (storeEnd time.Duration, first bool) {
 	g.mu.Lock()
 	if h.released != nil {
 		g.mu.Unlock()
-		return 0, false
+		return 0, nil, false
 	}
 	now := g.now()
 	lost := h.expire(now)
@@ -123,14 +133,14 @@ func (h *hold) beginRelease(end ending) (storeEnd time.Duration, first bool) {
 		storeEnd = h.validUntil() + h.margin
 	}
 	h.released = cause
+	heir = g.handOn(h, end, now)
 	h.until.Store(0)
-	g.remove(h)
-	g.mu.Unlock()
+	g.unlockLines()
 	if lost {
 		h.announceLoss()
 	}
 	h.end(cause)
-	return storeEnd, true
+	return storeEnd, heir, true
 }
 
 // foundLost is for a release to which the store says that the lease was not there any more.
@@ -198,6 +208,7 @@ func (b givenBack) report() {
 	}
 	e.Op = ""
 	e.Start, e.Duration, e.Err = b.hold.guard.epoch.Add(b.start), b.took, b.err
+	e.HandedOn = b.handed
 	e.Attempts, e.Held = b.tried, b.start-b.hold.granted
 	hooks(b.hold.set.hooks).tell(&b.hold.ctx, &e, pickRelease)
 }

@@ -70,6 +70,10 @@ func (g *Guard) renew(batch []*hold) {
 func (h *hold) renewed(sent, anchor time.Duration, held bool, err error) {
 	g := h.guard
 	g.mu.Lock()
+	if heir := h.heir; heir != nil { // the lease was handed on meanwhile: the answer is about that
+		h.heir, heir.renewal = nil, nil
+		h = heir
+	}
 	h.renewing = false
 	if h.released != nil {
 		g.mu.Unlock()

@@ -47,6 +47,13 @@ func (g *Guard) remove(h *hold) {
 	}
 }
 
+// replace puts heir in h's place. g.mu must be held.
+func (g *Guard) replace(h, heir *hold) {
+	heir.index, h.index = h.index, -1
+	g.schedule.heap[heir.index] = heir
+	g.replan(heir)
+}
+
 // replan moves h to its next event after its state has changed. g.mu must be held.
 func (g *Guard) replan(h *hold) {
 	if h.index < 0 {

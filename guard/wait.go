@@ -52,3 +52,20 @@ func sleep(ctx context.Context, d time.Duration) bool {
 		return false
 	}
 }
+
+const (
+	// yieldRounds is how many turns of others a line that has had one lets pass before it asks as soon as they do.
+	yieldRounds = 3
+	// longestYield bounds for how long a line leaves a key to others that may be free.
+	longestYield = 20 * time.Millisecond
+)
+
+// yieldPause is how long a line leaves a key to others that may be free now. The store tells all who wait at once, and answers
+// whoever is the first to ask: that would always be the nearest. So those who have lost fewer rounds since they had the key ask later, by
+// a round trip for each, which took as long as took.
+func (d *dice) yieldPause(took time.Duration, lost int) time.Duration {
+	if lost >= yieldRounds {
+		return 0
+	}
+	return min(time.Duration(yieldRounds-lost)*took+d.upTo(took/2), longestYield)
+}

@@ -1,0 +1,188 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+)
+
+// A crowd is the callers of two processes who want one key at random, with random options, while the store fails at random.
+type crowd struct {
+	mu     sync.Mutex
+	rng    *rand.Rand
+	inside int
+	fence  uint64
+	runs   int
+	handed int
+	t      *testing.T
+}
+
+func (c *crowd) chance(p float64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rng.Float64() < p
+}
+
+func (c *crowd) upTo(d time.Duration) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Duration(c.rng.Int64N(int64(d)))
+}
+
+// store returns a process's way to the store: it is slow, and loses requests and replies.
+func (c *crowd) store(inner guard.Locker, loss float64) guard.Locker {
+	trouble := func(ctx context.Context) bool {
+		select {
+		case <-time.After(c.upTo(2 * time.Millisecond)):
+		case <-ctx.Done():
+			return true
+		}
+		return c.chance(loss)
+	}
+	return &guardtest.Scripted{
+		OnAcquire: func(ctx context.Context, _ int, claim guard.Claim) (g guard.Grant, err error) {
+			if !trouble(ctx) {
+				g, err = inner.TryAcquire(context.Background(), claim)
+			}
+			if trouble(ctx) {
+				return guard.Grant{}, guardtest.Fail(guard.KindConnection)
+			}
+			return g, err
+		},
+		OnRenew: func(ctx context.Context, _ int, claim guard.Claim) (held bool, err error) {
+			if trouble(ctx) {
+				return false, guardtest.Fail(guard.KindConnection)
+			}
+			return inner.Renew(context.Background(), claim)
+		},
+		OnRelease: func(ctx context.Context, _ int, claim guard.Claim, after guard.After) (held bool, err error) {
+			if !trouble(ctx) {
+				held, err = inner.Release(context.Background(), claim, after)
+			}
+			if trouble(ctx) || held == false && err == nil && c.chance(0.5) {
+				return false, guardtest.Fail(guard.KindConnection)
+			}
+			return held, err
+		},
+	}
+}
+
+func (c *crowd) options() (opts []guard.Option) {
+	opts = []guard.Option{guard.WithWait(c.upTo(300 * time.Millisecond))}
+	for _, rare := range []guard.Option{
+		guard.WithWait(0), guard.WithWait(guard.Forever), guard.WithTTL(250 * time.Millisecond), guard.WithOnce(time.Millisecond), guard.WithMinHold(3 * time.Millisecond),
+		guard.WithMaxHold(2 * time.Millisecond), guard.WithoutRenewal(), guard.WithOwner("somebody"),
+	} {
+		if c.chance(0.05) {
+			opts = append(opts, rare)
+		}
+	}
+	return append(opts, guard.WithHook(guard.Hook{AcquireEnd: func(_ context.Context, e guard.Event) {
+		if e.HandedOn {
+			c.mu.Lock()
+			c.handed++
+			c.mu.Unlock()
+		}
+	}}))
+}
+
+// run is what runs under the lease: it heeds its context.
+func (c *crowd) run(ctx context.Context) error {
+	c.mu.Lock()
+	c.inside++
+	fence := guard.Fence(ctx)
+	if c.inside != 1 {
+		c.t.Errorf("%d hold the key", c.inside)
+	}
+	if fence <= c.fence {
+		c.t.Errorf("fence %d after %d", fence, c.fence)
+	}
+	c.fence = fence
+	c.runs++
+	c.mu.Unlock()
+	takes := c.upTo(time.Millisecond)
+	if c.chance(0.05) {
+		takes = c.upTo(400 * time.Millisecond)
+	}
+	select {
+	case <-time.After(takes):
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	c.inside--
+	c.mu.Unlock()
+	switch {
+	case c.chance(0.02):
+		panic("boom")
+	case c.chance(0.1):
+		return errors.New("failed")
+	}
+	return nil
+}
+
+func (c *crowd) call(g *guard.Guard) {
+	defer func() { _ = recover() }()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if c.chance(0.2) {
+		ctx, cancel = context.WithTimeout(ctx, c.upTo(50*time.Millisecond))
+		defer cancel()
+	}
+	start := time.Now()
+	err := g.Do(ctx, "k", c.run, c.options()...)
+	if ctx.Err() != nil && errors.Is(err, guard.ErrBusy) && time.Since(start) > time.Second {
+		c.t.Errorf("left %v after it began: %v", time.Since(start), err)
+	}
+}
+
+func TestLine_excludesWhateverItsCallersAndTheStoreDo(t *testing.T) {
+	runs, handed := 0, 0
+	for seed := range uint64(60) {
+		synctest.Test(t, func(t *testing.T) {
+			c := &crowd{rng: rand.New(rand.NewPCG(seed, 0)), t: t}
+			inner := memory.New()
+			loss := []float64{0, 0.01, 0.1}[seed%3]
+			var all sync.WaitGroup
+			var guards []*guard.Guard
+			for range 2 {
+				g, err := guard.New(c.store(inner, loss), guard.WithTTL(200*time.Millisecond))
+				require.NoError(t, err)
+				guards = append(guards, g)
+				for range 10 {
+					all.Go(func() {
+						for range 10 {
+							c.call(g)
+						}
+					})
+				}
+			}
+			all.Wait()
+			for _, g := range guards {
+				require.Zero(t, guard.Lines(g))
+				require.NoError(t, g.Close(t.Context()))
+			}
+			grant, err := inner.TryAcquire(t.Context(), guard.Claim{Key: "k", ID: "probe", Owner: "probe", TTL: time.Second})
+			require.NoError(t, err)
+			if grant.State == guard.Granted {
+				require.Greater(t, grant.Fence, c.fence)
+			}
+			runs, handed = runs+c.runs, handed+c.handed
+		})
+		if t.Failed() {
+			t.Fatal("seed", seed)
+		}
+	}
+	require.Greater(t, runs, 60*50)
+	require.Greater(t, handed, runs/10)
+	t.Logf("%d runs, %d of them were handed the lease", runs, handed)
+}
