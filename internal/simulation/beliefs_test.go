@@ -23,9 +23,10 @@ type claim struct {
 func (c *claim) deadline() time.Time { return c.proven.get().Add(c.TTL) }
 
 // A belief is the time for which a worker believes that it holds a key: from when it was told so until its
-// context ends.
+// context ends. Where a lease is handed on inside a process, several have one claim, one after the other, each with a fence of its own.
 type belief struct {
 	*claim
+	Fence     uint64
 	worker    string
 	begun     time.Time
 	live      bool
@@ -38,6 +39,7 @@ type beliefs struct {
 
 	mu     sync.Mutex
 	claims map[string]*claim
+	owners map[string]*claim    // the claims that were granted last, by owner
 	of     map[string][]*belief // by key, in the order in which they began
 	kept   map[string]keep      // by key
 }
@@ -56,7 +58,7 @@ func (b *beliefs) granted(c guard.Claim, sent time.Time, fence uint64) *claim {
 	c.Fence = fence
 	known := &claim{Claim: c, asked: sent}
 	known.proven.set(sent)
-	b.claims[c.ID] = known
+	b.claims[c.ID], b.owners[c.Owner] = known, known
 	return known
 }
 
@@ -91,22 +93,26 @@ func (b *beliefs) keep(id string, sent time.Time, d time.Duration, err error) {
 	}
 }
 
-// begin begins the belief in the claim that was granted, until ctx ends.
-func (b *beliefs) begin(ctx context.Context, worker string, c *claim) *belief {
+// begin begins the belief in the lease, until ctx, which is the run's, ends.
+func (b *beliefs) begin(ctx context.Context, worker string, lease *guard.Lease) *belief {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w := b.world
-	mine := &belief{claim: c, worker: worker, begun: time.Now(), live: true}
-	w.trace.add("%s believes in %s %.6s, fence %d", worker, c.Key, c.ID, c.Fence)
+	c := b.owners[lease.Owner()]
+	mine := &belief{claim: c, Fence: lease.Fence(), worker: worker, begun: time.Now(), live: true}
+	if mine.Fence != c.Fence {
+		w.tally.handed.Add(1)
+	}
+	w.trace.add("%s believes in %s %.6s, fence %d", worker, c.Key, c.ID, mine.Fence)
 	for _, other := range b.of[c.Key] {
 		if other.live {
 			b.overlap(other, mine)
 		}
 		switch {
-		case other.Fence == c.Fence:
-			w.violate("I2", "%s and %s both have fence %d on %s", other.worker, worker, c.Fence, c.Key)
-		case other.Fence > c.Fence && other.begun.Before(c.asked):
-			w.violate("I2", "%s has fence %d on %s after %s had %d", worker, c.Fence, c.Key, other.worker, other.Fence)
+		case other.Fence == mine.Fence:
+			w.violate("I2", "%s and %s both have fence %d on %s", other.worker, worker, mine.Fence, c.Key)
+		case other.Fence > mine.Fence && (other.begun.Before(c.asked) || other.claim == c):
+			w.violate("I2", "%s has fence %d on %s after %s had %d", worker, mine.Fence, c.Key, other.worker, other.Fence)
 		}
 	}
 	b.of[c.Key] = append(b.of[c.Key], mine)
@@ -140,13 +146,13 @@ func (b *beliefs) end(mine *belief, cause error) {
 }
 
 // reported checks that a lease which another one has overtaken was reported as lost: err is what came of it. The
-// Guard cannot know of it if its release was not answered.
-func (b *beliefs) reported(mine *belief, err error) {
+// Guard cannot know of it if its release was not answered, or if it was handed on and the store not asked.
+func (b *beliefs) reported(mine *belief, handedOn bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if errors.Is(err, guard.ErrLost) {
 		b.world.tally.lost.Add(1)
-	} else if mine.overtaken && !mine.unanswered {
+	} else if mine.overtaken && !mine.unanswered && !handedOn {
 		b.world.violate("I1", "%s was overtaken on %s and not told so: %v", mine.worker, mine.Key, err)
 	}
 }

@@ -33,7 +33,7 @@ func newProcess(w *world, number int) *process {
 		locker = w.mutate(locker, p)
 	}
 	var err error
-	p.guard, err = guard.New(record(p, spread(w, p.name, locker)), guard.WithLabel(p.name))
+	p.guard, err = guard.New(record(p, spread(w, p.name, locker)), guard.WithLabel(p.name), guard.WithHook(guard.Hook{Release: noteHandOver}))
 	if err != nil {
 		panic(err)
 	}

@@ -29,14 +29,21 @@ func record(p *process, l guard.Locker) guard.Locker {
 	return r
 }
 
-// An attempt travels in the context of a call and finds the claim that was made for it.
-type attempt struct{ claim *claim }
+// An attempt travels in the context of a call and finds what became of its lease.
+type attempt struct{ handedOn bool }
 
 type attemptKey struct{}
 
 func withAttempt(ctx context.Context) (context.Context, *attempt) {
 	a := &attempt{}
 	return context.WithValue(ctx, attemptKey{}, a), a
+}
+
+// noteHandOver is a hook.
+func noteHandOver(ctx context.Context, e guard.Event) {
+	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
+		a.handedOn = e.HandedOn
+	}
 }
 
 func (r recorder) Unwrap() guard.Locker { return r.Locker }
@@ -50,7 +57,7 @@ func (r recorder) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, e
 	grant, err := r.Locker.TryAcquire(ctx, c)
 	call.end(grant.State, err)
 	if err == nil && grant.State == guard.Granted {
-		ctx.Value(attemptKey{}).(*attempt).claim = r.process.world.beliefs.granted(c, call.sent, grant.Fence)
+		r.process.world.beliefs.granted(c, call.sent, grant.Fence)
 	}
 	return grant, err
 }

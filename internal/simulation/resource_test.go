@@ -31,7 +31,7 @@ func (r *resource) write(b *belief, lease *guard.Lease) {
 			w.violate("I2", "%s holds %s and is refused for its fence, and no server has lost anything", b.worker, b.Key)
 		}
 		return
-	case best.ID != b.ID:
+	case best != b:
 		w.violate("I2", "%s and %s write to %s under one fence", best.worker, b.worker, b.Key)
 	}
 	w.tally.written.Add(1)

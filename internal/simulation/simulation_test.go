@@ -22,12 +22,12 @@ func TestMain(m *testing.M) {
 
 // A tally counts what happened, so that a simulation in which nothing happens does not pass for a good one.
 type tally struct {
-	runs, lost, overlaps, written, stale, refused atomic.Int64
+	runs, handed, lost, overlaps, written, stale, refused atomic.Int64
 }
 
 func (t *tally) String() string {
-	return fmt.Sprintf("%d runs, %d leases lost, %d overlaps, %d writes (%d stale), %d stale writes refused",
-		t.runs.Load(), t.lost.Load(), t.overlaps.Load(), t.written.Load(), t.stale.Load(), t.refused.Load())
+	return fmt.Sprintf("%d runs (%d under leases that were handed on), %d leases lost, %d overlaps, %d writes (%d stale), %d stale writes refused",
+		t.runs.Load(), t.handed.Load(), t.lost.Load(), t.overlaps.Load(), t.written.Load(), t.stale.Load(), t.refused.Load())
 }
 
 func TestSimulation(t *testing.T) {
@@ -48,6 +48,7 @@ func TestSimulation(t *testing.T) {
 			}
 			t.Log(&all)
 			require.NotZero(t, all.lost.Load())
+			require.NotZero(t, all.handed.Load())
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
@@ -31,7 +32,52 @@ func newWorker(p *process, number int) *worker {
 func (k *worker) loop() {
 	for !k.world.calm() {
 		time.Sleep(upTo(k.rng, 80*time.Millisecond))
-		k.job()
+		if chance(k.rng, 0.1) {
+			k.crowd()
+		} else {
+			k.job()
+		}
+	}
+}
+
+// crowd is some callers of the process who want one key at nearly the same time, and not for long: leases are handed on among them.
+func (k *worker) crowd() {
+	key := keys[k.rng.IntN(len(keys))]
+	ttl := guard.MinTTL + upTo(k.rng, longestTTL-guard.MinTTL)
+	var all sync.WaitGroup
+	for i := range 2 + k.rng.IntN(4) {
+		one := &worker{fmt.Sprintf("%s.%d", k.name, i), k.process, k.world, rand.New(rand.NewPCG(k.rng.Uint64(), 0))}
+		all.Go(func() {
+			time.Sleep(upTo(one.rng, 5*time.Millisecond))
+			one.visitor(key, ttl)
+		})
+	}
+	all.Wait()
+}
+
+// visitor takes the key for a moment.
+func (k *worker) visitor(key string, ttl time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second+upTo(k.rng, time.Second))
+	defer cancel()
+	ctx, mine := withAttempt(ctx)
+	var b *belief
+	err := k.process.guard.Do(ctx, key, func(ctx context.Context) error {
+		time.Sleep(upTo(k.rng, 100*time.Microsecond)) // not at the very instant at which another ends
+		lease, _ := guard.FromContext(ctx)
+		if !lease.Valid() {
+			return errWork
+		}
+		b = k.world.beliefs.begin(ctx, k.name, lease)
+		time.Sleep(upTo(k.rng, 3*time.Millisecond))
+		if lease.Valid() {
+			k.world.resource.write(b, lease)
+		}
+		return nil
+	}, guard.WithTTL(ttl), guard.WithWait(upTo(k.rng, time.Second)))
+	k.world.trace.add("%s has ended with %s: %v", k.name, key, outcome(nil, err))
+	if b != nil {
+		k.world.tally.runs.Add(1)
+		k.world.beliefs.reported(b, mine.handedOn, err)
 	}
 }
 
@@ -50,11 +96,11 @@ func (k *worker) job() {
 	var b *belief
 	var err error
 	if chance(k.rng, 0.3) {
-		b, err = k.acquire(ctx, mine, key)
+		b, err = k.acquire(ctx, key)
 	} else {
 		err = k.process.guard.Do(ctx, key, func(ctx context.Context) error {
 			lease, _ := guard.FromContext(ctx)
-			b = k.world.beliefs.begin(ctx, k.name, mine.claim)
+			b = k.world.beliefs.begin(ctx, k.name, lease)
 			return k.work(ctx, lease, b)
 		}, k.options()...)
 	}
@@ -66,16 +112,16 @@ func (k *worker) job() {
 		return
 	}
 	k.world.tally.runs.Add(1)
-	k.world.beliefs.reported(b, err)
+	k.world.beliefs.reported(b, mine.handedOn, err)
 }
 
 // acquire is job by Acquire.
-func (k *worker) acquire(ctx context.Context, mine *attempt, key string) (*belief, error) {
+func (k *worker) acquire(ctx context.Context, key string) (*belief, error) {
 	lease, err := k.process.guard.Acquire(ctx, key, k.options()...)
 	if err != nil {
 		return nil, err
 	}
-	b := k.world.beliefs.begin(lease.Context(), k.name, mine.claim)
+	b := k.world.beliefs.begin(lease.Context(), k.name, lease)
 	if k.work(lease.Context(), lease, b) != nil {
 		return b, lease.Release(ctx)
 	}
@@ -133,12 +179,12 @@ func (k *worker) work(ctx context.Context, lease *guard.Lease, b *belief) error 
 func (k *worker) visit() {
 	for _, key := range keys {
 		ctx, cancel := context.WithTimeout(context.Background(), k.world.settled())
-		ctx, mine := withAttempt(ctx)
 		err := guard.ErrDone
 		for errors.Is(err, guard.ErrDone) {
 			time.Sleep(upTo(k.rng, 50*time.Millisecond))
 			err = k.process.guard.Do(ctx, key, func(ctx context.Context) error {
-				k.world.beliefs.begin(ctx, k.name, mine.claim)
+				lease, _ := guard.FromContext(ctx)
+				k.world.beliefs.begin(ctx, k.name, lease)
 				return nil
 			}, guard.WithWait(guard.Forever), guard.WithTTL(longestTTL))
 		}

@@ -65,7 +65,7 @@ func (w *world) run() {
 	w.start = time.Now()
 	rng := w.rng("world")
 	w.loss, w.slow = 0.08*rng.Float64(), 0.1*rng.Float64()
-	w.beliefs = beliefs{world: w, claims: map[string]*claim{}, of: map[string][]*belief{}, kept: map[string]keep{}}
+	w.beliefs = beliefs{world: w, claims: map[string]*claim{}, owners: map[string]*claim{}, of: map[string][]*belief{}, kept: map[string]keep{}}
 	w.resource = resource{world: w, highest: map[string]*belief{}}
 	for i := range w.backend.servers {
 		w.servers = append(w.servers, newServer(w, i))
