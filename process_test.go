@@ -29,6 +29,10 @@ func TestMain(m *testing.M) {
 		work(addr)
 		return
 	}
+	if task := os.Getenv(contenderEnv); task != "" {
+		contend(task)
+		return
+	}
 	os.Exit(m.Run())
 }
 
@@ -72,8 +76,14 @@ type worker struct {
 
 func startWorker(t *testing.T, addr string) *worker {
 	t.Helper()
+	return startProcess(t, workerEnv+"="+addr)
+}
+
+// startProcess starts the test binary with one more variable in its environment.
+func startProcess(t *testing.T, env string) *worker {
+	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), workerEnv+"="+addr)
+	cmd.Env = append(os.Environ(), env)
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	stdout, err := cmd.StdoutPipe()
