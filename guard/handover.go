@@ -63,7 +63,7 @@ func (g *Guard) pass(l *line, h *hold, a *attempt, now time.Duration) {
 	l.remove(a)
 	heir := a.prepared
 	a.prepared, a.passing = nil, true
-	heir.claim = h.claim
+	heir.claim, heir.before = h.claim, h.label
 	heir.claim.Fence++
 	heir.claim.Reserve--
 	heir.begin(now)
@@ -132,7 +132,7 @@ func (a *attempt) receive(ctx context.Context) (*hold, error) {
 		return nil, err
 	}
 	a.handed = true
-	a.previous, a.overAt = h.claim.Label, never
+	a.previous, a.overAt = h.before, never
 	a.claim = h.claim
 	a.last = Grant{State: Granted, Fence: h.claim.Fence}
 	return h, nil

@@ -454,7 +454,7 @@ func TestHandOver_lookedAtByHooks(t *testing.T) {
 			require.Equal(t, taken.Owner, given.Owner)
 			require.NoError(t, given.Err)
 			require.Equal(t, time.Duration(i)*time.Millisecond, taken.Waited)
-			require.Equal(t, []string{"", "a", "b", "b"}[i], taken.Previous, "as the store knows it")
+			require.Equal(t, []string{"", "a", "b", "c"}[i], taken.Previous)
 			require.False(t, taken.Takeover)
 			require.Equal(t, time.Millisecond, given.Held)
 		}

@@ -17,6 +17,8 @@ type hold struct {
 	end   context.CancelCauseFunc
 
 	origin  context.Context
+	label   string        // its own: the store has that of the first to whom it granted the lease
+	before  string        // that of who has handed it on
 	granted time.Duration // when the request that was granted was about to be sent
 	margin  time.Duration
 	maxAt   time.Duration // when the maximum hold is over, or never
@@ -61,6 +63,7 @@ func (g *Guard) newHold(ctx context.Context, a *attempt) *hold {
 		set:     a.set,
 		key:     a.key,
 		origin:  a.ctx,
+		label:   a.claim.Label,
 		margin:  marginOf(a.claim.TTL),
 		index:   -1,
 		renewAt: never,

@@ -100,6 +100,9 @@ func (t *telemetry) endAcquire(span trace.Span, e *guard.Event, out outcome) {
 		if e.Takeover {
 			attrs = append(attrs, keyTakeover.Bool(true))
 		}
+		if e.HandedOn {
+			attrs = append(attrs, keyHandedOn.Bool(true))
+		}
 		t.link(span, e.Previous, linkPrevious)
 	case e.State == guard.Done:
 		how = linkFinished

@@ -144,6 +144,26 @@ func TestGolden_aHandOverFromOneToTheNext(t *testing.T) {
 	})
 }
 
+func TestGolden_aHandOverInsideTheProcess(t *testing.T) {
+	inSite(t, "hand-over-in-process", func(t *testing.T, s *site) {
+		lease, err := s.other.Acquire(t.Context(), "k")
+		require.NoError(t, err)
+		var all sync.WaitGroup
+		for _, name := range []string{"first", "second", "third"} {
+			all.Go(func() {
+				s.in(t.Context(), name, func(ctx context.Context) {
+					require.NoError(t, s.one.Do(ctx, "k", sleeps(time.Millisecond), guard.WithWait(time.Minute)))
+				})
+			})
+			synctest.Wait() // in this order
+			time.Sleep(200 * time.Millisecond)
+		}
+		time.Sleep(1500 * time.Millisecond)
+		require.NoError(t, lease.Release(t.Context()))
+		all.Wait()
+	})
+}
+
 func TestGolden_aTakeoverFromAHolderThatHasDied(t *testing.T) {
 	inSite(t, "takeover", func(t *testing.T, s *site) {
 		lease, err := s.one.Acquire(t.Context(), "k", guard.WithoutRenewal())

@@ -72,7 +72,8 @@ func (t *telemetry) release(ctx context.Context, e guard.Event) {
 	if t.log != nil {
 		t.log.released(ctx, &e, out)
 	}
-	if e.Aside || e.Attempts == 0 || !t.traces() {
+	nothingSent := e.Attempts == 0 && !e.HandedOn // the store knew the lease no more
+	if e.Aside || nothingSent || !t.traces() {
 		return
 	}
 	_, span := t.start(ctx, &e, "release")
@@ -83,6 +84,9 @@ func (t *telemetry) release(ctx context.Context, e guard.Event) {
 	attrs := append(t.common(&e), keyResult.String(out.result), keyFence.Int64(int64(e.Fence)), keyHeld.Float64(e.Held.Seconds()))
 	if e.Attempts != 1 {
 		attrs = append(attrs, keyAttempts.Int(e.Attempts))
+	}
+	if e.HandedOn {
+		attrs = append(attrs, keyHandedOn.Bool(true))
 	}
 	end(span, attrs, out, e.Start.Add(e.Duration))
 }
