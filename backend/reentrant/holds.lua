@@ -1,12 +1,10 @@
--- What the scripts have in common: the holds of the key KEYS[1]. It answers nothing.
+-- What the scripts have in common: the holds of the key lock. It answers nothing.
 -- A field that begins with 'onerun:' and ends with a claim's ID is that claim's: one letter (H held, K kept by a minimum hold, D done), when it ends (ms since 1970, by this
 -- server's clock), the fence, the length of the owner's name, the owner, and the label. For D there is a comma and the length of the label behind the owner's (neither in markers of old), and the record after the label. Any other field but Redisson's 'mode' is a hold of Redisson's, for as long as the key lasts.
+local lock, counter = KEYS[1], KEYS[2]
+
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-
-local function digits(number)
-  return string.format('%.0f', number)
-end
 
 -- from_now is when that ends which lasts for some ms from now on: never early, though the clock is cut to ms.
 local function from_now(ms)
@@ -25,7 +23,7 @@ local function write(hold)
     label = hold.label
     lengths = lengths .. ',' .. #label
   end
-  redis.call('HSET', KEYS[1], 'onerun:' .. hold.id, hold.letter .. digits(hold.ends) .. ' ' .. digits(hold.fence) .. ' ' .. lengths .. ' ' .. hold.owner .. label .. hold.text)
+  redis.call('HSET', lock, 'onerun:' .. hold.id, hold.letter .. digits(hold.ends) .. ' ' .. digits(hold.fence) .. ' ' .. lengths .. ' ' .. hold.owner .. label .. hold.text)
 end
 
 -- survey returns the claim's own hold, if there is one, and what the key holds beside it and has not ended: the H, K and D that ends last, the
@@ -33,7 +31,7 @@ end
 local function survey(id)
   local own
   local all = {held = {}, last = 0, any = false}
-  local fields = redis.call('HGETALL', KEYS[1])
+  local fields = redis.call('HGETALL', lock)
   all.any = #fields > 0
   for i = 1, #fields, 2 do
     local of = string.sub(fields[i], 1, 7) == 'onerun:' and string.sub(fields[i], 8)
@@ -60,17 +58,17 @@ local function survey(id)
     end
   end
   if all.foreign then
-    all.last = math.max(all.last, now + redis.call('PTTL', KEYS[1]))
+    all.last = math.max(all.last, now + redis.call('PTTL', lock))
   end
   return own, all
 end
 
 -- last_until makes the key end with whatever ends last. It is the first write of a renewal or a release, as it is allowed when memory is full; what follows then is, too.
 local function last_until(ends)
-  redis.call('PEXPIRE', KEYS[1], digits(left(ends)))
+  redis.call('PEXPIRE', lock, digits(left(ends)))
 end
 
--- raise gives all of the holds a fence, and the counter KEYS[2] at least that.
+-- raise gives all of the holds a fence, and the counter at least that.
 local function raise(holds, fence)
   for _, hold in ipairs(holds) do
     if hold.fence < fence then
@@ -78,7 +76,7 @@ local function raise(holds, fence)
       write(hold)
     end
   end
-  if (tonumber(redis.call('GET', KEYS[2]) or 0) or 0) < fence then
-    redis.call('SET', KEYS[2], digits(fence))
+  if (tonumber(get(counter) or 0) or 0) < fence then
+    set_counter(counter, digits(fence))
   end
 end

@@ -112,9 +112,9 @@ var (
 	//go:embed release.lua
 	releaseSource string
 
-	acquire = redisstore.NewScript(redisstore.GrantSource + holdsSource + acquireSource)
-	renew   = redisstore.NewScript(holdsSource + renewSource)
-	release = redisstore.NewScript(holdsSource + releaseSource)
+	program = redisstore.NewProgram(
+		redisstore.Shape{AcquireKeys: 2, AcquireArgs: 3, ReleaseKeys: 2, ReleaseArgs: 5}, holdsSource, acquireSource, releaseSource)
+	renew = redisstore.NewScript(redisstore.AccessSource + holdsSource + renewSource)
 )
 
 // Check implements guard.Checker.
@@ -163,7 +163,7 @@ func (l *Locker) StartAcquire(ctx context.Context, c guard.Claim, done func(guar
 func (l *Locker) acquireCall(c guard.Claim) redisstore.Call {
 	return redisstore.Call{
 		Op: guard.OpAcquire, Key: c.Key,
-		Command: acquire.On([]string{c.Key, redisstore.FenceKeyBeside(c.Key)}, c.ID, redisstore.Milliseconds(c.TTL), c.Label, c.Reserve, c.Fence, c.Hint, c.Owner, l.store.UptimeSeconds()),
+		Command: program.Acquire([]string{c.Key, redisstore.FenceKeyBeside(c.Key)}, c.ID, c.Owner, l.store.Terms(c)),
 		TTL:     c.TTL,
 	}
 }
@@ -198,15 +198,10 @@ func (l *Locker) StartRelease(ctx context.Context, c guard.Claim, after guard.Af
 }
 
 func (l *Locker) releaseCall(c guard.Claim, after guard.After) redisstore.Call {
-	args := []any{c.ID, "", 0, "", string(l.publish), ""}
-	if after.Keep > 0 {
-		args[1], args[2] = "K", redisstore.Milliseconds(after.Keep)
-		if after.Done {
-			args[1], args[3], args[5] = "D", after.Record, c.Label
-		}
-	}
+	leave, label, record := redisstore.Leave(c, after)
 	return redisstore.Call{
-		Op: guard.OpRelease, Key: c.Key, Command: release.On([]string{c.Key, channel(c.Key)}, args...),
+		Op: guard.OpRelease, Key: c.Key,
+		Command: program.Release([]string{c.Key, channel(c.Key)}, c.ID, leave, label, record, string(l.publish)),
 	}
 }
 

@@ -1,33 +1,40 @@
--- KEYS: lease, fence counter. ARGV: ID, TTL in ms, label, fences to reserve, fence to take the key under (or 0), hint (or 0), seconds for which the server must have been up (or 0).
+-- acquire's KEYS, behind k: lease, fence counter. ARGV, behind a: ID, terms.
 -- Answers the fence if it granted, negative if the claim held the key already; with a hint {1, that, clock as a fence}. Else {0 busy, ms left (-1 if it never ends), label, holder} or {2 done, ms left, lease, bytes of it before the record, label}: cutting the record out here would cost a third of the time.
 -- A record of more than 16 MiB (guard.MaxRecord) is none of ours and is answered as an empty one, and a label is cut, so that what somebody else has written is not carried around.
 -- A lease is one letter (H held, K kept by a minimum hold, D done), the claim's ID, a newline, and for H and K the fence, a newline and the label. For D there is a space and the length of the label
 -- before the newline (neither in markers of old), and the label and the record after it.
-local lease = redis.call('GET', KEYS[1])
-if lease then
-  local letter = string.sub(lease, 1, 1)
-  local id_end = string.find(lease, '\n', 1, true)
-  if id_end and letter == 'D' then
-    local length = tonumber(string.match(string.sub(lease, 1, math.min(id_end, 256)), ' (%d+)\n$') or 0)
-    local label_end = math.min(id_end + length, #lease)
-    return {2, redis.call('PTTL', KEYS[1]), #lease - label_end <= 16777216 and lease or '', label_end, string.sub(lease, id_end + 1, math.min(label_end, id_end + 512))}
+local function acquire(k, a)
+  local key, id, want = KEYS[k + 1], ARGV[a + 1], terms(ARGV[a + 2])
+  local lease = get(key)
+  if lease then
+    local letter = string.sub(lease, 1, 1)
+    local id_end = string.find(lease, '\n', 1, true)
+    if id_end and letter == 'D' then
+      local length = tonumber(string.match(string.sub(lease, 1, math.min(id_end, 256)), ' (%d+)\n$') or 0)
+      local label_end = math.min(id_end + length, #lease)
+      return {2, redis.call('PTTL', key), #lease - label_end <= 16777216 and lease or '', label_end, string.sub(lease, id_end + 1, math.min(label_end, id_end + 512))}
+    end
+    local fence_end = id_end and string.find(lease, '\n', id_end + 1, true)
+    if not fence_end then
+      return {0, redis.call('PTTL', key), '', ''} -- somebody else's value
+    end
+    local holder = string.sub(lease, 2, id_end - 1)
+    if letter == 'H' and holder == id then
+      redis.call('PEXPIRE', key, want.ttl)
+      return granted(-tonumber(string.sub(lease, id_end + 1, fence_end - 1)), want.hint)
+    end
+    return {0, redis.call('PTTL', key), string.sub(lease, fence_end + 1, fence_end + 512), string.sub(holder, 1, 128)}
   end
-  local fence_end = id_end and string.find(lease, '\n', id_end + 1, true)
-  if not fence_end then
-    return {0, redis.call('PTTL', KEYS[1]), '', ''} -- somebody else's value
-  end
-  local id = string.sub(lease, 2, id_end - 1)
-  if letter == 'H' and id == ARGV[1] then
-    redis.call('PEXPIRE', KEYS[1], ARGV[2])
-    return granted(-tonumber(string.sub(lease, id_end + 1, fence_end - 1)), ARGV[6])
-  end
-  return {0, redis.call('PTTL', KEYS[1]), string.sub(lease, fence_end + 1, fence_end + 512), string.sub(id, 1, 128)}
-end
 
-local refusal = restarted(ARGV[7])
-if refusal then
-  return refusal
+  local refusal = restarted(want.up)
+  if refusal then
+    return refusal
+  end
+  local fence, text = new_fence(KEYS[k + 2], want.given, want.hint, want.reserve)
+  lease = 'H' .. id .. '\n' .. text .. '\n' .. want.label
+  if not redis.call('SET', key, lease, 'PX', want.ttl, 'NX') then
+    redis.call('GET', key) -- which fails, and says that the key is not a string
+  end
+  wrote(key, lease)
+  return granted(fence, want.hint)
 end
-local fence = new_fence(KEYS[2], ARGV[5], ARGV[6], ARGV[4])
-redis.call('SET', KEYS[1], 'H' .. ARGV[1] .. '\n' .. string.format('%.0f', fence) .. '\n' .. ARGV[3], 'PX', ARGV[2])
-return granted(fence, ARGV[6])

@@ -1,25 +1,24 @@
--- KEYS: lease. ARGV: ID, what to leave ('' nothing, K the minimum hold, D a done marker), for how long in ms, record, label. Answers 1, or 0 if the lease is not this claim's.
-local lease = redis.call('GET', KEYS[1])
-if not lease then
-  return 0
-end
-local id_end = string.find(lease, '\n', 1, true)
-local letter = string.sub(lease, 1, 1)
-local id = id_end and string.match(string.sub(lease, 2, id_end - 1), letter == 'D' and '^[^ ]*' or '.*')
-if id ~= ARGV[1] then
-  return 0
-end
-if letter ~= 'H' then
-  return 1 -- released before: the answer to that was lost
-end
-if ARGV[2] == '' then
-  redis.call('DEL', KEYS[1])
+-- release's KEYS, behind k: lease. ARGV, behind a: ID, what to leave ('' nothing, K the minimum hold, D a done marker) and for how long in ms, 'K1000', label of the marker, record. Answers 1, or 0 if the lease is not this claim's.
+local function release(k, a)
+  local key, id, leave = KEYS[k + 1], ARGV[a + 1], ARGV[a + 2]
+  local lease = get(key)
+  if not lease or string.sub(lease, 2, #id + 1) ~= id or not string.find(lease, '^[\n ]', #id + 2) then
+    return 0
+  end
+  if string.sub(lease, 1, 1) ~= 'H' then
+    return 1 -- released before: the answer to that was lost
+  end
+  if leave == '' then
+    delete(key)
+    return 1
+  end
+  redis.call('PEXPIRE', key, string.sub(leave, 2)) -- first, as it is allowed when memory is full; what follows then is, too
+  if string.sub(leave, 1, 1) == 'K' then
+    lease = 'K' .. string.sub(lease, 2)
+  else
+    lease = 'D' .. id .. ' ' .. #ARGV[a + 3] .. '\n' .. ARGV[a + 3] .. ARGV[a + 4]
+  end
+  redis.call('SET', key, lease, 'KEEPTTL')
+  wrote(key, lease)
   return 1
 end
-redis.call('PEXPIRE', KEYS[1], ARGV[3]) -- first, as it is allowed when memory is full; what follows then is, too
-if ARGV[2] == 'K' then
-  redis.call('SET', KEYS[1], 'K' .. string.sub(lease, 2), 'KEEPTTL')
-else
-  redis.call('SET', KEYS[1], 'D' .. ARGV[1] .. ' ' .. #ARGV[5] .. '\n' .. ARGV[5] .. ARGV[4], 'KEEPTTL')
-end
-return 1

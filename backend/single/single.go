@@ -89,9 +89,9 @@ var (
 	//go:embed release.lua
 	releaseSource string
 
-	acquire = redisstore.NewScript(redisstore.GrantSource + acquireSource)
-	renew   = redisstore.NewScript(renewSource)
-	release = redisstore.NewScript(releaseSource)
+	program = redisstore.NewProgram(
+		redisstore.Shape{AcquireKeys: 2, AcquireArgs: 2, ReleaseKeys: 1, ReleaseArgs: 4}, "", acquireSource, releaseSource)
+	renew = redisstore.NewScript(renewSource)
 )
 
 // Check implements guard.Checker.
@@ -117,7 +117,7 @@ func (l *Locker) acquireCall(c guard.Claim) redisstore.Call {
 	lease, fence := redisstore.LeaseKeys(c.Key)
 	return redisstore.Call{
 		Op: guard.OpAcquire, Key: c.Key,
-		Command: acquire.On([]string{lease, fence}, c.ID, redisstore.Milliseconds(c.TTL), c.Label, c.Reserve, c.Fence, c.Hint, l.store.UptimeSeconds()),
+		Command: program.Acquire([]string{lease, fence}, c.ID, l.store.Terms(c)),
 		TTL:     c.TTL,
 		Acks:    l.acks,
 	}
@@ -155,17 +155,12 @@ func (l *Locker) StartRelease(ctx context.Context, c guard.Claim, after guard.Af
 
 func (l *Locker) releaseCall(c guard.Claim, after guard.After) redisstore.Call {
 	lease, _ := redisstore.LeaseKeys(c.Key)
-	args := []any{c.ID, ""}
+	leave, label, record := redisstore.Leave(c, after)
 	var acks redisstore.Acks
-	if after.Keep > 0 {
-		leave := "K"
-		if after.Done {
-			leave = "D"
-			acks = l.acks
-		}
-		args = []any{c.ID, leave, redisstore.Milliseconds(after.Keep), after.Record, c.Label}
+	if after.Done && after.Keep > 0 {
+		acks = l.acks
 	}
 	return redisstore.Call{
-		Op: guard.OpRelease, Key: c.Key, Command: release.On([]string{lease}, args...), Acks: acks,
+		Op: guard.OpRelease, Key: c.Key, Command: program.Release([]string{lease}, c.ID, leave, label, record), Acks: acks,
 	}
 }

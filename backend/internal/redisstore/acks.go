@@ -24,13 +24,13 @@ func (e shortOfAcks) Error() string {
 // sendAcked sends a request and WAIT on one connection: WAIT answers for the connection on which it comes, and from
 // another one it would say that all is well.
 func (s *Store) sendAcked(r *request) {
-	r.cmd = r.make(r.ctx, r.call.evalsha()...)
-	err := s.sendAndWait(r, r.cmd)
+	cmd := redis.NewCmd(r.ctx, r.call.evalsha()...)
+	err := s.sendAndWait(r, cmd)
 	if isNoScript(err) {
-		r.cmd = r.make(r.ctx, r.call.eval()...)
-		err = s.sendAndWait(r, r.cmd)
+		cmd = redis.NewCmd(r.ctx, r.call.eval()...)
+		err = s.sendAndWait(r, cmd)
 	}
-	r.done(r, err)
+	r.done(r, cmd.Val(), err)
 }
 
 func (s *Store) sendAndWait(r *request, cmd redis.Cmder) error {

@@ -29,6 +29,8 @@ func kindOf(err error) guard.Kind {
 	switch {
 	case errors.As(err, &short):
 		return guard.KindNoReplicas
+	case errors.Is(err, ErrAnswer):
+		return guard.KindProtocol
 	case errors.Is(err, context.Canceled):
 		return guard.KindCanceled
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):

@@ -1,16 +1,10 @@
 package redisstore
 
 import (
-	_ "embed"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
 )
-
-// GrantSource is Lua that scripts which grant keys begin with.
-//
-//go:embed grant.lua
-var GrantSource string
 
 // toGrant reads the answer of a script that asks for a key, see Grant.
 func toGrant(answer any) (guard.Grant, bool) {

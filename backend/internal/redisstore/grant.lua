@@ -1,4 +1,16 @@
 -- What the scripts that grant keys have in common. It answers nothing.
+
+-- terms reads what a claim asks for beside its key: 'TTL in ms, fences to reserve, fence to take the key under (or 0), hint (or 0), seconds for which the server must have been up (or 0), label', with a
+-- space between them. It is one argument as those who come together mostly ask for the same.
+local terms_text, terms_read
+local function terms(text)
+  if text ~= terms_text then
+    local ttl, reserve, given, hint, up, label = string.match(text, '^(%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+    terms_text, terms_read = text, {ttl = ttl, reserve = reserve, given = given, hint = hint, up = up, label = label}
+  end
+  return terms_read
+end
+
 local grant_time = redis.call('TIME')
 local clock = grant_time[1] * 1048576 + grant_time[2] -- as a fence: exact in a Lua number until the year 2242
 
@@ -10,9 +22,9 @@ local function granted(fence, hint)
   return {1, fence, clock}
 end
 
--- new_fence returns the fence of a new holder, and has the counter remember it and those set aside: the given one if there is one, the hint if it suits, else the clock, or one more than the last fence if that is larger.
+-- new_fence returns the fence of a new holder, as a number and in digits, and has the counter remember it and those set aside: the given one if there is one, the hint if it suits, else the clock, or one more than the last fence if that is larger.
 local function new_fence(counter, given, hint, reserve)
-  local last = tonumber(redis.call('GET', counter) or 0) or 0
+  local last = tonumber(get(counter) or 0) or 0
   local fence = tonumber(given)
   hint = tonumber(hint)
   if fence == 0 then
@@ -24,10 +36,11 @@ local function new_fence(counter, given, hint, reserve)
       fence = last + 1
     end
   end
+  local text = digits(fence)
   if fence + reserve > last then
-    redis.call('SET', counter, string.format('%.0f', fence + reserve))
+    set_counter(counter, reserve == '0' and text or digits(fence + reserve))
   end
-  return fence
+  return fence, text
 end
 
 -- restarted returns the error of a server that has not been up for longer than some seconds, if there are any: it may have forgotten who holds what.

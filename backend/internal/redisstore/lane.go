@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,9 +21,10 @@ const (
 )
 
 // A lane is the way of scripts to one server. While a flight is out, what comes in waits, and goes out together as the
-// next one, in one pipeline. A script that comes alone goes out at once, as a plain command.
+// next one, in one script. A request that comes alone goes out at once, in a script of its own.
 type lane struct {
 	client redis.UniversalClient
+	apart  atomic.Bool // the server does not take the keys of several requests in one script
 
 	mu      sync.Mutex
 	queue   []*request
@@ -41,17 +43,7 @@ func newLane(client redis.UniversalClient) *lane {
 type request struct {
 	ctx  context.Context
 	call Call
-	cmd  redis.Cmder
-	once noRetry // around cmd
-	make func(ctx context.Context, args ...any) redis.Cmder
-	done func(r *request, err error) // r.cmd has the answer
-}
-
-// command makes the request's command, and returns it as one that is sent once.
-func (r *request) command(ctx context.Context, args []any) redis.Cmder {
-	r.cmd = r.make(ctx, args...)
-	r.once = noRetry{r.cmd}
-	return &r.once
+	done func(r *request, answer any, err error)
 }
 
 // send sends the request with the next flight. Its done is called once, soon after ctx has ended if the server answers
@@ -148,62 +140,141 @@ func (l *lane) pilot(flight []*request) {
 // fly sends a flight and hands out the answers.
 func (l *lane) fly(flight []*request) {
 	if len(flight) == 1 {
-		r := flight[0]
-		r.done(r, l.sendAlone(r))
+		l.flyAlone(flight[0])
 		return
 	}
-	l.sendTogether(flight)
+	present := flight[:0]
 	for _, r := range flight {
-		if r.cmd == nil {
-			r.done(r, r.ctx.Err())
+		if err := r.ctx.Err(); err != nil {
+			r.done(r, nil, err)
 		} else {
-			r.done(r, r.cmd.Err())
+			present = append(present, r)
 		}
 	}
-}
-
-func (l *lane) sendAlone(r *request) error {
-	if r.ctx.Err() != nil {
-		return r.ctx.Err()
-	}
-	err := l.client.Process(r.ctx, r.command(r.ctx, r.call.evalsha()))
-	if isNoScript(err) {
-		err = l.client.Process(r.ctx, r.command(r.ctx, r.call.eval()))
-	}
-	return err
-}
-
-// sendTogether sends the requests in a pipeline, each of which has its own error, and once more, by their source, those of whose
-// script the server does not know.
-func (l *lane) sendTogether(flight []*request) {
-	ctx, cancel := lastOf(flight)
+	ctx, cancel := lastOf(present)
 	defer cancel()
-	l.pipeline(ctx, flight, (*Call).evalsha)
-	var unknown []*request
-	for _, r := range flight {
-		if r.cmd != nil && isNoScript(r.cmd.Err()) {
-			unknown = append(unknown, r)
-		}
-	}
-	if len(unknown) > 0 {
-		l.pipeline(ctx, unknown, (*Call).eval)
+	parcels := l.pack(present)
+	l.deliver(ctx, parcels)
+	for _, p := range parcels {
+		p.handOut()
 	}
 }
 
-// pipeline sends those of the requests whose callers are still there.
-func (l *lane) pipeline(ctx context.Context, requests []*request, args func(*Call) []any) {
-	pipe := l.client.Pipeline()
+func (l *lane) flyAlone(r *request) {
+	if err := r.ctx.Err(); err != nil {
+		r.done(r, nil, err)
+		return
+	}
+	parcels := []*parcel{{Command: r.call.Command, requests: []*request{r}}}
+	l.deliver(r.ctx, parcels)
+	parcels[0].handOut()
+}
+
+// pack puts the requests into as few commands as can be.
+func (l *lane) pack(requests []*request) (parcels []*parcel) {
+	var program *Program
+	var joint []*request
 	for _, r := range requests {
-		if r.cmd = nil; r.ctx.Err() == nil {
-			_ = pipe.Process(ctx, r.command(ctx, args(&r.call)))
+		switch of := r.call.of; {
+		case of == nil || program != nil && of.program != program || l.apart.Load():
+			parcels = append(parcels, &parcel{Command: r.call.Command, requests: []*request{r}})
+		default:
+			program, joint = of.program, append(joint, r)
 		}
 	}
-	_, _ = pipe.Exec(ctx)
+	switch len(joint) {
+	case 0:
+	case 1:
+		parcels = append(parcels, &parcel{Command: joint[0].call.Command, requests: joint})
+	default:
+		command, ordered := program.join(joint)
+		parcels = append(parcels, &parcel{Command: command, requests: ordered, joint: true})
+	}
+	return parcels
+}
+
+// deliver sends the parcels, each of which has its own error, and once more, by their source, those of whose script the
+// server does not know, and one by one those whose keys it does not take together.
+func (l *lane) deliver(ctx context.Context, parcels []*parcel) {
+	l.pipeline(ctx, parcels, (*Command).evalsha)
+	var unknown []*parcel
+	for _, p := range parcels {
+		if isNoScript(p.cmd.Err()) {
+			unknown = append(unknown, p)
+		}
+	}
+	l.pipeline(ctx, unknown, (*Command).eval)
+	for _, p := range parcels {
+		if p.joint && keysApart(p.cmd.Err()) {
+			l.apart.Store(true)
+			p.parts = l.pack(p.requests)
+			l.deliver(ctx, p.parts)
+		}
+	}
+}
+
+// pipeline sends the parcels, one alone as a plain command.
+func (l *lane) pipeline(ctx context.Context, parcels []*parcel, args func(*Command) []any) {
+	for _, p := range parcels {
+		p.cmd = redis.NewCmd(ctx, args(&p.Command)...)
+		p.once = noRetry{p.cmd}
+	}
+	switch len(parcels) {
+	case 0:
+	case 1:
+		_ = l.client.Process(ctx, &parcels[0].once)
+	default:
+		pipe := l.client.Pipeline()
+		for _, p := range parcels {
+			_ = pipe.Process(ctx, &p.once)
+		}
+		_, _ = pipe.Exec(ctx)
+	}
+}
+
+// A parcel is a command with one request, or several that go together.
+type parcel struct {
+	Command
+	requests []*request // in the order of the answers
+	joint    bool       // there is a list of answers
+	cmd      *redis.Cmd
+	once     noRetry   // around cmd
+	parts    []*parcel // what was sent in its place
+}
+
+// handOut gives each request its answer.
+func (p *parcel) handOut() {
+	err := p.cmd.Err()
+	if p.parts != nil {
+		for _, part := range p.parts {
+			part.handOut()
+		}
+		return
+	}
+	if !p.joint {
+		p.requests[0].done(p.requests[0], p.cmd.Val(), err)
+		return
+	}
+	answers, _ := p.cmd.Val().([]any)
+	for i, r := range p.requests {
+		switch {
+		case err != nil:
+			r.done(r, nil, err)
+		case i >= len(answers):
+			r.done(r, nil, ErrAnswer)
+		default:
+			refusal, _ := answers[i].(error)
+			r.done(r, answers[i], refusal)
+		}
+	}
 }
 
 // lastOf returns a context for a flight, which ends when the last of its requests' contexts must have.
 func lastOf(flight []*request) (context.Context, context.CancelFunc) {
 	var last time.Time
+	if len(flight) == 0 {
+		return context.Background(), func() {}
+	}
 	for _, r := range flight {
 		deadline, ok := r.ctx.Deadline()
 		if !ok {

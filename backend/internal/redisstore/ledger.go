@@ -5,8 +5,6 @@ import (
 	_ "embed"
 	"strconv"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/seed-1795987d/onerun/guard"
 )
 
@@ -41,17 +39,16 @@ func (s *Store) Append(ctx context.Context, name string, e guard.Entry, keep int
 func (s *Store) Entries(ctx context.Context, name string, n int) ([]guard.Entry, error) {
 	c := Call{Op: guard.OpLedger, Key: name, Command: entries.On([]string{ledgerKey("log", name)}, n)}
 	return await(ctx, s, &c, func(done func([]guard.Entry, error)) {
-		s.start(&request{ctx: ctx, call: c, make: newCmd, done: func(r *request, err error) {
-			if err != nil {
+		s.start(&request{ctx: ctx, call: c, done: func(r *request, answer any, err error) {
+			all, ok := toEntries(answer)
+			switch {
+			case err != nil:
 				done(nil, s.error(&r.call, err))
-				return
+			case !ok:
+				done(nil, s.error(&r.call, ErrAnswer))
+			default:
+				done(all, nil)
 			}
-			all, ok := toEntries(r.cmd.(*redis.Cmd).Val())
-			if !ok {
-				done(nil, &guard.StoreError{Store: s.backend, Op: c.Op, Key: c.Key, Addr: s.addr, Kind: guard.KindProtocol, Err: ErrAnswer})
-				return
-			}
-			done(all, nil)
 		}})
 	})
 }

@@ -37,7 +37,8 @@ var evalsha, eval any = "evalsha", "eval"
 // A Command is a script with its keys and arguments.
 type Command struct {
 	script *Script
-	key    string // the first, by which the node is found
+	of     *operation // of a Program that it runs, or nil
+	key    string     // the first, by which the node is found
 	args   []any
 }
 
@@ -67,12 +68,16 @@ func (s *Store) Int(ctx context.Context, c Call) (int64, error) {
 // StartInt is Int that does not wait: done is called once with the answer, or an error when none can come any more, which may
 // be some time after ctx has ended. It must not block.
 func (s *Store) StartInt(ctx context.Context, c Call, done func(int64, error)) {
-	s.start(&request{ctx: ctx, call: c, make: newIntCmd, done: func(r *request, err error) {
-		if err != nil {
+	s.start(&request{ctx: ctx, call: c, done: func(r *request, answer any, err error) {
+		n, ok := answer.(int64)
+		switch {
+		case err != nil:
 			done(0, s.error(&r.call, err))
-			return
+		case !ok:
+			done(0, s.error(&r.call, ErrAnswer))
+		default:
+			done(n, nil)
 		}
-		done(r.cmd.(*redis.IntCmd).Val(), nil)
 	}})
 }
 
@@ -88,19 +93,17 @@ func (s *Store) StartGrant(ctx context.Context, c Call, done func(guard.Grant, e
 		done(guard.Grant{}, err)
 		return
 	}
-	s.start(&request{ctx: ctx, call: c, make: newCmd, done: func(r *request, err error) {
+	s.start(&request{ctx: ctx, call: c, done: func(r *request, answer any, err error) {
 		c := &r.call
 		var short shortOfAcks
 		if err != nil && !errors.As(err, &short) {
 			done(guard.Grant{}, s.error(c, err))
 			return
 		}
-		grant, ok := toGrant(r.cmd.(*redis.Cmd).Val())
+		grant, ok := toGrant(answer)
 		switch {
 		case !ok:
-			done(guard.Grant{}, &guard.StoreError{
-				Store: s.backend, Op: c.Op, Key: c.Key, Addr: s.addr, Kind: guard.KindProtocol, Err: ErrAnswer,
-			})
+			done(guard.Grant{}, s.error(c, ErrAnswer))
 		case err != nil && grant.State == guard.Granted:
 			done(guard.Grant{}, s.error(c, err)) // where it was not granted, there is nothing to acknowledge
 		default:
@@ -109,20 +112,17 @@ func (s *Store) StartGrant(ctx context.Context, c Call, done func(guard.Grant, e
 	}})
 }
 
-func newIntCmd(ctx context.Context, args ...any) redis.Cmder { return redis.NewIntCmd(ctx, args...) }
-func newCmd(ctx context.Context, args ...any) redis.Cmder    { return redis.NewCmd(ctx, args...) }
-
 // start sends a request: with others if there is one server, and alone if there are several or a replica has to
 // acknowledge it.
 func (s *Store) start(r *request) {
 	_, cluster := s.client.(*redis.ClusterClient)
 	switch {
 	case r.ctx.Err() != nil:
-		r.done(r, r.ctx.Err())
+		r.done(r, nil, r.ctx.Err())
 	case r.call.Acks.Replicas > 0:
 		go s.sendAcked(r)
 	case cluster:
-		go s.lane.fly([]*request{r})
+		go s.lane.flyAlone(r)
 	default:
 		s.lane.send(r)
 	}

@@ -17,8 +17,8 @@ func (s *Store) MinUptime(longest time.Duration) {
 	s.minUptime = longest
 }
 
-// UptimeSeconds returns the argument of the scripts that grant: for how many seconds the server must have been up.
-func (s *Store) UptimeSeconds() int64 { return int64((s.minUptime + time.Second - 1) / time.Second) }
+// uptimeSeconds returns for how many seconds a server that grants must have been up.
+func (s *Store) uptimeSeconds() int64 { return int64((s.minUptime + time.Second - 1) / time.Second) }
 
 // checkTTL returns an error if a lease lasts for longer than what MinUptime was told.
 func (s *Store) checkTTL(c *Call) error {
