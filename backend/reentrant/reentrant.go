@@ -163,7 +163,7 @@ func (l *Locker) StartAcquire(ctx context.Context, c guard.Claim, done func(guar
 func (l *Locker) acquireCall(c guard.Claim) redisstore.Call {
 	return redisstore.Call{
 		Op: guard.OpAcquire, Key: c.Key,
-		Command: program.Acquire([]string{c.Key, redisstore.FenceKeyBeside(c.Key)}, c.ID, c.Owner, l.store.Terms(c)),
+		Command: program.Acquire(c.Key, redisstore.FenceKeyBeside(c.Key), c.ID, c.Owner, l.store.Terms(c)),
 		TTL:     c.TTL,
 	}
 }
@@ -201,7 +201,7 @@ func (l *Locker) releaseCall(c guard.Claim, after guard.After) redisstore.Call {
 	leave, label, record := redisstore.Leave(c, after)
 	return redisstore.Call{
 		Op: guard.OpRelease, Key: c.Key,
-		Command: program.Release([]string{c.Key, channel(c.Key)}, c.ID, leave, label, record, string(l.publish)),
+		Command: program.Release(record, c.Key, channel(c.Key), c.ID, leave, label, string(l.publish)),
 	}
 }
 

@@ -1,7 +1,7 @@
--- release's KEYS, behind k: lock, channel. ARGV, behind a: ID, what to leave ('' nothing, K the minimum hold, D a done marker) and for how long in ms, 'K1000', label of the marker, record, how to publish (plain, sharded or both). Answers 1, or 0 if the lock is not this claim's.
+-- release's KEYS, behind k: lock, channel. ARGV, behind a: ID, what to leave ('' nothing, K the minimum hold, D a done marker) and for how long in ms, 'K1000', label of the marker, how to publish (plain, sharded or both), record. Answers 1, or 0 if the lock is not this claim's.
 local function release(k, a)
   lock, counter = KEYS[k + 1], nil
-  local channel, leave, publish = KEYS[k + 2], ARGV[a + 2], ARGV[a + 5]
+  local channel, leave, publish = KEYS[k + 2], ARGV[a + 2], ARGV[a + 4]
   local own, others = survey(ARGV[a + 1])
   if not own then
     return 0
@@ -18,7 +18,7 @@ local function release(k, a)
     own.ends = from_now(string.sub(leave, 2))
     last_until(math.max(others.last, own.ends))
     if own.letter == 'D' then
-      own.text = ARGV[a + 4]
+      own.text = ARGV[a + 5]
       own.label = ARGV[a + 3]
     end
     write(own)

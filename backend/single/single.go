@@ -42,6 +42,10 @@ var (
 // whatever its time-outs are, each call ends with its context. Where the application can use up the client's
 // connections, give leases a client of their own: taking a lease and giving it back wait for a free one.
 // Renewals go in pipelines, for which go-redis keeps connections aside.
+//
+// Claims and releases that meet on their way to the server go out as one script. On a *redis.Client, a caller who is alone and
+// comes often has a connection of the Locker's own, which is made with the client's options, but does not run its hooks; it is
+// closed when it has not been used for half a second.
 func New(client redis.UniversalClient, opts ...Option) *Locker {
 	l := &Locker{store: redisstore.New("single", client)}
 	for _, opt := range opts {
@@ -117,7 +121,7 @@ func (l *Locker) acquireCall(c guard.Claim) redisstore.Call {
 	lease, fence := redisstore.LeaseKeys(c.Key)
 	return redisstore.Call{
 		Op: guard.OpAcquire, Key: c.Key,
-		Command: program.Acquire([]string{lease, fence}, c.ID, l.store.Terms(c)),
+		Command: program.Acquire(lease, fence, c.ID, l.store.Terms(c)),
 		TTL:     c.TTL,
 		Acks:    l.acks,
 	}
@@ -161,6 +165,6 @@ func (l *Locker) releaseCall(c guard.Claim, after guard.After) redisstore.Call {
 		acks = l.acks
 	}
 	return redisstore.Call{
-		Op: guard.OpRelease, Key: c.Key, Command: program.Release([]string{lease}, c.ID, leave, label, record), Acks: acks,
+		Op: guard.OpRelease, Key: c.Key, Command: program.Release(record, lease, c.ID, leave, label), Acks: acks,
 	}
 }

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,6 +22,11 @@ func (e shortOfAcks) Error() string {
 	return fmt.Sprintf("%d of %d replicas have acknowledged it", e.got, e.want)
 }
 
+func isShortOfAcks(err error) bool {
+	var short shortOfAcks
+	return errors.As(err, &short)
+}
+
 // sendAcked sends a request and WAIT on one connection: WAIT answers for the connection on which it comes, and from
 // another one it would say that all is well.
 func (s *Store) sendAcked(r *request) {
@@ -30,7 +36,7 @@ func (s *Store) sendAcked(r *request) {
 		cmd = redis.NewCmd(r.ctx, r.call.eval()...)
 		err = s.sendAndWait(r, cmd)
 	}
-	r.done(r, cmd.Val(), err)
+	r.finish(cmd.Val(), err)
 }
 
 func (s *Store) sendAndWait(r *request, cmd redis.Cmder) error {

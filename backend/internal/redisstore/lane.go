@@ -33,20 +33,53 @@ type lane struct {
 	parked  bool          // a pilot waits for more
 	call    chan struct{} // calls it
 	alarm   *time.Timer
+	seat    *seat       // of a request that comes alone, or nil
+	row     int         // of requests that came alone, one soon after the other
+	opened  time.Time   // when the last one was begun
+	cleaner *time.Timer // closes it, or nil
+	unused  sync.Pool   // of requests that are waited for
 }
 
 func newLane(client redis.UniversalClient) *lane {
-	return &lane{client: client, call: make(chan struct{}, 1)}
+	return &lane{
+		client: client, call: make(chan struct{}, 1),
+		unused: sync.Pool{New: func() any { return &request{ready: make(chan struct{}, 1)} }},
+	}
+}
+
+// request returns a request that is to be waited for. free has to follow when it has been answered.
+func (l *lane) request(ctx context.Context, c *Call) *request {
+	r := l.unused.Get().(*request)
+	r.ctx, r.call = ctx, *c
+	return r
+}
+
+func (l *lane) free(r *request) {
+	*r = request{ready: r.ready}
+	l.unused.Put(r)
 }
 
 // A request is a call on its way.
 type request struct {
-	ctx  context.Context
-	call Call
-	done func(r *request, answer any, err error)
+	ctx    context.Context
+	call   Call
+	done   func(answer any, err error) // or nil for one that is waited for
+	ready  chan struct{}               // tells who waits that there are these:
+	answer any
+	err    error
 }
 
-// send sends the request with the next flight. Its done is called once, soon after ctx has ended if the server answers
+// finish gives the request its answer.
+func (r *request) finish(answer any, err error) {
+	if r.done != nil {
+		r.done(answer, err)
+		return
+	}
+	r.answer, r.err = answer, err
+	r.ready <- struct{}{} // has room
+}
+
+// send sends the request with the next flight. It is finished once, soon after ctx has ended if the server answers
 // other requests, and at the latest when the client gives up.
 func (l *lane) send(r *request) {
 	l.mu.Lock()
@@ -146,7 +179,7 @@ func (l *lane) fly(flight []*request) {
 	present := flight[:0]
 	for _, r := range flight {
 		if err := r.ctx.Err(); err != nil {
-			r.done(r, nil, err)
+			r.finish(nil, err)
 		} else {
 			present = append(present, r)
 		}
@@ -162,7 +195,7 @@ func (l *lane) fly(flight []*request) {
 
 func (l *lane) flyAlone(r *request) {
 	if err := r.ctx.Err(); err != nil {
-		r.done(r, nil, err)
+		r.finish(nil, err)
 		return
 	}
 	parcels := []*parcel{{Command: r.call.Command, requests: []*request{r}}}
@@ -252,19 +285,19 @@ func (p *parcel) handOut() {
 		return
 	}
 	if !p.joint {
-		p.requests[0].done(p.requests[0], p.cmd.Val(), err)
+		p.requests[0].finish(p.cmd.Val(), err)
 		return
 	}
 	answers, _ := p.cmd.Val().([]any)
 	for i, r := range p.requests {
 		switch {
 		case err != nil:
-			r.done(r, nil, err)
+			r.finish(nil, err)
 		case i >= len(answers):
-			r.done(r, nil, ErrAnswer)
+			r.finish(nil, ErrAnswer)
 		default:
 			refusal, _ := answers[i].(error)
-			r.done(r, answers[i], refusal)
+			r.finish(answers[i], refusal)
 		}
 	}
 }

@@ -38,19 +38,15 @@ func (s *Store) Append(ctx context.Context, name string, e guard.Entry, keep int
 // Entries is guard.Ledger's.
 func (s *Store) Entries(ctx context.Context, name string, n int) ([]guard.Entry, error) {
 	c := Call{Op: guard.OpLedger, Key: name, Command: entries.On([]string{ledgerKey("log", name)}, n)}
-	return await(ctx, s, &c, func(done func([]guard.Entry, error)) {
-		s.start(&request{ctx: ctx, call: c, done: func(r *request, answer any, err error) {
-			all, ok := toEntries(answer)
-			switch {
-			case err != nil:
-				done(nil, s.error(&r.call, err))
-			case !ok:
-				done(nil, s.error(&r.call, ErrAnswer))
-			default:
-				done(all, nil)
-			}
-		}})
-	})
+	answer, err := s.run(ctx, &c)
+	all, ok := toEntries(answer)
+	switch {
+	case err != nil:
+		return nil, s.error(&c, err)
+	case !ok:
+		return nil, s.error(&c, ErrAnswer)
+	}
+	return all, nil
 }
 
 // toEntries reads what entries.lua answers.

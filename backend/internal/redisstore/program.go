@@ -33,10 +33,14 @@ type Program struct {
 type operation struct {
 	program    *Program
 	alone      *Script
-	keys, args int // of one call
+	keys, args int  // of one call
+	records    bool // the last argument is a record
 }
 
-// A Shape says how many keys and arguments the operations of a Program have.
+// mostTexts is how many keys and arguments an operation has at most, but for the record.
+const mostTexts = 6
+
+// A Shape says how many keys and arguments the operations of a Program have. The last argument of release is the record.
 type Shape struct{ AcquireKeys, AcquireArgs, ReleaseKeys, ReleaseArgs int }
 
 // NewProgram returns the program of these sources: Lua that defines the local functions acquire(k, a) and release(k, a), which
@@ -44,23 +48,23 @@ type Shape struct{ AcquireKeys, AcquireArgs, ReleaseKeys, ReleaseArgs int }
 // acquire answers is said at Grant; release answers an integer.
 func NewProgram(shape Shape, common, acquire, release string) *Program {
 	p := &Program{}
-	p.acquire = &operation{p, NewScript(AccessSource + grantSource + common + acquire + "return acquire(0, 0)\n"), shape.AcquireKeys, shape.AcquireArgs}
-	p.release = &operation{p, NewScript(AccessSource + common + release + "return release(0, 0)\n"), shape.ReleaseKeys, shape.ReleaseArgs}
+	p.acquire = &operation{p, NewScript(AccessSource + grantSource + common + acquire + "return acquire(0, 0)\n"), shape.AcquireKeys, shape.AcquireArgs, false}
+	p.release = &operation{p, NewScript(AccessSource + common + release + "return release(0, 0)\n"), shape.ReleaseKeys, shape.ReleaseArgs, true}
 	p.together = NewScript(AccessSource + grantSource + common + acquire + release +
 		fmt.Sprintf("local acquire_keys, acquire_args, release_keys, release_args = %d, %d, %d, %d\n",
 			shape.AcquireKeys, shape.AcquireArgs, shape.ReleaseKeys, shape.ReleaseArgs) + togetherSource)
 	return p
 }
 
-// Acquire returns the command that runs acquire with the keys and the arguments, as many as the Shape says.
-func (p *Program) Acquire(keys []string, args ...any) Command { return p.acquire.on(keys, args) }
+// Acquire returns the command that runs acquire with these keys and arguments, as many as the Shape says.
+func (p *Program) Acquire(texts ...string) Command { return p.acquire.on(texts, nil) }
 
 // Release returns the command that runs release.
-func (p *Program) Release(keys []string, args ...any) Command { return p.release.on(keys, args) }
+func (p *Program) Release(record []byte, texts ...string) Command { return p.release.on(texts, record) }
 
-func (o *operation) on(keys []string, args []any) Command {
-	c := o.alone.On(keys, args...)
-	c.of = o
+func (o *operation) on(texts []string, record []byte) Command {
+	c := Command{script: o.alone, key: texts[0], of: o, record: record}
+	copy(c.texts[:], texts)
 	return c
 }
 
@@ -83,28 +87,40 @@ func (p *Program) join(requests []*request) (Command, []*request) {
 	args := append(make([]any, 0, size), evalsha, p.together.sha, keys)
 	acquires := 0
 	for _, r := range ordered {
-		args = append(args, r.call.keys()...)
+		args = r.call.appendKeys(args)
 		if r.call.of == p.acquire {
 			acquires++
 		}
 	}
 	args = append(args, acquires)
 	for _, r := range ordered {
-		args = append(args, r.call.args[3+r.call.of.keys:]...)
+		args = r.call.appendArgs(args)
 	}
 	return Command{script: p.together, key: ordered[0].call.key, args: args}, ordered
 }
 
-// keys returns the keys of an operation's command.
-func (c *Command) keys() []any { return c.args[3 : 3+c.of.keys] }
-
 // Terms returns the argument in which acquire finds all that a claim asks for beside its key.
 func (s *Store) Terms(c guard.Claim) string {
+	if last := s.terms.Load(); last != nil && last.of(c) {
+		return last.text
+	}
 	b := make([]byte, 0, 64+len(c.Label))
 	for _, n := range [...]uint64{uint64(Milliseconds(c.TTL)), uint64(max(c.Reserve, 0)), c.Fence, c.Hint, uint64(s.uptimeSeconds())} {
 		b = append(strconv.AppendUint(b, n, 10), ' ')
 	}
-	return string(append(b, c.Label...))
+	text := string(append(b, c.Label...))
+	s.terms.Store(&terms{c, text})
+	return text
+}
+
+// terms are those of the last claim: the next one's are mostly the same.
+type terms struct {
+	claim guard.Claim
+	text  string
+}
+
+func (t *terms) of(c guard.Claim) bool {
+	return t.claim.TTL == c.TTL && t.claim.Reserve == c.Reserve && t.claim.Fence == c.Fence && t.claim.Hint == c.Hint && t.claim.Label == c.Label
 }
 
 // Leave returns the arguments by which release is told what to leave behind: "", or a letter and for how long; the label of

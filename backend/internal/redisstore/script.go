@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
@@ -37,18 +36,56 @@ var evalsha, eval any = "evalsha", "eval"
 // A Command is a script with its keys and arguments.
 type Command struct {
 	script *Script
-	of     *operation // of a Program that it runs, or nil
-	key    string     // the first, by which the node is found
+	key    string // the first, by which the node is found
 	args   []any
+
+	// Or an operation of a Program with its own, of which the record is the last.
+	of     *operation
+	texts  [mostTexts]string
+	record []byte
 }
 
 // evalsha and eval return the arguments of the commands that name the script by its hash, and by its source.
-func (c *Command) evalsha() []any { return c.args }
+func (c *Command) evalsha() []any { return c.append(nil, evalsha) }
+func (c *Command) eval() []any    { return c.append(nil, eval) }
 
-func (c *Command) eval() []any {
-	args := slices.Clone(c.args)
-	args[0], args[1] = eval, c.script.source
-	return args
+// append appends the arguments of one of these. Those of an operation point into the command, so as to cost nothing.
+func (c *Command) append(to []any, name any) []any {
+	script := c.script.sha
+	if name == eval {
+		script = c.script.source
+	}
+	to = append(to, name, script)
+	if c.of == nil {
+		return append(to, c.args[2:]...)
+	}
+	return c.appendArgs(c.appendKeys(append(to, &c.of.keys)))
+}
+
+// appendKeys and appendArgs append the keys and the arguments of an operation.
+func (c *Command) appendKeys(to []any) []any {
+	for i := range c.of.keys {
+		to = append(to, &c.texts[i])
+	}
+	return to
+}
+
+func (c *Command) appendArgs(to []any) []any {
+	texts := c.of.keys + c.of.args
+	if c.of.records {
+		texts--
+	}
+	for i := c.of.keys; i < texts; i++ {
+		to = append(to, &c.texts[i])
+	}
+	switch {
+	case !c.of.records:
+	case c.record == nil:
+		to = append(to, nil) // as ""
+	default:
+		to = append(to, c.record)
+	}
+	return to
 }
 
 // A Call is one run of a script for the key of a claim.
@@ -62,29 +99,35 @@ type Call struct {
 
 // Int runs a script that answers an integer.
 func (s *Store) Int(ctx context.Context, c Call) (int64, error) {
-	return await(ctx, s, &c, func(done func(int64, error)) { s.StartInt(ctx, c, done) })
+	answer, err := s.run(ctx, &c)
+	return s.toInt(&c, answer, err)
 }
 
 // StartInt is Int that does not wait: done is called once with the answer, or an error when none can come any more, which may
 // be some time after ctx has ended. It must not block.
 func (s *Store) StartInt(ctx context.Context, c Call, done func(int64, error)) {
-	s.start(&request{ctx: ctx, call: c, done: func(r *request, answer any, err error) {
-		n, ok := answer.(int64)
-		switch {
-		case err != nil:
-			done(0, s.error(&r.call, err))
-		case !ok:
-			done(0, s.error(&r.call, ErrAnswer))
-		default:
-			done(n, nil)
-		}
-	}})
+	s.start(&request{ctx: ctx, call: c, done: func(answer any, err error) { done(s.toInt(&c, answer, err)) }})
+}
+
+func (s *Store) toInt(c *Call, answer any, err error) (int64, error) {
+	n, ok := answer.(int64)
+	switch {
+	case err != nil:
+		return 0, s.error(c, err)
+	case !ok:
+		return 0, s.error(c, ErrAnswer)
+	}
+	return n, nil
 }
 
 // Grant runs a script that asks for a key. It answers the fence if it granted, negative if the claim or its owner held the key
 // already; {1, that, clock as a fence} if there was a hint; else {0 busy, ms left, label, holder} or {2 done, ms left, text, bytes of it before the record, label}.
 func (s *Store) Grant(ctx context.Context, c Call) (guard.Grant, error) {
-	return await(ctx, s, &c, func(done func(guard.Grant, error)) { s.StartGrant(ctx, c, done) })
+	if err := s.checkTTL(&c); err != nil {
+		return guard.Grant{}, err
+	}
+	answer, err := s.run(ctx, &c)
+	return s.toGrant(&c, answer, err)
 }
 
 // StartGrant is to Grant what StartInt is to Int.
@@ -93,23 +136,21 @@ func (s *Store) StartGrant(ctx context.Context, c Call, done func(guard.Grant, e
 		done(guard.Grant{}, err)
 		return
 	}
-	s.start(&request{ctx: ctx, call: c, done: func(r *request, answer any, err error) {
-		c := &r.call
-		var short shortOfAcks
-		if err != nil && !errors.As(err, &short) {
-			done(guard.Grant{}, s.error(c, err))
-			return
-		}
-		grant, ok := toGrant(answer)
-		switch {
-		case !ok:
-			done(guard.Grant{}, s.error(c, ErrAnswer))
-		case err != nil && grant.State == guard.Granted:
-			done(guard.Grant{}, s.error(c, err)) // where it was not granted, there is nothing to acknowledge
-		default:
-			done(grant, nil)
-		}
-	}})
+	s.start(&request{ctx: ctx, call: c, done: func(answer any, err error) { done(s.toGrant(&c, answer, err)) }})
+}
+
+func (s *Store) toGrant(c *Call, answer any, err error) (guard.Grant, error) {
+	if err != nil && !isShortOfAcks(err) {
+		return guard.Grant{}, s.error(c, err)
+	}
+	grant, ok := toGrant(answer)
+	switch {
+	case !ok:
+		return guard.Grant{}, s.error(c, ErrAnswer)
+	case err != nil && grant.State == guard.Granted:
+		return guard.Grant{}, s.error(c, err) // where it was not granted, there is nothing to acknowledge
+	}
+	return grant, nil
 }
 
 // start sends a request: with others if there is one server, and alone if there are several or a replica has to
@@ -118,31 +159,13 @@ func (s *Store) start(r *request) {
 	_, cluster := s.client.(*redis.ClusterClient)
 	switch {
 	case r.ctx.Err() != nil:
-		r.done(r, nil, r.ctx.Err())
+		r.finish(nil, r.ctx.Err())
 	case r.call.Acks.Replicas > 0:
 		go s.sendAcked(r)
 	case cluster:
 		go s.lane.flyAlone(r)
 	default:
 		s.lane.send(r)
-	}
-}
-
-// await returns what start hands to done, or the error of ctx when that ends first: by default go-redis reads on when
-// a context has ended, for as long as the client's own time-outs say.
-func await[T any](ctx context.Context, s *Store, c *Call, start func(done func(T, error))) (T, error) {
-	type outcome struct {
-		value T
-		err   error
-	}
-	ch := make(chan outcome, 1)
-	start(func(value T, err error) { ch <- outcome{value, err} })
-	select {
-	case o := <-ch:
-		return o.value, o.err
-	case <-ctx.Done():
-		var none T
-		return none, s.error(c, ctx.Err())
 	}
 }
 

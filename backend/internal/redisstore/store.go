@@ -5,6 +5,7 @@ package redisstore
 import (
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,6 +21,7 @@ type Store struct {
 	lane    *lane
 	// minUptime is 0 unless MinUptime was called.
 	minUptime time.Duration
+	terms     atomic.Pointer[terms]
 	err       error
 }
 
