@@ -113,7 +113,7 @@ var (
 	releaseSource string
 
 	program = redisstore.NewProgram(
-		redisstore.Shape{AcquireKeys: 2, AcquireArgs: 3, ReleaseKeys: 2, ReleaseArgs: 5}, holdsSource, acquireSource, releaseSource)
+		redisstore.Shape{AcquireKeys: 2, AcquireArgs: 3, ReleaseKeys: 2, ReleaseArgs: 5}, holdsSource, acquireSource, releaseSource, "")
 	renew = redisstore.NewScript(redisstore.AccessSource + holdsSource + renewSource)
 )
 

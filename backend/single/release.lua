@@ -10,6 +10,7 @@ local function release(k, a)
   end
   if leave == '' then
     delete(key)
+    freed(key)
     return 1
   end
   redis.call('PEXPIRE', key, string.sub(leave, 2)) -- first, as it is allowed when memory is full; what follows then is, too
@@ -20,5 +21,6 @@ local function release(k, a)
   end
   redis.call('SET', key, lease, 'KEEPTTL')
   wrote(key, lease)
+  freed(key) -- who waits may like to know that it is done, or how long it takes now
   return 1
 end

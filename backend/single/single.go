@@ -23,8 +23,10 @@ import (
 
 // A Locker keeps leases in one Redis. It is safe for concurrent use.
 type Locker struct {
-	store *redisstore.Store
-	acks  redisstore.Acks
+	store   *redisstore.Store
+	program *redisstore.Program
+	notices *redisstore.Notices
+	acks    redisstore.Acks
 }
 
 var (
@@ -34,6 +36,7 @@ var (
 	_ guard.Ledger       = (*Locker)(nil)
 	_ guard.Server       = (*Locker)(nil)
 	_ guard.Starter      = (*Locker)(nil)
+	_ guard.Notifier     = (*Locker)(nil)
 )
 
 // New returns a Locker on the client, which may be any but a *redis.Ring. guard.New refuses a Ring and nil.
@@ -47,7 +50,12 @@ var (
 // comes often has a connection of the Locker's own, which is made with the client's options, but does not run its hooks; it is
 // closed when it has not been used for half a second.
 func New(client redis.UniversalClient, opts ...Option) *Locker {
-	l := &Locker{store: redisstore.New("single", client)}
+	l := &Locker{store: redisstore.New("single", client), program: plain}
+	via := redisstore.ViaPlain
+	if _, ok := client.(*redis.ClusterClient); ok {
+		l.program, via = sharded, redisstore.ViaSharded
+	}
+	l.notices = l.store.Notices(via)
 	for _, opt := range opts {
 		opt(l)
 	}
@@ -92,11 +100,22 @@ var (
 	renewSource string
 	//go:embed release.lua
 	releaseSource string
+	//go:embed notify.lua
+	notifySource string
+	//go:embed together.lua
+	togetherSource string
 
-	program = redisstore.NewProgram(
-		redisstore.Shape{AcquireKeys: 2, AcquireArgs: 2, ReleaseKeys: 1, ReleaseArgs: 4}, "", acquireSource, releaseSource)
+	plain   = newProgram("false")
+	sharded = newProgram("true") // for a Cluster, where PUBLISH would go to all nodes
+
 	renew = redisstore.NewScript(renewSource)
 )
+
+func newProgram(sharded string) *redisstore.Program {
+	return redisstore.NewProgram(
+		redisstore.Shape{AcquireKeys: 2, AcquireArgs: 2, ReleaseKeys: 1, ReleaseArgs: 4},
+		"", acquireSource, "local sharded = "+sharded+"\n"+notifySource+releaseSource, togetherSource)
+}
 
 // Check implements guard.Checker.
 func (l *Locker) Check() error { return l.store.Check() }
@@ -121,7 +140,7 @@ func (l *Locker) acquireCall(c guard.Claim) redisstore.Call {
 	lease, fence := redisstore.LeaseKeys(c.Key)
 	return redisstore.Call{
 		Op: guard.OpAcquire, Key: c.Key,
-		Command: program.Acquire(lease, fence, c.ID, l.store.Terms(c)),
+		Command: l.program.Acquire(lease, fence, c.ID, l.store.Terms(c)),
 		TTL:     c.TTL,
 		Acks:    l.acks,
 	}
@@ -165,6 +184,14 @@ func (l *Locker) releaseCall(c guard.Claim, after guard.After) redisstore.Call {
 		acks = l.acks
 	}
 	return redisstore.Call{
-		Op: guard.OpRelease, Key: c.Key, Command: program.Release(record, lease, c.ID, leave, label), Acks: acks,
+		Op: guard.OpRelease, Key: c.Key, Command: l.program.Release(record, lease, c.ID, leave, label), Acks: acks,
 	}
+}
+
+// Notify implements guard.Notifier: it listens to the channel on which releases are published, which has the name of the
+// lease's key. All keys that are waited for share one connection, or one to each master of a Cluster, which is closed when
+// nobody waits.
+func (l *Locker) Notify(key string, wake func()) (stop func()) {
+	lease, _ := redisstore.LeaseKeys(key)
+	return l.notices.Listen(lease, wake)
 }

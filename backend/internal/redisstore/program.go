@@ -44,13 +44,13 @@ const mostTexts = 6
 type Shape struct{ AcquireKeys, AcquireArgs, ReleaseKeys, ReleaseArgs int }
 
 // NewProgram returns the program of these sources: Lua that defines the local functions acquire(k, a) and release(k, a), which
-// find their keys from KEYS[k+1] and their arguments from ARGV[a+1] on, and, in common, what both of them use. What
-// acquire answers is said at Grant; release answers an integer.
-func NewProgram(shape Shape, common, acquire, release string) *Program {
+// find their keys from KEYS[k+1] and their arguments from ARGV[a+1] on; in common, what both of them use; and together,
+// which may set before_all and after_all. What acquire answers is said at Grant; release answers an integer.
+func NewProgram(shape Shape, common, acquire, release, together string) *Program {
 	p := &Program{}
 	p.acquire = &operation{p, NewScript(AccessSource + grantSource + common + acquire + "return acquire(0, 0)\n"), shape.AcquireKeys, shape.AcquireArgs, false}
 	p.release = &operation{p, NewScript(AccessSource + common + release + "return release(0, 0)\n"), shape.ReleaseKeys, shape.ReleaseArgs, true}
-	p.together = NewScript(AccessSource + grantSource + common + acquire + release +
+	p.together = NewScript(AccessSource + grantSource + common + acquire + release + together +
 		fmt.Sprintf("local acquire_keys, acquire_args, release_keys, release_args = %d, %d, %d, %d\n",
 			shape.AcquireKeys, shape.AcquireArgs, shape.ReleaseKeys, shape.ReleaseArgs) + togetherSource)
 	return p

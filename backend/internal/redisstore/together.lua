@@ -21,6 +21,7 @@ local function run(n, call, keys, args)
     k, a = k + keys, a + args
   end
 end
+before_all()
 local acquires = tonumber(ARGV[1])
 run(acquires, acquire, acquire_keys, acquire_args)
 run((#KEYS - k) / release_keys, release, release_keys, release_args)
@@ -36,4 +37,5 @@ end
 if #gone > 0 then
   redis.call('DEL', unpack(gone))
 end
+after_all()
 return answers

@@ -1,0 +1,107 @@
+package single_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+)
+
+// listeners returns how many channels of the servers somebody listens to.
+func listeners(t *testing.T, servers ...*redistest.Server) (n int) {
+	for _, s := range servers {
+		rdb := s.Client(t)
+		n += len(rdb.PubSubChannels(t.Context(), "*").Val()) + len(rdb.PubSubShardChannels(t.Context(), "*").Val())
+		_ = rdb.Close()
+	}
+	return n
+}
+
+func TestNotify_aReleaseWakesWhoWaits(t *testing.T) {
+	server, cluster := redistest.Start(t), redistest.StartCluster(t)
+	for name, c := range map[string]struct {
+		client func() redis.UniversalClient
+		nodes  []*redistest.Server
+	}{
+		"standalone": {func() redis.UniversalClient { return server.Client(t) }, []*redistest.Server{server}},
+		"Cluster":    {func() redis.UniversalClient { return cluster.Client(t) }, cluster.Nodes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const keys = 30
+			long := guard.WithTTL(time.Minute) // who was not told would wait for half of that
+			holder, waiter := newGuard(t, c.client(), long), newGuard(t, c.client(), long)
+			var held []*guard.Lease
+			ended := make(chan error, 2*keys)
+			for i := range keys {
+				key := fmt.Sprint("k", i)
+				lease := acquire(t, holder, key, guard.WithOnce(time.Minute))
+				held = append(held, lease)
+				for range 2 {
+					go func() { ended <- waiter.Do(context.Background(), key, nothing, guard.WithWait(guard.Forever)) }()
+				}
+			}
+			require.Eventually(t, func() bool { return listeners(t, c.nodes...) == keys }, 10*time.Second, 50*time.Millisecond)
+			time.Sleep(300 * time.Millisecond) // for those who ask once more when they listen
+			start := time.Now()
+			for _, err := range all(keys, func(i int) error {
+				if i%2 == 0 {
+					return held[i].Finish(context.Background())
+				}
+				return held[i].Release(context.Background())
+			}) {
+				require.NoError(t, err)
+			}
+			done := 0
+			for range 2 * keys {
+				if err := <-ended; err != nil {
+					require.ErrorIs(t, err, guard.ErrDone)
+					done++
+				}
+			}
+			require.Equal(t, keys, done)
+			require.Less(t, time.Since(start), 3*time.Second)
+			require.Eventually(t, func() bool { return listeners(t, c.nodes...) == 0 }, 5*time.Second, 50*time.Millisecond)
+		})
+	}
+}
+
+func TestNotify_aMinimumHoldDoesNotKeepAWaiterForLonger(t *testing.T) {
+	server := redistest.Start(t)
+	g := newGuard(t, server.Client(t), guard.WithTTL(time.Minute))
+	lease := acquire(t, g, "k", guard.WithMinHold(500*time.Millisecond))
+	start := time.Now()
+	ended := make(chan error, 1)
+	other := newGuard(t, server.Client(t), guard.WithTTL(time.Minute))
+	go func() { ended <- other.Do(context.Background(), "k", nothing, guard.WithWait(guard.Forever)) }()
+	require.Eventually(t, func() bool { return listeners(t, server) == 1 }, 5*time.Second, 5*time.Millisecond)
+	require.NoError(t, lease.Release(t.Context()))
+	require.NoError(t, <-ended)
+	require.Less(t, time.Since(start), 3*time.Second)
+}
+
+func TestNotify_manyReleasesAtOnceTellThoseWhoListenOnly(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.StartProxy(t, server.Addr())
+	proxy.Delay(5 * time.Millisecond)
+	g := newGuard(t, client(t, proxy.Addr()), guard.WithTTL(time.Minute))
+	const keys = 100
+	var held []*guard.Lease
+	for i := range keys {
+		held = append(held, acquire(t, g, fmt.Sprint("k", i)))
+	}
+	ended := make(chan error, 1)
+	other := newGuard(t, server.Client(t), guard.WithTTL(time.Minute))
+	go func() { ended <- other.Do(context.Background(), "k7", nothing, guard.WithWait(guard.Forever)) }()
+	require.Eventually(t, func() bool { return listeners(t, server) == 1 }, 5*time.Second, 5*time.Millisecond)
+	server.ResetStats(t)
+	require.NoError(t, errors.Join(all(keys, func(i int) error { return held[i].Release(context.Background()) })...))
+	require.NoError(t, <-ended)
+	require.Less(t, server.Calls(t)["publish"], int64(keys/4))
+}
