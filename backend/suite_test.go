@@ -33,8 +33,8 @@ func onEach(
 				New:    func(t testing.TB) guard.Locker { flush(t); return backend(connect(t)) },
 				Again:  func(t testing.TB, _ guard.Locker) guard.Locker { return backend(connect(t)) },
 				Owners: name == "reentrant",
-				Ledger: true,
-				Keys:   []string{"k:{tag}", "{tag}k", "onerun:3:fence", "onerun:k:lease"},
+				Ledger: true, Notifies: true,
+				Keys: []string{"k:{tag}", "{tag}k", "onerun:3:fence", "onerun:k:lease"},
 			}
 			if more != nil {
 				more(&s)

@@ -58,7 +58,7 @@ func TestSuite_fiveServers(t *testing.T) {
 				Again:  func(t testing.TB, _ guard.Locker) guard.Locker { return over(t) },
 				Flush:  flush,
 				Owners: name == "reentrant",
-				Ledger: true,
+				Ledger: true, Notifies: true,
 				MinTTL: minTTL,
 				Freeze: func(testing.TB) func() {
 					for _, s := range servers {

@@ -122,6 +122,8 @@ func same(l guard.Locker) guard.Locker { return l }
 
 func TestRun_passesAGoodStore(t *testing.T) { guardtest.Run(t, wrapped(same)) }
 
+func TestRun_passesAGoodStoreThatTells(t *testing.T) { guardtest.Run(t, telling(true, true, true)) }
+
 func TestRun_passesAGoodStoreWithOwners(t *testing.T) { guardtest.Run(t, ownerStore(same)) }
 
 // plain hides the optional abilities of a Locker.

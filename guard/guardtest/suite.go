@@ -49,6 +49,8 @@ type Store struct {
 	Owners bool
 	// Ledger says that the store is a guard.Ledger, too.
 	Ledger bool
+	// Notifies says that the store is a guard.Notifier, too.
+	Notifies bool
 	// MinTTL is the shortest TTL that the store can grant. Leave it 0, unless the store counts how long
 	// its answers took, as a quorum does, and refuses what would be over at once.
 	MinTTL time.Duration
@@ -88,6 +90,7 @@ func allChecks() []check {
 		contextChecks(),
 		freezeChecks(),
 		ledgerChecks(),
+		noticeChecks(),
 		exclusionChecks(),
 	)
 }
