@@ -3,15 +3,16 @@
 -- A record of more than 16 MiB (guard.MaxRecord) is none of ours and is answered as an empty one, and a label is cut, so that what somebody else has written is not carried around.
 local function acquire(k, a)
   lock, counter = KEYS[k + 1], KEYS[k + 2]
-  local id, owner, want = ARGV[a + 1], ARGV[a + 2], terms(ARGV[a + 3])
+  local id, owner = ARGV[a + 1], ARGV[a + 2]
+  read_terms(ARGV[a + 3])
   local own, others = survey(id)
-  local ends = from_now(want.ttl)
+  local ends = from_now(ttl)
 
   if own and own.letter == 'H' and own.ends > now then -- a claim that is repeated
     last_until(math.max(others.last, ends))
     own.ends = ends
     write(own)
-    return granted(-own.fence, want.hint)
+    return granted(-own.fence)
   end
   if own and own.ends > now then
     others[own.letter] = own
@@ -30,25 +31,25 @@ local function acquire(k, a)
     return {0, left(others.last), string.sub(holder.text, 1, 512), string.sub(holder.owner, 1, 128)}
   end
 
-  local fence = tonumber(want.given)
+  local fence = tonumber(given)
   if holder then -- one more hold of the owner's
     fence = math.max(fence, holder.fence)
-    write({id = id, letter = 'H', ends = ends, fence = fence, owner = owner, text = want.label})
+    write({id = id, letter = 'H', ends = ends, fence = fence, owner = owner, text = label})
     last_until(math.max(others.last, ends))
     raise(others.held, fence)
-    raise({}, fence + want.reserve)
-    return granted(-fence, want.hint)
+    raise({}, fence + reserve)
+    return granted(-fence)
   end
 
-  local refusal = restarted(want.up)
+  local refusal = restarted()
   if refusal then
     return refusal
   end
   if others.any then
     redis.call('DEL', lock) -- what has ended
   end
-  fence = new_fence(counter, want.given, want.hint, want.reserve)
-  write({id = id, letter = 'H', ends = ends, fence = fence, owner = owner, text = want.label})
-  redis.call('PEXPIRE', lock, want.ttl)
-  return granted(fence, want.hint)
+  fence = new_fence(counter)
+  write({id = id, letter = 'H', ends = ends, fence = fence, owner = owner, text = label})
+  redis.call('PEXPIRE', lock, ttl)
+  return granted(fence)
 end

@@ -4,7 +4,8 @@
 -- A lease is one letter (H held, K kept by a minimum hold, D done), the claim's ID, a newline, and for H and K the fence, a newline and the label. For D there is a space and the length of the label
 -- before the newline (neither in markers of old), and the label and the record after it.
 local function acquire(k, a)
-  local key, id, want = KEYS[k + 1], ARGV[a + 1], terms(ARGV[a + 2])
+  local key, id = KEYS[k + 1], ARGV[a + 1]
+  read_terms(ARGV[a + 2])
   local lease = get(key)
   if lease then
     local letter = string.sub(lease, 1, 1)
@@ -20,21 +21,21 @@ local function acquire(k, a)
     end
     local holder = string.sub(lease, 2, id_end - 1)
     if letter == 'H' and holder == id then
-      redis.call('PEXPIRE', key, want.ttl)
-      return granted(-tonumber(string.sub(lease, id_end + 1, fence_end - 1)), want.hint)
+      redis.call('PEXPIRE', key, ttl)
+      return granted(-tonumber(string.sub(lease, id_end + 1, fence_end - 1)))
     end
     return {0, redis.call('PTTL', key), string.sub(lease, fence_end + 1, fence_end + 512), string.sub(holder, 1, 128)}
   end
 
-  local refusal = restarted(want.up)
+  local refusal = restarted()
   if refusal then
     return refusal
   end
-  local fence, text = new_fence(KEYS[k + 2], want.given, want.hint, want.reserve)
-  lease = 'H' .. id .. '\n' .. text .. '\n' .. want.label
-  if not redis.call('SET', key, lease, 'PX', want.ttl, 'NX') then
+  local fence, text = new_fence(KEYS[k + 2])
+  lease = 'H' .. id .. '\n' .. text .. '\n' .. label
+  if not redis.call('SET', key, lease, 'PX', ttl, 'NX') then
     redis.call('GET', key) -- which fails, and says that the key is not a string
   end
   wrote(key, lease)
-  return granted(fence, want.hint)
+  return granted(fence)
 end

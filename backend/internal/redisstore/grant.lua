@@ -1,21 +1,20 @@
 -- What the scripts that grant keys have in common. It answers nothing.
 
--- terms reads what a claim asks for beside its key: 'TTL in ms, fences to reserve, fence to take the key under (or 0), hint (or 0), seconds for which the server must have been up (or 0), label', with a
+-- read_terms reads what a claim asks for beside its key: 'TTL in ms, fences to reserve, fence to take the key under (or 0), hint (or 0), seconds for which the server must have been up (or 0), label', with a
 -- space between them. It is one argument as those who come together mostly ask for the same.
-local terms_text, terms_read
-local function terms(text)
-  if text ~= terms_text then
-    local ttl, reserve, given, hint, up, label = string.match(text, '^(%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
-    terms_text, terms_read = text, {ttl = ttl, reserve = reserve, given = given, hint = hint, up = up, label = label}
+local terms, ttl, reserve, given, hint, min_uptime, label
+local function read_terms(text)
+  if text ~= terms then
+    terms = text
+    ttl, reserve, given, hint, min_uptime, label = string.match(text, '^(%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
   end
-  return terms_read
 end
 
 local grant_time = redis.call('TIME')
 local clock = grant_time[1] * 1048576 + grant_time[2] -- as a fence: exact in a Lua number until the year 2242
 
--- granted returns the answer for a fence. hint is '0' if there was none.
-local function granted(fence, hint)
+-- granted returns the answer for a fence.
+local function granted(fence)
   if hint == '0' then
     return fence
   end
@@ -23,13 +22,13 @@ local function granted(fence, hint)
 end
 
 -- new_fence returns the fence of a new holder, as a number and in digits, and has the counter remember it and those set aside: the given one if there is one, the hint if it suits, else the clock, or one more than the last fence if that is larger.
-local function new_fence(counter, given, hint, reserve)
+local function new_fence(counter)
   local last = tonumber(get(counter) or 0) or 0
   local fence = tonumber(given)
-  hint = tonumber(hint)
   if fence == 0 then
-    if hint > last and last > 0 and hint <= clock and clock - hint <= 65536 then
-      fence = hint -- a sixteenth of a second behind at most: no server loses its newest writes and is back in less
+    local suits = tonumber(hint)
+    if suits > last and last > 0 and suits <= clock and clock - suits <= 65536 then
+      fence = suits -- a sixteenth of a second behind at most: no server loses its newest writes and is back in less
     elseif clock > last then
       fence = clock
     else
@@ -43,14 +42,14 @@ local function new_fence(counter, given, hint, reserve)
   return fence, text
 end
 
--- restarted returns the error of a server that has not been up for longer than some seconds, if there are any: it may have forgotten who holds what.
-local function restarted(seconds)
-  if seconds == '0' then
+-- restarted returns the error of a server that has not been up for long enough: it may have forgotten who holds what.
+local function restarted()
+  if min_uptime == '0' then
     return nil
   end
   local up = string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)')
-  if tonumber(up or 0) <= tonumber(seconds) then
-    return redis.error_reply('RESTARTED ' .. (up or '0') .. ' s ago; it grants nothing before it has been up for more than ' .. seconds .. ' s')
+  if tonumber(up or 0) <= tonumber(min_uptime) then
+    return redis.error_reply('RESTARTED ' .. (up or '0') .. ' s ago; it grants nothing before it has been up for more than ' .. min_uptime .. ' s')
   end
   return nil
 end
