@@ -1,10 +1,9 @@
--- acquire's KEYS, behind k: lock, fence counter. ARGV, behind a: ID, owner, terms.
+-- acquire asks for a key: the lock, the fence counter, the claim's ID, owner, TTL in ms, label, and what else it asks for, see read_special.
 -- Answers the fence if it granted, negative if the claim or its owner held the key already; with a hint {1, that, clock as a fence}. Else {0 busy, ms left (-1 if it never ends), label, holder} or {2 done, ms left, record, 0, label}.
 -- A record of more than 16 MiB (guard.MaxRecord) is none of ours and is answered as an empty one, and a label is cut, so that what somebody else has written is not carried around.
-local function acquire(k, a)
-  lock, counter = KEYS[k + 1], KEYS[k + 2]
-  local id, owner = ARGV[a + 1], ARGV[a + 2]
-  read_terms(ARGV[a + 3])
+local function acquire(key, fences, id, owner, ttl, label, special)
+  lock, counter = key, fences
+  read_special(special)
   local own, others = survey(id)
   local ends = from_now(ttl)
 

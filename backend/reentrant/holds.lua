@@ -3,7 +3,6 @@
 -- server's clock), the fence, the length of the owner's name, the owner, and the label. For D there is a comma and the length of the label behind the owner's (neither in markers of old), and the record after the label. Any other field but Redisson's 'mode' is a hold of Redisson's, for as long as the key lasts.
 local lock, counter = KEYS[1], KEYS[2]
 
-local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- from_now is when that ends which lasts for some ms from now on: never early, though the clock is cut to ms.
@@ -76,7 +75,7 @@ local function raise(holds, fence)
       write(hold)
     end
   end
-  if (tonumber(get(counter) or 0) or 0) < fence then
-    set_counter(counter, digits(fence))
+  if (tonumber(redis.call('GET', counter) or 0) or 0) < fence then
+    redis.call('SET', counter, digits(fence))
   end
 end

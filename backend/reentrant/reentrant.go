@@ -107,14 +107,23 @@ var (
 	holdsSource string
 	//go:embed acquire.lua
 	acquireSource string
+	//go:embed acquire_alone.lua
+	acquireAloneSource string
 	//go:embed renew.lua
 	renewSource string
 	//go:embed release.lua
 	releaseSource string
+	//go:embed release_alone.lua
+	releaseAloneSource string
+	//go:embed together.lua
+	togetherSource string
 
-	program = redisstore.NewProgram(
-		redisstore.Shape{AcquireKeys: 2, AcquireArgs: 3, ReleaseKeys: 2, ReleaseArgs: 5}, holdsSource, acquireSource, releaseSource, "")
-	renew = redisstore.NewScript(redisstore.AccessSource + holdsSource + renewSource)
+	program = redisstore.NewProgram(redisstore.Sources{
+		AcquireKeys: 2, AcquireArgs: 5, ReleaseKeys: 2, ReleaseArgs: 5,
+		Common: holdsSource, Acquire: acquireSource, AcquireAlone: acquireAloneSource,
+		Release: releaseSource, ReleaseAlone: releaseAloneSource + redisstore.ClockSource, Together: togetherSource,
+	})
+	renew = redisstore.NewScript(redisstore.ClockSource + holdsSource + renewSource)
 )
 
 // Check implements guard.Checker.
@@ -161,9 +170,10 @@ func (l *Locker) StartAcquire(ctx context.Context, c guard.Claim, done func(guar
 }
 
 func (l *Locker) acquireCall(c guard.Claim) redisstore.Call {
+	ttl, label, special := l.store.Terms(c)
 	return redisstore.Call{
 		Op: guard.OpAcquire, Key: c.Key,
-		Command: program.Acquire(c.Key, redisstore.FenceKeyBeside(c.Key), c.ID, c.Owner, l.store.Terms(c)),
+		Command: program.Acquire(c.Key, redisstore.FenceKeyBeside(c.Key), c.ID, c.Owner, ttl, label, special),
 		TTL:     c.TTL,
 	}
 }
@@ -199,9 +209,13 @@ func (l *Locker) StartRelease(ctx context.Context, c guard.Claim, after guard.Af
 
 func (l *Locker) releaseCall(c guard.Claim, after guard.After) redisstore.Call {
 	leave, label, record := redisstore.Leave(c, after)
+	publish := string(l.publish)
+	if l.publish == PublishPlain {
+		publish = "" // which need not be sent
+	}
 	return redisstore.Call{
 		Op: guard.OpRelease, Key: c.Key,
-		Command: program.Release(record, c.Key, channel(c.Key), c.ID, leave, label, string(l.publish)),
+		Command: program.Release(record, c.Key, channel(c.Key), c.ID, publish, leave, label),
 	}
 }
 

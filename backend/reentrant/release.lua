@@ -1,8 +1,18 @@
--- release's KEYS, behind k: lock, channel. ARGV, behind a: ID, what to leave ('' nothing, K the minimum hold, D a done marker) and for how long in ms, 'K1000', label of the marker, how to publish (plain, sharded or both), record. Answers 1, or 0 if the lock is not this claim's.
-local function release(k, a)
-  lock, counter = KEYS[k + 1], nil
-  local channel, leave, publish = KEYS[k + 2], ARGV[a + 2], ARGV[a + 4]
-  local own, others = survey(ARGV[a + 1])
+-- tell publishes that a key may be free. A release that could not be published is a release all the same: those who wait look for themselves, now and then.
+local function tell(channel, publish)
+  if publish == 'both' then
+    redis.pcall('PUBLISH', channel, '0')
+  end
+  local said = publish ~= '' and redis.pcall('SPUBLISH', channel, '0')
+  if publish == '' or publish == 'sharded' and type(said) == 'table' and said.err then
+    redis.pcall('PUBLISH', channel, '0') -- Redis before 7
+  end
+end
+
+-- release gives a key back: the lock, the channel, the claim's ID, how to publish ('' plainly, sharded or both), what to leave ('' nothing, K the minimum hold, D a done marker) and for how long in ms, 'K1000', label of the marker, record. Answers 1, or 0 if the lock is not this claim's.
+local function release(key, channel, id, publish, leave, label, record)
+  lock, counter = key, nil
+  local own, others = survey(id)
   if not own then
     return 0
   end
@@ -18,8 +28,8 @@ local function release(k, a)
     own.ends = from_now(string.sub(leave, 2))
     last_until(math.max(others.last, own.ends))
     if own.letter == 'D' then
-      own.text = ARGV[a + 5]
-      own.label = ARGV[a + 3]
+      own.text = record
+      own.label = label
     end
     write(own)
   elseif others.last > 0 then
@@ -29,15 +39,8 @@ local function release(k, a)
     redis.call('DEL', lock)
   end
 
-  -- A release that could not be published is a release all the same: those who wait look for themselves, now and then.
   if not others.H then
-    if publish == 'both' then
-      redis.pcall('PUBLISH', channel, '0')
-    end
-    local said = publish ~= 'plain' and redis.pcall('SPUBLISH', channel, '0')
-    if publish == 'plain' or publish == 'sharded' and type(said) == 'table' and said.err then
-      redis.pcall('PUBLISH', channel, '0') -- Redis before 7
-    end
+    tell(channel, publish)
   end
   return 1
 end

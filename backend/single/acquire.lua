@@ -1,12 +1,11 @@
--- acquire's KEYS, behind k: lease, fence counter. ARGV, behind a: ID, terms.
+-- acquire asks for a key: the lease, the fence counter, the claim's ID, TTL in ms, label, what else it asks for, see read_special, and the lease's value if it is known.
 -- Answers the fence if it granted, negative if the claim held the key already; with a hint {1, that, clock as a fence}. Else {0 busy, ms left (-1 if it never ends), label, holder} or {2 done, ms left, lease, bytes of it before the record, label}: cutting the record out here would cost a third of the time.
 -- A record of more than 16 MiB (guard.MaxRecord) is none of ours and is answered as an empty one, and a label is cut, so that what somebody else has written is not carried around.
 -- A lease is one letter (H held, K kept by a minimum hold, D done), the claim's ID, a newline, and for H and K the fence, a newline and the label. For D there is a space and the length of the label
 -- before the newline (neither in markers of old), and the label and the record after it.
-local function acquire(k, a)
-  local key, id = KEYS[k + 1], ARGV[a + 1]
-  read_terms(ARGV[a + 2])
-  local lease = get(key)
+local function acquire(key, counter, id, ttl, label, special, lease)
+  read_special(special)
+  lease = lease or redis.call('GET', key)
   if lease then
     local letter = string.sub(lease, 1, 1)
     local id_end = string.find(lease, '\n', 1, true)
@@ -31,11 +30,9 @@ local function acquire(k, a)
   if refusal then
     return refusal
   end
-  local fence, text = new_fence(KEYS[k + 2])
-  lease = 'H' .. id .. '\n' .. text .. '\n' .. label
-  if not redis.call('SET', key, lease, 'PX', ttl, 'NX') then
+  local fence = new_fence(counter)
+  if not redis.call('SET', key, 'H' .. id .. '\n' .. digits(fence) .. '\n' .. label, 'PX', ttl, 'NX') then
     redis.call('GET', key) -- which fails, and says that the key is not a string
   end
-  wrote(key, lease)
   return granted(fence)
 end

@@ -1,7 +1,6 @@
--- release's KEYS, behind k: lease. ARGV, behind a: ID, what to leave ('' nothing, K the minimum hold, D a done marker) and for how long in ms, 'K1000', label of the marker, record. Answers 1, or 0 if the lease is not this claim's.
-local function release(k, a)
-  local key, id, leave = KEYS[k + 1], ARGV[a + 1], ARGV[a + 2]
-  local lease = get(key)
+-- release gives a key back: the lease, the claim's ID, what to leave ('' nothing, K the minimum hold, D a done marker) and for how long in ms, 'K1000', label of the marker, record. Answers 1, or 0 if the lease is not this claim's.
+local function release(key, id, leave, label, record)
+  local lease = redis.call('GET', key)
   if not lease or string.sub(lease, 2, #id + 1) ~= id or not string.find(lease, '^[\n ]', #id + 2) then
     return 0
   end
@@ -9,7 +8,7 @@ local function release(k, a)
     return 1 -- released before: the answer to that was lost
   end
   if leave == '' then
-    delete(key)
+    redis.call('DEL', key)
     freed(key)
     return 1
   end
@@ -17,10 +16,9 @@ local function release(k, a)
   if string.sub(leave, 1, 1) == 'K' then
     lease = 'K' .. string.sub(lease, 2)
   else
-    lease = 'D' .. id .. ' ' .. #ARGV[a + 3] .. '\n' .. ARGV[a + 3] .. ARGV[a + 4]
+    lease = 'D' .. id .. ' ' .. #label .. '\n' .. label .. record
   end
   redis.call('SET', key, lease, 'KEEPTTL')
-  wrote(key, lease)
   freed(key) -- who waits may like to know that it is done, or how long it takes now
   return 1
 end

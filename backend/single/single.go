@@ -96,25 +96,32 @@ func WithMinUptime(longest time.Duration) Option {
 var (
 	//go:embed acquire.lua
 	acquireSource string
+	//go:embed acquire_alone.lua
+	acquireAloneSource string
 	//go:embed renew.lua
 	renewSource string
 	//go:embed release.lua
 	releaseSource string
+	//go:embed release_alone.lua
+	releaseAloneSource string
 	//go:embed notify.lua
 	notifySource string
 	//go:embed together.lua
 	togetherSource string
 
-	plain   = newProgram("false")
-	sharded = newProgram("true") // for a Cluster, where PUBLISH would go to all nodes
+	plain   = newProgram("false", releaseAloneSource)
+	sharded = newProgram("true", "") // for a Cluster, where PUBLISH would go to all nodes
 
 	renew = redisstore.NewScript(renewSource)
 )
 
-func newProgram(sharded string) *redisstore.Program {
-	return redisstore.NewProgram(
-		redisstore.Shape{AcquireKeys: 2, AcquireArgs: 2, ReleaseKeys: 1, ReleaseArgs: 4},
-		"", acquireSource, "local sharded = "+sharded+"\n"+notifySource+releaseSource, togetherSource)
+func newProgram(sharded, releaseAlone string) *redisstore.Program {
+	return redisstore.NewProgram(redisstore.Sources{
+		AcquireKeys: 2, AcquireArgs: 4, ReleaseKeys: 1, ReleaseArgs: 4,
+		Acquire: acquireSource, AcquireAlone: acquireAloneSource,
+		Release: "local sharded = " + sharded + "\n" + notifySource + releaseSource, ReleaseAlone: releaseAlone,
+		Together: togetherSource,
+	})
 }
 
 // Check implements guard.Checker.
@@ -138,9 +145,10 @@ func (l *Locker) StartAcquire(ctx context.Context, c guard.Claim, done func(guar
 
 func (l *Locker) acquireCall(c guard.Claim) redisstore.Call {
 	lease, fence := redisstore.LeaseKeys(c.Key)
+	ttl, label, special := l.store.Terms(c)
 	return redisstore.Call{
 		Op: guard.OpAcquire, Key: c.Key,
-		Command: l.program.Acquire(lease, fence, c.ID, l.store.Terms(c)),
+		Command: l.program.Acquire(lease, fence, c.ID, ttl, label, special),
 		TTL:     c.TTL,
 		Acks:    l.acks,
 	}

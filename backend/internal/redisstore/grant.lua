@@ -1,17 +1,13 @@
--- What the scripts that grant keys have in common. It answers nothing.
+-- What the scripts that grant keys have in common, where the quick way does not do. It answers nothing.
 
--- read_terms reads what a claim asks for beside its key: 'TTL in ms, fences to reserve, fence to take the key under (or 0), hint (or 0), seconds for which the server must have been up (or 0), label', with a
--- space between them. It is one argument as those who come together mostly ask for the same.
-local terms, ttl, reserve, given, hint, min_uptime, label
-local function read_terms(text)
-  if text ~= terms then
-    terms = text
-    ttl, reserve, given, hint, min_uptime, label = string.match(text, '^(%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+-- read_special reads what few claims ask for: 'fences to reserve, fence to take the key under (or 0), hint (or 0), seconds for which the server must have been up (or 0)', with a space between them, or nothing.
+local reserve, given, hint, min_uptime
+local function read_special(special)
+  reserve, given, hint, min_uptime = string.match(special, '^(%d+) (%d+) (%d+) (%d+)$')
+  if not reserve then
+    reserve, given, hint, min_uptime = '0', '0', '0', '0'
   end
 end
-
-local grant_time = redis.call('TIME')
-local clock = grant_time[1] * 1048576 + grant_time[2] -- as a fence: exact in a Lua number until the year 2242
 
 -- granted returns the answer for a fence.
 local function granted(fence)
@@ -21,9 +17,9 @@ local function granted(fence)
   return {1, fence, clock}
 end
 
--- new_fence returns the fence of a new holder, as a number and in digits, and has the counter remember it and those set aside: the given one if there is one, the hint if it suits, else the clock, or one more than the last fence if that is larger.
+-- new_fence returns the fence of a new holder, and has the counter remember it and those set aside: the given one if there is one, the hint if it suits, else the clock, or one more than the last fence if that is larger.
 local function new_fence(counter)
-  local last = tonumber(get(counter) or 0) or 0
+  local last = tonumber(redis.call('GET', counter) or 0) or 0
   local fence = tonumber(given)
   if fence == 0 then
     local suits = tonumber(hint)
@@ -35,11 +31,10 @@ local function new_fence(counter)
       fence = last + 1
     end
   end
-  local text = digits(fence)
   if fence + reserve > last then
-    set_counter(counter, reserve == '0' and text or digits(fence + reserve))
+    redis.call('SET', counter, digits(fence + reserve))
   end
-  return fence, text
+  return fence
 end
 
 -- restarted returns the error of a server that has not been up for long enough: it may have forgotten who holds what.

@@ -11,12 +11,10 @@ import (
 )
 
 var (
-	// AccessSource is Lua that all programs begin with, and what else has a part in common with them.
+	// ClockSource is Lua that reads the server's clock.
 	//
-	//go:embed access.lua
-	AccessSource string
-	// grantSource is Lua that scripts which grant keys begin with.
-	//
+	//go:embed clock.lua
+	ClockSource string
 	//go:embed grant.lua
 	grantSource string
 	//go:embed together.lua
@@ -38,25 +36,49 @@ type operation struct {
 }
 
 // mostTexts is how many keys and arguments an operation has at most, but for the record.
-const mostTexts = 6
+const mostTexts = 7
 
-// A Shape says how many keys and arguments the operations of a Program have. The last argument of release is the record.
-type Shape struct{ AcquireKeys, AcquireArgs, ReleaseKeys, ReleaseArgs int }
+// Sources are the Lua of a Program.
+type Sources struct {
+	// AcquireKeys and the like are how many keys and arguments the operations have. The last argument of release is a record.
+	AcquireKeys, AcquireArgs, ReleaseKeys, ReleaseArgs int
+	// Acquire and Release define local functions of these names, which take a call's keys and arguments, each '' if it is empty, and what Together
+	// gives them beside. Common is what both of them use. What acquire answers is said at Grant; release answers an integer.
+	Common, Acquire, Release string
+	// AcquireAlone and ReleaseAlone come before all that if the call is alone, and may answer it.
+	AcquireAlone, ReleaseAlone string
+	// Together serves many calls, with what together.lua defines.
+	Together string
+}
 
-// NewProgram returns the program of these sources: Lua that defines the local functions acquire(k, a) and release(k, a), which
-// find their keys from KEYS[k+1] and their arguments from ARGV[a+1] on; in common, what both of them use; and together,
-// which may set before_all and after_all. What acquire answers is said at Grant; release answers an integer.
-func NewProgram(shape Shape, common, acquire, release, together string) *Program {
+// NewProgram returns the program of these sources.
+func NewProgram(s Sources) *Program {
 	p := &Program{}
-	p.acquire = &operation{p, NewScript(AccessSource + grantSource + common + acquire + "return acquire(0, 0)\n"), shape.AcquireKeys, shape.AcquireArgs, false}
-	p.release = &operation{p, NewScript(AccessSource + common + release + "return release(0, 0)\n"), shape.ReleaseKeys, shape.ReleaseArgs, true}
-	p.together = NewScript(AccessSource + grantSource + common + acquire + release + together +
-		fmt.Sprintf("local acquire_keys, acquire_args, release_keys, release_args = %d, %d, %d, %d\n",
-			shape.AcquireKeys, shape.AcquireArgs, shape.ReleaseKeys, shape.ReleaseArgs) + togetherSource)
+	p.acquire = &operation{
+		program: p, keys: s.AcquireKeys, args: s.AcquireArgs,
+		alone: NewScript(ClockSource + s.AcquireAlone + grantSource + s.Common + s.Acquire + run("acquire", s.AcquireKeys, s.AcquireArgs)),
+	}
+	p.release = &operation{
+		program: p, keys: s.ReleaseKeys, args: s.ReleaseArgs, records: true,
+		alone: NewScript(s.ReleaseAlone + s.Common + s.Release + run("release", s.ReleaseKeys, s.ReleaseArgs)),
+	}
+	p.together = NewScript(ClockSource + grantSource + s.Common + s.Acquire + s.Release + togetherSource + s.Together)
 	return p
 }
 
-// Acquire returns the command that runs acquire with these keys and arguments, as many as the Shape says.
+// run returns Lua that calls an operation's function for the only call.
+func run(name string, keys, args int) string {
+	var all []string
+	for i := range keys {
+		all = append(all, fmt.Sprintf("KEYS[%d]", i+1))
+	}
+	for i := range args {
+		all = append(all, fmt.Sprintf("ARGV[%d] or ''", i+1))
+	}
+	return "return " + name + "(" + strings.Join(all, ", ") + ")\n"
+}
+
+// Acquire returns the command that runs acquire with these keys and arguments, as many as the Sources say.
 func (p *Program) Acquire(texts ...string) Command { return p.acquire.on(texts, nil) }
 
 // Release returns the command that runs release.
@@ -69,7 +91,7 @@ func (o *operation) on(texts []string, record []byte) Command {
 }
 
 // join returns the command that runs the programs' operations that the requests ask for, and the requests in the order of
-// its answers.
+// its answers. What its arguments are is said in together.lua.
 func (p *Program) join(requests []*request) (Command, []*request) {
 	ordered := make([]*request, 0, len(requests))
 	for _, of := range [...]*operation{p.acquire, p.release} {
@@ -79,48 +101,110 @@ func (p *Program) join(requests []*request) (Command, []*request) {
 			}
 		}
 	}
-	keys, size := 0, 4
-	for _, r := range requests {
-		keys += r.call.of.keys
-		size += r.call.of.keys + r.call.of.args
+	n := 0
+	for n < len(ordered) && ordered[n].call.of == p.acquire {
+		n++
 	}
-	args := append(make([]any, 0, size), evalsha, p.together.sha, keys)
-	acquires := 0
-	for _, r := range ordered {
-		args = r.call.appendKeys(args)
-		if r.call.of == p.acquire {
-			acquires++
+	acquires, releases := ordered[:n], ordered[n:]
+	keys := n*p.acquire.keys + (len(ordered)-n)*p.release.keys
+	args := append(make([]any, 0, keys+n*p.acquire.args+len(releases)*p.release.args+10), evalsha, p.together.sha, keys)
+	for i := range max(p.acquire.keys, p.release.keys) {
+		if i < p.acquire.keys {
+			args = appendTexts(args, acquires, i)
+		}
+		if i < p.release.keys {
+			args = appendTexts(args, releases, i)
 		}
 	}
-	args = append(args, acquires)
-	for _, r := range ordered {
-		args = r.call.appendArgs(args)
-	}
+	args = append(args, n, len(releases))
+	args = p.acquire.appendColumns(args, acquires)
+	args = p.release.appendColumns(args, releases)
 	return Command{script: p.together, key: ordered[0].call.key, args: args}, ordered
 }
 
-// Terms returns the argument in which acquire finds all that a claim asks for beside its key.
-func (s *Store) Terms(c guard.Claim) string {
-	if last := s.terms.Load(); last != nil && last.of(c) {
-		return last.text
+// appendTexts appends the i-th text of each request. They point into the requests, so as to cost nothing.
+func appendTexts(args []any, requests []*request, i int) []any {
+	for _, r := range requests {
+		args = append(args, &r.call.texts[i])
 	}
-	b := make([]byte, 0, 64+len(c.Label))
-	for _, n := range [...]uint64{uint64(Milliseconds(c.TTL)), uint64(max(c.Reserve, 0)), c.Fence, c.Hint, uint64(s.uptimeSeconds())} {
-		b = append(strconv.AppendUint(b, n, 10), ' ')
+	return args
+}
+
+// appendColumns appends the arguments of the requests.
+func (o *operation) appendColumns(args []any, requests []*request) []any {
+	texts := o.keys + o.args
+	if o.records {
+		texts--
 	}
-	text := string(append(b, c.Label...))
-	s.terms.Store(&terms{c, text})
-	return text
+	for i := o.keys; i < texts; i++ {
+		switch same := allSame(requests, i); {
+		case !same:
+			args = appendTexts(append(args, len(requests)), requests, i)
+		case len(requests) == 0 || requests[0].call.texts[i] == "":
+			args = append(args, none)
+		default:
+			args = append(args, one, &requests[0].call.texts[i])
+		}
+	}
+	if o.records {
+		args = appendRecords(args, requests)
+	}
+	return args
+}
+
+var none, one any = 0, 1
+
+// allSame reports whether the i-th text of all requests is the same.
+func allSame(requests []*request, i int) bool {
+	for _, r := range requests {
+		if r.call.texts[i] != requests[0].call.texts[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// appendRecords appends the records of the requests, or that they have none.
+func appendRecords(args []any, requests []*request) []any {
+	for _, r := range requests {
+		if len(r.call.record) == 0 {
+			continue
+		}
+		args = append(args, len(requests))
+		for _, r := range requests {
+			args = append(args, r.call.record)
+		}
+		return args
+	}
+	return append(args, none)
+}
+
+// Terms returns the arguments in which acquire finds what a claim asks for beside its key: the TTL in ms, the label, and what
+// few claims ask for, see grant.lua.
+func (s *Store) Terms(c guard.Claim) (ttl, label, special string) {
+	last := s.terms.Load()
+	if last == nil || !last.of(c) {
+		last = &terms{c, milliseconds(c.TTL), s.special(c)}
+		s.terms.Store(last)
+	}
+	return last.ttl, c.Label, last.special
+}
+
+func (s *Store) special(c guard.Claim) string {
+	if c.Reserve <= 0 && c.Fence == 0 && c.Hint == 0 && s.minUptime == 0 {
+		return ""
+	}
+	return fmt.Sprint(max(c.Reserve, 0), " ", c.Fence, " ", c.Hint, " ", s.uptimeSeconds())
 }
 
 // terms are those of the last claim: the next one's are mostly the same.
 type terms struct {
-	claim guard.Claim
-	text  string
+	claim        guard.Claim
+	ttl, special string
 }
 
 func (t *terms) of(c guard.Claim) bool {
-	return t.claim.TTL == c.TTL && t.claim.Reserve == c.Reserve && t.claim.Fence == c.Fence && t.claim.Hint == c.Hint && t.claim.Label == c.Label
+	return t.claim.TTL == c.TTL && t.claim.Reserve == c.Reserve && t.claim.Fence == c.Fence && t.claim.Hint == c.Hint
 }
 
 // Leave returns the arguments by which release is told what to leave behind: "", or a letter and for how long; the label of

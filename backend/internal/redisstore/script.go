@@ -62,7 +62,7 @@ func (c *Command) append(to []any, name any) []any {
 	return c.appendArgs(c.appendKeys(append(to, &c.of.keys)))
 }
 
-// appendKeys and appendArgs append the keys and the arguments of an operation.
+// appendKeys and appendArgs append the keys and the arguments of an operation, but for those at the end that are empty.
 func (c *Command) appendKeys(to []any) []any {
 	for i := range c.of.keys {
 		to = append(to, &c.texts[i])
@@ -75,14 +75,15 @@ func (c *Command) appendArgs(to []any) []any {
 	if c.of.records {
 		texts--
 	}
+	if len(c.record) == 0 {
+		for texts > c.of.keys && c.texts[texts-1] == "" {
+			texts--
+		}
+	}
 	for i := c.of.keys; i < texts; i++ {
 		to = append(to, &c.texts[i])
 	}
-	switch {
-	case !c.of.records:
-	case c.record == nil:
-		to = append(to, nil) // as ""
-	default:
+	if len(c.record) > 0 {
 		to = append(to, c.record)
 	}
 	return to

@@ -1,41 +1,50 @@
--- KEYS, ARGV: those of acquires, and then those of releases, one behind the other; in front of ARGV, how many acquires. Answers what each of them answers. One that fails answers its error, and fails alone.
--- Acquires come first: once a script has written something, Redis lets it go on writing when memory is full.
-local known, counters, gone = {}, {}, {}
-local values = redis.call('MGET', unpack(KEYS)) -- false where there is nothing, and where there is no string
-for i, key in ipairs(KEYS) do
-  known[key] = values[i]
-end
-get = function(key) return known[key] end
-wrote = function(key, value) known[key] = value end
-set_counter = function(counter, text) known[counter], counters[counter] = text, text end
-delete = function(key) known[key], gone[#gone + 1] = false, key end
+-- KEYS: the first ones of all acquires, those of all releases, the second ones of all acquires, and those of all releases where they have some. ARGV: how many acquires, how many releases, and then all first arguments of acquires,
+-- all second ones, and so on, and those of releases. In front of each there is how many of them there are: none if they are empty, and one if they are the same for all. Answers what each of them answers, acquires first. One that fails answers its error, and fails alone.
+-- What can be done quickly is done first, for many keys at once; what it leaves is done one by one. Acquires come first: once a script has written something, Redis lets it go on writing when memory is full.
+local acquires, releases = tonumber(ARGV[1]), tonumber(ARGV[2])
+local all = acquires + releases
 
-local answers, k, a = {}, 0, 1
-local function run(n, call, keys, args)
-  for _ = 1, n do
-    local ok, answer = pcall(call, k, a)
-    if not ok then
-      answer = {err = type(answer) == 'table' and answer.err or tostring(answer)} -- a text before Redis 7
+-- column returns the next argument of all, or nil and a list of them.
+local at = 3
+local function column()
+  local from, many = at + 1, tonumber(ARGV[at])
+  at = at + 1 + many
+  if many == 0 then
+    return ''
+  elseif many == 1 then
+    return ARGV[from]
+  end
+  return nil, {unpack(ARGV, from, from + many - 1)}
+end
+
+local answers = {}
+
+-- one_by_one answers those that have no answer yet. A backend says how: one(i) returns the answer of the i-th of all.
+local function one_by_one(from, to, one)
+  for i = from, to do
+    if not answers[i] then
+      local ok, answer = pcall(one, i)
+      if not ok then
+        answer = {err = type(answer) == 'table' and answer.err or tostring(answer)} -- a text before Redis 7
+      end
+      answers[i] = answer
     end
-    answers[#answers + 1] = answer
-    k, a = k + keys, a + args
   end
 end
-before_all()
-local acquires = tonumber(ARGV[1])
-run(acquires, acquire, acquire_keys, acquire_args)
-run((#KEYS - k) / release_keys, release, release_keys, release_args)
 
-local pairs_of = {}
-for counter, text in pairs(counters) do
-  pairs_of[#pairs_of + 1] = counter
-  pairs_of[#pairs_of + 1] = text
+-- delete_all deletes the keys of those releases, each of which has found that it may. If several ask for one key, the first one had it.
+local function delete_all(keys, places)
+  local deleted = #keys == 0 and 0 or redis.pcall('DEL', unpack(keys))
+  if deleted == #keys then
+    return
+  end
+  local seen = {}
+  for n, key in ipairs(keys) do
+    if type(deleted) == 'table' then
+      answers[places[n]] = {err = deleted.err}
+    elseif seen[key] then
+      answers[places[n]] = 0
+    end
+    seen[key] = true
+  end
 end
-if #pairs_of > 0 then
-  redis.call('MSET', unpack(pairs_of))
-end
-if #gone > 0 then
-  redis.call('DEL', unpack(gone))
-end
-after_all()
-return answers
