@@ -1,5 +1,5 @@
 -- How many claims and releases are served at once. Answers what each of them answers.
--- Claims that ask for nothing special take free keys under one fence, the clock.
+-- Claims that ask for nothing special take free keys under one fence, the clock, where the counter is behind it: texts of the same length are in the order of their numbers.
 local counters = acquires > 0 and redis.call('MGET', unpack(KEYS, all + 1, all + acquires))
 local free = acquires > 0 and redis.call('EXISTS', unpack(KEYS, 1, acquires)) == 0 -- all of them
 local id, ids = column()
@@ -13,7 +13,7 @@ local ttl_of, begin, owner_of, length -- of the claim before: mostly the same
 for i = 1, acquires do
   local key, counter = KEYS[i], counters[i]
   answers[i] = false
-  if counter and (special or specials[i]) == '' and (tonumber(counter) or clock) < clock and not taken[key] and (free or redis.call('EXISTS', key) == 0) then
+  if counter and (special or specials[i]) == '' and #counter == #fence and counter < fence and not taken[key] and (free or redis.call('EXISTS', key) == 0) then
     local ttl, owner = ttl or ttls[i], owner or owners[i]
     if ttl ~= ttl_of then
       ttl_of, begin = ttl, 'H' .. digits(from_now(ttl)) .. ' ' .. fence .. ' '

@@ -1,7 +1,7 @@
 -- How many claims and releases are served at once. Answers what each of them answers.
 local values = redis.call('MGET', unpack(KEYS)) -- false where there is nothing, and where there is no string
 
--- Claims that ask for nothing special take free keys under one fence, the clock.
+-- Claims that ask for nothing special take free keys under one fence, the clock, where the counter is behind it: texts of the same length are in the order of their numbers.
 local id, ids = column()
 local ttl, ttls = column()
 local label, labels = column()
@@ -9,12 +9,12 @@ local special, specials = column()
 local fence = digits(clock)
 local behind = '\n' .. fence .. '\n'
 local whole = label and behind .. label
-local counters, last = {}, 0
+local call, counters, last = redis.pcall, {}, 0
 for i = 1, acquires do
   local counter = values[all + i]
   answers[i] = false
-  if counter and not values[i] and (special or specials[i]) == '' and (tonumber(counter) or clock) < clock then
-    local set = redis.pcall('SET', KEYS[i], 'H' .. (id or ids[i]) .. (whole or behind .. labels[i]), 'PX', ttl or ttls[i], 'NX')
+  if counter and not values[i] and (special or specials[i]) == '' and #counter == #fence and counter < fence then
+    local set = call('SET', KEYS[i], 'H' .. (id or ids[i]) .. (whole or behind .. labels[i]), 'PX', ttl or ttls[i], 'NX')
     if set and not set.err then
       answers[i] = clock
       counters[last + 1], counters[last + 2] = KEYS[all + i], fence
@@ -30,7 +30,7 @@ one_by_one(1, acquires, function(i)
 end)
 
 -- Those who release tell at the end, at once, so that those for which nobody waits cost next to nothing.
-local gone, places, n = {}, {}, 0
+local sub, gone, places, n = string.sub, {}, {}, 0
 local publish = freed
 freed = function(key)
   n = n + 1
@@ -44,7 +44,7 @@ local record, records = column()
 for i = 1, releases do
   local lease = values[acquires + i]
   local mine = 'H' .. (id or ids[i]) .. '\n'
-  if lease and (leave or leaves[i]) == '' and string.sub(lease, 1, #mine) == mine then
+  if lease and (leave or leaves[i]) == '' and sub(lease, 1, #mine) == mine then
     n = n + 1
     gone[n], places[n], answers[acquires + i] = KEYS[acquires + i], acquires + i, 1
   else
