@@ -99,8 +99,27 @@ func (p *parcel) handOut() {
 		case i >= len(answers):
 			r.finish(nil, ErrAnswer)
 		default:
-			refusal, _ := answers[i].(error)
-			r.finish(answers[i], refusal)
+			r.finish(answerOrRefusal(answers[i]))
 		}
 	}
 }
+
+// answerOrRefusal tells the answer of one of many calls from its error, which is a text, see together.lua.
+func answerOrRefusal(answer any) (any, error) {
+	switch answer := answer.(type) {
+	case string:
+		return nil, refusal(answer)
+	case error:
+		return nil, answer
+	default:
+		return answer, nil
+	}
+}
+
+// A refusal is an error that a server has put in an answer. It is a redis.Error.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// RedisError is redis.Error's.
+func (refusal) RedisError() {}

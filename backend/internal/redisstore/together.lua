@@ -1,5 +1,6 @@
 -- KEYS: the first ones of all acquires, those of all releases, the second ones of all acquires, and those of all releases where they have some. ARGV: how many acquires, how many releases, and then all first arguments of acquires,
--- all second ones, and so on, and those of releases. In front of each there is how many of them there are: none if they are empty, and one if they are the same for all. Answers what each of them answers, acquires first. One that fails answers its error, and fails alone.
+-- all second ones, and so on, and those of releases. In front of each there is how many of them there are: none if they are empty, and one if they are the same for all. Answers what each of them answers, acquires first. One that fails answers the text of its error, and fails alone: go-redis
+-- stops to read where there is an error in a list, and takes what is left for the next answer.
 -- What can be done quickly is done first, for many keys at once; what it leaves is done one by one. Acquires come first: once a script has written something, Redis lets it go on writing when memory is full.
 local acquires, releases = tonumber(ARGV[1]), tonumber(ARGV[2])
 local all = acquires + releases
@@ -24,8 +25,10 @@ local function one_by_one(from, to, one)
   for i = from, to do
     if not answers[i] then
       local ok, answer = pcall(one, i)
-      if not ok then
-        answer = {err = type(answer) == 'table' and answer.err or tostring(answer)} -- a text before Redis 7
+      if type(answer) == 'table' and answer.err then
+        answer = answer.err
+      elseif not ok then
+        answer = tostring(answer) -- a text before Redis 7
       end
       answers[i] = answer
     end
@@ -41,7 +44,7 @@ local function delete_all(keys, places)
   local seen = {}
   for n, key in ipairs(keys) do
     if type(deleted) == 'table' then
-      answers[places[n]] = {err = deleted.err}
+      answers[places[n]] = deleted.err
     elseif seen[key] then
       answers[places[n]] = 0
     end

@@ -1,0 +1,158 @@
+package backend_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// An op is a claim, or its release.
+type op struct {
+	claim   guard.Claim
+	release bool
+	after   guard.After
+}
+
+func take(key, id string) op { return op{claim: claim(key, id)} }
+func give(key, id string) op { return op{claim: claim(key, id), release: true} }
+
+func claim(key, id string) guard.Claim {
+	return guard.Claim{Key: key, ID: id, Owner: id, TTL: time.Hour}
+}
+
+// An answer is what the store says to an op.
+type answer struct {
+	grant guard.Grant
+	held  bool
+	err   error
+}
+
+// kind is that of the error, which there has to be.
+func (a answer) kind(t *testing.T) guard.Kind {
+	t.Helper()
+	var failed *guard.StoreError
+	require.ErrorAs(t, a.err, &failed)
+	return failed.Kind
+}
+
+// A gate is on the way of a client's commands, and may hold one.
+type gate struct {
+	mu    sync.Mutex
+	next  chan struct{} // is closed when the command has come that is to be held, or nil
+	open  chan struct{} // lets it go on
+	sizes []int         // how many commands came at a time since
+}
+
+func (g *gate) pass(commands int) {
+	g.mu.Lock()
+	came, open := g.next, g.open
+	g.next = nil
+	if came == nil {
+		g.sizes = append(g.sizes, commands)
+	}
+	g.mu.Unlock()
+	if came != nil {
+		close(came)
+		<-open
+	}
+}
+
+func (g *gate) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (g *gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		g.pass(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		g.pass(len(cmds))
+		return next(ctx, cmds)
+	}
+}
+
+// A flight sends calls together: those that come while one is out.
+type flight struct {
+	locker guard.Locker
+	gate   *gate
+	flown  int
+}
+
+// flightOn returns a flight on the client, which nothing else uses.
+func flightOn(rdb *redis.Client, backend func(redis.UniversalClient) guard.Locker) *flight {
+	f := &flight{gate: &gate{}}
+	rdb.AddHook(f.gate)
+	f.locker = backend(rdb)
+	return f
+}
+
+// fly sends the ops, and returns the answers and the commands that the ops took: how many at a time.
+func (f *flight) fly(t *testing.T, ops ...op) ([]answer, []int) {
+	t.Helper()
+	came, open := make(chan struct{}), make(chan struct{})
+	f.gate.mu.Lock()
+	f.gate.next, f.gate.open, f.gate.sizes = came, open, nil
+	f.gate.mu.Unlock()
+
+	starter := f.locker.(guard.Starter)
+	var all sync.WaitGroup
+	start := func(o op, done func(answer)) {
+		all.Add(1)
+		if o.release {
+			starter.StartRelease(t.Context(), o.claim, o.after, func(held bool, err error) {
+				done(answer{held: held, err: err})
+				all.Done()
+			})
+			return
+		}
+		starter.StartAcquire(t.Context(), o.claim, func(grant guard.Grant, err error) {
+			done(answer{grant: grant, err: err})
+			all.Done()
+		})
+	}
+	f.flown++
+	start(give(fmt.Sprint("{first}", f.flown), "first"), func(answer) {})
+	<-came
+	answers := make([]answer, len(ops))
+	for i, o := range ops {
+		start(o, func(a answer) { answers[i] = a })
+	}
+	close(open)
+	all.Wait()
+	f.gate.mu.Lock()
+	defer f.gate.mu.Unlock()
+	return answers, f.gate.sizes
+}
+
+// together flies once more if the machine has paused, so that not all ops were there when the flight went out. The ops must not mind.
+func (f *flight) together(t *testing.T, ops ...op) []answer {
+	t.Helper()
+	for range 10 {
+		answers, sizes := f.fly(t, ops...)
+		if len(sizes) == 1 && sizes[0] == 1 {
+			return answers
+		}
+	}
+	t.Fatal("the ops never went out as one command")
+	return nil
+}
+
+// many returns n ops, and those keys.
+func many(n int, of func(key string) op) (ops []op) {
+	for i := range n {
+		ops = append(ops, of(fmt.Sprint("key", i)))
+	}
+	return ops
+}

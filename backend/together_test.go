@@ -1,0 +1,202 @@
+package backend_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/internal/redisstore"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+)
+
+// lockKeys name the Redis key that a backend has for a key.
+var lockKeys = map[string]func(key string) string{
+	"single":    func(key string) string { lease, _ := redisstore.LeaseKeys(key); return lease },
+	"reentrant": func(key string) string { return key },
+}
+
+// eachTogether runs a test on each backend with a server of its own.
+func eachTogether(t *testing.T, test func(t *testing.T, f *flight, rdb *redis.Client, lockKey func(string) string)) {
+	for name, backend := range backends {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			test(t, flightOn(server.Client(t), backend), server.Client(t), lockKeys[name])
+		})
+	}
+}
+
+func TestTogether_aKeyOfAWrongTypeFailsAlone(t *testing.T) {
+	eachTogether(t, func(t *testing.T, f *flight, rdb *redis.Client, lockKey func(string) string) {
+		require.NoError(t, rdb.RPush(t.Context(), lockKey("key7"), "somebody's").Err())
+		for range 2 { // the second time there are fence counters
+			for i, a := range f.together(t, many(20, func(key string) op { return take(key, "id") })...) {
+				if i == 7 {
+					require.Equal(t, guard.KindWrongType, a.kind(t))
+					require.ErrorContains(t, a.err, `acquire "key7"`)
+					continue
+				}
+				require.NoError(t, a.err)
+				require.Equal(t, guard.Granted, a.grant.State)
+			}
+			answers, _ := f.fly(t, many(20, func(key string) op { return give(key, "id") })...)
+			for i, a := range answers {
+				if i == 7 {
+					require.Equal(t, guard.KindWrongType, a.kind(t), "as it is if the call is alone")
+					require.ErrorContains(t, a.err, `release "key7"`)
+					continue
+				}
+				require.NoError(t, a.err)
+				require.True(t, a.held)
+			}
+		}
+		require.EqualValues(t, 1, rdb.LLen(t.Context(), lockKey("key7")).Val(), "what is not ours stays")
+		_, alone := f.locker.Release(t.Context(), claim("key7", "id"), guard.After{})
+		require.Equal(t, guard.KindWrongType, answer{err: alone}.kind(t))
+	})
+}
+
+func TestTogether_aFullServerRefusesClaimsAndTakesReleasesAndRenewals(t *testing.T) {
+	eachTogether(t, func(t *testing.T, f *flight, rdb *redis.Client, lockKey func(string) string) {
+		for _, a := range f.together(t, many(20, func(key string) op { return take(key, "id") })...) {
+			require.NoError(t, a.err)
+		}
+		for _, a := range f.together(t, many(20, func(key string) op { return take("new"+key, "id") })...) {
+			require.NoError(t, a.err)
+		}
+		f.together(t, many(20, func(key string) op { return give("new"+key, "id") })...) // their fence counters stay
+		require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+
+		kept, done := give("key2", "id"), give("key3", "id")
+		kept.after = guard.After{Keep: time.Hour}
+		done.after = guard.After{Keep: time.Hour, Done: true, Record: []byte("record")}
+		ops := []op{give("key0", "id"), give("key1", "another"), kept, done, take("key4", "another")}
+		ops = append(ops, many(20, func(key string) op { return take("new"+key, "id") })...)
+		renewed := make(chan error, 1)
+		go func() {
+			held, err := f.locker.Renew(context.Background(), claim("key5", "id"))
+			if err == nil && !held {
+				err = guard.ErrLost
+			}
+			renewed <- err
+		}()
+		answers, _ := f.fly(t, ops...)
+		require.NoError(t, <-renewed)
+		for i, held := range []bool{true, false, true, true} {
+			require.NoError(t, answers[i].err, i)
+			require.Equal(t, held, answers[i].held, i)
+		}
+		require.NoError(t, answers[4].err, "who has it is told all the same")
+		require.Equal(t, guard.Busy, answers[4].grant.State)
+		for _, a := range answers[5:] {
+			require.Equal(t, guard.KindOOM, a.kind(t))
+		}
+		require.Zero(t, rdb.Exists(t.Context(), lockKey("key0"), lockKey("newkey0"), lockKey("newkey19")).Val())
+		grant, err := f.locker.TryAcquire(t.Context(), claim("key3", "another"))
+		require.NoError(t, err)
+		require.Equal(t, guard.Done, grant.State)
+		require.Equal(t, "record", string(grant.Record))
+	})
+}
+
+func TestTogether_aScriptThatTheServerForgotIsMended(t *testing.T) {
+	eachTogether(t, func(t *testing.T, f *flight, rdb *redis.Client, _ func(string) string) {
+		for range 3 {
+			for _, of := range []func(key string) op{
+				func(key string) op { return take(key, "id") }, func(key string) op { return give(key, "id") },
+			} {
+				require.NoError(t, rdb.ScriptFlush(t.Context()).Err())
+				answers, sizes := f.fly(t, many(20, of)...)
+				require.GreaterOrEqual(t, len(sizes), 2, "one was refused, and came again: %v", sizes)
+				for _, a := range answers {
+					require.NoError(t, a.err)
+					require.True(t, a.held || a.grant.State == guard.Granted && !a.grant.Held)
+				}
+			}
+		}
+	})
+}
+
+func TestTogether_twoReleasesOfOneClaimAreOneThatHadItAndOneThatHadNot(t *testing.T) {
+	eachTogether(t, func(t *testing.T, f *flight, _ *redis.Client, _ func(string) string) {
+		f.together(t, take("a", "id"), take("b", "id"))
+		answers, _ := f.fly(t, give("b", "id"), give("a", "id"), give("a", "another"), give("a", "id"))
+		for i, held := range []bool{true, true, false, false} {
+			require.NoError(t, answers[i].err)
+			require.Equal(t, held, answers[i].held, i)
+		}
+	})
+}
+
+func TestTogether_oneOfManyWhoWantAFreeKeyHasIt(t *testing.T) {
+	eachTogether(t, func(t *testing.T, f *flight, _ *redis.Client, _ func(string) string) {
+		last := uint64(0)
+		for round := range 3 { // the first one has no fence counter
+			answers, _ := f.fly(t, take("k", "a"), take("k", "b"), take("k", "a"), take("k", "c"))
+			require.Equal(t, guard.Granted, answers[0].grant.State)
+			require.False(t, answers[0].grant.Held, round)
+			require.Greater(t, answers[0].grant.Fence, last)
+			last = answers[0].grant.Fence
+			require.Equal(t, guard.Grant{State: guard.Granted, Fence: last, Held: true}, answers[2].grant, "it asked twice")
+			for _, i := range []int{1, 3} {
+				require.Equal(t, guard.Busy, answers[i].grant.State, i)
+			}
+			f.fly(t, give("k", "a"))
+		}
+	})
+}
+
+func TestTogether_aClusterThatLooksLikeOneServerGetsOneScriptARequest(t *testing.T) {
+	cluster := redistest.StartCluster(t)
+	node := cluster.Nodes[0]
+	for name, backend := range backends {
+		t.Run(name, func(t *testing.T) {
+			f := flightOn(node.Client(t), backend)
+			owned := ownedBy(t, f.locker)
+			var takes, gives []op
+			for _, key := range owned {
+				takes, gives = append(takes, take(key, "id")), append(gives, give(key, "id"))
+			}
+			for i, ops := range [][]op{takes, gives, takes, gives} {
+				answers, sizes := f.fly(t, ops...)
+				total := 0
+				for _, n := range sizes {
+					total += n
+				}
+				if i > 0 {
+					require.Equal(t, len(ops), total, "nothing is tried together any more")
+				} else {
+					require.Greater(t, total, len(ops))
+				}
+				for _, a := range answers {
+					require.NoError(t, a.err)
+					require.True(t, a.held || a.grant.State == guard.Granted && !a.grant.Held)
+				}
+			}
+		})
+	}
+}
+
+// ownedBy returns keys of several slots that the node behind a locker has.
+func ownedBy(t *testing.T, l guard.Locker) (owned []string) {
+	t.Helper()
+	for i := 0; len(owned) < 10; i++ {
+		key := fmt.Sprint("key", i)
+		grant, err := l.TryAcquire(t.Context(), claim(key, "probe"))
+		if err != nil {
+			require.True(t, strings.Contains(err.Error(), "MOVED") || strings.Contains(err.Error(), "moved"), "%v", err)
+			continue
+		}
+		require.Equal(t, guard.Granted, grant.State)
+		held, err := l.Release(t.Context(), claim(key, "probe"), guard.After{})
+		require.NoError(t, err)
+		require.True(t, held)
+		owned = append(owned, key)
+	}
+	return owned
+}
