@@ -1,0 +1,231 @@
+package backend_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/internal/redisstore"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+)
+
+// counterKeys name the fence counter of a key.
+var counterKeys = map[string]func(key string) string{
+	"single":    func(key string) string { _, counter := redisstore.LeaseKeys(key); return counter },
+	"reentrant": redisstore.FenceKeyBeside,
+}
+
+// twins are two databases that are asked for the same: one for many things at once, the other for one after the other.
+type twins struct {
+	t       *testing.T
+	rng     *rand.Rand
+	backend string
+	many    *flight
+	one     guard.Locker
+	dbs     [2]*redis.Client
+	fences  [2]map[string]uint64 // the last one of each key, with those set aside
+	ids     map[string]bool      // of releases of the flight, with their keys
+	claims  map[string]guard.Claim
+
+	compared int // rounds
+}
+
+const twinKeys, twinIDs = 5, 3
+
+// TestTogether_isTheSameAsOneByOne lets a joint script and the lone ones do the same at random. Claims come first, as they do in joint scripts.
+// Those for one key are alike but for their IDs, and a claim is released once, as what is quick is done before what is not.
+func TestTogether_isTheSameAsOneByOne(t *testing.T) {
+	for name, open := range backends {
+		t.Run(name, func(t *testing.T) {
+			seed := rand.Uint64()
+			t.Logf("seed %d", seed)
+			server := redistest.Start(t)
+			on := func(db int) *redis.Client { return server.Client(t, func(o *redis.Options) { o.DB = db }) }
+			w := &twins{
+				t: t, rng: rand.New(rand.NewPCG(seed, 1)), backend: name, many: flightOn(on(0), open), one: open(on(1)),
+				dbs: [2]*redis.Client{on(0), on(1)}, fences: [2]map[string]uint64{{}, {}},
+			}
+			for n := range 300 {
+				if n%20 == 0 {
+					w.clear() // fence counters that are ahead of the clock, too
+				}
+				w.round()
+			}
+			require.Greater(t, w.compared, 100, "the machine pauses all the time")
+		})
+	}
+}
+
+// round compares a flight with what the lone scripts do, and what both leave.
+func (w *twins) round() {
+	w.disturb()
+	var ops []op
+	w.ids, w.claims = map[string]bool{}, map[string]guard.Claim{}
+	for range 2 + w.rng.IntN(8) {
+		ops = append(ops, w.claim())
+	}
+	for range w.rng.IntN(8) {
+		if o := w.release(); !w.ids[o.claim.Key+o.claim.ID] {
+			w.ids[o.claim.Key+o.claim.ID] = true
+			ops = append(ops, o)
+		}
+	}
+	got, sizes := w.many.fly(w.t, ops...)
+	if len(sizes) != 1 || sizes[0] != 1 { // the machine has paused, and not all went out as one
+		w.clear()
+		return
+	}
+	w.compared++
+	for i, o := range ops {
+		want := w.alone(o)
+		require.Equal(w.t, w.plain(0, o, got[i]), w.plain(1, o, want), "%+v in %+v", o, ops)
+	}
+	for i := range twinKeys {
+		key := fmt.Sprint("key", i)
+		require.Equal(w.t, w.found(0, lockKeys[w.backend](key)), w.found(1, lockKeys[w.backend](key)), "after %+v", ops)
+		for i, db := range w.dbs {
+			if last := w.fences[i][key]; last > 0 {
+				counter, err := db.Get(w.t.Context(), counterKeys[w.backend](key)).Uint64()
+				require.NoError(w.t, err)
+				require.GreaterOrEqual(w.t, counter, last, "database %d remembers the fences of %q", i, key)
+			}
+		}
+	}
+}
+
+func (w *twins) clear() {
+	for i, db := range w.dbs {
+		require.NoError(w.t, db.FlushDB(w.t.Context()).Err())
+		w.fences[i] = map[string]uint64{}
+	}
+}
+
+func (w *twins) alone(o op) (a answer) {
+	if o.release {
+		a.held, a.err = w.one.Release(context.Background(), o.claim, o.after)
+	} else {
+		a.grant, a.err = w.one.TryAcquire(context.Background(), o.claim)
+	}
+	return a
+}
+
+// name returns a key, an ID and, of two, its owner.
+func (w *twins) name() (key, id, owner string) {
+	n := w.rng.IntN(twinIDs)
+	return fmt.Sprint("key", w.rng.IntN(twinKeys)), fmt.Sprint("id", n), fmt.Sprint("owner", n%2)
+}
+
+func (w *twins) claim() op {
+	key, id, owner := w.name()
+	c, ok := w.claims[key]
+	if !ok {
+		c = guard.Claim{Key: key, TTL: time.Hour}
+		if w.rng.IntN(4) == 0 {
+			c.TTL, c.Label = 2*time.Hour, "web-1"
+		}
+		if w.rng.IntN(4) == 0 {
+			c.Reserve = 64
+		}
+		if w.rng.IntN(4) == 0 {
+			c.Hint = w.fences[0][key] + uint64(w.rng.IntN(1<<20))
+		}
+		w.claims[key] = c
+	}
+	c.ID, c.Owner = id, owner
+	return op{claim: c}
+}
+
+func (w *twins) release() op {
+	key, id, owner := w.name()
+	o := op{claim: guard.Claim{Key: key, ID: id, Owner: owner, TTL: time.Hour, Label: "web-2"}, release: true}
+	switch w.rng.IntN(6) {
+	case 0:
+		o.after = guard.After{Keep: 3 * time.Hour}
+	case 1:
+		o.after = guard.After{Keep: 3 * time.Hour, Done: true, Record: []byte("record")}
+	case 2:
+		o.after = guard.After{Keep: 3 * time.Hour, Done: true}
+	}
+	return o
+}
+
+// disturb takes keys away, or puts something there that is not ours.
+func (w *twins) disturb() {
+	name := fmt.Sprint("key", w.rng.IntN(twinKeys))
+	key := lockKeys[w.backend](name)
+	n := w.rng.IntN(12)
+	for i, db := range w.dbs {
+		switch n {
+		case 0, 1, 2:
+			require.NoError(w.t, db.Del(w.t.Context(), key).Err())
+		case 3:
+			require.NoError(w.t, db.Del(w.t.Context(), key).Err())
+			require.NoError(w.t, db.RPush(w.t.Context(), key, "somebody's").Err())
+		case 4:
+			require.NoError(w.t, db.Set(w.t.Context(), key, "somebody's", 5*time.Hour).Err())
+		case 5:
+			require.NoError(w.t, db.Del(w.t.Context(), key).Err())
+			require.NoError(w.t, db.HSet(w.t.Context(), key, "mode", "reentrant", "somebody's:1", "1").Err())
+		case 6:
+			require.NoError(w.t, db.ScriptFlush(w.t.Context()).Err())
+		case 7: // the clock has stepped back, by twelve days
+			w.fences[i][name] = max(w.fences[0][name], w.fences[1][name], uint64(time.Now().Unix()<<20)) + 1<<40
+			require.NoError(w.t, db.Set(w.t.Context(), counterKeys[w.backend](name), w.fences[i][name], 0).Err())
+		}
+	}
+}
+
+// plain returns an answer as both databases must give it: without what depends on when it was asked. New fences must have grown.
+func (w *twins) plain(db int, o op, a answer) string {
+	if a.err != nil {
+		return fmt.Sprint("error ", a.kind(w.t))
+	}
+	g := a.grant
+	if !o.release && g.State == guard.Granted {
+		last := w.fences[db][o.claim.Key]
+		if g.Held {
+			require.LessOrEqual(w.t, g.Fence, last)
+		} else {
+			require.Greater(w.t, g.Fence, last, "%+v in database %d", o, db)
+			w.fences[db][o.claim.Key] = g.Fence + uint64(o.claim.Reserve)
+		}
+		require.Equal(w.t, o.claim.Hint != 0, g.Clock != 0)
+	}
+	if w.backend == "reentrant" {
+		g.Label, g.Record = "", nil // of that of several holds which ends last, and they may end in the same ms or not
+	}
+	return fmt.Sprintf("%t, %v, held %t, label %q, holder %q, record %q, left about %v",
+		a.held, g.State, g.Held, g.Label, g.Holder, g.Record, g.Left.Round(time.Minute))
+}
+
+var (
+	instant = regexp.MustCompile(`^([HKD])\d+ \d+ `) // and fence of a hold of reentrant's
+	fence   = regexp.MustCompile(`^([HK].*\n)\d+\n`) // of a lease of single's
+)
+
+// found returns what is at a key, without what depends on when it was put there.
+func (w *twins) found(i int, key string) string {
+	db, ctx := w.dbs[i], w.t.Context()
+	left := db.PTTL(ctx, key).Val().Round(time.Minute)
+	switch kind := db.Type(ctx, key).Val(); kind {
+	case "string":
+		return fmt.Sprintf("%q for %v", fence.ReplaceAllString(db.Get(ctx, key).Val(), "$1"), left)
+	case "hash":
+		var fields []string
+		for field, value := range db.HGetAll(ctx, key).Val() {
+			fields = append(fields, field+" "+instant.ReplaceAllString(value, "$1 "))
+		}
+		slices.Sort(fields)
+		return fmt.Sprintf("%q for %v", fields, left)
+	default:
+		return fmt.Sprintf("%s for %v", kind, left)
+	}
+}
