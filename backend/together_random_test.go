@@ -120,7 +120,7 @@ func (w *twins) alone(o op) (a answer) {
 // name returns a key, an ID and, of two, its owner.
 func (w *twins) name() (key, id, owner string) {
 	n := w.rng.IntN(twinIDs)
-	return fmt.Sprint("key", w.rng.IntN(twinKeys)), fmt.Sprint("id", n), fmt.Sprint("owner", n%2)
+	return fmt.Sprint("key", w.rng.IntN(twinKeys)), fmt.Sprint("id", n), [...]string{"owner", "another"}[n%2]
 }
 
 func (w *twins) claim() op {
