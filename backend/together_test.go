@@ -104,6 +104,24 @@ func TestTogether_aFullServerRefusesClaimsAndTakesReleasesAndRenewals(t *testing
 	})
 }
 
+func TestTogether_aServerThatRestartedRefusesClaimsAndTakesReleases(t *testing.T) {
+	for name, open := range cautious {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			before := flightOn(server.Client(t), backends[name])
+			before.together(t, take("key0", "id"), take("key1", "id"), take("a", "id"))
+			f := flightOn(server.Client(t), func(rdb redis.UniversalClient) guard.Locker { return open(rdb, time.Hour) })
+			answers, _ := f.fly(t, take("key1", "another"), take("key2", "id"), take("key3", "id"), give("key0", "id"))
+			require.NoError(t, answers[0].err)
+			require.Equal(t, guard.Busy, answers[0].grant.State)
+			require.Equal(t, guard.KindRestarted, answers[1].kind(t))
+			require.Equal(t, guard.KindRestarted, answers[2].kind(t))
+			require.NoError(t, answers[3].err)
+			require.True(t, answers[3].held)
+		})
+	}
+}
+
 func TestTogether_aScriptThatTheServerForgotIsMended(t *testing.T) {
 	eachTogether(t, func(t *testing.T, f *flight, rdb *redis.Client, _ func(string) string) {
 		for range 3 {
