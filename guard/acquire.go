@@ -26,7 +26,7 @@ const contestTries = 10
 type attempt struct {
 	guard *Guard
 	key   string
-	set   settings
+	set   *settings
 	claim Claim
 	ctx   context.Context // with what the hooks put in
 
@@ -48,18 +48,18 @@ type attempt struct {
 
 // acquire takes a lease on the key, which the store knows as stored, or returns why not. It returns a
 // hold that is in the schedule, for which the caller must call giveBack.
-func (g *Guard) acquire(ctx context.Context, key, stored string, set settings) (*hold, error) {
+func (g *Guard) acquire(ctx context.Context, key, stored string, set *settings) (*hold, error) {
 	if ctx.Err() != nil {
 		return nil, contextEnded(ctx, OpAcquire, key)
 	}
 	if !g.enter() {
 		return nil, &ClosedError{Key: key}
 	}
-	a := &attempt{guard: g, key: key, set: set, ctx: ctx, start: g.now(), waitFrom: never, overAt: never}
+	a := &attempt{guard: g, key: key, ctx: ctx, start: g.now(), waitFrom: never, overAt: never}
 	a.claim = Claim{Key: stored, Owner: set.owner, TTL: set.ttl, Label: set.label}
 	a.deadline = a.start + min(set.wait, never-a.start)
 	a.giveUp = max(a.start+attemptTimeout(set.ttl), a.deadline)
-	a.set.hooks = hooks(set.hooks).on()
+	a.set = set.on()
 	if len(a.set.hooks) > 0 {
 		a.identify()
 		e := a.event(a.start, nil)
@@ -240,7 +240,7 @@ func (a *attempt) renewClaim() {
 func (a *attempt) leaveToCleaner() {
 	if a.unknown {
 		g := a.guard
-		g.cleaner.add(leftover{claim: a.claim, until: g.now() + a.claim.TTL, told: orphanOf(a.ctx, &a.set, a.key, OpAcquire)})
+		g.cleaner.add(leftover{claim: a.claim, until: g.now() + a.claim.TTL, told: orphanOf(a.ctx, a.set, a.key, OpAcquire)})
 	}
 }
 

@@ -18,7 +18,7 @@ type Guard struct {
 	batch      BatchRenewer              // nil if the Locker has no such ability
 	notifier   Notifier                  // nil if the Locker has no such ability
 	checkKey   func(key string) error    // the Locker's rules for keys, or CheckKey
-	set        settings                  // what New was told
+	set        *settings                 // what New was told
 	epoch      time.Time                 // instants are counted from here, on the monotonic clock
 	asleep     func(bound) time.Duration // how long the host has been suspended since it booted
 	closing    chan struct{}             // closed by Close
@@ -51,7 +51,7 @@ func New(locker Locker, opts ...Option) (*Guard, error) {
 			return nil, err
 		}
 	}
-	set, err := settings{ttl: DefaultTTL, label: defaultLabel()}.with(opts)
+	set, err := (&settings{ttl: DefaultTTL, label: defaultLabel()}).with(opts)
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 // A hold is a granted claim: the state behind a Lease, from the grant to the release.
 type hold struct {
 	guard *Guard
-	set   settings
+	set   *settings
 	key   string // as the caller gave it
 	claim Claim
 	ctx   leaseContext // the run's, or the lease's

@@ -26,7 +26,7 @@ const (
 // call it goes before what New was told, but for WithHook, which adds.
 type Option func(*settings)
 
-// settings are what the options come to. A copy is passed down; nothing changes it after check.
+// settings are what the options come to. Nothing changes them after check, so calls without options share those of New.
 type settings struct {
 	name, namespace, owner, label string
 
@@ -71,17 +71,19 @@ func (s *settings) text(dst *string, setting, v string, longest int, forbidden s
 }
 
 // with returns s with the options applied and checked.
-func (s settings) with(opts []Option) (settings, error) {
+func (s *settings) with(opts []Option) (*settings, error) {
 	if len(opts) == 0 {
 		return s, nil
 	}
+	own := *s
+	s = &own
 	s.hooks = s.hooks[:len(s.hooks):len(s.hooks)]
 	for _, opt := range opts {
 		if opt == nil {
 			s.refuse("Option", "nil", "must not be nil")
 			continue
 		}
-		opt(&s)
+		opt(s)
 	}
 	if s.minHold > 0 && s.maxHold > 0 && s.minHold > s.maxHold {
 		s.refuse("WithMinHold", s.minHold, fmt.Sprintf("must not be longer than WithMaxHold(%v)", s.maxHold))
@@ -90,6 +92,17 @@ func (s settings) with(opts []Option) (settings, error) {
 		return s, s.err
 	}
 	return s, nil
+}
+
+// on returns s without the hooks that are off.
+func (s *settings) on() *settings {
+	on := hooks(s.hooks).on()
+	if len(on) == len(s.hooks) {
+		return s
+	}
+	own := *s
+	own.hooks = on
+	return &own
 }
 
 // WithName says what kind of work it is, such as "nightly-report": a name that is one of few, as

@@ -98,10 +98,10 @@ func (h *hold) giveBack(ctx context.Context, end ending) (back givenBack) {
 	back.took = g.now() - back.start
 	switch {
 	case err != nil:
-		g.cleaner.add(leftover{claim: claim, after: after, until: max(storeEnd, g.now()), told: orphanOf(&h.ctx, &h.set, h.key, OpRelease)})
+		g.cleaner.add(leftover{claim: claim, after: after, until: max(storeEnd, g.now()), told: orphanOf(&h.ctx, h.set, h.key, OpRelease)})
 		back.err = errors.Join(back.err, err)
 	case h.orphans:
-		g.cleaner.add(leftover{claim: claim, until: g.now() + claim.TTL, told: orphanOf(&h.ctx, &h.set, h.key, OpAcquire)})
+		g.cleaner.add(leftover{claim: claim, until: g.now() + claim.TTL, told: orphanOf(&h.ctx, h.set, h.key, OpAcquire)})
 	}
 	if err == nil && !held && back.err == nil {
 		back.err = h.foundLost()
