@@ -70,7 +70,7 @@ func (g *Guard) acquire(ctx context.Context, key, stored string, set *settings) 
 	if h == nil {
 		a.leaveToCleaner()
 		if a.prepared != nil {
-			a.prepared.end(err)
+			a.prepared.life.end(err)
 		}
 		g.leave()
 	}
@@ -120,9 +120,9 @@ func (a *attempt) ask(ctx context.Context) (*hold, error) {
 	if a.failed > 0 {
 		bound = min(bound, a.giveUp-sent)
 	}
-	call, cancel := context.WithTimeout(a.ctx, bound)
+	call := g.newCall(a.ctx, sent, bound, 0)
 	grant, err := g.locker.TryAcquire(call, a.claim)
-	cancel()
+	call.end()
 	a.asked++
 	a.took = g.now() - sent
 	if err != nil {
@@ -145,7 +145,7 @@ func (a *attempt) ask(ctx context.Context) (*hold, error) {
 	}
 	h.grant(a, grant, sent, anchor)
 	if err := a.take(ctx, h); err != nil {
-		h.end(err)
+		h.life.end(err)
 		a.unknown = true // it is ours, and has to be given back
 		if a.inLine {
 			a.prepared = g.newHold(ctx, a)

@@ -14,7 +14,7 @@ type hold struct {
 	key   string // as the caller gave it
 	claim Claim
 	ctx   leaseContext // the run's, or the lease's
-	end   context.CancelCauseFunc
+	life  lifetime     // inside of ctx
 
 	origin  context.Context
 	label   string        // its own: the store has that of the first to whom it granted the lease
@@ -68,9 +68,8 @@ func (g *Guard) newHold(ctx context.Context, a *attempt) *hold {
 		index:   -1,
 		renewAt: never,
 	}
-	inner, end := context.WithCancelCause(ctx)
-	h.end = end
-	h.ctx = leaseContext{Context: inner, hold: h}
+	h.life.Context = ctx
+	h.ctx = leaseContext{Context: &h.life, hold: h}
 	return h
 }
 
@@ -165,7 +164,7 @@ func (h *hold) lose(reason LossReason, late time.Duration) {
 
 // announceLoss ends the run's context and tells the hooks.
 func (h *hold) announceLoss() {
-	h.end(h.lost)
+	h.life.end(h.lost)
 	if len(h.set.hooks) == 0 {
 		return
 	}

@@ -92,9 +92,9 @@ func (h *hold) giveBack(ctx context.Context, end ending) (back givenBack) {
 			claim.Label = h.set.label + more
 		}
 	}
-	released, cancel := withGrace(ctx, releaseTimeout(claim.TTL), releaseGrace)
-	defer cancel()
-	held, err := back.send(released, claim, after)
+	call := g.newCall(ctx, back.start, releaseTimeout(claim.TTL), releaseGrace)
+	defer call.end()
+	held, err := back.send(call, claim, after)
 	back.took = g.now() - back.start
 	switch {
 	case err != nil:
@@ -139,7 +139,7 @@ func (h *hold) beginRelease(end ending) (storeEnd time.Duration, heir *attempt, 
 	if lost {
 		h.announceLoss()
 	}
-	h.end(cause)
+	h.life.end(cause)
 	return storeEnd, heir, true
 }
 
