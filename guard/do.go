@@ -80,7 +80,7 @@ func (g *Guard) Acquire(ctx context.Context, key string, opts ...Option) (*Lease
 	if err != nil {
 		return nil, err
 	}
-	return &Lease{hold: h, ctx: &h.ctx}, nil
+	return &h.lease, nil
 }
 
 // prepare returns the settings of a call and the key by which the store knows it.

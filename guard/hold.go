@@ -15,6 +15,7 @@ type hold struct {
 	claim Claim
 	ctx   leaseContext // the run's, or the lease's
 	life  lifetime     // inside of ctx
+	lease Lease        // that of who acquired it
 
 	origin  context.Context
 	label   string        // its own: the store has that of the first to whom it granted the lease
@@ -70,6 +71,7 @@ func (g *Guard) newHold(ctx context.Context, a *attempt) *hold {
 	}
 	h.life.Context = ctx
 	h.ctx = leaseContext{Context: &h.life, hold: h}
+	h.lease = Lease{hold: h, ctx: &h.ctx}
 	return h
 }
 

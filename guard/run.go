@@ -7,7 +7,8 @@ import (
 
 // do runs f under h and gives h back. ctx is the caller's.
 func (h *hold) do(ctx context.Context, f func(context.Context) error) (err error) {
-	r := h.startRun(&h.ctx, false, false)
+	var r run
+	r.begin(h, &h.ctx, false, false)
 	defer func() {
 		r.stop()
 		back := h.giveBack(ctx, ending{finished: r.returned && err == nil, run: r.ctx})
@@ -45,7 +46,8 @@ func (h *hold) join(ctx context.Context, f func(context.Context) error) (err err
 
 // run calls f with ctx, and tells the hooks. It does not give h back.
 func (h *hold) run(ctx context.Context, f func(context.Context) error, joined bool) (err error) {
-	r := h.startRun(ctx, joined, !joined)
+	var r run
+	r.begin(h, ctx, joined, !joined)
 	defer func() {
 		r.stop()
 		if lost, end := h.ended(); r.returned && (lost != nil || end != nil) {
@@ -69,17 +71,18 @@ type run struct {
 	took     time.Duration
 }
 
-// startRun tells the hooks that a run begins. A lone one is not that of Do: somebody else's marker may be left for it.
-func (h *hold) startRun(ctx context.Context, joined, lone bool) *run {
-	r := &run{hold: h, ctx: ctx, joined: joined, start: h.guard.now()}
-	if len(h.set.hooks) > 0 {
-		e := r.event(nil)
-		r.ctx = hooks(h.set.hooks).start(ctx, &e, pickRunStart)
-		if h.set.window > 0 || lone {
-			r.ctx = h.labelled(r.ctx)
-		}
+// begin tells the hooks that a run begins. A lone one is not that of Do: somebody else's marker may be left for it.
+func (r *run) begin(h *hold, ctx context.Context, joined, lone bool) {
+	*r = run{hold: h, ctx: ctx, joined: joined}
+	if len(h.set.hooks) == 0 {
+		return
 	}
-	return r
+	r.start = h.guard.now()
+	e := r.event(nil)
+	r.ctx = hooks(h.set.hooks).start(ctx, &e, pickRunStart)
+	if h.set.window > 0 || lone {
+		r.ctx = h.labelled(r.ctx)
+	}
 }
 
 // markerLabel is the key, in the context of a run, of what hooks add to the label of a done marker. They are asked when the run begins: no hook comes between
@@ -94,7 +97,12 @@ func (h *hold) labelled(ctx context.Context) context.Context {
 	return ctx
 }
 
-func (r *run) stop() { r.ended, r.took = true, r.hold.guard.now()-r.start }
+func (r *run) stop() {
+	r.ended = true
+	if len(r.hold.set.hooks) > 0 {
+		r.took = r.hold.guard.now() - r.start
+	}
+}
 
 func (r *run) report(err error) {
 	if len(r.hold.set.hooks) > 0 {
