@@ -124,7 +124,8 @@ func (a *attempt) ask(ctx context.Context) (*hold, error) {
 	grant, err := g.locker.TryAcquire(call, a.claim)
 	call.end()
 	a.asked++
-	a.took = g.now() - sent
+	answered := g.now()
+	a.took = answered - sent
 	if err != nil {
 		err = asStoreError(OpAcquire, a.claim.Key, err)
 	}
@@ -143,7 +144,7 @@ func (a *attempt) ask(ctx context.Context) (*hold, error) {
 	if h == nil {
 		h = g.newHold(ctx, a)
 	}
-	h.grant(a, grant, sent, anchor)
+	h.grant(a, grant, sent, answered, anchor)
 	if err := a.take(ctx, h); err != nil {
 		h.life.end(err)
 		a.unknown = true // it is ours, and has to be given back

@@ -75,16 +75,16 @@ func (g *Guard) newHold(ctx context.Context, a *attempt) *hold {
 	return h
 }
 
-// grant gives h the lease that the store has granted to a's claim. validFrom is the instant before the request was sent and anchor
-// what asleep said then.
-func (h *hold) grant(a *attempt, grant Grant, validFrom, anchor time.Duration) {
+// grant gives h the lease that the store has granted to a's claim at the instant now. validFrom is that before the request was sent and
+// anchor what asleep said then.
+func (h *hold) grant(a *attempt, grant Grant, validFrom, now, anchor time.Duration) {
 	h.claim = a.claim
 	h.claim.Fence = grant.Fence
 	if grant.Held {
 		h.claim.Reserve = 0 // only behind a fence that is new
 	}
 	h.orphans = a.unknown
-	h.began = h.guard.now()
+	h.began = now
 	h.begin(validFrom)
 	if !h.set.noRenewal {
 		h.renewAt = h.guard.dice.renewalAfter(validFrom, h.claim.TTL)
@@ -105,9 +105,8 @@ func (h *hold) validUntil() time.Duration { return time.Duration(h.until.Load())
 // valid reports whether the lease is still to be believed in. It reads the clock, and whether the host
 // was suspended.
 func (h *hold) valid() bool {
-	until := h.validUntil()
 	now := h.guard.now()
-	if now >= until || now >= h.maxAt {
+	if now >= h.validUntil() || now >= h.maxAt {
 		return false
 	}
 	return !h.suspended(h.guard.asleep(atLeast))

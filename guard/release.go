@@ -63,26 +63,26 @@ type storeCall struct {
 // and is a no-op after the first time. ctx is the caller's: its end bounds the call only.
 func (h *hold) giveBack(ctx context.Context, end ending) (back givenBack) {
 	g := h.guard
-	storeEnd, heir, first := h.beginRelease(end)
+	begun, first := h.beginRelease(end)
 	if !first {
 		return givenBack{}
 	}
-	back = givenBack{hold: h, start: g.now()}
-	if heir != nil {
-		g.handOver(heir)
+	back = givenBack{hold: h, start: begun.at}
+	if begun.heir != nil {
+		g.handOver(begun.heir)
 		g.leave()
 		back.handed = true
 		return back
 	}
-	defer func() { g.leaveKey(h, back.start, g.now()-back.start) }()
-	if lost, _ := h.ended(); lost != nil {
-		back.err = lost
-		if lost.Reason == LossNotHeld {
+	defer func() { g.leaveKey(h, back.start, back.took) }()
+	if begun.lost != nil {
+		back.err = begun.lost
+		if begun.lost.Reason == LossNotHeld {
 			return back // there is nothing left to give back
 		}
 	}
-	done := end.finished && back.err == nil && h.marks()
-	after := h.after(done)
+	done := begun.remains.marks && end.finished && back.err == nil
+	begun.remains.marks = done
 	claim := h.claim
 	if h.passed > 0 {
 		claim.Label = h.set.label // the store knows that of who took the lease there
@@ -94,11 +94,10 @@ func (h *hold) giveBack(ctx context.Context, end ending) (back givenBack) {
 	}
 	call := g.newCall(ctx, back.start, releaseTimeout(claim.TTL), releaseGrace)
 	defer call.end()
-	held, err := back.send(call, claim, after)
-	back.took = g.now() - back.start
+	held, err := back.send(call, claim, begun.remains)
 	switch {
 	case err != nil:
-		g.cleaner.add(leftover{claim: claim, after: after, until: max(storeEnd, g.now()), told: orphanOf(&h.ctx, h.set, h.key, OpRelease)})
+		g.cleaner.add(leftover{claim: claim, after: begun.remains.after, until: max(begun.storeEnd, g.now()), told: orphanOf(&h.ctx, h.set, h.key, OpRelease)})
 		back.err = errors.Join(back.err, err)
 	case h.orphans:
 		g.cleaner.add(leftover{claim: claim, until: g.now() + claim.TTL, told: orphanOf(&h.ctx, h.set, h.key, OpAcquire)})
@@ -109,9 +108,17 @@ func (h *hold) giveBack(ctx context.Context, end ending) (back givenBack) {
 	return back
 }
 
-// beginRelease marks h as released and ends its context. It returns until when the store may know the
-// lease, who has it now if it was handed on, and false if the release had begun before.
-func (h *hold) beginRelease(end ending) (storeEnd time.Duration, heir *attempt, first bool) {
+// A releasing is a release that has begun.
+type releasing struct {
+	at       time.Duration
+	lost     *LostError    // how the lease was lost before, or nil
+	storeEnd time.Duration // until when the store may know it
+	heir     *attempt      // who has it now, if it was handed on
+	remains  remains
+}
+
+// beginRelease marks h as released and ends its context. It returns false if the release had begun before.
+func (h *hold) beginRelease(end ending) (b releasing, first bool) {
 	g := h.guard
 	cause := end.cause
 	if cause == nil {
@@ -120,7 +127,7 @@ func (h *hold) beginRelease(end ending) (storeEnd time.Duration, heir *attempt, 
 	g.mu.Lock()
 	if h.released != nil {
 		g.mu.Unlock()
-		return 0, nil, false
+		return releasing{}, false
 	}
 	now := g.now()
 	lost := h.expire(now)
@@ -128,19 +135,20 @@ func (h *hold) beginRelease(end ending) (storeEnd time.Duration, heir *attempt, 
 		h.lose(LossSuspended, now-h.validUntil())
 		lost = true
 	}
-	storeEnd = now + h.claim.TTL
+	b = releasing{at: now, lost: h.lost, storeEnd: now + h.claim.TTL}
 	if h.lost == nil {
-		storeEnd = h.validUntil() + h.margin
+		b.storeEnd = h.validUntil() + h.margin
 	}
+	b.remains = remains{hold: h, marks: h.set.window > 0 && !h.forget, record: h.record}
 	h.released = cause
-	heir = g.handOn(h, end, now)
+	b.heir = g.handOn(h, end, now)
 	h.until.Store(0)
 	g.unlockLines()
 	if lost {
 		h.announceLoss()
 	}
 	h.life.end(cause)
-	return storeEnd, heir, true
+	return b, true
 }
 
 // foundLost is for a release to which the store says that the lease was not there any more.
@@ -160,39 +168,47 @@ func (h *hold) marks() bool {
 	return h.set.window > 0 && !h.forget
 }
 
-// after returns what to leave behind, at the time of asking.
-func (h *hold) after(done bool) func() After {
-	h.guard.mu.Lock()
-	record := h.record
-	h.guard.mu.Unlock()
-	return func() After {
-		left := max(0, h.granted+h.set.minHold-h.guard.now())
-		if done {
-			return After{Keep: max(h.set.window, left), Done: true, Record: record}
-		}
-		return After{Keep: left}
+// remains are what a release leaves behind.
+type remains struct {
+	hold   *hold
+	marks  bool // a done marker
+	record []byte
+}
+
+// after returns that, at the time of asking.
+func (r remains) after() After {
+	var left time.Duration
+	if h := r.hold; h.set.minHold > 0 {
+		left = max(0, h.granted+h.set.minHold-h.guard.now())
 	}
+	if r.marks {
+		return After{Keep: max(r.hold.set.window, left), Done: true, Record: r.record}
+	}
+	return After{Keep: left}
 }
 
 // send tells the store, again if an answer was lost. Where a plain release was sent again and the
 // store does not know the claim, the first one has arrived: that counts as held.
-func (b *givenBack) send(ctx context.Context, c Claim, after func() After) (held bool, err error) {
+func (b *givenBack) send(ctx context.Context, c Claim, r remains) (held bool, err error) {
 	g := b.hold.guard
+	sent := b.start
 	for try := 1; ; try++ {
-		leave := after()
-		sent := g.now()
+		leave := r.after()
 		held, err = g.locker.Release(ctx, c, leave)
 		if err != nil {
 			err = asStoreError(OpRelease, c.Key, err)
 		}
-		b.calls[b.tried] = storeCall{sent: sent, took: g.now() - sent, err: err}
+		now := g.now()
+		b.calls[b.tried] = storeCall{sent: sent, took: now - sent, err: err}
 		b.tried++
+		b.took = now - b.start
 		if err == nil {
 			return held || try > 1 && leave.Keep == 0, nil
 		}
 		if try == releaseTries || permanent(err) || !sleep(ctx, g.dice.retryPause(try)) {
 			return false, err
 		}
+		sent = g.now()
 	}
 }
 
