@@ -114,7 +114,7 @@ func (a *attempt) loop(ctx context.Context) (*hold, error) {
 func (a *attempt) ask(ctx context.Context) (*hold, error) {
 	g := a.guard
 	a.identify()
-	anchor := g.asleep(atMost)
+	anchor := g.anchor(g.now())
 	sent := g.now()
 	bound := attemptTimeout(a.claim.TTL)
 	if a.failed > 0 {

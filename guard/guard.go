@@ -21,7 +21,8 @@ type Guard struct {
 	set        *settings                 // what New was told
 	epoch      time.Time                 // instants are counted from here, on the monotonic clock
 	asleep     func(bound) time.Duration // how long the host has been suspended since it booted
-	closing    chan struct{}             // closed by Close
+	naps       naps
+	closing    chan struct{} // closed by Close
 	dice       *dice
 	reporter   reporter
 	cleaner    cleaner

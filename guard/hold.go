@@ -109,11 +109,10 @@ func (h *hold) valid() bool {
 	if now >= h.validUntil() || now >= h.maxAt {
 		return false
 	}
-	return !h.suspended(h.guard.asleep(atLeast))
+	return !h.suspended(h.guard.slept(now))
 }
 
-// suspended reports whether the host was suspended since validity was last counted. slept is what
-// asleep says now.
+// suspended reports whether the host was suspended since validity was last counted. slept is for how long it has been by now.
 func (h *hold) suspended(slept time.Duration) bool {
 	return slept-time.Duration(h.anchor.Load()) >= h.margin
 }

@@ -131,7 +131,7 @@ func (h *hold) beginRelease(end ending) (b releasing, first bool) {
 	}
 	now := g.now()
 	lost := h.expire(now)
-	if h.lost == nil && h.suspended(g.asleep(atLeast)) {
+	if h.lost == nil && h.suspended(g.slept(now)) {
 		h.lose(LossSuspended, now-h.validUntil())
 		lost = true
 	}

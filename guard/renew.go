@@ -104,7 +104,7 @@ func (h *hold) renewed(sent, anchor time.Duration, held bool, err error) {
 		h.planRenewal(sent)
 		switch {
 		case h.lost != nil: // kept for the function that still runs, but not believed in again
-		case h.suspended(g.asleep(atLeast)):
+		case h.suspended(g.slept(now)):
 			h.lose(LossSuspended, 0)
 			lost = true
 		default:

@@ -136,7 +136,7 @@ func (g *Guard) step() (lost []*hold, due [][]*hold, sleep time.Duration) {
 
 // loseSuspended ends the leases that were held while the host was suspended. g.mu must be held.
 func (g *Guard) loseSuspended(now time.Duration) (lost []*hold) {
-	slept := g.asleep(atLeast)
+	slept := g.slept(now)
 	if slept-g.schedule.slept < time.Millisecond { // it has not been, or not so that a margin would not cover it
 		return nil
 	}

@@ -1,0 +1,86 @@
+package guard_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+)
+
+// In these a claim is sent so soon after another one that the Guard does not ask anew for how long the host has been suspended.
+
+func TestSuspension_whileAClaimIsUnderWayIsNeverMissed(t *testing.T) {
+	for _, apart := range []time.Duration{0, time.Microsecond, 5 * time.Millisecond, time.Second} {
+		inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+			var asleep atomic.Int64
+			guard.SetAsleep(g, func() time.Duration { return time.Duration(asleep.Load()) })
+			time.Sleep(time.Second)
+			first := hold(t, g, "first")
+			time.Sleep(apart)
+			suspended := ""
+			store.OnAcquire = func(_ context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+				if suspended == "" {
+					suspended = c.ID
+					asleep.Add(int64(margin))
+				}
+				return guard.Grant{}, guardtest.ErrUnscripted
+			}
+			second := hold(t, g, "second")
+			require.Equal(t, 3, store.count(guard.OpAcquire), "the one that was under way is not believed in")
+			require.True(t, second.Valid())
+			require.False(t, first.Valid())
+			require.ErrorIs(t, first.Release(t.Context()), guard.ErrLost)
+			require.NoError(t, second.Release(t.Context()))
+		})
+	}
+}
+
+func TestSuspension_justBeforeAClaimCostsNoLease(t *testing.T) {
+	for apart, asked := range map[time.Duration]int{
+		0:           2, // one too many, on the safe side
+		time.Second: 1,
+	} {
+		inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+			var asleep atomic.Int64
+			guard.SetAsleep(g, func() time.Duration { return time.Duration(asleep.Load()) })
+			time.Sleep(time.Second)
+			require.NoError(t, g.Do(t.Context(), "first", nothing))
+			time.Sleep(apart)
+			asleep.Store(int64(time.Hour))
+			lease := hold(t, g, "second")
+			require.Equal(t, 1+asked, store.count(guard.OpAcquire))
+			time.Sleep(2 * ttl)
+			require.True(t, lease.Valid())
+			require.NoError(t, lease.Release(t.Context()))
+		})
+	}
+}
+
+// A process can be interrupted for long between the reading of two clocks. What comes out is too little then.
+func TestSuspension_isNotTakenFromAnInterruption(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		var interrupted atomic.Bool
+		guard.SetAsleep(g, func() time.Duration {
+			if interrupted.Load() {
+				return time.Hour - time.Minute
+			}
+			return time.Hour
+		})
+		time.Sleep(time.Second)
+		require.NoError(t, g.Do(t.Context(), "first", nothing))
+		interrupted.Store(true)
+		require.NoError(t, g.Do(t.Context(), "first", nothing))
+		interrupted.Store(false)
+		lease := hold(t, g, "second")
+		time.Sleep(2 * ttl)
+		valid := lease.Valid()
+		require.NoError(t, lease.Release(t.Context()))
+		require.True(t, valid)
+		require.Equal(t, 3, store.count(guard.OpAcquire), "each has believed in the first answer")
+	})
+}
