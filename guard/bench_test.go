@@ -1,6 +1,8 @@
 package guard_test
 
 import (
+	"context"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -27,6 +29,52 @@ func BenchmarkDo(b *testing.B) {
 			require.NoError(b, g.Close(b.Context()))
 		})
 	}
+}
+
+// BenchmarkAcquire_many is 512 callers with a key of their own each.
+func BenchmarkAcquire_many(b *testing.B) {
+	g, err := guard.New(memory.New())
+	require.NoError(b, err)
+	b.ReportAllocs()
+	ctx, cancel := context.WithCancel(b.Context()) // that of a caller can end
+	defer cancel()
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for n := range 512 {
+		key := strconv.Itoa(n)
+		all.Go(func() {
+			for next.Add(1) <= int64(b.N) {
+				lease, err := g.Acquire(ctx, key)
+				if err == nil {
+					err = lease.Release(ctx)
+				}
+				if err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.NoError(b, g.Close(b.Context()))
+}
+
+// What a run allocates is: the attempt, the claim's ID, the hold, two contexts for calls to the store, and what the store keeps. Options of a
+// call add one.
+func TestDo_allocatesLittle(t *testing.T) {
+	const spare = 1 // with the race detector on, which sees to it that some of the stack is on the heap
+	g, err := guard.New(memory.New())
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	most := map[string]float64{"no options": 6, "an option": 7}
+	for name, opts := range map[string][]guard.Option{"no options": nil, "an option": {guard.WithWait(time.Minute)}} {
+		require.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
+			if g.Do(ctx, "key", nothing, opts...) != nil {
+				t.Fail()
+			}
+		}), most[name]+spare, name)
+	}
+	require.NoError(t, g.Close(t.Context()))
 }
 
 // BenchmarkDo_contended is 64 callers who want one key.
