@@ -55,7 +55,7 @@ func (l *lane) request(ctx context.Context, c *Call) *request {
 }
 
 func (l *lane) free(r *request) {
-	*r = request{ready: r.ready}
+	*r = request{ready: r.ready, soon: r.soon}
 	l.unused.Put(r)
 }
 
@@ -64,6 +64,7 @@ type request struct {
 	ctx    context.Context
 	call   Call
 	done   func(answer any, err error) // or nil for one that is waited for
+	soon   *time.Timer                 // of who waits
 	ready  chan struct{}               // tells who waits that there are these:
 	answer any
 	err    error

@@ -135,12 +135,32 @@ func (s *Store) run(ctx context.Context, c *Call) (any, error) {
 		}
 	}
 	s.start(r)
+	if err := r.wait(ctx); err != nil {
+		return nil, err // r may be on its way still
+	}
+	answer, err := r.answer, r.err
+	s.lane.free(r)
+	return answer, err
+}
+
+// wait waits for the answer, and returns an error if ctx ends first. At first it does so without a look at ctx's Done: most answers come
+// soon, and the context of a call makes a timer, and whatever it takes to end with the caller's, when somebody asks for that.
+func (r *request) wait(ctx context.Context) error {
+	if r.soon == nil {
+		r.soon = time.NewTimer(glance)
+	} else {
+		r.soon.Reset(glance)
+	}
 	select {
 	case <-r.ready:
-		answer, err := r.answer, r.err
-		s.lane.free(r)
-		return answer, err
+		r.soon.Stop()
+		return nil
+	case <-r.soon.C:
+	}
+	select {
+	case <-r.ready:
+		return nil
 	case <-ctx.Done():
-		return nil, ctx.Err() // r may be on its way still
+		return ctx.Err()
 	}
 }

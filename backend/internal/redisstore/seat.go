@@ -40,6 +40,9 @@ func newSeat(of *redis.Client) *seat {
 	opt := *of.Options()
 	dial := opt.Dialer
 	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(s.ctx, cancel)()
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
@@ -77,12 +80,17 @@ func (s *seat) run(ctx context.Context, c *Command, name any) (any, error) {
 	s.args = c.append(s.args[:0], name)
 	s.cmd = *redis.NewCmd(ctx, s.args...)
 	s.once = noRetry{&s.cmd}
-	err := s.client.Process(ctx, &s.once)
+	err := s.client.Process(undone{ctx}, &s.once)
 	answer := s.cmd.Val()
 	clear(s.args)
 	s.cmd = redis.Cmd{}
 	return answer, err
 }
+
+// undone is a context whose end go-redis does not wait for: the wire, and who dials, look for themselves. See request.wait.
+type undone struct{ context.Context }
+
+func (undone) Done() <-chan struct{} { return nil }
 
 // A wire is the connection of a seat.
 type wire struct {
