@@ -54,6 +54,7 @@ func TestSchedule_tenThousandLeasesAreAConstantNumberOfGoroutines(t *testing.T) 
 			require.True(t, lease.Valid())
 		}
 		require.GreaterOrEqual(t, store.claims.Load(), int64(rounds*3*len(leases)*9/10))
+		require.LessOrEqual(t, 100*store.sent.Load(), store.claims.Load(), "a hundred travel together on average, also where batches are not full")
 		require.Less(t, store.goroutines.Load(), int64(before+300), "and renewing has few")
 		for _, lease := range append(leases, first) {
 			require.NoError(t, lease.Release(t.Context()))
