@@ -6,9 +6,9 @@ import (
 )
 
 // A lifetime is the caller's context, which ends also with a lease, for a cause. A context of the standard library that does so
-// is made only when somebody asks for Done or for a value: many runs are over before, and to make it, and to have it end with the
+// is made only when somebody asks for Done: many runs are over before, and to make it, and to have it end with the
 // caller's, costs as much as the rest of the run. It is never missed: Err looks at both ends, and what is made late has ended
-// already if the lifetime has.
+// already if the lifetime has. It is there when anything looks for the cause, as context.Cause asks for Err before.
 type lifetime struct {
 	context.Context // the caller's
 
@@ -56,21 +56,21 @@ func (l *lifetime) Done() <-chan struct{} { return l.make().Done() }
 // Err implements context.Context.
 func (l *lifetime) Err() error {
 	l.mu.Lock()
-	whole, cause := l.whole, l.cause
+	going := l.whole == nil && l.cause == nil && l.Context.Err() == nil
 	l.mu.Unlock()
-	switch {
-	case whole != nil:
-		return whole.Err()
-	case cause != nil:
-		return context.Canceled
+	if going {
+		return nil
 	}
-	return l.Context.Err()
+	return l.make().Err()
 }
 
 // Value implements context.Context.
 func (l *lifetime) Value(key any) any {
-	if key == (leaseKey{}) { // which is asked for by every call
-		return l.Context.Value(key)
+	l.mu.Lock()
+	from := l.whole
+	l.mu.Unlock()
+	if from == nil {
+		from = l.Context
 	}
-	return l.make().Value(key)
+	return from.Value(key)
 }

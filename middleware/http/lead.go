@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
 )
@@ -41,19 +42,13 @@ var errLeft = errors.New("guardhttp: the request ended before it was its turn")
 // attempt asks for the lease once, and runs the handler under it. While it waits, the request's end ends it; the run is detached
 // from that.
 func (q *exchange) attempt(opts []guard.Option) error {
-	request := q.r.Context()
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(request))
-	defer cancel(nil)
-	stop := context.AfterFunc(request, func() { cancel(context.Cause(request)) })
-	defer stop()
-	return q.m.guard.Do(ctx, q.stored, func(ctx context.Context) error {
-		if !q.m.cancel {
-			stop()
-			if request.Err() != nil {
-				return errLeft
-			}
+	ctx := &tether{Context: q.r.Context()}
+	defer ctx.close()
+	return q.m.guard.Do(ctx, q.stored, func(run context.Context) error {
+		if !q.m.cancel && !ctx.cut() {
+			return errLeft
 		}
-		return q.handle(ctx)
+		return q.handle(run)
 	}, opts...)
 }
 
@@ -68,13 +63,13 @@ func (q *exchange) tellSkip(err error) {
 // errFailed tells the Guard that the handler has failed: it answered so, or not at all. Nothing is left in the store.
 var errFailed = errors.New("guardhttp: the handler failed, and nothing is kept")
 
-// handle runs the handler. ctx is the lease's.
-func (q *exchange) handle(ctx context.Context) error {
+// handle runs the handler. leased is the lease's context.
+func (q *exchange) handle(leased context.Context) error {
 	q.unqueue()
-	lease, _ := guard.FromContext(ctx)
+	lease, _ := guard.FromContext(leased)
 	q.outcome.Result, q.outcome.Fence = ResultRan, lease.Fence()
-	ctx, cancel := context.WithTimeout(ctx, q.m.timeout)
-	defer cancel()
+	ctx := &runContext{Context: leased, run: &q.run, deadline: time.Now().Add(q.m.timeout)}
+	defer ctx.close()
 	q.call(ctx, recording{most: q.m.records(), tolerant: !q.m.cancel, hold: true})
 
 	if !q.answer.begun() && ctx.Err() != nil {
@@ -103,12 +98,12 @@ func (m *middleware) records() int {
 	return -1
 }
 
-// call calls the handler with ctx, and looks at its answer.
+// call calls the handler with ctx, in which the run is, and looks at its answer.
 func (q *exchange) call(ctx context.Context, how recording) {
 	how.ended = func() bool { return ctx.Err() != nil }
 	q.answer = newRecorder(q.w, how)
 	q.origin = q.m.origin(ctx)
-	in := q.in.WithContext(context.WithValue(ctx, runKey{}, &q.run))
+	in := q.in.WithContext(ctx)
 	q.pass(q.answer.writer, in)
 }
 
@@ -169,6 +164,11 @@ func (q *exchange) ended(err error) {
 
 // bare runs the handler as if there were no middleware.
 func (q *exchange) bare() {
-	q.call(q.r.Context(), recording{most: -1})
+	q.call(q.unled(), recording{most: -1})
 	q.outcome.Status = q.answer.end().status
+}
+
+// unled returns the context for a handler that runs without a lease.
+func (q *exchange) unled() context.Context {
+	return context.WithValue(q.r.Context(), runKey{}, &q.run)
 }

@@ -31,7 +31,7 @@ func (q *exchange) shadow() {
 			_ = q.giveBack(lease.Release) // a panic is on its way up
 		}
 	}()
-	q.call(q.r.Context(), recording{most: q.m.records()})
+	q.call(q.unled(), recording{most: q.m.records()})
 	returned = true
 	record := q.conclude()
 	if record == nil {
