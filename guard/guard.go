@@ -37,6 +37,7 @@ type Guard struct {
 	lines      map[place]*line
 	spareLines sync.Pool // of *line, empty ones
 	unheard    []func()  // subscriptions to end, see unlockLines
+	trip       pace      // of requests for a lease
 }
 
 // New returns a Guard over the store. It does not ask the store: that it cannot be reached shows at

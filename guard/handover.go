@@ -183,7 +183,8 @@ func (g *Guard) released(h *hold, began, took time.Duration) {
 	case l.asking != nil:
 		l.rung = true
 	default:
-		l.took, l.polls = took, 0
+		g.trip.note(took)
+		l.polls, l.lost = 0, 0
 		l.ring(g)
 	}
 	g.drop(l)

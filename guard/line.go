@@ -29,11 +29,12 @@ type line struct {
 
 	heard    bool
 	heardAt  time.Duration
-	answer   Grant         // busy
-	failure  error         // in place of an answer
-	failures int           // in a row
-	polls    int           // answers of busy since a call of this Guard had the key
-	took     time.Duration // the last round trip
+	answer   Grant // busy
+	failure  error // in place of an answer
+	failures int   // in a row
+	polls    int   // answers of busy since a call of this Guard had the key
+	lost     int   // times since then that another process had it first
+	had      bool  // a call of this Guard has had the key, which others may have waited for, see yieldPause
 
 	reserve int // how many fences to set aside, see handover.go
 	push    *push
@@ -114,13 +115,17 @@ func (l *line) wake() {
 	}
 }
 
-// ring has the first ask soon, as the key may be free. g.mu must be held.
+// ring has the first ask, as the key may be free: at once, unless it is the turn of others. g.mu must be held.
 func (l *line) ring(g *Guard) {
 	if l.asking != nil {
 		l.rung = true
 		return
 	}
-	l.askAt = min(l.askAt, g.now()+g.dice.yieldPause(l.took, l.polls))
+	var pause time.Duration
+	if l.had {
+		pause = g.dice.yieldPause(time.Duration(g.trip), l.lost)
+	}
+	l.askAt = min(l.askAt, g.now()+pause)
 	l.wake()
 }
 
@@ -153,7 +158,10 @@ func (l *line) busy(now time.Duration) Grant {
 // tell notes what the store has said to the first, or why it has not, and when to ask again. Guard.mu must be held.
 func (l *line) tell(a *attempt, failure error, pause time.Duration) {
 	now := a.guard.now()
-	l.asking, l.took = nil, a.took
+	l.asking = nil
+	if failure == nil {
+		a.guard.trip.note(a.took)
+	}
 	l.heard, l.heardAt, l.failure = true, now, failure
 	l.askAt = now + pause
 	switch {
@@ -166,14 +174,23 @@ func (l *line) tell(a *attempt, failure error, pause time.Duration) {
 		l.tellDone(a)
 		l.heard, l.failures, l.askAt = false, 0, now // those who came later
 	default:
-		l.answer, l.failures = a.last, 0
-		l.polls++
+		l.tellBusy(a)
 	}
 	if l.rung {
 		l.rung = false
 		l.ring(a.guard)
 	}
 	l.wakeOverdue()
+}
+
+// tellBusy notes what the store has said to the first. Guard.mu must be held.
+func (l *line) tellBusy(a *attempt) {
+	before := l.answer.Holder
+	l.answer, l.failures = a.last, 0
+	l.polls++
+	if a.last.Holder == "" || a.last.Holder != before {
+		l.lost++
+	}
 }
 
 // tellDone lets all go who stood in line already when the request was sent that was answered with done: each would be told the
@@ -196,13 +213,15 @@ func (g *Guard) seat(a *attempt, h *hold) {
 	l := a.line
 	if l != nil {
 		l.remove(a)
+		g.trip.note(a.took)
 	} else if len(g.lines) > 0 {
 		l = g.lines[place{a.claim.Key, a.set.owner}]
 	}
-	switch {
-	case l == nil:
+	if l == nil {
 		return
-	case a.set.owner != "": // the next may be granted the key as well
+	}
+	l.had, l.lost = true, 0
+	if a.set.owner != "" { // the next may be granted the key as well
 		l.askAt = g.now()
 		l.wake()
 		g.drop(l)

@@ -60,12 +60,24 @@ const (
 	longestYield = 20 * time.Millisecond
 )
 
-// yieldPause is how long a line leaves a key to others that may be free now. The store tells all who wait at once, and answers
-// whoever is the first to ask: that would always be the nearest. So those who have lost fewer rounds since they had the key ask later, by
-// a round trip for each, which took as long as took.
-func (d *dice) yieldPause(took time.Duration, lost int) time.Duration {
+// yieldPause is how long a line that has had the key leaves it to others when it may be free again. The store tells all who wait at once, and
+// answers whoever is the first to ask: that would always be the nearest. So those who have lost fewer rounds since they had the key ask later, by
+// a round trip for each; and those who have not had it ask at once.
+func (d *dice) yieldPause(trip time.Duration, lost int) time.Duration {
 	if lost >= yieldRounds {
 		return 0
 	}
-	return min(time.Duration(yieldRounds-lost)*took+d.upTo(took/2), longestYield)
+	return min(time.Duration(yieldRounds-lost)*trip+d.upTo(trip/2), longestYield)
+}
+
+// A pace is how long a round trip takes.
+type pace time.Duration
+
+// note takes a round trip into account: at once if it is faster, and else a little, as it may have been slow for a reason of its own.
+func (p *pace) note(took time.Duration) {
+	if *p == 0 || took < time.Duration(*p) {
+		*p = pace(took)
+		return
+	}
+	*p += (pace(took) - *p) / 16
 }
