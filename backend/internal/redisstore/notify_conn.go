@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -28,7 +29,7 @@ const (
 // one SSUBSCRIBE for all channels, which a Cluster refuses unless they have one slot, and at the same node, whose
 // slots may have gone. So the first error ends it; the connection that go-redis has made by then is thrown away.
 //
-// It belongs to the goroutine of its line.
+// It belongs to the goroutine of its line, but for what reads it.
 type conn struct {
 	line    *line
 	notices *Notices
@@ -36,7 +37,8 @@ type conn struct {
 	events  chan event
 	asked   []question // without an answer so far, in order
 	subs    map[string]*sub
-	old     bool // the server does not know SSUBSCRIBE
+	old     bool        // the server does not know SSUBSCRIBE
+	heard   atomic.Bool // a message since the last check
 }
 
 // An event is what Receive has returned.
@@ -90,7 +92,7 @@ func (c *conn) serve(ctx context.Context) {
 		case <-c.line.kick:
 			idle, err = c.update(ctx)
 		case <-check.C:
-			if silent {
+			if !c.heard.Swap(false) && silent {
 				return
 			}
 			silent = true
@@ -111,10 +113,15 @@ func (c *conn) open(ctx context.Context) *redis.PubSub {
 	return c.notices.store.client.Subscribe(ctx)
 }
 
-// read passes on what comes until the connection breaks.
+// read wakes those who wait for what is said, and passes on what else comes, until the connection breaks.
 func (c *conn) read(ctx context.Context) {
 	for {
 		value, err := c.pubsub.Receive(ctx)
+		if m, ok := value.(*redis.Message); ok {
+			c.heard.Store(true)
+			c.notices.wake(m.Channel) // from here, as each goroutine on the way costs them time
+			continue
+		}
 		select {
 		case c.events <- event{value, err}:
 		case <-ctx.Done():
@@ -199,11 +206,9 @@ func (c *conn) answered(q question) bool {
 	return false
 }
 
-// hear takes in what has come, and returns an error if the connection is of no use any more.
+// hear takes in what has come beside messages, and returns an error if the connection is of no use any more.
 func (c *conn) hear(ctx context.Context, e event) error {
 	switch v := e.value.(type) {
-	case *redis.Message:
-		c.notices.wake(v.Channel)
 	case *redis.Pong:
 		c.answered(question{ping, ""})
 	case *redis.Subscription:
