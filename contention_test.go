@@ -16,39 +16,30 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/backend/reentrant"
-	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
-// The test binary is a process that contends for a key when this is set to the backend and the addresses of the servers of the leases
-// and of the resource.
+// The test binary is a process that contends for a key when this is set to the stage, the address of the resource's server, and how many
+// callers it has.
 const contenderEnv = "ONERUN_TEST_CONTENDER"
 
 const (
-	contenders    = 4
-	callersOfEach = 16
-	contention    = 3 * time.Second
+	contenders = 4
+	contention = 2 * time.Second
 )
-
-// backendOf returns the named backend on a server.
-func backendOf(name string, rdb redis.UniversalClient) guard.Locker {
-	if name == "single" {
-		return single.New(rdb)
-	}
-	return reentrant.New(rdb)
-}
 
 // contend has callers run under one key for some time, from when a line has come in, and says how many runs there were.
 func contend(task string) {
 	parts := strings.Fields(task)
-	g, err := guard.New(backendOf(parts[0], redis.NewClient(&redis.Options{Addr: parts[1]})), guard.WithTTL(5*time.Second))
+	l, end := open(parts[0])
+	defer end()
+	g, err := guard.New(l, guard.WithTTL(5*time.Second))
 	if err != nil {
 		fmt.Println("error", err)
 		return
 	}
-	resource := redis.NewClient(&redis.Options{Addr: parts[2]})
+	resource := redis.NewClient(&redis.Options{Addr: parts[1]})
 	ctx := context.Background()
 	if err := errors.Join(g.Do(ctx, "warm", nothing, guard.WithWait(time.Minute)), resource.Ping(ctx).Err()); err != nil {
 		fmt.Println("error", err)
@@ -59,16 +50,21 @@ func contend(task string) {
 
 	var runs atomic.Int64
 	var all sync.WaitGroup
-	end, cancel := context.WithTimeout(ctx, contention)
+	callers, err := strconv.Atoi(parts[2])
+	if err != nil {
+		fmt.Println("error", err)
+		return
+	}
+	over, cancel := context.WithTimeout(ctx, contention)
 	defer cancel()
-	for range callersOfEach {
+	for range callers {
 		all.Go(func() {
-			for end.Err() == nil {
-				err := g.Do(end, "k", func(ctx context.Context) error { return count(resource, guard.Fence(ctx)) }, guard.WithWait(guard.Forever))
+			for over.Err() == nil {
+				err := g.Do(over, "k", func(ctx context.Context) error { return count(resource, guard.Fence(ctx)) }, guard.WithWait(guard.Forever))
 				switch {
 				case err == nil:
 					runs.Add(1)
-				case end.Err() == nil:
+				case over.Err() == nil:
 					fmt.Println("error", err)
 					return
 				}
@@ -101,60 +97,71 @@ func count(resource *redis.Client, fence uint64) error {
 }
 
 func TestContention_ofProcessesIsFairAndCheapAndExcludes(t *testing.T) {
-	for _, backend := range []string{"reentrant"} {
+	for _, backend := range []string{"single", "reentrant", "cluster"} {
 		t.Run(backend, func(t *testing.T) {
-			servers := redistest.StartN(t, 2)
-			task := fmt.Sprintf("%s=%s %s %s", contenderEnv, backend, servers[0].Addr(), servers[1].Addr())
-			var all []*worker
-			for range contenders {
-				all = append(all, startProcess(t, task))
-			}
-			for _, w := range all {
-				w.says("ready")
-			}
-			servers[0].ResetStats(t)
-			for _, w := range all {
-				_, err := w.stdin.Write([]byte("go\n"))
-				require.NoError(t, err)
-			}
-			var runs []int
-			sum := 0
-			for _, w := range all {
-				n, err := strconv.Atoi(w.says("runs"))
-				require.NoError(t, err)
-				runs, sum = append(runs, n), sum+n
-			}
-			counter, err := servers[1].Client(t).Get(t.Context(), "counter").Int()
-			require.NoError(t, err)
-			require.GreaterOrEqual(t, counter, sum, "runs whose caller's time was up have counted, but not their caller")
-			require.LessOrEqual(t, counter, sum+contenders*callersOfEach)
-
-			var commands int64
-			for _, n := range servers[0].Calls(t) {
-				commands += n
-			}
-			t.Logf("%d runs: %v; %.2f commands a run", sum, runs, float64(commands)/float64(sum))
-			require.LessOrEqual(t, float64(commands)/float64(sum), 6.0)
-			for _, n := range runs {
-				require.GreaterOrEqual(t, n, sum/contenders/4, "a quarter of its fair share")
-			}
+			stage := newStage(t, backend)
+			sum := haveProcessesContend(t, stage, 16)
+			commands := float64(stage.calls(t)) / float64(sum)
+			t.Logf("%.2f commands a run", commands)
+			require.LessOrEqual(t, commands, 6.0)
 		})
 	}
+}
+
+// Each that has had the key is gone from the line when it comes again, and so does not know that it has had it.
+func TestContention_ofLoneCallersIsFair(t *testing.T) {
+	for _, backend := range []string{"single", "reentrant"} {
+		t.Run(backend, func(t *testing.T) { haveProcessesContend(t, newStage(t, backend), 1) })
+	}
+}
+
+// haveProcessesContend has processes with so many callers each contend for a key for some time, checks that they exclude one another and that none
+// starves, and returns how many runs there were.
+func haveProcessesContend(t *testing.T, stage stage, callers int) (sum int) {
+	t.Helper()
+	resource := redistest.Start(t)
+	task := fmt.Sprintf("%s=%s %s %d", contenderEnv, stage, resource.Addr(), callers)
+	var all []*worker
+	for range contenders {
+		all = append(all, startProcess(t, task))
+	}
+	for _, w := range all {
+		w.says("ready")
+	}
+	stage.resetStats(t)
+	for _, w := range all {
+		_, err := w.stdin.Write([]byte("go\n"))
+		require.NoError(t, err)
+	}
+	var runs []int
+	for _, w := range all {
+		n, err := strconv.Atoi(w.says("runs"))
+		require.NoError(t, err)
+		runs, sum = append(runs, n), sum+n
+	}
+	t.Logf("%d runs: %v", sum, runs)
+	counter, err := resource.Client(t).Get(t.Context(), "counter").Int()
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, counter, sum, "runs whose caller's time was up have counted, but not their caller")
+	require.LessOrEqual(t, counter, sum+contenders*callers)
+	for _, n := range runs {
+		require.GreaterOrEqual(t, n, sum/contenders/4, "a quarter of its fair share")
+	}
+	return sum
 }
 
 // BenchmarkContended is 64 callers who want one key, on a real server: in one process, and as if in several, each with its own client.
 func BenchmarkContended(b *testing.B) {
 	server := redistest.Start(b)
 	for _, backend := range []string{"single", "reentrant"} {
+		stage := stage{backend, []*redistest.Server{server}}
 		for _, clients := range []int{1, 4} {
 			b.Run(fmt.Sprintf("backend=%s/clients=%d", backend, clients), func(b *testing.B) {
 				var guards []*guard.Guard
 				for range clients {
-					g, err := guard.New(backendOf(backend, server.Client(b)), guard.WithWait(guard.Forever))
-					require.NoError(b, err)
-					guards = append(guards, g)
+					guards = append(guards, stage.guard(b, guard.WithWait(guard.Forever)))
 				}
-				server.ResetStats(b)
+				stage.resetStats(b)
 				b.ReportAllocs()
 				var next atomic.Int64
 				var all sync.WaitGroup
@@ -168,11 +175,7 @@ func BenchmarkContended(b *testing.B) {
 					})
 				}
 				all.Wait()
-				var commands int64
-				for _, n := range server.Calls(b) {
-					commands += n
-				}
-				b.ReportMetric(float64(commands)/float64(b.N), "commands/op")
+				b.ReportMetric(float64(stage.calls(b))/float64(b.N), "commands/op")
 				for _, g := range guards {
 					require.NoError(b, g.Close(b.Context()))
 				}
