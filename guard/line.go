@@ -33,8 +33,9 @@ type line struct {
 	failure  error // in place of an answer
 	failures int   // in a row
 	polls    int   // answers of busy since a call of this Guard had the key
-	lost     int   // times since then that another process had it first
-	had      bool  // a call of this Guard has had the key, which others may have waited for, see yieldPause
+	lost     int   // turns of other processes since then
+	turns    int   // how many of those to let pass; 0 while no call of this Guard has had the key
+	yields   bool  // the first waits for others to ask before it
 
 	reserve int // how many fences to set aside, see handover.go
 	push    *push
@@ -115,18 +116,33 @@ func (l *line) wake() {
 	}
 }
 
-// ring has the first ask, as the key may be free: at once, unless it is the turn of others. g.mu must be held.
+// ring has the first ask, as the key may be free: at once if it is this line's turn. g.mu must be held.
 func (l *line) ring(g *Guard) {
 	if l.asking != nil {
 		l.rung = true
 		return
 	}
-	var pause time.Duration
-	if l.had {
-		pause = g.dice.yieldPause(time.Duration(g.trip), l.lost)
+	now := g.now()
+	askAt := now
+	if l.yields = l.lost < l.turns; l.yields {
+		askAt += g.dice.yieldPause(time.Duration(g.trip), l.lost)
 	}
-	l.askAt = min(l.askAt, g.now()+pause)
+	l.askAt = min(l.askAt, askAt)
 	l.wake()
+}
+
+// learn notes how it came that a call of this Guard has the key: if others have left it to us, there are fewer of them than we thought; if
+// we are always the first as soon as it is our turn, there may be more, who never are. Guard.mu must be held.
+func (l *line) learn() {
+	switch {
+	case l.turns == 0:
+		l.turns = fewestTurns
+	case l.yields:
+		l.turns = max(l.turns-1, fewestTurns)
+	default:
+		l.turns = min(l.turns+1, mostTurns)
+	}
+	l.lost, l.yields = 0, false
 }
 
 // known reports whether there is anything to tell those whose time is up.
@@ -220,7 +236,7 @@ func (g *Guard) seat(a *attempt, h *hold) {
 	if l == nil {
 		return
 	}
-	l.had, l.lost = true, 0
+	l.learn()
 	if a.set.owner != "" { // the next may be granted the key as well
 		l.askAt = g.now()
 		l.wake()

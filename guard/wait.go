@@ -54,20 +54,21 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 const (
-	// yieldRounds is how many turns of others a line that has had one lets pass before it asks as soon as they do.
-	yieldRounds = 3
+	// fewestTurns is how many turns of others a line that has had one lets pass at least before it asks as soon as they do.
+	fewestTurns, mostTurns = 3, 100
 	// longestYield bounds for how long a line leaves a key to others that may be free.
 	longestYield = 20 * time.Millisecond
 )
 
-// yieldPause is how long a line that has had the key leaves it to others when it may be free again. The store tells all who wait at once, and
-// answers whoever is the first to ask: that would always be the nearest. So those who have lost fewer rounds since they had the key ask later, by
-// a round trip for each; and those who have not had it ask at once.
+// yieldPause is how long a line leaves a key to others that may be free again, before its turn. The store tells all who wait at once,
+// and answers whoever is the first to ask: that would always be the nearest. So those who have lost fewer rounds since they had the key ask later, by
+// a round trip for each, and a part of one where they have lost many.
 func (d *dice) yieldPause(trip time.Duration, lost int) time.Duration {
-	if lost >= yieldRounds {
-		return 0
+	pause := trip / 2
+	if lost < fewestTurns {
+		pause = time.Duration(fewestTurns-lost) * trip
 	}
-	return min(time.Duration(yieldRounds-lost)*trip+d.upTo(trip/2), longestYield)
+	return min(pause+d.upTo(trip/2), longestYield)
 }
 
 // A pace is how long a round trip takes.

@@ -101,31 +101,64 @@ func TestLine_asksAtOnceHoweverOftenItWasTooLateUntilItHadTheKey(t *testing.T) {
 	})
 }
 
-// Who is the nearest would always be the first to ask, and that for its own release is nearer than all.
+// releases waits until the caller that was granted the key pause after the last ring gives it back, and has another take it.
+func (r *rounds) releases(pause time.Duration) {
+	time.Sleep(pause + trip + time.Second - 10*trip + trip/2) // the release is on its way back by now
+	asked := r.store.count(guard.OpAcquire)
+	r.take()
+	r.wake() // its own release
+	time.Sleep(3*trip - 1)
+	require.Equal(r.t, asked, r.store.count(guard.OpAcquire), "others hear of it later than it does")
+	time.Sleep(2 * trip)
+	require.Equal(r.t, asked+1, r.store.count(guard.OpAcquire))
+	r.wake() // for nothing: the same one has the key
+	time.Sleep(10 * trip)
+}
+
+// asksAfter checks how long after a ring the Guard asks at least, and half a trip later at most, and returns the time.
+func (r *rounds) asksAfter(least time.Duration, taken bool) time.Duration {
+	after := r.asks(taken)
+	require.GreaterOrEqual(r.t, after, least)
+	require.LessOrEqual(r.t, after, least+trip/2)
+	return after
+}
+
+// Who is the nearest would always be the first to ask.
 func TestLine_leavesTheKeyToOthersWhenItHasHadIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, c := newRounds(t)
-		c.start(t.Context(), 0)
-		require.Zero(t, r.asks(false))
-		time.Sleep(trip + time.Second - 10*trip + trip/2) // it is giving the key back, which was held for too long to be handed on
-		asked := r.store.count(guard.OpAcquire)
-		r.take()
-		r.wake() // its own release
-		time.Sleep(2 * trip)
-		require.Equal(t, asked, r.store.count(guard.OpAcquire))
-		time.Sleep(3 * trip)
-		require.Equal(t, asked+1, r.store.count(guard.OpAcquire), "the one to whom it has left the key is the first who was faster")
-		r.wake() // for nothing: the same one has the key
-		time.Sleep(10 * trip)
-		for lost := 1; lost < 3; lost++ {
-			after := r.asks(true)
-			require.GreaterOrEqual(t, after, time.Duration(3-lost)*trip)
-			require.LessOrEqual(t, after, time.Duration(4-lost)*trip)
+		for range 6 {
+			c.start(t.Context(), time.Second) // too long to be handed on
 		}
+		r.releases(r.asks(false))
+		// It does not know yet of how many others there are.
+		r.asksAfter(2*trip, true)
+		r.asksAfter(trip, true)
 		for range 3 {
-			require.Zero(t, r.asks(true), "the others had their turns")
+			require.Zero(t, r.asks(true))
 		}
+		r.releases(r.asks(false))
+		// It was the first as soon as it was its turn: there may be more of them.
+		r.asksAfter(2*trip, true)
+		r.asksAfter(trip, true)
+		r.asksAfter(trip/2, true)
+		require.Zero(t, r.asks(true))
+		r.releases(r.asks(false))
+		r.asksAfter(2*trip, true)
+		r.asksAfter(trip, true)
+		r.asksAfter(trip/2, true)
+		r.releases(r.asksAfter(trip/2, false))
+		// They have left the key to it: there are fewer of them.
+		r.asksAfter(2*trip, true)
+		r.asksAfter(trip, true)
+		r.releases(r.asksAfter(trip/2, false))
+		r.asksAfter(2*trip, true)
+		r.releases(r.asksAfter(trip, false))
+		// But three at least are reckoned with.
+		r.asksAfter(2*trip, true)
+		r.asksAfter(trip, true)
 		require.Zero(t, r.asks(false))
-		c.requireOrder(0, 1)
+		time.Sleep(3 * time.Second)
+		c.requireOrder(0, 1, 2, 3, 4, 5, 6)
 	})
 }
