@@ -33,6 +33,10 @@ func TestMain(m *testing.M) {
 		contend(task)
 		return
 	}
+	if on := os.Getenv(holderEnv); on != "" {
+		holdUntilKilled(on)
+		return
+	}
 	os.Exit(m.Run())
 }
 
