@@ -40,14 +40,14 @@ type waiter struct {
 }
 
 // wait has a call wait for the key.
-func wait(ctx context.Context, g *guard.Guard, opts ...guard.Option) *waiter {
+func wait(ctx context.Context, g *guard.Guard) *waiter {
 	w := &waiter{waits: make(chan struct{}, 1), done: make(chan error, 1)}
 	hook := guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { w.waits <- struct{}{} }})
 	go func() {
 		w.done <- g.Do(ctx, "k", func(context.Context) error {
 			w.at = time.Now()
 			return nil
-		}, append(opts, guard.WithWait(guard.Forever), hook)...)
+		}, guard.WithWait(guard.Forever), hook)
 	}()
 	return w
 }
@@ -223,6 +223,7 @@ func TestWaiting_behindACrowdOfAnotherProcessTakesATurn(t *testing.T) {
 		const turn, waits = 21, 20 // 20 ms, and the run that is under way then
 		atOnce := 0
 		for range waits {
+			time.Sleep(5 * time.Millisecond) // the crowd has the key again
 			before := runs.Load()
 			w := wait(t.Context(), g)
 			require.NoError(t, <-w.done)
