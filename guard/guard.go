@@ -17,6 +17,7 @@ type Guard struct {
 	comparable bool                      // the Locker can be compared with another
 	batch      BatchRenewer              // nil if the Locker has no such ability
 	notifier   Notifier                  // nil if the Locker has no such ability
+	ownerless  bool                      // the Locker keeps no owners
 	checkKey   func(key string) error    // the Locker's rules for keys, or CheckKey
 	set        *settings                 // what New was told
 	epoch      time.Time                 // instants are counted from here, on the monotonic clock
@@ -73,6 +74,9 @@ func New(locker Locker, opts ...Option) (*Guard, error) {
 	g.cleaner.guard = g
 	g.batch, _ = Ability[BatchRenewer](locker)
 	g.notifier, _ = Ability[Notifier](locker)
+	if o, ok := Ability[Ownerless](locker); ok {
+		g.ownerless = o.Ownerless()
+	}
 	if c, ok := Ability[KeyChecker](locker); ok {
 		g.checkKey = c.CheckKey
 	}

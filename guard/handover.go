@@ -24,7 +24,7 @@ const (
 // setAside has the next request for a lease set fences aside if there is somebody to hand it on to: others in line, or those who were
 // before it, as they tend to come back. A lone call sets nothing aside. Guard.mu must be held.
 func (a *attempt) setAside(l *line) {
-	if a.set.owner != "" || a.set.noRenewal {
+	if a.guard.sharing(a.set) != "" || a.set.noRenewal {
 		return
 	}
 	a.claim.Reserve = 0
@@ -34,7 +34,7 @@ func (a *attempt) setAside(l *line) {
 }
 
 // heir returns who gets h's lease, or nil if that has to be released. A lease is handed on only if nothing is to be left behind, it
-// is valid for long enough to begin a run with, and the next in line wants just what the store was told: its TTL, and renewal.
+// is valid for long enough to begin a run with, and the next in line wants just what the store was told: its owner, its TTL, and renewal.
 // g.mu must be held.
 func (g *Guard) heir(l *line, h *hold, end ending, now time.Duration) *attempt {
 	if l == nil || l.holder != h || l.first == nil || h.claim.Reserve == 0 {
@@ -48,7 +48,7 @@ func (g *Guard) heir(l *line, h *hold, end ending, now time.Duration) *attempt {
 	case end.finished && h.set.window > 0, now < h.granted+h.set.minHold:
 	case held >= turnLength(ttl), held < time.Duration(h.passed+1)*fenceEvery:
 	case h.validUntil()-now < ttl/2:
-	case l.asking != nil, a.claim.TTL != ttl, a.set.noRenewal:
+	case l.asking != nil, a.claim.TTL != ttl, a.set.noRenewal, a.set.owner != h.set.owner:
 	default:
 		return a
 	}
@@ -88,7 +88,7 @@ func (g *Guard) pass(l *line, h *hold, a *attempt, now time.Duration) {
 // be held, and unlockLines has to follow.
 func (g *Guard) handOn(h *hold, end ending, now time.Duration) *attempt {
 	var l *line
-	if len(g.lines) > 0 && h.set.owner == "" {
+	if len(g.lines) > 0 && g.sharing(h.set) == "" {
 		l = g.lines[place{key: h.claim.Key}]
 	}
 	if a := g.heir(l, h, end, now); a != nil {

@@ -7,8 +7,16 @@ import (
 
 // A place is where calls stand in line: what the store knows the key as and, where the caller has named one, the owner. Those of
 // an owner have a line of their own, as a store that keeps owners may grant them a key for which others have to wait, and the holder
-// may be waiting for them to get it.
+// may be waiting for them to get it. It is the same line for all where the store says that it keeps none.
 type place struct{ key, owner string }
+
+// sharing returns the owner with whom a call may share a key, if any.
+func (g *Guard) sharing(set *settings) string {
+	if g.ownerless {
+		return ""
+	}
+	return set.owner
+}
 
 // A line is the calls of one Guard that wait for a key, in the order in which they came. Only the first asks the store, and not even
 // that while a call of this Guard holds the key: then the end of that is the news to wait for. Guard.mu guards it.
@@ -43,7 +51,7 @@ type line struct {
 
 // stand puts a at the end of its line. g.mu must be held.
 func (g *Guard) stand(a *attempt) {
-	at := place{a.claim.Key, a.set.owner}
+	at := place{a.claim.Key, g.sharing(a.set)}
 	l := g.lines[at]
 	if l == nil {
 		l = g.spareLines.Get().(*line)
@@ -231,13 +239,13 @@ func (g *Guard) seat(a *attempt, h *hold) {
 		l.remove(a)
 		g.trip.note(a.took)
 	} else if len(g.lines) > 0 {
-		l = g.lines[place{a.claim.Key, a.set.owner}]
+		l = g.lines[place{a.claim.Key, g.sharing(a.set)}]
 	}
 	if l == nil {
 		return
 	}
 	l.learn()
-	if a.set.owner != "" { // the next may be granted the key as well
+	if g.sharing(a.set) != "" { // the next may be granted the key as well
 		l.askAt = g.now()
 		l.wake()
 		g.drop(l)

@@ -138,6 +138,13 @@ type Notifier interface {
 	Notify(key string, wake func()) (stop func())
 }
 
+// Ownerless is a Locker that can say that it keeps no owners: it never grants a key to a claim because another claim of its Owner
+// holds it. Calls of different owners then wait in one line. A Locker that does not say so may keep them.
+type Ownerless interface {
+	// Ownerless reports whether that is so. It does not change.
+	Ownerless() bool
+}
+
 // A Server is a Locker that stands on a server, which can be told from others: a quorum must not have one twice.
 type Server interface {
 	// Addr returns the server's address, or "" if it has several or none that tells it from others.
@@ -169,7 +176,7 @@ type Checker interface {
 }
 
 // An Unwrapper is a Locker around another one. A Guard finds the abilities of the inner one through
-// it: BatchRenewer, Notifier, Ledger, KeyChecker and Checker.
+// it: BatchRenewer, Notifier, Ownerless, Ledger, KeyChecker and Checker.
 type Unwrapper interface {
 	Unwrap() Locker
 }

@@ -30,6 +30,7 @@ type Locker struct {
 var (
 	_ guard.Locker       = (*Locker)(nil)
 	_ guard.BatchRenewer = (*Locker)(nil)
+	_ guard.Ownerless    = (*Locker)(nil)
 )
 
 // New returns an empty Locker.
@@ -55,6 +56,9 @@ const (
 	kept       // released, but its minimum hold has not passed
 	done
 )
+
+// Ownerless implements guard.Ownerless: a claim is told from others by its ID alone.
+func (l *Locker) Ownerless() bool { return true }
 
 // TryAcquire implements guard.Locker.
 func (l *Locker) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {

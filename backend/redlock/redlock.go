@@ -45,6 +45,7 @@ type Locker struct {
 
 var (
 	_ guard.Locker       = (*Locker)(nil)
+	_ guard.Ownerless    = (*Locker)(nil)
 	_ guard.BatchRenewer = (*Locker)(nil)
 	_ guard.Checker      = (*Locker)(nil)
 	_ guard.KeyChecker   = (*Locker)(nil)
@@ -154,4 +155,14 @@ func detached(ctx context.Context, longest time.Duration) (context.Context, cont
 		longest = min(longest, time.Until(deadline))
 	}
 	return context.WithTimeout(context.WithoutCancel(ctx), longest)
+}
+
+// Ownerless implements guard.Ownerless: it keeps no owners if no node does.
+func (l *Locker) Ownerless() bool {
+	for _, n := range l.nodes {
+		if o, ok := guard.Ability[guard.Ownerless](n.Locker); !ok || !o.Ownerless() {
+			return false
+		}
+	}
+	return true
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/memory"
@@ -73,4 +74,13 @@ func TestSuite_fiveServers(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestOwnerless_isWhereNoNodeKeepsOwners(t *testing.T) {
+	nodes := memories(5)
+	require.True(t, redlock.New(nodes).Ownerless())
+	rdb := redis.NewClient(&redis.Options{}) // which is not asked
+	t.Cleanup(func() { _ = rdb.Close() })
+	nodes[2] = reentrant.New(rdb)
+	require.False(t, redlock.New(nodes).Ownerless())
 }

@@ -37,6 +37,7 @@ var (
 	_ guard.Server       = (*Locker)(nil)
 	_ guard.Starter      = (*Locker)(nil)
 	_ guard.Notifier     = (*Locker)(nil)
+	_ guard.Ownerless    = (*Locker)(nil)
 )
 
 // New returns a Locker on the client, which may be any but a *redis.Ring. guard.New refuses a Ring and nil.
@@ -126,6 +127,9 @@ func newProgram(sharded, releaseAlone string) *redisstore.Program {
 
 // Check implements guard.Checker.
 func (l *Locker) Check() error { return l.store.Check() }
+
+// Ownerless implements guard.Ownerless: a claim is told from others by its ID alone.
+func (l *Locker) Ownerless() bool { return true }
 
 // Addr implements guard.Server.
 func (l *Locker) Addr() string { return l.store.Addr() }

@@ -12,6 +12,7 @@ func ownerChecks() []check {
 		{name: "a key is free when its owner's last hold has gone", run: lastHoldFrees, needs: keepsOwners},
 		{name: "a release takes one hold of an owner's, by its ID", run: releasesOneHold, needs: keepsOwners},
 		{name: "an owner's last hold leaves a marker", run: lastHoldMarks, needs: keepsOwners},
+		{name: "who keeps owners does not say that it keeps none", run: saysThatItKeepsOwners, needs: keepsOwners},
 	}
 }
 
@@ -79,4 +80,10 @@ func lastHoldMarks(s *subject) {
 	s.there.give(second, guard.After{Keep: long, Done: true, Record: []byte("record")})
 	_, third := s.owned()
 	require.Equal(s, "record", string(s.here.finished(third, long).Record))
+}
+
+// saysThatItKeepsOwners is what lets calls of an owner pass others who wait: the holder may wait for them.
+func saysThatItKeepsOwners(s *subject) {
+	o, ok := guard.Ability[guard.Ownerless](s.here.locker)
+	require.False(s, ok && o.Ownerless())
 }

@@ -96,8 +96,18 @@ func (o *owners) Release(ctx context.Context, c guard.Claim, after guard.After) 
 }
 
 // brokenOwners are Lockers that keep owners badly.
+// A denier keeps owners, and says that it keeps none.
+type denier struct{ guard.Locker }
+
+func (denier) Ownerless() bool { return true }
+
 func brokenOwners() []broken {
 	return []broken{
+		{
+			name:     "it denies that it keeps owners",
+			store:    ownerStore(func(l guard.Locker) guard.Locker { return denier{l} }),
+			caughtBy: []string{"who keeps owners does not say that it keeps none"},
+		},
 		{
 			name: "a joined claim has a fence of its own",
 			store: ownerStore(func(l guard.Locker) guard.Locker {
