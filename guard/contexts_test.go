@@ -167,7 +167,9 @@ func TestCall_endsHoweverTheStoreLooks(t *testing.T) {
 					time.AfterFunc(c.cancel, func() { cancel(errOwn) })
 					start := time.Now()
 					require.Equal(t, c.err, ended(ctx))
-					require.Equal(t, c.want, time.Since(start).Truncate(2*time.Millisecond))
+					took := time.Since(start)
+					require.GreaterOrEqual(t, took, c.want)
+					require.LessOrEqual(t, took, c.want+2*time.Millisecond) // one that looks at Err does so now and then
 					require.Equal(t, "value", ctx.Value(contextKey{}))
 					end()
 					require.Equal(t, c.err, ctx.Err())
