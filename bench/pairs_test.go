@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -51,7 +52,7 @@ func run(b *testing.B, callers int, l locker, sends []string, servers ...*redist
 	var ended sync.WaitGroup
 	b.ReportAllocs()
 	b.ResetTimer()
-	start := time.Now()
+	start, before := time.Now(), cpu()
 	for c := range callers {
 		ended.Go(func() {
 			ctx, cancel := context.WithCancel(all)
@@ -72,14 +73,25 @@ func run(b *testing.B, callers int, l locker, sends []string, servers ...*redist
 	}
 	ended.Wait()
 	b.StopTimer()
+	worked := cpu() - before
 	if !reportPairs(b, int(done.Load()), time.Duration(last.Load()), count()) {
 		return
 	}
+	b.ReportMetric(microseconds(worked)/float64(done.Load()), "client-µs/pair")
 	var at time.Duration
 	for _, s := range servers {
 		at += busy(b, s.Client(b), sends)
 	}
 	b.ReportMetric(microseconds(at)/float64(done.Load()), "server-µs/pair")
+}
+
+// cpu returns for how long this process has been at work, on all processors.
+func cpu() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // raise sets v to n if that is higher.

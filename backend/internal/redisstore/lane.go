@@ -12,6 +12,10 @@ import (
 const (
 	// largestFlight bounds a flight, so that no answer is far behind its request.
 	largestFlight = 128
+	// usualFlights is how many are out at a time where there is much to do, and secondFlight how many requests have to have come
+	// for the second one to begin while the first is out.
+	usualFlights = 2
+	secondFlight = 32
 	// lateAfter is how long a flight may be out before what waits behind it goes out by itself: its connection may be dead,
 	// or the server frozen. There are mostFlights then.
 	lateAfter   = 50 * time.Millisecond
@@ -20,7 +24,7 @@ const (
 	idle = 100 * time.Millisecond
 )
 
-// A lane is the way of scripts to one server. While a flight is out, what comes in waits, and goes out together as the
+// A lane is the way of scripts to one server. While flights are out, what comes in waits, and goes out together as the
 // next one, in one script. A request that comes alone goes out at once, in a script of its own.
 type lane struct {
 	client redis.UniversalClient
@@ -30,8 +34,8 @@ type lane struct {
 	queue   []*request
 	flights int           // that are out, or about to be
 	last    time.Time     // when the newest of them went out
-	parked  bool          // a pilot waits for more
-	call    chan struct{} // calls it
+	parked  int           // pilots that wait for more
+	call    chan struct{} // calls one
 	alarm   *time.Timer
 	seat    *seat       // of a request that comes alone, or nil
 	row     int         // of requests that came alone, one soon after the other
@@ -42,7 +46,7 @@ type lane struct {
 
 func newLane(client redis.UniversalClient) *lane {
 	return &lane{
-		client: client, call: make(chan struct{}, 1),
+		client: client, call: make(chan struct{}, usualFlights),
 		unused: sync.Pool{New: func() any { return &request{ready: make(chan struct{}, 1)} }},
 	}
 }
@@ -86,19 +90,35 @@ func (l *lane) send(r *request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.queue = append(l.queue, r)
-	switch {
-	case l.flights > 0:
-		if l.alarm == nil && l.flights < mostFlights {
-			l.alarm = time.AfterFunc(lateAfter, l.ring)
-		}
-	case l.parked:
-		l.parked = false
-		l.flights++
-		l.call <- struct{}{} // has room, as nobody else calls a pilot that is not parked
-	default:
-		l.flights++
-		go l.pilot(l.take())
+	if l.ready() {
+		l.begin()
+	} else if l.alarm == nil && l.flights < mostFlights {
+		l.alarm = time.AfterFunc(lateAfter, l.ring)
 	}
+}
+
+// ready reports whether a flight is to begin with what is in the queue. While one is out, a second begins when it is worth a
+// script of its own: then the server is at work on one while the other is packed, or its answers are handed out. l.mu must be held.
+func (l *lane) ready() bool {
+	switch l.flights {
+	case 0:
+		return len(l.queue) > 0
+	case 1:
+		return len(l.queue) >= secondFlight
+	default:
+		return false
+	}
+}
+
+// begin begins a flight. l.mu must be held.
+func (l *lane) begin() {
+	l.flights++
+	if l.parked > 0 {
+		l.parked--
+		l.call <- struct{}{} // has room, as pilots that are not parked are not called
+		return
+	}
+	go l.pilot()
 }
 
 // ring is called when something may have waited behind a flight for some time.
@@ -111,64 +131,72 @@ func (l *lane) ring() {
 	case waited < lateAfter:
 		l.alarm = time.AfterFunc(lateAfter-waited, l.ring)
 	default:
-		l.flights++
-		go l.pilot(l.take())
+		l.begin()
 		if l.flights < mostFlights {
 			l.alarm = time.AfterFunc(lateAfter, l.ring)
 		}
 	}
 }
 
-// take takes the next flight's requests from the queue. l.mu must be held.
-func (l *lane) take() (flight []*request) {
-	if len(l.queue) <= largestFlight {
-		flight, l.queue = l.queue, nil
-	} else {
-		flight, l.queue = l.queue[:largestFlight:largestFlight], l.queue[largestFlight:]
-	}
+// take takes a flight's requests from the queue. l.mu must be held.
+func (l *lane) take(flight []*request) []*request {
+	n := min(len(l.queue), largestFlight)
+	flight = append(flight[:0], l.queue[:n]...)
+	rest := copy(l.queue, l.queue[n:])
+	clear(l.queue[rest:])
+	l.queue = l.queue[:rest]
 	l.last = time.Now()
 	return flight
 }
 
-// pilot sends a flight, and what comes in meanwhile, until nothing has come in for some time.
-func (l *lane) pilot(flight []*request) {
+// pilot sends flights, one after the other, until there has been none to send for some time.
+func (l *lane) pilot() {
 	rest := time.NewTimer(idle)
 	defer rest.Stop()
+	var flight []*request
 	for {
+		l.mu.Lock()
+		flight = l.take(flight)
+		l.mu.Unlock()
 		if len(flight) > 0 { // it may be out with another pilot
 			l.fly(flight)
+			clear(flight)
 		}
 		l.mu.Lock()
-		if len(l.queue) > 0 {
-			flight = l.take()
+		l.flights--
+		if l.ready() {
+			l.flights++
 			l.mu.Unlock()
 			continue
 		}
-		l.flights--
-		if l.parked { // another one is enough
+		if l.parked == usualFlights { // they are enough
 			l.mu.Unlock()
 			return
 		}
-		l.parked = true
+		l.parked++
 		l.mu.Unlock()
-
-		rest.Reset(idle)
-		select {
-		case <-l.call:
-		case <-rest.C:
-			l.mu.Lock()
-			if l.parked {
-				l.parked = false
-				l.mu.Unlock()
-				return
-			}
-			l.mu.Unlock()
-			<-l.call // it was called at this very moment
+		if !l.called(rest) {
+			return
 		}
-		l.mu.Lock()
-		flight = l.take()
-		l.mu.Unlock()
 	}
+}
+
+// called waits for a call to a parked pilot, and returns false if none comes for some time.
+func (l *lane) called(rest *time.Timer) bool {
+	rest.Reset(idle)
+	select {
+	case <-l.call:
+		return true
+	case <-rest.C:
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.parked > 0 {
+		l.parked--
+		return false
+	}
+	<-l.call // it was called at this very moment
+	return true
 }
 
 // fly sends a flight and hands out the answers.

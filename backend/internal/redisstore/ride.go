@@ -86,14 +86,9 @@ func (l *lane) open(user *redis.Client) {
 func (l *lane) land() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case len(l.queue) == 0:
-		l.flights--
-	case l.parked:
-		l.parked = false
-		l.call <- struct{}{} // has room, as nobody else calls a pilot that is not parked
-	default:
-		go l.pilot(l.take())
+	l.flights--
+	if l.ready() {
+		l.begin()
 	}
 }
 
