@@ -77,10 +77,14 @@ func goRedis(s setup) *redis.Client {
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
+	s.addHook(rdb)
+	return rdb
+}
+
+func (s setup) addHook(rdb *redis.Client) {
 	if s.hook != nil {
 		rdb.AddHook(s.hook)
 	}
-	return rdb
 }
 
 // onGoRedis is what is the same for all lockers on that client.
@@ -97,12 +101,12 @@ type guarded struct {
 
 func openSingle(s setup) (locker, error) {
 	rdb := goRedis(s)
-	return newGuarded(rdb, single.New(rdb), s.ttl)
+	return newGuarded(rdb, single.New(rdb, single.WithClientSetup(s.addHook)), s.ttl)
 }
 
 func openReentrant(s setup) (locker, error) {
 	rdb := goRedis(s)
-	return newGuarded(rdb, reentrant.New(rdb), s.ttl)
+	return newGuarded(rdb, reentrant.New(rdb, reentrant.WithClientSetup(s.addHook)), s.ttl)
 }
 
 func newGuarded(rdb *redis.Client, store guard.Locker, ttl time.Duration) (locker, error) {

@@ -41,14 +41,17 @@ func newPair(t *testing.T, hook bool, opts ...redisotel.TracingOption) *pair {
 	p := &pair{spans: tracetest.NewInMemoryExporter(), peek: peek}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(p.spans))
 	p.tracer = provider.Tracer("application")
-	require.NoError(t, redisotel.InstrumentTracing(rdb, append(opts, redisotel.WithTracerProvider(provider), redisotel.WithDialFilter(true))...))
+	instrument := func(c *redis.Client) {
+		require.NoError(t, redisotel.InstrumentTracing(c, append(opts, redisotel.WithTracerProvider(provider), redisotel.WithDialFilter(true))...))
+	}
+	instrument(rdb)
 	settings := []guard.Option{guard.WithName("work"), guard.WithTTL(ttl)}
 	if hook {
 		h, err := tracing.New(tracing.WithTracerProvider(provider), tracing.WithMeterProvider(sdkmetric.NewMeterProvider()))
 		require.NoError(t, err)
 		settings = append(settings, guard.WithHook(h))
 	}
-	g, err := guard.New(single.New(rdb), settings...)
+	g, err := guard.New(single.New(rdb, single.WithClientSetup(instrument)), settings...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 	p.guard = g

@@ -174,6 +174,7 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 		"guard: client: must not be nil":                   {"client", reentrant.New((*redis.Client)(nil))},
 		"client(*redis.Ring): a Ring moves the keys":       {"client", reentrant.New(ring)},
 		"WithPublish(x): must be PublishPlain, PublishSha": {"WithPublish", reentrant.New(rdb, reentrant.WithPublish("x"))},
+		"WithClientSetup(nil): must not be nil":            {"WithClientSetup", reentrant.New(rdb, reentrant.WithClientSetup(nil))},
 	} {
 		_, err := guard.New(c.locker)
 		var refused *guard.SettingError

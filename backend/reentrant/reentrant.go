@@ -93,6 +93,17 @@ func WithPublish(p Publish) Option {
 	}
 }
 
+// WithClientSetup has f called with each client that the Locker makes of its own for the connections that New speaks of, to add hooks to
+// it, such as those of redisotel.InstrumentTracing: those of the user's client cannot be read from it. There are three clients for a
+// server, with one connection at a time each, and they are kept for as long as the Locker is. f must not close them, nor
+// send anything.
+//
+// f is called while New runs; for a Cluster it is when a node is first needed, by any goroutine, and perhaps by several at a time.
+// guard.New refuses nil, and an f that panics; to a node of a Cluster everything then goes by the user's client. Default: the clients have no hooks.
+func WithClientSetup(f func(own *redis.Client)) Option {
+	return func(l *Locker) { l.store.ClientSetup(f) }
+}
+
 // WithMinUptime has a server that restarted grant nothing until it has been up for longer than the longest TTL that is used: it may
 // have forgotten who holds what, and by then all that has ended. Claims fail with guard.KindRestarted until
 // then, and a lease with a longer TTL is refused. It is the "delayed restart" that the Redis documentation asks for with

@@ -3,6 +3,7 @@ package single_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -41,4 +42,51 @@ func Example() {
 	// building the report
 	// <nil>
 	// guard: "report:2026-11-21" is done
+}
+
+// A counter is a hook of go-redis that counts what is sent. One that traces is added in the same way.
+type counter struct{ sent atomic.Int64 }
+
+func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" {
+			c.sent.Add(1)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func ExampleWithClientSetup() {
+	server, err := miniredis.Run() // stands for a real one
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer func() { _ = rdb.Close() }()
+
+	var c counter
+	rdb.AddHook(&c)
+	store := single.New(rdb, single.WithClientSetup(func(own *redis.Client) { own.AddHook(&c) }))
+	g, err := guard.New(store)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	defer func() { _ = g.Close(ctx) }()
+	for range 100 { // so often that it is given a connection of its own
+		if err := g.Do(ctx, "report", func(context.Context) error { return nil }); err != nil {
+			fmt.Println(err)
+		}
+	}
+	fmt.Println(c.sent.Load(), "scripts")
+	// Output: 200 scripts
 }

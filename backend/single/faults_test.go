@@ -441,16 +441,10 @@ func TestFault24_applicationEmptiesTheConnectionPool(t *testing.T) {
 	go func() { popped <- rdb.BLPop(context.Background(), 4*time.Second, "queue").Err() }()
 	require.Eventually(t, func() bool { return rdb.PoolStats().IdleConns == 0 }, time.Second, time.Millisecond)
 
-	requireHeld(t, lease, 3*ttl) // go-redis has connections of their own for pipelines, in which renewals go
-	// Taking and giving back wait for one of the pool's, unless they happen to travel with another request, in a pipeline.
-	for _, err := range []error{g.Do(t.Context(), "other", nothing), lease.Release(t.Context())} {
-		if err == nil {
-			continue
-		}
-		var failed *guard.StoreError
-		require.ErrorAs(t, err, &failed)
-		require.Contains(t, []guard.Kind{guard.KindTimeout, guard.KindPoolExhausted}, failed.Kind)
-	}
+	requireHeld(t, lease, 3*ttl)
+	require.NoError(t, g.Do(t.Context(), "other", nothing))
+	require.NoError(t, lease.Release(t.Context()))
+	require.Empty(t, popped, "nobody has waited for the application")
 	require.ErrorIs(t, <-popped, redis.Nil)
 	requireFree(t, rdb, "k")
 }

@@ -43,13 +43,15 @@ var (
 // New returns a Locker on the client, which may be any but a *redis.Ring. guard.New refuses a Ring and nil.
 //
 // The client remains the caller's, to be closed after the Guard. Its own retries do not apply to leases, and
-// whatever its time-outs are, each call ends with its context. Where the application can use up the client's
-// connections, give leases a client of their own: taking a lease and giving it back wait for a free one.
-// Renewals go in pipelines, for which go-redis keeps connections aside.
+// whatever its time-outs are, each call ends with its context.
 //
-// Claims and releases that meet on their way to the server go out as one script. On a *redis.Client, a caller who is alone and
-// comes often has a connection of the Locker's own, which is made with the client's options, but does not run its hooks; it is
-// closed when it has not been used for half a second.
+// Claims and releases that meet on their way to a server go out as one script, and on a Cluster as one pipeline to each node.
+// They go by the client, but where they come often, and renewals always, by up to three connections of the Locker's own to the server,
+// or to each master of a Cluster, so that they do not wait for an application which uses up those of the client. These are made with
+// the client's options, also through Sentinel, but do not run its hooks, see WithClientSetup. They are closed when
+// they were not used for half a second, 15 seconds for that of renewals, and when the client was closed, which is noticed within
+// milliseconds by what is sent. Where the server takes no more connections, all goes by the client. WithReplicas always does, and so does
+// everything on a client of another type.
 func New(client redis.UniversalClient, opts ...Option) *Locker {
 	l := &Locker{store: redisstore.New("single", client), program: plain}
 	via := redisstore.ViaPlain
@@ -83,6 +85,17 @@ func WithReplicas(n int, within time.Duration) Option {
 			l.acks = redisstore.Acks{Replicas: n, Within: within}
 		}
 	}
+}
+
+// WithClientSetup has f called with each client that the Locker makes of its own for the connections that New speaks of, to add hooks to
+// it, such as those of redisotel.InstrumentTracing: those of the user's client cannot be read from it. There are three clients for a
+// server, with one connection at a time each, and they are kept for as long as the Locker is. f must not close them, nor
+// send anything.
+//
+// f is called while New runs; for a Cluster it is when a node is first needed, by any goroutine, and perhaps by several at a time.
+// guard.New refuses nil, and an f that panics; to a node of a Cluster everything then goes by the user's client. Default: the clients have no hooks.
+func WithClientSetup(f func(own *redis.Client)) Option {
+	return func(l *Locker) { l.store.ClientSetup(f) }
 }
 
 // WithMinUptime has a server that restarted grant nothing until it has been up for longer than the longest TTL that is used: it may
@@ -148,11 +161,11 @@ func (l *Locker) StartAcquire(ctx context.Context, c guard.Claim, done func(guar
 }
 
 func (l *Locker) acquireCall(c guard.Claim) redisstore.Call {
-	lease, fence := redisstore.LeaseKeys(c.Key)
+	prefix, fence := redisstore.LeasePrefix(c.Key)
 	ttl, label, special := l.store.Terms(c)
 	return redisstore.Call{
 		Op: guard.OpAcquire, Key: c.Key,
-		Command: l.program.Acquire(lease, fence, c.ID, ttl, label, special),
+		Command: l.program.Acquire(c.Key, fence, c.ID, ttl, label, special).Under(prefix),
 		TTL:     c.TTL,
 		Acks:    l.acks,
 	}
@@ -189,14 +202,14 @@ func (l *Locker) StartRelease(ctx context.Context, c guard.Claim, after guard.Af
 }
 
 func (l *Locker) releaseCall(c guard.Claim, after guard.After) redisstore.Call {
-	lease, _ := redisstore.LeaseKeys(c.Key)
+	prefix, _ := redisstore.LeasePrefix(c.Key)
 	leave, label, record := redisstore.Leave(c, after)
 	var acks redisstore.Acks
 	if after.Done && after.Keep > 0 {
 		acks = l.acks
 	}
 	return redisstore.Call{
-		Op: guard.OpRelease, Key: c.Key, Command: l.program.Release(record, lease, c.ID, leave, label), Acks: acks,
+		Op: guard.OpRelease, Key: c.Key, Command: l.program.Release(record, c.Key, c.ID, leave, label).Under(prefix), Acks: acks,
 	}
 }
 

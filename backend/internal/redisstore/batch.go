@@ -32,88 +32,117 @@ func (s *Store) IntBatch(ctx context.Context, calls []Call, report func(i int, a
 		return
 	}
 	var all sync.WaitGroup
-	for _, group := range groups {
-		all.Go(func() { s.intGroup(ctx, calls, group, report) })
+	for _, g := range groups {
+		all.Go(func() { s.intGroup(ctx, g, report) })
 	}
 	all.Wait()
 }
 
-// intGroup runs the calls at the places of one group in one pipeline.
-func (s *Store) intGroup(ctx context.Context, calls []Call, group []int, report func(int, int64, error)) {
-	var cmds []*redis.IntCmd
-	err := bounded(ctx, func() error {
-		sent := s.pipeline(ctx, calls, group, (*Call).evalsha)
-		s.mend(ctx, calls, group, sent)
-		cmds = sent
-		return nil
-	})
-	for n, i := range group {
-		if err != nil {
-			report(i, 0, s.error(&calls[i], err))
-			continue
+// A group is what goes to one server.
+type group struct {
+	lane  *lane
+	calls []Call
+	at    []int // where the calls are in the batch
+}
+
+// intGroup runs the calls of one group in one pipeline: on a connection of our own where that can be, as the application may have
+// taken all of its client's.
+func (s *Store) intGroup(ctx context.Context, g *group, report func(int, int64, error)) {
+	var err error
+	cmds := g.bySeat(ctx)
+	if cmds == nil {
+		err = bounded(ctx, func() error {
+			sent := g.send(ctx, s.client)
+			cmds = sent
+			return nil
+		})
+	}
+	for n, i := range g.at {
+		var answer int64
+		wrong := err
+		if err == nil {
+			answer, wrong = cmds[n].Result()
 		}
-		answer, err := cmds[n].Result()
-		if err != nil {
-			err = s.error(&calls[i], err)
+		if wrong != nil {
+			wrong = s.error(&g.calls[n], wrong)
 		}
-		report(i, answer, err)
+		report(i, answer, wrong)
 	}
 }
 
-// pipeline sends the calls at the places of group. Each command has its own error.
-func (s *Store) pipeline(ctx context.Context, calls []Call, group []int, command func(*Call) []any) []*redis.IntCmd {
-	cmds := make([]*redis.IntCmd, len(group))
-	pipe := s.client.Pipeline()
-	for n, i := range group {
-		cmds[n] = redis.NewIntCmd(ctx, command(&calls[i])...)
-		_ = pipe.Process(ctx, &noRetry{cmds[n]})
+// bySeat runs the calls on a connection of our own, and returns nil if there is none.
+func (g *group) bySeat(ctx context.Context) []*redis.IntCmd {
+	seat := g.lane.renewals
+	if seat == nil || !seat.wait(ctx, lateAfter) {
+		return nil
 	}
-	_, _ = pipe.Exec(ctx)
+	cmds := g.send(ctx, seat.client)
+	seat.leave(worstOf(cmds))
 	return cmds
 }
 
-// mend sends those of the calls again, by their source, whose script the server does not know.
-func (s *Store) mend(ctx context.Context, calls []Call, group []int, cmds []*redis.IntCmd) {
-	var unknown, at []int
-	for n, i := range group {
-		if isNoScript(cmds[n].Err()) {
-			unknown, at = append(unknown, i), append(at, n)
+func worstOf(cmds []*redis.IntCmd) error {
+	for _, cmd := range cmds {
+		if spoilt(cmd.Err()) {
+			return cmd.Err()
 		}
 	}
-	if len(unknown) == 0 {
-		return
-	}
-	for n, cmd := range s.pipeline(ctx, calls, unknown, (*Call).eval) {
-		cmds[at[n]] = cmd
-	}
+	return nil
 }
 
-// byNode groups the places of calls by the node that has their key, so that a node that is slow to
-// answer does not hold up the answers of another.
-func (s *Store) byNode(ctx context.Context, calls []Call) (groups [][]int, err error) {
-	cluster, ok := s.client.(*redis.ClusterClient)
-	if !ok {
-		all := make([]int, len(calls))
-		for i := range all {
-			all[i] = i
+// send runs the calls, and once more, by their source, those whose script the server does not know. Each command has its own error.
+func (g *group) send(ctx context.Context, client redis.UniversalClient) []*redis.IntCmd {
+	cmds := make([]*redis.IntCmd, len(g.calls))
+	var unknown []int
+	ask := func(at []int, command func(*Call) []any) {
+		pipe := client.Pipeline()
+		for _, n := range at {
+			cmds[n] = redis.NewIntCmd(ctx, command(&g.calls[n])...)
+			_ = pipe.Process(ctx, &noRetry{cmds[n]})
 		}
-		return [][]int{all}, nil
+		_, _ = pipe.Exec(ctx)
+	}
+	every := make([]int, len(cmds))
+	for n := range every {
+		every[n] = n
+	}
+	ask(every, (*Call).evalsha)
+	for n, cmd := range cmds {
+		if isNoScript(cmd.Err()) {
+			unknown = append(unknown, n)
+		}
+	}
+	if len(unknown) > 0 {
+		ask(unknown, (*Call).eval)
+	}
+	return cmds
+}
+
+// byNode groups the calls by the node that has their key, so that a node that is slow to answer does not hold up the
+// answers of another.
+func (s *Store) byNode(ctx context.Context, calls []Call) (groups []*group, err error) {
+	if s.nodes == nil {
+		all := &group{lane: s.lane, calls: calls, at: make([]int, len(calls))}
+		for i := range all.at {
+			all.at[i] = i
+		}
+		return []*group{all}, nil
 	}
 	err = bounded(ctx, func() error {
-		of := map[*redis.Client]int{}
-		var found [][]int
-		for i, c := range calls {
-			node, err := cluster.MasterForKey(ctx, c.key)
+		of := map[*lane]*group{}
+		var found []*group
+		for i := range calls {
+			lane, err := s.nodes.find(ctx, calls[i].key)
 			if err != nil {
 				return err
 			}
-			g, ok := of[node]
-			if !ok {
-				g = len(found)
-				of[node] = g
-				found = append(found, nil)
+			g := of[lane]
+			if g == nil {
+				g = &group{lane: lane}
+				of[lane] = g
+				found = append(found, g)
 			}
-			found[g] = append(found[g], i)
+			g.calls, g.at = append(g.calls, calls[i]), append(g.at, i)
 		}
 		groups = found
 		return nil

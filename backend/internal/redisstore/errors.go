@@ -14,7 +14,9 @@ import (
 
 // error returns err, with which a call has ended, as a *guard.StoreError.
 func (s *Store) error(c *Call, err error) error {
-	s.followMove(err)
+	if s.nodes != nil {
+		s.nodes.heed(err)
+	}
 	return &guard.StoreError{Store: s.backend, Op: c.Op, Key: c.Key, Addr: s.addr, Kind: kindOf(err), Err: err}
 }
 
@@ -87,10 +89,5 @@ func kindOfReply(text string) guard.Kind {
 	return guard.KindOther
 }
 
-// followMove makes a Cluster's client look up its nodes anew when one has said that a slot is not its own, for the
-// calls that name their node themselves and have no redirection.
-func (s *Store) followMove(err error) {
-	if cluster, ok := s.client.(*redis.ClusterClient); ok && kindOf(err) == guard.KindMoved {
-		cluster.ReloadState(context.Background())
-	}
-}
+// isMoved reports whether a node of a Cluster has refused a command, and has not run it, as its keys are on another, or in between.
+func isMoved(err error) bool { return err != nil && kindOf(err) == guard.KindMoved }

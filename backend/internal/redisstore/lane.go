@@ -27,8 +27,11 @@ const (
 // A lane is the way of scripts to one server. While flights are out, what comes in waits, and goes out together as the
 // next one, in one script. A request that comes alone goes out at once, in a script of its own.
 type lane struct {
-	client redis.UniversalClient
-	apart  atomic.Bool // the server does not take the keys of several requests in one script
+	client   redis.UniversalClient
+	apart    atomic.Int32     // what the server does not take in one script: a keeping
+	moved    func(r *request) // sends one that the node of a Cluster has refused to where it belongs, or nil
+	seats    []*seat          // for flights
+	renewals *seat            // or nil
 
 	mu      sync.Mutex
 	queue   []*request
@@ -37,30 +40,33 @@ type lane struct {
 	parked  int           // pilots that wait for more
 	call    chan struct{} // calls one
 	alarm   *time.Timer
-	seat    *seat       // of a request that comes alone, or nil
-	row     int         // of requests that came alone, one soon after the other
-	opened  time.Time   // when the last one was begun
-	cleaner *time.Timer // closes it, or nil
-	unused  sync.Pool   // of requests that are waited for
 }
 
+// newLane returns the way to the client's server.
 func newLane(client redis.UniversalClient) *lane {
-	return &lane{
-		client: client, call: make(chan struct{}, usualFlights),
-		unused: sync.Pool{New: func() any { return &request{ready: make(chan struct{}, 1)} }},
+	l := &lane{client: client, call: make(chan struct{}, usualFlights)}
+	if user, ok := client.(*redis.Client); ok && user != nil {
+		for range usualFlights {
+			l.seats = append(l.seats, newSeat(user, seatIdle))
+		}
+		l.renewals = newSeat(user, renewalIdle)
 	}
+	return l
 }
 
-// request returns a request that is to be waited for. free has to follow when it has been answered.
-func (l *lane) request(ctx context.Context, c *Call) *request {
-	r := l.unused.Get().(*request)
-	r.ctx, r.call = ctx, *c
-	return r
+// all returns the lane's seats, none where the client is not a *redis.Client.
+func (l *lane) all() []*seat {
+	if l.renewals == nil {
+		return nil
+	}
+	return append(l.seats[:len(l.seats):len(l.seats)], l.renewals)
 }
 
-func (l *lane) free(r *request) {
-	*r = request{ready: r.ready, soon: r.soon}
-	l.unused.Put(r)
+// setUp has clients of our own set up before they are used.
+func (l *lane) setUp(setups []func(*redis.Client)) {
+	for _, s := range l.all() {
+		s.setups = setups
+	}
 }
 
 // A request is a call on its way.
@@ -72,6 +78,17 @@ type request struct {
 	ready  chan struct{}               // tells who waits that there are these:
 	answer any
 	err    error
+	slot   int      // of its key, and one more; 0 if nobody has asked
+	name   longName // of the call, which points to it
+}
+
+// set makes it the request of a call.
+func (r *request) set(ctx context.Context, c *Call) {
+	r.ctx, r.call = ctx, *c
+	if c.prefix != "" {
+		r.name.prefix, r.name.rest = c.prefix, c.texts[0]
+		r.call.first = &r.name
+	}
 }
 
 // finish gives the request its answer.
@@ -82,6 +99,14 @@ func (r *request) finish(answer any, err error) {
 	}
 	r.answer, r.err = answer, err
 	r.ready <- struct{}{} // has room
+}
+
+// inSlot returns the slot of the request's key in a Redis Cluster.
+func (r *request) inSlot() int {
+	if r.slot == 0 {
+		r.slot = Slot(r.call.key) + 1
+	}
+	return r.slot - 1
 }
 
 // send sends the request with the next flight. It is finished once, soon after ctx has ended if the server answers
@@ -213,13 +238,12 @@ func (l *lane) fly(flight []*request) {
 			present = append(present, r)
 		}
 	}
+	if len(present) == 0 {
+		return
+	}
 	ctx, cancel := lastOf(present)
 	defer cancel()
-	parcels := l.pack(present)
-	l.deliver(ctx, parcels)
-	for _, p := range parcels {
-		p.handOut()
-	}
+	l.carry(ctx, l.pack(present))
 }
 
 func (l *lane) flyAlone(r *request) {
@@ -227,17 +251,25 @@ func (l *lane) flyAlone(r *request) {
 		r.finish(nil, err)
 		return
 	}
-	parcels := []*parcel{{Command: r.call.Command, requests: []*request{r}}}
-	l.deliver(r.ctx, parcels)
-	parcels[0].handOut()
+	l.carry(r.ctx, []*parcel{{Command: r.call.Command, requests: []*request{r}}})
+}
+
+// carry sends the parcels, from a seat if there is one, and hands out the answers.
+func (l *lane) carry(ctx context.Context, parcels []*parcel) {
+	if s := l.board(ctx); s != nil {
+		l.deliver(ctx, s.client, parcels)
+		s.leave(worst(parcels))
+	} else {
+		l.deliver(ctx, l.client, parcels)
+	}
+	for _, p := range parcels {
+		l.handOut(p)
+	}
 }
 
 // lastOf returns a context for a flight, which ends when the last of its requests' contexts must have.
 func lastOf(flight []*request) (context.Context, context.CancelFunc) {
 	var last time.Time
-	if len(flight) == 0 {
-		return context.Background(), func() {}
-	}
 	for _, r := range flight {
 		deadline, ok := r.ctx.Deadline()
 		if !ok {

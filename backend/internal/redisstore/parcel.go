@@ -2,55 +2,81 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
 
+// What a server takes in one script.
+const (
+	allKeys  int32 = iota
+	oneSlot        // a Cluster, perhaps behind what looks like one server
+	noneElse       // one request's
+)
+
 // pack puts the requests into as few commands as can be.
 func (l *lane) pack(requests []*request) (parcels []*parcel) {
+	apart := l.apart.Load()
 	var program *Program
 	var joint []*request
 	for _, r := range requests {
 		switch of := r.call.of; {
-		case of == nil || program != nil && of.program != program || l.apart.Load():
+		case of == nil || program != nil && of.program != program || apart == noneElse:
 			parcels = append(parcels, &parcel{Command: r.call.Command, requests: []*request{r}})
 		default:
 			program, joint = of.program, append(joint, r)
 		}
 	}
-	switch len(joint) {
-	case 0:
-	case 1:
-		parcels = append(parcels, &parcel{Command: joint[0].call.Command, requests: joint})
-	default:
-		command, ordered := program.join(joint)
-		parcels = append(parcels, &parcel{Command: command, requests: ordered, joint: true})
+	if apart == allKeys {
+		return program.pack(parcels, joint, apart)
+	}
+	slices.SortStableFunc(joint, func(a, b *request) int { return a.inSlot() - b.inSlot() })
+	for len(joint) > 0 {
+		n := 1
+		for n < len(joint) && joint[n].inSlot() == joint[0].inSlot() {
+			n++
+		}
+		parcels = program.pack(parcels, joint[:n], apart)
+		joint = joint[n:]
 	}
 	return parcels
 }
 
+// pack appends a parcel of the requests.
+func (p *Program) pack(to []*parcel, requests []*request, apart int32) []*parcel {
+	switch len(requests) {
+	case 0:
+		return to
+	case 1:
+		return append(to, &parcel{Command: requests[0].call.Command, requests: requests})
+	default:
+		command, ordered := p.join(requests)
+		return append(to, &parcel{Command: command, requests: ordered, joint: true, apart: apart})
+	}
+}
+
 // deliver sends the parcels, each of which has its own error, and once more, by their source, those of whose script the
-// server does not know, and one by one those whose keys it does not take together.
-func (l *lane) deliver(ctx context.Context, parcels []*parcel) {
-	l.pipeline(ctx, parcels, (*Command).evalsha)
+// server does not know, and in smaller ones those whose keys it does not take together.
+func (l *lane) deliver(ctx context.Context, client redis.UniversalClient, parcels []*parcel) {
+	pipeline(ctx, client, parcels, (*Command).evalsha)
 	var unknown []*parcel
 	for _, p := range parcels {
 		if isNoScript(p.cmd.Err()) {
 			unknown = append(unknown, p)
 		}
 	}
-	l.pipeline(ctx, unknown, (*Command).eval)
+	pipeline(ctx, client, unknown, (*Command).eval)
 	for _, p := range parcels {
 		if p.joint && keysApart(p.cmd.Err()) {
-			l.apart.Store(true)
+			l.apart.CompareAndSwap(p.apart, p.apart+1)
 			p.parts = l.pack(p.requests)
-			l.deliver(ctx, p.parts)
+			l.deliver(ctx, client, p.parts)
 		}
 	}
 }
 
 // pipeline sends the parcels, one alone as a plain command.
-func (l *lane) pipeline(ctx context.Context, parcels []*parcel, args func(*Command) []any) {
+func pipeline(ctx context.Context, client redis.UniversalClient, parcels []*parcel, args func(*Command) []any) {
 	for _, p := range parcels {
 		p.cmd = redis.NewCmd(ctx, args(&p.Command)...)
 		p.once = noRetry{p.cmd}
@@ -58,9 +84,9 @@ func (l *lane) pipeline(ctx context.Context, parcels []*parcel, args func(*Comma
 	switch len(parcels) {
 	case 0:
 	case 1:
-		_ = l.client.Process(ctx, &parcels[0].once)
+		_ = client.Process(ctx, &parcels[0].once)
 	default:
-		pipe := l.client.Pipeline()
+		pipe := client.Pipeline()
 		for _, p := range parcels {
 			_ = pipe.Process(ctx, &p.once)
 		}
@@ -73,17 +99,38 @@ type parcel struct {
 	Command
 	requests []*request // in the order of the answers
 	joint    bool       // there is a list of answers
+	apart    int32      // what the server was not thought to take when it was packed
 	cmd      *redis.Cmd
 	once     noRetry   // around cmd
 	parts    []*parcel // what was sent in its place
 }
 
+// worst returns the error that says that a connection is no good, if there is one.
+func worst(parcels []*parcel) error {
+	for _, p := range parcels {
+		err := p.cmd.Err()
+		if p.parts != nil {
+			err = worst(p.parts)
+		}
+		if spoilt(err) {
+			return err
+		}
+	}
+	return nil
+}
+
 // handOut gives each request its answer.
-func (p *parcel) handOut() {
-	err := p.cmd.Err()
+func (l *lane) handOut(p *parcel) {
+	for _, part := range p.parts {
+		l.handOut(part)
+	}
 	if p.parts != nil {
-		for _, part := range p.parts {
-			part.handOut()
+		return
+	}
+	err := p.cmd.Err()
+	if l.moved != nil && isMoved(err) {
+		for _, r := range p.requests {
+			l.moved(r)
 		}
 		return
 	}

@@ -125,7 +125,7 @@ func (p *Program) join(requests []*request) (Command, []*request) {
 // appendTexts appends the i-th text of each request. They point into the requests, so as to cost nothing.
 func appendTexts(args []any, requests []*request, i int) []any {
 	for _, r := range requests {
-		args = append(args, &r.call.texts[i])
+		args = append(args, r.call.text(i))
 	}
 	return args
 }

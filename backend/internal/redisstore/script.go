@@ -43,13 +43,33 @@ type Command struct {
 	of     *operation
 	texts  [mostTexts]string
 	record []byte
+	prefix string    // of the first text, or ""
+	first  *longName // both of them, or nil
+}
+
+// Under returns the command with a prefix in front of its first key. The slot is in the prefix.
+func (c Command) Under(prefix string) Command {
+	c.prefix, c.key = prefix, prefix
+	return c
+}
+
+// text returns the i-th text as an argument. It points into the command, so as to cost nothing.
+func (c *Command) text(i int) any {
+	switch {
+	case i > 0 || c.prefix == "":
+		return &c.texts[i]
+	case c.first != nil:
+		return c.first
+	default:
+		return c.prefix + c.texts[0]
+	}
 }
 
 // evalsha and eval return the arguments of the commands that name the script by its hash, and by its source.
 func (c *Command) evalsha() []any { return c.append(nil, evalsha) }
 func (c *Command) eval() []any    { return c.append(nil, eval) }
 
-// append appends the arguments of one of these. Those of an operation point into the command, so as to cost nothing.
+// append appends the arguments of one of these.
 func (c *Command) append(to []any, name any) []any {
 	script := c.script.sha
 	if name == eval {
@@ -65,7 +85,7 @@ func (c *Command) append(to []any, name any) []any {
 // appendKeys and appendArgs append the keys and the arguments of an operation, but for those at the end that are empty.
 func (c *Command) appendKeys(to []any) []any {
 	for i := range c.of.keys {
-		to = append(to, &c.texts[i])
+		to = append(to, c.text(i))
 	}
 	return to
 }
@@ -81,7 +101,7 @@ func (c *Command) appendArgs(to []any) []any {
 		}
 	}
 	for i := c.of.keys; i < texts; i++ {
-		to = append(to, &c.texts[i])
+		to = append(to, c.text(i))
 	}
 	if len(c.record) > 0 {
 		to = append(to, c.record)
@@ -107,7 +127,9 @@ func (s *Store) Int(ctx context.Context, c Call) (int64, error) {
 // StartInt is Int that does not wait: done is called once with the answer, or an error when none can come any more, which may
 // be some time after ctx has ended. It must not block.
 func (s *Store) StartInt(ctx context.Context, c Call, done func(int64, error)) {
-	s.start(&request{ctx: ctx, call: c, done: func(answer any, err error) { done(s.toInt(&c, answer, err)) }})
+	r := &request{done: func(answer any, err error) { done(s.toInt(&c, answer, err)) }}
+	r.set(ctx, &c)
+	s.start(r)
 }
 
 func (s *Store) toInt(c *Call, answer any, err error) (int64, error) {
@@ -137,7 +159,9 @@ func (s *Store) StartGrant(ctx context.Context, c Call, done func(guard.Grant, e
 		done(guard.Grant{}, err)
 		return
 	}
-	s.start(&request{ctx: ctx, call: c, done: func(answer any, err error) { done(s.toGrant(&c, answer, err)) }})
+	r := &request{done: func(answer any, err error) { done(s.toGrant(&c, answer, err)) }}
+	r.set(ctx, &c)
+	s.start(r)
 }
 
 func (s *Store) toGrant(c *Call, answer any, err error) (guard.Grant, error) {
@@ -154,19 +178,19 @@ func (s *Store) toGrant(c *Call, answer any, err error) (guard.Grant, error) {
 	return grant, nil
 }
 
-// start sends a request: with others if there is one server, and alone if there are several or a replica has to
-// acknowledge it.
+// start sends a request: with others, but alone if a replica has to acknowledge it.
 func (s *Store) start(r *request) {
-	_, cluster := s.client.(*redis.ClusterClient)
 	switch {
 	case r.ctx.Err() != nil:
 		r.finish(nil, r.ctx.Err())
 	case r.call.Acks.Replicas > 0:
 		go s.sendAcked(r)
-	case cluster:
-		go s.lane.flyAlone(r)
 	default:
-		s.lane.send(r)
+		if lane := s.laneNow(r); lane != nil {
+			lane.send(r)
+		} else {
+			go s.nodes.send(r)
+		}
 	}
 }
 

@@ -3,84 +3,250 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"net"
-	"os"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 const (
-	// seatIdle is for how long a seat stands without being used, and seatAfter how many requests have to come, with less than that
-	// between them, to be given one. Who comes seldom goes by the user's client.
+	// seatIdle is for how long the connection of a seat stands without being used, and seatAfter how many have to have asked for
+	// one, with less than that between them, for it to be made. Who comes seldom goes by the user's client.
 	seatIdle  = 500 * time.Millisecond
 	seatAfter = 10
-	// openWithin is how long it may take to make one, less than seatIdle.
-	openWithin = 400 * time.Millisecond
-	// glance is how often a caller who waits for the server looks whether its context has ended. Nothing else would end the
-	// read of one that is cancelled.
-	glance = 20 * time.Millisecond
+	// renewalIdle is seatIdle for renewals, of which the next one comes after a third of a TTL.
+	renewalIdle = 15 * time.Second
+	// connectWithin is how long it may take to make one, less than seatIdle.
+	connectWithin = 400 * time.Millisecond
+	// lookEvery is how often a seat in use looks whether the user's client was closed.
+	lookEvery = 5 * time.Millisecond
 )
 
-// A seat is one connection of our own to the user's server, for one caller at a time, who reads and writes itself: to
-// have another goroutine do that costs as much again as the round trip. It has what the user's client was made with, but
-// for its hooks, which cannot be read.
+// A seat is a place for a connection of our own to the server of the user's client, for one at a time. Who has it needs none of the
+// connections that the application may have taken all, and can read and write by itself: to have another goroutine do that costs as
+// much again as the round trip.
+//
+// The connection is made when it is needed, and closed when it has not been used for some time, or the user's client was
+// closed. While there is none, and where none can be made, everything goes by the user's client.
 type seat struct {
-	client *redis.Client
-	ctx    context.Context // of the caller
-	cmd    redis.Cmd
-	once   noRetry // around cmd
-	args   []any
+	user *redis.Client
+	stay time.Duration        // for how long a connection stands unused
+	turn chan struct{}        // has something in it while somebody has the seat
+	wire atomic.Pointer[wire] // the newest connection
+	mu   sync.Mutex
+
+	// These are of who has the seat.
+	client  *redis.Client // of our own, or nil so far
+	setups  []func(*redis.Client)
+	ctx     context.Context // ends what is under way; mu is held to change it
+	open    bool            // there is a connection
+	used    time.Time
+	looked  time.Time // when the user's client was last seen at work
+	asked   time.Time
+	row     int       // how many asked, one soon after the other
+	tried   time.Time // when the last connection was begun
+	watched bool      // clean is to come
+	cmd     redis.Cmd
+	once    noRetry // around cmd
+	args    []any
 }
 
-// newSeat returns a seat on the server of that client. It connects when it is used.
-func newSeat(of *redis.Client) *seat {
-	s := &seat{}
-	opt := *of.Options()
-	dial := opt.Dialer
-	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(s.ctx, cancel)()
-		conn, err := dial(ctx, network, addr)
-		if err != nil {
-			return nil, err
+func newSeat(user *redis.Client, stay time.Duration) *seat {
+	return &seat{user: user, stay: stay, turn: make(chan struct{}, 1)}
+}
+
+// own returns the seat's client, or an error if it could not be set up.
+func (s *seat) own() (client *redis.Client, err error) {
+	if s.client != nil {
+		return s.client, nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("a panic: %v", p)
 		}
-		return &wire{Conn: conn, seat: s}, nil
+	}()
+	client = newOwn(s)
+	for _, f := range s.setups {
+		f(client)
 	}
-	opt.PoolSize, opt.MaxActiveConns, opt.MinIdleConns, opt.MaxIdleConns, opt.PipelinePoolSize = 1, 1, 0, 0, -1
-	opt.MaxRetries = -1
-	opt.ContextTimeoutEnabled = true
-	opt.ReadTimeout, opt.WriteTimeout = asGiven(opt.ReadTimeout), asGiven(opt.WriteTimeout)
-	// Nobody would read what the server says of itself between two calls.
-	opt.Protocol = 2
-	opt.PushNotificationProcessor = nil
-	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	opt.ClientSideCacheConfig, opt.ClientSideCache = nil, nil
-	s.client = redis.NewClient(&opt)
-	return s
+	s.client = client
+	return client, nil
 }
 
-// asGiven returns the time-out that a user gives to mean what a client's options say: 0 and -1 have other meanings there.
-func asGiven(d time.Duration) time.Duration {
-	switch d {
-	case 0:
-		return -1
-	case -1:
-		return -2
+// take gives the seat to the caller if it is free and has a connection, and has one made if it is asked for often. leave has to
+// follow.
+func (s *seat) take(ctx context.Context) bool {
+	select {
+	case s.turn <- struct{}{}:
 	default:
-		return d
+		return false
+	}
+	now := time.Now()
+	if s.usable(now) {
+		s.used = now
+		s.call(ctx)
+		return true
+	}
+	if now.Sub(s.asked) >= seatIdle {
+		s.row = 0
+	}
+	s.asked = now
+	s.row++
+	if !s.open && s.row >= seatAfter && now.Sub(s.tried) >= seatIdle {
+		go func() { // the caller goes by the user's client, which has a connection
+			s.connect(context.WithoutCancel(ctx))
+			<-s.turn
+		}()
+		return false
+	}
+	<-s.turn
+	return false
+}
+
+// wait gives the seat to the caller when its turn comes, with a connection, and returns false if that takes long or none can be
+// made. leave has to follow.
+func (s *seat) wait(ctx context.Context, patience time.Duration) bool {
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case s.turn <- struct{}{}:
+	case <-late.C:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+	now := time.Now()
+	ok := s.usable(now) && now.Sub(s.used) < seatIdle
+	if !ok && (s.open || now.Sub(s.tried) >= seatIdle) {
+		ok = s.connect(ctx) // it asks a connection that has rested whether it is alive
+	}
+	if !ok {
+		<-s.turn
+		return false
+	}
+	s.used = now
+	s.call(ctx)
+	return true
+}
+
+// call notes the context of who has the seat, nil for nobody's.
+func (s *seat) call(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ctx = ctx
+}
+
+// calling returns that context, for who dials: go-redis may do so for longer than for who has the seat.
+func (s *seat) calling() context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ctx
+}
+
+// userGone reports whether the user's client has no connection: it may have been closed. If not, it makes one when we go by it.
+func (s *seat) userGone() bool { return s.user.PoolStats().TotalConns == 0 }
+
+// userHasNoneLeft reports whether the application has taken all connections of the user's client.
+func (s *seat) userHasNoneLeft() bool {
+	stats := s.user.PoolStats()
+	return stats.IdleConns == 0 && int(stats.TotalConns) >= s.user.Options().PoolSize
+}
+
+// usable reports whether there is a connection, while the user's client has one, too.
+func (s *seat) usable(now time.Time) bool {
+	switch {
+	case !s.open:
+		return false
+	case now.Sub(s.used) >= s.stay:
+		s.close()
+		return false
+	case now.Sub(s.looked) < lookEvery:
+		return true
+	}
+	if s.userGone() {
+		return false
+	}
+	s.looked = now
+	return true
+}
+
+// connect makes the connection if there is none, and asks the server whether it is good. One that was there may be broken: then it
+// makes another.
+func (s *seat) connect(ctx context.Context) bool {
+	s.tried = time.Now()
+	client, err := s.own()
+	if err != nil || s.userGone() {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectWithin)
+	defer cancel()
+	s.call(ctx)
+	if err = client.Ping(ctx).Err(); spoilt(err) && ctx.Err() == nil {
+		err = client.Ping(ctx).Err()
+	}
+	s.open = err == nil || redis.HasErrorPrefix(err, "NOPERM")
+	s.call(nil)
+	s.used = time.Now()
+	if s.open && !s.watched {
+		s.watched = true
+		time.AfterFunc(seatIdle, s.clean)
+	}
+	return s.open
+}
+
+// leave gives the seat back after what has ended with err.
+func (s *seat) leave(err error) {
+	s.call(nil)
+	s.used = time.Now()
+	if spoilt(err) {
+		s.close() // it is no good, and the next one may take long to make
+	}
+	<-s.turn
+}
+
+// spoilt reports whether err says that a connection is no good: the server has not answered, or is not the one that writes any more.
+func spoilt(err error) bool {
+	if err == nil {
+		return false
+	}
+	var reply redis.Error
+	return !errors.As(err, &reply) || redis.HasErrorPrefix(err, "READONLY")
+}
+
+// close closes the connection. go-redis finds it closed when it is to use it again.
+func (s *seat) close() {
+	s.open, s.row = false, 0
+	if w := s.wire.Load(); w != nil {
+		_ = w.Close() // all it could say is that it is closed
 	}
 }
 
-// run runs the script, by its hash or its source, and returns its answer. It ends soon after ctx has.
-func (s *seat) run(ctx context.Context, c *Command, name any) (any, error) {
-	s.ctx = ctx
+// clean closes a connection that is not needed any more.
+func (s *seat) clean() {
+	select {
+	case s.turn <- struct{}{}:
+	default:
+		time.AfterFunc(seatIdle, s.clean)
+		return
+	}
+	defer func() { <-s.turn }()
+	idle := time.Since(s.used)
+	if s.open && (idle >= s.stay || s.userGone()) {
+		s.close()
+	}
+	if s.watched = s.open; s.watched {
+		time.AfterFunc(min(seatIdle, max(s.stay-idle, seatIdle/10)), s.clean)
+	}
+}
+
+// run runs the script, by its hash or its source, and returns its answer. It ends soon after the context of who has the seat.
+func (s *seat) run(c *Command, name any) (any, error) {
 	s.args = c.append(s.args[:0], name)
-	s.cmd = *redis.NewCmd(ctx, s.args...)
+	s.cmd = *redis.NewCmd(s.ctx, s.args...)
 	s.once = noRetry{&s.cmd}
-	err := s.client.Process(undone{ctx}, &s.once)
+	err := s.client.Process(undone{s.ctx}, &s.once)
 	answer := s.cmd.Val()
 	clear(s.args)
 	s.cmd = redis.Cmd{}
@@ -91,44 +257,3 @@ func (s *seat) run(ctx context.Context, c *Command, name any) (any, error) {
 type undone struct{ context.Context }
 
 func (undone) Done() <-chan struct{} { return nil }
-
-// A wire is the connection of a seat.
-type wire struct {
-	net.Conn
-	seat  *seat
-	until time.Time // when to give up reading, if ever
-}
-
-// SetReadDeadline is net.Conn's. Read keeps to it.
-func (w *wire) SetReadDeadline(t time.Time) error {
-	w.until = t
-	return nil
-}
-
-// SetDeadline is net.Conn's.
-func (w *wire) SetDeadline(t time.Time) error {
-	w.until = t
-	return w.SetWriteDeadline(t)
-}
-
-// Read is net.Conn's, and ends soon after the context of who has the seat, who then has to leave it: the answer that is under
-// way is not the next caller's.
-func (w *wire) Read(b []byte) (int, error) {
-	for {
-		look := time.Now().Add(glance)
-		last := !w.until.IsZero() && !w.until.After(look)
-		if last {
-			look = w.until
-		}
-		if err := w.Conn.SetReadDeadline(look); err != nil {
-			return 0, err
-		}
-		n, err := w.Conn.Read(b)
-		if n > 0 || last || !errors.Is(err, os.ErrDeadlineExceeded) {
-			return n, err
-		}
-		if err := w.seat.ctx.Err(); err != nil {
-			return 0, err
-		}
-	}
-}

@@ -3,8 +3,10 @@
 package redisstore
 
 import (
+	"context"
 	"reflect"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,7 +20,10 @@ type Store struct {
 	backend string // the backend's name, for errors
 	client  redis.UniversalClient
 	addr    string
-	lane    *lane
+	lane    *lane     // to the one server
+	nodes   *nodes    // of a Cluster, or nil
+	unused  sync.Pool // of requests that are waited for
+	setups  []func(*redis.Client)
 	// minUptime is 0 unless MinUptime was called.
 	minUptime time.Duration
 	terms     atomic.Pointer[terms]
@@ -27,11 +32,30 @@ type Store struct {
 
 // New returns a Store for the backend of that name. A client that cannot be used shows in Check.
 func New(backend string, client redis.UniversalClient) *Store {
-	s := &Store{backend: backend, client: client, lane: newLane(client)}
-	if s.err = checkClient(client); s.err == nil {
-		s.addr = address(client)
+	s := &Store{
+		backend: backend, client: client, lane: newLane(client),
+		unused: sync.Pool{New: func() any { return &request{ready: make(chan struct{}, 1)} }},
+	}
+	if s.err = checkClient(client); s.err != nil {
+		return s
+	}
+	s.addr = address(client)
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		s.nodes = newNodes(cluster)
 	}
 	return s
+}
+
+// request returns a request that is to be waited for. free has to follow when it has been answered.
+func (s *Store) request(ctx context.Context, c *Call) *request {
+	r := s.unused.Get().(*request)
+	r.set(ctx, c)
+	return r
+}
+
+func (s *Store) free(r *request) {
+	*r = request{ready: r.ready, soon: r.soon, name: longName{text: r.name.text}}
+	s.unused.Put(r)
 }
 
 // Check returns a *guard.SettingError if the client or an option cannot be used. It does not ask the server.
@@ -41,6 +65,28 @@ func (s *Store) Check() error { return s.err }
 func (s *Store) Refuse(option, value, reason string) {
 	if s.err == nil {
 		s.err = &guard.SettingError{Setting: option, Value: value, Reason: reason}
+	}
+}
+
+// ClientSetup has f called with each client of our own before it is used. It is option WithClientSetup of the backends.
+func (s *Store) ClientSetup(f func(*redis.Client)) {
+	if f == nil {
+		s.Refuse("WithClientSetup", "nil", "must not be nil")
+	}
+	if s.err != nil {
+		return
+	}
+	s.setups = append(s.setups, f)
+	if s.nodes != nil {
+		s.nodes.setups = s.setups
+		return
+	}
+	s.lane.setUp(s.setups)
+	for _, seat := range s.lane.all() { // now, for a panic to be seen
+		seat.client = nil
+		if _, err := seat.own(); err != nil {
+			s.Refuse("WithClientSetup", "", err.Error())
+		}
 	}
 }
 

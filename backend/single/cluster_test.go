@@ -1,0 +1,188 @@
+package single_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+)
+
+// masterConns returns how many connections each master has.
+func masterConns(t *testing.T, cluster *redistest.Cluster) (n []int) {
+	for _, node := range cluster.Nodes {
+		list, err := node.Client(t).Do(t.Context(), "CLIENT", "LIST", "TYPE", "normal").Text()
+		require.NoError(t, err)
+		n = append(n, strings.Count(list, "\n"))
+	}
+	return n
+}
+
+func TestCluster_manyCallersNeedFewConnectionsAndRoundTrips(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	l := single.New(cluster.Client(t))
+	require.NoError(t, take(t.Context(), l, claimOf(-1)))
+	before := masterConns(t, cluster)
+	var already int
+	for _, node := range cluster.Nodes {
+		already += reads(t, node.Client(t))
+	}
+	const callers, rounds = 512, 10
+	for range rounds {
+		for _, err := range all(callers, func(i int) error { return take(t.Context(), l, claimOf(i)) }) {
+			require.NoError(t, err)
+		}
+		for _, err := range all(callers, func(i int) error {
+			held, err := l.Release(t.Context(), claimOf(i), guard.After{})
+			if err == nil && !held {
+				err = fmt.Errorf("claim %d is not held", i)
+			}
+			return err
+		}) {
+			require.NoError(t, err)
+		}
+	}
+	after := masterConns(t, cluster)
+	for i := range after {
+		require.LessOrEqual(t, after[i], before[i]+12, "connections of master %d", i)
+	}
+	took := -already
+	for _, node := range cluster.Nodes {
+		took += reads(t, node.Client(t))
+	}
+	t.Logf("%d calls took %d reads", 2*callers*rounds, took)
+	require.Less(t, took, 2*callers*rounds/4, "they travel together")
+}
+
+func TestCluster_callsFollowASlotThatMoved(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	rdb := cluster.Client(t, func(o *redis.ClusterOptions) { o.ClusterStateReloadInterval = time.Hour })
+	l := single.New(rdb)
+	const callers = 100
+	ask := func() {
+		t.Helper()
+		for _, err := range all(callers, func(i int) error { return take(t.Context(), l, claimOf(i)) }) {
+			require.NoError(t, err)
+		}
+	}
+	ask()
+	moved := claimOf(7)
+	slot := cluster.SlotOf(t, clusterLeaseKey(t, cluster, moved.Key))
+	from := cluster.OwnerOf(t, slot)
+	to := cluster.Nodes[0]
+	if to == from {
+		to = cluster.Nodes[1]
+	}
+	cluster.MoveSlot(t, slot, from, to)
+	ask()
+	renewals := 0
+	require.Eventually(t, func() bool { // the first one may learn that it has moved
+		held := false
+		l.RenewBatch(t.Context(), []guard.Claim{moved}, func(_ int, h bool, err error) { held = h && err == nil })
+		renewals++
+		return held
+	}, 5*time.Second, 50*time.Millisecond)
+	require.Less(t, renewals, 20)
+	held, err := l.Release(t.Context(), moved, guard.After{})
+	require.NoError(t, err)
+	require.True(t, held)
+	for range 50 { // alone, on a connection of its own
+		require.NoError(t, take(t.Context(), l, moved))
+		held, err := l.Release(t.Context(), moved, guard.After{})
+		require.NoError(t, err)
+		require.True(t, held)
+	}
+}
+
+func TestCluster_aCallerWhoIsAloneFollowsASlotThatMoved(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	rdb := cluster.Client(t, func(o *redis.ClusterOptions) { o.ClusterStateReloadInterval = time.Hour })
+	var own witness
+	l := single.New(rdb, single.WithClientSetup(func(c *redis.Client) { c.AddHook(&own) }))
+	require.Eventually(t, func() bool {
+		require.NoError(t, take(t.Context(), l, claimOf(1)))
+		return own.count("evalsha") > 0
+	}, 10*time.Second, time.Millisecond)
+	slot := cluster.SlotOf(t, clusterLeaseKey(t, cluster, claimOf(1).Key))
+	from := cluster.OwnerOf(t, slot)
+	to := cluster.Nodes[0]
+	if to == from {
+		to = cluster.Nodes[1]
+	}
+	require.NoError(t, take(t.Context(), l, claimOf(1))) // once more on that connection
+	cluster.MoveSlot(t, slot, from, to)
+	for range 50 {
+		require.NoError(t, take(t.Context(), l, claimOf(1)))
+	}
+}
+
+// clusterLeaseKey returns the name under which the lease of a key is in the Cluster.
+func clusterLeaseKey(t *testing.T, cluster *redistest.Cluster, key string) string {
+	for _, node := range cluster.Nodes {
+		names, err := node.Client(t).Keys(t.Context(), "*:lease:"+key).Result()
+		require.NoError(t, err)
+		if len(names) == 1 {
+			return names[0]
+		}
+	}
+	t.Fatal("there is no lease of " + key)
+	return ""
+}
+
+func TestCluster_aFrozenMasterHoldsUpItsOwnKeysOnly(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	l := single.New(cluster.Client(t))
+	const callers = 60
+	for _, err := range all(callers, func(i int) error { return take(t.Context(), l, claimOf(i)) }) {
+		require.NoError(t, err)
+	}
+	frozen := cluster.Nodes[1]
+	names, err := frozen.Client(t).Keys(t.Context(), "*:lease:*").Result()
+	require.NoError(t, err)
+	require.NotEmpty(t, names)
+	frozen.Freeze()
+	defer frozen.Thaw()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	failed := 0
+	for i, err := range all(callers, func(i int) error { return take(ctx, l, claimOf(i)) }) {
+		own := false
+		for _, name := range names {
+			own = own || strings.HasSuffix(name, ":lease:"+claimOf(i).Key)
+		}
+		if own {
+			require.ErrorIs(t, err, guard.ErrStore)
+			failed++
+		} else {
+			require.NoError(t, err)
+		}
+	}
+	require.Len(t, names, failed)
+}
+
+func TestCluster_setsUpItsConnectionsWhenANodeIsNeeded(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	var w witness
+	l := single.New(cluster.Client(t), single.WithClientSetup(func(own *redis.Client) { own.AddHook(&w) }))
+	require.NoError(t, take(t.Context(), l, claimOf(1)))
+	renew(t, l, claimOf(1))
+	require.Equal(t, 1, w.count("ping"))
+	require.Positive(t, w.count("evalsha"))
+	broken := single.New(cluster.Client(t), single.WithClientSetup(func(*redis.Client) { panic("no such hook") }))
+	for range 50 {
+		require.NoError(t, take(t.Context(), broken, claimOf(2)))
+		renew(t, broken, claimOf(2))
+	}
+}

@@ -1,0 +1,357 @@
+package single_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+)
+
+// A witness is a hook that notes what a client sends.
+type witness struct {
+	mu   sync.Mutex
+	sent []string
+}
+
+func (w *witness) note(cmds ...redis.Cmder) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, cmd := range cmds {
+		w.sent = append(w.sent, cmd.Name())
+	}
+}
+
+// count returns how many of these commands were sent.
+func (w *witness) count(name string) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.sent {
+		if s == name {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *witness) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (w *witness) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		w.note(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (w *witness) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		w.note(cmds...)
+		return next(ctx, cmds)
+	}
+}
+
+// busyPool takes all connections that the client may have, until the test ends.
+func busyPool(t *testing.T, rdb *redis.Client) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	size := rdb.Options().PoolSize
+	for range size {
+		all.Go(func() {
+			conn := rdb.Conn()
+			defer func() { _ = conn.Close() }()
+			if conn.Ping(ctx).Err() == nil {
+				<-ctx.Done()
+			}
+		})
+	}
+	t.Cleanup(func() { cancel(); all.Wait() })
+	require.Eventually(t, func() bool {
+		s := rdb.PoolStats()
+		return int(s.TotalConns) == size && s.IdleConns == 0
+	}, 5*time.Second, time.Millisecond)
+}
+
+func TestOwn_leasesAreRenewedWhileTheApplicationHasAllConnections(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for name, pipelines := range map[string]int{"pipelines have their own": 0, "pipelines have none": -1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rdb := client(t, server.Addr(), func(o *redis.Options) { o.PoolSize, o.PipelinePoolSize = 2, pipelines })
+			const ttl = 2 * time.Second
+			g := newGuard(t, rdb, guard.WithTTL(ttl))
+			lease, err := g.Acquire(t.Context(), name)
+			require.NoError(t, err)
+			busyPool(t, rdb)
+			time.Sleep(2 * ttl) // by the server's clock, it would have ended twice
+			require.True(t, lease.Valid())
+			require.NoError(t, lease.Context().Err())
+			start := time.Now()
+			require.NoError(t, lease.Release(t.Context()))
+			require.NoError(t, g.Do(t.Context(), name, nothing))
+			require.Less(t, time.Since(start), ttl, "what goes seldom needs none of them either")
+		})
+	}
+}
+
+func TestOwn_renewalsGoByTheUsersClientWhereTheServerHasNoConnectionLeft(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := client(t, server.Addr(), func(o *redis.Options) { o.PoolSize, o.PipelinePoolSize = 2, -1 })
+	admin := server.Client(t)
+	l := single.New(rdb)
+	require.NoError(t, take(t.Context(), l, claimOf(1)))
+	n, err := admin.ClientList(t.Context()).Result()
+	require.NoError(t, err)
+	require.NoError(t, admin.ConfigSet(t.Context(), "maxclients", fmt.Sprint(strings.Count(n, "\n"))).Err())
+	for range 100 {
+		renew(t, l, claimOf(1))
+	}
+	for i := range 100 {
+		require.NoError(t, take(t.Context(), l, claimOf(2+i)))
+	}
+}
+
+// killNewest ends the connection that was made last, but for that of admin.
+func killNewest(t *testing.T, admin *redis.Client) {
+	t.Helper()
+	self, err := admin.ClientID(t.Context()).Result()
+	require.NoError(t, err)
+	list, err := admin.ClientList(t.Context()).Result()
+	require.NoError(t, err)
+	var newest int64
+	for line := range strings.Lines(list) {
+		var id int64
+		_, err := fmt.Sscanf(line, "id=%d ", &id)
+		require.NoError(t, err)
+		if id != self {
+			newest = max(newest, id)
+		}
+	}
+	require.NoError(t, admin.ClientKillByFilter(t.Context(), "ID", fmt.Sprint(newest)).Err())
+}
+
+func TestOwn_renewalsMakeANewConnectionWhereTheirsHasBroken(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := client(t, server.Addr(), func(o *redis.Options) { o.PoolSize, o.PipelinePoolSize = 1, -1 })
+	admin := server.Client(t)
+	require.NoError(t, admin.Ping(t.Context()).Err())
+	l := single.New(rdb)
+	require.NoError(t, take(t.Context(), l, claimOf(1)))
+	renew(t, l, claimOf(1))
+	killNewest(t, admin)
+	busyPool(t, rdb)
+	time.Sleep(time.Second) // for longer than a connection is believed to be alive
+	renew(t, l, claimOf(1))
+}
+
+func TestOwn_whoLosesItsConnectionGoesByTheUsersClient(t *testing.T) {
+	l := alone(t)
+	require.NoError(t, l.admin.ConfigSet(t.Context(), "maxclients", "1").Err()) // those that are there may stay
+	killNewest(t, l.admin)
+	if err := take(t.Context(), l, claimOf(1)); err != nil { // it may have been out
+		require.ErrorIs(t, err, guard.ErrStore)
+	}
+	for range 50 {
+		require.NoError(t, take(t.Context(), l, claimOf(1)))
+	}
+}
+
+// renew renews one claim, as a Guard does.
+func renew(t *testing.T, l *single.Locker, c guard.Claim) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	l.RenewBatch(ctx, []guard.Claim{c}, func(_ int, held bool, err error) {
+		require.NoError(t, err)
+		require.True(t, held)
+	})
+}
+
+func TestOwn_renewalsOutliveTheirConnection(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	proxy := redistest.StartProxy(t, server.Addr())
+	l := single.New(client(t, proxy.Addr()))
+	require.NoError(t, take(t.Context(), l, claimOf(1)))
+	for range 3 {
+		renew(t, l, claimOf(1))
+		made := proxy.Conns()
+		renew(t, l, claimOf(1))
+		require.Equal(t, made, proxy.Conns(), "it stays")
+		proxy.Cut()
+		time.Sleep(time.Second) // for longer than a connection is believed to be alive
+		renew(t, l, claimOf(1))
+	}
+}
+
+func TestOwn_aRenewalOfAFrozenServerEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	l := single.New(client(t, server.Addr()))
+	require.NoError(t, take(t.Context(), l, claimOf(1)))
+	renew(t, l, claimOf(1))
+	server.Freeze()
+	for name, cancelled := range map[string]bool{"cancelled": true, "by a deadline": false} {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		if cancelled {
+			time.AfterFunc(100*time.Millisecond, cancel)
+		}
+		start := time.Now()
+		var reported atomic.Int64
+		l.RenewBatch(ctx, []guard.Claim{claimOf(1), claimOf(2)}, func(_ int, _ bool, err error) {
+			reported.Add(1)
+			require.ErrorIs(t, err, guard.ErrStore, name)
+		})
+		cancel()
+		require.Less(t, time.Since(start), 500*time.Millisecond, name)
+		require.EqualValues(t, 2, reported.Load())
+	}
+	server.Thaw()
+	require.Eventually(t, func() bool {
+		held := false
+		l.RenewBatch(t.Context(), []guard.Claim{claimOf(1)}, func(_ int, h bool, _ error) { held = h })
+		return held
+	}, 5*time.Second, 10*time.Millisecond)
+}
+
+func TestOwn_connectionsGoWhenTheUsersClientWasClosed(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	l := &lonely{server: server, admin: server.Client(t), rdb: client(t, server.Addr())}
+	l.Locker = single.New(l.rdb)
+	before := l.connections(t)
+	require.NoError(t, take(t.Context(), l, claimOf(1)))
+	require.Eventually(t, func() bool {
+		for _, err := range all(200, func(i int) error { return take(t.Context(), l, claimOf(2+i)) }) {
+			require.NoError(t, err)
+		}
+		renew(t, l.Locker, claimOf(1))
+		return l.connections(t) > before+1
+	}, 10*time.Second, time.Millisecond)
+	require.NoError(t, l.rdb.Close())
+	require.Eventually(t, func() bool { return l.connections(t) == before }, 5*time.Second, 10*time.Millisecond)
+	l.RenewBatch(t.Context(), []guard.Claim{claimOf(1)}, func(_ int, _ bool, err error) {
+		var failed *guard.StoreError
+		require.ErrorAs(t, err, &failed)
+		require.Equal(t, guard.KindClosed, failed.Kind)
+	})
+	require.Equal(t, before, l.connections(t))
+}
+
+func TestWithClientSetup_hooksSeeEveryCommand(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	var w witness
+	rdb := client(t, server.Addr())
+	rdb.AddHook(&w)
+	made := 0
+	l := single.New(rdb, single.WithClientSetup(func(own *redis.Client) {
+		made++
+		require.Equal(t, server.Addr(), own.Options().Addr)
+		own.AddHook(&w)
+	}))
+	require.Equal(t, 3, made)
+	server.ResetStats(t)
+	for range 200 {
+		require.NoError(t, take(t.Context(), l, claimOf(1)))
+		renew(t, l, claimOf(1))
+		_, err := l.Release(t.Context(), claimOf(1), guard.After{})
+		require.NoError(t, err)
+	}
+	for _, err := range all(500, func(i int) error { return take(t.Context(), l, claimOf(i)) }) {
+		require.NoError(t, err)
+	}
+	calls := server.Calls(t)
+	require.EqualValues(t, calls["evalsha"], w.count("evalsha"))
+	require.Positive(t, w.count("ping"), "on a connection of its own")
+	require.Equal(t, 3, made, "once for each client")
+}
+
+func TestWithClientSetup_refusesWhatCannotWork(t *testing.T) {
+	rdb := client(t, "127.0.0.1:1")
+	for says, f := range map[string]func(*redis.Client){
+		"WithClientSetup(nil): must not be nil":  nil,
+		"WithClientSetup: a panic: no such hook": func(*redis.Client) { panic("no such hook") },
+	} {
+		_, err := guard.New(single.New(rdb, single.WithClientSetup(f)))
+		var refused *guard.SettingError
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, "WithClientSetup", refused.Setting)
+		require.ErrorContains(t, err, says)
+	}
+}
+
+func TestOwn_hasWhatTheUsersClientWasMadeWith(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	admin := server.Client(t)
+	password := rand.Text()
+	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "app", "on", ">"+password, "~*", "&*", "+@all").Err())
+	rdb := client(t, server.Addr(), func(o *redis.Options) {
+		o.Username, o.Password, o.DB, o.ClientName = "app", password, 3, "shop"
+	})
+	l := single.New(rdb)
+	require.NoError(t, take(t.Context(), l, claimOf(1)))
+	renew(t, l, claimOf(1))
+	list, err := admin.ClientList(t.Context()).Result()
+	require.NoError(t, err)
+	own := 0
+	for line := range strings.Lines(list) {
+		if strings.Contains(line, " name=shop ") && strings.Contains(line, " user=app ") && strings.Contains(line, " db=3 ") {
+			own++
+		}
+	}
+	require.Equal(t, 2, own, "one of the user's, and one for renewals: %s", list)
+}
+
+// An overlap is a hook that notes how many commands were out at the same time.
+type overlap struct {
+	witness
+	out, most atomic.Int64
+}
+
+func (o *overlap) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() != "evalsha" {
+			return next(ctx, cmd)
+		}
+		if n := o.out.Add(1); n > o.most.Load() {
+			o.most.Store(n)
+		}
+		defer o.out.Add(-1)
+		return next(ctx, cmd)
+	}
+}
+
+func TestTogether_aSecondFlightGoesOutWhileTheFirstIsOut(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	proxy := redistest.StartProxy(t, server.Addr())
+	rdb := client(t, proxy.Addr())
+	var seen overlap
+	rdb.AddHook(&seen)
+	l := single.New(rdb, single.WithClientSetup(func(own *redis.Client) { own.AddHook(&seen) }))
+	require.NoError(t, take(t.Context(), l, claimOf(-1)))
+	proxy.Delay(10 * time.Millisecond) // less than what makes a flight late
+	for range 5 {
+		for _, err := range all(512, func(i int) error { return take(t.Context(), l, claimOf(i)) }) {
+			require.NoError(t, err)
+		}
+	}
+	require.GreaterOrEqual(t, seen.most.Load(), int64(2))
+}
