@@ -23,9 +23,7 @@ func newOwn(s *seat) *redis.Client {
 	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		if own := s.calling(); own != nil {
-			defer context.AfterFunc(own, cancel)()
-		}
+		defer context.AfterFunc(s.calling(), cancel)()
 		conn, err := dial(ctx, network, addr)
 		if err != nil { // else go-redis would dial by itself, again and again, until its client is closed
 			conn, _ = net.Pipe()

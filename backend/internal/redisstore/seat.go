@@ -54,7 +54,7 @@ type seat struct {
 }
 
 func newSeat(user *redis.Client, stay time.Duration) *seat {
-	return &seat{user: user, stay: stay, turn: make(chan struct{}, 1)}
+	return &seat{user: user, stay: stay, turn: make(chan struct{}, 1), ctx: context.Background()}
 }
 
 // own returns the seat's client, or an error if it could not be set up.
@@ -131,7 +131,7 @@ func (s *seat) wait(ctx context.Context, patience time.Duration) bool {
 	return true
 }
 
-// call notes the context of who has the seat, nil for nobody's.
+// call notes the context of who has the seat.
 func (s *seat) call(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +187,7 @@ func (s *seat) connect(ctx context.Context) bool {
 		err = client.Ping(ctx).Err()
 	}
 	s.open = err == nil || redis.HasErrorPrefix(err, "NOPERM")
-	s.call(nil)
+	s.call(context.Background())
 	s.used = time.Now()
 	if s.open && !s.watched {
 		s.watched = true
@@ -198,7 +198,7 @@ func (s *seat) connect(ctx context.Context) bool {
 
 // leave gives the seat back after what has ended with err.
 func (s *seat) leave(err error) {
-	s.call(nil)
+	s.call(context.Background())
 	s.used = time.Now()
 	if spoilt(err) {
 		s.close() // it is no good, and the next one may take long to make
