@@ -43,6 +43,7 @@ type attempt struct {
 	previous  string        // the label of the last holder that was found
 	overAt    time.Duration // when its time is over, as far as is known, or never
 	handed    bool          // the lease was handed over by another call
+	turn      turn
 	spot
 }
 
@@ -56,7 +57,7 @@ func (g *Guard) acquire(ctx context.Context, key, stored string, set *settings) 
 		return nil, &ClosedError{Key: key}
 	}
 	a := &attempt{guard: g, key: key, ctx: ctx, start: g.now(), waitFrom: never, overAt: never}
-	a.claim = Claim{Key: stored, Owner: set.owner, TTL: set.ttl, Label: set.label}
+	a.claim = Claim{Key: stored, Owner: set.owner, TTL: set.ttl, Label: set.label, Line: lineOf(set)}
 	a.deadline = a.start + min(set.wait, never-a.start)
 	a.giveUp = max(a.start+attemptTimeout(set.ttl), a.deadline)
 	a.set = set.on()
@@ -67,6 +68,7 @@ func (g *Guard) acquire(ctx context.Context, key, stored string, set *settings) 
 		a.claim.Label = hooks(a.set.hooks).label(a.ctx, set.label)
 	}
 	h, err := a.loop(ctx)
+	a.leaveTurn()
 	if h == nil {
 		a.leaveToCleaner()
 		if a.prepared != nil {
@@ -102,10 +104,14 @@ func (a *attempt) loop(ctx context.Context) (*hold, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !a.inLine {
-			if err := a.pause(ctx, pause); err != nil {
-				return nil, err
-			}
+		switch {
+		case a.queued() && failure == nil:
+			err = a.awaitTurn(ctx)
+		case !a.inLine:
+			err = a.pause(ctx, pause)
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 }
@@ -137,6 +143,7 @@ func (a *attempt) ask(ctx context.Context) (*hold, error) {
 	}
 	a.failed = 0
 	a.last = grant
+	a.turn.placed = a.queued() && grant.State == Busy
 	if grant.State != Granted {
 		return nil, nil
 	}
@@ -198,11 +205,15 @@ func (a *attempt) afterAnswer() (time.Duration, error) {
 	if a.last.State == Done {
 		return 0, a.done()
 	}
-	a.renewClaim()
+	if !a.queued() { // whose claim has a place by its ID
+		a.renewClaim()
+	}
 	now := g.now()
-	a.previous, a.overAt = a.last.Label, never
-	if a.last.Left >= 0 {
-		a.overAt = now + a.last.Left
+	if !a.last.Called { // who was called does not hold the key
+		a.previous, a.overAt = a.last.Label, never
+		if a.last.Left >= 0 {
+			a.overAt = now + a.last.Left
+		}
 	}
 	if a.last.Contested && a.contested < contestTries && now < a.giveUp {
 		a.contested++
@@ -233,16 +244,24 @@ func (a *attempt) identify() {
 // that cannot meet the new one then.
 func (a *attempt) renewClaim() {
 	a.leaveToCleaner()
-	a.unknown = false
+	a.leaveTurn()
+	a.unknown, a.turn.placed = false, false
 	a.claim.ID = rand.Text()
 }
 
-// leaveToCleaner has the claim cleaned up if it is not certain that the store does not have it.
+// leaveToCleaner has the claim cleaned up if it is not certain that the store does not have it, or if it has a place in line.
 func (a *attempt) leaveToCleaner() {
-	if a.unknown {
-		g := a.guard
-		g.cleaner.add(leftover{claim: a.claim, until: g.now() + a.claim.TTL, told: orphanOf(a.ctx, a.set, a.key, OpAcquire)})
+	g := a.guard
+	l := leftover{claim: a.claim, until: g.now() + a.claim.TTL}
+	switch {
+	case a.unknown:
+		l.told = orphanOf(a.ctx, a.set, a.key, OpAcquire)
+	case a.turn.placed:
+		l.after = leaveNothing
+	default:
+		return
 	}
+	g.cleaner.add(l)
 }
 
 // pause sleeps for d, or returns why to give up.

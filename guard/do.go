@@ -86,6 +86,9 @@ func (g *Guard) Acquire(ctx context.Context, key string, opts ...Option) (*Lease
 // prepare returns the settings of a call and the key by which the store knows it.
 func (g *Guard) prepare(key string, opts []Option) (set *settings, stored string, err error) {
 	set, err = g.set.with(opts)
+	if err == nil {
+		err = g.checkFair(set)
+	}
 	if err != nil {
 		return set, "", err
 	}

@@ -18,6 +18,7 @@ type Guard struct {
 	batch      BatchRenewer              // nil if the Locker has no such ability
 	notifier   Notifier                  // nil if the Locker has no such ability
 	ownerless  bool                      // the Locker keeps no owners
+	queuer     Queuer                    // nil if the Locker has no such ability
 	checkKey   func(key string) error    // the Locker's rules for keys, or CheckKey
 	set        *settings                 // what New was told
 	epoch      time.Time                 // instants are counted from here, on the monotonic clock
@@ -74,6 +75,10 @@ func New(locker Locker, opts ...Option) (*Guard, error) {
 	g.cleaner.guard = g
 	g.batch, _ = Ability[BatchRenewer](locker)
 	g.notifier, _ = Ability[Notifier](locker)
+	g.queuer, _ = Ability[Queuer](locker)
+	if err := g.checkFair(set); err != nil {
+		return nil, err
+	}
 	if o, ok := Ability[Ownerless](locker); ok {
 		g.ownerless = o.Ownerless()
 	}

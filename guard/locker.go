@@ -56,7 +56,21 @@ type Claim struct {
 	// Label says who holds the key, for people and for links between traces. A done marker keeps that of the claim
 	// which Release was given.
 	Label string
+	// Line says how the claim stands to those who wait for the key in line, for a Queuer. Other stores do not look at it.
+	Line Line
 }
+
+// A Line says how a claim stands to those who wait for its key in line, see Queuer.
+type Line uint8
+
+const (
+	// Beside is a claim that does not see the line, and whose release tells the line nothing.
+	Beside Line = iota
+	// Behind is a claim that is granted only if nobody stands in line, and does not stand there itself.
+	Behind
+	// Queued is a claim that stands in line until it is granted.
+	Queued
+)
 
 // State is a store's answer to a claim.
 type State uint8
@@ -107,6 +121,10 @@ type Grant struct {
 	// Contested, where busy, says that nobody seems to hold the key: several claims met, and each got a part
 	// of a quorum. It is worth asking again after a short and random pause.
 	Contested bool
+	// Ahead, where busy and the claim is Queued, is how many stand before it in line.
+	Ahead int
+	// Called, where busy, says that nobody holds the key: another claim stands before this one, has been called, and has Left to come.
+	Called bool
 }
 
 // After says what a released key leaves behind. The zero value leaves nothing: the key is free.
@@ -145,6 +163,27 @@ type Ownerless interface {
 	Ownerless() bool
 }
 
+// CallGrace is for how long a Queuer waits for a claim that was called, before its turn goes to the next.
+const CallGrace = 750 * time.Millisecond
+
+// A Queuer is a Locker that keeps claims which wait for a key in line, first come, first served, across all processes. It needs no more
+// methods for that than one which tells a claim that its turn has come:
+//
+// TryAcquire of a Queued claim that is refused takes a place at the end of the line. Repeating it keeps the place, which is otherwise lost after the
+// claim's TTL. A key that is free is granted to the first in line alone (and to its owner, who may hold it already).
+// Release of a claim that was not granted gives up its place. Release of one that was, if it is not Beside, calls the first in line; so does
+// TryAcquire that finds the key free and is not the first.
+//
+// A claim that was called and does not ask within CallGrace loses its place to the next who asks. One of whom the store knows that
+// nobody hears it is passed over at once, and keeps its place if it asks after all.
+type Queuer interface {
+	// Queue calls called when the claim of that ID, which stands in line for the key, should ask again, and in what time: at once, as it may be its
+	// turn, and each time that the Queuer begins to listen, also again after a connection was lost; later, to see whether
+	// who was called has come; or, where that is negative, no more, as he has. It returns at once, and listens until stop is called, which returns at once,
+	// too. called is called from any goroutine, possibly once more when stop has returned, and must not block.
+	Queue(key, id string, called func(in time.Duration)) (stop func())
+}
+
 // A Server is a Locker that stands on a server, which can be told from others: a quorum must not have one twice.
 type Server interface {
 	// Addr returns the server's address, or "" if it has several or none that tells it from others.
@@ -176,7 +215,7 @@ type Checker interface {
 }
 
 // An Unwrapper is a Locker around another one. A Guard finds the abilities of the inner one through
-// it: BatchRenewer, Notifier, Ownerless, Ledger, KeyChecker and Checker.
+// it: BatchRenewer, Notifier, Ownerless, Queuer, Ledger, KeyChecker and Checker.
 type Unwrapper interface {
 	Unwrap() Locker
 }

@@ -32,9 +32,9 @@ type settings struct {
 
 	ttl, wait, window, minHold, maxHold time.Duration
 
-	noRenewal, aside, probe bool
-	hooks                   []Hook
-	err                     *SettingError // the first bad setting
+	noRenewal, aside, probe, fair bool
+	hooks                         []Hook
+	err                           *SettingError // the first bad setting
 }
 
 // refuse keeps the first bad setting.

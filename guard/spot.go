@@ -51,7 +51,11 @@ const (
 // await stands in line until it is a's turn to ask the store. It returns the hold if the lease was handed over instead, or why to
 // give up. It rests in the caller's own goroutine. ctx is the caller's.
 func (a *attempt) await(ctx context.Context) (*hold, error) {
-	if a.set.wait <= 0 {
+	switch {
+	case a.set.wait <= 0:
+		return nil, nil
+	case a.queued():
+		a.beforeAsking()
 		return nil, nil
 	}
 	for {

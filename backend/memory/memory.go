@@ -25,6 +25,7 @@ type Locker struct {
 	expiry  expiries
 	counter uint64
 	ledger  ledger
+	queues  queues
 }
 
 var (
@@ -34,7 +35,9 @@ var (
 )
 
 // New returns an empty Locker.
-func New() *Locker { return &Locker{keys: map[string]*entry{}} }
+func New() *Locker {
+	return &Locker{keys: map[string]*entry{}, queues: queues{lines: map[string]*line{}, listeners: map[string]*listener{}}}
+}
 
 // An entry is what is known of a key, until it ends.
 type entry struct {
@@ -66,8 +69,16 @@ func (l *Locker) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, er
 		return guard.Grant{}, guard.NewStoreError("memory", guard.OpAcquire, c.Key, err)
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	now := l.sweep()
+	if c.Line != guard.Beside {
+		return l.acquireInLine(c, now), nil
+	}
+	return l.acquire(c, now), nil
+}
+
+// acquire is TryAcquire of a claim that sees no line. l.mu must be held.
+func (l *Locker) acquire(c guard.Claim, now time.Time) guard.Grant {
 	e := l.keys[c.Key]
 	switch {
 	case e == nil:
@@ -75,15 +86,15 @@ func (l *Locker) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, er
 		e = &entry{key: c.Key, id: c.ID, fence: grant.Fence, label: c.Label, ends: now.Add(c.TTL)}
 		l.keys[c.Key] = e
 		heap.Push(&l.expiry, e)
-		return grant, nil
+		return grant
 	case e.state == done:
-		return guard.Grant{State: guard.Done, Left: e.ends.Sub(now), Record: bytes.Clone(e.record), Label: e.label}, nil
+		return guard.Grant{State: guard.Done, Left: e.ends.Sub(now), Record: bytes.Clone(e.record), Label: e.label}
 	case e.state == kept || e.id != c.ID:
-		return guard.Grant{State: guard.Busy, Left: e.ends.Sub(now), Label: e.label, Holder: e.id}, nil
+		return guard.Grant{State: guard.Busy, Left: e.ends.Sub(now), Label: e.label, Holder: e.id}
 	default:
 		l.extend(e, now.Add(c.TTL))
 	}
-	return guard.Grant{State: guard.Granted, Fence: e.fence, Held: true}, nil
+	return guard.Grant{State: guard.Granted, Fence: e.fence, Held: true}
 }
 
 // Renew implements guard.Locker.
@@ -120,12 +131,21 @@ func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) 
 		return false, guard.NewStoreError("memory", guard.OpRelease, c.Key, err)
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	now := l.sweep()
+	held := l.release(c, after, now)
+	if c.Line != guard.Beside {
+		l.leaveLine(c, now)
+	}
+	return held, nil
+}
+
+// release is Release of a claim that sees no line. l.mu must be held.
+func (l *Locker) release(c guard.Claim, after guard.After, now time.Time) bool {
 	e := l.keys[c.Key]
 	switch {
 	case e == nil || e.id != c.ID:
-		return false, nil
+		return false
 	case e.state != held: // a release that is repeated
 	case after.Keep <= 0:
 		delete(l.keys, c.Key)
@@ -137,7 +157,7 @@ func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) 
 		}
 		l.extend(e, now.Add(after.Keep))
 	}
-	return true, nil
+	return true
 }
 
 // sweep forgets what has ended, so that memory is bounded by what has not, and returns the time.
