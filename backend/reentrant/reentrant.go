@@ -29,6 +29,7 @@ type Locker struct {
 	store   *redisstore.Store
 	publish Publish
 	notices *redisstore.Notices
+	line    *redisstore.Line
 }
 
 var (
@@ -40,6 +41,7 @@ var (
 	_ guard.Starter      = (*Locker)(nil)
 	_ guard.KeyChecker   = (*Locker)(nil)
 	_ guard.Notifier     = (*Locker)(nil)
+	_ guard.Queuer       = (*Locker)(nil)
 )
 
 // New returns a Locker on the client, which may be any but a *redis.Ring. guard.New refuses a Ring and nil.
@@ -55,6 +57,7 @@ func New(client redis.UniversalClient, opts ...Option) *Locker {
 		opt(l)
 	}
 	l.notices = l.store.Notices(vias[l.publish])
+	l.line = queue.Line(l.notices)
 	return l
 }
 
@@ -128,13 +131,17 @@ var (
 	releaseAloneSource string
 	//go:embed together.lua
 	togetherSource string
+	//go:embed free.lua
+	freeSource string
 
-	program = redisstore.NewProgram(redisstore.Sources{
+	sources = redisstore.Sources{
 		AcquireKeys: 2, AcquireArgs: 5, ReleaseKeys: 2, ReleaseArgs: 5,
 		Common: holdsSource, Acquire: acquireSource, AcquireAlone: acquireAloneSource,
 		Release: releaseSource, ReleaseAlone: releaseAloneSource + redisstore.ClockSource, Together: togetherSource,
-	})
-	renew = redisstore.NewScript(redisstore.ClockSource + holdsSource + renewSource)
+	}
+	program = redisstore.NewProgram(sources)
+	queue   = redisstore.NewQueue(sources, freeSource)
+	renew   = redisstore.NewScript(redisstore.ClockSource + holdsSource + renewSource)
 )
 
 // Check implements guard.Checker.
@@ -182,11 +189,14 @@ func (l *Locker) StartAcquire(ctx context.Context, c guard.Claim, done func(guar
 
 func (l *Locker) acquireCall(c guard.Claim) redisstore.Call {
 	ttl, label, special := l.store.Terms(c)
-	return redisstore.Call{
-		Op: guard.OpAcquire, Key: c.Key,
-		Command: program.Acquire(c.Key, redisstore.FenceKeyBeside(c.Key), c.ID, c.Owner, ttl, label, special),
-		TTL:     c.TTL,
+	fence := redisstore.FenceKeyBeside(c.Key)
+	call := redisstore.Call{Op: guard.OpAcquire, Key: c.Key, TTL: c.TTL}
+	if c.Line == guard.Beside {
+		call.Command = program.Acquire(c.Key, fence, c.ID, c.Owner, ttl, label, special)
+	} else {
+		call.Command = l.line.Acquire(c, []string{c.Key, fence}, c.ID, c.Owner, ttl, label, special)
 	}
+	return call
 }
 
 // Renew implements guard.Locker.
@@ -224,14 +234,23 @@ func (l *Locker) releaseCall(c guard.Claim, after guard.After) redisstore.Call {
 	if l.publish == PublishPlain {
 		publish = "" // which need not be sent
 	}
-	return redisstore.Call{
-		Op: guard.OpRelease, Key: c.Key,
-		Command: program.Release(record, c.Key, channel(c.Key), c.ID, publish, leave, label),
+	call := redisstore.Call{Op: guard.OpRelease, Key: c.Key}
+	if c.Line == guard.Beside {
+		call.Command = program.Release(record, c.Key, channel(c.Key), c.ID, publish, leave, label)
+	} else {
+		call.Command = l.line.Release(
+			c, redisstore.FenceKeyBeside(c.Key), leave, []string{c.Key, channel(c.Key)}, c.ID, publish, leave, label, record)
 	}
+	return call
 }
 
 // Notify implements guard.Notifier: it listens to the channel on which we, and Redisson, tell that the key is free. All
 // keys that are waited for share one connection, or one to each master of a Cluster, which is closed when nobody waits.
 func (l *Locker) Notify(key string, wake func()) (stop func()) {
 	return l.notices.Listen(channel(key), wake)
+}
+
+// Queue implements guard.Queuer: it listens to a channel of this Locker's own for the key's line, on the connection of Notify.
+func (l *Locker) Queue(key, id string, called func(in time.Duration)) (stop func()) {
+	return l.line.Listen(redisstore.FenceKeyBeside(key), key, id, called)
 }

@@ -26,6 +26,7 @@ type Locker struct {
 	store   *redisstore.Store
 	program *redisstore.Program
 	notices *redisstore.Notices
+	line    *redisstore.Line
 	acks    redisstore.Acks
 }
 
@@ -38,6 +39,7 @@ var (
 	_ guard.Starter      = (*Locker)(nil)
 	_ guard.Notifier     = (*Locker)(nil)
 	_ guard.Ownerless    = (*Locker)(nil)
+	_ guard.Queuer       = (*Locker)(nil)
 )
 
 // New returns a Locker on the client, which may be any but a *redis.Ring. guard.New refuses a Ring and nil.
@@ -54,11 +56,12 @@ var (
 // everything on a client of another type.
 func New(client redis.UniversalClient, opts ...Option) *Locker {
 	l := &Locker{store: redisstore.New("single", client), program: plain}
-	via := redisstore.ViaPlain
+	via, queue := redisstore.ViaPlain, plainQueue
 	if _, ok := client.(*redis.ClusterClient); ok {
-		l.program, via = sharded, redisstore.ViaSharded
+		l.program, via, queue = sharded, redisstore.ViaSharded, shardedQueue
 	}
 	l.notices = l.store.Notices(via)
+	l.line = queue.Line(l.notices)
 	for _, opt := range opts {
 		opt(l)
 	}
@@ -123,20 +126,28 @@ var (
 	//go:embed together.lua
 	togetherSource string
 
-	plain   = newProgram("false", releaseAloneSource)
-	sharded = newProgram("true", "") // for a Cluster, where PUBLISH would go to all nodes
+	plain   = redisstore.NewProgram(plainSources)
+	sharded = redisstore.NewProgram(shardedSources)
+
+	plainQueue   = redisstore.NewQueue(plainSources, isFree)
+	shardedQueue = redisstore.NewQueue(shardedSources, isFree)
 
 	renew = redisstore.NewScript(renewSource)
+
+	plainSources   = newSources("false", releaseAloneSource)
+	shardedSources = newSources("true", "") // for a Cluster, where PUBLISH would go to all nodes
 )
 
-func newProgram(sharded, releaseAlone string) *redisstore.Program {
-	return redisstore.NewProgram(redisstore.Sources{
+func newSources(sharded, releaseAlone string) redisstore.Sources {
+	return redisstore.Sources{
 		AcquireKeys: 2, AcquireArgs: 4, ReleaseKeys: 1, ReleaseArgs: 4,
 		Acquire: acquireSource, AcquireAlone: acquireAloneSource,
 		Release: "local sharded = " + sharded + "\n" + notifySource + releaseSource, ReleaseAlone: releaseAlone,
 		Together: togetherSource,
-	})
+	}
 }
+
+const isFree = "local function is_free() return redis.call('EXISTS', KEYS[1]) == 0 end\n"
 
 // Check implements guard.Checker.
 func (l *Locker) Check() error { return l.store.Check() }
@@ -163,12 +174,13 @@ func (l *Locker) StartAcquire(ctx context.Context, c guard.Claim, done func(guar
 func (l *Locker) acquireCall(c guard.Claim) redisstore.Call {
 	prefix, fence := redisstore.LeasePrefix(c.Key)
 	ttl, label, special := l.store.Terms(c)
-	return redisstore.Call{
-		Op: guard.OpAcquire, Key: c.Key,
-		Command: l.program.Acquire(c.Key, fence, c.ID, ttl, label, special).Under(prefix),
-		TTL:     c.TTL,
-		Acks:    l.acks,
+	call := redisstore.Call{Op: guard.OpAcquire, Key: c.Key, TTL: c.TTL, Acks: l.acks}
+	if c.Line == guard.Beside {
+		call.Command = l.program.Acquire(c.Key, fence, c.ID, ttl, label, special).Under(prefix)
+	} else {
+		call.Command = l.line.Acquire(c, []string{prefix + c.Key, fence}, c.ID, ttl, label, special)
 	}
+	return call
 }
 
 // Renew implements guard.Locker.
@@ -202,15 +214,18 @@ func (l *Locker) StartRelease(ctx context.Context, c guard.Claim, after guard.Af
 }
 
 func (l *Locker) releaseCall(c guard.Claim, after guard.After) redisstore.Call {
-	prefix, _ := redisstore.LeasePrefix(c.Key)
+	prefix, fence := redisstore.LeasePrefix(c.Key)
 	leave, label, record := redisstore.Leave(c, after)
-	var acks redisstore.Acks
+	call := redisstore.Call{Op: guard.OpRelease, Key: c.Key}
 	if after.Done && after.Keep > 0 {
-		acks = l.acks
+		call.Acks = l.acks
 	}
-	return redisstore.Call{
-		Op: guard.OpRelease, Key: c.Key, Command: l.program.Release(record, c.Key, c.ID, leave, label).Under(prefix), Acks: acks,
+	if c.Line == guard.Beside {
+		call.Command = l.program.Release(record, c.Key, c.ID, leave, label).Under(prefix)
+	} else {
+		call.Command = l.line.Release(c, fence, leave, []string{prefix + c.Key}, c.ID, leave, label, record)
 	}
+	return call
 }
 
 // Notify implements guard.Notifier: it listens to the channel on which releases are published, which has the name of the
@@ -219,4 +234,10 @@ func (l *Locker) releaseCall(c guard.Claim, after guard.After) redisstore.Call {
 func (l *Locker) Notify(key string, wake func()) (stop func()) {
 	lease, _ := redisstore.LeaseKeys(key)
 	return l.notices.Listen(lease, wake)
+}
+
+// Queue implements guard.Queuer: it listens to a channel of this Locker's own for the key's line, on the connection of Notify.
+func (l *Locker) Queue(key, id string, called func(in time.Duration)) (stop func()) {
+	_, fence := redisstore.LeaseKeys(key)
+	return l.line.Listen(fence, key, id, called)
 }

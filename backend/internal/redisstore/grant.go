@@ -38,12 +38,19 @@ func toGrant(answer any) (guard.Grant, bool) {
 		record := []byte(text[min(int(before), len(text)):])
 		return guard.Grant{State: guard.Done, Left: left(number), Record: record, Label: label}, true
 	case guard.Busy:
-		if len(parts) != 4 {
+		if len(parts) != 4 && len(parts) != 6 {
 			return guard.Grant{}, false
 		}
 		label, ok := parts[2].(string)
 		holder, ok1 := parts[3].(string)
-		return guard.Grant{State: guard.Busy, Left: left(number), Label: label, Holder: holder}, ok && ok1
+		grant := guard.Grant{State: guard.Busy, Left: left(number), Label: label, Holder: holder}
+		if len(parts) == 6 {
+			ahead, ok2 := parts[4].(int64)
+			called, ok3 := parts[5].(int64)
+			grant.Ahead, grant.Called = int(ahead), called == 1
+			ok = ok && ok2 && ok3
+		}
+		return grant, ok && ok1
 	}
 	return guard.Grant{}, false
 }

@@ -46,7 +46,7 @@ type topic struct {
 	leave    context.CancelFunc
 }
 
-type waiter struct{ wake func() }
+type waiter struct{ hear func(message string) }
 
 // Notices returns what tells of things that are published that way.
 func (s *Store) Notices(via Via) *Notices {
@@ -60,7 +60,12 @@ func (s *Store) Notices(via Via) *Notices {
 // A server that refuses or does not answer is asked again, less and less often, until stop. When the last has
 // stopped, the connections are closed after a moment; one that is being made ends with the client's time-outs.
 func (n *Notices) Listen(channel string, wake func()) (stop func()) {
-	w := &waiter{wake: wake}
+	return n.Hear(channel, func(string) { wake() })
+}
+
+// Hear is Listen for one who wants to know what was said: hear is called with the message, or "" each time that we begin to listen.
+func (n *Notices) Hear(channel string, hear func(message string)) (stop func()) {
+	w := &waiter{hear: hear}
 	n.mu.Lock()
 	t := n.topics[channel]
 	if t == nil {
@@ -72,7 +77,7 @@ func (n *Notices) Listen(channel string, wake func()) (stop func()) {
 	live := t.live
 	n.mu.Unlock()
 	if live {
-		wake()
+		hear("")
 	}
 	return func() { n.stop(t, w) }
 }
@@ -176,21 +181,21 @@ func (n *Notices) confirm(t *topic) {
 	t.refusals = 0
 	t.live = t.line != nil
 	n.mu.Unlock()
-	n.wake(t.channel)
+	n.tell(t.channel, "")
 }
 
-// wake wakes all who listen to the channel.
-func (n *Notices) wake(channel string) {
+// tell tells all who listen to the channel what was said there.
+func (n *Notices) tell(channel, message string) {
 	n.mu.Lock()
-	var wakes []func()
+	var hears []func(string)
 	if t := n.topics[channel]; t != nil {
 		for w := range t.waiters {
-			wakes = append(wakes, w.wake)
+			hears = append(hears, w.hear)
 		}
 	}
 	n.mu.Unlock()
-	for _, wake := range wakes {
-		wake()
+	for _, hear := range hears {
+		hear(message)
 	}
 }
 

@@ -119,7 +119,7 @@ func (c *conn) read(ctx context.Context) {
 		value, err := c.pubsub.Receive(ctx)
 		if m, ok := value.(*redis.Message); ok {
 			c.heard.Store(true)
-			c.notices.wake(m.Channel) // from here, as each goroutine on the way costs them time
+			c.notices.tell(m.Channel, m.Payload) // from here, as each goroutine on the way costs them time
 			continue
 		}
 		select {

@@ -144,7 +144,8 @@ func (s *Store) toInt(c *Call, answer any, err error) (int64, error) {
 }
 
 // Grant runs a script that asks for a key. It answers the fence if it granted, negative if the claim or its owner held the key
-// already; {1, that, clock as a fence} if there was a hint; else {0 busy, ms left, label, holder} or {2 done, ms left, text, bytes of it before the record, label}.
+// already; {1, that, clock as a fence} if there was a hint; else {0 busy, ms left, label, holder}, for one in
+// line {..., how many stand before it, 1 if one of them was called}, or {2 done, ms left, text, bytes of it before the record, label}.
 func (s *Store) Grant(ctx context.Context, c Call) (guard.Grant, error) {
 	if err := s.checkTTL(&c); err != nil {
 		return guard.Grant{}, err
