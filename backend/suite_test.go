@@ -33,7 +33,7 @@ func onEach(
 				New:    func(t testing.TB) guard.Locker { flush(t); return backend(connect(t)) },
 				Again:  func(t testing.TB, _ guard.Locker) guard.Locker { return backend(connect(t)) },
 				Owners: name == "reentrant",
-				Ledger: true, Notifies: true,
+				Ledger: true, Notifies: true, Queues: true,
 				Keys: []string{"k:{tag}", "{tag}k", "onerun:3:fence", "onerun:k:lease"},
 			}
 			if more != nil {

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func store(testing.TB) guard.Locker { return memory.New() }
 
 func TestLocker(t *testing.T) {
-	guardtest.Run(t, guardtest.Store{New: store, Bubble: true, Ledger: true})
+	guardtest.Run(t, guardtest.Store{New: store, Bubble: true, Ledger: true, Queues: true})
 }
 
 func TestLocker_excludesInRealTime(t *testing.T) {

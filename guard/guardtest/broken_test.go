@@ -26,7 +26,7 @@ type broken struct {
 
 func allBroken() []broken {
 	return slices.Concat(brokenClaims(), brokenLabels(), brokenRenewals(), brokenReleases(), brokenTimes(),
-		brokenMarkers(), brokenFences(), brokenOwners(), brokenQuorums(), brokenKeys(), brokenBatches(), brokenContexts(), brokenFreezes(), brokenLedgers(), brokenNotices())
+		brokenMarkers(), brokenFences(), brokenOwners(), brokenQuorums(), brokenKeys(), brokenBatches(), brokenContexts(), brokenFreezes(), brokenLedgers(), brokenNotices(), brokenQueues())
 }
 
 func TestRun_failsABrokenStore(t *testing.T) {

@@ -82,8 +82,10 @@ func (o *owners) Release(ctx context.Context, c guard.Claim, after guard.After) 
 	switch {
 	case k == nil || len(k.holds) == 0:
 		return o.Locker.Release(ctx, c, after)
-	case !k.holds[c.ID]:
+	case !k.holds[c.ID] && c.ID == k.first.ID:
 		return false, nil
+	case !k.holds[c.ID]:
+		return o.Locker.Release(ctx, c, after) // it may stand in line
 	}
 	delete(k.holds, c.ID)
 	if len(k.holds) > 0 {

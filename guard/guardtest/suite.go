@@ -51,6 +51,8 @@ type Store struct {
 	Ledger bool
 	// Notifies says that the store is a guard.Notifier, too.
 	Notifies bool
+	// Queues says that the store is a guard.Queuer, too.
+	Queues bool
 	// MinTTL is the shortest TTL that the store can grant. Leave it 0, unless the store counts how long
 	// its answers took, as a quorum does, and refuses what would be over at once.
 	MinTTL time.Duration
@@ -91,6 +93,7 @@ func allChecks() []check {
 		freezeChecks(),
 		ledgerChecks(),
 		noticeChecks(),
+		queueChecks(),
 		exclusionChecks(),
 	)
 }
