@@ -170,13 +170,16 @@ func (w *line) turn(q *queues, asker string, now time.Time) (id string, left tim
 	return "", 0
 }
 
-// call calls the first, and has the second see to it that he comes.
+// call calls the first, and has the next who listens see to it that he comes.
 func (w *line) call(q *queues, id string, now time.Time) {
-	w.called, w.at = id, now
+	w.called, w.at, w.watcher = id, now, ""
 	q.tell(id, 0)
-	if len(w.places) > 1 {
-		w.watcher = w.places[1].id
-		q.tell(w.watcher, guard.CallGrace)
+	for _, p := range w.places[1:] {
+		if q.listeners[p.id] != nil {
+			w.watcher = p.id
+			q.tell(p.id, guard.CallGrace)
+			return
+		}
 	}
 }
 
