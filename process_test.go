@@ -37,6 +37,10 @@ func TestMain(m *testing.M) {
 		holdUntilKilled(on)
 		return
 	}
+	if task := os.Getenv(queuerEnv); task != "" {
+		queue(task)
+		return
+	}
 	os.Exit(m.Run())
 }
 

@@ -2,7 +2,6 @@ package guard_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -382,7 +381,7 @@ func TestWithFair_anErrorOfTheStoreEndsACallThatHasNoTimeLeft(t *testing.T) {
 		}
 		start := time.Now()
 		err := c.guards[0].Do(c.t.Context(), "k", nothing, guard.WithWait(2*time.Second))
-		require.True(t, errors.Is(err, guard.ErrStore), err)
+		require.ErrorIs(t, err, guard.ErrStore)
 		require.Less(t, time.Since(start), 10*time.Second)
 	})
 }
