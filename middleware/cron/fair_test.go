@@ -1,0 +1,58 @@
+package guardcron_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
+)
+
+// Runs of two and a half minutes of a job that is due each minute, in three processes: ticks wait for those before.
+func TestWithLease_withFairRunsTicksInOrder(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		for _, who := range []string{"a", "b", "c"} {
+			p := s.process(who, setup{})
+			p.add("job", "* * * * *", func(context.Context) error {
+				time.Sleep(150 * time.Second) // virtual time
+				return nil
+			}, guardcron.WithOverlap(guardcron.Wait), guardcron.WithDeadline(20*time.Minute), guardcron.WithLease(guard.WithFair()))
+			p.cron.Start()
+		}
+		s.until("2026-06-15T12:16:30Z")
+		ticks := s.ticks()
+		require.Len(s.t, ticks, 7)
+		require.IsIncreasing(s.t, ticks)
+		s.sleep(time.Hour)
+	})
+}
+
+func TestLocker_withFairIsServedInOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := guards(t, 2)
+		var ran []int
+		var want []int
+		var all sync.WaitGroup
+		for i := range 8 {
+			want = append(want, i)
+			l := guardcron.NewLocker[gocronLock](g[i/2%2], guard.WithFair(), guard.WithWait(time.Minute))
+			all.Go(func() {
+				lock, err := l.Lock(t.Context(), "report")
+				require.NoError(t, err)
+				ran = append(ran, i)
+				time.Sleep(time.Second) // virtual time
+				require.NoError(t, lock.Unlock(t.Context()))
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		require.Equal(t, want, ran)
+	})
+}

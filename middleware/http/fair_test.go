@@ -1,0 +1,54 @@
+package guardhttp_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+)
+
+// Requests with one key that reach two servers, which share a store.
+func TestWithLease_withFairServesRequestsInTheOrderInWhichTheyCame(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var ran []string
+		work := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			ran = append(ran, r.URL.Path) // one at a time
+			time.Sleep(time.Second)       // virtual time
+		})
+		store := memory.New()
+		var servers []http.Handler
+		for range 2 {
+			g, err := guard.New(store)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, g.Close(context.Background())) }()
+			exclusive, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithMode(guardhttp.Exclusive),
+				guardhttp.WithWait(time.Minute), guardhttp.WithLease(guard.WithFair()))
+			require.NoError(t, err)
+			servers = append(servers, exclusive(work))
+		}
+		want := []string{"/1", "/2", "/3", "/4", "/5", "/6"}
+		var all sync.WaitGroup
+		for i, path := range want {
+			all.Go(func() {
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, http.NoBody)
+				r.Header.Set("Idempotency-Key", "k")
+				w := httptest.NewRecorder()
+				servers[i/2%2].ServeHTTP(w, r)
+				require.Equal(t, http.StatusOK, w.Code)
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		require.Equal(t, want, ran)
+	})
+}
