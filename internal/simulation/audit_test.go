@@ -69,7 +69,7 @@ func (s *server) look() {
 				is.ids = append(is.ids, found[len(found)-26:])
 			}
 		}
-		if len(is.ids) > 0 { // or else it is a counter
+		if len(is.ids) > 0 && !strings.Contains(key, "}:places:") { // or else it is a counter, or a line, which others change
 			is.ends = now.Add(s.redis.TTL(key))
 			seen[key] = is
 		}

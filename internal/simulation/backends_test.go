@@ -11,13 +11,14 @@ import (
 type backend struct {
 	name    string
 	servers int
+	line    bool // it keeps those who wait in line
 	locker  func(p *process) guard.Locker
 }
 
 var backends = []backend{
-	{"single", 1, func(p *process) guard.Locker { return single.New(p.clients[0]) }},
-	{"reentrant", 1, func(p *process) guard.Locker { return reentrant.New(p.clients[0]) }},
-	{"redlock", 5, func(p *process) guard.Locker {
+	{"single", 1, true, func(p *process) guard.Locker { return single.New(p.clients[0]) }},
+	{"reentrant", 1, true, func(p *process) guard.Locker { return reentrant.New(p.clients[0]) }},
+	{"redlock", 5, false, func(p *process) guard.Locker {
 		var nodes []guard.Locker
 		for i, c := range p.clients {
 			nodes = append(nodes, spread(p.world, p.world.servers[i].name, single.New(c)))

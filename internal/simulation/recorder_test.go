@@ -13,7 +13,10 @@ type recorder struct {
 	process *process
 }
 
-var _ guard.Notifier = recorder{}
+var (
+	_ guard.Notifier = recorder{}
+	_ guard.Queuer   = recorder{}
+)
 
 // batchRecorder is a recorder around a Locker that renews in batches.
 type batchRecorder struct {
@@ -51,6 +54,9 @@ func (r recorder) Unwrap() guard.Locker { return r.Locker }
 // Notify never wakes: who waits looks for himself. A backend's pushes have no order that a seed could repeat, as
 // it ranges over maps and takes pauses from random numbers that are not seeded.
 func (r recorder) Notify(string, func()) (stop func()) { return func() {} }
+
+// Queue never calls, for the same reason.
+func (r recorder) Queue(string, string, func(time.Duration)) (stop func()) { return func() {} }
 
 func (r recorder) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
 	call := r.begin("acquire", c)

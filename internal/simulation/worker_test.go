@@ -73,7 +73,7 @@ func (k *worker) visitor(key string, ttl time.Duration) {
 			k.world.resource.write(b, lease)
 		}
 		return nil
-	}, guard.WithTTL(ttl), guard.WithWait(upTo(k.rng, time.Second)))
+	}, append(k.fair(), guard.WithTTL(ttl), guard.WithWait(upTo(k.rng, time.Second)))...)
 	k.world.trace.add("%s has ended with %s: %v", k.name, key, outcome(nil, err))
 	if b != nil {
 		k.world.tally.runs.Add(1)
@@ -128,6 +128,14 @@ func (k *worker) acquire(ctx context.Context, key string) (*belief, error) {
 	return b, lease.Finish(ctx)
 }
 
+// fair has some calls stand in line, and others not.
+func (k *worker) fair() []guard.Option {
+	if k.world.backend.line && chance(k.rng, 0.4) {
+		return []guard.Option{guard.WithFair()}
+	}
+	return nil
+}
+
 func (k *worker) options() []guard.Option {
 	opts := []guard.Option{guard.WithTTL(guard.MinTTL + upTo(k.rng, longestTTL-guard.MinTTL))}
 	if chance(k.rng, 0.5) {
@@ -145,7 +153,7 @@ func (k *worker) options() []guard.Option {
 	if chance(k.rng, 0.2) {
 		opts = append(opts, guard.WithoutRenewal())
 	}
-	return opts
+	return append(opts, k.fair()...)
 }
 
 // work works for less or more than the TTL, and writes now and then while the lease is valid. At times the process
@@ -186,7 +194,7 @@ func (k *worker) visit() {
 				lease, _ := guard.FromContext(ctx)
 				k.world.beliefs.begin(ctx, k.name, lease)
 				return nil
-			}, guard.WithWait(guard.Forever), guard.WithTTL(longestTTL))
+			}, append(k.fair(), guard.WithWait(guard.Forever), guard.WithTTL(longestTTL))...)
 		}
 		cancel()
 		if err != nil {

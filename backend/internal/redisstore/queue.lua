@@ -2,7 +2,7 @@
 -- The line is a sorted set of claims' IDs, in the order in which they came, and the places are a hash with a field for each: 'L' if the server had somebody who listens for it when it was last heard of, else '-', when the
 -- place is lost (ms since 1970, by this server's clock), a space, and the name of its Locker, which listens on a channel of the line's name and its own. IDs have no spaces. Other fields begin with one:
 -- ' called' is who was called last, and has not come: ID, when, and ID and Locker of those who see to it that he comes, with spaces between them.
--- ' late' and a Locker's name says that it did not come when it was called, or that nobody hears it: its claims are passed over until one of them asks. It is for as long as their places last at most.
+-- ' late' and a Locker's name says that it did not come when it was called, or that nobody hears it: its claims are passed over until one of them asks.
 local line, places, sharded_calls
 local line_time = redis.call('TIME')
 local line_now = line_time[1] * 1000 + math.floor(line_time[2] / 1000)
@@ -54,17 +54,24 @@ local function lose_place(id)
   end
 end
 
+-- look_around looks at two places somewhere in the line, as one has come, and drops those of which nothing was heard for too long, so that there is no end of those who have died far behind.
+local function look_around(number)
+  local rank = number * 7919 % redis.call('ZCARD', line)
+  for _, id in ipairs(redis.call('ZRANGE', line, rank, rank + 1)) do
+    local _, ends = read_place(redis.call('HGET', places, id))
+    if ends and ends <= line_now then
+      lose_place(id)
+    end
+  end
+end
+
 -- keep_place takes a place at the end of the line, or keeps the one that is there.
 local function keep_place(id, locker, ttl)
   if not redis.call('ZSCORE', line, id) then
     local last = redis.call('ZRANGE', line, -1, -1, 'WITHSCORES')
-    redis.call('ZADD', line, ms((tonumber(last[2]) or 0) + 1), id)
-    local some = redis.pcall('HRANDFIELD', places, 2, 'WITHVALUES') -- two leave for one that comes, so that there is no end of those who have died
-    for i = 1, #some, 2 do
-      if (tonumber(string.match(some[i + 1], '^[L-](%d+)')) or line_now) < line_now then
-        lose_place(some[i])
-      end
-    end
+    local number = (tonumber(last[2]) or 0) + 1
+    redis.call('ZADD', line, ms(number), id)
+    look_around(number)
   end
   redis.call('HSET', places, id, (listens(locker) and 'L' or '-') .. ms(line_now + ttl) .. ' ' .. locker)
   redis.call('HDEL', places, ' late ' .. locker)
@@ -82,9 +89,17 @@ local function is_late(locker)
   return lateness[locker]
 end
 
-local function set_late(locker, ends)
+local function set_late(locker)
+  if redis.call('HLEN', places) - redis.call('ZCARD', line) > 100 then -- most of them have died long ago; who has not is found to be late again
+    for _, field in ipairs(redis.call('HKEYS', places)) do
+      if string.sub(field, 1, 6) == ' late ' then
+        redis.call('HDEL', places, field)
+      end
+    end
+    lateness = {}
+  end
   lateness[locker] = true
-  redis.call('HSET', places, ' late ' .. locker, '-' .. ms(ends))
+  redis.call('HSET', places, ' late ' .. locker, '')
 end
 
 -- call has the claim come, which stands at that rank, and two behind it, of other processes if there are any, see to it; it answers false if it cannot come.
@@ -144,13 +159,13 @@ local function turn(asker)
         if called_at + grace > line_now then
           return id, called_at + grace - line_now
         end
-        set_late(locker, ends)
+        set_late(locker)
         come()
         lose_place(id)
       elseif call(id, locker, was_heard, rank) then
         return id, grace
       else
-        set_late(locker, ends)
+        set_late(locker)
         rank = rank + 1
       end
     end
