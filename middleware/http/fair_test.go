@@ -22,7 +22,7 @@ func TestWithLease_withFairServesRequestsInTheOrderInWhichTheyCame(t *testing.T)
 	synctest.Test(t, func(t *testing.T) {
 		var ran []string
 		work := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			ran = append(ran, r.URL.Path) // one at a time
+			ran = append(ran, r.Header.Get("X-Number")) // one at a time
 			time.Sleep(time.Second)       // virtual time
 		})
 		store := memory.New()
@@ -36,12 +36,13 @@ func TestWithLease_withFairServesRequestsInTheOrderInWhichTheyCame(t *testing.T)
 			require.NoError(t, err)
 			servers = append(servers, exclusive(work))
 		}
-		want := []string{"/1", "/2", "/3", "/4", "/5", "/6", "/7", "/8", "/9", "/10"}
+		want := []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "10"}
 		var all sync.WaitGroup
-		for i, path := range want {
+		for i, number := range want {
 			all.Go(func() {
-				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, http.NoBody)
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", http.NoBody)
 				r.Header.Set("Idempotency-Key", "k")
+				r.Header.Set("X-Number", number)
 				w := httptest.NewRecorder()
 				servers[i%2].ServeHTTP(w, r)
 				require.Equal(t, http.StatusOK, w.Code)
