@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/seed-1795987d/onerun/backend/memory"
@@ -143,6 +144,37 @@ func ExampleGuard_Acquire() {
 	// true
 	// <nil>
 	// false lease was released
+}
+
+// Whoever comes first is served first, in whatever process.
+func ExampleWithFair() {
+	store := memory.New() // or single, or reentrant
+	var replicas []*guard.Guard
+	for range 2 {
+		g, _ := guard.New(store, guard.WithFair(), guard.WithWait(guard.Forever))
+		replicas = append(replicas, g)
+	}
+	ctx := context.Background()
+	lease, _ := replicas[0].Acquire(ctx, "printer")
+	var all sync.WaitGroup
+	for i := range 4 {
+		waits := make(chan struct{})
+		hook := guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { close(waits) }})
+		all.Go(func() {
+			_ = replicas[i%2].Do(ctx, "printer", func(context.Context) error {
+				fmt.Println("document", i+1)
+				return nil
+			}, hook)
+		})
+		<-waits // so that they come one after the other
+	}
+	_ = lease.Release(ctx)
+	all.Wait()
+	// Output:
+	// document 1
+	// document 2
+	// document 3
+	// document 4
 }
 
 func ExampleGuard_Wrap() {

@@ -135,7 +135,7 @@ func WithTTL(ttl time.Duration) Option {
 // WithWait lets a call wait up to d for a key that is busy, in place of returning ErrBusy at once. It
 // waits through passing errors of the store as well. Forever waits until the context ends; 0 does
 // not wait. Calls of one Guard that wait for a key, and name no owner or the same, are served in the order in which they came; one that does not wait asks at
-// once, whoever waits. Default: 0.
+// once, whoever waits. WithFair does that across processes. Default: 0.
 func WithWait(d time.Duration) Option {
 	return func(s *settings) {
 		if d < 0 {

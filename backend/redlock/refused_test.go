@@ -127,3 +127,17 @@ func TestAcquire_namesTheNodesThatCannotBeReachedAtFirst(t *testing.T) {
 	q.servers[2].Restart()
 	require.NoError(t, g.Do(t.Context(), "k", nothing))
 }
+
+func TestNew_aGuardOverAQuorumIsNotFair(t *testing.T) {
+	quorum := redlock.New(memories(3))
+	var refused *guard.SettingError
+	_, err := guard.New(quorum, guard.WithFair())
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, "WithFair", refused.Setting)
+	require.ErrorContains(t, err, "redlock.Locker")
+	g, err := guard.New(quorum)
+	require.NoError(t, err)
+	refused = nil
+	require.ErrorAs(t, g.Do(t.Context(), "k", func(context.Context) error { return nil }, guard.WithFair()), &refused)
+	require.NoError(t, g.Close(t.Context()))
+}

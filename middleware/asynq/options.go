@@ -122,7 +122,7 @@ func WithContext(f func(ctx context.Context, task *asynq.Task) context.Context) 
 	}
 }
 
-// WithLease sets options of the leases, such as guard.WithTTL and guard.WithHook. guard.WithWait has no effect: that is for WithWait here,
+// WithLease sets options of the leases, such as guard.WithTTL, guard.WithHook, and guard.WithFair for tasks that wait in their workers. guard.WithWait has no effect: that is for WithWait here,
 // and leave guard.WithOnce to WithOnce. The TTL should be well under a minute, see DefaultTTL. It has nothing to do with how long tasks take.
 func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.lease = append(s.lease, opts...) }

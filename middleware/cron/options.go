@@ -123,7 +123,7 @@ func WithKeep(runs int) Option {
 	}
 }
 
-// WithLease sets options of the leases, such as guard.WithTTL and guard.WithHook. guard.WithName, guard.WithOnce, guard.WithWait and guard.WithLabel have no
+// WithLease sets options of the leases, such as guard.WithTTL, guard.WithHook, and guard.WithFair for runs that wait for others (Wait). guard.WithName, guard.WithOnce, guard.WithWait and guard.WithLabel have no
 // effect, and guard.WithMaxHold is better set by WithMaxRun.
 func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.lease = append(s.lease, opts...) }

@@ -23,7 +23,7 @@ func TestWithLease_withFairServesRequestsInTheOrderInWhichTheyCame(t *testing.T)
 		var ran []string
 		work := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			ran = append(ran, r.Header.Get("X-Number")) // one at a time
-			time.Sleep(time.Second)       // virtual time
+			time.Sleep(time.Second)                     // virtual time
 		})
 		store := memory.New()
 		var servers []http.Handler

@@ -284,7 +284,7 @@ func WithObserver(o Observer) Option {
 	return func(s *settings) { s.observers = append(s.observers, o) }
 }
 
-// WithLease sets options of the lease under which the handler runs, such as guard.WithTTL and guard.WithHook. guard.WithOnce and
+// WithLease sets options of the lease under which the handler runs, such as guard.WithTTL, guard.WithHook, and guard.WithFair for requests that wait. guard.WithOnce and
 // guard.WithWait have no effect: that is for WithRetention and WithWait.
 func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.lease = append(s.lease, opts...) }

@@ -1,0 +1,164 @@
+package backend_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+)
+
+// onEachQueue runs f on each backend, with a server of its own.
+func onEachQueue(t *testing.T, f func(t *testing.T, l guard.Locker, rdb *redis.Client)) {
+	for name, backend := range backends {
+		t.Run(name, func(t *testing.T) {
+			rdb := redistest.Start(t).Client(t)
+			f(t, backend(rdb), rdb)
+		})
+	}
+}
+
+// queued returns a claim that stands in line.
+func queued(id string) guard.Claim {
+	return guard.Claim{Key: "k", ID: id, Owner: id, TTL: time.Minute, Line: guard.Queued}
+}
+
+func try(t *testing.T, l guard.Locker, c guard.Claim) guard.Grant {
+	t.Helper()
+	g, err := l.TryAcquire(t.Context(), c)
+	require.NoError(t, err)
+	return g
+}
+
+// keysLike returns the one key whose name has that in it, or "".
+func keyLike(t *testing.T, rdb *redis.Client, part string) string {
+	t.Helper()
+	keys, err := rdb.Keys(t.Context(), "*"+part+"*").Result()
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(keys), 1)
+	return strings.Join(keys, "")
+}
+
+func TestQueue_aServerWhoseMemoryIsFullStillServesTheLine(t *testing.T) {
+	onEachQueue(t, func(t *testing.T, l guard.Locker, rdb *redis.Client) {
+		require.Equal(t, guard.Granted, try(t, l, queued("a")).State)
+		require.Equal(t, guard.Busy, try(t, l, queued("b")).State)
+		require.Equal(t, guard.Busy, try(t, l, queued("c")).State)
+		require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+		_, err := l.TryAcquire(t.Context(), queued("d"))
+		require.ErrorIs(t, err, guard.ErrStore)
+		_, err = l.Release(t.Context(), queued("b"), guard.After{}) // gives up its place
+		require.NoError(t, err)
+		held, err := l.Release(t.Context(), queued("a"), guard.After{})
+		require.NoError(t, err)
+		require.True(t, held)
+		require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
+		called, err := rdb.HGet(t.Context(), keyLike(t, rdb, "places"), " called").Result()
+		require.NoError(t, err)
+		require.Regexp(t, "^c ", called)
+		require.Equal(t, guard.Granted, try(t, l, queued("c")).State)
+	})
+}
+
+func TestQueue_thereIsNoEndlessLineOfTheDead(t *testing.T) {
+	onEachQueue(t, func(t *testing.T, l guard.Locker, rdb *redis.Client) {
+		require.Equal(t, guard.Granted, try(t, l, queued("holder")).State)
+		first := queued("first")
+		require.Equal(t, guard.Busy, try(t, l, first).State)
+		for i := range 500 {
+			dies := queued(fmt.Sprint("dies", i))
+			dies.TTL = time.Millisecond
+			require.Equal(t, guard.Busy, try(t, l, dies).State)
+		}
+		require.Less(t, rdb.ZCard(t.Context(), keyLike(t, rdb, "line")).Val(), int64(100))
+		places := keyLike(t, rdb, "places")
+		require.Less(t, rdb.HLen(t.Context(), places).Val(), int64(100))
+		require.Zero(t, try(t, l, first).Ahead)
+
+		for i := range 300 { // Lockers that were late, and never came back
+			require.NoError(t, rdb.HSet(t.Context(), places, fmt.Sprint(" late ", i), "").Err())
+		}
+		_, err := l.Release(t.Context(), queued("holder"), guard.After{})
+		require.NoError(t, err)
+		time.Sleep(guard.CallGrace) // the first does not come
+		for _, id := range []string{"second", "second"} {
+			if g := try(t, l, queued(id)); g.State == guard.Granted {
+				break
+			}
+		}
+		require.Less(t, rdb.HLen(t.Context(), keyLike(t, rdb, "places")).Val(), int64(200))
+	})
+}
+
+func TestQueue_isForgottenWithItsLast(t *testing.T) {
+	onEachQueue(t, func(t *testing.T, l guard.Locker, rdb *redis.Client) {
+		for _, id := range []string{"a", "b", "c"} {
+			try(t, l, queued(id))
+		}
+		for _, id := range []string{"a", "b", "c"} {
+			require.Equal(t, guard.Granted, try(t, l, queued(id)).State)
+			held, err := l.Release(t.Context(), queued(id), guard.After{})
+			require.NoError(t, err)
+			require.True(t, held)
+		}
+		require.Empty(t, keyLike(t, rdb, "places"))
+		require.Empty(t, keyLike(t, rdb, "line"))
+	})
+}
+
+// Connections for subscriptions are lost, and come back.
+func TestQueue_whoseConnectionBreaksKeepsItsPlace(t *testing.T) {
+	for name, backend := range backends {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			rdb := server.Client(t)
+			var guards []*guard.Guard
+			for range 3 {
+				g, err := guard.New(backend(server.Client(t)), guard.WithFair(), guard.WithWait(time.Minute), guard.WithTTL(time.Minute))
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+				guards = append(guards, g)
+			}
+			lease, err := guards[0].Acquire(t.Context(), "k")
+			require.NoError(t, err)
+			var ran []int
+			var all sync.WaitGroup
+			for i := range 9 {
+				all.Go(func() {
+					require.NoError(t, guards[i%3].Do(t.Context(), "k", func(context.Context) error {
+						ran = append(ran, i) // one at a time
+						return nil
+					}))
+				})
+				require.Eventually(t, func() bool {
+					line := keyLike(t, rdb, "line")
+					return line != "" && rdb.ZCard(t.Context(), line).Val() == int64(i+1)
+				}, 10*time.Second, time.Millisecond)
+			}
+			listening := func() bool {
+				places, err := rdb.HVals(t.Context(), keyLike(t, rdb, "places")).Result()
+				require.NoError(t, err)
+				n := 0
+				for _, place := range places {
+					if strings.HasPrefix(place, "L") {
+						n++
+					}
+				}
+				return n == 9 && len(rdb.PubSubChannels(t.Context(), "*").Val()) == 3
+			}
+			require.Eventually(t, listening, 10*time.Second, time.Millisecond)
+			require.NoError(t, rdb.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err())
+			require.Eventually(t, listening, 10*time.Second, time.Millisecond)
+			require.NoError(t, lease.Release(t.Context()))
+			all.Wait()
+			require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 8}, ran)
+		})
+	}
+}
