@@ -143,7 +143,9 @@ func standsBehind(s *subject) {
 	s.here.awaits(behind)
 	s.here.take(beside)
 	s.where(0).stands(waiting[0], 0)
+	time.Sleep(guard.CallGrace + 4*early) // it has come when it was called, and need not come again before it is called anew
 	s.here.give(beside, guard.After{})
+	s.here.awaits(behind)
 	s.where(0).take(waiting[0])
 	s.here.refused(behind, long)
 	s.where(0).give(waiting[0], guard.After{})
@@ -160,6 +162,18 @@ func (b *bell) ring(in time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.told = append(b.told, in)
+}
+
+// relieved returns how often the claim was told not to ask, or that it need not any more.
+func (b *bell) relieved() (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, in := range b.told {
+		if in < 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // rung returns how often the claim was told to ask at once.
@@ -204,6 +218,9 @@ func callsTheFirst(s *subject) {
 		s.where(i+1).give(holder, guard.After{})
 		s.eventually(func() bool { return bells[i].rung() > before[i] }, "the first in line is called")
 		s.where(i).take(c)
+		if i+1 < len(bells) {
+			s.eventually(func() bool { return bells[i+1].relieved() > 0 }, "who was to see to it that the first comes is told that he has")
+		}
 		time.Sleep(4 * early)
 		for j := i + 1; j < len(bells); j++ {
 			require.Equal(s, before[j], bells[j].rung(), "one further behind was called")

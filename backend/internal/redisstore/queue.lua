@@ -241,10 +241,6 @@ local function leave(k, a)
   end
   local id, left = ARGV[1], string.sub(ARGV[a + 2], 1, 1)
   lose_place(id)
-  read_called()
-  if called_id == id then
-    come()
-  end
   if is_free(id) then
     turn(nil)
   elseif answer == 1 and left == 'D' then
