@@ -200,6 +200,31 @@ func TestTogether_aClusterThatLooksLikeOneServerGetsOneScriptARequest(t *testing
 	}
 }
 
+func TestTogether_aUserWithFewRightsGetsOneScriptARequest(t *testing.T) {
+	for name, backend := range backends {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			require.NoError(t, server.Client(t).Do(t.Context(),
+				"ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all", "-mget", "-mset").Err())
+			rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "app", Password: "secret"})
+			t.Cleanup(func() { require.NoError(t, rdb.Close()) })
+			f := flightOn(rdb, backend)
+			takes := many(10, func(key string) op { return take(key, "id") })
+			gives := many(10, func(key string) op { return give(key, "id") })
+			for i, ops := range [][]op{takes, gives, takes, gives} {
+				answers, sizes := f.fly(t, ops...)
+				if i > 0 {
+					require.Equal(t, []int{len(ops)}, sizes, "nothing is tried together any more")
+				}
+				for _, a := range answers {
+					require.NoError(t, a.err)
+					require.True(t, a.held || a.grant.State == guard.Granted && !a.grant.Held)
+				}
+			}
+		})
+	}
+}
+
 // ownedBy returns keys of several slots that the node behind a locker has.
 func ownedBy(t *testing.T, l guard.Locker) (owned []string) {
 	t.Helper()

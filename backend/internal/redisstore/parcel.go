@@ -56,7 +56,7 @@ func (p *Program) pack(to []*parcel, requests []*request, apart int32) []*parcel
 }
 
 // deliver sends the parcels, each of which has its own error, and once more, by their source, those of whose script the
-// server does not know, and in smaller ones those whose keys it does not take together.
+// server does not know, and in smaller ones those which it does not take together.
 func (l *lane) deliver(ctx context.Context, client redis.UniversalClient, parcels []*parcel) {
 	pipeline(ctx, client, parcels, (*Command).evalsha)
 	var unknown []*parcel
@@ -67,11 +67,19 @@ func (l *lane) deliver(ctx context.Context, client redis.UniversalClient, parcel
 	}
 	pipeline(ctx, client, unknown, (*Command).eval)
 	for _, p := range parcels {
-		if p.joint && keysApart(p.cmd.Err()) {
-			l.apart.CompareAndSwap(p.apart, p.apart+1)
-			p.parts = l.pack(p.requests)
-			l.deliver(ctx, client, p.parts)
+		if !p.joint {
+			continue
 		}
+		switch err := p.cmd.Err(); {
+		case keysApart(err):
+			l.apart.CompareAndSwap(p.apart, p.apart+1)
+		case refusesCommands(err):
+			l.apart.Store(noneElse)
+		default:
+			continue
+		}
+		p.parts = l.pack(p.requests)
+		l.deliver(ctx, client, p.parts)
 	}
 }
 

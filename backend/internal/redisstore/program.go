@@ -227,3 +227,10 @@ func milliseconds(d time.Duration) string { return strconv.FormatInt(Millisecond
 func keysApart(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "CROSSSLOT")
 }
+
+// refusesCommands reports whether err says that the user must not run a command of a script: a joint one needs more than those
+// that take and give back a key each.
+func refusesCommands(err error) bool {
+	return err != nil && (strings.Contains(err.Error(), "ACL failure in script") ||
+		strings.Contains(err.Error(), "can't run this command or subcommand")) // before Redis 7
+}
