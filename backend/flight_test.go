@@ -94,9 +94,12 @@ type flight struct {
 func flightOn(rdb *redis.Client, backend func(redis.UniversalClient) guard.Locker) *flight {
 	f := &flight{gate: &gate{}}
 	rdb.AddHook(f.gate)
-	f.locker = backend(rdb)
+	f.locker = backend(wrapped{rdb})
 	return f
 }
+
+// A wrapped client is one of which backends make no others, so that all commands come by its hooks.
+type wrapped struct{ redis.UniversalClient }
 
 // fly sends the ops, and returns the answers and the commands that the ops took: how many at a time.
 func (f *flight) fly(t *testing.T, ops ...op) ([]answer, []int) {
