@@ -36,7 +36,7 @@ func (t *telemetry) start(ctx context.Context, e *guard.Event, what string) (con
 		ctx = trace.ContextWithSpan(ctx, trace.SpanFromContext(e.Origin))
 	}
 	name := t.spanName(e, what)
-	if e.Duration == 0 { // it begins now
+	if e.Duration == 0 && !e.HandedOn { // it begins now
 		return t.tracer.Start(ctx, name)
 	}
 	return t.tracer.Start(ctx, name, trace.WithTimestamp(e.Start))

@@ -76,13 +76,3 @@ func number(t *testing.T, text string) uint64 {
 	require.NoError(t, err)
 	return n
 }
-
-func TestSimulation_repeatsItself(t *testing.T) {
-	for _, b := range backends {
-		for seed := range min(seedsByDefault/5, 15) {
-			first := simulate(t, b, nil, seed, &tally{})
-			again := simulate(t, b, nil, seed, &tally{})
-			require.Equal(t, first.trace.since(first.start), again.trace.since(again.start), "%s, seed %d", b.name, seed)
-		}
-	}
-}

@@ -359,9 +359,9 @@ func allInRedis(t *testing.T, rdb *redis.Client) string {
 // Row 41: what a client sends as its key, who it is and what it asks for shows nowhere. The answer is in the store, of course.
 func TestObserver_noRawKeyAnywhere(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]func(redis.UniversalClient) guard.Locker{
-		"single":    func(c redis.UniversalClient) guard.Locker { return single.New(c) },
-		"reentrant": func(c redis.UniversalClient) guard.Locker { return reentrant.New(c) },
+	for name, open := range map[string]func(redis.UniversalClient, func(*redis.Client)) guard.Locker{
+		"single":    func(c redis.UniversalClient, f func(*redis.Client)) guard.Locker { return single.New(c, single.WithClientSetup(f)) },
+		"reentrant": func(c redis.UniversalClient, f func(*redis.Client)) guard.Locker { return reentrant.New(c, reentrant.WithClientSetup(f)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -390,7 +390,7 @@ func TestObserver_noRawKeyAnywhere(t *testing.T) {
 			}
 			problem := func(w http.ResponseWriter, r *http.Request, p guardhttp.Problem) { tell(p, p.Err); p.ServeHTTP(w, r) }
 			gates := make(chan *lifeGate, 1)
-			s := lifeServe(t, lifeGuard(t, open(rdb), guard.WithTTL(lifeShortTTL)), func(w http.ResponseWriter, r *http.Request) {
+			s := lifeServe(t, lifeGuard(t, open(rdb, func(own *redis.Client) { own.AddHook(sent) }), guard.WithTTL(lifeShortTTL)), func(w http.ResponseWriter, r *http.Request) {
 				select {
 				case gate := <-gates:
 					gate.pass(r.Context())

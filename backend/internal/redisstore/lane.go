@@ -230,14 +230,7 @@ func (l *lane) fly(flight []*request) {
 		l.flyAlone(flight[0])
 		return
 	}
-	present := flight[:0]
-	for _, r := range flight {
-		if err := r.ctx.Err(); err != nil {
-			r.finish(nil, err)
-		} else {
-			present = append(present, r)
-		}
-	}
+	present := stillWaited(flight)
 	if len(present) == 0 {
 		return
 	}

@@ -14,19 +14,40 @@ const (
 	noneElse       // one request's
 )
 
-// pack puts the requests into as few commands as can be.
+// pack puts the requests into as few commands as can be. Those of one script have their claims first: a claim that comes behind a release of
+// its key goes into a further script, so that it finds the key free.
 func (l *lane) pack(requests []*request) (parcels []*parcel) {
 	apart := l.apart.Load()
 	var program *Program
-	var joint []*request
+	var joint, late []*request
+	var given, behind keySet
 	for _, r := range requests {
-		switch of := r.call.of; {
-		case of == nil || program != nil && of.program != program || apart == noneElse:
+		of := r.call.of
+		if of == nil || program != nil && of.program != program || apart == noneElse {
 			parcels = append(parcels, &parcel{Command: r.call.Command, requests: []*request{r}})
-		default:
-			program, joint = of.program, append(joint, r)
+			continue
 		}
+		program = of.program
+		key := r.call.texts[0]
+		switch {
+		case behind.has(key, late), of == program.acquire && given.has(key, joint):
+			behind.add(key)
+			late = append(late, r)
+			continue
+		case of == program.release:
+			given.add(key)
+		}
+		joint = append(joint, r)
 	}
+	parcels = l.packJoint(parcels, program, joint, apart)
+	if len(late) > 0 {
+		parcels = append(parcels, l.pack(late)...)
+	}
+	return parcels
+}
+
+// packJoint appends parcels of requests that can go together, as far as the server takes their keys together.
+func (l *lane) packJoint(parcels []*parcel, program *Program, joint []*request, apart int32) []*parcel {
 	if apart == allKeys {
 		return program.pack(parcels, joint, apart)
 	}
@@ -40,6 +61,29 @@ func (l *lane) pack(requests []*request) (parcels []*parcel) {
 		joint = joint[n:]
 	}
 	return parcels
+}
+
+// A keySet says quickly of most keys that they are not among those of some requests.
+type keySet [16]uint64
+
+// bit returns where the key is noted.
+func (*keySet) bit(key string) (word int, bit uint64) {
+	h := uint(len(key))
+	for i := max(0, len(key)-8); i < len(key); i++ {
+		h = h*31 + uint(key[i])
+	}
+	return int(h / 64 % 16), 1 << (h % 64)
+}
+
+func (s *keySet) add(key string) {
+	word, bit := s.bit(key)
+	s[word] |= bit
+}
+
+// has reports whether the key was added. It is that of one of the requests then.
+func (s *keySet) has(key string, of []*request) bool {
+	word, bit := s.bit(key)
+	return s[word]&bit != 0 && slices.ContainsFunc(of, func(r *request) bool { return r.call.texts[0] == key })
 }
 
 // pack appends a parcel of the requests.
@@ -61,13 +105,19 @@ func (l *lane) deliver(ctx context.Context, client redis.UniversalClient, parcel
 	pipeline(ctx, client, parcels, (*Command).evalsha)
 	var unknown []*parcel
 	for _, p := range parcels {
-		if isNoScript(p.cmd.Err()) {
+		if !isNoScript(p.cmd.Err()) {
+			continue
+		}
+		if alive := stillWaited(p.requests); len(alive) < len(p.requests) {
+			p.parts = append([]*parcel{}, l.pack(alive)...) // not nil, also if there are none
+			l.deliver(ctx, client, p.parts)
+		} else {
 			unknown = append(unknown, p)
 		}
 	}
 	pipeline(ctx, client, unknown, (*Command).eval)
 	for _, p := range parcels {
-		if !p.joint {
+		if !p.joint || p.parts != nil {
 			continue
 		}
 		switch err := p.cmd.Err(); {
@@ -111,6 +161,20 @@ type parcel struct {
 	cmd      *redis.Cmd
 	once     noRetry   // around cmd
 	parts    []*parcel // what was sent in its place
+}
+
+// stillWaited finishes the requests whose contexts have ended, and returns the others. What is sent again for nobody would
+// only have to be undone: after a freeze, that may be much.
+func stillWaited(requests []*request) []*request {
+	alive := make([]*request, 0, len(requests))
+	for _, r := range requests {
+		if err := r.ctx.Err(); err != nil {
+			r.finish(nil, err)
+		} else {
+			alive = append(alive, r)
+		}
+	}
+	return alive
 }
 
 // worst returns the error that says that a connection is no good, if there is one.

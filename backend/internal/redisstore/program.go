@@ -122,7 +122,7 @@ func (p *Program) join(requests []*request) (Command, []*request) {
 	return Command{script: p.together, key: ordered[0].call.key, args: args}, ordered
 }
 
-// appendTexts appends the i-th text of each request. They point into the requests, so as to cost nothing.
+// appendTexts appends the i-th text of each request.
 func appendTexts(args []any, requests []*request, i int) []any {
 	for _, r := range requests {
 		args = append(args, r.call.text(i))
@@ -143,7 +143,7 @@ func (o *operation) appendColumns(args []any, requests []*request) []any {
 		case len(requests) == 0 || requests[0].call.texts[i] == "":
 			args = append(args, none)
 		default:
-			args = append(args, one, &requests[0].call.texts[i])
+			args = append(args, one, requests[0].call.texts[i])
 		}
 	}
 	if o.records {

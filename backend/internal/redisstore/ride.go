@@ -13,7 +13,7 @@ func (l *lane) ride(r *request) (answer any, ok bool, err error) {
 		return nil, false, nil
 	}
 	defer l.land()
-	if answer, err = s.run(&r.call.Command, evalsha); isNoScript(err) {
+	if answer, err = s.run(&r.call.Command, evalsha); isNoScript(err) && r.ctx.Err() == nil {
 		answer, err = s.run(&r.call.Command, eval)
 	}
 	s.leave(err)

@@ -53,11 +53,11 @@ func (c Command) Under(prefix string) Command {
 	return c
 }
 
-// text returns the i-th text as an argument. It points into the command, so as to cost nothing.
+// text returns the i-th text as an argument.
 func (c *Command) text(i int) any {
 	switch {
 	case i > 0 || c.prefix == "":
-		return &c.texts[i]
+		return c.texts[i]
 	case c.first != nil:
 		return c.first
 	default:
@@ -79,7 +79,7 @@ func (c *Command) append(to []any, name any) []any {
 	if c.of == nil {
 		return append(to, c.args[2:]...)
 	}
-	return c.appendArgs(c.appendKeys(append(to, &c.of.keys)))
+	return c.appendArgs(c.appendKeys(append(to, c.of.keys)))
 }
 
 // appendKeys and appendArgs append the keys and the arguments of an operation, but for those at the end that are empty.
