@@ -200,6 +200,23 @@ func TestTogether_aClusterThatLooksLikeOneServerGetsOneScriptARequest(t *testing
 	}
 }
 
+func TestTogether_aClaimBehindAReleaseOfItsKeyFindsItFree(t *testing.T) {
+	eachTogether(t, func(t *testing.T, f *flight, _ *redis.Client, _ func(string) string) {
+		answers, _ := f.fly(t, take("k", "a"), take("other", "a"))
+		require.Equal(t, guard.Granted, answers[0].grant.State)
+		answers, sizes := f.fly(t,
+			take("k", "before"), give("k", "a"), take("k", "b"), give("k", "b"), take("k", "c"), take("further", "a"), give("other", "a"))
+		require.Equal(t, 3, sizes[0], "scripts, in one pipeline, some of which the server may not know")
+		require.Equal(t, guard.Busy, answers[0].grant.State)
+		require.True(t, answers[1].held)
+		require.Equal(t, guard.Granted, answers[2].grant.State)
+		require.True(t, answers[3].held)
+		require.Equal(t, guard.Granted, answers[4].grant.State)
+		require.Equal(t, guard.Granted, answers[5].grant.State)
+		require.True(t, answers[6].held)
+	})
+}
+
 func TestTogether_aUserWithFewRightsGetsOneScriptARequest(t *testing.T) {
 	for name, backend := range backends {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,8 @@
 package redlock_test
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,7 +44,12 @@ func TestSuite_fiveServers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // with each other
 			servers := redistest.StartN(t, 5)
+			var underWay atomic.Int64
+			settled := func(t testing.TB) {
+				require.Eventually(t, func() bool { return underWay.Load() == 0 }, 5*time.Second, time.Millisecond)
+			}
 			flush := func(t testing.TB) {
+				settled(t) // what comes late is of the check before
 				for _, s := range servers {
 					require.NoError(t, s.Client(t).FlushAll(t.Context()).Err())
 				}
@@ -50,7 +57,7 @@ func TestSuite_fiveServers(t *testing.T) {
 			over := func(t testing.TB) guard.Locker {
 				var nodes []guard.Locker
 				for _, s := range servers {
-					nodes = append(nodes, node(t, s))
+					nodes = append(nodes, counted{node(t, s).(server), &underWay})
 				}
 				return redlock.New(nodes)
 			}
@@ -60,7 +67,8 @@ func TestSuite_fiveServers(t *testing.T) {
 				Flush:  flush,
 				Owners: name == "reentrant",
 				Ledger: true, Notifies: true,
-				MinTTL: minTTL,
+				MinTTL:  minTTL,
+				Settled: func(t testing.TB, _ string) { settled(t) },
 				Freeze: func(testing.TB) func() {
 					for _, s := range servers {
 						s.Freeze()
@@ -74,6 +82,51 @@ func TestSuite_fiveServers(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A server is a node with all that one on Redis can do.
+type server interface {
+	guard.Locker
+	guard.BatchRenewer
+	guard.Checker
+	guard.Ledger
+	guard.Notifier
+	guard.Server
+	guard.Starter
+}
+
+// A counted node counts the calls that are under way, but for renewals.
+type counted struct {
+	server
+	underWay *atomic.Int64
+}
+
+func (c counted) StartAcquire(ctx context.Context, claim guard.Claim, done func(guard.Grant, error)) {
+	c.underWay.Add(1)
+	c.server.StartAcquire(ctx, claim, func(grant guard.Grant, err error) {
+		done(grant, err)
+		c.underWay.Add(-1)
+	})
+}
+
+func (c counted) StartRelease(ctx context.Context, claim guard.Claim, after guard.After, done func(bool, error)) {
+	c.underWay.Add(1)
+	c.server.StartRelease(ctx, claim, after, func(held bool, err error) {
+		done(held, err)
+		c.underWay.Add(-1)
+	})
+}
+
+func (c counted) Append(ctx context.Context, name string, e guard.Entry, keep int) error {
+	c.underWay.Add(1)
+	defer c.underWay.Add(-1)
+	return c.server.Append(ctx, name, e, keep)
+}
+
+func (c counted) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
+	c.underWay.Add(1)
+	defer c.underWay.Add(-1)
+	return c.server.Raise(ctx, name, counter, to)
 }
 
 func TestOwnerless_isWhereNoNodeKeepsOwners(t *testing.T) {

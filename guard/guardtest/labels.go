@@ -78,6 +78,7 @@ func markerKeepsLabel(s *subject) {
 	c := s.claim("key")
 	s.here.take(c)
 	s.here.give(c, guard.After{Keep: long, Done: true, Record: []byte("record")})
+	s.settled(c.Key)
 	again := c
 	again.Label = "second"
 	s.there.give(again, guard.After{Keep: long, Done: true, Record: []byte("second")})

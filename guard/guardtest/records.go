@@ -43,6 +43,7 @@ func recordStays(s *subject) {
 	s.here.take(other)
 	s.here.give(other, guard.After{Keep: long, Done: true, Record: []byte("other's")})
 	s.here.give(first, guard.After{Keep: s.short(), Done: true, Record: []byte("first")})
+	s.settled(first.Key)
 	second := s.claim("key")
 	s.eventually(func() bool { return s.there.acquire(second).State == guard.Granted }, "the window passes")
 	require.Empty(s, s.here.refused(s.claim("key"), second.TTL).Record, "the record of a key that is busy")

@@ -32,6 +32,13 @@ type subject struct {
 	there process // the same Locker where the store has no Again
 }
 
+// settled waits until the whole store knows that the key is done.
+func (s *subject) settled(key string) {
+	if s.store.Settled != nil {
+		s.store.Settled(s, key)
+	}
+}
+
 func newSubject(t testing.TB, s Store) *subject {
 	here := s.New(t)
 	require.NotNil(t, here, "New returned no Locker")

@@ -56,6 +56,9 @@ type Store struct {
 	// MinTTL is the shortest TTL that the store can grant. Leave it 0, unless the store counts how long
 	// its answers took, as a quorum does, and refuses what would be over at once.
 	MinTTL time.Duration
+	// Settled waits until all parts of the store know that the key is done, as a claim of it was released just now. It is for stores
+	// whose calls return before the last part has been told, as those of a quorum do. Leave it nil if there is none such.
+	Settled func(t testing.TB, key string)
 	// Keys are further keys to try, such as those that look like the names by which the store keeps
 	// its own things.
 	Keys []string
