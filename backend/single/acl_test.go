@@ -2,6 +2,7 @@ package single_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -33,7 +34,7 @@ func TestACL_ofTheREADMEIsEnough(t *testing.T) {
 			require.NoError(t, server.Client(t).Do(t.Context(), append(rights[:len(rights):len(rights)], c.more...)...).Err())
 			rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "app", Password: "secret"})
 			t.Cleanup(func() { require.NoError(t, rdb.Close()) })
-			opts := append(c.opts, guard.WithTTL(time.Minute), guard.WithWait(time.Minute))
+			opts := slices.Concat(c.opts, []guard.Option{guard.WithTTL(time.Minute), guard.WithWait(time.Minute)})
 			g, err := guard.New(single.New(rdb), opts...)
 			require.NoError(t, err)
 			other, err := guard.New(single.New(rdb), opts...)

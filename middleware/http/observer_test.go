@@ -360,8 +360,12 @@ func allInRedis(t *testing.T, rdb *redis.Client) string {
 func TestObserver_noRawKeyAnywhere(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(redis.UniversalClient, func(*redis.Client)) guard.Locker{
-		"single":    func(c redis.UniversalClient, f func(*redis.Client)) guard.Locker { return single.New(c, single.WithClientSetup(f)) },
-		"reentrant": func(c redis.UniversalClient, f func(*redis.Client)) guard.Locker { return reentrant.New(c, reentrant.WithClientSetup(f)) },
+		"single": func(c redis.UniversalClient, f func(*redis.Client)) guard.Locker {
+			return single.New(c, single.WithClientSetup(f))
+		},
+		"reentrant": func(c redis.UniversalClient, f func(*redis.Client)) guard.Locker {
+			return reentrant.New(c, reentrant.WithClientSetup(f))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
