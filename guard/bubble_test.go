@@ -89,7 +89,11 @@ func inBubble(t *testing.T, f func(t *testing.T, g *guard.Guard, store *testStor
 		store := newTestStore()
 		g, err := guard.New(store, append([]guard.Option{guard.WithTTL(ttl)}, opts...)...)
 		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+		t.Cleanup(func() {
+			ending, cancel := context.WithTimeout(context.Background(), time.Hour) // a test that fails may leave a lease, which would be renewed for ever
+			defer cancel()
+			require.NoError(t, g.Close(ending))
+		})
 		f(t, g, store)
 	})
 }

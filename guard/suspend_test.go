@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -51,6 +52,7 @@ func TestSuspension_justBeforeAClaimCostsNoLease(t *testing.T) {
 			time.Sleep(time.Second)
 			require.NoError(t, g.Do(t.Context(), "first", nothing))
 			time.Sleep(apart)
+			synctest.Wait() // the scheduler does not ask at this very moment
 			asleep.Store(int64(time.Hour))
 			lease := hold(t, g, "second")
 			require.Equal(t, 1+asked, store.count(guard.OpAcquire))
