@@ -87,7 +87,7 @@ func TestQueue_thereIsNoEndlessLineOfTheDead(t *testing.T) {
 		}
 		_, err := l.Release(t.Context(), queued("holder"), guard.After{})
 		require.NoError(t, err)
-		time.Sleep(guard.CallGrace) // the first does not come
+		time.Sleep(guard.CallGrace) // the first does not come: only time tells the server so
 		for _, id := range []string{"second", "second"} {
 			if g := try(t, l, queued(id)); g.State == guard.Granted {
 				break

@@ -81,7 +81,7 @@ func TestBounded_endsWithItsContext(t *testing.T) {
 		require.Equal(t, time.Second, time.Since(start))
 		require.ErrorIs(t, redisstore.Bounded(ctx, func() error { t.Error("called"); return nil }), context.DeadlineExceeded)
 		require.NoError(t, redisstore.Bounded(context.Background(), func() error { return nil }))
-		time.Sleep(time.Hour) // until what was left behind has ended
+		time.Sleep(time.Hour) // virtual time: until what was left behind has ended
 	})
 }
 
