@@ -92,10 +92,9 @@ func TestFault7_replyLostOnRenew(t *testing.T) {
 	proxy := redistest.StartProxy(t, server.Addr())
 	g := newGuard(t, client(t, proxy.Addr()))
 	lease := acquire(t, g, "k")
-	for range 4 {
-		conns := proxy.Conns()
+	for n := range 4 {
 		proxy.DropReplyTo("evalsha", 1)
-		require.Eventually(t, func() bool { return proxy.Conns() > conns }, ttl, time.Millisecond, "a reply is lost, and its connection")
+		require.Eventually(t, func() bool { return proxy.Dropped() > n }, 10*ttl, time.Millisecond, "a reply is lost, and its connection")
 		requireHeld(t, lease, ttl/4)
 	}
 	require.NoError(t, lease.Release(t.Context()))

@@ -84,7 +84,8 @@ func (c *Cluster) join() error {
 	return nil
 }
 
-// settled returns nil when the node sees all the others and the whole cluster at work.
+// settled returns nil when the node sees all the others and the whole cluster at work, and has a link to and from each: until then what
+// is published does not reach every node, and Redis does not send it again.
 func (c *Cluster) settled(node *Server) error {
 	info, err := c.admins[node].ClusterInfo(context.Background()).Result()
 	if err != nil {
@@ -94,6 +95,13 @@ func (c *Cluster) settled(node *Server) error {
 		if !strings.Contains(info, want+"\r\n") {
 			return fmt.Errorf("node %s does not report %s but:\n%s", node.Addr(), want, info)
 		}
+	}
+	links, err := c.admins[node].ClusterLinks(context.Background()).Result()
+	if err != nil {
+		return fmt.Errorf("node %s: %w", node.Addr(), err)
+	}
+	if want := 2 * (masterCount - 1); len(links) != want {
+		return fmt.Errorf("node %s has %d links, not %d", node.Addr(), len(links), want)
 	}
 	return nil
 }

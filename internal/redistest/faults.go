@@ -35,6 +35,13 @@ func (p *Proxy) DropPushes(n int) {
 	p.gate.change(func(f *faults) { f.dropPushes = n })
 }
 
+// Dropped is how many replies and pushes were dropped so far, whatever dropped them.
+func (p *Proxy) Dropped() int {
+	p.gate.mu.Lock()
+	defer p.gate.mu.Unlock()
+	return p.gate.dropped
+}
+
 // HoldReplies keeps all replies inside the proxy until ReleaseReplies.
 func (p *Proxy) HoldReplies() {
 	p.gate.change(func(f *faults) { f.hold = true })

@@ -27,6 +27,7 @@ type gate struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced when a fault changes
 	faults  faults
+	dropped int
 }
 
 type faults struct {
@@ -63,6 +64,9 @@ func (g *gate) pass(d direction, m message, ended <-chan struct{}) verdict {
 		held, rest := g.faults.holds(d, m)
 		if !held && rest <= 0 {
 			v := g.faults.judge(d, m)
+			if v != deliver {
+				g.dropped++
+			}
 			g.mu.Unlock()
 			return v
 		}
