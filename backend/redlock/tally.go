@@ -79,6 +79,9 @@ func (l *Locker) count(votes []vote, hasty bool) tally {
 		return tally{verdict: hesitant} // it may be a claim that is repeated
 	case failures > spare:
 		return tally{verdict: failed}
+	case holds > 0 && busy+failures <= spare && holds+len(l.nodes)-len(votes) >= l.quorum:
+		// It is a claim that is repeated, and those who have not answered may hold the key for it: were it refused it would be given back.
+		return tally{verdict: undecided}
 	case busy+failures > spare:
 		return l.refuse(votes, grants, busy, hasty)
 	case busy > 0 && len(votes) >= l.quorum:

@@ -234,6 +234,26 @@ func TestTryAcquire_aMarkerThatAMajorityHasForgottenIsNoAnswerToAHolder(t *testi
 	})
 }
 
+func TestTryAcquire_aClaimThatIsRepeatedWaitsForTheSlowWhoMayHoldTheKeyForIt(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
+		c := claimOf("k", "a")
+		for i, holder := range []string{"a", "a", "a", "b", "b"} {
+			take(t, boxes[i], claimOf("k", holder))
+		}
+		for _, b := range boxes[1:3] {
+			b.answerAfter(func() time.Duration { return 300 * time.Millisecond })
+		}
+		g, err := l.TryAcquire(t.Context(), c)
+		require.NoError(t, err)
+		require.Equal(t, guard.Granted, g.State, "two are busy, but the other three hold it")
+		require.True(t, g.Held)
+		synctest.Wait()
+		for i, b := range boxes[:3] {
+			require.NotZero(t, b.fence(t, "k", "a"), "node %d still has it", i)
+		}
+	})
+}
+
 func TestTryAcquire_aSplitVoteIsContestedAndWaitsOnlyALittleForTheSlow(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
 		for i, holder := range []string{"b", "b", "c", "c"} {
