@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
 const (
@@ -17,14 +18,6 @@ const (
 	// healthy is what a call takes at most that waits for no broken node.
 	healthy = 250 * time.Millisecond
 )
-
-// within calls f, which has to return within d.
-func within(t testing.TB, d time.Duration, what string, f func()) {
-	t.Helper()
-	start := time.Now()
-	f()
-	require.Less(t, time.Since(start), d, what)
-}
 
 func TestFault22_nodesDownFrozenOrSlow(t *testing.T) {
 	for name, c := range map[string]struct{ fault, mend func(q *quorum, i int) }{
@@ -64,20 +57,20 @@ func TestFault22_nodesDownFrozenOrSlow(t *testing.T) {
 
 func (q *quorum) requireHealthy(t *testing.T, g *guard.Guard, lease *guard.Lease) {
 	for range 5 {
-		within(t, healthy, "a run", func() { require.NoError(t, g.Do(t.Context(), "k", nothing)) })
+		redistest.Within(t, healthy, "a run", func() { require.NoError(t, g.Do(t.Context(), "k", nothing)) })
 	}
 	first := newGuard(t, q.locker(t), guard.WithTTL(ttl))
-	within(t, healthy, "the first run", func() { require.NoError(t, first.Do(t.Context(), "first", nothing)) })
+	redistest.Within(t, healthy, "the first run", func() { require.NoError(t, first.Do(t.Context(), "first", nothing)) })
 	require.ErrorIs(t, first.Do(t.Context(), "held", nothing), guard.ErrBusy)
 	require.Never(t, func() bool { return !lease.Valid() }, 2*ttl, 10*time.Millisecond, "it is renewed")
 	require.NoError(t, context.Cause(lease.Context()))
-	within(t, healthy, "a release", func() { require.NoError(t, lease.Release(t.Context())) })
-	within(t, healthy, "a run after it", func() { require.NoError(t, first.Do(t.Context(), "held", nothing)) })
+	redistest.Within(t, healthy, "a release", func() { require.NoError(t, lease.Release(t.Context())) })
+	redistest.Within(t, healthy, "a run after it", func() { require.NoError(t, first.Do(t.Context(), "held", nothing)) })
 	time.Sleep(healthy) // for the last releases, before the clients are closed
 }
 
 func (q *quorum) requireRefused(t *testing.T, g *guard.Guard, broken int) {
-	within(t, ttl+healthy, "the refusal", func() {
+	redistest.Within(t, ttl+healthy, "the refusal", func() {
 		err := g.Do(t.Context(), "k", nothing)
 		requireNoQuorum(t, err, guard.OpAcquire)
 		for i, p := range q.proxies {

@@ -81,7 +81,7 @@ func TestHolds_oneThatIsNotRenewedCountsUntilItEnds(t *testing.T) {
 	require.Positive(t, left)
 	require.LessOrEqual(t, timeLeft(t, rdb, "k"), ttl)
 	require.Eventually(t, func() bool { return rdb.Exists(t.Context(), "k").Val() == 0 }, soon, step)
-	require.InDelta(t, ttl, time.Since(start), float64(100*time.Millisecond))
+	require.GreaterOrEqual(t, time.Since(start), ttl-10*time.Millisecond, "and not less")
 
 	dead.take()
 	alive.take()

@@ -218,7 +218,7 @@ func TestOwn_aRenewalOfAFrozenServerEndsWithItsContext(t *testing.T) {
 			require.ErrorIs(t, err, guard.ErrStore, name)
 		})
 		cancel()
-		require.Less(t, time.Since(start), 500*time.Millisecond, name)
+		require.Less(t, time.Since(start), 2*time.Second, name) // go-redis' own time-out is longer
 		require.EqualValues(t, 2, reported.Load())
 	}
 	server.Thaw()

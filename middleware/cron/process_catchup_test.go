@@ -155,7 +155,7 @@ func TestProcesses_onePausedAloneRunsNothingOlderThanTheDeadline(t *testing.T) {
 // The process that catches up is killed in the middle of it.
 func TestProcesses_anotherGoesOnWithTheTicksThatNobodyWasUpFor(t *testing.T) {
 	t.Parallel()
-	order, log := procPlace(t, 1, time.Second, procJob{Name: "longest", Takes: 2 * time.Second, CatchUp: guardcron.UpTo(3), Deadline: time.Second})
+	order, log := procPlace(t, 1, 3*time.Second, procJob{Name: "longest", Takes: 2 * time.Second, CatchUp: guardcron.UpTo(3), Deadline: time.Second})
 	w := startHere(t, order.as("before", 0))
 	log.await(t, "a run", func(e procEvent) bool { return e.Kind == "begin" })
 	require.NoError(t, w.close(procSoon))

