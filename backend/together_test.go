@@ -23,12 +23,19 @@ var lockKeys = map[string]func(key string) string{
 
 // eachTogether runs a test on each backend with a server of its own.
 func eachTogether(t *testing.T, test func(t *testing.T, f *flight, rdb *redis.Client, lockKey func(string) string)) {
-	for name, backend := range backends {
+	for name := range backends {
 		t.Run(name, func(t *testing.T) {
-			server := redistest.Start(t)
-			test(t, flightOn(server.Client(t), backend), server.Client(t), lockKeys[name])
+			f, rdb := newFlight(t, name)
+			test(t, f, rdb, lockKeys[name])
 		})
 	}
+}
+
+// newFlight returns a flight of a backend on a server of its own, and a client of that.
+func newFlight(t *testing.T, backend string) (*flight, *redis.Client) {
+	t.Helper()
+	server := redistest.Start(t)
+	return flightOn(server.Client(t), backends[backend]), server.Client(t)
 }
 
 func TestTogether_aKeyOfAWrongTypeFailsAlone(t *testing.T) {

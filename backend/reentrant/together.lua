@@ -58,11 +58,11 @@ end
 delete_all(gone, places)
 for _, i in ipairs(places) do
   if answers[i] == 1 then
-    tell(KEYS[acquires + i], publish or publishes[i - acquires])
+    tell(KEYS[all + i], publish or publishes[i - acquires])
   end
 end
 one_by_one(acquires + 1, all, function(i)
   local of = i - acquires
-  return release(KEYS[i], KEYS[acquires + i], id or ids[of], publish or publishes[of], leave or leaves[of], label or labels[of], record or records[of])
+  return release(KEYS[i], KEYS[all + i], id or ids[of], publish or publishes[of], leave or leaves[of], label or labels[of], record or records[of])
 end)
 return answers
