@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,7 +94,11 @@ func (l *procLog) awaitAfter(t *testing.T, lines int, what string, is func(e pro
 		}
 		time.Sleep(20 * time.Millisecond) // between two looks
 	}
-	require.FailNow(t, "not in the log: "+what)
+	var all strings.Builder
+	for _, e := range l.read(t) {
+		fmt.Fprintf(&all, "\n%+v", e)
+	}
+	require.FailNow(t, "not in the log: "+what, "%s", all.String())
 	return procEvent{}
 }
 

@@ -155,6 +155,7 @@ func TestProcesses_anotherRunsTheTickOfOneThatWasKilled(t *testing.T) {
 	ttl := 2 * time.Second
 	order, log := procPlace(t, 1, ttl, procJob{Name: "longest", Takes: 3 * time.Second, Deadline: 30 * time.Second})
 	processes := map[string]*procChild{"a": startProc(t, order.as("a", 0)), "b": startProc(t, order.as("b", 300*time.Millisecond))}
+	log.await(t, "a first run", func(e procEvent) bool { return e.Kind == "begin" }) // by its clock, a process may have started after the tick that another takes by its own
 	killed := haltARun(t, log, processes, syscall.SIGUSR1)
 	again := log.await(t, "the tick again", func(e procEvent) bool { return e.Kind == "begin" && e.Tick == killed.Tick && e.Who != killed.Who })
 	require.Greater(t, again.Fence, killed.Fence)
