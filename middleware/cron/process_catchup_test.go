@@ -62,7 +62,7 @@ func TestProcesses_seeOnceToTheTicksThatNobodyWasUpFor(t *testing.T) {
 				require.Len(t, missed, 1, tick)
 				require.Contains(t, missed[0].Reason, "nobody has finished it, or been there to start it")
 			}
-			starts := events.of("job", 0, "begin")
+			starts := slices.DeleteFunc(events.of("job", 0, "begin"), func(e procEvent) bool { return e.Tick > end*1000 }) // new ones do not wait for the old
 			require.True(t, slices.IsSortedFunc(starts, func(a, b procEvent) int { return int(a.Tick - b.Tick) }) || caught < 2, "the oldest first: %v", starts)
 		})
 	}
