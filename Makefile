@@ -7,6 +7,7 @@
 # make fault   servers that freeze, die, forget, refuse and lose replies: what must hold, and by which metric an operator sees each
 # make cron    five processes with clocks that differ, killed, frozen and replaced, over TICKS ticks (default 120)
 # make sim     the simulation over SEEDS seeds for each backend (default 5000)
+# make model   the models of the rules in model/, searched by spin, as they are and with each rule broken; model-short is a part of it
 # make demo    the two example programs, with the guard and without
 
 GOLANGCI_LINT_VERSION := v2.15.0
@@ -16,7 +17,7 @@ export CGO_ENABLED ?= 1
 # Where promtool is put that was taken out of its package.
 export PATH := $(PATH):$(CURDIR)/bin
 
-.PHONY: test lint bench bench-rounds bench-growth fuzz fault cron sim demo redis promtool
+.PHONY: test lint bench bench-rounds bench-growth fuzz fault cron sim demo redis promtool model model-short spin
 
 # ONERUN_REQUIRE_REDIS makes a test that finds no redis-server fail, where it would be left out.
 test: redis promtool
@@ -102,6 +103,12 @@ SEEDS ?= 5000
 sim:
 	ONERUN_SIM_SEEDS=$(SEEDS) go test -timeout 60m -run Simulation ./internal/simulation
 
+model: spin
+	@model/check.sh
+
+model-short: spin
+	@model/check.sh short
+
 demo:
 	@echo "== coupon: with the guard, then without"
 	go run ./examples/coupon
@@ -119,6 +126,13 @@ redis:
 		$$sudo apt-get update -qq && \
 		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq redis-server && \
 		{ $$sudo service redis-server stop || true; }; }
+
+spin:
+	@command -v spin >/dev/null || { \
+		echo "== spin is missing: installing it"; \
+		sudo=$$(test "$$(id -u)" = 0 || echo sudo); \
+		$$sudo apt-get update -qq && \
+		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq spin gcc libc6-dev; }
 
 $(GOBIN)/golangci-lint:
 	@echo "== installing golangci-lint $(GOLANGCI_LINT_VERSION)"

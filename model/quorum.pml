@@ -48,7 +48,7 @@ bool forgot;
 #define larger(x, y) (x > y -> x : y)
 #define highest(i) larger(larger(b[i].vote[0], b[i].vote[1]), b[i].vote[2])
 #define votes(i) ((b[i].vote[0] > 0) + (b[i].vote[1] > 0) + (b[i].vote[2] > 0))
-#define have(i) ((b[i].vote[0] == b[i].fence) + (b[i].vote[1] == b[i].fence) + (b[i].vote[2] == b[i].fence))
+#define have(i) ((b[i].vote[0] >= b[i].fence) + (b[i].vote[1] >= b[i].fence) + (b[i].vote[2] >= b[i].fence))
 
 /* is_over ends a ballot that is lost, won, or late. What was granted ends on each node when it is released there, or by itself. */
 inline is_over(i) { b[i].vote[0] = 0; b[i].vote[1] = 0; b[i].vote[2] = 0; b[i].fence = 0 }
@@ -127,7 +127,7 @@ end:	do
 	:: n[k].clock < CLOCK_ENDS -> n[k].clock++
 #ifdef FORGETS
 	/* It grants nothing then for longer than a lease lasts and than clocks differ, which WithMinUptime sees to. */
-	:: d_step { n[k].last && !forgot ->
+	:: d_step { k == 0 && n[k].last && !forgot -> /* any, but they are all the same */
 		forgot = true;
 		n[k].holder = NOBODY; n[k].last = 0;
 #ifndef LIMIT_BACK_AT_ONCE
