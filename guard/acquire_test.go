@@ -150,6 +150,61 @@ func TestAcquire_cleansUpALateRepetitionOfItsOwnRequest(t *testing.T) {
 	})
 }
 
+// Of the first try the answer was lost, and it is done again when the lease has ended, however that was.
+func TestAcquire_cleansUpALateRepetitionWhateverBecameOfTheLease(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, store *testStore, c guard.Claim, lease *guard.Lease, arrives func()){
+		"the store knew it no more": func(t *testing.T, store *testStore, c guard.Claim, lease *guard.Lease, arrives func()) {
+			_, err := store.memory.Release(t.Context(), c, guard.After{})
+			require.NoError(t, err)
+			<-lease.Context().Done()
+			require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
+			arrives()
+		},
+		"the release found it gone": func(t *testing.T, store *testStore, c guard.Claim, lease *guard.Lease, arrives func()) {
+			_, err := store.memory.Release(t.Context(), c, guard.After{})
+			require.NoError(t, err)
+			require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
+			arrives()
+		},
+		"its release took several tries": func(t *testing.T, store *testStore, _ guard.Claim, lease *guard.Lease, arrives func()) {
+			store.OnRelease = func(ctx context.Context, n int, c guard.Claim, after guard.After) (bool, error) {
+				if n < 5 {
+					return false, errors.New("the connection was reset")
+				}
+				return store.memory.Release(ctx, c, after)
+			}
+			require.ErrorIs(t, lease.Release(t.Context()), guard.ErrStore, "it goes on in the background")
+			for store.count(guard.OpRelease) < 5 {
+				time.Sleep(time.Millisecond) // virtual
+			}
+			arrives()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+				var claim guard.Claim
+				store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+					if n > 1 {
+						return store.memory.TryAcquire(ctx, c)
+					}
+					claim = c
+					return guard.Grant{}, errors.New("the connection was reset")
+				}
+				lease, err := g.Acquire(t.Context(), "k")
+				require.NoError(t, err)
+				end(t, store, claim, lease, func() {
+					synctest.Wait()
+					_, err := store.memory.TryAcquire(t.Context(), claim)
+					require.NoError(t, err)
+				})
+				require.False(t, store.free("k"))
+				time.Sleep(2 * time.Second)
+				require.True(t, store.free("k"))
+			})
+		})
+	}
+}
+
 func TestAcquire_ofAContextThatEndsReturnsAtOnceAndCleansUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {

@@ -29,6 +29,8 @@ type leftover struct {
 	after func() After  // what to leave behind, or nil for nothing
 	until time.Duration // when the claim will have ended by itself
 	told  orphan
+	// orphans says, of a release, that attempts to take the lease may arrive after it.
+	orphans bool
 
 	since time.Duration // when it was left
 	next  time.Duration // when to try (again)
@@ -204,6 +206,9 @@ func (c *cleaner) try(l *leftover) {
 	g.tellOfCleanUp(l, sent, now-sent)
 	settled := l.since + min(l.claim.TTL, settle)
 	switch {
+	case err == nil && l.after != nil && l.orphans:
+		l.after = nil // from now on it is an acquire without an answer
+		l.next = max(settled, now+g.dice.retryPause(l.tries))
 	case err == nil && (l.after != nil || sent >= settled && now-sent < prompt):
 		l.gone = true
 	case err == nil:

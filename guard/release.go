@@ -78,7 +78,8 @@ func (h *hold) giveBack(ctx context.Context, end ending) (back givenBack) {
 	if begun.lost != nil {
 		back.err = begun.lost
 		if begun.lost.Reason == LossNotHeld {
-			return back // there is nothing left to give back
+			h.cleanUpOrphans() // there is nothing else left to give back
+			return back
 		}
 	}
 	done := begun.remains.marks && end.finished && back.err == nil
@@ -97,15 +98,25 @@ func (h *hold) giveBack(ctx context.Context, end ending) (back givenBack) {
 	held, err := back.send(call, claim, begun.remains)
 	switch {
 	case err != nil:
-		g.cleaner.add(leftover{claim: claim, after: begun.remains.after, until: max(begun.storeEnd, g.now()), told: orphanOf(&h.ctx, h.set, h.key, OpRelease)})
+		g.cleaner.add(leftover{
+			claim: claim, after: begun.remains.after, orphans: h.orphans,
+			until: max(begun.storeEnd, g.now()), told: orphanOf(&h.ctx, h.set, h.key, OpRelease),
+		})
 		back.err = errors.Join(back.err, err)
-	case h.orphans:
-		g.cleaner.add(leftover{claim: claim, until: g.now() + claim.TTL, told: orphanOf(&h.ctx, h.set, h.key, OpAcquire)})
-	}
-	if err == nil && !held && back.err == nil {
+	case !held && back.err == nil:
 		back.err = h.foundLost()
+		fallthrough
+	default:
+		h.cleanUpOrphans()
 	}
 	return back
+}
+
+// cleanUpOrphans undoes attempts to take the lease that had no answer, and may arrive when it has been given back.
+func (h *hold) cleanUpOrphans() {
+	if g := h.guard; h.orphans {
+		g.cleaner.add(leftover{claim: h.claim, until: g.now() + h.claim.TTL, told: orphanOf(&h.ctx, h.set, h.key, OpAcquire)})
+	}
 }
 
 // A releasing is a release that has begun.
