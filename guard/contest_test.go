@@ -124,6 +124,25 @@ func TestPush_isNotReliedOn(t *testing.T) {
 	})
 }
 
+// The key may have come free after it was found busy and before the store began to tell: nobody will say so.
+func TestPush_asksAtOnceWhenItListens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &pushing{testStore: newTestStore(), wakes: make(chan func(), 10)}
+		g, err := guard.New(store, guard.WithTTL(ttl))
+		require.NoError(t, err)
+		elsewhere := store.elsewhere(t, time.Hour)
+		start := time.Now()
+		done := make(chan error)
+		go func() { done <- g.Do(t.Context(), "k", nothing, guard.WithWait(time.Hour)) }()
+		wake := <-store.wakes
+		store.leave(t, elsewhere, guard.After{})
+		wake() // it listens now
+		require.NoError(t, <-done)
+		require.Zero(t, time.Since(start))
+		require.NoError(t, g.Close(t.Context()))
+	})
+}
+
 // A waiter whose store never says that it listens looks for itself, as on a store that cannot tell.
 func TestPush_thatNeverBeginsLeavesPolling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
