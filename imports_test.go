@@ -40,6 +40,8 @@ var never = []string{
 
 type listed struct {
 	ImportPath string
+	Dir        string
+	GoFiles    []string
 	Imports    []string
 	Standard   bool
 }
@@ -110,7 +112,7 @@ func TestImports_rulesRefuse(t *testing.T) {
 
 func list(t *testing.T, pattern string) (packages []listed) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Standard", pattern).Output()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Dir,GoFiles,Imports,Standard", pattern).Output()
 	require.NoError(t, err)
 	for d := json.NewDecoder(bytes.NewReader(out)); d.More(); {
 		var p listed
