@@ -8,6 +8,7 @@
 # make cron    five processes with clocks that differ, killed, frozen and replaced, over TICKS ticks (default 120)
 # make sim     the simulation over SEEDS seeds for each backend (default 5000)
 # make model   the models of the rules in model/, searched by spin, as they are and with each rule broken; model-short is a part of it
+# make mutants the rules of the engine, each broken on purpose, and the tests that find out; some of them with MUTANTS="mutant_a mutant_b". Minutes
 # make demo    the two example programs, with the guard and without
 
 GOLANGCI_LINT_VERSION := v2.15.0
@@ -108,6 +109,12 @@ model: spin
 
 model-short: spin
 	@model/check.sh short
+
+# A few of them are part of make test, and that all are up to date.
+MUTANTS ?=
+.PHONY: mutants
+mutants: redis
+	@go run ./internal/mutants $(MUTANTS)
 
 demo:
 	@echo "== coupon: with the guard, then without"
