@@ -35,6 +35,6 @@ var manners = []mutant{
 	{
 		name: "mutant_logs", rule: 22, does: "the engine writes to the program's log",
 		hunks: []hunk{{"guard/close.go", "\"fmt\"\n", "\"fmt\"\n\t\"log\"\n"}, {"guard/close.go", "var err error\n", "log.Print(\"guard: close\")\n\tvar err error\n"}},
-		pkg:   ".", test: "TestManners_noPartLogs",
+		pkg:   "guard", test: "TestGuard_writesNothing",
 	},
 }

@@ -4,8 +4,11 @@ package main
 var waiting = []mutant{
 	{
 		name: "mutant_no_line", rule: 11, does: "calls that wait do not stand in line: each asks the store",
-		hunks: []hunk{{"guard/spot.go", "first := l.first == a && l.holder == nil\n", "first := true\n"}},
-		pkg:   "guard", test: "TestLine_askedByAThousandCostsWhatOneCosts",
+		hunks: []hunk{
+			{"guard/spot.go", "case a.set.wait <= 0:", "case true:"},
+			{"guard/acquire.go", "\treturn 0, nil\n}\n\n// done returns", "\treturn g.dice.pollPause(a.asked, a.last.Left), nil\n}\n\n// done returns"},
+		},
+		pkg: "guard", test: "TestLine_askedByAThousandCostsWhatOneCosts",
 	},
 	{
 		name: "mutant_last_come_first_served", rule: 11, does: "a lease is handed to who came last",
@@ -16,6 +19,11 @@ var waiting = []mutant{
 		name: "mutant_trusts_the_push", rule: 12, does: "who waits for a push does not look for himself",
 		hunks: []hunk{{"guard/wait.go", "pause := ttl/2 + d.upTo(ttl/20)\n\tif left >= 0 && left < pause {", "pause := 1000*ttl + d.upTo(ttl/20)\n\tif false {"}},
 		pkg:   "guard", test: "TestPush_isNotReliedOn",
+	},
+	{
+		name: "mutant_deaf", rule: 12, does: "who waits is not woken by a push",
+		hunks: []hunk{{"guard/push.go", "p.heard = true\n\tp.line.ring(g)", "p.heard = true"}},
+		pkg:   "guard", test: "TestPush_wakesAWaiter",
 	},
 	{
 		name: "mutant_sleeps_past_the_lease", rule: 12, does: "who waits sleeps on when the holder's time is over",
