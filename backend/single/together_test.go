@@ -81,25 +81,47 @@ func TestTogether_aScriptThatTheServerForgotIsMendedAndAWrongKeyFailsAlone(t *te
 	}
 }
 
+// Most of those who share a script leave while it is on its way, by a connection of our own, which ends a call with its context. A round
+// counts if some of what they had sent has arrived all the same.
 func TestTogether_aCallerThatLeavesDisturbsNobody(t *testing.T) {
-	server := redistest.Start(t)
-	proxy := redistest.StartProxy(t, server.Addr())
-	proxy.Delay(20 * time.Millisecond)
-	l := single.New(client(t, proxy.Addr()))
-	require.NoError(t, take(t.Context(), l, claimOf(-1)))
-	left, leave := context.WithCancel(t.Context())
-	time.AfterFunc(10*time.Millisecond, leave)
-	for i, err := range all(100, func(i int) error {
-		ctx := t.Context()
-		if i%2 == 0 {
-			ctx = left
+	l := alone(t)
+	admin := l.server.Client(t)
+	const callers = 100
+	counted := 0
+	for range 30 {
+		for range 30 { // so often that it has connections
+			l.pair(t, claimOf(callers))
 		}
-		return take(ctx, l, claimOf(i))
-	}) {
-		if i%2 == 1 {
-			require.NoError(t, err)
+		l.server.Freeze()
+		left, leave := context.WithCancel(t.Context())
+		var leavers, others sync.WaitGroup
+		errs := make([]error, callers)
+		for i := range callers {
+			if i%4 == 0 {
+				others.Go(func() { errs[i] = take(t.Context(), l, claimOf(i)) })
+			} else {
+				leavers.Go(func() { _ = take(left, l, claimOf(i)) })
+			}
+		}
+		time.Sleep(100 * time.Millisecond) // until what waits behind a call that is not answered goes out by itself
+		leave()
+		leavers.Wait()
+		l.server.Thaw()
+		others.Wait()
+		for _, err := range errs {
+			require.NoError(t, err, "a caller who has stayed")
+		}
+		arrived, err := admin.Keys(t.Context(), "onerun:*:lease:*").Result()
+		require.NoError(t, err)
+		if len(arrived) > callers/4 {
+			counted++
+		}
+		require.NoError(t, admin.FlushAll(t.Context()).Err())
+		if counted == 3 {
+			return
 		}
 	}
+	require.Fail(t, "nobody has left while it was on its way")
 }
 
 func TestTogether_aFrozenServerHoldsUpFewGoroutinesAndNothingAfterwards(t *testing.T) {
