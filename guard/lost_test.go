@@ -148,18 +148,18 @@ func TestRenewal_goesOnAfterALossWhileTheStoreMayKnowTheLease(t *testing.T) {
 // There are so many keys that some of those which are well are due at the same instant as one that is stuck.
 func TestRenewal_ofOneKeyIsNotHeldUpByAnother(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
+			if strings.HasPrefix(c.Key, "stuck") {
+				return false, frozen(ctx)
+			}
+			return store.memory.Renew(ctx, c)
+		}
 		var stuck, well []*guard.Lease
 		for i := range 200 {
 			well = append(well, hold(t, g, fmt.Sprint("well ", i)))
 			if i%20 == 0 {
 				stuck = append(stuck, hold(t, g, fmt.Sprint("stuck ", i)))
 			}
-		}
-		store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
-			if strings.HasPrefix(c.Key, "stuck") {
-				return false, frozen(ctx)
-			}
-			return store.memory.Renew(ctx, c)
 		}
 		time.Sleep(3 * ttl)
 		for _, lease := range stuck {

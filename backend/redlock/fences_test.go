@@ -25,7 +25,7 @@ func TestTryAcquire_asksASecondTimeForTheFenceOnlyWhereTheClocksDiffer(t *testin
 		{[]time.Duration{0, time.Millisecond, 2 * time.Millisecond, 0, time.Millisecond}, false},
 		{[]time.Duration{0, 0, 0, 0, 8 * time.Millisecond}, false},
 		{[]time.Duration{time.Hour, time.Hour, time.Hour, time.Hour, time.Hour}, false}, // only the caller's differs
-		{[]time.Duration{0, 0, 0, 0, time.Second}, true}, // but only when that one is among the first
+		{[]time.Duration{0, 0, 0, 0, time.Second}, true},                                // but only when that one is among the first
 		{[]time.Duration{0, 100 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond, 400 * time.Millisecond}, true},
 		{[]time.Duration{0, 10 * time.Second, 20 * time.Second, 30 * time.Second, 40 * time.Second}, true},
 	} {
