@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -20,11 +21,14 @@ const (
 	longestBuild = 5 * time.Minute
 )
 
-// A lab builds tests with mutants and without, and runs them. It is for one caller at a time.
+// A lab builds tests with mutants and without, and runs them. It is safe for concurrent use.
 type lab struct {
-	root    string           // the module's
-	dir     string           // for what is built
-	healthy map[string]error // by package and test: what came of it without any mutant
+	root string // the module's
+	dir  string // for what is built
+
+	mu      sync.Mutex
+	built   map[string]func() (binary string, err error) // the tests of a package without any mutant
+	healthy map[string]func() error                      // by package and test: what comes of it without any mutant
 }
 
 func newLab(ctx context.Context) (*lab, error) {
@@ -36,7 +40,10 @@ func newLab(ctx context.Context) (*lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &lab{root: filepath.Dir(strings.TrimSpace(string(mod))), dir: dir, healthy: map[string]error{}}, nil
+	return &lab{
+		root: filepath.Dir(strings.TrimSpace(string(mod))), dir: dir,
+		built: map[string]func() (string, error){}, healthy: map[string]func() error{},
+	}, nil
 }
 
 func (l *lab) close() { _ = os.RemoveAll(l.dir) }
@@ -60,26 +67,36 @@ func (l *lab) try(ctx context.Context, m mutant) (took time.Duration, err error)
 	return time.Since(start), foundOut(m.test, out, failed)
 }
 
-// passes returns nil if the test passes as things are.
+// passes returns nil if the test passes as things are. It is run once, however many mutants it is for.
 func (l *lab) passes(ctx context.Context, pkg, test string) error {
-	key := pkg + " " + test
-	if err, ok := l.healthy[key]; ok {
-		return err
+	l.mu.Lock()
+	if l.built[pkg] == nil {
+		l.built[pkg] = sync.OnceValues(func() (string, error) { return l.build(ctx, pkg, strings.ReplaceAll(pkg, "/", "_")) })
 	}
-	binary := filepath.Join(l.dir, strings.ReplaceAll(pkg, "/", "_")+".test")
-	if _, err := os.Stat(binary); err != nil {
-		if binary, err = l.build(ctx, pkg, strings.ReplaceAll(pkg, "/", "_")); err != nil {
-			return err
-		}
+	build, key := l.built[pkg], pkg+" "+test
+	if l.healthy[key] == nil {
+		l.healthy[key] = sync.OnceValue(func() error {
+			binary, err := build()
+			if err != nil {
+				return err
+			}
+			return l.pass(ctx, binary, pkg, test)
+		})
 	}
+	run := l.healthy[key]
+	l.mu.Unlock()
+	return run()
+}
+
+func (l *lab) pass(ctx context.Context, binary, pkg, test string) error {
 	out, err := l.run(ctx, binary, pkg, test)
-	if err != nil {
-		err = fmt.Errorf("%s does not pass: %w\n%s", test, err, tail(out))
-	} else if !strings.Contains(out, "--- PASS: "+test+" (") {
-		err = fmt.Errorf("there is no test %s in %s", test, pkg)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s does not pass: %w\n%s", test, err, tail(out))
+	case !strings.Contains(out, "--- PASS: "+test+" ("):
+		return fmt.Errorf("there is no test %s in %s", test, pkg)
 	}
-	l.healthy[key] = err
-	return err
+	return nil
 }
 
 // overlay writes the files that m changes and the list of them that go build reads.

@@ -5,12 +5,42 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"time"
 )
 
-// report tries the mutants one after the other and prints a line for each, and at last why those that were not found out were
-// not. It returns an error if there is any of them.
+// A result is what came of trying a mutant.
+type result struct {
+	took time.Duration
+	err  error
+}
+
+// tryAll tries the mutants, as many at a time as there are processors: to build one is for the most part one thing after the other.
+func tryAll(ctx context.Context, l *lab, mutants []mutant) []<-chan result {
+	results := make([]<-chan result, len(mutants))
+	next := make(chan func(), len(mutants)) // in their order
+	for i, m := range mutants {
+		done := make(chan result, 1)
+		results[i] = done
+		next <- func() {
+			took, err := l.try(ctx, m)
+			done <- result{took, err}
+		}
+	}
+	close(next)
+	for range runtime.GOMAXPROCS(0) {
+		go func() {
+			for try := range next {
+				try()
+			}
+		}()
+	}
+	return results
+}
+
+// report tries the mutants and prints a line for each. It returns an error that says why those that were not found out were not,
+// if there is any of them.
 func report(ctx context.Context, w io.Writer, l *lab, mutants []mutant) error {
 	start := time.Now()
 	columns := widths(mutants)
@@ -24,18 +54,19 @@ func report(ctx context.Context, w io.Writer, l *lab, mutants []mutant) error {
 	row(head...)
 	var errs []error
 	rules := map[int]bool{}
-	for _, m := range mutants {
-		took, err := l.try(ctx, m)
+	results := tryAll(ctx, l, mutants)
+	for i, m := range mutants {
+		r := <-results[i]
 		caught := "yes"
-		if err != nil {
+		if r.err != nil {
 			caught = "NO"
-			errs = append(errs, fmt.Errorf("%s: %w", m.name, err))
+			errs = append(errs, fmt.Errorf("%s: %w", m.name, r.err))
 		}
 		rules[m.rule] = true
-		row(append(m.cells(), fmt.Sprintf("%.1f", took.Seconds()), caught)...)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+		row(append(m.cells(), fmt.Sprintf("%.1f", r.took.Seconds()), caught)...)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err() // of which all the rest comes
 	}
 	fmt.Fprintf(w, "%d of %d mutants, of %d rules, were caught; all in all it took %v\n",
 		len(mutants)-len(errs), len(mutants), len(rules), time.Since(start).Round(time.Second))
