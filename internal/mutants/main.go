@@ -24,16 +24,16 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := runNamed(ctx, os.Args[1:]); err != nil {
+	if err := runNamed(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-// runNamed runs the mutants of these names, all if there are none.
-func runNamed(ctx context.Context, names []string) error {
+// runNamed runs the mutants of these names, all if there are none. An interrupt ends it.
+func runNamed(names []string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
 	chosen, err := choose(names)
 	if err != nil {
 		return err
