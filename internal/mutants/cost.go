@@ -37,10 +37,4 @@ var cost = []mutant{
 		hunks: []hunk{{"backend/internal/redisstore/lane.go", "largestFlight = 128", "largestFlight = 1"}},
 		pkg:   "backend/single", test: "TestTogether_whatComesWhileACallIsOutGoesOutAsOne",
 	},
-	{
-		name: "mutant_leaver_takes_its_batch_along", rule: 18, does: "a batch ends with the context of any of its callers",
-		hunks: []hunk{{"backend/internal/redisstore/lane.go", "return context.WithDeadline(context.WithoutCancel(flight[0].ctx), last)", "return context.WithDeadline(flight[0].ctx, last)"},
-			{"backend/internal/redisstore/lane.go", "return context.WithoutCancel(r.ctx), func() {}", "return flight[0].ctx, func() {}"}},
-		pkg: "backend/single", test: "TestTogether_aCallerThatLeavesDisturbsNobody",
-	},
 }
