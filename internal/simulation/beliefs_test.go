@@ -28,6 +28,7 @@ type belief struct {
 	*claim
 	Fence     uint64
 	worker    string
+	lease     *guard.Lease
 	begun     time.Time
 	live      bool
 	overtaken bool // while it was live, another one on the key had a higher fence
@@ -78,6 +79,13 @@ func (b *beliefs) unanswered(id string) {
 	}
 }
 
+// isUnanswered reports whether a release of b's claim had no answer.
+func (b *beliefs) isUnanswered(of *belief) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return of.unanswered
+}
+
 // keep notes that the store has answered to a release that was to leave something behind. If it was sent before and
 // had no answer, what that one left stands.
 func (b *beliefs) keep(id string, sent time.Time, d time.Duration, err error) {
@@ -99,7 +107,7 @@ func (b *beliefs) begin(ctx context.Context, worker string, lease *guard.Lease) 
 	defer b.mu.Unlock()
 	w := b.world
 	c := b.owners[lease.Owner()]
-	mine := &belief{claim: c, Fence: lease.Fence(), worker: worker, begun: time.Now(), live: true}
+	mine := &belief{claim: c, Fence: lease.Fence(), worker: worker, lease: lease, begun: time.Now(), live: true}
 	if mine.Fence != c.Fence {
 		w.tally.handed.Add(1)
 	}
@@ -130,8 +138,12 @@ func (b *beliefs) overlap(one, other *belief) {
 	w := b.world
 	w.tally.overlaps.Add(1)
 	w.trace.add("%s believes in %s, which %s has", one.worker, one.Key, other.worker)
-	if !w.disturbedSince(one.proven.get()) {
+	switch {
+	case w.forgottenSince(one.proven.get()):
+	case w.sleptSince(one.proven.get()) == 0:
 		w.violate("I1", "%s and %s both believe in %s, and no server has lost anything", one.worker, other.worker, one.Key)
+	case one.lease.Valid(): // its context ends when the Guard looks at the clock the next time
+		w.violate("I1", "the lease of %s on %s, which %s has, is valid after its host was suspended", one.worker, one.Key, other.worker)
 	}
 }
 

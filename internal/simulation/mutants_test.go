@@ -16,11 +16,11 @@ func TestSimulation_findsWhatIsBroken(t *testing.T) {
 		mutate    mutation
 		invariant string
 	}{
-		"validity is counted from after the reply": {countFromReply, "I1"},
-		"release does not check the owner":         {releaseAnybodys, "I7"},
-		"renewal does not check the owner":         {renewAnybodys, "I7"},
-		"a renewal without an answer counts":       {trustRenewals, "I1"},
-		"fences are a counter that can be lost":    {countFences, "I2"},
+		"validity is counted from after the reply": {mutation{store: countFromReply}, "I1"},
+		"release does not check the owner":         {mutation{store: releaseAnybodys}, "I7"},
+		"renewal does not check the owner":         {mutation{store: renewAnybodys}, "I7"},
+		"a renewal without an answer counts":       {mutation{store: trustRenewals}, "I1"},
+		"fences are a counter that can be lost":    {mutation{store: countFences}, "I2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(500) {

@@ -29,6 +29,10 @@ func (w *world) nemesis() {
 		if w.calm() {
 			return
 		}
+		if w.cast == pauses && chance(rng, 0.5) {
+			w.interrupt(rng)
+			continue
+		}
 		d := upTo(rng, longestTTL/2)
 		if chance(rng, 0.2) {
 			d *= 4

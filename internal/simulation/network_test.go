@@ -155,7 +155,7 @@ func (l *link) delay(rng *rand.Rand, reply bool) {
 	}
 	for d > 0 {
 		time.Sleep(d)
-		until := l.process.cutOff.get()
+		until := later(l.process.cutOff.get(), l.process.stopped.get())
 		if !reply {
 			until = later(until, l.server.frozen.get())
 		}

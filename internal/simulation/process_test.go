@@ -18,9 +18,12 @@ type process struct {
 	name    string
 	world   *world
 	cutOff  instant        // until when it is
+	stopped instant        // until when it stands still
 	dials   []atomic.Int64 // by server
 	clients []redis.UniversalClient
 	guard   *guard.Guard
+	do      doer
+	queue   queue
 }
 
 func newProcess(w *world, number int) *process {
@@ -29,14 +32,26 @@ func newProcess(w *world, number int) *process {
 		p.clients = append(p.clients, p.client(s))
 	}
 	locker := w.backend.locker(p)
-	if w.mutate != nil {
-		locker = w.mutate(locker, p)
+	if w.mutate.store != nil {
+		locker = w.mutate.store(locker, p)
+	}
+	locker = record(p, spread(w, p.name, locker))
+	if w.mutate.asks != nil {
+		locker = w.mutate.asks(locker, p)
 	}
 	var err error
-	p.guard, err = guard.New(record(p, spread(w, p.name, locker)), guard.WithLabel(p.name), guard.WithHook(guard.Hook{Release: noteHandOver}))
+	p.guard, err = guard.New(locker, guard.WithLabel(p.name), guard.WithHook(guard.Hook{Release: noteHandOver}))
 	if err != nil {
 		panic(err)
 	}
+	if w.cast == pauses && !w.mutate.awake {
+		p.hearOfSuspensions()
+	}
+	p.do = p.guard.Do
+	if w.mutate.do != nil {
+		p.do = w.mutate.do(p.do)
+	}
+	p.queue = queue{world: w, waiting: map[string][]*waiter{}}
 	return p
 }
 

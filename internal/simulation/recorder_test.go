@@ -59,6 +59,8 @@ func (r recorder) Notify(string, func()) (stop func()) { return func() {} }
 func (r recorder) Queue(string, string, func(time.Duration)) (stop func()) { return func() {} }
 
 func (r recorder) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	r.process.step()
+	defer r.process.step()
 	call := r.begin("acquire", c)
 	grant, err := r.Locker.TryAcquire(ctx, c)
 	call.end(grant.State, err)
@@ -69,6 +71,8 @@ func (r recorder) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, e
 }
 
 func (r recorder) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+	r.process.step()
+	defer r.process.step()
 	call := r.begin("renew", c)
 	held, err := r.Locker.Renew(ctx, c)
 	call.renewed(held, err)
@@ -76,22 +80,27 @@ func (r recorder) Renew(ctx context.Context, c guard.Claim) (bool, error) {
 }
 
 func (r batchRecorder) RenewBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+	r.process.step()
 	calls := make([]call, len(claims))
 	for i, c := range claims {
 		calls[i] = r.begin("renew", c)
 	}
 	r.batch.RenewBatch(ctx, claims, func(i int, held bool, err error) {
 		calls[i].renewed(held, err)
+		r.process.step()
 		report(i, held, err)
 	})
 }
 
 func (r recorder) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+	r.process.step()
+	defer r.process.step()
 	call := r.begin("release", c)
 	held, err := r.Locker.Release(ctx, c, after)
 	call.end(held, err)
 	if err != nil {
 		r.process.world.beliefs.unanswered(c.ID)
+		r.process.world.spans.unanswered(c.Key)
 	}
 	if after.Keep > 0 && (held || err != nil) {
 		r.process.world.beliefs.keep(c.ID, call.sent, after.Keep, err)

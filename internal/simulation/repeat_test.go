@@ -28,6 +28,6 @@ func TestSimulation_repeatsItself(t *testing.T) {
 }
 
 func traced(t *testing.T, b backend, seed uint64) string {
-	w := simulate(t, b, nil, seed, &tally{})
+	w := simulate(t, b, mutation{}, seed, &tally{})
 	return w.trace.since(w.start)
 }

@@ -24,10 +24,12 @@ func (r *resource) write(b *belief, lease *guard.Lease) {
 	switch {
 	case best == nil || best.Fence < b.Fence:
 		r.highest[b.Key] = b
+	case best.Fence > b.Fence && w.mutate.unfence:
+		w.violate("I2", "%s writes to %s with fence %d, and %s has written with %d", b.worker, b.Key, b.Fence, best.worker, best.Fence)
 	case best.Fence > b.Fence:
 		w.tally.refused.Add(1)
 		w.trace.add("%s is refused: fence %d after %d on %s", b.worker, b.Fence, best.Fence, b.Key)
-		if !stale && !w.disturbedSince(b.proven.get()) {
+		if !stale && !w.forgottenSince(b.proven.get()) {
 			w.violate("I2", "%s holds %s and is refused for its fence, and no server has lost anything", b.worker, b.Key)
 		}
 		return

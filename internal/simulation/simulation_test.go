@@ -22,12 +22,12 @@ func TestMain(m *testing.M) {
 
 // A tally counts what happened, so that a simulation in which nothing happens does not pass for a good one.
 type tally struct {
-	runs, handed, lost, overlaps, written, stale, refused atomic.Int64
+	runs, handed, lost, overlaps, written, stale, refused, done atomic.Int64
 }
 
 func (t *tally) String() string {
-	return fmt.Sprintf("%d runs (%d under leases that were handed on), %d leases lost, %d overlaps, %d writes (%d stale), %d stale writes refused",
-		t.runs.Load(), t.handed.Load(), t.lost.Load(), t.overlaps.Load(), t.written.Load(), t.stale.Load(), t.refused.Load())
+	return fmt.Sprintf("%d runs (%d under leases that were handed on), %d leases lost, %d overlaps, %d writes (%d stale), %d stale writes refused, %d told that it is done",
+		t.runs.Load(), t.handed.Load(), t.lost.Load(), t.overlaps.Load(), t.written.Load(), t.stale.Load(), t.refused.Load(), t.done.Load())
 }
 
 func TestSimulation(t *testing.T) {
@@ -36,7 +36,7 @@ func TestSimulation(t *testing.T) {
 			var all tally
 			for _, seed := range seeds(t) {
 				ok := t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-					w := simulate(t, b, nil, seed, &all)
+					w := simulate(t, b, mutation{}, seed, &all)
 					if len(w.violations) > 0 || os.Getenv("ONERUN_SIM_SEED") != "" {
 						t.Log("\n" + w.trace.since(w.start))
 					}

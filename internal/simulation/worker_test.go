@@ -32,21 +32,17 @@ func newWorker(p *process, number int) *worker {
 func (k *worker) loop() {
 	for !k.world.calm() {
 		time.Sleep(upTo(k.rng, 80*time.Millisecond))
-		if chance(k.rng, 0.1) {
-			k.crowd()
-		} else {
-			k.job()
-		}
+		k.act()
 	}
 }
 
 // crowd is some callers of the process who want one key at nearly the same time, and not for long: leases are handed on among them.
 func (k *worker) crowd() {
 	key := keys[k.rng.IntN(len(keys))]
-	ttl := guard.MinTTL + upTo(k.rng, longestTTL-guard.MinTTL)
+	ttl := k.ttl()
 	var all sync.WaitGroup
 	for i := range 2 + k.rng.IntN(4) {
-		one := &worker{fmt.Sprintf("%s.%d", k.name, i), k.process, k.world, rand.New(rand.NewPCG(k.rng.Uint64(), 0))}
+		one := k.another(i)
 		all.Go(func() {
 			time.Sleep(upTo(one.rng, 5*time.Millisecond))
 			one.visitor(key, ttl)
@@ -56,12 +52,12 @@ func (k *worker) crowd() {
 }
 
 // visitor takes the key for a moment.
-func (k *worker) visitor(key string, ttl time.Duration) {
+func (k *worker) visitor(key string, ttl guard.Option) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second+upTo(k.rng, time.Second))
 	defer cancel()
 	ctx, mine := withAttempt(ctx)
 	var b *belief
-	err := k.process.guard.Do(ctx, key, func(ctx context.Context) error {
+	err := k.process.do(ctx, key, func(ctx context.Context) error {
 		time.Sleep(upTo(k.rng, 100*time.Microsecond)) // not at the very instant at which another ends
 		lease, _ := guard.FromContext(ctx)
 		if !lease.Valid() {
@@ -73,7 +69,7 @@ func (k *worker) visitor(key string, ttl time.Duration) {
 			k.world.resource.write(b, lease)
 		}
 		return nil
-	}, append(k.fair(), guard.WithTTL(ttl), guard.WithWait(upTo(k.rng, time.Second)))...)
+	}, append(k.fair(), ttl, guard.WithWait(upTo(k.rng, time.Second)))...)
 	k.world.trace.add("%s has ended with %s: %v", k.name, key, outcome(nil, err))
 	if b != nil {
 		k.world.tally.runs.Add(1)
@@ -98,7 +94,7 @@ func (k *worker) job() {
 	if chance(k.rng, 0.3) {
 		b, err = k.acquire(ctx, key)
 	} else {
-		err = k.process.guard.Do(ctx, key, func(ctx context.Context) error {
+		err = k.process.do(ctx, key, func(ctx context.Context) error {
 			lease, _ := guard.FromContext(ctx)
 			b = k.world.beliefs.begin(ctx, k.name, lease)
 			return k.work(ctx, lease, b)
@@ -106,7 +102,7 @@ func (k *worker) job() {
 	}
 	k.world.trace.add("%s has ended with %s: %v", k.name, key, outcome(nil, err))
 	if b == nil {
-		if ends, ok := ctx.Deadline(); ok && time.Since(ends) > 100*time.Millisecond {
+		if ends, ok := ctx.Deadline(); ok && time.Since(later(ends, k.process.stopped.get())) > 100*time.Millisecond {
 			k.world.violate("I6", "%s has returned %v after its context ended", k.name, time.Since(ends))
 		}
 		return
@@ -137,7 +133,7 @@ func (k *worker) fair() []guard.Option {
 }
 
 func (k *worker) options() []guard.Option {
-	opts := []guard.Option{guard.WithTTL(guard.MinTTL + upTo(k.rng, longestTTL-guard.MinTTL))}
+	opts := []guard.Option{k.ttl()}
 	if chance(k.rng, 0.5) {
 		opts = append(opts, guard.WithWait(upTo(k.rng, time.Second)))
 	}
@@ -172,6 +168,10 @@ func (k *worker) work(ctx context.Context, lease *guard.Lease, b *belief) error 
 		if late := time.Since(b.deadline()); late > 0 {
 			k.world.violate("I3", "%s: the lease on %s is valid %v after its deadline", k.name, b.Key, late)
 		}
+		if b.outslept(k.world) {
+			k.world.violate("I3", "%s: the lease on %s is valid after its host was suspended", k.name, b.Key)
+		}
+		k.step()
 		if chance(k.rng, 0.05) {
 			time.Sleep(upTo(k.rng, 2*longestTTL))
 		}
@@ -190,7 +190,7 @@ func (k *worker) visit() {
 		err := guard.ErrDone
 		for errors.Is(err, guard.ErrDone) {
 			time.Sleep(upTo(k.rng, 50*time.Millisecond))
-			err = k.process.guard.Do(ctx, key, func(ctx context.Context) error {
+			err = k.process.do(ctx, key, func(ctx context.Context) error {
 				lease, _ := guard.FromContext(ctx)
 				k.world.beliefs.begin(ctx, k.name, lease)
 				return nil

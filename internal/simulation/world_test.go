@@ -1,6 +1,7 @@
 package simulation_test
 
 import (
+	"context"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -25,9 +26,10 @@ var keys = []string{"k0", "k1"}
 // A world is one run of the simulation.
 type world struct {
 	backend backend
-	mutate  mutation // nil for what we sell
+	mutate  mutation
 	seed    uint64
 	mix     mix
+	cast    cast
 	loss    float64 // the share of messages that are lost
 	slow    float64 // the share of messages that take long
 
@@ -37,17 +39,30 @@ type world struct {
 	carriers  atomic.Int64 // goroutines of connections
 	beliefs   beliefs
 	resource  resource
+	spans     *spans
+	together  atomic.Int64 // runs of what all do together at the end
 	trace     trace
 	tally     *tally
 	setBack   time.Duration // by which clocks have been set back
 	lastLoss  instant       // when a server has last lost something
+	asleep    atomic.Int64  // for how long the hosts of processes were suspended
 
-	mu         sync.Mutex
-	violations []violation
+	mu          sync.Mutex
+	suspensions []suspension
+	violations  []violation
 }
 
-// A mutation breaks a Locker.
-type mutation func(inner guard.Locker, p *process) guard.Locker
+// A mutation breaks something. The zero one is what we sell.
+type mutation struct {
+	store   func(inner guard.Locker, p *process) guard.Locker // what the store does
+	asks    func(inner guard.Locker, p *process) guard.Locker // what a Guard asks of it
+	do      func(inner doer) doer                             // how a Guard runs things
+	awake   bool                                              // a Guard does not see that its host was suspended
+	unfence bool                                              // the resource takes any fence
+}
+
+// A doer is Guard.Do.
+type doer func(ctx context.Context, key string, f func(context.Context) error, opts ...guard.Option) error
 
 // A violation is an invariant of the fault plan that was broken.
 type violation struct{ invariant, text string }
@@ -56,7 +71,9 @@ type violation struct{ invariant, text string }
 func simulate(t *testing.T, b backend, mutate mutation, seed uint64, counts *tally) *world {
 	t.Helper()
 	cryptotest.SetGlobalRandom(t, seed) // claims' IDs, and the pauses of Guards
-	w := &world{backend: b, mutate: mutate, seed: seed, mix: mixes[seed%uint64(len(mixes))], tally: counts}
+	w := &world{backend: b, mutate: mutate, seed: seed, tally: counts}
+	w.mix, seed = mixes[seed%uint64(len(mixes))], seed/uint64(len(mixes))
+	w.cast = casts[seed%uint64(len(casts))]
 	synctest.Test(t, func(*testing.T) { w.run() })
 	return w
 }
@@ -67,6 +84,7 @@ func (w *world) run() {
 	w.loss, w.slow = 0.08*rng.Float64(), 0.1*rng.Float64()
 	w.beliefs = beliefs{world: w, claims: map[string]*claim{}, owners: map[string]*claim{}, of: map[string][]*belief{}, kept: map[string]keep{}}
 	w.resource = resource{world: w, highest: map[string]*belief{}}
+	w.spans = newSpans(w)
 	for i := range w.backend.servers {
 		w.servers = append(w.servers, newServer(w, i))
 	}
@@ -90,7 +108,27 @@ func (w *world) run() {
 		all.Go(k.visit)
 	}
 	all.Wait()
+	w.finale(crew)
 	w.close()
+}
+
+// finale has all do something together, now that all is well.
+func (w *world) finale(crew []*worker) {
+	last := map[cast]func(*worker){
+		markers: (*worker).doTogether,
+		queues:  (*worker).lineUp,
+	}[w.cast]
+	if last == nil {
+		return
+	}
+	var all sync.WaitGroup
+	for _, k := range crew {
+		all.Go(func() { last(k) })
+	}
+	all.Wait()
+	if n := w.together.Load(); w.cast == markers && n != 1 {
+		w.violate("once", "%d have done what all were to do together, once", n)
+	}
 }
 
 // close ends everything and checks that it has ended.
@@ -114,7 +152,7 @@ func (w *world) calm() bool { return time.Since(w.start) > chaos }
 // settled is how long a worker may have to wait for a key once all is calm: for what was held up, for a lease whose
 // holder could not give it back, for what that left behind, and for the others' turns.
 func (w *world) settled() time.Duration {
-	return 3*longestTTL + longestTTL + longestKeep + w.setBack + 3*time.Second
+	return 3*longestTTL + longestTTL + longestStop + longestKeep + w.setBack + 3*time.Second
 }
 
 // rng returns the random numbers of one actor.
@@ -124,9 +162,12 @@ func (w *world) rng(actor string) *rand.Rand {
 	return rand.New(rand.NewPCG(w.seed, h.Sum64()))
 }
 
-// disturbedSince reports whether a server has lost something since an instant, or at it.
+// forgottenSince reports whether a server has lost something since an instant, or at it.
+func (w *world) forgottenSince(at time.Time) bool { return !w.lastLoss.get().Before(at) }
+
+// disturbedSince reports whether something has ended early since an instant, or at it, for those who go by their own clocks.
 func (w *world) disturbedSince(at time.Time) bool {
-	return !w.lastLoss.get().Before(at)
+	return w.forgottenSince(at) || w.sleptSince(at) > 0
 }
 
 func (w *world) violate(invariant, format string, args ...any) {

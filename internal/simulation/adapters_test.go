@@ -1,0 +1,4 @@
+package simulation_test
+
+func (k *worker) request() {}
+func (k *worker) task()    {}

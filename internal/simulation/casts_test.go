@@ -1,0 +1,68 @@
+package simulation_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// A cast is what the workers of a world do beside plain leases. Each has its share of the seeds, under each mix of faults.
+type cast string
+
+const (
+	leases   cast = "leases"   // nothing else
+	markers  cast = "markers"  // work that is done once in a window, and minimum holds
+	queues   cast = "queues"   // many callers of a process who wait in line, some of whom leave
+	pauses   cast = "pauses"   // processes that are stopped for longer than a TTL, and hosts that are suspended
+	adapters cast = "adapters" // HTTP requests, asynq's tasks and cron's ticks
+)
+
+var casts = []cast{leases, markers, queues, pauses, adapters}
+
+// act is one turn of a worker.
+func (k *worker) act() {
+	special := map[cast][]func(){
+		markers:  {k.once, k.onceInACrowd, k.holdLong},
+		queues:   {k.queue},
+		adapters: {k.request, k.request, k.task},
+	}[k.world.cast]
+	switch {
+	case len(special) > 0 && chance(k.rng, 0.6):
+		special[k.rng.IntN(len(special))]()
+	case chance(k.rng, 0.1):
+		k.crowd()
+	default:
+		k.job()
+	}
+}
+
+// another returns a worker of the same process with random numbers of its own.
+func (k *worker) another(i int) *worker {
+	return &worker{fmt.Sprintf("%s.%d", k.name, i), k.process, k.world, rand.New(rand.NewPCG(k.rng.Uint64(), 0))}
+}
+
+// ttl returns a TTL.
+func (k *worker) ttl() guard.Option {
+	return guard.WithTTL(guard.MinTTL + upTo(k.rng, longestTTL-guard.MinTTL))
+}
+
+// step is what a worker does between two things, where it can be stopped.
+func (k *worker) step() {
+	if k.world.cast == pauses {
+		time.Sleep(upTo(k.rng, time.Millisecond))
+		k.process.step()
+	}
+}
+
+// typed checks I8: whoever gets an error can tell what it is about.
+func (k *worker) typed(key string, err error) {
+	switch {
+	case err == nil, errors.Is(err, errWork), errors.Is(err, guard.ErrBusy), errors.Is(err, guard.ErrDone), errors.Is(err, guard.ErrLost):
+	case errors.Is(err, guard.ErrStore), isContextError(err):
+	default:
+		k.world.violate("I8", "%s is told of %s what is none of the errors: %v", k.name, key, err)
+	}
+}

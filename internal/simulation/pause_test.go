@@ -1,0 +1,77 @@
+package simulation_test
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"time"
+	"unsafe"
+)
+
+// longestStop is for how long a process is stopped at most.
+const longestStop = 3 * longestTTL
+
+// interrupt stops a process, or suspends the hosts of all.
+func (w *world) interrupt(rng *rand.Rand) {
+	if chance(rng, 0.5) {
+		w.suspend(20*time.Millisecond + upTo(rng, 2*longestTTL))
+		return
+	}
+	p := w.processes[rng.IntN(len(w.processes))]
+	d := longestTTL + upTo(rng, longestStop-longestTTL)
+	w.trace.add("%s is stopped for %v", p.name, d)
+	p.stopped.set(time.Now().Add(d))
+}
+
+// step returns when the process goes on. It is SIGSTOP, as far as a bubble can have it: what a worker does between two steps, what it sends
+// and what it receives, stands still. Timers go on, so contexts end where those of a real process end when it goes on.
+func (p *process) step() {
+	for left := time.Until(p.stopped.get()); left > 0; left = time.Until(p.stopped.get()) {
+		time.Sleep(left + upTo(p.world.rng(p.name+" goes on "+time.Now().String()), 100*time.Microsecond))
+	}
+}
+
+// A suspension is a time that passed for the servers alone.
+type suspension struct {
+	at time.Time
+	d  time.Duration
+}
+
+// suspend suspends the hosts of all processes, and no server: CLOCK_BOOTTIME moves by d, as the servers' clocks do, and CLOCK_MONOTONIC, the
+// bubble's, does not. Who is told so has lost his leases; nobody else has lost anything.
+func (w *world) suspend(d time.Duration) {
+	w.trace.add("the hosts are suspended for %v", d)
+	for _, s := range w.servers {
+		s.jump(d)
+	}
+	w.asleep.Add(int64(d))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.suspensions = append(w.suspensions, suspension{time.Now(), d})
+}
+
+// sleptSince returns for how long the hosts were suspended since an instant, or at it.
+func (w *world) sleptSince(at time.Time) (d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.suspensions {
+		if !s.at.Before(at) {
+			d += s.d
+		}
+	}
+	return d
+}
+
+// hearOfSuspensions has the process' Guard ask the world for how long its host was suspended. Guards have no public clock, so
+// that is put in place of what asks the kernel.
+func (p *process) hearOfSuspensions() {
+	asleep := reflect.ValueOf(p.guard).Elem().FieldByName("asleep")
+	answer := reflect.MakeFunc(asleep.Type(), func([]reflect.Value) []reflect.Value {
+		return []reflect.Value{reflect.ValueOf(time.Duration(p.world.asleep.Load()))}
+	})
+	reflect.NewAt(asleep.Type(), unsafe.Pointer(asleep.UnsafeAddr())).Elem().Set(answer)
+}
+
+// outslept reports whether the hosts were suspended for longer than the margin since the belief was last proven, so that it is not valid.
+func (b *belief) outslept(w *world) bool {
+	return w.sleptSince(b.proven.get()) >= b.TTL/100+20*time.Millisecond
+}
