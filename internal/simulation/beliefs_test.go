@@ -92,6 +92,9 @@ func (b *beliefs) keep(id string, sent time.Time, d time.Duration, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := b.claims[id]
+	if c == nil {
+		return // who asked was not told that it was granted
+	}
 	if until := sent.Add(d); c.keep.sent.IsZero() || until.Before(c.keep.until) {
 		c.keep = keep{sent: sent, until: until}
 	}

@@ -53,7 +53,7 @@ func (k *worker) ttl() guard.Option {
 func (k *worker) step() {
 	if k.world.cast == pauses {
 		time.Sleep(upTo(k.rng, time.Millisecond))
-		k.process.step()
+		k.process.step(k.name)
 	}
 }
 

@@ -21,6 +21,17 @@ func TestSimulation_findsWhatIsBroken(t *testing.T) {
 		"renewal does not check the owner":         {mutation{store: renewAnybodys}, "I7"},
 		"a renewal without an answer counts":       {mutation{store: trustRenewals}, "I1"},
 		"fences are a counter that can be lost":    {mutation{store: countFences}, "I2"},
+
+		"a run leaves no done marker":                 {asksFor(noMarker), "once"},
+		"a tick leaves no done marker":                {asksFor(noMarkerOfTicks), "tick"},
+		"a run that failed leaves a done marker":      {asksFor(markFailures), "once"},
+		"a minimum hold is not kept":                  {asksFor(noHold), "hold"},
+		"who waits is the last again after each no":   {mutation{do: lastAgain}, "order"},
+		"who leaves keeps the place in line":          {mutation{do: leaverKeepsPlace}, "I4"},
+		"who waits does not hear that he is to leave": {mutation{do: deaf}, "I6"},
+		"errors are not typed":                        {mutation{do: untyped}, "I8"},
+		"nobody sees that the host was suspended":     {mutation{awake: true}, "I3"},
+		"the resource takes a write with any fence":   {mutation{unfence: true}, "I2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(500) {

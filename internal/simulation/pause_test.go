@@ -22,11 +22,11 @@ func (w *world) interrupt(rng *rand.Rand) {
 	p.stopped.set(time.Now().Add(d))
 }
 
-// step returns when the process goes on. It is SIGSTOP, as far as a bubble can have it: what a worker does between two steps, what it sends
+// step returns when the process goes on. It is SIGSTOP, as far as a bubble can have it, for one of the process: what a worker does between two steps, what it sends
 // and what it receives, stands still. Timers go on, so contexts end where those of a real process end when it goes on.
-func (p *process) step() {
+func (p *process) step(who string) {
 	for left := time.Until(p.stopped.get()); left > 0; left = time.Until(p.stopped.get()) {
-		time.Sleep(left + upTo(p.world.rng(p.name+" goes on "+time.Now().String()), 100*time.Microsecond))
+		time.Sleep(left + upTo(p.world.rng(who+" goes on "+time.Now().String()), 100*time.Microsecond))
 	}
 }
 

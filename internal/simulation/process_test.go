@@ -24,6 +24,7 @@ type process struct {
 	guard   *guard.Guard
 	do      doer
 	queue   queue
+	site    site
 }
 
 func newProcess(w *world, number int) *process {
@@ -50,6 +51,9 @@ func newProcess(w *world, number int) *process {
 	p.do = p.guard.Do
 	if w.mutate.do != nil {
 		p.do = w.mutate.do(p.do)
+	}
+	if w.cast == adapters {
+		p.site = newSite(p)
 	}
 	p.queue = queue{world: w, waiting: map[string][]*waiter{}}
 	return p

@@ -58,9 +58,18 @@ func (r recorder) Notify(string, func()) (stop func()) { return func() {} }
 // Queue never calls, for the same reason.
 func (r recorder) Queue(string, string, func(time.Duration)) (stop func()) { return func() {} }
 
+// goOn returns when the process is not stopped, or does so no more. What has no time left then is not sent: a client that has both an
+// ended context and a connection takes the one or the other.
+func (r recorder) goOn(ctx context.Context, c guard.Claim) error {
+	r.process.step(c.ID)
+	return ctx.Err()
+}
+
 func (r recorder) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
-	r.process.step()
-	defer r.process.step()
+	defer r.process.step("answer " + c.ID)
+	if err := r.goOn(ctx, c); err != nil {
+		return guard.Grant{}, err
+	}
 	call := r.begin("acquire", c)
 	grant, err := r.Locker.TryAcquire(ctx, c)
 	call.end(grant.State, err)
@@ -71,8 +80,10 @@ func (r recorder) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, e
 }
 
 func (r recorder) Renew(ctx context.Context, c guard.Claim) (bool, error) {
-	r.process.step()
-	defer r.process.step()
+	defer r.process.step("answer " + c.ID)
+	if err := r.goOn(ctx, c); err != nil {
+		return false, err
+	}
 	call := r.begin("renew", c)
 	held, err := r.Locker.Renew(ctx, c)
 	call.renewed(held, err)
@@ -80,23 +91,30 @@ func (r recorder) Renew(ctx context.Context, c guard.Claim) (bool, error) {
 }
 
 func (r batchRecorder) RenewBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
-	r.process.step()
+	if err := r.goOn(ctx, claims[0]); err != nil {
+		for i := range claims {
+			report(i, false, err)
+		}
+		return
+	}
 	calls := make([]call, len(claims))
 	for i, c := range claims {
 		calls[i] = r.begin("renew", c)
 	}
 	r.batch.RenewBatch(ctx, claims, func(i int, held bool, err error) {
 		calls[i].renewed(held, err)
-		r.process.step()
+		r.process.step("answer " + claims[i].ID)
 		report(i, held, err)
 	})
 }
 
 func (r recorder) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
-	r.process.step()
-	defer r.process.step()
+	defer r.process.step("answer " + c.ID)
 	call := r.begin("release", c)
-	held, err := r.Locker.Release(ctx, c, after)
+	held, err := false, r.goOn(ctx, c)
+	if err == nil {
+		held, err = r.Locker.Release(ctx, c, after)
+	}
 	call.end(held, err)
 	if err != nil {
 		r.process.world.beliefs.unanswered(c.ID)

@@ -22,12 +22,12 @@ func TestMain(m *testing.M) {
 
 // A tally counts what happened, so that a simulation in which nothing happens does not pass for a good one.
 type tally struct {
-	runs, handed, lost, overlaps, written, stale, refused, done atomic.Int64
+	runs, handed, lost, overlaps, written, stale, refused, done, ticks atomic.Int64
 }
 
 func (t *tally) String() string {
-	return fmt.Sprintf("%d runs (%d under leases that were handed on), %d leases lost, %d overlaps, %d writes (%d stale), %d stale writes refused, %d told that it is done",
-		t.runs.Load(), t.handed.Load(), t.lost.Load(), t.overlaps.Load(), t.written.Load(), t.stale.Load(), t.refused.Load(), t.done.Load())
+	return fmt.Sprintf("%d runs (%d under leases that were handed on), %d leases lost, %d overlaps, %d writes (%d stale), %d stale writes refused, %d told that it is done, %d ticks",
+		t.runs.Load(), t.handed.Load(), t.lost.Load(), t.overlaps.Load(), t.written.Load(), t.stale.Load(), t.refused.Load(), t.done.Load(), t.ticks.Load())
 }
 
 func TestSimulation(t *testing.T) {

@@ -70,6 +70,13 @@ func (s *spans) successful(key, record string) {
 	s.records[key+" "+record] = true
 }
 
+// was reports whether there was a run for the key that was successful.
+func (s *spans) was(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.records[key+" "]
+}
+
 // told checks that a record was left by a run for the key that was successful.
 func (s *spans) told(key, record, who string) {
 	s.mu.Lock()

@@ -49,6 +49,7 @@ type world struct {
 
 	mu          sync.Mutex
 	suspensions []suspension
+	claims      map[string]string // keys of requests, as Guards know them
 	violations  []violation
 }
 
@@ -84,7 +85,7 @@ func (w *world) run() {
 	w.loss, w.slow = 0.08*rng.Float64(), 0.1*rng.Float64()
 	w.beliefs = beliefs{world: w, claims: map[string]*claim{}, owners: map[string]*claim{}, of: map[string][]*belief{}, kept: map[string]keep{}}
 	w.resource = resource{world: w, highest: map[string]*belief{}}
-	w.spans = newSpans(w)
+	w.spans, w.claims = newSpans(w), map[string]string{}
 	for i := range w.backend.servers {
 		w.servers = append(w.servers, newServer(w, i))
 	}
@@ -100,6 +101,12 @@ func (w *world) run() {
 	}
 	var all sync.WaitGroup
 	all.Go(w.nemesis)
+	var ticks sync.WaitGroup
+	for _, p := range w.processes {
+		if p.site.ticker != nil {
+			ticks.Go(p.site.ticker.loop)
+		}
+	}
 	for _, k := range crew {
 		all.Go(k.loop)
 	}
@@ -109,14 +116,19 @@ func (w *world) run() {
 	}
 	all.Wait()
 	w.finale(crew)
+	ticks.Wait()
+	if last := tickKey(w.lastTick()); w.cast == adapters && !w.spans.was(last) {
+		w.violate("I9", "nobody has run %s, when all was well", last)
+	}
 	w.close()
 }
 
 // finale has all do something together, now that all is well.
 func (w *world) finale(crew []*worker) {
 	last := map[cast]func(*worker){
-		markers: (*worker).doTogether,
-		queues:  (*worker).lineUp,
+		markers:  (*worker).doTogether,
+		queues:   (*worker).lineUp,
+		adapters: (*worker).finishAll,
 	}[w.cast]
 	if last == nil {
 		return

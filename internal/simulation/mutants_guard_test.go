@@ -1,0 +1,116 @@
+package simulation_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// These break what a Guard does: what it asks the store for, and how it has callers wait.
+
+// asksFor has Guards ask for something else to be left behind.
+func asksFor(change func(c guard.Claim, after guard.After) guard.After) mutation {
+	return mutation{asks: func(inner guard.Locker, p *process) guard.Locker { return leaver{mutant{inner, p}, change} }}
+}
+
+type leaver struct {
+	mutant
+	change func(c guard.Claim, after guard.After) guard.After
+}
+
+func (m leaver) Unwrap() guard.Locker { return m.Locker }
+
+func (m leaver) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+	return m.Locker.Release(ctx, c, m.change(c, after))
+}
+
+func noMarker(_ guard.Claim, after guard.After) guard.After {
+	if after.Done {
+		return guard.After{}
+	}
+	return after
+}
+
+func noMarkerOfTicks(c guard.Claim, after guard.After) guard.After {
+	if strings.Contains(c.Key, "@") {
+		return guard.After{}
+	}
+	return after
+}
+
+func noHold(_ guard.Claim, after guard.After) guard.After {
+	if !after.Done {
+		return guard.After{}
+	}
+	return after
+}
+
+// markFailures has runs that have failed count as done.
+func markFailures(c guard.Claim, after guard.After) guard.After {
+	if after.Keep == 0 && strings.HasPrefix(c.Key, "once") {
+		return guard.After{Keep: longestWindow, Done: true}
+	}
+	return after
+}
+
+// lastAgain has who waits go to the end of the line each time that the key is found busy.
+func lastAgain(inner doer) doer {
+	return func(ctx context.Context, key string, f func(context.Context) error, opts ...guard.Option) error {
+		for {
+			err := inner(ctx, key, f, append(opts[:len(opts):len(opts)], guard.WithWait(15*time.Millisecond))...)
+			if !errors.Is(err, guard.ErrBusy) || ctx.Err() != nil {
+				return err
+			}
+			time.Sleep(time.Microsecond)
+		}
+	}
+}
+
+// deaf has a call go on after its context has ended.
+func deaf(inner doer) doer {
+	return func(ctx context.Context, key string, f func(context.Context) error, opts ...guard.Option) error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		return inner(ctx, key, f, opts...)
+	}
+}
+
+// untyped loses what kind of error it is.
+func untyped(inner doer) doer {
+	return func(ctx context.Context, key string, f func(context.Context) error, opts ...guard.Option) error {
+		if err := inner(ctx, key, f, opts...); err != nil {
+			return errors.New(err.Error())
+		}
+		return nil
+	}
+}
+
+// leaverKeepsPlace has each call wait for the one that came before it, also if that has left. Calls with a deadline come before all.
+func leaverKeepsPlace(inner doer) doer {
+	var mu sync.Mutex
+	ends := map[string]chan struct{}{} // of the last in line
+	return func(ctx context.Context, key string, f func(context.Context) error, opts ...guard.Option) error {
+		if _, ok := ctx.Deadline(); ok {
+			return inner(ctx, key, f, opts...)
+		}
+		mu.Lock()
+		before, mine := ends[key], make(chan struct{})
+		ends[key] = mine
+		mu.Unlock()
+		if before != nil {
+			select {
+			case <-before:
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(2 * time.Second):
+				return guard.ErrBusy
+			}
+		}
+		defer close(mine)
+		return inner(ctx, key, f, opts...)
+	}
+}
