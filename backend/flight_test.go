@@ -36,7 +36,7 @@ type answer struct {
 }
 
 // kind is that of the error, which there has to be.
-func (a answer) kind(t *testing.T) guard.Kind {
+func (a answer) kind(t testing.TB) guard.Kind {
 	t.Helper()
 	var failed *guard.StoreError
 	require.ErrorAs(t, a.err, &failed)
@@ -102,7 +102,7 @@ func flightOn(rdb *redis.Client, backend func(redis.UniversalClient) guard.Locke
 type wrapped struct{ redis.UniversalClient }
 
 // fly sends the ops, and returns the answers and the commands that the ops took: how many at a time.
-func (f *flight) fly(t *testing.T, ops ...op) ([]answer, []int) {
+func (f *flight) fly(t testing.TB, ops ...op) ([]answer, []int) {
 	t.Helper()
 	came, open := make(chan struct{}), make(chan struct{})
 	f.gate.mu.Lock()

@@ -25,8 +25,9 @@ var counterKeys = map[string]func(key string) string{
 
 // twins are two databases that are asked for the same: one for many things at once, the other for one after the other.
 type twins struct {
-	t       *testing.T
+	t       testing.TB
 	rng     *rand.Rand
+	keys    []string
 	backend string
 	many    *flight
 	one     guard.Locker
@@ -49,9 +50,10 @@ func TestTogether_isTheSameAsOneByOne(t *testing.T) {
 			t.Logf("seed %d", seed)
 			server := redistest.Start(t)
 			on := func(db int) *redis.Client { return server.Client(t, func(o *redis.Options) { o.DB = db }) }
-			w := &twins{
-				t: t, rng: rand.New(rand.NewPCG(seed, 1)), backend: name, many: flightOn(on(0), open), one: open(on(1)),
-				dbs: [2]*redis.Client{on(0), on(1)}, fences: [2]map[string]uint64{{}, {}},
+			w := newTwins(t, name, open, on)
+			w.rng = rand.New(rand.NewPCG(seed, 1))
+			for i := range twinKeys {
+				w.keys = append(w.keys, fmt.Sprint("key", i))
 			}
 			for n := range 300 {
 				if n%20 == 0 {
@@ -61,6 +63,14 @@ func TestTogether_isTheSameAsOneByOne(t *testing.T) {
 			}
 			require.Greater(t, w.compared, 100, "the machine pauses all the time")
 		})
+	}
+}
+
+// newTwins returns twins on two databases, to which on connects.
+func newTwins(t testing.TB, backend string, open func(redis.UniversalClient) guard.Locker, on func(db int) *redis.Client) *twins {
+	return &twins{
+		t: t, backend: backend, many: flightOn(on(0), open), one: open(on(1)),
+		dbs: [2]*redis.Client{on(0), on(1)}, fences: [2]map[string]uint64{{}, {}},
 	}
 }
 
@@ -78,6 +88,11 @@ func (w *twins) round() {
 			ops = append(ops, o)
 		}
 	}
+	w.compare(ops)
+}
+
+// compare sends the ops as a flight and one by one, and compares the answers and what is left behind.
+func (w *twins) compare(ops []op) {
 	got, sizes := w.many.fly(w.t, ops...)
 	if len(sizes) != 1 || sizes[0] != 1 { // the machine has paused, and not all went out as one
 		w.clear()
@@ -88,8 +103,7 @@ func (w *twins) round() {
 		want := w.alone(o)
 		require.Equal(w.t, w.plain(0, o, got[i]), w.plain(1, o, want), "%+v in %+v", o, ops)
 	}
-	for i := range twinKeys {
-		key := fmt.Sprint("key", i)
+	for _, key := range w.keys {
 		require.Equal(w.t, w.found(0, lockKeys[w.backend](key)), w.found(1, lockKeys[w.backend](key)), "after %+v", ops)
 		for i, db := range w.dbs {
 			if last := w.fences[i][key]; last > 0 {

@@ -114,7 +114,7 @@ func (b *job) catchUpInTurn(taken int64, to time.Time) {
 	defer end()
 	defer func() { _ = only.Release(b.jobs.ctx) }() // it ends by itself otherwise
 	_, seen, err := b.counters(b.jobs.ctx, 0)
-	if err != nil {
+	if err != nil || seen == 0 { // the store has forgotten it meanwhile: nobody knows what was missed, and the next tick begins anew
 		return
 	}
 	if passed := b.since(seen, to); len(passed) > 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -267,7 +268,9 @@ func (o *told) outcomes() []string {
 // A line is a process's way to the store.
 type line struct {
 	*memory.Locker
-	cut atomic.Bool
+	cut     atomic.Bool
+	forgets atomic.Bool // the store loses its counters when somebody has begun to catch up
+	forgot  atomic.Bool
 }
 
 var errCut = errors.New("the line is cut")
@@ -282,6 +285,9 @@ func (l *line) ask(op guard.Op, key string) error {
 func (l *line) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
 	if err := l.ask(guard.OpAcquire, c.Key); err != nil {
 		return guard.Grant{}, err
+	}
+	if l.forgets.Load() && strings.HasSuffix(c.Key, "@catch-up") {
+		l.forgot.Store(true)
 	}
 	return l.Locker.TryAcquire(ctx, c)
 }
@@ -324,6 +330,9 @@ func (l *line) Entries(ctx context.Context, name string, n int) ([]guard.Entry, 
 func (l *line) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
 	if err := l.ask(guard.OpLedger, name); err != nil {
 		return 0, err
+	}
+	if l.forgot.Load() {
+		return 0, nil
 	}
 	return l.Locker.Raise(ctx, name, counter, to)
 }
