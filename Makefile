@@ -3,10 +3,11 @@
 # make bench   what a run costs on real Redis servers, ROUNDS times (default 5): beside SET NX and a script by hand, beside the peers, and tasks
 #              beside bare asynq; at last a table of what was to be reached. Half an hour
 # make bench-growth  how the cost grows with waiters, held keys and processes; a part of make bench
-# make fuzz    the parsers of what comes from outside, and that no key gets into telemetry, FUZZTIME each (default 1m; 10000x is a number of inputs)
+# make fuzz    the parsers of what comes from outside, that no key gets into telemetry, and what the stores make of odd bytes, FUZZTIME each (default 1m; 10000x is a number of inputs)
 # make fault   servers that freeze, die, forget, refuse and lose replies: what must hold, and by which metric an operator sees each
 # make cron    five processes with clocks that differ, killed, frozen and replaced, over TICKS ticks (default 120)
 # make sim     the simulation over SEEDS seeds for each backend (default 5000)
+# make worlds  the simulation over WORLDS seeds of all backends together (default 10000), in two processes; a part of make fault
 # make model   the models of the rules in model/, searched by spin, as they are and with each rule broken; model-short is a part of it
 # make mutants the rules of the engine, each broken on purpose, and the tests that find out; some of them with MUTANTS="mutant_a mutant_b". Minutes
 # make demo    the two example programs, with the guard and without
@@ -18,7 +19,7 @@ export CGO_ENABLED ?= 1
 # Where promtool is put that was taken out of its package.
 export PATH := $(PATH):$(CURDIR)/bin
 
-.PHONY: test lint bench bench-rounds bench-growth fuzz fault cron sim demo redis promtool model model-short spin
+.PHONY: test lint bench bench-rounds bench-growth fuzz fault cron sim worlds demo redis promtool model model-short spin
 
 # ONERUN_REQUIRE_REDIS makes a test that finds no redis-server fail, where it would be left out.
 test: redis promtool
@@ -31,7 +32,7 @@ test: redis promtool
 	@echo "== the simulation: 500 seeds for each backend (fewer below, where the race detector makes it slow)"
 	go test -timeout 15m ./internal/simulation
 	@echo "== the parsers of what comes from outside, on random input"
-	@$(MAKE) --no-print-directory fuzz FUZZTIME=10000x SECRETS_FUZZTIME=2000x
+	@$(MAKE) --no-print-directory fuzz FUZZTIME=10000x SECRETS_FUZZTIME=2000x STORES_FUZZTIME=500x
 	@echo "== tests, with the race detector and in random order"
 	@go list -race -test -deps -export ./... >/dev/null # compiles all of it first: tests that look at the clock have no compiler beside them
 	ONERUN_REQUIRE_REDIS=1 go test -race -shuffle=on -timeout 15m ./...
@@ -85,11 +86,14 @@ bench-growth: redis
 	cd bench && go run ./table -figures < growth.out
 
 FUZZTIME ?= 1m
-fuzz:
+fuzz: redis
 	@for target in FuzzIdempotencyKey FuzzRecord FuzzFromJSON; do \
 		go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) ./middleware/http || exit 1; \
 	done
 	go test -run '^$$' -fuzz '^FuzzSecrets$$' -fuzztime $(or $(SECRETS_FUZZTIME),$(FUZZTIME)) ./tracing
+	@for target in FuzzKeys FuzzLeft FuzzForeign FuzzReplies FuzzTogether; do \
+		ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(or $(STORES_FUZZTIME),$(FUZZTIME)) ./backend || exit 1; \
+	done
 
 fault: redis
 	@ONERUN_REQUIRE_REDIS=1 go test -race -v -run '^TestFault' -timeout 15m ./backend/single ./backend/redlock > fault.log 2>&1; status=$$?; \
@@ -103,6 +107,19 @@ cron:
 SEEDS ?= 5000
 sim:
 	ONERUN_SIM_SEEDS=$(SEEDS) go test -timeout 60m -run Simulation ./internal/simulation
+
+# A world of redlock's has five servers and takes as long as three of the others', so it has a tenth of them.
+WORLDS ?= 10000
+worlds:
+	go test -c -o bin/simulation.test ./internal/simulation
+	@run() { \
+		ONERUN_SIM_FIRST=$$2 ONERUN_SIM_SEEDS=$$3 bin/simulation.test -test.v -test.timeout 60m -test.run "TestSimulation$$/^$$1$$" > bin/worlds.$$1.$$2 2>&1; status=$$?; \
+		if [ $$status = 0 ]; then sed -n "s/^.*_test.go:[0-9]*: \(.* runs .*\)/$$1, $$3 seeds from $$2 on: \1/p" bin/worlds.$$1.$$2; else tail -n 300 bin/worlds.$$1.$$2; fi; \
+		return $$status; \
+	}; n=$$(($(WORLDS) / 20)); \
+	{ run single 0 $$((9 * n)) && run reentrant 0 $$((2 * n)); } & other=$$!; \
+	{ run redlock 0 $$((2 * n)) && run reentrant $$((2 * n)) $$((7 * n)); }; mine=$$?; \
+	wait $$other && [ $$mine = 0 ]
 
 model: spin
 	@model/check.sh
