@@ -66,7 +66,7 @@ func work(ctx context.Context) (made string, err error) {
 	}
 	d.key = lease.Key()
 	d.b = k.world.beliefs.begin(ctx, k.name, lease)
-	k.world.spans.begin(d.key, k.name)
+	k.world.spans.begin(d.key, k.name, d.b.asked)
 	time.Sleep(upTo(k.rng, 40*time.Millisecond))
 	if lease.Valid() {
 		k.world.resource.write(d.b, lease)

@@ -52,7 +52,7 @@ func (k *worker) doOnce(ctx context.Context, key string, window time.Duration, o
 			return errWork
 		}
 		b = k.world.beliefs.begin(ctx, k.name, lease)
-		k.world.spans.begin(key, k.name)
+		k.world.spans.begin(key, k.name, b.asked)
 		time.Sleep(upTo(k.rng, 60*time.Millisecond))
 		k.step()
 		if lease.Valid() {
@@ -102,7 +102,7 @@ func (k *worker) holdLong() {
 			return errWork
 		}
 		b = k.world.beliefs.begin(ctx, k.name, lease)
-		k.world.spans.begin(key, k.name)
+		k.world.spans.begin(key, k.name, b.asked)
 		time.Sleep(upTo(k.rng, 20*time.Millisecond))
 		if lease.Valid() {
 			k.world.resource.write(b, lease)

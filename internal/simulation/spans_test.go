@@ -27,20 +27,21 @@ type spans struct {
 	stray   map[string]bool        // keys of which a release had no answer
 }
 
+// A beginning is when a run has begun, and when the lease was asked for under which it did so: the answer may have taken long.
 type beginning struct {
-	at time.Time
-	by string
+	at, asked time.Time
+	by        string
 }
 
 func newSpans(w *world) *spans {
 	return &spans{world: w, closed: map[string]span{}, begun: map[string][]beginning{}, records: map[string]bool{}, stray: map[string]bool{}}
 }
 
-// begin notes that somebody begins to run for the key.
-func (s *spans) begin(key, by string) {
+// begin notes that somebody begins to run for the key, under a lease that was asked for at an instant.
+func (s *spans) begin(key, by string, asked time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := beginning{time.Now(), by}
+	now := beginning{time.Now(), asked, by}
 	s.begun[key] = append(s.begun[key], now)
 	s.check(key, s.closed[key], now)
 }
@@ -55,9 +56,13 @@ func (s *spans) close(key string, closed span) {
 	}
 }
 
-// check checks one beginning. A server that has lost something may have lost the marker. s.mu must be held.
+// check checks one beginning. A server that has lost something may have lost the marker, or the lease before the other one was granted. s.mu must be held.
 func (s *spans) check(key string, closed span, b beginning) {
-	if b.at.After(closed.from) && b.at.Before(closed.until) && !s.world.disturbedSince(closed.from) {
+	since := closed.from
+	if b.asked.Before(since) {
+		since = b.asked
+	}
+	if b.at.After(closed.from) && b.at.Before(closed.until) && !s.world.disturbedSince(since) {
 		s.world.violate(closed.invariant, "%s runs for %s again, %v after %s, and %v too early",
 			b.by, key, b.at.Sub(closed.from), closed.by, closed.until.Sub(b.at))
 	}

@@ -84,7 +84,7 @@ func (k *ticker) run(ctx context.Context) error {
 	}
 	tick, _ := guardcron.Tick(ctx)
 	b := w.world.beliefs.begin(ctx, w.name, lease)
-	w.world.spans.begin(tickKey(tick), w.name)
+	w.world.spans.begin(tickKey(tick), w.name, tick)
 	time.Sleep(upTo(w.rng, 40*time.Millisecond))
 	if lease.Valid() {
 		w.world.resource.write(b, lease)
