@@ -1,7 +1,6 @@
 package backend_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
@@ -68,7 +67,7 @@ func checkKey(t *testing.T, key string, fits bool, err error) {
 	require.Equal(t, fits, err == nil, "%q: %v", key, err)
 	if err != nil {
 		var refused *guard.KeyError
-		require.True(t, errors.As(err, &refused), "%v", err)
+		require.ErrorAs(t, err, &refused)
 		require.True(t, strings.HasPrefix(key, strings.TrimSuffix(refused.Key, "…")))
 		require.NotEmpty(t, refused.Reason)
 	}

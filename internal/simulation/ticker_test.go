@@ -56,7 +56,7 @@ func newTicker(p *process) *ticker {
 func (k *ticker) loop() {
 	time.Sleep(upTo(k.worker.rng, 20*time.Millisecond))
 	k.cron.Start()
-	time.Sleep(k.worker.world.lastTick().Add(2 * time.Second).Sub(time.Now()))
+	time.Sleep(time.Until(k.worker.world.lastTick().Add(2 * time.Second)))
 	<-k.cron.Stop().Done()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
