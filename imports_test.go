@@ -29,13 +29,14 @@ var rules = []struct {
 	// asynq's Scheduler is robfig/cron, with its specs.
 	{"/middleware/asynq", []string{"/guard", "/middleware/internal", "github.com/hibiken/asynq", "github.com/robfig/cron"}},
 	{"/middleware/cron", []string{"/guard", "/middleware/internal", "github.com/robfig/cron"}},
+	{"/internal/history", []string{"/guard", "github.com/anishathalye/porcupine"}},
 	{"/internal/redissontest", []string{"github.com/redis/go-redis"}},
 	{"/tracing", []string{"/guard", "go.opentelemetry.io/otel"}},
 }
 
 // never may be imported by code that is not a test, outside of the folder itself and of examples.
 var never = []string{
-	"/guard/guardtest", "/internal/redistest", "/internal/redissontest", "/examples", "go.opentelemetry.io/otel/sdk", "github.com/alicebob/miniredis",
+	"/guard/guardtest", "/internal/redistest", "/internal/redissontest", "/internal/history", "/examples", "go.opentelemetry.io/otel/sdk", "github.com/alicebob/miniredis",
 }
 
 type listed struct {

@@ -1,0 +1,17 @@
+// Package history records what processes ask of a store, what they are told, and for how long they believe that they hold a key; and
+// judges it afterwards, in three ways:
+//
+//	log := history.NewLog("worker 1", file)
+//	g, err := guard.New(log.Record(store))
+//	…
+//	lease, err := g.Acquire(ctx, "k")
+//	belief := log.Believe(lease)
+//	…
+//	belief.End()
+//	lease.Release(ctx)
+//
+// [Overlaps] finds beliefs in one key that were live at the same time. [JudgeWrites] looks at what a [Resource], in a process of its own,
+// was offered and has accepted. [Linearizable] asks porcupine whether the answers of the store are those of a lease that expires.
+//
+// It runs on Linux only: instants are those of CLOCK_MONOTONIC. Only tests import it.
+package history

@@ -1,0 +1,95 @@
+package history
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net"
+	"sync"
+)
+
+// A Resource is what leases protect: it remembers the highest fence that it has seen for each key, and refuses a lower one. It runs in
+// a process of its own, and its word on what came first is the last.
+type Resource struct {
+	log *Log
+
+	mu      sync.Mutex
+	highest map[string]uint64
+}
+
+// NewResource returns a Resource that writes each offer to the log.
+func NewResource(log *Log) *Resource { return &Resource{log: log, highest: map[string]uint64{}} }
+
+// Serve answers the clients that connect, until the listener is closed. It returns the error of the listener.
+func (r *Resource) Serve(l net.Listener) error {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer conn.Close()
+			lines := bufio.NewScanner(conn)
+			for lines.Scan() {
+				var e Event
+				if json.Unmarshal(lines.Bytes(), &e) != nil {
+					return
+				}
+				if _, err := fmt.Fprintln(conn, r.Offer(e)); err != nil {
+					return
+				}
+			}
+		}()
+	}
+}
+
+// Offer decides on a write of e's Holder to e's Key under e's Fence, and writes that to the log.
+func (r *Resource) Offer(e Event) Outcome {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e.Kind, e.Outcome = Write, Refused
+	if e.Fence >= r.highest[e.Key] {
+		r.highest[e.Key] = e.Fence
+		e.Outcome = OK
+	}
+	e.Call, e.Return = 0, 0
+	e = r.log.Begin(e)
+	r.log.End(e)
+	return e.Outcome
+}
+
+// A Client writes to a Resource over its socket. It is safe for concurrent use: a write waits for those before it.
+type Client struct {
+	mu    sync.Mutex
+	conn  net.Conn
+	lines *bufio.Scanner
+}
+
+// Dial connects to the Resource that listens on the unix socket. Close the Client when it is done with.
+func Dial(socket string) (*Client, error) {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return nil, fmt.Errorf("history: dial the resource: %w", err)
+	}
+	return &Client{conn: conn, lines: bufio.NewScanner(conn)}, nil
+}
+
+// Close ends the connection.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// Write offers a write under the belief b and reports whether it was accepted. The belief need not be live any more: that is the point.
+func (c *Client) Write(b *Believer) (accepted bool, err error) {
+	offer, err := json.Marshal(Event{Key: b.event.Key, Claim: b.event.Claim, Fence: b.event.Fence, Holder: b.Holder()})
+	if err != nil {
+		return false, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, err := c.conn.Write(append(offer, '\n')); err != nil {
+		return false, fmt.Errorf("history: offer a write: %w", err)
+	}
+	if !c.lines.Scan() {
+		return false, fmt.Errorf("history: offer a write: the resource has gone: %w", c.lines.Err())
+	}
+	return Outcome(c.lines.Text()) == OK, nil
+}
