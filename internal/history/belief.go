@@ -23,10 +23,10 @@ type Believer struct {
 }
 
 // Believe notes that a client, which was just given the lease, believes in it from now on: until its context ends, at the latest. since is when it asked
-// for the lease.
+// for the lease. Where an owner is named (guard.WithOwner), it must not hold keys by several claims at a time.
 func (l *Log) Believe(lease *guard.Lease, key string, ttl time.Duration, since int64) *Believer {
 	b := &Believer{log: l, lease: lease, ttl: ttl, ended: make(chan struct{})}
-	b.event = l.Begin(Event{Kind: Belief, Key: key, Claim: lease.Owner(), Fence: lease.Fence(), TTL: ttl, Since: since})
+	b.event = l.Begin(Event{Kind: Belief, Key: key, Claim: l.claimOf(lease.Owner()), Fence: lease.Fence(), TTL: ttl, Since: since})
 	context.AfterFunc(lease.Context(), func() { b.end(context.Cause(lease.Context())) })
 	return b
 }

@@ -168,6 +168,28 @@ func Linearizable(events []Event, limit time.Duration) Verdict {
 	return v
 }
 
+// OfQuorum returns the events as porcupine can judge them where the store is a quorum of nodes. A claim that was given up may be on some of
+// them for a while: others are refused for it, or not, and whether it was there when it is taken back depends on who is asked. So what was refused says
+// nothing, nor do the answers to releases of a claim that was never granted. Grants, renewals, and releases of what was granted are judged as they are.
+func OfQuorum(events []Event) []Event {
+	granted := map[string]bool{}
+	for _, e := range events {
+		if e.Kind == Acquire && e.Outcome == OK {
+			granted[e.Claim] = true
+		}
+	}
+	all := slices.Clone(events)
+	for i, e := range all {
+		if e.Kind == Acquire && e.Outcome == Busy || e.Kind == Release && e.over() && !granted[e.Claim] {
+			all[i].Outcome = Unknown
+			if e.Kind == Acquire {
+				all[i].Outcome = Neither
+			}
+		}
+	}
+	return all
+}
+
 // operations returns what an event is in the model. number is that of the event, and of the term that it may begin.
 func operations(e Event, number int) []porcupine.Operation {
 	in := input{Kind: e.Kind, Claim: e.Claim, Term: number, Fence: e.Fence, Reserve: e.Reserve}

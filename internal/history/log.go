@@ -20,6 +20,7 @@ type Log struct {
 	number int
 	err    error
 
+	owners sync.Map // owner → the ID of the claim that it was granted last: a lease tells its owner only
 	proven sync.Map // claim → *atomic.Int64: when the last request was sent that was granted, or renewed it
 }
 
@@ -65,6 +66,19 @@ func (l *Log) write(e Event) {
 	if err != nil && l.err == nil {
 		l.err = fmt.Errorf("history: write an event: %w", err)
 	}
+}
+
+// granted notes that the store has granted the claim of an owner on a request that was sent at an instant.
+func (l *Log) granted(owner, claim string, sent int64) {
+	l.prove(claim, sent)
+	l.owners.Store(owner, claim)
+}
+
+// claimOf returns the ID of the claim that an owner was granted last.
+func (l *Log) claimOf(owner string) string {
+	claim, _ := l.owners.Load(owner)
+	id, _ := claim.(string)
+	return id
 }
 
 // prove notes that the store has granted or renewed the claim on a request that was sent at an instant.

@@ -47,7 +47,7 @@ func (r recorder) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, e
 		e.Err = err.Error()
 	case grant.State == guard.Granted:
 		e.Outcome = OK
-		r.log.prove(c.ID, e.Call)
+		r.log.granted(c.Owner, c.ID, e.Call)
 		if grant.Held {
 			e.Reserve = 0 // only behind a fence that is new
 		}

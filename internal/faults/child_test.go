@@ -1,0 +1,205 @@
+package faults_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/seed-1795987d/onerun/backend/redlock"
+	"github.com/seed-1795987d/onerun/backend/reentrant"
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/history"
+	"github.com/seed-1795987d/onerun/internal/redistest/faultmetrics"
+)
+
+// A child is a worker process. It does what it is told by lines on its stdin, and answers each with a line: "ok …" or "error …".
+type child struct {
+	task
+	log      *history.Log
+	clients  []redis.UniversalClient
+	metrics  *faultmetrics.Metrics
+	guard    *guard.Guard
+	resource *history.Client
+
+	mu      sync.Mutex
+	held    map[string]*held // by command, not by the loops
+	untyped []string         // errors that are none of the six
+
+	stop  context.CancelFunc // of what runs in the background
+	going context.Context
+	loops sync.WaitGroup
+}
+
+// A command does what a line says whose first word it is filed under. What it returns is the rest of the answer.
+type command func(c *child, args []string) (string, error)
+
+// commandLists are those of all files that have some.
+var commandLists = []map[string]command{leaseCommands, loopCommands, clientCommands}
+
+func work(do task, log *history.Log) {
+	lines := make(chan string)
+	go func() {
+		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+			lines <- in.Text()
+		}
+		close(lines)
+	}()
+	if do.Procs > 0 {
+		runtime.GOMAXPROCS(do.Procs)
+	}
+	before := goleak.IgnoreCurrent()
+	stopWatch := log.WatchStalls()
+	c := &child{task: do, log: log, metrics: faultmetrics.New(), held: map[string]*held{}}
+	c.going, c.stop = context.WithCancel(context.Background())
+	if err := c.open(); err != nil {
+		fail(err)
+	}
+	fmt.Println("ok")
+	for line := range lines {
+		words := strings.Fields(line)
+		if words[0] == "end" {
+			answer(c.end(before, stopWatch))
+			return
+		}
+		answer(c.do(words))
+	}
+	// The test has ended without a word: it has failed.
+}
+
+func answer(s string, err error) {
+	if err != nil {
+		s = "error " + err.Error()
+	} else {
+		s = "ok " + s
+	}
+	fmt.Println(strings.ReplaceAll(s, "\n", " "))
+}
+
+func (c *child) do(words []string) (string, error) {
+	for _, list := range commandLists {
+		if f, ok := list[words[0]]; ok {
+			return f(c, words[1:])
+		}
+	}
+	return "", fmt.Errorf("there is no command %q", words[0])
+}
+
+// open makes the clients, the backend and the Guard.
+func (c *child) open() (err error) {
+	if c.resource, err = history.Dial(c.Socket); err != nil {
+		return err
+	}
+	hook := guard.WithHook(c.metrics.Hook)
+	c.guard, err = guard.New(c.log.Record(c.locker()), guard.WithTTL(c.TTL), hook)
+	return err
+}
+
+func (c *child) locker() guard.Locker {
+	switch c.Backend {
+	case "cluster":
+		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs})
+		c.clients = append(c.clients, rdb)
+		return single.New(rdb)
+	case "sentinel":
+		rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "primary", SentinelAddrs: c.Addrs})
+		c.clients = append(c.clients, rdb)
+		return single.New(rdb)
+	}
+	var nodes []guard.Locker
+	for _, addr := range c.Addrs {
+		rdb := redis.NewClient(&redis.Options{Addr: addr, PoolSize: c.Pool})
+		c.clients = append(c.clients, rdb)
+		if c.Backend == "reentrant" {
+			nodes = append(nodes, reentrant.New(rdb))
+		} else {
+			nodes = append(nodes, single.New(rdb))
+		}
+	}
+	if c.Backend == "redlock" {
+		return redlock.New(nodes, redlock.WithHook(c.metrics.Hook))
+	}
+	return nodes[0]
+}
+
+// A closing is what a worker says of itself in the end.
+type closing struct {
+	Leaks   string   // goroutines that are left, or connections that are in use
+	Metrics []string // what went wrong, as an operator sees it
+	Untyped []string
+}
+
+// end ends everything and looks at what is left.
+func (c *child) end(before goleak.Option, stopWatch func()) (string, error) {
+	c.stop()
+	c.loops.Wait()
+	for _, h := range c.held {
+		_ = h.release(context.Background())
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := c.guard.Close(ctx); err != nil {
+		return "", err
+	}
+	last := closing{Leaks: c.inUse(), Metrics: c.metrics.Lines(), Untyped: c.untyped}
+	for _, rdb := range c.clients {
+		_ = rdb.Close() // a command may have done so
+	}
+	_ = c.resource.Close()
+	stopWatch()
+	var leaked error
+	for start := time.Now(); time.Since(start) < leakLimit; {
+		if leaked = goleak.Find(before); leaked == nil {
+			break
+		}
+	}
+	if leaked != nil {
+		last.Leaks += " " + leaked.Error()
+	}
+	said, err := json.Marshal(last)
+	return string(said), err
+}
+
+// leakLimit is how long what waits for a server may take to end: go-redis ends a read or a dial that nobody waits for any more by its own time-outs, which are
+// five seconds.
+const leakLimit = 12 * time.Second
+
+// inUse waits until no connection of the clients is in use, and says how many are if that does not come.
+func (c *child) inUse() string {
+	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) { // connections come back without a word
+		var used uint32
+		for _, rdb := range c.clients {
+			stats := rdb.PoolStats()
+			used += stats.TotalConns - stats.IdleConns
+		}
+		if used == 0 {
+			return ""
+		}
+		if time.Since(start) > leakLimit {
+			return fmt.Sprint(used, " connections in use")
+		}
+	}
+}
+
+// typed notes an error that is none of the six things that a call of a Guard can end with.
+func (c *child) typed(err error) error {
+	for _, known := range []error{guard.ErrBusy, guard.ErrDone, guard.ErrLost, guard.ErrClosed, guard.ErrStore, context.Canceled, context.DeadlineExceeded} {
+		if err == nil || errors.Is(err, known) {
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.untyped = append(c.untyped, err.Error())
+	return err
+}

@@ -1,0 +1,54 @@
+package faults_test
+
+import (
+	"testing"
+
+	"github.com/seed-1795987d/onerun/internal/redistest"
+)
+
+// A house is the servers of a backend. Workers reach them through proxies: each has paths of its own.
+type house struct {
+	backend  string
+	servers  []*redistest.Server
+	cluster  *redistest.Cluster  // or nil
+	sentinel *redistest.Sentinel // or nil
+}
+
+func startHouse(t testing.TB, backend string, args []string) *house {
+	h := &house{backend: backend}
+	switch backend {
+	case "cluster":
+		h.cluster = redistest.StartCluster(t, args...)
+		h.servers = h.cluster.Nodes
+	case "sentinel":
+		h.sentinel = redistest.StartSentinel(t, args...)
+		h.servers = []*redistest.Server{h.sentinel.Master, h.sentinel.Replica}
+	case "redlock":
+		h.servers = redistest.StartN(t, 5, args...)
+	default:
+		h.servers = redistest.StartN(t, 1, args...)
+	}
+	return h
+}
+
+// paths returns proxies, one to each server, and their addresses. To a cluster and through sentinels there are none, as their clients are told by
+// them where to go.
+func (h *house) paths(t testing.TB) (proxies []*redistest.Proxy, addrs []string) {
+	switch h.backend {
+	case "cluster":
+		for _, s := range h.servers {
+			addrs = append(addrs, s.Addr())
+		}
+	case "sentinel":
+		addrs = h.sentinel.SentinelAddrs()
+	default:
+		for _, s := range h.servers {
+			p := redistest.StartProxy(t, s.Addr())
+			proxies, addrs = append(proxies, p), append(addrs, p.Addr())
+		}
+	}
+	return proxies, addrs
+}
+
+// majority are the servers without which there is no lease, or the only one.
+func (h *house) majority() []*redistest.Server { return h.servers[:len(h.servers)/2+1] }
