@@ -97,7 +97,7 @@ func (c *child) do(words []string) (string, error) {
 
 // open makes the clients, the backend and the Guard.
 func (c *child) open() (err error) {
-	if c.resource, err = history.Dial(c.Socket); err != nil {
+	if c.resource, err = history.Dial(context.Background(), c.Socket); err != nil {
 		return err
 	}
 	hook := guard.WithHook(c.metrics.Hook)

@@ -29,7 +29,6 @@ type row struct {
 }
 
 var (
-	one      = []string{"single", "reentrant"}
 	quorum   = []string{"redlock"}
 	everyone = []string{"single", "reentrant", "redlock"}
 )

@@ -99,7 +99,7 @@ func released(events []history.Event, belief history.Event) bool {
 func (r *result) judgeTimes(events []history.Event) {
 	r.late = history.Late(events)
 	if p99 := history.Percentile(nets(r.late), 0.99); p99 > mostLate {
-		r.fail("I3: contexts have ended up to %v too late", p99)
+		r.fail("I3: contexts have ended up to %v too late, net; those that did: %s", p99, lateOnes(events))
 	}
 	if over := history.Percentile(nets(history.Overruns(events)), 1); over > mostOverrun {
 		r.fail("I6: a call has returned %v after its context had ended", over)
@@ -138,6 +138,16 @@ func (r *result) judgeClosings(last []closing) {
 		return
 	}
 	r.fail("the metrics do not show %s; there are: %s", want, strings.Join(lines, ", "))
+}
+
+// lateOnes names the beliefs that have ended late, and what the Guards said of that.
+func lateOnes(events []history.Event) (text string) {
+	for _, e := range history.Beliefs(events) {
+		if late := time.Duration(e.Return - e.Deadline); e.Deadline > 0 && late > mostLate {
+			text += fmt.Sprintf("%s on %s by %v, of which the Guard has said %v; ", e.Process, e.Key, late, e.Late)
+		}
+	}
+	return text
 }
 
 func nets(all []history.Lateness) (net []time.Duration) {

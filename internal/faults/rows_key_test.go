@@ -107,7 +107,7 @@ func overwrittenKey(s *scene) {
 }
 
 func flushedScripts(s *scene) {
-	s.loop(2, 2)
+	s.loop(2)
 	admin := s.admin()
 	n := 0
 	for begun := time.Now(); time.Since(begun) < 3*ttl; s.pass(20 * time.Millisecond) {

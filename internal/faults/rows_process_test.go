@@ -17,7 +17,7 @@ var processRows = []row{
 }
 
 func killedHolder(s *scene) {
-	first := s.loop(2, 2)[0]
+	first := s.loop(2)[0]
 	dying := s.worker()
 	dying.ask("hold c")
 	dying.ask("write c")
@@ -89,7 +89,7 @@ func pausedClaimant(s *scene) {
 }
 
 func starvedWorker(s *scene) {
-	s.loop(1, 2)
+	s.loop(1)
 	starved := s.worker(func(do *task) { do.Procs = 1 })
 	starved.ask("take a")
 	starved.ask("spin 8")

@@ -99,7 +99,7 @@ func replyLostOnRelease(s *scene) {
 }
 
 func repliesLost(s *scene) {
-	workers := s.loop(3, 2)
+	workers := s.loop(3)
 	var paths []*redistest.Proxy
 	for _, w := range workers {
 		paths = append(paths, w.proxies...)

@@ -25,7 +25,7 @@ var serverRows = []row{
 // frozenFor freezes all servers while clients loop, one holds a lease, and one asks with little time.
 func frozenFor(d time.Duration) func(s *scene) {
 	return func(s *scene) {
-		s.loop(2, 2)
+		s.loop(2)
 		holder, hurried := s.worker(), s.worker()
 		s.keys["held"], s.keys["other"] = true, true
 		hurried.ask("take other")
@@ -61,7 +61,7 @@ func (s *scene) after(d time.Duration, holder *worker) {
 }
 
 func pausedClients(s *scene) {
-	s.loop(2, 2)
+	s.loop(2)
 	holder := s.worker()
 	s.keys["held"] = true
 	holder.ask("hold held")
@@ -79,7 +79,7 @@ func pausedClients(s *scene) {
 
 // deadServer kills a majority for good; the loops go on, in vain. At last they are restarted, so that what is left can be seen to work.
 func deadServer(s *scene) {
-	workers := s.loop(2, 2)
+	workers := s.loop(2)
 	holder := s.worker()
 	s.keys["held"] = true
 	holder.ask("hold held")
@@ -118,7 +118,7 @@ func conns(workers []*worker) (n int) {
 // blackHole lets nothing through for two TTLs: on the way of one worker, whose leases others take over.
 func blackHole(dark func(*redistest.Proxy)) func(s *scene) {
 	return func(s *scene) {
-		s.loop(2, 2)
+		s.loop(2)
 		cut := s.worker()
 		s.keys["held"], s.keys["other"] = true, true
 		cut.ask("hold held")

@@ -73,8 +73,8 @@ func (s *scene) worker(configure ...func(*task)) *worker {
 	return w
 }
 
-// loop has n workers with clients each, which take and give back the keys "a" and "b" until the scene is over. It returns when each has had one.
-func (s *scene) loop(n, clients int) []*worker {
+// loop has n workers with two clients each, which take and give back the keys "a" and "b" until the scene is over. It returns when each has had one.
+func (s *scene) loop(n int) []*worker {
 	s.t.Helper()
 	var all []*worker
 	for range n {
@@ -84,7 +84,7 @@ func (s *scene) loop(n, clients int) []*worker {
 		all = append(all, w)
 	}
 	for _, w := range all {
-		w.ask(fmt.Sprint("loop ", clients, " a,b"))
+		w.ask("loop 2 a,b")
 	}
 	s.keys["a"], s.keys["b"] = true, true
 	return all
@@ -179,7 +179,7 @@ func (s *scene) tellAll(events []history.Event) {
 	slices.SortStableFunc(events, func(a, b history.Event) int { return cmp.Compare(a.Call, b.Call) })
 	var text strings.Builder
 	for _, e := range events {
-		if e.Kind == history.Stall || e.Kind == history.Write && e.Outcome == history.OK {
+		if e.Kind == history.Stall || e.Kind == history.Starved || e.Kind == history.Write && e.Outcome == history.OK {
 			continue
 		}
 		fmt.Fprintf(&text, "%9.3f ms +%8.3f %s %s %s %.6s fence %d %s %s %s\n", float64(e.Call-events[0].Call)/1e6, float64(e.Return-e.Call)/1e6,

@@ -139,7 +139,9 @@ func (w *worker) Kill() {
 	_ = w.cmd.Process.Kill() // fails only if it is gone
 	for range w.lines {      // so that it can be reaped
 	}
-	<-w.reaped
+	if err := <-w.reaped; err == nil { // it says that it was killed
+		w.t.Errorf("%s had ended by itself", w.task.Process)
+	}
 	e.Process = w.task.Process
 	w.scene.kills = append(w.scene.kills, e)
 }

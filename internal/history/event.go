@@ -15,6 +15,7 @@ const (
 	Write   Kind = "write"   // a write that was offered to a Resource, as the Resource saw it
 	Killed  Kind = "killed"  // the end of a process, as told by who killed it
 	Stall   Kind = "stall"   // a time for which a process did not run
+	Starved Kind = "starved" // a time in which a thread of a process waited for a CPU, for as long as Late says
 )
 
 // An Outcome is what came of a call.
@@ -53,7 +54,7 @@ type Event struct {
 	// Deadline is, of a belief that has ended, until when it could last at the most: a TTL after the last request that was granted or renewed was
 	// sent, less the margin. Of an attempt it is that of the caller's context, or 0.
 	Deadline int64 `json:"d,omitempty"`
-	// Late is, of a belief that ended as time was up, how long before Return that was: Valid said no since then.
+	// Late is, of a Starved, how long the thread waited. It is, of a belief that ended as time was up, how long before Return that was: Valid said no since then.
 	Late time.Duration `json:"l,omitempty"`
 	// Reason is why a belief ended: "released", "cancelled", or the guard.LossReason.
 	Reason string `json:"why,omitempty"`

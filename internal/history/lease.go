@@ -74,7 +74,7 @@ func step(s lease, in input, out Event) []any {
 		}
 		return same
 	}
-	switch out.Outcome { //nolint:exhaustive // which the default is for
+	switch out.Outcome {
 	case OK:
 		return done
 	case NotHeld:
@@ -94,7 +94,7 @@ func acquired(s lease, in input, out Event) []any {
 	mine, free := s.Claim == in.Claim, s.Claim == ""
 	again := s
 	again.Term = in.Term
-	switch out.Outcome { //nolint:exhaustive // which the default is for
+	switch out.Outcome {
 	case OK:
 		switch {
 		case free && out.Fence > s.Last:

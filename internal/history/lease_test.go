@@ -21,8 +21,8 @@ func acquire(claim string, from, to int, outcome history.Outcome, fence uint64) 
 	return op(history.Acquire, claim, from, to, outcome, fence)
 }
 
-func renew(claim string, from, to int, outcome history.Outcome, fence uint64) history.Event {
-	return op(history.Renew, claim, from, to, outcome, fence)
+func renew(from, to int, outcome history.Outcome) history.Event {
+	return op(history.Renew, "a", from, to, outcome, 1)
 }
 
 func release(claim string, from, to int, outcome history.Outcome) history.Event {
@@ -36,9 +36,9 @@ func belief(claim string, since, from int, fence uint64) history.Event {
 	return e
 }
 
-// reserving is an acquire that has set fences aside.
-func reserving(e history.Event, n int) history.Event {
-	e.Reserve = n
+// reserving is an acquire that has set three fences aside.
+func reserving(e history.Event) history.Event {
+	e.Reserve = 3
 	return e
 }
 
@@ -70,13 +70,13 @@ var legal = map[string][]history.Event{
 		acquire("a", 0, 1, ok, 1), acquire("b", 99, 102, ok, 2), release("a", 110, 111, gone), release("b", 112, 113, ok),
 	},
 	"renewed past its first end": {
-		acquire("a", 0, 1, ok, 1), renew("a", 50, 51, ok, 1), acquire("b", 120, 121, busy, 0), acquire("b2", 152, 156, ok, 2),
+		acquire("a", 0, 1, ok, 1), renew(50, 51, ok), acquire("b", 120, 121, busy, 0), acquire("b2", 152, 156, ok, 2),
 	},
 	"renewal of what has expired is told so": {
-		acquire("a", 0, 1, ok, 1), renew("a", 120, 121, gone, 1), acquire("b", 122, 123, ok, 2),
+		acquire("a", 0, 1, ok, 1), renew(120, 121, gone), acquire("b", 122, 123, ok, 2),
 	},
 	"handed on under the fences that were set aside": {
-		reserving(acquire("a", 0, 1, ok, 5), 3), belief("a", 0, 1, 5), belief("a", 2, 4, 6), belief("a", 3, 6, 8), release("a", 7, 8, ok),
+		reserving(acquire("a", 0, 1, ok, 5)), belief("a", 0, 1, 5), belief("a", 2, 4, 6), belief("a", 3, 6, 8), release("a", 7, 8, ok),
 		acquire("b", 9, 10, ok, 9), belief("b", 9, 10, 9),
 	},
 	"an unknown acquire that was done, and is undone": {
@@ -107,22 +107,22 @@ var illegal = map[string][]history.Event{
 		acquire("a", 0, 1, ok, 1), acquire("b", 2, 3, ok, 2),
 	},
 	"two holders after a renewal": {
-		acquire("a", 0, 1, ok, 1), renew("a", 50, 51, ok, 1), acquire("b", 120, 121, ok, 2),
+		acquire("a", 0, 1, ok, 1), renew(50, 51, ok), acquire("b", 120, 121, ok, 2),
 	},
 	"renewed after it has expired": {
-		acquire("a", 0, 1, ok, 1), renew("a", 120, 121, ok, 1),
+		acquire("a", 0, 1, ok, 1), renew(120, 121, ok),
 	},
 	"renewed after another had it": {
-		acquire("a", 0, 1, ok, 1), acquire("b", 110, 111, ok, 2), renew("a", 120, 121, ok, 1),
+		acquire("a", 0, 1, ok, 1), acquire("b", 110, 111, ok, 2), renew(120, 121, ok),
 	},
 	"renewed after its release": {
-		acquire("a", 0, 1, ok, 1), release("a", 2, 3, ok), renew("a", 4, 5, ok, 1),
+		acquire("a", 0, 1, ok, 1), release("a", 2, 3, ok), renew(4, 5, ok),
 	},
 	"released by another": {
 		acquire("a", 0, 1, ok, 1), release("b", 2, 3, ok),
 	},
 	"lost while it lasts": {
-		acquire("a", 0, 1, ok, 1), renew("a", 20, 21, gone, 1),
+		acquire("a", 0, 1, ok, 1), renew(20, 21, gone),
 	},
 	"gone when it is released": {
 		acquire("a", 0, 1, ok, 1), release("a", 20, 21, gone),
@@ -137,16 +137,16 @@ var illegal = map[string][]history.Event{
 		acquire("a", 0, 1, ok, 1), release("a", 2, 3, ok), acquire("b", 4, 5, ok, 1),
 	},
 	"a fence that was set aside for others": {
-		reserving(acquire("a", 0, 1, ok, 5), 3), release("a", 2, 3, ok), acquire("b", 4, 5, ok, 8),
+		reserving(acquire("a", 0, 1, ok, 5)), release("a", 2, 3, ok), acquire("b", 4, 5, ok, 8),
 	},
 	"handed on under a fence that was not set aside": {
-		reserving(acquire("a", 0, 1, ok, 5), 3), belief("a", 0, 1, 5), belief("a", 2, 4, 9),
+		reserving(acquire("a", 0, 1, ok, 5)), belief("a", 0, 1, 5), belief("a", 2, 4, 9),
 	},
 	"handed on under one fence twice": {
-		reserving(acquire("a", 0, 1, ok, 5), 3), belief("a", 0, 1, 5), belief("a", 2, 4, 6), belief("a", 3, 6, 6),
+		reserving(acquire("a", 0, 1, ok, 5)), belief("a", 0, 1, 5), belief("a", 2, 4, 6), belief("a", 3, 6, 6),
 	},
 	"handed on after its release": {
-		reserving(acquire("a", 0, 1, ok, 5), 3), release("a", 2, 3, ok), belief("a", 4, 5, 6),
+		reserving(acquire("a", 0, 1, ok, 5)), release("a", 2, 3, ok), belief("a", 4, 5, 6),
 	},
 	"an own claim that is granted another fence": {
 		acquire("a", 0, 1, ok, 1), acquire("a", 2, 3, ok, 2),

@@ -2,6 +2,7 @@ package history
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -66,8 +67,9 @@ type Client struct {
 }
 
 // Dial connects to the Resource that listens on the unix socket. Close the Client when it is done with.
-func Dial(socket string) (*Client, error) {
-	conn, err := net.Dial("unix", socket)
+func Dial(ctx context.Context, socket string) (*Client, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", socket)
 	if err != nil {
 		return nil, fmt.Errorf("history: dial the resource: %w", err)
 	}
