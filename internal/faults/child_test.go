@@ -35,6 +35,7 @@ type child struct {
 	mu      sync.Mutex
 	held    map[string]*held // by command, not by the loops
 	untyped []string         // errors that are none of the six
+	refused []string         // attempts that the store has not granted, as onerun.acquire.duration counts them
 
 	stop  context.CancelFunc // of what runs in the background
 	going context.Context
@@ -101,8 +102,18 @@ func (c *child) open() (err error) {
 		return err
 	}
 	hook := guard.WithHook(c.metrics.Hook)
-	c.guard, err = guard.New(c.log.Record(c.locker()), guard.WithTTL(c.TTL), hook)
+	c.guard, err = guard.New(c.log.Record(c.locker()), guard.WithTTL(c.TTL), hook, guard.WithHook(guard.Hook{AcquireEnd: c.acquireEnd}))
 	return err
+}
+
+// acquireEnd is a hook.
+func (c *child) acquireEnd(_ context.Context, e guard.Event) {
+	var store *guard.StoreError
+	if errors.As(e.Err, &store) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.refused = append(c.refused, fmt.Sprintf("onerun.acquire.duration{error.type=%s,onerun.result=error}", store.Kind))
+	}
 }
 
 func (c *child) locker() guard.Locker {
@@ -151,7 +162,7 @@ func (c *child) end(before goleak.Option, stopWatch func()) (string, error) {
 	if err := c.guard.Close(ctx); err != nil {
 		return "", err
 	}
-	last := closing{Leaks: c.inUse(), Metrics: c.metrics.Lines(), Untyped: c.untyped}
+	last := closing{Leaks: c.inUse(), Metrics: append(c.metrics.Lines(), c.refused...), Untyped: c.untyped}
 	for _, rdb := range c.clients {
 		_ = rdb.Close() // a command may have done so
 	}

@@ -12,7 +12,7 @@ var processRows = []row{
 	{number: 2, name: "worker paused past its TTL between check and write", backends: everyone, ci: true, run: pausedHolder,
 		shows: map[string]string{"": `^onerun.lease.losses\{onerun.loss.reason=(expired|not_held)`}},
 	{number: 3, name: "worker paused while its grant is on the way", backends: everyone, ci: true, run: pausedClaimant,
-		shows: map[string]string{"": `^onerun.acquire.unknown\{error.type=`}},
+		shows: map[string]string{"": `^onerun.acquire.duration\{error.type=(timeout|quorum)`}},
 	{number: 4, name: "worker starved of CPU", backends: everyone, beliefs: 10, run: starvedWorker},
 }
 
@@ -47,6 +47,11 @@ func pausedHolder(s *scene) {
 	require.Equal(s.t, "false", paused.reply(), "the write is refused")
 	require.Equal(s.t, "false", paused.reply(), "and Valid says so")
 	require.Contains(s.t, []string{"expired", "not_held"}, paused.ask("lost c 5s"))
+	said, ok := paused.try("release c")
+	require.False(s.t, ok, "the release of what was lost says so")
+	require.Contains(s.t, said, "lost")
+	refused, granted := paused.try("hold c")
+	require.False(s.t, granted, "the release has freed the key of the next: %s", refused)
 	require.Equal(s.t, "true", next.ask("valid c"), "the lease of the next was not touched")
 	require.Equal(s.t, "true", next.ask("write c"))
 	next.ask("release c")
