@@ -108,7 +108,7 @@ func emptyPool(s *scene) {
 	other.ask("take c")
 	w.ask("hold c")
 	w.ask("write c")
-	w.ask("pop 4s")
+	w.ask(fmt.Sprint("pop ", 5*ttl))
 	nodes := fmt.Sprint(len(s.house.servers))
 	require.Equal(s.t, nodes, w.ask("popping"))
 	s.pass(3 * ttl)

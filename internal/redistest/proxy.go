@@ -62,13 +62,6 @@ func (p *Proxy) Conns() int {
 	return p.accepted
 }
 
-// Dropped is the number of replies and pushes that were swallowed so far.
-func (p *Proxy) Dropped() int {
-	p.gate.mu.Lock()
-	defer p.gate.mu.Unlock()
-	return p.gate.dropped
-}
-
 // Cut resets all present connections, on both sides. New ones are accepted.
 func (p *Proxy) Cut() {
 	for _, l := range p.current() {
