@@ -108,10 +108,14 @@ func Overlaps(events []Event) (found []Overlap) {
 	return found
 }
 
-// Beliefs returns the beliefs in the order in which they began.
+// Beliefs returns the beliefs in the order in which they began. What a stall after the deadline has added to the time until the end was noted is in Late.
 func Beliefs(events []Event) (all []Event) {
+	stalls := Stalls(events)
 	for _, e := range events {
 		if e.Kind == Belief {
+			if e.Reason == "expired" && e.Deadline > 0 {
+				e.Late = max(e.Late, stalls.Within(e.Deadline, e.Return, e.Process))
+			}
 			all = append(all, e)
 		}
 	}

@@ -91,7 +91,7 @@ func TestLate_isNetOfStalls(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		stalls []history.Event
-		net    time.Duration
+		net    int // ms
 	}{
 		"none":             {nil, 50},
 		"before it":        {[]history.Event{stall(history.Stall, 0, 100, 0)}, 50},
@@ -101,7 +101,7 @@ func TestLate_isNetOfStalls(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := history.Late(append(c.stalls, late))
-			require.Equal(t, []history.Lateness{{Gross: 50 * time.Millisecond, Net: c.net * time.Millisecond}}, all)
+			require.Equal(t, []history.Lateness{{Gross: 50 * time.Millisecond, Net: time.Duration(c.net) * time.Millisecond}}, all)
 		})
 	}
 }
