@@ -16,12 +16,12 @@ type process struct {
 	done chan struct{} // closed when the process is reaped
 }
 
-// startProcess runs redis-server with its output appended to the file named log.
+// startProcess runs redis-server with its output appended to the file named log, and env added to our environment.
 //
 // The kernel kills it when the thread that made it ends (Pdeathsig, prctl(2)), which covers a
 // test binary that is itself killed. Go ends threads at will, so one goroutine keeps the thread
 // locked until the process is reaped; that goroutine ends with the process.
-func startProcess(log string, args ...string) (*process, error) {
+func startProcess(log string, env []string, args ...string) (*process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
@@ -29,6 +29,7 @@ func startProcess(log string, args ...string) (*process, error) {
 	defer out.Close()
 	p := &process{cmd: exec.Command(program, args...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = out, out
+	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go func() {

@@ -22,15 +22,18 @@ const requireEnv = "ONERUN_REQUIRE_REDIS"
 // its cache comes without the line; -count=1 runs the tests again.
 func Require(t testing.TB) {
 	t.Helper()
-	_, err := exec.LookPath(program)
-	if err == nil {
-		return
+	if _, err := exec.LookPath(program); err != nil {
+		leaveOut(t, err, program, "apt-get install redis-server, or run make test")
 	}
+}
+
+// leaveOut ends the test as Require does, for want of a program.
+func leaveOut(t testing.TB, err error, program, remedy string) {
+	t.Helper()
 	if os.Getenv(requireEnv) != "" {
-		t.Fatalf("redistest: %s is set and %v: install it with `apt-get install redis-server`, or run `make test`", requireEnv, err)
+		t.Fatalf("redistest: %s is set and %v: %s", requireEnv, err, remedy)
 	}
-	line := fmt.Sprintf("LEFT OUT: %s %s: %s is not installed (apt-get install redis-server, or run make test)",
-		testedPackage(), t.Name(), program)
+	line := fmt.Sprintf("LEFT OUT: %s %s: %s is not installed (%s)", testedPackage(), t.Name(), program, remedy)
 	announce(line)
 	t.Skip(line)
 }

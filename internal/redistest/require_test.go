@@ -13,8 +13,14 @@ import (
 // runWithoutRedis runs one test of this binary where no redis-server is to be found.
 func runWithoutRedis(t *testing.T, env ...string) (string, error) {
 	t.Helper()
-	child := exec.Command(os.Args[0], "-test.v", "-test.run=^TestServer_takesArguments$")
-	child.Env = append(append(os.Environ(), "PATH="+t.TempDir(), "ONERUN_REQUIRE_REDIS="), env...)
+	return runOf(t, "TestServer_takesArguments", append([]string{"PATH=" + t.TempDir(), "ONERUN_REQUIRE_REDIS="}, env...)...)
+}
+
+// runOf runs one test of this binary in another environment.
+func runOf(t *testing.T, test string, env ...string) (string, error) {
+	t.Helper()
+	child := exec.Command(os.Args[0], "-test.v", "-test.run=^"+test+"$")
+	child.Env = append(os.Environ(), env...)
 	out, err := child.CombinedOutput()
 	return string(out), err
 }

@@ -27,6 +27,7 @@ type Server struct {
 	dir  string
 	port *port
 	args []string
+	env  []string // added to ours
 
 	mu    sync.Mutex
 	proc  *process
@@ -95,7 +96,7 @@ func (s *Server) start(command func(dir string, port *port) ([]string, error)) e
 
 // launch runs the process and waits until it answers. On failure the process is gone.
 func (s *Server) launch() error {
-	proc, err := startProcess(s.logFile(), s.args...)
+	proc, err := startProcess(s.logFile(), s.env, s.args...)
 	if err != nil {
 		return fmt.Errorf("redistest: start redis-server %s: %w", s.Addr(), err)
 	}
