@@ -73,15 +73,19 @@ func (w *wire) Write(b []byte) (int, error) {
 	return w.Conn.Write(b)
 }
 
-// SetReadDeadline is net.Conn's. Read keeps to it.
+// SetReadDeadline is net.Conn's. Read keeps to it, also if the wall clock is moved meanwhile: what go-redis gives is an instant of that clock.
 func (w *wire) SetReadDeadline(t time.Time) error {
-	w.until = t
+	w.until = time.Time{}
+	if !t.IsZero() {
+		now := time.Now()
+		w.until = now.Add(t.Sub(now))
+	}
 	return nil
 }
 
 // SetDeadline is net.Conn's.
 func (w *wire) SetDeadline(t time.Time) error {
-	w.until = t
+	_ = w.SetReadDeadline(t) // which cannot fail
 	return w.SetWriteDeadline(t)
 }
 
