@@ -186,3 +186,26 @@ func TestCluster_setsUpItsConnectionsWhenANodeIsNeeded(t *testing.T) {
 		renew(t, broken, claimOf(2))
 	}
 }
+
+// A Cluster that is asked for the owners of its slots, and says so when nobody waits any more, is a data race of no batch.
+func TestRenewBatch_leavesBehindAClusterThatDoesNotSayWhereKeysAre(t *testing.T) {
+	answer := make(chan struct{})
+	asked := make(chan struct{}, 10)
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+		asked <- struct{}{}
+		<-answer
+		return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: "127.0.0.1:1"}}}}, nil
+	}})
+	t.Cleanup(func() { _ = rdb.Close() })
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-asked
+		cancel()
+		close(answer)
+	}()
+	var failed error
+	single.New(rdb).RenewBatch(ctx, []guard.Claim{{Key: "k", ID: "id", TTL: ttl}}, func(_ int, _ bool, err error) { failed = err })
+	require.ErrorIs(t, failed, guard.ErrStore)
+	_, err := rdb.MasterForKey(context.Background(), "k") // waits for the same answer
+	require.NoError(t, err)
+}

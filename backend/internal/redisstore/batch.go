@@ -128,6 +128,7 @@ func (s *Store) byNode(ctx context.Context, calls []Call) (groups []*group, err 
 		}
 		return []*group{all}, nil
 	}
+	answer := make(chan []*group, 1) // what is left behind has nowhere else to write to
 	err = bounded(ctx, func() error {
 		of := map[*lane]*group{}
 		var found []*group
@@ -144,8 +145,11 @@ func (s *Store) byNode(ctx context.Context, calls []Call) (groups []*group, err 
 			}
 			g.calls, g.at = append(g.calls, calls[i]), append(g.at, i)
 		}
-		groups = found
+		answer <- found
 		return nil
 	})
-	return groups, err
+	if err != nil {
+		return nil, err
+	}
+	return <-answer, nil
 }
