@@ -34,8 +34,9 @@ type child struct {
 
 	mu      sync.Mutex
 	held    map[string]*held // by command, not by the loops
-	untyped []string         // errors that are none of the six
-	refused []string         // attempts that the store has not granted, as onerun.acquire.duration counts them
+	waiting map[string]*waiting
+	untyped []string // errors that are none of the six
+	refused []string // attempts that the store has not granted, as onerun.acquire.duration counts them
 
 	stop  context.CancelFunc // of what runs in the background
 	going context.Context
@@ -46,7 +47,7 @@ type child struct {
 type command func(c *child, args []string) (string, error)
 
 // commandLists are those of all files that have some.
-var commandLists = []map[string]command{leaseCommands, loopCommands, clientCommands}
+var commandLists = []map[string]command{leaseCommands, loopCommands, clientCommands, awaitCommands}
 
 func work(do task, log *history.Log) {
 	lines := make(chan string)
@@ -61,7 +62,7 @@ func work(do task, log *history.Log) {
 	}
 	before := goleak.IgnoreCurrent()
 	stopWatch := log.WatchStalls()
-	c := &child{task: do, log: log, metrics: faultmetrics.New(), held: map[string]*held{}}
+	c := &child{task: do, log: log, metrics: faultmetrics.New(), held: map[string]*held{}, waiting: map[string]*waiting{}}
 	c.going, c.stop = context.WithCancel(context.Background())
 	if err := c.open(); err != nil {
 		fail(err)
@@ -117,25 +118,23 @@ func (c *child) acquireEnd(_ context.Context, e guard.Event) {
 }
 
 func (c *child) locker() guard.Locker {
-	switch c.Backend {
+	on, of, _ := strings.Cut(c.Backend, " of ")
+	store := func(rdb redis.UniversalClient) guard.Locker {
+		c.clients = append(c.clients, rdb)
+		if on == "reentrant" || of == "reentrant" {
+			return reentrant.New(rdb)
+		}
+		return single.New(rdb)
+	}
+	switch on {
 	case "cluster":
-		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs})
-		c.clients = append(c.clients, rdb)
-		return single.New(rdb)
+		return store(redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs}))
 	case "sentinel":
-		rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "primary", SentinelAddrs: c.Addrs})
-		c.clients = append(c.clients, rdb)
-		return single.New(rdb)
+		return store(redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "primary", SentinelAddrs: c.Addrs}))
 	}
 	var nodes []guard.Locker
 	for _, addr := range c.Addrs {
-		rdb := redis.NewClient(&redis.Options{Addr: addr, PoolSize: c.Pool})
-		c.clients = append(c.clients, rdb)
-		if c.Backend == "reentrant" {
-			nodes = append(nodes, reentrant.New(rdb))
-		} else {
-			nodes = append(nodes, single.New(rdb))
-		}
+		nodes = append(nodes, store(redis.NewClient(&redis.Options{Addr: addr, PoolSize: c.Pool})))
 	}
 	if c.Backend == "redlock" {
 		return redlock.New(nodes, redlock.WithHook(c.metrics.Hook))

@@ -24,17 +24,19 @@ type row struct {
 	ci      bool
 	beliefs int               // the least that there have to be; 3 if it is less
 	args    []string          // for the servers
+	clocks  bool              // the servers have clocks that can be moved
 	shows   map[string]string // by backend, or "" for all others: a regular expression for the metric that shows it, or "" for what nobody needs to see
 	run     func(s *scene)
 }
 
 var (
+	one      = []string{"single", "reentrant"}
 	quorum   = []string{"redlock"}
 	everyone = []string{"single", "reentrant", "redlock"}
 )
 
 // rowLists are those of all files that have some.
-var rowLists = [][]row{processRows, serverRows, replyRows, keyRows, quorumRows, clientRows}
+var rowLists = [][]row{processRows, serverRows, replyRows, keyRows, quorumRows, clientRows, refusalRows, forgetfulRows, slotRows, waiterRows, wallClockRows}
 
 const (
 	// allEnv, when it is set to "all", has all rows run, and not those alone that are marked for CI.

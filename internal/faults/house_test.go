@@ -1,8 +1,10 @@
 package faults_test
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/seed-1795987d/onerun/internal/clocktest"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
@@ -12,11 +14,18 @@ type house struct {
 	servers  []*redistest.Server
 	cluster  *redistest.Cluster  // or nil
 	sentinel *redistest.Sentinel // or nil
+	clocks   []*clocktest.Clock  // of the servers, or nil
 }
 
-func startHouse(t testing.TB, backend string, args []string) *house {
+func startHouse(t testing.TB, backend string, r row) *house {
+	args := r.args
 	h := &house{backend: backend}
-	switch backend {
+	if r.clocks {
+		h.startWithClocks(t, args)
+		return h
+	}
+	on, _, _ := strings.Cut(backend, " of ")
+	switch on {
 	case "cluster":
 		h.cluster = redistest.StartCluster(t, args...)
 		h.servers = h.cluster.Nodes
@@ -31,10 +40,23 @@ func startHouse(t testing.TB, backend string, args []string) *house {
 	return h
 }
 
+// startWithClocks starts servers whose clocks can be moved.
+func (h *house) startWithClocks(t testing.TB, args []string) {
+	n := 1
+	if h.backend == "redlock" {
+		n = 5
+	}
+	for range n {
+		server, clock := redistest.StartWithClock(t, args...)
+		h.servers, h.clocks = append(h.servers, server), append(h.clocks, clock)
+	}
+}
+
 // paths returns proxies, one to each server, and their addresses. To a cluster and through sentinels there are none, as their clients are told by
 // them where to go.
 func (h *house) paths(t testing.TB) (proxies []*redistest.Proxy, addrs []string) {
-	switch h.backend {
+	on, _, _ := strings.Cut(h.backend, " of ")
+	switch on {
 	case "cluster":
 		for _, s := range h.servers {
 			addrs = append(addrs, s.Addr())

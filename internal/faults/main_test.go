@@ -27,6 +27,9 @@ type task struct {
 	TTL     time.Duration
 	Pool    int // the size of the client's pool, or 0 for its default
 	Procs   int // GOMAXPROCS, or 0 for its default
+
+	program string   // what it is, or "" for the test binary
+	env     []string // added to that of the test
 }
 
 func TestMain(m *testing.M) {

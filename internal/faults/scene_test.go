@@ -53,7 +53,7 @@ func newScene(t testing.TB, r row, backend string) *scene {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s := &scene{t: t, row: r, dir: dir, keys: map[string]bool{}}
-	s.house = startHouse(t, backend, r.args)
+	s.house = startHouse(t, backend, r)
 	file, err := os.Create(filepath.Join(dir, "test.log"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = file.Close() })

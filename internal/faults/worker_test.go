@@ -3,6 +3,7 @@ package faults_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 	"os"
@@ -45,9 +46,9 @@ func start(s *scene, do task) *worker {
 	env, err := json.Marshal(do)
 	require.NoError(s.t, err)
 	w := &worker{t: s.t, scene: s, task: do, lines: make(chan string, 16), reaped: make(chan error, 1), stderr: &bytes.Buffer{}}
-	w.cmd = exec.Command(os.Args[0])
+	w.cmd = exec.Command(cmp.Or(do.program, os.Args[0]))
 	// The race detector would else have each process sleep for a second when it ends.
-	w.cmd.Env = append(os.Environ(), taskEnv+"="+string(env), "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
+	w.cmd.Env = append(append(os.Environ(), do.env...), taskEnv+"="+string(env), "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	w.cmd.Stderr = w.stderr
 	w.stdin, err = w.cmd.StdinPipe()

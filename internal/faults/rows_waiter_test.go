@@ -1,0 +1,233 @@
+package faults_test
+
+import (
+	"context"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// Faults of those who wait, and of how they are told.
+var waiterRows = []row{
+	{number: 26, name: "wake-ups lost", backends: everyone, ci: true, run: wakeUpsLost},
+	{number: 26, name: "wake-ups repeated", backends: everyone, run: wakeUpsRepeated},
+	{number: 26, name: "pub/sub cut", backends: []string{"single", "reentrant", "redlock", "cluster"}, run: pubSubCut},
+	{number: 27, name: "the first in line leaves", backends: everyone, run: firstLeaves("")},
+	{number: 27, name: "the first in line leaves, fair", backends: one, run: firstLeaves("fair")},
+	{number: 27, name: "the first in line is killed", backends: []string{"single", "reentrant", "redlock", "cluster"}, run: firstKilled("")},
+	{number: 27, name: "the first in line is killed, fair", backends: []string{"single", "reentrant", "cluster"}, ci: true, run: firstKilled("fair")},
+	{number: 27, name: "the first in line is killed when its turn has come, fair", backends: one, run: firstKilledWhenCalled},
+}
+
+const (
+	// longTTL is that of a holder for whose end nobody would wait.
+	longTTL = 10 * time.Minute
+	// pushedTTL is that of waiters who have to be told: by themselves they ask each half of it. prompt is how long who is told may take, on a machine that has other
+	// things to do.
+	pushedTTL = time.Minute
+	prompt    = 10 * time.Second
+	// pollingTTL is that of waiters who are not told.
+	pollingTTL = 4 * time.Second
+)
+
+func withTTL(ttl time.Duration) func(*task) { return func(t *task) { t.TTL = ttl } }
+
+// A claimant is a call that waits for "k".
+type claimant struct {
+	worker *worker
+	name   string
+}
+
+// line is a worker that holds "k", and n that wait for it, each with a TTL, and listen: in this order.
+func (s *scene) line(n int, ttl time.Duration, how string) (holder *worker, all []claimant) {
+	s.t.Helper()
+	holder = s.worker(withTTL(longTTL))
+	holder.ask("await h k " + how)
+	holder.ask("got h")
+	holder.ask("write k")
+	s.keys["k"] = true
+	for i := range n {
+		w := s.worker(withTTL(ttl))
+		w.ask("await w k " + how)
+		w.ask("busy w")
+		s.requireListeners(i + 1)
+		all = append(all, claimant{w, "w"})
+	}
+	return holder, all
+}
+
+// passOn has the holder release "k", and each of those who wait get it and release it: each within a time, and in their order if that is fair.
+func (s *scene) passOn(holder *worker, all []claimant, how string, within time.Duration) {
+	s.t.Helper()
+	var fence uint64
+	for len(all) > 0 {
+		holder.ask("release k")
+		released := time.Now()
+		at := s.first(all, within)
+		s.t.Logf("the next was in %v after the release", time.Since(released).Round(time.Millisecond))
+		if how == "fair" {
+			require.Zero(s.t, at, "they come in order")
+		}
+		next := all[at]
+		now := next.worker.fence("got " + next.name)
+		require.Greater(s.t, now, fence, "I2")
+		require.Equal(s.t, "true", next.worker.ask("write k"))
+		holder, fence, all = next.worker, now, append(all[:at:at], all[at+1:]...)
+	}
+	holder.ask("release k")
+}
+
+// first returns which of those who wait gets "k", as the first of them.
+func (s *scene) first(all []claimant, within time.Duration) int {
+	s.t.Helper()
+	for start := time.Now(); time.Since(start) < within; time.Sleep(5 * time.Millisecond) { // they have to be asked
+		for i, c := range all {
+			if c.worker.ask("waits "+c.name) == "false" {
+				return i
+			}
+		}
+	}
+	require.Fail(s.t, "I4: nobody has got the key")
+	return 0
+}
+
+// requireListeners waits until so many workers listen: in a Cluster by one of its nodes, elsewhere by all servers.
+func (s *scene) requireListeners(n int) {
+	s.t.Helper()
+	want := int64(n * len(s.house.servers))
+	if s.house.cluster != nil {
+		want = int64(n)
+	}
+	require.Eventually(s.t, func() bool { return s.listeners() >= want }, calmLimit, 5*time.Millisecond, "%d listen", n)
+}
+
+// listeners counts the connections that listen.
+func (s *scene) listeners() (n int64) {
+	s.t.Helper()
+	ctx := context.Background()
+	for _, server := range s.house.servers {
+		rdb := server.Client(s.t)
+		plain, err := rdb.PubSubNumSub(ctx, rdb.PubSubChannels(ctx, "*").Val()...).Result()
+		require.NoError(s.t, err)
+		sharded, err := rdb.PubSubShardNumSub(ctx, rdb.PubSubShardChannels(ctx, "*").Val()...).Result()
+		require.NoError(s.t, err)
+		for _, channels := range []map[string]int64{plain, sharded} {
+			for _, listening := range channels {
+				n += listening
+			}
+		}
+		_ = rdb.Close()
+	}
+	return n
+}
+
+// wakeUpsLost swallows all that a waiter is told of a release: it asks by itself.
+func wakeUpsLost(s *scene) {
+	holder, all := s.line(1, pollingTTL, "")
+	proxies := all[0].worker.proxies
+	for _, p := range proxies {
+		p.DropPushes(1 << 30)
+	}
+	s.passOn(holder, all, "", pollingTTL/2+prompt)
+	swallowed := 0
+	for _, p := range proxies {
+		swallowed += p.Dropped()
+		p.Restore()
+	}
+	s.proven(swallowed > 0, "%d pushes were swallowed", swallowed)
+}
+
+// wakeUpsRepeated tells waiters of releases that were none, and of one again and again.
+func wakeUpsRepeated(s *scene) {
+	holder, all := s.line(2, pushedTTL, "")
+	var told int64
+	for range 100 {
+		told += s.publish("0")
+	}
+	s.proven(told >= 100, "waiters were told %d times of a release that was none", told)
+	for _, c := range all {
+		require.Equal(s.t, "true", c.worker.ask("waits w"))
+	}
+	require.Equal(s.t, "true", holder.ask("valid k"))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for range 100 {
+			s.publish("0")
+		}
+	}()
+	s.passOn(holder, all, "", prompt)
+	<-ended
+}
+
+// publish sends a message on all channels that somebody listens to, and returns how many have heard it.
+func (s *scene) publish(text string) (heard int64) {
+	s.t.Helper()
+	ctx := context.Background()
+	for _, rdb := range s.admin() {
+		for _, channel := range rdb.PubSubChannels(ctx, "*").Val() {
+			n, err := rdb.Publish(ctx, channel, text).Result()
+			require.NoError(s.t, err)
+			heard += n
+		}
+	}
+	return heard
+}
+
+// pubSubCut cuts the connections by which waiters are told, right before there is something to tell.
+func pubSubCut(s *scene) {
+	holder, all := s.line(1, pollingTTL, "")
+	var cut int64
+	for _, rdb := range s.admin() {
+		n, err := rdb.ClientKillByFilter(context.Background(), "TYPE", "pubsub").Result()
+		require.NoError(s.t, err)
+		cut += n
+	}
+	s.proven(cut > 0, "%d connections were cut", cut)
+	s.passOn(holder, all, "", pollingTTL/2+prompt)
+}
+
+// firstLeaves has the first of a process' waiters, which is the one that asks, leave. Another of that process waits behind it, and one of another.
+func firstLeaves(how string) func(s *scene) {
+	return func(s *scene) {
+		holder, all := s.line(1, pushedTTL, how)
+		first := all[0].worker
+		first.ask("await behind k " + how)
+		first.ask("busy behind")
+		last := s.worker(withTTL(pushedTTL))
+		last.ask("await w k " + how)
+		last.ask("busy w")
+		s.requireListeners(2)
+		said := first.ask("desert w")
+		s.proven(strings.Contains(said, "context canceled"), "the first has left: %s", said)
+		s.passOn(holder, []claimant{{first, "behind"}, {last, "w"}}, how, prompt)
+	}
+}
+
+// firstKilled has the process of the first waiter end.
+func firstKilled(how string) func(s *scene) {
+	return func(s *scene) {
+		holder, all := s.line(3, pushedTTL, how)
+		all[0].worker.Kill()
+		s.proven(!lives(all[0].worker), "the process of the first waiter is gone")
+		s.passOn(holder, all[1:], how, prompt)
+	}
+}
+
+// firstKilledWhenCalled has the process of the first waiter stand still when its turn comes, and end then.
+func firstKilledWhenCalled(s *scene) {
+	holder, all := s.line(3, pushedTTL, "fair")
+	first := all[0].worker
+	first.Freeze()
+	time.AfterFunc(guard.CallGrace/2, first.Kill)
+	s.passOn(holder, all[1:], "fair", prompt)
+	require.Eventually(s.t, func() bool { return !lives(first) }, prompt, 5*time.Millisecond)
+	s.proven(true, "the process of the first waiter stood still when the key was released, and then it was killed")
+}
+
+// lives reports whether the process of a worker is there.
+func lives(w *worker) bool { return w.cmd.Process.Signal(syscall.Signal(0)) == nil }
