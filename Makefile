@@ -11,6 +11,8 @@
 # make worlds  the simulation over WORLDS seeds of all backends together (default 10000), in two processes; a part of make fault
 # make model   the models of the rules in model/, searched by spin, as they are and with each rule broken; model-short is a part of it
 # make mutants the rules of the engine, each broken on purpose, and the tests that find out; some of them with MUTANTS="mutant_a mutant_b". Minutes
+# make load   a hundred thousand leases held, and as many waiters, on real servers, for a minute each: nothing is lost, and nothing is left
+# make soak   six processes with all adapters for DURATION (default 10m), under faults by SEED
 # make demo    the two example programs, with the guard and without
 
 GOLANGCI_LINT_VERSION := v2.15.0
@@ -21,6 +23,7 @@ export CGO_ENABLED ?= 1
 export PATH := $(PATH):$(CURDIR)/bin
 
 .PHONY: test lint bench bench-rounds bench-growth fuzz fault cron sim worlds demo redis promtool model model-short spin
+.PHONY: test lint bench bench-rounds bench-growth fuzz fault cron sim load soak demo redis promtool model model-short spin
 
 # ONERUN_REQUIRE_REDIS makes a test that finds no redis-server fail, where it would be left out.
 test: redis promtool
@@ -133,6 +136,14 @@ model: spin
 
 model-short: spin
 	@model/check.sh short
+# The short form of it is part of make test.
+load: redis
+	ONERUN_LOAD=1 ONERUN_REQUIRE_REDIS=1 go test -v -timeout 30m -run TestLoad ./internal/load
+
+DURATION ?= 10m
+SEED ?= 1
+soak: redis
+	ONERUN_SOAK=$(DURATION) ONERUN_SOAK_SEED=$(SEED) ONERUN_REQUIRE_REDIS=1 go test -v -timeout 0 -run TestSoak ./internal/soak
 
 # A few of them are part of make test, and that all are up to date.
 MUTANTS ?=

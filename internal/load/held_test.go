@@ -22,9 +22,9 @@ type holding struct {
 
 func holdingOf() holding {
 	if full() {
-		return holding{leases: 100_000, ttl: 10 * time.Second, span: time.Minute}
+		return holding{leases: 100_000, ttl: guard.DefaultTTL, span: time.Minute}
 	}
-	return holding{leases: 3_000, ttl: 3 * time.Second, span: 4 * time.Second}
+	return holding{leases: 3_000, ttl: 9 * time.Second, span: 4 * time.Second}
 }
 
 func TestLoad_keepsEveryLeaseAlive(t *testing.T) {
@@ -42,6 +42,8 @@ func TestLoad_keepsEveryLeaseAlive(t *testing.T) {
 func (h holding) run(t *testing.T, p *place) {
 	leases := make([]*guard.Lease, h.leases)
 	empty := p.usage()
+	watch := p.watch()
+	defer func() { t.Log(watch.stop()) }() // before anything is asked about goroutines
 	start := p.meter()
 	inParallel(h.leases, func(n int) {
 		lease, err := p.guards[0].Acquire(context.Background(), "held:"+strconv.Itoa(n))

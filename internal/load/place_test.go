@@ -25,6 +25,7 @@ type place struct {
 	t       *testing.T
 	server  *redistest.Server
 	looks   *redis.Client // at the server
+	pings   *redis.Client // the same server, for a watch
 	before  usage
 	clients []*redis.Client
 	guards  []*guard.Guard
@@ -40,7 +41,9 @@ var backends = map[string]func(*redis.Client) guard.Locker{
 func newPlace(t *testing.T, backend string, guards, goroutines int, opts ...guard.Option) *place {
 	t.Helper()
 	server := redistest.Start(t)
-	p := &place{t: t, server: server, looks: server.Client(t, func(o *redis.Options) { o.PoolSize = 1 })}
+	one := func(o *redis.Options) { o.PoolSize = 1 }
+	p := &place{t: t, server: server, looks: server.Client(t, one), pings: server.Client(t, one)}
+	require.NoError(t, p.pings.Ping(t.Context()).Err())
 	p.open(backend, guards, opts)
 	for _, g := range p.guards {
 		require.NoError(t, g.Do(t.Context(), "warm", nothing)) // the server knows the scripts, and has its fence
