@@ -46,7 +46,7 @@ func (h holding) run(t *testing.T, p *place) {
 	defer func() { t.Log(watch.stop()) }() // before anything is asked about goroutines
 	start := p.meter()
 	inParallel(h.leases, func(n int) {
-		lease, err := p.guards[0].Acquire(context.Background(), "held:"+strconv.Itoa(n))
+		lease, err := p.guards[0].Acquire(context.Background(), "held:"+strconv.Itoa(n), guard.WithWait(soon))
 		if err != nil {
 			t.Errorf("lease %d: %v", n, err)
 			return

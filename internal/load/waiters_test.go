@@ -120,7 +120,7 @@ func (q *queue) once(t *testing.T) {
 	leases := make([]*guard.Lease, q.keys)
 	inParallel(q.keys, func(n int) {
 		var err error
-		if leases[n], err = holder.Acquire(context.Background(), q.key(n)); err != nil {
+		if leases[n], err = holder.Acquire(context.Background(), q.key(n), guard.WithWait(soon)); err != nil {
 			t.Errorf("holder of %s: %v", q.key(n), err)
 		}
 	})
