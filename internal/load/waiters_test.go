@@ -3,7 +3,6 @@ package load_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -215,5 +214,5 @@ func (q *queue) writes() (n int) {
 func (q *queue) requireInOrder(t *testing.T) {
 	t.Helper()
 	require.False(t, t.Failed())
-	require.Equal(t, [2]int64{}, [2]int64{q.overlaps.Load(), q.stale.Load()}, fmt.Sprintf("overlaps and stale fences of %d waiters", q.waiters()))
+	require.Equal(t, [2]int64{}, [2]int64{q.overlaps.Load(), q.stale.Load()}, "overlaps and stale fences of %d waiters", q.waiters())
 }

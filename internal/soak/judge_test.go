@@ -106,7 +106,7 @@ func (v *verdict) judgeRuns(events []history.Event, losses []loss) {
 			if i > 0 {
 				v.repeated++
 			}
-			switch r.Outcome { //nolint:exhaustive // others are none of a run
+			switch r.Outcome {
 			case history.OK:
 				v.done++
 				v.finished[r.Holder] = true
@@ -174,7 +174,7 @@ func TestSchedule_isThatOfItsSeed(t *testing.T) {
 	one, same, other := schedule(1, 3), schedule(1, 3), schedule(2, 3)
 	differs := false
 	seen := map[string]int{}
-	for range len(faultNames) {
+	for range faultNames {
 		f := one()
 		seen[f.name]++
 		require.Equal(t, f, same())

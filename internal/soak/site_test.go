@@ -153,16 +153,14 @@ func (s *site) url(place int) string {
 	return s.urls[place]
 }
 
-// each calls f for the workers that there are, all at once.
+// each calls f for the workers that there are.
 func (s *site) each(f func(c *child)) {
 	s.mu.Lock()
 	now := slices.Clone(s.now)
 	s.mu.Unlock()
-	var all sync.WaitGroup
 	for _, c := range now {
-		all.Go(func() { f(c) })
+		f(c)
 	}
-	all.Wait()
 }
 
 // unfinished returns how many tasks asynq has still to do.
