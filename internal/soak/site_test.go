@@ -125,15 +125,31 @@ func (s *site) deliveries(c *child) (ids []string) {
 	return ids
 }
 
-// asynqLeases is where asynq keeps when the leases of tasks end that workers are at, in seconds.
+// asynqLeases is where asynq keeps until when it trusts that tasks are being done, in seconds.
 const asynqLeases = "asynq:{default}:lease"
 
-// bringBack has asynq take tasks of workers that are gone for what they are when its next server starts, and not after a minute.
+// requeue puts a task back to those that are to be done, as asynq's own requeue does.
+var requeue = redis.NewScript(`
+local id = ARGV[1]
+if redis.call('LREM', 'asynq:{default}:active', 0, id) == 0 then return 0 end
+redis.call('ZREM', 'asynq:{default}:lease', id)
+redis.call('RPUSH', 'asynq:{default}:pending', id)
+redis.call('HSET', 'asynq:{default}:t:' .. id, 'state', 'pending')
+return 1`)
+
+// bringBack gives tasks of workers that are gone to others, as asynq would in a minute or two.
 func (s *site) bringBack(ids []string) {
 	for _, id := range ids {
-		member := redis.Z{Score: float64(time.Now().Unix() - 61), Member: id}
-		require.NoError(s.t, s.queued.ZAddXX(context.Background(), asynqLeases, member).Err())
+		require.NoError(s.t, requeue.Run(context.Background(), s.queued, nil, id).Err())
 	}
+}
+
+// abandoned returns the tasks of which nobody has said for a quarter of a minute that they are being done, as each worker does every five seconds.
+func (s *site) abandoned() []string {
+	trusted := time.Now().Add(15 * time.Second).Unix() // of the thirty that a worker gets each time
+	ids, err := s.queued.ZRangeByScore(context.Background(), asynqLeases, &redis.ZRangeBy{Min: "-inf", Max: fmt.Sprint(trusted)}).Result()
+	require.NoError(s.t, err)
+	return ids
 }
 
 // lost notes that a store has forgotten a key, or all of them, while f ran.

@@ -23,7 +23,7 @@ const (
 )
 
 func TestSoak(t *testing.T) {
-	backends, faulty, seed := []string{"single"}, 12*time.Second, uint64(1)
+	backends, faulty, seed := []string{"single"}, 20*time.Second, uint64(1)
 	if text := os.Getenv(durationEnv); text != "" {
 		d, err := time.ParseDuration(text)
 		require.NoError(t, err)
