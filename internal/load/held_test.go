@@ -24,7 +24,7 @@ func holdingOf() holding {
 	if full() {
 		return holding{leases: 100_000, ttl: guard.DefaultTTL, span: time.Minute}
 	}
-	return holding{leases: 3_000, ttl: 9 * time.Second, span: 4 * time.Second}
+	return holding{leases: 3_000, ttl: 15 * time.Second, span: 6 * time.Second}
 }
 
 func TestLoad_keepsEveryLeaseAlive(t *testing.T) {

@@ -22,4 +22,4 @@ const fullEnv = "ONERUN_LOAD"
 func full() bool { return os.Getenv(fullEnv) != "" }
 
 // soon is for what happens in a second or so, on a machine that is busy with something else.
-const soon = 30 * time.Second
+const soon = 60 * time.Second
