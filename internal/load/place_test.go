@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,6 +36,16 @@ type place struct {
 var backends = map[string]func(*redis.Client) guard.Locker{
 	"single":    func(rdb *redis.Client) guard.Locker { return single.New(rdb) },
 	"reentrant": func(rdb *redis.Client) guard.Locker { return reentrant.New(rdb) },
+}
+
+// onEach runs a test on each backend; in the short form on those that are named.
+func onEach(t *testing.T, inShort []string, test func(t *testing.T, backend string)) {
+	t.Helper()
+	for backend := range backends {
+		if full() || slices.Contains(inShort, backend) {
+			t.Run(backend, func(t *testing.T) { test(t, backend) })
+		}
+	}
 }
 
 // newPlace returns one for that many goroutines.
