@@ -147,7 +147,7 @@ func (s *site) bringBack(ids []string) {
 // abandoned returns the tasks of which nobody has said for a quarter of a minute that they are being done, as each worker does every five seconds.
 func (s *site) abandoned() []string {
 	trusted := time.Now().Add(15 * time.Second).Unix() // of the thirty that a worker gets each time
-	ids, err := s.queued.ZRangeByScore(context.Background(), asynqLeases, &redis.ZRangeBy{Min: "-inf", Max: fmt.Sprint(trusted)}).Result()
+	ids, err := s.queued.ZRangeArgs(context.Background(), redis.ZRangeArgs{Key: asynqLeases, Start: "-inf", Stop: trusted, ByScore: true}).Result()
 	require.NoError(s.t, err)
 	return ids
 }
