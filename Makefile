@@ -136,6 +136,7 @@ model: spin
 
 model-short: spin
 	@model/check.sh short
+
 # The short form of it is part of make test.
 load: redis
 	ONERUN_LOAD=1 ONERUN_REQUIRE_REDIS=1 go test -v -timeout 30m -run TestLoad ./internal/load
