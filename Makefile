@@ -11,8 +11,8 @@
 # make worlds  the simulation over WORLDS seeds of all backends together (default 10000), in two processes; a part of make fault
 # make model   the models of the rules in model/, searched by spin, as they are and with each rule broken; model-short is a part of it
 # make mutants the rules of the engine, each broken on purpose, and the tests that find out; some of them with MUTANTS="mutant_a mutant_b". Minutes
-# make load   a hundred thousand leases held, and as many waiters, on real servers, for a minute each: nothing is lost, and nothing is left
-# make soak   six processes with all adapters for DURATION (default 10m), under faults by SEED
+# make load    a hundred thousand leases held, and as many waiters, on real servers, for a minute each: nothing is lost, and nothing is left
+# make soak    six processes with all adapters for DURATION (default 10m), under faults by SEED
 # make demo    the two example programs, with the guard and without
 
 GOLANGCI_LINT_VERSION := v2.15.0
@@ -22,8 +22,7 @@ export CGO_ENABLED ?= 1
 # Where promtool is put that was taken out of its package.
 export PATH := $(PATH):$(CURDIR)/bin
 
-.PHONY: test lint bench bench-rounds bench-growth fuzz fault cron sim worlds demo redis promtool model model-short spin
-.PHONY: test lint bench bench-rounds bench-growth fuzz fault cron sim load soak demo redis promtool model model-short spin
+.PHONY: test lint bench bench-rounds bench-growth fuzz fault cron sim worlds mutants model model-short load soak demo redis spin promtool
 
 # ONERUN_REQUIRE_REDIS makes a test that finds no redis-server fail, where it would be left out.
 test: redis promtool
@@ -148,7 +147,6 @@ soak: redis
 
 # A few of them are part of make test, and that all are up to date.
 MUTANTS ?=
-.PHONY: mutants
 mutants: redis
 	@go run ./internal/mutants $(MUTANTS)
 

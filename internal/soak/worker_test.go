@@ -66,7 +66,7 @@ func (w *worker) open() error {
 		return err
 	}
 	w.log = history.NewLog(w.Name, file)
-	if w.resource, err = history.Dial(w.Resource); err != nil {
+	if w.resource, err = history.Dial(context.Background(), w.Resource); err != nil {
 		return err
 	}
 	var lockers []guard.Locker
