@@ -26,6 +26,9 @@ type turn struct {
 	busy     bool               // a call is under way
 	next     []func(end func()) // those that wait for it
 	doubtful bool               // a call to take the claim in again had no answer
+	unheard  bool               // the claim was granted without this node's vote, which may be one to give back
+	undoing  int                // how often it is being given back
+	undone   int                // how often it was given back
 }
 
 func newClaims(nodes int) *claims { return &claims{nodes: nodes, of: map[string]*claim{}} }
@@ -81,6 +84,46 @@ func (s *claims) isDoubtful(c *claim, n *node) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return c.at[n.index].doubtful
+}
+
+// hear notes whether the vote of a node is to come yet, in a ballot that is won.
+func (s *claims) hear(c *claim, n *node, heard bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.at[n.index].unheard = !heard
+}
+
+// undo notes that it was decided to give the claim back at a node, until the function that it returns is called.
+func (s *claims) undo(c *claim, n *node) (done func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.at[n.index].undoing++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		c.at[n.index].undoing--
+		c.at[n.index].undone++
+	}
+}
+
+// undone returns how often the claim was given back at each node.
+func (s *claims) undone(c *claim) []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	times := make([]int, s.nodes)
+	for i := range times {
+		times[i] = c.at[i].undone
+	}
+	return times
+}
+
+// stays reports whether a node that says it holds the claim goes on to do so: it is not given back there, was not since it had been so often, and its vote
+// cannot be one for which it will be.
+func (s *claims) stays(c *claim, n *node, undone int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := &c.at[n.index]
+	return !at.unheard && at.undoing == 0 && at.undone == undone
 }
 
 // inTurn starts a call to the node for this claim when those that came before have ended. start must not block; it calls

@@ -78,10 +78,17 @@ func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) 
 // giveBack releases a claim at one node, in the background, before what waits there for its turn: the claim may have been
 // made again. doubtful says that it may still be on its way there.
 func (l *Locker) giveBack(turns *claim, n *node, c guard.Claim, doubtful bool) {
+	undone := l.claims.undo(turns, n)
 	l.claims.inNextTurn(turns, n, func(end func()) {
 		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 		n.release(ctx, c, guard.After{}, func(_ bool, err error) {
 			cancel()
+			if err == nil {
+				undone()
+			} else {
+				l.claims.enter(c.ID) // turns, which is there as this call is under way
+				time.AfterFunc(settle, func() { undone(); l.claims.leave(turns) }) // it may arrive yet
+			}
 			if err != nil || doubtful {
 				l.releaseAgain(turns, n, c, guard.After{})
 			}

@@ -2,17 +2,22 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
 )
 
+// errGivenBack is a node that holds the claim, but will not, or may not, before it is told to take it in again.
+var errGivenBack = errors.New("the claim may be given back there")
+
 // A renewal is one claim's, put to all nodes at once.
 type renewal struct {
 	locker *Locker
 	claim  guard.Claim
 	turns  *claim
+	undone []int // by node: how often the claim had been given back there when the nodes were asked
 	report func(held bool, err error)
 
 	mu      sync.Mutex
@@ -47,6 +52,7 @@ func (l *Locker) RenewBatch(ctx context.Context, claims []guard.Claim, report fu
 			locker: l, claim: c, turns: l.claims.enter(c.ID), errs: silentAll(l.nodes),
 			report: func(held bool, err error) { report(i, held, err); open.Done() },
 		}
+		rs[i].undone = l.claims.undone(rs[i].turns)
 	}
 	call, cancel := detached(ctx, claims[0].TTL)
 	last := lastOf(len(l.nodes), func() {
@@ -75,6 +81,9 @@ func (l *Locker) RenewBatch(ctx context.Context, claims []guard.Claim, report fu
 func (r *renewal) take(n *node, held bool, err error) {
 	l := r.locker
 	spare := len(l.nodes) - l.quorum
+	if held && err == nil && !l.claims.stays(r.turns, n, r.undone[n.index]) {
+		err = errGivenBack
+	}
 	r.mu.Lock()
 	switch r.errs[n.index] = err; {
 	case err != nil:
