@@ -39,29 +39,73 @@ func TestRenew_takesBackTheNodesThatForgotOrWereAway(t *testing.T) {
 // A node whose clock is ahead grants the claim late, under a fence above the one that it has by then. It is told to give it back, and to take it in again:
 // in between it would let another in. Found by the simulation.
 func TestRenew_doesNotCountANodeThatHasYetToGiveTheClaimBack(t *testing.T) {
-	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
-		boxes[3].ahead = time.Hour
-		slow := true
-		boxes[3].answerAfter(func() time.Duration { // of which a half is the request's
-			if slow {
-				slow = false
-				return 400 * time.Millisecond
-			}
-			return 0
+	for name, c := range map[string]struct {
+		acquire, release, renew time.Duration // what these take at that node; at the half of it they are done
+		at                      time.Duration // when it is renewed
+	}{
+		"its vote is to come":             {acquire: 400 * time.Millisecond, at: 300 * time.Millisecond},
+		"it is about to be told":          {acquire: 20 * time.Millisecond, release: 400 * time.Millisecond, at: 100 * time.Millisecond},
+		"it was told before it could say": {acquire: 20 * time.Millisecond, release: 40 * time.Millisecond, renew: 250 * time.Millisecond, at: 30 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 5, func(t *testing.T, _ *redlock.Locker, boxes []*box) {
+				boxes[3].ahead = time.Hour
+				odd := &oddNode{box: boxes[3], acquire: c.acquire, release: c.release, renew: c.renew}
+				nodes := nodesOf(boxes)
+				nodes[3] = odd
+				l := redlock.New(nodes)
+				boxes[4].kill()
+				claim := take(t, l, claimOf("k", "a"))
+				boxes[2].kill()
+				time.Sleep(c.at) // virtual: it has granted it by now
+				_, err := l.Renew(t.Context(), claim)
+				requireNoQuorum(t, err, guard.OpRenew)
+				require.True(t, odd.said.Load(), "it did say that it holds the claim")
+				odd.settle()
+				time.Sleep(time.Second) // virtual: it was told
+				held, err := l.Renew(t.Context(), claim)
+				require.NoError(t, err)
+				require.True(t, held, "it counts from now on")
+				require.Equal(t, claim.Fence, boxes[3].fence(t, "k", "a"), "it has it under the right fence")
+			})
 		})
-		boxes[4].kill()
-		c := take(t, l, claimOf("k", "a"))
-		boxes[2].kill()
-		time.Sleep(300 * time.Millisecond) // virtual: it has granted it by now, and is about to say so
-		require.Greater(t, boxes[3].fence(t, "k", "a"), c.Fence)
-		_, err := l.Renew(t.Context(), c)
-		requireNoQuorum(t, err, guard.OpRenew)
-		time.Sleep(200 * time.Millisecond) // virtual: it has said so, and was told
-		require.Equal(t, c.Fence, boxes[3].fence(t, "k", "a"), "it has it under the right fence now")
-		held, err := l.Renew(t.Context(), c)
-		require.NoError(t, err)
-		require.True(t, held, "it counts from now on")
-	})
+	}
+}
+
+// An oddNode takes its time for some calls, until it has settled. A renewal is done at once, and said late.
+type oddNode struct {
+	*box
+	acquire, release, renew time.Duration
+	settled, said           atomic.Bool
+}
+
+func (n *oddNode) settle() { n.settled.Store(true) }
+
+func (n *oddNode) wait(d time.Duration) {
+	if !n.settled.Load() {
+		time.Sleep(d) // virtual
+	}
+}
+
+func (n *oddNode) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	defer n.wait(n.acquire / 2)
+	n.wait(n.acquire / 2)
+	return n.box.TryAcquire(ctx, c)
+}
+
+func (n *oddNode) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+	defer n.wait(n.release / 2)
+	n.wait(n.release / 2)
+	return n.box.Release(ctx, c, after)
+}
+
+func (n *oddNode) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+	defer n.wait(n.renew)
+	held, err := n.box.Renew(ctx, c)
+	if held {
+		n.said.Store(true)
+	}
+	return held, err
 }
 
 func TestRenew_aMajorityThatForgotIsALossAndNothingIsTakenBack(t *testing.T) {
