@@ -32,7 +32,7 @@ test: redis promtool
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -short -run '^$$' -bench '[Cc]ontended$$|RedLock$$|HandOver' -benchtime 20x -timeout 5m . > short.out || { cat short.out; exit 1; }
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -short -run '^$$' -bench 'Waiters|Held|Processes' -benchtime 1x -timeout 5m . >> short.out || { cat short.out; exit 1; }
 	cd bench && go run ./table < short.out
-	@echo "== the simulation: 500 seeds for each backend (fewer below, where the race detector makes it slow)"
+	@echo "== the simulation: 1,200 seeds (fewer below, where the race detector makes it slow)"
 	go test -timeout 15m ./internal/simulation
 	@echo "== the parsers of what comes from outside, on random input"
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=10000x SECRETS_FUZZTIME=2000x STORES_FUZZTIME=500x

@@ -86,7 +86,7 @@ func (l *Locker) giveBack(turns *claim, n *node, c guard.Claim, doubtful bool) {
 			if err == nil {
 				undone()
 			} else {
-				l.claims.enter(c.ID) // turns, which is there as this call is under way
+				l.claims.enter(c.ID)                                               // turns, which is there as this call is under way
 				time.AfterFunc(settle, func() { undone(); l.claims.leave(turns) }) // it may arrive yet
 			}
 			if err != nil || doubtful {

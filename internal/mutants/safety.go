@@ -100,6 +100,16 @@ var safety = []mutant{
 		pkg:   "guard", test: "TestRelease_twiceIsANoOp",
 	},
 	{
+		name: "mutant_quorum_counts_what_it_gives_back", rule: 2, does: "a quorum renews by a node that has yet to give the claim back",
+		hunks: []hunk{{"backend/redlock/claims.go", "return !at.unheard && at.undoing == 0 && at.undone == undone", "return at != nil"}},
+		pkg:   "backend/redlock", test: "TestRenew_doesNotCountANodeThatHasYetToGiveTheClaimBack",
+	},
+	{
+		name: "mutant_late_claim_of_a_lost_lease", rule: 5, does: "an attempt that arrives when its lease was lost is left there",
+		hunks: []hunk{{"guard/release.go", "h.cleanUpOrphans() // there is nothing else left to give back\n", ""}},
+		pkg:   "guard", test: "TestAcquire_cleansUpALateRepetitionWhateverBecameOfTheLease",
+	},
+	{
 		name: "mutant_panic_keeps_the_lease", rule: 6, does: "a function that panics leaves its lease behind",
 		hunks: []hunk{{"guard/run.go", "r.stop()\n\t\tback := h.giveBack(", "r.stop()\n\t\tif !r.returned {\n\t\t\treturn\n\t\t}\n\t\tback := h.giveBack("}},
 		pkg:   "guard", test: "TestDo_releasesAndLetsAPanicGoOn",

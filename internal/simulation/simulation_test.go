@@ -34,7 +34,7 @@ func TestSimulation(t *testing.T) {
 	for _, b := range backends {
 		t.Run(b.name, func(t *testing.T) {
 			var all tally
-			for _, seed := range seeds(t) {
+			for _, seed := range seeds(t, b) {
 				ok := t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 					w := simulate(t, b, mutation{}, seed, &all)
 					if len(w.violations) > 0 || os.Getenv("ONERUN_SIM_SEED") != "" {
@@ -47,7 +47,7 @@ func TestSimulation(t *testing.T) {
 				}
 			}
 			t.Log(&all)
-			if len(seeds(t)) < 30 {
+			if len(seeds(t, b)) < 30 {
 				return // too few for all to happen
 			}
 			require.NotZero(t, all.lost.Load())
@@ -59,12 +59,15 @@ func TestSimulation(t *testing.T) {
 }
 
 // seeds returns the seeds to run: that of ONERUN_SIM_SEED, or as many as ONERUN_SIM_SEEDS says, from ONERUN_SIM_FIRST on.
-func seeds(t *testing.T) []uint64 {
+func seeds(t *testing.T, b backend) []uint64 {
 	t.Helper()
 	if one := os.Getenv("ONERUN_SIM_SEED"); one != "" {
 		return []uint64{number(t, one)}
 	}
 	n := seedsByDefault
+	if b.servers > 1 {
+		n = n * 2 / 5 // they take three times as long
+	}
 	if many := os.Getenv("ONERUN_SIM_SEEDS"); many != "" {
 		n = number(t, many)
 	}
