@@ -4,11 +4,12 @@
 #              beside bare asynq; at last a table of what was to be reached. Half an hour
 # make bench-growth  how the cost grows with waiters, held keys and processes; a part of make bench
 # make fuzz    the parsers of what comes from outside, that no key gets into telemetry, and what the stores make of odd bytes, FUZZTIME each (default 1m; 10000x is a number of inputs)
-# make fault   servers that freeze, die, forget, refuse and lose replies: what must hold, and by which metric an operator sees each; then all faults of
-#              the plan on real processes, on each backend: the table of what came of them is printed in the end, and is in faults.md. Four minutes
+# make fault   the proof: worlds, mutants and model; servers that freeze, die, forget, refuse and lose replies, and by which metric an operator sees
+#              each; then all faults of the plan on real processes, on each backend. The table of what came of them is printed at the end, and is in
+#              faults.md. About half an hour
 # make cron    five processes with clocks that differ, killed, frozen and replaced, over TICKS ticks (default 120)
 # make sim     the simulation over SEEDS seeds for each backend (default 5000)
-# make worlds  the simulation over WORLDS seeds of all backends together (default 10000), in two processes; a part of make fault
+# make worlds  the simulation over WORLDS seeds of all backends together (default 10000), in two processes
 # make model   the models of the rules in model/, searched by spin, as they are and with each rule broken; model-short is a part of it
 # make mutants the rules of the engine, each broken on purpose, and the tests that find out; some of them with MUTANTS="mutant_a mutant_b". Minutes
 # make load    a hundred thousand leases held, and as many waiters, on real servers, for a minute each: nothing is lost, and nothing is left
@@ -34,6 +35,8 @@ test: redis promtool
 	cd bench && go run ./table < short.out
 	@echo "== the simulation: 1,200 seeds (fewer below, where the race detector makes it slow)"
 	go test -timeout 15m ./internal/simulation
+	@echo "== the models of the rules, a few of them"
+	@$(MAKE) --no-print-directory model-short
 	@echo "== the parsers of what comes from outside, on random input"
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=10000x SECRETS_FUZZTIME=2000x STORES_FUZZTIME=500x
 	@echo "== tests, with the race detector and in random order"
@@ -98,14 +101,22 @@ fuzz: redis
 		ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(or $(STORES_FUZZTIME),$(FUZZTIME)) ./backend || exit 1; \
 	done
 
-# The rows of the table that take little time are part of make test. Its head says what its columns mean.
-fault: redis
+# What its table means is said above it. The rows that take little time are part of make test.
+fault: redis spin
 	@status=0; \
+		echo "== the simulation: $(WORLDS) seeds"; \
+		$(MAKE) --no-print-directory worlds || status=1; \
+		echo "== the rules of the engine, each broken on purpose"; \
+		$(MAKE) --no-print-directory mutants || status=1; \
+		echo "== the models of the rules, and with each rule broken"; \
+		$(MAKE) --no-print-directory model || status=1; \
+		echo "== faults of the servers, and the metrics that show them"; \
 		ONERUN_REQUIRE_REDIS=1 go test -race -v -run '^TestFault' -timeout 15m ./backend/single ./backend/redlock > fault.log 2>&1 || status=1; \
 		sed -n 's/^.*fault report: //p' fault.log | sort; grep -E '^( *--- FAIL|FAIL|ok)' fault.log; \
+		echo "== all faults, on real processes"; \
 		rm -f faults.md; \
 		ONERUN_FAULTS=all ONERUN_FAULTS_REPORT=$(CURDIR)/faults.md ONERUN_REQUIRE_REDIS=1 \
-			go test -race -count=1 -timeout 15m ./internal/faults > faults.log 2>&1 || { status=1; grep -E '^( *--- FAIL|FAIL|panic)' faults.log; }; \
+			go test -race -count=1 -timeout 30m ./internal/faults > faults.log 2>&1 || { status=1; grep -E '^( *--- FAIL|FAIL|panic)' faults.log; }; \
 		cat faults.md || status=1; exit $$status
 
 # The short form of it, of 36 ticks, is part of make test.
