@@ -28,12 +28,12 @@ export PATH := $(PATH):$(CURDIR)/bin
 # ONERUN_REQUIRE_REDIS makes a test that finds no redis-server fail, where it would be left out.
 test: redis promtool
 	@echo "== benchmarks, a few rounds each, so that they cannot rot"
-	ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench . -benchtime 20x -count 2 ./backend/memory ./backend/single
+	ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench . -benchtime 20x ./backend/memory ./backend/single
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench 'RedLock$$|Reentrant$$|HTTP|Asynq|Frozen$$/impl=onerun' -benchtime 10x ./...
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -short -run '^$$' -bench '[Cc]ontended$$|RedLock$$|HandOver' -benchtime 20x -timeout 5m . > short.out || { cat short.out; exit 1; }
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -short -run '^$$' -bench 'Waiters|Held|Processes' -benchtime 1x -timeout 5m . >> short.out || { cat short.out; exit 1; }
 	cd bench && go run ./table < short.out
-	@echo "== the simulation: 1,200 seeds (fewer below, where the race detector makes it slow)"
+	@echo "== the simulation: 600 seeds (fewer below, where the race detector makes it slow)"
 	go test -timeout 15m ./internal/simulation
 	@echo "== the models of the rules, a few of them"
 	@$(MAKE) --no-print-directory model-short

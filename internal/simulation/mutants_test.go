@@ -35,6 +35,9 @@ func TestSimulation_findsWhatIsBroken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(500) {
+				if m.mutate.store != nil && casts[seed%uint64(len(casts))] == adapters {
+					continue // a store that is broken so has no Ledger, which cron needs
+				}
 				w := simulate(t, backends[0], m.mutate, seed, &tally{})
 				for _, v := range w.violations { // others may be broken as well
 					if v.invariant == m.invariant {

@@ -2,4 +2,4 @@
 
 package simulation_test
 
-const seedsByDefault uint64 = 500
+const seedsByDefault uint64 = 250
