@@ -223,10 +223,11 @@ func firstKilledWhenCalled(s *scene) {
 	holder, all := s.line(3, pushedTTL, "fair")
 	first := all[0].worker
 	first.Freeze()
-	time.AfterFunc(guard.CallGrace/2, first.Kill)
+	killed := make(chan struct{})
+	time.AfterFunc(guard.CallGrace/2, func() { first.Kill(); close(killed) })
 	s.passOn(holder, all[1:], "fair", prompt)
-	require.Eventually(s.t, func() bool { return !lives(first) }, prompt, 5*time.Millisecond)
-	s.proven(true, "the process of the first waiter stood still when the key was released, and then it was killed")
+	<-killed
+	s.proven(!lives(first), "the process of the first waiter stood still when the key was released, and then it was killed")
 }
 
 // lives reports whether the process of a worker is there.
