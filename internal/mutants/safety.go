@@ -70,8 +70,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_clean_up_once", rule: 5, does: "the clean-up is not repeated for a request that arrives after it",
-		hunks: []hunk{{"guard/cleanup.go", "case err == nil && (l.after != nil || sent >= settled && now-sent < prompt):", "case err == nil:"}, {"guard/cleanup.go", "case err == nil:\n\t\tl.gone = now >= l.until+patience\n\t\tl.next = max(settled, now+g.dice.retryPause(l.tries))\n", ""},
-			{"guard/cleanup.go", "settled := l.since + min(l.claim.TTL, settle)\n", ""}},
+		hunks: []hunk{{"guard/cleanup.go", "case err == nil && (l.after != nil || sent >= settled && now-sent < prompt):", "case err == nil:"}, {"guard/cleanup.go", "case err == nil:\n\t\tl.gone = now >= l.until+patience\n\t\tl.next = max(settled, now+g.dice.retryPause(l.tries))\n", ""}},
 		pkg: "guard", test: "TestAcquire_cleansUpARequestThatArrivesAfterTheCleanUp",
 	},
 	{
