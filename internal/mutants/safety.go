@@ -71,7 +71,7 @@ var safety = []mutant{
 	{
 		name: "mutant_clean_up_once", rule: 5, does: "the clean-up is not repeated for a request that arrives after it",
 		hunks: []hunk{{"guard/cleanup.go", "case err == nil && (l.after != nil || sent >= settled && now-sent < prompt):", "case err == nil:"}, {"guard/cleanup.go", "case err == nil:\n\t\tl.gone = now >= l.until+patience\n\t\tl.next = max(settled, now+g.dice.retryPause(l.tries))\n", ""}},
-		pkg: "guard", test: "TestAcquire_cleansUpARequestThatArrivesAfterTheCleanUp",
+		pkg:   "guard", test: "TestAcquire_cleansUpARequestThatArrivesAfterTheCleanUp",
 	},
 	{
 		name: "mutant_own_claim_is_a_strangers", rule: 5, does: "a claim that is repeated is told that the key is busy",
