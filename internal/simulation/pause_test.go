@@ -19,7 +19,7 @@ func (w *world) interrupt(rng *rand.Rand) {
 	p := w.processes[rng.IntN(len(w.processes))]
 	d := longestTTL + upTo(rng, longestStop-longestTTL)
 	w.trace.add("%s is stopped for %v", p.name, d)
-	p.stopped.set(time.Now().Add(d))
+	p.stopped.set(later(time.Now().Add(d), p.stopped.get())) // it may be stopped already, for longer
 }
 
 // step returns when the process goes on. It is SIGSTOP, as far as a bubble can have it, for one of the process: what a worker does between two steps, what it sends
