@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -119,7 +118,7 @@ func (b *ballot) take(v vote) {
 		}
 	case won:
 		b.undoAbove(v, fence)
-		b.locker.claims.hear(b.turns, v.node, true)
+		b.locker.claims.hear(b.turns, v.node)
 	case lost:
 		b.undo(v)
 	}
@@ -175,9 +174,7 @@ func (b *ballot) win(ctx context.Context, t tally) error {
 	b.mu.Lock()
 	b.outcome, b.fence = won, t.fence
 	votes := b.votes // take sees to those that come from now on
-	for _, n := range b.locker.nodes {
-		b.locker.claims.hear(b.turns, n, slices.ContainsFunc(votes, func(v vote) bool { return v.node == n }))
-	}
+	b.locker.claims.hearOnly(b.turns, votes)
 	b.mu.Unlock()
 	var lower []*node
 	have := 0

@@ -86,11 +86,23 @@ func (s *claims) isDoubtful(c *claim, n *node) bool {
 	return c.at[n.index].doubtful
 }
 
-// hear notes whether the vote of a node is to come yet, in a ballot that is won.
-func (s *claims) hear(c *claim, n *node, heard bool) {
+// hearOnly notes that a ballot was won by these votes: those of the other nodes are to come yet.
+func (s *claims) hearOnly(c *claim, votes []vote) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.at[n.index].unheard = !heard
+	for i := range c.at {
+		c.at[i].unheard = true
+	}
+	for _, v := range votes {
+		c.at[v.node.index].unheard = false
+	}
+}
+
+// hear notes that the vote of a node has come after that.
+func (s *claims) hear(c *claim, n *node) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.at[n.index].unheard = false
 }
 
 // undo notes that it was decided to give the claim back at a node, until the function that it returns is called.
