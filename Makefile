@@ -13,7 +13,7 @@
 # make model   the models of the rules in model/, searched by spin, as they are and with each rule broken; model-short is a part of it
 # make mutants the rules of the engine, each broken on purpose, and the tests that find out; some of them with MUTANTS="mutant_a mutant_b". Minutes
 # make load    a hundred thousand leases held, and as many waiters, on real servers, for a minute each: nothing is lost, and nothing is left
-# make soak    six processes with all adapters for DURATION (default 10m), under faults by SEED
+# make soak    six processes with all adapters for DURATION (default 10m), under faults by SEED; their events stay in bin/_artifacts
 # make demo    the two example programs, with the guard and without
 
 GOLANGCI_LINT_VERSION := v2.15.0
@@ -154,7 +154,8 @@ load: redis
 DURATION ?= 10m
 SEED ?= 1
 soak: redis
-	ONERUN_SOAK=$(DURATION) ONERUN_SOAK_SEED=$(SEED) ONERUN_REQUIRE_REDIS=1 go test -v -timeout 0 -run TestSoak ./internal/soak
+	@rm -rf bin/_artifacts && mkdir -p bin
+	ONERUN_SOAK=$(DURATION) ONERUN_SOAK_SEED=$(SEED) ONERUN_REQUIRE_REDIS=1 go test -v -count=1 -timeout 0 -artifacts -outputdir bin -run TestSoak ./internal/soak
 
 # A few of them are part of make test, and that all are up to date.
 MUTANTS ?=

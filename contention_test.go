@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/processtest"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
@@ -121,21 +122,20 @@ func haveProcessesContend(t *testing.T, stage stage, callers int) (sum int) {
 	t.Helper()
 	resource := redistest.Start(t)
 	task := fmt.Sprintf("%s=%s %s %d", contenderEnv, stage, resource.Addr(), callers)
-	var all []*worker
+	var all []*processtest.Child
 	for range contenders {
-		all = append(all, startProcess(t, task))
+		all = append(all, processtest.Self(t, task))
 	}
 	for _, w := range all {
-		w.says("ready")
+		says(t, w, "ready")
 	}
 	stage.resetStats(t)
 	for _, w := range all {
-		_, err := w.stdin.Write([]byte("go\n"))
-		require.NoError(t, err)
+		w.Tell("go")
 	}
 	var runs []int
 	for _, w := range all {
-		n, err := strconv.Atoi(w.says("runs"))
+		n, err := strconv.Atoi(says(t, w, "runs"))
 		require.NoError(t, err)
 		runs, sum = append(runs, n), sum+n
 	}

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/processtest"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
@@ -79,7 +79,7 @@ type queueing struct {
 	rdb     redis.UniversalClient
 	g       *guard.Guard
 	holder  *guard.Lease // nil if it has died
-	workers []*worker
+	workers []*processtest.Child
 }
 
 // A ran is what a call has noted.
@@ -105,11 +105,10 @@ func newQueueing(t *testing.T, backend, addrs string, ends time.Duration) *queue
 	}
 	require.NoError(t, err)
 	for range queuers {
-		q.workers = append(q.workers, startProcess(t, queuerEnv+"="+backend+" "+addrs))
+		q.workers = append(q.workers, processtest.Self(t, queuerEnv+"="+backend+" "+addrs))
 	}
 	for i := range inLine {
-		_, err := fmt.Fprintln(q.workers[i%queuers].stdin, i)
-		require.NoError(t, err)
+		q.workers[i%queuers].Tell(strconv.Itoa(i))
 		require.Eventually(t, func() bool { return len(q.line()) == i+1 }, 20*time.Second, time.Millisecond, "call %d stands in line", i)
 	}
 	require.Eventually(t, func() bool { // who has subscribed has asked again
@@ -185,14 +184,6 @@ func (q *queueing) release() time.Time {
 	return at
 }
 
-// signal sends a signal to a process, and waits until a killed one has ended.
-func (q *queueing) signal(worker int, s syscall.Signal) {
-	require.NoError(q.t, q.workers[worker].cmd.Process.Signal(s))
-	if s == syscall.SIGKILL {
-		_, _ = q.workers[worker].cmd.Process.Wait()
-	}
-}
-
 // numbers returns those of the calls from all processes but some.
 func numbersBut(workers ...int) (numbers []int) {
 	for i := range inLine {
@@ -257,7 +248,7 @@ func TestFair_servesProcessesOfAClusterInTheOrderInWhichTheirCallsCame(t *testin
 	for _, backend := range []string{"single", "reentrant"} {
 		t.Run(backend, func(t *testing.T) {
 			q := newQueueing(t, backend, strings.Join(addrs, ","), 0)
-			q.signal(1, syscall.SIGKILL)
+			q.workers[1].Kill()
 			from := q.release()
 			all := q.ran(inLine - inLine/queuers)
 			requireOrder(t, numbersBut(1), all)
@@ -270,8 +261,8 @@ func TestFair_servesProcessesOfAClusterInTheOrderInWhichTheirCallsCame(t *testin
 func TestFair_passesOverAKilledProcess(t *testing.T) {
 	onEachFairServer(t, func(t *testing.T, backend, addrs string, _ *redistest.Server) {
 		q := newQueueing(t, backend, addrs, 0)
-		q.signal(0, syscall.SIGKILL)
-		q.signal(1, syscall.SIGKILL)
+		q.workers[0].Kill()
+		q.workers[1].Kill()
 		from := q.release()
 		all := q.ran(inLine / 2)
 		requireOrder(t, numbersBut(0, 1), all)
@@ -283,8 +274,8 @@ func TestFair_passesOverAKilledProcess(t *testing.T) {
 func TestFair_passesOverAFrozenProcessWhichKeepsThePlacesThatWereNotCalled(t *testing.T) {
 	onEachFairServer(t, func(t *testing.T, backend, addrs string, _ *redistest.Server) {
 		q := newQueueing(t, backend, addrs, 0)
-		q.signal(0, syscall.SIGSTOP)
-		q.signal(1, syscall.SIGSTOP)
+		require.NoError(t, q.workers[0].Freeze())
+		require.NoError(t, q.workers[1].Freeze())
 		from := q.release()
 		all := q.ran(inLine / 2)
 		requireOrder(t, numbersBut(0, 1), all)
@@ -292,8 +283,8 @@ func TestFair_passesOverAFrozenProcessWhichKeepsThePlacesThatWereNotCalled(t *te
 		t.Logf("ten waiters of two processes were frozen: the longest gap was %v", gap)
 		require.Less(t, gap, 2*deadAtMost+schedulable, "two processes were frozen")
 		require.Greater(t, gap, guard.CallGrace, "they were waited for")
-		q.signal(0, syscall.SIGCONT)
-		q.signal(1, syscall.SIGCONT)
+		require.NoError(t, q.workers[0].Thaw())
+		require.NoError(t, q.workers[1].Thaw())
 		thawed := q.ran(inLine)[inLine/2:]
 		last := thawed[len(thawed)-2:]
 		require.ElementsMatch(t, []int{0, 1}, []int{last[0].number, last[1].number}, "who was called and did not come has lost its place")
@@ -305,8 +296,8 @@ func TestFair_goesOnWhenTheHolderWasKilledToo(t *testing.T) {
 		const ends = 3 * time.Second
 		from := time.Now().Add(ends)
 		q := newQueueing(t, backend, addrs, ends)
-		q.signal(0, syscall.SIGKILL)
-		q.signal(1, syscall.SIGSTOP)
+		q.workers[0].Kill()
+		require.NoError(t, q.workers[1].Freeze())
 		all := q.ran(inLine / 2)
 		requireOrder(t, numbersBut(0, 1), all)
 		gap := longestGap(from, all)
@@ -319,7 +310,7 @@ func TestFair_goesOnWhenTheHolderWasKilledToo(t *testing.T) {
 func TestFair_leavesNothingBehind(t *testing.T) {
 	onEachFairServer(t, func(t *testing.T, backend, addrs string, server *redistest.Server) {
 		q := newQueueing(t, backend, addrs, 0)
-		q.signal(2, syscall.SIGKILL)
+		q.workers[2].Kill()
 		q.release()
 		q.ran(inLine - inLine/queuers)
 		rdb := server.Client(t)

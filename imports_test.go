@@ -36,7 +36,7 @@ var rules = []struct {
 
 // never may be imported by code that is not a test, outside of the folder itself and of examples.
 var never = []string{
-	"/guard/guardtest", "/internal/clocktest", "/internal/redistest", "/internal/redissontest", "/internal/history", "/examples", "go.opentelemetry.io/otel/sdk", "github.com/alicebob/miniredis",
+	"/guard/guardtest", "/internal/clocktest", "/internal/processtest", "/internal/redistest", "/internal/redissontest", "/internal/history", "/examples", "go.opentelemetry.io/otel/sdk", "github.com/alicebob/miniredis",
 }
 
 type listed struct {

@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +16,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/processtest"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
@@ -74,68 +73,42 @@ func work(addr string) {
 	}
 }
 
-// A worker is a process that runs work.
-type worker struct {
-	t     *testing.T
-	cmd   *exec.Cmd
-	stdin interface{ Write([]byte) (int, error) }
-	lines *bufio.Scanner
-}
-
-func startWorker(t *testing.T, addr string) *worker {
+func startWorker(t *testing.T, addr string) *processtest.Child {
 	t.Helper()
-	return startProcess(t, workerEnv+"="+addr)
+	return processtest.Self(t, workerEnv+"="+addr)
 }
 
-// startProcess starts the test binary with one more variable in its environment.
-func startProcess(t *testing.T, env string) *worker {
+// says returns what the process says after the word, with which its next line begins.
+func says(t *testing.T, c *processtest.Child, word string) string {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), env)
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	w := &worker{t: t, cmd: cmd, stdin: stdin, lines: bufio.NewScanner(stdout)}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	return w
-}
-
-// says returns what the worker says after the word.
-func (w *worker) says(word string) string {
-	w.t.Helper()
-	require.True(w.t, w.lines.Scan(), "the worker has ended without saying %q", word)
-	rest, ok := strings.CutPrefix(w.lines.Text(), word)
-	require.True(w.t, ok, "the worker said %q, not %q", w.lines.Text(), word)
+	line := c.Next()
+	rest, ok := strings.CutPrefix(line, word)
+	require.True(t, ok, "the process said %q, not %q", line, word)
 	return strings.TrimSpace(rest)
 }
 
-func (w *worker) fence(word string) uint64 {
-	w.t.Helper()
-	fence, err := strconv.ParseUint(w.says(word), 10, 64)
-	require.NoError(w.t, err)
+func saysFence(t *testing.T, c *processtest.Child, word string) uint64 {
+	t.Helper()
+	fence, err := strconv.ParseUint(says(t, c, word), 10, 64)
+	require.NoError(t, err)
 	return fence
 }
 
 func TestProcesses_oneRunsAndTheOthersSkip(t *testing.T) {
 	server := redistest.Start(t)
-	var workers []*worker
+	var workers []*processtest.Child
 	for range 5 {
 		workers = append(workers, startWorker(t, server.Addr()))
 	}
 	holds := 0
 	for _, w := range workers {
-		require.True(t, w.lines.Scan())
-		switch said, _, _ := strings.Cut(w.lines.Text(), " "); said {
+		line := w.Next()
+		switch said, _, _ := strings.Cut(line, " "); said {
 		case "holds":
 			holds++
 		case "skipped":
 		default:
-			require.Fail(t, "a worker said: "+w.lines.Text())
+			require.Fail(t, "a worker said: "+line)
 		}
 	}
 	require.Equal(t, 1, holds)
@@ -145,8 +118,8 @@ func TestProcesses_oneRunsAndTheOthersSkip(t *testing.T) {
 func TestProcesses_anotherTakesOverFromAKilledOne(t *testing.T) {
 	server := redistest.Start(t)
 	w := startWorker(t, server.Addr())
-	fence := w.fence("holds")
-	require.NoError(t, w.cmd.Process.Kill())
+	fence := saysFence(t, w, "holds")
+	w.Kill()
 	g, err := guard.New(single.New(server.Client(t)), guard.WithTTL(workerTTL))
 	require.NoError(t, err)
 	redistest.Within(t, workerTTL+100*time.Millisecond, "to take over", func() {
@@ -162,19 +135,18 @@ func TestProcesses_anotherTakesOverFromAKilledOne(t *testing.T) {
 func TestProcesses_aPausedOneKnowsAtOnceAndIsFenced(t *testing.T) {
 	server := redistest.Start(t)
 	w := startWorker(t, server.Addr())
-	stale := w.fence("holds")
-	require.NoError(t, w.cmd.Process.Signal(syscall.SIGSTOP))
+	stale := saysFence(t, w, "holds")
+	require.NoError(t, w.Freeze())
 	g, err := guard.New(single.New(server.Client(t)), guard.WithTTL(workerTTL))
 	require.NoError(t, err)
 	highest := stale // what a resource remembers
 	require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
 		highest = max(highest, guard.Fence(ctx))
-		_, err := w.stdin.Write([]byte("go on\n"))
-		require.NoError(t, err)
-		require.NoError(t, w.cmd.Process.Signal(syscall.SIGCONT))
-		require.Equal(t, "false", w.says("valid"))
-		require.Less(t, w.fence("writes"), highest, "the resource can refuse it")
-		require.Contains(t, []string{string(guard.LossExpired), string(guard.LossNotHeld)}, w.says("lost"))
+		w.Tell("go on")
+		require.NoError(t, w.Thaw())
+		require.Equal(t, "false", says(t, w, "valid"))
+		require.Less(t, saysFence(t, w, "writes"), highest, "the resource can refuse it")
+		require.Contains(t, []string{string(guard.LossExpired), string(guard.LossNotHeld)}, says(t, w, "lost"))
 		lease, _ := guard.FromContext(ctx)
 		require.True(t, lease.Valid(), "and it has not touched the new holder's lease")
 		return nil
@@ -194,13 +166,13 @@ func TestProcesses_onePausedWhileItsGrantIsOnTheWayDoesNotUseIt(t *testing.T) {
 	server.ResetStats(t)
 	w := startWorker(t, proxy.Addr())
 	require.Eventually(t, func() bool { return server.Calls(t)["evalsha"] == 1 }, 5*time.Second, time.Millisecond)
-	require.NoError(t, w.cmd.Process.Signal(syscall.SIGSTOP))
+	require.NoError(t, w.Freeze())
 	require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
 		proxy.ReleaseReplies()
-		require.NoError(t, w.cmd.Process.Signal(syscall.SIGCONT))
+		require.NoError(t, w.Thaw())
 		// The grant comes to a request that has timed out, or comes too late: it depends on what the worker
 		// looks at first when it wakes.
-		require.Regexp(t, `^(guard|single): acquire "k".*: timeout: `, w.says("error"))
+		require.Regexp(t, `^(guard|single): acquire "k".*: timeout: `, says(t, w, "error"))
 		lease, _ := guard.FromContext(ctx)
 		require.True(t, lease.Valid())
 		return nil

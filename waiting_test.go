@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/processtest"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
@@ -107,14 +108,13 @@ func (s stage) requireListening(t *testing.T) {
 
 func TestWaiting_isOverWhenTheLeaseOfAKilledProcessEnds(t *testing.T) {
 	on(t, []string{"single", "reentrant", "cluster", "redlock"}, func(t *testing.T, s stage) {
-		holder := startProcess(t, fmt.Sprintf("%s=%s", holderEnv, s))
-		holder.says("holds")
+		holder := processtest.Self(t, fmt.Sprintf("%s=%s", holderEnv, s))
+		holder.Says("holds")
 		w := wait(t.Context(), s.guard(t, guard.WithTTL(10*time.Second)))
 		<-w.waits
 		s.requireListening(t)
 		time.Sleep(holderTTL / 2) // so that the lease was renewed when its holder is killed: of that nothing is published
-		require.NoError(t, holder.cmd.Process.Kill())
-		_, _ = holder.cmd.Process.Wait()
+		holder.Kill()
 		asked := time.Now()
 		left := s.left(t)
 		require.Positive(t, left)

@@ -1,19 +1,16 @@
 package bench
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/internal/processtest"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
@@ -28,42 +25,21 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A process is a worker and what it says.
-type process struct {
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	says  *bufio.Scanner
-	wrong bytes.Buffer // what it wrote to stderr
-}
-
 // startProcess returns when the worker is ready: connected, and with the scripts known to the server.
-func startProcess(t testing.TB, j job) *process {
+func startProcess(t testing.TB, j job) *processtest.Child {
 	t.Helper()
 	text, err := json.Marshal(j)
 	require.NoError(t, err)
-	p := &process{cmd: exec.Command(os.Args[0])}
-	p.cmd.Env = append(os.Environ(), jobEnv+"="+string(text))
-	p.cmd.Stderr = &p.wrong
-	p.stdin, err = p.cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := p.cmd.StdoutPipe()
-	require.NoError(t, err)
-	p.says = bufio.NewScanner(stdout)
-	require.NoError(t, p.cmd.Start())
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		_ = p.cmd.Wait()
-	})
-	require.True(t, p.says.Scan(), "a worker has ended before it was ready: %s", &p.wrong)
-	require.Equal(t, "ready", p.says.Text())
+	p := processtest.Self(t, jobEnv+"="+string(text))
+	require.Equal(t, "ready", p.Next())
 	return p
 }
 
 // result waits for the worker's outcome.
-func (p *process) result(t testing.TB) (o outcome) {
+func result(t testing.TB, p *processtest.Child) (o outcome) {
 	t.Helper()
-	require.True(t, p.says.Scan(), "a worker has ended without a result: %s", &p.wrong)
-	require.NoError(t, json.Unmarshal(p.says.Bytes(), &o), p.says.Text())
+	text := p.Next()
+	require.NoError(t, json.Unmarshal([]byte(text), &o), text)
 	require.Empty(t, o.Error)
 	return o
 }
@@ -71,17 +47,16 @@ func (p *process) result(t testing.TB) (o outcome) {
 // race has so many processes do the job at the same time.
 func race(t testing.TB, processes int, j job, begin func()) (all []outcome) {
 	t.Helper()
-	var workers []*process
+	var workers []*processtest.Child
 	for range processes {
 		workers = append(workers, startProcess(t, j))
 	}
 	begin()
 	for _, w := range workers {
-		_, err := io.WriteString(w.stdin, "go\n")
-		require.NoError(t, err)
+		w.Tell("go")
 	}
 	for _, w := range workers {
-		all = append(all, w.result(t))
+		all = append(all, result(t, w))
 	}
 	return all
 }

@@ -2,7 +2,6 @@ package clocktest_test
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"testing"
@@ -11,46 +10,35 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/internal/clocktest"
+	"github.com/seed-1795987d/onerun/internal/processtest"
 )
 
-// A teller is a process that tells the time.
-type teller struct {
-	t   *testing.T
-	in  io.Writer
-	out io.Reader
-}
-
-func startTeller(t *testing.T, program string, env []string) teller {
+// startTeller starts a program that tells the time.
+func startTeller(t *testing.T, program string, env []string) *processtest.Child {
 	t.Helper()
 	cmd := exec.Command(program)
 	cmd.Env = append(os.Environ(), env...)
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	cmd.Stderr = os.Stderr
-	require.NoError(t, cmd.Start())
+	p := processtest.StartChild(t, cmd)
 	t.Cleanup(func() {
-		require.NoError(t, in.Close())
-		require.NoError(t, cmd.Wait())
+		p.CloseInput()
+		p.Ends()
 	})
-	return teller{t, in, out}
+	return p
 }
 
-// reads returns by how much its wall clock is off from ours, and how long it has run by its monotonic clock.
-func (p teller) reads() (off, ran time.Duration) {
-	p.t.Helper()
+// reads returns by how much the wall clock of a process is off from ours, and how long it has run by its monotonic clock.
+func reads(t *testing.T, p *processtest.Child) (off, ran time.Duration) {
+	t.Helper()
 	asked := time.Now()
-	_, err := fmt.Fprintln(p.in)
-	require.NoError(p.t, err)
+	p.Tell("")
 	var wall int64
-	_, err = fmt.Fscan(p.out, &wall, (*int64)(&ran))
-	require.NoError(p.t, err)
+	_, err := fmt.Sscan(p.Next(), &wall, (*int64)(&ran))
+	require.NoError(t, err)
 	return time.Unix(0, wall).Sub(asked.Round(0)), ran
 }
 
 // tellers are programs that print wall and monotonic time, each with what its clock is moved by.
-func tellers(t *testing.T, clock *clocktest.Clock) map[string]teller {
+func tellers(t *testing.T, clock *clocktest.Clock) map[string]*processtest.Child {
 	t.Helper()
 	inGo, err := clocktest.BuildGo(t.Context(), t.TempDir(), "./testdata/now")
 	require.NoError(t, err)
@@ -61,7 +49,7 @@ func tellers(t *testing.T, clock *clocktest.Clock) map[string]teller {
 	require.NoError(t, err)
 	out, err := exec.Command(compiler, "-o", inC, "testdata/now.c").CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	return map[string]teller{"Go": startTeller(t, inGo, clock.Env()), "C": startTeller(t, inC, preload)}
+	return map[string]*processtest.Child{"Go": startTeller(t, inGo, clock.Env()), "C": startTeller(t, inC, preload)}
 }
 
 func TestClock_movesTheWallClockAndNotTheMonotonicOne(t *testing.T) {
@@ -69,12 +57,12 @@ func TestClock_movesTheWallClockAndNotTheMonotonicOne(t *testing.T) {
 	clock := clocktest.New(t)
 	for language, process := range tellers(t, clock) {
 		t.Run(language, func(t *testing.T) {
-			off, _ := process.reads()
+			off, _ := reads(t, process)
 			require.Less(t, off.Abs(), quick, "it is right until it is moved")
 			for _, jump := range []time.Duration{2 * time.Hour, -5 * time.Hour, 3 * time.Hour} {
-				_, before := process.reads()
+				_, before := reads(t, process)
 				clock.Jump(jump)
-				off, after := process.reads()
+				off, after := reads(t, process)
 				require.Less(t, (off - clock.Shift()).Abs(), quick)
 				require.GreaterOrEqual(t, after, before)
 				require.Less(t, after-before, quick)
@@ -87,7 +75,7 @@ func TestClock_movesTheWallClockAndNotTheMonotonicOne(t *testing.T) {
 func TestClock_isNothingToAGoProgramThatIsStartedWithoutIt(t *testing.T) {
 	program, err := clocktest.BuildGo(t.Context(), t.TempDir(), "./testdata/now")
 	require.NoError(t, err)
-	off, _ := startTeller(t, program, nil).reads()
+	off, _ := reads(t, startTeller(t, program, nil))
 	require.Less(t, off.Abs(), 30*time.Second)
 }
 

@@ -87,6 +87,7 @@ func (c *child) run(key, how string) error {
 	return c.guard.Do(ctx, key, func(ctx context.Context) error {
 		lease, _ := guard.FromContext(ctx)
 		h := &held{child: c, lease: lease, belief: c.log.Believe(lease, key, c.TTL, since)}
+		defer h.belief.End() // before the Guard gives it back: the end of the context is noted beside that
 		if _, err := h.write(); err != nil {
 			return err
 		}
@@ -129,7 +130,7 @@ func closedClient(s *scene) {
 	require.False(s.t, granted)
 	s.proven(true, "a claim was answered: %s", said)
 	require.Contains(s.t, said, "closed", "I8")
-	other.tell("take c")
+	other.Tell("take c")
 	require.Equal(s.t, "expired", w.ask("lost c 5s"), "I3")
 	other.reply()
 	w.retired = true

@@ -22,10 +22,10 @@ func killedHolder(s *scene) {
 	dying.ask("hold c")
 	dying.ask("write c")
 	s.keys["c"] = true
-	first.tell("take c") // waits
+	first.Tell("take c") // waits
 	s.pass(ttl)          // in which it is renewed
 	dying.Kill()
-	s.proven(true, "worker %d was killed with SIGKILL", dying.cmd.Process.Pid)
+	s.proven(true, "worker %d was killed with SIGKILL", dying.PID())
 	first.reply()
 }
 
@@ -35,15 +35,15 @@ func pausedHolder(s *scene) {
 	stale := paused.fence("hold c")
 	require.Equal(s.t, "true", paused.ask("write c"))
 	require.Equal(s.t, "true", paused.ask("valid c"), "the check")
-	paused.Freeze()
+	require.NoError(s.t, paused.Freeze())
 	begun := time.Now()
 	fence := next.fence("hold c 10s")
 	require.Greater(s.t, fence, stale)
 	require.Equal(s.t, "true", next.ask("write c"))
 	s.proven(time.Since(begun) > ttl/3, "it stood still for %v", time.Since(begun).Round(time.Millisecond))
-	paused.tell("write c")
-	paused.tell("valid c")
-	paused.Thaw()
+	paused.Tell("write c")
+	paused.Tell("valid c")
+	require.NoError(s.t, paused.Thaw())
 	require.Equal(s.t, "false", paused.reply(), "the write is refused")
 	require.Equal(s.t, "false", paused.reply(), "and Valid says so")
 	require.Contains(s.t, []string{"expired", "not_held"}, paused.ask("lost c 5s"))
@@ -68,7 +68,7 @@ func pausedClaimant(s *scene) {
 	for _, server := range s.house.servers {
 		server.ResetStats(s.t)
 	}
-	paused.tell("hold c")
+	paused.Tell("hold c")
 	arrived := func() bool {
 		for _, server := range s.house.servers {
 			if server.Calls(s.t)["evalsha"] == 0 {
@@ -78,14 +78,14 @@ func pausedClaimant(s *scene) {
 		return true
 	}
 	require.Eventually(s.t, arrived, 5*time.Second, time.Millisecond)
-	paused.Freeze()
+	require.NoError(s.t, paused.Freeze())
 	s.proven(true, "the claim had reached all servers, and its answers were held")
 	next.ask("hold c 10s")
 	require.Equal(s.t, "true", next.ask("write c"))
 	for _, p := range paused.proxies {
 		p.Restore()
 	}
-	paused.Thaw()
+	require.NoError(s.t, paused.Thaw())
 	said, granted := paused.hears()
 	require.False(s.t, granted, "a grant that came too late was used: %s", said)
 	require.Equal(s.t, "true", next.ask("valid c"))

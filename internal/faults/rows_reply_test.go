@@ -136,7 +136,7 @@ func (s *scene) slowClaim(w, other *worker, delay time.Duration) (granted bool) 
 	said, granted := w.try("hold c")
 	took := time.Since(begun)
 	s.proven(took >= min(delay, ttl*9/10), "the claim took %v, granted: %v", took.Round(time.Millisecond), granted)
-	other.tell("take c")
+	other.Tell("take c")
 	switch {
 	case granted:
 		require.Less(s.t, delay, ttl, "it was granted after the TTL had passed")

@@ -35,7 +35,7 @@ func frozenFor(d time.Duration) func(s *scene) {
 			server.Freeze()
 		}
 		begun := time.Now()
-		hurried.tell(fmt.Sprint("within other ", min(d, ttl)/2))
+		hurried.Tell(fmt.Sprint("within other ", min(d, ttl)/2))
 		s.pass(d)
 		for _, server := range s.house.servers {
 			server.Thaw()
@@ -125,7 +125,7 @@ func blackHole(dark func(*redistest.Proxy)) func(s *scene) {
 		cut.ask("write held")
 		cut.ask("loop 2 a,b")
 		next := s.worker()
-		next.tell("take held")
+		next.Tell("take held")
 		for _, p := range cut.proxies {
 			dark(p)
 		}

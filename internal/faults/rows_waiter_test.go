@@ -222,7 +222,7 @@ func firstKilled(how string) func(s *scene) {
 func firstKilledWhenCalled(s *scene) {
 	holder, all := s.line(3, pushedTTL, "fair")
 	first := all[0].worker
-	first.Freeze()
+	require.NoError(s.t, first.Freeze())
 	killed := make(chan struct{})
 	time.AfterFunc(guard.CallGrace/2, func() { first.Kill(); close(killed) })
 	s.passOn(holder, all[1:], "fair", prompt)
@@ -231,4 +231,4 @@ func firstKilledWhenCalled(s *scene) {
 }
 
 // lives reports whether the process of a worker is there.
-func lives(w *worker) bool { return w.cmd.Process.Signal(syscall.Signal(0)) == nil }
+func lives(w *worker) bool { return w.Signal(syscall.Signal(0)) == nil }

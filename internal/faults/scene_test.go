@@ -132,7 +132,7 @@ func (s *scene) admin() (all []*redis.Client) {
 func (s *scene) calm() {
 	s.t.Helper()
 	for _, w := range s.live() {
-		w.tell("calm")
+		w.Tell("calm")
 	}
 	for _, w := range s.live() {
 		w.reply()
@@ -140,7 +140,7 @@ func (s *scene) calm() {
 	for key := range s.keys {
 		for _, w := range s.live() {
 			if !w.retired {
-				w.tell("take " + key)
+				w.Tell("take " + key)
 			}
 		}
 		for _, w := range s.live() {
@@ -156,16 +156,13 @@ func (s *scene) finish() (last []closing, events []history.Event) {
 	s.t.Helper()
 	live := s.live()
 	for _, w := range live {
-		w.tell("end")
+		w.Tell("end")
 	}
 	for _, w := range live {
 		last = append(last, w.end())
 	}
-	require.NoError(s.t, s.resource.stdin.Close())
-	s.resource.dead = true
-	for range s.resource.lines {
-	}
-	require.NoError(s.t, <-s.resource.reaped, s.resource.stderr)
+	s.resource.CloseInput()
+	s.resource.Ends()
 	require.NoError(s.t, s.log.Err())
 	files, err := filepath.Glob(filepath.Join(s.dir, "*.log"))
 	require.NoError(s.t, err)

@@ -77,7 +77,7 @@ func (c *Cluster) join() error {
 		}
 	}
 	for _, node := range c.Nodes {
-		if err := poll(startLimit, func() error { return c.settled(node) }); err != nil {
+		if err := poll(func() error { return c.settled(node) }); err != nil {
 			return err
 		}
 	}
@@ -114,7 +114,7 @@ func (c *Cluster) writeEverywhere(t testing.TB) {
 	client := c.Client(t)
 	for _, node := range c.Nodes {
 		key := c.KeyOn(t, node)
-		if err := poll(startLimit, func() error { return client.Set(ctx, key, "", 0).Err() }); err != nil {
+		if err := poll(func() error { return client.Set(ctx, key, "", 0).Err() }); err != nil {
 			t.Fatalf("redistest: start a cluster: write to node %s: %v", node.Addr(), err)
 		}
 		if err := c.admins[node].FlushAll(ctx).Err(); err != nil {

@@ -4,9 +4,9 @@ import "time"
 
 const pollStep = 5 * time.Millisecond
 
-// poll calls try until it returns nil or the limit is over, and returns its last error.
-func poll(limit time.Duration, try func() error) error {
-	deadline := time.Now().Add(limit)
+// poll calls try until it returns nil or startLimit is over, and returns its last error.
+func poll(try func() error) error {
+	deadline := time.Now().Add(startLimit)
 	for {
 		err := try()
 		if err == nil || time.Now().After(deadline) {

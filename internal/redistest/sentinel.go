@@ -62,7 +62,7 @@ func StartSentinel(t testing.TB, args ...string) *Sentinel {
 	}
 	s.hurry()
 	for _, watcher := range s.watchers {
-		if err := poll(startLimit, func() error { return s.settled(watcher) }); err != nil {
+		if err := poll(func() error { return s.settled(watcher) }); err != nil {
 			t.Fatalf("redistest: start sentinels of %s: %v", s.MasterName, err)
 		}
 	}
@@ -154,7 +154,7 @@ func (s *Sentinel) WaitFailover(t testing.TB) *Server {
 	old := s.master
 	s.mu.Unlock()
 	var master string
-	err := poll(startLimit, func() (err error) {
+	err := poll(func() (err error) {
 		master, err = s.reported()
 		if err == nil && master == old {
 			err = fmt.Errorf("the master is still %s", master)

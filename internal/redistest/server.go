@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/seed-1795987d/onerun/internal/processtest"
 )
 
 // startLimit bounds the wait for one server; it is long because test machines stall.
@@ -30,7 +32,7 @@ type Server struct {
 	env  []string // added to ours
 
 	mu    sync.Mutex
-	proc  *process
+	proc  *processtest.Process
 	asked map[string]int64 // the commands we sent ourselves since the counters began
 }
 
@@ -103,22 +105,22 @@ func (s *Server) launch() error {
 	s.mu.Lock()
 	s.proc, s.asked = proc, map[string]int64{}
 	s.mu.Unlock()
-	err = poll(startLimit, func() error {
-		if proc.exited() {
+	err = poll(func() error {
+		if proc.Ended() {
 			return nil // it will not answer any more
 		}
 		return s.ping()
 	})
 	log := s.log()
 	switch {
-	case err == nil && !proc.exited():
+	case err == nil && !proc.Ended():
 		return nil
 	case strings.Contains(log, "Address already in use"):
 		err = errPortTaken
 	case err == nil:
 		err = errExited
 	}
-	proc.kill()
+	proc.Kill()
 	return fmt.Errorf("redistest: start redis-server %s: %w; its log:\n%s", s.Addr(), err, log)
 }
 
@@ -135,20 +137,20 @@ func (s *Server) Addr() string { return s.port.addr() }
 
 // PID is the process id of the present run, or of the last one if the server is down.
 func (s *Server) PID() int {
-	return s.process().pid()
+	return s.process().PID()
 }
 
 // Freeze stops the process with SIGSTOP and returns when it stands still: connections stay open
 // and nothing is answered. What is sent meanwhile is executed after Thaw.
 func (s *Server) Freeze() {
-	if err := s.process().stop(); err != nil {
+	if err := s.process().Freeze(); err != nil {
 		s.t.Errorf("redistest: freeze redis-server %s: %v", s.Addr(), err)
 	}
 }
 
 // Thaw lets a frozen process go on with SIGCONT.
 func (s *Server) Thaw() {
-	if err := s.process().resume(); err != nil {
+	if err := s.process().Thaw(); err != nil {
 		s.t.Errorf("redistest: thaw redis-server %s: %v", s.Addr(), err)
 	}
 }
@@ -157,7 +159,7 @@ func (s *Server) Thaw() {
 // refuses connections from then on. Killing a dead server does nothing.
 func (s *Server) Kill() {
 	if proc := s.process(); proc != nil {
-		proc.kill()
+		proc.Kill()
 	}
 }
 
@@ -172,7 +174,7 @@ func (s *Server) Restart() {
 	}
 }
 
-func (s *Server) process() *process {
+func (s *Server) process() *processtest.Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proc

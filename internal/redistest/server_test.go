@@ -88,13 +88,6 @@ func TestServer_restartIsBackWhileRedisLoads(t *testing.T) {
 	require.Eventually(t, func() bool { return client.DBSize(ctx).Val() == 1000 }, soon, step)
 }
 
-func TestServer_outlivesTheThreadThatStartedIt(t *testing.T) {
-	server := redistest.Start(t)
-	endThreads()
-	require.Never(t, func() bool { return !lives(server.PID()) }, 50*time.Millisecond, step)
-	require.NoError(t, server.Client(t).Ping(ctx).Err())
-}
-
 func TestStartN_serversAreIndependent(t *testing.T) {
 	servers := redistest.StartN(t, 5)
 	require.Len(t, servers, 5)

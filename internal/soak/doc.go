@@ -9,5 +9,7 @@
 //
 //	make soak DURATION=10m SEED=17
 //
+// and what the processes did stays in bin/_artifacts, an event a line.
+//
 // asynq's own Redis and the resource that the work writes to have no faults: what they lose is not Onerun's to keep.
 package soak

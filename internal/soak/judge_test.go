@@ -50,8 +50,17 @@ func judge(events []history.Event, losses []loss) *verdict {
 		}
 	}
 	v.kills = len(history.Kills(events))
+	requested := requests(events)
 	for _, o := range history.Overlaps(events) {
-		if !between(losses, o.Key, o.One.Call, o.Two.Call) {
+		older, newer := o.One, o.Two
+		if older.Fence > newer.Fence { // who was granted the key first may have heard of it last
+			older, newer = newer, older
+		}
+		from := older.Call
+		if at, ok := requested[older.Claim]; ok {
+			from = at
+		}
+		if !between(losses, o.Key, from, newer.Call) {
 			v.accuse("overlap without a loss: %v", o)
 			continue
 		}
@@ -62,6 +71,17 @@ func judge(events []history.Event, losses []loss) *verdict {
 	v.wrong = append(v.wrong, v.writes.Faults...)
 	v.judgeRuns(events, losses)
 	return v
+}
+
+// requests returns when the requests were sent by which claims were granted: from then on, and before anybody believes in it, a lease can be lost.
+func requests(events []history.Event) map[string]int64 {
+	sent := map[string]int64{}
+	for _, e := range events {
+		if at, ok := sent[e.Claim]; e.Kind == history.Acquire && e.Outcome == history.OK && (!ok || e.Call < at) {
+			sent[e.Claim] = e.Call
+		}
+	}
+	return sent
 }
 
 // between reports whether a store has forgotten the key between two instants.
@@ -138,6 +158,13 @@ func TestJudge_knowsWhatLeasesCannotPrevent(t *testing.T) {
 	belief := func(process string, call, end int64) history.Event {
 		return history.Event{Process: process, Number: 1, Kind: history.Belief, Key: "k", Claim: process, TTL: ttl, Call: call, Return: end, Reason: "released"}
 	}
+	granted := func(process string, call int64, fence uint64) history.Event {
+		return history.Event{Process: process, Kind: history.Acquire, Key: "k", Claim: process, Fence: fence, TTL: ttl, Call: call, Return: call + 1, Outcome: history.OK}
+	}
+	fenced := func(fence uint64, e history.Event) history.Event {
+		e.Fence = fence
+		return e
+	}
 	run := func(process string, call int64, outcome history.Outcome) history.Event {
 		return history.Event{Process: process, Kind: runKind, Key: "k", Holder: "work", Call: call, Return: call + 1, Outcome: outcome}
 	}
@@ -147,10 +174,19 @@ func TestJudge_knowsWhatLeasesCannotPrevent(t *testing.T) {
 		losses []loss
 		wrong  int
 	}{
-		"one after the other":         {events: []history.Event{belief("a", 10, 20), belief("b", 20, 30)}},
-		"two at a time":               {events: []history.Event{belief("a", 10, 20), belief("b", 19, 30)}, wrong: 1},
-		"two at a time by a loss":     {events: []history.Event{belief("a", 10, 20), belief("b", 19, 30)}, losses: lost},
-		"two at a time after a loss":  {events: []history.Event{belief("a", 17, 20), belief("b", 19, 30)}, losses: lost, wrong: 1},
+		"one after the other":        {events: []history.Event{belief("a", 10, 20), belief("b", 20, 30)}},
+		"two at a time":              {events: []history.Event{belief("a", 10, 20), belief("b", 19, 30)}, wrong: 1},
+		"two at a time by a loss":    {events: []history.Event{belief("a", 10, 20), belief("b", 19, 30)}, losses: lost},
+		"two at a time after a loss": {events: []history.Event{belief("a", 17, 20), belief("b", 19, 30)}, losses: lost, wrong: 1},
+		"two at a time by a loss before the first believed in it": {losses: lost, events: []history.Event{
+			granted("a", 14, 1), fenced(1, belief("a", 18, 30)), granted("b", 17, 2), fenced(2, belief("b", 20, 30)),
+		}},
+		"two at a time by a loss before either believed in it": {losses: lost, events: []history.Event{
+			granted("a", 14, 1), fenced(1, belief("a", 20, 30)), granted("b", 17, 2), fenced(2, belief("b", 19, 30)),
+		}},
+		"two at a time by a loss before either was granted it": {wrong: 1, losses: lost, events: []history.Event{
+			granted("a", 17, 1), fenced(1, belief("a", 18, 30)), granted("b", 18, 2), fenced(2, belief("b", 20, 30)),
+		}},
 		"a loss of another key":       {events: []history.Event{belief("a", 10, 20), belief("b", 19, 30)}, losses: []loss{{key: "l", from: 15, to: 16}}, wrong: 1},
 		"again though it was done":    {events: []history.Event{run("a", 10, history.OK), run("b", 20, history.OK)}, wrong: 1},
 		"again as that was forgotten": {events: []history.Event{run("a", 10, history.OK), run("b", 20, history.OK)}, losses: lost},

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/internal/history"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
@@ -137,7 +138,7 @@ func (s *site) befall(seed uint64, d time.Duration) map[string]int {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		f := next()
 		came[f.name]++
-		s.t.Log(f)
+		s.t.Logf("%d: %v", history.Now(), f)
 		faults[f.name](s, f)
 		time.Sleep(f.rest) // until the next fault
 	}

@@ -29,7 +29,6 @@ type site struct {
 	queued   *redis.Client
 	resource *child
 	socket   string
-	dir      string
 
 	mu     sync.Mutex
 	now    []*child // the present worker of each place
@@ -56,7 +55,7 @@ func newSite(t *testing.T, backend string) *site {
 		nodes = 3
 	}
 	s := &site{
-		t: t, backend: backend, dir: dir, socket: filepath.Join(dir, "resource"), queue: redistest.Start(t),
+		t: t, backend: backend, socket: filepath.Join(dir, "resource"), queue: redistest.Start(t),
 		// What was written is in the file before it is answered, so that a server which is killed comes back with all that it had.
 		stores: redistest.StartN(t, nodes, "--appendonly", "yes", "--appendfsync", "no", "--auto-aof-rewrite-percentage", "0"),
 		now:    make([]*child, workers), urls: make([]string, workers),
@@ -73,14 +72,15 @@ func newSite(t *testing.T, backend string) *site {
 		s.ways = append(s.ways, ways)
 	}
 	s.resource = startChild(t, "resource", resourceEnv, keeping{Socket: s.socket, Log: s.logOf("resource")})
-	s.resource.awaits(t, "listens")
+	s.resource.Says("listens")
 	for place := range workers {
 		s.startWorker(place)
 	}
 	return s
 }
 
-func (s *site) logOf(name string) string { return filepath.Join(s.dir, name+".log") }
+// logOf returns the file of a process's events, which make soak keeps.
+func (s *site) logOf(name string) string { return filepath.Join(s.t.ArtifactDir(), name+".log") }
 
 // startWorker starts a worker in a place, and returns when it works.
 func (s *site) startWorker(place int) {
@@ -93,8 +93,8 @@ func (s *site) startWorker(place int) {
 	}
 	c := startChild(s.t, name, workerEnv, o)
 	c.log = o.Log
-	url := c.awaits(s.t, "listens ")
-	c.awaits(s.t, "works")
+	url := c.Says("listens")
+	c.Says("works")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.now[place], s.urls[place], s.all = c, url, append(s.all, c)
@@ -105,7 +105,7 @@ func (s *site) replaceWorker(place int, after time.Duration) {
 	s.mu.Lock()
 	c := s.now[place]
 	s.mu.Unlock()
-	c.kill()
+	c.Kill()
 	at := history.Now() // when it has certainly gone
 	s.mu.Lock()
 	s.kills = append(s.kills, history.Event{Process: c.name, Kind: history.Killed, Call: at, Return: at})

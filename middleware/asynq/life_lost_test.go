@@ -5,7 +5,6 @@ import (
 	"errors"
 	"runtime"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -106,11 +105,11 @@ func TestCrash_freesTheKeyWithinTheTTL(t *testing.T) {
 	s := newLifeStorm(t)
 	s.config.TTL = ttl
 	p := s.process(t, "killed")
-	p.awaitSaid(t, "ready")
+	p.Says("ready")
 	s.enqueue(t, 1, lifeTask{Kind: "long blind", Work: 100})
 	lifeUntil(t, "it holds the key", func() bool { return len(s.resource.open(t, p.name)) == 1 })
-	p.signal(t, syscall.SIGKILL)
-	require.Error(t, lifeReceive(t, p.ended, "its end"))
+	p.Kill()
+	require.EqualError(t, p.Wait(), "signal: killed")
 	killed := time.Now()
 	var book lifeBook
 	s.serve(t, s.middleware(t)(book.keep(func(context.Context, *asynq.Task) error { return nil })))

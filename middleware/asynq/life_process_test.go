@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -22,6 +20,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/processtest"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
@@ -228,70 +227,15 @@ func (r *lifeResource) log(t *testing.T) []lifeWrite {
 	return all
 }
 
-// A lifeProcess is a worker process.
+// A lifeProcess is a worker process. It ends with its input.
 type lifeProcess struct {
-	name  string
-	cmd   *exec.Cmd
-	stdin io.Closer
-	said  lifeLog
-	ended chan error
+	*processtest.Child
+	name string
 }
 
-// startLifeProcess starts a worker process. It ends with its input, and is killed with this process even if it is stopped: the kernel sees to that as long
-// as the thread lives that has started it.
 func startLifeProcess(t *testing.T, c lifeWorkerConfig) *lifeProcess {
 	t.Helper()
 	arg, err := json.Marshal(c)
 	require.NoError(t, err)
-	p := &lifeProcess{name: c.Name, cmd: exec.Command(os.Args[0]), ended: make(chan error, 1)}
-	p.cmd.Env = append(os.Environ(), workerEnv+"=tasks", lifeWorkerConfigEnv+"="+string(arg))
-	p.cmd.Stdout, p.cmd.Stderr = &p.said, os.Stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	p.stdin, err = p.cmd.StdinPipe()
-	require.NoError(t, err)
-	started := make(chan error)
-	reaped := make(chan struct{})
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(reaped)
-		err := p.cmd.Start()
-		started <- err
-		if err == nil {
-			p.ended <- p.cmd.Wait()
-		}
-	}()
-	require.NoError(t, <-started)
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		<-reaped
-	})
-	return p
-}
-
-// awaitSaid waits for a line of the process.
-func (p *lifeProcess) awaitSaid(t *testing.T, line string) {
-	t.Helper()
-	lifeUntil(t, p.name+" says "+line, func() bool { return p.said.times(line+"\n") > 0 })
-}
-
-// signal sends the process a signal, and returns when it stands still if that is SIGSTOP.
-func (p *lifeProcess) signal(t *testing.T, s syscall.Signal) {
-	t.Helper()
-	require.NoError(t, p.cmd.Process.Signal(s))
-	if s != syscall.SIGSTOP {
-		return
-	}
-	lifeUntil(t, p.name+" stands still", func() bool {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-		require.NoError(t, err)
-		_, after, _ := strings.Cut(string(stat), ") ")
-		return strings.HasPrefix(after, "T")
-	})
-}
-
-// requireEnd waits for the end of the process, which has to be a good one.
-func (p *lifeProcess) requireEnd(t *testing.T) {
-	t.Helper()
-	require.NoError(t, lifeReceive(t, p.ended, "the end of "+p.name))
+	return &lifeProcess{processtest.Self(t, workerEnv+"=tasks", lifeWorkerConfigEnv+"="+string(arg)), c.Name}
 }

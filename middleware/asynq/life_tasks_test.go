@@ -44,7 +44,7 @@ func TestTasks_aThousandOverProcessesThatDieFreezeAndShutDown(t *testing.T) {
 	s.config.ShutdownTimeout = lifeSoon
 	all := []*lifeProcess{killed, frozen, shut, steady}
 	for _, p := range all {
-		p.awaitSaid(t, "ready")
+		p.Says("ready")
 	}
 	for i := range 3*lifeSlots + 2 { // more than three processes can take
 		s.enqueue(t, i, lifeTask{Work: 2000 + i%2*8000, Kind: "long " + lifeKinds[i%len(lifeKinds)]}) // every other one longer than a lease
@@ -55,16 +55,16 @@ func TestTasks_aThousandOverProcessesThatDieFreezeAndShutDown(t *testing.T) {
 	lifeUntil(t, "all processes are at work", func() bool {
 		return !slices.ContainsFunc(all, func(p *lifeProcess) bool { return len(s.resource.open(t, p.name)) == 0 })
 	})
-	frozen.signal(t, syscall.SIGSTOP)
+	require.NoError(t, frozen.Freeze())
 	frozenAt := time.Now()
-	killed.signal(t, syscall.SIGKILL)
+	killed.Kill()
+	require.EqualError(t, killed.Wait(), "signal: killed")
 	inShut := s.resource.open(t, shut.name)
-	shut.signal(t, syscall.SIGTERM)
-	require.Error(t, lifeReceive(t, killed.ended, "the end of the killed process"))
+	require.NoError(t, shut.Signal(syscall.SIGTERM))
 	inKilled, inFrozen := s.resource.open(t, killed.name), s.resource.open(t, frozen.name)
-	shut.awaitSaid(t, "shut down") // and its handlers are not that heed nothing: asynq has given their tasks back to the queue
+	shut.Says("shut down") // and its handlers are not that heed nothing: asynq has given their tasks back to the queue
 	require.NoError(t, s.resource.rdb.Set(t.Context(), "go", 1, 0).Err())
-	shut.requireEnd(t)
+	shut.Ends()
 
 	// asynq takes back what had a lease that ended half a minute ago: a minute after the last heartbeat, once a minute and when a server starts.
 	for time.Since(frozenAt) < 61*time.Second {
@@ -77,7 +77,7 @@ func TestTasks_aThousandOverProcessesThatDieFreezeAndShutDown(t *testing.T) {
 	s.awaitDone(t, inKilled, inFrozen, inShut)
 	inFrozen = s.resource.open(t, frozen.name) // without what had just ended
 	require.NotEmpty(t, inFrozen)
-	frozen.signal(t, syscall.SIGCONT)
+	require.NoError(t, frozen.Thaw())
 	lifeUntil(t, "what was frozen stops", func() bool { // if nothing of it is open, it has ended, stopped or been refused
 		open := s.resource.open(t, frozen.name)
 		for run := range open {
@@ -88,8 +88,8 @@ func TestTasks_aThousandOverProcessesThatDieFreezeAndShutDown(t *testing.T) {
 		return true
 	})
 	for _, p := range []*lifeProcess{steady, replacement} {
-		require.NoError(t, p.stdin.Close())
-		p.requireEnd(t)
+		p.CloseInput()
+		p.Ends()
 	}
 	before := len(s.resource.log(t))
 	for s.enqueued < 1000 {
@@ -101,8 +101,8 @@ func TestTasks_aThousandOverProcessesThatDieFreezeAndShutDown(t *testing.T) {
 	for _, w := range log[before:] {
 		require.Equal(t, frozen.name, w.Process, "it is all well again, and works alone")
 	}
-	require.NoError(t, frozen.stdin.Close())
-	frozen.requireEnd(t)
+	frozen.CloseInput()
+	frozen.Ends()
 	s.requireHistory(t, log, inFrozen)
 	t.Logf("%.0f s in all; held by the killed process: %d, the frozen one: %d, the one that was shut down: %d", time.Since(start).Seconds(), len(inKilled), len(inFrozen), len(inShut))
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -34,16 +33,16 @@ func TestSchedulerProcesses_enqueueEachOf60TicksOnce(t *testing.T) {
 	at := func(tick int, into time.Duration) { until(first.Add(time.Duration(tick)*time.Second + into)) }
 
 	at(15, 2*time.Millisecond) // in the middle of enqueueing, if it has won the tick
-	workers[0].kill()
+	workers[0].Kill()
 	workers[0] = startScheduler(t, order)
 	at(30, 2*time.Millisecond)
 	deployed := startScheduler(t, order)
 	workers[1].stop(t)
 	workers[1] = deployed
 	at(45, 2*time.Millisecond)
-	workers[2].signal(t, syscall.SIGSTOP)
+	require.NoError(t, workers[2].Freeze())
 	at(50, 500*time.Millisecond)
-	workers[2].signal(t, syscall.SIGCONT)
+	require.NoError(t, workers[2].Thaw())
 	at(60, 0)
 
 	in := inspect(t, server.Addr())
@@ -78,14 +77,14 @@ func TestSchedulerProcesses_enqueueOnceAlsoWhatIsHandledAtOnce(t *testing.T) {
 	at := func(tick int, into time.Duration) { until(first.Add(time.Duration(tick)*time.Second + into)) }
 
 	at(4, 500*time.Millisecond) // between ticks: one that dies between the enqueueing and the marker is another test's
-	workers[0].kill()
+	workers[0].Kill()
 	at(8, 2*time.Millisecond)
 	workers[0] = startScheduler(t, order)
 	workers[1].stop(t)
 	at(11, 500*time.Millisecond)
-	workers[2].signal(t, syscall.SIGSTOP)
+	require.NoError(t, workers[2].Freeze())
 	at(16, 500*time.Millisecond)
-	workers[2].signal(t, syscall.SIGCONT)
+	require.NoError(t, workers[2].Thaw())
 	at(20, 0)
 	requireTicks(t, first, 20, time.Second, func() map[time.Time]int {
 		mu.Lock()
@@ -107,7 +106,7 @@ func TestPeriodicTaskManagerProcesses_enqueueEachTickOnce(t *testing.T) {
 	workers := []*schedulerWorker{startScheduler(t, order), startScheduler(t, order), startScheduler(t, order)}
 	first := nextSecond()
 	until(first.Add(5*time.Second + 2*time.Millisecond))
-	workers[0].kill()
+	workers[0].Kill()
 	until(first.Add(10 * time.Second))
 	workers[0] = startScheduler(t, order)
 	workers[1].stop(t)
@@ -125,9 +124,9 @@ func TestSchedulerProcesses_catchUpAfterAPause(t *testing.T) {
 	w := startScheduler(t, schedulerOrder{Addr: server.Addr(), TTL: time.Second, Entries: []schedulerEntry{{"@every 1s", "second", "default"}}})
 	first := nextSecond()
 	until(first.Add(1500 * time.Millisecond))
-	w.signal(t, syscall.SIGSTOP)
+	require.NoError(t, w.Freeze())
 	until(first.Add(5500 * time.Millisecond))
-	w.signal(t, syscall.SIGCONT)
+	require.NoError(t, w.Thaw())
 	in := inspect(t, server.Addr())
 	requireTicks(t, first, 7, time.Second, func() map[time.Time]int { return pendingTicks(t, in, "default", "second") })
 }
@@ -140,8 +139,8 @@ func TestSchedulerProcesses_anotherEnqueuesWhereOneWasKilledWithTheLease(t *test
 	order.Block = "pre"
 	blocked := startScheduler(t, order)
 	first := nextSecond()
-	blocked.says(t, "pre") // it has won a tick
-	blocked.kill()
+	blocked.Says("pre") // it has won a tick
+	blocked.Kill()
 	until(nextSecond())
 	n := int(nextSecond().Sub(first) / time.Second)
 	in := inspect(t, server.Addr())
@@ -157,8 +156,8 @@ func TestSchedulerProcesses_aTaskWhoseProcessWasKilledBeforeTheMarkerIsNotEnqueu
 	order.Block = "release"
 	blocked := startScheduler(t, order)
 	first := nextSecond()
-	said := strings.Fields(blocked.says(t, "releases"))
-	blocked.kill()
+	said := strings.Fields(blocked.Says("releases"))
+	blocked.Kill()
 	require.Equal(t, "true", said[1], "it was going to leave a marker")
 	tick := tickOf(t, said[0])
 
@@ -176,7 +175,5 @@ func TestSchedulerProcesses_aTaskWhoseProcessWasKilledBeforeTheMarkerIsNotEnqueu
 	requireTicks(t, first, n, time.Second, ticks)
 	require.Equal(t, 1, ticks()[tick])
 	other.stop(t)
-	for line := range other.lines {
-		require.NotContains(t, line, "error")
-	}
+	require.NotContains(t, other.Said(), "error")
 }

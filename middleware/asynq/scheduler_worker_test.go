@@ -1,14 +1,10 @@
 package guardasynq_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,6 +17,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/processtest"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
@@ -143,82 +140,24 @@ func runScheduler(say func(...any)) error {
 }
 
 // A schedulerWorker is a scheduler process.
-type schedulerWorker struct {
-	cmd   *exec.Cmd
-	lines chan string // what it says
-	done  chan struct{}
-}
+type schedulerWorker struct{ *processtest.Child }
 
 // startScheduler starts a process, and returns when its entries are registered.
 func startScheduler(t *testing.T, order schedulerOrder) *schedulerWorker {
 	t.Helper()
 	text, err := json.Marshal(order)
 	require.NoError(t, err)
-	w := &schedulerWorker{cmd: exec.Command(os.Args[0]), lines: make(chan string, 100_000), done: make(chan struct{})}
-	w.cmd.Env = append(os.Environ(), workerEnv+"=scheduler", schedulerEnv+"="+string(text))
-	w.cmd.Stderr = os.Stderr
-	w.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // also one that is stopped ends with this process
-	out, err := w.cmd.StdoutPipe()
-	require.NoError(t, err)
-	started := make(chan error)
-	go func() {
-		// The kernel kills the child when the thread ends that made it, which Go does at will.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(w.done)
-		err := w.cmd.Start()
-		started <- err
-		if err != nil {
-			return
-		}
-		for scan := bufio.NewScanner(out); scan.Scan(); {
-			w.lines <- scan.Text()
-		}
-		close(w.lines)
-		_, _ = io.Copy(io.Discard, out)
-		_ = w.cmd.Wait()
-	}()
-	require.NoError(t, <-started)
-	t.Cleanup(w.kill)
-	w.says(t, "runs")
+	w := &schedulerWorker{processtest.Self(t, workerEnv+"=scheduler", schedulerEnv+"="+string(text))}
+	w.Says("runs")
 	return w
-}
-
-// says waits for a line that begins so, and returns the rest of it.
-func (w *schedulerWorker) says(t *testing.T, begin string) string {
-	t.Helper()
-	over := time.After(schedulerSoon)
-	for {
-		select {
-		case line, ok := <-w.lines:
-			require.True(t, ok, "the process has ended without saying %q", begin)
-			require.False(t, strings.HasPrefix(line, "fails"), line)
-			if rest, ok := strings.CutPrefix(line, begin); ok {
-				return strings.TrimSpace(rest)
-			}
-		case <-over:
-			require.FailNow(t, "the process has not said "+begin)
-		}
-	}
-}
-
-func (w *schedulerWorker) signal(t *testing.T, s syscall.Signal) {
-	t.Helper()
-	require.NoError(t, w.cmd.Process.Signal(s))
-}
-
-// kill kills the process, and waits for its end.
-func (w *schedulerWorker) kill() {
-	_ = w.cmd.Process.Kill()
-	<-w.done
 }
 
 // stop ends the process as an orchestrator does.
 func (w *schedulerWorker) stop(t *testing.T) {
 	t.Helper()
-	w.signal(t, syscall.SIGTERM)
-	w.says(t, "ended")
-	<-w.done
+	require.NoError(t, w.Signal(syscall.SIGTERM))
+	w.Says("ended")
+	w.Ends()
 }
 
 // schedulerSoon is for what happens in a second or so, on a machine that is busy with something else.

@@ -121,12 +121,12 @@ func TestProcesses_onePausedAloneRunsNothingOlderThanTheDeadline(t *testing.T) {
 	order, log := procPlace(t, 1, time.Second, procJob{Name: "job", Takes: time.Millisecond, Deadline: 1500 * time.Millisecond})
 	p := startProc(t, order.as("alone", 0))
 	log.await(t, "a run", func(e procEvent) bool { return e.Kind == "end" })
-	p.signal(t, syscall.SIGUSR2)
+	require.NoError(t, p.Signal(syscall.SIGUSR2))
 	frozen := log.await(t, "the pause", func(e procEvent) bool { return e.Kind == "freezes" })
 	lines := len(log.read(t))
 	untilTick(frozen.At/1000+8, 300*time.Millisecond) // while nobody runs
 	resumed := time.Now().UnixMilli()
-	p.signal(t, syscall.SIGCONT)
+	require.NoError(t, p.Thaw())
 	log.await(t, "a new tick", func(e procEvent) bool { return e.Tick > resumed && e.Kind == "end" })
 	from, to := frozen.At/1000+1, resumed/1000
 	require.Eventually(t, func() bool {
@@ -163,7 +163,7 @@ func TestProcesses_anotherGoesOnWithTheTicksThatNobodyWasUpFor(t *testing.T) {
 	untilTick(last/1000+6, 0) // with nobody up
 	a := startProc(t, order.as("a", 0))
 	killed := haltARun(t, log, map[string]*procChild{"a": a}, syscall.SIGUSR1)
-	<-a.done
+	<-a.Done()
 	back := time.Now().UnixMilli()
 	b := startProc(t, order.as("b", 0))
 	unsettled := func() (ticks []int64) {

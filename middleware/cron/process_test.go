@@ -64,13 +64,13 @@ func requireEachTickOnce(t *testing.T, nodes, ticks int, jobs []procJob) {
 
 	at(ticks / 10)
 	killed := haltARun(t, log, processes, syscall.SIGUSR1)
-	<-processes[killed.Who].done
+	<-processes[killed.Who].Done()
 	processes[killed.Who] = startProc(t, order.as(killed.Who, processes[killed.Who].order.Ahead))
 
 	at(ticks * 3 / 10)
 	paused := haltARun(t, log, processes, syscall.SIGUSR2)
 	time.Sleep(3 * ttl) // while it has lost its leases
-	processes[paused.Who].signal(t, syscall.SIGCONT)
+	require.NoError(t, processes[paused.Who].Thaw())
 
 	at(ticks * 6 / 10)
 	for i, ahead := range procClocks {
@@ -136,7 +136,7 @@ func haltARun(t *testing.T, log *procLog, processes map[string]*procChild, s sys
 	begun := log.awaitAfter(t, lines, "a run", func(e procEvent) bool {
 		return e.Kind == "begin" && e.Job == "longest" && processes[e.Who] != nil
 	})
-	processes[begun.Who].signal(t, s)
+	require.NoError(t, processes[begun.Who].Signal(s))
 	log.awaitAfter(t, lines, "the end of "+begun.Who, func(e procEvent) bool { return e.Who == begun.Who && (e.Kind == "dies" || e.Kind == "freezes") })
 	return begun
 }
@@ -192,7 +192,7 @@ func TestProcesses_aQuickRestartFinishesOrReportsWhatWasInTheMiddle(t *testing.T
 			order, log := procPlace(t, 1, 5*time.Second, procJob{Name: "longest", Takes: 3 * time.Second, Deadline: deadline})
 			processes := map[string]*procChild{"a": startProc(t, order.as("a", 0))}
 			killed := haltARun(t, log, processes, syscall.SIGUSR1)
-			<-processes["a"].done
+			<-processes["a"].Done()
 			startProc(t, order.as("b", 0))
 			if deadline > time.Second {
 				log.await(t, "the end of the tick", func(e procEvent) bool { return e.Kind == "end" && e.Tick == killed.Tick && e.Who == "b" })

@@ -1,7 +1,6 @@
 package guardhttp_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -9,10 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
-	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +17,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/processtest"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
@@ -94,10 +91,9 @@ func lifeWork(addr string) {
 
 // A lifeWorker is a process that serves lifeRoutes.
 type lifeWorker struct {
-	cmd    *exec.Cmd
+	*processtest.Child
 	url    string
 	client *http.Client
-	lines  chan string // what it says
 }
 
 // startLifeWorkers starts n worker processes, and returns when all of them listen.
@@ -105,49 +101,12 @@ func startLifeWorkers(t *testing.T, n int, addr string) []*lifeWorker {
 	t.Helper()
 	workers := make([]*lifeWorker, n)
 	for i := range workers {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), lifeWorkerEnv+"="+addr)
-		_, err := cmd.StdinPipe() // it ends with this process
-		require.NoError(t, err)
-		stdout, err := cmd.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
-		w := &lifeWorker{cmd: cmd, client: lifeClient(t), lines: make(chan string, 10_000)}
-		go func() {
-			defer close(w.lines)
-			for scan := bufio.NewScanner(stdout); scan.Scan(); {
-				w.lines <- scan.Text()
-			}
-		}()
-		t.Cleanup(func() {
-			_ = cmd.Process.Kill()
-			for range w.lines { // to their end, before Wait closes the pipe
-			}
-			_ = cmd.Wait()
-		})
-		workers[i] = w
+		workers[i] = &lifeWorker{Child: processtest.Self(t, lifeWorkerEnv+"="+addr), client: lifeClient(t)}
 	}
 	for _, w := range workers {
-		w.url = w.says(t, "listens ")
+		w.url = w.Says("listens")
 	}
 	return workers
-}
-
-// says waits for a line that begins so, and returns the rest of it.
-func (w *lifeWorker) says(t *testing.T, begin string) string {
-	t.Helper()
-	over := time.After(lifeSoon)
-	for {
-		select {
-		case line, ok := <-w.lines:
-			require.True(t, ok, "the worker has ended without saying %q", begin)
-			if rest, ok := strings.CutPrefix(line, begin); ok {
-				return rest
-			}
-		case <-over:
-			require.FailNow(t, "the worker has not said "+begin)
-		}
-	}
 }
 
 // start sends the worker a request in the background.
@@ -162,12 +121,6 @@ func (w *lifeWorker) post(t *testing.T, path, key string) lifeAnswer {
 	a := lifeSend(t.Context(), w.client, w.url+path, key, "b")
 	require.NoError(t, a.err)
 	return a
-}
-
-// signal sends the worker's process a signal.
-func (w *lifeWorker) signal(t *testing.T, s syscall.Signal) {
-	t.Helper()
-	require.NoError(t, w.cmd.Process.Signal(s))
 }
 
 // lifeRuns returns how often a handler ran for the key, in all processes.
@@ -240,9 +193,9 @@ func TestProcesses_anotherRunsAfterTheOwnerWasKilled(t *testing.T) {
 	workers := startLifeWorkers(t, 2, server.Addr())
 	owner, other := workers[0], workers[1]
 	first := owner.start(t.Context(), "/reject", "k", "X-Until", "never")
-	require.Equal(t, "k", owner.says(t, "begins "))
-	owner.signal(t, syscall.SIGKILL)
+	require.Equal(t, "k", owner.Says("begins"))
 	killed := time.Now()
+	owner.Kill()
 	require.Error(t, lifeReceive(t, first, "the end of a request").err)
 	after := requireProblem(t, other.post(t, "/reject", "k"), http.StatusConflict, guardhttp.ResultInFlight)
 	require.Equal(t, 1, after)
@@ -253,7 +206,7 @@ func TestProcesses_anotherRunsAfterTheOwnerWasKilled(t *testing.T) {
 		return a.status != http.StatusConflict
 	}, lifeSoon, 20*time.Millisecond)
 	require.Less(t, time.Since(killed), lifeTTL+5*time.Second)
-	requireRan(t, a, http.StatusCreated, fmt.Sprintf("run 2, by process %d", other.cmd.Process.Pid))
+	requireRan(t, a, http.StatusCreated, fmt.Sprintf("run 2, by process %d", other.PID()))
 	requireReplay(t, other.post(t, "/reject", "k"), http.StatusCreated, a.body)
 	require.Equal(t, 2, lifeRuns(t, rdb, "k"))
 }
@@ -266,15 +219,15 @@ func TestProcesses_aWaitingOneRunsAfterTheOwnerWasKilled(t *testing.T) {
 	workers := startLifeWorkers(t, 2, server.Addr())
 	owner, other := workers[0], workers[1]
 	first := owner.start(t.Context(), "/wait", "k", "X-Until", "never")
-	require.Equal(t, "k", owner.says(t, "begins "))
+	require.Equal(t, "k", owner.Says("begins"))
 	waiting := []<-chan lifeAnswer{other.start(t.Context(), "/wait", "k"), other.start(t.Context(), "/wait", "k")}
-	owner.signal(t, syscall.SIGKILL)
+	owner.Kill()
 	require.Error(t, lifeReceive(t, first, "the end of a request").err)
 	marked := 0
 	for _, c := range waiting {
 		a := lifeReceive(t, c, "an answer")
 		require.NoError(t, a.err)
-		require.Equal(t, fmt.Sprintf("run 2, by process %d", other.cmd.Process.Pid), a.body)
+		require.Equal(t, fmt.Sprintf("run 2, by process %d", other.PID()), a.body)
 		if a.replayed() {
 			marked++
 		}
@@ -291,17 +244,17 @@ func TestProcesses_aPausedOwnersAnswerIsNotStored(t *testing.T) {
 	workers := startLifeWorkers(t, 2, server.Addr())
 	owner, other := workers[0], workers[1]
 	first := owner.start(t.Context(), "/wait", "k", "X-Until", "go")
-	require.Equal(t, "k", owner.says(t, "begins "))
-	owner.signal(t, syscall.SIGSTOP)
+	require.Equal(t, "k", owner.Says("begins"))
+	require.NoError(t, owner.Freeze())
 	b := other.post(t, "/wait", "k")
-	requireRan(t, b, http.StatusCreated, fmt.Sprintf("run 2, by process %d", other.cmd.Process.Pid))
+	requireRan(t, b, http.StatusCreated, fmt.Sprintf("run 2, by process %d", other.PID()))
 	record := lifeDump(t, rdb)
 
 	require.NoError(t, rdb.Set(t.Context(), "go", 1, 0).Err())
-	owner.signal(t, syscall.SIGCONT)
+	require.NoError(t, owner.Thaw())
 	a := lifeReceive(t, first, "an answer")
-	requireRan(t, a, http.StatusCreated, fmt.Sprintf("run 1, by process %d", owner.cmd.Process.Pid))
-	require.Equal(t, "ran kept nothing lost true", owner.says(t, "ends "))
+	requireRan(t, a, http.StatusCreated, fmt.Sprintf("run 1, by process %d", owner.PID()))
+	require.Equal(t, "ran kept nothing lost true", owner.Says("ends"))
 	for _, w := range workers {
 		requireReplay(t, w.post(t, "/wait", "k"), http.StatusCreated, b.body)
 	}

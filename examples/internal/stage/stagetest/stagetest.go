@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/examples/internal/stage"
+	"github.com/seed-1795987d/onerun/internal/processtest"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
@@ -38,9 +39,10 @@ func Main(m *testing.M, main func()) {
 
 // A Program is a run of the program.
 type Program struct {
-	t   testing.TB
-	cmd *exec.Cmd
-	out *output
+	t       testing.TB
+	cmd     *exec.Cmd
+	process *processtest.Process
+	out     *output
 }
 
 // Start starts the program. It is killed when the test ends, if it still runs.
@@ -49,9 +51,11 @@ func Start(t testing.TB, args ...string) *Program {
 	p := &Program{t: t, cmd: exec.Command(os.Args[0], args...), out: &output{}}
 	p.cmd.Env = append(os.Environ(), programEnv+"=1", "TMPDIR="+t.TempDir()) // where it is removed if the program is killed
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
-	require.NoError(t, p.cmd.Start())
+	var err error
+	p.process, err = processtest.Start(p.cmd)
+	require.NoError(t, err)
 	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // fails only if it has ended
+		p.process.Kill()
 		if t.Failed() {
 			t.Logf("%s printed:\n%s", p, p.out)
 		}
@@ -97,20 +101,15 @@ func (p *Program) Find(pattern string) (found string) {
 // Signal sends the signal to the program itself, and not to its child processes.
 func (p *Program) Signal(s os.Signal) {
 	p.t.Helper()
-	require.NoError(p.t, p.cmd.Process.Signal(s))
+	require.NoError(p.t, p.process.Signal(s))
 }
 
 // Wait returns the exit code when the program has ended and all of its child processes, too: they share its
 // standard error, and it takes the last of them for that to end.
 func (p *Program) Wait() int {
 	p.t.Helper()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = p.cmd.Wait() // how it ended is in ProcessState
-	}()
 	select {
-	case <-ended:
+	case <-p.process.Done(): // how it ended is in ProcessState
 	case <-time.After(patience):
 		p.t.Fatalf("%s, or a child process of it, has not ended", p)
 	}
