@@ -43,6 +43,7 @@ type attempt struct {
 	previous  string        // the label of the last holder that was found
 	overAt    time.Duration // when its time is over, as far as is known, or never
 	handed    bool          // the lease was handed over by another call
+	looks     bool          // it asks by the clock alone: nobody has told it that the key may be free
 	turn      turn
 	spot
 }
@@ -295,6 +296,7 @@ func (a *attempt) report(h *hold, err error) {
 	if h != nil {
 		e.Fence = h.claim.Fence
 		e.Previous, e.Takeover = a.previous, now >= a.overAt
+		e.MissedWakeUp = a.looks && !a.handed && !e.Takeover && e.Waited > longestPoll
 	}
 	hooks(a.set.hooks).tell(a.ctx, &e, pickAcquireEnd)
 	if errors.Is(err, ErrBusy) && !a.set.probe || errors.Is(err, ErrDone) {

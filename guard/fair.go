@@ -66,10 +66,11 @@ type turn struct {
 // queued reports whether a stands in the store's line.
 func (a *attempt) queued() bool { return a.claim.Line == Queued }
 
-// beforeAsking forgets what the answer is going to say.
+// beforeAsking forgets what the answer is going to say, and notes whether a asks again by the clock alone.
 func (a *attempt) beforeAsking() {
 	a.guard.mu.Lock()
 	defer a.guard.mu.Unlock()
+	a.looks = a.turn.stop != nil && !a.turn.called && a.turn.lookAt == never
 	a.turn.called, a.turn.lookAt = false, never
 }
 

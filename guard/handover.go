@@ -14,7 +14,8 @@ const (
 	longestTurn = 20 * time.Millisecond
 	// The fences to set aside are doubled when a turn has used all of them up in less than half of its time, and halved when it has
 	// left more than half. Those that are left over put the store's counter ahead of its clock, which it must not be for long, as a
-	// store that has lost the counter goes by the clock: by 4 ms at most, at one in a µs.
+	// store that has lost the counter goes by the clock. The clock comes to one in a µs, so the most that a lease sets aside are 4 ms.
+	// That is for each lease: a counter is for all keys, and for all processes, and what is left over of leases that come faster adds up.
 	firstReserve, leastReserve, mostReserve = 64, 16, 4096
 	// fenceEvery is how long a fence that was set aside has to wait for its turn at least: the store's clock has come to it
 	// by then, so that even a store that forgets everything grants larger ones.

@@ -85,6 +85,9 @@ type Event struct {
 	// was known: it has probably died.
 	Previous string
 	Takeover bool
+	// MissedWakeUp, where granted, says that the call found out by itself that the key had been released: the store, which tells those who wait (Notifier, Queuer),
+	// has not told it. It is not said of a call that has waited for less than a quarter of a second, which may not have begun to listen.
+	MissedWakeUp bool
 	// Renewals is how often the lease has been renewed so far, Failures how often in a row that has failed.
 	Renewals, Failures int
 	// Origin, of what befalls a lease, is the context that AcquireStart returned for it; nil else.

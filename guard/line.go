@@ -32,6 +32,7 @@ type line struct {
 	askedAt     time.Duration
 	askAt       time.Duration // the first does not ask before
 	rung        bool          // the key may have become free since that request was sent
+	told        bool          // a push has come since the last answer
 	holder      *hold         // who has the key, if it is a hold of this Guard's, and is valid
 	overdue     int           // how many stay beyond their time as nothing was heard yet
 
@@ -130,6 +131,7 @@ func (l *line) ring(g *Guard) {
 		l.rung = true
 		return
 	}
+	l.told = true
 	now := g.now()
 	askAt := now
 	if l.yields = l.lost < l.turns; l.yields {
@@ -151,6 +153,12 @@ func (l *line) learn() {
 		l.turns = min(l.turns+1, mostTurns)
 	}
 	l.lost, l.yields = 0, false
+}
+
+// looks reports whether the first, who is about to ask, does so by the clock alone: the key was busy, and nobody has told that it may be free. Guard.mu must
+// be held.
+func (l *line) looks() bool {
+	return l.push != nil && !l.told && l.polls > 0 && l.failure == nil && !l.answer.Contested
 }
 
 // known reports whether there is anything to tell those whose time is up.
@@ -182,7 +190,7 @@ func (l *line) busy(now time.Duration) Grant {
 // tell notes what the store has said to the first, or why it has not, and when to ask again. Guard.mu must be held.
 func (l *line) tell(a *attempt, failure error, pause time.Duration) {
 	now := a.guard.now()
-	l.asking = nil
+	l.asking, l.told = nil, false
 	if failure == nil {
 		a.guard.trip.note(a.took)
 	}

@@ -100,6 +100,7 @@ func (a *attempt) look(ctx context.Context) (m move, until time.Duration, err er
 	case moveAsk:
 		l := a.line
 		l.asking, l.asked, l.askedAt, l.rung = a, l.count, now, false
+		a.looks = l.looks()
 		a.waitedFor(l)
 		a.setAside(l)
 	case moveLeave:

@@ -66,6 +66,9 @@ func (t *telemetry) acquireEnd(ctx context.Context, e guard.Event) {
 		if e.Waits {
 			seconds(ctx, t.on.waitTime, e.Waited.Seconds(), w, by)
 		}
+		if e.MissedWakeUp {
+			count(ctx, t.on.missedWakeUps, w, labels{})
+		}
 		if t.on.attempts.Enabled(ctx) {
 			t.on.attempts.Record(ctx, int64(e.Attempts), w.with(by).record...)
 		}
@@ -99,6 +102,9 @@ func (t *telemetry) endAcquire(span trace.Span, e *guard.Event, out outcome) {
 		attrs = append(attrs, keyFence.Int64(int64(e.Fence)), keyTTL.Float64(e.TTL.Seconds()))
 		if e.Takeover {
 			attrs = append(attrs, keyTakeover.Bool(true))
+		}
+		if e.MissedWakeUp {
+			attrs = append(attrs, keyMissedWakeUp.Bool(true))
 		}
 		if e.HandedOn {
 			attrs = append(attrs, keyHandedOn.Bool(true))

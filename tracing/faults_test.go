@@ -50,16 +50,20 @@ func TestMetrics_areWhatTheFaultReportTakesThemFor(t *testing.T) {
 			hook.Call(t.Context(), guard.Event{Op: guard.OpRenew, Node: "a:1", Err: guardtest.Fail(guard.KindTimeout)})
 			hook.Call(t.Context(), guard.Event{Op: guard.OpRenew, Node: "a:1", Err: &guard.LostError{Reason: guard.LossNotHeld}})
 			hook.Call(t.Context(), guard.Event{Op: guard.OpRelease, Node: "a:1"})
+			for _, missed := range []bool{false, true} {
+				hook.AcquireEnd(t.Context(), guard.Event{Name: "report", Waits: true, MissedWakeUp: missed})
+				hook.AcquireEnd(t.Context(), guard.Event{Name: "report", Waits: true, MissedWakeUp: missed, Aside: true})
+			}
 		}
 		s.close(t)
 
 		var real []string
 		for name, m := range s.metrics(t) {
-			if !slices.Contains([]string{"onerun.node.operation.duration", "onerun.store.operation.duration", "onerun.acquire.unknown", "onerun.renew.duration", "onerun.lease.losses"}, name) {
+			if !slices.Contains([]string{"onerun.node.operation.duration", "onerun.store.operation.duration", "onerun.acquire.unknown", "onerun.renew.duration", "onerun.lease.losses", "onerun.waiter.missed_wakeups"}, name) {
 				continue
 			}
 			for _, line := range points(m) {
-				if strings.Contains(line, "error.type") || strings.Contains(line, "loss.reason") {
+				if strings.Contains(line, "error.type") || strings.Contains(line, "loss.reason") || name == "onerun.waiter.missed_wakeups" {
 					line = regexp.MustCompile(` ?onerun\.name=report ?`).ReplaceAllString(line, " ")
 					line = strings.NewReplacer("{ ", "{", " }", "}", "×", "").Replace(line)
 					at := strings.Index(line, "}")

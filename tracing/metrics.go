@@ -23,6 +23,7 @@ type instruments struct {
 	waitTime        metric.Float64Histogram
 	attempts        metric.Int64Histogram
 	unknown         metric.Int64Counter
+	missedWakeUps   metric.Int64Counter
 	leaseDuration   metric.Float64Histogram
 	utilization     metric.Float64Histogram
 	losses          metric.Int64Counter
@@ -76,6 +77,7 @@ func newInstruments(meter metric.Meter) instruments {
 		waitTime:        m.histogram("onerun.acquire.wait_time", "s", waitBounds, "How long acquires that found the key busy waited for it."),
 		attempts:        attempts,
 		unknown:         m.counter("onerun.acquire.unknown", "{acquire}", "Requests for a lease of which it is not known what became."),
+		missedWakeUps:   m.counter("onerun.waiter.missed_wakeups", "{wakeup}", "Releases of a key that who waited for it was not told of."),
 		leaseDuration:   m.histogram("onerun.lease.duration", "s", runBounds, "How long leases were held."),
 		utilization:     m.histogram("onerun.lease.utilization", "1", shareBounds, "The share of the TTL that had passed when a renewal was answered."),
 		losses:          m.counter("onerun.lease.losses", "{loss}", "Leases that were lost while they were in use."),

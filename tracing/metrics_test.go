@@ -41,6 +41,7 @@ func everything(t *testing.T, s *site) {
 	s.one.Report(t.Context(), guard.Event{Adapter: "http", Result: "ran"})
 	s.hook.Call(t.Context(), guard.Event{Op: guard.OpAcquire, Node: "a:1", Err: guardtest.Fail(guard.KindTimeout)})
 	s.hook.Call(t.Context(), guard.Event{Op: guard.OpAcquire, Node: "a:1"})
+	s.hook.AcquireEnd(t.Context(), guard.Event{Name: "report", Waits: true, MissedWakeUp: true})
 	synctest.Wait()
 	s.store.OnAcquire = nobody
 	require.ErrorIs(t, s.one.Do(t.Context(), "k", nothing), guard.ErrStore)

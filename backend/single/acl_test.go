@@ -12,6 +12,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/internal/redistest/faultmetrics"
 )
 
 // TestACL_ofTheREADMEIsEnough has a user with no other rights than those that the README asks for.
@@ -61,6 +62,43 @@ func TestACL_ofTheREADMEIsEnough(t *testing.T) {
 			require.Less(t, time.Since(start), 5*time.Second, "it was told, and did not look for itself")
 			require.NoError(t, g.Do(t.Context(), "done", func(context.Context) error { return nil }, guard.WithOnce(time.Minute)))
 			require.ErrorIs(t, other.Do(t.Context(), "done", func(context.Context) error { return nil }), guard.ErrDone)
+		})
+	}
+}
+
+// A user who may not listen waits all the same, and it shows.
+func TestACL_withoutTheRightToListenThoseWhoWaitLookForThemselves(t *testing.T) {
+	for name, taken := range map[string]string{"no channels": "resetchannels", "no subscribe": "-subscribe"} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			require.NoError(t, server.Client(t).Do(t.Context(), "ACL", "SETUSER", "app", "on", ">secret", "~onerun:*", "&onerun:*", "+@all", taken).Err())
+			rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "app", Password: "secret"})
+			t.Cleanup(func() { require.NoError(t, rdb.Close()) })
+			seen := faultmetrics.New()
+			g, err := guard.New(single.New(rdb), guard.WithTTL(time.Minute), guard.WithHook(seen.Hook))
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+			elsewhere, err := guard.New(single.New(server.Client(t)))
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, elsewhere.Close(context.Background())) })
+
+			lease, err := elsewhere.Acquire(t.Context(), "k")
+			require.NoError(t, err)
+			came := make(chan error, 1)
+			go func() {
+				came <- g.Do(t.Context(), "k", func(context.Context) error { return nil }, guard.WithWait(time.Minute))
+			}()
+			time.Sleep(500 * time.Millisecond) // how long it has waited decides whether it should have been told
+			require.NoError(t, lease.Release(t.Context()))
+			start := time.Now()
+			require.NoError(t, <-came)
+			require.Less(t, time.Since(start), 5*time.Second, "it asks a few times a second, and not in half a TTL")
+			require.Equal(t, []string{"onerun.waiter.missed_wakeups{} 1"}, seen.Lines())
+
+			mine, err := g.Acquire(t.Context(), "mine") // and what it gives back itself is given back
+			require.NoError(t, err)
+			require.NoError(t, mine.Release(t.Context()))
+			require.NoError(t, elsewhere.Do(t.Context(), "mine", func(context.Context) error { return nil }))
 		})
 	}
 }

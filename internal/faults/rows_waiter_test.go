@@ -13,7 +13,7 @@ import (
 
 // Faults of those who wait, and of how they are told.
 var waiterRows = []row{
-	{number: 26, name: "wake-ups lost", backends: everyone, ci: true, run: wakeUpsLost},
+	{number: 26, name: "wake-ups lost", backends: everyone, ci: true, run: wakeUpsLost, shows: map[string]string{"": `onerun.waiter.missed_wakeups`}},
 	{number: 26, name: "wake-ups repeated", backends: everyone, run: wakeUpsRepeated},
 	{number: 26, name: "pub/sub cut", backends: []string{"single", "reentrant", "redlock", "cluster"}, run: pubSubCut},
 	{number: 27, name: "the first in line leaves", backends: everyone, run: firstLeaves("")},

@@ -31,7 +31,7 @@ type Metrics struct {
 // New returns metrics that nothing is asked of.
 func New() *Metrics {
 	m := &Metrics{counts: map[string]int{}}
-	m.Hook = guard.Hook{Call: m.call, Renew: m.renew, Loss: m.loss}
+	m.Hook = guard.Hook{AcquireEnd: m.acquireEnd, Call: m.call, Renew: m.renew, Loss: m.loss}
 	return m
 }
 
@@ -102,6 +102,12 @@ func (m *Metrics) count(format string, args ...any) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.counts[fmt.Sprintf(format, args...)]++
+}
+
+func (m *Metrics) acquireEnd(_ context.Context, e guard.Event) {
+	if e.MissedWakeUp && !e.Aside {
+		m.count("onerun.waiter.missed_wakeups{}")
+	}
 }
 
 func (m *Metrics) call(_ context.Context, e guard.Event) {
