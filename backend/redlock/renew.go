@@ -20,13 +20,14 @@ type renewal struct {
 	undone []int // by node: how often the claim had been given back there when the nodes were asked
 	report func(held bool, err error)
 
-	mu      sync.Mutex
-	held    int
-	gone    []*node // that have answered that the claim is not theirs
-	failed  int
-	errs    []error // by node
-	over    bool    // it was reported
-	renewed bool    // a majority holds
+	mu       sync.Mutex
+	answered int
+	held     int
+	gone     []*node // that have answered that the claim is not theirs
+	failed   int
+	errs     []error // by node
+	over     bool    // it was reported
+	renewed  bool    // a majority holds
 }
 
 // Renew implements guard.Locker. The claim is renewed if a majority holds it. Nodes that do not, as they restarted
@@ -85,7 +86,9 @@ func (r *renewal) take(n *node, held bool, err error) {
 		err = errGivenBack
 	}
 	r.mu.Lock()
+	r.answered++
 	switch r.errs[n.index] = err; {
+	case errors.Is(err, errGivenBack): // it is about to be gone: whether a majority is depends on those that have not answered
 	case err != nil:
 		r.failed++
 	case held:
@@ -100,7 +103,7 @@ func (r *renewal) take(n *node, held bool, err error) {
 	if r.renewed {
 		restore, r.gone = r.gone, nil
 	}
-	r.over = over || r.renewed || gone > spare || gone+r.failed > spare
+	r.over = over || r.renewed || gone > spare || gone+r.failed > spare || r.answered == len(l.nodes)
 	renewed, first := r.renewed, r.over && !over
 	err = nil
 	if first && !renewed && gone <= spare {

@@ -72,6 +72,27 @@ func TestRenew_doesNotCountANodeThatHasYetToGiveTheClaimBack(t *testing.T) {
 	}
 }
 
+func TestRenew_isRefusedByThoseThatAnswerAfterOneThatHasYetToGiveTheClaimBack(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, _ *redlock.Locker, boxes []*box) {
+		odd := &oddNode{box: boxes[4], acquire: 2 * time.Second}
+		nodes := nodesOf(boxes)
+		nodes[4] = odd
+		for _, slow := range []int{2, 3} {
+			nodes[slow] = &oddNode{box: boxes[slow], renew: 500 * time.Millisecond}
+		}
+		l := redlock.New(nodes)
+		claim := take(t, l, claimOf("k", "a"))
+		time.Sleep(1500 * time.Millisecond) // virtual: the odd one has granted it, and has not said so
+		for _, b := range boxes[:4] {
+			b.flush()
+		}
+		held, err := l.Renew(t.Context(), claim)
+		require.NoError(t, err, "the slow are waited for: with them, a majority has it no more")
+		require.False(t, held)
+		require.True(t, odd.said.Load())
+	})
+}
+
 // An oddNode takes its time for some calls, until it has settled. A renewal is done at once, and said late.
 type oddNode struct {
 	*box
