@@ -1,8 +1,12 @@
 /*
- * Fences of a RedLock: rule 9 of the design on three nodes, whose clocks differ, and of which one forgets all with -DFORGETS. As in
- * fence.pml there is no time in it: a lease may end on each node at any moment.
+ * Fences of a RedLock: rule 9 of the design on three nodes, whose clocks differ. As in fence.pml there is no time in it: a lease may
+ * end on each node at any moment. Who may hold one when is in majority.pml.
  *
  * What must hold: who wins the key has a higher fence than all who won it before.
+ *
+ * With -DFORGETS=n so many nodes forget all, once each: they restart, and grant nothing then for as long as WithMinUptime says. With
+ * -DFLUSHED they do so without a restart, and two may hold the key. There, who has asked for it after another had won it must have a
+ * higher fence than that, and no fence has two holders.
  *
  * -DBREAK_... breaks the rule, and spin must find how that goes wrong. -DLIMIT_... takes away what is taken for granted.
  */
@@ -24,6 +28,7 @@ typedef node {
 	byte last;      /* the counter */
 	byte clock = 1; /* as a fence */
 #ifdef FORGETS
+	bool forgot;
 	byte away       /* it does not grant before its clock is past this */
 #endif
 };
@@ -33,13 +38,18 @@ node n[NODES];
 typedef ballot {
 	byte vote[NODES]; /* the fence that the node has granted, or 0 */
 	byte fence        /* once it is decided: the lease's, which a majority has to have */
+#ifdef FLUSHED
+	; byte above      /* the highest fence that had won when it began */
+#endif
 };
 ballot b[CLIENTS];
 
 byte most; /* the highest fence that has won */
+#ifdef FLUSHED
+short won; /* all that have, a bit for each */
+#endif
 
 #ifdef FORGETS
-bool forgot;
 #define is_back(k) (n[k].clock > n[k].away)
 #else
 #define is_back(k) true
@@ -51,7 +61,12 @@ bool forgot;
 #define have(i) ((b[i].vote[0] >= b[i].fence) + (b[i].vote[1] >= b[i].fence) + (b[i].vote[2] >= b[i].fence))
 
 /* is_over ends a ballot that is lost, won, or late. What was granted ends on each node when it is released there, or by itself. */
-inline is_over(i) { b[i].vote[0] = 0; b[i].vote[1] = 0; b[i].vote[2] = 0; b[i].fence = 0 }
+inline is_over(x) {
+	b[x].vote[0] = 0; b[x].vote[1] = 0; b[x].vote[2] = 0; b[x].fence = 0;
+#ifdef FLUSHED
+	b[x].above = 0
+#endif
+}
 
 /* counts decides on the ballot once a majority has granted it. It is won when a majority has the fence. */
 inline counts(i) {
@@ -70,19 +85,30 @@ inline counts(i) {
 #else
 	:: b[i].fence && have(i) >= QUORUM ->
 #endif
+#ifdef FLUSHED
+		assert(b[i].fence > b[i].above && !(won >> b[i].fence & 1));
+		won = won | 1 << b[i].fence;
+		most = larger(b[i].fence, most);
+#else
 		assert(b[i].fence > most);
 		most = b[i].fence;
+#endif
 		is_over(i)
 	:: else
 	fi
 }
 
 inline ask(i, k) {
-#ifdef FORGETS
+#ifdef FLUSHED
+	b[i].above = (votes(i) -> b[i].above : most);
+#elif defined(FORGETS)
 	if
-	:: n[k].away -> n[k].away = 0; b[1 - i].vote[k] = 0; is_over(1 - i) /* what it forgot has ended by now */
+	:: n[k].away && b[1 - i].vote[k] -> is_over(1 - i) /* what it forgot has ended by now */
 	:: else
 	fi;
+#endif
+#ifdef FORGETS
+	n[k].away = 0;
 #endif
 	b[i].vote[k] = (n[k].clock > n[k].last -> n[k].clock : n[k].last + 1);
 	n[k].holder = i;
@@ -126,11 +152,11 @@ end:	do
 		n[k].holder = NOBODY }
 	:: n[k].clock < CLOCK_ENDS -> n[k].clock++
 #ifdef FORGETS
-	/* It grants nothing then for longer than a lease lasts and than clocks differ, which WithMinUptime sees to. */
-	:: d_step { k == 0 && n[k].last && !forgot -> /* any, but they are all the same */
-		forgot = true;
+	/* That takes longer than by how much clocks differ. */
+	:: d_step { k < FORGETS && n[k].last && !n[k].forgot ->
+		n[k].forgot = true;
 		n[k].holder = NOBODY; n[k].last = 0;
-#ifndef LIMIT_BACK_AT_ONCE
+#ifndef LIMIT_FORGETS_BEHIND_THE_CLOCKS
 		n[k].away = larger(larger(n[0].clock, n[1].clock), n[2].clock)
 #endif
 		}
