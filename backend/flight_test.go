@@ -51,6 +51,21 @@ type gate struct {
 	sizes []int         // how many commands came at a time since
 }
 
+// hold holds the next command. came is closed when it is there, and open lets it go on.
+func (g *gate) hold() (came, open chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.next, g.open, g.sizes = make(chan struct{}), make(chan struct{}), nil
+	return g.next, g.open
+}
+
+// passed returns how many commands came at a time since the one that was held.
+func (g *gate) passed() []int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.sizes
+}
+
 func (g *gate) pass(commands int) {
 	g.mu.Lock()
 	came, open := g.next, g.open
@@ -104,10 +119,7 @@ type wrapped struct{ redis.UniversalClient }
 // fly sends the ops, and returns the answers and the commands that the ops took: how many at a time.
 func (f *flight) fly(t testing.TB, ops ...op) ([]answer, []int) {
 	t.Helper()
-	came, open := make(chan struct{}), make(chan struct{})
-	f.gate.mu.Lock()
-	f.gate.next, f.gate.open, f.gate.sizes = came, open, nil
-	f.gate.mu.Unlock()
+	came, open := f.gate.hold()
 
 	starter := f.locker.(guard.Starter)
 	var all sync.WaitGroup
@@ -134,9 +146,7 @@ func (f *flight) fly(t testing.TB, ops ...op) ([]answer, []int) {
 	}
 	close(open)
 	all.Wait()
-	f.gate.mu.Lock()
-	defer f.gate.mu.Unlock()
-	return answers, f.gate.sizes
+	return answers, f.gate.passed()
 }
 
 // together flies once more if the machine has paused, so that not all ops were there when the flight went out. The ops must not mind.

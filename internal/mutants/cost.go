@@ -37,4 +37,12 @@ var cost = []mutant{
 		hunks: []hunk{{"backend/internal/redisstore/lane.go", "largestFlight = 128", "largestFlight = 1"}},
 		pkg:   "backend/single", test: "TestTogether_whatComesWhileACallIsOutGoesOutAsOne",
 	},
+	{
+		name: "mutant_batch_ends_with_a_caller", rule: 18, does: "a batch ends with the context of who came first",
+		hunks: []hunk{
+			{"backend/internal/redisstore/lane.go", "return context.WithoutCancel(r.ctx), func() {}", "return flight[0].ctx, func() {}"},
+			{"backend/internal/redisstore/lane.go", "context.WithDeadline(context.WithoutCancel(flight[0].ctx), last)", "context.WithDeadline(flight[0].ctx, last)"},
+		},
+		pkg: "backend", test: "TestTogether_whoLeavesDoesNotEndTheScriptOfTheOthers",
+	},
 }

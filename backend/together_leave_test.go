@@ -1,0 +1,69 @@
+package backend_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+func TestTogether_whoLeavesDoesNotEndTheScriptOfTheOthers(t *testing.T) {
+	eachTogether(t, func(t *testing.T, f *flight, _ *redis.Client, _ func(string) string) {
+		f.together(t, take("a", "id"), take("b", "id")) // the server learns the scripts
+		for name, longest := range map[string]time.Duration{"with a deadline": time.Minute, "without one": 0} {
+			t.Run(name, func(t *testing.T) {
+				ctx := t.Context()
+				if longest > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, longest)
+					defer cancel()
+				}
+				for range 10 {
+					answers, together := f.leave(ctx)
+					for _, a := range answers {
+						require.NoError(t, a.err)
+						require.Equal(t, guard.Granted, a.grant.State)
+					}
+					if together {
+						return
+					}
+				}
+				require.Fail(t, "they never went out as one command")
+			})
+		}
+	})
+}
+
+// leave has three claims go out as one command, and the caller of the first leave before that reaches the server. It returns the others' answers,
+// and whether all went together: if the machine has paused, they may not.
+func (f *flight) leave(ctx context.Context) (answers []answer, together bool) {
+	f.flown++
+	starter := f.locker.(guard.Starter)
+	var all sync.WaitGroup
+	all.Add(4)
+	came, open := f.gate.hold()
+	starter.StartRelease(ctx, claim("k", "id"), guard.After{}, func(bool, error) { all.Done() })
+	<-came
+	came, reach := f.gate.hold()
+	leaver, leave := context.WithCancel(ctx)
+	starter.StartAcquire(leaver, claim(fmt.Sprint("leaver", f.flown), "id"), func(guard.Grant, error) { all.Done() })
+	answers = make([]answer, 2)
+	for i := range answers {
+		starter.StartAcquire(ctx, claim(fmt.Sprint("other", f.flown, i), "id"), func(grant guard.Grant, err error) {
+			answers[i] = answer{grant: grant, err: err}
+			all.Done()
+		})
+	}
+	close(open)
+	<-came
+	leave()
+	close(reach)
+	all.Wait()
+	return answers, len(f.gate.passed()) == 0
+}
