@@ -87,12 +87,20 @@ func (p *place) close() {
 	p.guards, p.clients = nil, nil
 }
 
-// growRuntime has the runtime make what it keeps for that many goroutines for ever, so that it is not taken for something that the load has left.
+// growRuntime has the runtime make what it keeps for ever for that many goroutines that wait with a time-out, and for a tenth more, which are on an errand
+// beside them: descriptors of goroutines, room for timers. It would be taken for something that the load has left.
 func growRuntime(goroutines int) {
 	var all sync.WaitGroup
 	end := make(chan struct{})
-	for range goroutines {
-		all.Go(func() { <-end })
+	for range goroutines * 11 / 10 {
+		all.Go(func() {
+			timer := time.NewTimer(time.Hour)
+			defer timer.Stop()
+			select {
+			case <-end:
+			case <-timer.C:
+			}
+		})
 	}
 	close(end)
 	all.Wait()

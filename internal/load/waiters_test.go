@@ -137,13 +137,17 @@ func (q *queue) once(t *testing.T) {
 		}
 	})
 	require.Eventually(t, func() bool { return inside.Load() == int64(q.waiters()) }, soon, 10*time.Millisecond)
-	time.Sleep(q.wait / 2) // until all have asked, and wait to be told
+	listeners := int64(q.keys * processes)
+	subscribed := func() int64 { return q.place.server.Calls(t)["subscribe"] }
+	require.Eventually(t, func() bool { return subscribed() >= listeners }, soon, 10*time.Millisecond, "the first of each line listens")
+	time.Sleep(q.wait / 2) // in which those ask once more, as they listen now: it is only for the figures below
 	start := q.place.meter()
 	time.Sleep(q.wait / 2) // in which is measured what they cost
 	cost := q.place.since(start)
 	waiting := q.place.usage()
 	requireAllValid(t, leases)
 	require.Zero(t, q.resources[0].writes, "while another has the key")
+	require.Equal(t, listeners, subscribed(), "one for a key and a process, and no connection made anew")
 	t.Logf("%d wait: %s", q.waiters(), cost)
 	t.Logf("wait:   %v", waiting)
 	t.Logf("a waiter, beside its goroutine: %d bytes of heap, %.2f goroutines",
