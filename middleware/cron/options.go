@@ -129,7 +129,8 @@ func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.lease = append(s.lease, opts...) }
 }
 
-// WithMissed has f called, in one process, for each tick that was run by nobody. Its Reason says why.
+// WithMissed has f called, in one process, for each tick that was run by nobody. Its Reason says why. A process that dies, or loses its lease, while it is about to
+// leave the tick done may have called f already when another one does. Calls may come at the same time.
 func WithMissed(f func(Record)) Option {
 	return func(s *settings) {
 		if f == nil {
@@ -140,7 +141,7 @@ func WithMissed(f func(Record)) Option {
 	}
 }
 
-// WithObserver has f called for each record that this process makes: runs, and ticks that were left out or missed.
+// WithObserver has f called for each record that this process makes: runs, and ticks that were left out or missed. Calls may come at the same time.
 func WithObserver(f func(Record)) Option {
 	return func(s *settings) {
 		if f == nil {

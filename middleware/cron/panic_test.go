@@ -164,8 +164,13 @@ func TestAddJob(t *testing.T) {
 func TestWithLease_hooks(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
+		var mu sync.Mutex // leases are taken at the same time
 		keys := map[string]string{}
-		hook := guard.Hook{AcquireEnd: func(_ context.Context, e guard.Event) { keys[e.Key] = e.Name }}
+		hook := guard.Hook{AcquireEnd: func(_ context.Context, e guard.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			keys[e.Key] = e.Name
+		}}
 		p := s.process("a", setup{})
 		p.add("job", "0 * * * *", hanging(time.Second), guardcron.WithLease(guard.WithHook(hook), guard.WithName("no"), guard.WithOnce(time.Hour), guard.WithLabel("no")))
 		p.cron.Start()

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -239,10 +240,13 @@ func TestRecord_asJSON(t *testing.T) {
 func TestObservers_areAllToldAndContained(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
+		var mu sync.Mutex // two ticks may be told of at the same time
 		var heard []string
 		hears := func(who string, aloud bool) func(guardcron.Record) {
 			return func(r guardcron.Record) {
+				mu.Lock()
 				heard = append(heard, fmt.Sprintf("%s %s %s", who, r.Tick.Format(time.TimeOnly), r.Outcome))
+				mu.Unlock()
 				if aloud {
 					panic(who)
 				}
