@@ -46,6 +46,7 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (func(http.Handler) http.H
 		retention:  DefaultRetention,
 		timeout:    DefaultTimeout,
 		retryAfter: time.Second,
+		patience:   shadowPatience,
 		docs:       DefaultDocs,
 		onProblem:  func(w http.ResponseWriter, r *http.Request, p Problem) { p.ServeHTTP(w, r) },
 	}

@@ -183,7 +183,7 @@ func TestObserver_isToldOnceOfTheOtherResults(t *testing.T) {
 		{away, boom, []guardhttp.Option{guardhttp.WithFailOpen()}, "k", []outcome{{Result: guardhttp.ResultDegraded, Aborted: true}}},
 		{away, fine, []guardhttp.Option{guardhttp.WithShadow()}, "k", []outcome{{Result: guardhttp.ResultUnavailable, Status: 200, Shadow: true}}},
 		{away, boom, []guardhttp.Option{guardhttp.WithShadow()}, "k", []outcome{{Result: guardhttp.ResultUnavailable, Shadow: true, Aborted: true}}},
-		{g, fine, []guardhttp.Option{guardhttp.WithShadow()}, "shadow", []outcome{
+		{g, fine, []guardhttp.Option{patientShadow}, "shadow", []outcome{
 			{Result: guardhttp.ResultRan, Status: 200, Kept: guardhttp.KeepAnswer, Shadow: true}, {Result: guardhttp.ResultReplayed, Status: 200, Shadow: true}}},
 		{g, fine, []guardhttp.Option{guardhttp.WithProblems(func(http.ResponseWriter, *http.Request, guardhttp.Problem) { panic(http.ErrAbortHandler) })}, "",
 			[]outcome{{Result: guardhttp.ResultKeyMissing, Status: 400, Aborted: true}}},
@@ -269,7 +269,7 @@ func TestObserver_originOfTheFirstRunIsFoundWithItsRecord(t *testing.T) {
 			"long":      {long, nil, guardhttp.ResultReplayed, long[:256]},
 			"done":      {"origin", []guardhttp.Option{guardhttp.WithMode(guardhttp.Reject)}, guardhttp.ResultDone, "origin"},
 			"tombstone": {"origin", []guardhttp.Option{guardhttp.WithMaxAnswer(0)}, guardhttp.ResultNotReplayable, "origin"},
-			"shadow":    {"origin", []guardhttp.Option{guardhttp.WithShadow()}, guardhttp.ResultReplayed, "origin"},
+			"shadow":    {"origin", []guardhttp.Option{patientShadow}, guardhttp.ResultReplayed, "origin"},
 			"none":      {"", nil, guardhttp.ResultReplayed, ""},
 		} {
 			contexts := make(chan context.Context, 10)

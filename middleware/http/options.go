@@ -60,6 +60,7 @@ type settings struct {
 	cancel     bool
 	open       bool
 	shadow     bool
+	patience   time.Duration // shadow mode's
 	docs       string
 	onProblem  func(http.ResponseWriter, *http.Request, Problem)
 	sealer     *sealer

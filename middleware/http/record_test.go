@@ -160,7 +160,7 @@ func TestRecord_corruptInOtherModes(t *testing.T) {
 	s.put(t, s.record)
 	s.post(t, "k", "body").requireRefused(t, http.StatusConflict, guardhttp.ResultDone)
 
-	shadow := s.site(t, contentSetup{handler: recordHandler, opts: []guardhttp.Option{guardhttp.WithMode(guardhttp.Reject), guardhttp.WithShadow()}})
+	shadow := s.site(t, contentSetup{handler: recordHandler, opts: []guardhttp.Option{guardhttp.WithMode(guardhttp.Reject), patientShadow}})
 	s.put(t, "nonsense")
 	require.Equal(t, http.StatusCreated, shadow.post(t, "k", "body").status, "it runs whatever there is")
 	var unreadable *guardhttp.RecordError

@@ -45,17 +45,17 @@ func (q *exchange) shadow() {
 }
 
 func (q *exchange) shadowLease() (*guard.Lease, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.r.Context()), shadowPatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.r.Context()), q.m.patience)
 	defer cancel()
 	lease, err := q.m.guard.Acquire(ctx, q.stored, q.m.once...)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return nil, fmt.Errorf("%w within %v: %w", guard.ErrStore, shadowPatience, err)
+		return nil, fmt.Errorf("%w within %v: %w", guard.ErrStore, q.m.patience, err)
 	}
 	return lease, err
 }
 
 func (q *exchange) giveBack(how func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.r.Context()), shadowPatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.r.Context()), q.m.patience)
 	defer cancel()
 	return how(ctx)
 }

@@ -1,0 +1,8 @@
+package guardhttp
+
+import "time"
+
+// PatientShadow is WithShadow with another time to wait for the store.
+func PatientShadow(d time.Duration) Option {
+	return func(s *settings) { s.shadow, s.patience = true, d }
+}
