@@ -52,13 +52,14 @@ const (
 	longestYieldInLine = 200 * time.Millisecond
 )
 
-// A turn is what an attempt that stands in the store's line knows of it. Guard.mu guards it, but for placed and polls, which are of the attempt's own goroutine.
+// A turn is what an attempt that stands in the store's line knows of it. Guard.mu guards it, but for placed, polls and stop, which are of the attempt's own goroutine.
 type turn struct {
 	placed bool          // the store has a place for the claim
 	polls  int           // answers of busy
 	askAt  time.Duration // when to ask again
 	lookAt time.Duration // when to see whether another who was called has come, or never
 	called bool          // since the last request was sent
+	hears  string        // the ID by which it listens, or ""
 	heard  bool          // the store would tell
 	stop   func()        // ends listening, or nil
 }
@@ -149,20 +150,25 @@ func (a *attempt) listenForTurn() {
 	if a.turn.stop != nil {
 		return
 	}
+	id := a.claim.ID
 	g.mu.Lock()
 	if a.news == nil {
 		a.news = make(chan struct{}, 1)
 	}
+	a.turn.hears = id
 	g.mu.Unlock()
-	a.turn.stop = g.queuer.Queue(a.claim.Key, a.claim.ID, a.hear)
+	a.turn.stop = g.queuer.Queue(a.claim.Key, id, func(in time.Duration) { a.hear(id, in) })
 }
 
-// hear takes in what the store says, see Queuer.
-func (a *attempt) hear(in time.Duration) {
+// hear takes in what the store says to a claim, see Queuer.
+func (a *attempt) hear(id string, in time.Duration) {
 	g := a.guard
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t := &a.turn
+	if t.hears != id {
+		return // it has stopped listening
+	}
 	t.heard = true
 	switch now := g.now(); {
 	case in == 0:
@@ -177,10 +183,14 @@ func (a *attempt) hear(in time.Duration) {
 
 // leaveTurn ends listening.
 func (a *attempt) leaveTurn() {
-	if a.turn.stop != nil {
-		a.turn.stop()
-		a.turn.stop, a.turn.heard = nil, false
+	if a.turn.stop == nil {
+		return
 	}
+	a.turn.stop()
+	a.turn.stop = nil
+	a.guard.mu.Lock()
+	defer a.guard.mu.Unlock()
+	a.turn.hears, a.turn.heard = "", false
 }
 
 // tellQueued tells the hooks, once, that the call waits for the key.

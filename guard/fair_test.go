@@ -19,13 +19,20 @@ import (
 type fairStore struct {
 	*testStore
 	deaf bool // nobody hears anything, not even that he listens
+	late bool // who has stopped listening is called once more
 }
 
 func (s *fairStore) Queue(key, id string, called func(in time.Duration)) (stop func()) {
 	if s.deaf {
 		return func() {}
 	}
-	return s.memory.Queue(key, id, called)
+	leave := s.memory.Queue(key, id, called)
+	return func() {
+		leave()
+		if s.late {
+			go called(0)
+		}
+	}
 }
 
 // fairCalls are those of several Guards over one store, as several processes would have them, and the order in which they have run.
@@ -312,6 +319,20 @@ func TestWithFair_looksForItselfWhileItDoesNotHear(t *testing.T) {
 		c.all.Wait()
 		require.Equal(t, []int{0, 1, 2, 3, 4}, c.ran)
 		require.Less(t, time.Since(c.begun), 5*time.Second+4*300*time.Millisecond)
+	})
+}
+
+// That a call may come at the same time as what ends the listening is for the race detector.
+func TestWithFair_mayBeCalledOnceMoreWhenItHasStoppedListening(t *testing.T) {
+	inFairness(t, 2, func(c *fairCalls) {
+		c.store.late = true
+		want := make([]int, 200)
+		for i := range want {
+			want[i] = i
+			c.call(c.t.Context(), i, time.Millisecond)
+		}
+		c.all.Wait()
+		require.Equal(t, want, c.ran)
 	})
 }
 
