@@ -2,9 +2,13 @@
 package backend_test
 
 import (
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	miniserver "github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -73,11 +77,28 @@ func TestSuite_miniredis(t *testing.T) {
 	server.ClockTTL(true)
 	require.NoError(t, server.Start())
 	t.Cleanup(server.Close)
+	stopTimeInScripts(server)
 	onEach(t, func(t testing.TB) redis.UniversalClient {
 		rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 		t.Cleanup(func() { _ = rdb.Close() })
 		return rdb
-	}, func(testing.TB) { server.FlushAll() }, nil)
+	}, func(testing.TB) { server.FlushAll() }, func(s *guardtest.Store) {
+		s.MinTTL = 10 * time.Millisecond // with the race detector it takes some for a script, of which the most is setting up its Lua
+	})
+}
+
+// stopTimeInScripts has the time of miniredis stand still while a script runs, as that of Redis does: a key that a script has found would have expired when
+// it goes on to renew it.
+func stopTimeInScripts(server *miniredis.Miniredis) {
+	var mu sync.Mutex
+	server.Server().SetPreHook(func(_ *miniserver.Peer, cmd string, _ ...string) bool {
+		if strings.HasPrefix(cmd, "EVAL") { // which no script can call
+			mu.Lock()
+			defer mu.Unlock()
+			server.SetTime(time.Now())
+		}
+		return false
+	})
 }
 
 // flusher returns a function that makes the servers forget everything.
