@@ -58,7 +58,7 @@ func TestProcesses_seeOnceToTheTicksThatNobodyWasUpFor(t *testing.T) {
 			require.Empty(t, old, "more than the newest %d of the ticks up to %d", caught, end)
 			require.GreaterOrEqual(t, len(begun), int(caught))
 			for tick := last + 1000; tick < (end-1-int64(caught))*1000; tick += 1000 {
-				missed := events.of("job", tick, "missed")
+				missed := events.missed("job", tick)
 				require.Len(t, missed, 1, tick)
 				require.Contains(t, missed[0].Reason, "nobody has finished it, or been there to start it")
 			}

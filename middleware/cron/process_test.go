@@ -179,7 +179,7 @@ func TestProcesses_reportTheTickOfOneThatWasKilledWhenItIsTooLateToRunIt(t *test
 	require.Contains(t, missed.Reason, "nobody has finished it")
 	untilTick(time.Now().Unix()+3, 0) // in which somebody else might say so, too
 	events := log.read(t)
-	require.Len(t, events.of("longest", killed.Tick, "missed"), 1)
+	require.Len(t, events.missed("longest", killed.Tick), 1)
 	require.Len(t, events.of("longest", killed.Tick, "begin"), 1, "it was run again although it was too late")
 }
 

@@ -53,11 +53,11 @@ type procWorker struct {
 	guard *guard.Guard
 	conns []*redis.Client
 
-	// A run holds it from before its last write until its leases are given back: a process that is killed or paused in between would do a tick twice, as
-	// the package says.
+	// A run holds it from before its last write until its leases are given back, and so does a report of a missed tick: a process that is killed or paused in
+	// between would do a tick twice, as the package says.
 	ending sync.RWMutex
 	mu     sync.Mutex
-	ends   map[string]bool // the runs that hold it, by key and fence
+	ends   map[string]bool // the leases that hold it, by key and fence
 }
 
 func newProcWorker(order procOrder) (*procWorker, error) {
@@ -82,7 +82,10 @@ func newProcWorker(order procOrder) (*procWorker, error) {
 		guardcron.WithKeep(1500),
 		guardcron.WithLease(guard.WithHook(guard.Hook{Release: w.released})),
 		guardcron.WithObserver(func(r guardcron.Record) { w.report("record", r) }),
-		guardcron.WithMissed(func(r guardcron.Record) { w.report("missed", r) }))
+		guardcron.WithMissed(func(r guardcron.Record) {
+			w.end("cron:"+r.Job+"@"+r.Tick.Format(time.RFC3339Nano), r.Fence)
+			w.report("missed", r)
+		}))
 	if err != nil {
 		return nil, err
 	}
@@ -117,10 +120,7 @@ func (w *procWorker) run(ctx context.Context, j procJob) error {
 		e.Kind = "failed"
 		return errors.Join(errors.New("this tick fails"), w.log.write(e))
 	}
-	w.ending.RLock()
-	w.mu.Lock()
-	w.ends[fmt.Sprint("cron:", j.Name, e.Fence)] = true
-	w.mu.Unlock()
+	w.end("cron:"+j.Name, e.Fence)
 	if ctx.Err() != nil { // the process was paused meanwhile
 		e.Kind, e.Reason = "broken", context.Cause(ctx).Error()
 	} else {
@@ -129,8 +129,19 @@ func (w *procWorker) run(ctx context.Context, j procJob) error {
 	return w.log.write(e)
 }
 
-// released is called when a lease was given back.
+// end holds off the end of the process until the lease was given back.
+func (w *procWorker) end(key string, fence uint64) {
+	w.ending.RLock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ends[fmt.Sprint(key, fence)] = true
+}
+
+// released is called when a lease was given back, or could not be.
 func (w *procWorker) released(_ context.Context, e guard.Event) {
+	if e.Err != nil {
+		_ = w.log.write(procEvent{Kind: "kept", Who: w.order.Who, Fence: e.Fence, Reason: e.Err.Error()})
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if run := fmt.Sprint(e.Key, e.Fence); w.ends[run] {
