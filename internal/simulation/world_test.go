@@ -73,10 +73,14 @@ func simulate(t *testing.T, b backend, mutate mutation, seed uint64, counts *tal
 	t.Helper()
 	cryptotest.SetGlobalRandom(t, seed) // claims' IDs, and the pauses of Guards
 	w := &world{backend: b, mutate: mutate, seed: seed, tally: counts}
-	w.mix, seed = mixes[seed%uint64(len(mixes))], seed/uint64(len(mixes))
-	w.cast = casts[seed%uint64(len(casts))]
+	w.mix, w.cast = lot(seed)
 	synctest.Test(t, func(*testing.T) { w.run() })
 	return w
+}
+
+// lot returns the mix of faults and the cast of the world of a seed.
+func lot(seed uint64) (mix, cast) {
+	return mixes[seed%uint64(len(mixes))], casts[seed/uint64(len(mixes))%uint64(len(casts))]
 }
 
 func (w *world) run() {
