@@ -2,6 +2,7 @@
 # make lint    formatting, go.mod, vet and golangci-lint
 # make bench   what a run costs on real Redis servers, ROUNDS times (default 5): beside SET NX and a script by hand, beside the peers, and tasks
 #              beside bare asynq; at last a table of what was to be reached. Half an hour
+# make bench-short, sim-short, model-short, fuzz-short  the parts of make test before its tests
 # make bench-growth  how the cost grows with waiters, held keys and processes; a part of make bench
 # make fuzz    the parsers of what comes from outside, that no key gets into telemetry, and what the stores make of odd bytes, FUZZTIME each (default 1m; 10000x is a number of inputs)
 # make fault   the proof: worlds, mutants and model; servers that freeze, die, forget, refuse and lose replies, and by which metric an operator sees
@@ -10,7 +11,7 @@
 # make cron    five processes with clocks that differ, killed, frozen and replaced, over TICKS ticks (default 120)
 # make sim     the simulation over SEEDS seeds for each backend (default 5000)
 # make worlds  the simulation over WORLDS seeds of all backends together (default 10000), in two processes
-# make model   the models of the rules in model/, searched by spin, as they are and with each rule broken; model-short is a part of it
+# make model   the models of the rules in model/, searched by spin, as they are and with each rule broken
 # make mutants the rules of the engine, each broken on purpose, and the tests that find out; some of them with MUTANTS="mutant_a mutant_b". Minutes
 # make load    a hundred thousand leases held, and as many waiters, on real servers, for a minute each: nothing is lost, and nothing is left
 # make soak    six processes with all adapters for DURATION (default 10m), under faults by SEED; their events stay in bin/_artifacts
@@ -23,27 +24,32 @@ export CGO_ENABLED ?= 1
 # Where promtool is put that was taken out of its package.
 export PATH := $(PATH):$(CURDIR)/bin
 
-.PHONY: test lint bench bench-rounds bench-growth fuzz fault cron sim worlds mutants model model-short load soak demo redis spin promtool
+.PHONY: test lint bench bench-short bench-rounds bench-growth fuzz fuzz-short fault cron sim sim-short worlds mutants model model-short load soak demo redis spin promtool
 
-# ONERUN_REQUIRE_REDIS makes a test that finds no redis-server fail, where it would be left out.
-test: redis promtool
+# ONERUN_REQUIRE_REDIS makes a test that finds no redis-server fail, where it would be left out. What does not look at the clock comes first, two at a time.
+test: redis promtool spin
+	@$(MAKE) --no-print-directory -j2 -O bench-short sim-short model-short fuzz-short
+	@echo "== tests, with the race detector and in random order"
+	@go list -race -test -deps -export ./... >/dev/null # compiles all of it first: tests that look at the clock have no compiler beside them
+	ONERUN_REQUIRE_REDIS=1 go test -race -shuffle=on -p 3 -timeout 15m ./...
+	@echo "== with gocron itself, which is no dependency of ours"
+	cd bench && ONERUN_REQUIRE_REDIS=1 go test -race -shuffle=on -timeout 5m ./...
+
+bench-short: redis
 	@echo "== benchmarks, a few rounds each, so that they cannot rot"
 	ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench . -benchtime 20x ./backend/memory ./backend/single
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench 'RedLock$$|Reentrant$$|HTTP|Asynq|Frozen$$/impl=onerun' -benchtime 10x ./...
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -short -run '^$$' -bench '[Cc]ontended$$|RedLock$$|HandOver' -benchtime 20x -timeout 5m . > short.out || { cat short.out; exit 1; }
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -short -run '^$$' -bench 'Waiters|Held|Processes' -benchtime 1x -timeout 5m . >> short.out || { cat short.out; exit 1; }
 	cd bench && go run ./table < short.out
-	@echo "== the simulation: 600 seeds (fewer below, where the race detector makes it slow)"
+
+sim-short:
+	@echo "== the simulation: 600 seeds (fewer with the tests, where the race detector makes it slow)"
 	go test -timeout 15m ./internal/simulation
-	@echo "== the models of the rules, a few of them"
-	@$(MAKE) --no-print-directory model-short
+
+fuzz-short:
 	@echo "== the parsers of what comes from outside, on random input"
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=10000x SECRETS_FUZZTIME=2000x STORES_FUZZTIME=500x
-	@echo "== tests, with the race detector and in random order"
-	@go list -race -test -deps -export ./... >/dev/null # compiles all of it first: tests that look at the clock have no compiler beside them
-	ONERUN_REQUIRE_REDIS=1 go test -race -shuffle=on -timeout 15m ./...
-	@echo "== with gocron itself, which is no dependency of ours"
-	cd bench && ONERUN_REQUIRE_REDIS=1 go test -race -shuffle=on -timeout 5m ./...
 
 lint: $(GOBIN)/golangci-lint
 	@echo "== gofmt"
@@ -145,6 +151,7 @@ model: spin
 	@model/check.sh
 
 model-short: spin
+	@echo "== the models of the rules, a few of them"
 	@model/check.sh short
 
 # The short form of it is part of make test.
