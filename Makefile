@@ -44,23 +44,30 @@ bench-short: redis
 	cd bench && go run ./table < short.out
 
 sim-short:
-	@echo "== the simulation: 600 seeds (fewer with the tests, where the race detector makes it slow)"
+	@echo "== the simulation: 504 seeds, and what finds out when it is broken (fewer with the tests, where the race detector makes it slow)"
 	go test -timeout 15m ./internal/simulation
 
-fuzz-short:
+# It goes without the guidance of coverage, for which all would be compiled once more.
+SHORT_FUZZ = ONERUN_REQUIRE_REDIS=1 $(CURDIR)/bin/fuzz.test -test.run '^$$' -test.fuzzcachedir "$$(go env GOCACHE)/fuzz"
+fuzz-short: redis
 	@echo "== the parsers of what comes from outside, on random input"
-	@$(MAKE) --no-print-directory fuzz FUZZTIME=10000x SECRETS_FUZZTIME=2000x STORES_FUZZTIME=500x
+	@mkdir -p bin
+	@fuzz() { \
+		go test -c -o bin/fuzz.test ./$$1 || return; package=$$1; times=$$2; shift 2; \
+		for target; do \
+			(cd $$package && $(SHORT_FUZZ) -test.fuzz "^$$target$$" -test.fuzztime $$times) || return; \
+		done; \
+	}; \
+	fuzz middleware/http 10000x $(HTTP_FUZZ) && fuzz tracing 2000x $(TRACING_FUZZ) && fuzz backend 500x $(BACKEND_FUZZ)
 
 lint: $(GOBIN)/golangci-lint
 	@echo "== gofmt"
 	@files=$$(gofmt -l .); test -z "$$files" || { echo "gofmt would change:" $$files; exit 1; }
 	@echo "== go mod tidy"
 	@go mod tidy -diff
-	@echo "== go vet"
-	@go vet ./...
-	@echo "== golangci-lint"
+	@echo "== golangci-lint, go vet's analyzers among it"
 	@$(GOBIN)/golangci-lint run ./...
-	@cd bench && go vet ./... && $(GOBIN)/golangci-lint run ./...
+	@cd bench && $(GOBIN)/golangci-lint run ./...
 
 bench: redis
 	@echo "== the stores; and a run beside SET NX and a script by hand, on one client and one redis-server"
@@ -97,15 +104,16 @@ bench-growth: redis
 	cd bench && go test -c -o bench.test . && { $(BENCH) -test.bench 'Waiters|Held|Processes' -test.benchtime 1x > growth.out || { tail -n 50 growth.out; exit 1; }; }
 	cd bench && go run ./table -figures < growth.out
 
+HTTP_FUZZ = FuzzIdempotencyKey FuzzRecord FuzzFromJSON
+TRACING_FUZZ = FuzzSecrets
+BACKEND_FUZZ = FuzzKeys FuzzLeft FuzzForeign FuzzReplies FuzzTogether
 FUZZTIME ?= 1m
 fuzz: redis
-	@for target in FuzzIdempotencyKey FuzzRecord FuzzFromJSON; do \
-		go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) ./middleware/http || exit 1; \
-	done
-	go test -run '^$$' -fuzz '^FuzzSecrets$$' -fuzztime $(or $(SECRETS_FUZZTIME),$(FUZZTIME)) ./tracing
-	@for target in FuzzKeys FuzzLeft FuzzForeign FuzzReplies FuzzTogether; do \
-		ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(or $(STORES_FUZZTIME),$(FUZZTIME)) ./backend || exit 1; \
-	done
+	@fuzz() { \
+		package=$$1; shift; \
+		for target; do ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) ./$$package || return; done; \
+	}; \
+	fuzz middleware/http $(HTTP_FUZZ) && fuzz tracing $(TRACING_FUZZ) && fuzz backend $(BACKEND_FUZZ)
 
 # What its table means is said above it. The rows that take little time are part of make test.
 fault: redis spin
