@@ -129,6 +129,8 @@ func (l *link) deliver(message []byte, to net.Conn, replies bool) bool {
 		_, err := to.Write(message)
 		return err == nil
 	}
+	l.server.turn <- struct{}{}
+	defer func() { <-l.server.turn }()
 	if l.server.isAway() {
 		return false
 	}

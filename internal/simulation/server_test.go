@@ -16,8 +16,9 @@ type server struct {
 	name   string
 	number int
 	world  *world
-	frozen instant // until when it takes up nothing
-	away   instant // until when it cannot be reached
+	frozen instant       // until when it takes up nothing
+	away   instant       // until when it cannot be reached
+	turn   chan struct{} // is full while a request is carried out, so that what two have changed that come at one instant is told apart
 
 	mu     sync.Mutex
 	redis  *miniredis.Miniredis
@@ -27,7 +28,7 @@ type server struct {
 }
 
 func newServer(w *world, number int) *server {
-	s := &server{name: fmt.Sprintf("s%d", number), number: number, world: w, links: map[*link]bool{}}
+	s := &server{name: fmt.Sprintf("s%d", number), number: number, world: w, links: map[*link]bool{}, turn: make(chan struct{}, 1)}
 	s.start()
 	return s
 }
