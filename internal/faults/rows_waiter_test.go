@@ -125,9 +125,23 @@ func (s *scene) listeners() (n int64) {
 	return n
 }
 
+// requireAsleep waits until those who wait ask no more: they have heard that they listen, and found the key busy since. Who has not asks each quarter of a
+// second.
+func (s *scene) requireAsleep() {
+	s.t.Helper()
+	asked, since := s.scripts(), time.Now()
+	require.Eventually(s.t, func() bool {
+		if now := s.scripts(); now != asked {
+			asked, since = now, time.Now()
+		}
+		return time.Since(since) > 400*time.Millisecond
+	}, calmLimit, 20*time.Millisecond, "they ask and ask")
+}
+
 // wakeUpsLost swallows all that a waiter is told of a release: it asks by itself.
 func wakeUpsLost(s *scene) {
 	holder, all := s.line(1, pollingTTL, "")
+	s.requireAsleep()
 	proxies := all[0].worker.proxies
 	for _, p := range proxies {
 		p.DropPushes(1 << 30)
