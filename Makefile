@@ -53,12 +53,12 @@ fuzz-short: redis
 	@echo "== the parsers of what comes from outside, on random input"
 	@mkdir -p bin
 	@fuzz() { \
-		go test -c -o bin/fuzz.test ./$$1 || return; package=$$1; times=$$2; shift 2; \
-		for target; do \
-			(cd $$package && $(SHORT_FUZZ) -test.fuzz "^$$target$$" -test.fuzztime $$times) || return; \
+		go test -c -o bin/fuzz.test ./$$1 || return; targets=$$(bin/fuzz.test -test.list '^Fuzz') && test -n "$$targets" || return; \
+		for target in $$targets; do \
+			(cd $$1 && $(SHORT_FUZZ) -test.fuzz "^$$target$$" -test.fuzztime $$2) || return; \
 		done; \
 	}; \
-	fuzz middleware/http 10000x $(HTTP_FUZZ) && fuzz tracing 2000x $(TRACING_FUZZ) && fuzz backend 500x $(BACKEND_FUZZ)
+	fuzz middleware/http 10000x && fuzz tracing 2000x && fuzz backend 500x
 
 lint: $(GOBIN)/golangci-lint
 	@echo "== gofmt"
@@ -104,16 +104,13 @@ bench-growth: redis
 	cd bench && go test -c -o bench.test . && { $(BENCH) -test.bench 'Waiters|Held|Processes' -test.benchtime 1x > growth.out || { tail -n 50 growth.out; exit 1; }; }
 	cd bench && go run ./table -figures < growth.out
 
-HTTP_FUZZ = FuzzIdempotencyKey FuzzRecord FuzzFromJSON
-TRACING_FUZZ = FuzzSecrets
-BACKEND_FUZZ = FuzzKeys FuzzLeft FuzzForeign FuzzReplies FuzzTogether
 FUZZTIME ?= 1m
 fuzz: redis
 	@fuzz() { \
-		package=$$1; shift; \
-		for target; do ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) ./$$package || return; done; \
+		targets=$$(go test -list '^Fuzz' ./$$1 | grep '^Fuzz') || return; \
+		for target in $$targets; do ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) ./$$1 || return; done; \
 	}; \
-	fuzz middleware/http $(HTTP_FUZZ) && fuzz tracing $(TRACING_FUZZ) && fuzz backend $(BACKEND_FUZZ)
+	fuzz middleware/http && fuzz tracing && fuzz backend
 
 # What its table means is said above it. The rows that take little time are part of make test.
 fault: redis spin
