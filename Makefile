@@ -1,36 +1,42 @@
-# make test    everything, with the race detector, in random order, on real Redis servers
-# make lint    formatting, go.mod, vet and golangci-lint
-# make bench   what a run costs on real Redis servers, ROUNDS times (default 5): beside SET NX and a script by hand, beside the peers, and tasks
-#              beside bare asynq; at last a table of what was to be reached. Half an hour
-# make bench-short, sim-short, model-short, fuzz-short  the parts of make test before its tests
-# make bench-growth  how the cost grows with waiters, held keys and processes; a part of make bench
-# make fuzz    the parsers of what comes from outside, that no key gets into telemetry, and what the stores make of odd bytes, FUZZTIME each (default 1m; 10000x is a number of inputs)
-# make fault   the proof: worlds, mutants and model; servers that freeze, die, forget, refuse and lose replies, and by which metric an operator sees
-#              each; then all faults of the plan on real processes, on each backend. The table of what came of them is printed at the end, and is in
-#              faults.md. About half an hour
-# make cron    five processes with clocks that differ, killed, frozen and replaced, over TICKS ticks (default 120)
-# make sim     the simulation over SEEDS seeds for each backend (default 5000)
-# make worlds  the simulation over WORLDS seeds of all backends together (default 10000), in two processes
-# make model   the models of the rules in model/, searched by spin, as they are and with each rule broken
-# make mutants the rules of the engine, each broken on purpose, and the tests that find out; some of them with MUTANTS="mutant_a mutant_b". Minutes
-# make load    a hundred thousand leases held, and as many waiters, on real servers, for a minute each: nothing is lost, and nothing is left
-# make soak    six processes with all adapters for DURATION (default 10m), under faults by SEED; their events stay in bin/_artifacts
-# make demo    the two example programs, with the guard and without
+# make test     everything, with the race detector, in random order, on real Redis servers
+# make lint     formatting, go.mod, vet and golangci-lint
+# make bench    what a run costs on real Redis servers, ROUNDS times (default 5), beside SET NX and
+#               a script by hand, the peers, and bare asynq; then a table of the goals. Half an hour
+# make bench-short, sim-short, model-short, fuzz-short   parts of make test before its tests
+# make bench-growth   how the cost grows with waiters, held keys and processes; a part of make bench
+# make fuzz     parsers of foreign input, keys in telemetry, and odd bytes in the backends, FUZZTIME
+#               each (default 1m; 10000x is a number of inputs)
+# make fault    the proof: worlds, mutants and models; servers that freeze, die, forget, refuse and
+#               lose replies, and the metric that shows it; then all faults of the plan on real
+#               processes, on each backend. The table of results is also in faults.md. Half an hour
+# make cron     five processes with different clocks, killed, frozen and replaced, over TICKS ticks
+#               (default 120)
+# make sim      the simulation over SEEDS seeds for each backend (default 5000)
+# make worlds   the simulation over WORLDS seeds of all backends (default 10000), in two processes
+# make model    the models of the rules in model/, searched by spin, and with each rule broken
+# make mutants  the rules of the engine, each broken on purpose, and the tests that notice; some of
+#               them with MUTANTS="mutant_a mutant_b". Minutes
+# make load     100,000 leases held, and as many waiters, on real servers, for a minute each
+# make soak     six processes with all adapters for DURATION (default 10m), under faults by SEED;
+#               their events stay in bin/_artifacts
+# make demo     the two example programs, with the guard and without
 
 GOLANGCI_LINT_VERSION := v2.15.0
 GOBIN := $(shell go env GOPATH)/bin
 export CGO_ENABLED ?= 1
 
-# Where promtool is put that was taken out of its package.
+# Where the promtool target puts promtool.
 export PATH := $(PATH):$(CURDIR)/bin
 
 .PHONY: test lint bench bench-short bench-rounds bench-growth fuzz fuzz-short fault cron sim sim-short worlds mutants model model-short load soak demo redis spin promtool
 
-# ONERUN_REQUIRE_REDIS makes a test that finds no redis-server fail, where it would be left out. What does not look at the clock comes first, two at a time.
+# With ONERUN_REQUIRE_REDIS, a test that finds no redis-server fails instead of being skipped. What
+# does not depend on the clock comes first, two at a time.
 test: redis promtool spin
 	@$(MAKE) --no-print-directory -j2 -O bench-short sim-short model-short fuzz-short
 	@echo "== tests, with the race detector and in random order"
-	@go list -race -test -deps -export ./... >/dev/null # compiles all of it first: tests that look at the clock have no compiler beside them
+	@# Compile everything first, so that no compiler runs beside tests that depend on the clock.
+	@go list -race -test -deps -export ./... >/dev/null
 	ONERUN_REQUIRE_REDIS=1 go test -race -shuffle=on -timeout 15m ./...
 	@echo "== with gocron itself, which is no dependency of ours"
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -race -shuffle=on -timeout 5m ./...
@@ -47,7 +53,7 @@ sim-short:
 	@echo "== the simulation: 504 seeds, and what finds out when it is broken (fewer with the tests, where the race detector makes it slow)"
 	go test -timeout 15m ./internal/simulation
 
-# It goes without the guidance of coverage, for which all would be compiled once more.
+# It runs without guidance by coverage, which would compile everything once more.
 SHORT_FUZZ = ONERUN_REQUIRE_REDIS=1 $(CURDIR)/bin/fuzz.test -test.run '^$$' -test.fuzzcachedir "$$(go env GOCACHE)/fuzz"
 fuzz-short: redis
 	@echo "== the parsers of what comes from outside, on random input"
@@ -85,7 +91,8 @@ bench: redis
 	@echo "== what was to be reached"
 	cd bench && cat rounds.out growth.out | go run ./table -complete
 
-# Each round has all benchmarks in turn, so that a machine which has slow minutes has them for all; the table takes the medians.
+# Each round runs all benchmarks in turn, so that slow minutes of the machine affect all of them.
+# The table has the medians.
 ROUNDS ?= 5
 BENCH = ONERUN_REQUIRE_REDIS=1 ./bench.test -test.run '^$$' -test.timeout 15m
 bench-rounds: redis
@@ -112,7 +119,7 @@ fuzz: redis
 	}; \
 	fuzz middleware/http && fuzz tracing && fuzz backend
 
-# What its table means is said above it. The rows that take little time are part of make test.
+# The table explains itself. The rows that take little time are part of make test.
 fault: redis spin
 	@status=0; \
 		echo "== the simulation: $(WORLDS) seeds"; \
@@ -139,7 +146,8 @@ SEEDS ?= 5000
 sim:
 	ONERUN_SIM_SEEDS=$(SEEDS) go test -timeout 60m -run Simulation ./internal/simulation
 
-# A world of redlock's has five servers and takes as long as three of the others', so it has a tenth of them.
+# A world of redlock has five servers and takes as long as three other worlds, so it gets a tenth of
+# the seeds.
 WORLDS ?= 10000
 worlds:
 	go test -c -o bin/simulation.test ./internal/simulation
@@ -169,7 +177,7 @@ soak: redis
 	@rm -rf bin/_artifacts && mkdir -p bin
 	ONERUN_SOAK=$(DURATION) ONERUN_SOAK_SEED=$(SEED) ONERUN_REQUIRE_REDIS=1 go test -v -count=1 -timeout 0 -artifacts -outputdir bin -run TestSoak ./internal/soak
 
-# A few of them are part of make test, and that all are up to date.
+# make test runs a few of them, and checks that all are up to date.
 MUTANTS ?=
 mutants: redis
 	@go run ./internal/mutants $(MUTANTS)
@@ -183,7 +191,7 @@ demo:
 	go run ./examples/lottery -kill
 	-go run ./examples/lottery -guard=off
 
-# Tests start servers of their own, so the one that the package starts is stopped.
+# Tests start their own servers, so the one that the package starts is stopped.
 redis:
 	@command -v redis-server >/dev/null || { \
 		echo "== redis-server is missing: installing it"; \
@@ -203,7 +211,8 @@ $(GOBIN)/golangci-lint:
 	@echo "== installing golangci-lint $(GOLANGCI_LINT_VERSION)"
 	go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
-# The rules in deploy/ are checked by promtool. Its package would start a Prometheus, so only the one program is taken.
+# promtool checks the rules in deploy/. Its package would start a Prometheus, so only the one
+# program is taken from it.
 promtool:
 	@command -v promtool >/dev/null || { \
 		echo "== promtool is missing: taking it out of the package prometheus"; \

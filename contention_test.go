@@ -21,8 +21,8 @@ import (
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
-// The test binary is a process that contends for a key when this is set to the stage, the address of the resource's server, and how many
-// callers it has.
+// The test binary is a process that contends for a key when this is set to the stage, the address
+// of the resource's server, and how many callers it has.
 const contenderEnv = "ONERUN_TEST_CONTENDER"
 
 const (
@@ -30,7 +30,8 @@ const (
 	contention = 2 * time.Second
 )
 
-// contend has callers run under one key for some time, from when a line has come in, and says how many runs there were.
+// contend has callers run under one key for some time, from when a line has come in, and says how
+// many runs there were.
 func contend(task string) {
 	parts := strings.Fields(task)
 	l, end := open(parts[0])
@@ -87,7 +88,8 @@ end
 redis.call('SET', KEYS[2], ARGV[1])
 return tonumber(redis.call('GET', KEYS[1]) or 0)`)
 
-// count adds one to the counter, in two steps. It does so to its end, also where its caller's time is up.
+// count adds one to the counter, in two steps. It does so to its end, also where its caller's time
+// is up.
 func count(resource *redis.Client, fence uint64) error {
 	ctx := context.Background()
 	n, err := read.Run(ctx, resource, []string{"counter", "fence"}, fence).Int64()
@@ -109,15 +111,17 @@ func TestContention_ofProcessesIsFairAndCheapAndExcludes(t *testing.T) {
 	}
 }
 
-// Each that has had the key is gone from the line when it comes again, and so does not know that it has had it.
+// Each that has had the key is gone from the line when it comes again, and so does not know that
+// it has had it.
 func TestContention_ofLoneCallersIsFair(t *testing.T) {
 	for _, backend := range []string{"single", "reentrant"} {
 		t.Run(backend, func(t *testing.T) { haveProcessesContend(t, newStage(t, backend), 1) })
 	}
 }
 
-// haveProcessesContend has processes with so many callers each contend for a key for some time, checks that they exclude one another and that none
-// starves, and returns how many runs there were.
+// haveProcessesContend has processes with so many callers each contend for a key for some time,
+// checks that they exclude one another and that none starves, and returns how many runs there
+// were.
 func haveProcessesContend(t *testing.T, stage stage, callers int) (sum int) {
 	t.Helper()
 	resource := redistest.Start(t)
@@ -150,7 +154,8 @@ func haveProcessesContend(t *testing.T, stage stage, callers int) (sum int) {
 	return sum
 }
 
-// BenchmarkContended is 64 callers who want one key, on a real server: in one process, and as if in several, each with its own client.
+// BenchmarkContended is 64 callers who want one key, on a real server: in one process, and as if
+// in several, each with its own client.
 func BenchmarkContended(b *testing.B) {
 	server := redistest.Start(b)
 	for _, backend := range []string{"single", "reentrant"} {

@@ -17,11 +17,13 @@ import (
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/processtest"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
-// The test binary is a process whose calls stand in line when this is set to the backend and the addresses of the servers.
+// The test binary is a process whose calls stand in line when this is set to the backend and the
+// addresses of the servers.
 const queuerEnv = "ONERUN_TEST_QUEUER"
 
 const (
@@ -47,7 +49,8 @@ func fairGuard(backend, addrs string) (*guard.Guard, redis.UniversalClient, erro
 	return g, rdb, err
 }
 
-// queue begins a call for each line that comes in, which is its number. The call notes that it runs, when, and under which fence.
+// queue begins a call for each line that comes in, which is its number. The call notes that it
+// runs, when, and under which fence.
 func queue(task string) {
 	backend, addrs, _ := strings.Cut(task, " ")
 	g, rdb, err := fairGuard(backend, addrs)
@@ -101,7 +104,7 @@ func newQueueing(t *testing.T, backend, addrs string, ends time.Duration) *queue
 	if ends == 0 {
 		q.holder, err = g.Acquire(t.Context(), backend)
 	} else {
-		_, err = lineBackend(backend, rdb).TryAcquire(t.Context(), guard.Claim{Key: backend, ID: "dead", Owner: "dead", TTL: ends, Line: guard.Queued})
+		_, err = lineBackend(backend, rdb).TryAcquire(t.Context(), guard.Claim{Key: backend, ID: "dead", Owner: "dead", TTL: ends, Queue: driver.Queued})
 	}
 	require.NoError(t, err)
 	for range queuers {
@@ -207,7 +210,8 @@ func requireOrder(t *testing.T, want []int, all []ran) {
 	require.Equal(t, want, got)
 }
 
-// longestGap returns the longest time between the begins of two runs, or from the release to the first.
+// longestGap returns the longest time between the begins of two runs, or from the release to the
+// first.
 func longestGap(from time.Time, all []ran) (longest time.Duration) {
 	for _, r := range all {
 		longest = max(longest, r.at.Sub(from))
@@ -282,7 +286,7 @@ func TestFair_passesOverAFrozenProcessWhichKeepsThePlacesThatWereNotCalled(t *te
 		gap := longestGap(from, all)
 		t.Logf("ten waiters of two processes were frozen: the longest gap was %v", gap)
 		require.Less(t, gap, 2*deadAtMost+schedulable, "two processes were frozen")
-		require.Greater(t, gap, guard.CallGrace, "they were waited for")
+		require.Greater(t, gap, driver.NotifyGrace, "they were waited for")
 		require.NoError(t, q.workers[0].Thaw())
 		require.NoError(t, q.workers[1].Thaw())
 		thawed := q.ran(inLine)[inLine/2:]
@@ -302,7 +306,7 @@ func TestFair_goesOnWhenTheHolderWasKilledToo(t *testing.T) {
 		requireOrder(t, numbersBut(0, 1), all)
 		gap := longestGap(from, all)
 		t.Logf("the holder, and of those who waited one process was killed and one was frozen: the longest gap after the end of the lease was %v", gap)
-		require.Greater(t, gap, guard.CallGrace, "the frozen one was waited for")
+		require.Greater(t, gap, driver.NotifyGrace, "the frozen one was waited for")
 		require.Less(t, gap, 2*deadAtMost+schedulable)
 	})
 }

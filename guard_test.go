@@ -1,5 +1,5 @@
-// Package onerun_test tries the whole system from outside: the same story on every backend, and work that
-// is guarded in several processes.
+// Package onerun_test tries the whole system from outside: the same story on every backend, and
+// work that is guarded in several processes.
 package onerun_test
 
 import (
@@ -11,6 +11,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/memory"
@@ -79,7 +80,7 @@ func TestSystem_runsOnceAndKeepsRepeatsOut(t *testing.T) {
 				results <- g.Do(t.Context(), "report:2026-11-21", func(ctx context.Context) error {
 					runs.Add(1)
 					lease, _ := guard.FromContext(ctx)
-					require.NoError(t, lease.SetRecord([]byte("report.pdf")))
+					assert.NoError(t, lease.SetRecord([]byte("report.pdf")))
 					return nil
 				}, guard.WithOnce(time.Hour), guard.WithWait(10*time.Second))
 			}()

@@ -12,17 +12,21 @@ import (
 
 const module = "github.com/seed-1795987d/onerun"
 
-// rules say what the code of a folder, tests aside, may import beside the standard library: paths of this
-// module begin with a slash, and a path stands for all below it. The first rule that fits a package counts.
+// rules say what the code of a folder, tests aside, may import beside the standard library: paths
+// of this module begin with a slash, and a path stands for all below it. The first rule that fits
+// a package counts.
 var rules = []struct {
 	folder string
 	may    []string
 }{
 	{"/guard/guardtest", []string{"/guard", "github.com/stretchr/testify/require"}},
-	{"/guard", nil},
-	{"/backend/internal", []string{"/guard", "/backend/internal", "github.com/redis/go-redis"}},
-	{"/backend/single", []string{"/guard", "/backend/internal", "github.com/redis/go-redis"}},
-	{"/backend/reentrant", []string{"/guard", "/backend/internal", "github.com/redis/go-redis"}},
+	{"/guard/driver", nil},
+	{"/guard/internal", []string{"/guard/driver", "/guard/internal"}},
+	{"/guard", []string{"/guard/driver", "/guard/internal"}},
+	{"/backend/internal", []string{"/guard/driver", "/backend/internal", "github.com/redis/go-redis"}},
+	{"/backend/single", []string{"/guard/driver", "/backend/internal", "github.com/redis/go-redis"}},
+	{"/backend/reentrant", []string{"/guard/driver", "/backend/internal", "github.com/redis/go-redis"}},
+	{"/backend/memory", []string{"/guard/driver"}},
 	{"/backend", []string{"/guard"}},
 	{"/middleware/internal", []string{"/guard", "github.com/robfig/cron"}},
 	{"/middleware/http", []string{"/guard", "/middleware/internal", "github.com/felixge/httpsnoop"}},

@@ -1,19 +1,25 @@
 package onerun_test
 
 import (
+	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 )
 
-// logs are the packages that log, as their users ask for it: tracing has a hook that does, and asynq's middleware a logger for tasks that it
-// could not put back.
+// logs are the packages that log, as their users ask for it: tracing has a hook that does, and
+// asynq's middleware a logger for tasks that it could not put back.
 var logs = []string{"/tracing", "/middleware/asynq"}
 
 func TestManners_noPartLogs(t *testing.T) {
@@ -46,7 +52,8 @@ func TestManners_noPartHasAnInitOrAGlobalToSet(t *testing.T) {
 	}
 }
 
-// requireNoGlobal asserts that users can set none of the variables, but for errors, which are to be compared with.
+// requireNoGlobal asserts that users can set none of the variables, but for errors, which are to
+// be compared with.
 func requireNoGlobal(t *testing.T, at string, d *ast.GenDecl) {
 	t.Helper()
 	for _, spec := range d.Specs {
@@ -77,4 +84,40 @@ func parts(t *testing.T) (parts []part) {
 	}
 	require.NotEmpty(t, parts)
 	return parts
+}
+
+// comment matches a line that is only a comment, in the languages of this repository.
+var comment = map[string]*regexp.Regexp{
+	".go":   regexp.MustCompile(`^\s*//[^go:]|^.*\s//\s`),
+	".lua":  regexp.MustCompile(`^\s*--|^.*\s--\s`),
+	".pml":  regexp.MustCompile(`^\s*(/\*|\*)`),
+	".sh":   regexp.MustCompile(`^\s*#`),
+	".yml":  regexp.MustCompile(`^\s*#`),
+	".yaml": regexp.MustCompile(`^\s*#`),
+	"":      regexp.MustCompile(`^\s*#`), // Makefile, .ci/run
+}
+
+// A comment that does not fit a window is not read to its end. A tab counts as four columns.
+func TestManners_noCommentExtendsBeyondColumn100(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "git", "ls-files").Output()
+	require.NoError(t, err)
+	for _, name := range strings.Fields(string(out)) {
+		is := comment[filepath.Ext(name)]
+		if is == nil || strings.Contains(name, "testdata/") || name == "LICENSE" {
+			continue
+		}
+		text, err := os.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed, and not committed yet
+		}
+		require.NoError(t, err)
+		number := 0
+		for line := range strings.Lines(string(text)) {
+			number++
+			line = strings.ReplaceAll(strings.TrimRight(line, "\n"), "\t", "    ")
+			if utf8.RuneCountInString(line) > 100 && is.MatchString(line) && !strings.Contains(line, "://") {
+				t.Errorf("%s:%d: %s", name, number, line)
+			}
+		}
+	}
 }

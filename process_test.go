@@ -45,8 +45,8 @@ func TestMain(m *testing.M) {
 
 const workerTTL = 500 * time.Millisecond
 
-// work takes the key, says so, and goes on until a line comes in: then it says whether it may still write,
-// and with which fence it does.
+// work takes the key, says so, and goes on until a line comes in: then it says whether it may
+// still write, and with which fence it does.
 func work(addr string) {
 	g, err := guard.New(single.New(redis.NewClient(&redis.Options{Addr: addr})), guard.WithTTL(workerTTL))
 	if err != nil {
@@ -170,8 +170,8 @@ func TestProcesses_onePausedWhileItsGrantIsOnTheWayDoesNotUseIt(t *testing.T) {
 	require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
 		proxy.ReleaseReplies()
 		require.NoError(t, w.Thaw())
-		// The grant comes to a request that has timed out, or comes too late: it depends on what the worker
-		// looks at first when it wakes.
+		// The grant comes to a request that has timed out, or comes too late: it depends on what
+		// the worker looks at first when it wakes.
 		require.Regexp(t, `^(guard|single): acquire "k".*: timeout: `, says(t, w, "error"))
 		lease, _ := guard.FromContext(ctx)
 		require.True(t, lease.Valid())

@@ -80,7 +80,8 @@ func (s stage) guard(t testing.TB, opts ...guard.Option) *guard.Guard {
 	return g
 }
 
-// calls returns how many commands the servers were sent, and those inside of scripts, since resetStats.
+// calls returns how many commands the servers were sent, and those inside of scripts, since
+// resetStats.
 func (s stage) calls(t testing.TB) (n int64) {
 	t.Helper()
 	for _, server := range s.servers {

@@ -14,7 +14,8 @@ import (
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
-// The test binary is a process that holds a key and renews its lease until it is killed, when this is set to the stage.
+// The test binary is a process that holds a key and renews its lease until it is killed, when this
+// is set to the stage.
 const holderEnv = "ONERUN_TEST_HOLDER"
 
 const holderTTL = time.Second
@@ -96,7 +97,8 @@ func (s stage) listeners(t *testing.T) (n int64) {
 	return n
 }
 
-// requireListening waits until somebody listens on all servers of a stage, but that of a Cluster's key on one.
+// requireListening waits until somebody listens on all servers of a stage, but that of a Cluster's
+// key on one.
 func (s stage) requireListening(t *testing.T) {
 	t.Helper()
 	want := int64(len(s.servers))
@@ -113,7 +115,8 @@ func TestWaiting_isOverWhenTheLeaseOfAKilledProcessEnds(t *testing.T) {
 		w := wait(t.Context(), s.guard(t, guard.WithTTL(10*time.Second)))
 		<-w.waits
 		s.requireListening(t)
-		time.Sleep(holderTTL / 2) // so that the lease was renewed when its holder is killed: of that nothing is published
+		// so that the lease was renewed when its holder is killed: of that nothing is published
+		time.Sleep(holderTTL / 2)
 		holder.Kill()
 		asked := time.Now()
 		left := s.left(t)
@@ -139,7 +142,8 @@ func TestWaiting_endsWithTheContextAlsoIfTheServerIsFrozen(t *testing.T) {
 		for _, server := range s.servers {
 			server.Freeze()
 		}
-		time.Sleep(1400 * time.Millisecond) // more than half a TTL: it has asked by then, and its time is not up
+		// more than half a TTL: it has asked by then, and its time is not up
+		time.Sleep(1400 * time.Millisecond)
 		redistest.Within(t, 100*time.Millisecond, "to leave", func() {
 			cancel()
 			require.ErrorIs(t, <-first.done, context.Canceled)
@@ -156,7 +160,8 @@ func TestWaiting_endsWithTheContextAlsoIfTheServerIsFrozen(t *testing.T) {
 	})
 }
 
-// The connection on which releases are told of is lost, and the key is released before there is another.
+// The connection on which releases are told of is lost, and the key is released before there is
+// another.
 func TestWaiting_doesNotSleepThroughAReleaseOfWhichItWasNotTold(t *testing.T) {
 	on(t, []string{"single", "reentrant", "cluster", "redlock"}, func(t *testing.T, s stage) {
 		lease, err := s.guard(t, guard.WithTTL(time.Minute)).Acquire(t.Context(), "k")
@@ -176,7 +181,8 @@ func TestWaiting_doesNotSleepThroughAReleaseOfWhichItWasNotTold(t *testing.T) {
 
 func TestWaiting_costsOneCommandInHalfATTL(t *testing.T) {
 	on(t, []string{"single", "reentrant", "redlock"}, func(t *testing.T, s stage) {
-		lease, err := s.guard(t, guard.WithTTL(time.Minute)).Acquire(t.Context(), "k") // which is not renewed so soon
+		// which is not renewed so soon
+		lease, err := s.guard(t, guard.WithTTL(time.Minute)).Acquire(t.Context(), "k")
 		require.NoError(t, err)
 		g := s.guard(t, guard.WithTTL(time.Second))
 		waiters := make([]*waiter, 20)
@@ -185,7 +191,8 @@ func TestWaiting_costsOneCommandInHalfATTL(t *testing.T) {
 			<-waiters[i].waits
 		}
 		s.requireListening(t)
-		time.Sleep(100 * time.Millisecond) // it has asked once more, when it was told that it listens
+		// it has asked once more, when it was told that it listens
+		time.Sleep(100 * time.Millisecond)
 		s.resetStats(t)
 		time.Sleep(1900 * time.Millisecond) // what is counted is a rate
 		for _, server := range s.servers {

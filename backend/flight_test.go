@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // An op is a claim, or its release.
@@ -36,7 +37,7 @@ type answer struct {
 }
 
 // kind is that of the error, which there has to be.
-func (a answer) kind(t testing.TB) guard.Kind {
+func (a answer) kind(t testing.TB) driver.StoreErrorKind {
 	t.Helper()
 	var failed *guard.StoreError
 	require.ErrorAs(t, a.err, &failed)
@@ -113,15 +114,17 @@ func flightOn(rdb *redis.Client, backend func(redis.UniversalClient) guard.Locke
 	return f
 }
 
-// A wrapped client is one of which backends make no others, so that all commands come by its hooks.
+// A wrapped client is one of which backends make no others, so that all commands come by its
+// hooks.
 type wrapped struct{ redis.UniversalClient }
 
-// fly sends the ops, and returns the answers and the commands that the ops took: how many at a time.
+// fly sends the ops, and returns the answers and the commands that the ops took: how many at a
+// time.
 func (f *flight) fly(t testing.TB, ops ...op) ([]answer, []int) {
 	t.Helper()
 	came, open := f.gate.hold()
 
-	starter := f.locker.(guard.Starter)
+	starter := f.locker.(driver.Starter)
 	var all sync.WaitGroup
 	start := func(o op, done func(answer)) {
 		all.Add(1)
@@ -149,7 +152,8 @@ func (f *flight) fly(t testing.TB, ops ...op) ([]answer, []int) {
 	return answers, f.gate.passed()
 }
 
-// together flies once more if the machine has paused, so that not all ops were there when the flight went out. The ops must not mind.
+// together flies once more if the machine has paused, so that not all ops were there when the
+// flight went out. The ops must not mind.
 func (f *flight) together(t *testing.T, ops ...op) []answer {
 	t.Helper()
 	for range 10 {

@@ -12,11 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
-// FuzzForeign has somebody else's bytes where a store keeps leases and lines. What is not ours is not taken, nor changed, and where a line makes no
-// sense, the key is had by those who ask for it all the same.
+// FuzzForeign has somebody else's bytes where a store keeps leases and lines. What is not ours is
+// not taken, nor changed, and where a line makes no sense, the key is had by those who ask for it
+// all the same.
 func FuzzForeign(f *testing.F) {
 	for _, lease := range []string{
 		"", "H", "Hid\n5\nlabel", "Hid\nfive\n", "Hid\n5", "D", "Did\n", "Did 3\nlabrecord", "Did 99999999999999999999\nx", "Kid\n7\n", "Did -1\n", "X\n\n\n",
@@ -84,13 +86,13 @@ func meetForeignLine(t *testing.T, name string, store guard.Locker, rdb *redis.C
 	line, places := strings.TrimSuffix(counter, "fence")+"line:key", strings.TrimSuffix(counter, "fence")+"places:key"
 	require.NoError(t, rdb.ZAdd(t.Context(), line, redis.Z{Score: 1, Member: id}).Err())
 	require.NoError(t, rdb.HSet(t.Context(), places, id, place, " called", called).Err())
-	mine := guard.Claim{Key: "key", ID: "MINE", Owner: "MINE", TTL: time.Hour, Line: guard.Queued}
+	mine := guard.Claim{Key: "key", ID: "MINE", Owner: "MINE", TTL: time.Hour, Queue: driver.Queued}
 	grant, err := store.TryAcquire(t.Context(), mine)
 	require.NoError(t, err)
 	if grant.State != guard.Granted { // the one before is believed to come
 		require.Equal(t, guard.Busy, grant.State)
-		require.True(t, grant.Called)
-		require.LessOrEqual(t, grant.Left, guard.CallGrace)
+		require.True(t, grant.Notified)
+		require.LessOrEqual(t, grant.Left, driver.NotifyGrace)
 		require.NoError(t, rdb.HDel(t.Context(), places, id).Err())
 		grant, err = store.TryAcquire(t.Context(), mine)
 		require.NoError(t, err)
@@ -101,7 +103,8 @@ func meetForeignLine(t *testing.T, name string, store guard.Locker, rdb *redis.C
 	require.True(t, held)
 }
 
-// FuzzReplies has a server answer scripts with whatever it likes: what comes of it is an error, or a grant that makes sense.
+// FuzzReplies has a server answer scripts with whatever it likes: what comes of it is an error, or
+// a grant that makes sense.
 func FuzzReplies(f *testing.F) {
 	f.Add([]byte("\x00\x01"))
 	f.Add([]byte("\x02\x03\x00\x00\x00\x05\x01\x02ab\x01\x01c"))

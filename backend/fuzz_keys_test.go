@@ -10,11 +10,13 @@ import (
 	"github.com/seed-1795987d/onerun/backend/internal/redisstore"
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
-// FuzzKeys compares which keys are refused with what is said of them, and the slots of what Redis keeps for the others with those that a
-// server of a Cluster names: all that a script has to do with is in one.
+// FuzzKeys compares which keys are refused with what is said of them, and the slots of what Redis
+// keeps for the others with those that a server of a Cluster names: all that a script has to do
+// with is in one.
 func FuzzKeys(f *testing.F) {
 	for _, key := range []string{
 		"", "key", "a b\nc", "{a}", "{a}b", "b{a}", "{}a", "a{}{b}", "a}{b}", "{{a}}", "{a", "a}", "}a{", "{a}{b}", "ä{ö}ü", "\x00", "a\x00b", "\xff\xfe",
@@ -26,8 +28,8 @@ func FuzzKeys(f *testing.F) {
 	holds := reentrant.New(rdb)
 	f.Fuzz(func(t *testing.T, key string) {
 		bytesFit := key != "" && len(key) <= guard.MaxKey && !strings.Contains(key, "\x00")
-		checkKey(t, key, bytesFit && !strings.ContainsAny(key, "{}"), guard.CheckKey(key))
-		checkKey(t, key, bytesFit, guard.CheckKeyBytes(key))
+		checkKey(t, key, bytesFit && !strings.ContainsAny(key, "{}"), driver.CheckKey(key))
+		checkKey(t, key, bytesFit, driver.CheckKeyBytes(key))
 
 		lease, fence := redisstore.LeaseKeys(key)
 		prefix, same := redisstore.LeasePrefix(key)

@@ -15,13 +15,15 @@ import (
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
 // longestLabel is how much of a label is shown to others.
 const longestLabel = 512
 
-// A source is random input from which a test takes what it needs. It never ends: behind the input there are zeros.
+// A source is random input from which a test takes what it needs. It never ends: behind the input
+// there are zeros.
 type source struct{ rest []byte }
 
 func (s *source) next() byte {
@@ -58,8 +60,9 @@ func (s *source) id() string {
 	}, strings.ToValidUTF8(s.text(), "?")), "id")
 }
 
-// FuzzTogether has a joint script and the lone ones do the same, and compares what they answer and leave, whatever bytes keys, IDs, owners,
-// labels and records are made of: what belongs to one call must never get into another one.
+// FuzzTogether has a joint script and the lone ones do the same, and compares what they answer and
+// leave, whatever bytes keys, IDs, owners, labels and records are made of: what belongs to one
+// call must never get into another one.
 func FuzzTogether(f *testing.F) {
 	f.Add([]byte(""))
 	f.Add([]byte("\x03a\nb\x03a b\x021\n\x02 2\x05\nlab\n\x04H1\n2\x03\x00\x01\x02\x06record\x05a\x00b\nc\x07\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09"))
@@ -75,7 +78,6 @@ func FuzzTogether(f *testing.F) {
 	f.Fuzz(func(t *testing.T, input []byte) {
 		for _, w := range all {
 			w.t = t
-			w.clear()
 			w.follow(&source{input})
 		}
 	})
@@ -84,6 +86,8 @@ func FuzzTogether(f *testing.F) {
 // follow compares a few flights that the input describes.
 func (w *twins) follow(from *source) {
 	w.keys = []string{from.key(), from.key(), from.key()}
+	w.cleared = from.below(2)
+	w.clear()
 	ids, owners := []string{from.id(), from.id(), from.id()}, []string{from.text(), cmp.Or(from.text(), "owner")}
 	labels, records := []string{from.text(), from.text(), ""}, []string{from.text(), from.text(), ""}
 	for range 1 + from.below(3) {
@@ -115,8 +119,8 @@ func (w *twins) follow(from *source) {
 	}
 }
 
-// FuzzLeft looks for what a run leaves where others find it: its label while it has the key, and its record and label when it is done,
-// byte for byte, in every store.
+// FuzzLeft looks for what a run leaves where others find it: its label while it has the key, and
+// its record and label when it is done, byte for byte, in every store.
 func FuzzLeft(f *testing.F) {
 	f.Add("key", "web-1", "web-2", []byte("record"))
 	f.Add("a key\nwith more than a line", "1\n2\n", " 5\n", []byte("\x00\xff\n 3\nD"))
@@ -133,11 +137,13 @@ func FuzzLeft(f *testing.F) {
 		"single":    single.New(servers[0].Client(f, func(o *redis.Options) { o.DB = 1 })),
 		"reentrant": reentrant.New(servers[0].Client(f, func(o *redis.Options) { o.DB = 2 })),
 	}
-	inputs := 0 // what a quorum has sent to a node that it did not wait for may arrive while the next input is tried: each has keys of its own
+	// what a quorum has sent to a node that it did not wait for may arrive while the next input is
+	// tried: each has keys of its own
+	inputs := 0
 	f.Fuzz(func(t *testing.T, key, label, left string, record []byte) {
 		inputs++
 		key = fmt.Sprint(inputs) + notAKey.Replace(key)
-		if guard.CheckKey(key) != nil {
+		if driver.CheckKey(key) != nil {
 			return
 		}
 		for name, store := range stores {

@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
@@ -27,7 +29,7 @@ func onEachQueue(t *testing.T, f func(t *testing.T, l guard.Locker, rdb *redis.C
 
 // queued returns a claim that stands in line.
 func queued(id string) guard.Claim {
-	return guard.Claim{Key: "k", ID: id, Owner: id, TTL: time.Minute, Line: guard.Queued}
+	return guard.Claim{Key: "k", ID: id, Owner: id, TTL: time.Minute, Queue: driver.Queued}
 }
 
 func try(t *testing.T, l guard.Locker, c guard.Claim) guard.Grant {
@@ -87,7 +89,7 @@ func TestQueue_thereIsNoEndlessLineOfTheDead(t *testing.T) {
 		}
 		_, err := l.Release(t.Context(), queued("holder"), guard.After{})
 		require.NoError(t, err)
-		time.Sleep(guard.CallGrace) // the first does not come: only time tells the server so
+		time.Sleep(driver.NotifyGrace) // the first does not come: only time tells the server so
 		for _, id := range []string{"second", "second"} {
 			if g := try(t, l, queued(id)); g.State == guard.Granted {
 				break
@@ -132,7 +134,7 @@ func TestQueue_whoseConnectionBreaksKeepsItsPlace(t *testing.T) {
 			var all sync.WaitGroup
 			for i := range 9 {
 				all.Go(func() {
-					require.NoError(t, guards[i%3].Do(t.Context(), "k", func(context.Context) error {
+					assert.NoError(t, guards[i%3].Do(t.Context(), "k", func(context.Context) error {
 						ran = append(ran, i) // one at a time
 						return nil
 					}))
@@ -161,4 +163,23 @@ func TestQueue_whoseConnectionBreaksKeepsItsPlace(t *testing.T) {
 			require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 8}, ran)
 		})
 	}
+}
+
+func TestQueue_aClaimThatTheServerRefusesKeepsItsPlace(t *testing.T) {
+	onEachQueue(t, func(t *testing.T, l guard.Locker, rdb *redis.Client) {
+		require.Equal(t, guard.Granted, try(t, l, queued("a")).State)
+		require.Equal(t, guard.Busy, try(t, l, queued("b")).State)
+		require.Equal(t, guard.Busy, try(t, l, queued("c")).State)
+		_, err := l.Release(t.Context(), queued("a"), guard.After{})
+		require.NoError(t, err)
+		counter := keyLike(t, rdb, "}:fence")
+		require.NoError(t, rdb.Set(t.Context(), counter, "nan", 0).Err())
+		_, err = l.TryAcquire(t.Context(), queued("b"))
+		require.ErrorContains(t, err, counter)
+		require.NoError(t, rdb.Del(t.Context(), counter).Err())
+		g := try(t, l, queued("c"))
+		require.Equal(t, guard.Busy, g.State)
+		require.Equal(t, "b", g.Holder, "it is still the first")
+		require.Equal(t, guard.Granted, try(t, l, queued("b")).State)
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
@@ -45,7 +46,7 @@ func TestMinUptime_aServerThatRestartedGrantsNothingUntilAllItForgotHasEnded(t *
 			restarted := time.Now()
 			var failed *guard.StoreError
 			require.ErrorAs(t, g.Do(t.Context(), "k", nothing), &failed)
-			require.Equal(t, guard.KindRestarted, failed.Kind)
+			require.Equal(t, driver.KindRestarted, failed.Kind)
 			require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
 				require.Greater(t, time.Since(restarted), longest)
 				require.False(t, lease.Valid(), "nobody believes any more in what the server forgot")
@@ -66,7 +67,7 @@ func TestMinUptime_refusesLeasesThatLastLonger(t *testing.T) {
 			require.NoError(t, err)
 			var failed *guard.StoreError
 			require.ErrorAs(t, g.Do(t.Context(), "k", nothing, guard.WithWait(time.Hour)), &failed)
-			require.Equal(t, guard.KindSettings, failed.Kind)
+			require.Equal(t, driver.KindSettings, failed.Kind)
 			require.ErrorContains(t, failed, "WithMinUptime(1s) is shorter than the lease's TTL of 2s")
 			_, err = guard.New(locker(server.Client(t), 0))
 			var refused *guard.SettingError
@@ -76,8 +77,8 @@ func TestMinUptime_refusesLeasesThatLastLonger(t *testing.T) {
 	}
 }
 
-// The holder has its lease on three nodes of five, one of which restarts empty: without WithMinUptime that one and the two
-// others would be a majority for somebody else.
+// The holder has its lease on three nodes of five, one of which restarts empty: without
+// WithMinUptime that one and the two others would be a majority for somebody else.
 func TestMinUptime_aQuorumDoesNotCountANodeThatRestarted(t *testing.T) {
 	servers := redistest.StartN(t, 5)
 	const longest = 2 * time.Second
@@ -88,7 +89,8 @@ func TestMinUptime_aQuorumDoesNotCountANodeThatRestarted(t *testing.T) {
 		return nodes
 	}
 	claim := guard.Claim{Key: "k", ID: "holder", Owner: "holder", TTL: longest}
-	require.Eventually(t, func() bool { // the servers have been up for long enough, and three grant
+	// the servers have been up for long enough, and three grant
+	require.Eventually(t, func() bool {
 		for _, n := range nodes()[:3] {
 			if _, err := n.TryAcquire(t.Context(), claim); err != nil {
 				return false

@@ -1,4 +1,5 @@
-// Package backend_test runs the suite of guardtest on the backends that stand on one Redis, on every kind of it.
+// Package backend_test runs the suite of guardtest on the backends that stand on one Redis, on
+// every kind of it.
 package backend_test
 
 import (
@@ -27,13 +28,14 @@ var backends = map[string]func(redis.UniversalClient) guard.Locker{
 	"reentrant": func(rdb redis.UniversalClient) guard.Locker { return reentrant.New(rdb) },
 }
 
-// onEach runs the suite on each backend. connect returns a client of its own at each call, and flush empties the servers.
+// onEach runs the suite on each backend. connect returns a client of its own at each call, and
+// flush empties the servers.
 func onEach(
-	t *testing.T, connect func(testing.TB) redis.UniversalClient, flush func(testing.TB), more func(*guardtest.Store),
+	t *testing.T, connect func(testing.TB) redis.UniversalClient, flush func(testing.TB), more func(*guardtest.Backend),
 ) {
 	for name, backend := range backends {
 		t.Run(name, func(t *testing.T) {
-			s := guardtest.Store{
+			s := guardtest.Backend{
 				New:    func(t testing.TB) guard.Locker { flush(t); return backend(connect(t)) },
 				Again:  func(t testing.TB, _ guard.Locker) guard.Locker { return backend(connect(t)) },
 				Owners: name == "reentrant",
@@ -51,7 +53,7 @@ func onEach(
 func TestSuite_standalone(t *testing.T) {
 	server := redistest.Start(t)
 	flush := flusher(server)
-	onEach(t, func(t testing.TB) redis.UniversalClient { return server.Client(t) }, flush, func(s *guardtest.Store) {
+	onEach(t, func(t testing.TB) redis.UniversalClient { return server.Client(t) }, flush, func(s *guardtest.Backend) {
 		s.Flush = flush
 		s.Freeze = func(testing.TB) func() {
 			server.Freeze()
@@ -64,7 +66,7 @@ func TestSuite_cluster(t *testing.T) {
 	cluster := redistest.StartCluster(t)
 	flush := flusher(cluster.Nodes...)
 	onEach(t, func(t testing.TB) redis.UniversalClient { return cluster.Client(t) }, flush,
-		func(s *guardtest.Store) { s.Flush = flush })
+		func(s *guardtest.Backend) { s.Flush = flush })
 }
 
 func TestSuite_sentinel(t *testing.T) {
@@ -82,13 +84,15 @@ func TestSuite_miniredis(t *testing.T) {
 		rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 		t.Cleanup(func() { _ = rdb.Close() })
 		return rdb
-	}, func(testing.TB) { server.FlushAll() }, func(s *guardtest.Store) {
-		s.MinTTL = 10 * time.Millisecond // with the race detector it takes some for a script, of which the most is setting up its Lua
+	}, func(testing.TB) { server.FlushAll() }, func(s *guardtest.Backend) {
+		// with the race detector it takes some for a script, of which the most is setting up its
+		// Lua
+		s.MinTTL = 10 * time.Millisecond
 	})
 }
 
-// stopTimeInScripts has the time of miniredis stand still while a script runs, as that of Redis does: a key that a script has found would have expired when
-// it goes on to renew it.
+// stopTimeInScripts has the time of miniredis stand still while a script runs, as that of Redis
+// does: a key that a script has found would have expired when it goes on to renew it.
 func stopTimeInScripts(server *miniredis.Miniredis) {
 	var mu sync.Mutex
 	server.Server().SetPreHook(func(_ *miniserver.Peer, cmd string, _ ...string) bool {

@@ -12,9 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// answersWith returns a client of a server that answers "1" to scripts for few keys, and so to scripts for many.
+// answersWith returns a client of a server that answers "1" to scripts for few keys, and so to
+// scripts for many.
 func answersWith(t *testing.T, many string) *redis.Client {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -101,10 +103,10 @@ func TestTogether_answersThatAreMissingOrMakeNoSenseAreTheirCallersOnly(t *testi
 						require.Equal(t, guard.Grant{State: guard.Granted, Fence: uint64(i + 1)}, a.grant)
 						continue
 					}
-					require.NotEqual(t, guard.KindCanceled, a.kind(t))
+					require.NotEqual(t, driver.KindCanceled, a.kind(t))
 					require.ErrorContains(t, a.err, fmt.Sprintf("acquire %q", fmt.Sprint("key", i)))
 					if name != "nothing" { // which go-redis makes an error of its own of
-						require.Equal(t, guard.KindProtocol, a.kind(t))
+						require.Equal(t, driver.KindProtocol, a.kind(t))
 					}
 				}
 			})
@@ -118,7 +120,7 @@ func TestTogether_anErrorOfOneIsNotTheOthers(t *testing.T) {
 			f := flightOn(answersWith(t, "*3\r\n:1\r\n$22\r\nREADONLY of a replica.\r\n:3\r\n"), open)
 			answers := f.together(t, many(3, func(key string) op { return take(key, "id") })...)
 			require.EqualValues(t, 1, answers[0].grant.Fence)
-			require.Equal(t, guard.KindReadOnly, answers[1].kind(t))
+			require.Equal(t, driver.KindReadOnly, answers[1].kind(t))
 			require.EqualValues(t, 3, answers[2].grant.Fence)
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 func TestTogether_whoLeavesDoesNotEndTheScriptOfTheOthers(t *testing.T) {
@@ -40,11 +41,12 @@ func TestTogether_whoLeavesDoesNotEndTheScriptOfTheOthers(t *testing.T) {
 	})
 }
 
-// leave has three claims go out as one command, and the caller of the first leave before that reaches the server. It returns the others' answers,
-// and whether all went together: if the machine has paused, they may not.
+// leave has three claims go out as one command, and the caller of the first leave before that
+// reaches the server. It returns the others' answers, and whether all went together: if the
+// machine has paused, they may not.
 func (f *flight) leave(ctx context.Context) (answers []answer, together bool) {
 	f.flown++
-	starter := f.locker.(guard.Starter)
+	starter := f.locker.(driver.Starter)
 	var all sync.WaitGroup
 	all.Add(4)
 	came, open := f.gate.hold()

@@ -17,8 +17,9 @@ var channels = map[string]func(key string) string{
 	"reentrant": func(key string) string { return "redisson_lock__channel:{" + key + "}" },
 }
 
-// The releases of reentrant that travelled with claims were once told on the fence counter of one of these, and those that travelled
-// alone on the key of a lock: who waited in another process slept on for half a TTL.
+// The releases of reentrant that travelled with claims were once told on the fence counter of one
+// of these, and those that travelled alone on the key of a lock: who waited in another process
+// slept on for half a TTL.
 func TestTogether_eachReleaseIsToldOnTheChannelOfItsKey(t *testing.T) {
 	for name := range backends {
 		for _, claims := range []int{0, 1, 5} {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/internal/redisstore"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
@@ -44,7 +45,7 @@ func TestTogether_aKeyOfAWrongTypeFailsAlone(t *testing.T) {
 		for range 2 { // the second time there are fence counters
 			for i, a := range f.together(t, many(20, func(key string) op { return take(key, "id") })...) {
 				if i == 7 {
-					require.Equal(t, guard.KindWrongType, a.kind(t))
+					require.Equal(t, driver.KindWrongType, a.kind(t))
 					require.ErrorContains(t, a.err, `acquire "key7"`)
 					continue
 				}
@@ -54,7 +55,7 @@ func TestTogether_aKeyOfAWrongTypeFailsAlone(t *testing.T) {
 			answers, _ := f.fly(t, many(20, func(key string) op { return give(key, "id") })...)
 			for i, a := range answers {
 				if i == 7 {
-					require.Equal(t, guard.KindWrongType, a.kind(t), "as it is if the call is alone")
+					require.Equal(t, driver.KindWrongType, a.kind(t), "as it is if the call is alone")
 					require.ErrorContains(t, a.err, `release "key7"`)
 					continue
 				}
@@ -64,7 +65,7 @@ func TestTogether_aKeyOfAWrongTypeFailsAlone(t *testing.T) {
 		}
 		require.EqualValues(t, 1, rdb.LLen(t.Context(), lockKey("key7")).Val(), "what is not ours stays")
 		_, alone := f.locker.Release(t.Context(), claim("key7", "id"), guard.After{})
-		require.Equal(t, guard.KindWrongType, answer{err: alone}.kind(t))
+		require.Equal(t, driver.KindWrongType, answer{err: alone}.kind(t))
 	})
 }
 
@@ -76,7 +77,8 @@ func TestTogether_aFullServerRefusesClaimsAndTakesReleasesAndRenewals(t *testing
 		for _, a := range f.together(t, many(20, func(key string) op { return take("new"+key, "id") })...) {
 			require.NoError(t, a.err)
 		}
-		f.together(t, many(20, func(key string) op { return give("new"+key, "id") })...) // their fence counters stay
+		// their fence counters stay
+		f.together(t, many(20, func(key string) op { return give("new"+key, "id") })...)
 		require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
 
 		kept, done := give("key2", "id"), give("key3", "id")
@@ -101,7 +103,7 @@ func TestTogether_aFullServerRefusesClaimsAndTakesReleasesAndRenewals(t *testing
 		require.NoError(t, answers[4].err, "who has it is told all the same")
 		require.Equal(t, guard.Busy, answers[4].grant.State)
 		for _, a := range answers[5:] {
-			require.Equal(t, guard.KindOOM, a.kind(t))
+			require.Equal(t, driver.KindOOM, a.kind(t))
 		}
 		require.Zero(t, rdb.Exists(t.Context(), lockKey("key0"), lockKey("newkey0"), lockKey("newkey19")).Val())
 		grant, err := f.locker.TryAcquire(t.Context(), claim("key3", "another"))
@@ -121,8 +123,8 @@ func TestTogether_aServerThatRestartedRefusesClaimsAndTakesReleases(t *testing.T
 			answers, _ := f.fly(t, take("key1", "another"), take("key2", "id"), take("key3", "id"), give("key0", "id"))
 			require.NoError(t, answers[0].err)
 			require.Equal(t, guard.Busy, answers[0].grant.State)
-			require.Equal(t, guard.KindRestarted, answers[1].kind(t))
-			require.Equal(t, guard.KindRestarted, answers[2].kind(t))
+			require.Equal(t, driver.KindRestarted, answers[1].kind(t))
+			require.Equal(t, driver.KindRestarted, answers[2].kind(t))
 			require.NoError(t, answers[3].err)
 			require.True(t, answers[3].held)
 		})

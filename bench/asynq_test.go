@@ -41,7 +41,8 @@ var asynqImpls = []asynqImpl{
 // deleteOwn deletes a key that has the value of the caller.
 var deleteOwn = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end`)
 
-// lockedByHand is the least that a lock around a handler costs on the same client: two round trips, with no renewal and no fence.
+// lockedByHand is the least that a lock around a handler costs on the same client: two round
+// trips, with no renewal and no fence.
 func lockedByHand(_ *testing.B, s station, work asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		key, token := "lock:"+string(task.Payload()), rand.Text()
@@ -54,7 +55,8 @@ func lockedByHand(_ *testing.B, s station, work asynq.Handler) asynq.Handler {
 	})
 }
 
-// guardedAsynq is the middleware over the single backend, with its defaults and a key for each task.
+// guardedAsynq is the middleware over the single backend, with its defaults and a key for each
+// task.
 func guardedAsynq(b *testing.B, s station, work asynq.Handler) asynq.Handler {
 	g, err := guard.New(single.New(s.rdb))
 	require.NoError(b, err)
@@ -64,8 +66,9 @@ func guardedAsynq(b *testing.B, s station, work asynq.Handler) asynq.Handler {
 	return mw(work)
 }
 
-// BenchmarkAsynq is the time of a task, from its place in the queue until asynq knows that it is done, with nobody else at its key: bare, and through the
-// middleware. Tasks that take a while show what is left of the difference where there is work to do.
+// BenchmarkAsynq is the time of a task, from its place in the queue until asynq knows that it is
+// done, with nobody else at its key: bare, and through the middleware. Tasks that take a while
+// show what is left of the difference where there is work to do.
 func BenchmarkAsynq(b *testing.B) {
 	for _, work := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond} {
 		for _, workers := range []int{10, 50} {

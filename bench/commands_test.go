@@ -17,8 +17,9 @@ import (
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
-// connection are commands that no script calls; a name before a bar stands for all its subcommands. Redis counts what a script calls under
-// the same names as what a client sends, so of the commands on keys only those count that the implementation is known to send.
+// connection are commands that no script calls; a name before a bar stands for all its
+// subcommands. Redis counts what a script calls under the same names as what a client sends, so of
+// the commands on keys only those count that the implementation is known to send.
 // TestCommands_areThoseThatTheClientSent has an eye on that.
 var connection = []string{
 	"eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "script", "function", "multi", "exec", "wait", "client", "hello", "auth", "select", "info",
@@ -54,7 +55,8 @@ func counted(t testing.TB, sends []string, servers []*redistest.Server) func() i
 // usec is the part of a line of INFO commandstats that says how long the server was at it.
 var usec = regexp.MustCompile(`cmdstat_([^:]+):calls=\d+,usec=(\d+)`)
 
-// busy returns for how long a server has been at what clients sent: its one thread for commands, without reading, parsing and writing.
+// busy returns for how long a server has been at what clients sent: its one thread for commands,
+// without reading, parsing and writing.
 func busy(t testing.TB, rdb *redis.Client, sends []string) (total time.Duration) {
 	t.Helper()
 	info, err := rdb.Info(context.Background(), "commandstats").Result()
@@ -106,7 +108,8 @@ func TestCommands_areThoseThatTheClientSent(t *testing.T) {
 			require.NoError(t, err)
 			defer l.close()
 			key := keys()
-			for made := time.Now(); time.Since(made) < time.Second; { // connections, also ours, which take a moment, and scripts
+			// connections, also ours, which take a moment, and scripts
+			for made := time.Now(); time.Since(made) < time.Second; {
 				require.NoError(t, pair(t.Context(), l, key(0), nothing))
 			}
 			count := counted(t, i.sends, []*redistest.Server{server})

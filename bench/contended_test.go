@@ -14,11 +14,13 @@ import (
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
-// contestLimit ends a contest in which somebody starves or everybody sleeps. What was done until then is reported.
+// contestLimit ends a contest in which somebody starves or everybody sleeps. What was done until
+// then is reported.
 const contestLimit = 20 * time.Second
 
-// BenchmarkContended has 64 callers that want one key and hold it for no time: in one process, and in four with a client each. In place of
-// processes there are lockers with clients of their own; BenchmarkProcesses has real ones.
+// BenchmarkContended has 64 callers that want one key and hold it for no time: in one process, and
+// in four with a client each. In place of processes there are lockers with clients of their own;
+// BenchmarkProcesses has real ones.
 func BenchmarkContended(b *testing.B) {
 	server := redistest.Start(b)
 	const g = 64
@@ -99,7 +101,8 @@ func (c *contest) run() {
 	ended.Wait()
 }
 
-// pair does one pair, however often the locker has to be asked. It returns false if the contest is over.
+// pair does one pair, however often the locker has to be asked. It returns false if the contest is
+// over.
 func (c *contest) pair(ctx context.Context, l locker) bool {
 	for ctx.Err() == nil {
 		if pair(ctx, l, c.key, c.hold) == nil {
@@ -130,7 +133,8 @@ func (c *contest) report(b *testing.B, start time.Time, commands int64) {
 	b.ReportMetric(microseconds(p99), "p99-µs")
 }
 
-// fairness returns how many pairs were done, what the process that got least had of its fair share, and what part of all callers got any.
+// fairness returns how many pairs were done, what the process that got least had of its fair
+// share, and what part of all callers got any.
 func fairness(shares [][]int) (done int, minShare, served float64) {
 	least, callers := -1, 0
 	for _, own := range shares {

@@ -72,7 +72,8 @@ func (s *gocronSite) wait(t *testing.T, n int) []gocronRun {
 	return runs
 }
 
-// A tick is run by one of three schedulers. The minimum hold is shorter than the time between ticks, and longer than a scheduler is late.
+// A tick is run by one of three schedulers. The minimum hold is shorter than the time between
+// ticks, and longer than a scheduler is late.
 func TestGocronLocker_oneSchedulerRunsATick(t *testing.T) {
 	t.Parallel()
 	site := newGocronSite(t, func(_ *testing.T, g *guard.Guard) gocron.SchedulerOption {
@@ -84,7 +85,8 @@ func TestGocronLocker_oneSchedulerRunsATick(t *testing.T) {
 	}
 }
 
-// The scheduler of the leader runs all ticks, and another one when it has resigned, or lost its lease.
+// The scheduler of the leader runs all ticks, and another one when it has resigned, or lost its
+// lease.
 func TestGocronElector_oneSchedulerRunsAll(t *testing.T) {
 	t.Parallel()
 	var electors []*guardcron.Elector

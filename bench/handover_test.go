@@ -11,16 +11,19 @@ import (
 )
 
 const (
-	// handOverLimit ends a benchmark of a locker that takes long, or whose waiter sleeps on when it should wake: such a hand-over is not in the
-	// percentiles, but in "done", which is the part of all that were done.
+	// handOverLimit ends a benchmark of a locker that takes long, or whose waiter sleeps on when
+	// it should wake: such a hand-over is not in the percentiles, but in "done", which is the part
+	// of all that were done.
 	handOverLimit = 10 * time.Second
-	// settled is for how long a key is held while the other waits: a few dozen round trips, in which it has been told that the key is
-	// busy, has subscribed to what will wake it, and has asked again.
+	// settled is for how long a key is held while the other waits: a few dozen round trips, in
+	// which it has been told that the key is busy, has subscribed to what will wake it, and has
+	// asked again.
 	settled = 3 * time.Millisecond
 )
 
-// BenchmarkHandOver has two processes, that is two clients, which give a key to each other. Its time is that from the call that releases until the
-// other's call for the key has returned, also in round trips: pings by the same client in the same run.
+// BenchmarkHandOver has two processes, that is two clients, which give a key to each other. Its
+// time is that from the call that releases until the other's call for the key has returned, also
+// in round trips: pings by the same client in the same run.
 func BenchmarkHandOver(b *testing.B) {
 	server := redistest.Start(b)
 	for _, i := range impls {

@@ -10,8 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A sleeper is a locker that grants some times, whoever has the key, and then sleeps until the caller's context ends, as one does that
-// is not told of a release. It wakes again when it is asked once more after that, if it is to.
+// A sleeper is a locker that grants some times, whoever has the key, and then sleeps until the
+// caller's context ends, as one does that is not told of a release. It wakes again when it is
+// asked once more after that, if it is to.
 type sleeper struct {
 	left  atomic.Int64
 	wakes int64

@@ -20,8 +20,9 @@ import (
 // heldTTL is the TTL of leases that are held for long.
 const heldTTL = 10 * time.Second
 
-// BenchmarkHeld has one process hold keys, and reports what they cost it beside one key, and what their renewal costs in one TTL. Where an
-// implementation leaves renewal to its users, a goroutine for each lease does it at each third of the TTL, which is what they write. It is one
+// BenchmarkHeld has one process hold keys, and reports what they cost it beside one key, and what
+// their renewal costs in one TTL. Where an implementation leaves renewal to its users, a goroutine
+// for each lease does it at each third of the TTL, which is what they write. It is one
 // measurement, however large b.N is.
 func BenchmarkHeld(b *testing.B) {
 	server := redistest.Start(b)
@@ -35,7 +36,9 @@ func BenchmarkHeld(b *testing.B) {
 			case i.name == "raw":
 				continue // nobody renews by hand
 			case !i.ours() && n != counts[min(2, len(counts)-1)]:
-				continue // a goroutine each, and most of them a command for each renewal, whatever their number
+				// a goroutine each, and most of them a command for each renewal, whatever their
+				// number
+				continue
 			}
 			b.Run(fmt.Sprintf("impl=%s/keys=%d", i.name, n), func(b *testing.B) {
 				benchmarkHeld(b, server, i, n, leaseTTL)
@@ -76,7 +79,8 @@ func benchmarkHeld(b *testing.B, server *redistest.Server, i impl, n int, leaseT
 	reads, writes := readsOf(b, stats), c.writes.Load()
 	time.Sleep(leaseTTL) // in which renewals are counted
 	calls := server.Calls(b)
-	renewals := float64(calls["pexpire"] + calls["pexpireat"]) // each of them does one, in a script
+	// each of them does one, in a script
+	renewals := float64(calls["pexpire"] + calls["pexpireat"])
 	readsTook, writesTook := readsOf(b, stats)-reads, c.writes.Load()-writes
 
 	each := float64(n)
@@ -134,7 +138,8 @@ func (h *holding) each(f func(k int) error) error {
 // takeLimit ends the taking of keys by a locker that stalls.
 const takeLimit = 30 * time.Second
 
-// takeAll takes with the context that costs nothing, as leases keep theirs, unless the locker is known to stall.
+// takeAll takes with the context that costs nothing, as leases keep theirs, unless the locker is
+// known to stall.
 func (h *holding) takeAll(stalls bool) error {
 	ctx := context.Background()
 	if stalls {
@@ -184,7 +189,8 @@ func (h *holding) giveAll() {
 	_ = h.each(func(k int) error { return h.l.give(context.Background(), h.keys[k], h.leases[k]) })
 }
 
-// readsOf is how often the server has read from a connection: about once for each pipeline, and once more for each 16 KiB of it.
+// readsOf is how often the server has read from a connection: about once for each pipeline, and
+// once more for each 16 KiB of it.
 func readsOf(b *testing.B, rdb *redis.Client) int {
 	b.Helper()
 	info, err := rdb.InfoMap(b.Context(), "stats").Result()

@@ -14,8 +14,9 @@ import (
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
 
-// BenchmarkHTTPGuard is what keeping out of each other's way costs an empty handler whose key is known, with nobody else at it: the key is a header,
-// nothing else is read of the request, and nothing is kept of the answer. raw is the two round trips by hand.
+// BenchmarkHTTPGuard is what keeping out of each other's way costs an empty handler whose key is
+// known, with nobody else at it: the key is a header, nothing else is read of the request, and
+// nothing is kept of the answer. raw is the two round trips by hand.
 func BenchmarkHTTPGuard(b *testing.B) {
 	server := redistest.Start(b)
 	for _, i := range []httpImpl{{"raw", excludedByHand}, {"onerun", excluded}} {

@@ -55,8 +55,8 @@ var httpImpls = []httpImpl{{"raw", byHand}, {"onerun", guardedHTTP}}
 var setRecord = redis.NewScript(
 	`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) else return false end`)
 
-// byHand is the limit: two bare round trips around the work, one for a replay. It looks at the key and at nothing else of a request, and
-// knows the answer beforehand.
+// byHand is the limit: two bare round trips around the work, one for a replay. It looks at the key
+// and at nothing else of a request, and knows the answer beforehand.
 func byHand(b *testing.B, rdb *redis.Client, work http.Handler, a answer) endpoint {
 	const token, kept = "token", 24 * time.Hour
 	first := func(w http.ResponseWriter, r *http.Request) {
@@ -106,7 +106,8 @@ const order = `{"item":"book","quantity":1,"price":{"amount":1999,"currency":"EU
 
 var orders = httptest.NewRequest(http.MethodPost, "/orders", nil)
 
-// ask sends an order under the key. As in net/http, the request has a context and the answer a header of its own.
+// ask sends an order under the key. As in net/http, the request has a context and the answer a
+// header of its own.
 func (p *page) ask(h http.Handler, key string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -118,7 +119,8 @@ func (p *page) ask(h http.Handler, key string) {
 	p.WriteHeader(http.StatusOK)
 }
 
-// send sends n orders by so many callers. It ends the benchmark if an answer is not the one that was expected.
+// send sends n orders by so many callers. It ends the benchmark if an answer is not the one that
+// was expected.
 func send(b *testing.B, callers, n int, h http.Handler, a answer, key func(n int) string) {
 	b.Helper()
 	var next atomic.Int64
@@ -141,17 +143,20 @@ func send(b *testing.B, callers, n int, h http.Handler, a answer, key func(n int
 	}
 }
 
-// A workload sends orders for the benchmark and returns how often work was to be done for them. The key's order has been worked on before.
+// A workload sends orders for the benchmark and returns how often work was to be done for them.
+// The key's order has been worked on before.
 type workload func(b *testing.B, callers int, e endpoint, a answer, key func(n int) string) (work int)
 
-// benchHTTP has one server for all. The handlers are called as they are: nothing but Redis is at the other end of a connection.
+// benchHTTP has one server for all. The handlers are called as they are: nothing but Redis is at
+// the other end of a connection.
 func benchHTTP(b *testing.B, a answer, load workload) {
 	server := redistest.Start(b)
 	for _, callers := range []int{1, 64} {
 		for _, impl := range httpImpls {
 			b.Run(fmt.Sprintf("impl=%s/g=%d", impl.name, callers), func(b *testing.B) {
 				rdb := server.Client(b)
-				b.Cleanup(func() { require.NoError(b, rdb.FlushAll(context.Background()).Err()) }) // the records would stay for a day
+				// the records would stay for a day
+				b.Cleanup(func() { require.NoError(b, rdb.FlushAll(context.Background()).Err()) })
 				var done atomic.Int64
 				e := impl.around(b, rdb, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					done.Add(1)

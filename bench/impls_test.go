@@ -18,17 +18,19 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// ttl is for how long leases last in all implementations: redsync's default. None is renewed in a benchmark of short pairs, so it changes
-// nothing there, and all mean the same by it.
+// ttl is for how long leases last in all implementations: redsync's default. None is renewed in a
+// benchmark of short pairs, so it changes nothing there, and all mean the same by it.
 const ttl = 8 * time.Second
 
 // A lease is what an implementation needs to give a key back.
 type lease any
 
-// A locker is what one process has: a client of its own, and on it what its authors put there. It is safe for concurrent use.
-// Its methods hand a pointer through, and so cost no allocation beside those of the implementation.
+// A locker is what one process has: a client of its own, and on it what its authors put there. It
+// is safe for concurrent use. Its methods hand a pointer through, and so cost no allocation beside
+// those of the implementation.
 type locker interface {
-	// take waits until the key is the caller's, ctx has ended, or the implementation has had enough of it.
+	// take waits until the key is the caller's, ctx has ended, or the implementation has had
+	// enough of it.
 	take(ctx context.Context, key string) (lease, error)
 	give(ctx context.Context, key string, l lease) error
 	// ping is a bare round trip by the same client.
@@ -52,13 +54,15 @@ type setup struct {
 type impl struct {
 	name string
 	open func(setup) (locker, error)
-	// sends are the commands on keys that it sends as they are; what else it does to keys it does in scripts.
+	// sends are the commands on keys that it sends as they are; what else it does to keys it does
+	// in scripts.
 	sends []string
 	// stalls says that an attempt can sleep until its context ends, see stalled.
 	stalls bool
 }
 
-// impls are ours and the peers. onerun is backend/single, and reentrant backend/reentrant, both with fences, as all leases have one.
+// impls are ours and the peers. onerun is backend/single, and reentrant backend/reentrant, both
+// with fences, as all leases have one.
 var impls = []impl{
 	{name: "onerun", open: openSingle},
 	{name: "reentrant", open: openReentrant},
@@ -70,7 +74,8 @@ var impls = []impl{
 
 func (i impl) ours() bool { return i.name == "onerun" || i.name == "reentrant" }
 
-// goRedis is a client with the defaults of go-redis, but for two that only add commands to each new connection.
+// goRedis is a client with the defaults of go-redis, but for two that only add commands to each
+// new connection.
 func goRedis(s setup) *redis.Client {
 	rdb := redis.NewClient(&redis.Options{
 		Addr:                     s.addr,
@@ -129,8 +134,9 @@ func (l guarded) close() {
 	}
 }
 
-// rawLocks are what one writes by hand: SET NX PX, and a script that compares and deletes. They are the limit: they have no fence and no renewal, and
-// their token is the same for a whole process. They have no way to wait, and ask again after a millisecond.
+// rawLocks are what one writes by hand: SET NX PX, and a script that compares and deletes. They
+// are the limit: they have no fence and no renewal, and their token is the same for a whole
+// process. They have no way to wait, and ask again after a millisecond.
 type rawLocks struct {
 	onGoRedis
 	token string
@@ -158,7 +164,8 @@ func (l rawLocks) give(ctx context.Context, key string, _ lease) error {
 	return deleteOwn.Run(ctx, l.rdb, []string{key}, l.token).Err()
 }
 
-// syncing is redsync as in its README: a Mutex for each use, with the default retries (32 tries, 50 to 250 ms apart).
+// syncing is redsync as in its README: a Mutex for each use, with the default retries (32 tries,
+// 50 to 250 ms apart).
 type syncing struct {
 	onGoRedis
 	rs   *redsync.Redsync
@@ -191,8 +198,9 @@ func (l syncing) close() {
 	}
 }
 
-// polling is redislock as in its examples, LinearBackoff with a deadline, and with the shortest pause that its documentation recommends:
-// "the recommended minimum value is not less than 16ms". Its examples have 100 and 500 ms, with which it hands keys on more slowly.
+// polling is redislock as in its examples, LinearBackoff with a deadline, and with the shortest
+// pause that its documentation recommends: "the recommended minimum value is not less than 16ms".
+// Its examples have 100 and 500 ms, with which it hands keys on more slowly.
 type polling struct {
 	onGoRedis
 	client *redislock.Client
@@ -218,7 +226,8 @@ func (l polling) extend(ctx context.Context, held lease) error {
 	return held.(*redislock.Lock).Refresh(ctx, l.ttl, nil)
 }
 
-// tracking is rueidislock as in its README for one Redis: KeyMajority 1, and NoLoopTracking, which it recommends from Redis 7.0.5 on.
+// tracking is rueidislock as in its README for one Redis: KeyMajority 1, and NoLoopTracking, which
+// it recommends from Redis 7.0.5 on.
 type tracking struct{ rueidislock.Locker }
 
 func openRueidislock(s setup) (locker, error) {

@@ -39,8 +39,9 @@ func nothing() {}
 // uncontendedLimit ends a run of a locker that stalls again and again.
 const uncontendedLimit = time.Minute
 
-// run does b.N pairs by so many callers, each with a key of its own, and reports the commands that they came to on the servers. Two of the
-// allocations of each pair are for the key, which is made anew as it is in a program.
+// run does b.N pairs by so many callers, each with a key of its own, and reports the commands that
+// they came to on the servers. Two of the allocations of each pair are for the key, which is made
+// anew as it is in a program.
 func run(b *testing.B, callers int, l locker, sends []string, servers ...*redistest.Server) {
 	b.Helper()
 	key := keys()
@@ -100,8 +101,9 @@ func raise(v *atomic.Int64, n int64) {
 	}
 }
 
-// reportPairs gives the time of the pairs that were done, until the last of them was done. They are fewer than b.N if somebody stalled. If there
-// were none it returns false, and there is no time.
+// reportPairs gives the time of the pairs that were done, until the last of them was done. They
+// are fewer than b.N if somebody stalled. If there were none it returns false, and there is no
+// time.
 func reportPairs(b *testing.B, done int, took time.Duration, commands int64) bool {
 	b.Helper()
 	b.ReportMetric(float64(done)/float64(b.N), "done")
@@ -117,7 +119,8 @@ func reportPairs(b *testing.B, done int, took time.Duration, commands int64) boo
 	return true
 }
 
-// warm makes connections and lets the servers learn the scripts: a pair of each caller, all at once, on keys of their own.
+// warm makes connections and lets the servers learn the scripts: a pair of each caller, all at
+// once, on keys of their own.
 func warm(b *testing.B, l locker, callers int, key func(n int) string) {
 	b.Helper()
 	var all sync.WaitGroup
@@ -139,8 +142,8 @@ func warm(b *testing.B, l locker, callers int, key func(n int) string) {
 	runtime.GC() // what earlier benchmarks left is not collected at the cost of this one
 }
 
-// runs numbers the runs, as each has keys of its own: the one before closed its clients while releases were still on their
-// way to the slower servers.
+// runs numbers the runs, as each has keys of its own: the one before closed its clients while
+// releases were still on their way to the slower servers.
 var runs atomic.Int64
 
 func keys() func(n int) string {

@@ -25,7 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// startProcess returns when the worker is ready: connected, and with the scripts known to the server.
+// startProcess returns when the worker is ready: connected, and with the scripts known to the
+// server.
 func startProcess(t testing.TB, j job) *processtest.Child {
 	t.Helper()
 	text, err := json.Marshal(j)
@@ -61,8 +62,9 @@ func race(t testing.TB, processes int, j job, begin func()) (all []outcome) {
 	return all
 }
 
-// BenchmarkProcesses has processes with 4 callers each that want one key for a while: what BenchmarkContended shows with several clients in one
-// process, with real ones. It is one measurement, however large b.N is.
+// BenchmarkProcesses has processes with 4 callers each that want one key for a while: what
+// BenchmarkContended shows with several clients in one process, with real ones. It is one
+// measurement, however large b.N is.
 func BenchmarkProcesses(b *testing.B) {
 	server := redistest.Start(b)
 	counts, span := []int{1, 4, 16}, 3*time.Second
@@ -98,8 +100,9 @@ func shares(results []outcome) (shares [][]int) {
 	return shares
 }
 
-// What BenchmarkContended takes for processes are lockers in one; these are processes. Each holder reads a counter in Redis and writes it back one
-// higher, which would lose counts if there were two, and shows its fence, which has to be above all that were shown before.
+// What BenchmarkContended takes for processes are lockers in one; these are processes. Each holder
+// reads a counter in Redis and writes it back one higher, which would lose counts if there were
+// two, and shows its fence, which has to be above all that were shown before.
 func TestProcesses_excludeEachOther(t *testing.T) {
 	server := redistest.Start(t)
 	const processes, span = 4, 2 * time.Second

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/extra/redisotel/v9"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -25,7 +26,8 @@ import (
 // ttl is long enough for a machine that does not let us run for a second.
 const ttl = 1500 * time.Millisecond
 
-// A pair is redisotel and our hook, if there is one, over one client and one provider, with the default sampler.
+// A pair is redisotel and our hook, if there is one, over one client and one provider, with the
+// default sampler.
 type pair struct {
 	spans  *tracetest.InMemoryExporter
 	tracer trace.Tracer
@@ -55,13 +57,14 @@ func newPair(t *testing.T, hook bool, opts ...redisotel.TracingOption) *pair {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 	p.guard = g
-	require.NoError(t, g.Do(t.Context(), "first", func(context.Context) error { return nil })) // the server learns the scripts, and the connection is made
+	// the server learns the scripts, and the connection is made
+	require.NoError(t, g.Do(t.Context(), "first", func(context.Context) error { return nil }))
 	p.spans.Reset()
 	return p
 }
 
-// request does the work in a span, renewed while it is done, and returns what was seen: what is in the span's trace, and what is in none. token is what the
-// store knows the lease by.
+// request does the work in a span, renewed while it is done, and returns what was seen: what is in
+// the span's trace, and what is in none. token is what the store knows the lease by.
 func (p *pair) request(t *testing.T, key string) (below, roots tracetest.SpanStubs, token string) {
 	t.Helper()
 	ctx, request := p.tracer.Start(t.Context(), "request")
@@ -83,7 +86,8 @@ func (p *pair) request(t *testing.T, key string) (below, roots tracetest.SpanStu
 	return below, roots, token
 }
 
-// token returns the ID of the lease that is held on the key: the store has it behind a letter, before a newline.
+// token returns the ID of the lease that is held on the key: the store has it behind a letter,
+// before a newline.
 func (p *pair) token(t *testing.T, key string) string {
 	t.Helper()
 	keys, err := p.peek.Keys(t.Context(), "*"+key+"*").Result()
@@ -191,7 +195,7 @@ func TestRedisotel_showsABatchBelowOneOfItsCallers(t *testing.T) {
 		all.Go(func() {
 			ctx, request := p.tracer.Start(t.Context(), "request")
 			defer request.End()
-			require.NoError(t, p.guard.Do(ctx, fmt.Sprint("k", i), func(context.Context) error { return nil }, guard.WithTTL(time.Minute)))
+			assert.NoError(t, p.guard.Do(ctx, fmt.Sprint("k", i), func(context.Context) error { return nil }, guard.WithTTL(time.Minute)))
 		})
 	}
 	all.Wait()

@@ -1,4 +1,5 @@
-// Package bench does the same work with Onerun and with its peers, in one run and on the same servers.
+// Package bench does the same work with Onerun and with its peers, in one run and on the same
+// servers.
 package bench
 
 import (
@@ -18,8 +19,9 @@ import (
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
-// quorum is each implementation over the servers. Beside ours only redsync is one: rueidislock takes the majority of several keys on one
-// Redis or Cluster, which outlives the loss of a shard, but not of the Redis, and redislock has none.
+// quorum is each implementation over the servers. Beside ours only redsync is one: rueidislock
+// takes the majority of several keys on one Redis or Cluster, which outlives the loss of a shard,
+// but not of the Redis, and redislock has none.
 func quorum(b *testing.B, impl string, clients []*redis.Client) locker {
 	b.Helper()
 	if impl == "onerun" {

@@ -7,14 +7,16 @@ import (
 	"time"
 )
 
-// stalled is for how long nobody may get on before a benchmark ends. The longest pause of a locker that polls is a quarter of a second.
+// stalled is for how long nobody may get on before a benchmark ends. The longest pause of a locker
+// that polls is a quarter of a second.
 //
-// What it is for is rueidislock with NoLoopTracking: an attempt that takes longer than its TryNextAfter of 20 ms, as it can on a busy machine, fails,
-// deletes the key itself, is not told of that, and waits to be told until its caller's context ends.
+// What it is for is rueidislock with NoLoopTracking: an attempt that takes longer than its
+// TryNextAfter of 20 ms, as it can on a busy machine, fails, deletes the key itself, is not told
+// of that, and waits to be told until its caller's context ends.
 const stalled = 3 * time.Second
 
-// untilStalled returns a context that ends when progress has stood still, or at the limit. Callers take contexts of their own from it, as
-// they have in a program.
+// untilStalled returns a context that ends when progress has stood still, or at the limit. Callers
+// take contexts of their own from it, as they have in a program.
 func untilStalled(progress *atomic.Int64, limit time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
@@ -39,7 +41,8 @@ func untilStalled(progress *atomic.Int64, limit time.Duration) (context.Context,
 	return ctx, cancel
 }
 
-// takeFor is take, again if it stalls. The lease's context goes on after it, for a lease can end with it.
+// takeFor is take, again if it stalls. The lease's context goes on after it, for a lease can end
+// with it.
 func takeFor(l locker, key string) (held lease, err error) {
 	for range 3 {
 		ctx, cancel := context.WithCancel(context.Background())

@@ -22,8 +22,9 @@ type dropped struct{}
 func (dropped) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { return nil }
 func (dropped) Shutdown(context.Context) error                             { return nil }
 
-// BenchmarkTracing is what telemetry adds to an uncontended Do, on a store that costs next to nothing: with no provider set, with the SDK but no span sampled, and with
-// every span sampled and exported in batches.
+// BenchmarkTracing is what telemetry adds to an uncontended Do, on a store that costs next to
+// nothing: with no provider set, with the SDK but no span sampled, and with every span sampled and
+// exported in batches.
 func BenchmarkTracing(b *testing.B) {
 	sdk := func(sampler sdktrace.Sampler) []tracing.Option {
 		return []tracing.Option{
@@ -62,7 +63,8 @@ func BenchmarkTracing(b *testing.B) {
 	}
 }
 
-// BenchmarkTracingByHand is what three spans and eight measurements cost that know nothing of leases: the limit for what tracing can cost.
+// BenchmarkTracingByHand is what three spans and eight measurements cost that know nothing of
+// leases: the limit for what tracing can cost.
 func BenchmarkTracingByHand(b *testing.B) {
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.AlwaysSample()), sdktrace.WithBatcher(dropped{})).Tracer("by hand")
 	meter := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())).Meter("by hand")

@@ -33,8 +33,9 @@ func BenchmarkUncontended(b *testing.B) {
 	})
 }
 
-// pipelines does b.N pairs as one who writes batches by hand does: so many callers have their keys in pipelines of that size, one of SET NX
-// and then one of EVALSHA, as many pipelines at a time as it takes for all of them.
+// pipelines does b.N pairs as one who writes batches by hand does: so many callers have their keys
+// in pipelines of that size, one of SET NX and then one of EVALSHA, as many pipelines at a time as
+// it takes for all of them.
 func pipelines(b *testing.B, rdb *redis.Client, callers, size int) {
 	token := rand.Text()
 	batch := func(own []string) error {

@@ -17,14 +17,16 @@ import (
 const (
 	// waitersTTL is the TTL of what waiters claim.
 	waitersTTL = 4 * time.Second
-	// holderTTL is that of the lease for which they wait: so long that its renewals do not come into the count.
+	// holderTTL is that of the lease for which they wait: so long that its renewals do not come
+	// into the count.
 	holderTTL = 10 * time.Minute
 	// drainLimit ends the drain of waiters that get their turn too slowly.
 	drainLimit = 10 * time.Second
 )
 
-// BenchmarkWaiters has callers of one process wait for one key that another process holds, and then have it one after the other. It reports what they cost
-// while they wait, beside the caller's own goroutine, and how long it takes until all have had their turn. It is one measurement,
+// BenchmarkWaiters has callers of one process wait for one key that another process holds, and
+// then have it one after the other. It reports what they cost while they wait, beside the caller's
+// own goroutine, and how long it takes until all have had their turn. It is one measurement,
 // however large b.N is.
 func BenchmarkWaiters(b *testing.B) {
 	server := redistest.Start(b)
@@ -102,8 +104,8 @@ func benchmarkWaiters(b *testing.B, server *redistest.Server, i impl, waiters in
 	b.ReportMetric(0, "ns/op") // says nothing here, and is left out
 }
 
-// manyEnough is how many there have to be before what the process uses says something about each: under it, what clients and the garbage
-// collector do by the way is more.
+// manyEnough is how many there have to be before what the process uses says something about each:
+// under it, what clients and the garbage collector do by the way is more.
 const manyEnough = 100
 
 // A usage is what the process uses.
@@ -112,8 +114,8 @@ type usage struct {
 	heap, stacks float64 // bytes
 }
 
-// readUsage looks after what is garbage has gone. Of goroutines it takes the fewest of a few looks, so that one which is on an errand is not taken
-// for one that stays.
+// readUsage looks after what is garbage has gone. Of goroutines it takes the fewest of a few
+// looks, so that one which is on an errand is not taken for one that stays.
 func readUsage() usage {
 	runtime.GC()
 	runtime.GC()

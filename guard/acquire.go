@@ -5,234 +5,335 @@ import (
 	"crypto/rand"
 	"errors"
 	"time"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/internal/clock"
+	"github.com/seed-1795987d/onerun/guard/internal/jitter"
+	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
+	"github.com/seed-1795987d/onerun/guard/internal/queue"
 )
 
-// errTooLate is a grant whose validity had passed when it came.
+// errTooLate is a grant whose validity had passed when it arrived.
 var errTooLate = errors.New("the answer came when the lease was about to end, or had ended")
 
-// attemptTimeout bounds one request for a lease: an answer that comes later is of no use.
-func attemptTimeout(ttl time.Duration) time.Duration {
+// answerGrace is how long beyond WithWait a call waits for an answer of the store.
+const answerGrace = time.Second
+
+// requestTimeout bounds one request for a lease: a later answer is of no use.
+func requestTimeout(ttl time.Duration) time.Duration {
 	return min(ttl-marginOf(ttl), 5*time.Second)
 }
 
-// acquireTries is how often a store that does not answer is asked by a call that does not wait.
-const acquireTries = 3
+// An acquisition is one call's way to a lease: as many requests as it takes. A waiter decides when
+// to make them.
+type acquisition struct {
+	guard  *Guard
+	key    string // as the caller gave it
+	set    *settings
+	caller context.Context
+	ctx    context.Context // the caller's, with what the hooks have put in
+	start  time.Duration
+	giveUp time.Duration // until when to wait for an answer
 
-// contestTries is how often a key that nobody holds, as several claims met, is asked for again by a call that
-// does not wait.
-const contestTries = 10
+	waiter   queue.Waiter
+	local    queue.Local    // the waiter, if it is this one
+	unqueued queue.Unqueued // the waiter, if it is this one
 
-// An attempt is one call's way to a lease: as many requests of one claim as it takes.
-type attempt struct {
-	guard *Guard
-	key   string
-	set   *settings
-	claim Claim
-	ctx   context.Context // with what the hooks put in
+	claim     Claim
+	requests  int
+	firstCall lazyctx.Context
+	late      bool // a request had no answer: it may still arrive
+	unused    bool // the store has granted the claim, but the call does not use it
+	asking    bool // a request is under way
+	queued    bool // the store has queued the claim
+	last      lastAnswer
 
-	start     time.Duration
-	deadline  time.Duration // when it has waited for as long as it may
-	giveUp    time.Duration // when the store has to have answered
-	asked     int
-	failed    int           // requests in a row without an answer
-	contested int           // answers that nobody holds the key
-	took      time.Duration // the last request
-	unknown   bool
-	last      Grant
-	waitFrom  time.Duration // when the key was first found busy, or never
-	previous  string        // the label of the last holder that was found
-	overAt    time.Duration // when its time is over, as far as is known, or never
-	handed    bool          // the lease was handed over by another call
-	looks     bool          // it asks by the clock alone: nobody has told it that the key may be free
-	turn      turn
-	spot
+	waitFrom   time.Duration // when the key was first found busy, or clock.Never
+	previous   queue.Previous
+	unprompted bool // the last request was made because of the time alone
+	handedOff  bool // the lease came from another call
+
+	got      *hold
+	reported bool // the hooks were called for the end
+	returned bool
 }
 
-// acquire takes a lease on the key, which the store knows as stored, or returns why not. It returns a
-// hold that is in the schedule, for which the caller must call giveBack.
+// lastAnswer is what events report of the store's last answer.
+type lastAnswer struct {
+	state State
+	left  time.Duration
+	label string
+}
+
+func (l *lastAnswer) set(g Grant) { *l = lastAnswer{g.State, g.Left, g.Label} }
+
+// acquire takes a lease on the key, which the store knows as stored. It returns a hold that is in
+// the schedule, on which the caller must call giveBack, or the error of a call whose function did
+// not run.
 func (g *Guard) acquire(ctx context.Context, key, stored string, set *settings) (*hold, error) {
 	if ctx.Err() != nil {
-		return nil, contextEnded(ctx, OpAcquire, key)
+		return nil, contextEnded(ctx, driver.OpAcquire, key)
 	}
 	if !g.enter() {
 		return nil, &ClosedError{Key: key}
 	}
-	a := &attempt{guard: g, key: key, ctx: ctx, start: g.now(), waitFrom: never, overAt: never}
-	a.claim = Claim{Key: stored, Owner: set.owner, TTL: set.ttl, Label: set.label, Line: lineOf(set)}
-	a.deadline = a.start + min(set.wait, never-a.start)
-	a.giveUp = max(a.start+attemptTimeout(set.ttl), a.deadline)
-	a.set = set.on()
-	if len(a.set.hooks) > 0 {
-		a.identify()
-		e := a.event(a.start, nil)
-		a.ctx = hooks(a.set.hooks).start(ctx, &e, pickAcquireStart)
-		a.claim.Label = hooks(a.set.hooks).label(a.ctx, set.label)
+	a := g.newAcquisition(ctx, key, stored, set)
+	defer a.exit()
+	a.begin()
+	h, err := a.loop()
+	a.got = h
+	a.leave()
+	a.report(err)
+	a.returned = true
+	if h != nil && h.over.Load() { // while a hook ran
+		var r release
+		h.giveBack(ctx, ending{}, &r)
+		r.report()
+		return nil, h.overtaken(ctx, nil, false)
 	}
-	h, err := a.loop(ctx)
-	a.leaveTurn()
-	if h == nil {
-		a.leaveToCleaner()
-		if a.prepared != nil {
-			a.prepared.life.end(err)
-		}
-		g.leave()
-	}
-	a.report(h, err)
 	return h, err
 }
 
-// loop asks, each time that it is its turn, until the claim is granted or has to be given up. ctx is the caller's.
-func (a *attempt) loop(ctx context.Context) (*hold, error) {
+func (g *Guard) newAcquisition(ctx context.Context, key, stored string, set *settings) *acquisition {
+	now := g.clock.Now()
+	a := &acquisition{
+		guard: g, key: key, set: set.on(), caller: ctx, ctx: ctx, start: now,
+		waitFrom: clock.Never, previous: queue.Previous{Ends: clock.Never},
+	}
+	a.claim = Claim{Key: stored, Owner: set.owner, TTL: set.ttl, Label: set.label, Queue: queueMode(set)}
+	l := queue.Limits{Deadline: now, GiveUp: now + requestTimeout(set.ttl), Announce: len(a.set.hooks) > 0}
+	if set.wait > 0 {
+		l.Deadline = now + min(set.wait, clock.Never-now)
+		l.GiveUp = l.Deadline + min(answerGrace, clock.Never-l.Deadline)
+	}
+	a.giveUp = l.GiveUp
+	switch {
+	case set.wait <= 0:
+		a.unqueued.Init(g.jitter, l)
+		a.waiter = &a.unqueued
+	case set.fair:
+		a.waiter = queue.NewFair(g.jitter, l, set.ttl, func(stop func()) { g.queues.End(stop) })
+	default:
+		a.local.Init(g.queues, g.queueID(stored, set), termsOf(set), l, a)
+		a.waiter = &a.local
+	}
+	return a
+}
+
+// queueMode returns the relation of a claim with these settings to the queue of the store.
+func queueMode(set *settings) driver.QueueMode {
+	switch {
+	case !set.fair:
+		return driver.Unqueued
+	case set.wait <= 0:
+		return driver.YieldToQueue
+	}
+	return driver.Queued
+}
+
+// begin calls the hooks.
+func (a *acquisition) begin() {
+	if len(a.set.hooks) == 0 {
+		return
+	}
+	a.identify()
+	e := a.event(a.start, nil)
+	a.ctx = hooks(a.set.hooks).start(a.caller, &e, pickAcquireStart)
+	a.claim.Label = hooks(a.set.hooks).label(a.ctx, a.set.label)
+}
+
+// loop does what the waiter says, until the claim is granted or the call gives up.
+func (a *acquisition) loop() (*hold, error) {
 	for {
-		h, err := a.await(ctx)
-		if h != nil || err != nil {
-			return h, err
-		}
-		h, failure := a.ask(ctx)
-		if h != nil {
-			return h, nil
-		}
-		var pause time.Duration
-		switch {
-		case ctx.Err() != nil:
-			err = contextEnded(ctx, OpAcquire, a.key)
-		case failure != nil:
-			pause, err = a.afterFailure(failure)
-		default:
-			pause, err = a.afterAnswer()
-		}
-		a.heard(ctx, failure, err, pause)
-		if err != nil {
-			return nil, err
-		}
-		switch {
-		case a.queued() && failure == nil:
-			err = a.awaitTurn(ctx)
-		case !a.inLine:
-			err = a.pause(ctx, pause)
-		}
-		if err != nil {
-			return nil, err
+		switch step := a.next(); step.Move {
+		case queue.Ask:
+			if h, err := a.ask(step); h != nil || err != nil {
+				return h, err
+			}
+		case queue.Take:
+			if h, err := a.take(step.Lease.(*hold)); h != nil || err != nil {
+				return h, err
+			}
+		case queue.Announce:
+			a.waits(step.Grant)
+			e := a.event(a.waitFrom, nil)
+			hooks(a.set.hooks).call(a.ctx, &e, pickWait)
+		case queue.Rest:
+			if step.Waiting {
+				a.waits(step.Grant)
+			}
+			a.subscribe(step.Subscribe)
+			if !a.guard.sleep(step.Until, step.Wake, a.caller.Done(), a.guard.closing) {
+				return nil, a.interrupted()
+			}
+		case queue.Quit:
+			return nil, a.refused(step)
 		}
 	}
 }
 
-// ask asks the store once. It returns a hold if the claim was granted and is of use.
-func (a *attempt) ask(ctx context.Context) (*hold, error) {
+// next returns what to do next. An unqueued waiter shares nothing, so it needs no lock.
+func (a *acquisition) next() queue.Step {
+	g := a.guard
+	if a.waiter == &a.unqueued {
+		return a.unqueued.Next(g.clock.Now())
+	}
+	g.mu.Lock()
+	defer g.unlock()
+	return a.waiter.Next(g.clock.Now())
+}
+
+// waits notes since when the call waits.
+func (a *acquisition) waits(busy Grant) {
+	if !a.hasWaited() {
+		a.waitFrom = a.guard.clock.Now()
+		a.last.set(busy)
+	}
+}
+
+// subscribe begins a subscription at the store. The Locker may notify at once.
+func (a *acquisition) subscribe(s *queue.Subscription) {
+	if s == nil {
+		return
+	}
+	g := a.guard
+	notify := func(in time.Duration) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		s.Notify(g.clock.Now(), in)
+	}
+	var stop func()
+	if a.claim.Queue == driver.Queued {
+		stop = g.queuer.SubscribeClaim(a.claim.Key, a.claim.ID, notify)
+	} else {
+		stop = g.notifier.Subscribe(a.claim.Key, func() { notify(0) })
+	}
+	g.mu.Lock()
+	over := s.Started(stop)
+	g.mu.Unlock()
+	if over {
+		stop()
+	}
+}
+
+// interrupted returns why the call must not go on, or nil.
+func (a *acquisition) interrupted() error {
+	if a.caller.Err() != nil {
+		return contextEnded(a.caller, driver.OpAcquire, a.key)
+	}
+	select {
+	case <-a.guard.closing:
+		return &ClosedError{Key: a.key}
+	default:
+		return nil
+	}
+}
+
+// refused returns the error of a call that gives up.
+func (a *acquisition) refused(step queue.Step) error {
+	switch {
+	case errors.Is(step.Err, queue.ErrUnanswered):
+		return &StoreError{Op: driver.OpAcquire, Key: a.claim.Key, Kind: driver.KindTimeout, Err: step.Err}
+	case step.Err != nil:
+		return step.Err
+	}
+	a.last.set(step.Grant)
+	if g := step.Grant; g.State == Done {
+		return &DoneError{Key: a.key, Left: g.Left, Record: g.Record, Label: g.Label}
+	}
+	return &BusyError{Key: a.key, Left: a.last.left, Label: a.last.label, Waited: a.waited(a.guard.clock.Now())}
+}
+
+// ask asks the store once. It returns the hold if the claim was granted and is of use, or an error
+// if the call must not go on.
+func (a *acquisition) ask(step queue.Step) (*hold, error) {
 	g := a.guard
 	a.identify()
-	anchor := g.anchor(g.now())
-	sent := g.now()
-	bound := attemptTimeout(a.claim.TTL)
-	if a.failed > 0 {
-		bound = min(bound, a.giveUp-sent)
+	a.previous, a.unprompted = step.Previous, step.Unprompted
+	a.claim.Reserve = 0
+	if step.Reserve {
+		a.claim.Reserve = mostHandOffs
 	}
-	call := g.newCall(a.ctx, sent, bound, 0)
-	grant, err := g.locker.TryAcquire(call, a.claim)
-	call.end()
-	a.asked++
-	answered := g.now()
-	a.took = answered - sent
+	sent := g.clock.Now()
+	anchor := g.clock.Anchor(sent)
+	timeout := min(requestTimeout(a.claim.TTL), a.giveUp-sent)
+	call := &a.firstCall
+	if a.requests++; a.requests > 1 {
+		call = new(lazyctx.Context) // the Locker may still use the first
+	}
+	call.InitCall(a.ctx, g.clock.Time(sent+timeout), 0)
+	defer call.End(nil)
+	a.asking = true
+	grant, err := g.tryAcquire(call, a.claim)
+	a.asking = false
+	answered := g.clock.Now()
 	if err != nil {
-		err = asStoreError(OpAcquire, a.claim.Key, err)
+		err = asStoreError(driver.OpAcquire, a.claim.Key, err)
 	}
-	a.tellOfCall(sent, err)
-	if err != nil {
-		a.failed++
-		a.unknown = true
-		return nil, err
-	}
-	a.failed = 0
-	a.last = grant
-	a.turn.placed = a.queued() && grant.State == Busy
-	if grant.State != Granted {
-		return nil, nil
-	}
-	h := a.prepared
-	if h == nil {
-		h = g.newHold(ctx, a)
-	}
-	h.grant(a, grant, sent, answered, anchor)
-	if err := a.take(ctx, h); err != nil {
-		h.life.end(err)
-		a.unknown = true // it is ours, and has to be given back
-		if a.inLine {
-			a.prepared = g.newHold(ctx, a)
+	a.reportCall(sent, answered-sent, err)
+	var h *hold
+	switch {
+	case err != nil:
+		a.late = true
+	case grant.State == Granted:
+		t := g.newTenure(a.claim, grant, sent, anchor, answered)
+		t.late = a.late
+		if h, err = a.use(t, sent, answered-sent); h != nil {
+			a.last.set(grant)
+			return h, nil
 		}
-		return nil, err
 	}
-	a.prepared = nil
+	if why := a.interrupted(); why != nil && (err != nil || a.caller.Err() != nil) {
+		return nil, why
+	}
+	a.answer(queue.Answer{Grant: grant, Err: err, Took: answered - sent})
+	return nil, nil
+}
+
+// use puts a tenure that was just granted into the schedule, unless it is of no use any more.
+func (a *acquisition) use(t *tenure, sent, took time.Duration) (*hold, error) {
+	g := a.guard
+	h := g.newHold(a, t, sent)
+	t.renewAt = clock.Never
+	if !a.set.noRenewal {
+		t.renewAt = g.renewalAfter(sent, t.claim.TTL)
+	}
+	valid := h.valid()
+	g.mu.Lock()
+	defer g.unlock()
+	if !valid || g.closed || a.caller.Err() != nil {
+		a.unused = true
+		h.life.End(errTooLate)
+		return nil, &StoreError{Op: driver.OpAcquire, Key: a.claim.Key, Kind: driver.KindTimeout, Err: errTooLate}
+	}
+	g.schedule.add(t)
+	g.queues.Granted(sent+took, g.queueID(a.claim.Key, a.set), &a.local, h, took)
 	return h, nil
 }
 
-// take puts h, which was granted, into the schedule, unless it is of no use any more.
-func (a *attempt) take(ctx context.Context, h *hold) error {
+// answer passes the store's answer on to the waiter, and changes the ID of a claim that is over.
+func (a *acquisition) answer(answer queue.Answer) {
 	g := a.guard
-	if ctx.Err() != nil {
-		return contextEnded(ctx, OpAcquire, a.key)
-	}
-	if !h.valid() {
-		return &StoreError{Op: OpAcquire, Key: a.claim.Key, Kind: KindTimeout, Err: errTooLate}
-	}
-	g.mu.Lock()
-	defer g.unlockLines()
-	if g.closed {
-		return &ClosedError{Key: a.key}
-	}
-	g.add(h)
-	g.seat(a, h)
-	return nil
-}
-
-// afterFailure returns how long to pause after err, or the error with which to give up.
-func (a *attempt) afterFailure(err error) (time.Duration, error) {
 	var store *StoreError
-	if errors.As(err, &store) && store.Over {
-		a.renewClaim()
-	}
-	pause := a.guard.dice.retryPause(a.failed)
-	then := a.guard.now() + pause
-	again := then < a.deadline || then < a.giveUp && a.patient()
-	if errors.Is(err, ErrClosed) || permanent(err) || !again {
-		return 0, err
-	}
-	return pause, nil
-}
-
-// afterAnswer returns the error with which to give up, as the key is done, or as it is busy and the time to wait is up. Else it returns
-// how long to pause, or 0 where the line says that.
-func (a *attempt) afterAnswer() (time.Duration, error) {
-	g := a.guard
-	if a.last.State == Done {
-		return 0, a.done()
-	}
-	if !a.queued() { // whose claim has a place by its ID
-		a.renewClaim()
-	}
-	now := g.now()
-	if !a.last.Called { // who was called does not hold the key
-		a.previous, a.overAt = a.last.Label, never
-		if a.last.Left >= 0 {
-			a.overAt = now + a.last.Left
+	switch {
+	case answer.Err != nil:
+		if errors.As(answer.Err, &store) && store.Revoked {
+			a.renewClaim()
+		}
+	default:
+		a.last.set(answer.Grant)
+		a.queued = a.claim.Queue == driver.Queued && answer.Grant.State == Busy
+		if !a.queued { // a queued claim has its position by its ID
+			a.renewClaim()
 		}
 	}
-	if a.last.Contested && a.contested < contestTries && now < a.giveUp {
-		a.contested++
-		return g.dice.contestPause(a.contested, a.took), nil
-	}
-	if now >= a.deadline {
-		return 0, &BusyError{Key: a.key, Left: a.last.Left, Label: a.last.Label, Waited: a.waited(now)}
-	}
-	return 0, nil
+	g.mu.Lock()
+	defer g.unlock()
+	a.waiter.Answer(g.clock.Now(), answer)
 }
 
-// done returns what the store has said of a key that is done, as an error.
-func (a *attempt) done() error {
-	return &DoneError{Key: a.key, Left: a.last.Left, Record: a.last.Record, Label: a.last.Label}
-}
-
-// identify gives the claim an ID if it has none yet: one who is handed a lease needs none.
-func (a *attempt) identify() {
+// identify gives the claim an ID if it has none yet: a call that is handed a lease needs none.
+func (a *acquisition) identify() {
 	if a.claim.ID == "" {
 		a.claim.ID = rand.Text()
 	}
@@ -241,97 +342,78 @@ func (a *attempt) identify() {
 	}
 }
 
-// renewClaim gives the claim another ID when the old one is over: what a store of several nodes still has to undo of
-// that cannot meet the new one then.
-func (a *attempt) renewClaim() {
-	a.leaveToCleaner()
-	a.leaveTurn()
-	a.unknown, a.turn.placed = false, false
-	a.claim.ID = rand.Text()
+// renewClaim gives the claim another ID: whatever the store still revokes of the old one cannot
+// affect the new one.
+func (a *acquisition) renewClaim() {
+	a.cleanUp()
+	if a.claim.Owner == a.claim.ID && a.set.owner == "" {
+		a.claim.Owner = ""
+	}
+	a.claim.ID = ""
+	if fair, ok := a.waiter.(*queue.Fair); ok {
+		a.guard.mu.Lock()
+		defer a.guard.unlock()
+		fair.Resubscribe()
+	}
 }
 
-// leaveToCleaner has the claim cleaned up if it is not certain that the store does not have it, or if it has a place in line.
-func (a *attempt) leaveToCleaner() {
+// cleanUp leaves the claim to the cleaner if the store may have it, or has queued it.
+func (a *acquisition) cleanUp() {
 	g := a.guard
-	l := leftover{claim: a.claim, until: g.now() + a.claim.TTL}
 	switch {
-	case a.unknown:
-		l.told = orphanOf(a.ctx, a.set, a.key, OpAcquire)
-	case a.turn.placed:
-		l.after = leaveNothing
-	default:
+	case a.late, a.unused:
+		g.cleaner.add(orphan{claim: a.claim, late: a.late, report: a.orphanReport()})
+	case a.queued:
+		g.cleaner.add(orphan{claim: a.claim})
+	}
+	a.late, a.unused, a.queued = false, false, false
+}
+
+// leave leaves the queue. A lease that was handed off meanwhile is released.
+func (a *acquisition) leave() {
+	g := a.guard
+	if a.waiter == &a.unqueued {
 		return
 	}
-	g.cleaner.add(l)
-}
-
-// pause sleeps for d, or returns why to give up.
-func (a *attempt) pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return contextEnded(ctx, OpAcquire, a.key)
-	case <-a.guard.closing:
-		return &ClosedError{Key: a.key}
+	g.mu.Lock()
+	a.waiter.Leave()
+	rejected, _ := a.local.Reject().(*hold)
+	g.unlock()
+	if rejected != nil {
+		a.reject(rejected)
 	}
 }
 
-func (a *attempt) waited(now time.Duration) time.Duration {
-	if a.waitFrom == never {
+// exit ends the acquisition, in whatever way the call ends: it returns, or the Locker or a hook
+// has panicked or ended the goroutine.
+func (a *acquisition) exit() {
+	if a.returned && a.got != nil {
+		return
+	}
+	a.late = a.late || a.asking
+	a.leave()
+	if a.got == nil {
+		a.cleanUp()
+		a.guard.leave()
+	} else { // a hook has ended the goroutine
+		var r release
+		defer r.report()
+		a.got.giveBack(a.caller, ending{}, &r)
+	}
+	a.report(errAborted)
+}
+
+func (a *acquisition) hasWaited() bool { return a.waitFrom != clock.Never }
+
+func (a *acquisition) waited(now time.Duration) time.Duration {
+	if !a.hasWaited() {
 		return 0
 	}
 	return now - a.waitFrom
 }
 
-// report tells the hooks how the attempt ended.
-func (a *attempt) report(h *hold, err error) {
-	if len(a.set.hooks) == 0 {
-		return
-	}
-	now := a.guard.now()
-	e := a.event(now, err)
-	if h != nil {
-		e.Fence = h.claim.Fence
-		e.Previous, e.Takeover = a.previous, now >= a.overAt
-		e.MissedWakeUp = a.looks && !a.handed && !e.Takeover && e.Waited > longestPoll
-	}
-	hooks(a.set.hooks).tell(a.ctx, &e, pickAcquireEnd)
-	if errors.Is(err, ErrBusy) && !a.set.probe || errors.Is(err, ErrDone) {
-		hooks(a.set.hooks).tell(a.ctx, &e, pickSkip)
-	}
-}
-
-// event returns an Event about a at the instant now.
-func (a *attempt) event(now time.Duration, err error) Event {
-	return Event{
-		Name:     a.set.name,
-		Key:      a.key,
-		Owner:    a.claim.Owner,
-		Start:    a.guard.epoch.Add(a.start),
-		Duration: now - a.start,
-		TTL:      a.claim.TTL,
-		Attempts: a.asked,
-		Waited:   a.waited(now),
-		Waits:    a.waitFrom != never,
-		State:    a.last.State,
-		Left:     a.last.Left,
-		Label:    a.last.Label,
-		HandedOn: a.handed,
-		Aside:    a.set.aside,
-		Err:      err,
-	}
-}
-
-// tellOfCall tells the hooks of a call to the store that was sent at the instant sent and ended with err.
-func (a *attempt) tellOfCall(sent time.Duration, err error) {
-	if len(a.set.hooks) == 0 {
-		return
-	}
-	hooks(a.set.hooks).tell(a.ctx, &Event{
-		Name: a.set.name, Key: a.key, Owner: a.claim.Owner, Op: OpAcquire, TTL: a.claim.TTL,
-		Start: a.guard.epoch.Add(sent), Duration: a.took, Aside: a.set.aside, Err: err,
-	}, pickCall)
+// missedWakeUp reports whether the call has found out by itself that the key had been released. A
+// call that has waited for a short time may not have subscribed yet.
+func (a *acquisition) missedWakeUp(now time.Duration) bool {
+	return a.unprompted && !a.handedOff && now < a.previous.Ends && a.waited(now) > jitter.LongestPoll
 }

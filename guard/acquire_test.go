@@ -7,9 +7,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 func TestAcquire_countsValidityFromBeforeTheRequest(t *testing.T) {
@@ -35,15 +37,15 @@ const attemptLimit = 5 * time.Second
 func TestAcquire_refusesAGrantThatComesTooLate(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		store.OnAcquire = func(_ context.Context, _ int, c guard.Claim) (guard.Grant, error) {
-			defer time.Sleep(ttl) // and it ignores its context
+			defer time.Sleep(ttl) // the store ignores its context
 			return store.memory.TryAcquire(context.Background(), guard.Claim{Key: c.Key, ID: c.ID, TTL: time.Hour})
 		}
 		_, err := g.Acquire(t.Context(), "k")
 		var failed *guard.StoreError
 		require.ErrorAs(t, err, &failed)
-		require.Equal(t, guard.KindTimeout, failed.Kind)
+		require.Equal(t, driver.KindTimeout, failed.Kind)
 		synctest.Wait()
-		require.True(t, store.free("k"), "it is released, not left to its TTL")
+		require.True(t, store.free("k"), "the Guard releases the late grant")
 	})
 }
 
@@ -57,12 +59,12 @@ func TestAcquire_recognisesItsOwnClaimAfterALostReply(t *testing.T) {
 			return grant, err
 		}
 		require.NoError(t, g.Do(t.Context(), "k", nothing))
-		require.Equal(t, 2, store.count(guard.OpAcquire))
-		require.True(t, store.free("k"), "counted once")
+		require.Equal(t, 2, store.count(driver.OpAcquire))
+		require.True(t, store.free("k"), "the repeated claim counts once")
 	})
 }
 
-func TestAcquire_cleansUpWhatItDoesNotKnow(t *testing.T) {
+func TestAcquire_cleansUpAClaimWithAnUnknownOutcome(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
 			_, _ = store.memory.TryAcquire(ctx, c)
@@ -74,7 +76,7 @@ func TestAcquire_cleansUpWhatItDoesNotKnow(t *testing.T) {
 		require.Less(t, time.Since(start), time.Second)
 		synctest.Wait()
 		require.True(t, store.free("k"))
-		require.Equal(t, 3, store.count(guard.OpAcquire), "a store that does not answer is asked again, within bounds")
+		require.Equal(t, 3, store.count(driver.OpAcquire), "the number of retries is limited")
 	})
 }
 
@@ -92,21 +94,44 @@ func TestAcquire_cleansUpARequestThatArrivesAfterTheCleanUp(t *testing.T) {
 		_, err := g.Acquire(ctx, "k")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		time.Sleep(500 * time.Millisecond)
-		require.False(t, store.free("k"), "here the late request has been granted")
+		require.False(t, store.free("k"), "the late request has been granted by now")
 		time.Sleep(time.Second)
 		require.True(t, store.free("k"))
-		released := store.count(guard.OpRelease)
+		time.Sleep(2 * ttl)
+		released := store.count(driver.OpRelease)
+		require.LessOrEqual(t, released, 10, "the intervals between clean-ups grow")
 		time.Sleep(time.Minute)
-		require.Equal(t, released, store.count(guard.OpRelease), "cleaning up ends")
+		require.Equal(t, released, store.count(driver.OpRelease), "the clean-ups end")
 	})
 }
 
-func TestAcquire_cleansUpARequestThatAThawTakesUpAfterTheCleanUp(t *testing.T) {
+// A request may arrive long after its caller has given up: a proxy or a frozen server may have
+// queued it.
+func TestAcquire_cleansUpARequestThatArrivesMuchLater(t *testing.T) {
+	for _, late := range []time.Duration{1500 * time.Millisecond, 3 * time.Second, ttl / 2, ttl} {
+		inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+			store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+				time.AfterFunc(late, func() { _, _ = store.memory.TryAcquire(context.Background(), c) })
+				return guard.Grant{}, frozen(ctx)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			_, err := g.Acquire(ctx, "k")
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			time.Sleep(late)
+			require.False(t, store.free("k"), "the late request has been granted by now")
+			time.Sleep(late/2 + time.Second)
+			require.True(t, store.free("k"), "%v late", late)
+		})
+	}
+}
+
+func TestAcquire_cleansUpARequestThatAThawedStoreServesAfterTheCleanUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		thaw := time.Now().Add(1700 * time.Millisecond)
 		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
 			go func() {
-				time.Sleep(time.Until(thaw) + time.Millisecond) // taken up last
+				time.Sleep(time.Until(thaw) + time.Millisecond) // it is served last
 				_, _ = store.memory.TryAcquire(context.Background(), c)
 			}()
 			return guard.Grant{}, frozen(ctx)
@@ -124,7 +149,7 @@ func TestAcquire_cleansUpARequestThatAThawTakesUpAfterTheCleanUp(t *testing.T) {
 		_, err := g.Acquire(ctx, "k")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		time.Sleep(time.Until(thaw) + 2*time.Millisecond)
-		require.False(t, store.free("k"), "here the late request has been granted")
+		require.False(t, store.free("k"), "the late request has been granted by now")
 		time.Sleep(time.Second)
 		require.True(t, store.free("k"))
 	})
@@ -136,7 +161,7 @@ func TestAcquire_cleansUpALateRepetitionOfItsOwnRequest(t *testing.T) {
 			if n > 1 {
 				return store.memory.TryAcquire(ctx, c)
 			}
-			go func() { // the first request overtakes the release
+			go func() { // the first request arrives after the release
 				time.Sleep(200 * time.Millisecond)
 				_, _ = store.memory.TryAcquire(context.Background(), c)
 			}()
@@ -150,31 +175,32 @@ func TestAcquire_cleansUpALateRepetitionOfItsOwnRequest(t *testing.T) {
 	})
 }
 
-// Of the first try the answer was lost, and it is done again when the lease has ended, however that was.
-func TestAcquire_cleansUpALateRepetitionWhateverBecameOfTheLease(t *testing.T) {
+// The first attempt got no answer, and it reaches the store only after the lease has ended. How
+// the lease ended makes no difference.
+func TestAcquire_cleansUpALateRepetitionHoweverTheLeaseEnds(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, store *testStore, c guard.Claim, lease *guard.Lease, arrives func()){
-		"the store knew it no more": func(t *testing.T, store *testStore, c guard.Claim, lease *guard.Lease, arrives func()) {
+		"lost at a renewal": func(t *testing.T, store *testStore, c guard.Claim, lease *guard.Lease, arrives func()) {
 			_, err := store.memory.Release(t.Context(), c, guard.After{})
 			require.NoError(t, err)
 			<-lease.Context().Done()
 			require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
 			arrives()
 		},
-		"the release found it gone": func(t *testing.T, store *testStore, c guard.Claim, lease *guard.Lease, arrives func()) {
+		"lost at the release": func(t *testing.T, store *testStore, c guard.Claim, lease *guard.Lease, arrives func()) {
 			_, err := store.memory.Release(t.Context(), c, guard.After{})
 			require.NoError(t, err)
 			require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
 			arrives()
 		},
-		"its release took several tries": func(t *testing.T, store *testStore, _ guard.Claim, lease *guard.Lease, arrives func()) {
+		"released after several attempts": func(t *testing.T, store *testStore, _ guard.Claim, lease *guard.Lease, arrives func()) {
 			store.OnRelease = func(ctx context.Context, n int, c guard.Claim, after guard.After) (bool, error) {
 				if n < 5 {
 					return false, errors.New("the connection was reset")
 				}
 				return store.memory.Release(ctx, c, after)
 			}
-			require.ErrorIs(t, lease.Release(t.Context()), guard.ErrStore, "it goes on in the background")
-			for store.count(guard.OpRelease) < 5 {
+			require.ErrorIs(t, lease.Release(t.Context()), guard.ErrStore, "the cleaner continues the release")
+			for store.count(driver.OpRelease) < 5 {
 				time.Sleep(time.Millisecond) // virtual
 			}
 			arrives()
@@ -205,7 +231,7 @@ func TestAcquire_cleansUpALateRepetitionWhateverBecameOfTheLease(t *testing.T) {
 	}
 }
 
-func TestAcquire_ofAContextThatEndsReturnsAtOnceAndCleansUp(t *testing.T) {
+func TestAcquire_returnsAtOnceAndCleansUpWhenTheContextEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
 			_, _ = store.memory.TryAcquire(context.Background(), c)
@@ -225,16 +251,16 @@ func TestAcquire_ofAContextThatEndsReturnsAtOnceAndCleansUp(t *testing.T) {
 	})
 }
 
-func TestAcquire_ofAContextThatHasEndedDoesNotAsk(t *testing.T) {
+func TestAcquire_doesNotAskIfTheContextHasEnded(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.ErrorIs(t, g.Do(ctx, "k", nothing), context.Canceled)
-		require.Zero(t, store.count(guard.OpAcquire))
+		require.Zero(t, store.count(driver.OpAcquire))
 	})
 }
 
-func TestAcquire_givesBackAGrantWhoseCallerHasGone(t *testing.T) {
+func TestAcquire_releasesAGrantWhoseCallerHasGone(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		ctx, cancel := context.WithCancel(t.Context())
 		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
@@ -247,10 +273,10 @@ func TestAcquire_givesBackAGrantWhoseCallerHasGone(t *testing.T) {
 	})
 }
 
-func TestAcquire_givesBackAGrantThatComesAfterClose(t *testing.T) {
+func TestAcquire_releasesAGrantThatComesAfterClose(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
-			go func() { require.NoError(t, g.Close(context.Background())) }()
+			go func() { assert.NoError(t, g.Close(context.Background())) }()
 			synctest.Wait()
 			return store.memory.TryAcquire(ctx, c)
 		}
@@ -261,16 +287,16 @@ func TestAcquire_givesBackAGrantThatComesAfterClose(t *testing.T) {
 	})
 }
 
-func TestAcquire_doesNotRepeatWhatCannotSucceed(t *testing.T) {
+func TestAcquire_doesNotRetryAPermanentError(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		store.OnAcquire = func(_ context.Context, _ int, _ guard.Claim) (guard.Grant, error) {
-			return guard.Grant{}, &guard.StoreError{Store: "test", Op: guard.OpAcquire, Key: "k", Kind: guard.KindAuth, Err: errors.New("wrong password")}
+			return guard.Grant{}, &guard.StoreError{Backend: "test", Op: driver.OpAcquire, Key: "k", Kind: driver.KindAuth, Err: errors.New("wrong password")}
 		}
 		start := time.Now()
 		_, err := g.Acquire(t.Context(), "k", guard.WithWait(time.Hour))
 		require.EqualError(t, err, `test: acquire "k": auth: wrong password`)
 		require.Zero(t, time.Since(start))
-		require.Equal(t, 1, store.count(guard.OpAcquire))
+		require.Equal(t, 1, store.count(driver.OpAcquire))
 	})
 }
 
@@ -283,10 +309,10 @@ func TestAcquire_boundsAStoreThatDoesNotAnswer(t *testing.T) {
 		_, err := g.Acquire(t.Context(), "k")
 		require.Equal(t, attemptLimit, time.Since(start))
 		require.ErrorIs(t, err, guard.ErrStore)
-		require.NotErrorIs(t, err, context.DeadlineExceeded, "that would be the caller's")
+		require.NotErrorIs(t, err, context.DeadlineExceeded, "the caller's context has not ended")
 		var failed *guard.StoreError
 		require.ErrorAs(t, err, &failed)
-		require.Equal(t, guard.KindTimeout, failed.Kind)
+		require.Equal(t, driver.KindTimeout, failed.Kind)
 	})
 }
 
@@ -300,7 +326,7 @@ func TestWait_takesTheKeyWhenItIsReleased(t *testing.T) {
 	})
 }
 
-func TestWait_doesNotSleepPastTheHoldersTimeLeft(t *testing.T) {
+func TestWait_asksAtTheEndOfTheHoldersLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		dead := guard.Claim{Key: "k", ID: "dead", TTL: ttl}
 		_, err := store.memory.TryAcquire(t.Context(), dead)
@@ -320,7 +346,7 @@ func TestWait_endsWithBusy(t *testing.T) {
 		var busy *guard.BusyError
 		require.ErrorAs(t, err, &busy)
 		require.Equal(t, 25*time.Second, busy.Waited)
-		require.Less(t, store.count(guard.OpAcquire), 250, "it polls politely")
+		require.Less(t, store.count(driver.OpAcquire), 250, "the call does not poll too often")
 		require.NoError(t, lease.Release(t.Context()))
 	})
 }
@@ -337,11 +363,11 @@ func TestWait_foreverEndsWithTheContext(t *testing.T) {
 	})
 }
 
-func TestWait_getsDoneIfTheWorkWasDoneMeanwhile(t *testing.T) {
+func TestWait_returnsDoneIfTheWorkFinishesMeanwhile(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		lease := hold(t, g, "k", guard.WithOnce(time.Hour))
 		require.NoError(t, lease.SetRecord([]byte("42")))
-		time.AfterFunc(time.Second, func() { require.NoError(t, lease.Finish(t.Context())) })
+		time.AfterFunc(time.Second, func() { require.NoError(t, lease.Complete(t.Context())) })
 		err := g.Do(t.Context(), "k", func(context.Context) error { t.Error("ran twice"); return nil },
 			guard.WithWait(time.Minute), guard.WithOnce(time.Hour))
 		var done *guard.DoneError
@@ -350,17 +376,17 @@ func TestWait_getsDoneIfTheWorkWasDoneMeanwhile(t *testing.T) {
 	})
 }
 
-func TestWait_goesOnThroughErrorsOfTheStore(t *testing.T) {
+func TestWait_continuesAfterStoreErrors(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		start := time.Now()
 		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
 			if time.Since(start) < 20*time.Second {
-				return guard.Grant{}, errors.New("away")
+				return guard.Grant{}, errors.New("unreachable")
 			}
 			return store.memory.TryAcquire(ctx, c)
 		}
 		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(time.Minute)))
 		require.Less(t, time.Since(start), 22*time.Second)
-		require.Less(t, store.count(guard.OpAcquire), 60, "no busy loop")
+		require.Less(t, store.count(driver.OpAcquire), 60, "the call does not poll in a busy loop")
 	})
 }

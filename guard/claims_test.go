@@ -8,13 +8,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// The store's time is its own: a caller whose clock says something else asks for the same.
-func TestClaims_haveNothingOfTheClockInThem(t *testing.T) {
+// Only the store's clock counts. Whatever the caller's clock says, the Guard sends the same
+// claims.
+func TestClaims_containNoWallClockTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		// sent runs under a lease that is waited for, renewed once, and leaves a marker and a minimum hold, and returns what the store was
-		// asked, but for what is different each time: IDs, and the fence, which is the store's own.
+		// sent runs a function under a lease that is renewed once, with a done marker and a
+		// minimum hold. It returns the claims and the After values that the store received. It
+		// clears the IDs, the owners and the fences, because they differ each time.
 		sent := func(opts ...guard.Option) (asked []guard.Claim, left []guard.After) {
 			before := len(store.Calls())
 			require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error {
@@ -22,9 +25,9 @@ func TestClaims_haveNothingOfTheClockInThem(t *testing.T) {
 				return nil
 			}, append(opts, guard.WithWait(time.Minute), guard.WithOnce(time.Hour), guard.WithMinHold(2*time.Hour))...))
 			calls := store.Calls()[before:]
-			require.Equal(t, guard.OpAcquire, calls[0].Op)
+			require.Equal(t, driver.OpAcquire, calls[0].Op)
 			for _, call := range calls {
-				if call.Op != guard.OpAcquire {
+				if call.Op != driver.OpAcquire {
 					require.Equal(t, calls[0].Grant.Fence, call.Claim.Fence)
 					call.Claim.Fence = 0
 				}
@@ -34,7 +37,7 @@ func TestClaims_haveNothingOfTheClockInThem(t *testing.T) {
 			return asked, left
 		}
 		asked, left := sent()
-		require.Len(t, asked, 3, "to take it, to renew it, to give it back")
+		require.Len(t, asked, 3, "one acquire, one renewal and one release")
 		time.Sleep(1000 * time.Hour)
 		askedLater, leftLater := sent()
 		require.Equal(t, asked, askedLater)

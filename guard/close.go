@@ -3,21 +3,38 @@ package guard
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
 )
 
-// closeGrace is how long Close still waits for calls to the store that are under way, after its context has
-// ended and it has taken back what was held, for which it waits as long as a release does (releaseGrace).
-const closeGrace = 20 * time.Millisecond
+const (
+	// closeGrace is how long Close still waits, after its context has ended and it has revoked
+	// what was held, for calls to the store that are under way.
+	closeGrace = 20 * time.Millisecond
+	// drainTime is how long Close waits for a store that does not answer if its context has no
+	// deadline.
+	drainTime = 5 * time.Second
+)
 
-// Close refuses new work and ends the waiting of calls that have no lease yet, both with ErrClosed. It
-// waits until every lease has been given back, or until ctx ends: then it ends the contexts of the runs
-// that are left with ErrClosed, gives their leases back although their functions may still be running,
-// and returns an error that says how many there were and wraps that of ctx. In the end no goroutine of
-// the Guard's own is left; if a call to the store is still under way, the error is ErrStore. A second
-// Close does the same.
+// Close refuses new work, and ends the waiting of calls that have no lease yet. Both return
+// ErrClosed. It waits until every lease has been released, and until every claim that the store
+// may still have (an acquire or a release without an answer, or a grant that came too late) has
+// been released, too.
+//
+// If ctx ends before that, Close revokes the leases of functions that are still running: their
+// contexts end with ErrClosed as the cause. It returns an error that wraps the cause of ctx, and
+// says how many leases were revoked, how many claims were not released and so hold their keys
+// until their TTL has passed, how many calls to the store have not returned, and whether a hook is
+// still running. The error also wraps ErrStore if there are such claims or calls. If ctx has no
+// deadline, Close waits for the functions that are running as long as they take, but at most 5 s
+// for a store that does not answer.
+//
+// If Close returns nil, nothing is left: no lease, no claim, no goroutine. Close can be called
+// again, and concurrently; the first context to end counts for all.
 func (g *Guard) Close(ctx context.Context) error {
 	g.mu.Lock()
 	if !g.closed {
@@ -26,40 +43,87 @@ func (g *Guard) Close(ctx context.Context) error {
 	}
 	g.mu.Unlock()
 
-	var err error
-	if !g.await(ctx, &g.active) {
-		if n := g.takeBack(); n > 0 {
-			err = fmt.Errorf("guard: close: took back %d leases from functions that were running: %w", n, context.Cause(ctx))
+	revoked := 0
+	if !g.active.await(ctx, &g.mu) {
+		revoked = g.revoke()
+	}
+	g.schedule.rouse()
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(drainTime)
+	}
+	rest := lazyctx.NewCall(ctx, deadline.Add(closeGrace), closeGrace)
+	defer rest.End(nil)
+	if !g.active.await(rest, &g.mu) || !g.background.await(rest) {
+		g.cleaner.abandon()
+		last, cancel := context.WithTimeout(context.Background(), closeGrace)
+		defer cancel()
+		g.background.await(last)
+	}
+	return g.closeError(ctx, revoked)
+}
+
+// closeError returns what Close could not do.
+func (g *Guard) closeError(ctx context.Context, revoked int) error {
+	var parts []string
+	add := func(n int, one, many string) {
+		switch {
+		case n == 1:
+			parts = append(parts, "1 "+one)
+		case n > 1:
+			parts = append(parts, fmt.Sprintf("%d %s", n, many))
 		}
 	}
-	g.rouse()
-	ctx, cancel := withGrace(ctx, g.set.ttl, closeGrace)
-	defer cancel()
-	if !g.await(ctx, &g.background) && err == nil {
-		err = fmt.Errorf("guard: close: a call has not been answered yet: %w", ErrStore)
+	add(revoked, "lease was revoked from a function that was running",
+		"leases were revoked from functions that were running")
+	unreleased, calls := g.cleaner.unreleased(), int(g.calls.Load())
+	add(unreleased, "claim was not released, and may last until its TTL has passed",
+		"claims were not released, and may last until their TTLs have passed")
+	add(calls, "call to the store has not returned", "calls to the store have not returned")
+	if calls == 0 {
+		g.mu.Lock()
+		add(g.active.n, "call has not returned from a hook", "calls have not returned from hooks")
+		g.mu.Unlock()
+		if g.reporter.isRunning() {
+			parts = append(parts, "a hook has not returned")
+		}
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	err := fmt.Errorf("guard: close: %s", strings.Join(parts, "; "))
+	if unreleased+calls > 0 {
+		err = fmt.Errorf("%w: %w", err, ErrStore)
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		err = fmt.Errorf("%w: %w", err, cause)
 	}
 	return err
 }
 
-// takeBack releases all leases that are held, and returns how many there were.
-func (g *Guard) takeBack() int {
+// revoke releases all leases that are held, and returns how many there were.
+func (g *Guard) revoke() int {
 	g.mu.Lock()
-	held := append([]*hold(nil), g.schedule.heap...)
+	held := make([]*hold, 0, len(g.schedule.heap))
+	for _, t := range g.schedule.heap {
+		held = append(held, t.hold)
+	}
 	g.mu.Unlock()
 
 	ended, cancel := context.WithCancel(context.Background())
 	cancel() // so that each waits for releaseGrace at most
-	var taken atomic.Int64
+	var revoked atomic.Int64
 	var sent sync.WaitGroup
 	for _, h := range held {
 		sent.Go(func() {
-			back := h.giveBack(ended, ending{cause: &ClosedError{Key: h.key}})
-			back.report()
-			if back.hold != nil {
-				taken.Add(1)
+			var r release
+			h.giveBack(ended, ending{cause: &ClosedError{Key: h.key, ran: true}}, &r)
+			r.report()
+			if r.hold != nil {
+				revoked.Add(1)
 			}
 		})
 	}
 	sent.Wait()
-	return int(taken.Load())
+	return int(revoked.Load())
 }

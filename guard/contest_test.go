@@ -9,13 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
-// contested is the answer of a quorum whose nodes were shared out among several claims.
+// contested is the answer of a quorum whose nodes have granted the key to several claims.
 var contested = guard.Grant{State: guard.Busy, Left: ttl, Contested: true}
 
-func TestContest_isTriedAgainByACallThatDoesNotWait(t *testing.T) {
+func TestContest_isRetriedByACallThatDoesNotWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		ids := map[string]bool{}
 		store.OnAcquire = func(_ context.Context, n int, c guard.Claim) (guard.Grant, error) {
@@ -27,8 +28,8 @@ func TestContest_isTriedAgainByACallThatDoesNotWait(t *testing.T) {
 		}
 		start := time.Now()
 		require.NoError(t, g.Do(t.Context(), "k", nothing))
-		require.Equal(t, 5, store.count(guard.OpAcquire))
-		require.Len(t, ids, 5, "what is still to be undone of one claim must not meet the next")
+		require.Equal(t, 5, store.count(driver.OpAcquire))
+		require.Len(t, ids, 5, "each request has a new ID, because the last claim may still be revoked")
 		require.Less(t, time.Since(start), 300*time.Millisecond)
 	})
 }
@@ -38,7 +39,7 @@ func TestContest_isBusyIfItDoesNotEnd(t *testing.T) {
 		store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) { return contested, nil }
 		start := time.Now()
 		require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrBusy)
-		require.Equal(t, 11, store.count(guard.OpAcquire))
+		require.Equal(t, 11, store.count(driver.OpAcquire))
 		require.Less(t, time.Since(start), time.Second)
 	})
 }
@@ -50,7 +51,7 @@ func TestAcquire_cleansUpAClaimThatWasRefusedAfterALostAnswer(t *testing.T) {
 		store.OnAcquire = func(_ context.Context, n int, c guard.Claim) (guard.Grant, error) {
 			if n == 2 {
 				first = c.ID
-				return guard.Grant{}, guardtest.Fail(guard.KindConnection)
+				return guard.Grant{}, guardtest.Fail(driver.KindConnection)
 			}
 			return guard.Grant{}, guardtest.ErrUnscripted
 		}
@@ -62,87 +63,90 @@ func TestAcquire_cleansUpAClaimThatWasRefusedAfterALostAnswer(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		released := false
 		for _, call := range store.Calls() {
-			released = released || call.Op == guard.OpRelease && call.Claim.ID == first
+			released = released || call.Op == driver.OpRelease && call.Claim.ID == first
 		}
 		require.True(t, released)
 	})
 }
 
-// pushing is a store that tells when a key may be free, as long as it is not mute.
-type pushing struct {
+// notifyingStore is a testStore that implements driver.Notifier. The test itself calls the
+// functions that wake the waiters.
+type notifyingStore struct {
 	*testStore
 	wakes   chan func()
 	stopped int
 }
 
-func (p *pushing) Notify(_ string, wake func()) (stop func()) {
+func (p *notifyingStore) Subscribe(_ string, wake func()) (stop func()) {
 	p.wakes <- wake
 	return func() { p.stopped++ }
 }
 
-// waitBehindAHolder returns a Guard, its store, what releases the key that another process holds, and where the outcome of one who waits for
-// it will be.
-func waitBehindAHolder(t *testing.T) (g *guard.Guard, store *pushing, release func(), outcome <-chan error) {
+// startWaiter starts a call that waits for a key that another process holds. It returns the call's
+// Guard and store, a function that releases the key, and the channel that receives the result of
+// the call.
+func startWaiter(t *testing.T) (g *guard.Guard, store *notifyingStore, release func(), outcome <-chan error) {
 	t.Helper()
-	store = &pushing{testStore: newTestStore(), wakes: make(chan func(), 10)}
+	store = &notifyingStore{testStore: newTestStore(), wakes: make(chan func(), 10)}
 	g, err := guard.New(store, guard.WithTTL(ttl))
 	require.NoError(t, err)
-	holder := store.elsewhere(t, time.Hour)
+	holder := store.acquireElsewhere(t, time.Hour)
 	done := make(chan error)
 	go func() { done <- g.Do(t.Context(), "k", nothing, guard.WithWait(time.Hour)) }()
-	return g, store, func() { store.leave(t, holder, guard.After{}) }, done
+	return g, store, func() { store.release(t, holder, guard.After{}) }, done
 }
 
-func TestPush_wakesAWaiter(t *testing.T) {
+func TestNotification_wakesAWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		g, store, release, done := waitBehindAHolder(t)
+		g, store, release, done := startWaiter(t)
 		wake := <-store.wakes
-		wake() // it listens now
+		wake() // the subscription has begun
 		time.Sleep(3 * time.Second)
-		asked := store.count(guard.OpAcquire)
-		require.LessOrEqual(t, asked, 3, "it does not ask again and again: once, once it listens, and perhaps one poll before that")
+		asked := store.count(driver.OpAcquire)
+		require.LessOrEqual(t, asked, 3, "it asks at the start, when the subscription begins, and perhaps once in between")
 		release()
 		wake()
 		require.NoError(t, <-done)
 		require.Equal(t, 3*time.Second, time.Since(start))
-		require.Equal(t, asked+1, store.count(guard.OpAcquire))
+		require.Equal(t, asked+1, store.count(driver.OpAcquire))
 		require.Equal(t, 1, store.stopped)
 		require.NoError(t, g.Close(t.Context()))
 	})
 }
 
-func TestPush_isNotReliedOn(t *testing.T) {
+func TestNotification_isNotTrustedAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		g, store, release, done := waitBehindAHolder(t)
+		g, store, release, done := startWaiter(t)
 		(<-store.wakes)()
 		time.Sleep(time.Second)
-		release() // of which nobody tells
+		release() // without a notification
 		require.NoError(t, <-done)
-		require.LessOrEqual(t, time.Since(start), ttl*6/10, "half a TTL, and a little")
+		require.LessOrEqual(t, time.Since(start), ttl*6/10, "it asks after about half a TTL")
 		require.NoError(t, g.Close(t.Context()))
 	})
 }
 
-// The key may have come free after it was found busy and before the store began to tell: nobody will say so.
-func TestPush_asksAtOnceWhenItListens(t *testing.T) {
+// The key may become free after the call found it busy and before the subscription begins. The
+// waiter gets no notification of that release.
+func TestNotification_asksOnceTheSubscriptionHasBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		g, store, release, done := waitBehindAHolder(t)
+		g, store, release, done := startWaiter(t)
 		wake := <-store.wakes
 		release()
-		wake() // it listens now
+		wake() // the subscription has begun
 		require.NoError(t, <-done)
 		require.Zero(t, time.Since(start))
 		require.NoError(t, g.Close(t.Context()))
 	})
 }
 
-// A waiter whose store never says that it listens looks for itself, as on a store that cannot tell.
-func TestPush_thatNeverBeginsLeavesPolling(t *testing.T) {
+// A waiter polls until its subscription has begun, as on a store without notifications.
+func TestNotification_pollsUntilTheSubscriptionHasBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, _, release, done := waitBehindAHolder(t)
+		g, _, release, done := startWaiter(t)
 		time.Sleep(time.Second)
 		release()
 		released := time.Now()
@@ -152,16 +156,16 @@ func TestPush_thatNeverBeginsLeavesPolling(t *testing.T) {
 	})
 }
 
-// A quorum that failed to answer takes back what its nodes have granted. One that it still takes back from a node must
-// not be the claim that is granted next.
-func TestAcquire_asksAgainUnderAnotherIDWhereTheStoreTakesTheClaimBack(t *testing.T) {
-	for over, ids := range map[bool]int{true: 3, false: 1} {
+// A quorum that fails to answer revokes what its nodes have granted. The next request needs a new
+// ID, because the revocation may still be under way.
+func TestAcquire_changesTheIDOfAClaimThatTheBackendRevokes(t *testing.T) {
+	for revoked, ids := range map[bool]int{true: 3, false: 1} {
 		inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 			seen := map[string]bool{}
 			store.OnAcquire = func(_ context.Context, n int, c guard.Claim) (guard.Grant, error) {
 				seen[c.ID] = true
 				if n < 3 {
-					return guard.Grant{}, &guard.StoreError{Op: guard.OpAcquire, Key: c.Key, Kind: guard.KindQuorum, Over: over, Err: guard.ErrStore}
+					return guard.Grant{}, &guard.StoreError{Op: driver.OpAcquire, Key: c.Key, Kind: driver.KindQuorum, Revoked: revoked, Err: guard.ErrStore}
 				}
 				return guard.Grant{}, guardtest.ErrUnscripted
 			}

@@ -19,7 +19,7 @@ func (c *leaseContext) Value(key any) any {
 }
 
 // FromContext returns the lease under which ctx runs: the innermost one, if there are several. It
-// returns false if there is none. Releasing it does nothing: that is for whoever acquired it.
+// returns false if there is none. Releasing it does nothing: the call that acquired it does that.
 func FromContext(ctx context.Context) (*Lease, bool) {
 	c, ok := ctx.Value(leaseKey{}).(*leaseContext)
 	if !ok {
@@ -28,30 +28,31 @@ func FromContext(ctx context.Context) (*Lease, bool) {
 	return &Lease{hold: c.hold, ctx: c, joined: true}, true
 }
 
-// Fence returns the fence of the lease under which ctx runs, or 0 if there is none. See Lease.Fence.
+// Fence returns the fence of the lease under which ctx runs, or 0 if there is none. See
+// Lease.Fence.
 func Fence(ctx context.Context) uint64 {
 	if c, ok := ctx.Value(leaseKey{}).(*leaseContext); ok {
-		return c.hold.claim.Fence
+		return c.hold.fence
 	}
 	return 0
 }
 
-// holding returns the hold on the store's key under which ctx runs, or nil. It is one of this
-// store's, not released yet; it may have been lost.
+// holding returns the hold of the store's key under which ctx runs, or nil. It is not released
+// yet, but it may have been lost.
 func (g *Guard) holding(ctx context.Context, key string) *hold {
 	for {
 		c, ok := ctx.Value(leaseKey{}).(*leaseContext)
 		if !ok {
 			return nil
 		}
-		if h := c.hold; h.claim.Key == key && sameStore(h.guard, g) && !h.isReleased() {
+		if h := c.hold; h.stored == key && sameStore(h.guard, g) && !h.isReleased() {
 			return h
 		}
 		ctx = c.Context
 	}
 }
 
-// sameStore reports whether two Guards stand over one Locker.
+// sameStore reports whether two Guards have the same Locker.
 func sameStore(a, b *Guard) bool {
 	return a == b || a.comparable && b.comparable && a.locker == b.locker
 }

@@ -15,8 +15,9 @@ import (
 
 type contextKey struct{}
 
-// Nothing tells whether a context was looked at before or after it ended, but that a context derived from it has to be there before.
-func TestLease_contextTellsTheSameHoweverLateItIsAsked(t *testing.T) {
+// A lease creates its context lazily. Its error and its cause must be the same whether the context
+// is first used before or after it ends.
+func TestLease_contextHasTheSameCauseWheneverItIsRead(t *testing.T) {
 	errOwn := errors.New("own")
 	ends := map[string]struct {
 		end   func(t *testing.T, l *guard.Lease, cancel context.CancelCauseFunc)
@@ -45,8 +46,8 @@ func TestLease_contextTellsTheSameHoweverLateItIsAsked(t *testing.T) {
 		}, guard.ErrLost},
 	}
 	for name, c := range ends {
-		for _, asked := range []string{"early", "late"} {
-			t.Run(name+", asked "+asked, func(t *testing.T) {
+		for _, used := range []string{"early", "late"} {
+			t.Run(name+", used "+used, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					g, err := guard.New(memory.New())
 					require.NoError(t, err)
@@ -55,7 +56,7 @@ func TestLease_contextTellsTheSameHoweverLateItIsAsked(t *testing.T) {
 					l, err := g.Acquire(caller, "key", guard.WithMaxHold(time.Minute))
 					require.NoError(t, err)
 					ctx := l.Context()
-					if asked == "early" {
+					if used == "early" {
 						require.NotNil(t, ctx.Done())
 					}
 					require.NoError(t, ctx.Err())
@@ -80,7 +81,7 @@ func TestLease_contextTellsTheSameHoweverLateItIsAsked(t *testing.T) {
 	}
 }
 
-// What is derived from the context of a run ends with it, without a goroutine of its own.
+// A context that is derived from the run's context ends with it, and needs no goroutine.
 func TestLease_contextEndsWhatIsDerivedFromIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, err := guard.New(memory.New())
@@ -100,112 +101,4 @@ func TestLease_contextEndsWhatIsDerivedFromIt(t *testing.T) {
 		require.True(t, after)
 		require.NoError(t, g.Close(t.Context()))
 	})
-}
-
-const never = 24 * time.Hour
-
-// ways are how a store can learn that a call's context has ended.
-var ways = map[string]func(ctx context.Context) error{
-	"done": func(ctx context.Context) error {
-		<-ctx.Done()
-		return ctx.Err()
-	},
-	"error": func(ctx context.Context) error {
-		for ctx.Err() == nil {
-			time.Sleep(time.Millisecond)
-		}
-		<-ctx.Done()
-		return ctx.Err()
-	},
-	"deadline": func(ctx context.Context) error {
-		d, ok := ctx.Deadline()
-		if !ok {
-			return errors.New("it has no deadline")
-		}
-		time.Sleep(time.Until(d))
-		<-ctx.Done()
-		return ctx.Err()
-	},
-	"derived": func(ctx context.Context) error {
-		child, cancel := context.WithTimeout(ctx, time.Hour)
-		defer cancel()
-		<-child.Done()
-		return child.Err()
-	},
-}
-
-func TestCall_endsHoweverTheStoreLooks(t *testing.T) {
-	const timeout = 2 * time.Second
-	errOwn := errors.New("own")
-	for name, ended := range ways {
-		for _, c := range []struct {
-			what                string
-			grace, cancel, want time.Duration
-			err                 error
-		}{
-			{"at its deadline", 0, never, timeout, context.DeadlineExceeded},
-			{"with the caller's", 0, time.Second, time.Second, context.Canceled},
-			{"at once, as the caller's has ended", 0, 0, 0, context.Canceled},
-			{"at its deadline, with a grace", 50 * time.Millisecond, never, timeout, context.DeadlineExceeded},
-			{"a grace after the caller's", 50 * time.Millisecond, time.Second, 1050 * time.Millisecond, context.Canceled},
-			{"a grace from now, as the caller's has ended", 50 * time.Millisecond, 0, 50 * time.Millisecond, context.Canceled},
-			{"at its deadline, before the grace is over", time.Hour, time.Second, timeout, context.DeadlineExceeded},
-		} {
-			if name == "deadline" && c.cancel < never {
-				continue // it would learn nothing of that
-			}
-			t.Run(name+": "+c.what, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					g, err := guard.New(memory.New())
-					require.NoError(t, err)
-					caller, cancel := context.WithCancelCause(context.WithValue(t.Context(), contextKey{}, "value"))
-					defer cancel(nil)
-					if c.cancel == 0 {
-						cancel(errOwn)
-					}
-					ctx, end := guard.NewCall(g, caller, timeout, c.grace)
-					time.AfterFunc(c.cancel, func() { cancel(errOwn) })
-					start := time.Now()
-					require.Equal(t, c.err, ended(ctx))
-					took := time.Since(start)
-					require.GreaterOrEqual(t, took, c.want)
-					require.LessOrEqual(t, took, c.want+2*time.Millisecond) // one that looks at Err does so now and then
-					require.Equal(t, "value", ctx.Value(contextKey{}))
-					end()
-					require.Equal(t, c.err, ctx.Err())
-				})
-			})
-		}
-	}
-}
-
-func TestCall_isOverWhenItHasReturned(t *testing.T) {
-	for _, looked := range []bool{false, true} {
-		g, err := guard.New(memory.New())
-		require.NoError(t, err)
-		ctx, end := guard.NewCall(g, t.Context(), time.Hour, 0)
-		if looked {
-			require.NotNil(t, ctx.Done())
-		}
-		require.NoError(t, ctx.Err())
-		end()
-		require.Equal(t, context.Canceled, ctx.Err())
-		<-ctx.Done()
-	}
-}
-
-func TestCall_hasTheEarlierDeadline(t *testing.T) {
-	g, err := guard.New(memory.New())
-	require.NoError(t, err)
-	caller, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	of := func(grace time.Duration) time.Duration {
-		ctx, end := guard.NewCall(g, caller, time.Hour, grace)
-		defer end()
-		d, ok := ctx.Deadline()
-		require.True(t, ok)
-		return time.Until(d).Round(time.Minute)
-	}
-	require.Equal(t, time.Minute, of(0))
-	require.Equal(t, time.Hour, of(time.Second), "it does not end with the caller's")
 }

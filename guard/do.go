@@ -1,31 +1,39 @@
 package guard
 
-import "context"
+import (
+	"context"
 
-// Do runs f under a lease on the key, and gives the lease back when f has ended.
+	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
+)
+
+// Do runs f under a lease on the key, and releases the lease when f has ended.
 //
-// It returns what f returned, or, if f did not run: ErrBusy if another owner holds the key and did not
-// release it within WithWait, ErrDone if the work is done (WithOnce), ErrClosed, the error of ctx if
-// that ended first, ErrStore if the store could not be asked, a *KeyError or a *SettingError. If f did
-// run, Do returns ErrLost when the lease was lost on the way, also where f returned nil; what f returned
-// is then inside the error.
+// If f ran, Do returns what f returned, with two exceptions. It returns ErrLost or ErrClosed if
+// the lease ended while f ran, even if f returned nil; what f returned is then inside the error.
+// It returns ErrMarker if f returned nil, but the done marker of WithOnce may be missing.
 //
-// The context of f is derived from ctx. It ends, with ErrLost as its cause, before the lease ends in the
-// store, and f should then stop. FromContext and Fence find the lease in it. The lease is renewed until f
-// has returned, also after its context has ended. If f panics, the lease is given back and the panic goes on.
+// If f did not run, Do returns ErrBusy if another owner held the key for as long as WithWait
+// allows, ErrDone if the work is done (WithOnce), ErrLost if ctx already holds the key but that
+// lease is lost, ErrClosed, ErrStore if the store could not be asked, the error of ctx if that
+// ended first, or a *KeyError or *SettingError. Ran tells the two cases apart.
 //
-// Do for a key that ctx holds already joins that lease: f runs at once, under the same fence, and
-// options other than WithHook change nothing.
+// The context of f is derived from ctx. While the process runs, it ends before the lease ends in
+// the store, with ErrLost as its cause, and f should then stop. FromContext and Fence find the
+// lease in it. The lease is renewed until f has returned, even after its context has ended. If f
+// panics or ends its goroutine, the lease is released and the panic propagates.
+//
+// Do for a key that ctx already holds joins that lease: f runs at once, under the same fence.
+// Options other than WithHook have no effect then.
 func (g *Guard) Do(ctx context.Context, key string, f func(context.Context) error, opts ...Option) error {
 	if f == nil {
-		return &SettingError{Setting: "f", Reason: "must not be nil"}
+		return errNoFunction
 	}
 	set, stored, err := g.prepare(key, opts)
 	if err != nil {
 		return err
 	}
 	if h := g.holding(ctx, stored); h != nil {
-		return h.join(ctx, f)
+		return h.join(ctx, f, set.hooks[len(g.set.hooks):])
 	}
 	h, err := g.acquire(ctx, key, stored, set)
 	if err != nil {
@@ -34,11 +42,13 @@ func (g *Guard) Do(ctx context.Context, key string, f func(context.Context) erro
 	return h.do(ctx, f)
 }
 
-// Wrap returns f as a function that runs under a lease on the key, as Do does. A key, option or f
-// that cannot work is an error here.
+var errNoFunction = &SettingError{Setting: "f", Reason: "must not be nil"}
+
+// Wrap returns f as a function that runs under a lease on the key, as Do does. A key, an option or
+// an f that cannot work is an error of Wrap.
 func (g *Guard) Wrap(key string, f func(context.Context) error, opts ...Option) (func(context.Context) error, error) {
 	if f == nil {
-		return nil, &SettingError{Setting: "f", Reason: "must not be nil"}
+		return nil, errNoFunction
 	}
 	if _, _, err := g.prepare(key, opts); err != nil {
 		return nil, err
@@ -46,12 +56,14 @@ func (g *Guard) Wrap(key string, f func(context.Context) error, opts ...Option) 
 	return func(ctx context.Context) error { return g.Do(ctx, key, f, opts...) }, nil
 }
 
-// DoValue is Guard.Do for a function that returns a value. The value is what f returned; it is the
+// DoValue is Guard.Do for a function that returns a value. The value is what f returned. It is the
 // zero value if f did not run.
-func DoValue[T any](ctx context.Context, g *Guard, key string, f func(context.Context) (T, error), opts ...Option) (T, error) {
+func DoValue[T any](
+	ctx context.Context, g *Guard, key string, f func(context.Context) (T, error), opts ...Option,
+) (T, error) {
 	var value T
 	if f == nil {
-		return value, &SettingError{Setting: "f", Reason: "must not be nil"}
+		return value, errNoFunction
 	}
 	err := g.Do(ctx, key, func(ctx context.Context) (err error) {
 		value, err = f(ctx)
@@ -60,21 +72,22 @@ func DoValue[T any](ctx context.Context, g *Guard, key string, f func(context.Co
 	return value, err
 }
 
-// Acquire takes a lease on the key, to be held for as long as the caller likes: it is renewed until
-// Release or Finish, one of which the caller must call. The end of ctx does not release it. It
-// returns the errors of Do.
+// Acquire takes a lease on the key, which is held for as long as the caller likes: it is renewed
+// until Release or Complete, one of which the caller must call. The end of ctx does not release
+// it. Acquire returns the errors of Do.
 //
-// Where ctx holds the key already, Acquire joins that lease: releasing what it returns does nothing.
+// If ctx already holds the key, Acquire joins that lease. Releasing the result does nothing.
 func (g *Guard) Acquire(ctx context.Context, key string, opts ...Option) (*Lease, error) {
 	set, stored, err := g.prepare(key, opts)
 	if err != nil {
 		return nil, err
 	}
 	if h := g.holding(ctx, stored); h != nil {
-		if lost, end := h.ended(); lost != nil || end != nil {
-			return nil, h.overtaken(ctx, nil)
+		if lost, released := h.ended(); lost != nil || released != nil {
+			return nil, h.overtaken(ctx, nil, false)
 		}
-		return &Lease{hold: h, ctx: &leaseContext{Context: ctx, hold: h}, joined: true}, nil
+		joined, _ := h.joined(ctx)
+		return &Lease{hold: h, ctx: &leaseContext{Context: joined, hold: h}, joined: true}, nil
 	}
 	h, err := g.acquire(ctx, key, stored, set)
 	if err != nil {
@@ -83,18 +96,11 @@ func (g *Guard) Acquire(ctx context.Context, key string, opts ...Option) (*Lease
 	return &h.lease, nil
 }
 
-// prepare returns the settings of a call and the key by which the store knows it.
-func (g *Guard) prepare(key string, opts []Option) (set *settings, stored string, err error) {
-	set, err = g.set.with(opts)
-	if err == nil {
-		err = g.checkFair(set)
-	}
-	if err != nil {
-		return set, "", err
-	}
-	if set.namespace == "" || key == "" {
-		return set, key, g.checkKey(key)
-	}
-	stored = set.namespace + ":" + key
-	return set, stored, g.checkKey(stored)
+// joined returns a context that ends with ctx and with h, even if ctx was detached from h. The
+// function that is also returned ends it earlier.
+func (h *hold) joined(ctx context.Context) (joined context.Context, end func()) {
+	c := new(lazyctx.Context)
+	c.Init(ctx)
+	stop := context.AfterFunc(&h.ctx, func() { c.End(context.Cause(&h.ctx)) })
+	return c, func() { stop(); c.End(ErrReleased) }
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 func TestDo_runsUnderALease(t *testing.T) {
@@ -33,8 +34,8 @@ func TestDo_runsUnderALease(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, ran)
 		require.True(t, store.free("report"))
-		require.Equal(t, 1, store.count(guard.OpAcquire), "an uncontended run takes one call")
-		require.Equal(t, 1, store.count(guard.OpRelease), "and gives back with one")
+		require.Equal(t, 1, store.count(driver.OpAcquire), "an uncontended run makes one call to acquire")
+		require.Equal(t, 1, store.count(driver.OpRelease), "and one call to release")
 	})
 }
 
@@ -49,7 +50,7 @@ func TestDo_endsTheContextOfItsRunWithErrReleased(t *testing.T) {
 	})
 }
 
-func TestDo_saysWhoIsBusyAndForHowLong(t *testing.T) {
+func TestDo_busyErrorNamesTheHolderAndTheTimeLeft(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		lease := hold(t, g, "report", guard.WithLabel("web-1"))
 		time.Sleep(time.Second)
@@ -71,15 +72,15 @@ func TestDo_returnsTheFunctionsError(t *testing.T) {
 	})
 }
 
-func TestName_isThatOfTheCallOrTheGuards(t *testing.T) {
+func TestName_isThatOfTheCallOrOfTheGuard(t *testing.T) {
 	g, err := guard.New(memory.New(), guard.WithName("nightly"))
 	require.NoError(t, err)
-	require.Equal(t, "nightly", g.Name())
-	require.Equal(t, "hourly", g.Name(guard.WithName("hourly")))
-	require.Equal(t, "nightly", g.Name(guard.WithTTL(time.Hour)))
+	require.Equal(t, "nightly", g.Adapter().Name())
+	require.Equal(t, "hourly", g.Adapter().Name(guard.WithName("hourly")))
+	require.Equal(t, "nightly", g.Adapter().Name(guard.WithTTL(time.Hour)))
 }
 
-func TestSetRecord_refusesWhatIsTooLong(t *testing.T) {
+func TestSetRecord_refusesALongRecord(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		once := guard.WithOnce(time.Hour)
 		longest := make([]byte, guard.MaxRecord)
@@ -93,7 +94,7 @@ func TestSetRecord_refusesWhatIsTooLong(t *testing.T) {
 		}, once))
 		var done *guard.DoneError
 		require.ErrorAs(t, g.Do(t.Context(), "k", nothing, once), &done)
-		require.Len(t, done.Record, guard.MaxRecord, "the one before stands")
+		require.Len(t, done.Record, guard.MaxRecord, "the earlier record stays")
 	})
 }
 
@@ -147,7 +148,7 @@ func TestDo_withMinHoldKeepsTheKeyBusyHoweverSoonTheRunEnds(t *testing.T) {
 	})
 }
 
-func TestDo_markerStandsForTheLongerOfWindowAndMinHold(t *testing.T) {
+func TestDo_markerLastsForTheLongerOfWindowAndMinHold(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithOnce(time.Second), guard.WithMinHold(time.Minute)))
 		var done *guard.DoneError
@@ -156,7 +157,7 @@ func TestDo_markerStandsForTheLongerOfWindowAndMinHold(t *testing.T) {
 	})
 }
 
-func TestDo_releasesAndLetsAPanicGoOn(t *testing.T) {
+func TestDo_releasesAndPropagatesAPanic(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		cause := errors.New("cause")
 		require.PanicsWithError(t, "cause", func() {
@@ -214,32 +215,28 @@ func TestNamespace_separatesKeys(t *testing.T) {
 	})
 }
 
-func TestOptions_thatCannotWorkAreRefusedByName(t *testing.T) {
+func TestOptions_badValuesAreRefusedByName(t *testing.T) {
 	bad := map[string]struct {
 		opts    []guard.Option
 		setting string
 		says    string
 	}{
-		"TTL too short":        {[]guard.Option{guard.WithTTL(99 * time.Millisecond)}, "WithTTL", "100ms"},
-		"TTL negative":         {[]guard.Option{guard.WithTTL(-time.Second)}, "WithTTL", "100ms"},
-		"TTL without end":      {[]guard.Option{guard.WithTTL(guard.Forever)}, "WithTTL", "ten years"},
-		"wait negative":        {[]guard.Option{guard.WithWait(-1)}, "WithWait", "negative"},
-		"window without end":   {[]guard.Option{guard.WithOnce(guard.Forever)}, "WithOnce", "ten years"},
-		"window empty":         {[]guard.Option{guard.WithOnce(0)}, "WithOnce", "positive"},
-		"window negative":      {[]guard.Option{guard.WithOnce(-time.Hour)}, "WithOnce", "positive"},
-		"min hold negative":    {[]guard.Option{guard.WithMinHold(-1)}, "WithMinHold", "positive"},
-		"max hold empty":       {[]guard.Option{guard.WithMaxHold(0)}, "WithMaxHold", "positive"},
-		"min over max":         {[]guard.Option{guard.WithMinHold(2 * time.Hour), guard.WithMaxHold(time.Hour)}, "WithMinHold", "WithMaxHold(1h0m0s)"},
-		"name empty":           {[]guard.Option{guard.WithName("")}, "WithName", "empty"},
-		"name long":            {[]guard.Option{guard.WithName(strings.Repeat("n", 129))}, "WithName", "128"},
-		"namespace empty":      {[]guard.Option{guard.WithNamespace("")}, "WithNamespace", "empty"},
-		"namespace colon":      {[]guard.Option{guard.WithNamespace("a:b")}, "WithNamespace", "must not have"},
-		"namespace brace":      {[]guard.Option{guard.WithNamespace("{a}")}, "WithNamespace", "must not have"},
-		"owner empty":          {[]guard.Option{guard.WithOwner("")}, "WithOwner", "empty"},
-		"owner NUL":            {[]guard.Option{guard.WithOwner("a\x00")}, "WithOwner", "must not have"},
-		"label long":           {[]guard.Option{guard.WithLabel(strings.Repeat("l", 513))}, "WithLabel", "512"},
-		"nil option":           {[]guard.Option{nil}, "Option", "nil"},
-		"the first one counts": {[]guard.Option{guard.WithTTL(1), guard.WithWait(-1)}, "WithTTL", "100ms"},
+		"TTL too short":      {[]guard.Option{guard.WithTTL(99 * time.Millisecond)}, "WithTTL", "100ms"},
+		"TTL negative":       {[]guard.Option{guard.WithTTL(-time.Second)}, "WithTTL", "100ms"},
+		"TTL without end":    {[]guard.Option{guard.WithTTL(guard.Forever)}, "WithTTL", "ten years"},
+		"wait negative":      {[]guard.Option{guard.WithWait(-1)}, "WithWait", "negative"},
+		"window without end": {[]guard.Option{guard.WithOnce(guard.Forever)}, "WithOnce", "ten years"},
+		"window negative":    {[]guard.Option{guard.WithOnce(-time.Hour)}, "WithOnce", "negative"},
+		"min hold negative":  {[]guard.Option{guard.WithMinHold(-1)}, "WithMinHold", "negative"},
+		"max hold negative":  {[]guard.Option{guard.WithMaxHold(-1)}, "WithMaxHold", "negative"},
+		"min over max":       {[]guard.Option{guard.WithMinHold(2 * time.Hour), guard.WithMaxHold(time.Hour)}, "WithMinHold", "WithMaxHold(1h0m0s)"},
+		"name long":          {[]guard.Option{guard.WithName(strings.Repeat("n", 129))}, "WithName", "128"},
+		"namespace colon":    {[]guard.Option{guard.WithNamespace("a:b")}, "WithNamespace", "must not contain"},
+		"namespace brace":    {[]guard.Option{guard.WithNamespace("{a}")}, "WithNamespace", "must not contain"},
+		"owner NUL":          {[]guard.Option{guard.WithOwner("a\x00")}, "WithOwner", "must not contain"},
+		"label long":         {[]guard.Option{guard.WithLabel(strings.Repeat("l", 513))}, "WithLabel", "512"},
+		"nil option":         {[]guard.Option{nil}, "Option", "nil"},
+		"two bad values":     {[]guard.Option{guard.WithTTL(1), guard.WithWait(-1)}, "WithTTL", "100ms"},
 	}
 	for name, c := range bad {
 		t.Run(name, func(t *testing.T) {
@@ -262,7 +259,7 @@ func TestOptions_thatCannotWorkAreRefusedByName(t *testing.T) {
 	}
 }
 
-func TestOptions_ofTheCallGoBeforeThoseOfNew(t *testing.T) {
+func TestOptions_ofTheCallOverrideThoseOfNew(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		lease := hold(t, g, "k", guard.WithTTL(time.Minute), guard.WithName("mine"))
 		require.Equal(t, "mine", lease.Name())
@@ -290,7 +287,7 @@ func TestNew_refusesANilLocker(t *testing.T) {
 	}
 }
 
-// unfit is a Locker that was made from settings which cannot work.
+// unfit is a Locker with settings that cannot work.
 type unfit struct{ guard.Locker }
 
 func (unfit) Check() error { return &guard.SettingError{Setting: "client", Reason: "is unfit"} }
@@ -300,7 +297,7 @@ type wrapped struct{ guard.Locker }
 
 func (w wrapped) Unwrap() guard.Locker { return w.Locker }
 
-func TestNew_asksTheLockerWhetherItCanWork(t *testing.T) {
+func TestNew_checksTheLocker(t *testing.T) {
 	_, err := guard.New(wrapped{unfit{memory.New()}})
 	require.ErrorContains(t, err, "client: is unfit")
 }
@@ -332,7 +329,7 @@ func TestKeys_thatCannotBeUsedAreRefused(t *testing.T) {
 			var refused *guard.KeyError
 			require.ErrorAs(t, err, &refused)
 			require.ErrorContains(t, err, c.says)
-			require.Less(t, len(err.Error()), 200, "a long key is not printed whole")
+			require.Less(t, len(err.Error()), 200, "the message shortens a long key")
 			_, err = g.Wrap(c.key, nothing)
 			require.ErrorAs(t, err, &refused)
 		})
@@ -344,10 +341,10 @@ func TestKeys_thatCannotBeUsedAreRefused(t *testing.T) {
 	require.NoError(t, g.Do(t.Context(), "spaces, ünïcode: and\nlines", nothing))
 }
 
-// anyKey is a Locker with rules of its own for keys.
+// anyKey is a Locker with its own rules for keys.
 type anyKey struct{ guard.Locker }
 
-func (anyKey) CheckKey(key string) error { return guard.CheckKeyBytes(key) }
+func (anyKey) CheckKey(key string) error { return driver.CheckKeyBytes(key) }
 
 func TestKeys_areCheckedByTheLockersOwnRules(t *testing.T) {
 	g, err := guard.New(anyKey{memory.New()})
@@ -356,23 +353,23 @@ func TestKeys_areCheckedByTheLockersOwnRules(t *testing.T) {
 	require.Error(t, g.Do(t.Context(), "", nothing))
 }
 
-func TestForget_leavesNoMarker(t *testing.T) {
+func TestDiscardMarker_leavesNoMarker(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		once := guard.WithOnce(time.Hour)
-		forgets := func(ctx context.Context) error {
+		discard := func(ctx context.Context) error {
 			lease, _ := guard.FromContext(ctx)
-			lease.Forget()
+			lease.DiscardMarker()
 			return nil
 		}
-		require.NoError(t, g.Do(t.Context(), "k", forgets, once))
+		require.NoError(t, g.Do(t.Context(), "k", discard, once))
 		require.True(t, store.free("k"))
 		lease := hold(t, g, "k", once)
-		lease.Forget()
-		require.NoError(t, lease.Finish(t.Context()))
+		lease.DiscardMarker()
+		require.NoError(t, lease.Complete(t.Context()))
 		require.True(t, store.free("k"))
 
 		store.failReleasesFor(time.Minute)
-		require.NoError(t, g.Do(t.Context(), "k", forgets, once), "there is no marker that may be missing")
+		require.NoError(t, g.Do(t.Context(), "k", discard, once), "no marker can be missing, so the failed release is no error")
 		time.Sleep(2 * time.Minute)
 	})
 }

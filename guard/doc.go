@@ -1,17 +1,48 @@
-// Package guard runs a piece of work once, cluster-wide: each run takes a lease on a key, which is
-// renewed while the work runs and given back when it has ended.
+// Package guard runs a piece of work once, cluster-wide. Each run acquires a lease on a key, which
+// is renewed while the work runs and released when it has ended.
 //
 //	g, err := guard.New(single.New(rdb))
 //	...
 //	err = g.Do(ctx, "report:2026-11-21", build, guard.WithOnce(24*time.Hour))
 //	switch {
-//	case errors.Is(err, guard.ErrBusy): // another process is at it
-//	case errors.Is(err, guard.ErrDone): // it ran already
+//	case errors.Is(err, guard.ErrBusy): // another process is running it
+//	case errors.Is(err, guard.ErrDone): // it has run already
 //	}
 //
-// A lease is advice with an expiry. On a process that runs, the context of the work ends before the
-// lease does. A process that is paused past its lease can believe for a moment that it holds what it
-// has lost: ask Lease.Valid right before a side effect, and write the fence beside what you write, so that
-// the resource can refuse a stale holder. A done marker keeps repeats out for its window. None of this
-// is "exactly once": work that must not be repeated has to check the fence where it writes.
+// # For applications
+//
+// Create one [Guard] per process with [New], over the Locker of a backend. Run work with
+// [Guard.Do], [DoValue] or [Guard.Wrap], or hold a [Lease] with [Guard.Acquire]. An [Option] sets
+// what others get meanwhile: WithWait and WithFair make them wait, WithOnce keeps repeats out for
+// a window, WithMinHold and WithMaxHold bound the time that the key is taken. Inside the run,
+// [FromContext] and [Fence] return the lease and its fencing token. The error values, beginning
+// with [ErrBusy], say how a call ended, and [Ran] whether the function ran. A [Hook] receives
+// everything that happens; package tracing has one. Call [Guard.Close] at the end.
+//
+// A lease is advice with an expiry. While the process runs, the context of the work ends before
+// the lease does. But a process that is paused past its lease can believe for a moment that it
+// holds what it has lost. So call [Lease.Valid] right before a side effect, and let the resource
+// refuse stale holders by the fence. The work registers the fence where it first reads the
+// resource, because a holder that is paused between its read and its write would otherwise
+// overwrite what came between:
+//
+//	UPDATE stock SET fence = $1 WHERE item = $2 AND fence <= $1 RETURNING remaining
+//	UPDATE stock SET remaining = $3 WHERE item = $2 AND fence = $1
+//
+// If a statement changes no row, a newer holder has come, and the run must stop. A done marker
+// keeps repeats out for its window. None of this is "exactly once".
+//
+// # For backends
+//
+// A backend implements [Locker], three methods that make one attempt each. Package guard/driver
+// specifies them, with [Claim], [Grant] and [After], the optional abilities of a Locker, and the
+// kinds of store errors. Package guard/guardtest checks them. The Guard does everything else: it
+// waits, retries, renews, cleans up and reports.
+//
+// # For adapters
+//
+// An adapter puts a Guard in front of a framework, as middleware/http, middleware/asynq and
+// middleware/cron do. [Guard.Adapter] returns what it needs beyond the API for applications: a
+// name for the work, leases and probes that hooks do not count, a report of the final [Outcome],
+// and a log.
 package guard

@@ -5,26 +5,44 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// The ways in which a call can end without the function's own result are different things to
-// errors.Is: these five, and the caller's own context.Canceled or context.DeadlineExceeded. The first
-// four have a typed form for errors.As, with the details. They are the causes of the contexts that
-// a Guard ends, too (context.Cause).
+// The errors of Do, and what they mean. errors.Is distinguishes all of them from one another, and
+// from the caller's own context.Canceled and context.DeadlineExceeded. Each typed error has a
+// method Ran, and the function Ran works for every error.
+//
+//	error      typed form     the function  meaning
+//	ErrBusy    *BusyError     did not run   another owner holds the key
+//	ErrDone    *DoneError     did not run   the work for the key has finished before
+//	ErrStore   *StoreError    did not run   the store could not be asked
+//	ErrLost    *LostError     see Ran       ran, and the lease ended meanwhile;
+//	                                        or ctx holds the key under a lease that is lost
+//	ErrClosed  *ClosedError   see Ran       ran, and Close revoked the lease; or was refused
+//	ErrMarker  *MarkerError   ran           returned nil, but its done marker may be missing
+//	           *KeyError      did not run   the key cannot be used
+//	           *SettingError  did not run   an option cannot work
+//	ctx.Err()                 did not run   the caller's context ended first
+//	other                     ran           the function's own error
 var (
-	// ErrBusy says that another owner holds the key, so the function did not run. See BusyError.
+	// ErrBusy means that another owner holds the key, so the function did not run. See BusyError.
 	ErrBusy = errors.New("key is busy")
-	// ErrDone says that the key's work has finished before and its marker still stands, so the
-	// function did not run. See DoneError.
+	// ErrDone means that the work for the key has finished before and that its marker still
+	// exists, so the function did not run. See DoneError.
 	ErrDone = errors.New("key is done")
-	// ErrLost says that the lease ended while the function ran. See LostError.
+	// ErrLost means that the lease ended while the function ran. See LostError.
 	ErrLost = errors.New("lease was lost")
-	// ErrClosed says that the Guard was closed. See ClosedError.
+	// ErrClosed means that the Guard was closed. See ClosedError.
 	ErrClosed = errors.New("guard is closed")
-	// ErrStore says that the store could not be asked. See StoreError.
-	ErrStore = errors.New("store could not be asked")
+	// ErrStore means that the store could not be asked, so the function did not run. See
+	// StoreError.
+	ErrStore = driver.ErrStore
+	// ErrMarker means that the function ran and returned nil, but that its done marker may be
+	// missing. See MarkerError.
+	ErrMarker = errors.New("done marker may be missing")
 
-	// ErrReleased is the cause with which a run's context ends after the lease was given back. Only
+	// ErrReleased is the cause with which a run's context ends after the lease was released. Only
 	// goroutines that outlive their function see it.
 	ErrReleased = errors.New("lease was released")
 )
@@ -32,12 +50,12 @@ var (
 // A BusyError is ErrBusy with the details.
 type BusyError struct {
 	Key string
-	// Left is the time until the holder's lease ends if it is not renewed; negative if the store
-	// cannot tell.
+	// Left is the time until the holder's lease ends if it is not renewed. It is negative if the
+	// store cannot tell.
 	Left time.Duration
-	// Label is the holder's, see WithLabel. It comes from the store: treat it as untrusted.
+	// Label identifies the holder, see WithLabel. It comes from the store: treat it as untrusted.
 	Label string
-	// Waited is how long the call has waited for its turn.
+	// Waited is how long the call has waited for the key.
 	Waited time.Duration
 }
 
@@ -58,15 +76,20 @@ func (e *BusyError) Error() string {
 // Is reports whether target is ErrBusy.
 func (e *BusyError) Is(target error) bool { return target == ErrBusy }
 
+// Ran returns false: the function did not run.
+func (e *BusyError) Ran() bool { return false }
+
 // A DoneError is ErrDone with the details.
 type DoneError struct {
 	Key string
-	// Left is the time until the marker goes; negative if the store cannot tell.
+	// Left is the time until the marker expires. It is negative if the store cannot tell.
 	Left time.Duration
-	// Record is what the finished run left, see Lease.SetRecord. It comes from the store: treat it as untrusted. It is at most
-	// MaxRecord bytes long; a longer one, which only somebody else can have written, comes as an empty one.
+	// Record is the record that the finished run left, see Lease.SetRecord. It comes from the
+	// store: treat it as untrusted. It is at most MaxRecord bytes long. A longer record, which
+	// only another program can have written, is returned as an empty one.
 	Record []byte
-	// Label is that of the run that finished, see WithLabel. It comes from the store: treat it as untrusted.
+	// Label identifies the run that finished, see WithLabel. It comes from the store: treat it as
+	// untrusted.
 	Label string
 }
 
@@ -75,34 +98,42 @@ func (e *DoneError) Error() string { return fmt.Sprintf("guard: %q is done", e.K
 // Is reports whether target is ErrDone.
 func (e *DoneError) Is(target error) bool { return target == ErrDone }
 
-// A LossReason says how a lease was lost. The reasons are few and fixed, fit for a metric.
+// Ran returns false: the function did not run.
+func (e *DoneError) Ran() bool { return false }
+
+// A LossReason is how a lease was lost. The reasons are few and fixed, so they can be a label of a
+// metric.
 type LossReason string
 
 const (
 	// LossExpired is a lease that could not be renewed in time, or must not be (WithoutRenewal).
 	LossExpired LossReason = "expired"
-	// LossNotHeld is a lease that the store no longer knows: deleted, flushed, or another's by now.
+	// LossNotHeld is a lease that the store does not know any more: it was deleted or flushed, or
+	// the key has another holder.
 	LossNotHeld LossReason = "not_held"
 	// LossSuspended is a lease that was held while the host was suspended.
 	LossSuspended LossReason = "suspended"
 	// LossMaxHold is a lease that was held for as long as WithMaxHold allows.
 	LossMaxHold LossReason = "max_hold"
-	// LossReleased is a lease that a run had joined and that was given back before the run ended.
+	// LossReleased is a lease that a run had joined, and that was released before the run ended.
 	LossReleased LossReason = "released"
 )
 
 // A LostError is ErrLost with the details. If the function returned an error of its own, errors.Is
-// and errors.As find that too.
+// and errors.As find that, too.
 type LostError struct {
 	Key    string
 	Fence  uint64
 	Reason LossReason
-	// Late is by how much the run's context ended after the moment at which it should have.
+	// Late is how long after its deadline the run's context ended.
 	Late time.Duration
-	// Renew is why the last renewal failed, or nil. It is not part of the error's tree.
+	// Renew is why the last renewal failed, or nil. errors.Is does not find it.
 	Renew error
-	// Err is what the function returned, or nil.
+	// Err is what the function returned, or nil. It is nil, too, if that was the cause of its
+	// context.
 	Err error
+
+	ran bool
 }
 
 func (e *LostError) Error() string {
@@ -122,18 +153,27 @@ func (e *LostError) Is(target error) bool { return target == ErrLost }
 // Unwrap returns the function's own error.
 func (e *LostError) Unwrap() error { return e.Err }
 
+// Ran reports whether the function ran. It did not if its context already held the key under a
+// lease that was lost before.
+func (e *LostError) Ran() bool { return e.ran }
+
 // A ClosedError is ErrClosed with the details.
 type ClosedError struct {
 	Key string
-	// Err is what the function returned if Close took its lease away while it ran, or nil.
+	// Err is what the function returned if Close revoked its lease while it ran, or nil.
 	Err error
+
+	ran bool
 }
 
 func (e *ClosedError) Error() string {
-	if e.Err != nil {
-		return fmt.Sprintf("guard: %q: guard is closed; the function returned: %v", e.Key, e.Err)
+	switch {
+	case !e.ran:
+		return fmt.Sprintf("guard: %q: guard is closed", e.Key)
+	case e.Err == nil:
+		return fmt.Sprintf("guard: %q: guard was closed, and revoked the lease", e.Key)
 	}
-	return fmt.Sprintf("guard: %q: guard is closed", e.Key)
+	return fmt.Sprintf("guard: %q: guard was closed, and revoked the lease; the function returned: %v", e.Key, e.Err)
 }
 
 // Is reports whether target is ErrClosed.
@@ -142,57 +182,61 @@ func (e *ClosedError) Is(target error) bool { return target == ErrClosed }
 // Unwrap returns the function's own error.
 func (e *ClosedError) Unwrap() error { return e.Err }
 
-// A SettingError is a setting that cannot work, such as an option's value. Nothing was done.
-type SettingError struct {
-	// Setting is the option or argument: "WithTTL", "fn".
-	Setting string
-	// Value is what it was set to, printed; empty where there is nothing to print.
-	Value  string
-	Reason string
+// Ran reports whether the function ran: whether Close revoked its lease, rather than refused it.
+func (e *ClosedError) Ran() bool { return e.ran }
+
+// A MarkerError is ErrMarker with the details: the function ran and returned nil, but the store
+// did not confirm the done marker that WithOnce promises. The Guard keeps trying to leave it until
+// the lease would have ended.
+type MarkerError struct {
+	Key string
+	// Err is why, usually a *StoreError. errors.Is does not find it, so that ErrMarker is never
+	// taken for ErrStore.
+	Err error
 }
 
-func (e *SettingError) Error() string {
-	if e.Value == "" {
-		return fmt.Sprintf("guard: %s: %s", e.Setting, e.Reason)
+func (e *MarkerError) Error() string {
+	return fmt.Sprintf("guard: %q has run, but its done marker may be missing: %v", e.Key, e.Err)
+}
+
+// Is reports whether target is ErrMarker.
+func (e *MarkerError) Is(target error) bool { return target == ErrMarker }
+
+// Ran returns true: the function ran.
+func (e *MarkerError) Ran() bool { return true }
+
+// A StoreError is ErrStore with the details: the backend, the call, the key, the server's address
+// if it is known, a kind that can be a label of a metric, and the store's own error.
+type StoreError = driver.StoreError
+
+// A SettingError is a setting that cannot work, such as the value of an option. It names the
+// setting. Nothing was done.
+type SettingError = driver.SettingError
+
+// A KeyError is a key that cannot be used. It names the key and the reason. Nothing was done.
+type KeyError = driver.KeyError
+
+// contextError is the error of a call whose caller's context has ended.
+type contextError struct {
+	op         driver.Op
+	key        string
+	err, cause error
+}
+
+// contextEnded returns the error of a call whose caller's context has ended.
+func contextEnded(ctx context.Context, op driver.Op, key string) error {
+	return &contextError{op: op, key: key, err: ctx.Err(), cause: context.Cause(ctx)}
+}
+
+func (e *contextError) Error() string {
+	if errors.Is(e.cause, e.err) {
+		return fmt.Sprintf("guard: %s %q: %v", e.op, e.key, e.cause)
 	}
-	return fmt.Sprintf("guard: %s(%s): %s", e.Setting, e.Value, e.Reason)
+	return fmt.Sprintf("guard: %s %q: %v: %v", e.op, e.key, e.err, e.cause)
 }
 
-// A KeyError is a key that cannot be used. Nothing was done.
-type KeyError struct {
-	// Key is the key, cut short if it is too long.
-	Key    string
-	Reason string
-}
+// Unwrap returns the context's error and its cause.
+func (e *contextError) Unwrap() []error { return []error{e.err, e.cause} }
 
-func (e *KeyError) Error() string { return fmt.Sprintf("guard: key %q %s", e.Key, e.Reason) }
-
-// contextEnded returns the error of a call whose caller's context has ended: its cause, and what
-// ctx.Err says as well where the cause hides it.
-func contextEnded(ctx context.Context, op Op, key string) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return fmt.Errorf("guard: %s %q: %w", op, key, cause)
-	}
-	return fmt.Errorf("guard: %s %q: %w: %w", op, key, err, cause)
-}
-
-// notContext hides from errors.Is that err has to do with a context. It wraps the errors that have
-// come from contexts of our own making, which must not pass for the caller's.
-type notContext struct{ err error }
-
-func (e notContext) Error() string { return e.err.Error() }
-
-func (e notContext) Is(target error) bool {
-	return target != context.Canceled && target != context.DeadlineExceeded && errors.Is(e.err, target)
-}
-
-func (e notContext) As(target any) bool { return errors.As(e.err, target) }
-
-// hideContext wraps err in notContext if it needs it.
-func hideContext(err error) error {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return notContext{err}
-	}
-	return err
-}
+// Ran returns false: the function did not run.
+func (e *contextError) Ran() bool { return false }

@@ -9,14 +9,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-func TestErrors_areSixDifferentThings(t *testing.T) {
+func TestErrors_areDistinct(t *testing.T) {
 	kinds := map[string]error{
 		"busy": guard.ErrBusy, "done": guard.ErrDone, "lost": guard.ErrLost, "closed": guard.ErrClosed,
 		"cancelled": context.Canceled, "store": guard.ErrStore,
 	}
-	// Each is made by a Guard, from a store whose own errors are contexts' errors, the worst case.
+	// A Guard creates each error, over a store whose own errors are context errors. That is the
+	// worst case.
 	outcomes := map[string]func(t *testing.T, g *guard.Guard, store *testStore) error{
 		"busy": func(t *testing.T, g *guard.Guard, store *testStore) error {
 			_, err := store.memory.TryAcquire(t.Context(), guard.Claim{Key: "k", ID: "other", TTL: time.Second})
@@ -29,7 +31,7 @@ func TestErrors_areSixDifferentThings(t *testing.T) {
 		},
 		"lost": func(t *testing.T, g *guard.Guard, store *testStore) error {
 			store.OnRenew = func(ctx context.Context, _ int, _ guard.Claim) (bool, error) {
-				return false, guard.NewStoreError("test", guard.OpRenew, "k", frozen(ctx))
+				return false, driver.NewStoreError("test", driver.OpRenew, "k", frozen(ctx))
 			}
 			return g.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 		},
@@ -41,7 +43,7 @@ func TestErrors_areSixDifferentThings(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
 				cancel()
-				return guard.Grant{}, guard.NewStoreError("test", guard.OpAcquire, c.Key, frozen(ctx))
+				return guard.Grant{}, driver.NewStoreError("test", driver.OpAcquire, c.Key, frozen(ctx))
 			}
 			return g.Do(ctx, "k", nothing)
 		},
@@ -58,7 +60,7 @@ func TestErrors_areSixDifferentThings(t *testing.T) {
 				err := outcome(t, g, store)
 				require.Error(t, err)
 				for other, kind := range kinds {
-					require.Equal(t, name == other, errors.Is(err, kind), "%v is %s", err, other)
+					require.Equal(t, name == other, errors.Is(err, kind), "errors.Is(%v, the %s error)", err, other)
 				}
 				require.NotErrorIs(t, err, context.DeadlineExceeded)
 			})
@@ -72,12 +74,11 @@ func TestErrors_sayWhatHappened(t *testing.T) {
 		`guard: "k" is busy, held by "web-1", for up to 1.5s`: &guard.BusyError{Key: "k", Left: 1500 * time.Millisecond, Label: "web-1"},
 		`guard: "k" is busy (waited 2s)`:                      &guard.BusyError{Key: "k", Left: -1, Waited: 2 * time.Second},
 		`guard: "k" is done`:                                  &guard.DoneError{Key: "k"},
-		`guard: lease on "k" was lost: expired (last renewal: away); the function returned: mine`: &guard.LostError{
-			Key: "k", Reason: guard.LossExpired, Renew: errors.New("away"), Err: mine},
-		`guard: "k": guard is closed`:                              &guard.ClosedError{Key: "k"},
-		`guard: "k": guard is closed; the function returned: mine`: &guard.ClosedError{Key: "k", Err: mine},
+		`guard: lease on "k" was lost: expired (last renewal: unreachable); the function returned: mine`: &guard.LostError{
+			Key: "k", Reason: guard.LossExpired, Renew: errors.New("unreachable"), Err: mine},
+		`guard: "k": guard is closed`: &guard.ClosedError{Key: "k"},
 		`single: renew "k" at 127.0.0.1:6379: oom: mine`: &guard.StoreError{
-			Store: "single", Op: guard.OpRenew, Key: "k", Addr: "127.0.0.1:6379", Kind: guard.KindOOM, Err: mine},
+			Backend: "single", Op: driver.OpRenew, Key: "k", Addr: "127.0.0.1:6379", Kind: driver.KindOOM, Err: mine},
 		`guard: WithTTL(1ns): must be at least 100ms`: &guard.SettingError{Setting: "WithTTL", Value: "1ns", Reason: "must be at least 100ms"},
 	} {
 		require.EqualError(t, err, want)

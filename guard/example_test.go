@@ -11,7 +11,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// Once a day, by whichever replica comes first.
+// Build a report once a day, on the replica that gets the key first.
 func Example() {
 	g, err := guard.New(memory.New()) // or single.New(rdb), for several processes
 	if err != nil {
@@ -27,20 +27,21 @@ func Example() {
 		err := g.Do(ctx, "report:2026-11-21", build, guard.WithOnce(24*time.Hour))
 		switch {
 		case errors.Is(err, guard.ErrBusy):
-			fmt.Println("somebody else is at it")
+			fmt.Println("another process is building it")
 		case errors.Is(err, guard.ErrDone):
-			fmt.Println("it ran already")
+			fmt.Println("it has run already")
 		case err != nil:
 			fmt.Println(err)
 		}
 	}
 	// Output:
 	// building the report
-	// it ran already
-	// it ran already
+	// it has run already
+	// it has run already
 }
 
-// Never two at a time: whoever finds the key busy learns who has it and for how long at most.
+// At most one run at a time. A caller that finds the key busy learns the label of the holder and
+// when its lease ends at the latest.
 func ExampleGuard_Do() {
 	g, _ := guard.New(memory.New(), guard.WithLabel("web-1"), guard.WithTTL(10*time.Second))
 	ctx := context.Background()
@@ -49,14 +50,14 @@ func ExampleGuard_Do() {
 		err := g.Do(ctx, "account:17", func(context.Context) error { return nil })
 		var busy *guard.BusyError
 		if errors.As(err, &busy) {
-			fmt.Printf("%s has it for up to %v\n", busy.Label, busy.Left.Round(time.Second))
+			fmt.Printf("%s holds it for up to %v\n", busy.Label, busy.Left.Round(time.Second))
 		}
 		return nil
 	})
-	// Output: web-1 has it for up to 10s
+	// Output: web-1 holds it for up to 10s
 }
 
-// Wait for one's turn, for up to a minute.
+// Wait for the key for up to a minute.
 func ExampleWithWait() {
 	g, _ := guard.New(memory.New())
 	ctx := context.Background()
@@ -74,8 +75,8 @@ func ExampleWithWait() {
 	// second
 }
 
-// Short work that several replicas start at nearly the same time: the key stays busy for longer than their
-// clocks differ.
+// Several replicas start short work at nearly the same time. The minimum hold keeps the key busy
+// for longer than their clocks differ.
 func ExampleWithMinHold() {
 	g, _ := guard.New(memory.New(), guard.WithMinHold(5*time.Second))
 	for range 2 {
@@ -87,10 +88,10 @@ func ExampleWithMinHold() {
 	// true
 }
 
-// Ask Valid right before a side effect, and hand the fence to what is written to.
+// Call Valid right before a side effect, and pass the fence to the resource.
 func ExampleFromContext() {
 	g, _ := guard.New(memory.New())
-	var highest uint64 // what the resource remembers
+	var highest uint64 // the highest fence that the resource has seen
 	write := func(fence uint64) bool {
 		if fence < highest {
 			return false
@@ -106,13 +107,13 @@ func ExampleFromContext() {
 		fmt.Println(write(guard.Fence(ctx)))
 		return nil
 	})
-	fmt.Println(write(highest - 1)) // a holder that was paused for too long
+	fmt.Println(write(highest - 1)) // an earlier holder, which was paused for too long
 	// Output:
 	// true
 	// false
 }
 
-// A later caller finds what the run that did the work has left.
+// A later caller receives the record of the run that has finished.
 func ExampleLease_SetRecord() {
 	g, _ := guard.New(memory.New(), guard.WithOnce(time.Hour))
 	for range 2 {
@@ -128,7 +129,7 @@ func ExampleLease_SetRecord() {
 	// Output: invoice-7.pdf
 }
 
-// A lease that is held for as long as one likes: a leader, for instance.
+// Hold a lease for as long as necessary, for example as the leader.
 func ExampleGuard_Acquire() {
 	g, _ := guard.New(memory.New())
 	ctx := context.Background()
@@ -146,7 +147,7 @@ func ExampleGuard_Acquire() {
 	// false lease was released
 }
 
-// Whoever comes first is served first, in whatever process.
+// Waiters get the key in the order in which they came, across all processes.
 func ExampleWithFair() {
 	store := memory.New() // or single, or reentrant
 	var replicas []*guard.Guard
@@ -166,7 +167,7 @@ func ExampleWithFair() {
 				return nil
 			}, hook)
 		})
-		<-waits // so that they come one after the other
+		<-waits // so that the calls come one after the other
 	}
 	_ = lease.Release(ctx)
 	all.Wait()
@@ -198,7 +199,7 @@ func ExampleDoValue() {
 	// Output: 42 <nil>
 }
 
-// A hook of one function, for a log.
+// A hook with one function logs the skipped runs.
 func ExampleWithHook() {
 	skipped := guard.Hook{Skip: func(_ context.Context, e guard.Event) {
 		fmt.Println("skipped", e.Name, e.State)
@@ -210,7 +211,7 @@ func ExampleWithHook() {
 	// Output: skipped report done
 }
 
-// Give the runs that are under way ten seconds to end when the program does.
+// At shutdown, give running functions ten seconds to finish.
 func ExampleGuard_Close() {
 	g, _ := guard.New(memory.New())
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

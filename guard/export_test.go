@@ -1,24 +1,26 @@
 package guard
 
 import (
-	"context"
 	"time"
+
+	"github.com/seed-1795987d/onerun/guard/internal/clock"
 )
 
-// SetAsleep makes g believe that the host has been suspended for as long as asleep says.
-func SetAsleep(g *Guard, asleep func() time.Duration) {
-	g.asleep = func(bound) time.Duration { return asleep() }
+// SetSuspended makes g call suspended to learn how long the host has been suspended.
+func SetSuspended(g *Guard, suspended func() time.Duration) {
+	g.clock.Suspension = func(clock.Bound) time.Duration { return suspended() }
 }
 
-// Lines returns for how many keys g knows who holds them or waits for them.
-func Lines(g *Guard) int {
+// Queues returns how many queues g has: one for each key with waiters or a holder in this process.
+func Queues(g *Guard) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(g.lines)
+	return g.queues.Len()
 }
 
-// NewCall returns the context with which g calls its store for a caller, and what ends it.
-func NewCall(g *Guard, ctx context.Context, timeout, grace time.Duration) (call context.Context, end func()) {
-	c := g.newCall(ctx, g.now(), timeout, grace)
-	return c, c.end
+// IsClosed reports whether Close was called.
+func IsClosed(g *Guard) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closed
 }

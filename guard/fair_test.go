@@ -12,30 +12,31 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
-// fairStore is a testStore that keeps a line.
+// fairStore is a testStore that keeps a queue of claims.
 type fairStore struct {
 	*testStore
-	deaf bool // nobody hears anything, not even that he listens
-	late bool // who has stopped listening is called once more
+	silent bool // it sends no notifications, not even at the start of a subscription
+	late   bool // it notifies a waiter once more after the waiter has unsubscribed
 }
 
-func (s *fairStore) Queue(key, id string, called func(in time.Duration)) (stop func()) {
-	if s.deaf {
+func (s *fairStore) SubscribeClaim(key, id string, notify func(in time.Duration)) (stop func()) {
+	if s.silent {
 		return func() {}
 	}
-	leave := s.memory.Queue(key, id, called)
+	unsubscribe := s.memory.SubscribeClaim(key, id, notify)
 	return func() {
-		leave()
+		unsubscribe()
 		if s.late {
-			go called(0)
+			go notify(0)
 		}
 	}
 }
 
-// fairCalls are those of several Guards over one store, as several processes would have them, and the order in which they have run.
+// fairCalls are the calls of several Guards over one store. Each Guard stands for a process.
 type fairCalls struct {
 	t      *testing.T
 	store  *fairStore
@@ -43,19 +44,20 @@ type fairCalls struct {
 	all    sync.WaitGroup
 
 	mu     sync.Mutex
-	ran    []int
-	at     []time.Duration // when each began to run
+	ran    []int           // the numbers of the calls, in the order in which they ran
+	at     []time.Duration // when each of them began to run
 	fences []uint64
 	errs   map[int]error
 	begun  time.Time
 }
 
-// inFairness runs f in virtual time with n Guards, and waits for their calls in the end.
-func inFairness(t *testing.T, n int, f func(c *fairCalls), opts ...guard.Option) {
+// withFairGuards runs f in virtual time with n fair Guards over one store, and then waits for all
+// calls.
+func withFairGuards(t *testing.T, n int, f func(c *fairCalls), opts ...guard.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := &fairCalls{t: t, store: &fairStore{testStore: newTestStore()}, errs: map[int]error{}, begun: time.Now()}
-		defer func() { // also when f has failed
+		defer func() { // even if f has failed
 			for _, g := range c.guards {
 				_ = g.Close(context.Background())
 			}
@@ -73,7 +75,8 @@ func inFairness(t *testing.T, n int, f func(c *fairCalls), opts ...guard.Option)
 	})
 }
 
-// call has a call of the i-th Guard (and so on, anew) come, whose work takes so long, and returns when it runs or waits.
+// call starts call number i, whose function takes the given time. The calls use the Guards in
+// turn. It returns when the call blocks or has ended.
 func (c *fairCalls) call(ctx context.Context, i int, takes time.Duration, opts ...guard.Option) {
 	c.all.Go(func() {
 		err := c.guards[i%len(c.guards)].Do(ctx, "k", func(ctx context.Context) error {
@@ -91,25 +94,25 @@ func (c *fairCalls) call(ctx context.Context, i int, takes time.Duration, opts .
 	synctest.Wait()
 }
 
-// err returns what the i-th call came to.
+// err returns the error of call number i.
 func (c *fairCalls) err(i int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.errs[i]
 }
 
-// dead has a waiter come of whom nothing is heard any more.
-func (c *fairCalls) dead(id string) {
-	g, err := c.store.memory.TryAcquire(c.t.Context(), guard.Claim{Key: "k", ID: id, Owner: id, TTL: ttl, Line: guard.Queued})
+// addDeadWaiter queues a claim that never asks again.
+func (c *fairCalls) addDeadWaiter(id string) {
+	g, err := c.store.memory.TryAcquire(c.t.Context(), guard.Claim{Key: "k", ID: id, Owner: id, TTL: ttl, Queue: driver.Queued})
 	require.NoError(c.t, err)
 	require.Equal(c.t, guard.Busy, g.State)
 }
 
-func TestWithFair_servesAllProcessesInTheOrderInWhichTheyCame(t *testing.T) {
-	inFairness(t, 4, func(c *fairCalls) {
+func TestWithFair_isFirstInFirstOutAcrossProcesses(t *testing.T) {
+	withFairGuards(t, 4, func(c *fairCalls) {
 		var want []int
 		for i := range 40 {
-			i := i * 7 % 40 // so that each Guard's come in another order than their numbers
+			i := i * 7 % 40 // the calls do not come in the order of their numbers
 			want = append(want, i)
 			c.call(c.t.Context(), i, 10*time.Millisecond)
 		}
@@ -117,52 +120,52 @@ func TestWithFair_servesAllProcessesInTheOrderInWhichTheyCame(t *testing.T) {
 		require.Equal(t, want, c.ran)
 		require.IsIncreasing(t, c.fences)
 		for i, at := range c.at {
-			require.Equal(t, time.Duration(i)*10*time.Millisecond, at, "the next begins at once")
+			require.Equal(t, time.Duration(i)*10*time.Millisecond, at, "the next call begins at once")
 		}
 	})
 }
 
-func TestWithFair_asksTwiceWhenItComesAndOnceWhenItIsCalled(t *testing.T) {
-	inFairness(t, 4, func(c *fairCalls) {
+func TestWithFair_asksTwiceOnArrivalAndOnceWhenNotified(t *testing.T) {
+	withFairGuards(t, 4, func(c *fairCalls) {
 		for i := range 21 {
 			c.call(c.t.Context(), i, 10*time.Millisecond)
 		}
 		c.all.Wait()
-		require.Equal(t, 1+3*20, c.store.count(guard.OpAcquire))
-		require.Equal(t, 21, c.store.count(guard.OpRelease))
+		require.Equal(t, 1+3*20, c.store.count(driver.OpAcquire))
+		require.Equal(t, 21, c.store.count(driver.OpRelease))
 	})
 }
 
 func TestWithFair_asksOnceInHalfATTLWhileItWaits(t *testing.T) {
-	inFairness(t, 2, func(c *fairCalls) {
+	withFairGuards(t, 2, func(c *fairCalls) {
 		c.call(c.t.Context(), 0, 20*ttl)
 		for i := range 10 {
 			c.call(c.t.Context(), i+1, 0)
 		}
-		before := c.store.count(guard.OpAcquire)
+		before := c.store.count(driver.OpAcquire)
 		time.Sleep(10 * ttl)
-		require.LessOrEqual(t, c.store.count(guard.OpAcquire)-before, 10*20, "ten calls in twenty times half a TTL")
+		require.LessOrEqual(t, c.store.count(driver.OpAcquire)-before, 10*20, "ten calls ask once in half a TTL, for ten TTLs")
 		c.all.Wait()
-		require.IsIncreasing(t, c.ran, "and their places were kept")
+		require.IsIncreasing(t, c.ran, "the calls keep their positions in the queue")
 	})
 }
 
 func TestWithFair_takesAFreeKeyInTwoRoundTrips(t *testing.T) {
-	inFairness(t, 1, func(c *fairCalls) {
+	withFairGuards(t, 1, func(c *fairCalls) {
 		c.call(c.t.Context(), 0, 0)
 		c.all.Wait()
 		require.Len(t, c.store.Calls(), 2)
 	})
 }
 
-func TestWithFair_handsNothingOverInsideTheProcess(t *testing.T) {
-	inFairness(t, 2, func(c *fairCalls) {
-		var handed int
+func TestWithFair_handsNothingOff(t *testing.T) {
+	withFairGuards(t, 2, func(c *fairCalls) {
+		var handOffs int
 		hook := guard.WithHook(guard.Hook{AcquireEnd: func(_ context.Context, e guard.Event) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			if e.HandedOn {
-				handed++
+			if e.HandedOff {
+				handOffs++
 			}
 		}})
 		for i := range 4 {
@@ -170,33 +173,33 @@ func TestWithFair_handsNothingOverInsideTheProcess(t *testing.T) {
 		}
 		c.all.Wait()
 		require.Equal(t, []int{0, 0, 1, 1}, c.ran)
-		require.Zero(t, handed)
+		require.Zero(t, handOffs)
 	})
 }
 
-func TestWithFair_aCallThatDoesNotWaitIsBehindTheLine(t *testing.T) {
-	inFairness(t, 1, func(c *fairCalls) {
+func TestWithFair_aCallThatDoesNotWaitYieldsToTheQueue(t *testing.T) {
+	withFairGuards(t, 1, func(c *fairCalls) {
 		c.call(c.t.Context(), 0, time.Second)
-		c.dead("dead")
+		c.addDeadWaiter("dead")
 		time.Sleep(time.Second)
 		synctest.Wait()
 		c.call(c.t.Context(), 1, 0, guard.WithWait(0))
 		var busy *guard.BusyError
 		require.ErrorAs(t, c.err(1), &busy)
-		require.Equal(t, guard.CallGrace, busy.Left)
-		time.Sleep(guard.CallGrace)
+		require.Equal(t, driver.NotifyGrace, busy.Left)
+		time.Sleep(driver.NotifyGrace)
 		c.call(c.t.Context(), 2, 0, guard.WithWait(0))
 		require.NoError(t, c.err(2))
 	})
 }
 
-func TestWithFair_theDeadDelayTheLineByLessThanASecondEach(t *testing.T) {
+func TestWithFair_aDeadWaiterDelaysTheQueueByLessThanASecond(t *testing.T) {
 	for dead := 1; dead <= 4; dead++ {
 		t.Run(fmt.Sprint(dead), func(t *testing.T) {
-			inFairness(t, 1, func(c *fairCalls) {
+			withFairGuards(t, 1, func(c *fairCalls) {
 				c.call(c.t.Context(), 0, time.Second)
 				for i := range dead {
-					c.dead(fmt.Sprint("dead ", i))
+					c.addDeadWaiter(fmt.Sprint("dead ", i))
 				}
 				c.call(c.t.Context(), 1, 0)
 				c.call(c.t.Context(), 2, 0)
@@ -208,13 +211,13 @@ func TestWithFair_theDeadDelayTheLineByLessThanASecondEach(t *testing.T) {
 	}
 }
 
-// The holder's process has died, and with it the first in line.
-func TestWithFair_goesOnWhenTheHoldersLeaseHasEnded(t *testing.T) {
-	inFairness(t, 2, func(c *fairCalls) {
-		grant, err := c.store.memory.TryAcquire(c.t.Context(), guard.Claim{Key: "k", ID: "holder", TTL: ttl, Line: guard.Queued})
+// The process of the holder has died. It was also the process of the first waiter.
+func TestWithFair_continuesWhenTheHolderHasDied(t *testing.T) {
+	withFairGuards(t, 2, func(c *fairCalls) {
+		grant, err := c.store.memory.TryAcquire(c.t.Context(), guard.Claim{Key: "k", ID: "holder", TTL: ttl, Queue: driver.Queued})
 		require.NoError(t, err)
 		require.Equal(t, guard.Granted, grant.State)
-		c.dead("dead")
+		c.addDeadWaiter("dead")
 		for i := range 5 {
 			c.call(c.t.Context(), i, time.Millisecond)
 		}
@@ -224,8 +227,8 @@ func TestWithFair_goesOnWhenTheHoldersLeaseHasEnded(t *testing.T) {
 	})
 }
 
-func TestWithFair_whoGivesUpLeavesTheLine(t *testing.T) {
-	inFairness(t, 3, func(c *fairCalls) {
+func TestWithFair_aCallThatGivesUpLeavesTheQueue(t *testing.T) {
+	withFairGuards(t, 3, func(c *fairCalls) {
 		c.call(c.t.Context(), 0, time.Second)
 		ctx, cancel := context.WithCancel(c.t.Context())
 		c.call(ctx, 1, 0)
@@ -240,14 +243,14 @@ func TestWithFair_whoGivesUpLeavesTheLine(t *testing.T) {
 		require.Equal(t, 500*time.Millisecond, busy.Waited)
 		require.Equal(t, ttl-500*time.Millisecond, busy.Left)
 		require.Equal(t, []int{0, 3}, c.ran)
-		require.Equal(t, time.Second, c.at[1], "nobody waits for them")
-		require.Equal(t, 4, c.store.count(guard.OpRelease), "two places and two leases")
+		require.Equal(t, time.Second, c.at[1], "the calls that gave up do not delay the next call")
+		require.Equal(t, 4, c.store.count(driver.OpRelease), "two positions in the queue and two leases")
 	})
 }
 
-// The first in line is called at the very moment at which it gives up.
-func TestWithFair_whoIsCalledAndGivesUpCallsTheNext(t *testing.T) {
-	inFairness(t, 2, func(c *fairCalls) {
+// The store notifies the first waiter at the very moment at which that waiter gives up.
+func TestWithFair_aNotifiedCallThatGivesUpNotifiesTheNext(t *testing.T) {
+	withFairGuards(t, 2, func(c *fairCalls) {
 		c.call(c.t.Context(), 0, time.Second)
 		ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
 		defer cancel()
@@ -259,8 +262,8 @@ func TestWithFair_whoIsCalledAndGivesUpCallsTheNext(t *testing.T) {
 	})
 }
 
-func TestWithFair_allInLineLearnThatTheKeyIsDone(t *testing.T) {
-	inFairness(t, 3, func(c *fairCalls) {
+func TestWithFair_sharesDoneWithTheWholeQueue(t *testing.T) {
+	withFairGuards(t, 3, func(c *fairCalls) {
 		for i := range 10 {
 			c.call(c.t.Context(), i, time.Second)
 		}
@@ -274,7 +277,7 @@ func TestWithFair_allInLineLearnThatTheKeyIsDone(t *testing.T) {
 }
 
 func TestWithFair_waitsForTheMinimumHold(t *testing.T) {
-	inFairness(t, 3, func(c *fairCalls) {
+	withFairGuards(t, 3, func(c *fairCalls) {
 		for i := range 4 {
 			c.call(c.t.Context(), i, 0, guard.WithMinHold(2*time.Second))
 		}
@@ -286,14 +289,14 @@ func TestWithFair_waitsForTheMinimumHold(t *testing.T) {
 	})
 }
 
-func TestWithFair_keepsItsPlaceWhenAnswersAreLost(t *testing.T) {
-	inFairness(t, 2, func(c *fairCalls) {
+func TestWithFair_keepsItsPositionWhenAnswersAreLost(t *testing.T) {
+	withFairGuards(t, 2, func(c *fairCalls) {
 		lost := 0
 		c.store.OnAcquire = func(ctx context.Context, n int, claim guard.Claim) (guard.Grant, error) {
 			g, err := c.store.memory.TryAcquire(ctx, claim)
 			if n%2 == 0 {
 				lost++
-				return guard.Grant{}, guardtest.Fail(guard.KindTimeout)
+				return guard.Grant{}, guardtest.Fail(driver.KindTimeout)
 			}
 			return g, err
 		}
@@ -305,14 +308,14 @@ func TestWithFair_keepsItsPlaceWhenAnswersAreLost(t *testing.T) {
 		require.Equal(t, []int{0, 1, 2, 3, 4, 5}, c.ran)
 		require.IsIncreasing(t, c.fences)
 		require.Greater(t, lost, 5)
-		time.Sleep(5 * time.Second) // what was left is cleaned up
+		time.Sleep(5 * time.Second) // the cleaner releases the orphans
 		require.True(t, c.store.free("k"))
 	})
 }
 
-func TestWithFair_looksForItselfWhileItDoesNotHear(t *testing.T) {
-	inFairness(t, 2, func(c *fairCalls) {
-		c.store.deaf = true
+func TestWithFair_pollsWithoutNotifications(t *testing.T) {
+	withFairGuards(t, 2, func(c *fairCalls) {
+		c.store.silent = true
 		for i := range 5 {
 			c.call(c.t.Context(), i, time.Second)
 		}
@@ -322,9 +325,10 @@ func TestWithFair_looksForItselfWhileItDoesNotHear(t *testing.T) {
 	})
 }
 
-// That a call may come at the same time as what ends the listening is for the race detector.
-func TestWithFair_mayBeCalledOnceMoreWhenItHasStoppedListening(t *testing.T) {
-	inFairness(t, 2, func(c *fairCalls) {
+// A notification may come at the same time as the end of the subscription. The race detector
+// checks that this is safe.
+func TestWithFair_mayBeNotifiedOnceAfterItHasUnsubscribed(t *testing.T) {
+	withFairGuards(t, 2, func(c *fairCalls) {
 		c.store.late = true
 		want := make([]int, 200)
 		for i := range want {
@@ -337,7 +341,7 @@ func TestWithFair_mayBeCalledOnceMoreWhenItHasStoppedListening(t *testing.T) {
 }
 
 func TestWithFair_closeEndsTheWait(t *testing.T) {
-	inFairness(t, 2, func(c *fairCalls) {
+	withFairGuards(t, 2, func(c *fairCalls) {
 		c.call(c.t.Context(), 0, time.Second)
 		c.call(c.t.Context(), 1, 0)
 		c.call(c.t.Context(), 2, 0)
@@ -345,12 +349,12 @@ func TestWithFair_closeEndsTheWait(t *testing.T) {
 		c.all.Wait()
 		require.ErrorIs(t, c.err(1), guard.ErrClosed)
 		require.Equal(t, []int{0, 2}, c.ran)
-		require.Equal(t, time.Second, c.at[1], "it has left the line")
+		require.Equal(t, time.Second, c.at[1], "the call of the closed Guard has left the queue")
 	})
 }
 
-func TestWithFair_tellsHooksThatItWaits(t *testing.T) {
-	inFairness(t, 2, func(c *fairCalls) {
+func TestWithFair_reportsWaitsToHooks(t *testing.T) {
+	withFairGuards(t, 2, func(c *fairCalls) {
 		r := &recorder{}
 		c.call(c.t.Context(), 0, 3*ttl, guard.WithLabel("the holder"))
 		c.call(c.t.Context(), 1, 0, guard.WithHook(r.hook()))
@@ -365,7 +369,7 @@ func TestWithFair_tellsHooksThatItWaits(t *testing.T) {
 	})
 }
 
-func TestWithFair_isRefusedWhereTheStoreKeepsNoLine(t *testing.T) {
+func TestWithFair_isRefusedIfTheBackendKeepsNoQueue(t *testing.T) {
 	var refused *guard.SettingError
 	_, err := guard.New(newTestStore(), guard.WithFair())
 	require.ErrorAs(t, err, &refused)
@@ -382,23 +386,23 @@ func TestWithFair_isRefusedWhereTheStoreKeepsNoLine(t *testing.T) {
 	require.NoError(t, g.Close(t.Context()))
 }
 
-// unwrapper is a Locker around another.
+// unwrapper wraps another Locker.
 type unwrapper struct{ guard.Locker }
 
 func (u unwrapper) Unwrap() guard.Locker { return u.Locker }
 
-func TestWithFair_findsTheLineOfAWrappedStore(t *testing.T) {
+func TestWithFair_findsTheQueueOfAWrappedLocker(t *testing.T) {
 	g, err := guard.New(unwrapper{memory.New()}, guard.WithFair(), guard.WithWait(time.Second))
 	require.NoError(t, err)
 	require.NoError(t, g.Do(t.Context(), "k", nothing))
 	require.NoError(t, g.Close(t.Context()))
 }
 
-func TestWithFair_anErrorOfTheStoreEndsACallThatHasNoTimeLeft(t *testing.T) {
-	inFairness(t, 1, func(c *fairCalls) {
+func TestWithFair_aStoreErrorEndsACallWhoseTimeIsUp(t *testing.T) {
+	withFairGuards(t, 1, func(c *fairCalls) {
 		c.call(c.t.Context(), 0, time.Minute)
 		c.store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
-			return guard.Grant{}, guardtest.Fail(guard.KindConnection)
+			return guard.Grant{}, guardtest.Fail(driver.KindConnection)
 		}
 		start := time.Now()
 		err := c.guards[0].Do(c.t.Context(), "k", nothing, guard.WithWait(2*time.Second))

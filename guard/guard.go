@@ -6,51 +6,54 @@ import (
 	"os"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/internal/clock"
+	"github.com/seed-1795987d/onerun/guard/internal/jitter"
+	"github.com/seed-1795987d/onerun/guard/internal/queue"
 )
 
-// A Guard runs work once at a time, or once in a window, across all processes that share its store.
-// It is safe for concurrent use. One Guard for a process is enough; what differs between kinds of
-// work are options of the call.
+// A Guard runs work once at a time, or once in a window, across all processes that share its
+// store. It is safe for concurrent use. One Guard is enough for a process: what differs between
+// kinds of work are the options of a call.
 type Guard struct {
 	locker     Locker
-	comparable bool                      // the Locker can be compared with another
-	batch      BatchRenewer              // nil if the Locker has no such ability
-	notifier   Notifier                  // nil if the Locker has no such ability
-	ownerless  bool                      // the Locker keeps no owners
-	queuer     Queuer                    // nil if the Locker has no such ability
-	checkKey   func(key string) error    // the Locker's rules for keys, or CheckKey
-	set        *settings                 // what New was told
-	epoch      time.Time                 // instants are counted from here, on the monotonic clock
-	asleep     func(bound) time.Duration // how long the host has been suspended since it booted
-	naps       naps
+	comparable bool                // the Locker can be compared with another
+	batch      driver.BatchRenewer // nil if the Locker is none
+	notifier   driver.Notifier     // nil if the Locker is none
+	queuer     driver.Queuer       // nil if the Locker is none
+	ownerless  bool                // the Locker keeps no owners
+	checkKey   func(key string) error
+	set        *settings // the options of New
+	clock      *clock.Clock
+	jitter     *jitter.Source
 	closing    chan struct{} // closed by Close
-	dice       *dice
+	calls      atomic.Int64  // calls to the Locker under way
+	background tasks         // the Guard's own goroutines
 	reporter   reporter
 	cleaner    cleaner
+	renewers   chan struct{} // renewals under way, if the Locker is no BatchRenewer
 
-	// mu guards what follows, and the state of every hold.
-	mu         sync.Mutex
-	closed     bool
-	active     int           // acquires under way and leases held
-	background int           // goroutines of the Guard's own
-	changed    chan struct{} // closed when active or background has come down to 0
-	schedule   schedule
-	lines      map[place]*line
-	spareLines sync.Pool // of *line, empty ones
-	unheard    []func()  // subscriptions to end, see unlockLines
-	trip       pace      // of requests for a lease
+	// mu guards what follows, and the state of every tenure and hold.
+	mu       sync.Mutex
+	closed   bool
+	active   counter // acquisitions under way, and holds
+	schedule schedule
+	queues   *queue.Queues
 }
 
-// New returns a Guard over the store. It does not ask the store: that it cannot be reached shows at
-// the first call, as a *StoreError. A setting that cannot work is a *SettingError which names it.
+// New returns a Guard over the Locker. It does not ask the store: a store that cannot be reached
+// shows at the first call, as a *StoreError. A setting that cannot work is a *SettingError that
+// names it.
 //
 // Call Close before the process ends, so that keys that are held then are free at once.
 func New(locker Locker, opts ...Option) (*Guard, error) {
 	if isNil(locker) {
 		return nil, &SettingError{Setting: "locker", Reason: "must not be nil"}
 	}
-	if c, ok := Ability[Checker](locker); ok {
+	if c, ok := driver.Ability[driver.Checker](locker); ok {
 		if err := c.Check(); err != nil {
 			return nil, err
 		}
@@ -62,41 +65,31 @@ func New(locker Locker, opts ...Option) (*Guard, error) {
 	g := &Guard{
 		locker:     locker,
 		comparable: reflect.ValueOf(locker).Comparable(),
-		checkKey:   CheckKey,
+		checkKey:   driver.CheckKey,
 		set:        set,
-		epoch:      time.Now(),
-		asleep:     asleep,
+		clock:      clock.New(),
+		jitter:     jitter.New(),
 		closing:    make(chan struct{}),
-		dice:       newDice(),
-		lines:      map[place]*line{},
+		renewers:   make(chan struct{}, renewersAtOnce),
 	}
-	g.spareLines.New = func() any { return new(line) }
-	g.schedule.wake = make(chan struct{}, 1)
-	g.cleaner.guard = g
-	g.batch, _ = Ability[BatchRenewer](locker)
-	g.notifier, _ = Ability[Notifier](locker)
-	g.queuer, _ = Ability[Queuer](locker)
+	g.schedule.guard, g.schedule.wake = g, make(chan struct{}, 1)
+	g.reporter.tasks = &g.background
+	g.cleaner.init(g)
+	g.batch, _ = driver.Ability[driver.BatchRenewer](locker)
+	g.notifier, _ = driver.Ability[driver.Notifier](locker)
+	g.queuer, _ = driver.Ability[driver.Queuer](locker)
+	g.queues = queue.New(g.jitter, g.notifier != nil)
 	if err := g.checkFair(set); err != nil {
 		return nil, err
 	}
-	if o, ok := Ability[Ownerless](locker); ok {
+	if o, ok := driver.Ability[driver.Ownerless](locker); ok {
 		g.ownerless = o.Ownerless()
 	}
-	if c, ok := Ability[KeyChecker](locker); ok {
+	if c, ok := driver.Ability[driver.KeyChecker](locker); ok {
 		g.checkKey = c.CheckKey
 	}
 	return g, nil
 }
-
-// Name returns the kind of work (WithName) of a call with these options: what hooks are told as Event.Name. It is for adapters, which
-// have something to tell before there is a lease.
-func (g *Guard) Name(opts ...Option) string {
-	set, _ := g.set.with(opts)
-	return set.name
-}
-
-// uncalled returns the context for calls to the store that no caller waits for.
-func (g *Guard) uncalled() context.Context { return hooks(g.set.hooks).background() }
 
 // isNil reports whether l is nil, or holds a nil pointer.
 func isNil(l Locker) bool {
@@ -115,67 +108,98 @@ func defaultLabel() string {
 	return fmt.Sprintf("%s pid %d", host, os.Getpid())
 }
 
-// now returns the instant, counted from the Guard's epoch on the monotonic clock.
-func (g *Guard) now() time.Duration { return time.Since(g.epoch) }
+// checkFair returns a *SettingError if set asks for an order that the backend does not keep.
+func (g *Guard) checkFair(set *settings) error {
+	if !set.fair || g.queuer != nil {
+		return nil
+	}
+	return &SettingError{Setting: "WithFair", Reason: fmt.Sprintf(
+		"the backend (%T) keeps no queue of waiters; backend/memory, single and reentrant do", g.locker)}
+}
 
-// enter counts a call that is going to acquire. It fails if the Guard is closed.
+// prepare returns the settings of a call, and the key by which the store knows it.
+func (g *Guard) prepare(key string, opts []Option) (set *settings, stored string, err error) {
+	set, err = g.set.with(opts)
+	if err == nil {
+		err = g.checkFair(set)
+	}
+	if err != nil {
+		return set, "", err
+	}
+	if set.namespace == "" || key == "" {
+		return set, key, g.checkKey(key)
+	}
+	stored = set.namespace + ":" + key
+	return set, stored, g.checkKey(stored)
+}
+
+// queueID returns the queue in which calls with these settings wait for the key.
+func (g *Guard) queueID(stored string, set *settings) queue.ID {
+	if g.ownerless {
+		return queue.ID{Key: stored}
+	}
+	return queue.ID{Key: stored, Owner: set.owner}
+}
+
+// detached returns the context for calls to the Locker that no caller waits for.
+func (g *Guard) detached() context.Context { return hooks(g.set.hooks).background() }
+
+// enter counts an acquisition. It returns false if the Guard is closed.
 func (g *Guard) enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
 		return false
 	}
-	g.active++
+	g.active.add(1)
 	return true
 }
 
-// leave undoes enter, once nothing is held or asked for any more.
+// leave undoes enter.
 func (g *Guard) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.active--
-	g.notice(g.active)
+	g.active.add(-1)
 }
 
-// inBackground runs f in a goroutine for which Close waits. g.mu must be held.
-func (g *Guard) inBackground(f func()) {
-	g.background++
-	go func() {
-		defer func() {
-			g.mu.Lock()
-			defer g.mu.Unlock()
-			g.background--
-			g.notice(g.background)
-		}()
-		f()
-	}()
-}
-
-// notice wakes await if a count has come down to 0. g.mu must be held.
-func (g *Guard) notice(count int) {
-	if count == 0 && g.changed != nil {
-		close(g.changed)
-		g.changed = nil
+// unlock unlocks g.mu, and then ends the subscriptions that nobody needs any more: a store may
+// hold a lock of its own when it notifies.
+func (g *Guard) unlock() {
+	ended := g.queues.Ended()
+	g.mu.Unlock()
+	for _, stop := range ended {
+		stop()
 	}
 }
 
-// await returns true once count, which is read under g.mu, is 0, and false if ctx ends before.
-func (g *Guard) await(ctx context.Context, count *int) bool {
-	for {
-		g.mu.Lock()
-		if *count == 0 {
-			g.mu.Unlock()
-			return true
-		}
-		if g.changed == nil {
-			g.changed = make(chan struct{})
-		}
-		changed := g.changed
-		g.mu.Unlock()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return false
-		}
+func (g *Guard) tryAcquire(ctx context.Context, c Claim) (Grant, error) {
+	g.calls.Add(1)
+	defer g.calls.Add(-1)
+	return g.locker.TryAcquire(ctx, c)
+}
+
+func (g *Guard) releaseClaim(ctx context.Context, c Claim, after After) (held bool, err error) {
+	g.calls.Add(1)
+	defer g.calls.Add(-1)
+	return g.locker.Release(ctx, c, after)
+}
+
+// sleep sleeps until an instant, or until wake has a value. It returns false if a context or
+// channel ended it before.
+func (g *Guard) sleep(until time.Duration, wake, done, closing <-chan struct{}) bool {
+	var due <-chan time.Time
+	if until != clock.Never {
+		timer := time.NewTimer(until - g.clock.Now())
+		defer timer.Stop()
+		due = timer.C
 	}
+	select {
+	case <-wake:
+	case <-due:
+	case <-done:
+		return false
+	case <-closing:
+		return false
+	}
+	return true
 }

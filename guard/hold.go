@@ -5,149 +5,167 @@ import (
 	"errors"
 	"sync/atomic"
 	"time"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/internal/clock"
+	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
 )
 
-// A hold is a granted claim: the state behind a Lease, from the grant to the release.
-type hold struct {
-	guard *Guard
-	set   *settings
-	key   string // as the caller gave it
-	claim Claim
-	ctx   leaseContext // the run's, or the lease's
-	life  lifetime     // inside of ctx
-	lease Lease        // that of who acquired it
-
-	origin  context.Context
-	label   string        // its own: the store has that of the first to whom it granted the lease
-	before  string        // that of who has handed it on
-	granted time.Duration // when the request that was granted was about to be sent
-	margin  time.Duration
-	maxAt   time.Duration // when the maximum hold is over, or never
-	orphans bool          // an attempt of this claim had an unknown outcome and may still arrive
-	began   time.Duration // when the lease came to this Guard: to this hold, or to the first of those by whom it was handed on
-	passed  int           // how often it was handed on since
-	until   atomic.Int64  // the instant at which validity ends; 0 once it has
-	anchor  atomic.Int64  // how long the host had been suspended when validity was last counted
-
-	// Guard.mu guards what follows.
-	index    int           // in the schedule's heap, or -1
-	next     time.Duration // the next event
-	renewAt  time.Duration // when to renew, or never
-	renewing bool          // a renewal is under way
-	renewal  *hold         // for whom it was begun, if the lease was handed on since
-	heir     *hold         // who has the lease now, if this hold is such a one
-	failures int           // renewals in a row that had no answer
-	renewals int
-	used     time.Duration // the most of the TTL that had passed when a renewal was answered
-	lastErr  error         // why the last renewal failed
-	lost     *LostError    // set once validity has ended by itself
-	released error         // set once the release has begun: what the context ended with
-	record   []byte        // what to leave with the done marker
-	forget   bool          // leave none
-}
-
 const (
-	// minMargin is the least that is taken off a lease's validity: a timer may fire this late, and a
-	// context still ends before the lease does in the store.
+	// minMargin is the least that is taken off a lease's validity. A timer may fire this late, and
+	// the context still ends before the lease does in the store.
 	minMargin = 20 * time.Millisecond
-	// driftShare is the part of a TTL by which two clocks may drift apart while it passes. It is that
-	// of Redis' description of RedLock: 1 %.
+	// driftShare is the part of a TTL by which two clocks may drift apart during the TTL: 1 %, as
+	// in the description of RedLock in the Redis documentation.
 	driftShare = 100
 )
 
 func marginOf(ttl time.Duration) time.Duration { return ttl/driftShare + minMargin }
 
-// newHold makes a hold for a's lease, which it does not have yet.
-func (g *Guard) newHold(ctx context.Context, a *attempt) *hold {
+// A tenure is the time for which the store knows a claim of this Guard as the holder of a key,
+// from the grant to the release. It has one hold at a time. By hand-off, the hold of one call is
+// followed by that of the next.
+type tenure struct {
+	guard  *Guard
+	margin time.Duration
+	began  time.Duration // when it was granted
+	late   bool          // a request for it had no answer: it may still arrive
+	until  atomic.Int64  // the instant at which validity ends
+	anchor atomic.Int64  // how long the host had been suspended when validity was last counted
+
+	// Guard.mu guards what follows.
+	// as the store knows it; Fence is that of the hold, and Reserve counts those above it
+	claim    Claim
+	hold     *hold
+	handOffs int
+	index    int           // in the schedule's heap, or -1
+	next     time.Duration // the next event
+	renewAt  time.Duration // when to renew, or clock.Never
+	renewing bool          // a renewal is under way
+	failures int           // renewals in a row without an answer
+	lastErr  error         // why the last renewal failed
+	gone     bool          // the store has said that it does not know the claim
+}
+
+// A hold is one call's use of a tenure: the state behind a Lease.
+type hold struct {
+	guard    *Guard
+	tenure   *tenure
+	set      *settings
+	key      string // as the caller gave it
+	stored   string // as the store knows it
+	fence    uint64
+	owner    string
+	label    string       // its own: the store has that of the tenure's first hold
+	previous string       // the label of the hold that has handed the tenure off
+	ctx      leaseContext // the run's, or the lease's
+	life     lazyctx.Context
+	lease    Lease
+	origin   context.Context
+	granted  time.Duration // when the request that was granted was about to be sent
+	maxAt    time.Duration // when the maximum hold is over, or clock.Never
+	over     atomic.Bool   // it was lost or released
+
+	// Guard.mu guards what follows.
+	renewals int
+	used     time.Duration // the most of the TTL that had passed when a renewal was answered
+	lost     *LostError    // set once validity has ended by itself
+	// set once the release has begun: the cause with which the context ended
+	released error
+	record   []byte // what to leave with the done marker
+	discard  bool   // leave no done marker
+}
+
+// newTenure returns the tenure of a claim that the store has granted. It was sent at an instant,
+// when anchor was read, and answered at another.
+func (g *Guard) newTenure(c Claim, grant Grant, sent, anchor, answered time.Duration) *tenure {
+	t := &tenure{guard: g, margin: marginOf(c.TTL), began: answered, claim: c, index: -1}
+	t.claim.Fence = grant.Fence
+	t.claim.Reserve = grant.Reserved
+	t.count(sent, anchor)
+	return t
+}
+
+// newHold returns the hold of an acquisition that has got the tenure at an instant.
+func (g *Guard) newHold(a *acquisition, t *tenure, at time.Duration) *hold {
 	h := &hold{
 		guard:   g,
+		tenure:  t,
 		set:     a.set,
 		key:     a.key,
-		origin:  a.ctx,
+		stored:  t.claim.Key,
+		fence:   t.claim.Fence,
+		owner:   t.claim.Owner,
 		label:   a.claim.Label,
-		margin:  marginOf(a.claim.TTL),
-		index:   -1,
-		renewAt: never,
+		origin:  a.ctx,
+		granted: at,
+		maxAt:   clock.Never,
 	}
-	h.life.Context = ctx
-	h.ctx = leaseContext{Context: &h.life, hold: h}
-	h.lease = Lease{hold: h, ctx: &h.ctx}
-	return h
-}
-
-// grant gives h the lease that the store has granted to a's claim at the instant now. validFrom is that before the request was sent and
-// anchor what asleep said then.
-func (h *hold) grant(a *attempt, grant Grant, validFrom, now, anchor time.Duration) {
-	h.claim = a.claim
-	h.claim.Fence = grant.Fence
-	if grant.Held {
-		h.claim.Reserve = 0 // only behind a fence that is new
-	}
-	h.orphans = a.unknown
-	h.began = now
-	h.begin(validFrom)
-	if !h.set.noRenewal {
-		h.renewAt = h.guard.dice.renewalAfter(validFrom, h.claim.TTL)
-	}
-	h.count(validFrom, anchor)
-}
-
-// begin counts h's own limits from an instant.
-func (h *hold) begin(at time.Duration) {
-	h.granted, h.maxAt = at, never
 	if h.set.maxHold > 0 {
 		h.maxAt = at + h.set.maxHold
 	}
+	h.life.Init(a.caller)
+	h.ctx = leaseContext{Context: &h.life, hold: h}
+	h.lease = Lease{hold: h, ctx: &h.ctx}
+	t.hold = h
+	return h
 }
 
-func (h *hold) validUntil() time.Duration { return time.Duration(h.until.Load()) }
+// count starts the validity anew, from the instant before the request was sent and from the anchor
+// that was read then.
+func (t *tenure) count(sent, anchor time.Duration) {
+	t.anchor.Store(int64(anchor))
+	t.until.Store(int64(sent + t.claim.TTL - t.margin))
+}
 
-// valid reports whether the lease is still to be believed in. It reads the clock, and whether the host
-// was suspended.
+func (t *tenure) validUntil() time.Duration { return time.Duration(t.until.Load()) }
+
+// suspended reports whether the host was suspended since validity was last counted. total is how
+// long it has been suspended by now.
+func (t *tenure) suspended(total time.Duration) bool {
+	return total-time.Duration(t.anchor.Load()) >= t.margin
+}
+
+// valid reports whether the lease is valid. It reads the clock, and whether the host was
+// suspended.
 func (h *hold) valid() bool {
-	now := h.guard.now()
-	if now >= h.validUntil() || now >= h.maxAt {
+	now := h.guard.clock.Now()
+	if h.over.Load() || now >= h.tenure.validUntil() || now >= h.maxAt {
 		return false
 	}
-	return !h.suspended(h.guard.slept(now))
+	return !h.tenure.suspended(h.guard.clock.Suspended(now))
 }
 
-// suspended reports whether the host was suspended since validity was last counted. slept is for how long it has been by now.
-func (h *hold) suspended(slept time.Duration) bool {
-	return slept-time.Duration(h.anchor.Load()) >= h.margin
+// Busy implements queue.Holder. Guard.mu must be held.
+func (h *hold) Busy(now time.Duration) driver.Grant {
+	t := h.tenure
+	return Grant{Left: max(0, t.validUntil()+t.margin-now), Label: t.claim.Label, Holder: t.claim.ID}
 }
 
-// count starts the lease's validity anew, from the instant before the request was sent and from what
-// asleep said then.
-func (h *hold) count(sent, anchor time.Duration) {
-	h.anchor.Store(int64(anchor))
-	h.until.Store(int64(sent + h.claim.TTL - h.margin))
-}
-
-// nextEvent returns when the schedule has to look at h again. The Guard's mu must be held.
-func (h *hold) nextEvent() time.Duration {
-	next := never
-	if h.lost == nil {
-		next = min(h.validUntil(), h.maxAt)
+// nextEvent returns when the schedule has to look at t again. Guard.mu must be held.
+func (t *tenure) nextEvent() time.Duration {
+	next := clock.Never
+	if h := t.hold; h.lost == nil && h.released == nil {
+		next = min(t.validUntil(), h.maxAt)
 	}
-	if !h.renewing {
-		next = min(next, h.renewAt)
+	if !t.renewing {
+		next = min(next, t.renewAt)
 	}
 	return next
 }
 
-// expire ends h's validity if its time has come, and reports whether it has done so. The Guard's mu
-// must be held.
+// expire ends h's validity if its time has come, and reports whether it has. Guard.mu must be
+// held.
 func (h *hold) expire(now time.Duration) bool {
-	switch until := h.validUntil(); {
-	case h.lost != nil:
+	switch until := h.tenure.validUntil(); {
+	case h.lost != nil, h.released != nil:
 		return false
 	case now >= h.maxAt:
 		h.lose(LossMaxHold, now-h.maxAt)
-		h.renewAt = never
+		h.tenure.renewAt = clock.Never
 	case now >= until:
-		// Renewing goes on: a function that ignores its context is still running, and the store
-		// may still know the lease.
+		// Renewals go on: a function that ignores its context is still running, and the store may
+		// still know the claim.
 		h.lose(LossExpired, now-until)
 	default:
 		return false
@@ -155,64 +173,46 @@ func (h *hold) expire(now time.Duration) bool {
 	return true
 }
 
-// lose ends h's validity. announceLoss has to follow, without the Guard's mu, which must be held.
+// lose ends h's validity. announceLoss has to follow, without Guard.mu, which must be held.
 func (h *hold) lose(reason LossReason, late time.Duration) {
-	h.guard.unseat(h, h.guard.now())
-	h.until.Store(0)
-	h.lost = &LostError{Key: h.key, Fence: h.claim.Fence, Reason: reason, Late: max(late, 0), Renew: h.lastErr}
-}
-
-// announceLoss ends the run's context and tells the hooks.
-func (h *hold) announceLoss() {
-	h.life.end(h.lost)
-	if len(h.set.hooks) == 0 {
-		return
+	h.guard.queues.Lost(h.guard.clock.Now(), h.tenure.claim.Key, h)
+	h.over.Store(true)
+	h.lost = &LostError{
+		Key: h.key, Fence: h.fence, Reason: reason, Late: max(late, 0), Renew: h.tenure.lastErr, ran: true,
 	}
-	e := h.event()
-	e.Start, e.Duration, e.Err = h.guard.epoch.Add(h.granted), h.guard.now()-h.granted, h.lost
-	h.guard.reporter.report(func() { hooks(h.set.hooks).tell(&h.ctx, &e, pickLoss) }, false)
 }
 
-// ended returns how h was lost and what its release ended its context with; nil, nil while it is held.
+// announceLoss ends the context and reports the loss.
+func (h *hold) announceLoss() {
+	h.life.End(h.lost)
+	h.reportLoss()
+}
+
+// ended returns how h was lost, and the cause with which its release has ended its context; both
+// are nil while it is held.
 func (h *hold) ended() (lost *LostError, released error) {
 	h.guard.mu.Lock()
 	defer h.guard.mu.Unlock()
 	return h.lost, h.released
 }
 
-// overtaken returns err, which a function that ran under h returned, inside of the error that says how h
-// ended under it. ctx is the caller's.
-func (h *hold) overtaken(ctx context.Context, err error) error {
-	if ctx.Err() == nil {
-		err = hideContext(err) // the end of a context that the function saw was ours, not the caller's
-	}
+// overtaken returns the error of a function that ran while h ended, or that must not run because h
+// has ended. err is the function's own. ctx is the caller's.
+func (h *hold) overtaken(ctx context.Context, err error, ran bool) error {
 	lost, released := h.ended()
+	if err == error(lost) || err == released { //nolint:errorlint // the cause itself adds nothing
+		err = nil
+	}
+	if ctx.Err() == nil {
+		err = driver.HideContext(err) // the context that the function saw ended was ours
+	}
 	switch {
 	case lost != nil:
 		with := *lost
-		with.Err = err
+		with.Err, with.ran = err, ran
 		return &with
 	case errors.Is(released, ErrClosed):
-		return &ClosedError{Key: h.key, Err: err}
+		return &ClosedError{Key: h.key, Err: err, ran: ran}
 	}
-	return &LostError{Key: h.key, Fence: h.claim.Fence, Reason: LossReleased, Err: err}
-}
-
-// event returns an Event about h. When, and for how long, is left to who tells.
-func (h *hold) event() Event {
-	h.guard.mu.Lock()
-	defer h.guard.mu.Unlock()
-	return Event{
-		Name:     h.set.name,
-		Key:      h.key,
-		Owner:    h.claim.Owner,
-		Fence:    h.claim.Fence,
-		TTL:      h.claim.TTL,
-		Used:     h.used,
-		Renewals: h.renewals,
-		Failures: h.failures,
-		State:    Granted,
-		Origin:   h.origin,
-		Aside:    h.set.aside,
-	}
+	return &LostError{Key: h.key, Fence: h.fence, Reason: LossReleased, Err: err, ran: ran}
 }

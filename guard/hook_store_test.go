@@ -12,15 +12,16 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
-// events collects the events of one or several functions of a Hook.
+// events collects the events of one or more functions of a Hook.
 type events struct{ recorder }
 
-func (s *events) tell(_ context.Context, e guard.Event) { s.add("", e) }
+func (s *events) record(_ context.Context, e guard.Event) { s.add("", e) }
 
-// all returns what has been told by now.
+// all returns the events so far.
 func (s *events) all() []guard.Event {
 	synctest.Wait()
 	s.mu.Lock()
@@ -28,43 +29,43 @@ func (s *events) all() []guard.Event {
 	return append([]guard.Event(nil), s.events...)
 }
 
-func TestHook_isToldOfEachCallToTheStore(t *testing.T) {
+func TestHook_receivesEachCallToTheStore(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		const slow = 10 * time.Millisecond
 		store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
 			time.Sleep(slow)
 			if n == 1 {
-				return guard.Grant{}, guardtest.Fail(guard.KindConnection)
+				return guard.Grant{}, guardtest.Fail(driver.KindConnection)
 			}
 			return store.memory.TryAcquire(ctx, c)
 		}
 		store.OnRelease = func(ctx context.Context, n int, c guard.Claim, after guard.After) (bool, error) {
 			time.Sleep(2 * slow)
 			if n == 1 {
-				return false, guardtest.Fail(guard.KindTimeout)
+				return false, guardtest.Fail(driver.KindTimeout)
 			}
 			return store.memory.Release(ctx, c, after)
 		}
 		var seen events
-		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithName("work"), guard.WithHook(guard.Hook{Call: seen.tell})))
+		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithName("work"), guard.WithHook(guard.Hook{Call: seen.record})))
 		require.Len(t, seen.all(), 4)
 		for i, want := range []struct {
-			op   guard.Op
-			kind guard.Kind
+			op   driver.Op
+			kind driver.StoreErrorKind
 		}{
-			{guard.OpAcquire, guard.KindConnection}, {guard.OpAcquire, ""}, {guard.OpRelease, guard.KindTimeout}, {guard.OpRelease, ""},
+			{driver.OpAcquire, driver.KindConnection}, {driver.OpAcquire, ""}, {driver.OpRelease, driver.KindTimeout}, {driver.OpRelease, ""},
 		} {
 			e := seen.all()[i]
 			require.Equal(t, want.op, e.Op)
 			require.Equal(t, "work", e.Name)
 			require.Equal(t, "k", e.Key)
-			require.Equal(t, map[guard.Op]time.Duration{guard.OpAcquire: slow, guard.OpRelease: 2 * slow}[e.Op], e.Duration)
+			require.Equal(t, map[driver.Op]time.Duration{driver.OpAcquire: slow, driver.OpRelease: 2 * slow}[e.Op], e.Duration)
 			require.Equal(t, want.kind, kindOf(e.Err))
 		}
 	})
 }
 
-func kindOf(err error) guard.Kind {
+func kindOf(err error) driver.StoreErrorKind {
 	var store *guard.StoreError
 	if errors.As(err, &store) {
 		return store.Kind
@@ -72,34 +73,34 @@ func kindOf(err error) guard.Kind {
 	return ""
 }
 
-func TestHook_isToldOfCallsToTheLedger(t *testing.T) {
+func TestHook_receivesCallsToTheLedger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen events
-		g, err := guard.New(memory.New(), guard.WithName("work"), guard.WithHook(guard.Hook{Call: seen.tell}))
+		g, err := guard.New(memory.New(), guard.WithName("work"), guard.WithHook(guard.Hook{Call: seen.record}))
 		require.NoError(t, err)
-		ledger, ok := g.Ledger()
+		ledger, ok := g.Adapter().Ledger()
 		require.True(t, ok)
-		require.NoError(t, ledger.Append(t.Context(), "log", guard.Entry{Record: []byte("r")}, 1))
+		require.NoError(t, ledger.Append(t.Context(), "log", driver.Entry{Record: []byte("r")}, 1))
 		_, err = ledger.Entries(t.Context(), "log", 1)
 		require.NoError(t, err)
 		_, err = ledger.Raise(t.Context(), "log", "c", 1)
 		require.NoError(t, err)
 		require.Len(t, seen.all(), 3)
 		for _, e := range seen.all() {
-			require.Equal(t, guard.Event{Name: "work", Key: "log", Op: guard.OpLedger, Start: e.Start}, e)
+			require.Equal(t, guard.Event{Name: "work", Key: "log", Op: driver.OpLedger, Start: e.Start}, e)
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		require.ErrorIs(t, ledger.Append(ended, "log", guard.Entry{Record: []byte("r")}, 1), context.Canceled)
+		require.ErrorIs(t, ledger.Append(ended, "log", driver.Entry{Record: []byte("r")}, 1), context.Canceled)
 		require.ErrorIs(t, seen.all()[3].Err, context.Canceled)
 	})
 }
 
-func TestHook_isToldOfOrphansAndThatTheyAreGone(t *testing.T) {
+func TestHook_receivesTheStartAndTheEndOfAnOrphan(t *testing.T) {
 	for name, lose := range map[string]func(store *testStore){
 		"an acquire": func(store *testStore) {
 			store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
-				return guard.Grant{}, guardtest.Fail(guard.KindAuth)
+				return guard.Grant{}, guardtest.Fail(driver.KindAuth)
 			}
 		},
 		"a release": func(store *testStore) { store.failReleasesFor(5 * time.Second) },
@@ -120,24 +121,26 @@ func TestHook_isToldOfOrphansAndThatTheyAreGone(t *testing.T) {
 				require.Equal(t, "work", orphans.all()[1].Name)
 				all := called.all()
 				last := all[len(all)-1]
-				require.Equal(t, guard.OpCleanUp, last.Op)
+				require.Equal(t, driver.OpCleanUp, last.Op)
 				require.NoError(t, last.Err)
-			}, guard.WithHook(guard.Hook{Orphan: orphans.tell, Call: called.tell}))
+			}, guard.WithHook(guard.Hook{Orphan: orphans.record, Call: called.record}))
 		})
 	}
 }
 
-func TestHook_isToldThatOrphansAreGivenUpWhenTheGuardIsClosed(t *testing.T) {
+func TestHook_receivesAnErrorForOrphansThatCloseGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var orphans events
 		store := newTestStore()
-		g, err := guard.New(store, guard.WithHook(guard.Hook{Orphan: orphans.tell}))
+		g, err := guard.New(store, guard.WithHook(guard.Hook{Orphan: orphans.record}))
 		require.NoError(t, err)
 		store.failReleasesFor(time.Hour)
 		_ = g.Do(t.Context(), "k", nothing)
-		require.NoError(t, g.Close(t.Context()))
+		err = g.Close(t.Context())
+		require.ErrorIs(t, err, guard.ErrStore)
+		require.ErrorContains(t, err, "1 claim was not released")
 		require.Len(t, orphans.all(), 2)
-		require.Equal(t, guard.KindConnection, kindOf(orphans.all()[1].Err))
+		require.Equal(t, driver.KindConnection, kindOf(orphans.all()[1].Err))
 	})
 }
 
@@ -161,12 +164,12 @@ func TestHook_labelsTheLease(t *testing.T) {
 			return nil
 		}, opts...))
 		released := store.Calls()[len(store.Calls())-1]
-		require.Equal(t, guard.OpRelease, released.Op)
+		require.Equal(t, driver.OpRelease, released.Op)
 		require.Equal(t, "me from-run", released.Claim.Label)
 	})
 }
 
-func TestHook_givesTheContextOfWhatNobodyWaitsFor(t *testing.T) {
+func TestHook_Background_givesTheContextOfBackgroundCalls(t *testing.T) {
 	background := guard.Hook{Background: func(ctx context.Context) context.Context { return context.WithValue(ctx, hookKey("background"), true) }}
 	panics := guard.Hook{Background: func(context.Context) context.Context { panic("hook") }}
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
@@ -179,7 +182,7 @@ func TestHook_givesTheContextOfWhatNobodyWaitsFor(t *testing.T) {
 		require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error { time.Sleep(ttl); return nil }))
 		require.Positive(t, renewals)
 		store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
-			return guard.Grant{}, guardtest.Fail(guard.KindAuth)
+			return guard.Grant{}, guardtest.Fail(driver.KindAuth)
 		}
 		store.OnRelease = func(ctx context.Context, _ int, c guard.Claim, after guard.After) (bool, error) {
 			require.Equal(t, true, ctx.Value(hookKey("background")))
@@ -192,42 +195,40 @@ func TestHook_givesTheContextOfWhatNobodyWaitsFor(t *testing.T) {
 	}, guard.WithHook(panics), guard.WithHook(background))
 }
 
-func TestHook_isToldWhatARenewalHasUsedOfTheTTL(t *testing.T) {
+func TestHook_receivesHowMuchOfTheTTLARenewalHasUsed(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		const slow = time.Second
 		store.OnRenew = func(ctx context.Context, n int, c guard.Claim) (bool, error) {
 			time.Sleep(slow)
 			if n == 1 {
-				return false, guardtest.Fail(guard.KindConnection)
+				return false, guardtest.Fail(driver.KindConnection)
 			}
 			return store.memory.Renew(ctx, c)
 		}
 		var seen events
 		start := time.Now()
 		require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error { time.Sleep(ttl); return nil },
-			guard.WithHook(guard.Hook{Renew: seen.tell})))
+			guard.WithHook(guard.Hook{Renew: seen.record})))
 		renewals := seen.all()
-		require.GreaterOrEqual(t, len(renewals), 2)
+		require.Greater(t, len(renewals), 2)
 		require.Equal(t, 1, renewals[0].Failures)
-		require.Equal(t, guard.KindConnection, kindOf(renewals[0].Err))
+		require.Equal(t, driver.KindConnection, kindOf(renewals[0].Err))
 		first := renewals[1]
-		require.Equal(t, first.Start.Add(slow).Sub(start), first.Used, "since the lease was asked for")
+		require.Equal(t, first.Start.Add(slow).Sub(start), first.Used, "since the request for the lease was sent")
 		require.Zero(t, first.Failures)
 		require.Equal(t, 1, first.Renewals)
-		if len(renewals) > 2 {
-			require.Equal(t, renewals[2].Start.Add(slow).Sub(first.Start), renewals[2].Used, "since the renewal before it was sent")
-		}
+		require.Equal(t, renewals[2].Start.Add(slow).Sub(first.Start), renewals[2].Used, "since the previous renewal was sent")
 	})
 }
 
-func TestHook_isToldOfTheReleaseOfEveryLease(t *testing.T) {
+func TestHook_receivesTheReleaseOfEveryLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		var released events
 		store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) { return false, nil }
-		lease := hold(t, g, "k", guard.WithHook(guard.Hook{Release: released.tell}))
+		lease := hold(t, g, "k", guard.WithHook(guard.Hook{Release: released.record}))
 		<-lease.Context().Done()
 		require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
-		require.Zero(t, store.count(guard.OpRelease), "there is nothing to give back")
+		require.Zero(t, store.count(driver.OpRelease), "there is nothing to release")
 		require.Len(t, released.all(), 1)
 		require.ErrorIs(t, released.all()[0].Err, guard.ErrLost)
 		require.NoError(t, lease.Release(t.Context()))
@@ -235,7 +236,7 @@ func TestHook_isToldOfTheReleaseOfEveryLease(t *testing.T) {
 	})
 }
 
-func TestHook_isToldWhomACallHasWaitedFor(t *testing.T) {
+func TestHook_receivesTheHolderThatACallHasWaitedFor(t *testing.T) {
 	for name, dies := range map[string]bool{"released": false, "taken over": true} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
@@ -246,7 +247,7 @@ func TestHook_isToldWhomACallHasWaitedFor(t *testing.T) {
 					time.AfterFunc(time.Second/2, func() { _, _ = store.memory.Release(context.Background(), claim, guard.After{}) })
 				}
 				var seen events
-				require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(time.Minute), guard.WithHook(guard.Hook{AcquireEnd: seen.tell})))
+				require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(time.Minute), guard.WithHook(guard.Hook{AcquireEnd: seen.record})))
 				require.Len(t, seen.all(), 1)
 				require.True(t, seen.all()[0].Waits)
 				require.Equal(t, "the other", seen.all()[0].Previous)
@@ -256,40 +257,39 @@ func TestHook_isToldWhomACallHasWaitedFor(t *testing.T) {
 	}
 }
 
-func TestHook_isToldThatALeaseIsAside(t *testing.T) {
+func TestHook_receivesThatALeaseIsAuxiliary(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		var seen events
-		tell := seen.tell
-		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithAside(), guard.WithHook(guard.Hook{AcquireEnd: tell, Call: tell, RunEnd: tell, Release: tell})))
+		record := seen.record
+		require.NoError(t, g.Do(t.Context(), "k", nothing, g.Adapter().Auxiliary(), guard.WithHook(guard.Hook{AcquireEnd: record, Call: record, RunEnd: record, Release: record})))
 		require.Len(t, seen.all(), 5)
 		for i, e := range seen.all() {
-			require.Equal(t, i != 2, e.Aside, "a run is a run")
+			require.Equal(t, i != 2, e.Auxiliary, "only the end of the run is not auxiliary")
 		}
 	})
 }
 
-func TestReport_tellsTheHooks(t *testing.T) {
-	var seen events
-	var told []guard.Event
+func TestReport_callsTheHooks(t *testing.T) {
+	var outcomes []guard.Outcome
+	seen := guard.Hook{Outcome: func(_ context.Context, o guard.Outcome) { outcomes = append(outcomes, o) }}
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
-		g.Report(t.Context(), guard.Event{Adapter: "http", Result: "replayed"}, guard.WithHook(guard.Hook{Outcome: seen.tell}))
-		g.Report(t.Context(), guard.Event{Adapter: "cron", Name: "own", Skipped: "paused"})
-		told = seen.all()
-	}, guard.WithName("work"), guard.WithHook(guard.Hook{Outcome: seen.tell}))
-	require.Equal(t, []guard.Event{
+		g.Adapter().Report(t.Context(), guard.Outcome{Adapter: "http", Result: "replayed"}, guard.WithHook(seen))
+		g.Adapter().Report(t.Context(), guard.Outcome{Adapter: "cron", Name: "own", Skipped: "paused"})
+	}, guard.WithName("work"), guard.WithHook(seen))
+	require.Equal(t, []guard.Outcome{
 		{Name: "work", Adapter: "http", Result: "replayed"}, {Name: "work", Adapter: "http", Result: "replayed"},
 		{Name: "own", Adapter: "cron", Skipped: "paused"},
-	}, told)
+	}, outcomes)
 }
 
-func TestLease_Run_isARunToTheHooks(t *testing.T) {
+func TestLease_Run_isReportedAsARun(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		var ends events
 		start := guard.Hook{
 			RunStart: func(ctx context.Context, _ guard.Event) context.Context {
 				return context.WithValue(ctx, hookKey("run"), true)
 			},
-			RunEnd: ends.tell,
+			RunEnd: ends.record,
 		}
 		lease := hold(t, g, "k", guard.WithHook(start))
 		mine := errors.New("mine")
@@ -298,7 +298,7 @@ func TestLease_Run_isARunToTheHooks(t *testing.T) {
 			require.Equal(t, lease.Fence(), guard.Fence(ctx))
 			return mine
 		}))
-		require.False(t, store.free("k"), "it does not give the lease back")
+		require.False(t, store.free("k"), "Run does not release the lease")
 		require.Len(t, ends.all(), 1)
 		require.Same(t, mine, ends.all()[0].Err)
 		require.False(t, ends.all()[0].Joined)
@@ -310,20 +310,20 @@ func TestLease_Run_isARunToTheHooks(t *testing.T) {
 	})
 }
 
-func TestHook_isNotToldOfAProbeThatFindsTheKeyBusy(t *testing.T) {
+func TestHook_receivesNoSkipOfAProbe(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		var skips events
-		opts := []guard.Option{guard.WithProbe(), guard.WithOnce(time.Hour), guard.WithHook(guard.Hook{Skip: skips.tell})}
+		opts := []guard.Option{g.Adapter().Probe(), guard.WithOnce(time.Hour), guard.WithHook(guard.Hook{Skip: skips.record})}
 		lease := hold(t, g, "k", guard.WithOnce(time.Hour))
 		require.ErrorIs(t, g.Do(t.Context(), "k", nothing, opts...), guard.ErrBusy)
 		require.Empty(t, skips.all())
-		require.NoError(t, lease.Finish(t.Context()))
+		require.NoError(t, lease.Complete(t.Context()))
 		require.ErrorIs(t, g.Do(t.Context(), "k", nothing, opts...), guard.ErrDone)
 		require.Len(t, skips.all(), 1)
 	})
 }
 
-func TestHook_thatIsOffIsToldNothingOfTheLease(t *testing.T) {
+func TestHook_thatIsOffReceivesNothingOfTheLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		off := true
 		var one, two, three recorder
@@ -337,7 +337,7 @@ func TestHook_thatIsOffIsToldNothingOfTheLease(t *testing.T) {
 		time.Sleep(ttl)
 		require.NoError(t, lease.Release(t.Context()))
 		synctest.Wait()
-		require.Empty(t, one.seen(), "also when it is on again before the lease has ended")
+		require.Empty(t, one.seen(), "the hook stays off until the lease has ended")
 		require.Contains(t, two.seen(), "renew")
 		require.Contains(t, three.seen(), "release")
 		require.NoError(t, g.Do(t.Context(), "k", nothing, opts...))
@@ -345,21 +345,21 @@ func TestHook_thatIsOffIsToldNothingOfTheLease(t *testing.T) {
 	})
 }
 
-func TestHook_thatLabelsCannotHoldUpTheRelease(t *testing.T) {
+func TestHook_Label_cannotDelayTheRelease(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		asked, ended := 0, false
+		calls, ended := 0, false
 		hook := guard.Hook{Label: func(context.Context) string {
-			require.False(t, ended, "no hook comes between the end of a run and its release")
-			asked++
+			require.False(t, ended, "no hook may run between the end of a run and its release")
+			calls++
 			return "more"
 		}}
 		require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error { ended = true; return nil }, guard.WithOnce(time.Hour), guard.WithHook(hook)))
-		require.Equal(t, 2, asked)
+		require.Equal(t, 2, calls)
 		ended = false
 		lease := hold(t, g, "k2", guard.WithOnce(time.Hour), guard.WithHook(hook))
 		var run context.Context
 		require.NoError(t, lease.Run(lease.Context(), func(ctx context.Context) error { run, ended = ctx, true; return nil }))
-		require.NoError(t, lease.Finish(run))
+		require.NoError(t, lease.Complete(run))
 		require.Regexp(t, " more$", store.Calls()[len(store.Calls())-1].Claim.Label)
 	})
 }

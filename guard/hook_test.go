@@ -12,7 +12,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-func TestHook_isToldOfARun(t *testing.T) {
+func TestHook_receivesARun(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		const slow = 100 * time.Millisecond
 		var seen recorder
@@ -47,7 +47,7 @@ func TestHook_isToldOfARun(t *testing.T) {
 	})
 }
 
-func TestHook_isToldOfWaitingAndSkipping(t *testing.T) {
+func TestHook_receivesWaitAndSkip(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		var seen recorder
 		lease := hold(t, g, "k", guard.WithLabel("holder"))
@@ -63,26 +63,26 @@ func TestHook_isToldOfWaitingAndSkipping(t *testing.T) {
 	})
 }
 
-func TestHook_isToldOfALoss(t *testing.T) {
+func TestHook_receivesALoss(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		var seen recorder
-		away := errors.New("away")
-		store.OnRenew = func(_ context.Context, _ int, _ guard.Claim) (bool, error) { return false, away }
+		unreachable := errors.New("unreachable")
+		store.OnRenew = func(_ context.Context, _ int, _ guard.Claim) (bool, error) { return false, unreachable }
 		lease := hold(t, g, "k", guard.WithHook(seen.hook()))
 		<-lease.Context().Done()
 		synctest.Wait()
-		require.ErrorIs(t, seen.last(t, "renew").Err, away)
+		require.ErrorIs(t, seen.last(t, "renew").Err, unreachable)
 		loss := seen.last(t, "loss")
 		var lost *guard.LostError
 		require.ErrorAs(t, loss.Err, &lost)
-		require.ErrorIs(t, lost.Renew, away)
-		require.NotErrorIs(t, loss.Err, away, "why a renewal failed is a detail")
+		require.ErrorIs(t, lost.Renew, unreachable)
+		require.NotErrorIs(t, loss.Err, unreachable, "errors.Is does not find the error of the renewal")
 		require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
 		require.ErrorIs(t, seen.last(t, "release").Err, guard.ErrLost)
 	})
 }
 
-func TestHook_isToldOfAJoinedRun(t *testing.T) {
+func TestHook_receivesAJoinedRun(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		var seen recorder
 		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
@@ -92,7 +92,7 @@ func TestHook_isToldOfAJoinedRun(t *testing.T) {
 	})
 }
 
-func TestHook_isToldThatARunDidNotReturn(t *testing.T) {
+func TestHook_receivesThatARunDidNotReturn(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		var seen recorder
 		require.Panics(t, func() {
@@ -102,12 +102,12 @@ func TestHook_isToldThatARunDidNotReturn(t *testing.T) {
 	})
 }
 
-func TestHook_thatPanicsIsIgnored(t *testing.T) {
+func TestHook_thatPanicsIsContained(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		start := func(context.Context, guard.Event) context.Context { panic("hook") }
-		tell := func(context.Context, guard.Event) { panic("hook") }
+		call := func(context.Context, guard.Event) { panic("hook") }
 		var after recorder
-		broken := guard.Hook{AcquireStart: start, Wait: tell, AcquireEnd: tell, Skip: tell, RunStart: start, RunEnd: tell, Renew: tell, Loss: tell, Release: tell}
+		broken := guard.Hook{AcquireStart: start, Wait: call, AcquireEnd: call, Skip: call, RunStart: start, RunEnd: call, Renew: call, Loss: call, Release: call}
 		empty := guard.Hook{AcquireStart: func(context.Context, guard.Event) context.Context { return nil }}
 		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
 			require.ErrorIs(t, g.Do(t.Context(), "k", nothing, guard.WithHook(broken), guard.WithWait(time.Second)), guard.ErrBusy)
@@ -115,11 +115,11 @@ func TestHook_thatPanicsIsIgnored(t *testing.T) {
 			return nil
 		}, guard.WithHook(broken), guard.WithHook(empty), guard.WithHook(after.hook())))
 		require.True(t, store.free("k"))
-		require.Contains(t, after.seen(), "release", "the hooks after it are still told")
+		require.Contains(t, after.seen(), "release", "the hooks after it are still called")
 	})
 }
 
-func TestHook_cannotHoldUpReleaseOrRenewal(t *testing.T) {
+func TestHook_cannotDelayReleaseOrRenewal(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		stuck := make(chan struct{})
 		wait := func(context.Context, guard.Event) { <-stuck }
@@ -128,10 +128,10 @@ func TestHook_cannotHoldUpReleaseOrRenewal(t *testing.T) {
 			_ = g.Do(t.Context(), "k", func(context.Context) error { time.Sleep(5 * ttl); return nil }, guard.WithHook(slow))
 		}()
 		time.Sleep(4 * ttl)
-		require.False(t, store.free("k"), "renewed all the while")
+		require.False(t, store.free("k"), "the lease was renewed throughout")
 		time.Sleep(ttl)
 		synctest.Wait()
-		require.True(t, store.free("k"), "released although the hook has not returned")
+		require.True(t, store.free("k"), "the lease was released although the hook has not returned")
 		close(stuck)
 	})
 }

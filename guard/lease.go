@@ -3,6 +3,8 @@ package guard
 import (
 	"context"
 	"fmt"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // A Lease is a granted claim on a key. The Guard renews it until it is released. It is safe for
@@ -10,7 +12,7 @@ import (
 type Lease struct {
 	hold *hold
 	ctx  context.Context
-	// joined leases are somebody else's: releasing one changes nothing.
+	// joined leases belong to another call: releasing one does nothing.
 	joined bool
 }
 
@@ -20,33 +22,37 @@ func (l *Lease) Key() string { return l.hold.key }
 // Name returns the kind of work, see WithName.
 func (l *Lease) Name() string { return l.hold.set.name }
 
-// Owner returns who holds the lease, see WithOwner.
-func (l *Lease) Owner() string { return l.hold.claim.Owner }
+// Owner returns the owner of the lease, see WithOwner.
+func (l *Lease) Owner() string { return l.hold.owner }
 
-// Fence returns the lease's fence: a number larger than that of every earlier holder of the key. Write
-// it beside what the work writes, and have the resource refuse a lower one: that keeps out a holder
-// which was paused, lost the lease, and does not know it yet.
-func (l *Lease) Fence() uint64 { return l.hold.claim.Fence }
+// Fence returns the lease's fencing token: a number larger than that of every earlier holder of
+// the key. A resource that remembers the highest fence it has seen can refuse a holder that was
+// paused, has lost the lease, and does not know it yet. Register the fence where the work first
+// reads the resource, and check it where the work writes: see the package documentation.
+func (l *Lease) Fence() uint64 { return l.hold.fence }
 
-// Context returns the lease's context: the one that was given to Acquire, which ends also when the
-// lease is lost (its cause is then a *LostError), released (ErrReleased), or taken back by Close
-// (*ClosedError).
+// Context returns the lease's context. It ends with the context that was given to Acquire, and
+// when the lease is lost (its cause is then a *LostError), released (ErrReleased), or revoked by
+// Close (*ClosedError).
 func (l *Lease) Context() context.Context { return l.ctx }
 
-// Valid reports whether the lease can still be believed in. It reads the clock and does not ask the
-// store. Ask it right before a side effect: after a process was paused, its context may not have ended
+// Valid reports whether the lease is still valid. It reads the clock and does not ask the store.
+// Call it right before a side effect: after a process was paused, the context may not have ended
 // yet although the lease has. False is final.
 func (l *Lease) Valid() bool { return l.hold.valid() }
 
 // MaxRecord is the longest record of a done marker in bytes.
-const MaxRecord = 16 << 20
+const MaxRecord = driver.MaxRecord
 
-// SetRecord sets what the done marker of WithOnce will keep: the answer that later callers find in
-// DoneError.Record. The Lease keeps record; do not change it afterwards. Without WithOnce it has no
-// effect. A record longer than MaxRecord is a *SettingError, and the one that was set before stands.
+// SetRecord sets the record that the done marker of WithOnce will keep. Later callers find it in
+// DoneError.Record. The Lease keeps record: do not change it afterwards. Without WithOnce it has
+// no effect. A record longer than MaxRecord is a *SettingError, and the previous record stays.
 func (l *Lease) SetRecord(record []byte) error {
 	if len(record) > MaxRecord {
-		return &SettingError{Setting: "SetRecord", Value: fmt.Sprintf("%d bytes", len(record)), Reason: fmt.Sprintf("must be at most %d bytes", MaxRecord)}
+		return &SettingError{
+			Setting: "SetRecord", Value: fmt.Sprintf("%d bytes", len(record)),
+			Reason: fmt.Sprintf("must be at most %d bytes", MaxRecord),
+		}
 	}
 	l.hold.guard.mu.Lock()
 	defer l.hold.guard.mu.Unlock()
@@ -54,40 +60,48 @@ func (l *Lease) SetRecord(record []byte) error {
 	return nil
 }
 
-// Forget has the run leave no done marker although it returns nil, or is finished (Finish): its key can be run again. Without WithOnce it has no effect.
-func (l *Lease) Forget() {
+// DiscardMarker makes the run leave no done marker even if it returns nil or is completed
+// (Complete), so that the work for its key can run again. Without WithOnce it has no effect.
+func (l *Lease) DiscardMarker() {
 	l.hold.guard.mu.Lock()
 	defer l.hold.guard.mu.Unlock()
-	l.hold.forget = true
+	l.hold.discard = true
 }
 
-// Run calls f with ctx, which must be derived from the lease's Context, and tells the hooks of it as of a run of Do. It does not give the
-// lease back. It returns what f returned, inside of ErrLost if the lease was lost meanwhile. It is for those who hold a lease for longer than the
-// run itself takes.
+// Run calls f with ctx, which must be derived from the lease's Context, and reports it to hooks
+// like a run of Do. It does not release the lease. It returns what f returned, inside ErrLost or
+// ErrClosed if the lease ended meanwhile. It is for callers that hold a lease for longer than the
+// run takes.
 func (l *Lease) Run(ctx context.Context, f func(context.Context) error) error {
-	return l.hold.run(ctx, f, l.joined)
+	r := run{hold: l.hold, hooks: l.hold.set.hooks, joined: l.joined}
+	return r.run(ctx, f)
 }
 
-// Release gives the lease back and leaves no done marker. It returns a *LostError if the lease had been
-// lost before, and a *StoreError if the store could not be told: then the Guard goes on trying in
-// the background until the lease would have ended. It does not depend on ctx being alive, but returns
-// shortly after it has ended. A second call does nothing, nor does one on a lease that was joined
-// (see Acquire).
+// Release ends the lease and leaves no done marker. It returns a *LostError if the lease had been
+// lost before, and a *StoreError if the store could not be asked: the Guard then keeps trying in
+// the background until the lease would have ended. Release works after ctx has ended, but then
+// returns soon. A second call does nothing. Releasing a lease that was joined does nothing (see
+// Acquire).
 func (l *Lease) Release(ctx context.Context) error {
 	return l.giveBack(ctx, ending{})
 }
 
-// Finish is Release for work that is done: it leaves the marker of WithOnce, with the record of
-// SetRecord. Without WithOnce it is Release.
-func (l *Lease) Finish(ctx context.Context) error {
-	return l.giveBack(ctx, ending{finished: true, run: ctx})
+// Complete is Release for work that is done: it leaves the done marker of WithOnce, with the
+// record of SetRecord. If the store could not be asked, the error is a *MarkerError. Without
+// WithOnce it is Release.
+func (l *Lease) Complete(ctx context.Context) error {
+	return l.giveBack(ctx, ending{complete: true, run: ctx})
 }
 
 func (l *Lease) giveBack(ctx context.Context, end ending) error {
 	if l.joined {
 		return nil
 	}
-	back := l.hold.giveBack(ctx, end)
-	back.report()
-	return back.err
+	var rel release
+	defer rel.report()
+	l.hold.giveBack(ctx, end, &rel)
+	if lost, _ := l.hold.ended(); rel.err != nil && lost == nil && end.complete && l.hold.marks() {
+		return &MarkerError{Key: l.hold.key, Err: rel.err}
+	}
+	return rel.err
 }

@@ -11,23 +11,24 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-func TestLedger_isTheStoresWithTheNamespace(t *testing.T) {
+func TestLedger_putsTheNamespaceBeforeNames(t *testing.T) {
 	store := memory.New()
 	ours, err := guard.New(store, guard.WithNamespace("app"))
 	require.NoError(t, err)
-	ledger, ok := ours.Ledger()
+	ledger, ok := ours.Adapter().Ledger()
 	require.True(t, ok)
 	ctx := t.Context()
-	require.NoError(t, ledger.Append(ctx, "job", guard.Entry{At: 1, Record: []byte("ran")}, 5))
+	require.NoError(t, ledger.Append(ctx, "job", driver.Entry{At: 1, Record: []byte("ran")}, 5))
 	was, err := ledger.Raise(ctx, "job", "last", 7)
 	require.NoError(t, err)
 	require.Zero(t, was)
 
 	entries, err := ledger.Entries(ctx, "job", 5)
 	require.NoError(t, err)
-	require.Equal(t, []guard.Entry{{At: 1, Record: []byte("ran")}}, entries)
+	require.Equal(t, []driver.Entry{{At: 1, Record: []byte("ran")}}, entries)
 	entries, err = store.Entries(ctx, "app:job", 5)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
@@ -36,29 +37,29 @@ func TestLedger_isTheStoresWithTheNamespace(t *testing.T) {
 	require.EqualValues(t, 7, was)
 }
 
-// leasesOnly is a store without a ledger.
+// leasesOnly is a backend without a ledger.
 type leasesOnly struct{ guard.Locker }
 
-func TestLedger_isNoneIfTheStoreHasNone(t *testing.T) {
+func TestLedger_isMissingIfTheBackendHasNone(t *testing.T) {
 	g, err := guard.New(leasesOnly{memory.New()})
 	require.NoError(t, err)
-	_, ok := g.Ledger()
+	_, ok := g.Adapter().Ledger()
 	require.False(t, ok)
 }
 
-func TestLedger_refusesWhatCannotBeKept(t *testing.T) {
+func TestLedger_refusesBadValues(t *testing.T) {
 	g, err := guard.New(memory.New())
 	require.NoError(t, err)
-	l, _ := g.Ledger()
+	l, _ := g.Adapter().Ledger()
 	ctx := t.Context()
-	good := guard.Entry{At: 1, Record: []byte("r")}
+	good := driver.Entry{At: 1, Record: []byte("r")}
 	for name, err := range map[string]error{
-		"Entry.At(-1)":                      l.Append(ctx, "job", guard.Entry{At: -1, Record: []byte("r")}, 1),
-		"Entry.At(9007199254740992)":        l.Append(ctx, "job", guard.Entry{At: guard.MaxCounter + 1, Record: []byte("r")}, 1),
-		"Entry.Record(0 bytes)":             l.Append(ctx, "job", guard.Entry{At: 1}, 1),
-		"Entry.Record(65537 bytes)":         l.Append(ctx, "job", guard.Entry{At: 1, Record: bytes.Repeat([]byte("r"), guard.MaxEntry+1)}, 1),
+		"Entry.At(-1)":                      l.Append(ctx, "job", driver.Entry{At: -1, Record: []byte("r")}, 1),
+		"Entry.At(9007199254740992)":        l.Append(ctx, "job", driver.Entry{At: driver.MaxCounter + 1, Record: []byte("r")}, 1),
+		"Entry.Record(0 bytes)":             l.Append(ctx, "job", driver.Entry{At: 1}, 1),
+		"Entry.Record(65537 bytes)":         l.Append(ctx, "job", driver.Entry{At: 1, Record: bytes.Repeat([]byte("r"), driver.MaxEntry+1)}, 1),
 		"keep(0)":                           l.Append(ctx, "job", good, 0),
-		"keep(10001)":                       l.Append(ctx, "job", good, guard.MaxEntries+1),
+		"keep(10001)":                       l.Append(ctx, "job", good, driver.MaxEntries+1),
 		"n(0)":                              second(l.Entries(ctx, "job", 0)),
 		"counter(\"\")":                     second(l.Raise(ctx, "job", "", 1)),
 		"to(-1)":                            second(l.Raise(ctx, "job", "n", -1)),
@@ -79,14 +80,14 @@ func TestLedger_refusesWhatCannotBeKept(t *testing.T) {
 	require.Empty(t, entries)
 }
 
-func TestLedger_tellsTheCallersCancelFromAStoreThatCannotBeAsked(t *testing.T) {
+func TestLedger_distinguishesCancelFromStoreErrors(t *testing.T) {
 	g, err := guard.New(memory.New())
 	require.NoError(t, err)
-	l, _ := g.Ledger()
+	l, _ := g.Adapter().Ledger()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, err := range []error{
-		l.Append(ctx, "job", guard.Entry{At: 1, Record: []byte("r")}, 1), second(l.Entries(ctx, "job", 1)), second(l.Raise(ctx, "job", "n", 1)),
+		l.Append(ctx, "job", driver.Entry{At: 1, Record: []byte("r")}, 1), second(l.Entries(ctx, "job", 1)), second(l.Raise(ctx, "job", "n", 1)),
 	} {
 		require.ErrorIs(t, err, context.Canceled)
 		require.NotErrorIs(t, err, guard.ErrStore)
@@ -96,15 +97,15 @@ func TestLedger_tellsTheCallersCancelFromAStoreThatCannotBeAsked(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-func ExampleGuard_Ledger() {
+func ExampleAdapter_Ledger() {
 	g, err := guard.New(memory.New())
 	if err != nil {
 		panic(err)
 	}
-	ledger, _ := g.Ledger()
+	ledger, _ := g.Adapter().Ledger()
 	ctx := context.Background()
 	for day := range int64(5) {
-		entry := guard.Entry{At: day, Record: fmt.Appendf(nil, "day %d: sent by web-1", day)}
+		entry := driver.Entry{At: day, Record: fmt.Appendf(nil, "day %d: sent by web-1", day)}
 		if err := ledger.Append(ctx, "report", entry, 3); err != nil {
 			panic(err)
 		}

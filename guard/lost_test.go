@@ -13,9 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// untilEnd returns a function that runs until its context ends and notes when that was.
+// untilEnd returns a function that runs until its context ends. It records how long that took, and
+// the cause.
 func untilEnd(ended *time.Duration, cause *error) func(context.Context) error {
 	start := time.Now()
 	return func(ctx context.Context) error {
@@ -41,14 +43,14 @@ func TestLoss_endsTheContextBeforeTheLeaseWhateverTheStoreDoes(t *testing.T) {
 				var ended time.Duration
 				var cause error
 				err := g.Do(t.Context(), "k", untilEnd(&ended, &cause))
-				require.Equal(t, ttl-margin, ended, "the margin before the TTL has passed")
+				require.Equal(t, ttl-margin, ended, "the context ends a margin before the TTL")
 				require.ErrorIs(t, cause, guard.ErrLost)
 				require.ErrorIs(t, err, guard.ErrLost, "although the function returned nil")
 				var lost *guard.LostError
 				require.ErrorAs(t, err, &lost)
 				require.Equal(t, guard.LossExpired, lost.Reason)
 				require.NotErrorIs(t, err, guard.ErrStore)
-				time.Sleep(3 * ttl) // until the store's late answer
+				time.Sleep(3 * ttl) // until the store has answered
 			})
 		})
 	}
@@ -68,7 +70,7 @@ func TestLoss_wrapsTheFunctionsErrorButNotTheEndOfOurContext(t *testing.T) {
 	})
 }
 
-func TestLoss_isKnownAtOnceWhenTheStoreSaysNotHeld(t *testing.T) {
+func TestLoss_isNoticedAtOnceWhenTheStoreSaysNotHeld(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		store.OnRenew = func(_ context.Context, _ int, _ guard.Claim) (bool, error) { return false, nil }
 		var ended time.Duration
@@ -78,17 +80,17 @@ func TestLoss_isKnownAtOnceWhenTheStoreSaysNotHeld(t *testing.T) {
 		var lost *guard.LostError
 		require.ErrorAs(t, err, &lost)
 		require.Equal(t, guard.LossNotHeld, lost.Reason)
-		require.Equal(t, 1, store.count(guard.OpRenew), "a definite answer is final")
-		require.Zero(t, store.count(guard.OpRelease), "there is nothing to release")
+		require.Equal(t, 1, store.count(driver.OpRenew), "a definite answer is final")
+		require.Zero(t, store.count(driver.OpRelease), "there is nothing to release")
 	})
 }
 
-func TestRenewal_goesOnThroughErrors(t *testing.T) {
+func TestRenewal_continuesAfterErrors(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		start := time.Now()
 		store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
 			if time.Since(start) < 8*time.Second {
-				return false, errors.New("away")
+				return false, errors.New("unreachable")
 			}
 			return store.memory.Renew(ctx, c)
 		}
@@ -97,11 +99,11 @@ func TestRenewal_goesOnThroughErrors(t *testing.T) {
 			require.NoError(t, context.Cause(ctx))
 			return nil
 		}))
-		require.Less(t, store.count(guard.OpRenew), 40, "no busy loop")
+		require.Less(t, store.count(driver.OpRenew), 40, "renewals are not retried in a busy loop")
 	})
 }
 
-func TestRenewal_goesOnUntilTheFunctionHasReturned(t *testing.T) {
+func TestRenewal_continuesUntilTheFunctionHasReturned(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		ctx, cancel := context.WithCancel(t.Context())
 		require.NoError(t, g.Do(ctx, "k", func(ctx context.Context) error {
@@ -114,39 +116,40 @@ func TestRenewal_goesOnUntilTheFunctionHasReturned(t *testing.T) {
 			return nil
 		}))
 		require.True(t, store.free("k"))
-		renewed := store.count(guard.OpRenew)
+		renewed := store.count(driver.OpRenew)
 		time.Sleep(5 * ttl)
-		require.Equal(t, renewed, store.count(guard.OpRenew), "nothing is renewed once it was released")
+		require.Equal(t, renewed, store.count(driver.OpRenew), "nothing is renewed after the release")
 	})
 }
 
-func TestRenewal_goesOnAfterALossWhileTheStoreMayKnowTheLease(t *testing.T) {
+func TestRenewal_continuesAfterALossWhileTheFunctionRuns(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		var away atomic.Bool
+		var unreachable atomic.Bool
 		store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
-			if away.Load() {
-				return false, errors.New("away")
+			if unreachable.Load() {
+				return false, errors.New("unreachable")
 			}
-			return store.memory.Renew(ctx, guard.Claim{Key: c.Key, ID: c.ID, TTL: time.Hour}) // a clock that stands still
+			// The store's clock stands still.
+			return store.memory.Renew(ctx, guard.Claim{Key: c.Key, ID: c.ID, TTL: time.Hour})
 		}
 		err := g.Do(t.Context(), "k", func(ctx context.Context) error {
 			time.Sleep(ttl)
-			away.Store(true)
+			unreachable.Store(true)
 			<-ctx.Done()
-			away.Store(false)
+			unreachable.Store(false)
 			time.Sleep(ttl)
 			lease, _ := guard.FromContext(ctx)
-			require.False(t, lease.Valid(), "what was lost is not believed in again")
+			require.False(t, lease.Valid(), "a lost lease does not become valid again")
 			require.False(t, store.free("k"))
 			return nil
 		})
 		require.ErrorIs(t, err, guard.ErrLost)
-		require.True(t, store.free("k"), "what is still ours is given back")
+		require.True(t, store.free("k"), "the claim that the store still has is released")
 	})
 }
 
-// There are so many keys that some of those which are well are due at the same instant as one that is stuck.
-func TestRenewal_ofOneKeyIsNotHeldUpByAnother(t *testing.T) {
+// There are enough keys that some healthy ones are due at the same instant as a stuck one.
+func TestRenewal_ofOneKeyIsNotDelayedByAnother(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
 			if strings.HasPrefix(c.Key, "stuck") {
@@ -154,9 +157,9 @@ func TestRenewal_ofOneKeyIsNotHeldUpByAnother(t *testing.T) {
 			}
 			return store.memory.Renew(ctx, c)
 		}
-		var stuck, well []*guard.Lease
+		var stuck, healthy []*guard.Lease
 		for i := range 200 {
-			well = append(well, hold(t, g, fmt.Sprint("well ", i)))
+			healthy = append(healthy, hold(t, g, fmt.Sprint("healthy ", i)))
 			if i%20 == 0 {
 				stuck = append(stuck, hold(t, g, fmt.Sprint("stuck ", i)))
 			}
@@ -166,15 +169,15 @@ func TestRenewal_ofOneKeyIsNotHeldUpByAnother(t *testing.T) {
 			require.False(t, lease.Valid())
 			require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
 		}
-		for _, lease := range well {
+		for _, lease := range healthy {
 			require.True(t, lease.Valid())
 			require.NoError(t, lease.Release(t.Context()))
 		}
 		last := map[string]time.Time{}
 		for _, call := range store.Calls() {
 			key := call.Claim.Key
-			if before, ok := last[key]; ok && call.Op == guard.OpRenew && strings.HasPrefix(key, "well") {
-				require.LessOrEqual(t, call.Start.Sub(before), ttl/3, "%s was held up", key)
+			if before, ok := last[key]; ok && call.Op == driver.OpRenew && strings.HasPrefix(key, "healthy") {
+				require.LessOrEqual(t, call.Start.Sub(before), ttl/3, "the renewal of %s was delayed", key)
 			}
 			last[key] = call.Start
 		}
@@ -205,37 +208,37 @@ func TestWithoutRenewal_endsTheContextWithTheTTL(t *testing.T) {
 		var cause error
 		require.ErrorIs(t, g.Do(t.Context(), "k", untilEnd(&ended, &cause), guard.WithoutRenewal()), guard.ErrLost)
 		require.Equal(t, ttl-margin, ended)
-		require.Zero(t, store.count(guard.OpRenew))
+		require.Zero(t, store.count(driver.OpRenew))
 	})
 }
 
 func TestSuspension_losesTheLeases(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		var asleep atomic.Int64
-		guard.SetAsleep(g, func() time.Duration { return time.Duration(asleep.Load()) })
+		guard.SetSuspended(g, func() time.Duration { return time.Duration(asleep.Load()) })
 		lease := hold(t, g, "k")
 		asleep.Store(int64(margin / 2))
-		require.True(t, lease.Valid(), "the margin covers a moment")
+		require.True(t, lease.Valid(), "the margin covers a short suspension")
 		time.Sleep(600 * time.Millisecond)
 		require.NoError(t, context.Cause(lease.Context()))
 		asleep.Store(int64(margin))
-		require.False(t, lease.Valid(), "at once")
-		time.Sleep(600 * time.Millisecond) // which is before the first renewal
+		require.False(t, lease.Valid(), "the lease is invalid at once")
+		time.Sleep(600 * time.Millisecond) // before the first renewal
 		var lost *guard.LostError
-		require.ErrorAs(t, context.Cause(lease.Context()), &lost, "and the context ends soon after")
+		require.ErrorAs(t, context.Cause(lease.Context()), &lost, "the context ends soon after")
 		require.Equal(t, guard.LossSuspended, lost.Reason)
 		require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
 
 		again := hold(t, g, "k")
-		require.True(t, again.Valid(), "a lease that was taken after the suspension is none the worse for it")
+		require.True(t, again.Valid(), "a suspension does not affect later leases")
 		require.NoError(t, again.Release(t.Context()))
 	})
 }
 
-func TestSuspension_isFoundByTheRenewalToo(t *testing.T) {
+func TestSuspension_isNoticedByTheRenewal(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		var asleep atomic.Int64
-		guard.SetAsleep(g, func() time.Duration { return time.Duration(asleep.Load()) })
+		guard.SetSuspended(g, func() time.Duration { return time.Duration(asleep.Load()) })
 		start := time.Now()
 		var renewed time.Duration
 		store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) {
@@ -245,22 +248,22 @@ func TestSuspension_isFoundByTheRenewalToo(t *testing.T) {
 		}
 		lease := hold(t, g, "k")
 		<-lease.Context().Done()
-		require.Equal(t, renewed, time.Since(start), "that the store still knows the lease is no reason to believe in it")
+		require.Equal(t, renewed, time.Since(start), "the lease is lost although the store still knows the claim")
 		require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
 	})
 }
 
-func TestSuspension_isFoundByTheReleaseToo(t *testing.T) {
+func TestSuspension_isNoticedByTheRelease(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		var asleep atomic.Int64
-		guard.SetAsleep(g, func() time.Duration { return time.Duration(asleep.Load()) })
+		guard.SetSuspended(g, func() time.Duration { return time.Duration(asleep.Load()) })
 		err := g.Do(t.Context(), "k", func(context.Context) error { asleep.Store(int64(time.Hour)); return nil }, guard.WithOnce(time.Hour))
 		require.ErrorIs(t, err, guard.ErrLost)
-		require.NoError(t, g.Do(t.Context(), "k", nothing), "no marker")
+		require.NoError(t, g.Do(t.Context(), "k", nothing), "a lost run leaves no marker")
 	})
 }
 
-func TestDo_saysThatTheLeaseWasLostIfOnlyTheReleaseFindsOut(t *testing.T) {
+func TestDo_reportsALossThatOnlyTheReleaseFinds(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		store.OnRelease = func(_ context.Context, _ int, _ guard.Claim, _ guard.After) (bool, error) { return false, nil }
 		err := g.Do(t.Context(), "k", nothing)
@@ -275,7 +278,7 @@ func TestValid_isFalseBeforeTheContextHasEnded(t *testing.T) {
 		store.OnRenew = func(ctx context.Context, _ int, _ guard.Claim) (bool, error) { return false, frozen(ctx) }
 		lease := hold(t, g, "k")
 		time.Sleep(ttl - margin)
-		// Here every goroutine but this one may still be asleep: the clock alone decides.
+		// No other goroutine may have run yet, so the clock alone decides.
 		require.False(t, lease.Valid())
 		synctest.Wait()
 		require.ErrorIs(t, context.Cause(lease.Context()), guard.ErrLost)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 func TestNesting_joinsTheLeaseThatTheContextHolds(t *testing.T) {
@@ -20,14 +21,14 @@ func TestNesting_joinsTheLeaseThatTheContextHolds(t *testing.T) {
 			return g.Do(ctx, "b", func(ctx context.Context) error {
 				require.NotEqual(t, outer, guard.Fence(ctx))
 				return g.Do(ctx, "a", func(ctx context.Context) error {
-					require.Equal(t, outer, guard.Fence(ctx), "the innermost lease is that of a again")
+					require.Equal(t, outer, guard.Fence(ctx), "the context has the lease on key a again")
 					lease, _ := guard.FromContext(ctx)
 					require.Equal(t, "a", lease.Key())
 					return g.Do(ctx, "b", func(ctx context.Context) error {
 						ran++
 						lease, _ := guard.FromContext(ctx)
 						require.Equal(t, "b", lease.Key())
-						require.NoError(t, lease.Release(ctx), "which is not ours to release")
+						require.NoError(t, lease.Release(ctx), "the inner call does not own the lease, so this does nothing")
 						require.False(t, store.free("b"))
 						return nil
 					})
@@ -35,8 +36,8 @@ func TestNesting_joinsTheLeaseThatTheContextHolds(t *testing.T) {
 			})
 		}))
 		require.Equal(t, 1, ran)
-		require.Equal(t, 2, store.count(guard.OpAcquire), "joining asks nobody")
-		require.Equal(t, 2, store.count(guard.OpRelease))
+		require.Equal(t, 2, store.count(driver.OpAcquire), "a call that joins does not ask the store")
+		require.Equal(t, 2, store.count(driver.OpRelease))
 	})
 }
 
@@ -50,7 +51,7 @@ func TestNesting_acquireJoinsToo(t *testing.T) {
 		require.True(t, outer.Valid())
 		require.NoError(t, g.Do(inner.Context(), "k", nothing))
 		require.NoError(t, outer.Release(t.Context()))
-		require.Equal(t, 1, store.count(guard.OpAcquire))
+		require.Equal(t, 1, store.count(driver.OpAcquire))
 	})
 }
 
@@ -63,7 +64,7 @@ func TestNesting_returnsTheFunctionsError(t *testing.T) {
 	})
 }
 
-func TestNesting_endsWithTheLeaseAlsoOnADetachedContext(t *testing.T) {
+func TestNesting_endsWithTheLeaseEvenOnADetachedContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		store.OnRenew = func(_ context.Context, _ int, _ guard.Claim) (bool, error) { return false, nil }
 		require.ErrorIs(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
@@ -72,8 +73,8 @@ func TestNesting_endsWithTheLeaseAlsoOnADetachedContext(t *testing.T) {
 				require.ErrorIs(t, context.Cause(ctx), guard.ErrLost)
 				return nil
 			})
-			require.ErrorIs(t, err, guard.ErrLost, "the joined run says so too")
-			require.ErrorIs(t, g.Do(ctx, "k", nothing), guard.ErrLost, "a lease that was lost cannot be joined well")
+			require.ErrorIs(t, err, guard.ErrLost, "the joined run reports the loss, too")
+			require.ErrorIs(t, g.Do(ctx, "k", nothing), guard.ErrLost, "a call cannot join a lost lease")
 			_, err = g.Acquire(context.WithoutCancel(ctx), "k")
 			require.ErrorIs(t, err, guard.ErrLost)
 			return nil
@@ -81,7 +82,7 @@ func TestNesting_endsWithTheLeaseAlsoOnADetachedContext(t *testing.T) {
 	})
 }
 
-func TestNesting_aRunThatOutlivesTheLeaseIsTold(t *testing.T) {
+func TestNesting_aRunThatOutlivesTheLeaseGetsErrLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		result := make(chan error, 1)
 		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
@@ -108,11 +109,11 @@ func TestNesting_aContextWhoseLeaseWasReleasedHoldsNothing(t *testing.T) {
 		require.ErrorIs(t, g.Do(old, "k", nothing), guard.ErrBusy)
 		require.NoError(t, lease.Release(t.Context()))
 		require.NoError(t, g.Do(old, "k", nothing))
-		require.Equal(t, 4, store.count(guard.OpAcquire))
+		require.Equal(t, 4, store.count(driver.OpAcquire))
 	})
 }
 
-func TestNesting_isOfOneStore(t *testing.T) {
+func TestNesting_needsTheSameStore(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		same, err := guard.New(store)
 		require.NoError(t, err)
@@ -125,11 +126,11 @@ func TestNesting_isOfOneStore(t *testing.T) {
 				return nil
 			}))
 			require.NoError(t, other.Do(ctx, "k", func(context.Context) error {
-				require.ErrorIs(t, other.Do(t.Context(), "k", nothing), guard.ErrBusy, "one over another store takes a lease there")
+				require.ErrorIs(t, other.Do(t.Context(), "k", nothing), guard.ErrBusy, "a Guard over another store acquires a lease there")
 				return nil
 			}))
 			return g.Do(ctx, "k", func(context.Context) error {
-				require.False(t, store.free("other:k"), "and so does another namespace")
+				require.False(t, store.free("other:k"), "a call in another namespace acquires a lease, too")
 				return nil
 			}, guard.WithNamespace("other"))
 		}))

@@ -5,15 +5,17 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // Defaults and bounds of the settings.
 const (
-	// DefaultTTL is a lease's TTL where WithTTL says none.
+	// DefaultTTL is the TTL of a lease unless WithTTL sets another.
 	DefaultTTL = 30 * time.Second
-	// MinTTL is the shortest TTL. Under it the margin that is kept for drifting clocks and late
-	// timers would be most of the lease.
-	MinTTL = 100 * time.Millisecond
+	// MinTTL is the shortest TTL, 100 ms. Below it, the margin for drifting clocks and late timers
+	// would be most of the lease.
+	MinTTL = driver.MinTTL
 	// Forever, given to WithWait, waits until the context ends.
 	Forever = time.Duration(math.MaxInt64)
 
@@ -22,19 +24,21 @@ const (
 	maxName  = 128
 )
 
-// An Option is a setting for all calls of a Guard, if it is given to New, or for one call. For one
-// call it goes before what New was told, but for WithHook, which adds.
+// An Option is a setting for all calls of a Guard, if it is given to New, or for one call. An
+// option of a call replaces that of New, except for WithHook, which adds a hook. The zero value of
+// an option means "off", so a call can switch off what New has set.
 type Option func(*settings)
 
-// settings are what the options come to. Nothing changes them after check, so calls without options share those of New.
+// settings are the result of all options. They do not change once they were checked, so calls
+// without options share those of New.
 type settings struct {
 	name, namespace, owner, label string
 
 	ttl, wait, window, minHold, maxHold time.Duration
 
-	noRenewal, aside, probe, fair bool
-	hooks                         []Hook
-	err                           *SettingError // the first bad setting
+	noRenewal, auxiliary, probe, fair bool
+	hooks                             []Hook
+	err                               *SettingError // the first bad setting
 }
 
 // refuse keeps the first bad setting.
@@ -44,11 +48,11 @@ func (s *settings) refuse(setting string, value any, reason string) {
 	}
 }
 
-// span takes a duration that must be positive and end some day.
+// span takes a duration that must end some day. 0 is off.
 func (s *settings) span(dst *time.Duration, setting string, d time.Duration) {
 	switch {
-	case d <= 0:
-		s.refuse(setting, d, "must be positive")
+	case d < 0:
+		s.refuse(setting, d, "must not be negative")
 	case d > maxSpan:
 		s.refuse(setting, d, "must end within ten years")
 	default:
@@ -56,15 +60,13 @@ func (s *settings) span(dst *time.Duration, setting string, d time.Duration) {
 	}
 }
 
-// text takes a string that must be short and fit to print.
+// text takes a string that must be short and printable. "" is off.
 func (s *settings) text(dst *string, setting, v string, longest int, forbidden string) {
 	switch {
-	case v == "":
-		s.refuse(setting, `""`, "must not be empty")
 	case len(v) > longest:
 		s.refuse(setting, fmt.Sprintf("%.32q…", v), fmt.Sprintf("must not be longer than %d bytes", longest))
 	case strings.ContainsAny(v, forbidden):
-		s.refuse(setting, fmt.Sprintf("%q", v), fmt.Sprintf("must not have any of %q in it", forbidden))
+		s.refuse(setting, fmt.Sprintf("%q", v), fmt.Sprintf("must not contain any of %q", forbidden))
 	default:
 		*dst = v
 	}
@@ -105,23 +107,22 @@ func (s *settings) on() *settings {
 	return &own
 }
 
-// WithName says what kind of work it is, such as "nightly-report": a name that is one of few, as
-// hooks, spans and metrics go by it. A key, which may be one of millions and may hold personal data, is
-// not a name. At most 128 bytes. Default: no name.
+// WithName sets the kind of work, such as "nightly-report": one of few names, by which hooks,
+// spans and metrics are grouped. A key is not a name: there may be millions of keys, and they may
+// hold personal data. At most 128 bytes. Default: "", no name.
 func WithName(name string) Option {
 	return func(s *settings) { s.text(&s.name, "WithName", name, maxName, "\x00") }
 }
 
 // WithNamespace puts "namespace:" before every key, so that several applications can share a
-// store. It must not have a colon, a brace or a NUL byte in it, and is at most 128 bytes long.
-// Default: none.
+// store. It must not contain a colon, a brace or a NUL byte. At most 128 bytes. Default: "", none.
 func WithNamespace(namespace string) Option {
 	return func(s *settings) { s.text(&s.namespace, "WithNamespace", namespace, maxName, ":{}\x00") }
 }
 
-// WithTTL sets how long a lease lasts unless it is renewed, which is done at each third of it: the time
-// for which the key stays taken after the process that held it has died. It has nothing to do with
-// how long the work takes. At least MinTTL. Default: DefaultTTL, 30 s.
+// WithTTL sets how long a lease lasts unless it is renewed: how long the key stays taken after the
+// process that held it has died. The Guard renews the lease at each third of it, so the TTL has
+// nothing to do with how long the work takes. At least MinTTL. Default: DefaultTTL, 30 s.
 func WithTTL(ttl time.Duration) Option {
 	return func(s *settings) {
 		if ttl < MinTTL {
@@ -132,10 +133,17 @@ func WithTTL(ttl time.Duration) Option {
 	}
 }
 
-// WithWait lets a call wait up to d for a key that is busy, in place of returning ErrBusy at once. It
-// waits through passing errors of the store as well. Forever waits until the context ends; 0 does
-// not wait. Calls of one Guard that wait for a key, and name no owner or the same, are served in the order in which they came; one that does not wait asks at
-// once, whoever waits. WithFair does that across processes. Default: 0.
+// WithWait makes a call wait up to d for a busy key, instead of returning ErrBusy at once. Forever
+// waits until the context ends. While it waits, the call also tries again after passing errors of
+// the store. Default: 0, no wait.
+//
+// A call that waits for d returns after d and at most a second more, which it grants the store to
+// answer. A call that does not wait gives up on a store that does not answer after the smaller of
+// 5 s and the TTL. For a hard limit, use the context.
+//
+// The waiting calls of one Guard for one key are served in the order in which they came, if they
+// name the same owner or none. A call that does not wait asks the store at once. WithFair orders
+// the calls of all processes.
 func WithWait(d time.Duration) Option {
 	return func(s *settings) {
 		if d < 0 {
@@ -146,52 +154,70 @@ func WithWait(d time.Duration) Option {
 	}
 }
 
-// WithOnce leaves a marker for the window after the function returned nil: until it goes, calls for
-// the key return ErrDone and run nothing. A function that fails leaves none, so that it can be run
-// again. The window is counted from the end of the run, and must end within ten years. Default: no marker.
+// WithFair serves calls that wait for the key (WithWait) in the order in which they came, across
+// all processes. The store keeps the queue and wakes only its head when the key is free.
+//
+// A call that finds the key busy subscribes, asks once more, and then sleeps until it is notified.
+// It also asks at the end of the holder's lease, and at least once in half a TTL, by which it
+// keeps its position. The lease of such a call is not handed off inside the process, because that
+// would overtake others: each run costs its two round trips.
+//
+// A waiter that has died or is frozen delays the queue by less than a second: the queue skips a
+// waiter without a live subscriber, and another takes over from one that was notified and does not
+// come. A waiter that comes back within its TTL, and was not notified, keeps its position. A
+// waiter that does not ask for a TTL loses it.
+//
+// A call that does not wait gets ErrBusy even if the key is free, as long as others are queued.
+// Calls without WithFair do not see the queue: they may overtake, and their release is noticed
+// late. So give WithFair to New, or to all calls for a key. It does not change which call may hold
+// the key, nor for how long.
+//
+// New, or the call, returns a *SettingError if the backend keeps no queue: backend/memory, single
+// and reentrant do; backend/redlock, whose nodes may each see a different order, does not.
+// Default: only the calls of one Guard are ordered, see WithWait.
+func WithFair() Option { return func(s *settings) { s.fair = true } }
+
+// WithOnce leaves a done marker for the window after the function has returned nil. Until it
+// expires, calls for the key return ErrDone and run nothing. A function that fails leaves no
+// marker, so that it can run again. The window counts from the end of the run. At most ten years.
+// Default: 0, no marker.
 func WithOnce(window time.Duration) Option {
 	return func(s *settings) { s.span(&s.window, "WithOnce", window) }
 }
 
-// WithMinHold keeps the key busy for at least d from when the lease was granted, however soon and
-// however the function ends: for short work that several processes start at nearly the same time, by
-// clocks that differ. Default: none.
+// WithMinHold keeps the key busy for at least d from the grant, however soon and however the
+// function ends: for short work that several processes start at nearly the same time, by clocks
+// that differ. At most ten years, and at most WithMaxHold. Default: 0, none.
 func WithMinHold(d time.Duration) Option {
 	return func(s *settings) { s.span(&s.minHold, "WithMinHold", d) }
 }
 
-// WithMaxHold ends the run's context with ErrLost after d, counted from when the lease was granted, and
-// stops its renewal, so that a function which hangs holds the key for at most d and one TTL.
-// Default: none.
+// WithMaxHold ends the run's context with ErrLost at d after the grant, and stops renewing the
+// lease. A function that hangs thus holds the key for at most d and one TTL. At most ten years.
+// Default: 0, no limit.
 func WithMaxHold(d time.Duration) Option {
 	return func(s *settings) { s.span(&s.maxHold, "WithMaxHold", d) }
 }
 
-// WithoutRenewal does not renew the lease: the run's context ends with ErrLost shortly before the TTL
-// has passed.
+// WithoutRenewal does not renew the lease: the run's context ends with ErrLost shortly before the
+// TTL has passed.
 func WithoutRenewal() Option { return func(s *settings) { s.noRenewal = true } }
 
-// WithOwner names who claims. Where the store keeps owners (backend/reentrant), all who name the
-// same owner hold the key together, also in several processes, and keep nobody out but others: an owner is one
-// thread of work, such as "import of tenant 17", and not a service. Elsewhere it changes nothing. At most
-// 128 bytes. Default: each claim is an owner of its own. See CarryOwner for work that goes on in another service.
+// WithOwner names the party that makes the claim. If the backend keeps owners (backend/reentrant),
+// all calls that name the same owner hold the key together, even in several processes, and exclude
+// only others. An owner is one thread of work, such as "import of tenant 17", and not a service.
+// Other backends ignore the owner. At most 128 bytes. Default: "", each claim is an owner of its
+// own. See CarryOwner for work that continues in another service.
 func WithOwner(owner string) Option {
 	return func(s *settings) { s.text(&s.owner, "WithOwner", owner, maxName, "\x00") }
 }
 
-// WithLabel says who holds the key, to those who find it busy (BusyError.Label), or who did the work, to
-// those who find it done (DoneError.Label). It is kept in the store. At most 512 bytes. Default: the host's name and the process's number, "web-1 pid 4242".
+// WithLabel sets the text by which others see the holder of a busy key (BusyError.Label), or the
+// run that has finished (DoneError.Label). The store keeps it. At most 512 bytes; "" is no label.
+// Default: the host's name and the process ID, "web-1 pid 4242".
 func WithLabel(label string) Option {
 	return func(s *settings) { s.text(&s.label, "WithLabel", label, maxLabel, "\x00") }
 }
-
-// WithAside says that the lease is one of an adapter's own, beside that under which the work runs, such as one that keeps others from looking for
-// missed ticks at the same time: hooks are told so (Event.Aside), so that what they count as runs, skips and leases is the work.
-func WithAside() Option { return func(s *settings) { s.aside = true } }
-
-// WithProbe says that the caller will see to it if the key is busy, by another call or otherwise: hooks are then not told that the run was skipped. It is for
-// adapters, which tell them by Report in the end.
-func WithProbe() Option { return func(s *settings) { s.probe = true } }
 
 // WithHook adds a hook. Hooks are called in the order in which they were added.
 func WithHook(h Hook) Option { return func(s *settings) { s.hooks = append(s.hooks, h) } }

@@ -14,17 +14,18 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// What a Guard has to tell it tells its hooks, however badly things go.
+// A Guard reports to its hooks only. It never writes to a log or to stderr, even if everything
+// fails.
 func TestGuard_writesNothing(t *testing.T) {
-	said, err := os.Create(filepath.Join(t.TempDir(), "said"))
+	output, err := os.Create(filepath.Join(t.TempDir(), "output"))
 	require.NoError(t, err)
 	stderr, writer := os.Stderr, log.Writer()
-	os.Stderr = said
-	log.SetOutput(said) // where package log/slog writes, too
+	os.Stderr = output
+	log.SetOutput(output) // package log/slog writes there, too
 	t.Cleanup(func() {
 		os.Stderr = stderr
 		log.SetOutput(writer)
-		require.NoError(t, said.Close())
+		require.NoError(t, output.Close())
 	})
 
 	synctest.Test(t, func(t *testing.T) {
@@ -43,10 +44,10 @@ func TestGuard_writesNothing(t *testing.T) {
 		require.Error(t, g.Close(ended))
 		require.ErrorIs(t, context.Cause(held.Context()), guard.ErrClosed)
 		thaw()
-		time.Sleep(time.Minute) // for the cleaner to come to its end
+		time.Sleep(time.Minute) // until the cleaner has ended
 	})
 
-	text, err := os.ReadFile(said.Name())
+	text, err := os.ReadFile(output.Name())
 	require.NoError(t, err)
 	require.Empty(t, string(text))
 }

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
 )
 
 const (
-	// releaseGrace is how long a call still waits for its release after its context has ended. From
-	// then on the cleaner sees to it.
+	// releaseGrace is how long a call still waits for its release after its context has ended.
+	// After that, the cleaner releases the claim.
 	releaseGrace = 75 * time.Millisecond
 	releaseTries = 3
 )
@@ -16,41 +19,32 @@ const (
 // releaseTimeout bounds the release for which a call waits.
 func releaseTimeout(ttl time.Duration) time.Duration { return min(ttl, 2*time.Second) }
 
-// withGrace returns a context that has ctx's values and does not end with it, but at the latest after
-// timeout, or grace after ctx has ended, whichever is first.
-func withGrace(ctx context.Context, timeout, grace time.Duration) (context.Context, context.CancelFunc) {
-	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
-	if ctx.Done() == nil {
-		return detached, cancel
-	}
-	stop := context.AfterFunc(ctx, func() {
-		timer := time.NewTimer(grace)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			cancel()
-		case <-detached.Done():
-		}
-	})
-	return detached, func() { stop(); cancel() }
-}
+// errAborted stands for the result of a call in which the Locker panicked, or the Locker or a hook
+// ended the goroutine.
+var errAborted = errors.New("the backend panicked, or the backend or a hook ended the goroutine")
 
-// An ending says how a lease comes to its end.
+// An ending is how a lease ends.
 type ending struct {
-	cause    error           // what its context ends with, or nil for ErrReleased
-	finished bool            // leave the marker of WithOnce
-	run      context.Context // the run's, which knows the label of the marker, or nil
+	cause    error           // with which its context ends, or nil for ErrReleased
+	complete bool            // leave the marker of WithOnce
+	run      context.Context // the run's, which has the label of the marker, or nil
 }
 
-// A givenBack is what came of giving a lease back.
-type givenBack struct {
-	hold   *hold // nil if it had been given back before
-	err    error
-	start  time.Duration
-	took   time.Duration
-	calls  [releaseTries]storeCall
-	tried  int  // calls
-	handed bool // the lease was handed on
+// A release is the end of a hold.
+type release struct {
+	hold      *hold // nil if it had been released before
+	err       error
+	at        time.Duration // when it began
+	took      time.Duration
+	handedOff bool
+
+	claim    Claim
+	marks    bool // leave a done marker
+	record   []byte
+	storeEnd time.Duration // until when the store may know the claim
+	sending  bool          // the store has yet to answer
+	calls    [releaseTries]storeCall
+	tried    int
 }
 
 // A storeCall is one call to the store.
@@ -59,78 +53,48 @@ type storeCall struct {
 	err        error
 }
 
-// giveBack ends h and tells the store. It stops believing in the lease before it sends the release,
-// and is a no-op after the first time. ctx is the caller's: its end bounds the call only.
-func (h *hold) giveBack(ctx context.Context, end ending) (back givenBack) {
-	g := h.guard
-	begun, first := h.beginRelease(end)
-	if !first {
-		return givenBack{}
+// giveBack ends h: it ends the context, and hands the lease off or releases it. It does nothing
+// after the first time. ctx is the caller's: its end bounds the call only. The result is in r.
+func (h *hold) giveBack(ctx context.Context, end ending, r *release) {
+	if !h.beginRelease(end, r) {
+		return
 	}
-	back = givenBack{hold: h, start: begun.at}
-	if begun.heir != nil {
-		g.handOver(begun.heir)
-		g.leave()
-		back.handed = true
-		return back
+	if r.handedOff {
+		h.guard.leave()
+		return
 	}
-	defer func() { g.leaveKey(h, back.start, back.took) }()
-	if begun.lost != nil {
-		back.err = begun.lost
-		if begun.lost.Reason == LossNotHeld {
-			h.cleanUpOrphans() // there is nothing else left to give back
-			return back
+	defer r.finish()
+	if h.lost != nil {
+		r.err = h.lost
+		if h.lost.Reason == LossNotHeld {
+			return // nothing is left to release
+		}
+		r.marks = false
+	}
+	if r.marks && end.run != nil {
+		more, _ := end.run.Value(markerLabel{}).(string)
+		if more != "" && len(h.set.label)+len(more) <= maxLabel {
+			r.claim.Label = h.set.label + more
 		}
 	}
-	done := begun.remains.marks && end.finished && back.err == nil
-	begun.remains.marks = done
-	claim := h.claim
-	if h.passed > 0 {
-		claim.Label = h.set.label // the store knows that of who took the lease there
-	}
-	if done && end.run != nil {
-		if more, _ := end.run.Value(markerLabel{}).(string); more != "" && len(h.set.label)+len(more) <= maxLabel {
-			claim.Label = h.set.label + more
-		}
-	}
-	call := g.newCall(ctx, back.start, releaseTimeout(claim.TTL), releaseGrace)
-	defer call.end()
-	held, err := back.send(call, claim, begun.remains)
+	deadline := h.guard.clock.Time(r.at + releaseTimeout(r.claim.TTL))
+	call := lazyctx.NewCall(ctx, deadline, releaseGrace)
+	defer call.End(nil)
+	r.sending = true
+	held, err := r.send(call)
+	r.sending = err != nil
 	switch {
 	case err != nil:
-		g.cleaner.add(leftover{
-			claim: claim, after: begun.remains.after, orphans: h.orphans,
-			until: max(begun.storeEnd, g.now()), told: orphanOf(&h.ctx, h.set, h.key, OpRelease),
-		})
-		back.err = errors.Join(back.err, err)
-	case !held && back.err == nil:
-		back.err = h.foundLost()
-		fallthrough
-	default:
-		h.cleanUpOrphans()
-	}
-	return back
-}
-
-// cleanUpOrphans undoes attempts to take the lease that had no answer, and may arrive when it has been given back.
-func (h *hold) cleanUpOrphans() {
-	if g := h.guard; h.orphans {
-		g.cleaner.add(leftover{claim: h.claim, until: g.now() + h.claim.TTL, told: orphanOf(&h.ctx, h.set, h.key, OpAcquire)})
+		r.err = errors.Join(r.err, err)
+	case !held && r.err == nil:
+		r.err = h.foundLost()
 	}
 }
 
-// A releasing is a release that has begun.
-type releasing struct {
-	at       time.Duration
-	lost     *LostError    // how the lease was lost before, or nil
-	storeEnd time.Duration // until when the store may know it
-	heir     *attempt      // who has it now, if it was handed on
-	remains  remains
-}
-
-// beginRelease marks h as released and ends its context. It returns false if the release had begun before.
-func (h *hold) beginRelease(end ending) (b releasing, first bool) {
-	g := h.guard
+// beginRelease ends the lease's validity and context, and hands the lease off if it can. It
+// returns false if the release had begun before.
+func (h *hold) beginRelease(end ending, r *release) bool {
+	g, t := h.guard, h.tenure
 	cause := end.cause
 	if cause == nil {
 		cause = ErrReleased
@@ -138,31 +102,78 @@ func (h *hold) beginRelease(end ending) (b releasing, first bool) {
 	g.mu.Lock()
 	if h.released != nil {
 		g.mu.Unlock()
-		return releasing{}, false
+		return false
 	}
-	now := g.now()
+	now := g.clock.Now()
 	lost := h.expire(now)
-	if h.lost == nil && h.suspended(g.slept(now)) {
-		h.lose(LossSuspended, now-h.validUntil())
+	if h.lost == nil && t.suspended(g.clock.Suspended(now)) {
+		h.lose(LossSuspended, now-t.validUntil())
 		lost = true
 	}
-	b = releasing{at: now, lost: h.lost, storeEnd: now + h.claim.TTL}
+	*r = release{hold: h, at: now, record: h.record, storeEnd: now + t.claim.TTL}
 	if h.lost == nil {
-		b.storeEnd = h.validUntil() + h.margin
+		r.storeEnd = t.validUntil() + t.margin
 	}
-	b.remains = remains{hold: h, marks: h.set.window > 0 && !h.forget, record: h.record}
+	r.marks = end.complete && h.set.window > 0 && !h.discard
 	h.released = cause
-	b.heir = g.handOn(h, end, now)
-	h.until.Store(0)
-	g.unlockLines()
+	h.over.Store(true)
+	next := h.successor(end, now)
+	if next == nil {
+		r.endTenure(now)
+	}
+	g.unlock()
 	if lost {
 		h.announceLoss()
 	}
-	h.life.end(cause)
-	return b, true
+	h.life.End(cause)
+	if next != nil { // now that the context has ended
+		g.mu.Lock()
+		if r.handedOff = h.handOff(end); !r.handedOff {
+			r.endTenure(g.clock.Now())
+		}
+		g.unlock()
+	}
+	return true
 }
 
-// foundLost is for a release to which the store says that the lease was not there any more.
+// endTenure takes the tenure out of the schedule: from now on nothing is renewed. Guard.mu must be
+// held.
+func (r *release) endTenure(now time.Duration) {
+	h, t := r.hold, r.hold.tenure
+	h.guard.schedule.remove(t)
+	h.guard.queues.Releasing(now, t.claim.Key, h)
+	r.claim = t.claim
+	if t.handOffs > 0 {
+		r.claim.Label = h.set.label // the store has the label of the first hold
+	}
+}
+
+// finish counts the hold out, and wakes the next waiter. What the store may still have is left to
+// the cleaner: the claim of a release without an answer, or an attempt to acquire that may still
+// arrive.
+func (r *release) finish() {
+	h := r.hold
+	g := h.guard
+	switch {
+	case r.sending:
+		if r.err == nil {
+			r.err = driver.NewStoreError("", driver.OpRelease, r.claim.Key, errAborted)
+		}
+		own := *r // r itself need not be on the heap
+		g.cleaner.add(orphan{
+			claim: r.claim, leave: own.after, late: h.tenure.late,
+			until: max(r.storeEnd, g.clock.Now()) + patience, report: h.orphanReport(driver.OpRelease),
+		})
+	case h.tenure.late:
+		g.cleaner.add(orphan{claim: r.claim, late: true, report: h.orphanReport(driver.OpAcquire)})
+	}
+	g.mu.Lock()
+	defer g.unlock()
+	g.active.add(-1)
+	g.queues.Released(r.at+r.took, r.claim.Key, r.at, r.took)
+}
+
+// foundLost is for a release to which the store answers that it does not know the claim.
 func (h *hold) foundLost() error {
 	h.guard.mu.Lock()
 	h.lose(LossNotHeld, 0)
@@ -172,70 +183,47 @@ func (h *hold) foundLost() error {
 	return lost
 }
 
-// marks reports whether h leaves a marker if its work is done.
+// marks reports whether h leaves a done marker if its work is done.
 func (h *hold) marks() bool {
 	h.guard.mu.Lock()
 	defer h.guard.mu.Unlock()
-	return h.set.window > 0 && !h.forget
+	return h.set.window > 0 && !h.discard
 }
 
-// remains are what a release leaves behind.
-type remains struct {
-	hold   *hold
-	marks  bool // a done marker
-	record []byte
-}
-
-// after returns that, at the time of asking.
-func (r remains) after() After {
+// after returns what the release leaves behind, at the time of the call.
+func (r *release) after() After {
+	h := r.hold
 	var left time.Duration
-	if h := r.hold; h.set.minHold > 0 {
-		left = max(0, h.granted+h.set.minHold-h.guard.now())
+	if h.set.minHold > 0 {
+		left = max(0, h.granted+h.set.minHold-h.guard.clock.Now())
 	}
 	if r.marks {
-		return After{Keep: max(r.hold.set.window, left), Done: true, Record: r.record}
+		return After{Keep: max(h.set.window, left), Done: true, Record: r.record}
 	}
 	return After{Keep: left}
 }
 
-// send tells the store, again if an answer was lost. Where a plain release was sent again and the
-// store does not know the claim, the first one has arrived: that counts as held.
-func (b *givenBack) send(ctx context.Context, c Claim, r remains) (held bool, err error) {
-	g := b.hold.guard
-	sent := b.start
+// send sends the release, again if an answer was lost. If a release that leaves nothing was sent
+// again and the store does not know the claim, the first one has arrived: that counts as held.
+func (r *release) send(ctx context.Context) (held bool, err error) {
+	g := r.hold.guard
+	sent := r.at
 	for try := 1; ; try++ {
 		leave := r.after()
-		held, err = g.locker.Release(ctx, c, leave)
+		held, err = g.releaseClaim(ctx, r.claim, leave)
 		if err != nil {
-			err = asStoreError(OpRelease, c.Key, err)
+			err = asStoreError(driver.OpRelease, r.claim.Key, err)
 		}
-		now := g.now()
-		b.calls[b.tried] = storeCall{sent: sent, took: now - sent, err: err}
-		b.tried++
-		b.took = now - b.start
+		now := g.clock.Now()
+		r.calls[r.tried] = storeCall{sent: sent, took: now - sent, err: err}
+		r.tried++
+		r.took = now - r.at
 		if err == nil {
 			return held || try > 1 && leave.Keep == 0, nil
 		}
-		if try == releaseTries || permanent(err) || !sleep(ctx, g.dice.retryPause(try)) {
+		if try == releaseTries || permanent(err) || !g.sleep(now+g.jitter.Retry(try), nil, ctx.Done(), nil) {
 			return false, err
 		}
-		sent = g.now()
+		sent = g.clock.Now()
 	}
-}
-
-// report tells the hooks.
-func (b givenBack) report() {
-	if b.hold == nil || len(b.hold.set.hooks) == 0 {
-		return
-	}
-	e := b.hold.event()
-	for _, c := range b.calls[:b.tried] {
-		e.Op, e.Start, e.Duration, e.Err = OpRelease, b.hold.guard.epoch.Add(c.sent), c.took, c.err
-		hooks(b.hold.set.hooks).tell(&b.hold.ctx, &e, pickCall)
-	}
-	e.Op = ""
-	e.Start, e.Duration, e.Err = b.hold.guard.epoch.Add(b.start), b.took, b.err
-	e.HandedOn = b.handed
-	e.Attempts, e.Held = b.tried, b.start-b.hold.granted
-	hooks(b.hold.set.hooks).tell(&b.hold.ctx, &e, pickRelease)
 }

@@ -7,39 +7,41 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-func TestRelease_doesNotDependOnTheContext(t *testing.T) {
+func TestRelease_worksAfterTheContextHasEnded(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		ctx, cancel := context.WithCancel(t.Context())
 		lease, err := g.Acquire(ctx, "k")
 		require.NoError(t, err)
 		cancel()
 		require.ErrorIs(t, context.Cause(lease.Context()), context.Canceled)
-		require.True(t, lease.Valid(), "the end of the caller's context is not that of the lease")
+		require.True(t, lease.Valid(), "the end of the caller's context does not end the lease")
 		require.False(t, store.free("k"))
 		require.NoError(t, lease.Release(ctx))
 		require.True(t, store.free("k"))
 	})
 }
 
-func TestRelease_twiceIsANoOp(t *testing.T) {
+func TestRelease_twiceDoesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		lease := hold(t, g, "k")
 		require.NoError(t, lease.Release(t.Context()))
 		other := hold(t, g, "k")
 		require.NoError(t, lease.Release(t.Context()))
-		require.NoError(t, lease.Finish(t.Context()))
-		require.False(t, store.free("k"), "somebody else's by now")
+		require.NoError(t, lease.Complete(t.Context()))
+		require.False(t, store.free("k"), "another call holds the key by now")
 		require.NoError(t, other.Release(t.Context()))
-		require.Equal(t, 2, store.count(guard.OpRelease))
+		require.Equal(t, 2, store.count(driver.OpRelease))
 	})
 }
 
-func TestRelease_stopsBelievingBeforeItIsSent(t *testing.T) {
+func TestRelease_endsTheValidityBeforeItIsSent(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		lease := hold(t, g, "k")
 		store.OnRelease = func(ctx context.Context, _ int, c guard.Claim, after guard.After) (bool, error) {
@@ -51,7 +53,7 @@ func TestRelease_stopsBelievingBeforeItIsSent(t *testing.T) {
 	})
 }
 
-func TestRelease_whoseReplyWasLostIsNoLoss(t *testing.T) {
+func TestRelease_whoseReplyWasLostReportsNoLoss(t *testing.T) {
 	for name, opts := range map[string][]guard.Option{
 		"plain":    nil,
 		"once":     {guard.WithOnce(time.Hour)},
@@ -67,30 +69,35 @@ func TestRelease_whoseReplyWasLostIsNoLoss(t *testing.T) {
 					return held, err
 				}
 				require.NoError(t, g.Do(t.Context(), "k", nothing, opts...))
-				require.Equal(t, 2, store.count(guard.OpRelease))
+				require.Equal(t, 2, store.count(driver.OpRelease))
 			})
 		})
 	}
 }
 
-func TestRelease_goesOnInTheBackgroundWhenTheStoreIsAway(t *testing.T) {
+func TestRelease_continuesInTheBackgroundIfTheStoreDoesNotAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		start := time.Now()
 		store.failReleasesFor(3 * time.Second)
-		require.NoError(t, g.Do(t.Context(), "k", nothing), "the work was done, and the key will be free")
+		require.NoError(t, g.Do(t.Context(), "k", nothing), "the work was done, and the cleaner will free the key")
 		require.Less(t, time.Since(start), time.Second)
 		time.Sleep(5 * time.Second)
 		require.True(t, store.free("k"))
 	})
 }
 
-func TestRelease_thatMayHaveLeftNoMarkerIsAnErrorAndGoesOnInTheBackground(t *testing.T) {
+func TestRelease_withoutAnAnswerReturnsErrMarkerAndContinuesInTheBackground(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		store.failReleasesFor(3 * time.Second)
 		err := g.Do(t.Context(), "k", nothing, guard.WithOnce(time.Hour))
+		var uncertain *guard.MarkerError
+		require.ErrorAs(t, err, &uncertain)
+		require.Equal(t, "k", uncertain.Key)
+		require.True(t, guard.Ran(err))
+		require.NotErrorIs(t, err, guard.ErrStore, "a caller must not run the work again")
 		var failed *guard.StoreError
-		require.ErrorAs(t, err, &failed)
-		require.Equal(t, guard.OpRelease, failed.Op, "the function did run")
+		require.ErrorAs(t, uncertain.Err, &failed)
+		require.Equal(t, driver.OpRelease, failed.Op)
 		require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrBusy)
 		time.Sleep(5 * time.Second)
 		require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrDone)
@@ -127,12 +134,12 @@ func TestRelease_isBoundedWithoutADeadline(t *testing.T) {
 	})
 }
 
-func TestFinish_leavesTheMarkerAndReleaseDoesNot(t *testing.T) {
+func TestComplete_leavesTheMarkerAndReleaseDoesNot(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		require.NoError(t, hold(t, g, "k", guard.WithOnce(time.Hour)).Release(t.Context()))
-		require.NoError(t, hold(t, g, "k", guard.WithOnce(time.Hour)).Finish(t.Context()))
+		require.NoError(t, hold(t, g, "k", guard.WithOnce(time.Hour)).Complete(t.Context()))
 		require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrDone)
-		require.NoError(t, hold(t, g, "without once").Finish(t.Context()))
+		require.NoError(t, hold(t, g, "without once").Complete(t.Context()))
 		require.NoError(t, g.Do(t.Context(), "without once", nothing))
 	})
 }
@@ -146,7 +153,7 @@ func TestClose_refusesNewWorkAndWaitsForTheRuns(t *testing.T) {
 				finished = true
 				return context.Cause(ctx)
 			})
-			require.NoError(t, err)
+			assert.NoError(t, err)
 		}()
 		time.Sleep(time.Second)
 		closed := make(chan error)
@@ -163,14 +170,14 @@ func TestClose_refusesNewWorkAndWaitsForTheRuns(t *testing.T) {
 	})
 }
 
-func TestClose_takesLeasesBackWhenItsContextEnds(t *testing.T) {
+func TestClose_revokesLeasesWhenItsContextEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		result := make(chan error, 1)
 		mine := errors.New("mine")
 		go func() {
 			result <- g.Do(context.Background(), "k", func(ctx context.Context) error {
 				<-ctx.Done()
-				require.ErrorIs(t, context.Cause(ctx), guard.ErrClosed)
+				assert.ErrorIs(t, context.Cause(ctx), guard.ErrClosed)
 				time.Sleep(time.Hour)
 				return errors.Join(mine, ctx.Err())
 			}, guard.WithOnce(time.Hour))
@@ -181,14 +188,14 @@ func TestClose_takesLeasesBackWhenItsContextEnds(t *testing.T) {
 		start := time.Now()
 		err := g.Close(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "took back 1 leases")
+		require.ErrorContains(t, err, "1 lease was revoked")
 		require.Equal(t, time.Minute, time.Since(start))
 		require.True(t, store.free("k"))
 		err = <-result
 		require.ErrorIs(t, err, guard.ErrClosed)
 		require.ErrorIs(t, err, mine)
 		require.NotErrorIs(t, err, context.Canceled)
-		require.NoError(t, g.Close(t.Context()), "a second Close")
+		require.NoError(t, g.Close(t.Context()), "a second Close succeeds")
 	})
 }
 
@@ -198,7 +205,7 @@ func TestClose_endsWaiting(t *testing.T) {
 		waiting := make(chan error, 1)
 		go func() { waiting <- g.Do(t.Context(), "k", nothing, guard.WithWait(guard.Forever)) }()
 		synctest.Wait()
-		go func() { require.NoError(t, g.Close(t.Context())) }()
+		go func() { assert.NoError(t, g.Close(t.Context())) }()
 		start := time.Now()
 		require.ErrorIs(t, <-waiting, guard.ErrClosed)
 		require.Zero(t, time.Since(start))

@@ -3,149 +3,169 @@ package guard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/internal/clock"
 )
 
-// errNoAnswer stands for a claim that RenewBatch did not report on.
-var errNoAnswer = errors.New("guard: the store's RenewBatch did not report on the claim")
+// errUnreported stands for the answer to a claim on which RenewBatch did not report.
+var errUnreported = errors.New("the backend's RenewBatch did not report on the claim")
 
-// renewalAfter returns when to renew a lease that was counted from the instant sent: at a third of its TTL
-// or a little before. A random part spreads leases that were granted at once; then the instant is put
-// on a grid, so that what is due at nearly the same time goes out as one batch.
-func (d *dice) renewalAfter(sent, ttl time.Duration) time.Duration {
+// renewersAtOnce bounds the renewals that are under way at a time, for a Locker that is no
+// BatchRenewer.
+const renewersAtOnce = 64
+
+// renewalAfter returns when to renew a lease whose validity counts from the instant sent: at a
+// third of its TTL or a little before. A random part spreads leases that were granted at once. The
+// instant is then rounded down to a grid, so that renewals that are due at nearly the same time go
+// out as one batch.
+func (g *Guard) renewalAfter(sent, ttl time.Duration) time.Duration {
 	third := ttl / 3
-	return (sent + third - d.upTo(third/4)).Truncate(ttl / 30)
+	return (sent + third - g.jitter.UpTo(third/4)).Truncate(ttl / 30)
 }
 
-// renewalTimeout bounds one renewal: a lease can be tried for three times and more before it ends.
+// renewalTimeout bounds one renewal, so that a lease can be tried three times or more before it
+// ends.
 func renewalTimeout(ttl time.Duration) time.Duration { return min(ttl/4, 3*time.Second) }
 
-// renewalPause is how long to wait after a renewal that had no answer.
-func (d *dice) renewalPause(ttl time.Duration, failures int) time.Duration {
-	return d.backoff(min(ttl/16, 100*time.Millisecond), ttl/8, failures)
+// renewalPause is the pause after a renewal without an answer.
+func (g *Guard) renewalPause(ttl time.Duration, failures int) time.Duration {
+	return g.jitter.Backoff(min(ttl/16, 100*time.Millisecond), ttl/8, failures)
 }
 
-// startRenewal renews the batch in the background.
-func (g *Guard) startRenewal(batch []*hold) {
+// renew renews the batch, which has one TTL, and notes the answer to each.
+func (g *Guard) renew(batch []*tenure) {
+	claims := make([]Claim, len(batch))
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.inBackground(func() { g.renew(batch) })
-}
-
-// renew renews the batch, whose claims have one TTL, and tells each hold what came of it.
-func (g *Guard) renew(batch []*hold) {
-	ttl := batch[0].claim.TTL
-	anchor := g.asleep(atMost)
-	sent := g.now()
-	ctx, cancel := context.WithTimeout(g.uncalled(), renewalTimeout(ttl))
-	defer cancel()
-
+	for i, t := range batch {
+		claims[i] = t.claim
+	}
+	g.mu.Unlock()
 	if g.batch == nil {
-		var each sync.WaitGroup
-		for _, h := range batch {
-			each.Go(func() {
-				held, err := g.locker.Renew(ctx, h.claim)
-				h.renewed(sent, anchor, held, err)
-			})
-		}
-		each.Wait()
+		g.renewEach(batch, claims)
 		return
 	}
-	claims := make([]Claim, len(batch))
-	for i, h := range batch {
-		claims[i] = h.claim
-	}
+	anchor := g.clock.Suspension(clock.AtMost)
+	sent := g.clock.Now()
+	ctx, cancel := context.WithTimeout(g.detached(), renewalTimeout(claims[0].TTL))
+	defer cancel()
 	reported := make([]sync.Once, len(batch))
 	report := func(i int, held bool, err error) {
 		reported[i].Do(func() { batch[i].renewed(sent, anchor, held, err) })
 	}
+	err := errAborted // unless RenewBatch returns
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", errAborted, p)
+		}
+		for i := range batch {
+			report(i, false, err)
+		}
+	}()
+	g.calls.Add(1)
+	defer g.calls.Add(-1)
 	g.batch.RenewBatch(ctx, claims, report)
-	for i := range batch {
-		report(i, false, errNoAnswer)
-	}
+	err = errUnreported
 }
 
-// renewed takes the answer to a renewal that was sent at the instant sent, when asleep said anchor.
-func (h *hold) renewed(sent, anchor time.Duration, held bool, err error) {
-	g := h.guard
-	g.mu.Lock()
-	if heir := h.heir; heir != nil { // the lease was handed on meanwhile: the answer is about that
-		h.heir, heir.renewal = nil, nil
-		h = heir
+// renewEach renews each claim in a call of its own, a bounded number at a time. A call that takes
+// long does not count any more: a slow key must not delay the renewal of others.
+func (g *Guard) renewEach(batch []*tenure, claims []Claim) {
+	var all sync.WaitGroup
+	timeout := renewalTimeout(claims[0].TTL)
+	for i, t := range batch {
+		g.renewers <- struct{}{}
+		done := sync.OnceFunc(func() { <-g.renewers })
+		slow := time.AfterFunc(timeout/8, done)
+		all.Go(func() {
+			defer done()
+			defer slow.Stop()
+			ctx, cancel := context.WithTimeout(g.detached(), timeout)
+			defer cancel()
+			g.renewOne(ctx, t, claims[i])
+		})
 	}
-	h.renewing = false
-	if h.released != nil {
+	all.Wait()
+}
+
+func (g *Guard) renewOne(ctx context.Context, t *tenure, c Claim) {
+	anchor := g.clock.Suspension(clock.AtMost)
+	sent := g.clock.Now()
+	held, err := false, errAborted // unless Renew returns
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", errAborted, p)
+		}
+		t.renewed(sent, anchor, held, err)
+	}()
+	g.calls.Add(1)
+	defer g.calls.Add(-1)
+	held, err = g.locker.Renew(ctx, c)
+}
+
+// renewed notes the answer to a renewal that was sent at an instant, when anchor was read. If the
+// lease was handed off meanwhile, the answer is for the hold that has it now.
+func (t *tenure) renewed(sent, anchor time.Duration, held bool, err error) {
+	g := t.guard
+	g.mu.Lock()
+	t.renewing = false
+	h := t.hold
+	if t.index < 0 { // its release has begun
 		g.mu.Unlock()
 		return
 	}
-	now := g.now()
+	now := g.clock.Now()
 	lost := h.expire(now)
-	used := now - (h.validUntil() + h.margin - h.claim.TTL)
+	used := now - (t.validUntil() + t.margin - t.claim.TTL)
 	if h.lost != nil {
 		used = 0
 	}
 	switch {
 	case err != nil:
-		h.failures++
-		h.lastErr = err
-		h.retryRenewal(now)
+		t.failures++
+		t.lastErr = err
+		if t.renewAt != clock.Never {
+			t.renewAt = now + g.renewalPause(t.claim.TTL, t.failures)
+		}
 	case !held:
-		h.renewAt = never
-		if h.lost == nil {
-			h.lastErr = nil
+		t.gone = true
+		t.renewAt = clock.Never
+		if h.lost == nil && h.released == nil {
+			t.lastErr = nil
 			h.lose(LossNotHeld, 0)
 			lost = true
 		}
 	default:
-		h.failures, h.lastErr = 0, nil
+		t.failures, t.lastErr = 0, nil
 		h.renewals++
 		h.used = max(h.used, used)
-		h.planRenewal(sent)
+		if t.renewAt != clock.Never {
+			t.renewAt = g.renewalAfter(sent, t.claim.TTL)
+		}
 		switch {
-		case h.lost != nil: // kept for the function that still runs, but not believed in again
-		case h.suspended(g.slept(now)):
-			h.lose(LossSuspended, 0)
-			lost = true
+		case h.lost != nil: // kept for the function that still runs, but not valid again
+		case t.suspended(g.clock.Suspended(now)):
+			if h.released == nil {
+				h.lose(LossSuspended, 0)
+				lost = true
+			}
 		default:
-			h.count(sent, anchor)
+			t.count(sent, anchor)
 		}
 	}
-	g.replan(h)
-	g.mu.Unlock()
+	g.schedule.replan(t)
+	failures := t.failures
+	g.unlock()
 	if lost {
 		h.announceLoss()
 	}
-	h.reportRenewal(sent, now, used, held, err)
-}
-
-// retryRenewal plans another try after one without an answer. The Guard's mu must be held.
-func (h *hold) retryRenewal(now time.Duration) {
-	if h.renewAt != never {
-		h.renewAt = now + h.guard.dice.renewalPause(h.claim.TTL, h.failures)
-	}
-}
-
-// planRenewal plans the next renewal after one that was sent at the instant sent. The Guard's mu must
-// be held.
-func (h *hold) planRenewal(sent time.Duration) {
-	if h.renewAt != never {
-		h.renewAt = h.guard.dice.renewalAfter(sent, h.claim.TTL)
-	}
-}
-
-// reportRenewal tells the hooks of the answer to a renewal that was sent at the instant sent. used is how much of the TTL had passed by then.
-func (h *hold) reportRenewal(sent, now, used time.Duration, held bool, err error) {
-	if len(h.set.hooks) == 0 {
-		return
-	}
-	e := h.event()
-	e.Start, e.Duration, e.Used = h.guard.epoch.Add(sent), now-sent, used
 	if err != nil {
-		e.Err = asStoreError(OpRenew, h.claim.Key, err)
+		err = asStoreError(driver.OpRenew, t.claim.Key, err)
+	} else if !held {
+		err = &LostError{Key: h.key, Fence: h.fence, Reason: LossNotHeld, ran: true}
 	}
-	if err == nil && !held {
-		e.Err = &LostError{Key: h.key, Fence: h.claim.Fence, Reason: LossNotHeld}
-	}
-	h.guard.reporter.report(func() { hooks(h.set.hooks).tell(&h.ctx, &e, pickRenew) }, true)
+	h.reportRenewal(sent, now-sent, used, failures, err)
 }

@@ -2,120 +2,131 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"time"
 )
-
-// do runs f under h and gives h back. ctx is the caller's.
-func (h *hold) do(ctx context.Context, f func(context.Context) error) (err error) {
-	var r run
-	r.begin(h, &h.ctx, false, false)
-	defer func() {
-		r.stop()
-		back := h.giveBack(ctx, ending{finished: r.returned && err == nil, run: r.ctx})
-		if r.returned {
-			err = h.result(ctx, err, back.err)
-		}
-		r.report(err)
-		back.report()
-	}()
-	err = f(r.ctx)
-	r.returned = true
-	return err
-}
-
-// result returns what Do returns after f returned err and giving the lease back ended with released.
-func (h *hold) result(ctx context.Context, err, released error) error {
-	if lost, end := h.ended(); lost != nil || end != ErrReleased { //nolint:errorlint // which is never wrapped
-		return h.overtaken(ctx, err)
-	}
-	if err == nil && h.marks() {
-		return released // the marker may be missing
-	}
-	return err
-}
-
-// join runs f under h, which ctx holds already. The context of f ends with the lease, also where ctx was
-// detached from it.
-func (h *hold) join(ctx context.Context, f func(context.Context) error) (err error) {
-	joined, end := context.WithCancelCause(ctx)
-	defer end(ErrReleased)
-	defer context.AfterFunc(&h.ctx, func() { end(context.Cause(&h.ctx)) })()
-
-	return h.run(&leaseContext{Context: joined, hold: h}, f, true)
-}
-
-// run calls f with ctx, and tells the hooks. It does not give h back.
-func (h *hold) run(ctx context.Context, f func(context.Context) error, joined bool) (err error) {
-	var r run
-	r.begin(h, ctx, joined, !joined)
-	defer func() {
-		r.stop()
-		if lost, end := h.ended(); r.returned && (lost != nil || end != nil) {
-			err = h.overtaken(ctx, err)
-		}
-		r.report(err)
-	}()
-	err = f(r.ctx)
-	r.returned = true
-	return err
-}
 
 // A run is one call of a function under a hold.
 type run struct {
 	hold     *hold
-	ctx      context.Context // with what the hooks put in
-	joined   bool
-	ended    bool
-	returned bool // f returned: it did not panic or end its goroutine
+	hooks    hooks
+	ctx      context.Context // with what the hooks have put in
+	joined   bool            // the hold is another call's
+	returned bool            // the function returned: it did not panic or end its goroutine
 	start    time.Duration
 	took     time.Duration
 }
 
-// begin tells the hooks that a run begins. A lone one is not that of Do: somebody else's marker may be left for it.
-func (r *run) begin(h *hold, ctx context.Context, joined, lone bool) {
-	*r = run{hold: h, ctx: ctx, joined: joined}
-	if len(h.set.hooks) == 0 {
+// do runs f under h, and releases h. ctx is the caller's.
+func (h *hold) do(ctx context.Context, f func(context.Context) error) (err error) {
+	r := run{hold: h, hooks: h.set.hooks, ctx: &h.ctx}
+	var rel release
+	defer rel.report() // also if the release panics, or a hook ends the goroutine
+	defer func() { r.report(err) }()
+	defer func() {
+		r.stop()
+		h.giveBack(ctx, ending{complete: r.returned && err == nil, run: r.ctx}, &rel)
+		if r.returned {
+			err = h.result(ctx, err, rel.err)
+		}
+	}()
+	r.begin(h.set.window > 0)
+	err = f(r.ctx)
+	r.returned = true
+	return err
+}
+
+// result returns what Do returns after f has returned err, and the release has ended with
+// released.
+func (h *hold) result(ctx context.Context, err, released error) error {
+	//nolint:errorlint // the cause is never wrapped
+	if lost, end := h.ended(); lost != nil || end != ErrReleased {
+		return h.overtaken(ctx, err, true)
+	}
+	if err == nil && released != nil && h.marks() {
+		return &MarkerError{Key: h.key, Err: released}
+	}
+	return asFunctionError(err)
+}
+
+// join runs f under h, which ctx already holds.
+func (h *hold) join(ctx context.Context, f func(context.Context) error, more hooks) error {
+	if lost, released := h.ended(); lost != nil || released != nil {
+		return h.overtaken(ctx, nil, false)
+	}
+	joined, end := h.joined(ctx)
+	defer end()
+	r := run{hold: h, hooks: append(h.set.hooks[:len(h.set.hooks):len(h.set.hooks)], more.on()...), joined: true}
+	return r.run(&leaseContext{Context: joined, hold: h}, f)
+}
+
+// run calls f with ctx. It does not release the hold.
+func (r *run) run(ctx context.Context, f func(context.Context) error) (err error) {
+	r.ctx = ctx
+	defer func() {
+		r.stop()
+		if r.returned {
+			if lost, end := r.hold.ended(); lost != nil || end != nil {
+				err = r.hold.overtaken(ctx, err, true)
+			} else {
+				err = asFunctionError(err)
+			}
+		}
+		r.report(err)
+	}()
+	r.begin(!r.joined)
+	err = f(r.ctx)
+	r.returned = true
+	return err
+}
+
+// begin calls the hooks. If a done marker may follow, they are asked now what to add to its label:
+// no hook comes between the end of the run and the release.
+func (r *run) begin(marks bool) {
+	if len(r.hooks) == 0 {
 		return
 	}
-	r.start = h.guard.now()
+	r.start = r.hold.guard.clock.Now()
 	e := r.event(nil)
-	r.ctx = hooks(h.set.hooks).start(ctx, &e, pickRunStart)
-	if h.set.window > 0 || lone {
-		r.ctx = h.labelled(r.ctx)
+	r.ctx = r.hooks.start(r.ctx, &e, pickRunStart)
+	if !marks {
+		return
+	}
+	own := r.hold.set.label
+	if more := r.hooks.label(r.ctx, own)[len(own):]; more != "" {
+		r.ctx = context.WithValue(r.ctx, markerLabel{}, more)
 	}
 }
 
-// markerLabel is the key, in the context of a run, of what hooks add to the label of a done marker. They are asked when the run begins: no hook comes between
-// its end and the release.
+// markerLabel is the key, in the context of a run, of what hooks add to the label of a done
+// marker.
 type markerLabel struct{}
 
-// labelled returns ctx with what the hooks add to the label of a marker.
-func (h *hold) labelled(ctx context.Context) context.Context {
-	if more := hooks(h.set.hooks).label(ctx, h.set.label)[len(h.set.label):]; more != "" {
-		return context.WithValue(ctx, markerLabel{}, more)
-	}
-	return ctx
-}
-
 func (r *run) stop() {
-	r.ended = true
-	if len(r.hold.set.hooks) > 0 {
-		r.took = r.hold.guard.now() - r.start
+	if len(r.hooks) > 0 {
+		r.took = r.hold.guard.clock.Now() - r.start
 	}
 }
 
-func (r *run) report(err error) {
-	if len(r.hold.set.hooks) > 0 {
-		e := r.event(err)
-		hooks(r.hold.set.hooks).tell(r.ctx, &e, pickRunEnd)
+// asFunctionError returns the error of a function that ran. If the function has itself returned
+// the error of another call that did not run, it is wrapped, so that Ran is right about this call.
+func asFunctionError(err error) error {
+	if err == nil || Ran(err) {
+		return err
 	}
+	return &functionError{err}
 }
 
-func (r *run) event(err error) Event {
-	e := r.hold.event()
-	e.Start, e.Duration = r.hold.guard.epoch.Add(r.start), r.took
-	e.Joined, e.Aside = r.joined, false
-	e.Aborted = r.ended && !r.returned
-	e.Err = err
-	return e
+type functionError struct{ err error }
+
+func (e *functionError) Error() string { return e.err.Error() }
+func (e *functionError) Unwrap() error { return e.err }
+func (e *functionError) Ran() bool     { return true }
+
+// Ran reports whether the function ran, by the error that Do returned. It is true for nil and for
+// the function's own errors. All typed errors have a method of that name. Of an error of Acquire,
+// it reports whether there was a lease, which is always false.
+func Ran(err error) bool {
+	var e interface{ Ran() bool }
+	return !errors.As(err, &e) || e.Ran()
 }

@@ -2,190 +2,189 @@ package guard
 
 import (
 	"container/heap"
-	"math"
 	"time"
+
+	"github.com/seed-1795987d/onerun/guard/internal/clock"
 )
 
 const (
-	never = time.Duration(math.MaxInt64)
 	// tick is the longest that the scheduler sleeps while a lease is held: after the host was
-	// suspended, contexts end within one. It is also how long its goroutine outlives the last lease.
+	// suspended, contexts end within one tick. Its goroutine also outlives the last lease by a
+	// tick.
 	tick = 500 * time.Millisecond
-	// largestBatch bounds a batch of renewals, so that an answer is not far behind its request. Of those that are due at one instant of
-	// the grid (renewalAfter) the last batch is seldom full: it is so much more than a hundred that all in all they carry that on average.
+	// largestBatch bounds a batch of renewals, so that an answer is not far behind its request.
+	// The last batch of those that are due at one instant is seldom full, so the bound is somewhat
+	// more than the hundred that a batch should have on average.
 	largestBatch = 128
 )
 
-// schedule is the one timer and the one goroutine that all the leases of a Guard share. Each hold is
-// in the heap, by the instant of its next event, from its grant until its release has begun.
-// Guard.mu guards it.
+// schedule is the one timer and the one goroutine that all the leases of a Guard share. Each
+// tenure is in the heap, by the instant of its next event, from its grant until its release has
+// begun. Guard.mu guards it.
 type schedule struct {
-	heap    holdHeap
-	running bool
-	wakeAt  time.Duration
-	wake    chan struct{}
-	slept   time.Duration // what Guard.asleep said when it was last asked
+	guard     *Guard
+	heap      tenureHeap
+	running   bool
+	wakeAt    time.Duration
+	wake      chan struct{}
+	suspended time.Duration // the last reading of the suspension clock
 }
 
-// add puts h into the schedule. g.mu must be held.
-func (g *Guard) add(h *hold) {
-	h.next = h.nextEvent()
-	heap.Push(&g.schedule.heap, h)
-	if !g.schedule.running {
-		g.schedule.running = true
-		g.schedule.wakeAt = 0
-		g.schedule.slept = g.asleep(atLeast)
-		g.inBackground(g.runSchedule)
+// add puts t into the schedule. Guard.mu must be held.
+func (s *schedule) add(t *tenure) {
+	t.next = t.nextEvent()
+	heap.Push(&s.heap, t)
+	if !s.running {
+		s.running = true
+		s.wakeAt = 0
+		s.suspended = s.guard.clock.Suspension(clock.AtLeast)
+		s.guard.background.start(s.run)
 		return
 	}
-	g.rouseFor(h)
+	s.rouseFor(t)
 }
 
-// remove takes h out of the schedule. g.mu must be held.
-func (g *Guard) remove(h *hold) {
-	if h.index >= 0 {
-		heap.Remove(&g.schedule.heap, h.index)
+// remove takes t out of the schedule. Guard.mu must be held.
+func (s *schedule) remove(t *tenure) {
+	if t.index >= 0 {
+		heap.Remove(&s.heap, t.index)
 	}
 }
 
-// replace puts heir in h's place. g.mu must be held.
-func (g *Guard) replace(h, heir *hold) {
-	heir.index, h.index = h.index, -1
-	g.schedule.heap[heir.index] = heir
-	g.replan(heir)
-}
-
-// replan moves h to its next event after its state has changed. g.mu must be held.
-func (g *Guard) replan(h *hold) {
-	if h.index < 0 {
+// replan moves t to its next event after its state has changed. Guard.mu must be held.
+func (s *schedule) replan(t *tenure) {
+	if t.index < 0 {
 		return
 	}
-	h.next = h.nextEvent()
-	heap.Fix(&g.schedule.heap, h.index)
-	g.rouseFor(h)
+	t.next = t.nextEvent()
+	heap.Fix(&s.heap, t.index)
+	s.rouseFor(t)
 }
 
-// rouseFor wakes the scheduler if h is due before it would wake. g.mu must be held.
-func (g *Guard) rouseFor(h *hold) {
-	if h.next < g.schedule.wakeAt {
-		g.rouse()
+// rouseFor wakes the scheduler if t is due before it would wake. Guard.mu must be held.
+func (s *schedule) rouseFor(t *tenure) {
+	if t.next < s.wakeAt {
+		s.rouse()
 	}
 }
 
-func (g *Guard) rouse() {
+func (s *schedule) rouse() {
 	select {
-	case g.schedule.wake <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-// runSchedule ends contexts and starts renewals when they are due. It never waits for the store, nor
-// for a hook, and ends when nothing has been held for a tick.
-func (g *Guard) runSchedule() {
-	timer := time.NewTimer(tick)
-	defer timer.Stop()
+// run ends contexts and starts renewals when they are due. It never waits for the store, nor for a
+// hook. It ends when nothing has been held for a tick.
+func (s *schedule) run() {
 	for {
-		lost, due, sleep := g.step()
+		lost, due, until := s.step()
 		for _, h := range lost {
 			h.announceLoss()
 		}
 		for _, batch := range due {
-			g.startRenewal(batch)
+			s.guard.background.start(func() { s.guard.renew(batch) })
 		}
-		if sleep < 0 {
+		if until == clock.Never {
 			return
 		}
-		timer.Reset(sleep)
-		select {
-		case <-timer.C:
-		case <-g.schedule.wake:
-		}
+		s.guard.sleep(until, s.wake, nil, nil)
 	}
 }
 
-// step does what is due now: it returns the holds that are lost by now and those to be renewed, and
-// how long to sleep then, negative if the scheduler is to end.
-func (g *Guard) step() (lost []*hold, due [][]*hold, sleep time.Duration) {
+// step does what is due now. It returns the holds that are lost by now, those to be renewed, and
+// until when to sleep then, which is clock.Never if the scheduler is to end.
+func (s *schedule) step() (lost []*hold, due [][]*tenure, until time.Duration) {
+	g := s.guard
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := &g.schedule
-	now := g.now()
-	lost = g.loseSuspended(now)
+	now := g.clock.Now()
+	lost = s.loseSuspended(now)
+	var batches batches
 	for len(s.heap) > 0 && s.heap[0].next <= now {
-		h := s.heap[0]
-		if h.expire(now) {
-			lost = append(lost, h)
+		t := s.heap[0]
+		if t.hold.expire(now) {
+			lost = append(lost, t.hold)
 		}
-		if !h.renewing && h.renewAt <= now {
-			h.renewing = true
-			due = addToBatch(due, h)
+		if !t.renewing && t.renewAt <= now {
+			t.renewing = true
+			batches.add(t)
 		}
-		h.next = h.nextEvent()
+		t.next = t.nextEvent()
 		heap.Fix(&s.heap, 0)
 	}
 	if len(s.heap) == 0 && (g.closed || now >= s.wakeAt && s.wakeAt > 0) {
 		s.running = false
-		return lost, due, -1
+		return lost, batches.all, clock.Never
 	}
-	sleep = tick
+	s.wakeAt = now + tick
 	if len(s.heap) > 0 {
-		sleep = min(tick, s.heap[0].next-now)
+		s.wakeAt = min(s.wakeAt, s.heap[0].next)
 	}
-	s.wakeAt = now + sleep
-	return lost, due, sleep
+	return lost, batches.all, s.wakeAt
 }
 
-// loseSuspended ends the leases that were held while the host was suspended. g.mu must be held.
-func (g *Guard) loseSuspended(now time.Duration) (lost []*hold) {
-	slept := g.slept(now)
-	if slept-g.schedule.slept < time.Millisecond { // it has not been, or not so that a margin would not cover it
+// loseSuspended ends the leases that were held while the host was suspended. Guard.mu must be
+// held.
+func (s *schedule) loseSuspended(now time.Duration) (lost []*hold) {
+	suspended := s.guard.clock.Suspended(now)
+	if suspended-s.suspended < time.Millisecond { // which a margin covers
 		return nil
 	}
-	g.schedule.slept = slept
-	for _, h := range g.schedule.heap {
-		if h.lost == nil && h.suspended(slept) {
-			h.lose(LossSuspended, now-h.validUntil())
-			h.next = h.nextEvent()
+	s.suspended = suspended
+	for _, t := range s.heap {
+		if h := t.hold; h.lost == nil && h.released == nil && t.suspended(suspended) {
+			h.lose(LossSuspended, now-t.validUntil())
+			t.next = t.nextEvent()
 			lost = append(lost, h)
 		}
 	}
-	heap.Init(&g.schedule.heap)
+	heap.Init(&s.heap)
 	return lost
 }
 
-// addToBatch adds h to a batch of its TTL that is not full.
-func addToBatch(batches [][]*hold, h *hold) [][]*hold {
-	for i := len(batches) - 1; i >= 0; i-- {
-		if b := batches[i]; len(b) < largestBatch && b[0].claim.TTL == h.claim.TTL {
-			batches[i] = append(b, h)
-			return batches
-		}
-	}
-	return append(batches, []*hold{h})
+// batches are renewals that go out together. All of a batch have the same TTL.
+type batches struct {
+	all  [][]*tenure
+	open map[time.Duration]int // by TTL, the batch that is not full
 }
 
-// holdHeap is a heap of holds by their next event. It implements heap.Interface.
-type holdHeap []*hold
+func (b *batches) add(t *tenure) {
+	i, ok := b.open[t.claim.TTL]
+	if !ok || len(b.all[i]) == largestBatch {
+		if b.open == nil {
+			b.open = map[time.Duration]int{}
+		}
+		i = len(b.all)
+		b.open[t.claim.TTL] = i
+		b.all = append(b.all, nil)
+	}
+	b.all[i] = append(b.all[i], t)
+}
 
-func (q holdHeap) Len() int           { return len(q) }
-func (q holdHeap) Less(i, j int) bool { return q[i].next < q[j].next }
+// tenureHeap is a heap of tenures by their next event. It implements heap.Interface.
+type tenureHeap []*tenure
 
-func (q holdHeap) Swap(i, j int) {
+func (q tenureHeap) Len() int           { return len(q) }
+func (q tenureHeap) Less(i, j int) bool { return q[i].next < q[j].next }
+
+func (q tenureHeap) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
 	q[i].index, q[j].index = i, j
 }
 
-func (q *holdHeap) Push(x any) {
-	h := x.(*hold)
-	h.index = len(*q)
-	*q = append(*q, h)
+func (q *tenureHeap) Push(x any) {
+	t := x.(*tenure)
+	t.index = len(*q)
+	*q = append(*q, t)
 }
 
-func (q *holdHeap) Pop() any {
+func (q *tenureHeap) Pop() any {
 	last := len(*q) - 1
-	h := (*q)[last]
+	t := (*q)[last]
 	(*q)[last] = nil
 	*q = (*q)[:last]
-	h.index = -1
-	return h
+	t.index = -1
+	return t
 }

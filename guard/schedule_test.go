@@ -13,17 +13,18 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// batches counts what a store in memory is asked for in batches.
+// batches is a store in memory that counts batches of renewals.
 type batches struct {
 	*memory.Locker
 	sent, claims atomic.Int64
-	goroutines   atomic.Int64 // the most there were
+	goroutines   atomic.Int64 // the largest number seen
 }
 
 func (b *batches) RenewBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
@@ -33,7 +34,7 @@ func (b *batches) RenewBatch(ctx context.Context, claims []guard.Claim, report f
 	b.Locker.RenewBatch(ctx, claims, report)
 }
 
-func TestSchedule_tenThousandLeasesAreAConstantNumberOfGoroutines(t *testing.T) {
+func TestSchedule_needsAConstantNumberOfGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &batches{Locker: memory.New()}
 		g, err := guard.New(store, guard.WithTTL(ttl))
@@ -47,15 +48,15 @@ func TestSchedule_tenThousandLeasesAreAConstantNumberOfGoroutines(t *testing.T) 
 			leases[i] = hold(t, g, fmt.Sprint("k", i))
 		}
 		synctest.Wait()
-		require.Equal(t, 1, goroutinesOfGuards(), "a held lease has none of its own")
+		require.Equal(t, 1, goroutinesOfGuards(), "a held lease has no goroutine")
 		const rounds = 2
 		time.Sleep(rounds * ttl)
 		for _, lease := range leases {
 			require.True(t, lease.Valid())
 		}
 		require.GreaterOrEqual(t, store.claims.Load(), int64(rounds*3*len(leases)*9/10))
-		require.LessOrEqual(t, 100*store.sent.Load(), store.claims.Load(), "a hundred travel together on average, also where batches are not full")
-		require.Less(t, store.goroutines.Load(), int64(before+300), "and renewing has few")
+		require.LessOrEqual(t, 100*store.sent.Load(), store.claims.Load(), "a batch has at least a hundred claims on average")
+		require.Less(t, store.goroutines.Load(), int64(before+300), "renewals need few goroutines")
 		for _, lease := range append(leases, first) {
 			require.NoError(t, lease.Release(t.Context()))
 		}
@@ -63,7 +64,7 @@ func TestSchedule_tenThousandLeasesAreAConstantNumberOfGoroutines(t *testing.T) 
 	})
 }
 
-func TestSchedule_renewsInBatchesWhatIsDueAtOnce(t *testing.T) {
+func TestSchedule_renewsInBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &batches{Locker: memory.New()}
 		g, err := guard.New(store, guard.WithTTL(ttl))
@@ -81,7 +82,7 @@ func TestSchedule_renewsInBatchesWhatIsDueAtOnce(t *testing.T) {
 	})
 }
 
-// forgetful reports twice on claims of the key a, and never on others.
+// forgetful reports twice on claims of the key a and never on other claims.
 type forgetful struct{ *memory.Locker }
 
 func (f forgetful) RenewBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
@@ -94,7 +95,7 @@ func (f forgetful) RenewBatch(ctx context.Context, claims []guard.Claim, report 
 	}
 }
 
-func TestSchedule_countsTheFirstReportOnAClaimAndMissesNone(t *testing.T) {
+func TestSchedule_takesTheFirstReportOnEachClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, err := guard.New(forgetful{memory.New()}, guard.WithTTL(ttl))
 		require.NoError(t, err)
@@ -109,7 +110,7 @@ func TestSchedule_countsTheFirstReportOnAClaimAndMissesNone(t *testing.T) {
 	})
 }
 
-func TestSchedule_endsItsGoroutineWhenNothingIsHeld(t *testing.T) {
+func TestSchedule_endsItsGoroutineIfNothingIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, err := guard.New(memory.New())
 		require.NoError(t, err)
@@ -119,17 +120,17 @@ func TestSchedule_endsItsGoroutineWhenNothingIsHeld(t *testing.T) {
 			require.Equal(t, 1, goroutinesOfGuards())
 			time.Sleep(time.Second)
 			synctest.Wait()
-			require.Zero(t, goroutinesOfGuards(), "without Close")
+			require.Zero(t, goroutinesOfGuards(), "the goroutine ends without Close")
 		}
 	})
 }
 
-// goroutinesOfGuards returns how many goroutines Guards have started in this bubble that have not ended. It
-// reads the stacks, as runtime.NumGoroutine still counts a goroutine for a moment after it has ended.
+// goroutinesOfGuards returns how many goroutines of Guards are running in this bubble. It reads
+// the stacks, because runtime.NumGoroutine still counts a goroutine for a moment after its end.
 func goroutinesOfGuards() (n int) {
 	stacks := make([]byte, 1<<20)
 	all := strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n")
-	bubble := inThisBubble.FindString(all[0]) // ours is the first
+	bubble := inThisBubble.FindString(all[0]) // the first stack is our own
 	for _, stack := range all {
 		if strings.Contains(stack, bubble) && strings.Contains(stack, "created by github.com/seed-1795987d/onerun/guard.") {
 			n++
@@ -140,7 +141,7 @@ func goroutinesOfGuards() (n int) {
 
 var inThisBubble = regexp.MustCompile(`synctest bubble \d+\]`)
 
-func TestDo_neverTwiceAtATime(t *testing.T) {
+func TestDo_neverRunsTwiceAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
 		var inside [3]atomic.Int64
@@ -157,14 +158,14 @@ func TestDo_neverTwiceAtATime(t *testing.T) {
 					for range 10 {
 						key := r.IntN(3)
 						err := g.Do(t.Context(), fmt.Sprint("k", key), func(ctx context.Context) error {
-							require.EqualValues(t, 1, inside[key].Add(1))
+							assert.EqualValues(t, 1, inside[key].Add(1))
 							defer inside[key].Add(-1)
-							require.Greater(t, guard.Fence(ctx), highest[key].Swap(guard.Fence(ctx)))
+							assert.Greater(t, guard.Fence(ctx), highest[key].Swap(guard.Fence(ctx)))
 							runs.Add(1)
 							time.Sleep(time.Duration(r.Int64N(int64(3 * time.Second))))
 							return nil
 						}, guard.WithWait(guard.Forever))
-						require.NoError(t, err)
+						assert.NoError(t, err)
 					}
 				})
 			}

@@ -10,16 +10,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
-// In these a claim is sent so soon after another one that the Guard does not ask anew for how long the host has been suspended.
+// In these tests, one claim is sent soon after another. The Guard then does not read again for how
+// long the host has been suspended.
 
-func TestSuspension_whileAClaimIsUnderWayIsNeverMissed(t *testing.T) {
+func TestSuspension_duringARequestIsNeverMissed(t *testing.T) {
 	for _, apart := range []time.Duration{0, time.Microsecond, 5 * time.Millisecond, time.Second} {
 		inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 			var asleep atomic.Int64
-			guard.SetAsleep(g, func() time.Duration { return time.Duration(asleep.Load()) })
+			guard.SetSuspended(g, func() time.Duration { return time.Duration(asleep.Load()) })
 			time.Sleep(time.Second)
 			first := hold(t, g, "first")
 			time.Sleep(apart)
@@ -32,7 +34,7 @@ func TestSuspension_whileAClaimIsUnderWayIsNeverMissed(t *testing.T) {
 				return guard.Grant{}, guardtest.ErrUnscripted
 			}
 			second := hold(t, g, "second")
-			require.Equal(t, 3, store.count(guard.OpAcquire), "the one that was under way is not believed in")
+			require.Equal(t, 3, store.count(driver.OpAcquire), "the grant of the request that was under way is not used")
 			require.True(t, second.Valid())
 			require.False(t, first.Valid())
 			require.ErrorIs(t, first.Release(t.Context()), guard.ErrLost)
@@ -41,21 +43,21 @@ func TestSuspension_whileAClaimIsUnderWayIsNeverMissed(t *testing.T) {
 	}
 }
 
-func TestSuspension_justBeforeAClaimCostsNoLease(t *testing.T) {
+func TestSuspension_justBeforeARequestCostsNoLease(t *testing.T) {
 	for apart, asked := range map[time.Duration]int{
-		0:           2, // one too many, on the safe side
+		0:           2, // one more than necessary, to be safe
 		time.Second: 1,
 	} {
 		inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 			var asleep atomic.Int64
-			guard.SetAsleep(g, func() time.Duration { return time.Duration(asleep.Load()) })
+			guard.SetSuspended(g, func() time.Duration { return time.Duration(asleep.Load()) })
 			time.Sleep(time.Second)
 			require.NoError(t, g.Do(t.Context(), "first", nothing))
 			time.Sleep(apart)
-			synctest.Wait() // the scheduler does not ask at this very moment
+			synctest.Wait() // the scheduler does not read the suspension now
 			asleep.Store(int64(time.Hour))
 			lease := hold(t, g, "second")
-			require.Equal(t, 1+asked, store.count(guard.OpAcquire))
+			require.Equal(t, 1+asked, store.count(driver.OpAcquire))
 			time.Sleep(2 * ttl)
 			require.True(t, lease.Valid())
 			require.NoError(t, lease.Release(t.Context()))
@@ -63,11 +65,12 @@ func TestSuspension_justBeforeAClaimCostsNoLease(t *testing.T) {
 	}
 }
 
-// A process can be interrupted for long between the reading of two clocks. What comes out is too little then.
-func TestSuspension_isNotTakenFromAnInterruption(t *testing.T) {
+// A process can be interrupted between the readings of two clocks. The computed suspension is then
+// too short.
+func TestSuspension_isNotConfusedWithAnInterruption(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		var interrupted atomic.Bool
-		guard.SetAsleep(g, func() time.Duration {
+		guard.SetSuspended(g, func() time.Duration {
 			if interrupted.Load() {
 				return time.Hour - time.Minute
 			}
@@ -83,6 +86,6 @@ func TestSuspension_isNotTakenFromAnInterruption(t *testing.T) {
 		valid := lease.Valid()
 		require.NoError(t, lease.Release(t.Context()))
 		require.True(t, valid)
-		require.Equal(t, 3, store.count(guard.OpAcquire), "each has believed in the first answer")
+		require.Equal(t, 3, store.count(driver.OpAcquire), "each call has used its first grant")
 	})
 }

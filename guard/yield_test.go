@@ -10,26 +10,29 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
+// trip is a round trip to the store.
 const trip = time.Millisecond
 
-// rounds are those for a key that other processes want as well.
+// rounds simulates a Guard and other processes that want the same key.
 type rounds struct {
-	t     *testing.T
-	store *pushing
-	g     *guard.Guard
-	wake  func()
-	has   guard.Claim // the other that has the key
-	n     int
+	t      *testing.T
+	store  *notifyingStore
+	g      *guard.Guard
+	wake   func()
+	holder guard.Claim // of the other process that holds the key
+	n      int         // how many other processes have held it
 }
 
-// newRounds returns a key that another has, for which callers of a Guard wait, whose store takes a trip to answer, but much longer to the first request.
+// newRounds returns a Guard with one waiter, for a key that another process holds. The store
+// answers after one round trip, but the first request takes much longer.
 func newRounds(t *testing.T) (*rounds, *callers) {
-	r := &rounds{t: t, store: &pushing{testStore: newTestStore(), wakes: make(chan func(), 10)}}
+	r := &rounds{t: t, store: &notifyingStore{testStore: newTestStore(), wakes: make(chan func(), 10)}}
 	r.store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
 		if n == 1 {
-			time.Sleep(50 * trip) // it has to connect
+			time.Sleep(50 * trip) // the client connects first
 		}
 		time.Sleep(trip / 2)
 		defer time.Sleep(trip / 2)
@@ -43,121 +46,112 @@ func newRounds(t *testing.T) (*rounds, *callers) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 	r.g = g
-	r.take()
+	r.acquireElsewhere()
 	c := newCallers(t, g)
 	c.start(t.Context(), time.Second)
 	r.wake = <-r.store.wakes
-	r.wake() // it listens
+	r.wake() // the subscription has begun
 	time.Sleep(time.Second)
 	return r, c
 }
 
-// take has another take the key.
-func (r *rounds) take() {
+// acquireElsewhere acquires the key for another process.
+func (r *rounds) acquireElsewhere() {
 	r.n++
 	id := fmt.Sprint("other ", r.n)
-	r.has = guard.Claim{Key: "k", ID: id, Owner: id, TTL: time.Minute}
-	grant, err := r.store.memory.TryAcquire(r.t.Context(), r.has)
+	r.holder = guard.Claim{Key: "k", ID: id, Owner: id, TTL: time.Minute}
+	grant, err := r.store.memory.TryAcquire(r.t.Context(), r.holder)
 	require.NoError(r.t, err)
 	require.Equal(r.t, guard.Granted, grant.State)
 }
 
-// asks returns how long after the other's release the Guard has asked for the key, which yet another has by then if taken says so.
-func (r *rounds) asks(taken bool) time.Duration {
-	r.store.leave(r.t, r.has, guard.After{})
+// delay releases the key and returns how long after that the Guard asked for it. If taken is set,
+// another process acquires the key first.
+func (r *rounds) delay(taken bool) time.Duration {
+	r.store.release(r.t, r.holder, guard.After{})
 	released := time.Now()
 	if taken {
-		r.take()
+		r.acquireElsewhere()
 	}
-	asked := r.store.count(guard.OpAcquire)
+	asked := r.store.count(driver.OpAcquire)
 	r.wake()
 	synctest.Wait()
 	time.Sleep(10 * trip)
-	require.Equal(r.t, asked+1, r.store.count(guard.OpAcquire), "it asks once")
+	require.Equal(r.t, asked+1, r.store.count(driver.OpAcquire), "the Guard asks once")
 	calls := r.store.Calls()
 	for i := len(calls) - 1; ; i-- {
-		if calls[i].Op == guard.OpAcquire {
+		if calls[i].Op == driver.OpAcquire {
 			return calls[i].Start.Sub(released)
 		}
 	}
 }
 
-func TestLine_asksAtOnceWhenTheKeyIsReleased(t *testing.T) {
+func TestQueue_asksAtOnceWhenTheKeyIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, c := newRounds(t)
-		require.Zero(t, r.asks(false))
+		require.Zero(t, r.delay(false))
 		c.requireOrder(0)
 	})
 }
 
-func TestLine_asksAtOnceHoweverOftenItWasTooLateUntilItHadTheKey(t *testing.T) {
+func TestQueue_doesNotYieldUntilItHasHadTheKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, c := newRounds(t)
 		for range 5 {
-			require.Zero(t, r.asks(true))
+			require.Zero(t, r.delay(true))
 		}
-		require.Zero(t, r.asks(false))
+		require.Zero(t, r.delay(false))
 		c.requireOrder(0)
 	})
 }
 
-// releases waits until the caller that was granted the key pause after the last ring gives it back, and has another take it.
-func (r *rounds) releases(pause time.Duration) {
-	time.Sleep(pause + trip + time.Second - 10*trip + trip/2) // the release is on its way back by now
-	asked := r.store.count(guard.OpAcquire)
-	r.take()
-	r.wake() // its own release
+// yields waits until the Guard's caller releases the key, and has another process acquire it. The
+// Guard must then wait for three round trips before it asks. pause is how long after the last
+// notification the caller was granted the key.
+func (r *rounds) yields(pause time.Duration) {
+	// The answer to the release is on its way by now.
+	time.Sleep(pause + trip + time.Second - 10*trip + trip/2)
+	asked := r.store.count(driver.OpAcquire)
+	r.acquireElsewhere()
+	r.wake() // for its own release
 	time.Sleep(3*trip - 1)
-	require.Equal(r.t, asked, r.store.count(guard.OpAcquire), "others hear of it later than it does")
+	require.Equal(r.t, asked, r.store.count(driver.OpAcquire), "other processes are notified later than the Guard")
 	time.Sleep(2 * trip)
-	require.Equal(r.t, asked+1, r.store.count(guard.OpAcquire))
-	r.wake() // for nothing: the same one has the key
+	require.Equal(r.t, asked+1, r.store.count(driver.OpAcquire))
+	r.wake() // without effect: the same process holds the key
 	time.Sleep(10 * trip)
 }
 
-// asksAfter checks how long after a ring the Guard asks at least, and half a trip later at most, and returns the time.
-func (r *rounds) asksAfter(least time.Duration, taken bool) time.Duration {
-	after := r.asks(taken)
+// requireDelay asserts that the Guard asks no earlier than least, and at most half a round trip
+// later. It returns the delay.
+func (r *rounds) requireDelay(least time.Duration, taken bool) time.Duration {
+	after := r.delay(taken)
 	require.GreaterOrEqual(r.t, after, least)
 	require.LessOrEqual(r.t, after, least+trip/2)
 	return after
 }
 
-// Who is the nearest would always be the first to ask.
-func TestLine_leavesTheKeyToOthersWhenItHasHadIt(t *testing.T) {
+// Without the pause, the process nearest to the store would always ask first.
+func TestQueue_yieldsToOtherProcessesAfterItHasHadTheKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, c := newRounds(t)
 		for range 6 {
-			c.start(t.Context(), time.Second) // too long to be handed on
+			c.start(t.Context(), time.Second) // longer than the hand-off period
 		}
-		r.releases(r.asks(false))
-		// It does not know yet of how many others there are.
-		r.asksAfter(2*trip, true)
-		r.asksAfter(trip, true)
-		for range 3 {
-			require.Zero(t, r.asks(true))
+		r.yields(r.delay(false))
+		for range 4 {
+			r.requireDelay(2*trip, true)
+			r.requireDelay(trip, true)
+			for range 3 {
+				require.Zero(t, r.delay(true))
+			}
+			r.yields(r.delay(false))
 		}
-		r.releases(r.asks(false))
-		// It was the first as soon as it was its turn: there may be more of them.
-		r.asksAfter(2*trip, true)
-		r.asksAfter(trip, true)
-		r.asksAfter(trip/2, true)
-		require.Zero(t, r.asks(true))
-		r.releases(r.asks(false))
-		r.asksAfter(2*trip, true)
-		r.asksAfter(trip, true)
-		r.asksAfter(trip/2, true)
-		r.releases(r.asksAfter(trip/2, false))
-		// They have left the key to it: there are fewer of them.
-		r.asksAfter(2*trip, true)
-		r.asksAfter(trip, true)
-		r.releases(r.asksAfter(trip/2, false))
-		r.asksAfter(2*trip, true)
-		r.releases(r.asksAfter(trip, false))
-		// But three at least are reckoned with.
-		r.asksAfter(2*trip, true)
-		r.asksAfter(trip, true)
-		require.Zero(t, r.asks(false))
+		r.requireDelay(2*trip, true)
+		r.yields(r.requireDelay(trip, false)) // no other process has acquired the key
+		r.requireDelay(2*trip, true)
+		r.requireDelay(trip, true)
+		require.Zero(t, r.delay(false))
 		time.Sleep(3 * time.Second)
 		c.requireOrder(0, 1, 2, 3, 4, 5, 6)
 	})

@@ -1,16 +1,20 @@
 /*
- * Who believes to hold a lease, and when: rules 1 to 6 and 13 of the design, over a network that delays, reorders, repeats and loses.
- * Fences are in fence.pml and quorum.pml. How to run it, and what is not in it, is in README.md.
+ * Who believes to hold a lease, and when: rules 1 to 6 and 13 of the design, over a network that
+ * delays, reorders, repeats and loses. Fences are in fence.pml and quorum.pml. How to run it, and
+ * what is not in it, is in README.md.
  *
  * What must hold:
- *   - no two processes believe in a lease at once; with -DFORGETS but for one whose lease the store forgot, until it is told so;
+ *   - no two processes believe in a lease at once; with -DFORGETS but for one whose lease the
+ *     store forgot, until it is told so;
  *   - a claim that is over, and with it all that was sent for it, has not left its key taken;
  *   - who is told that the key is busy does not hold it himself;
  *   - the key is free again and again, if runs end (-DLIVENESS, with one process).
  *
- * Time goes by in ticks, and what is remembered of it is relative, so there is no horizon: the search is of all that can ever happen.
- * What a process or the store does takes no time; messages, and pauses of a process between any two steps, take any. To believe is
- * what Lease.Valid answers, which looks at the clock; a context says the same as soon as its process gets to run.
+ * Time goes by in ticks, and what is remembered of it is relative, so there is no horizon: the
+ * search is of all that can ever happen. What a process or the store does takes no time;
+ * messages, and pauses of a process between any two steps, take any. To believe is what
+ * Lease.Valid answers, which looks at the clock; a context says the same as soon as its process
+ * gets to run.
  *
  * -DBREAK_... breaks a rule, and spin must find how that goes wrong.
  */
@@ -32,7 +36,10 @@
 #define VALID (TTL - 1) /* less the margin */
 #endif
 
-/* The store. It knows a claim by its ID. A process has one claim at a time here, so its number will do. */
+/*
+ * The store. It knows a claim by its ID. A process has one claim at a time here, so its number
+ * will do.
+ */
 byte holder = NOBODY;
 byte left; /* of the TTL */
 
@@ -63,7 +70,10 @@ typedef process {
 };
 process p[CLIENTS];
 
-/* The clock of process 0 may be slow, by one tick in the time of a TTL. This is how long it goes right yet. */
+/*
+ * The clock of process 0 may be slow, by one tick in the time of a TTL. This is how long it goes
+ * right yet.
+ */
 byte right;
 
 #ifdef BREAK_NO_DEADLINE
@@ -195,7 +205,10 @@ bool said; /* always false between two steps */
 
 proctype client(byte i) {
 end:	do
-	/* A claim begins. Nothing of the last one is under way any more, which stands for an ID of its own. */
+	/*
+	 * A claim begins. Nothing of the last one is under way any more, which stands for an ID of
+	 * its own.
+	 */
 	:: d_step { p[i].phase == idle && calm(i) &&
 #ifndef BREAK_ONE_ID_FOR_ALL_CLAIMS
 			!p[i].late && !p[i].renew && !p[i].release ->
@@ -205,7 +218,10 @@ end:	do
 #endif
 		p[i].phase = asking; call_for(i); p[i].acquire = true; sends(i) }
 
-	/* An acquire comes to the store. A refusal comes back at once or never: how long it takes makes no difference. */
+	/*
+	 * An acquire comes to the store. A refusal comes back at once or never: how long it takes
+	 * makes no difference.
+	 */
 	:: atomic { p[i].acquire ->
 		p[i].acquire = false;
 		store_acquires(i);
@@ -268,7 +284,10 @@ end:	do
 		assert(!both_believe) }
 	:: d_step { p[i].phase == running && p[i].call != silence -> hang_up(i) }
 
-	/* The function has returned, and the lease passes to another call of the process: what is left of it, and no more (rule 13). */
+	/*
+	 * The function has returned, and the lease passes to another call of the process: what is
+	 * left of it, and no more (rule 13).
+	 */
 #if defined(BREAK_PASSED_ON_AS_IF_NEW)
 	:: d_step { p[i].phase == running && p[i].valid -> p[i].valid = VALID }
 #elif defined(BREAK_PASSED_ON_WITHOUT_END)
@@ -277,7 +296,10 @@ end:	do
 	:: d_step { p[i].phase == running && p[i].valid && p[i].ran && p[i].turn < TURN -> p[i].ran = 0 }
 #endif
 
-	/* It has returned, and the lease is given back. It is not believed in any more when that is sent. */
+	/*
+	 * It has returned, and the lease is given back. It is not believed in any more when that is
+	 * sent.
+	 */
 	:: d_step { p[i].phase == running ->
 		if
 #ifdef BREAK_NO_CLEAN_UP_OF_WHAT_WAS_LOST
@@ -323,7 +345,10 @@ inline passes(i) {
 	p[i].age = (p[i].call != silence && p[i].age < VALID && (p[i].phase == asking || p[i].valid) -> p[i].age + 1 : p[i].age)
 }
 
-/* sleeps is a tick while the process' host is suspended: its clock stands still, but it is told afterwards (rule 2). */
+/*
+ * sleeps is a tick while the process' host is suspended: its clock stands still, but it is told
+ * afterwards (rule 2).
+ */
 inline sleeps(i) {
 #ifndef BREAK_SUSPENSION_UNNOTICED
 	p[i].valid = 0;
@@ -366,7 +391,10 @@ end:	do
 #endif
 
 #ifdef FORGETS
-/* Somebody deletes the key, or the store loses what it knew. Nothing keeps two from believing then, until the next renewal. */
+/*
+ * Somebody deletes the key, or the store loses what it knew. Nothing keeps two from believing
+ * then, until the next renewal.
+ */
 active proctype forgetful() {
 end:	do
 	:: d_step { holder != NOBODY ->

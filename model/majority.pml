@@ -1,13 +1,16 @@
 /*
- * Who believes to hold a lease on a RedLock, and when, on three nodes: any of them restarts empty, at any time and any number of times, with
- * -DFORGETS. The fences are in quorum.pml, and all that a lease does on one store is in lease.pml.
+ * Who believes to hold a lease on a RedLock, and when, on three nodes: any of them restarts
+ * empty, at any time and any number of times, with -DFORGETS. The fences are in quorum.pml, and
+ * all that a lease does on one store is in lease.pml.
  *
  * What must hold: no two processes believe in a lease at once.
  *
- * Time goes by in ticks, and what is remembered of it is relative, so there is no horizon. All clocks go at one speed, so there is no margin.
- * What a node does takes no time; a call waits for any time before that, and a process before it uses the answers. An answer may be lost.
+ * Time goes by in ticks, and what is remembered of it is relative, so there is no horizon. All
+ * clocks go at one speed, so there is no margin. What a node does takes no time; a call waits for
+ * any time before that, and a process before it uses the answers. An answer may be lost.
  *
- * -DBREAK_... breaks a rule, and spin must find how that goes wrong. -DLIMIT_... takes away what is taken for granted.
+ * -DBREAK_... breaks a rule, and spin must find how that goes wrong. -DLIMIT_... takes away what
+ * is taken for granted.
  */
 
 #define NODES 3
@@ -22,7 +25,10 @@
 #define TTL 3
 #endif
 
-/* For how long a node that has restarted grants nothing. Claims that are taken in again are no exception. */
+/*
+ * For how long a node that has restarted grants nothing. Claims that are taken in again are no
+ * exception.
+ */
 #if defined(LIMIT_BACK_AT_ONCE)
 #define SILENT 0
 #elif defined(BREAK_BACK_BEFORE_A_TTL)
@@ -88,7 +94,10 @@ end:	do
 	:: d_step { p[i].phase != idle && may_grant(i, 1) -> holds(i, 1) }
 	:: d_step { p[i].phase != idle && may_grant(i, 2) -> holds(i, 2) }
 
-	/* It has a majority. What comes too late is of no use, and a belief that has ended does not come back (rule 2). */
+	/*
+	 * It has a majority. What comes too late is of no use, and a belief that has ended does not
+	 * come back (rule 2).
+	 */
 	:: d_step { p[i].phase == asking && votes(i) >= QUORUM && p[i].age < TTL -> p[i].phase = running; count(i) }
 	:: d_step { p[i].phase == running && p[i].call && votes(i) >= QUORUM && p[i].valid -> count(i) }
 
@@ -96,7 +105,10 @@ end:	do
 	:: d_step { p[i].phase == running && !p[i].call -> call_for(i) }
 	:: d_step { p[i].phase == running && p[i].call -> hang_up(i) }
 
-	/* It gives up the ballot, or has lost the lease, or gives it back, and is done with it before the nodes are told. */
+	/*
+	 * It gives up the ballot, or has lost the lease, or gives it back, and is done with it before
+	 * the nodes are told.
+	 */
 	:: d_step { p[i].phase != idle -> p[i].phase = idle; hang_up(i); p[i].valid = 0 }
 	od
 }

@@ -1,14 +1,17 @@
 /*
- * Fences of a RedLock: rule 9 of the design on three nodes, whose clocks differ. As in fence.pml there is no time in it: a lease may
- * end on each node at any moment. Who may hold one when is in majority.pml.
+ * Fences of a RedLock: rule 9 of the design on three nodes, whose clocks differ. As in fence.pml
+ * there is no time in it: a lease may end on each node at any moment. Who may hold one when is in
+ * majority.pml.
  *
  * What must hold: who wins the key has a higher fence than all who won it before.
  *
- * With -DFORGETS=n so many nodes forget all, once each: they restart, and grant nothing then for as long as WithMinUptime says. With
- * -DFLUSHED they do so without a restart, and two may hold the key. There, who has asked for it after another had won it must have a
- * higher fence than that, and no fence has two holders.
+ * With -DFORGETS=n so many nodes forget all, once each: they restart, and grant nothing then for
+ * as long as WithMinUptime says. With -DFLUSHED they do so without a restart, and two may hold
+ * the key. There, who has asked for it after another had won it must have a higher fence than
+ * that, and no fence has two holders.
  *
- * -DBREAK_... breaks the rule, and spin must find how that goes wrong. -DLIMIT_... takes away what is taken for granted.
+ * -DBREAK_... breaks the rule, and spin must find how that goes wrong. -DLIMIT_... takes away
+ * what is taken for granted.
  */
 
 #define NODES 3
@@ -19,13 +22,14 @@
 #endif
 #define CLIENTS 2
 #define NOBODY CLIENTS
+#define AHEAD 2 /* by how much the first fence of a node is ahead of its clock, see fence.pml */
 #ifndef CLOCK_ENDS
 #define CLOCK_ENDS 4 /* a grant takes some time, so this bounds them, too */
 #endif
 
 typedef node {
 	byte holder = NOBODY;
-	byte last;      /* the counter */
+	byte last;      /* the counter, or 0 if there is none */
 	byte clock = 1; /* as a fence */
 #ifdef FORGETS
 	bool forgot;
@@ -60,7 +64,10 @@ short won; /* all that have, a bit for each */
 #define votes(i) ((b[i].vote[0] > 0) + (b[i].vote[1] > 0) + (b[i].vote[2] > 0))
 #define have(i) ((b[i].vote[0] >= b[i].fence) + (b[i].vote[1] >= b[i].fence) + (b[i].vote[2] >= b[i].fence))
 
-/* is_over ends a ballot that is lost, won, or late. What was granted ends on each node when it is released there, or by itself. */
+/*
+ * is_over ends a ballot that is lost, won, or late. What was granted ends on each node when it is
+ * released there, or by itself.
+ */
 inline is_over(x) {
 	b[x].vote[0] = 0; b[x].vote[1] = 0; b[x].vote[2] = 0; b[x].fence = 0;
 #ifdef FLUSHED
@@ -68,7 +75,10 @@ inline is_over(x) {
 #endif
 }
 
-/* counts decides on the ballot once a majority has granted it. It is won when a majority has the fence. */
+/*
+ * counts decides on the ballot once a majority has granted it. It is won when a majority has the
+ * fence.
+ */
 inline counts(i) {
 	if
 	:: !b[i].fence && votes(i) >= QUORUM ->
@@ -110,7 +120,7 @@ inline ask(i, k) {
 #ifdef FORGETS
 	n[k].away = 0;
 #endif
-	b[i].vote[k] = (n[k].clock > n[k].last -> n[k].clock : n[k].last + 1);
+	b[i].vote[k] = (!n[k].last -> n[k].clock + AHEAD : larger(n[k].clock, n[k].last + 1));
 	n[k].holder = i;
 	n[k].last = b[i].vote[k];
 	n[k].clock++; /* it takes its time */
@@ -143,7 +153,10 @@ end:	do
 active [NODES] proctype server() {
 	byte k = _pid;
 end:	do
-	/* A lease ends by itself, or is released. By then a ballot that counts on it is over (lease.pml). */
+	/*
+	 * A lease ends by itself, or is released. By then a ballot that counts on it is over
+	 * (lease.pml).
+	 */
 	:: d_step { n[k].holder != NOBODY ->
 		if
 		:: b[n[k].holder].vote[k] -> is_over(n[k].holder)

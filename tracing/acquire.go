@@ -26,7 +26,7 @@ func (c *acquireContext) Value(key any) any {
 }
 
 func (t *telemetry) acquireStart(ctx context.Context, e guard.Event) context.Context {
-	traced := !e.Aside && t.traces()
+	traced := !e.Auxiliary && t.traces()
 	if !traced && t.log == nil {
 		return ctx
 	}
@@ -38,7 +38,7 @@ func (t *telemetry) acquireStart(ctx context.Context, e guard.Event) context.Con
 }
 
 func (t *telemetry) wait(ctx context.Context, e guard.Event) {
-	if e.Aside {
+	if e.Auxiliary {
 		return
 	}
 	t.names.of(e.Name).waiting.Add(1)
@@ -50,17 +50,17 @@ func (t *telemetry) wait(ctx context.Context, e guard.Event) {
 func (t *telemetry) acquireEnd(ctx context.Context, e guard.Event) {
 	w := t.names.of(e.Name)
 	out := outcomeOf(e.Err, resultAcquired)
-	if e.Waits && !e.Aside {
+	if e.Waits && !e.Auxiliary {
 		w.waiting.Add(-1)
 	}
-	if e.Err == nil && !e.Aside {
+	if e.Err == nil && !e.Auxiliary {
 		w.leases.Add(1)
 	}
 	a, _ := ctx.Value(acquireKey{}).(*acquireContext)
 	if a != nil && a.long != nil {
 		a.long.stop()
 	}
-	if !e.Aside {
+	if !e.Auxiliary {
 		by := labels{key: keyResult, value: out.result}
 		seconds(ctx, t.on.acquireDuration, e.Duration.Seconds(), w, labels{key: keyResult, value: out.result, errorType: out.errorType})
 		if e.Waits {
@@ -106,7 +106,7 @@ func (t *telemetry) endAcquire(span trace.Span, e *guard.Event, out outcome) {
 		if e.MissedWakeUp {
 			attrs = append(attrs, keyMissedWakeUp.Bool(true))
 		}
-		if e.HandedOn {
+		if e.HandedOff {
 			attrs = append(attrs, keyHandedOn.Bool(true))
 		}
 		t.link(span, e.Previous, linkPrevious)
@@ -129,7 +129,7 @@ func (t *telemetry) holder(e *guard.Event) string {
 }
 
 func (t *telemetry) skip(ctx context.Context, e guard.Event) {
-	if e.Aside {
+	if e.Auxiliary {
 		return
 	}
 	out := outcomeOf(e.Err, "")
@@ -140,15 +140,19 @@ func (t *telemetry) skip(ctx context.Context, e guard.Event) {
 }
 
 // outcome is told by the adapters what became of a request, a task or a tick.
-func (t *telemetry) outcome(ctx context.Context, e guard.Event) {
-	w := t.names.of(e.Name)
-	count(ctx, t.on.outcomes, w, labels{key: keyResult, value: e.Result, adapter: e.Adapter})
-	if e.Skipped == "" {
+func (t *telemetry) outcome(ctx context.Context, o guard.Outcome) {
+	w := t.names.of(o.Name)
+	count(ctx, t.on.outcomes, w, labels{key: keyResult, value: o.Result, adapter: o.Adapter})
+	if o.Skipped == "" {
 		return
 	}
-	count(ctx, t.on.skipped, w, labels{key: keySkipReason, value: e.Skipped})
+	count(ctx, t.on.skipped, w, labels{key: keySkipReason, value: o.Skipped})
+	e := guard.Event{
+		Name: o.Name, Key: o.Key, Owner: o.Owner, Label: o.Label, Fence: o.Fence,
+		Start: o.Start, Duration: o.Duration, Err: o.Err,
+	}
 	if t.log != nil {
-		t.log.skipped(ctx, &e, e.Skipped)
+		t.log.skipped(ctx, &e, o.Skipped)
 	}
 	if !t.traces() {
 		return
@@ -158,14 +162,14 @@ func (t *telemetry) outcome(ctx context.Context, e guard.Event) {
 		span.End()
 		return
 	}
-	attrs := append(t.common(&e), keyAdapter.String(e.Adapter), keySkipReason.String(e.Skipped))
+	attrs := append(t.common(&e), keyAdapter.String(o.Adapter), keySkipReason.String(o.Skipped))
 	if who := t.holder(&e); who != "" {
 		attrs = append(attrs, keyHolder.String(who))
 	}
 	how := linkHolder
-	if e.Skipped == resultDone {
+	if o.Skipped == resultDone {
 		how = linkFinished
 	}
 	t.link(span, e.Label, how)
-	end(span, attrs, outcome{result: e.Result}, e.Start.Add(e.Duration))
+	end(span, attrs, outcome{result: o.Result}, e.Start.Add(e.Duration))
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
@@ -86,7 +87,7 @@ func TestGolden_adapters(t *testing.T) {
 			},
 			"store-failure": func(t *testing.T, s *site) {
 				s.store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
-					return guard.Grant{}, guardtest.Fail(guard.KindAuth)
+					return guard.Grant{}, guardtest.Fail(driver.KindAuth)
 				}
 				via(t, s, s.one, "first", nothing)
 				time.Sleep(time.Minute)
@@ -168,12 +169,12 @@ func TestGolden_cron(t *testing.T) {
 		inCrontab(t, "cron-panic", func(context.Context) error { panic("secret") }, waits(oneTick))
 	})
 	t.Run("loss", func(t *testing.T) {
-		inCrontab(t, "cron-loss", func(ctx context.Context) error { <-ctx.Done(); return nil }, waits(14*time.Second), guardcron.WithMaxRun(3*time.Second))
+		inCrontab(t, "cron-loss", func(ctx context.Context) error { <-ctx.Done(); return nil }, waits(14*time.Second), guardcron.WithMaxHold(3*time.Second))
 	})
 	t.Run("store-failure", func(t *testing.T) {
 		inNamelessSite(t, "cron-store-failure", func(t *testing.T, s *site) {
 			s.store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
-				return guard.Grant{}, guardtest.Fail(guard.KindAuth)
+				return guard.Grant{}, guardtest.Fail(driver.KindAuth)
 			}
 			c := &crontab{site: s}
 			c.one = c.start(t, s.one, nothing, nil)
@@ -182,7 +183,7 @@ func TestGolden_cron(t *testing.T) {
 		})
 	})
 	t.Run("allow", func(t *testing.T) {
-		inCrontab(t, "cron-allow", sleeps(13*time.Second), waits(21*time.Second), guardcron.WithOverlap(guardcron.Allow))
+		inCrontab(t, "cron-allow", sleeps(13*time.Second), waits(21*time.Second), guardcron.WithBusy(guardcron.Allow))
 	})
 }
 

@@ -2,7 +2,8 @@ package tracing
 
 import "go.opentelemetry.io/otel/attribute"
 
-// The attributes. There is no convention of OpenTelemetry's for locks or jobs; error.type is its own.
+// The attributes. There is no convention of OpenTelemetry's for locks or jobs; error.type is its
+// own.
 const (
 	keyName       = attribute.Key("onerun.name")
 	keyResult     = attribute.Key("onerun.result")

@@ -15,8 +15,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// What operators load and read has to fit what is measured: deploy/metrics.md is the inventory, and rules, dashboard and runbook
-// are held against it.
+// What operators load and read has to fit what is measured: deploy/metrics.md is the inventory,
+// and rules, dashboard and runbook are held against it.
 const (
 	metricsPage = "../deploy/metrics.md"
 	rulesFile   = "../deploy/prometheus/onerun.rules.yaml"
@@ -107,7 +107,7 @@ func TestDeploy_wordsAreThoseOfTheCode(t *testing.T) {
 	metrics, results, _ := strings.Cut(metrics, "\n## Results of adapters\n")
 	_, errorTypes, _ := strings.Cut(readFile(t, runbookPage), "\n### Error types\n")
 	errorTypes, _, _ = strings.Cut(errorTypes, "\n## ")
-	for _, kind := range code("../guard/store_error.go", "Kind") {
+	for _, kind := range code("../guard/driver/errors.go", "Kind") {
 		require.Contains(t, quoted(metrics), kind, metricsPage)
 		require.Contains(t, quoted(errorTypes), kind, runbookPage)
 	}
@@ -119,7 +119,7 @@ func TestDeploy_wordsAreThoseOfTheCode(t *testing.T) {
 		case "onerun.lease.losses":
 			require.ElementsMatch(t, code("../guard/errors.go", "LossReason"), i.labels["onerun_loss_reason"])
 		case "onerun.store.operation.duration":
-			require.ElementsMatch(t, code("../guard/store_error.go", "Op"), i.labels["onerun_operation"])
+			require.ElementsMatch(t, code("../guard/driver/errors.go", "Op"), i.labels["onerun_operation"])
 		}
 	}
 	for line := range strings.Lines(results) {
@@ -252,7 +252,8 @@ func promtool(t *testing.T, args ...string) {
 	require.NoError(t, err, "promtool %s:\n%s", strings.Join(args, " "), out)
 }
 
-// An instrument is a line of metrics.md. Labels have the values that they can have, or none if those are not bounded.
+// An instrument is a line of metrics.md. Labels have the values that they can have, or none if
+// those are not bounded.
 type instrument struct {
 	name, kind, unit, prometheus, answers string
 
@@ -290,8 +291,8 @@ type seriesType struct {
 	labels     map[string][]string
 }
 
-// series returns all names that a query may have: those of the instruments, with the suffixes of histograms, and those
-// that the rules record, which have the labels that they are grouped by.
+// series returns all names that a query may have: those of the instruments, with the suffixes of
+// histograms, and those that the rules record, which have the labels that they are grouped by.
 func series(t *testing.T) map[string]seriesType {
 	t.Helper()
 	all := map[string]seriesType{"up": {labels: map[string][]string{"job": nil, "instance": nil}}}
@@ -329,8 +330,8 @@ func series(t *testing.T) map[string]seriesType {
 	return all
 }
 
-// A query is what a PromQL expression selects, and by which labels it groups what. promtool knows the grammar; this knows
-// the names.
+// A query is what a PromQL expression selects, and by which labels it groups what. promtool knows
+// the grammar; this knows the names.
 type query struct {
 	selectors []selector
 	groupings []grouping
@@ -395,7 +396,8 @@ func matchers(tokens []string) (all []matcher) {
 	return all
 }
 
-// closing returns where the bracket that opens at the place is closed, or the place if none opens there.
+// closing returns where the bracket that opens at the place is closed, or the place if none opens
+// there.
 func closing(tokens []string, at int) int {
 	depth := 0
 	for end := at; end < len(tokens)-1; end++ {
@@ -420,7 +422,8 @@ func (q query) groupsBy(label string) bool {
 	return slices.ContainsFunc(q.groupings, func(g grouping) bool { return slices.Contains(g.labels, label) })
 }
 
-// check returns an error if a name, a label or a value is none that exists, or if buckets lose their bounds.
+// check returns an error if a name, a label or a value is none that exists, or if buckets lose
+// their bounds.
 func (q query) check(known map[string]seriesType) error {
 	if len(q.selectors) == 0 {
 		return fmt.Errorf("it selects nothing")
@@ -505,7 +508,8 @@ func readDashboard(t *testing.T) (d board) {
 	return d
 }
 
-// panelQueries returns the queries of the dashboard by where they are, those that fill its variables among them.
+// panelQueries returns the queries of the dashboard by where they are, those that fill its
+// variables among them.
 func panelQueries(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -534,7 +538,8 @@ func expressions(t *testing.T) map[string]string {
 	return all
 }
 
-// queriesOfThePage returns the queries that the runbook tells to look at: what stands in backquotes and calls or selects.
+// queriesOfThePage returns the queries that the runbook tells to look at: what stands in
+// backquotes and calls or selects.
 func queriesOfThePage(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}

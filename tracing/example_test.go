@@ -57,7 +57,7 @@ func ExampleWithLogger() {
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
 		Level: slog.LevelDebug,
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr { // what is the same each time
-			if slices.Contains([]string{"msg", "name", "key", "reason", "holder", "result"}, a.Key) {
+			if slices.Contains([]string{"msg", "key", "reason", "holder", "result"}, a.Key) {
 				return a
 			}
 			return slog.Attr{}
@@ -68,7 +68,7 @@ func ExampleWithLogger() {
 	if err != nil {
 		panic(err)
 	}
-	g, err := guard.New(memory.New(), guard.WithHook(hook), guard.WithName("report"), guard.WithLabel("worker 1"))
+	g, err := guard.New(memory.New(), guard.WithHook(hook), guard.WithName("job"), guard.WithLabel("w"))
 	if err != nil {
 		panic(err)
 	}
@@ -79,9 +79,9 @@ func ExampleWithLogger() {
 	}
 	fmt.Println(errors.Is(err, guard.ErrDone))
 	// Output:
-	// msg="lease acquired" onerun.name=report onerun.key=262b85d2b8121311 onerun.result=acquired
-	// msg="run ended" onerun.name=report onerun.key=262b85d2b8121311 onerun.result=ok
-	// msg="lease released" onerun.name=report onerun.key=262b85d2b8121311 onerun.result=released
-	// msg="duplicate skipped" onerun.name=report onerun.key=262b85d2b8121311 onerun.reason=done onerun.holder="worker 1"
+	// msg="lease acquired" onerun.key=262b85d2b8121311 onerun.result=acquired
+	// msg="run ended" onerun.key=262b85d2b8121311 onerun.result=ok
+	// msg="lease released" onerun.key=262b85d2b8121311 onerun.result=released
+	// msg="duplicate skipped" onerun.key=262b85d2b8121311 onerun.reason=done onerun.holder=w
 	// true
 }

@@ -12,16 +12,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	"github.com/seed-1795987d/onerun/internal/redistest/faultmetrics"
 )
 
-// The fault report (make fault) goes by the words of package faultmetrics: they are those of the real metrics.
+// The fault report (make fault) goes by the words of package faultmetrics: they are those of the
+// real metrics.
 func TestMetrics_areWhatTheFaultReportTakesThemFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		report := faultmetrics.New()
 		s := newSite(t, newTelescope(t), guard.WithName("report"), guard.WithHook(report.Hook))
-		fails := func(kind guard.Kind) { // once, for each call
+		fails := func(kind driver.StoreErrorKind) { // once, for each call
 			s.store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
 				if n == 1 {
 					return guard.Grant{}, guardtest.Fail(kind)
@@ -41,18 +43,18 @@ func TestMetrics_areWhatTheFaultReportTakesThemFor(t *testing.T) {
 				return s.inner.Release(ctx, c, after)
 			}
 		}
-		fails(guard.KindConnection)
+		fails(driver.KindConnection)
 		require.NoError(t, s.one.Do(t.Context(), "k", sleeps(8*time.Second)))
 		s.store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) { return false, nil }
 		require.ErrorIs(t, s.one.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return nil }), guard.ErrLost)
 		require.ErrorIs(t, s.one.Do(t.Context(), "expires", func(ctx context.Context) error { <-ctx.Done(); return nil }, guard.WithoutRenewal()), guard.ErrLost)
 		for _, hook := range []guard.Hook{s.hook, report.Hook} {
-			hook.Call(t.Context(), guard.Event{Op: guard.OpRenew, Node: "a:1", Err: guardtest.Fail(guard.KindTimeout)})
-			hook.Call(t.Context(), guard.Event{Op: guard.OpRenew, Node: "a:1", Err: &guard.LostError{Reason: guard.LossNotHeld}})
-			hook.Call(t.Context(), guard.Event{Op: guard.OpRelease, Node: "a:1"})
+			hook.Call(t.Context(), guard.Event{Op: driver.OpRenew, Node: "a:1", Err: guardtest.Fail(driver.KindTimeout)})
+			hook.Call(t.Context(), guard.Event{Op: driver.OpRenew, Node: "a:1", Err: &guard.LostError{Reason: guard.LossNotHeld}})
+			hook.Call(t.Context(), guard.Event{Op: driver.OpRelease, Node: "a:1"})
 			for _, missed := range []bool{false, true} {
 				hook.AcquireEnd(t.Context(), guard.Event{Name: "report", Waits: true, MissedWakeUp: missed})
-				hook.AcquireEnd(t.Context(), guard.Event{Name: "report", Waits: true, MissedWakeUp: missed, Aside: true})
+				hook.AcquireEnd(t.Context(), guard.Event{Name: "report", Waits: true, MissedWakeUp: missed, Auxiliary: true})
 			}
 		}
 		s.close(t)

@@ -8,17 +8,20 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	"github.com/seed-1795987d/onerun/tracing"
 )
 
 const ttl = 20 * time.Second
 
-// A site is two processes of an application over one store, in virtual time, seen by one telescope.
+// A site is two processes of an application over one store, in virtual time, seen by one
+// telescope.
 type site struct {
 	*telescope
 	store *guardtest.Scripted
@@ -53,7 +56,7 @@ func newSite(t *testing.T, seen *telescope, opts ...guard.Option) *site {
 	opts = append([]guard.Option{guard.WithTTL(ttl), guard.WithLabel("one"), guard.WithHook(s.hook)}, opts...)
 	store := struct {
 		guard.Locker
-		guard.Ledger
+		driver.Ledger
 	}{s.store, inner}
 	var err error
 	s.one, err = guard.New(store, opts...)
@@ -136,7 +139,7 @@ func TestGolden_aHandOverFromOneToTheNext(t *testing.T) {
 			all.Go(func() {
 				time.Sleep(begin)
 				s.in(t.Context(), name, func(ctx context.Context) {
-					require.NoError(t, g.Do(ctx, "k", sleeps(3*time.Second), guard.WithWait(time.Minute)))
+					assert.NoError(t, g.Do(ctx, "k", sleeps(3*time.Second), guard.WithWait(time.Minute)))
 				})
 			})
 		}
@@ -152,7 +155,7 @@ func TestGolden_aHandOverInsideTheProcess(t *testing.T) {
 		for _, name := range []string{"first", "second", "third"} {
 			all.Go(func() {
 				s.in(t.Context(), name, func(ctx context.Context) {
-					require.NoError(t, s.one.Do(ctx, "k", sleeps(time.Millisecond), guard.WithWait(time.Minute)))
+					assert.NoError(t, s.one.Do(ctx, "k", sleeps(time.Millisecond), guard.WithWait(time.Minute)))
 				})
 			})
 			synctest.Wait() // in this order
@@ -199,7 +202,7 @@ func TestGolden_done(t *testing.T) {
 func TestGolden_aLossBecauseTheStoreIsAway(t *testing.T) {
 	inSite(t, "loss-expired", func(t *testing.T, s *site) {
 		s.store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) {
-			return false, guardtest.Fail(guard.KindConnection)
+			return false, guardtest.Fail(driver.KindConnection)
 		}
 		require.ErrorIs(t, s.one.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return nil }), guard.ErrLost)
 	})
@@ -227,7 +230,7 @@ func TestGolden_aPanic(t *testing.T) {
 func TestGolden_aStoreThatCannotBeAsked(t *testing.T) {
 	inSite(t, "store-failure", func(t *testing.T, s *site) {
 		s.store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
-			return guard.Grant{}, guardtest.Fail(guard.KindAuth)
+			return guard.Grant{}, guardtest.Fail(driver.KindAuth)
 		}
 		require.ErrorIs(t, s.one.Do(t.Context(), "k", nothing), guard.ErrStore)
 		time.Sleep(time.Minute)
@@ -241,11 +244,11 @@ func TestGolden_aReleaseThatFails(t *testing.T) {
 		start := time.Now()
 		s.store.OnRelease = func(ctx context.Context, n int, c guard.Claim, after guard.After) (bool, error) {
 			if time.Since(start) < 10*time.Second {
-				return false, guardtest.Fail(guard.KindTimeout)
+				return false, guardtest.Fail(driver.KindTimeout)
 			}
 			return s.inner.Release(ctx, c, after)
 		}
-		require.ErrorIs(t, s.one.Do(t.Context(), "k", nothing, guard.WithOnce(time.Hour)), guard.ErrStore)
+		require.ErrorIs(t, s.one.Do(t.Context(), "k", nothing, guard.WithOnce(time.Hour)), guard.ErrMarker)
 		time.Sleep(time.Minute)
 	})
 }

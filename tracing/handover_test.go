@@ -13,13 +13,13 @@ import (
 )
 
 // The hook is called some time after the lease was handed on, which took no time.
-func TestHandOver_ofALeaseIsASpanThatEndsWhenItBegins(t *testing.T) {
+func TestHandOff_ofALeaseIsASpanThatEndsWhenItBegins(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
 	hook, err := tracing.New(tracing.WithTracerProvider(provider))
 	require.NoError(t, err)
 	start := time.Now().Add(-time.Second)
-	hook.Release(t.Context(), guard.Event{Name: "work", Key: "k", Start: start, HandedOn: true})
+	hook.Release(t.Context(), guard.Event{Name: "work", Key: "k", Start: start, HandedOff: true})
 	all := spans.GetSpans()
 	require.Len(t, all, 1)
 	require.True(t, start.Equal(all[0].StartTime), all[0].StartTime)

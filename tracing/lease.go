@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 var lossReasons = []guard.LossReason{guard.LossExpired, guard.LossNotHeld, guard.LossSuspended, guard.LossMaxHold, guard.LossReleased}
@@ -14,7 +15,7 @@ func (t *telemetry) renew(ctx context.Context, e guard.Event) {
 	out := outcomeOf(e.Err, resultRenewed)
 	by := labels{key: keyResult, value: out.result, errorType: out.errorType}
 	seconds(ctx, t.on.renewDuration, e.Duration.Seconds(), w, by)
-	t.called(ctx, guard.OpRenew, e.Duration.Seconds(), e.Err)
+	t.called(ctx, driver.OpRenew, e.Duration.Seconds(), e.Err)
 	if e.Err == nil && e.Used > 0 {
 		seconds(ctx, t.on.utilization, share(&e), w, labels{})
 	}
@@ -43,7 +44,8 @@ func (t *telemetry) loss(ctx context.Context, e guard.Event) {
 	}
 }
 
-// hadDeadline reports whether a lease that was lost for the reason had an instant at which its context should have ended.
+// hadDeadline reports whether a lease that was lost for the reason had an instant at which its
+// context should have ended.
 func hadDeadline(reason guard.LossReason) bool {
 	return reason == guard.LossExpired || reason == guard.LossMaxHold || reason == guard.LossSuspended
 }
@@ -57,7 +59,7 @@ const (
 
 func (t *telemetry) release(ctx context.Context, e guard.Event) {
 	out := outcomeOf(e.Err, resultReleased)
-	if !e.Aside {
+	if !e.Auxiliary {
 		ended := endReleased
 		switch out.result {
 		case resultLost:
@@ -72,8 +74,8 @@ func (t *telemetry) release(ctx context.Context, e guard.Event) {
 	if t.log != nil {
 		t.log.released(ctx, &e, out)
 	}
-	nothingSent := e.Attempts == 0 && !e.HandedOn // the store knew the lease no more
-	if e.Aside || nothingSent || !t.traces() {
+	nothingSent := e.Attempts == 0 && !e.HandedOff // the store knew the lease no more
+	if e.Auxiliary || nothingSent || !t.traces() {
 		return
 	}
 	_, span := t.start(ctx, &e, "release")
@@ -85,7 +87,7 @@ func (t *telemetry) release(ctx context.Context, e guard.Event) {
 	if e.Attempts != 1 {
 		attrs = append(attrs, keyAttempts.Int(e.Attempts))
 	}
-	if e.HandedOn {
+	if e.HandedOff {
 		attrs = append(attrs, keyHandedOn.Bool(true))
 	}
 	end(span, attrs, out, e.Start.Add(e.Duration))
@@ -98,7 +100,7 @@ func (t *telemetry) call(ctx context.Context, e guard.Event) {
 		return
 	}
 	t.called(ctx, e.Op, e.Duration.Seconds(), e.Err)
-	if e.Op == guard.OpAcquire && e.Err != nil {
+	if e.Op == driver.OpAcquire && e.Err != nil {
 		count(ctx, t.on.unknown, t.names.of(e.Name), labels{key: keyErrorType, value: outcomeOf(e.Err, "").errorType})
 	}
 	if t.log != nil {
@@ -116,7 +118,7 @@ func (t *telemetry) nodeCall(ctx context.Context, e *guard.Event) {
 	}
 }
 
-func (t *telemetry) called(ctx context.Context, op guard.Op, took float64, err error) {
+func (t *telemetry) called(ctx context.Context, op driver.Op, took float64, err error) {
 	out := outcomeOf(err, "")
 	if errors.Is(err, guard.ErrLost) {
 		out.errorType = "" // it was an answer

@@ -9,10 +9,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// traceparentLength is that of version 00 of W3C Trace Context: version, trace ID, parent ID and flags, in hex, with hyphens between.
+// traceparentLength is that of version 00 of W3C Trace Context: version, trace ID, parent ID and
+// flags, in hex, with hyphens between.
 const traceparentLength = 2 + 1 + 32 + 1 + 16 + 1 + 2
 
-// labelOf returns what a lease's label tells of the span in ctx: its traceparent if it is sampled. A link to what was not recorded would lead nowhere.
+// labelOf returns what a lease's label tells of the span in ctx: its traceparent if it is sampled.
+// A link to what was not recorded would lead nowhere.
 func (t *telemetry) labelOf(ctx context.Context) string {
 	sc := trace.SpanContextFromContext(ctx)
 	if !sc.IsSampled() || !sc.IsValid() {
@@ -28,7 +30,8 @@ func (t *telemetry) labelOf(ctx context.Context) string {
 	return string(b[:])
 }
 
-// spanOf finds the span that labelOf has put into a label, which comes from the store and may hold anything. who is the rest of the label.
+// spanOf finds the span that labelOf has put into a label, which comes from the store and may hold
+// anything. who is the rest of the label.
 func spanOf(label string) (sc trace.SpanContext, who string) {
 	at := strings.LastIndexByte(label, ' ') + 1
 	text := label[at:]

@@ -99,7 +99,8 @@ func TestLabel_carriesASampledSpanAndNoOther(t *testing.T) {
 	}
 }
 
-// Instrumentation of the store's client makes a span of each call to it: of those that nobody waits for it must not.
+// Instrumentation of the store's client makes a span of each call to it: of those that nobody
+// waits for it must not.
 func TestBackground_hasAParentThatWasNotSampled(t *testing.T) {
 	s := newTelescope(t)
 	ctx := s.hook.Background(context.Background())

@@ -11,27 +11,32 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // The messages of log records. Each is constant, so that one can look and count by it.
 const (
-	msgAcquired    = "lease acquired"                          // debug
-	msgNotAcquired = "lease not acquired"                      // debug
-	msgReleased    = "lease released"                          // debug
-	msgSkipped     = "duplicate skipped"                       // debug
-	msgRan         = "run ended"                               // debug
-	msgPanicked    = "run panicked"                            // error
-	msgLongWait    = "wait is long"                            // warn, again when it has doubled
-	msgRenewal     = "renewal failed"                          // warn, at the first, second, fourth … in a row
-	msgLost        = "lease lost"                              // error
-	msgRelease     = "release failed"                          // warn: the key stays taken until the TTL has passed, or the clean-up gets through
-	msgStoreDown   = "store cannot be asked"                   // warn, at the first, second, fourth … call in a row
-	msgStoreUp     = "store answers again"                     // info
-	msgNodeDown    = "node cannot be asked"                    // warn, at the first, second, fourth … call in a row
-	msgNodeUp      = "node answers again"                      // info
-	msgOrphan      = "outcome unknown, clean-up begun"         // debug
-	msgGone        = "clean-up ended"                          // debug
-	msgLeft        = "clean-up given up, the lease's TTL ends" // warn
+	msgAcquired    = "lease acquired"     // debug
+	msgNotAcquired = "lease not acquired" // debug
+	msgReleased    = "lease released"     // debug
+	msgSkipped     = "duplicate skipped"  // debug
+	msgRan         = "run ended"          // debug
+	msgPanicked    = "run panicked"       // error
+	msgLongWait    = "wait is long"       // warn, again when it has doubled
+	// Warn, at the first, second, fourth … in a row.
+	msgRenewal = "renewal failed"
+	msgLost    = "lease lost" // error
+	// warn: the key stays taken until the TTL has passed, or the clean-up gets through
+	msgRelease = "release failed"
+	// Warn, at the first, second, fourth … call in a row.
+	msgStoreDown = "store cannot be asked"
+	msgStoreUp   = "store answers again" // info
+	// Warn, at the first, second, fourth … call in a row.
+	msgNodeDown = "node cannot be asked"
+	msgNodeUp   = "node answers again"                      // info
+	msgOrphan   = "outcome unknown, clean-up begun"         // debug
+	msgGone     = "clean-up ended"                          // debug
+	msgLeft     = "clean-up given up, the lease's TTL ends" // warn
 )
 
 // logger writes log records. It is nil where there is no slog.Logger.
@@ -42,7 +47,8 @@ type logger struct {
 	nodes sync.Map     // of nodes to *atomic.Int64: calls in a row to the node that have failed
 }
 
-// log writes a record with the details of e, and more, in the group "onerun". Nothing is put together for a level that nobody reads.
+// log writes a record with the details of e, and more, in the group "onerun". Nothing is put
+// together for a level that nobody reads.
 func (l *logger) log(ctx context.Context, level slog.Level, msg string, e *guard.Event, more ...slog.Attr) {
 	if !l.to.Enabled(ctx, level) {
 		return
@@ -60,7 +66,7 @@ func (l *logger) log(ctx context.Context, level slog.Level, msg string, e *guard
 	if e.Fence > 0 {
 		attrs = append(attrs, slog.Uint64("fence", e.Fence))
 	}
-	if e.Aside {
+	if e.Auxiliary {
 		attrs = append(attrs, slog.Bool("aside", true))
 	}
 	for _, a := range more {
@@ -79,7 +85,8 @@ func how(out outcome) (result, errorType slog.Attr) {
 	return slog.String("result", out.result), errorType
 }
 
-// cause returns what a store said, without the secrets of e. What functions return is the user's, and is not logged.
+// cause returns what a store said, without the secrets of e. What functions return is the user's,
+// and is not logged.
 func (l *logger) cause(err error, e *guard.Event) slog.Attr {
 	var store *guard.StoreError
 	if !errors.As(err, &store) || store.Err == nil {
@@ -156,7 +163,7 @@ func (l *logger) called(ctx context.Context, e *guard.Event) {
 		if n := l.down.Load(); n > 0 && l.down.CompareAndSwap(n, 0) {
 			l.log(ctx, slog.LevelInfo, msgStoreUp, &guard.Event{Name: e.Name}, slog.Int64("failures", n))
 		}
-	case out.errorType != "" && out.errorType != string(guard.KindCanceled):
+	case out.errorType != "" && out.errorType != string(driver.KindCanceled):
 		if n := l.down.Add(1); isPowerOfTwo(int(n)) {
 			l.log(ctx, slog.LevelWarn, msgStoreDown, e, slog.String("operation", string(e.Op)), slog.String("error_type", out.errorType),
 				slog.Int64("failures", n), l.cause(e.Err, e))

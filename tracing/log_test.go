@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
@@ -48,12 +49,12 @@ func TestLog_tellsOfAStoreThatIsAwayLessAndLessOften(t *testing.T) {
 		away := true
 		s.store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
 			if away {
-				return guard.Grant{}, guardtest.Fail(guard.KindAuth)
+				return guard.Grant{}, guardtest.Fail(driver.KindAuth)
 			}
 			return s.inner.TryAcquire(ctx, c)
 		}
 		s.store.OnRelease = func(context.Context, int, guard.Claim, guard.After) (bool, error) {
-			return false, guardtest.Fail(guard.KindAuth)
+			return false, guardtest.Fail(driver.KindAuth)
 		}
 		for range 1000 {
 			require.ErrorIs(t, s.one.Do(t.Context(), "k", nothing), guard.ErrStore)
@@ -76,7 +77,7 @@ func TestLog_tellsOfRenewalsThatFailLessAndLessOften(t *testing.T) {
 		tries := 0
 		s.store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) {
 			tries++
-			return false, guardtest.Fail(guard.KindConnection)
+			return false, guardtest.Fail(driver.KindConnection)
 		}
 		require.ErrorIs(t, s.one.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return nil }), guard.ErrLost)
 		s.close(t)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	"github.com/seed-1795987d/onerun/tracing"
 )
@@ -29,7 +30,7 @@ import (
 func everything(t *testing.T, s *site) {
 	t.Helper()
 	nobody := func(context.Context, int, guard.Claim) (guard.Grant, error) {
-		return guard.Grant{}, guardtest.Fail(guard.KindAuth)
+		return guard.Grant{}, guardtest.Fail(driver.KindAuth)
 	}
 	require.NoError(t, s.one.Do(t.Context(), "k", sleeps(8*time.Second)))
 	go func() { _ = s.one.Do(t.Context(), "k", sleeps(3*time.Second)) }()
@@ -38,9 +39,9 @@ func everything(t *testing.T, s *site) {
 	require.ErrorIs(t, s.one.Do(t.Context(), "lost", func(ctx context.Context) error { <-ctx.Done(); return nil }, guard.WithoutRenewal()), guard.ErrLost)
 	require.NoError(t, s.one.Do(t.Context(), "once", nothing, guard.WithOnce(time.Hour)))
 	require.ErrorIs(t, s.one.Do(t.Context(), "once", nothing, guard.WithOnce(time.Hour)), guard.ErrDone)
-	s.one.Report(t.Context(), guard.Event{Adapter: "http", Result: "ran"})
-	s.hook.Call(t.Context(), guard.Event{Op: guard.OpAcquire, Node: "a:1", Err: guardtest.Fail(guard.KindTimeout)})
-	s.hook.Call(t.Context(), guard.Event{Op: guard.OpAcquire, Node: "a:1"})
+	s.one.Adapter().Report(t.Context(), guard.Outcome{Adapter: "http", Result: "ran"})
+	s.hook.Call(t.Context(), guard.Event{Op: driver.OpAcquire, Node: "a:1", Err: guardtest.Fail(driver.KindTimeout)})
+	s.hook.Call(t.Context(), guard.Event{Op: driver.OpAcquire, Node: "a:1"})
 	s.hook.AcquireEnd(t.Context(), guard.Event{Name: "report", Waits: true, MissedWakeUp: true})
 	synctest.Wait()
 	s.store.OnAcquire = nobody
@@ -110,7 +111,8 @@ const (
 )
 
 func TestMetrics_keepToTheirBudgetWithAHundredThousandKeysAndNames(t *testing.T) {
-	s := &telescope{reader: sdkmetric.NewManualReader()} // spans and logs are no subject of it, and many
+	// spans and logs are no subject of it, and many
+	s := &telescope{reader: sdkmetric.NewManualReader()}
 	hook, err := tracing.New(tracing.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(s.reader))),
 		tracing.WithMaxNames(20), tracing.WithJob(tracing.Job{Name: "declared"}))
 	require.NoError(t, err)
@@ -128,7 +130,7 @@ func TestMetrics_keepToTheirBudgetWithAHundredThousandKeysAndNames(t *testing.T)
 	all.Wait()
 	require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithName("declared")))
 	for i := range 1000 { // and what adapters of somebody else's say
-		g.Report(t.Context(), guard.Event{Name: "declared", Adapter: "own", Result: "result-" + strconv.Itoa(i)})
+		g.Adapter().Report(t.Context(), guard.Outcome{Name: "declared", Adapter: "own", Result: "result-" + strconv.Itoa(i)})
 	}
 	require.NoError(t, g.Close(t.Context()))
 	const names = 20 + 1 // and those beyond

@@ -9,10 +9,12 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// mostSets bounds the sets of attributes of one name. What the package itself makes is far below: only what users report by guard.Guard.Report can come to it.
+// mostSets bounds the sets of attributes of one name. What the package itself makes is far below:
+// only what users report by guard.Guard.Report can come to it.
 const mostSets = 200
 
-// A work is what is known of a name: what is counted of it, and what would be costly to make anew for each event.
+// A work is what is known of a name: what is counted of it, and what would be costly to make anew
+// for each event.
 type work struct {
 	job  Job
 	name attribute.KeyValue
@@ -21,8 +23,9 @@ type work struct {
 
 	waiting, leases, runs atomic.Int64
 
-	mu   sync.Mutex
-	sets atomic.Pointer[map[labels]*measured] // a new one for each that is added: they are few, and looked up for each event
+	mu sync.Mutex
+	// a new one for each that is added: they are few, and looked up for each event
+	sets atomic.Pointer[map[labels]*measured]
 }
 
 func newWork(job Job) *work {

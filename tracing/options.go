@@ -25,13 +25,16 @@ const (
 	mostNames = 10_000
 )
 
-// A Job is a kind of work that is declared, so that its series are there, at zero, before it has run, and its name is never counted under OtherName.
+// A Job is a kind of work that is declared, so that its series are there, at zero, before it has
+// run, and its name is never counted under OtherName.
 type Job struct {
 	// Name is the work's, as of guard.WithName.
 	Name string
-	// Every is how often the work should succeed, or 0: onerun.run.expected_interval, by which an alert can tell that nobody ran it.
+	// Every is how often the work should succeed, or 0: onerun.run.expected_interval, by which an
+	// alert can tell that nobody ran it.
 	Every time.Duration
-	// Single says that the work has one key, so that two leases at once are one too many: onerun.lease.active has onerun.max_holders="1".
+	// Single says that the work has one key, so that two leases at once are one too many:
+	// onerun.lease.active has onerun.max_holders="1".
 	Single bool
 }
 
@@ -75,8 +78,9 @@ func (s *settings) refuse(setting string, value any, reason string) {
 	}
 }
 
-// WithTracerProvider sets where spans go. Default: the global provider (otel.GetTracerProvider), also one that is set after New. Give that
-// one explicitly where something attaches to the program from outside and traces by its default provider.
+// WithTracerProvider sets where spans go. Default: the global provider (otel.GetTracerProvider),
+// also one that is set after New. Give that one explicitly where something attaches to the program
+// from outside and traces by its default provider.
 func WithTracerProvider(p trace.TracerProvider) Option {
 	return func(s *settings) {
 		if p == nil {
@@ -87,7 +91,8 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 	}
 }
 
-// WithMeterProvider sets where metrics go. Default: the global provider (otel.GetMeterProvider), also one that is set after New.
+// WithMeterProvider sets where metrics go. Default: the global provider (otel.GetMeterProvider),
+// also one that is set after New.
 func WithMeterProvider(p metric.MeterProvider) Option {
 	return func(s *settings) {
 		if p == nil {
@@ -98,7 +103,8 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 	}
 }
 
-// WithLogger sets where log records go. Each event has one constant message, and its details in the group "onerun". Default: nowhere.
+// WithLogger sets where log records go. Each event has one constant message, and its details in
+// the group "onerun". Default: nowhere.
 func WithLogger(l *slog.Logger) Option {
 	return func(s *settings) {
 		if l == nil {
@@ -109,7 +115,8 @@ func WithLogger(l *slog.Logger) Option {
 	}
 }
 
-// WithJob declares kinds of work. It may be given several times. Default: none, and the series of a name begin with its first event.
+// WithJob declares kinds of work. It may be given several times. Default: none, and the series of
+// a name begin with its first event.
 func WithJob(jobs ...Job) Option {
 	return func(s *settings) {
 		for _, j := range jobs {
@@ -136,8 +143,8 @@ func (s *settings) declared(name string) bool {
 	return false
 }
 
-// WithRedactor sets what stands for a key or an owner in spans and logs. It is called concurrently. What it returns is shown as it is; "" leaves it
-// out. Default: Redact.
+// WithRedactor sets what stands for a key or an owner in spans and logs. It is called
+// concurrently. What it returns is shown as it is; "" leaves it out. Default: Redact.
 func WithRedactor(redact func(string) string) Option {
 	return func(s *settings) {
 		if redact == nil {
@@ -148,8 +155,9 @@ func WithRedactor(redact func(string) string) Option {
 	}
 }
 
-// WithMaxNames bounds how many names metrics tell apart, so that a name which is made from data does no harm: what comes beyond counts under OtherName. Spans and
-// logs keep their names. From 1 to 10,000. Default: DefaultMaxNames.
+// WithMaxNames bounds how many names metrics tell apart, so that a name which is made from data
+// does no harm: what comes beyond counts under OtherName. Spans and logs keep their names. From 1
+// to 10,000. Default: DefaultMaxNames.
 func WithMaxNames(n int) Option {
 	return func(s *settings) {
 		if n < 1 || n > mostNames {
@@ -160,7 +168,8 @@ func WithMaxNames(n int) Option {
 	}
 }
 
-// WithLongWait sets after how long a wait for a busy key is logged, again each time that it has doubled. Default: DefaultLongWait.
+// WithLongWait sets after how long a wait for a busy key is logged, again each time that it has
+// doubled. Default: DefaultLongWait.
 func WithLongWait(d time.Duration) Option {
 	return func(s *settings) {
 		if d <= 0 {
@@ -171,11 +180,12 @@ func WithLongWait(d time.Duration) Option {
 	}
 }
 
-// WithRenewalSpans makes a span of each renewal, beside the run's: a job of an hour with a TTL of 30 s has 360 of them. Default: they are counted on the run.
+// WithRenewalSpans makes a span of each renewal, beside the run's: a job of an hour with a TTL of
+// 30 s has 360 of them. Default: they are counted on the run.
 func WithRenewalSpans() Option { return func(s *settings) { s.renewals = true } }
 
-// WithoutLinks keeps traceparents out of the labels of leases, and does not look for them there. Default: a lease carries that of a sampled span, and
-// who finds it busy or done links to it.
+// WithoutLinks keeps traceparents out of the labels of leases, and does not look for them there.
+// Default: a lease carries that of a sampled span, and who finds it busy or done links to it.
 func WithoutLinks() Option { return func(s *settings) { s.noLinks = true } }
 
 // providers returns the providers, the global ones by default.

@@ -9,14 +9,16 @@ import (
 	"sync/atomic"
 )
 
-// Redact is the default redactor of keys and owners: the first eight bytes of the SHA-256 sum, in hex. It tells one from another and joins what belongs
-// together. Who can guess the key can check the guess: where that is too much, set another one with WithRedactor.
+// Redact is the default redactor of keys and owners: the first eight bytes of the SHA-256 sum, in
+// hex. It tells one from another and joins what belongs together. Who can guess the key can check
+// the guess: where that is too much, set another one with WithRedactor.
 func Redact(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:8])
 }
 
-// redacted returns what stands for a secret, or "" if nothing does. A redactor that panics shows nothing.
+// redacted returns what stands for a secret, or "" if nothing does. A redactor that panics shows
+// nothing.
 func (t *telemetry) redacted(secret string) (shown string) {
 	if secret == "" {
 		return ""
@@ -32,7 +34,8 @@ func (t *telemetry) redacted(secret string) (shown string) {
 // A redaction is a key and what stands for it.
 type redaction struct{ key, shown string }
 
-// redactions remembers what stands for the keys of late: an acquire, a run and a release show the same one.
+// redactions remembers what stands for the keys of late: an acquire, a run and a release show the
+// same one.
 type redactions struct {
 	seed maphash.Seed
 	of   [64]atomic.Pointer[redaction]

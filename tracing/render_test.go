@@ -70,7 +70,8 @@ func (s *telescope) metrics(t testing.TB) map[string]metricdata.Metrics {
 	return found
 }
 
-// points returns the points of a metric as text: its attributes, and its value, or how often a histogram was told of one.
+// points returns the points of a metric as text: its attributes, and its value, or how often a
+// histogram was told of one.
 func points(m metricdata.Metrics) (lines []string) {
 	add := func(set attribute.Set, value any) {
 		lines = append(lines, fmt.Sprintf("%s{%s} %v", m.Name, attributes(set.ToSlice()), value))
@@ -134,7 +135,8 @@ func attributes(attrs []attribute.KeyValue) string {
 	return strings.Join(words, " ")
 }
 
-// tree draws the spans: when they began and how long they took, in seconds, and what they link to by the names of those spans.
+// tree draws the spans: when they began and how long they took, in seconds, and what they link to
+// by the names of those spans.
 func (s *telescope) tree() string {
 	spans := s.spans.GetSpans()
 	slices.SortStableFunc(spans, func(a, b tracetest.SpanStub) int {
@@ -253,7 +255,8 @@ func (b *logBook) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// text returns the lines, each once and sorted: how often something is tried depends on random pauses, and some are told from the background.
+// text returns the lines, each once and sorted: how often something is tried depends on random
+// pauses, and some are told from the background.
 func (b *logBook) text() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

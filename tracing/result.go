@@ -5,9 +5,11 @@ import (
 	"errors"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// The values of onerun.result. Those of an acquire, of a run, of a renewal and of a release have some in common.
+// The values of onerun.result. Those of an acquire, of a run, of a renewal and of a release have
+// some in common.
 const (
 	resultOK       = "ok"       // a run returned nil
 	resultAcquired = "acquired" // an acquire was granted
@@ -25,10 +27,12 @@ const (
 // errorOther is error.type for errors that have no better word: those of the user's own functions.
 const errorOther = "_OTHER"
 
-// An outcome is how something has ended, in the words that spans, metrics and logs share. errorType is empty where it is not an error.
+// An outcome is how something has ended, in the words that spans, metrics and logs share.
+// errorType is empty where it is not an error.
 type outcome struct{ result, errorType string }
 
-// outcomeOf returns how an acquire, a renewal or a release that ended with err has ended. well is the result if err is nil.
+// outcomeOf returns how an acquire, a renewal or a release that ended with err has ended. well is
+// the result if err is nil.
 func outcomeOf(err error, well string) outcome {
 	if err == nil {
 		return outcome{result: well}
@@ -51,14 +55,15 @@ func outcomeOfError(err error) outcome {
 	case errors.As(err, &store):
 		return outcome{resultError, wordOf(store.Kind)}
 	case errors.Is(err, guard.ErrStore):
-		return outcome{resultError, string(guard.KindOther)}
+		return outcome{resultError, string(driver.KindOther)}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return outcome{result: resultCanceled}
 	}
 	return outcome{resultError, errorOther}
 }
 
-// outcomeOfRun returns how a run has ended. What its function returned is an error whatever it is: also the end of a context, and ErrBusy of work inside of it.
+// outcomeOfRun returns how a run has ended. What its function returned is an error whatever it is:
+// also the end of a context, and ErrBusy of work inside of it.
 func outcomeOfRun(e *guard.Event) outcome {
 	switch {
 	case e.Aborted:
@@ -74,25 +79,30 @@ func outcomeOfRun(e *guard.Event) outcome {
 	case errors.As(e.Err, &closed) && closed.Key == e.Key:
 		return outcome{resultClosed, resultClosed}
 	}
+	err := e.Err
+	var marker *guard.MarkerError
+	if errors.As(err, &marker) {
+		err = marker.Err
+	}
 	var store *guard.StoreError
-	if errors.As(e.Err, &store) {
-		return outcome{resultError, wordOf(store.Kind)} // the marker may be missing
+	if errors.As(err, &store) {
+		return outcome{resultError, wordOf(store.Kind)}
 	}
 	return outcome{resultError, errorOther}
 }
 
 // kinds are the words for errors of stores.
-var kinds = map[guard.Kind]bool{
-	guard.KindTimeout: true, guard.KindCanceled: true, guard.KindConnection: true, guard.KindPoolExhausted: true, guard.KindLimit: true, guard.KindOOM: true,
-	guard.KindReadOnly: true, guard.KindLoading: true, guard.KindRestarted: true, guard.KindScriptBusy: true, guard.KindMoved: true, guard.KindNoReplicas: true,
-	guard.KindQuorum: true, guard.KindClosed: true, guard.KindAuth: true, guard.KindWrongType: true, guard.KindUnsupported: true, guard.KindProtocol: true,
-	guard.KindSettings: true,
+var kinds = map[driver.StoreErrorKind]bool{
+	driver.KindTimeout: true, driver.KindCanceled: true, driver.KindConnection: true, driver.KindPoolExhausted: true, driver.KindLimit: true, driver.KindOOM: true,
+	driver.KindReadOnly: true, driver.KindLoading: true, driver.KindRestarted: true, driver.KindScriptBusy: true, driver.KindMoved: true, driver.KindNoReplicas: true,
+	driver.KindQuorum: true, driver.KindClosed: true, driver.KindAuth: true, driver.KindWrongType: true, driver.KindUnsupported: true, driver.KindProtocol: true,
+	driver.KindSettings: true,
 }
 
 // wordOf returns the word for a kind. A store of somebody else's may have made one up.
-func wordOf(k guard.Kind) string {
+func wordOf(k driver.StoreErrorKind) string {
 	if kinds[k] {
 		return string(k)
 	}
-	return string(guard.KindOther)
+	return string(driver.KindOther)
 }

@@ -38,7 +38,7 @@ func (t *telemetry) runStart(ctx context.Context, e guard.Event) context.Context
 }
 
 // counts reports whether a run is one to metrics: one that joins a lease is part of another.
-func counts(e *guard.Event) bool { return !e.Joined && !e.Aside }
+func counts(e *guard.Event) bool { return !e.Joined && !e.Auxiliary }
 
 func (t *telemetry) runEnd(ctx context.Context, e guard.Event) {
 	out := outcomeOfRun(&e)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	"github.com/seed-1795987d/onerun/tracing"
 )
@@ -40,8 +41,8 @@ func leaks(t *testing.T, key, owner string, opts ...tracing.Option) string {
 	store := &guardtest.Scripted{Inner: inner}
 	g, err := guard.New(store, guard.WithTTL(ttl), guard.WithName("report"), guard.WithHook(hook), guard.WithOwner(owner))
 	require.NoError(t, err)
-	fails := func(op guard.Op, kind guard.Kind) error {
-		return &guard.StoreError{Store: "test", Op: op, Key: key, Addr: "127.0.0.1:6379", Kind: kind, Err: fmt.Errorf("no answer for %q of %q, or %s of %s", key, owner, key, owner)}
+	fails := func(op driver.Op, kind driver.StoreErrorKind) error {
+		return &guard.StoreError{Backend: "test", Op: op, Key: key, Addr: "127.0.0.1:6379", Kind: kind, Err: fmt.Errorf("no answer for %q of %q, or %s of %s", key, owner, key, owner)}
 	}
 	ctx := t.Context()
 	started := make(chan struct{})
@@ -53,26 +54,27 @@ func leaks(t *testing.T, key, owner string, opts ...tracing.Option) string {
 		})
 	}()
 	<-started
-	_ = g.Do(ctx, key, nothing, guard.WithOwner("another"), guard.WithLabel("who has "+key)) // busy
+	// busy
+	_ = g.Do(ctx, key, nothing, guard.WithOwner("another"), guard.WithLabel("who has "+key))
 	_ = g.Do(ctx, key, nothing, guard.WithOwner("another"), guard.WithLabel("who has "+key), guard.WithOnce(time.Hour), guard.WithWait(guard.Forever))
 	_ = g.Do(ctx, key, nothing, guard.WithOnce(time.Hour)) // done
-	g.Report(ctx, guard.Event{Key: key, Owner: owner, Label: "who has " + key, Adapter: "cron", Result: "elsewhere", Skipped: "done", Err: errors.New(key)})
+	g.Adapter().Report(ctx, guard.Outcome{Key: key, Owner: owner, Label: "who has " + key, Adapter: "cron", Result: "elsewhere", Skipped: "done", Err: errors.New(key)})
 
 	renewing := key + "/2"
 	store.OnRenew = func(_ context.Context, n int, _ guard.Claim) (bool, error) {
-		return false, fails(guard.OpRenew, guard.KindTimeout)
+		return false, fails(driver.OpRenew, driver.KindTimeout)
 	}
 	_ = g.Do(ctx, renewing, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 	start := time.Now()
 	store.OnRelease = func(ctx context.Context, n int, c guard.Claim, after guard.After) (bool, error) {
 		if time.Since(start) < 10*time.Second {
-			return false, fails(guard.OpRelease, guard.KindConnection)
+			return false, fails(driver.OpRelease, driver.KindConnection)
 		}
 		return inner.Release(ctx, c, after)
 	}
 	_ = g.Do(ctx, renewing, nothing, guard.WithOnce(time.Hour))
 	store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
-		return guard.Grant{}, fails(guard.OpAcquire, "made up "+guard.Kind(key))
+		return guard.Grant{}, fails(driver.OpAcquire, "made up "+driver.StoreErrorKind(key))
 	}
 	_ = g.Do(ctx, key, nothing)
 	_ = g.Do(ctx, key, func(context.Context) error { return nil }, guard.WithWait(time.Second))
@@ -95,7 +97,8 @@ func leaks(t *testing.T, key, owner string, opts ...tracing.Option) string {
 	return text
 }
 
-// FuzzSecrets looks for a key and an owner, as they are and as they may be written, in all that is told of them.
+// FuzzSecrets looks for a key and an owner, as they are and as they may be written, in all that is
+// told of them.
 func FuzzSecrets(f *testing.F) {
 	f.Add("coupon:42:user:7", "alice@example.com")
 	f.Add(`quoted "key" with \ and 'more'`, "\x01owner\n")
@@ -104,7 +107,7 @@ func FuzzSecrets(f *testing.F) {
 	f.Add(strings.Repeat("long", 60), strings.Repeat("o", 128))
 	f.Fuzz(func(t *testing.T, key, owner string) {
 		// Short ones are found in other words, and what is refused is told of nowhere.
-		if guard.CheckKey(key+"/2") != nil || len(key) < 8 || len(owner) < 8 || len(owner) > 128 || strings.ContainsAny(owner, "\x00") || strings.ContainsAny(key, "\x00") {
+		if driver.CheckKey(key+"/2") != nil || len(key) < 8 || len(owner) < 8 || len(owner) > 128 || strings.ContainsAny(owner, "\x00") || strings.ContainsAny(key, "\x00") {
 			return
 		}
 		for _, word := range []string{key, owner} {

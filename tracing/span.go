@@ -29,14 +29,15 @@ func (t *telemetry) spanName(e *guard.Event, what string) string {
 	return w.skip
 }
 
-// start begins a span of something that befalls a lease. Where the caller traced nothing it belongs to the span of the lease's acquire, which then is the root of
-// its trace: they are sampled together.
+// start begins a span of something that befalls a lease. Where the caller traced nothing it
+// belongs to the span of the lease's acquire, which then is the root of its trace: they are
+// sampled together.
 func (t *telemetry) start(ctx context.Context, e *guard.Event, what string) (context.Context, trace.Span) {
 	if e.Origin != nil && !trace.SpanContextFromContext(ctx).IsValid() {
 		ctx = trace.ContextWithSpan(ctx, trace.SpanFromContext(e.Origin))
 	}
 	name := t.spanName(e, what)
-	if e.Duration == 0 && !e.HandedOn { // it begins now
+	if e.Duration == 0 && !e.HandedOff { // it begins now
 		return t.tracer.Start(ctx, name)
 	}
 	return t.tracer.Start(ctx, name, trace.WithTimestamp(e.Start))

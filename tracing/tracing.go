@@ -18,10 +18,12 @@ import (
 // ScopeName is the instrumentation scope of all spans and metrics.
 const ScopeName = "github.com/seed-1795987d/onerun/tracing"
 
-// New returns the hook, to be given to guard.New by guard.WithHook. One hook may serve several Guards, and should: what it counts is the sum. A setting
-// that cannot work is a *guard.SettingError that names it.
+// New returns the hook, to be given to guard.New by guard.WithHook. One hook may serve several
+// Guards, and should: what it counts is the sum. A setting that cannot work is a
+// *guard.SettingError that names it.
 //
-// The providers are the caller's to shut down, after the Guards were closed. A global provider that is set later counts from the next acquire on.
+// The providers are the caller's to shut down, after the Guards were closed. A global provider
+// that is set later counts from the next acquire on.
 func New(opts ...Option) (guard.Hook, error) {
 	set, err := newSettings(opts)
 	if err != nil {
@@ -97,7 +99,8 @@ func (t *telemetry) off() bool {
 	return t.log == nil && !t.traces() && t.unset.meters != nil && otel.GetMeterProvider() == t.unset.meters
 }
 
-// isPlaceholder reports whether p stands for a global provider that nobody has set yet. Its tracers make spans that record nothing, at the price of three allocations each.
+// isPlaceholder reports whether p stands for a global provider that nobody has set yet. Its
+// tracers make spans that record nothing, at the price of three allocations each.
 func isPlaceholder(p any) bool {
 	of := reflect.TypeOf(p)
 	if of.Kind() == reflect.Pointer {
@@ -126,7 +129,8 @@ func version() string {
 	return ""
 }
 
-// background keeps instrumentation of the store's client from making a trace of each renewal: what nobody waits for has a parent that was not sampled.
+// background keeps instrumentation of the store's client from making a trace of each renewal: what
+// nobody waits for has a parent that was not sampled.
 func (t *telemetry) background(ctx context.Context) context.Context {
 	return trace.ContextWithSpanContext(ctx, unsampled)
 }

@@ -6,29 +6,30 @@ import (
 	"context"
 	"slices"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-var _ guard.Ledger = (*Locker)(nil)
+var _ driver.Ledger = (*Locker)(nil)
 
-// A ledger is what is kept under the names of guard.Ledger. It is not forgotten before the process ends.
+// A ledger is what is kept under the names of driver.Ledger. It is not forgotten before the
+// process ends.
 type ledger struct {
-	logs     map[string][]guard.Entry // the newest first
-	counters map[[2]string]int64      // by name and counter
+	logs     map[string][]driver.Entry // the newest first
+	counters map[[2]string]int64       // by name and counter
 }
 
-// Append implements guard.Ledger.
-func (l *Locker) Append(ctx context.Context, name string, e guard.Entry, keep int) error {
+// Append implements driver.Ledger.
+func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep int) error {
 	if err := ctx.Err(); err != nil {
-		return guard.NewStoreError("memory", guard.OpLedger, name, err)
+		return driver.NewStoreError("memory", driver.OpLedger, name, err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ledger.logs == nil {
-		l.ledger.logs = map[string][]guard.Entry{}
+		l.ledger.logs = map[string][]driver.Entry{}
 	}
 	log := l.ledger.logs[name]
-	if !slices.ContainsFunc(log, func(old guard.Entry) bool { return bytes.Equal(old.Record, e.Record) }) {
+	if !slices.ContainsFunc(log, func(old driver.Entry) bool { return bytes.Equal(old.Record, e.Record) }) {
 		e.Record = bytes.Clone(e.Record)
 		at, _ := slices.BinarySearchFunc(log, e, newestFirst)
 		log = slices.Insert(log, at, e)
@@ -38,14 +39,14 @@ func (l *Locker) Append(ctx context.Context, name string, e guard.Entry, keep in
 }
 
 // newestFirst orders entries as the Redis stores do.
-func newestFirst(a, b guard.Entry) int {
+func newestFirst(a, b driver.Entry) int {
 	return cmp.Or(cmp.Compare(b.At, a.At), bytes.Compare(b.Record, a.Record))
 }
 
-// Entries implements guard.Ledger.
-func (l *Locker) Entries(ctx context.Context, name string, n int) ([]guard.Entry, error) {
+// Entries implements driver.Ledger.
+func (l *Locker) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, guard.NewStoreError("memory", guard.OpLedger, name, err)
+		return nil, driver.NewStoreError("memory", driver.OpLedger, name, err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,10 +58,10 @@ func (l *Locker) Entries(ctx context.Context, name string, n int) ([]guard.Entry
 	return newest, nil
 }
 
-// Raise implements guard.Ledger.
+// Raise implements driver.Ledger.
 func (l *Locker) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
 	if err := ctx.Err(); err != nil {
-		return 0, guard.NewStoreError("memory", guard.OpLedger, name, err)
+		return 0, driver.NewStoreError("memory", driver.OpLedger, name, err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

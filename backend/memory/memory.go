@@ -1,5 +1,5 @@
-// Package memory is a guard.Locker for one process: for tests, examples, and programs that run as a
-// single instance. It needs no server, and starts no goroutine.
+// Package memory is a driver.Locker for one process: for tests, examples, and programs that run as
+// a single instance. It needs no server, and starts no goroutine.
 //
 //	g, err := guard.New(memory.New())
 //
@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // A Locker keeps leases in memory. Lockers share nothing: one Locker is one store. It is safe for
@@ -29,9 +29,9 @@ type Locker struct {
 }
 
 var (
-	_ guard.Locker       = (*Locker)(nil)
-	_ guard.BatchRenewer = (*Locker)(nil)
-	_ guard.Ownerless    = (*Locker)(nil)
+	_ driver.Locker       = (*Locker)(nil)
+	_ driver.BatchRenewer = (*Locker)(nil)
+	_ driver.Ownerless    = (*Locker)(nil)
 )
 
 // New returns an empty Locker.
@@ -60,25 +60,25 @@ const (
 	done
 )
 
-// Ownerless implements guard.Ownerless: a claim is told from others by its ID alone.
+// Ownerless implements driver.Ownerless: a claim is told from others by its ID alone.
 func (l *Locker) Ownerless() bool { return true }
 
-// TryAcquire implements guard.Locker.
-func (l *Locker) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+// TryAcquire implements driver.Locker.
+func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	if err := ctx.Err(); err != nil {
-		return guard.Grant{}, guard.NewStoreError("memory", guard.OpAcquire, c.Key, err)
+		return driver.Grant{}, driver.NewStoreError("memory", driver.OpAcquire, c.Key, err)
 	}
 	l.mu.Lock()
 	defer l.unlock()
 	now := l.sweep()
-	if c.Line != guard.Beside {
+	if c.Queue != driver.Unqueued {
 		return l.acquireInLine(c, now), nil
 	}
 	return l.acquire(c, now), nil
 }
 
 // acquire is TryAcquire of a claim that sees no line. l.mu must be held.
-func (l *Locker) acquire(c guard.Claim, now time.Time) guard.Grant {
+func (l *Locker) acquire(c driver.Claim, now time.Time) driver.Grant {
 	e := l.keys[c.Key]
 	switch {
 	case e == nil:
@@ -88,19 +88,19 @@ func (l *Locker) acquire(c guard.Claim, now time.Time) guard.Grant {
 		heap.Push(&l.expiry, e)
 		return grant
 	case e.state == done:
-		return guard.Grant{State: guard.Done, Left: e.ends.Sub(now), Record: bytes.Clone(e.record), Label: e.label}
+		return driver.Grant{State: driver.Done, Left: e.ends.Sub(now), Record: bytes.Clone(e.record), Label: e.label}
 	case e.state == kept || e.id != c.ID:
-		return guard.Grant{State: guard.Busy, Left: e.ends.Sub(now), Label: e.label, Holder: e.id}
+		return driver.Grant{State: driver.Busy, Left: e.ends.Sub(now), Label: e.label, Holder: e.id}
 	default:
 		l.extend(e, now.Add(c.TTL))
 	}
-	return guard.Grant{State: guard.Granted, Fence: e.fence, Held: true}
+	return driver.Grant{State: driver.Granted, Fence: e.fence, Held: true}
 }
 
-// Renew implements guard.Locker.
-func (l *Locker) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+// Renew implements driver.Locker.
+func (l *Locker) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	if err := ctx.Err(); err != nil {
-		return false, guard.NewStoreError("memory", guard.OpRenew, c.Key, err)
+		return false, driver.NewStoreError("memory", driver.OpRenew, c.Key, err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,31 +117,31 @@ func (l *Locker) Renew(ctx context.Context, c guard.Claim) (bool, error) {
 	return true, nil
 }
 
-// RenewBatch implements guard.BatchRenewer.
-func (l *Locker) RenewBatch(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error)) {
+// RenewBatch implements driver.BatchRenewer.
+func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
 	for i, c := range claims {
 		held, err := l.Renew(ctx, c)
 		report(i, held, err)
 	}
 }
 
-// Release implements guard.Locker.
-func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+// Release implements driver.Locker.
+func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	if err := ctx.Err(); err != nil {
-		return false, guard.NewStoreError("memory", guard.OpRelease, c.Key, err)
+		return false, driver.NewStoreError("memory", driver.OpRelease, c.Key, err)
 	}
 	l.mu.Lock()
 	defer l.unlock()
 	now := l.sweep()
 	held := l.release(c, after, now)
-	if c.Line != guard.Beside {
+	if c.Queue != driver.Unqueued {
 		l.leaveLine(c, now)
 	}
 	return held, nil
 }
 
 // release is Release of a claim that sees no line. l.mu must be held.
-func (l *Locker) release(c guard.Claim, after guard.After, now time.Time) bool {
+func (l *Locker) release(c driver.Claim, after driver.After, now time.Time) bool {
 	e := l.keys[c.Key]
 	switch {
 	case e == nil || e.id != c.ID:
@@ -175,27 +175,41 @@ func (l *Locker) extend(e *entry, ends time.Time) {
 	heap.Fix(&l.expiry, e.index)
 }
 
-// farBehind is how far behind the clock a hint may be: a sixteenth of a second.
-const farBehind = 1 << 16
+// ahead is 2^17 fences, as in the stores on Redis: see AHEAD in backend/internal/redisstore. No
+// reserved fence is more than half of that ahead of the clock, and no hint is granted that is
+// further behind it. A Locker never loses its counter, so its first fence is the clock. Then a
+// program that starts again after 65 ms or more has larger fences than the one before it.
+const ahead = 1 << 17
 
-// nextFence returns the grant of a free key, with its fence, and sets aside what c reserves. Fences are made as
-// the Redis stores make them: the wall clock's seconds, shifted left by 20 bits, and its microseconds, or one more
-// than the last if that is larger.
-func (l *Locker) nextFence(c guard.Claim) guard.Grant {
+// nextFence returns the grant of a free key, with its fence and the fences that it reserves.
+// Fences are made as in the stores on Redis: the wall clock's seconds, shifted left by 20 bits,
+// plus its microseconds, or one more than the last fence if that is larger.
+func (l *Locker) nextFence(c driver.Claim) driver.Grant {
 	now := time.Now()
 	clock := uint64(now.Unix())<<20 + uint64(now.Nanosecond()/1000)
-	grant := guard.Grant{State: guard.Granted, Fence: max(l.counter+1, clock)}
+	grant := driver.Grant{State: driver.Granted, Fence: max(l.counter+1, clock), Reserved: max(c.Reserve, 0)}
 	if c.Hint != 0 {
 		grant.Clock = clock
 	}
-	switch {
-	case c.Fence != 0:
-		grant.Fence = c.Fence
-	case l.counter != 0 && c.Hint > l.counter && c.Hint <= clock && clock-c.Hint <= farBehind:
+	if l.counter != 0 && c.Hint > l.counter && c.Hint <= clock && clock-c.Hint <= ahead/2 {
 		grant.Fence = c.Hint
 	}
-	l.counter = max(l.counter, grant.Fence+uint64(max(c.Reserve, 0)))
+	if c.Fence == 0 {
+		grant.Reserved = min(grant.Reserved, reservable(grant.Fence, clock))
+	} else {
+		grant.Fence = c.Fence // and what it reserves is in use already
+	}
+	l.counter = max(l.counter, grant.Fence+uint64(grant.Reserved))
 	return grant
+}
+
+// reservable returns how many fences may be reserved above a fence: a sixteenth of what is left up
+// to half of ahead, as all keys share the counter.
+func reservable(fence, clock uint64) int {
+	if limit := clock + ahead/2; fence < limit {
+		return int((limit - fence) / 16)
+	}
+	return 0
 }
 
 // expiries is a heap of entries by their end. It implements heap.Interface.

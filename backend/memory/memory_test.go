@@ -23,15 +23,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func store(testing.TB) guard.Locker { return memory.New() }
 
 func TestLocker(t *testing.T) {
-	guardtest.Run(t, guardtest.Store{New: store, Bubble: true, Ledger: true, Queues: true})
+	guardtest.Run(t, guardtest.Backend{New: store, Bubble: true, Ledger: true, Queues: true})
 }
 
 func TestLocker_excludesInRealTime(t *testing.T) {
-	guardtest.RunExclusion(t, guardtest.Store{New: store})
+	guardtest.RunExclusion(t, guardtest.Backend{New: store})
 }
 
 func BenchmarkLocker(b *testing.B) {
-	guardtest.Benchmark(b, guardtest.Store{New: store})
+	guardtest.Benchmark(b, guardtest.Backend{New: store})
 }
 
 func TestNew_startsWithHigherFencesThanBefore(t *testing.T) {
@@ -45,8 +45,37 @@ func TestNew_startsWithHigherFencesThanBefore(t *testing.T) {
 				require.Greater(t, g.Fence, last)
 				last = g.Fence
 			}
-			time.Sleep(time.Millisecond) // no process starts in the microseconds of another's grants
+			// no process starts in the microseconds of another's grants
+			time.Sleep(time.Millisecond)
 		}
+	})
+}
+
+func TestLocker_reservesNoFencesFarAheadOfItsClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ahead = 1 << 16 // 65 ms
+		l := memory.New()
+		take := func(key, reserve int) guard.Grant {
+			t.Helper()
+			c := claim(strconv.Itoa(key))
+			c.Reserve = reserve
+			g, err := l.TryAcquire(t.Context(), c)
+			require.NoError(t, err)
+			return g
+		}
+		first := take(0, 1000)
+		require.Equal(t, 1000, first.Reserved, "its counter cannot have been lost")
+		last := first.Fence + 1000
+		for i := range 200 { // in one instant
+			g := take(1+i, 1<<30)
+			require.Greater(t, g.Fence, last)
+			last = g.Fence + uint64(g.Reserved)
+		}
+		require.LessOrEqual(t, last, first.Fence+ahead+200, "and one for each grant")
+		require.Zero(t, take(201, 1<<30).Reserved)
+		time.Sleep(100 * time.Millisecond)
+		require.Equal(t, 4096, take(202, 1<<30).Reserved, "a sixteenth, once the clock has caught up")
+		require.Zero(t, take(203, -1).Reserved)
 	})
 }
 

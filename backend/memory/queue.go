@@ -4,12 +4,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-var _ guard.Queuer = (*Locker)(nil)
+var _ driver.Queuer = (*Locker)(nil)
 
-// queues are the lines of those who wait for keys, and who wants to be told when it is his turn. Locker.mu guards them.
+// queues are the lines of those who wait for keys, and who wants to be told when it is his turn.
+// Locker.mu guards them.
 type queues struct {
 	lines     map[string]*line     // by key
 	listeners map[string]*listener // by ID
@@ -31,8 +32,8 @@ type place struct {
 	until time.Time // unless it is heard of before
 }
 
-// Queue implements guard.Queuer.
-func (l *Locker) Queue(_, id string, called func(in time.Duration)) (stop func()) {
+// Queue implements driver.Queuer.
+func (l *Locker) SubscribeClaim(_, id string, called func(in time.Duration)) (stop func()) {
 	me := &listener{called}
 	l.mu.Lock()
 	l.queues.listeners[id] = me
@@ -65,24 +66,24 @@ func (q *queues) tell(id string, in time.Duration) {
 }
 
 // acquireInLine is TryAcquire of a claim that sees the line. l.mu must be held.
-func (l *Locker) acquireInLine(c guard.Claim, now time.Time) guard.Grant {
+func (l *Locker) acquireInLine(c driver.Claim, now time.Time) driver.Grant {
 	q := &l.queues
 	w := q.line(c.Key, now)
 	ahead := w.stand(c, now)
 	if l.keys[c.Key] == nil {
 		if turn, left := w.turn(q, c.ID, now); turn != "" && turn != c.ID {
-			return guard.Grant{State: guard.Busy, Left: left, Holder: turn, Ahead: w.ahead(c), Called: true}
+			return driver.Grant{State: driver.Busy, Left: left, Holder: turn, Ahead: w.ahead(c), Notified: true}
 		}
 	} else if w.called == c.ID {
 		w.called = "" // he has come, and somebody else was first
 	}
 	grant := l.acquire(c, now)
-	if grant.State == guard.Busy {
+	if grant.State == driver.Busy {
 		grant.Ahead = ahead
 		return grant
 	}
 	w.leave(c.ID)
-	if grant.State == guard.Granted && w.watcher != "" {
+	if grant.State == driver.Granted && w.watcher != "" {
 		q.tell(w.watcher, -1)
 		w.watcher = ""
 	}
@@ -90,7 +91,7 @@ func (l *Locker) acquireInLine(c guard.Claim, now time.Time) guard.Grant {
 }
 
 // leaveLine is what a release does with the line. l.mu must be held.
-func (l *Locker) leaveLine(c guard.Claim, now time.Time) {
+func (l *Locker) leaveLine(c driver.Claim, now time.Time) {
 	q := &l.queues
 	w := q.line(c.Key, now)
 	w.leave(c.ID)
@@ -105,7 +106,8 @@ func (l *Locker) leaveLine(c guard.Claim, now time.Time) {
 	}
 }
 
-// line returns the key's line. Lines of which nobody was heard any more are forgotten, a few at a time, so that there is no end of them.
+// line returns the key's line. Lines of which nobody was heard any more are forgotten, a few at a
+// time, so that there is no end of them.
 func (q *queues) line(key string, now time.Time) *line {
 	looked := 0
 	for other, w := range q.lines {
@@ -130,11 +132,12 @@ func (w *line) forget(now time.Time) {
 	w.places = slices.DeleteFunc(w.places, func(p place) bool { return !now.Before(p.until) })
 }
 
-// stand keeps c's place, or takes one at the end, if c is queued, and returns how many stand before it.
-func (w *line) stand(c guard.Claim, now time.Time) (ahead int) {
+// stand keeps c's place, or takes one at the end, if c is queued, and returns how many stand
+// before it.
+func (w *line) stand(c driver.Claim, now time.Time) (ahead int) {
 	ahead = w.ahead(c)
 	switch p := (place{c.ID, now.Add(c.TTL)}); {
-	case c.Line != guard.Queued:
+	case c.Queue != driver.Queued:
 	case ahead < len(w.places):
 		w.places[ahead] = p
 	default:
@@ -144,14 +147,15 @@ func (w *line) stand(c guard.Claim, now time.Time) (ahead int) {
 }
 
 // ahead returns how many stand before c.
-func (w *line) ahead(c guard.Claim) int {
+func (w *line) ahead(c driver.Claim) int {
 	if i := slices.IndexFunc(w.places, func(p place) bool { return p.id == c.ID }); i >= 0 {
 		return i
 	}
 	return len(w.places)
 }
 
-// turn returns whose turn it is to take the key, which is free, if anybody's, and for how long it is that yet. Unless it is the asker, he is called.
+// turn returns whose turn it is to take the key, which is free, if anybody's, and for how long it
+// is that yet. Unless it is the asker, he is called.
 func (w *line) turn(q *queues, asker string, now time.Time) (id string, left time.Duration) {
 	for len(w.places) > 0 {
 		id = w.places[0].id
@@ -161,9 +165,9 @@ func (w *line) turn(q *queues, asker string, now time.Time) (id string, left tim
 			return id, 0
 		case id != w.called:
 			w.call(q, id, now)
-			return id, guard.CallGrace
-		case waited < guard.CallGrace:
-			return id, guard.CallGrace - waited
+			return id, driver.NotifyGrace
+		case waited < driver.NotifyGrace:
+			return id, driver.NotifyGrace - waited
 		}
 		w.leave(id)
 	}
@@ -177,7 +181,7 @@ func (w *line) call(q *queues, id string, now time.Time) {
 	for _, p := range w.places[1:] {
 		if q.listeners[p.id] != nil {
 			w.watcher = p.id
-			q.tell(p.id, guard.CallGrace)
+			q.tell(p.id, driver.NotifyGrace)
 			return
 		}
 	}

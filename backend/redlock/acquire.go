@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // errTooLate is a majority that has granted when there was nothing left of the TTL.
@@ -19,7 +19,7 @@ var errGone = errors.New("it has lost the claim again")
 // A ballot is one claim put to all nodes at once.
 type ballot struct {
 	locker *Locker
-	claim  guard.Claim
+	claim  driver.Claim
 	turns  *claim
 	start  time.Time
 	news   chan struct{} // a vote has come
@@ -27,7 +27,7 @@ type ballot struct {
 	mu      sync.Mutex
 	votes   []vote // in the order in which they came, until it is lost
 	outcome outcome
-	fence   uint64 // if it is won
+	lease   driver.Claim // if it is won: the claim, with its fence and the fences that it reserves
 }
 
 type outcome uint8
@@ -38,13 +38,14 @@ const (
 	lost
 )
 
-// TryAcquire implements guard.Locker. The claim is granted if a majority has granted it while the TTL lasts.
-func (l *Locker) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+// TryAcquire implements driver.Locker. The claim is granted if a majority has granted it while the
+// TTL lasts.
+func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	if err := ctx.Err(); err != nil {
-		return guard.Grant{}, guard.NewStoreError("redlock", guard.OpAcquire, c.Key, err)
+		return driver.Grant{}, driver.NewStoreError("redlock", driver.OpAcquire, c.Key, err)
 	}
 	if err := l.meet(ctx, c.Key); err != nil {
-		return guard.Grant{}, err
+		return driver.Grant{}, err
 	}
 	turns := l.claims.enter(c.ID)
 	defer l.claims.leave(turns)
@@ -59,14 +60,15 @@ func (l *Locker) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, er
 	b.open(ctx)
 	t, err := b.await(ctx)
 	if err == nil && t.verdict == granted {
-		if err = b.win(ctx, t); err == nil {
-			return guard.Grant{State: guard.Granted, Fence: t.fence, Held: t.held}, nil
+		var reserved int
+		if reserved, err = b.win(ctx, t); err == nil {
+			return driver.Grant{State: driver.Granted, Fence: t.fence, Reserved: reserved, Held: t.held}, nil
 		}
 	}
 	b.lose()
-	var failed *guard.StoreError
+	var failed *driver.StoreError
 	if errors.As(err, &failed) {
-		failed.Over = true
+		failed.Revoked = true
 	}
 	return t.refusal, err
 }
@@ -79,7 +81,7 @@ func (b *ballot) open(ctx context.Context) {
 	for _, n := range l.nodes {
 		l.claims.inTurn(b.turns, n, func(end func()) {
 			sent := l.clocks.now()
-			n.acquire(call, b.claim, func(grant guard.Grant, err error) {
+			n.acquire(call, b.claim, func(grant driver.Grant, err error) {
 				if err == nil {
 					l.clocks.observe(n.index, grant.Clock, sent)
 				}
@@ -102,10 +104,11 @@ func lastOf(n int, f func()) func() {
 	}
 }
 
-// take takes a vote. One that comes when the ballot is over is put right: a node must not hold what is not wanted.
+// take takes a vote. One that comes when the ballot is over is put right: a node must not hold
+// what is not wanted.
 func (b *ballot) take(v vote) {
 	b.mu.Lock()
-	over, fence := b.outcome, b.fence
+	over, lease := b.outcome, b.lease
 	if over != lost {
 		b.votes = append(b.votes, v)
 	}
@@ -117,7 +120,7 @@ func (b *ballot) take(v vote) {
 		default:
 		}
 	case won:
-		b.undoAbove(v, fence)
+		b.undoAbove(v, lease)
 		b.locker.claims.hear(b.turns, v.node)
 	case lost:
 		b.undo(v)
@@ -158,7 +161,7 @@ func (b *ballot) await(ctx context.Context) (tally, error) {
 // error returns why there is no majority, or that the caller has gone.
 func (b *ballot) error(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return guard.NewStoreError("redlock", guard.OpAcquire, b.claim.Key, ctx.Err())
+		return driver.NewStoreError("redlock", driver.OpAcquire, b.claim.Key, ctx.Err())
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -166,13 +169,17 @@ func (b *ballot) error(ctx context.Context) error {
 	for _, v := range b.votes {
 		errs[v.node.index] = v.err
 	}
-	return b.locker.noQuorum(guard.OpAcquire, b.claim.Key, errs)
+	return b.locker.noQuorum(driver.OpAcquire, b.claim.Key, errs)
 }
 
-// win ends a ballot that the claim has won, once a majority has its fence.
-func (b *ballot) win(ctx context.Context, t tally) error {
+// win ends a ballot that the claim has won, once a majority has its fence. It returns how many
+// fences above that a majority has reserved.
+func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
+	lease := b.claim
+	lease.Fence, lease.Hint = t.fence, 0
 	b.mu.Lock()
-	b.outcome, b.fence = won, t.fence
+	lease.Reserve = b.reserved(t.fence)
+	b.outcome, b.lease = won, lease
 	votes := b.votes // take sees to those that come from now on
 	b.locker.claims.hearOnly(b.turns, votes)
 	b.mu.Unlock()
@@ -180,32 +187,46 @@ func (b *ballot) win(ctx context.Context, t tally) error {
 	have := 0
 	for _, v := range votes {
 		switch {
-		case v.err != nil || v.grant.State != guard.Granted:
+		case v.err != nil || v.grant.State != driver.Granted:
 		case v.grant.Fence < t.fence:
 			lower = append(lower, v.node)
 		case v.grant.Fence == t.fence:
 			have++
 		default:
-			b.undoAbove(v, t.fence)
+			b.undoAbove(v, lease)
 		}
 	}
 	if have < b.locker.quorum {
-		if err := b.raise(ctx, t.fence, have, lower); err != nil {
-			return err
+		if err := b.raise(ctx, lease, have, lower); err != nil {
+			return 0, err
 		}
 	}
 	if time.Since(b.start) > b.claim.TTL-drift(b.claim.TTL) {
-		return &guard.StoreError{Store: "redlock", Op: guard.OpAcquire, Key: b.claim.Key, Kind: guard.KindTimeout, Err: errTooLate}
+		return 0, &driver.StoreError{
+			Backend: "redlock", Op: driver.OpAcquire, Key: b.claim.Key, Kind: driver.KindTimeout, Err: errTooLate,
+		}
 	}
-	return nil
+	return lease.Reserve, nil
 }
 
-// raise gives the fence to nodes that have granted a lower one, until a majority has it: whatever majority grants the key
-// next has one of these in it, and with it a higher fence.
-func (b *ballot) raise(ctx context.Context, fence uint64, have int, lower []*node) error {
+// reserved returns how many fences above the lease's fence are reserved by all nodes that have
+// granted that fence. The other nodes of the majority reserve as many when their fences are
+// raised. b.mu must be held.
+func (b *ballot) reserved(fence uint64) int {
+	least := max(b.claim.Reserve, 0)
+	for _, v := range b.votes {
+		if v.err == nil && v.grant.State == driver.Granted && v.grant.Fence == fence {
+			least = min(least, v.grant.Reserved)
+		}
+	}
+	return least
+}
+
+// raise gives the lease's fence to nodes that have granted a lower one, and has them reserve what
+// the lease reserves, until a majority has done so. Whatever majority grants the key next has one
+// of these nodes in it, and so a higher fence than the lease and those to whom it is handed off.
+func (b *ballot) raise(ctx context.Context, c driver.Claim, have int, lower []*node) error {
 	l := b.locker
-	c := b.claim
-	c.Fence = fence
 	call, cancel := detached(ctx, c.TTL)
 	last := lastOf(len(lower), cancel)
 	type answer struct {
@@ -233,13 +254,13 @@ func (b *ballot) raise(ctx context.Context, fence uint64, have int, lower []*nod
 				have++
 			}
 		case <-ctx.Done():
-			return guard.NewStoreError("redlock", guard.OpAcquire, c.Key, ctx.Err())
+			return driver.NewStoreError("redlock", driver.OpAcquire, c.Key, ctx.Err())
 		}
 		if have >= l.quorum {
 			return nil
 		}
 	}
-	return l.noQuorum(guard.OpAcquire, c.Key, errs)
+	return l.noQuorum(driver.OpAcquire, c.Key, errs)
 }
 
 // lose ends a ballot that is lost: what was granted, or may have been, is given back.
@@ -256,21 +277,19 @@ func (b *ballot) lose() {
 
 // undo gives back what a node has granted, or may have.
 func (b *ballot) undo(v vote) {
-	if v.err != nil || v.grant.State == guard.Granted {
+	if v.err != nil || v.grant.State == driver.Granted {
 		b.locker.giveBack(b.turns, v.node, b.claim, v.err != nil)
 	}
 }
 
-// undoAbove gives back what was granted with a fence above the claim's, which would mislead those who join, and has the node
-// take it in again under that fence. A lower one is raised by the next renewal. Where the claim's release has begun, that
-// sees to it, with what it leaves behind.
-func (b *ballot) undoAbove(v vote, fence uint64) {
+// undoAbove releases what a node granted with a fence above the lease's, which would mislead
+// those who join, and has the node take the lease in again under its own fence. The next renewal
+// raises a lower one. If the lease's release has begun, it does all that.
+func (b *ballot) undoAbove(v vote, lease driver.Claim) {
 	l := b.locker
-	if v.err != nil || v.grant.State != guard.Granted || v.grant.Fence <= fence || l.claims.isReleased(b.turns) {
+	if v.err != nil || v.grant.State != driver.Granted || v.grant.Fence <= lease.Fence || l.claims.isReleased(b.turns) {
 		return
 	}
-	l.giveBack(b.turns, v.node, b.claim, false)
-	c := b.claim
-	c.Fence, c.Hint = fence, 0
-	l.takeIn(b.turns, v.node, c)
+	l.giveBack(b.turns, v.node, lease, false)
+	l.takeIn(b.turns, v.node, lease)
 }

@@ -13,12 +13,14 @@ import (
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/backend/redlock"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	"github.com/seed-1795987d/onerun/internal/redistest/faultmetrics"
 )
 
-// A box is a node in memory that can be down, freeze, be slow and forget, and whose clock can be ahead of the others'.
-// As with a server, what was sent to it is done even if the caller has left meanwhile.
+// A box is a node in memory that can be down, freeze, be slow and forget, and whose clock can be
+// ahead of the others'. As with a server, what was sent to it is done even if the caller has left
+// meanwhile.
 type box struct {
 	ahead time.Duration
 
@@ -27,10 +29,10 @@ type box struct {
 	down   bool
 	frozen chan struct{} // closed at the thaw; nil if it is not frozen
 	delay  func() time.Duration
-	asked  map[guard.Op]int
+	asked  map[driver.Op]int
 }
 
-var _ guard.BatchRenewer = (*box)(nil)
+var _ driver.BatchRenewer = (*box)(nil)
 
 func nodesOf(boxes []*box) (nodes []guard.Locker) {
 	for _, b := range boxes {
@@ -45,7 +47,7 @@ func inBubble(t *testing.T, n int, f func(t *testing.T, l *redlock.Locker, boxes
 	synctest.Test(t, func(t *testing.T) {
 		boxes := make([]*box, n)
 		for i := range boxes {
-			boxes[i] = &box{store: memory.New(), asked: map[guard.Op]int{}}
+			boxes[i] = &box{store: memory.New(), asked: map[driver.Op]int{}}
 		}
 		t.Cleanup(func() {
 			for _, b := range boxes {
@@ -80,14 +82,14 @@ func (b *box) heal() {
 }
 
 // count returns how often the box was asked for op.
-func (b *box) count(op guard.Op) int {
+func (b *box) count(op driver.Op) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.asked[op]
 }
 
 // do has f done on the store, and returns an error if there is no answer before ctx ends.
-func (b *box) do(ctx context.Context, op guard.Op, calls int, f func(*memory.Locker)) error {
+func (b *box) do(ctx context.Context, op driver.Op, calls int, f func(*memory.Locker)) error {
 	b.mu.Lock()
 	b.asked[op] += calls
 	down, frozen, delay := b.down, b.frozen, time.Duration(0)
@@ -96,7 +98,7 @@ func (b *box) do(ctx context.Context, op guard.Op, calls int, f func(*memory.Loc
 	}
 	b.mu.Unlock()
 	if down {
-		return guardtest.Fail(guard.KindConnection)
+		return guardtest.Fail(driver.KindConnection)
 	}
 	answered := make(chan struct{})
 	go func() {
@@ -136,7 +138,7 @@ func (b *box) shift() uint64 {
 func (b *box) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
 	c.Fence, c.Hint = b.here(c.Fence), b.here(c.Hint)
 	var grant guard.Grant
-	err := b.do(ctx, guard.OpAcquire, 1, func(l *memory.Locker) {
+	err := b.do(ctx, driver.OpAcquire, 1, func(l *memory.Locker) {
 		grant, _ = l.TryAcquire(context.Background(), c)
 	})
 	if err != nil {
@@ -158,7 +160,7 @@ func (b *box) Renew(ctx context.Context, c guard.Claim) (held bool, err error) {
 
 func (b *box) RenewBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
 	held := make([]bool, len(claims))
-	err := b.do(ctx, guard.OpRenew, len(claims), func(l *memory.Locker) {
+	err := b.do(ctx, driver.OpRenew, len(claims), func(l *memory.Locker) {
 		for i, c := range claims {
 			c.Fence = b.here(c.Fence)
 			held[i], _ = l.Renew(context.Background(), c)
@@ -171,13 +173,14 @@ func (b *box) RenewBatch(ctx context.Context, claims []guard.Claim, report func(
 
 func (b *box) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
 	held := false
-	err := b.do(ctx, guard.OpRelease, 1, func(l *memory.Locker) {
+	err := b.do(ctx, driver.OpRelease, 1, func(l *memory.Locker) {
 		held, _ = l.Release(context.Background(), c, after)
 	})
 	return err == nil && held, err
 }
 
-// requireHeld asserts that the claim holds its key in the boxes of these numbers, under its fence, and in no other.
+// requireHeld asserts that the claim holds its key in the boxes of these numbers, under its fence,
+// and in no other.
 func requireHeld(t testing.TB, boxes []*box, c guard.Claim, in ...int) {
 	t.Helper()
 	synctest.Wait()

@@ -14,6 +14,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/redlock"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // Not parallel: it counts goroutines.
@@ -25,7 +26,8 @@ func TestBurst_aFrozenNodeDoesNotPileUpCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			q := startQuorum(t, 5)
 			var nodes []guard.Locker
-			for _, s := range q.servers { // past the proxies, which have goroutines for each connection
+			// past the proxies, which have goroutines for each connection
+			for _, s := range q.servers {
 				nodes = append(nodes, wrap(single.New(s.Client(t))))
 			}
 			q.burst(t, newGuard(t, redlock.New(nodes)))
@@ -78,7 +80,8 @@ func (q *quorum) burst(t *testing.T, g *guard.Guard) {
 	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= base+10 }, 5*time.Second, 50*time.Millisecond)
 }
 
-// requireGranted makes a hundred claims of different keys at once, of which each has to be granted.
+// requireGranted makes a hundred claims of different keys at once, of which each has to be
+// granted.
 func requireGranted(t *testing.T, l guard.Locker, prefix string) (wait func()) {
 	var all sync.WaitGroup
 	for i := range 100 {
@@ -93,12 +96,12 @@ func TestTryAcquire_asksNoNodeThatIsStuckUntilItHasAnswered(t *testing.T) {
 		requireGranted(t, l, "a")()
 		time.Sleep(time.Second)
 		requireGranted(t, l, "b")()
-		require.Equal(t, 100, boxes[4].count(guard.OpAcquire))
+		require.Equal(t, 100, boxes[4].count(driver.OpAcquire))
 		boxes[4].heal()
 		time.Sleep(time.Second)
 		requireGranted(t, l, "c")()
 		synctest.Wait()
-		require.GreaterOrEqual(t, boxes[4].count(guard.OpAcquire), 200)
+		require.GreaterOrEqual(t, boxes[4].count(driver.OpAcquire), 200)
 	})
 }
 

@@ -13,8 +13,8 @@ type claims struct {
 	of map[string]*claim // by ID
 }
 
-// A claim puts the calls for one claim at one node in order: what a later one is to undo has to have been done. claims.mu
-// guards it.
+// A claim puts the calls for one claim at one node in order: what a later one is to undo has to
+// have been done. claims.mu guards it.
 type claim struct {
 	id       string
 	users    int
@@ -26,9 +26,10 @@ type turn struct {
 	busy     bool               // a call is under way
 	next     []func(end func()) // those that wait for it
 	doubtful bool               // a call to take the claim in again had no answer
-	unheard  bool               // the claim was granted without this node's vote, which may be one to give back
-	undoing  int                // how often it is being given back
-	undone   int                // how often it was given back
+	// the claim was granted without this node's vote, which may be one to give back
+	unheard bool
+	undoing int // how often it is being given back
+	undone  int // how often it was given back
 }
 
 func newClaims(nodes int) *claims { return &claims{nodes: nodes, of: map[string]*claim{}} }
@@ -105,7 +106,8 @@ func (s *claims) hear(c *claim, n *node) {
 	c.at[n.index].unheard = false
 }
 
-// undo notes that it was decided to give the claim back at a node, until the function that it returns is called.
+// undo notes that it was decided to give the claim back at a node, until the function that it
+// returns is called.
 func (s *claims) undo(c *claim, n *node) (done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,8 +131,8 @@ func (s *claims) undone(c *claim) []int {
 	return times
 }
 
-// stays reports whether a node that says it holds the claim goes on to do so: it is not given back there, was not since it had been so often, and its vote
-// cannot be one for which it will be.
+// stays reports whether a node that says it holds the claim goes on to do so: it is not given back
+// there, was not since it had been so often, and its vote cannot be one for which it will be.
 func (s *claims) stays(c *claim, n *node, undone int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,14 +140,15 @@ func (s *claims) stays(c *claim, n *node, undone int) bool {
 	return !at.unheard && at.undoing == 0 && at.undone == undone
 }
 
-// inTurn starts a call to the node for this claim when those that came before have ended. start must not block; it calls
-// end when the call has ended.
+// inTurn starts a call to the node for this claim when those that came before have ended. start
+// must not block; it calls end when the call has ended.
 func (s *claims) inTurn(c *claim, n *node, start func(end func())) {
 	t := &c.at[n.index]
 	s.queue(c, t, start, func() { t.next = append(t.next, start) })
 }
 
-// inNextTurn is inTurn, but goes before the calls that wait: what undoes the call under way must not undo those.
+// inNextTurn is inTurn, but goes before the calls that wait: what undoes the call under way must
+// not undo those.
 func (s *claims) inNextTurn(c *claim, n *node, start func(end func())) {
 	t := &c.at[n.index]
 	s.queue(c, t, start, func() { t.next = slices.Insert(t.next, 0, start) })

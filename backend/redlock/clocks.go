@@ -6,14 +6,16 @@ import (
 	"time"
 )
 
-// clocks guess what the nodes' clocks say, so that a claim can come with a fence that suits all nodes. A wrong guess costs a
-// round trip and nothing else: each node grants a hint only if it is certain to be larger than all before. Guesses are
-// made from the nodes' own clocks and the time that has passed here; no clock of this machine reaches a node.
+// clocks guess what the nodes' clocks say, so that a claim can come with a fence that suits all
+// nodes. A wrong guess costs a round trip and nothing else: each node grants a hint only if it is
+// certain to be larger than all before. Guesses are made from the nodes' own clocks and the time
+// that has passed here; no clock of this machine reaches a node.
 type clocks struct {
 	epoch time.Time
 
-	mu    sync.Mutex
-	ahead []time.Duration // by how much a node's clock is ahead of the time since the epoch, at least
+	mu sync.Mutex
+	// by how much a node's clock is ahead of the time since the epoch, at least
+	ahead []time.Duration
 	known int
 	sort  []time.Duration // room to sort in
 }
@@ -73,7 +75,8 @@ func (c *clocks) hint(quorum int) uint64 {
 	return fenceAt(guess + now)
 }
 
-// Clocks as fences are the seconds since 1970, shifted left by 20 bits, and microseconds: see guard.Grant.
+// Clocks as fences are the seconds since 1970, shifted left by 20 bits, and microseconds: see
+// driver.Grant.
 
 func sinceUnix(clock uint64) time.Duration {
 	return time.Duration(clock>>20)*time.Second + time.Duration(clock&(1<<20-1))*time.Microsecond

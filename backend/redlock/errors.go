@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // errSilent stands for a node that had not answered when the call ended.
 var errSilent = errors.New("no answer so far")
 
-// tooFew is what kept nodes from answering, so that there is no majority: their errors, which name them.
+// tooFew is what kept nodes from answering, so that there is no majority: their errors, which name
+// them.
 type tooFew struct {
 	nodes int
 	errs  []error
@@ -28,18 +29,18 @@ func (e *tooFew) Error() string {
 // Unwrap returns the nodes' errors.
 func (e *tooFew) Unwrap() []error { return e.errs }
 
-// noQuorum returns the error of a call that has no majority. errs are the nodes' errors, by their index. Its kind is permanent if
-// it is for so many nodes that the others are too few.
-func (l *Locker) noQuorum(op guard.Op, key string, errs []error) error {
-	kind, permanent := guard.KindQuorum, 0
+// noQuorum returns the error of a call that has no majority. errs are the nodes' errors, by their
+// index. Its kind is permanent if it is for so many nodes that the others are too few.
+func (l *Locker) noQuorum(op driver.Op, key string, errs []error) error {
+	kind, permanent := driver.KindQuorum, 0
 	few := &tooFew{nodes: len(l.nodes)}
-	var last guard.Kind
+	var last driver.StoreErrorKind
 	for i, err := range errs {
 		if err == nil {
 			continue
 		}
 		few.errs = append(few.errs, l.nodes[i].named(op, key, err))
-		var store *guard.StoreError
+		var store *driver.StoreError
 		if errors.As(err, &store) && store.Kind.Permanent() {
 			permanent++
 			last = store.Kind
@@ -48,7 +49,7 @@ func (l *Locker) noQuorum(op guard.Op, key string, errs []error) error {
 	if permanent > len(l.nodes)-l.quorum {
 		kind = last
 	}
-	return &guard.StoreError{Store: "redlock", Op: op, Key: key, Kind: kind, Err: few}
+	return &driver.StoreError{Backend: "redlock", Op: op, Key: key, Kind: kind, Err: few}
 }
 
 // silentAll returns the errors of nodes that have not answered yet.
@@ -61,12 +62,12 @@ func silentAll(nodes []*node) []error {
 }
 
 // named returns err, which the node has returned, so that it says which node that is.
-func (n *node) named(op guard.Op, key string, err error) error {
-	var store *guard.StoreError
+func (n *node) named(op driver.Op, key string, err error) error {
+	var store *driver.StoreError
 	if errors.As(err, &store) && store.Addr != "" {
 		return err
 	}
-	named := guard.NewStoreError(n.name, op, key, err)
+	named := driver.NewStoreError(n.name, op, key, err)
 	if n.server != nil {
 		named.Addr = n.server.Addr()
 	}

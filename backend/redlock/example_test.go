@@ -11,6 +11,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/redlock"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 func Example() {
@@ -50,7 +51,7 @@ func Example() {
 	servers[2].Close() // a majority may not
 	err = g.Do(ctx, "report:2026-11-22", func(context.Context) error { return nil })
 	var failed *guard.StoreError
-	fmt.Println(errors.As(err, &failed) && failed.Kind == guard.KindQuorum)
+	fmt.Println(errors.As(err, &failed) && failed.Kind == driver.KindQuorum)
 	// Output:
 	// building the report, with a fence: true
 	// another one is kept out: true

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
@@ -72,7 +73,7 @@ func (q *quorum) requireHealthy(t *testing.T, g *guard.Guard, lease *guard.Lease
 func (q *quorum) requireRefused(t *testing.T, g *guard.Guard, broken int) {
 	redistest.Within(t, ttl+healthy, "the refusal", func() {
 		err := g.Do(t.Context(), "k", nothing)
-		requireNoQuorum(t, err, guard.OpAcquire)
+		requireNoQuorum(t, err, driver.OpAcquire)
 		for i, p := range q.proxies {
 			if i < broken {
 				require.ErrorContains(t, err, p.Addr())

@@ -12,6 +12,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/redlock"
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
@@ -24,8 +25,10 @@ func TestTryAcquire_asksASecondTimeForTheFenceOnlyWhereTheClocksDiffer(t *testin
 		{[]time.Duration{0, 0, 0, 0, 0}, false},
 		{[]time.Duration{0, time.Millisecond, 2 * time.Millisecond, 0, time.Millisecond}, false},
 		{[]time.Duration{0, 0, 0, 0, 8 * time.Millisecond}, false},
-		{[]time.Duration{time.Hour, time.Hour, time.Hour, time.Hour, time.Hour}, false}, // only the caller's differs
-		{[]time.Duration{0, 0, 0, 0, time.Second}, true},                                // but only when that one is among the first
+		// only the caller's differs
+		{[]time.Duration{time.Hour, time.Hour, time.Hour, time.Hour, time.Hour}, false},
+		// but only when that one is among the first
+		{[]time.Duration{0, 0, 0, 0, time.Second}, true},
 		{[]time.Duration{0, 100 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond, 400 * time.Millisecond}, true},
 		{[]time.Duration{0, 10 * time.Second, 20 * time.Second, 30 * time.Second, 40 * time.Second}, true},
 	} {
@@ -33,7 +36,7 @@ func TestTryAcquire_asksASecondTimeForTheFenceOnlyWhereTheClocksDiffer(t *testin
 			inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
 				renewals := func() (n int) {
 					for _, b := range boxes {
-						n += b.count(guard.OpRenew)
+						n += b.count(driver.OpRenew)
 					}
 					return n
 				}
@@ -80,8 +83,8 @@ func TestDo_costsTwoRoundTripsANode(t *testing.T) {
 	}
 	time.Sleep(100 * time.Millisecond) // for the slow to have their say
 	for i, s := range q.servers {
-		// A server that stalls for longer than a hint may be old has a fence of its own, which costs some calls. Where one lags
-		// behind, what waits for it goes out together.
+		// A server that stalls for longer than a hint may be old has a fence of its own, which
+		// costs some calls. Where one lags behind, what waits for it goes out together.
 		calls := s.Calls(t)["evalsha"]
 		require.Positive(t, calls, "node %d", i)
 		require.LessOrEqual(t, calls, int64(2*runs+runs/20), "node %d", i)
@@ -98,7 +101,8 @@ func TestFence_isThatOfTheFirstHoldForWhoeverJoins(t *testing.T) {
 	onAll := func(l *redlock.Locker, c guard.Claim) {
 		t.Helper()
 		require.Eventually(t, func() bool {
-			held, err := l.Renew(t.Context(), c) // one does not do if a node gives back what another claim had there
+			// one does not do if a node gives back what another claim had there
+			held, err := l.Renew(t.Context(), c)
 			require.NoError(t, err)
 			require.True(t, held)
 			for _, n := range nodes {

@@ -11,6 +11,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/backend/redlock"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
@@ -27,7 +28,7 @@ func TestWithHook_isToldOfEachCallToANode(t *testing.T) {
 	broken := &guardtest.Scripted{
 		Inner: memory.New(),
 		OnAcquire: func(context.Context, int, guard.Claim) (guard.Grant, error) {
-			return guard.Grant{}, guardtest.Fail(guard.KindConnection)
+			return guard.Grant{}, guardtest.Fail(driver.KindConnection)
 		},
 		OnRenew: func(context.Context, int, guard.Claim) (bool, error) { return false, nil },
 	}

@@ -8,45 +8,45 @@ import (
 	"slices"
 	"time"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-var _ guard.Ledger = (*Locker)(nil)
+var _ driver.Ledger = (*Locker)(nil)
 
 // ledgerTimeout bounds a call to the ledger of one node.
 const ledgerTimeout = 5 * time.Second
 
 var errNoLedger = errors.New("the store has no ledger")
 
-// Append implements guard.Ledger: the entry is on a majority.
-func (l *Locker) Append(ctx context.Context, name string, e guard.Entry, keep int) error {
+// Append implements driver.Ledger: the entry is on a majority.
+func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep int) error {
 	e.Record = bytes.Clone(e.Record) // the caller's, who may be gone before the slow have taken it
-	_, err := askLedgers(ctx, l, name, func(ctx context.Context, n guard.Ledger) (struct{}, error) {
+	_, err := askLedgers(ctx, l, name, func(ctx context.Context, n driver.Ledger) (struct{}, error) {
 		return struct{}{}, n.Append(ctx, name, e, keep)
 	})
 	return err
 }
 
-// Entries implements guard.Ledger: it has what a majority knows, so all that was appended before.
-func (l *Locker) Entries(ctx context.Context, name string, n int) ([]guard.Entry, error) {
-	logs, err := askLedgers(ctx, l, name, func(ctx context.Context, of guard.Ledger) ([]guard.Entry, error) {
+// Entries implements driver.Ledger: it has what a majority knows, so all that was appended before.
+func (l *Locker) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
+	logs, err := askLedgers(ctx, l, name, func(ctx context.Context, of driver.Ledger) ([]driver.Entry, error) {
 		return of.Entries(ctx, name, n)
 	})
 	if err != nil {
 		return nil, err
 	}
 	all := slices.Concat(logs...)
-	slices.SortFunc(all, func(a, b guard.Entry) int {
+	slices.SortFunc(all, func(a, b driver.Entry) int {
 		return cmp.Or(cmp.Compare(b.At, a.At), bytes.Compare(b.Record, a.Record))
 	})
-	all = slices.CompactFunc(all, func(a, b guard.Entry) bool { return bytes.Equal(a.Record, b.Record) })
+	all = slices.CompactFunc(all, func(a, b driver.Entry) bool { return bytes.Equal(a.Record, b.Record) })
 	return all[:min(len(all), n)], nil
 }
 
-// Raise implements guard.Ledger: the counter is as high on a majority. Where several raise it to the same number at the same time, it can
-// be that none of them is told of a smaller one.
+// Raise implements driver.Ledger: the counter is as high on a majority. Where several raise it to
+// the same number at the same time, it can be that none of them is told of a smaller one.
 func (l *Locker) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
-	before, err := askLedgers(ctx, l, name, func(ctx context.Context, n guard.Ledger) (int64, error) {
+	before, err := askLedgers(ctx, l, name, func(ctx context.Context, n driver.Ledger) (int64, error) {
 		return n.Raise(ctx, name, counter, to)
 	})
 	if err != nil {
@@ -55,10 +55,11 @@ func (l *Locker) Raise(ctx context.Context, name, counter string, to int64) (int
 	return slices.Max(before), nil
 }
 
-// askLedgers asks the ledgers of all nodes at once, and returns the answers of a majority as soon as there is one. The others are asked all the same.
-func askLedgers[T any](ctx context.Context, l *Locker, name string, ask func(context.Context, guard.Ledger) (T, error)) ([]T, error) {
+// askLedgers asks the ledgers of all nodes at once, and returns the answers of a majority as soon
+// as there is one. The others are asked all the same.
+func askLedgers[T any](ctx context.Context, l *Locker, name string, ask func(context.Context, driver.Ledger) (T, error)) ([]T, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, guard.NewStoreError("redlock", guard.OpLedger, name, err)
+		return nil, driver.NewStoreError("redlock", driver.OpLedger, name, err)
 	}
 	type answer struct {
 		node  *node
@@ -88,24 +89,24 @@ func askLedgers[T any](ctx context.Context, l *Locker, name string, ask func(con
 				values = append(values, a.value)
 			}
 		case <-ctx.Done():
-			return nil, l.noQuorum(guard.OpLedger, name, errs)
+			return nil, l.noQuorum(driver.OpLedger, name, errs)
 		}
 		switch {
 		case len(values) >= l.quorum:
 			return values, nil
 		case failed > len(l.nodes)-l.quorum:
-			return nil, l.noQuorum(guard.OpLedger, name, errs)
+			return nil, l.noQuorum(driver.OpLedger, name, errs)
 		}
 	}
 }
 
 // askLedger asks the ledger of one node.
-func askLedger[T any](ctx context.Context, n *node, name string, ask func(context.Context, guard.Ledger) (T, error)) (value T, err error) {
-	ledger, ok := guard.Ability[guard.Ledger](n.Locker)
+func askLedger[T any](ctx context.Context, n *node, name string, ask func(context.Context, driver.Ledger) (T, error)) (value T, err error) {
+	ledger, ok := driver.Ability[driver.Ledger](n.Locker)
 	if !ok {
-		return value, &guard.StoreError{Store: n.name, Op: guard.OpLedger, Key: name, Kind: guard.KindUnsupported, Err: errNoLedger}
+		return value, &driver.StoreError{Backend: n.name, Op: driver.OpLedger, Key: name, Kind: driver.KindUnsupported, Err: errNoLedger}
 	}
-	if err = n.begin(guard.OpLedger, name); err != nil {
+	if err = n.begin(driver.OpLedger, name); err != nil {
 		return value, err
 	}
 	value, err = ask(ctx, ledger)

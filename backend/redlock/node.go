@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 const (
-	// A node that has not answered any of at least stuckCalls calls for stuckFor is not asked until it has answered one or
-	// they have timed out: calls to a frozen server would pile up. Where that is true of more nodes than may fail, all are
-	// asked: it may be this process that is slow, and callers who wait for a majority bound their calls themselves.
+	// A node that has not answered any of at least stuckCalls calls for stuckFor is not asked
+	// until it has answered one or they have timed out: calls to a frozen server would pile up.
+	// Where that is true of more nodes than may fail, all are asked: it may be this process that
+	// is slow, and callers who wait for a majority bound their calls themselves.
 	stuckCalls = 16
 	stuckFor   = 500 * time.Millisecond
 )
@@ -23,14 +25,14 @@ var errStuck = errors.New("it has not answered for some time")
 
 // A node is one of the stores of a quorum.
 type node struct {
-	guard.Locker
+	driver.Locker
 	index    int
 	name     string // for errors
 	addr     string // for hooks
 	checkKey func(string) error
-	server   guard.Server       // nil if it cannot be told from others
-	batch    guard.BatchRenewer // nil if it has no such ability
-	starter  guard.Starter      // nil if it has no such ability
+	server   driver.Server       // nil if it cannot be told from others
+	batch    driver.BatchRenewer // nil if it has no such ability
+	starter  driver.Starter      // nil if it has no such ability
 	quorum   *Locker
 
 	epoch    time.Time
@@ -38,22 +40,22 @@ type node struct {
 	answered atomic.Int64 // when a call ended, or began that was the only one, since the epoch
 }
 
-func newNode(of *Locker, i int, l guard.Locker) *node {
-	n := &node{Locker: l, quorum: of, index: i, name: fmt.Sprintf("node %d", i+1), checkKey: guard.CheckKey, epoch: time.Now()}
-	if c, ok := guard.Ability[guard.KeyChecker](l); ok {
+func newNode(of *Locker, i int, l driver.Locker) *node {
+	n := &node{Locker: l, quorum: of, index: i, name: fmt.Sprintf("node %d", i+1), checkKey: driver.CheckKey, epoch: time.Now()}
+	if c, ok := driver.Ability[driver.KeyChecker](l); ok {
 		n.checkKey = c.CheckKey
 	}
 	n.addr = n.name
-	if n.server, _ = guard.Ability[guard.Server](l); n.server != nil && n.server.Addr() != "" {
+	if n.server, _ = driver.Ability[driver.Server](l); n.server != nil && n.server.Addr() != "" {
 		n.addr = n.server.Addr()
 	}
-	n.batch, _ = guard.Ability[guard.BatchRenewer](l)
-	n.starter, _ = guard.Ability[guard.Starter](l)
+	n.batch, _ = driver.Ability[driver.BatchRenewer](l)
+	n.starter, _ = driver.Ability[driver.Starter](l)
 	return n
 }
 
 // begin counts a call, unless the node is stuck. end has to follow.
-func (n *node) begin(op guard.Op, key string) error {
+func (n *node) begin(op driver.Op, key string) error {
 	if n.asked.Add(1) == 1 {
 		n.answered.Store(int64(time.Since(n.epoch)))
 	}
@@ -87,22 +89,23 @@ func (n *node) end(err error) {
 }
 
 // tell tells the hook of a call that was sent at the instant and ended with err.
-func (n *node) tell(ctx context.Context, op guard.Op, sent time.Time, err error) {
+func (n *node) tell(ctx context.Context, op driver.Op, sent time.Time, err error) {
 	if n.quorum.hook.Call != nil {
-		n.quorum.hook.TellCall(ctx, guard.Event{Op: op, Node: n.addr, Start: sent, Duration: time.Since(sent), Err: err})
+		defer func() { _ = recover() }() // a hook only reports
+		n.quorum.hook.Call(ctx, guard.Event{Op: op, Node: n.addr, Start: sent, Duration: time.Since(sent), Err: err})
 	}
 }
 
 // acquire asks for the key and calls done with the answer, from any goroutine.
-func (n *node) acquire(ctx context.Context, c guard.Claim, done func(guard.Grant, error)) {
-	if err := n.begin(guard.OpAcquire, c.Key); err != nil {
-		done(guard.Grant{}, err)
+func (n *node) acquire(ctx context.Context, c driver.Claim, done func(driver.Grant, error)) {
+	if err := n.begin(driver.OpAcquire, c.Key); err != nil {
+		done(driver.Grant{}, err)
 		return
 	}
 	sent := time.Now()
-	ended := func(g guard.Grant, err error) {
+	ended := func(g driver.Grant, err error) {
 		n.end(err)
-		n.tell(ctx, guard.OpAcquire, sent, err)
+		n.tell(ctx, driver.OpAcquire, sent, err)
 		done(g, err)
 	}
 	if n.starter != nil {
@@ -113,15 +116,15 @@ func (n *node) acquire(ctx context.Context, c guard.Claim, done func(guard.Grant
 }
 
 // release releases the claim and calls done with the answer, from any goroutine.
-func (n *node) release(ctx context.Context, c guard.Claim, after guard.After, done func(held bool, err error)) {
-	if err := n.begin(guard.OpRelease, c.Key); err != nil {
+func (n *node) release(ctx context.Context, c driver.Claim, after driver.After, done func(held bool, err error)) {
+	if err := n.begin(driver.OpRelease, c.Key); err != nil {
 		done(false, err)
 		return
 	}
 	sent := time.Now()
 	ended := func(held bool, err error) {
 		n.end(err)
-		n.tell(ctx, guard.OpRelease, sent, err)
+		n.tell(ctx, driver.OpRelease, sent, err)
 		done(held, err)
 	}
 	if n.starter != nil {
@@ -132,13 +135,13 @@ func (n *node) release(ctx context.Context, c guard.Claim, after guard.After, do
 }
 
 // renew renews the claim and calls done with the answer, from another goroutine.
-func (n *node) renew(ctx context.Context, c guard.Claim, done func(held bool, err error)) {
-	n.renewBatch(ctx, []guard.Claim{c}, func(_ int, held bool, err error) { done(held, err) })
+func (n *node) renew(ctx context.Context, c driver.Claim, done func(held bool, err error)) {
+	n.renewBatch(ctx, []driver.Claim{c}, func(_ int, held bool, err error) { done(held, err) })
 }
 
 // renewBatch renews the claims and calls report once for each, from other goroutines.
-func (n *node) renewBatch(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error)) {
-	if err := n.begin(guard.OpRenew, claims[0].Key); err != nil {
+func (n *node) renewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
+	if err := n.begin(driver.OpRenew, claims[0].Key); err != nil {
 		go reportAll(claims, err, report)
 		return
 	}
@@ -149,7 +152,7 @@ func (n *node) renewBatch(ctx context.Context, claims []guard.Claim, report func
 				sent := time.Now()
 				held, err := n.Renew(ctx, c)
 				left()
-				n.tell(ctx, guard.OpRenew, sent, orLost(c, held, err))
+				n.tell(ctx, driver.OpRenew, sent, orLost(c, held, err))
 				report(i, held, err)
 			}()
 		}
@@ -167,13 +170,13 @@ func (n *node) renewBatch(ctx context.Context, claims []guard.Claim, report func
 		sent := time.Now()
 		n.batch.RenewBatch(ctx, claims, once)
 		n.end(ctx.Err())
-		n.tell(ctx, guard.OpRenew, sent, errorIn(&failed))
+		n.tell(ctx, driver.OpRenew, sent, errorIn(&failed))
 		reportAll(claims, errSilent, once)
 	}()
 }
 
 // orLost returns err, or, of a node that has forgotten the claim, a *guard.LostError.
-func orLost(c guard.Claim, held bool, err error) error {
+func orLost(c driver.Claim, held bool, err error) error {
 	if err == nil && !held {
 		return &guard.LostError{Key: c.Key, Fence: c.Fence, Reason: guard.LossNotHeld}
 	}
@@ -187,7 +190,7 @@ func errorIn(p *atomic.Pointer[error]) error {
 	return nil
 }
 
-func reportAll(claims []guard.Claim, err error, report func(i int, held bool, err error)) {
+func reportAll(claims []driver.Claim, err error, report func(i int, held bool, err error)) {
 	for i := range claims {
 		report(i, false, err)
 	}

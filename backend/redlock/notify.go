@@ -4,23 +4,24 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-var _ guard.Notifier = (*Locker)(nil)
+var _ driver.Notifier = (*Locker)(nil)
 
 // fresh is within which time nodes have to say that a key may be free to mean the same event.
 const fresh = time.Second
 
-// Notify implements guard.Notifier: it listens to all nodes that are one, and wakes when a majority has said that the key may be
-// free. Fewer say so when a claim that was refused is given back to the nodes that the holder does not have: to ask
-// again for that would be to do so for ever.
-func (l *Locker) Notify(key string, wake func()) (stop func()) {
+// Notify implements driver.Notifier: it listens to all nodes that are one, and wakes when a
+// majority has said that the key may be free. Fewer say so when a claim that was refused is given
+// back to the nodes that the holder does not have: to ask again for that would be to do so for
+// ever.
+func (l *Locker) Subscribe(key string, wake func()) (stop func()) {
 	e := &ear{quorum: l.quorum, wake: wake, said: make([]bool, len(l.nodes))}
 	var stops []func()
 	for _, n := range l.nodes {
-		if notifier, ok := guard.Ability[guard.Notifier](n.Locker); ok {
-			stops = append(stops, notifier.Notify(key, func() { e.hear(n.index) }))
+		if notifier, ok := driver.Ability[driver.Notifier](n.Locker); ok {
+			stops = append(stops, notifier.Subscribe(key, func() { e.hear(n.index) }))
 		}
 	}
 	return func() {

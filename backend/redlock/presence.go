@@ -8,18 +8,19 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 const (
 	// askAgain is how long a server that did not say who it is is left alone, once a majority has.
 	askAgain = time.Second
-	// courtesy is how much longer than the first majority took the others have to say who they are: two of them may be one.
+	// courtesy is how much longer than the first majority took the others have to say who they
+	// are: two of them may be one.
 	courtesy = 20 * time.Millisecond
 )
 
-// presence is what is known of the servers behind the nodes: a majority has to be there when the Locker is used first, and
-// no two may be one.
+// presence is what is known of the servers behind the nodes: a majority has to be there when the
+// Locker is used first, and no two may be one.
 type presence struct {
 	complete atomic.Bool // all are known, and different
 
@@ -31,8 +32,8 @@ type presence struct {
 	err   error
 }
 
-// meet asks the servers who they are, until all have said so, and returns an error if the nodes cannot be used. It goes on
-// soon after a majority has answered, and at once if one did so before.
+// meet asks the servers who they are, until all have said so, and returns an error if the nodes
+// cannot be used. It goes on soon after a majority has answered, and at once if one did so before.
 func (l *Locker) meet(ctx context.Context, key string) error {
 	if l.presence.complete.Load() {
 		return nil
@@ -65,7 +66,7 @@ func (l *Locker) meet(ctx context.Context, key string) error {
 		case err != nil:
 			return err
 		case failed > len(l.nodes)-l.quorum:
-			return l.noQuorum(guard.OpAcquire, key, errs)
+			return l.noQuorum(driver.OpAcquire, key, errs)
 		case enough && (!patient || pending == 0):
 			return nil
 		case enough && patience == nil:
@@ -82,7 +83,7 @@ func (l *Locker) meet(ctx context.Context, key string) error {
 		case <-patience:
 			patient = false
 		case <-ctx.Done():
-			return l.noQuorum(guard.OpAcquire, key, errs)
+			return l.noQuorum(driver.OpAcquire, key, errs)
 		}
 	}
 }
@@ -122,7 +123,7 @@ func (l *Locker) introduce(ctx context.Context, n *node, key string) error {
 	for i, other := range p.ids {
 		if id != "" && other == id {
 			first, second := l.nodes[min(i, n.index)], l.nodes[max(i, n.index)]
-			p.err = &guard.StoreError{Store: "redlock", Op: guard.OpAcquire, Key: key, Kind: guard.KindSettings, Err: fmt.Errorf(
+			p.err = &driver.StoreError{Backend: "redlock", Op: driver.OpAcquire, Key: key, Kind: driver.KindSettings, Err: fmt.Errorf(
 				"nodes %d and %d are one server (%s and %s), which would vote twice",
 				first.index+1, second.index+1, first.server.Addr(), second.server.Addr())}
 		}
@@ -135,7 +136,7 @@ func (l *Locker) introduce(ctx context.Context, n *node, key string) error {
 
 // withKey returns err with the key for which a server was asked who it is.
 func withKey(err error, key string) error {
-	var failed *guard.StoreError
+	var failed *driver.StoreError
 	if !errors.As(err, &failed) {
 		return err
 	}

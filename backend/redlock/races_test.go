@@ -35,7 +35,8 @@ func TestDo_ofTwoThatMeetExactlyOneRuns(t *testing.T) {
 	})
 }
 
-// meet has the Guards take one key at once, again and again. Who has it keeps it until the other has been refused.
+// meet has the Guards take one key at once, again and again. Who has it keeps it until the other
+// has been refused.
 func meet(t *testing.T, rounds int, guards ...*guard.Guard) {
 	for _, g := range guards { // the servers are known then
 		require.NoError(t, g.Do(t.Context(), "warm", nothing))

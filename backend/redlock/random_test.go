@@ -16,7 +16,8 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// A resource refuses whoever comes with a lower fence than it has seen, and remembers whose each was.
+// A resource refuses whoever comes with a lower fence than it has seen, and remembers whose each
+// was.
 type resource struct {
 	mu       sync.Mutex
 	highest  uint64 // that was written with
@@ -53,8 +54,9 @@ func (r *resource) write(fence uint64) (ok bool) {
 	return true
 }
 
-// Nodes fail at random, a minority at a time. Who has a lease that is valid is never refused by the resource, unless nodes
-// have forgotten leases that were held: then it is the resource which keeps the older holder out.
+// Nodes fail at random, a minority at a time. Who has a lease that is valid is never refused by
+// the resource, unless nodes have forgotten leases that were held: then it is the resource which
+// keeps the older holder out.
 func TestFences_growOverRandomFailures(t *testing.T) {
 	kill, freeze, forget := (*box).kill, (*box).freeze, (*box).flush
 	for _, c := range []struct {
@@ -77,7 +79,7 @@ func TestFences_growOverRandomFailures(t *testing.T) {
 			}
 			t.Logf("to draw the same random numbers again: GUARDTEST_SEED=%d", seed)
 			inBubble(t, 5, func(t *testing.T, _ *redlock.Locker, boxes []*box) {
-				rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // it has to be repeatable
+				rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // repeatable
 				for _, b := range boxes {
 					b.ahead = time.Duration(rng.Int64N(int64(c.spread + 1)))
 					b.answerAfter(func() time.Duration { return time.Duration(100+rand.IntN(1900)) * time.Microsecond })
@@ -87,7 +89,7 @@ func TestFences_growOverRandomFailures(t *testing.T) {
 				var workers sync.WaitGroup
 				for i := range 4 {
 					g := newGuard(t, redlock.New(nodesOf(boxes)), guard.WithTTL(randomTTL))
-					rng := rand.New(rand.NewPCG(seed, uint64(i+1))) //nolint:gosec // it has to be repeatable
+					rng := rand.New(rand.NewPCG(seed, uint64(i+1))) //nolint:gosec // repeatable
 					workers.Go(func() {
 						for time.Now().Before(end) {
 							r.work(t, g, rng, fmt.Sprint("worker ", i), c.forget)

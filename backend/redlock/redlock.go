@@ -1,15 +1,17 @@
-// Package redlock is a guard.Locker on a quorum of independent stores, after the algorithm that the Redis documentation
-// describes as Redlock, with fences.
+// Package redlock is a driver.Locker on a quorum of independent stores, after the algorithm that
+// the Redis documentation describes as Redlock, with fences.
 //
-//	g, err := guard.New(redlock.New([]guard.Locker{single.New(a), single.New(b), single.New(c), single.New(d), single.New(e)}))
+//	nodes := []driver.Locker{single.New(a), single.New(b), single.New(c)}
+//	g, err := guard.New(redlock.New(nodes))
 //
-// A lease is held by whoever holds the key on a majority of the nodes, so that a minority may be down, frozen, slow or
-// empty. A node is any guard.Locker, which must be the only one on its server. Where all nodes keep owners
-// (backend/reentrant) so does the quorum.
+// A lease is held by whoever holds the key on a majority of the nodes, so that a minority may be
+// down, frozen, slow or empty. A node is any driver.Locker, which must be the only one on its
+// server. Where all nodes keep owners (backend/reentrant) so does the quorum.
 //
-// A node that forgets its leases (a restart without persistence, FLUSHALL, a failover) and is asked again at once can make a
-// second majority: that is what the fence is for, and single.WithMinUptime closes the gap for restarts. Nodes should have
-// about the same time: each keeps its own clock, and clocks that differ cost a second round trip for the fence.
+// A node that forgets its leases (a restart without persistence, FLUSHALL, a failover) and is
+// asked again at once can make a second majority: that is what the fence is for, and
+// single.WithMinUptime closes the gap for restarts. Nodes should have about the same time: each
+// keeps its own clock, and clocks that differ cost a second round trip for the fence.
 package redlock
 
 import (
@@ -21,6 +23,7 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // least is the smallest number of nodes of which a minority can fail.
@@ -28,9 +31,10 @@ const least = 3
 
 // A Locker keeps leases on a majority of nodes. It is safe for concurrent use.
 //
-// Its calls return as soon as a majority has decided. What the others answer later is seen to in the background: leases that
-// are not wanted are given back, for some seconds at most. Close the clients of nodes a moment after the Guard: what a slower
-// minority has not been told by then, it keeps until the TTL has passed.
+// Its calls return as soon as a majority has decided. What the others answer later is seen to in
+// the background: leases that are not wanted are given back, for some seconds at most. Close the
+// clients of nodes a moment after the Guard: what a slower minority has not been told by then, it
+// keeps until the TTL has passed.
 type Locker struct {
 	nodes    []*node
 	quorum   int
@@ -44,18 +48,20 @@ type Locker struct {
 }
 
 var (
-	_ guard.Locker       = (*Locker)(nil)
-	_ guard.Ownerless    = (*Locker)(nil)
-	_ guard.BatchRenewer = (*Locker)(nil)
-	_ guard.Checker      = (*Locker)(nil)
-	_ guard.KeyChecker   = (*Locker)(nil)
+	_ driver.Locker       = (*Locker)(nil)
+	_ driver.Ownerless    = (*Locker)(nil)
+	_ driver.BatchRenewer = (*Locker)(nil)
+	_ driver.Checker      = (*Locker)(nil)
+	_ driver.KeyChecker   = (*Locker)(nil)
 )
 
-// New returns a Locker on the nodes. A majority is one more than half of them, so an even number allows for no more failures
-// than the odd one below it. guard.New refuses fewer than three nodes, nil, and a node that is there twice. That a majority cannot be
-// reached shows at the first call, and that two nodes lead to one server under two addresses as soon as both have said who they
-// are: at the first call, unless one of them is slow. Both are a *guard.StoreError that names them.
-func New(nodes []guard.Locker, opts ...Option) *Locker {
+// New returns a Locker on the nodes. A majority is one more than half of them, so an even number
+// allows for no more failures than the odd one below it. guard.New refuses fewer than three nodes,
+// nil, and a node that is there twice. That a majority cannot be reached shows at the first call,
+// and that two nodes lead to one server under two addresses as soon as both have said who they
+// are: at the first call, unless one of them is slow. Both are a *driver.StoreError that names
+// them.
+func New(nodes []driver.Locker, opts ...Option) *Locker {
 	l := &Locker{
 		quorum: len(nodes)/2 + 1,
 		clocks: newClocks(len(nodes)),
@@ -64,7 +70,7 @@ func New(nodes []guard.Locker, opts ...Option) *Locker {
 	}
 	for _, opt := range opts {
 		if opt == nil {
-			l.err = errors.Join(l.err, &guard.SettingError{Setting: "Option", Value: "nil", Reason: "must not be nil"})
+			l.err = errors.Join(l.err, &driver.SettingError{Setting: "Option", Value: "nil", Reason: "must not be nil"})
 			continue
 		}
 		opt(l)
@@ -82,13 +88,16 @@ func New(nodes []guard.Locker, opts ...Option) *Locker {
 // An Option is a setting of New. guard.New refuses one that cannot work.
 type Option func(*Locker)
 
-// WithHook has the hook told of each call to a node (guard.Hook.Call, with Event.Node): that a minority fails does not show otherwise, as the quorum gets by
-// without it. A node that has forgotten a lease which it is to renew is told of as guard.ErrLost. The hook's other functions are not called; give it to guard.New as well. It is called concurrently, and must not block. Default: none.
+// WithHook has the hook told of each call to a node (guard.Hook.Call, with Event.Node): that a
+// minority fails does not show otherwise, as the quorum gets by without it. A node that has
+// forgotten a lease which it is to renew is told of as guard.ErrLost. The hook's other functions
+// are not called; give it to guard.New as well. It is called concurrently, and must not block.
+// Default: none.
 func WithHook(h guard.Hook) Option { return func(l *Locker) { l.hook = h } }
 
-func checkNodes(nodes []guard.Locker) error {
+func checkNodes(nodes []driver.Locker) error {
 	refused := func(value, reason string) error {
-		return &guard.SettingError{Setting: "nodes", Value: value, Reason: reason}
+		return &driver.SettingError{Setting: "nodes", Value: value, Reason: reason}
 	}
 	if len(nodes) < least {
 		return refused(fmt.Sprint(len(nodes)), "must be three at least: of fewer, none may fail")
@@ -98,7 +107,7 @@ func checkNodes(nodes []guard.Locker) error {
 		if isNil(n) {
 			return refused(fmt.Sprintf("number %d", i+1), "must not be nil")
 		}
-		if c, ok := guard.Ability[guard.Checker](n); ok {
+		if c, ok := driver.Ability[driver.Checker](n); ok {
 			if err := c.Check(); err != nil {
 				return fmt.Errorf("redlock: node %d: %w", i+1, err)
 			}
@@ -108,7 +117,7 @@ func checkNodes(nodes []guard.Locker) error {
 				return refused(fmt.Sprintf("numbers %d and %d", j+1, i+1), "must not be the same Locker: it would vote twice")
 			}
 		}
-		if s, ok := guard.Ability[guard.Server](n); ok && s.Addr() != "" {
+		if s, ok := driver.Ability[driver.Server](n); ok && s.Addr() != "" {
 			if j, twice := addrs[s.Addr()]; twice {
 				return refused(fmt.Sprintf("numbers %d and %d", j+1, i+1),
 					"must not be on the same server, "+s.Addr()+": it would vote twice")
@@ -119,11 +128,11 @@ func checkNodes(nodes []guard.Locker) error {
 	return nil
 }
 
-func same(a, b guard.Locker) bool {
+func same(a, b driver.Locker) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
 }
 
-func isNil(l guard.Locker) bool {
+func isNil(l driver.Locker) bool {
 	if l == nil {
 		return true
 	}
@@ -131,10 +140,10 @@ func isNil(l guard.Locker) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// Check implements guard.Checker.
+// Check implements driver.Checker.
 func (l *Locker) Check() error { return l.err }
 
-// CheckKey implements guard.KeyChecker: a key is one if it is one to every node.
+// CheckKey implements driver.KeyChecker: a key is one if it is one to every node.
 func (l *Locker) CheckKey(key string) error {
 	for _, n := range l.nodes {
 		if err := n.checkKey(key); err != nil {
@@ -144,12 +153,12 @@ func (l *Locker) CheckKey(key string) error {
 	return nil
 }
 
-// drift is by how much the clocks of a node and of this process may differ at the end of a TTL: the allowance of the Redis
-// documentation, 1 % and 2 ms.
+// drift is by how much the clocks of a node and of this process may differ at the end of a TTL:
+// the allowance of the Redis documentation, 1 % and 2 ms.
 func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
 
-// detached returns a context for calls to nodes, which go on when the caller has what it needs: with ctx's values and
-// deadline, or longest if that is sooner.
+// detached returns a context for calls to nodes, which go on when the caller has what it needs:
+// with ctx's values and deadline, or longest if that is sooner.
 func detached(ctx context.Context, longest time.Duration) (context.Context, context.CancelFunc) {
 	if deadline, ok := ctx.Deadline(); ok {
 		longest = min(longest, time.Until(deadline))
@@ -157,10 +166,10 @@ func detached(ctx context.Context, longest time.Duration) (context.Context, cont
 	return context.WithTimeout(context.WithoutCancel(ctx), longest)
 }
 
-// Ownerless implements guard.Ownerless: it keeps no owners if no node does.
+// Ownerless implements driver.Ownerless: it keeps no owners if no node does.
 func (l *Locker) Ownerless() bool {
 	for _, n := range l.nodes {
-		if o, ok := guard.Ability[guard.Ownerless](n.Locker); !ok || !o.Ownerless() {
+		if o, ok := driver.Ability[driver.Ownerless](n.Locker); !ok || !o.Ownerless() {
 			return false
 		}
 	}

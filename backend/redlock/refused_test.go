@@ -13,6 +13,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/redlock"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
@@ -91,7 +92,7 @@ func TestAcquire_refusesOneServerUnderTwoAddresses(t *testing.T) {
 				err := g.Do(t.Context(), "k", func(context.Context) error { ran = true; return nil }, guard.WithWait(time.Minute))
 				var refused *guard.StoreError
 				require.ErrorAs(t, err, &refused)
-				require.Equal(t, guard.KindSettings, refused.Kind)
+				require.Equal(t, driver.KindSettings, refused.Kind)
 				require.True(t, refused.Kind.Permanent())
 				require.ErrorContains(t, err, "nodes 2 and 4 are one server ("+servers[1].Addr()+" and "+addr+")")
 			}
@@ -114,7 +115,7 @@ func TestAcquire_namesTheNodesThatCannotBeReachedAtFirst(t *testing.T) {
 	}
 	g := newGuard(t, redlock.New(nodes), guard.WithTTL(2*time.Second))
 	err := g.Do(t.Context(), "k", nothing)
-	requireNoQuorum(t, err, guard.OpAcquire)
+	requireNoQuorum(t, err, driver.OpAcquire)
 	for _, s := range q.servers[:3] {
 		require.ErrorContains(t, err, s.Addr())
 	}

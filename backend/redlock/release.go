@@ -5,24 +5,27 @@ import (
 	"context"
 	"time"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 const (
 	// releaseTimeout bounds a release at one node.
 	releaseTimeout = 2 * time.Second
-	// settle is how long after it a release is repeated that had no answer, or before which a claim had none, as it may
-	// have been overtaken. mostRepeats is for how many at once; what goes beyond is left to its TTL.
+	// settle is how long after it a release is repeated that had no answer, or before which a
+	// claim had none, as it may have been overtaken. mostRepeats is for how many at once; what
+	// goes beyond is left to its TTL.
 	settle      = 500 * time.Millisecond
 	mostRepeats = 1000
 )
 
-// Release implements guard.Locker. It is told to all nodes, and has happened when a majority has said so.
-func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+// Release implements driver.Locker. It is told to all nodes, and has happened when a majority has
+// said so.
+func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	if err := ctx.Err(); err != nil {
-		return false, guard.NewStoreError("redlock", guard.OpRelease, c.Key, err)
+		return false, driver.NewStoreError("redlock", driver.OpRelease, c.Key, err)
 	}
-	after.Record = bytes.Clone(after.Record) // the caller's, who may be gone before the slow have taken it
+	// the caller's, who may be gone before the slow have taken it
+	after.Record = bytes.Clone(after.Record)
 	turns := l.claims.enter(c.ID)
 	defer l.claims.leave(turns)
 	l.claims.setReleased(turns, true)
@@ -57,7 +60,7 @@ func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) 
 		case gone > spare:
 			return false, nil
 		case held+pending < l.quorum && gone+pending <= spare:
-			return false, l.noQuorum(guard.OpRelease, c.Key, errs)
+			return false, l.noQuorum(driver.OpRelease, c.Key, errs)
 		}
 		select {
 		case a := <-answers:
@@ -70,35 +73,38 @@ func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) 
 				gone++
 			}
 		case <-ctx.Done():
-			return false, l.noQuorum(guard.OpRelease, c.Key, errs)
+			return false, l.noQuorum(driver.OpRelease, c.Key, errs)
 		}
 	}
 }
 
-// giveBack releases a claim at one node, in the background, before what waits there for its turn: the claim may have been
-// made again. doubtful says that it may still be on its way there.
-func (l *Locker) giveBack(turns *claim, n *node, c guard.Claim, doubtful bool) {
+// giveBack releases a claim at one node, in the background, before what waits there for its turn:
+// the claim may have been made again. doubtful says that it may still be on its way there.
+func (l *Locker) giveBack(turns *claim, n *node, c driver.Claim, doubtful bool) {
 	undone := l.claims.undo(turns, n)
 	l.claims.inNextTurn(turns, n, func(end func()) {
 		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
-		n.release(ctx, c, guard.After{}, func(_ bool, err error) {
+		n.release(ctx, c, driver.After{}, func(_ bool, err error) {
 			cancel()
 			if err == nil {
 				undone()
 			} else {
-				l.claims.enter(c.ID)                                               // turns, which is there as this call is under way
-				time.AfterFunc(settle, func() { undone(); l.claims.leave(turns) }) // it may arrive yet
+				// turns, which is there as this call is under way
+				l.claims.enter(c.ID)
+				// it may arrive yet
+				time.AfterFunc(settle, func() { undone(); l.claims.leave(turns) })
 			}
 			if err != nil || doubtful {
-				l.releaseAgain(turns, n, c, guard.After{})
+				l.releaseAgain(turns, n, c, driver.After{})
 			}
 			end()
 		})
 	})
 }
 
-// releaseAgain repeats a release at one node after some time, in the background, unless the claim is made again.
-func (l *Locker) releaseAgain(turns *claim, n *node, c guard.Claim, after guard.After) {
+// releaseAgain repeats a release at one node after some time, in the background, unless the claim
+// is made again.
+func (l *Locker) releaseAgain(turns *claim, n *node, c driver.Claim, after driver.After) {
 	if l.repeating.Add(1) > mostRepeats {
 		l.repeating.Add(-1)
 		return

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/redlock"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // pairs calls f with every two of five.
@@ -36,7 +37,7 @@ func TestRelease_aMarkerOnAMajorityIsFoundWhateverTwoNodesAreDown(t *testing.T) 
 					require.NoError(t, lease.SetRecord([]byte("the answer")))
 					fault(boxes[i])
 					fault(boxes[j])
-					require.NoError(t, lease.Finish(t.Context()))
+					require.NoError(t, lease.Complete(t.Context()))
 					require.NoError(t, hold.Release(t.Context()))
 					time.Sleep(10 * time.Second) // until those two have let go of the leases
 					other := newGuard(t, redlock.New(nodesOf(boxes)), guard.WithTTL(time.Second))
@@ -73,7 +74,9 @@ func TestRelease_aMarkerThatReachesNoMajorityIsAFailedRelease(t *testing.T) {
 					return nil
 				}, guard.WithOnce(time.Hour))
 				require.True(t, ran)
-				requireNoQuorum(t, err, guard.OpRelease)
+				var uncertain *guard.MarkerError
+				require.ErrorAs(t, err, &uncertain)
+				requireNoQuorum(t, uncertain.Err, driver.OpRelease)
 				for _, b := range boxes {
 					b.heal()
 				}

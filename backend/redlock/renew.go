@@ -6,18 +6,20 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// errGivenBack is a node that holds the claim, but will not, or may not, before it is told to take it in again.
+// errGivenBack is a node that holds the claim, but will not, or may not, before it is told to take
+// it in again.
 var errGivenBack = errors.New("the claim may be given back there")
 
 // A renewal is one claim's, put to all nodes at once.
 type renewal struct {
 	locker *Locker
-	claim  guard.Claim
+	claim  driver.Claim
 	turns  *claim
-	undone []int // by node: how often the claim had been given back there when the nodes were asked
+	// by node: how often the claim had been given back there when the nodes were asked
+	undone []int
 	report func(held bool, err error)
 
 	mu       sync.Mutex
@@ -30,18 +32,18 @@ type renewal struct {
 	renewed  bool    // a majority holds
 }
 
-// Renew implements guard.Locker. The claim is renewed if a majority holds it. Nodes that do not, as they restarted
-// empty or were away when it was granted, take it in again.
-func (l *Locker) Renew(ctx context.Context, c guard.Claim) (held bool, err error) {
-	l.RenewBatch(ctx, []guard.Claim{c}, func(_ int, h bool, e error) { held, err = h, e })
+// Renew implements driver.Locker. The claim is renewed if a majority holds it. Nodes that do not,
+// as they restarted empty or were away when it was granted, take it in again.
+func (l *Locker) Renew(ctx context.Context, c driver.Claim) (held bool, err error) {
+	l.RenewBatch(ctx, []driver.Claim{c}, func(_ int, h bool, e error) { held, err = h, e })
 	return held, err
 }
 
-// RenewBatch implements guard.BatchRenewer: one batch for each node.
-func (l *Locker) RenewBatch(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error)) {
+// RenewBatch implements driver.BatchRenewer: one batch for each node.
+func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
 	if err := ctx.Err(); err != nil || len(claims) == 0 {
 		for i, c := range claims {
-			report(i, false, guard.NewStoreError("redlock", guard.OpRenew, c.Key, err))
+			report(i, false, driver.NewStoreError("redlock", driver.OpRenew, c.Key, err))
 		}
 		return
 	}
@@ -88,7 +90,8 @@ func (r *renewal) take(n *node, held bool, err error) {
 	r.mu.Lock()
 	r.answered++
 	switch r.errs[n.index] = err; {
-	case errors.Is(err, errGivenBack): // it is about to be gone: whether a majority is depends on those that have not answered
+	case errors.Is(err, errGivenBack):
+		// it is about to be gone: whether a majority is depends on those that have not answered
 	case err != nil:
 		r.failed++
 	case held:
@@ -107,7 +110,7 @@ func (r *renewal) take(n *node, held bool, err error) {
 	renewed, first := r.renewed, r.over && !over
 	err = nil
 	if first && !renewed && gone <= spare {
-		err = l.noQuorum(guard.OpRenew, r.claim.Key, r.errs)
+		err = l.noQuorum(driver.OpRenew, r.claim.Key, r.errs)
 	}
 	r.mu.Unlock()
 	if first {
@@ -126,27 +129,28 @@ func (r *renewal) giveUp() {
 	r.mu.Lock()
 	first := !r.over
 	r.over = true
-	err := r.locker.noQuorum(guard.OpRenew, r.claim.Key, r.errs)
+	err := r.locker.noQuorum(driver.OpRenew, r.claim.Key, r.errs)
 	r.mu.Unlock()
 	if first {
 		r.report(false, err)
 	}
 }
 
-// takeIn has a node take a claim in that is held by others, under the claim's fence, unless its release has begun.
-func (l *Locker) takeIn(turns *claim, n *node, c guard.Claim) {
+// takeIn has a node take a claim in that is held by others, under the claim's fence, unless its
+// release has begun.
+func (l *Locker) takeIn(turns *claim, n *node, c driver.Claim) {
 	l.claims.inTurn(turns, n, func(end func()) {
 		if l.claims.isReleased(turns) {
 			end()
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), min(c.TTL/4, 3*time.Second))
-		n.acquire(ctx, c, func(grant guard.Grant, err error) {
+		n.acquire(ctx, c, func(grant driver.Grant, err error) {
 			cancel()
 			switch {
 			case err != nil:
 				l.claims.doubt(turns, n)
-			case grant.State == guard.Granted && grant.Fence > c.Fence && !l.claims.isReleased(turns):
+			case grant.State == driver.Granted && grant.Fence > c.Fence && !l.claims.isReleased(turns):
 				l.giveBack(turns, n, c, false)
 			}
 			end()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/redlock"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
@@ -36,11 +37,13 @@ func TestRenew_takesBackTheNodesThatForgotOrWereAway(t *testing.T) {
 	})
 }
 
-// A node whose clock is ahead grants the claim late, under a fence above the one that it has by then. It is told to give it back, and to take it in again:
-// in between it would let another in. Found by the simulation.
+// A node whose clock is ahead grants the claim late, under a fence above the one that it has by
+// then. It is told to give it back, and to take it in again: in between it would let another in.
+// Found by the simulation.
 func TestRenew_doesNotCountANodeThatHasYetToGiveTheClaimBack(t *testing.T) {
 	for name, c := range map[string]struct {
-		acquire, release, renew time.Duration // what these take at that node; at the half of it they are done
+		// what these take at that node; at the half of it they are done
+		acquire, release, renew time.Duration
 		at                      time.Duration // when it is renewed
 	}{
 		"its vote is to come":             {acquire: 400 * time.Millisecond, at: 300 * time.Millisecond},
@@ -59,7 +62,7 @@ func TestRenew_doesNotCountANodeThatHasYetToGiveTheClaimBack(t *testing.T) {
 				boxes[2].kill()
 				time.Sleep(c.at) // virtual: it has granted it by now
 				_, err := l.Renew(t.Context(), claim)
-				requireNoQuorum(t, err, guard.OpRenew)
+				requireNoQuorum(t, err, driver.OpRenew)
 				require.True(t, odd.said.Load(), "it did say that it holds the claim")
 				odd.settle()
 				time.Sleep(time.Second) // virtual: it was told
@@ -82,7 +85,8 @@ func TestRenew_isRefusedByThoseThatAnswerAfterOneThatHasYetToGiveTheClaimBack(t 
 		}
 		l := redlock.New(nodes)
 		claim := take(t, l, claimOf("k", "a"))
-		time.Sleep(1500 * time.Millisecond) // virtual: the odd one has granted it, and has not said so
+		// virtual: the odd one has granted it, and has not said so
+		time.Sleep(1500 * time.Millisecond)
 		for _, b := range boxes[:4] {
 			b.flush()
 		}
@@ -93,7 +97,8 @@ func TestRenew_isRefusedByThoseThatAnswerAfterOneThatHasYetToGiveTheClaimBack(t 
 	})
 }
 
-// An oddNode takes its time for some calls, until it has settled. A renewal is done at once, and said late.
+// An oddNode takes its time for some calls, until it has settled. A renewal is done at once, and
+// said late.
 type oddNode struct {
 	*box
 	acquire, release, renew time.Duration
@@ -155,7 +160,7 @@ func TestRenew_withoutAMajorityOfAnswersIsAnErrorAndNoLoss(t *testing.T) {
 		boxes[2].kill()
 		start := time.Now()
 		_, err := l.Renew(t.Context(), c)
-		requireNoQuorum(t, err, guard.OpRenew)
+		requireNoQuorum(t, err, driver.OpRenew)
 		require.Zero(t, time.Since(start))
 		boxes[1].heal()
 		boxes[2].heal()
@@ -179,8 +184,8 @@ func TestRenew_raisesTheNodesThatGrantedALowerFence(t *testing.T) {
 	})
 }
 
-// The node forgets, its answer to the renewal comes before or after the release, and it takes some time to take the
-// claim in again.
+// The node forgets, its answer to the renewal comes before or after the release, and it takes some
+// time to take the claim in again.
 func TestRenew_doesNotBringBackAClaimWhoseReleaseHasBegun(t *testing.T) {
 	for _, slow := range []string{"renewal", "take-back", "both"} {
 		for _, gone := range []time.Duration{50 * time.Millisecond, 150 * time.Millisecond, 250 * time.Millisecond} {
@@ -280,7 +285,7 @@ func TestRenewBatch_endsWithItsContextAndEachIsReportedOnce(t *testing.T) {
 		start := time.Now()
 		var reports [2]atomic.Int32
 		l.RenewBatch(ctx, claims, func(i int, _ bool, err error) {
-			requireNoQuorum(t, err, guard.OpRenew)
+			requireNoQuorum(t, err, driver.OpRenew)
 			reports[i].Add(1)
 		})
 		require.Equal(t, time.Second, time.Since(start))

@@ -30,7 +30,8 @@ func startQuorum(t testing.TB, n int) *quorum {
 	return q
 }
 
-// locker returns a Locker on the servers, by way of the proxies, with clients of its own: those of another process.
+// locker returns a Locker on the servers, by way of the proxies, with clients of its own: those of
+// another process.
 func (q *quorum) locker(t testing.TB) *redlock.Locker {
 	var nodes []guard.Locker
 	for _, p := range q.proxies {
@@ -55,8 +56,8 @@ func (q *quorum) present(t testing.TB, key string) (on []int) {
 	return on
 }
 
-// held returns on how many servers the lease is held, under its fence. As look takes what is free for a moment, it is asked
-// only where something is present.
+// held returns on how many servers the lease is held, under its fence. As look takes what is free
+// for a moment, it is asked only where something is present.
 func (q *quorum) held(t testing.TB, lease *guard.Lease) (n int) {
 	t.Helper()
 	fence := lease.Fence()

@@ -14,6 +14,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
@@ -24,8 +25,8 @@ const minTTL = 300 * time.Millisecond
 
 func TestSuite_memory(t *testing.T) {
 	nodes := func(testing.TB) guard.Locker { return redlock.New(memories(5)) }
-	guardtest.Run(t, guardtest.Store{New: nodes, Bubble: true, Ledger: true, MinTTL: 5 * time.Millisecond})
-	guardtest.RunExclusion(t, guardtest.Store{New: nodes, MinTTL: minTTL})
+	guardtest.Run(t, guardtest.Backend{New: nodes, Bubble: true, Ledger: true, MinTTL: 5 * time.Millisecond})
+	guardtest.RunExclusion(t, guardtest.Backend{New: nodes, MinTTL: minTTL})
 }
 
 func memories(n int) (nodes []guard.Locker) {
@@ -61,7 +62,7 @@ func TestSuite_fiveServers(t *testing.T) {
 				}
 				return redlock.New(nodes)
 			}
-			guardtest.Run(t, guardtest.Store{
+			guardtest.Run(t, guardtest.Backend{
 				New:    func(t testing.TB) guard.Locker { flush(t); return over(t) },
 				Again:  func(t testing.TB, _ guard.Locker) guard.Locker { return over(t) },
 				Flush:  flush,
@@ -87,12 +88,12 @@ func TestSuite_fiveServers(t *testing.T) {
 // A server is a node with all that one on Redis can do.
 type server interface {
 	guard.Locker
-	guard.BatchRenewer
-	guard.Checker
-	guard.Ledger
-	guard.Notifier
-	guard.Server
-	guard.Starter
+	driver.BatchRenewer
+	driver.Checker
+	driver.Ledger
+	driver.Notifier
+	driver.Server
+	driver.Starter
 }
 
 // A counted node counts the calls that are under way, but for renewals.
@@ -117,7 +118,7 @@ func (c counted) StartRelease(ctx context.Context, claim guard.Claim, after guar
 	})
 }
 
-func (c counted) Append(ctx context.Context, name string, e guard.Entry, keep int) error {
+func (c counted) Append(ctx context.Context, name string, e driver.Entry, keep int) error {
 	c.underWay.Add(1)
 	defer c.underWay.Add(-1)
 	return c.server.Append(ctx, name, e, keep)

@@ -5,13 +5,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // A vote is a node's answer to a claim.
 type vote struct {
 	node  *node
-	grant guard.Grant
+	grant driver.Grant
 	err   error
 }
 
@@ -20,7 +20,8 @@ type verdict uint8
 
 const (
 	undecided verdict = iota
-	hesitant          // it is decided, but further votes would tell more; to wait a little for them is worth it
+	// It is decided, but further votes would tell more, and are worth a short wait.
+	hesitant
 	granted
 	refused
 	failed
@@ -29,9 +30,9 @@ const (
 // A tally is the count of the votes so far.
 type tally struct {
 	verdict verdict
-	fence   uint64      // if granted
-	held    bool        // if granted: a majority held the key for the claim or its owner
-	refusal guard.Grant // if refused
+	fence   uint64       // if granted
+	held    bool         // if granted: a majority held the key for the claim or its owner
+	refusal driver.Grant // if refused
 }
 
 // count counts the votes. hasty says that nothing more is to be waited for.
@@ -42,14 +43,14 @@ func (l *Locker) count(votes []vote, hasty bool) tally {
 		switch {
 		case v.err != nil:
 			failures++
-		case v.grant.State == guard.Granted:
+		case v.grant.State == driver.Granted:
 			grants++
 			highest = max(highest, v.grant.Fence)
 			if v.grant.Held {
 				holds++
 				highestHeld = max(highestHeld, v.grant.Fence)
 			}
-		case v.grant.State == guard.Busy:
+		case v.grant.State == driver.Busy:
 			busy++
 		}
 	}
@@ -57,15 +58,15 @@ func (l *Locker) count(votes []vote, hasty bool) tally {
 	hasty = hasty || len(votes) == len(l.nodes)
 	switch {
 	case grants+busy+failures < len(votes) && holds < l.quorum:
-		// Some say that it is done. It may be a claim that is repeated, and they those who took so long to be told of an earlier run's
-		// end that the marker has gone elsewhere.
+		// Some say that it is done. It may be a claim that is repeated, and they those who took so
+		// long to be told of an earlier run's end that the marker has gone elsewhere.
 		if !hasty && holds+len(l.nodes)-len(votes) >= l.quorum {
 			return tally{verdict: hesitant}
 		}
 		return tally{verdict: refused, refusal: lastDone(votes)}
 	case holds >= l.quorum:
-		// A majority has the fence of a claim that was granted before. What others have is not it: they granted late, or
-		// grant afresh now.
+		// A majority has the fence of a claim that was granted before. What others have is not it:
+		// they granted late, or grant afresh now.
 		if fence := l.heldByMost(votes); fence != 0 {
 			return tally{verdict: granted, fence: fence, held: true}
 		}
@@ -80,12 +81,14 @@ func (l *Locker) count(votes []vote, hasty bool) tally {
 	case failures > spare:
 		return tally{verdict: failed}
 	case holds > 0 && busy+failures <= spare && holds+len(l.nodes)-len(votes) >= l.quorum:
-		// It is a claim that is repeated, and those who have not answered may hold the key for it: were it refused it would be given back.
+		// It is a claim that is repeated, and those who have not answered may hold the key for it:
+		// were it refused it would be given back.
 		return tally{verdict: undecided}
 	case busy+failures > spare:
 		return l.refuse(votes, grants, busy, hasty)
 	case busy > 0 && len(votes) >= l.quorum:
-		return l.refuse(votes, grants, busy, hasty) // the slow could still make it a grant, but nobody waits for them
+		// the slow could still make it a grant, but nobody waits for them
+		return l.refuse(votes, grants, busy, hasty)
 	}
 	return tally{verdict: undecided}
 }
@@ -106,19 +109,19 @@ func (l *Locker) heldByMost(votes []vote) uint64 {
 	return 0
 }
 
-// uneven is by how much the nodes may differ in what is left of a lease. Where it is more, some have been told of the minimum
-// hold that it has become, and others are about to be.
+// uneven is by how much the nodes may differ in what is left of a lease. Where it is more, some
+// have been told of the minimum hold that it has become, and others are about to be.
 const uneven = time.Second
 
 // refuse is for votes by which the claim cannot be granted any more.
 func (l *Locker) refuse(votes []vote, grants, busy int, hasty bool) tally {
-	var of []guard.Grant
+	var of []driver.Grant
 	for _, v := range votes {
-		if v.err == nil && v.grant.State == guard.Busy {
+		if v.err == nil && v.grant.State == driver.Busy {
 			of = append(of, v.grant)
 		}
 	}
-	slices.SortStableFunc(of, func(a, b guard.Grant) int {
+	slices.SortStableFunc(of, func(a, b driver.Grant) int {
 		return int(min(max(int64(whole(a.Left)-whole(b.Left)), -1), 1))
 	})
 	top, most := of[0], 0
@@ -134,9 +137,11 @@ func (l *Locker) refuse(votes []vote, grants, busy int, hasty bool) tally {
 		}
 	}
 	if !hasty && (most < l.quorum || whole(of[len(of)-1].Left)-whole(of[0].Left) > uneven) {
-		return tally{verdict: hesitant} // nobody seems to hold the key, or its release is under way: that is worth another look
+		// nobody seems to hold the key, or its release is under way: that is worth another look
+		return tally{verdict: hesitant}
 	}
-	// So many nodes have to come free until there is a majority, if those that have not answered do not.
+	// So many nodes have to come free until there is a majority, if those that have not answered
+	// do not.
 	top.Left = of[min(l.quorum-grants, busy)-1].Left
 	top.Contested = most < l.quorum && (grants > 0 || most < busy)
 	return tally{verdict: refused, refusal: top}
@@ -151,9 +156,9 @@ func whole(left time.Duration) time.Duration {
 }
 
 // lastDone returns the marker that stands longest. The work is done, also where few nodes know it.
-func lastDone(votes []vote) (done guard.Grant) {
+func lastDone(votes []vote) (done driver.Grant) {
 	for _, v := range votes {
-		if v.err == nil && v.grant.State == guard.Done && (done.State != guard.Done || whole(v.grant.Left) > whole(done.Left)) {
+		if v.err == nil && v.grant.State == driver.Done && (done.State != driver.Done || whole(v.grant.Left) > whole(done.Left)) {
 			done = v.grant
 		}
 	}

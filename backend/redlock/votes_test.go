@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/redlock"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
@@ -38,7 +39,7 @@ func TestTryAcquire_needsMoreThanHalfOfTheNodesAndWaitsForNoOther(t *testing.T) 
 						ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 						defer cancel()
 						_, err := l.TryAcquire(ctx, claimOf("k", "a"))
-						requireNoQuorum(t, err, guard.OpAcquire)
+						requireNoQuorum(t, err, driver.OpAcquire)
 						if name == "down" {
 							require.Zero(t, time.Since(start), "it fails as soon as it cannot win")
 						}
@@ -56,11 +57,11 @@ func TestTryAcquire_needsMoreThanHalfOfTheNodesAndWaitsForNoOther(t *testing.T) 
 	}
 }
 
-func requireNoQuorum(t testing.TB, err error, op guard.Op) {
+func requireNoQuorum(t testing.TB, err error, op driver.Op) {
 	t.Helper()
 	var failed *guard.StoreError
 	require.ErrorAs(t, err, &failed)
-	require.Equal(t, guard.KindQuorum, failed.Kind, "%v", err)
+	require.Equal(t, driver.KindQuorum, failed.Kind, "%v", err)
 	require.Equal(t, op, failed.Op)
 }
 
@@ -74,10 +75,10 @@ func TestTryAcquire_aMajorityThatGrantsTooLateIsNone(t *testing.T) {
 		_, err := l.TryAcquire(t.Context(), c)
 		var failed *guard.StoreError
 		require.ErrorAs(t, err, &failed)
-		require.Equal(t, guard.KindTimeout, failed.Kind)
+		require.Equal(t, driver.KindTimeout, failed.Kind)
 		synctest.Wait()
 		for i, b := range boxes {
-			require.Equal(t, 1, b.count(guard.OpRelease), "it was given back")
+			require.Equal(t, 1, b.count(driver.OpRelease), "it was given back")
 			require.Zero(t, b.fence(t, "k", "a"), "node %d", i)
 		}
 	})
@@ -114,11 +115,12 @@ func TestTryAcquire_aGrantThatComesAfterItWasWonAndIsHigherIsGivenBackAndTakenUn
 		require.Zero(t, boxes[3].fence(t, "k", "a"), "who joins would take it for the fence")
 		time.Sleep(2 * time.Second)
 		requireHeld(t, boxes, c, 0, 1, 2, 3, 4)
-		require.Equal(t, 1, boxes[3].count(guard.OpRelease))
+		require.Equal(t, 1, boxes[3].count(driver.OpRelease))
 	})
 }
 
-// What a lost ballot still has to undo at a slow node must not undo the vote of the ballot that came after it.
+// What a lost ballot still has to undo at a slow node must not undo the vote of the ballot that
+// came after it.
 func TestTryAcquire_whatALateAnswerUndoesIsNotTheNextTry(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
 		for _, b := range boxes[:3] {
@@ -129,7 +131,7 @@ func TestTryAcquire_whatALateAnswerUndoesIsNotTheNextTry(t *testing.T) {
 		}
 		c := claimOf("k", "a")
 		_, err := l.TryAcquire(t.Context(), c)
-		requireNoQuorum(t, err, guard.OpAcquire)
+		requireNoQuorum(t, err, driver.OpAcquire)
 		boxes[0].heal()
 		c = take(t, l, c)
 		time.Sleep(5 * time.Second)
@@ -169,11 +171,11 @@ func TestTryAcquire_aWinThatCannotBeCompletedFailsAtOnce(t *testing.T) {
 			return false, guardtest.Hang(ctx)
 		}}
 		fails := &guardtest.Scripted{Inner: boxes[2], OnRenew: func(context.Context, int, guard.Claim) (bool, error) {
-			return false, guardtest.Fail(guard.KindConnection)
+			return false, guardtest.Fail(driver.KindConnection)
 		}}
 		start := time.Now()
 		_, err := redlock.New([]guard.Locker{boxes[0], hangs, fails, boxes[3], boxes[4]}).TryAcquire(t.Context(), claimOf("k", "a"))
-		requireNoQuorum(t, err, guard.OpAcquire)
+		requireNoQuorum(t, err, driver.OpAcquire)
 		require.Zero(t, time.Since(start))
 	})
 }
@@ -211,7 +213,8 @@ func TestTryAcquire_saysThatTheWorkIsDoneIfAnyNodeKnows(t *testing.T) {
 	})
 }
 
-// Two nodes were told so late of an earlier run's end that its marker has gone elsewhere, and another holds the key there.
+// Two nodes were told so late of an earlier run's end that its marker has gone elsewhere, and
+// another holds the key there.
 func TestTryAcquire_aMarkerThatAMajorityHasForgottenIsNoAnswerToAHolder(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
 		for _, b := range boxes[3:] {
@@ -295,7 +298,7 @@ func TestTryAcquire_leavesWithItsContextAndGivesBack(t *testing.T) {
 		_, err := l.TryAcquire(ctx, claimOf("k", "a"))
 		var failed *guard.StoreError
 		require.ErrorAs(t, err, &failed)
-		require.Equal(t, guard.KindCanceled, failed.Kind)
+		require.Equal(t, driver.KindCanceled, failed.Kind)
 		require.Equal(t, time.Second, time.Since(start))
 		for _, b := range boxes {
 			b.heal()

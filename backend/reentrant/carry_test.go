@@ -25,7 +25,7 @@ func TestCarryOwner_aServiceThatIsCalledJoinsOnlyIfBothSidesAsk(t *testing.T) {
 		service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			var opts []guard.Option
 			if believes {
-				opts = append(opts, guard.JoinOwner(r.Header.Get))
+				opts = append(opts, guard.WithOwnerFrom(r.Header.Get))
 			}
 			err := there.Do(r.Context(), "k", func(ctx context.Context) error {
 				fences <- guard.Fence(ctx)

@@ -56,7 +56,8 @@ func Example() {
 	// clean-up after both: <nil>
 }
 
-// A counter is a hook of go-redis that counts what is sent. One that traces is added in the same way.
+// A counter is a hook of go-redis that counts what is sent. One that traces is added in the same
+// way.
 type counter struct{ sent atomic.Int64 }
 
 func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }

@@ -17,8 +17,8 @@ import (
 const (
 	// ttl is for leases for whose end, or renewal, a test waits.
 	ttl = 600 * time.Millisecond
-	// long is a TTL that does not pass while a test runs, nor does half of it, after which a waiter that was not told
-	// looks for himself.
+	// long is a TTL that does not pass while a test runs, nor does half of it, after which a
+	// waiter that was not told looks for himself.
 	long = 40 * time.Second
 
 	soon = 5 * time.Second
@@ -54,7 +54,8 @@ func acquire(t testing.TB, g *guard.Guard, key string, opts ...guard.Option) *gu
 
 func nothing(context.Context) error { return nil }
 
-// waits starts to wait for the key, and then does nothing. What Do returned, and when, comes on the channel.
+// waits starts to wait for the key, and then does nothing. What Do returned, and when, comes on
+// the channel.
 func waits(t testing.TB, g *guard.Guard, key string) <-chan outcome {
 	done := make(chan outcome, 1)
 	go func() {
@@ -182,8 +183,8 @@ func scripts(t testing.TB, servers ...*redistest.Server) (n int64) {
 	return n
 }
 
-// settled waits until the servers run no more scripts, and returns how many they have run: those who wait by looking
-// again and again would run some.
+// settled waits until the servers run no more scripts, and returns how many they have run: those
+// who wait by looking again and again would run some.
 func settled(t testing.TB, servers ...*redistest.Server) int64 {
 	t.Helper()
 	const quiet = 400 * time.Millisecond // longer than the longest pause of one who looks

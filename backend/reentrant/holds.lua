@@ -1,11 +1,15 @@
--- What the scripts have in common: the holds of the key lock. It answers nothing.
--- A field that begins with 'onerun:' and ends with a claim's ID is that claim's: one letter (H held, K kept by a minimum hold, D done), when it ends (ms since 1970, by this
--- server's clock), the fence, the length of the owner's name, the owner, and the label. For D there is a comma and the length of the label behind the owner's (neither in markers of old), and the record after the label. Any other field but Redisson's 'mode' is a hold of Redisson's, for as long as the key lasts.
+-- What the scripts have in common: the holds of the key lock. It answers nothing. A field that
+-- begins with 'onerun:' and ends with a claim's ID is that claim's: one letter (H held, K kept by
+-- a minimum hold, D done), when it ends (ms since 1970, by this server's clock), the fence, the
+-- length of the owner's name, the owner, and the label. For D there is a comma and the length of
+-- the label behind the owner's (neither in markers of old), and the record after the label. Any
+-- other field but Redisson's 'mode' is a hold of Redisson's, for as long as the key lasts.
 local lock, counter = KEYS[1], KEYS[2]
 
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
--- from_now is when that ends which lasts for some ms from now on: never early, though the clock is cut to ms.
+-- from_now is when that ends which lasts for some ms from now on: never early, though the clock is
+-- cut to ms.
 local function from_now(ms)
   return time[1] * 1000 + math.ceil(time[2] / 1000) + ms
 end
@@ -25,8 +29,9 @@ local function write(hold)
   redis.call('HSET', lock, 'onerun:' .. hold.id, hold.letter .. digits(hold.ends) .. ' ' .. digits(hold.fence) .. ' ' .. lengths .. ' ' .. hold.owner .. label .. hold.text)
 end
 
--- survey returns the claim's own hold, if there is one, and what the key holds beside it and has not ended: the H, K and D that ends last, the
--- first field of Redisson's, all H as a list, and when the last of all ends.
+-- survey returns the claim's own hold, if there is one, and what the key holds beside it and has
+-- not ended: the H, K and D that ends last, the first field of Redisson's, all H as a list, and
+-- when the last of all ends.
 local function survey(id)
   local own
   local all = {held = {}, last = 0, any = false}
@@ -62,20 +67,18 @@ local function survey(id)
   return own, all
 end
 
--- last_until makes the key end with whatever ends last. It is the first write of a renewal or a release, as it is allowed when memory is full; what follows then is, too.
+-- last_until makes the key end with whatever ends last. It is the first write of a renewal or a
+-- release, as it is allowed when memory is full; what follows then is, too.
 local function last_until(ends)
   redis.call('PEXPIRE', lock, digits(left(ends)))
 end
 
--- raise gives all of the holds a fence, and the counter at least that.
+-- raise gives all of the holds a fence, unless theirs is higher.
 local function raise(holds, fence)
   for _, hold in ipairs(holds) do
     if hold.fence < fence then
       hold.fence = fence
       write(hold)
     end
-  end
-  if (tonumber(redis.call('GET', counter) or 0) or 0) < fence then
-    redis.call('SET', counter, digits(fence))
   end
 end

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
@@ -186,7 +187,8 @@ func TestHolds_areToldFromRedissonsByTheirLetter(t *testing.T) {
 func TestHolds_aHashThatHasOnlyAModeIsFree(t *testing.T) {
 	t.Parallel()
 	locker, rdb := onServer(t)
-	require.NoError(t, rdb.HSet(t.Context(), "k", "mode", "read").Err()) // of Redisson's RReadWriteLock
+	// of Redisson's RReadWriteLock
+	require.NoError(t, rdb.HSet(t.Context(), "k", "mode", "read").Err())
 	claim := claims(t, locker, "k", "us", "a", long)
 	claim.take()
 	timeLeft(t, rdb, "k")
@@ -261,7 +263,7 @@ func TestFullServer_renewsAndReleases(t *testing.T) {
 	var failed *guard.StoreError
 	for _, key := range []string{"new", "plain"} {
 		require.ErrorAs(t, g.Do(t.Context(), key, nothing), &failed, "%q is another hold", key)
-		require.Equal(t, guard.KindOOM, failed.Kind)
+		require.Equal(t, driver.KindOOM, failed.Kind)
 	}
 	before := scripts(t, server)
 	require.Eventually(t, func() bool { return scripts(t, server) > before+10 }, 4*ttl, step, "renewals")
@@ -271,7 +273,7 @@ func TestFullServer_renewsAndReleases(t *testing.T) {
 	require.NoError(t, plain.Release(t.Context()))
 	require.NoError(t, kept.Release(t.Context()))
 	require.NoError(t, again.Release(t.Context()))
-	require.NoError(t, once.Finish(t.Context()))
+	require.NoError(t, once.Complete(t.Context()))
 	require.NoError(t, hold.Release(t.Context()))
 	var done *guard.DoneError
 	require.ErrorAs(t, g.Do(t.Context(), "once", nothing), &done)

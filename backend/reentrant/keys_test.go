@@ -14,6 +14,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/internal/redisstore"
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/redissontest"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
@@ -150,12 +151,12 @@ func TestDo_leavesAKeyOfAnotherTypeAsItIs(t *testing.T) {
 		var failed *guard.StoreError
 		err := g.Do(t.Context(), key, func(context.Context) error { t.Error("ran"); return nil }, guard.WithWait(time.Hour))
 		require.ErrorAs(t, err, &failed)
-		require.Equal(t, guard.KindWrongType, failed.Kind)
+		require.Equal(t, driver.KindWrongType, failed.Kind)
 		require.ErrorContains(t, err, `reentrant: acquire "`+key+`" at `)
 	}
 	var failed *guard.StoreError
 	require.ErrorAs(t, lease.Release(t.Context()), &failed)
-	require.Equal(t, guard.KindWrongType, failed.Kind)
+	require.Equal(t, driver.KindWrongType, failed.Kind)
 	for _, key := range []string{"string", "overwritten"} {
 		require.Equal(t, "another's", rdb.Get(t.Context(), key).Val())
 		timeLeft(t, rdb, key)

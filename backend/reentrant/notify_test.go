@@ -113,7 +113,8 @@ func TestNotify_aWaiterSurvivesItsConnection(t *testing.T) {
 			lease := acquire(t, newGuard(t, server.Client(t)), "k")
 			done := waits(t, newGuard(t, proxy.Client(t)), "k")
 			requireListening(t, server)
-			fault(t, server, proxy) // the release is perhaps not heard, so it asks again when it listens again
+			// the release is perhaps not heard, so it asks again when it listens again
+			fault(t, server, proxy)
 			require.NoError(t, lease.Release(t.Context()))
 			start := time.Now()
 			require.Less(t, requireIn(t, done).Sub(start), time.Second)
@@ -157,7 +158,7 @@ func TestNotify_aWaiterLearnsThatTheWorkIsDone(t *testing.T) {
 	lease := acquire(t, g, "k", guard.WithOnce(time.Minute))
 	done := waits(t, newGuard(t, server.Client(t)), "k")
 	requireListening(t, server)
-	require.NoError(t, lease.Finish(t.Context()))
+	require.NoError(t, lease.Complete(t.Context()))
 	select {
 	case got := <-done:
 		require.ErrorIs(t, got.err, guard.ErrDone)

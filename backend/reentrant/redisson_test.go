@@ -87,7 +87,8 @@ func TestRedisson_sharesItsLocksWithUs(t *testing.T) {
 	}
 }
 
-// share returns what a check has to do with, and sees in the end that Java could read all that it was told.
+// share returns what a check has to do with, and sees in the end that Java could read all that it
+// was told.
 func (w world) share(t *testing.T, key string) *shared {
 	rdb := w.connect(t)
 	mode := redissontest.WithShardedSubscription(w.mode)
@@ -128,7 +129,8 @@ func (s *shared) javaGivesBack() {
 	require.True(s, released)
 }
 
-// javaIsRefused asserts that Java does not get the lock, and returns the time that it is told to wait.
+// javaIsRefused asserts that Java does not get the lock, and returns the time that it is told to
+// wait.
 func (s *shared) javaIsRefused() time.Duration {
 	s.Helper()
 	left, ok, err := s.java.Lock(s.key).TryLock(s.Context(), 1, long)
@@ -144,7 +146,8 @@ type javaOutcome struct {
 	at   time.Time
 }
 
-// javaWaits starts to wait as another Java client does, and returns when that sleeps until it is told.
+// javaWaits starts to wait as another Java client does, and returns when that sleeps until it is
+// told.
 func (s *shared) javaWaits() <-chan javaOutcome {
 	s.Helper()
 	lock, done := s.other.Lock(s.key), make(chan javaOutcome, 1)
@@ -173,7 +176,8 @@ func (s *shared) requireJavaIn(done <-chan javaOutcome) (at time.Time, byTTL int
 	}
 }
 
-// weWait starts to wait for the key, and returns when we listen and ask no more, and how many scripts have run by then.
+// weWait starts to wait for the key, and returns when we listen and ask no more, and how many
+// scripts have run by then.
 func (s *shared) weWait(g *guard.Guard) (done <-chan outcome, scripts int64) {
 	s.Helper()
 	done = waits(s.T, g, s.key)

@@ -1,15 +1,17 @@
-// Package reentrant is a guard.Locker on one Redis, standalone, behind Sentinel, or a Cluster, that keeps owners:
-// who holds a key may take it again, also from another process that names the same owner, and services in Java
-// that lock the same name with Redisson's RLock are kept out, and keep out.
+// Package reentrant is a driver.Locker on one Redis, standalone, behind Sentinel, or a Cluster,
+// that keeps owners: who holds a key may take it again, also from another process that names the
+// same owner, and services in Java that lock the same name with Redisson's RLock are kept out, and
+// keep out.
 //
 //	g, err := guard.New(reentrant.New(rdb), guard.WithOwner("import of " + tenant))
 //
-// A key is a hash under its own name, with a field for each hold, and is free when the last hold has gone. It needs
-// Redis 6.2 or what speaks like it, with scripts.
+// A key is a hash under its own name, with a field for each hold, and is free when the last hold
+// has gone. It needs Redis 6.2 or what speaks like it, with scripts.
 //
-// To Redisson a minimum hold and a done marker look like a hold: Java stays out until they end. A Java thread never
-// joins a hold of ours, nor we one of Java's, whatever the owner's name. A Redis that fails over can forget its newest
-// writes, and Java's forceUnlock takes what anybody holds: the holder learns it at its next renewal.
+// To Redisson a minimum hold and a done marker look like a hold: Java stays out until they end. A
+// Java thread never joins a hold of ours, nor we one of Java's, whatever the owner's name. A Redis
+// that fails over can forget its newest writes, and Java's forceUnlock takes what anybody holds:
+// the holder learns it at its next renewal.
 package reentrant
 
 import (
@@ -21,7 +23,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-1795987d/onerun/backend/internal/redisstore"
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // A Locker keeps leases in one Redis. It is safe for concurrent use.
@@ -33,21 +35,22 @@ type Locker struct {
 }
 
 var (
-	_ guard.Locker       = (*Locker)(nil)
-	_ guard.BatchRenewer = (*Locker)(nil)
-	_ guard.Checker      = (*Locker)(nil)
-	_ guard.Ledger       = (*Locker)(nil)
-	_ guard.Server       = (*Locker)(nil)
-	_ guard.Starter      = (*Locker)(nil)
-	_ guard.KeyChecker   = (*Locker)(nil)
-	_ guard.Notifier     = (*Locker)(nil)
-	_ guard.Queuer       = (*Locker)(nil)
+	_ driver.Locker       = (*Locker)(nil)
+	_ driver.BatchRenewer = (*Locker)(nil)
+	_ driver.Checker      = (*Locker)(nil)
+	_ driver.Ledger       = (*Locker)(nil)
+	_ driver.Server       = (*Locker)(nil)
+	_ driver.Starter      = (*Locker)(nil)
+	_ driver.KeyChecker   = (*Locker)(nil)
+	_ driver.Notifier     = (*Locker)(nil)
+	_ driver.Queuer       = (*Locker)(nil)
 )
 
-// New returns a Locker on the client, which may be any but a *redis.Ring. guard.New refuses a Ring and nil.
+// New returns a Locker on the client, which may be any but a *redis.Ring. guard.New refuses a Ring
+// and nil.
 //
-// The client remains the caller's, to be closed after the Guard. What single.New says of its retries, time-outs and
-// connections is true here, too.
+// The client remains the caller's, to be closed after the Guard. What single.New says of its
+// retries, time-outs and connections is true here, too.
 func New(client redis.UniversalClient, opts ...Option) *Locker {
 	l := &Locker{store: redisstore.New("reentrant", client), publish: PublishPlain}
 	if _, ok := client.(*redis.ClusterClient); ok {
@@ -71,11 +74,11 @@ type Publish string
 const (
 	// PublishPlain is PUBLISH: what Redisson listens to but on a Cluster of Redis 7.
 	PublishPlain Publish = "plain"
-	// PublishSharded is SPUBLISH, where the server has it (Redis 7), and PUBLISH where not: what Redisson listens to on
-	// a Cluster.
+	// PublishSharded is SPUBLISH, where the server has it (Redis 7), and PUBLISH where not: what
+	// Redisson listens to on a Cluster.
 	PublishSharded Publish = "sharded"
-	// PublishBoth is for services of which some listen to this and some to that, as with Redisson's
-	// shardedSubscriptionMode, or Redisson before 3.22.
+	// PublishBoth is for services of which some listen to this and some to that, as with
+	// Redisson's shardedSubscriptionMode, or Redisson before 3.22.
 	PublishBoth Publish = "both"
 )
 
@@ -83,8 +86,9 @@ var vias = map[Publish]redisstore.Via{
 	PublishPlain: redisstore.ViaPlain, PublishSharded: redisstore.ViaSharded, PublishBoth: redisstore.ViaBoth,
 }
 
-// WithPublish says how a release is published. Default: PublishSharded on a *redis.ClusterClient, PublishPlain on any
-// other client, as Redisson does. A Cluster behind a proxy that looks like one server may need to be told.
+// WithPublish says how a release is published. Default: PublishSharded on a *redis.ClusterClient,
+// PublishPlain on any other client, as Redisson does. A Cluster behind a proxy that looks like one
+// server may need to be told.
 func WithPublish(p Publish) Option {
 	return func(l *Locker) {
 		switch p {
@@ -96,22 +100,26 @@ func WithPublish(p Publish) Option {
 	}
 }
 
-// WithClientSetup has f called with each client that the Locker makes of its own for the connections that New speaks of, to add hooks to
-// it, such as those of redisotel.InstrumentTracing: those of the user's client cannot be read from it. There are three clients for a
-// server, with one connection at a time each, and they are kept for as long as the Locker is. f must not close them, nor
-// send anything.
+// WithClientSetup has f called with each client that the Locker makes of its own for the
+// connections that New speaks of, to add hooks to it, such as those of
+// redisotel.InstrumentTracing: those of the user's client cannot be read from it. There are three
+// clients for a server, with one connection at a time each, and they are kept for as long as the
+// Locker is. f must not close them, nor send anything.
 //
-// f is called while New runs; for a Cluster it is when a node is first needed, by any goroutine, and perhaps by several at a time.
-// guard.New refuses nil, and an f that panics; to a node of a Cluster everything then goes by the user's client. Default: the clients have no hooks.
+// f is called while New runs; for a Cluster it is when a node is first needed, by any goroutine,
+// and perhaps by several at a time. guard.New refuses nil, and an f that panics; to a node of a
+// Cluster everything then goes by the user's client. Default: the clients have no hooks.
 func WithClientSetup(f func(own *redis.Client)) Option {
 	return func(l *Locker) { l.store.ClientSetup(f) }
 }
 
-// WithMinUptime has a server that restarted grant nothing until it has been up for longer than the longest TTL that is used: it may
-// have forgotten who holds what, and by then all that has ended. Claims fail with guard.KindRestarted until
-// then, and a lease with a longer TTL is refused. It is the "delayed restart" that the Redis documentation asks for with
-// Redlock, and costs one INFO inside of the script. Done markers and minimum holds that were forgotten remain forgotten,
-// and FLUSHALL or a failover to a replica that was up all the time are not noticed. Default: no server is refused.
+// WithMinUptime has a server that restarted grant nothing until it has been up for longer than the
+// longest TTL that is used: it may have forgotten who holds what, and by then all that has ended.
+// Claims fail with driver.KindRestarted until then, and a lease with a longer TTL is refused. It
+// is the "delayed restart" that the Redis documentation asks for with Redlock, and costs one INFO
+// inside of the script. Done markers and minimum holds that were forgotten remain forgotten, and
+// FLUSHALL or a failover to a replica that was up all the time are not noticed. Default: no server
+// is refused.
 func WithMinUptime(longest time.Duration) Option {
 	return func(l *Locker) { l.store.MinUptime(longest) }
 }
@@ -141,35 +149,36 @@ var (
 	}
 	program = redisstore.NewProgram(sources)
 	queue   = redisstore.NewQueue(sources, freeSource)
-	renew   = redisstore.NewScript(redisstore.ClockSource + holdsSource + renewSource)
+	renew   = redisstore.NewScript(redisstore.ClockSource + redisstore.CounterSource + holdsSource + renewSource)
 )
 
-// Check implements guard.Checker.
+// Check implements driver.Checker.
 func (l *Locker) Check() error { return l.store.Check() }
 
-// Addr implements guard.Server.
+// Addr implements driver.Server.
 func (l *Locker) Addr() string { return l.store.Addr() }
 
-// ServerID implements guard.Server. It sends INFO.
+// ServerID implements driver.Server. It sends INFO.
 func (l *Locker) ServerID(ctx context.Context) (string, error) { return l.store.ServerID(ctx) }
 
-// CheckKey implements guard.KeyChecker. Keys may have braces, which choose the slot in a Cluster, as long as the key's
-// channel is then in the same slot: "{tenant}:report" is a key, "a{b", "a{}b" and "a}b" are not.
+// CheckKey implements driver.KeyChecker. Keys may have braces, which choose the slot in a Cluster,
+// as long as the key's channel is then in the same slot: "{tenant}:report" is a key, "a{b", "a{}b"
+// and "a}b" are not.
 func (l *Locker) CheckKey(key string) error {
-	if err := guard.CheckKeyBytes(key); err != nil {
+	if err := driver.CheckKeyBytes(key); err != nil {
 		return err
 	}
 	switch {
 	case redisstore.Own(key):
-		return &guard.KeyError{Key: key, Reason: `begins with "onerun:{", as the names of Onerun's own keys do`}
+		return &driver.KeyError{Key: key, Reason: `begins with "onerun:{", as the names of Onerun's own keys do`}
 	case redisstore.HashTag(channel(key)) != redisstore.HashTag(key):
-		return &guard.KeyError{Key: key, Reason: "has a brace that does not enclose a hash tag: the lock and the channel of its release would be in two slots of a Redis Cluster"}
+		return &driver.KeyError{Key: key, Reason: "has a brace that does not enclose a hash tag: the lock and the channel of its release would be in two slots of a Redis Cluster"}
 	}
 	return nil
 }
 
-// channel returns the name of the channel on which Redisson tells that a lock is free: its prefix before the
-// lock's name in braces, or before the name as it is if that has a brace.
+// channel returns the name of the channel on which Redisson tells that a lock is free: its prefix
+// before the lock's name in braces, or before the name as it is if that has a brace.
 func channel(key string) string {
 	if strings.Contains(key, "{") {
 		return "redisson_lock__channel:" + key
@@ -177,21 +186,21 @@ func channel(key string) string {
 	return "redisson_lock__channel:{" + key + "}"
 }
 
-// TryAcquire implements guard.Locker.
-func (l *Locker) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+// TryAcquire implements driver.Locker.
+func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	return l.store.Grant(ctx, l.acquireCall(c))
 }
 
-// StartAcquire implements guard.Starter.
-func (l *Locker) StartAcquire(ctx context.Context, c guard.Claim, done func(guard.Grant, error)) {
+// StartAcquire implements driver.Starter.
+func (l *Locker) StartAcquire(ctx context.Context, c driver.Claim, done func(driver.Grant, error)) {
 	l.store.StartGrant(ctx, l.acquireCall(c), done)
 }
 
-func (l *Locker) acquireCall(c guard.Claim) redisstore.Call {
+func (l *Locker) acquireCall(c driver.Claim) redisstore.Call {
 	ttl, label, special := l.store.Terms(c)
 	fence := redisstore.FenceKeyBeside(c.Key)
-	call := redisstore.Call{Op: guard.OpAcquire, Key: c.Key, TTL: c.TTL}
-	if c.Line == guard.Beside {
+	call := redisstore.Call{Op: driver.OpAcquire, Key: c.Key, TTL: c.TTL}
+	if c.Queue == driver.Unqueued {
 		call.Command = program.Acquire(c.Key, fence, c.ID, c.Owner, ttl, label, special)
 	} else {
 		call.Command = l.line.Acquire(c, []string{c.Key, fence}, c.ID, c.Owner, ttl, label, special)
@@ -199,43 +208,43 @@ func (l *Locker) acquireCall(c guard.Claim) redisstore.Call {
 	return call
 }
 
-// Renew implements guard.Locker.
-func (l *Locker) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+// Renew implements driver.Locker.
+func (l *Locker) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	held, err := l.store.Int(ctx, renewCall(c))
 	return held == 1, err
 }
 
-// RenewBatch implements guard.BatchRenewer: one pipeline for each node.
-func (l *Locker) RenewBatch(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error)) {
+// RenewBatch implements driver.BatchRenewer: one pipeline for each node.
+func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
 	l.store.RenewBatch(ctx, claims, renewCall, report)
 }
 
-func renewCall(c guard.Claim) redisstore.Call {
+func renewCall(c driver.Claim) redisstore.Call {
 	return redisstore.Call{
-		Op: guard.OpRenew, Key: c.Key,
+		Op: driver.OpRenew, Key: c.Key,
 		Command: renew.On([]string{c.Key, redisstore.FenceKeyBeside(c.Key)}, c.ID, redisstore.Milliseconds(c.TTL), c.Fence, c.Reserve),
 	}
 }
 
-// Release implements guard.Locker.
-func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+// Release implements driver.Locker.
+func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	held, err := l.store.Int(ctx, l.releaseCall(c, after))
 	return held == 1, err
 }
 
-// StartRelease implements guard.Starter.
-func (l *Locker) StartRelease(ctx context.Context, c guard.Claim, after guard.After, done func(bool, error)) {
+// StartRelease implements driver.Starter.
+func (l *Locker) StartRelease(ctx context.Context, c driver.Claim, after driver.After, done func(bool, error)) {
 	l.store.StartInt(ctx, l.releaseCall(c, after), func(held int64, err error) { done(held == 1, err) })
 }
 
-func (l *Locker) releaseCall(c guard.Claim, after guard.After) redisstore.Call {
+func (l *Locker) releaseCall(c driver.Claim, after driver.After) redisstore.Call {
 	leave, label, record := redisstore.Leave(c, after)
 	publish := string(l.publish)
 	if l.publish == PublishPlain {
 		publish = "" // which need not be sent
 	}
-	call := redisstore.Call{Op: guard.OpRelease, Key: c.Key}
-	if c.Line == guard.Beside {
+	call := redisstore.Call{Op: driver.OpRelease, Key: c.Key}
+	if c.Queue == driver.Unqueued {
 		call.Command = program.Release(record, c.Key, channel(c.Key), c.ID, publish, leave, label)
 	} else {
 		call.Command = l.line.Release(
@@ -244,13 +253,15 @@ func (l *Locker) releaseCall(c guard.Claim, after guard.After) redisstore.Call {
 	return call
 }
 
-// Notify implements guard.Notifier: it listens to the channel on which we, and Redisson, tell that the key is free. All
-// keys that are waited for share one connection, or one to each master of a Cluster, which is closed when nobody waits.
-func (l *Locker) Notify(key string, wake func()) (stop func()) {
+// Notify implements driver.Notifier: it listens to the channel on which we, and Redisson, tell
+// that the key is free. All keys that are waited for share one connection, or one to each master
+// of a Cluster, which is closed when nobody waits.
+func (l *Locker) Subscribe(key string, wake func()) (stop func()) {
 	return l.notices.Listen(channel(key), wake)
 }
 
-// Queue implements guard.Queuer: it listens to a channel of this Locker's own for the key's line, on the connection of Notify.
-func (l *Locker) Queue(key, id string, called func(in time.Duration)) (stop func()) {
+// Queue implements driver.Queuer: it listens to a channel of this Locker's own for the key's line,
+// on the connection of Notify.
+func (l *Locker) SubscribeClaim(key, id string, called func(in time.Duration)) (stop func()) {
 	return l.line.Listen(redisstore.FenceKeyBeside(key), key, id, called)
 }

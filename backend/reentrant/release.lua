@@ -1,4 +1,5 @@
--- tell publishes that a key may be free. A release that could not be published is a release all the same: those who wait look for themselves, now and then.
+-- tell publishes that a key may be free. A release that could not be published is a release all
+-- the same: those who wait look for themselves, now and then.
 local function tell(channel, publish)
   if publish == 'both' then
     redis.pcall('PUBLISH', channel, '0')
@@ -9,7 +10,10 @@ local function tell(channel, publish)
   end
 end
 
--- release gives a key back: the lock, the channel, the claim's ID, how to publish ('' plainly, sharded or both), what to leave ('' nothing, K the minimum hold, D a done marker) and for how long in ms, 'K1000', label of the marker, record. Answers 1, or 0 if the lock is not this claim's.
+-- release gives a key back: the lock, the channel, the claim's ID, how to publish ('' plainly,
+-- sharded or both), what to leave ('' nothing, K the minimum hold, D a done marker) and for how
+-- long in ms, 'K1000', label of the marker, record. Answers 1, or 0 if the lock is not this
+-- claim's.
 local function release(key, channel, id, publish, leave, label, record)
   lock, counter = key, nil
   local own, others = survey(id)

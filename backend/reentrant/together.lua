@@ -1,5 +1,7 @@
 -- How many claims and releases are served at once. Answers what each of them answers.
--- Claims that ask for nothing special take free keys under one fence, the clock, where the counter is behind it: texts of the same length are in the order of their numbers.
+-- Claims that ask for nothing special take free keys under one fence, the clock, if the counter
+-- is behind it: digits of the same length are in the order of their numbers. Any other counter is
+-- left to last_fence.
 local counters = acquires > 0 and redis.call('MGET', unpack(KEYS, all + 1, all + acquires))
 local free = acquires > 0 and redis.call('EXISTS', unpack(KEYS, 1, acquires)) == 0 -- all of them
 local id, ids = column()
@@ -8,12 +10,13 @@ local ttl, ttls = column()
 local label, labels = column()
 local special, specials = column()
 local fence = digits(clock)
-local taken, raised, last = {}, {}, 0
+local find, taken, raised, last = string.find, {}, {}, 0
 local ttl_of, begin, owner_of, length -- of the claim before: mostly the same
 for i = 1, acquires do
   local key, counter = KEYS[i], counters[i]
   answers[i] = false
-  if counter and (special or specials[i]) == '' and #counter == #fence and counter < fence and not taken[key] and (free or redis.call('EXISTS', key) == 0) then
+  if counter and (special or specials[i]) == '' and #counter == #fence and counter < fence and not find(counter, '%D')
+    and not taken[key] and (free or redis.call('EXISTS', key) == 0) then
     local ttl, owner = ttl or ttls[i], owner or owners[i]
     if ttl ~= ttl_of then
       ttl_of, begin = ttl, 'H' .. digits(from_now(ttl)) .. ' ' .. fence .. ' '
@@ -37,7 +40,8 @@ one_by_one(1, acquires, function(i)
   return acquire(KEYS[i], KEYS[all + i], id or ids[i], owner or owners[i], ttl or ttls[i], label or labels[i], special or specials[i])
 end)
 
--- Releases that leave nothing delete keys that have the claim's hold and no other: that has not ended, or the key would have, too.
+-- Releases that leave nothing delete keys that have the claim's hold and no other: that has not
+-- ended, or the key would have, too.
 local id, ids = column()
 local publish, publishes = column()
 local leave, leaves = column()

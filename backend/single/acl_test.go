@@ -88,14 +88,16 @@ func TestACL_withoutTheRightToListenThoseWhoWaitLookForThemselves(t *testing.T) 
 			go func() {
 				came <- g.Do(t.Context(), "k", func(context.Context) error { return nil }, guard.WithWait(time.Minute))
 			}()
-			time.Sleep(500 * time.Millisecond) // how long it has waited decides whether it should have been told
+			// how long it has waited decides whether it should have been told
+			time.Sleep(500 * time.Millisecond)
 			require.NoError(t, lease.Release(t.Context()))
 			start := time.Now()
 			require.NoError(t, <-came)
 			require.Less(t, time.Since(start), 5*time.Second, "it asks a few times a second, and not in half a TTL")
 			require.Equal(t, []string{"onerun.waiter.missed_wakeups{} 1"}, seen.Lines())
 
-			mine, err := g.Acquire(t.Context(), "mine") // and what it gives back itself is given back
+			// and what it gives back itself is given back
+			mine, err := g.Acquire(t.Context(), "mine")
 			require.NoError(t, err)
 			require.NoError(t, mine.Release(t.Context()))
 			require.NoError(t, elsewhere.Do(t.Context(), "mine", func(context.Context) error { return nil }))

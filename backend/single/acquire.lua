@@ -1,8 +1,14 @@
--- acquire asks for a key: the lease, the fence counter, the claim's ID, TTL in ms, label, what else it asks for, see read_special, and the lease's value if it is known.
--- Answers the fence if it granted, negative if the claim held the key already; with a hint {1, that, clock as a fence}. Else {0 busy, ms left (-1 if it never ends), label, holder} or {2 done, ms left, lease, bytes of it before the record, label}: cutting the record out here would cost a third of the time.
--- A record of more than 16 MiB (guard.MaxRecord) is none of ours and is answered as an empty one, and a label is cut, so that what somebody else has written is not carried around.
--- A lease is one letter (H held, K kept by a minimum hold, D done), the claim's ID, a newline, and for H and K the fence, a newline and the label. For D there is a space and the length of the label
--- before the newline (neither in markers of old), and the label and the record after it.
+-- acquire asks for a key: the lease, the fence counter, the claim's ID, TTL in ms, label, what
+-- else it asks for, see read_special, and the lease's value if it is known. If it grants, it
+-- answers the fence, which is negative if the claim held the key already. With a hint, or with
+-- fences reserved, it answers {1, that, clock as a fence or 0, fences reserved}. Else it answers
+-- {0 busy, ms left (-1 if it never ends), label, holder} or {2 done, ms left, lease, bytes of it
+-- before the record, label}: to cut the record out here would cost a third of the time. A record
+-- of more than 16 MiB (guard.MaxRecord) is none of ours and is answered as an empty one, and a
+-- label is cut, so that what somebody else has written is not carried around. A lease is one
+-- letter (H held, K kept by a minimum hold, D done), the claim's ID, a newline, and for H and K
+-- the fence, a newline and the label. For D there is a space and the length of the label before
+-- the newline (neither in markers of old), and the label and the record after it.
 local function acquire(key, counter, id, ttl, label, special, lease)
   read_special(special)
   lease = lease or redis.call('GET', key)
@@ -21,7 +27,7 @@ local function acquire(key, counter, id, ttl, label, special, lease)
     local holder = string.sub(lease, 2, id_end - 1)
     if letter == 'H' and holder == id then
       redis.call('PEXPIRE', key, ttl)
-      return granted(-tonumber(string.sub(lease, id_end + 1, fence_end - 1)))
+      return granted(-tonumber(string.sub(lease, id_end + 1, fence_end - 1)), 0)
     end
     return {0, redis.call('PTTL', key), string.sub(lease, fence_end + 1, fence_end + 512), string.sub(holder, 1, 128)}
   end
@@ -30,9 +36,12 @@ local function acquire(key, counter, id, ttl, label, special, lease)
   if refusal then
     return refusal
   end
-  local fence = new_fence(counter)
+  local fence, reserved = new_fence(counter)
+  if not fence then
+    return reserved -- which is an error then
+  end
   if not redis.call('SET', key, 'H' .. id .. '\n' .. digits(fence) .. '\n' .. label, 'PX', ttl, 'NX') then
     redis.call('GET', key) -- which fails, and says that the key is not a string
   end
-  return granted(fence)
+  return granted(fence, reserved)
 end

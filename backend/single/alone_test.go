@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
@@ -75,7 +76,7 @@ func TestAlone_aCallThatIsCancelledEndsAtOnceAndItsAnswerIsNotTheNextOnes(t *tes
 		redistest.Within(t, 250*time.Millisecond, "a call that is cancelled after 50 ms", func() { _, err = l.TryAcquire(ctx, claimOf(2)) })
 		var failed *guard.StoreError
 		require.ErrorAs(t, err, &failed)
-		require.Equal(t, guard.KindCanceled, failed.Kind)
+		require.Equal(t, driver.KindCanceled, failed.Kind)
 		l.proxy.Delay(0)
 		for range 5 {
 			other := claimOf(1)
@@ -105,7 +106,7 @@ func TestAlone_aClientThatWasClosedShowsInAFewMilliseconds(t *testing.T) {
 	redistest.Within(t, 200*time.Millisecond, "what shows it", func() {
 		require.Eventually(t, func() bool { return errors.As(take(t.Context(), l, claimOf(1)), &failed) }, 10*time.Second, time.Millisecond)
 	})
-	require.Equal(t, guard.KindClosed, failed.Kind)
+	require.Equal(t, driver.KindClosed, failed.Kind)
 }
 
 func TestAlone_aServerThatForgotTheScriptsIsToldAgain(t *testing.T) {

@@ -23,8 +23,9 @@ import (
 var compareAndDelete = redis.NewScript(
 	`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end`)
 
-// BenchmarkPair sets a run under the guard beside SET NX PX and EVALSHA by hand on one client, one by one and in pipelines
-// that one fills oneself. Each of g callers has a key of its own, which nobody else wants.
+// BenchmarkPair sets a run under the guard beside SET NX PX and EVALSHA by hand on one client, one
+// by one and in pipelines that one fills oneself. Each of g callers has a key of its own, which
+// nobody else wants.
 func BenchmarkPair(b *testing.B) {
 	rdb := redistest.Start(b).Client(b)
 	ctx := context.Background()
@@ -68,8 +69,8 @@ func together(b *testing.B, rdb *redis.Client, g int, pair func(key string) erro
 	share(int64(b.N))
 }
 
-// reportCPU reports the processor time of this process and of the server, which tell more than the clock does on a machine
-// that has other things to do.
+// reportCPU reports the processor time of this process and of the server, which tell more than the
+// clock does on a machine that has other things to do.
 func reportCPU(b *testing.B, rdb *redis.Client) (report func()) {
 	client, server := cpu(b), serverCPU(b, rdb)
 	return func() {
@@ -131,7 +132,7 @@ func pipelinesByHand(ctx context.Context, b *testing.B, rdb *redis.Client, size 
 
 func BenchmarkLocker(b *testing.B) {
 	server := redistest.Start(b)
-	guardtest.Benchmark(b, guardtest.Store{
+	guardtest.Benchmark(b, guardtest.Backend{
 		New: func(t testing.TB) guard.Locker { return onEmpty(t, server) },
 	})
 }

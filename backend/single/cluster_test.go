@@ -187,7 +187,8 @@ func TestCluster_setsUpItsConnectionsWhenANodeIsNeeded(t *testing.T) {
 	}
 }
 
-// A Cluster that is asked for the owners of its slots, and says so when nobody waits any more, is a data race of no batch.
+// A Cluster that is asked for the owners of its slots, and says so when nobody waits any more, is
+// a data race of no batch.
 func TestRenewBatch_leavesBehindAClusterThatDoesNotSayWhereKeysAre(t *testing.T) {
 	answer := make(chan struct{})
 	asked := make(chan struct{}, 10)

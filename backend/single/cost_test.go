@@ -60,7 +60,7 @@ func TestAcquire_tenThousandHeldLeasesShareOneGoroutineAndFewPipelines(t *testin
 
 	now, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorContains(t, g.Close(now), "took back 10001 leases")
+	require.ErrorContains(t, g.Close(now), "10001 leases were revoked")
 }
 
 // reads returns how often the server has read from a connection: about once for each pipeline.

@@ -1,6 +1,7 @@
 package single_test
 
-// shows says by which metric an operator sees each fault. Those without one are nobody's trouble: they change nothing for callers.
+// shows says by which metric an operator sees each fault. Those without one are nobody's trouble:
+// they change nothing for callers.
 var shows = map[string]string{
 	"TestFault5_frozenServer":                            `^onerun.acquire.unknown\{error.type=timeout`,
 	"TestFault6_serverDownAndStaysDown":                  `^onerun.lease.losses\{onerun.loss.reason=expired`,

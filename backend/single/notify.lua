@@ -1,5 +1,6 @@
--- How a release tells those who wait for the key, which listen on a channel of the key's name. It answers nothing.
--- A release that could not be published is a release all the same: those who wait look for themselves, now and then.
+-- How a release tells those who wait for the key, which listen on a channel of the key's name. It
+-- answers nothing. A release that could not be published is a release all the same: those who wait
+-- look for themselves, now and then.
 local freed = function(key)
   local said = sharded and redis.pcall('SPUBLISH', key, '')
   if not sharded or type(said) == 'table' and said.err then
@@ -7,7 +8,8 @@ local freed = function(key)
   end
 end
 
--- listened returns those of the keys for which somebody waits, or all if that cannot be told: on a Cluster, others may listen on another node.
+-- listened returns those of the keys for which somebody waits, or all if that cannot be told: on a
+-- Cluster, others may listen on another node.
 local function listened(keys)
   local counts = not sharded and #keys > 1 and redis.pcall('PUBSUB', 'NUMSUB', unpack(keys))
   if type(counts) ~= 'table' or counts.err then

@@ -52,7 +52,7 @@ func TestNotify_aReleaseWakesWhoWaits(t *testing.T) {
 			start := time.Now()
 			for _, err := range all(keys, func(i int) error {
 				if i%2 == 0 {
-					return held[i].Finish(context.Background())
+					return held[i].Complete(context.Background())
 				}
 				return held[i].Release(context.Background())
 			}) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
@@ -161,7 +162,8 @@ func TestOwn_renewalsMakeANewConnectionWhereTheirsHasBroken(t *testing.T) {
 
 func TestOwn_whoLosesItsConnectionGoesByTheUsersClient(t *testing.T) {
 	l := alone(t)
-	require.NoError(t, l.admin.ConfigSet(t.Context(), "maxclients", "1").Err()) // those that are there may stay
+	// those that are there may stay
+	require.NoError(t, l.admin.ConfigSet(t.Context(), "maxclients", "1").Err())
 	killNewest(t, l.admin)
 	if err := take(t.Context(), l, claimOf(1)); err != nil { // it may have been out
 		require.ErrorIs(t, err, guard.ErrStore)
@@ -248,7 +250,7 @@ func TestOwn_connectionsGoWhenTheUsersClientWasClosed(t *testing.T) {
 	l.RenewBatch(t.Context(), []guard.Claim{claimOf(1)}, func(_ int, _ bool, err error) {
 		var failed *guard.StoreError
 		require.ErrorAs(t, err, &failed)
-		require.Equal(t, guard.KindClosed, failed.Kind)
+		require.Equal(t, driver.KindClosed, failed.Kind)
 	})
 	require.Equal(t, before, l.connections(t))
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
@@ -48,11 +49,11 @@ func refusal(t *testing.T, rdb redis.UniversalClient, opts ...guard.Option) *gua
 	var failed *guard.StoreError
 	require.ErrorAs(t, err, &failed)
 	require.ErrorIs(t, err, guard.ErrStore)
-	require.Equal(t, "single", failed.Store)
-	require.Equal(t, guard.OpAcquire, failed.Op)
+	require.Equal(t, "single", failed.Backend)
+	require.Equal(t, driver.OpAcquire, failed.Op)
 	require.Equal(t, "report", failed.Key)
 	require.ErrorContains(t, err, `single: acquire "report" at `+failed.Addr)
-	require.NoError(t, g.Close(t.Context()))
+	require.ErrorContains(t, g.Close(t.Context()), "1 claim was not released", "nobody knows whether the store has it")
 	return failed
 }
 
@@ -62,7 +63,7 @@ func TestDo_namesAServerThatIsAbsent(t *testing.T) {
 	addr := listener.Addr().String()
 	require.NoError(t, listener.Close())
 	failed := refusal(t, client(t, addr))
-	require.Equal(t, guard.KindConnection, failed.Kind)
+	require.Equal(t, driver.KindConnection, failed.Kind)
 	require.Equal(t, addr, failed.Addr)
 }
 
@@ -72,7 +73,7 @@ func TestDo_saysThatThePasswordIsWrong(t *testing.T) {
 	for name, password := range map[string]string{"wrong": "guess", "missing": ""} {
 		t.Run(name, func(t *testing.T) {
 			failed := refusal(t, client(t, server.Addr(), func(o *redis.Options) { o.Password = password }), guard.WithWait(time.Hour))
-			require.Equal(t, guard.KindAuth, failed.Kind)
+			require.Equal(t, driver.KindAuth, failed.Kind)
 			require.NotContains(t, failed.Error(), "guess")
 		})
 	}
@@ -89,7 +90,7 @@ func TestDo_saysThatTheUserMayNot(t *testing.T) {
 			}
 			require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "limited", rule).Err())
 			failed := refusal(t, client(t, server.Addr(), func(o *redis.Options) { o.Username, o.Password = "limited", "pw" }))
-			require.Equal(t, guard.KindAuth, failed.Kind)
+			require.Equal(t, driver.KindAuth, failed.Kind)
 		})
 	}
 }
@@ -100,7 +101,7 @@ func TestDo_saysThatTheKeyHoldsSomethingElse(t *testing.T) {
 	lease := leaseKey(t, rdb, "report")
 	require.NoError(t, rdb.HSet(t.Context(), lease, "field", "value").Err())
 	failed := refusal(t, rdb, guard.WithWait(time.Hour))
-	require.Equal(t, guard.KindWrongType, failed.Kind)
+	require.Equal(t, driver.KindWrongType, failed.Kind)
 	require.Equal(t, "value", rdb.HGet(t.Context(), lease, "field").Val(), "what is not ours stays")
 }
 
@@ -120,7 +121,8 @@ func TestDo_leavesInTheServerWhatIsTooLargeToBeOurs(t *testing.T) {
 	server := redistest.Start(t)
 	rdb := server.Client(t)
 	lease := leaseKey(t, rdb, "report")
-	g := newGuard(t, rdb, guard.WithTTL(guard.DefaultTTL)) // 16 MiB may take longer than a short lease allows for an answer
+	// 16 MiB may take longer than a short lease allows for an answer
+	g := newGuard(t, rdb, guard.WithTTL(guard.DefaultTTL))
 	var done *guard.DoneError
 	for length, read := range map[int]int{guard.MaxRecord: guard.MaxRecord, guard.MaxRecord + 1: 0} {
 		require.NoError(t, rdb.Set(t.Context(), lease, "Did\n"+strings.Repeat("x", length), time.Hour).Err())
@@ -156,13 +158,14 @@ func TestDo_saysThatTheServerIsTooOld(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			addr := oldServer(t, reply)
 			failed := refusal(t, client(t, addr), guard.WithWait(time.Hour))
-			require.Equal(t, guard.KindUnsupported, failed.Kind)
+			require.Equal(t, driver.KindUnsupported, failed.Kind)
 			require.Equal(t, addr, failed.Addr)
 		})
 	}
 }
 
-// oldServer answers each command with an error: EVALSHA with reply, others with that they are unknown.
+// oldServer answers each command with an error: EVALSHA with reply, others with that they are
+// unknown.
 func oldServer(t *testing.T, reply string) (addr string) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -179,7 +182,8 @@ func oldServer(t *testing.T, reply string) (addr string) {
 	return listener.Addr().String()
 }
 
-// answerErrors reads commands by their lines: the line after "$n" that comes second names the command.
+// answerErrors reads commands by their lines: the line after "$n" that comes second names the
+// command.
 func answerErrors(conn net.Conn, reply string) {
 	defer func() { _ = conn.Close() }()
 	lines := bufio.NewScanner(conn)

@@ -1,4 +1,6 @@
--- release gives a key back: the lease, the claim's ID, what to leave ('' nothing, K the minimum hold, D a done marker) and for how long in ms, 'K1000', label of the marker, record. Answers 1, or 0 if the lease is not this claim's.
+-- release gives a key back: the lease, the claim's ID, what to leave ('' nothing, K the minimum
+-- hold, D a done marker) and for how long in ms, 'K1000', label of the marker, record. Answers 1,
+-- or 0 if the lease is not this claim's.
 local function release(key, id, leave, label, record)
   local lease = redis.call('GET', key)
   if not lease or string.sub(lease, 2, #id + 1) ~= id or not string.find(lease, '^[\n ]', #id + 2) then
@@ -12,7 +14,8 @@ local function release(key, id, leave, label, record)
     freed(key)
     return 1
   end
-  redis.call('PEXPIRE', key, string.sub(leave, 2)) -- first, as it is allowed when memory is full; what follows then is, too
+  -- first, as it is allowed when memory is full; what follows then is, too
+  redis.call('PEXPIRE', key, string.sub(leave, 2))
   if string.sub(leave, 1, 1) == 'K' then
     lease = 'K' .. string.sub(lease, 2)
   else

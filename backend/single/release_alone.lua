@@ -1,5 +1,6 @@
--- KEYS: lease. ARGV: ID, what to leave, label, record; what is empty at the end is not sent. Answers what release does.
--- The quick way for one that leaves nothing, where PUBLISH is how to tell.
+-- KEYS: lease. ARGV: ID, what to leave, label, record; what is empty at the end is not sent.
+-- Answers what release does. The quick way for one that leaves nothing, where PUBLISH is how to
+-- tell.
 if not ARGV[2] then
   local lease = redis.call('GET', KEYS[1])
   local mine = 'H' .. ARGV[1] .. '\n'

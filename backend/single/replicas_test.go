@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
@@ -24,12 +25,14 @@ func TestReplicas_tooFewRefuseTheLeaseAndTheMarker(t *testing.T) {
 	sentinel.Replica.Freeze()
 	var failed *guard.StoreError
 	require.ErrorAs(t, g.Do(t.Context(), "other", func(context.Context) error { t.Error("ran"); return nil }), &failed)
-	require.Equal(t, guard.KindNoReplicas, failed.Kind)
+	require.Equal(t, driver.KindNoReplicas, failed.Kind)
 	require.ErrorContains(t, failed, "0 of 1 replicas")
 	require.ErrorIs(t, g.Do(t.Context(), "held", nothing), guard.ErrBusy, "an answer that writes nothing needs no replica")
 	require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrDone)
-	require.ErrorAs(t, lease.Finish(t.Context()), &failed)
-	require.Equal(t, guard.OpRelease, failed.Op)
+	var uncertain *guard.MarkerError
+	require.ErrorAs(t, lease.Complete(t.Context()), &uncertain)
+	require.ErrorAs(t, uncertain.Err, &failed)
+	require.Equal(t, driver.OpRelease, failed.Op)
 
 	sentinel.Replica.Thaw()
 	require.NoError(t, g.Do(t.Context(), "other", nothing, guard.WithWait(5*time.Second)), "what was refused was given back")
@@ -58,7 +61,7 @@ func TestReplicas_onACluster(t *testing.T) {
 	require.NoError(t, err)
 	var failed *guard.StoreError
 	require.ErrorAs(t, g.Do(t.Context(), "k", nothing), &failed)
-	require.Equal(t, guard.KindNoReplicas, failed.Kind)
+	require.Equal(t, driver.KindNoReplicas, failed.Kind)
 	require.NoError(t, g.Close(t.Context()))
 }
 

@@ -1,12 +1,12 @@
-// Package single is a guard.Locker on one Redis: standalone, behind Sentinel, or a Cluster.
+// Package single is a driver.Locker on one Redis: standalone, behind Sentinel, or a Cluster.
 //
 //	g, err := guard.New(single.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})))
 //
-// A lease is one string key with a TTL, and one script each takes, renews and gives it back. It needs Redis
-// 6.2 or what speaks like it, with scripts.
+// A lease is one string key with a TTL, and one script each takes, renews and gives it back. It
+// needs Redis 6.2 or what speaks like it, with scripts.
 //
-// A Redis that fails over can forget its newest writes, and with them a lease: the holder learns it at its
-// next renewal, and until then another may hold the key as well, under a higher fence.
+// A Redis that fails over can forget its newest writes, and with them a lease: the holder learns
+// it at its next renewal, and until then another may hold the key as well, under a higher fence.
 package single
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-1795987d/onerun/backend/internal/redisstore"
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // A Locker keeps leases in one Redis. It is safe for concurrent use.
@@ -31,29 +31,32 @@ type Locker struct {
 }
 
 var (
-	_ guard.Locker       = (*Locker)(nil)
-	_ guard.BatchRenewer = (*Locker)(nil)
-	_ guard.Checker      = (*Locker)(nil)
-	_ guard.Ledger       = (*Locker)(nil)
-	_ guard.Server       = (*Locker)(nil)
-	_ guard.Starter      = (*Locker)(nil)
-	_ guard.Notifier     = (*Locker)(nil)
-	_ guard.Ownerless    = (*Locker)(nil)
-	_ guard.Queuer       = (*Locker)(nil)
+	_ driver.Locker       = (*Locker)(nil)
+	_ driver.BatchRenewer = (*Locker)(nil)
+	_ driver.Checker      = (*Locker)(nil)
+	_ driver.Ledger       = (*Locker)(nil)
+	_ driver.Server       = (*Locker)(nil)
+	_ driver.Starter      = (*Locker)(nil)
+	_ driver.Notifier     = (*Locker)(nil)
+	_ driver.Ownerless    = (*Locker)(nil)
+	_ driver.Queuer       = (*Locker)(nil)
 )
 
-// New returns a Locker on the client, which may be any but a *redis.Ring. guard.New refuses a Ring and nil.
+// New returns a Locker on the client, which may be any but a *redis.Ring. guard.New refuses a Ring
+// and nil.
 //
-// The client remains the caller's, to be closed after the Guard. Its own retries do not apply to leases, and
-// whatever its time-outs are, each call ends with its context.
+// The client remains the caller's, to be closed after the Guard. Its own retries do not apply to
+// leases, and whatever its time-outs are, each call ends with its context.
 //
-// Claims and releases that meet on their way to a server go out as one script, and on a Cluster as one pipeline to each node.
-// They go by the client, but where they come often, and renewals always, by up to three connections of the Locker's own to the server,
-// or to each master of a Cluster, so that they do not wait for an application which uses up those of the client. These are made with
-// the client's options, also through Sentinel, but do not run its hooks, see WithClientSetup. They are closed when
-// they were not used for half a second, 15 seconds for that of renewals, and when the client was closed, which is noticed within
-// milliseconds by what is sent. Where the server takes no more connections, all goes by the client. WithReplicas always does, and so does
-// everything on a client of another type.
+// Claims and releases that meet on their way to a server go out as one script, and on a Cluster as
+// one pipeline to each node. They go by the client, but where they come often, and renewals
+// always, by up to three connections of the Locker's own to the server, or to each master of a
+// Cluster, so that they do not wait for an application which uses up those of the client. These
+// are made with the client's options, also through Sentinel, but do not run its hooks, see
+// WithClientSetup. They are closed when they were not used for half a second, 15 seconds for that
+// of renewals, and when the client was closed, which is noticed within milliseconds by what is
+// sent. Where the server takes no more connections, all goes by the client. WithReplicas always
+// does, and so does everything on a client of another type.
 func New(client redis.UniversalClient, opts ...Option) *Locker {
 	l := &Locker{store: redisstore.New("single", client), program: plain}
 	via, queue := redisstore.ViaPlain, plainQueue
@@ -71,12 +74,14 @@ func New(client redis.UniversalClient, opts ...Option) *Locker {
 // An Option is a setting of New. guard.New refuses one that cannot work.
 type Option func(*Locker)
 
-// WithReplicas asks that n replicas acknowledge a lease that is granted, and a done marker that is left, within a
-// time, by WAIT on the same connection. Where too few do, the claim is given back and the call ends with
-// guard.KindNoReplicas. The time has to be shorter than the client's ReadTimeout, and than the TTL of the leases.
+// WithReplicas asks that n replicas acknowledge a lease that is granted, and a done marker that is
+// left, within a time, by WAIT on the same connection. Where too few do, the claim is given back
+// and the call ends with driver.KindNoReplicas. The time has to be shorter than the client's
+// ReadTimeout, and than the TTL of the leases.
 //
-// It makes it unlikely that a failover forgets a lease; it does not make it impossible, as a replica that has not
-// acknowledged can be the one that is promoted. Default: no replica is asked for.
+// It makes it unlikely that a failover forgets a lease; it does not make it impossible, as a
+// replica that has not acknowledged can be the one that is promoted. Default: no replica is asked
+// for.
 func WithReplicas(n int, within time.Duration) Option {
 	return func(l *Locker) {
 		switch {
@@ -90,22 +95,26 @@ func WithReplicas(n int, within time.Duration) Option {
 	}
 }
 
-// WithClientSetup has f called with each client that the Locker makes of its own for the connections that New speaks of, to add hooks to
-// it, such as those of redisotel.InstrumentTracing: those of the user's client cannot be read from it. There are three clients for a
-// server, with one connection at a time each, and they are kept for as long as the Locker is. f must not close them, nor
-// send anything.
+// WithClientSetup has f called with each client that the Locker makes of its own for the
+// connections that New speaks of, to add hooks to it, such as those of
+// redisotel.InstrumentTracing: those of the user's client cannot be read from it. There are three
+// clients for a server, with one connection at a time each, and they are kept for as long as the
+// Locker is. f must not close them, nor send anything.
 //
-// f is called while New runs; for a Cluster it is when a node is first needed, by any goroutine, and perhaps by several at a time.
-// guard.New refuses nil, and an f that panics; to a node of a Cluster everything then goes by the user's client. Default: the clients have no hooks.
+// f is called while New runs; for a Cluster it is when a node is first needed, by any goroutine,
+// and perhaps by several at a time. guard.New refuses nil, and an f that panics; to a node of a
+// Cluster everything then goes by the user's client. Default: the clients have no hooks.
 func WithClientSetup(f func(own *redis.Client)) Option {
 	return func(l *Locker) { l.store.ClientSetup(f) }
 }
 
-// WithMinUptime has a server that restarted grant nothing until it has been up for longer than the longest TTL that is used: it may
-// have forgotten who holds what, and by then all that has ended. Claims fail with guard.KindRestarted until
-// then, and a lease with a longer TTL is refused. It is the "delayed restart" that the Redis documentation asks for with
-// Redlock, and costs one INFO inside of the script. Done markers and minimum holds that were forgotten remain forgotten,
-// and FLUSHALL or a failover to a replica that was up all the time are not noticed. Default: no server is refused.
+// WithMinUptime has a server that restarted grant nothing until it has been up for longer than the
+// longest TTL that is used: it may have forgotten who holds what, and by then all that has ended.
+// Claims fail with driver.KindRestarted until then, and a lease with a longer TTL is refused. It
+// is the "delayed restart" that the Redis documentation asks for with Redlock, and costs one INFO
+// inside of the script. Done markers and minimum holds that were forgotten remain forgotten, and
+// FLUSHALL or a failover to a replica that was up all the time are not noticed. Default: no server
+// is refused.
 func WithMinUptime(longest time.Duration) Option {
 	return func(l *Locker) { l.store.MinUptime(longest) }
 }
@@ -117,6 +126,8 @@ var (
 	acquireAloneSource string
 	//go:embed renew.lua
 	renewSource string
+	//go:embed raise.lua
+	raiseSource string
 	//go:embed release.lua
 	releaseSource string
 	//go:embed release_alone.lua
@@ -132,7 +143,7 @@ var (
 	plainQueue   = redisstore.NewQueue(plainSources, isFree)
 	shardedQueue = redisstore.NewQueue(shardedSources, isFree)
 
-	renew = redisstore.NewScript(renewSource)
+	renew = redisstore.NewScript(renewSource + redisstore.ClockSource + redisstore.CounterSource + raiseSource)
 
 	plainSources   = newSources("false", releaseAloneSource)
 	shardedSources = newSources("true", "") // for a Cluster, where PUBLISH would go to all nodes
@@ -149,33 +160,33 @@ func newSources(sharded, releaseAlone string) redisstore.Sources {
 
 const isFree = "local function is_free() return redis.call('EXISTS', KEYS[1]) == 0 end\n"
 
-// Check implements guard.Checker.
+// Check implements driver.Checker.
 func (l *Locker) Check() error { return l.store.Check() }
 
-// Ownerless implements guard.Ownerless: a claim is told from others by its ID alone.
+// Ownerless implements driver.Ownerless: a claim is told from others by its ID alone.
 func (l *Locker) Ownerless() bool { return true }
 
-// Addr implements guard.Server.
+// Addr implements driver.Server.
 func (l *Locker) Addr() string { return l.store.Addr() }
 
-// ServerID implements guard.Server. It sends INFO.
+// ServerID implements driver.Server. It sends INFO.
 func (l *Locker) ServerID(ctx context.Context) (string, error) { return l.store.ServerID(ctx) }
 
-// TryAcquire implements guard.Locker.
-func (l *Locker) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+// TryAcquire implements driver.Locker.
+func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	return l.store.Grant(ctx, l.acquireCall(c))
 }
 
-// StartAcquire implements guard.Starter.
-func (l *Locker) StartAcquire(ctx context.Context, c guard.Claim, done func(guard.Grant, error)) {
+// StartAcquire implements driver.Starter.
+func (l *Locker) StartAcquire(ctx context.Context, c driver.Claim, done func(driver.Grant, error)) {
 	l.store.StartGrant(ctx, l.acquireCall(c), done)
 }
 
-func (l *Locker) acquireCall(c guard.Claim) redisstore.Call {
+func (l *Locker) acquireCall(c driver.Claim) redisstore.Call {
 	prefix, fence := redisstore.LeasePrefix(c.Key)
 	ttl, label, special := l.store.Terms(c)
-	call := redisstore.Call{Op: guard.OpAcquire, Key: c.Key, TTL: c.TTL, Acks: l.acks}
-	if c.Line == guard.Beside {
+	call := redisstore.Call{Op: driver.OpAcquire, Key: c.Key, TTL: c.TTL, Acks: l.acks}
+	if c.Queue == driver.Unqueued {
 		call.Command = l.program.Acquire(c.Key, fence, c.ID, ttl, label, special).Under(prefix)
 	} else {
 		call.Command = l.line.Acquire(c, []string{prefix + c.Key, fence}, c.ID, ttl, label, special)
@@ -183,44 +194,44 @@ func (l *Locker) acquireCall(c guard.Claim) redisstore.Call {
 	return call
 }
 
-// Renew implements guard.Locker.
-func (l *Locker) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+// Renew implements driver.Locker.
+func (l *Locker) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	held, err := l.store.Int(ctx, renewCall(c))
 	return held == 1, err
 }
 
-// RenewBatch implements guard.BatchRenewer: one pipeline for each node.
-func (l *Locker) RenewBatch(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error)) {
+// RenewBatch implements driver.BatchRenewer: one pipeline for each node.
+func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
 	l.store.RenewBatch(ctx, claims, renewCall, report)
 }
 
-func renewCall(c guard.Claim) redisstore.Call {
+func renewCall(c driver.Claim) redisstore.Call {
 	lease, fence := redisstore.LeaseKeys(c.Key)
 	return redisstore.Call{
-		Op: guard.OpRenew, Key: c.Key,
+		Op: driver.OpRenew, Key: c.Key,
 		Command: renew.On([]string{lease, fence}, c.ID, redisstore.Milliseconds(c.TTL), c.Fence, c.Reserve),
 	}
 }
 
-// Release implements guard.Locker.
-func (l *Locker) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+// Release implements driver.Locker.
+func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	held, err := l.store.Int(ctx, l.releaseCall(c, after))
 	return held == 1, err
 }
 
-// StartRelease implements guard.Starter.
-func (l *Locker) StartRelease(ctx context.Context, c guard.Claim, after guard.After, done func(bool, error)) {
+// StartRelease implements driver.Starter.
+func (l *Locker) StartRelease(ctx context.Context, c driver.Claim, after driver.After, done func(bool, error)) {
 	l.store.StartInt(ctx, l.releaseCall(c, after), func(held int64, err error) { done(held == 1, err) })
 }
 
-func (l *Locker) releaseCall(c guard.Claim, after guard.After) redisstore.Call {
+func (l *Locker) releaseCall(c driver.Claim, after driver.After) redisstore.Call {
 	prefix, fence := redisstore.LeasePrefix(c.Key)
 	leave, label, record := redisstore.Leave(c, after)
-	call := redisstore.Call{Op: guard.OpRelease, Key: c.Key}
+	call := redisstore.Call{Op: driver.OpRelease, Key: c.Key}
 	if after.Done && after.Keep > 0 {
 		call.Acks = l.acks
 	}
-	if c.Line == guard.Beside {
+	if c.Queue == driver.Unqueued {
 		call.Command = l.program.Release(record, c.Key, c.ID, leave, label).Under(prefix)
 	} else {
 		call.Command = l.line.Release(c, fence, leave, []string{prefix + c.Key}, c.ID, leave, label, record)
@@ -228,16 +239,17 @@ func (l *Locker) releaseCall(c guard.Claim, after guard.After) redisstore.Call {
 	return call
 }
 
-// Notify implements guard.Notifier: it listens to the channel on which releases are published, which has the name of the
-// lease's key. All keys that are waited for share one connection, or one to each master of a Cluster, which is closed when
-// nobody waits.
-func (l *Locker) Notify(key string, wake func()) (stop func()) {
+// Notify implements driver.Notifier: it listens to the channel on which releases are published,
+// which has the name of the lease's key. All keys that are waited for share one connection, or one
+// to each master of a Cluster, which is closed when nobody waits.
+func (l *Locker) Subscribe(key string, wake func()) (stop func()) {
 	lease, _ := redisstore.LeaseKeys(key)
 	return l.notices.Listen(lease, wake)
 }
 
-// Queue implements guard.Queuer: it listens to a channel of this Locker's own for the key's line, on the connection of Notify.
-func (l *Locker) Queue(key, id string, called func(in time.Duration)) (stop func()) {
+// Queue implements driver.Queuer: it listens to a channel of this Locker's own for the key's line,
+// on the connection of Notify.
+func (l *Locker) SubscribeClaim(key, id string, called func(in time.Duration)) (stop func()) {
 	_, fence := redisstore.LeaseKeys(key)
 	return l.line.Listen(fence, key, id, called)
 }

@@ -1,7 +1,10 @@
 -- How many claims and releases are served at once. Answers what each of them answers.
-local values = redis.call('MGET', unpack(KEYS)) -- false where there is nothing, and where there is no string
+-- false where there is nothing, and where there is no string
+local values = redis.call('MGET', unpack(KEYS))
 
--- Claims that ask for nothing special take free keys under one fence, the clock, where the counter is behind it: texts of the same length are in the order of their numbers.
+-- Claims that ask for nothing special take free keys under one fence, the clock, if the counter
+-- is behind it: digits of the same length are in the order of their numbers. Any other counter is
+-- left to last_fence.
 local id, ids = column()
 local ttl, ttls = column()
 local label, labels = column()
@@ -9,11 +12,12 @@ local special, specials = column()
 local fence = digits(clock)
 local behind = '\n' .. fence .. '\n'
 local whole = label and behind .. label
-local call, counters, last = redis.pcall, {}, 0
+local call, find, counters, last = redis.pcall, string.find, {}, 0
 for i = 1, acquires do
   local counter = values[all + i]
   answers[i] = false
-  if counter and not values[i] and (special or specials[i]) == '' and #counter == #fence and counter < fence then
+  if counter and not values[i] and (special or specials[i]) == ''
+    and #counter == #fence and counter < fence and not find(counter, '%D') then
     local set = call('SET', KEYS[i], 'H' .. (id or ids[i]) .. (whole or behind .. labels[i]), 'PX', ttl or ttls[i], 'NX')
     if set and not set.err then
       answers[i] = clock
@@ -29,7 +33,8 @@ one_by_one(1, acquires, function(i)
   return acquire(KEYS[i], KEYS[all + i], id or ids[i], ttl or ttls[i], label or labels[i], special or specials[i], values[i])
 end)
 
--- Those who release tell at the end, at once, so that those for which nobody waits cost next to nothing.
+-- Those who release tell at the end, at once, so that those for which nobody waits cost next to
+-- nothing.
 local sub, gone, places, n = string.sub, {}, {}, 0
 local publish = freed
 freed = function(key)

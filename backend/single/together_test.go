@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
@@ -75,16 +76,18 @@ func TestTogether_aScriptThatTheServerForgotIsMendedAndAWrongKeyFailsAlone(t *te
 			}
 			var failed *guard.StoreError
 			require.ErrorAs(t, err, &failed)
-			require.Equal(t, guard.KindWrongType, failed.Kind)
+			require.Equal(t, driver.KindWrongType, failed.Kind)
 			require.Equal(t, "key7", failed.Key)
 		}
 	}
 }
 
-// Most of those who share a script leave while it is on its way. A round counts if all went by connections of our own, which end a call with its
-// context, and if some of what the leavers had sent has arrived all the same.
+// Most of those who share a script leave while it is on its way. A round counts if all went by
+// connections of our own, which end a call with its context, and if some of what the leavers had
+// sent has arrived all the same.
 func TestTogether_aCallerThatLeavesDisturbsNobody(t *testing.T) {
-	const callers = 1 + 32 // one goes out by itself, and then those that are enough for another script
+	// one goes out by itself, and then those that are enough for another script
+	const callers = 1 + 32
 	l := alone(t)
 	admin := l.server.Client(t)
 	counted := 0
@@ -104,10 +107,13 @@ func TestTogether_aCallerThatLeavesDisturbsNobody(t *testing.T) {
 				leavers.Go(func() { _ = take(left, l, claimOf(i)) })
 			}
 		}
-		time.Sleep(100 * time.Millisecond) // until what waits behind a call that is not answered goes out by itself
+		// until what waits behind a call that is not answered goes out by itself
+		time.Sleep(100 * time.Millisecond)
 		leave()
 		leavers.Wait()
-		time.Sleep(200 * time.Millisecond) // until a connection that ended with them would have noticed, also on a slow machine: it looks each 20 ms
+		// until a connection that ended with them would have noticed, also on a slow machine: it
+		// looks each 20 ms
+		time.Sleep(200 * time.Millisecond)
 		l.server.Thaw()
 		others.Wait()
 		own := l.byUsersClient() == before
@@ -127,7 +133,8 @@ func TestTogether_aCallerThatLeavesDisturbsNobody(t *testing.T) {
 	require.Fail(t, "nobody has left while it was on its way")
 }
 
-// haveConnections has the Locker make the connections of its own that many callers at once are worth.
+// haveConnections has the Locker make the connections of its own that many callers at once are
+// worth.
 func (l *lonely) haveConnections(t *testing.T) {
 	t.Helper()
 	const callers = 100

@@ -86,8 +86,8 @@ func faster(bench, name string, others ...string) func(*results) (measured, erro
 	}
 }
 
-// beside looks up times. Another is an implementation, in the same case unless it is named with one of its own. If one is missing nobody knows
-// which is best.
+// beside looks up times. Another is an implementation, in the same case unless it is named with
+// one of its own. If one is missing nobody knows which is best.
 func beside(r *results, bench, name string, others []string) (m measured, mine, best float64, err error) {
 	mine, err = r.median(line{bench, ours, name}, perOp)
 	if err != nil {

@@ -1,10 +1,12 @@
-// Table reads what go test -bench prints from its standard input and prints tables in Markdown: for each benchmark its figures beside each other, the
-// median where one was run several times, and for each goal of docs/performance.md what was reached.
+// Table reads what go test -bench prints from its standard input and prints tables in Markdown:
+// for each benchmark its figures beside each other, the median where one was run several times,
+// and for each goal of docs/performance.md what was reached.
 //
 //	go test -run '^$' -bench . . | go run ./table
 //
-// A figure that is not in the input is said to be missing, and so is what would have been worked out from it. With -complete that is an error.
-// Whether a benchmark failed is told by the exit status of go test.
+// A figure that is not in the input is said to be missing, and so is what would have been worked
+// out from it. With -complete that is an error. Whether a benchmark failed is told by the exit
+// status of go test.
 package main
 
 import (

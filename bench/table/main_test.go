@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// contest is a part of what go test prints: redsync has been run three times, and stops early in one of them.
+// contest is a part of what go test prints: redsync has been run three times, and stops early in
+// one of them.
 const contest = `goos: linux
 goarch: amd64
 pkg: github.com/seed-1795987d/onerun/bench

@@ -41,7 +41,8 @@ func verdict(g goal, m measured) string {
 	}
 }
 
-// printFigures prints a table for each benchmark: a row for each case and implementation, and how it is to ours.
+// printFigures prints a table for each benchmark: a row for each case and implementation, and how
+// it is to ours.
 func printFigures(out io.Writer, r *results) {
 	var benches []string
 	for _, l := range r.lines {

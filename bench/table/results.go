@@ -10,7 +10,8 @@ import (
 	"golang.org/x/perf/benchfmt"
 )
 
-// A line is what was measured of one implementation in one case of a benchmark: Uncontended, onerun, "g=64".
+// A line is what was measured of one implementation in one case of a benchmark: Uncontended,
+// onerun, "g=64".
 type line struct{ bench, impl, name string }
 
 func (l line) String() string {
@@ -24,8 +25,8 @@ type results struct {
 	values map[line]map[string][]float64
 }
 
-// read fails if there is nothing to be read, or something that is not what go test prints of a benchmark. Benchmarks that compare no
-// implementations are left out.
+// read fails if there is nothing to be read, or something that is not what go test prints of a
+// benchmark. Benchmarks that compare no implementations are left out.
 func read(in io.Reader) (*results, error) {
 	r := &results{units: map[string][]string{}, values: map[line]map[string][]float64{}}
 	input := benchfmt.NewReader(in, "standard input")
@@ -48,7 +49,8 @@ func read(in io.Reader) (*results, error) {
 	return r, nil
 }
 
-// parseName finds the implementation in the name of a benchmark. Its case is the rest, without the number of processors.
+// parseName finds the implementation in the name of a benchmark. Its case is the rest, without the
+// number of processors.
 func parseName(name benchfmt.Name) (line, bool) {
 	base, parts := name.Parts()
 	l := line{bench: string(base)}
@@ -91,7 +93,8 @@ type missingError struct {
 
 func (e *missingError) Error() string { return fmt.Sprintf("no %s of %s", e.unit, e.line) }
 
-// median returns the median of the values, of an even number the mean of the two in the middle, or a *missingError.
+// median returns the median of the values, of an even number the mean of the two in the middle, or
+// a *missingError.
 func (r *results) median(l line, unit string) (float64, error) {
 	values := slices.Sorted(slices.Values(r.values[l][unit]))
 	n := len(values)

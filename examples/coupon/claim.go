@@ -19,27 +19,31 @@ const (
 	nameStock = "stock"
 )
 
-// newGuard is all that it takes: every server makes one, over the same Redis. The locker is single.New(client), or
-// what else -backend names, see stage.Backend.
+// newGuard is all that it takes: every server makes one, over the same Redis. The locker is
+// single.New(client), or what else -backend names, see stage.Backend.
 func (s *server) newGuard(locker guard.Locker) (*guard.Guard, error) {
 	return guard.New(locker,
 		guard.WithNamespace(s.Namespace), // other runs use this Redis, too
 		guard.WithLabel(s.Name),          // what those read who find a key busy
-		guard.WithTTL(2*time.Second),     // how soon another may go on when a server has died or hangs
-		guard.WithHook(s.tell.hook),      // with -trace, tracing.New's, see telemetry.go
+		// how soon another may go on when a server has died or hangs
+		guard.WithTTL(2*time.Second),
+		guard.WithHook(s.tell.hook), // with -trace, tracing.New's, see telemetry.go
 	)
 }
 
-// handler is the endpoint. The middleware around claim makes it idempotent: for each Idempotency-Key of a user, claim
-// runs once, on whichever server. Another request with the key is given the first answer again, or, while the
-// first is under way, told to come back.
+// handler is the endpoint. The middleware around claim makes it idempotent: for each
+// Idempotency-Key of a user, claim runs once, on whichever server. Another request with the key is
+// given the first answer again, or, while the first is under way, told to come back.
 func (s *server) handler() (http.Handler, error) {
 	var claim http.Handler = http.HandlerFunc(s.claim)
 	if s.Guarded {
 		idempotent, err := guardhttp.New(s.guard, guardhttp.IdempotencyKey,
-			guardhttp.WithScope(guardhttp.FromPathValue("user")), // whose key it is: in earnest, who has logged in
-			guardhttp.WithRetention(time.Hour),                   // for how long the answer is given again
-			guardhttp.WithName(nameClaim),                        // what spans and metrics call it: they never have a key
+			// whose key it is: in earnest, who has logged in
+			guardhttp.WithScope(guardhttp.FromPathValue("user")),
+			// for how long the answer is given again
+			guardhttp.WithOnce(time.Hour),
+			// what spans and metrics call it: they never have a key
+			guardhttp.WithName(nameClaim),
 		)
 		if err != nil {
 			return nil, err
@@ -51,8 +55,8 @@ func (s *server) handler() (http.Handler, error) {
 	return mux, nil
 }
 
-// claim gives the user a coupon, or says why not. What is final is kept for the next request with the key; status
-// 503 is not, so that the next one runs.
+// claim gives the user a coupon, or says why not. What is final is kept for the next request with
+// the key; status 503 is not, so that the next one runs.
 func (s *server) claim(w http.ResponseWriter, r *http.Request) {
 	order, err := readOrder(r)
 	if err != nil {
@@ -76,7 +80,8 @@ func (s *server) sell(ctx context.Context, o order) (left int, err error) {
 	if !s.Guarded {
 		return s.takeOne(ctx, o)
 	}
-	// The stock is for one at a time, whoever they are. Who waits in vain for two seconds is told to try again.
+	// The stock is for one at a time, whoever they are. Who waits in vain for two seconds is told
+	// to try again.
 	err = s.guard.Do(ctx, stockKey, func(ctx context.Context) (err error) {
 		left, err = s.takeOne(ctx, o)
 		return err
@@ -84,10 +89,12 @@ func (s *server) sell(ctx context.Context, o order) (left int, err error) {
 	return left, err
 }
 
-// takeOne takes a coupon out of the stock as programs do: it reads, decides, and writes back. Two that do so
-// at the same time read the same figure, and both write back one less.
+// takeOne takes a coupon out of the stock as programs do: it reads, decides, and writes back.
+// Without a guard, two servers can read the same number at the same time. Both then write back one
+// less.
 func (s *server) takeOne(ctx context.Context, o order) (left int, err error) {
-	remaining, err := s.db.read(ctx, o.user)
+	fence := guard.Fence(ctx)
+	remaining, err := s.db.read(ctx, o.user, fence)
 	if err != nil {
 		return 0, err
 	}
@@ -95,13 +102,14 @@ func (s *server) takeOne(ctx context.Context, o order) (left int, err error) {
 		return 0, err
 	}
 	left = remaining - 1
-	// By now the lease may have been lost, as this process may have been frozen. No check here could
-	// rule that out (guard.Lease.Valid would find out most times): it might be frozen right after the
-	// check. So the fence goes with the write, and the database refuses it if it is not the highest.
+	// The lease may be lost by now: this process may have been frozen. No check here could rule
+	// that out, because the process could be frozen right after the check. (guard.Lease.Valid
+	// would notice most of the time.) So both the read and the write carry the fence. The read
+	// registers it. The database refuses the write if a newer holder has read the stock since.
 	//
-	// The write does not end with ctx, which ends when the lease is lost, to show just that: a
-	// statement that was on its way before could not be stopped either.
+	// The write does not end with ctx, which ends when the lease is lost. This shows that the
+	// fence is enough: a statement that was sent before the loss could not be stopped either.
 	return left, s.db.write(context.WithoutCancel(ctx), sale{
-		order: o, server: s.Name, remaining: left, fence: guard.Fence(ctx),
+		order: o, server: s.Name, remaining: left, fence: fence,
 	})
 }

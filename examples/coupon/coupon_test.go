@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/examples/internal/stage/stagetest"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
@@ -29,7 +30,8 @@ func TestCoupon_givesAwayWhatThereIs(t *testing.T) {
 	})
 }
 
-// requireOneEach has the database say that a hundred users have a coupon each, and that a stale write was refused.
+// requireOneEach has the database say that a hundred users have a coupon each, and that a stale
+// write was refused.
 func requireOneEach(t *testing.T, db *sql.DB) {
 	t.Helper()
 	require.Equal(t, 100, stagetest.Int(t, db, `SELECT count(*) FROM claims`))
@@ -105,7 +107,7 @@ func TestRefuse_tellsWhatCanBeTriedAgainFromWhatCannot(t *testing.T) {
 		{errHasOne, http.StatusConflict, ""},
 		{&guard.BusyError{Key: stockKey}, http.StatusServiceUnavailable, "1"},
 		{stale, http.StatusServiceUnavailable, "1"},
-		{&guard.StoreError{Op: guard.OpAcquire, Key: stockKey, Kind: guard.KindTimeout, Err: errors.New("no answer")}, http.StatusServiceUnavailable, "1"},
+		{&guard.StoreError{Op: driver.OpAcquire, Key: stockKey, Kind: driver.KindTimeout, Err: errors.New("no answer")}, http.StatusServiceUnavailable, "1"},
 	} {
 		recorder := httptest.NewRecorder()
 		refuse(recorder, c.err)

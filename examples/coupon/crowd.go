@@ -50,7 +50,8 @@ func (c *crowd) claim(ctx context.Context) {
 	}
 	for i := range users {
 		if i == eager {
-			time.Sleep(20 * time.Millisecond) // or the coupons might be gone before a second click counts
+			// or the coupons might be gone before a second click counts
+			time.Sleep(20 * time.Millisecond)
 		}
 		user, key := fmt.Sprintf("user-%d", i), fmt.Sprintf("%016x", rand.Uint64())
 		click(user, key, i)
@@ -61,8 +62,8 @@ func (c *crowd) claim(ctx context.Context) {
 	all.Wait()
 }
 
-// click claims for the user, and tries again, on the next server, for as long as it is told when. All clicks and
-// tries of one claim have the same key.
+// click claims for the user, and tries again, on the next server, for as long as it is told when.
+// All clicks and tries of one claim have the same key.
 func (c *crowd) click(ctx context.Context, user, key string, server int) {
 	var told answer
 	for try := range mostTries {
@@ -101,7 +102,8 @@ type answer struct {
 	after  time.Duration // when to try again, or 0 if the answer is final
 }
 
-// post claims once. A server that cannot be reached is like one that says itself when to try again.
+// post claims once. A server that cannot be reached is like one that says itself when to try
+// again.
 func (c *crowd) post(ctx context.Context, user, key, server string) answer {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+server+"/claim/"+user, strings.NewReader(`{"size":"M"}`))
 	if err != nil {
@@ -113,7 +115,8 @@ func (c *crowd) post(ctx context.Context, user, key, server string) answer {
 		return answer{after: time.Second}
 	}
 	defer response.Body.Close()
-	_, _ = io.Copy(io.Discard, response.Body)                      // so that the connection can be used again
+	// so that the connection can be used again
+	_, _ = io.Copy(io.Discard, response.Body)
 	seconds, _ := strconv.Atoi(response.Header.Get("Retry-After")) // 0 if it has none
 	return answer{
 		status: response.StatusCode,

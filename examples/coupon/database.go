@@ -16,16 +16,30 @@ var (
 // database is the shop's tables, see schema.sql.
 type database struct{ *sql.DB }
 
-// read returns how many coupons are left for the user to have one. It returns errSoldOut or errHasOne if
-// the user cannot have one.
-func (db database) read(ctx context.Context, user string) (remaining int, err error) {
+// read registers the fence and returns how many coupons are left. It returns errStale if a newer
+// holder has registered its fence. If the user cannot have a coupon, read returns errSoldOut or
+// errHasOne.
+func (db database) read(ctx context.Context, user string, fence uint64) (remaining int, err error) {
+	// A SELECT is not enough. An older holder could then still write between this read and our
+	// write, and our write would undo that sale. Without a guard, all fences are 0 and nothing is
+	// refused.
+	err = db.QueryRowContext(ctx, `UPDATE stock SET fence = ? WHERE coupon = ? AND fence <= ?
+		RETURNING remaining`, fence, coupon, fence).Scan(&remaining)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, errStale
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the stock: %w", err)
+	}
+	// A second statement reads the claims, after the first has registered the fence. One statement
+	// would do on SQLite, but not on PostgreSQL. An UPDATE there that has waited for a row lock
+	// returns the new stock, but a subquery in it still sees the claims from before the wait.
 	var claimed bool
-	err = db.QueryRowContext(ctx, `SELECT remaining,
-			EXISTS (SELECT 1 FROM claims WHERE coupon = stock.coupon AND user = ?)
-		FROM stock WHERE coupon = ?`, user, coupon).Scan(&remaining, &claimed)
+	err = db.QueryRowContext(ctx, `SELECT EXISTS
+		(SELECT 1 FROM claims WHERE coupon = ? AND user = ?)`, coupon, user).Scan(&claimed)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("read the stock: %w", err)
+		return 0, fmt.Errorf("read the claims: %w", err)
 	case claimed:
 		return 0, errHasOne
 	case remaining <= 0:
@@ -42,8 +56,8 @@ type sale struct {
 	fence     uint64
 }
 
-// write writes the new stock and the user's claim, both or neither. It returns errStale, and leaves a note of
-// that instead, if somebody with a higher fence has written before.
+// write writes the new stock and the user's claim, both or neither. It returns errStale if the
+// fence that read registered is no longer the stock's. It then writes a row to refused instead.
 func (db database) write(ctx context.Context, s sale) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -51,9 +65,11 @@ func (db database) write(ctx context.Context, s sale) error {
 	}
 	defer tx.Rollback() // does nothing after Commit
 
-	// This is where a stale holder is refused. Without a guard the fence is 0, and nothing is.
-	result, err := tx.ExecContext(ctx, `UPDATE stock SET remaining = ?, fence = ? WHERE coupon = ? AND fence <= ?`,
-		s.remaining, s.fence, coupon, s.fence)
+	// The database refuses a stale holder here. The fence must be equal, not just high enough. The
+	// database therefore also refuses a write whose fence no read has registered. A holder keeps
+	// its fence, so it can read and write several times.
+	result, err := tx.ExecContext(ctx, `UPDATE stock SET remaining = ?
+		WHERE coupon = ? AND fence = ?`, s.remaining, coupon, s.fence)
 	if err != nil {
 		return fmt.Errorf("write the stock: %w", err)
 	}
@@ -75,7 +91,8 @@ func (db database) write(ctx context.Context, s sale) error {
 	return tx.Commit()
 }
 
-// stock returns what is left, and the fence of the last who wrote it.
+// stock returns how many coupons are left, and the stock's fence. It is for display: nothing is
+// written because of what it returns, so it registers no fence.
 func (db database) stock(ctx context.Context) (remaining int, fence uint64, err error) {
 	err = db.QueryRowContext(ctx, `SELECT remaining, fence FROM stock WHERE coupon = ?`, coupon).Scan(&remaining, &fence)
 	if err != nil {

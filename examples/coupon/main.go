@@ -1,24 +1,27 @@
-// Coupon is a shop that gives away a hundred coupons: three server processes behind HTTP, one stock in a
-// database, and a thousand users who all claim at once, some of them twice.
+// Coupon is a shop that gives away a hundred coupons: three server processes behind HTTP, one
+// stock in a database, and a thousand users who all claim at once, some of them twice.
 //
-//	go run ./examples/coupon                         exactly a hundred coupons are claimed, and nobody has two
-//	go run ./examples/coupon -guard=off              the servers get in each other's way, and far more are claimed
-//	go run ./examples/coupon -serve 127.0.0.1:8080   one server and no crowd, to be tried with curl
-//	go run ./examples/coupon -trace                  either of them, with spans on standard output, metrics and logs
+//	go run ./examples/coupon                        exactly 100 coupons are claimed, none twice
+//	go run ./examples/coupon -guard=off             the servers conflict, and far more are claimed
+//	go run ./examples/coupon -serve 127.0.0.1:8080  one server without the crowd, for curl
+//	go run ./examples/coupon -trace                 with spans on stdout, metrics and logs
 //
-// A claim is an idempotent request: its Idempotency-Key says that a second click is the same claim, which is answered
-// as the first one was.
+// A claim is an idempotent request: its Idempotency-Key says that a second click is the same
+// claim, which is answered as the first one was.
 //
-// The servers read the stock, decide, and write it back, as programs do. With the guard, one server of the
-// three is frozen in between for longer than its lease lasts: what it writes when it goes on is refused by
-// the database, since another holder with a higher fence has written by then.
+// The servers read the stock, decide, and write it back, as programs do. With the guard, each read
+// registers the fence of its lease in the database. The shop freezes one of the three servers
+// between its read and its write, for longer than its lease lasts. By then another holder has read
+// the stock under a higher fence, so the database refuses the write.
 //
-// It needs nothing but Go: Redis is inside the program (or -redis host:port), and the database is SQLite. The
-// table at the end is read back from that database. The leases are kept in one Redis, or, with -backend redlock,
-// in a majority of five; -backend reentrant is for those who have Redisson beside it.
+// It needs nothing but Go: Redis is inside the program (or -redis host:port), and the database is
+// SQLite. The table at the end is read back from that database. The leases are kept in one Redis,
+// or, with -backend redlock, in a majority of five; -backend reentrant is for those who have
+// Redisson beside it.
 //
-// What matters is in claim.go: how the Guard is made, the middleware, and the call of Guard.Do. How a stale holder is
-// refused is in database.go, and what -trace takes is in telemetry.go.
+// What matters is in claim.go: how the Guard is made, the middleware, and the call of Guard.Do.
+// The statements that refuse a stale holder are in database.go. What -trace needs is in
+// telemetry.go.
 package main
 
 import (

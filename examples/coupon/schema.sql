@@ -1,7 +1,7 @@
 CREATE TABLE stock (
   coupon    TEXT PRIMARY KEY,
   remaining INTEGER NOT NULL,
-  fence     INTEGER NOT NULL DEFAULT 0 -- the highest that has written
+  fence     INTEGER NOT NULL DEFAULT 0 -- the highest that a read has registered
 );
 
 CREATE TABLE claims (
@@ -12,7 +12,7 @@ CREATE TABLE claims (
   fence    INTEGER NOT NULL
 );
 
--- Writes that came too late, under a fence that was not the highest any more.
+-- Writes that came too late: a newer holder had read the stock, and its fence was higher.
 CREATE TABLE refused (
   coupon      TEXT    NOT NULL REFERENCES stock,
   user        TEXT    NOT NULL,

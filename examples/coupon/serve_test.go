@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/memory"
-	"github.com/seed-1795987d/onerun/examples/internal/stage"
 	"github.com/seed-1795987d/onerun/examples/internal/stage/stagetest"
 	"github.com/seed-1795987d/onerun/guard"
 )
@@ -73,8 +71,8 @@ func mustCurl(t *testing.T, url, user, key, body string) reply {
 	return r
 }
 
-// twice claims at both URLs at the same time. One of the two is refused, as the other one is under way; the reply to that comes
-// through the channel, with Status 0 if the server broke it off.
+// twice claims at both URLs at the same time. One of the two is refused, as the other one is under
+// way; the reply to that comes through the channel, with Status 0 if the server broke it off.
 func twice(t *testing.T, urls [2]string, user, body string) (runs <-chan reply) {
 	t.Helper()
 	replies := make(chan reply, 2)
@@ -199,17 +197,17 @@ func TestServe_endsOnInterruptAlsoWhileItThinks(t *testing.T) {
 	}
 }
 
-// newServers starts two servers over one store and one database in this process, and returns a Guard over the store.
+// newServers starts two servers over one store and one database in this process, and returns a
+// Guard over the store.
 func newServers(t *testing.T) (g *guard.Guard, urls [2]string) {
 	t.Helper()
-	db, err := stage.OpenDatabase(filepath.Join(t.TempDir(), "shop.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	_, err = db.Exec(schema+`INSERT INTO stock (coupon, remaining) VALUES (?, ?)`, coupon, coupons)
-	require.NoError(t, err)
-	locker := memory.New()
+	db, locker := newDatabase(t), memory.New()
 	for i := range urls {
-		s := &server{Name: fmt.Sprintf("server %d", i+1), Guarded: true, Namespace: "test", db: database{db}, desks: make(chan struct{}, desks)}
+		s := &server{
+			Name: fmt.Sprintf("server %d", i+1), Guarded: true, Namespace: "test",
+			db: db, desks: make(chan struct{}, desks),
+		}
+		var err error
 		s.guard, err = s.newGuard(locker)
 		require.NoError(t, err)
 		t.Cleanup(func() {

@@ -21,9 +21,9 @@ const (
 	wordHolding = "holding" // with its fence: it has read FreezeAt and asks for leave to go on
 )
 
-// desks is how many users a server sees to at the same time; the others wait in line. If all of them tried for
-// the stock at once, they would ask more than an embedded Redis can answer, least of all five of them, which are no
-// match for real ones.
+// desks is how many users a server sees to at the same time; the others wait in line. If all of
+// them tried for the stock at once, they would ask more than an embedded Redis can answer, least
+// of all five of them, which are no match for real ones.
 const desks = 4
 
 // A server is one of the processes. The exported fields are what the parent tells it.
@@ -71,7 +71,8 @@ func (s *server) run(ctx context.Context) (err error) {
 		// Last, so that it tells of the end as well.
 		defer func() { err = errors.Join(err, s.tell.close()) }()
 	}
-	locker, disconnect := s.Backend.Connect(redlock.WithHook(s.tell.hook)) // which is told of each node
+	// which is told of each node
+	locker, disconnect := s.Backend.Connect(redlock.WithHook(s.tell.hook))
 	defer disconnect()
 	if s.guard, err = s.newGuard(locker); err != nil {
 		return err
@@ -85,8 +86,9 @@ func (s *server) run(ctx context.Context) (err error) {
 		return fmt.Errorf("serve: %w", err)
 	}
 	web := &http.Server{
-		Handler:     handler,
-		BaseContext: func(net.Listener) context.Context { return ctx }, // nobody waits in line when we end
+		Handler: handler,
+		// nobody waits in line when we end
+		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	served := make(chan error, 1)
 	go func() { served <- web.Serve(listener) }()
@@ -96,13 +98,15 @@ func (s *server) run(ctx context.Context) (err error) {
 	case err = <-served:
 	case <-ctx.Done():
 	}
-	// The guard goes first, as there is little time: it ends the waiting for the stock, and then requests end soon.
+	// The guard goes first, as there is little time: it ends the waiting for the stock, and then
+	// requests end soon.
 	ending, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
 	return errors.Join(err, s.guard.Close(ending), web.Shutdown(ending))
 }
 
-// seat lets a request in when it is its turn. It goes in front of the middleware: who waits in line holds no lease.
+// seat lets a request in when it is its turn. It goes in front of the middleware: who waits in
+// line holds no lease.
 func (s *server) seat(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -144,13 +148,13 @@ func statusOf(err error) int {
 	case errors.Is(err, errHasOne):
 		return http.StatusConflict
 	}
-	// The stock was busy for too long, the lease was lost, Redis did not answer: nothing was claimed
-	// that the next try would not find.
+	// The stock was busy for too long, the lease was lost, Redis did not answer: nothing was
+	// claimed that the next try would not find.
 	return http.StatusServiceUnavailable
 }
 
-// think takes a while. When the stock is at FreezeAt, it takes until the parent says so, which may freeze
-// this process meanwhile.
+// think takes a while. When the stock is at FreezeAt, it takes until the parent says so, which may
+// freeze this process meanwhile.
 func (s *server) think(ctx context.Context, o order, remaining int) error {
 	select {
 	case <-time.After(o.think):

@@ -83,7 +83,8 @@ func (s *shop) serve(ctx context.Context) error {
 	return s.attend(ctx, ctx.Done())
 }
 
-// open fills the stock, starts n servers, and returns when they serve. One that has read freezeAt asks before it goes on.
+// open fills the stock, starts n servers, and returns when they serve. One that has read freezeAt
+// asks before it goes on.
 func (s *shop) open(ctx context.Context, n int, address string, freezeAt int) error {
 	_, err := s.db.ExecContext(ctx, `INSERT INTO stock (coupon, remaining) VALUES (?, ?)`, coupon, coupons)
 	if err != nil {
@@ -166,8 +167,8 @@ func (s *shop) freeze(line stage.Line) (err error) {
 	return nil
 }
 
-// thawInTime lets the frozen server go on once its lease has ended and the next holder of the stock has
-// written.
+// thawInTime lets the frozen server go on when the next holder has read the stock. By then, the
+// lease of the frozen server has ended.
 func (s *shop) thawInTime(ctx context.Context) error {
 	if s.frozen == nil {
 		return nil

@@ -59,15 +59,16 @@ func (s *server) watch() (telemetry, error) {
 	return newTelemetry(s.Name, s.parent.Out(), logger, listener)
 }
 
-// newTelemetry writes spans as lines of JSON, and serves metrics. In a program of your own the exporters are others; the call of tracing.New
-// stays. The caller must call close.
+// newTelemetry writes spans as lines of JSON, and serves metrics. In a program of your own the
+// exporters are others; the call of tracing.New stays. The caller must call close.
 func newTelemetry(name string, spans io.Writer, logger *slog.Logger, listener net.Listener) (t telemetry, err error) {
 	toLines, err := stdouttrace.New(stdouttrace.WithWriter(spans))
 	if err != nil {
 		return t, err
 	}
 	who := resource.NewSchemaless(attribute.String("service.name", "coupon"), attribute.String("service.instance.id", name))
-	// A queue that is long enough for all of the crowd, as what does not fit in is dropped; and little is left to write in the end, as there is little time.
+	// A queue that is long enough for all of the crowd, as what does not fit in is dropped; and
+	// little is left to write in the end, as there is little time.
 	t.tracers = sdktrace.NewTracerProvider(sdktrace.WithResource(who),
 		sdktrace.WithBatcher(toLines, sdktrace.WithMaxQueueSize(1<<15), sdktrace.WithBatchTimeout(100*time.Millisecond)))
 	t.tracer = t.tracers.Tracer("coupon")
@@ -83,7 +84,8 @@ func newTelemetry(name string, spans io.Writer, logger *slog.Logger, listener ne
 		tracing.WithTracerProvider(t.tracers),
 		tracing.WithMeterProvider(t.meters),
 		tracing.WithLogger(logger),
-		// Known beforehand, so that their series begin at zero. All servers together hold the stock once at most.
+		// Known beforehand, so that their series begin at zero. All servers together hold the
+		// stock once at most.
 		tracing.WithJob(tracing.Job{Name: nameClaim}, tracing.Job{Name: nameStock, Single: true}),
 	)
 	if err != nil {
@@ -108,8 +110,8 @@ func (t telemetry) close() error {
 	return err
 }
 
-// traced makes a span of each request, with its wait in line. otelhttp would do, and tell more: also the path that was asked for, which here has the
-// user in it.
+// traced makes a span of each request, with its wait in line. otelhttp would do, and tell more:
+// also the path that was asked for, which here has the user in it.
 func (t telemetry) traced(next http.Handler) http.Handler {
 	if t.tracer == nil {
 		return next

@@ -91,11 +91,12 @@ func TestTrace_showsWhatBecameOfEachRequest(t *testing.T) {
 	t.Parallel()
 	const user, key = "alice-of-the-test", "k1-of-the-test"
 	file := filepath.Join(t.TempDir(), "spans.jsonl")
-	program, url := serve(t, "-backend", "redlock", "-trace", "-trace-file", file) // as it has the most to tell: of its nodes, too
+	// as it has the most to tell: of its nodes, too
+	program, url := serve(t, "-backend", "redlock", "-trace", "-trace-file", file)
 	metrics := program.Find(metricsAt)
 
-	// A claim that takes longer than a third of its lease, another user who waits for the stock meanwhile, a second click, and a third
-	// when the first has its answer.
+	// A claim that takes longer than a third of its lease, another user who waits for the stock
+	// meanwhile, a second click, and a third when the first has its answer.
 	first := make(chan reply, 2)
 	claim := func(user string) {
 		r, _ := curl(url, user, key, `{"size":"M","think":"1s"}`)
@@ -153,7 +154,8 @@ func requireHeld(t *testing.T, metrics string) {
 	require.Eventually(t, func() bool { return held.MatchString(scrape(t, metrics)) }, 10*time.Second, 5*time.Millisecond)
 }
 
-// requireMetrics fails if the page has a name that deploy/metrics.md does not have, or lacks one of what has happened.
+// requireMetrics fails if the page has a name that deploy/metrics.md does not have, or lacks one
+// of what has happened.
 func requireMetrics(t *testing.T, page string) {
 	t.Helper()
 	nothing := []string{

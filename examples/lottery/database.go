@@ -17,7 +17,8 @@ var (
 // database is the lottery's tables, see schema.sql.
 type database struct{ *sql.DB }
 
-// begin begins to draw the round, unless it is drawn. From here on, nothing is written under a lower fence.
+// begin begins to draw the round, unless it is drawn. From here on, nothing is written under a
+// lower fence.
 func (db database) begin(ctx context.Context, round int, fence uint64) error {
 	const isDrawn = `EXISTS (SELECT 1 FROM draws WHERE round = ?)`
 	err := db.write(ctx, `UPDATE rounds SET fence = ? WHERE round = ? AND fence <= ? AND NOT `+isDrawn, fence, round, fence, round)

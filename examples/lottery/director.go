@@ -9,8 +9,8 @@ import (
 	"github.com/seed-1795987d/onerun/examples/internal/stage"
 )
 
-// clocks are what the replicas' clocks are behind that of the third, and what they lose with each round. The
-// fourth falls behind until it fires when the draw is over.
+// clocks are what the replicas' clocks are behind that of the third, and what they lose with each
+// round. The fourth falls behind until it fires when the draw is over.
 var clocks = []struct{ behind, drift time.Duration }{
 	{behind: 90 * time.Millisecond},
 	{behind: 160 * time.Millisecond},
@@ -62,8 +62,8 @@ func (d *director) startReplicas() error {
 	ttl := 5 * time.Second
 	d.Every = 2
 	if d.kill {
-		// The TTL is how long the others wait after a death: short enough to watch, long enough for a busy machine to
-		// renew in time.
+		// The TTL is how long the others wait after a death: short enough to watch, long enough
+		// for a busy machine to renew in time.
 		ttl = 1500 * time.Millisecond
 		d.Every = 3
 	}
@@ -115,7 +115,8 @@ func (d *director) heed(line stage.Line) error {
 	return nil
 }
 
-// setTime tells all replicas the time of the first round: a second that none of them can miss, and before which none is due.
+// setTime tells all replicas the time of the first round: a second that none of them can miss, and
+// before which none is due.
 func (d *director) setTime() error {
 	d.First = time.Now().Add(1500 * time.Millisecond).Unix()
 	d.run.Say("director", "round 1 is due at %s, cron has %q", time.Unix(d.First, 0).Format(time.TimeOnly), d.spec())

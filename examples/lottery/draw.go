@@ -10,22 +10,25 @@ import (
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
-// newGuard makes the Guard: every replica has one, over the same Redis. The locker is single.New(client), or what else -backend
-// names, see stage.Backend.
+// newGuard makes the Guard: every replica has one, over the same Redis. The locker is
+// single.New(client), or what else -backend names, see stage.Backend.
 func (r *replica) newGuard(locker guard.Locker) (*guard.Guard, error) {
 	return guard.New(locker,
 		guard.WithNamespace(r.Namespace), // other runs use this Redis, too
-		guard.WithTTL(r.TTL),             // how soon another may take over from a replica that has died
+		// how soon another may take over from a replica that has died
+		guard.WithTTL(r.TTL),
 	)
 }
 
 // newJobs is all that it takes to have cron guarded.
 func (r *replica) newJobs(g *guard.Guard, c *cron.Cron) (*guardcron.Jobs, error) {
 	return guardcron.New(g, c,
-		guardcron.WithDeadline(30*time.Second), // for so long the others stand by, to take over if the one that draws dies
-		guardcron.WithRerun(),                  // or fails
-		guardcron.WithOverlap(guardcron.Wait),  // a round is never left out, however long the one before it takes
-		guardcron.WithObserver(r.heed),         // where alerts go
+		// for so long the others stand by, to take over if the one that draws dies
+		guardcron.WithStartDeadline(30*time.Second),
+		guardcron.WithRerun(), // or fails
+		// a round is never left out, however long the one before it takes
+		guardcron.WithBusy(guardcron.Wait),
+		guardcron.WithObserver(r.heed), // where alerts go
 	)
 }
 
@@ -36,7 +39,8 @@ func (r *replica) schedule(ctx context.Context, c *cron.Cron, jobs *guardcron.Jo
 		return err
 	}
 	_, err = jobs.AddFunc(jobName, r.spec(), func(ctx context.Context) error {
-		tick, _ := guardcron.Tick(ctx) // the same instant in all replicas, whatever their clocks show
+		// the same instant in all replicas, whatever their clocks show
+		tick, _ := guardcron.Tick(ctx)
 		return r.fire(ctx, r.round(tick))
 	})
 	return err
@@ -45,11 +49,11 @@ func (r *replica) schedule(ctx context.Context, c *cron.Cron, jobs *guardcron.Jo
 // jobName is what all replicas know the job by.
 const jobName = "draw"
 
-// draw draws the round's winners and writes them down, one after the other. The check in front is what
-// programs without a guard rely on. It is of use only after another draw is over.
+// draw draws the round's winners and writes them down, one after the other. The check in front is
+// what programs without a guard rely on. It is of use only after another draw is over.
 func (r *replica) draw(ctx context.Context, round int) error {
-	// The fence grows with each holder of the lease. The database takes nothing from a replica once one with
-	// a higher fence has begun. Without a guard it is 0 for all.
+	// The fence grows with each holder of the lease. The database takes nothing from a replica
+	// once one with a higher fence has begun. Without a guard it is 0 for all.
 	fence := guard.Fence(ctx)
 
 	if err := r.db.begin(ctx, round, fence); err != nil {

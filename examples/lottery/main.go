@@ -1,18 +1,19 @@
-// Lottery is a job that every replica of a service fires, as it has the same cron entry: in five processes,
-// whose clocks differ by up to a few hundred milliseconds, cron fires the same draw three times. A round has
-// ten winners, so it must be drawn once.
+// Lottery is a job that every replica of a service fires, as it has the same cron entry: in five
+// processes, whose clocks differ by up to a few hundred milliseconds, cron fires the same draw
+// three times. A round has ten winners, so it must be drawn once.
 //
-//	go run ./examples/lottery              each round is drawn by one replica; the others say why they skip it
-//	go run ./examples/lottery -guard=off   each replica draws, and a round has up to fifty winners
-//	go run ./examples/lottery -kill        the replica that draws is killed in mid-draw; another one takes over
+//	go run ./examples/lottery             one replica draws each round; the others skip it
+//	go run ./examples/lottery -guard=off  each replica draws, and a round has up to fifty winners
+//	go run ./examples/lottery -kill       the replica that draws is killed; another one takes over
 //
-// It needs nothing but Go: Redis is inside the program (or -redis host:port), and the database is SQLite. The
-// table at the end is read back from that database. The leases are kept in one Redis, or, with -backend redlock,
-// in a majority of five; -backend reentrant is for those who have Redisson beside it.
+// It needs nothing but Go: Redis is inside the program (or -redis host:port), and the database is
+// SQLite. The table at the end is read back from that database. The leases are kept in one Redis,
+// or, with -backend redlock, in a majority of five; -backend reentrant is for those who have
+// Redisson beside it.
 //
-// What matters is in draw.go: how the Guard is made, the cron entry with and without it, and how the database
-// refuses what a replica writes that has lost its lease without knowing. In records.go, the program reads back
-// from Redis who has run which tick.
+// What matters is in draw.go: how the Guard is made, the cron entry with and without it, and how
+// the database refuses what a replica writes that has lost its lease without knowing. In
+// records.go, the program reads back from Redis who has run which tick.
 package main
 
 import (

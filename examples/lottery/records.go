@@ -12,7 +12,8 @@ import (
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
-// sayWhoRanWhat prints what the replicas have left on record of the rounds, which anybody can read who has the same store.
+// sayWhoRanWhat prints what the replicas have left on record of the rounds, which anybody can read
+// who has the same store.
 func (d *director) sayWhoRanWhat(ctx context.Context) (err error) {
 	if !d.run.Guarded {
 		return nil
@@ -28,7 +29,7 @@ func (d *director) sayWhoRanWhat(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	records, err := jobs.Records(ctx, jobName, guardcron.DefaultKeep)
+	records, err := jobs.Records(ctx, jobName, guardcron.DefaultHistory)
 	for _, r := range slices.Backward(records) {
 		// "running" is what a run remains whose process was killed.
 		d.run.Say("on record", "round %d, of %s: %s, by %s, under fence %d",

@@ -124,8 +124,8 @@ func (r *replica) runCron(ctx context.Context, g *guard.Guard) (err error) {
 	return context.Cause(ctx)
 }
 
-// byItsClock gives the replica a clock of its own. All replicas are on one machine, where cron fires all of them at once: each
-// starts what was fired when its own clock would have fired it.
+// byItsClock gives the replica a clock of its own. All replicas are on one machine, where cron
+// fires all of them at once: each starts what was fired when its own clock would have fired it.
 func (r *replica) byItsClock(ctx context.Context) cron.JobWrapper {
 	return func(job cron.Job) cron.Job {
 		return cron.FuncJob(func() {
@@ -143,7 +143,8 @@ func (r *replica) byItsClock(ctx context.Context) cron.JobWrapper {
 	}
 }
 
-// fire is what cron fires, once for each round or five times. The error is nil if the round is drawn.
+// fire is what cron fires, once for each round or five times. The error is nil if the round is
+// drawn.
 func (r *replica) fire(ctx context.Context, round int) error {
 	if round > rounds {
 		return nil // cron was too late to be stopped in time
@@ -164,8 +165,8 @@ func (r *replica) fire(ctx context.Context, round int) error {
 	return err
 }
 
-// heed is told what became of the ticks that came to this replica. One that it could not run until the deadline, as the store
-// did not answer or the job did not end, is a play that cannot go on.
+// heed is told what became of the ticks that came to this replica. One that it could not run until
+// the deadline, as the store did not answer or the job did not end, is a play that cannot go on.
 func (r *replica) heed(record guardcron.Record) {
 	if record.Outcome == guardcron.Missed || record.Outcome == guardcron.Skipped {
 		r.fail(fmt.Errorf("round %d was %s: %s", r.round(record.Tick), record.Outcome, record.Reason))

@@ -6,30 +6,31 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// Busy is the answer to a claim that another, of that label, holds the key for left.
+// Busy returns the answer that another claim, with that label, holds the key for the time left.
 func Busy(left time.Duration, label string) (guard.Grant, error) {
 	return guard.Grant{State: guard.Busy, Left: left, Label: label}, nil
 }
 
-// Done is the answer to a claim that the key's work is done, with what it left. The marker stands for
-// another hour.
+// Done returns the answer that the work for the key is done, with the record of the finished run.
+// The marker lasts for another hour.
 func Done(record []byte) (guard.Grant, error) {
 	return guard.Grant{State: guard.Done, Left: time.Hour, Record: record}, nil
 }
 
-// Fail returns a *guard.StoreError of that kind. A Scripted that is told to return it fills in the call
-// at hand. A Guard asks again after most kinds, see guard.Kind.Permanent.
-func Fail(kind guard.Kind) error {
-	return &guard.StoreError{Store: "scripted", Kind: kind, Err: errFail}
+// Fail returns a *guard.StoreError of that kind. If a script returns it, Scripted fills in the
+// operation and the key. A Guard retries after most kinds, see driver.StoreErrorKind.Permanent.
+func Fail(kind driver.StoreErrorKind) error {
+	return &guard.StoreError{Backend: "scripted", Kind: kind, Err: errFail}
 }
 
-var errFail = errors.New("a failure that the test asked for")
+var errFail = errors.New("the test simulates a failure")
 
-// Hang blocks until ctx ends, as a store does that does not answer, and then returns
-// Fail(guard.KindTimeout).
+// Hang blocks until ctx ends, like a store that does not answer. It then returns
+// Fail(driver.KindTimeout).
 func Hang(ctx context.Context) error {
 	<-ctx.Done()
-	return Fail(guard.KindTimeout)
+	return Fail(driver.KindTimeout)
 }

@@ -6,37 +6,38 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
-// calls has every call of a Locker's go through one function.
-func calls(through func(ctx context.Context, op guard.Op, c guard.Claim, call func(context.Context) error) error) guardtest.Store {
+// calls passes every call of a Locker through one function.
+func calls(through func(ctx context.Context, op driver.Op, c guard.Claim, call func(context.Context) error) error) guardtest.Backend {
 	return wrapped(func(l guard.Locker) guard.Locker {
 		return &twist{
 			Locker: l,
 			acquire: func(ctx context.Context, c guard.Claim) (g guard.Grant, err error) {
-				err = through(ctx, guard.OpAcquire, c, func(ctx context.Context) (err error) { g, err = l.TryAcquire(ctx, c); return err })
+				err = through(ctx, driver.OpAcquire, c, func(ctx context.Context) (err error) { g, err = l.TryAcquire(ctx, c); return err })
 				return g, err
 			},
 			renew: func(ctx context.Context, c guard.Claim) (held bool, err error) {
-				err = through(ctx, guard.OpRenew, c, func(ctx context.Context) (err error) { held, err = l.Renew(ctx, c); return err })
+				err = through(ctx, driver.OpRenew, c, func(ctx context.Context) (err error) { held, err = l.Renew(ctx, c); return err })
 				return held && err == nil, err
 			},
 			release: func(ctx context.Context, c guard.Claim, after guard.After) (held bool, err error) {
-				err = through(ctx, guard.OpRelease, c, func(ctx context.Context) (err error) { held, err = l.Release(ctx, c, after); return err })
+				err = through(ctx, driver.OpRelease, c, func(ctx context.Context) (err error) { held, err = l.Release(ctx, c, after); return err })
 				return held && err == nil, err
 			},
 		}
 	})
 }
 
-// over are the checks of contexts that have ended.
-func over() []string {
+// endedContextChecks returns the checks of contexts that have ended.
+func endedContextChecks() []string {
 	return []string{
-		"a claim whose context is over changes nothing",
-		"a renewal whose context is over changes nothing",
-		"a release whose context is over changes nothing",
-		"a batch of renewals whose context is over fails one by one",
+		"a claim whose context has ended changes nothing",
+		"a renewal whose context has ended changes nothing",
+		"a release whose context has ended changes nothing",
+		"a batch whose context has ended reports an error for each claim",
 	}
 }
 
@@ -44,83 +45,83 @@ func brokenContexts() []broken {
 	return []broken{
 		{
 			name: "the context is ignored",
-			store: calls(func(ctx context.Context, _ guard.Op, _ guard.Claim, call func(context.Context) error) error {
+			backend: calls(func(ctx context.Context, _ driver.Op, _ guard.Claim, call func(context.Context) error) error {
 				return call(context.WithoutCancel(ctx))
 			}),
-			caughtBy: over(),
+			caughtBy: endedContextChecks(),
 		},
 		{
-			name: "a call whose context is over takes effect",
-			store: calls(func(ctx context.Context, op guard.Op, c guard.Claim, call func(context.Context) error) error {
+			name: "a call whose context has ended takes effect",
+			backend: calls(func(ctx context.Context, op driver.Op, c guard.Claim, call func(context.Context) error) error {
 				err := call(context.WithoutCancel(ctx))
 				if ctx.Err() != nil {
-					err = guard.NewStoreError("late", op, c.Key, ctx.Err())
+					err = driver.NewStoreError("late", op, c.Key, ctx.Err())
 				}
 				return err
 			}),
-			caughtBy: over(),
+			caughtBy: endedContextChecks(),
 		},
 		{
-			name: "errors are bare",
-			store: calls(func(ctx context.Context, _ guard.Op, _ guard.Claim, call func(context.Context) error) error {
+			name: "errors are not StoreErrors",
+			backend: calls(func(ctx context.Context, _ driver.Op, _ guard.Claim, call func(context.Context) error) error {
 				return errors.Unwrap(errors.Unwrap(call(ctx)))
 			}),
-			caughtBy: over(),
+			caughtBy: endedContextChecks(),
 		},
 		{
 			name: "errors do not say what failed",
-			store: calls(func(ctx context.Context, _ guard.Op, c guard.Claim, call func(context.Context) error) error {
+			backend: calls(func(ctx context.Context, _ driver.Op, c guard.Claim, call func(context.Context) error) error {
 				var store *guard.StoreError
 				err := call(ctx)
 				if errors.As(err, &store) {
-					return guard.NewStoreError("vague", "call", c.Key, ctx.Err())
+					return driver.NewStoreError("vague", "call", c.Key, ctx.Err())
 				}
 				return err
 			}),
-			caughtBy: over(),
+			caughtBy: endedContextChecks(),
 		},
 		{
-			name: "errors say that asking again cannot help",
-			store: calls(func(ctx context.Context, op guard.Op, c guard.Claim, call func(context.Context) error) error {
+			name: "errors are permanent",
+			backend: calls(func(ctx context.Context, op driver.Op, c guard.Claim, call func(context.Context) error) error {
 				if err := call(ctx); err != nil {
-					return &guard.StoreError{Store: "hopeless", Op: op, Key: c.Key, Kind: guard.KindClosed, Err: err}
+					return &guard.StoreError{Backend: "hopeless", Op: op, Key: c.Key, Kind: driver.KindClosed, Err: err}
 				}
 				return nil
 			}),
-			caughtBy: over(),
+			caughtBy: endedContextChecks(),
 		},
 	}
 }
 
 func brokenFreezes() []broken {
-	held := []string{
-		"a frozen store does not hold up a claim",
-		"a frozen store does not hold up a renewal",
-		"a frozen store does not hold up a release",
-		"a frozen store does not hold up a batch of renewals",
+	frozen := []string{
+		"a claim on a frozen store returns when its context ends",
+		"a renewal on a frozen store returns when its context ends",
+		"a release on a frozen store returns when its context ends",
+		"a batch on a frozen store returns when its context ends",
 	}
 	return []broken{
-		{name: "a call waits for a frozen store", store: serverStore(&server{deaf: true}, same), caughtBy: held},
+		{name: "a call waits for a frozen store", backend: serverBackend(&server{ignoresContext: true}, same), caughtBy: frozen},
 		{
-			name: "a call waits for a frozen store a while longer",
-			store: calls(func(ctx context.Context, _ guard.Op, _ guard.Claim, call func(context.Context) error) error {
+			name: "a call returns from a frozen store too late",
+			backend: calls(func(ctx context.Context, _ driver.Op, _ guard.Claim, call func(context.Context) error) error {
 				err := call(ctx)
 				if err != nil {
 					time.Sleep(200 * time.Millisecond)
 				}
 				return err
 			}),
-			caughtBy: held,
+			caughtBy: frozen,
 		},
 		{
-			name:     "what arrives late has another ID",
-			store:    serverStore(&server{late: func(c guard.Claim) guard.Claim { c.ID += " again"; return c }}, same),
-			caughtBy: []string{"a store that was frozen works again"},
+			name:     "a late call has another ID",
+			backend:  serverBackend(&server{late: func(c guard.Claim) guard.Claim { c.ID += " again"; return c }}, same),
+			caughtBy: []string{"a store works again after a freeze"},
 		},
 	}
 }
 
-// batcher is a Locker with a batch of its own.
+// batcher is a Locker with its own RenewBatch.
 type batcher struct {
 	guard.Locker
 	renew func(ctx context.Context, claims []guard.Claim, report func(int, bool, error))
@@ -130,22 +131,22 @@ func (b *batcher) RenewBatch(ctx context.Context, claims []guard.Claim, report f
 	b.renew(ctx, claims, report)
 }
 
-// reporting changes what a batch reports.
-func reporting(change func(i int, held bool, err error, report func(int, bool, error))) guardtest.Store {
+// reporting changes the reports of RenewBatch.
+func reporting(change func(i int, held bool, err error, report func(int, bool, error))) guardtest.Backend {
 	return wrapped(func(l guard.Locker) guard.Locker {
 		return &batcher{l, func(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
-			l.(guard.BatchRenewer).RenewBatch(ctx, claims, func(i int, held bool, err error) { change(i, held, err, report) })
+			l.(driver.BatchRenewer).RenewBatch(ctx, claims, func(i int, held bool, err error) { change(i, held, err, report) })
 		}}
 	})
 }
 
 func brokenBatches() []broken {
-	answered := []string{"a batch of renewals is answered one by one"}
-	both := append([]string{"a batch of renewals whose context is over fails one by one"}, answered...)
+	reports := []string{"a batch of renewals reports on each claim"}
+	both := append([]string{"a batch whose context has ended reports an error for each claim"}, reports...)
 	return []broken{
 		{
-			name: "a batch of renewals is answered as one",
-			store: wrapped(func(l guard.Locker) guard.Locker {
+			name: "a batch of renewals has one answer for all claims",
+			backend: wrapped(func(l guard.Locker) guard.Locker {
 				return &batcher{l, func(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
 					all := true
 					for _, c := range claims {
@@ -161,7 +162,7 @@ func brokenBatches() []broken {
 		},
 		{
 			name: "a batch of renewals is not sent",
-			store: wrapped(func(l guard.Locker) guard.Locker {
+			backend: wrapped(func(l guard.Locker) guard.Locker {
 				return &batcher{l, func(_ context.Context, claims []guard.Claim, report func(int, bool, error)) {
 					for i := range claims {
 						report(i, true, nil)
@@ -172,16 +173,16 @@ func brokenBatches() []broken {
 		},
 		{
 			name: "a batch of renewals is cut short",
-			store: reporting(func(i int, held bool, err error, report func(int, bool, error)) {
+			backend: reporting(func(i int, held bool, err error, report func(int, bool, error)) {
 				if i < 200 {
 					report(i, held, err)
 				}
 			}),
-			caughtBy: answered,
+			caughtBy: reports,
 		},
 		{
 			name: "a batch of renewals reports twice",
-			store: reporting(func(i int, held bool, err error, report func(int, bool, error)) {
+			backend: reporting(func(i int, held bool, err error, report func(int, bool, error)) {
 				report(i, held, err)
 				report(i, held, err)
 			}),
@@ -189,7 +190,7 @@ func brokenBatches() []broken {
 		},
 		{
 			name: "a batch of renewals reports late",
-			store: reporting(func(i int, held bool, err error, report func(int, bool, error)) {
+			backend: reporting(func(i int, held bool, err error, report func(int, bool, error)) {
 				go func() {
 					time.Sleep(time.Millisecond)
 					report(i, held, err)
@@ -199,21 +200,21 @@ func brokenBatches() []broken {
 		},
 		{
 			name: "a batch of renewals reports again later",
-			store: reporting(func(i int, held bool, err error, report func(int, bool, error)) {
+			backend: reporting(func(i int, held bool, err error, report func(int, bool, error)) {
 				report(i, held, err)
 				time.AfterFunc(time.Millisecond, func() { report(i, held, err) })
 			}),
 			caughtBy: both,
 		},
 		{
-			name: "a batch of renewals reports once too often",
-			store: wrapped(func(l guard.Locker) guard.Locker {
+			name: "a batch of renewals makes one report too many",
+			backend: wrapped(func(l guard.Locker) guard.Locker {
 				return &batcher{l, func(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
-					l.(guard.BatchRenewer).RenewBatch(ctx, claims, report)
+					l.(driver.BatchRenewer).RenewBatch(ctx, claims, report)
 					go report(len(claims), true, nil)
 				}}
 			}),
-			caughtBy: append([]string{"a batch of no renewals reports nothing"}, both...),
+			caughtBy: append([]string{"an empty batch reports nothing"}, both...),
 		},
 	}
 }

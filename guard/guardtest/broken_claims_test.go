@@ -14,27 +14,27 @@ func brokenClaims() []broken {
 	return []broken{
 		{
 			name:     "it grants nothing",
-			store:    answering(func(_ guard.Claim, g *guard.Grant) { *g = guard.Grant{Left: 1} }),
-			caughtBy: []string{"a free key is granted", "of many claims at once one is granted"},
+			backend:  answering(func(_ guard.Claim, g *guard.Grant) { *g = guard.Grant{Left: 1} }),
+			caughtBy: []string{"a free key is granted", "one of many concurrent claims is granted"},
 		},
 		{
-			name:  "it grants what is held",
-			store: answering(func(_ guard.Claim, g *guard.Grant) { g.State, g.Fence = guard.Granted, max(g.Fence, 1) }),
+			name:    "it grants a held key",
+			backend: answering(func(_ guard.Claim, g *guard.Grant) { g.State, g.Fence = guard.Granted, max(g.Fence, 1) }),
 			caughtBy: []string{
-				"a busy key says how long and by whom",
-				"of many claims at once one is granted",
-				"random workers never hold a key together",
+				"a busy key's answer names the holder and the time left",
+				"one of many concurrent claims is granted",
+				"random workers never hold a key at the same time",
 				"no update made under a lease is lost",
 			},
 		},
 		{
-			name:     "it grants what is held, but seldom",
-			store:    wrapped(seldomExclusive),
-			caughtBy: []string{"random workers never hold a key together", "no update made under a lease is lost"},
+			name:     "it occasionally grants a held key",
+			backend:  wrapped(seldomExclusive),
+			caughtBy: []string{"random workers never hold a key at the same time", "no update made under a lease is lost"},
 		},
 		{
-			name: "a grant says who has it",
-			store: answering(func(c guard.Claim, g *guard.Grant) {
+			name: "a grant has the label of its holder",
+			backend: answering(func(c guard.Claim, g *guard.Grant) {
 				if g.State == guard.Granted {
 					g.Label, g.Left = c.Label, c.TTL
 				}
@@ -43,48 +43,49 @@ func brokenClaims() []broken {
 		},
 		{
 			name:     "fences start at 0",
-			store:    answering(func(_ guard.Claim, g *guard.Grant) { g.Fence = 0 }),
+			backend:  answering(func(_ guard.Claim, g *guard.Grant) { g.Fence = 0 }),
 			caughtBy: []string{"a free key is granted", "fences grow after a release"},
 		},
 		{
-			name:     "it does not say how long a key is busy",
-			store:    answering(func(_ guard.Claim, g *guard.Grant) { g.Left = 0 }),
-			caughtBy: []string{"a busy key says how long and by whom", "a done marker answers with its record"},
+			name:     "Left is 0",
+			backend:  answering(func(_ guard.Claim, g *guard.Grant) { g.Left = 0 }),
+			caughtBy: []string{"a busy key's answer names the holder and the time left", "a done marker answers with its record"},
 		},
 		{
-			name:     "it says too long how long a key is busy",
-			store:    answering(func(_ guard.Claim, g *guard.Grant) { g.Left *= 1000 }), // seconds for milliseconds
-			caughtBy: []string{"a busy key says how long and by whom", "a done marker answers with its record"},
+			name: "Left is too long",
+			// as if seconds were taken for milliseconds
+			backend:  answering(func(_ guard.Claim, g *guard.Grant) { g.Left *= 1000 }),
+			caughtBy: []string{"a busy key's answer names the holder and the time left", "a done marker answers with its record"},
 		},
 		{
-			name:     "a repeated claim finds itself in the way",
-			store:    wrapped(repeatsAre(func(g *guard.Grant) { *g = guard.Grant{Left: 1} })),
+			name:     "a repeated claim finds the key busy",
+			backend:  wrapped(repeatsAre(func(g *guard.Grant) { *g = guard.Grant{Left: 1} })),
 			caughtBy: []string{"a repeated claim is granted with the same fence"},
 		},
 		{
 			name:     "a repeated claim has another fence",
-			store:    wrapped(repeatsAre(func(g *guard.Grant) { g.Fence++ })),
+			backend:  wrapped(repeatsAre(func(g *guard.Grant) { g.Fence++ })),
 			caughtBy: []string{"a repeated claim is granted with the same fence"},
 		},
 		{
-			name:     "a repeated claim does not start its TTL anew",
-			store:    wrapped(ignoresRepeats),
-			caughtBy: []string{"a repeated claim lasts for its TTL from then on"},
+			name:     "a repeated claim does not restart its TTL",
+			backend:  wrapped(ignoresRepeats),
+			caughtBy: []string{"a repeated claim restarts its TTL"},
 		},
 		{
 			name:     "a repeated claim counts twice",
-			store:    wrapped(countsRepeats),
+			backend:  wrapped(countsRepeats),
 			caughtBy: []string{"a repeated claim counts once"},
 		},
 		{
 			name:     "its settings are wrong",
-			store:    wrapped(func(l guard.Locker) guard.Locker { return checked{l} }),
-			caughtBy: []string{"the settings are sound"},
+			backend:  wrapped(func(l guard.Locker) guard.Locker { return checked{l} }),
+			caughtBy: []string{"the settings are valid"},
 		},
 	}
 }
 
-// seldomExclusive grants each fiftieth claim without asking.
+// seldomExclusive grants every fiftieth claim without asking the store.
 func seldomExclusive(l guard.Locker) guard.Locker {
 	var n, fence atomic.Uint64
 	return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
@@ -95,7 +96,7 @@ func seldomExclusive(l guard.Locker) guard.Locker {
 	}}
 }
 
-// repeatsAre changes what is answered to repeated claims.
+// repeatsAre changes the answers to repeated claims.
 func repeatsAre(change func(*guard.Grant)) wrap {
 	return func(l guard.Locker) guard.Locker {
 		var seen memo[bool]
@@ -149,45 +150,45 @@ func (checked) Check() error { return errors.New("the client is nil") }
 func brokenLabels() []broken {
 	return []broken{
 		{
-			name:  "labels are lost",
-			store: answering(func(_ guard.Claim, g *guard.Grant) { g.Label = "" }),
+			name:    "labels are lost",
+			backend: answering(func(_ guard.Claim, g *guard.Grant) { g.Label = "" }),
 			caughtBy: []string{
-				"a busy key says how long and by whom", "a label comes back as it was",
+				"a busy key's answer names the holder and the time left", "a label is returned unchanged",
 				"a done marker has the label of the run that finished", "a done marker keeps its first label",
 			},
 		},
 		{
 			name: "labels end with their first line",
-			store: answering(func(_ guard.Claim, g *guard.Grant) {
+			backend: answering(func(_ guard.Claim, g *guard.Grant) {
 				g.Label, _, _ = strings.Cut(g.Label, "\n")
 			}),
-			caughtBy: []string{"a label comes back as it was", "a done marker has the label of the run that finished"},
+			caughtBy: []string{"a label is returned unchanged", "a done marker has the label of the run that finished"},
 		},
 		{
 			name:     "a marker has the label of the claim that was granted",
-			store:    wrapped(labelsOfGrants),
+			backend:  wrapped(labelsOfGrants),
 			caughtBy: []string{"a done marker has the label of the run that finished"},
 		},
 		{
 			name:     "a marker has the label of the last release",
-			store:    wrapped(labelsOfReleases),
+			backend:  wrapped(labelsOfReleases),
 			caughtBy: []string{"a done marker keeps its first label"},
 		},
 		{
-			name: "labels are text",
-			store: answering(func(_ guard.Claim, g *guard.Grant) {
+			name: "labels are changed to valid UTF-8",
+			backend: answering(func(_ guard.Claim, g *guard.Grant) {
 				g.Label = strings.ToValidUTF8(g.Label, "\ufffd")
 			}),
-			caughtBy: []string{"a label comes back as it was"},
+			caughtBy: []string{"a label is returned unchanged"},
 		},
 		{
 			name:     "labels are cut short",
-			store:    answering(func(_ guard.Claim, g *guard.Grant) { g.Label = g.Label[:min(len(g.Label), 255)] }),
-			caughtBy: []string{"a label comes back as it was"},
+			backend:  answering(func(_ guard.Claim, g *guard.Grant) { g.Label = g.Label[:min(len(g.Label), 255)] }),
+			caughtBy: []string{"a label is returned unchanged"},
 		},
 		{
-			name: "a label stays after its holder",
-			store: wrapped(func(l guard.Locker) guard.Locker {
+			name: "a label outlives its holder",
+			backend: wrapped(func(l guard.Locker) guard.Locker {
 				var last memo[string]
 				return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
 					g, err := l.TryAcquire(ctx, c)
@@ -200,12 +201,12 @@ func brokenLabels() []broken {
 					return g, err
 				}}
 			}),
-			caughtBy: []string{"a label goes with its holder"},
+			caughtBy: []string{"a label disappears with its holder"},
 		},
 	}
 }
 
-// labelsOfGrants answers done with the label of the claim that was granted.
+// labelsOfGrants gives a marker the label of the claim that was granted.
 func labelsOfGrants(l guard.Locker) guard.Locker {
 	var labels memo[string]
 	return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
@@ -221,7 +222,7 @@ func labelsOfGrants(l guard.Locker) guard.Locker {
 	}}
 }
 
-// labelsOfReleases answers done with the label of the last release, also of one that was repeated.
+// labelsOfReleases gives a marker the label of the last release, even of a repeated one.
 func labelsOfReleases(l guard.Locker) guard.Locker {
 	var labels memo[string]
 	return &twist{
@@ -243,30 +244,30 @@ func labelsOfReleases(l guard.Locker) guard.Locker {
 	}
 }
 
-// foldKeys makes keys that are apart the same.
-func foldKeys(fold func(string) string) guardtest.Store {
+// foldKeys makes different keys equal.
+func foldKeys(fold func(string) string) guardtest.Backend {
 	return wrapped(func(l guard.Locker) guard.Locker {
 		return mapped(l, func(c *guard.Claim) { c.Key = fold(c.Key) })
 	})
 }
 
 func brokenKeys() []broken {
-	apart := []string{"every key is a key of its own"}
+	independent := []string{"similar keys are independent"}
 	return []broken{
-		{name: "keys have no case", store: foldKeys(strings.ToLower), caughtBy: apart},
-		{name: "keys are trimmed", store: foldKeys(strings.TrimSpace), caughtBy: apart},
-		{name: "keys are text", store: foldKeys(func(k string) string { return strings.ToValidUTF8(k, "?") }), caughtBy: apart},
-		{name: "keys are cut short", store: foldKeys(func(k string) string { return k[:min(len(k), 1023)] }), caughtBy: apart},
+		{name: "keys ignore case", backend: foldKeys(strings.ToLower), caughtBy: independent},
+		{name: "keys are trimmed", backend: foldKeys(strings.TrimSpace), caughtBy: independent},
+		{name: "keys are changed to valid UTF-8", backend: foldKeys(func(k string) string { return strings.ToValidUTF8(k, "?") }), caughtBy: independent},
+		{name: "keys are cut short", backend: foldKeys(func(k string) string { return k[:min(len(k), 1023)] }), caughtBy: independent},
 		{
-			name: "keys that hash alike are the same",
-			store: foldKeys(func(k string) string {
+			name: "keys with the same hash are equal",
+			backend: foldKeys(func(k string) string {
 				var sum byte
 				for i := range len(k) {
 					sum = sum*31 + k[i]
 				}
 				return string(sum)
 			}),
-			caughtBy: append([]string{"a thousand keys at once are independent"}, apart...),
+			caughtBy: append([]string{"a thousand keys are independent"}, independent...),
 		},
 	}
 }

@@ -2,9 +2,11 @@ package guardtest_test
 
 import (
 	"context"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
@@ -14,7 +16,7 @@ func brokenFences() []broken {
 	return []broken{
 		{
 			name: "fences repeat",
-			store: answering(func(_ guard.Claim, g *guard.Grant) {
+			backend: answering(func(_ guard.Claim, g *guard.Grant) {
 				if g.State == guard.Granted {
 					g.Fence = 1
 				}
@@ -24,41 +26,94 @@ func brokenFences() []broken {
 				"fences grow after an expiry",
 				"fences grow after a minimum hold",
 				"fences grow after a done marker",
-				"random workers never hold a key together",
+				"random workers never hold a key at the same time",
 			},
 		},
 		{
-			name:     "a claim has one fence for ever",
-			store:    wrapped(fenceOfID),
-			caughtBy: []string{"a claim that comes back late has a new fence"},
+			name:     "a claim has the same fence forever",
+			backend:  wrapped(fenceOfID),
+			caughtBy: []string{"a claim that is repeated after its expiry gets a new fence"},
 		},
 		{
-			name:     "fences that were set aside are granted",
-			store:    wrapped(func(l guard.Locker) guard.Locker { return mapped(l, func(c *guard.Claim) { c.Reserve = 0 }) }),
-			caughtBy: []string{"fences that were set aside are not granted"},
+			name:     "reserved fences are granted",
+			backend:  wrapped(reservesNothing),
+			caughtBy: []string{"reserved fences are granted to no other holder"},
+		},
+		{
+			name: "one fence too many is reserved",
+			backend: answering(func(c guard.Claim, g *guard.Grant) {
+				if g.Reserved > 0 {
+					g.Reserved = c.Reserve + 1
+				}
+			}),
+			caughtBy: []string{"a claim reserves no more fences than it asks for"},
+		},
+		{
+			name: "a claim that requests no fences reserves one",
+			backend: wrapped(func(l guard.Locker) guard.Locker {
+				return mapped(l, func(c *guard.Claim) { c.Reserve = max(c.Reserve, 1) })
+			}),
+			caughtBy: []string{"a claim reserves no more fences than it asks for"},
+		},
+		{
+			name: "a repeated claim reserves fences",
+			backend: answering(func(c guard.Claim, g *guard.Grant) {
+				if g.Held {
+					g.Reserved = c.Reserve
+				}
+			}),
+			caughtBy: []string{"a repeated claim reserves no fences"},
 		},
 		{
 			name:     "a renewal does not raise the fence",
-			store:    wrapped(func(l guard.Locker) guard.Locker { return mapped(l, func(c *guard.Claim) { c.Fence = 0 }) }),
-			caughtBy: []string{"a renewal raises the fence", "a batch of renewals is answered one by one"},
+			backend:  wrapped(func(l guard.Locker) guard.Locker { return mapped(l, func(c *guard.Claim) { c.Fence = 0 }) }),
+			caughtBy: []string{"a renewal raises the fence", "a batch of renewals reports on each claim"},
 		},
 		{
-			name:     "a renewal raises the holder's fence and not the key's",
-			store:    wrapped(raisesHolders),
+			name:     "a renewal raises the holder's fence, but not the key's",
+			backend:  wrapped(raisesHolders),
 			caughtBy: []string{"a renewal raises the fence"},
 		},
 		{
-			name:     "a renewal sets the fence",
-			store:    wrapped(setsFence),
+			name:     "a renewal that raises the fence reserves nothing",
+			backend:  wrapped(func(l guard.Locker) guard.Locker { return mapped(l, func(c *guard.Claim) { c.Reserve = 0 }) }),
+			caughtBy: []string{"a renewal raises the fence"},
+		},
+		{
+			name:     "a renewal lowers the fence",
+			backend:  wrapped(setsFence),
 			caughtBy: []string{"a renewal does not lower the fence"},
 		},
-		{name: "fences start anew after a flush", store: flushedFences(0), caughtBy: []string{"fences grow across a flush"}},
+		{name: "fences restart after a flush", backend: flushedFences(0), caughtBy: []string{"fences grow across a flush"}},
 		{
-			name:     "fences grow across a flush by the second",
-			store:    flushedFences(time.Second),
+			name:     "fences grow across a flush only once a second",
+			backend:  flushedFences(time.Second),
 			caughtBy: []string{"fences grow across a flush"},
 		},
+		{
+			name:     "fences start at the clock after a flush",
+			backend:  reservedFences(bounded, false),
+			caughtBy: []string{"reserved fences are below those after a flush"},
+		},
+		{
+			name:     "reservations have no bound",
+			backend:  reservedFences(func(_, _, reserve uint64) uint64 { return reserve }, true),
+			caughtBy: []string{"reserved fences are below those after a flush"},
+		},
 	}
+}
+
+// reservesNothing is a Locker that reports reserved fences without reserving them.
+func reservesNothing(l guard.Locker) guard.Locker {
+	return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+		reserve := c.Reserve
+		c.Reserve = 0
+		g, err := l.TryAcquire(ctx, c)
+		if g.State == guard.Granted && !g.Held {
+			g.Reserved = max(reserve, 0)
+		}
+		return g, err
+	}}
 }
 
 func fenceOfID(l guard.Locker) guard.Locker {
@@ -75,7 +130,7 @@ func fenceOfID(l guard.Locker) guard.Locker {
 	}}
 }
 
-// renewedFence answers a repeated claim with the fence that keep kept of the last renewal.
+// renewedFence answers a repeated claim with the fence that keep chose at the last renewal.
 func renewedFence(l guard.Locker, keep func(before, c uint64) uint64) guard.Locker {
 	var fences memo[uint64]
 	return &twist{
@@ -107,33 +162,88 @@ func setsFence(l guard.Locker) guard.Locker {
 	return renewedFence(l, func(_, c uint64) uint64 { return c })
 }
 
-// flushedFences has a fence counter that a flush sets to 0, and a clock of that grain that moves it on.
-func flushedFences(grain time.Duration) guardtest.Store {
-	var counter atomic.Uint64
-	s := wrapped(func(l guard.Locker) guard.Locker {
-		counter.Store(0)
-		var fences memo[uint64]
+// flushedFences has a fence counter that a flush sets to 0. A clock with that grain advances the
+// counter.
+func flushedFences(grain time.Duration) guardtest.Backend {
+	return countedFences(func(counter *uint64, _ guard.Claim, g *guard.Grant) {
+		var clock uint64
+		if grain > 0 {
+			clock = uint64(time.Now().UnixNano()/int64(grain)) << 20
+		}
+		*counter = max(*counter+1, clock)
+		g.Fence = *counter
+	})
+}
+
+// halfAhead is how far ahead of its clock a store may reserve fences. A store whose fences jump
+// after a flush grants a fence that is twice as far ahead.
+const halfAhead = 1 << 16
+
+// reservedFences has a fence counter that a flush sets to 0, and a clock in microseconds.
+// reservable returns how many fences it reserves.
+func reservedFences(reservable func(fence, clock, reserve uint64) uint64, jumps bool) guardtest.Backend {
+	return countedFences(func(counter *uint64, c guard.Claim, g *guard.Grant) {
+		clock := uint64(time.Now().UnixMicro())
+		g.Fence = max(*counter+1, clock)
+		if *counter == 0 && jumps {
+			g.Fence = clock + 2*halfAhead
+		}
+		reserved := reservable(g.Fence, clock, uint64(max(c.Reserve, 0)))
+		g.Reserved = int(reserved)
+		*counter = g.Fence + reserved
+	})
+}
+
+func bounded(fence, clock, reserve uint64) uint64 {
+	if fence >= clock+halfAhead {
+		return 0
+	}
+	return min((clock+halfAhead-fence)/16, reserve)
+}
+
+// countedFences has a fence counter that a flush sets to 0. next makes the fences of new holders
+// from it.
+func countedFences(next func(counter *uint64, c guard.Claim, g *guard.Grant)) guardtest.Backend {
+	var mu sync.Mutex
+	var counter uint64
+	reset := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		counter = 0
+	}
+	s := serverBackend(&server{restartsFast: true}, func(l guard.Locker) guard.Locker {
+		reset()
+		fences := map[string]uint64{}
 		return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
 			g, err := l.TryAcquire(ctx, c)
 			if g.State != guard.Granted {
 				return g, err
 			}
-			if fences.get(c.ID) == 0 {
-				var clock uint64
-				if grain > 0 {
-					clock = uint64(time.Now().UnixNano()/int64(grain)) << 20
-				}
-				counter.Store(max(counter.Load()+1, clock))
-				fences.set(c.ID, counter.Load())
+			mu.Lock()
+			defer mu.Unlock()
+			g.Reserved = 0
+			if fences[c.ID] == 0 {
+				next(&counter, c, &g)
+				fences[c.ID] = g.Fence
 			}
-			g.Fence = fences.get(c.ID)
+			g.Fence = fences[c.ID]
 			return g, nil
 		}}
 	})
 	flush := s.Flush
 	s.Flush = func(t testing.TB) {
 		flush(t)
-		counter.Store(0)
+		reset()
 	}
 	return s
+}
+
+func TestRun_passesABackendWhoseFencesJumpAfterAFlush(t *testing.T) {
+	s := reservedFences(bounded, true)
+	for _, name := range []string{
+		"fences grow across a flush", "reserved fences are below those after a flush",
+		"reserved fences are granted to no other holder", "a claim reserves no more fences than it asks for",
+	} {
+		require.False(t, runCheck(t, s, name).Failed(), name)
+	}
 }

@@ -9,51 +9,51 @@ import (
 )
 
 func brokenRenewals() []broken {
-	renewing := func(renew func(ctx context.Context, l guard.Locker, c guard.Claim) (bool, error)) guardtest.Store {
+	renewing := func(renew func(ctx context.Context, l guard.Locker, c guard.Claim) (bool, error)) guardtest.Backend {
 		return wrapped(func(l guard.Locker) guard.Locker {
 			return &twist{Locker: l, renew: func(ctx context.Context, c guard.Claim) (bool, error) { return renew(ctx, l, c) }}
 		})
 	}
 	return []broken{
 		{
-			name: "a renewal creates what is gone",
-			store: renewing(func(ctx context.Context, l guard.Locker, c guard.Claim) (bool, error) {
+			name: "a renewal restores a lost claim",
+			backend: renewing(func(ctx context.Context, l guard.Locker, c guard.Claim) (bool, error) {
 				g, err := l.TryAcquire(ctx, c)
 				return g.State == guard.Granted, err
 			}),
 			caughtBy: []string{
 				"an expired claim is not renewed or released",
-				"a renewal does not bring back what was released",
-				"a renewal does not bring back what the store has lost",
-				"random workers never hold a key together",
+				"a renewal does not restore a released claim",
+				"a renewal does not restore a claim that the store has lost",
+				"random workers never hold a key at the same time",
 			},
 		},
 		{
-			name:  "a renewal is always answered with yes",
-			store: renewing(func(context.Context, guard.Locker, guard.Claim) (bool, error) { return true, nil }),
+			name:    "a renewal always returns true",
+			backend: renewing(func(context.Context, guard.Locker, guard.Claim) (bool, error) { return true, nil }),
 			caughtBy: []string{
-				"a claim that has expired makes way",
+				"an expired claim makes way for another",
 				"a renewal does not end a minimum hold or a marker",
-				"a renewal lasts for its TTL from then on",
+				"a renewal restarts the TTL",
 				"a renewed claim outlives its first TTL",
-				"a minimum hold keeps the key busy for everybody",
+				"a minimum hold keeps the key busy for every claim",
 			},
 		},
 		{
-			name: "a renewal leaves the TTL as it is",
-			store: renewing(func(ctx context.Context, l guard.Locker, c guard.Claim) (bool, error) {
+			name: "a renewal does not change the TTL",
+			backend: renewing(func(ctx context.Context, l guard.Locker, c guard.Claim) (bool, error) {
 				c.TTL = time.Nanosecond
 				return l.Renew(ctx, c)
 			}),
-			caughtBy: []string{"a renewal lasts for its TTL from then on", "a renewed claim outlives its first TTL"},
+			caughtBy: []string{"a renewal restarts the TTL", "a renewed claim outlives its first TTL"},
 		},
-		{name: "anybody renews", store: wrapped(impostor(true, false)), caughtBy: []string{
-			"a renewal by another is refused", "random workers never hold a key together",
+		{name: "any claim can renew", backend: wrapped(impostor(true, false)), caughtBy: []string{
+			"a renewal by another claim is refused", "random workers never hold a key at the same time",
 		}},
 	}
 }
 
-// impostor takes whoever renews or releases for the holder.
+// impostor takes any claim that renews or releases for the holder's.
 func impostor(renews, releases bool) wrap {
 	return func(l guard.Locker) guard.Locker {
 		var holders memo[string]
@@ -82,7 +82,7 @@ func impostor(renews, releases bool) wrap {
 }
 
 func brokenReleases() []broken {
-	releasing := func(release func(ctx context.Context, l guard.Locker, c guard.Claim, after guard.After) (bool, error)) guardtest.Store {
+	releasing := func(release func(ctx context.Context, l guard.Locker, c guard.Claim, after guard.After) (bool, error)) guardtest.Backend {
 		return wrapped(func(l guard.Locker) guard.Locker {
 			return &twist{Locker: l, release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
 				return release(ctx, l, c, after)
@@ -92,47 +92,47 @@ func brokenReleases() []broken {
 	return []broken{
 		{
 			name: "a release does nothing",
-			store: releasing(func(context.Context, guard.Locker, guard.Claim, guard.After) (bool, error) {
+			backend: releasing(func(context.Context, guard.Locker, guard.Claim, guard.After) (bool, error) {
 				return true, nil
 			}),
 			caughtBy: []string{"a release frees the key at once", "a repeated claim counts once"},
 		},
 		{
-			name: "a release is always answered with yes",
-			store: releasing(func(ctx context.Context, l guard.Locker, c guard.Claim, after guard.After) (bool, error) {
+			name: "a release always returns true",
+			backend: releasing(func(ctx context.Context, l guard.Locker, c guard.Claim, after guard.After) (bool, error) {
 				_, err := l.Release(ctx, c, after)
 				return err == nil, err
 			}),
 			caughtBy: []string{
-				"a second release finds nothing and changes nothing",
+				"a second release returns false and changes nothing",
 				"an expired claim is not renewed or released",
-				"a release by another is refused",
-				"random workers never hold a key together",
+				"a release by another claim is refused",
+				"random workers never hold a key at the same time",
 			},
 		},
 		{
-			name: "a release is always answered with no",
-			store: releasing(func(ctx context.Context, l guard.Locker, c guard.Claim, after guard.After) (bool, error) {
+			name: "a release always returns false",
+			backend: releasing(func(ctx context.Context, l guard.Locker, c guard.Claim, after guard.After) (bool, error) {
 				_, err := l.Release(ctx, c, after)
 				return false, err
 			}),
 			caughtBy: []string{"a release frees the key at once", "no update made under a lease is lost"},
 		},
 		{
-			name:  "anybody releases",
-			store: wrapped(impostor(false, true)),
+			name:    "any claim can release",
+			backend: wrapped(impostor(false, true)),
 			caughtBy: []string{
-				"a release by another is refused",
-				"a release by another leaves a minimum hold and a marker as they are",
-				"a second release finds nothing and changes nothing",
-				"random workers never hold a key together",
+				"a release by another claim is refused",
+				"a release by another claim leaves a minimum hold and a marker as they are",
+				"a second release returns false and changes nothing",
+				"random workers never hold a key at the same time",
 			},
 		},
 	}
 }
 
 func brokenTimes() []broken {
-	timed := func(change func(time.Duration) time.Duration) guardtest.Store {
+	timed := func(change func(time.Duration) time.Duration) guardtest.Backend {
 		return wrapped(func(l guard.Locker) guard.Locker {
 			t := mapped(l, func(c *guard.Claim) { c.TTL = change(c.TTL) }).(*twist)
 			t.release = func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
@@ -144,38 +144,38 @@ func brokenTimes() []broken {
 	}
 	return []broken{
 		{
-			name:  "time passes twice as fast",
-			store: timed(func(d time.Duration) time.Duration { return d / 2 }),
+			name:    "time passes twice as fast",
+			backend: timed(func(d time.Duration) time.Duration { return d / 2 }),
 			caughtBy: []string{
-				"a claim that has expired makes way",
+				"an expired claim makes way for another",
 				"a minimum hold ends",
 				"a done marker ends with its window",
-				"random workers never hold a key together",
+				"random workers never hold a key at the same time",
 			},
 		},
 		{
-			name:  "nothing ends",
-			store: timed(func(d time.Duration) time.Duration { return d * 1000 }),
+			name:    "nothing ends",
+			backend: timed(func(d time.Duration) time.Duration { return d * 1000 }),
 			caughtBy: []string{
-				"a claim that has expired makes way",
+				"an expired claim makes way for another",
 				"an expired claim is not renewed or released",
 				"a minimum hold ends",
 				"a done marker ends with its window",
-				"random workers never hold a key together",
+				"random workers never hold a key at the same time",
 			},
 		},
 		{
-			name:  "milliseconds are rounded down",
-			store: timed(func(d time.Duration) time.Duration { return d.Truncate(time.Millisecond) }),
+			name:    "milliseconds are rounded down",
+			backend: timed(func(d time.Duration) time.Duration { return d.Truncate(time.Millisecond) }),
 			caughtBy: []string{
-				"a TTL of a fraction of a millisecond is not nothing",
-				"a renewal of a fraction of a millisecond is not nothing",
-				"a minimum hold of a fraction of a millisecond is not nothing",
+				"a TTL of a fraction of a millisecond is not rounded to zero",
+				"a renewal for a fraction of a millisecond is not rounded to zero",
+				"a minimum hold of a fraction of a millisecond is not rounded to zero",
 			},
 		},
 		{
-			name:     "milliseconds have 32 bits",
-			store:    timed(func(d time.Duration) time.Duration { return d % (1 << 32 * time.Millisecond) }),
+			name:     "durations are limited to 32 bits of milliseconds",
+			backend:  timed(func(d time.Duration) time.Duration { return d % (1 << 32 * time.Millisecond) }),
 			caughtBy: []string{"a TTL of ten years is kept"},
 		},
 	}

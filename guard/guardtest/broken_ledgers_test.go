@@ -6,20 +6,21 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
-// A ledgerOf is the ledger of a server, whose calls a broken store changes.
+// A ledgerOf is the ledger of a server. Its fields replace calls to make it a broken ledger.
 type ledgerOf struct {
 	*server
 
-	appends func(l guard.Ledger, ctx context.Context, name string, e guard.Entry, keep int) error
-	entries func(l guard.Ledger, ctx context.Context, name string, n int) ([]guard.Entry, error)
-	raises  func(l guard.Ledger, ctx context.Context, name, counter string, to int64) (int64, error)
+	appends func(l driver.Ledger, ctx context.Context, name string, e driver.Entry, keep int) error
+	entries func(l driver.Ledger, ctx context.Context, name string, n int) ([]driver.Entry, error)
+	raises  func(l driver.Ledger, ctx context.Context, name, counter string, to int64) (int64, error)
 }
 
-func (l ledgerOf) Append(ctx context.Context, name string, e guard.Entry, keep int) error {
-	_, err := ask(ctx, l.server, guard.OpLedger, guard.Claim{Key: name}, func(ctx context.Context, _ guard.Claim, m *memory.Locker) (struct{}, error) {
+func (l ledgerOf) Append(ctx context.Context, name string, e driver.Entry, keep int) error {
+	_, err := ask(ctx, l.server, driver.OpLedger, guard.Claim{Key: name}, func(ctx context.Context, _ guard.Claim, m *memory.Locker) (struct{}, error) {
 		if l.appends != nil {
 			return struct{}{}, l.appends(m, ctx, name, e, keep)
 		}
@@ -28,8 +29,8 @@ func (l ledgerOf) Append(ctx context.Context, name string, e guard.Entry, keep i
 	return err
 }
 
-func (l ledgerOf) Entries(ctx context.Context, name string, n int) ([]guard.Entry, error) {
-	return ask(ctx, l.server, guard.OpLedger, guard.Claim{Key: name}, func(ctx context.Context, _ guard.Claim, m *memory.Locker) ([]guard.Entry, error) {
+func (l ledgerOf) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
+	return ask(ctx, l.server, driver.OpLedger, guard.Claim{Key: name}, func(ctx context.Context, _ guard.Claim, m *memory.Locker) ([]driver.Entry, error) {
 		if l.entries != nil {
 			return l.entries(m, ctx, name, n)
 		}
@@ -38,7 +39,7 @@ func (l ledgerOf) Entries(ctx context.Context, name string, n int) ([]guard.Entr
 }
 
 func (l ledgerOf) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
-	return ask(ctx, l.server, guard.OpLedger, guard.Claim{Key: name}, func(ctx context.Context, _ guard.Claim, m *memory.Locker) (int64, error) {
+	return ask(ctx, l.server, driver.OpLedger, guard.Claim{Key: name}, func(ctx context.Context, _ guard.Claim, m *memory.Locker) (int64, error) {
 		if l.raises != nil {
 			return l.raises(m, ctx, name, counter, to)
 		}
@@ -46,65 +47,65 @@ func (l ledgerOf) Raise(ctx context.Context, name, counter string, to int64) (in
 	})
 }
 
-// ledgerStore returns a store with a ledger.
-func ledgerStore(broken ledgerOf) guardtest.Store {
+// ledgerBackend returns a backend with a ledger.
+func ledgerBackend(broken ledgerOf) guardtest.Backend {
 	if broken.server == nil {
 		broken.server = &server{}
 	}
-	s := serverStore(broken.server, func(guard.Locker) guard.Locker { return broken })
+	s := serverBackend(broken.server, func(guard.Locker) guard.Locker { return broken })
 	s.Ledger = true
 	return s
 }
 
-func TestRun_passesAGoodStoreWithALedger(t *testing.T) { guardtest.Run(t, ledgerStore(ledgerOf{})) }
+func TestRun_passesAGoodBackendWithALedger(t *testing.T) { guardtest.Run(t, ledgerBackend(ledgerOf{})) }
 
 func brokenLedgers() []broken {
-	var theirs guard.Entry
+	var last driver.Entry
 	return []broken{
-		{"a log is read backwards", ledgerStore(ledgerOf{entries: func(l guard.Ledger, ctx context.Context, name string, n int) ([]guard.Entry, error) {
+		{"a log returns its oldest entries first", ledgerBackend(ledgerOf{entries: func(l driver.Ledger, ctx context.Context, name string, n int) ([]driver.Entry, error) {
 			all, err := l.Entries(ctx, name, n)
 			for i, j := 0, len(all)-1; i < j; i, j = i+1, j-1 {
 				all[i], all[j] = all[j], all[i]
 			}
 			return all, err
-		}}), []string{"the entries of a log come back, the newest first"}},
-		{"a log keeps all", ledgerStore(ledgerOf{appends: func(l guard.Ledger, ctx context.Context, name string, e guard.Entry, _ int) error {
-			return l.Append(ctx, name, e, guard.MaxEntries)
+		}}), []string{"a log returns its entries, the newest first"}},
+		{"a log keeps all entries", ledgerBackend(ledgerOf{appends: func(l driver.Ledger, ctx context.Context, name string, e driver.Entry, _ int) error {
+			return l.Append(ctx, name, e, driver.MaxEntries)
 		}}), []string{"a log keeps its newest entries"}},
-		{"a repeated entry is another one", ledgerStore(ledgerOf{appends: func(l guard.Ledger, ctx context.Context, name string, e guard.Entry, keep int) error {
+		{"a repeated entry is stored twice", ledgerBackend(ledgerOf{appends: func(l driver.Ledger, ctx context.Context, name string, e driver.Entry, keep int) error {
 			if all, err := l.Entries(ctx, name, 1); err == nil && len(all) > 0 {
 				e.Record = append([]byte{}, append(e.Record, '+')...)
 			}
 			return l.Append(ctx, name, e, keep)
-		}}), []string{"an entry that is repeated is one"}},
-		{"an entry is the caller's", ledgerStore(ledgerOf{
-			appends: func(l guard.Ledger, ctx context.Context, name string, e guard.Entry, keep int) error {
-				theirs = e
+		}}), []string{"a repeated entry is stored once"}},
+		{"an entry is the caller's own slice", ledgerBackend(ledgerOf{
+			appends: func(l driver.Ledger, ctx context.Context, name string, e driver.Entry, keep int) error {
+				last = e
 				return l.Append(ctx, name, e, keep)
 			},
-			entries: func(guard.Ledger, context.Context, string, int) ([]guard.Entry, error) {
-				return []guard.Entry{theirs}, nil
+			entries: func(driver.Ledger, context.Context, string, int) ([]driver.Entry, error) {
+				return []driver.Entry{last}, nil
 			},
-		}), []string{"an entry is the store's own copy"}},
-		{"a counter is set", ledgerStore(ledgerOf{raises: func(l guard.Ledger, ctx context.Context, name, counter string, to int64) (int64, error) {
+		}), []string{"the store copies an entry"}},
+		{"a counter can be lowered", ledgerBackend(ledgerOf{raises: func(l driver.Ledger, ctx context.Context, name, counter string, to int64) (int64, error) {
 			was, err := l.Raise(ctx, name, counter, to)
 			if err == nil && to < was && to > 0 {
 				return to, nil
 			}
 			return was, err
 		}}), []string{"a counter only grows"}},
-		{"everybody is the first", ledgerStore(ledgerOf{raises: func(l guard.Ledger, ctx context.Context, name, counter string, to int64) (int64, error) {
+		{"every raise is the first", ledgerBackend(ledgerOf{raises: func(l driver.Ledger, ctx context.Context, name, counter string, to int64) (int64, error) {
 			was, err := l.Raise(ctx, name, counter, to)
 			return min(was, max(to-1, 0)), err
-		}}), []string{"of those who raise a counter to the same, one at most is the first"}},
-		{"counters are one", ledgerStore(ledgerOf{raises: func(l guard.Ledger, ctx context.Context, name, _ string, to int64) (int64, error) {
+		}}), []string{"at most one of several equal raises of a counter is the first"}},
+		{"all counters are the same", ledgerBackend(ledgerOf{raises: func(l driver.Ledger, ctx context.Context, name, _ string, to int64) (int64, error) {
 			return l.Raise(ctx, name, "one", to)
-		}}), []string{"names do not meet each other, nor keys"}},
-		{"a ledger acts for those who have gone", ledgerStore(ledgerOf{
-			appends: func(l guard.Ledger, ctx context.Context, name string, e guard.Entry, keep int) error {
+		}}), []string{"names are independent of one another and of keys"}},
+		{"a ledger ignores the context", ledgerBackend(ledgerOf{
+			appends: func(l driver.Ledger, ctx context.Context, name string, e driver.Entry, keep int) error {
 				return l.Append(context.WithoutCancel(ctx), name, e, keep)
 			},
-		}), []string{"a ledger does not act for a context that is over"}},
-		{"a ledger waits for a frozen store", ledgerStore(ledgerOf{server: &server{deaf: true}}), []string{"a frozen store does not hold up a ledger"}},
+		}), []string{"a ledger call whose context has ended changes nothing"}},
+		{"a ledger waits for a frozen store", ledgerBackend(ledgerOf{server: &server{ignoresContext: true}}), []string{"a ledger call on a frozen store returns when its context ends"}},
 	}
 }

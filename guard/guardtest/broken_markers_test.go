@@ -12,74 +12,74 @@ func brokenMarkers() []broken {
 	return []broken{
 		{
 			name: "a minimum hold is not kept",
-			store: keeping(func(after *guard.After) {
+			backend: keeping(func(after *guard.After) {
 				if !after.Done {
 					after.Keep = 0
 				}
 			}),
-			caughtBy: []string{"a minimum hold keeps the key busy for everybody", "a minimum hold ends"},
+			caughtBy: []string{"a minimum hold keeps the key busy for every claim", "a minimum hold ends"},
 		},
 		{
-			name:     "a minimum hold keeps out others only",
-			store:    wrapped(holdsForOthers),
-			caughtBy: []string{"a minimum hold keeps the key busy for everybody"},
+			name:     "a minimum hold does not keep out the same claim",
+			backend:  wrapped(holdsForOthers),
+			caughtBy: []string{"a minimum hold keeps the key busy for every claim"},
 		},
 		{
 			name:     "a done marker is a minimum hold",
-			store:    keeping(func(after *guard.After) { after.Done = false }),
+			backend:  keeping(func(after *guard.After) { after.Done = false }),
 			caughtBy: []string{"a done marker answers with its record", "a done marker ends with its window"},
 		},
 		{
 			name:     "a marker forgets its record",
-			store:    keeping(func(after *guard.After) { after.Record = nil }),
-			caughtBy: []string{"a done marker answers with its record", "a record comes back byte for byte"},
+			backend:  keeping(func(after *guard.After) { after.Record = nil }),
+			caughtBy: []string{"a done marker answers with its record", "a record is returned byte for byte"},
 		},
 		{
-			name: "a record is text",
-			store: keeping(func(after *guard.After) {
+			name: "records are changed to valid UTF-8",
+			backend: keeping(func(after *guard.After) {
 				after.Record = []byte(strings.ToValidUTF8(string(after.Record), "\ufffd"))
 			}),
-			caughtBy: []string{"a record comes back byte for byte"},
+			caughtBy: []string{"a record is returned byte for byte"},
 		},
 		{
-			name:     "a record is trimmed",
-			store:    keeping(func(after *guard.After) { after.Record = bytes.TrimSpace(after.Record) }),
-			caughtBy: []string{"a record comes back byte for byte"},
+			name:     "records are trimmed",
+			backend:  keeping(func(after *guard.After) { after.Record = bytes.TrimSpace(after.Record) }),
+			caughtBy: []string{"a record is returned byte for byte"},
 		},
 		{
-			name:     "a record has a length of 16 bits",
-			store:    keeping(func(after *guard.After) { after.Record = after.Record[:len(after.Record)%(1<<16)] }),
-			caughtBy: []string{"a record comes back byte for byte"},
+			name:     "records are limited to 16 bits of length",
+			backend:  keeping(func(after *guard.After) { after.Record = after.Record[:len(after.Record)%(1<<16)] }),
+			caughtBy: []string{"a record is returned byte for byte"},
 		},
 		{
-			name:     "an empty record leaves the one before",
-			store:    wrapped(recordsStay),
-			caughtBy: []string{"a record stays with its run"},
+			name:     "an empty record leaves the earlier record",
+			backend:  wrapped(recordsStay),
+			caughtBy: []string{"a record belongs to its run alone"},
 		},
 		{
 			name:     "a record is the caller's own slice",
-			store:    wrapped(lastRecord),
-			caughtBy: []string{"a record is the store's own copy"},
+			backend:  wrapped(lastRecord),
+			caughtBy: []string{"the store copies a record"},
 		},
 		{
-			name:     "a repeated release leaves its own record",
-			store:    wrapped(lastRecord),
+			name:     "a repeated release replaces the record",
+			backend:  wrapped(lastRecord),
 			caughtBy: []string{"a repeated release changes nothing"},
 		},
 		{
-			name:     "a repeated release is answered with no",
-			store:    wrapped(forgetsReleases),
+			name:     "a repeated release returns false",
+			backend:  wrapped(forgetsReleases),
 			caughtBy: []string{"a repeated release changes nothing"},
 		},
 		{
-			name:     "a plain release takes away what was left",
-			store:    wrapped(takesAway(true)),
+			name:     "a plain release removes the minimum hold and the marker",
+			backend:  wrapped(removesKept(true)),
 			caughtBy: []string{"a plain release leaves a minimum hold and a marker as they are"},
 		},
 		{
-			name:     "a plain release by anybody takes away what was left",
-			store:    wrapped(takesAway(false)),
-			caughtBy: []string{"a release by another leaves a minimum hold and a marker as they are"},
+			name:     "a plain release by any claim removes the minimum hold and the marker",
+			backend:  wrapped(removesKept(false)),
+			caughtBy: []string{"a release by another claim leaves a minimum hold and a marker as they are"},
 		},
 	}
 }
@@ -88,7 +88,7 @@ func holdsForOthers(l guard.Locker) guard.Locker {
 	return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
 		g, err := l.TryAcquire(ctx, c)
 		if g.State == guard.Busy {
-			if mine, _ := l.Release(ctx, c, guard.After{}); mine { // this ID has left the hold
+			if mine, _ := l.Release(ctx, c, guard.After{}); mine { // it left the minimum hold
 				return guard.Grant{State: guard.Granted, Fence: 1}, nil
 			}
 		}
@@ -96,7 +96,7 @@ func holdsForOthers(l guard.Locker) guard.Locker {
 	}}
 }
 
-// recordsStay keeps a key's record until there is another.
+// recordsStay keeps a key's record until a later run leaves another.
 func recordsStay(l guard.Locker) guard.Locker {
 	return ownRecords(l, func(after guard.After) bool { return len(after.Record) > 0 })
 }
@@ -106,7 +106,8 @@ func lastRecord(l guard.Locker) guard.Locker {
 	return ownRecords(l, func(after guard.After) bool { return after.Done })
 }
 
-// ownRecords answers with records that it keeps itself, of the releases of which keep says so.
+// ownRecords returns records that it keeps itself. keep selects the releases whose records it
+// keeps.
 func ownRecords(l guard.Locker, keep func(guard.After) bool) guard.Locker {
 	var records memo[[]byte]
 	return &twist{
@@ -128,7 +129,7 @@ func ownRecords(l guard.Locker, keep func(guard.After) bool) guard.Locker {
 	}
 }
 
-// forgetsReleases answers no to the second release of a claim.
+// forgetsReleases returns false from the second release of a claim.
 func forgetsReleases(l guard.Locker) guard.Locker {
 	var released memo[bool]
 	return &twist{Locker: l, release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
@@ -137,8 +138,9 @@ func forgetsReleases(l guard.Locker) guard.Locker {
 	}}
 }
 
-// takesAway frees a key at a plain release of what is kept, by whoever left it or by anybody.
-func takesAway(own bool) wrap {
+// removesKept makes a plain release free a key that is kept. If own is set, a release by the claim
+// that left the hold or the marker does so. Otherwise, a release by any other claim does.
+func removesKept(own bool) wrap {
 	return func(l guard.Locker) guard.Locker {
 		var kept memo[string]
 		var free memo[bool]

@@ -8,58 +8,59 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
-// A caller is a Locker that keeps those who wait in line, and calls them as its fields say.
-type caller struct {
+// A queueLocker is a Locker with a queue of claims. It notifies them as its fields specify.
+type queueLocker struct {
 	guard.Locker
-	queuer guard.Queuer
-	mute   func() bool // nobody is called, but when they begin to listen
-	loud   bool        // all are called at each release
-	deaf   bool        // stop is not heard
+	queuer  driver.Queuer
+	silent  func() bool // whether to send no notifications after the start of a subscription
+	loud    bool        // a release notifies all claims
+	endless bool        // stop is ignored
 
-	mu    sync.Mutex
-	bells []func(time.Duration)
+	mu          sync.Mutex
+	subscribers []func(time.Duration)
 }
 
-func (l *caller) Queue(key, id string, called func(in time.Duration)) (stop func()) {
+func (l *queueLocker) SubscribeClaim(key, id string, notify func(in time.Duration)) (stop func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.bells = append(l.bells, called)
+	l.subscribers = append(l.subscribers, notify)
 	begun := false
-	stop = l.queuer.Queue(key, id, func(in time.Duration) {
-		if !begun || l.mute == nil || !l.mute() {
-			called(in)
+	stop = l.queuer.SubscribeClaim(key, id, func(in time.Duration) {
+		if !begun || l.silent == nil || !l.silent() {
+			notify(in)
 		}
 		begun = true
 	})
-	if l.deaf {
+	if l.endless {
 		return func() {}
 	}
 	return stop
 }
 
-func (l *caller) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+func (l *queueLocker) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
 	held, err := l.Locker.Release(ctx, c, after)
 	if l.loud {
 		l.mu.Lock()
-		bells := l.bells
+		subscribers := l.subscribers
 		l.mu.Unlock()
-		for _, called := range bells {
-			called(0)
-			called(0)
+		for _, notify := range subscribers {
+			notify(0)
+			notify(0)
 		}
 	}
 	return held, err
 }
 
-// queueing returns a store that keeps those who wait in line, whose Locker is changed.
-func queueing(w wrap, change func(*caller)) guardtest.Store {
-	return guardtest.Store{
+// queueBackend returns a backend with a queue of claims. change sets the fields of its Locker.
+func queueBackend(w wrap, change func(*queueLocker)) guardtest.Backend {
+	return guardtest.Backend{
 		New: func(testing.TB) guard.Locker {
 			m := memory.New()
-			l := &caller{Locker: w(m), queuer: m}
+			l := &queueLocker{Locker: w(m), queuer: m}
 			change(l)
 			return l
 		},
@@ -67,103 +68,105 @@ func queueing(w wrap, change func(*caller)) guardtest.Store {
 	}
 }
 
-func asIs(*caller) {}
+func unchanged(*queueLocker) {}
 
-// queueingOwners is queueing on a store that keeps owners.
-func queueingOwners(w wrap) guardtest.Store {
-	s := queueing(func(l guard.Locker) guard.Locker { return w(&owners{Locker: l, keys: map[string]*ownedKey{}}) }, asIs)
+// ownerQueueBackend returns a backend that keeps owners and a queue of claims.
+func ownerQueueBackend(w wrap) guardtest.Backend {
+	s := queueBackend(func(l guard.Locker) guard.Locker { return w(&owners{Locker: l, keys: map[string]*ownedKey{}}) }, unchanged)
 	s.Owners = true
 	return s
 }
 
-func TestRun_passesAGoodStoreThatKeepsALine(t *testing.T) { guardtest.Run(t, queueing(same, asIs)) }
+func TestRun_passesAGoodBackendWithAQueue(t *testing.T) {
+	guardtest.Run(t, queueBackend(same, unchanged))
+}
 
-func TestRun_passesAGoodStoreThatKeepsALineAndOwners(t *testing.T) {
-	guardtest.Run(t, queueingOwners(same))
+func TestRun_passesAGoodBackendWithAQueueAndOwners(t *testing.T) {
+	guardtest.Run(t, ownerQueueBackend(same))
 }
 
 const (
-	inOrder    = "who waits in line is granted the key in the order in which they came"
-	keepPlaces = "a repeated claim keeps its place in line"
-	leaveLines = "who gives up its place in line is out of the way"
-	losePlaces = "a place in line is lost after its TTL"
-	behind     = "who does not stand in line is behind it, or beside it"
-	callFirst  = "the first in line is called, and nobody else"
-	passDead   = "who was called and does not come holds up the line for a second at most"
-	tellLine   = "all in line learn that the key is done"
-	tellNobody = "who has left the line is told nothing"
+	inOrder        = "queued claims are granted in the order in which they came"
+	keepsPosition  = "a repeated claim keeps its position in the queue"
+	leavesQueue    = "a release takes a queued claim out of the queue"
+	losesPosition  = "a queued claim loses its position after its TTL"
+	outsideQueue   = "a YieldToQueue claim yields to the queue, and an Unqueued claim ignores it"
+	notifiesFirst  = "a release notifies only the first claim in the queue"
+	skipsDead      = "a notified claim that does not ask delays the queue by a second at most"
+	notifiesAll    = "all queued claims are notified that the key is done"
+	stopsNotifying = "a claim that has left the queue is not notified"
 )
 
 func brokenQueues() []broken {
 	return []broken{
 		{
-			name: "it serves whoever comes",
-			store: queueing(func(l guard.Locker) guard.Locker {
-				return mapped(l, func(c *guard.Claim) { c.Line = guard.Beside })
-			}, asIs),
-			caughtBy: []string{inOrder, keepPlaces, leaveLines, behind},
+			name: "it ignores the queue",
+			backend: queueBackend(func(l guard.Locker) guard.Locker {
+				return mapped(l, func(c *guard.Claim) { c.Queue = driver.Unqueued })
+			}, unchanged),
+			caughtBy: []string{inOrder, keepsPosition, leavesQueue, outsideQueue},
 		},
 		{
-			name: "all stand in line",
-			store: queueing(func(l guard.Locker) guard.Locker {
-				return mapped(l, func(c *guard.Claim) { c.Line = guard.Queued })
-			}, asIs),
-			caughtBy: []string{behind},
+			name: "all claims join the queue",
+			backend: queueBackend(func(l guard.Locker) guard.Locker {
+				return mapped(l, func(c *guard.Claim) { c.Queue = driver.Queued })
+			}, unchanged),
+			caughtBy: []string{outsideQueue},
 		},
 		{
-			name: "a claim beside the line stands behind it",
-			store: queueing(func(l guard.Locker) guard.Locker {
-				return mapped(l, func(c *guard.Claim) { c.Line = max(c.Line, guard.Behind) })
-			}, asIs),
-			caughtBy: []string{behind},
+			name: "an unqueued claim yields to the queue",
+			backend: queueBackend(func(l guard.Locker) guard.Locker {
+				return mapped(l, func(c *guard.Claim) { c.Queue = max(c.Queue, driver.YieldToQueue) })
+			}, unchanged),
+			caughtBy: []string{outsideQueue},
 		},
-		{name: "who repeats a claim goes to the end", store: queueing(toTheEnd, asIs), caughtBy: []string{keepPlaces}},
-		{name: "a place in line is not given up", store: queueing(stays, asIs), caughtBy: []string{leaveLines, tellNobody}},
+		{name: "a repeated claim goes to the end of the queue", backend: queueBackend(toTheEnd, unchanged), caughtBy: []string{keepsPosition}},
+		{name: "a release does not leave the queue", backend: queueBackend(stays, unchanged), caughtBy: []string{leavesQueue, stopsNotifying}},
 		{
-			name: "a place in line is kept for long",
-			store: queueing(func(l guard.Locker) guard.Locker {
+			name: "a position in the queue is kept for too long",
+			backend: queueBackend(func(l guard.Locker) guard.Locker {
 				return mapped(l, func(c *guard.Claim) { c.TTL = max(c.TTL, time.Minute) })
-			}, asIs),
-			caughtBy: []string{losePlaces},
+			}, unchanged),
+			caughtBy: []string{losesPosition},
 		},
 		{
-			name:     "nobody is called",
-			store:    queueing(same, func(l *caller) { l.mute = func() bool { return true } }),
-			caughtBy: []string{callFirst, tellLine, tellNobody},
+			name:     "no claim is notified",
+			backend:  queueBackend(same, func(l *queueLocker) { l.silent = func() bool { return true } }),
+			caughtBy: []string{notifiesFirst, notifiesAll, stopsNotifying},
 		},
 		{
-			name:     "all are called",
-			store:    queueing(same, func(l *caller) { l.loud = true }),
-			caughtBy: []string{callFirst},
+			name:     "all claims are notified",
+			backend:  queueBackend(same, func(l *queueLocker) { l.loud = true }),
+			caughtBy: []string{notifiesFirst},
 		},
 		{
-			name:     "who has left is called on",
-			store:    queueing(same, func(l *caller) { l.loud, l.deaf = true, true }),
-			caughtBy: []string{tellNobody},
+			name:     "a claim that has left the queue is notified",
+			backend:  queueBackend(same, func(l *queueLocker) { l.loud, l.endless = true, true }),
+			caughtBy: []string{stopsNotifying},
 		},
-		{name: "the dead are waited for", store: queueing(patient, asIs), caughtBy: []string{passDead}},
-		{name: "who is called has to be there at once", store: queueing(hasty, asIs), caughtBy: []string{passDead}},
+		{name: "the queue waits too long for a notified claim", backend: queueBackend(patient, unchanged), caughtBy: []string{skipsDead}},
+		{name: "a notified claim has no time to ask", backend: queueBackend(hasty, unchanged), caughtBy: []string{skipsDead}},
 		{
-			name: "the line does not learn that a key is done",
-			store: queueing(same, func(l *caller) {
-				l.mute = func() bool {
+			name: "the queue is not notified that the key is done",
+			backend: queueBackend(same, func(l *queueLocker) {
+				l.silent = func() bool {
 					g, _ := l.queuer.(guard.Locker).TryAcquire(context.Background(), guard.Claim{Key: "key", ID: "probe", TTL: 1})
 					return g.State == guard.Done
 				}
 			}),
-			caughtBy: []string{tellLine},
+			caughtBy: []string{notifiesAll},
 		},
 		{
-			name: "an owner waits for himself",
-			store: queueingOwners(func(l guard.Locker) guard.Locker {
+			name: "an owner waits for its own lease",
+			backend: ownerQueueBackend(func(l guard.Locker) guard.Locker {
 				return &twist{Locker: l, acquire: l.(*owners).Locker.TryAcquire}
 			}),
-			caughtBy: []string{"an owner holds a key twice, whoever stands in line"},
+			caughtBy: []string{"an owner re-enters its key although claims are queued"},
 		},
 	}
 }
 
-// toTheEnd has a claim that is repeated give up its place before.
+// toTheEnd makes a repeated claim lose its position in the queue.
 func toTheEnd(l guard.Locker) guard.Locker {
 	var waits memo[bool]
 	return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
@@ -187,7 +190,7 @@ func stays(l guard.Locker) guard.Locker {
 			return g, err
 		},
 		release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
-			if c.Line == guard.Queued && !granted.get(c.ID) && ctx.Err() == nil {
+			if c.Queue == driver.Queued && !granted.get(c.ID) && ctx.Err() == nil {
 				return false, nil
 			}
 			return l.Release(ctx, c, after)
@@ -195,30 +198,30 @@ func stays(l guard.Locker) guard.Locker {
 	}
 }
 
-// patient waits for five seconds for who was called.
+// patient waits five seconds for a notified claim.
 func patient(l guard.Locker) guard.Locker {
 	var since memo[time.Time]
 	return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
 		if at := since.get(c.ID); !at.IsZero() && time.Since(at) < 5*time.Second {
-			return guard.Grant{State: guard.Busy, Called: true, Left: guard.CallGrace}, nil
+			return guard.Grant{State: guard.Busy, Notified: true, Left: driver.NotifyGrace}, nil
 		}
 		g, err := l.TryAcquire(ctx, c)
-		if g.Called {
+		if g.Notified {
 			since.set(c.ID, time.Now())
 		}
 		return g, err
 	}}
 }
 
-// hasty has who was called lose its place at once.
+// hasty makes a notified claim lose its position at once.
 func hasty(l guard.Locker) guard.Locker {
 	return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
 		for {
 			g, err := l.TryAcquire(ctx, c)
-			if !g.Called {
+			if !g.Notified {
 				return g, err
 			}
-			_, _ = l.Release(ctx, guard.Claim{Key: c.Key, ID: g.Holder, Line: guard.Queued}, guard.After{})
+			_, _ = l.Release(ctx, guard.Claim{Key: c.Key, ID: g.Holder, Queue: driver.Queued}, guard.After{})
 		}
 	}}
 }

@@ -4,34 +4,45 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// brokenQuorums are Lockers that are no good as nodes of a quorum.
+// brokenQuorums returns backends that do not work as nodes of a quorum.
 func brokenQuorums() []broken {
 	return []broken{
 		{
-			name:     "a claim that holds the key elsewhere has a new fence",
-			store:    wrapped(func(l guard.Locker) guard.Locker { return mapped(l, func(c *guard.Claim) { c.Fence = 0 }) }),
-			caughtBy: []string{"a claim that holds the key elsewhere takes it under its fence"},
+			name:     "a claim that holds the key on other nodes gets a new fence",
+			backend:  wrapped(func(l guard.Locker) guard.Locker { return mapped(l, func(c *guard.Claim) { c.Fence = 0 }) }),
+			caughtBy: []string{"a claim that holds the key on other nodes keeps its fence"},
+		},
+		{
+			name: "a claim that holds the key on other nodes reserves nothing",
+			backend: wrapped(func(l guard.Locker) guard.Locker {
+				return mapped(l, func(c *guard.Claim) {
+					if c.Fence != 0 {
+						c.Reserve = 0
+					}
+				})
+			}),
+			caughtBy: []string{"a claim that holds the key on other nodes keeps its fence"},
 		},
 		{
 			name: "every hint is granted",
-			store: wrapped(func(l guard.Locker) guard.Locker {
+			backend: wrapped(func(l guard.Locker) guard.Locker {
 				return mapped(l, func(c *guard.Claim) {
 					if c.Fence == 0 {
 						c.Fence = c.Hint
 					}
 				})
 			}),
-			caughtBy: []string{"a hint changes no order of fences"},
+			caughtBy: []string{"a hint does not change the order of fences"},
 		},
 		{
-			name:     "a busy key has always the same holder",
-			store:    answering(func(_ guard.Claim, g *guard.Grant) { g.Holder = "somebody" }),
-			caughtBy: []string{"a busy key tells its holders apart"},
+			name:     "the holder of a busy key is always the same",
+			backend:  answering(func(_ guard.Claim, g *guard.Grant) { g.Holder = "somebody" }),
+			caughtBy: []string{"a busy key's answer distinguishes its holders"},
 		},
 		{
 			name:     "every refusal is contested",
-			store:    answering(func(_ guard.Claim, g *guard.Grant) { g.Contested = true }),
-			caughtBy: []string{"a store does not take the claims it refuses for contested"},
+			backend:  answering(func(_ guard.Claim, g *guard.Grant) { g.Contested = true }),
+			caughtBy: []string{"a held key is not reported as contested"},
 		},
 	}
 }

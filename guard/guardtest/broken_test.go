@@ -16,24 +16,24 @@ import (
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
-// A broken is a store whose Locker does one thing wrong, and the checks that have to fail for it. Other
-// checks may fail as well.
+// A broken is a backend with one defect, and the checks that must fail for it. Other checks may
+// fail as well.
 type broken struct {
 	name     string
-	store    guardtest.Store
+	backend  guardtest.Backend
 	caughtBy []string
 }
 
 func allBroken() []broken {
 	return slices.Concat(brokenClaims(), brokenLabels(), brokenRenewals(), brokenReleases(), brokenTimes(),
-		brokenMarkers(), brokenFences(), brokenOwners(), brokenQuorums(), brokenKeys(), brokenBatches(), brokenContexts(), brokenFreezes(), brokenLedgers(), brokenNotices(), brokenQueues())
+		brokenMarkers(), brokenFences(), brokenOwners(), brokenQuorums(), brokenKeys(), brokenBatches(), brokenContexts(), brokenFreezes(), brokenLedgers(), brokenNotifications(), brokenQueues())
 }
 
-func TestRun_failsABrokenStore(t *testing.T) {
+func TestRun_failsABrokenBackend(t *testing.T) {
 	for _, b := range allBroken() {
 		t.Run(b.name, func(t *testing.T) {
 			for _, name := range b.caughtBy {
-				r := runCheck(t, b.store, name)
+				r := runCheck(t, b.backend, name)
 				require.True(t, r.Failed(), "this check did not fail: %s", name)
 			}
 		})
@@ -48,37 +48,38 @@ func TestRun_hasNoCheckThatCannotFail(t *testing.T) {
 		}
 	}
 	for _, name := range guardtest.CheckNames() {
-		require.True(t, caught[name], "no broken Locker shows that this check can fail: %s", name)
+		require.True(t, caught[name], "no broken backend fails this check: %s", name)
 	}
 }
 
 func TestRunExclusion_namesItsSeed(t *testing.T) {
 	t.Setenv("GUARDTEST_SEED", "4711")
-	for _, name := range []string{"random workers never hold a key together", "no update made under a lease is lost"} {
+	for _, name := range []string{"random workers never hold a key at the same time", "no update made under a lease is lost"} {
 		r := runCheck(t, wrapped(seldomExclusive), name)
-		require.Contains(t, r.messages, "to draw the same random numbers again: GUARDTEST_SEED=4711")
+		require.Contains(t, r.messages, "to use the same random numbers again, set GUARDTEST_SEED=4711")
 	}
 }
 
-// runCheck makes a check in a bubble and returns what was reported.
-func runCheck(t *testing.T, s guardtest.Store, name string) *recorder {
+// runCheck runs a check in a bubble, and returns what the check reported.
+func runCheck(t *testing.T, s guardtest.Backend, name string) *recorder {
 	t.Helper()
 	var r *recorder
 	synctest.Test(t, func(t *testing.T) {
 		r = &recorder{TB: t}
 		ended := make(chan struct{})
-		go func() { // FailNow ends it
+		go func() { // FailNow ends this goroutine
 			defer close(ended)
 			defer r.cleanUp()
 			guardtest.Check(r, s, name)
 		}()
 		<-ended
-		time.Sleep(time.Minute) // goroutines that a broken Locker has left behind come to their end
+		// Goroutines that a broken backend has left behind end meanwhile.
+		time.Sleep(time.Minute)
 	})
 	return r
 }
 
-// A recorder is a testing.TB that fails alone, without the test in which it is.
+// A recorder is a testing.TB whose failure does not fail the test that runs it.
 type recorder struct {
 	testing.TB
 
@@ -164,7 +165,7 @@ func (t *twist) Release(ctx context.Context, c guard.Claim, after guard.After) (
 	return t.Locker.Release(ctx, c, after)
 }
 
-// mapped changes every claim that l is asked about.
+// mapped changes every claim that is passed to l.
 func mapped(l guard.Locker, change func(*guard.Claim)) guard.Locker {
 	return &twist{
 		Locker: l,
@@ -183,8 +184,8 @@ func mapped(l guard.Locker, change func(*guard.Claim)) guard.Locker {
 	}
 }
 
-// answering changes what l answers to claims.
-func answering(change func(c guard.Claim, g *guard.Grant)) guardtest.Store {
+// answering changes the answers to claims.
+func answering(change func(c guard.Claim, g *guard.Grant)) guardtest.Backend {
 	return wrapped(func(l guard.Locker) guard.Locker {
 		return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
 			g, err := l.TryAcquire(ctx, c)
@@ -197,7 +198,7 @@ func answering(change func(c guard.Claim, g *guard.Grant)) guardtest.Store {
 }
 
 // keeping changes what releases leave behind.
-func keeping(change func(after *guard.After)) guardtest.Store {
+func keeping(change func(after *guard.After)) guardtest.Backend {
 	return wrapped(func(l guard.Locker) guard.Locker {
 		return &twist{Locker: l, release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
 			change(&after)
@@ -206,7 +207,7 @@ func keeping(change func(after *guard.After)) guardtest.Store {
 	})
 }
 
-// A memo is a map for several goroutines. The zero value is ready for use.
+// A memo is a map that is safe for concurrent use. The zero value is ready for use.
 type memo[T any] struct {
 	mu sync.Mutex
 	m  map[string]T

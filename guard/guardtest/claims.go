@@ -7,66 +7,67 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 func claimChecks() []check {
 	return []check{
 		{name: "a free key is granted", run: grantsFree},
-		{name: "a busy key says how long and by whom", run: refusesBusy},
+		{name: "a busy key's answer names the holder and the time left", run: refusesBusy},
 		{name: "a repeated claim is granted with the same fence", run: grantsRepeat},
-		{name: "a repeated claim lasts for its TTL from then on", run: repeatStartsTTL},
+		{name: "a repeated claim restarts its TTL", run: repeatStartsTTL},
 		{name: "a repeated claim counts once", run: repeatCountsOnce},
-		{name: "of many claims at once one is granted", run: grantsOneOfMany},
-		{name: "the settings are sound", run: settingsAreSound},
+		{name: "one of many concurrent claims is granted", run: grantsOneOfMany},
+		{name: "the settings are valid", run: settingsAreSound},
 	}
 }
 
 func grantsFree(s *subject) {
-	g := s.here.take(s.claim("key"))
+	g := s.here.mustAcquire(s.claim("key"))
 	require.Positive(s, g.Fence)
-	require.Zero(s, g.Left, "what is left, in a grant")
-	require.Empty(s, g.Record, "the record in a grant")
-	require.Empty(s, g.Label, "the label in a grant")
+	require.Zero(s, g.Left, "Left of a grant must be zero")
+	require.Empty(s, g.Record, "Record of a grant must be empty")
+	require.Empty(s, g.Label, "Label of a grant must be empty")
 }
 
 func refusesBusy(s *subject) {
 	c := s.claim("key")
-	s.here.take(c)
+	s.here.mustAcquire(c)
 	for _, p := range []process{s.here, s.there} {
-		g := p.refused(s.claim("key"), c.TTL)
+		g := p.requireBusy(s.claim("key"), c.TTL)
 		require.Equal(s, c.Label, g.Label)
-		require.Empty(s, g.Record, "the record of a key that is busy")
+		require.Empty(s, g.Record, "Record must be empty if the key is busy")
 	}
 }
 
 func grantsRepeat(s *subject) {
 	c := s.claim("key")
-	first := s.here.take(c)
-	require.False(s, first.Held, "the answer to a first claim")
-	for range 3 { // the reply was lost, and the same claim comes over another connection
-		again := s.there.take(c)
-		require.True(s, again.Held, "the answer to a repeated claim says that it held the key")
+	first := s.here.mustAcquire(c)
+	require.False(s, first.Held, "Held must be false in the answer to a first claim")
+	for range 3 { // as if replies had been lost, over another connection
+		again := s.there.mustAcquire(c)
+		require.True(s, again.Held, "Held must be true in the answer to a repeated claim")
 		require.Equal(s, first.Fence, again.Fence)
 	}
-	s.there.refused(s.claim("key"), c.TTL)
+	s.there.requireBusy(s.claim("key"), c.TTL)
 }
 
 func repeatStartsTTL(s *subject) {
 	c := s.claim("key")
 	c.TTL = long / 2
-	s.here.take(c)
+	s.here.mustAcquire(c)
 	c.TTL = long
-	s.here.take(c)
-	require.Greater(s, s.there.refused(s.claim("key"), c.TTL).Left, long/2)
+	s.here.mustAcquire(c)
+	require.Greater(s, s.there.requireBusy(s.claim("key"), c.TTL).Left, long/2)
 }
 
 func repeatCountsOnce(s *subject) {
 	c := s.claim("key")
 	for range 3 {
-		s.here.take(c)
+		s.here.mustAcquire(c)
 	}
-	s.here.give(c, guard.After{})
-	s.there.take(s.claim("key"))
+	s.here.mustRelease(c, guard.After{})
+	s.there.mustAcquire(s.claim("key"))
 }
 
 func grantsOneOfMany(s *subject) {
@@ -97,28 +98,29 @@ func grantsOneOfMany(s *subject) {
 		require.LessOrEqual(s, len(winners), 1, "more than one claim was granted")
 		return winners
 	}
-	// A quorum may split so that nobody wins, so this asks again.
+	// A quorum may split so that no claim wins. Then all claims ask again.
 	var winners []guard.Claim
-	s.eventually(func() bool { winners = granted(); return len(winners) == 1 }, "one of many claims is granted")
-	require.True(s, s.here.renew(winners[0]), "the claim that was granted is not held")
-	s.there.refused(s.claim("key"), long)
+	s.eventually(func() bool { winners = granted(); return len(winners) == 1 }, "one of many concurrent claims is granted")
+	require.True(s, s.here.renew(winners[0]), "the granted claim must be held")
+	s.there.requireBusy(s.claim("key"), long)
 }
 
 func settingsAreSound(s *subject) {
-	if c, ok := guard.Ability[guard.Checker](s.here.locker); ok {
+	if c, ok := driver.Ability[driver.Checker](s.here.locker); ok {
 		require.NoError(s, c.Check())
 	}
 }
 
-// fewTries is how often a check looks for what a slow machine may miss.
+// fewTries is how often a check tries to observe a lease that may be over too soon on a slow
+// machine.
 const fewTries = 100
 
 func expiryChecks() []check {
 	return []check{
-		{name: "a claim that has expired makes way", run: expires},
+		{name: "an expired claim makes way for another", run: expires},
 		{name: "an expired claim is not renewed or released", run: expiredIsGone},
-		{name: "a TTL of a fraction of a millisecond is not nothing", run: fractionOfTTL},
-		{name: "a renewal of a fraction of a millisecond is not nothing", run: fractionOfRenewal},
+		{name: "a TTL of a fraction of a millisecond is not rounded to zero", run: fractionOfTTL},
+		{name: "a renewal for a fraction of a millisecond is not rounded to zero", run: fractionOfRenewal},
 		{name: "a TTL of ten years is kept", run: tenYears},
 	}
 }
@@ -127,75 +129,76 @@ func expires(s *subject) {
 	c := s.claim("key")
 	c.TTL = s.short()
 	sent := time.Now()
-	s.here.take(c)
+	s.here.mustAcquire(c)
 	next := s.claim("key")
-	s.there.waitFor(next, guard.Busy, sent.Add(c.TTL))
+	s.there.awaitGrant(next, guard.Busy, sent.Add(c.TTL))
 
-	require.False(s, s.here.renew(c), "a renewal after another was granted")
-	require.False(s, s.here.release(c, guard.After{}), "a release after another was granted")
-	require.False(s, s.here.release(c, guard.After{Keep: 2 * long, Done: true}), "a release after another was granted")
-	s.here.refused(c, next.TTL)
-	require.True(s, s.there.renew(next), "the second holder lost the key to the first")
+	require.False(s, s.here.renew(c), "a renewal must return false after another claim was granted the key")
+	require.False(s, s.here.release(c, guard.After{}), "a release must return false after another claim was granted the key")
+	require.False(s, s.here.release(c, guard.After{Keep: 2 * long, Done: true}), "a release must return false after another claim was granted the key")
+	s.here.requireBusy(c, next.TTL)
+	require.True(s, s.there.renew(next), "the second holder must still hold the key")
 }
 
 func expiredIsGone(s *subject) {
 	renewed, released := s.claim("renewed"), s.claim("released")
 	renewed.TTL, released.TTL = s.short(), s.short()
-	s.here.take(renewed)
-	s.here.take(released)
+	s.here.mustAcquire(renewed)
+	s.here.mustAcquire(released)
 	s.outlive(s.short())
 
 	renewed.TTL = long
-	require.False(s, s.here.renew(renewed), "a renewal after the TTL")
-	require.False(s, s.here.release(released, guard.After{Keep: long}), "a release after the TTL")
-	s.there.take(s.claim("renewed"))
-	s.there.take(s.claim("released"))
+	require.False(s, s.here.renew(renewed), "a renewal must return false after the TTL has passed")
+	require.False(s, s.here.release(released, guard.After{Keep: long}), "a release must return false after the TTL has passed")
+	s.there.mustAcquire(s.claim("renewed"))
+	s.there.mustAcquire(s.claim("released"))
 }
 
-// seenBusy reports whether the key was found busy right after take, in one of a few tries: what
-// lasts less than a millisecond may be over before anybody asks.
-func (s *subject) seenBusy(take func(c guard.Claim)) bool {
+// seenBusy reports whether another claim found the key busy right after acquire, in one of a few
+// tries. One try is not enough: a lease of less than a millisecond may be over before the other
+// claim arrives.
+func (s *subject) seenBusy(acquire func(c guard.Claim)) bool {
 	for range fewTries {
 		c := s.claim("key")
-		take(c)
+		acquire(c)
 		rival := s.claim("key")
 		if s.there.acquire(rival).State == guard.Busy {
 			return true
 		}
-		s.there.give(rival, guard.After{})
+		s.there.mustRelease(rival, guard.After{})
 	}
 	return false
 }
 
-// fraction is the shortest time that a lease may last, and a fraction of a millisecond.
-func (s *subject) fraction() time.Duration { return s.store.MinTTL + 300*time.Microsecond }
+// fraction is a lease duration that is not a whole number of milliseconds: MinTTL plus 300 µs.
+func (s *subject) fraction() time.Duration { return s.backend.MinTTL + 300*time.Microsecond }
 
 func fractionOfTTL(s *subject) {
 	busy := s.seenBusy(func(c guard.Claim) {
 		c.TTL = s.fraction()
-		s.here.take(c)
+		s.here.mustAcquire(c)
 	})
-	require.True(s, busy, "a lease of %v was never seen by another", s.fraction())
+	require.True(s, busy, "no other claim ever found a lease of %v busy", s.fraction())
 }
 
 func fractionOfRenewal(s *subject) {
 	busy := s.seenBusy(func(c guard.Claim) {
-		s.here.take(c)
+		s.here.mustAcquire(c)
 		c.TTL = s.fraction()
 		require.True(s, s.here.renew(c))
 	})
-	require.True(s, busy, "a lease renewed for %v was never seen by another", s.fraction())
-	s.there.waitFor(s.claim("key"), guard.Busy, time.Time{})
+	require.True(s, busy, "no other claim ever found a lease renewed for %v busy", s.fraction())
+	s.there.awaitGrant(s.claim("key"), guard.Busy, time.Time{})
 }
 
 func tenYears(s *subject) {
 	const decade = 10 * 365 * 24 * time.Hour
 	c := s.claim("key")
 	c.TTL = decade
-	s.here.take(c)
-	require.Greater(s, s.there.refused(s.claim("key"), decade).Left, decade-time.Hour)
+	s.here.mustAcquire(c)
+	require.Greater(s, s.there.requireBusy(s.claim("key"), decade).Left, decade-time.Hour)
 	require.True(s, s.here.renew(c))
-	require.Greater(s, s.there.refused(s.claim("key"), decade).Left, decade-time.Hour)
-	s.here.give(c, guard.After{Keep: decade, Done: true})
-	require.Greater(s, s.there.finished(s.claim("key"), decade).Left, decade-time.Hour)
+	require.Greater(s, s.there.requireBusy(s.claim("key"), decade).Left, decade-time.Hour)
+	s.here.mustRelease(c, guard.After{Keep: decade, Done: true})
+	require.Greater(s, s.there.requireDone(s.claim("key"), decade).Left, decade-time.Hour)
 }

@@ -11,28 +11,29 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
-// A backend's conformance test. The suite starts each check with an empty store.
+// This is the conformance test of a backend. The suite starts each check with an empty store.
 func ExampleRun() {
 	// func TestLocker(t *testing.T)
 	_ = func(t *testing.T) {
-		guardtest.Run(t, guardtest.Store{
+		guardtest.Run(t, guardtest.Backend{
 			New:    func(testing.TB) guard.Locker { return memory.New() },
 			Bubble: true, // for a store without a network
 		})
 	}
 }
 
-// A user's handler, and a test of what it does when the key is busy and when the store is down.
+// This tests how a handler responds if the key is busy and if the store cannot be asked.
 func ExampleScripted() {
 	handler := func(g *guard.Guard) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			err := g.Do(r.Context(), "report", func(context.Context) error { return nil })
 			switch {
 			case errors.Is(err, guard.ErrBusy):
-				http.Error(w, "the report is being made", http.StatusConflict)
+				http.Error(w, "the report is being built", http.StatusConflict)
 			case errors.Is(err, guard.ErrStore):
 				http.Error(w, "try again later", http.StatusServiceUnavailable)
 			default:
@@ -47,9 +48,9 @@ func ExampleScripted() {
 			case 1:
 				return guardtest.Busy(20*time.Second, "web-2")
 			case 2:
-				return guard.Grant{}, guardtest.Fail(guard.KindAuth)
+				return guard.Grant{}, guardtest.Fail(driver.KindAuth)
 			}
-			return guard.Grant{}, guardtest.ErrUnscripted // and so it is granted
+			return guard.Grant{}, guardtest.ErrUnscripted // the claim is granted
 		},
 	}
 	g, err := guard.New(store)
@@ -66,7 +67,7 @@ func ExampleScripted() {
 		fmt.Println(err)
 	}
 	// Output:
-	// 409 the report is being made
+	// 409 the report is being built
 	// 503 try again later
 	// 200 here is your report
 }

@@ -16,7 +16,7 @@ import (
 
 func exclusionChecks() []check {
 	return []check{
-		{name: "random workers never hold a key together", run: randomWorkers},
+		{name: "random workers never hold a key at the same time", run: randomWorkers},
 		{name: "no update made under a lease is lost", run: updates},
 	}
 }
@@ -24,11 +24,11 @@ func exclusionChecks() []check {
 const (
 	fuzzWorkers = 8
 	fuzzKeys    = 3
-	// seedEnv names the variable whose value replays a run.
+	// seedEnv is the environment variable with the seed of a run that is to be repeated.
 	seedEnv = "GUARDTEST_SEED"
 )
 
-// span is how long a random run takes.
+// span is how long a random run lasts.
 func span() time.Duration {
 	if testing.Short() {
 		return 200 * time.Millisecond
@@ -36,7 +36,7 @@ func span() time.Duration {
 	return time.Second
 }
 
-// seed returns the seed of a run, and says it if the check fails.
+// seed returns the seed of a run, and logs it if the check fails.
 func (s *subject) seed() uint64 {
 	seed := rand.Uint64()
 	if v := os.Getenv(seedEnv); v != "" {
@@ -46,20 +46,20 @@ func (s *subject) seed() uint64 {
 	}
 	s.Cleanup(func() {
 		if s.Failed() {
-			s.Logf("to draw the same random numbers again: %s=%d", seedEnv, seed)
+			s.Logf("to use the same random numbers again, set %s=%d", seedEnv, seed)
 		}
 	})
 	return seed
 }
 
-// source returns the random numbers of one worker.
+// source returns the random number generator of a worker.
 func source(seed uint64, worker int) *rand.Rand {
-	return rand.New(rand.NewPCG(seed, uint64(worker))) //nolint:gosec // it has to be repeatable
+	return rand.New(rand.NewPCG(seed, uint64(worker))) //nolint:gosec // it must be repeatable
 }
 
-// randomWorkers has workers do at random what holders of leases do, and also what they should not: renew
-// and release late, or what was never theirs. A referee compares the answers with what it knows for
-// certain, whatever the delays.
+// randomWorkers runs workers that use leases at random. They also renew and release leases that
+// have ended, and claims that they never made. A referee checks the answers. It objects only to
+// answers that no delay can explain.
 func randomWorkers(s *subject) {
 	r := newReferee()
 	seed := s.seed()
@@ -73,8 +73,8 @@ func randomWorkers(s *subject) {
 	r.verdict(s)
 }
 
-// updates has workers add one to a number that each of them reads and writes in two steps, under a
-// lease that does not expire: the test by which ShedLock checks its lock providers.
+// updates runs workers that increment numbers. Each worker reads and writes a number in two steps,
+// under a lease that does not expire. ShedLock checks its lock providers in the same way.
 func updates(s *subject) {
 	seed := s.seed()
 	end := time.Now().Add(span())
@@ -108,8 +108,8 @@ func updates(s *subject) {
 	}
 	all.Wait()
 	for k := range numbers {
-		require.Positive(s, made[k].Load(), "no claim was ever granted")
-		require.Equal(s, made[k].Load(), numbers[k].Load(), "updates were lost: two workers held a lease together")
+		require.Positive(s, made[k].Load(), "no claim was granted")
+		require.Equal(s, made[k].Load(), numbers[k].Load(), "updates were lost: two workers held the key at the same time")
 	}
-	require.Zero(s, refused.Load(), "releases by the holder that were refused")
+	require.Zero(s, refused.Load(), "the number of releases by the holder that were refused")
 }

@@ -2,7 +2,7 @@ package guardtest
 
 import "testing"
 
-// CheckNames returns the names of all checks, whatever stores need for them.
+// CheckNames returns the names of all checks, whatever abilities they need.
 func CheckNames() []string {
 	var names []string
 	for _, c := range allChecks() {
@@ -11,13 +11,13 @@ func CheckNames() []string {
 	return names
 }
 
-// Check makes one check of the store, here and now, and reports to t.
-func Check(t testing.TB, s Store, name string) {
+// Check runs one check of the backend in this goroutine, and reports to t.
+func Check(t testing.TB, backend Backend, name string) {
 	for _, c := range allChecks() {
-		if c.name == name && (c.needs == nil || c.needs(s)) {
-			c.run(newSubject(t, s))
+		if c.name == name && (c.needs == nil || c.needs(backend)) {
+			c.run(newSubject(t, backend))
 			return
 		}
 	}
-	t.Fatalf("the store has no such check: %s", name)
+	t.Fatalf("there is no such check for this backend: %s", name)
 }

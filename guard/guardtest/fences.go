@@ -1,6 +1,7 @@
 package guardtest
 
 import (
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -14,16 +15,19 @@ func fenceChecks() []check {
 		{name: "fences grow after an expiry", run: growAfterExpiry},
 		{name: "fences grow after a minimum hold", run: growAfterHold},
 		{name: "fences grow after a done marker", run: growAfterMarker},
-		{name: "a claim that comes back late has a new fence", run: lateRepeat},
-		{name: "fences that were set aside are not granted", run: passesReserve},
+		{name: "a claim that is repeated after its expiry gets a new fence", run: lateRepeat},
+		{name: "reserved fences are granted to no other holder", run: passesReserve},
+		{name: "a claim reserves no more fences than it asks for", run: reservesAsAsked},
+		{name: "a repeated claim reserves no fences", run: repeatReservesNone},
 		{name: "a renewal raises the fence", run: raisesFence},
 		{name: "a renewal does not lower the fence", run: neverLowers},
 		{name: "fences grow across a flush", run: growAcrossFlush, needs: flushes},
+		{name: "reserved fences are below those after a flush", run: reserveAcrossFlush, needs: flushes},
 	}
 }
 
-// ahead is further than a store's fences come by themselves while a check runs, also where they are
-// made from a clock in microseconds. Fences have to stay exact in a Lua number, which is below 1<<53.
+// ahead is larger than any growth of the fences while a check runs, even if they come from a clock
+// in microseconds. Fences must stay below 1<<53, the limit of exact integers in Lua.
 const ahead = 1 << 30
 
 func growAfterRelease(s *subject) {
@@ -31,76 +35,142 @@ func growAfterRelease(s *subject) {
 	for i := range 20 {
 		p := []process{s.here, s.there}[i%2]
 		c := s.claim("key")
-		fence := p.take(c).Fence
+		fence := p.mustAcquire(c).Fence
 		require.Greater(s, fence, last)
 		last = fence
-		p.give(c, guard.After{})
+		p.mustRelease(c, guard.After{})
 	}
 }
 
 func growAfterExpiry(s *subject) {
 	c := s.claim("key")
 	c.TTL = s.short()
-	first := s.here.take(c).Fence
-	require.Greater(s, s.there.waitFor(s.claim("key"), guard.Busy, time.Time{}).Fence, first)
+	first := s.here.mustAcquire(c).Fence
+	require.Greater(s, s.there.awaitGrant(s.claim("key"), guard.Busy, time.Time{}).Fence, first)
 }
 
 func growAfterHold(s *subject) {
 	c := s.claim("key")
-	first := s.here.take(c).Fence
-	s.here.give(c, guard.After{Keep: s.short()})
-	require.Greater(s, s.there.waitFor(s.claim("key"), guard.Busy, time.Time{}).Fence, first)
+	first := s.here.mustAcquire(c).Fence
+	s.here.mustRelease(c, guard.After{Keep: s.short()})
+	require.Greater(s, s.there.awaitGrant(s.claim("key"), guard.Busy, time.Time{}).Fence, first)
 }
 
 func growAfterMarker(s *subject) {
 	c := s.claim("key")
-	first := s.here.take(c).Fence
-	s.here.give(c, guard.After{Keep: s.short(), Done: true, Record: []byte("record")})
-	require.Greater(s, s.there.waitFor(s.claim("key"), guard.Done, time.Time{}).Fence, first)
+	first := s.here.mustAcquire(c).Fence
+	s.here.mustRelease(c, guard.After{Keep: s.short(), Done: true, Record: []byte("record")})
+	require.Greater(s, s.there.awaitGrant(s.claim("key"), guard.Done, time.Time{}).Fence, first)
 }
 
 func lateRepeat(s *subject) {
 	late := s.claim("key")
 	late.TTL = s.short()
-	first := s.here.take(late).Fence
+	first := s.here.mustAcquire(late).Fence
 	next := s.claim("key")
-	second := s.there.waitFor(next, guard.Busy, time.Time{}).Fence
+	second := s.there.awaitGrant(next, guard.Busy, time.Time{}).Fence
 	require.Greater(s, second, first)
-	s.there.give(next, guard.After{})
-	require.Greater(s, s.here.take(late).Fence, second, "the fence of a claim that is granted once more")
+	s.there.mustRelease(next, guard.After{})
+	require.Greater(s, s.here.mustAcquire(late).Fence, second, "the new fence of a claim that is granted again after its expiry")
 }
 
+// catchUp is how long after losing its counter a store may reserve no fences: until its clock has
+// caught up with its fences.
+const catchUp = 500 * time.Millisecond
+
+// reserving acquires "key" with reserved fences, and returns the claim and the grant. A store need
+// not reserve any fences, so after a while it returns a grant without them.
+func (s *subject) reserving(reserve int) (guard.Claim, guard.Grant) {
+	for start := time.Now(); ; time.Sleep(pollStep) {
+		c := s.claim("key")
+		c.Reserve = reserve
+		g := s.here.mustAcquire(c)
+		if g.Reserved > 0 || time.Since(start) > catchUp {
+			return c, g
+		}
+		s.here.mustRelease(c, guard.After{})
+	}
+}
+
+// lastOf returns the last fence that belongs to the holder.
+func lastOf(g guard.Grant) uint64 { return g.Fence + uint64(g.Reserved) }
+
 func passesReserve(s *subject) {
-	c := s.claim("key")
-	c.Reserve = ahead
-	fence := s.here.take(c).Fence
-	require.Equal(s, fence, s.here.take(c).Fence, "the fence of a repeated claim")
-	s.here.give(c, guard.After{})
-	require.Greater(s, s.there.take(s.claim("key")).Fence, fence+ahead)
+	for _, reserve := range []int{1, 64, ahead} {
+		c, g := s.reserving(reserve)
+		s.here.mustRelease(c, guard.After{})
+		next := s.claim("key")
+		require.Greater(s, s.there.mustAcquire(next).Fence, lastOf(g), "%d fences were requested, %d were reserved", reserve, g.Reserved)
+		s.there.mustRelease(next, guard.After{})
+	}
+}
+
+func reservesAsAsked(s *subject) {
+	c, _ := s.reserving(1)
+	s.here.mustRelease(c, guard.After{})
+	var last uint64
+	for _, reserve := range []int{0, 1, 10, 0, 4096, ahead, 0, -1} {
+		c := s.claim("key")
+		c.Reserve = reserve
+		g := s.here.mustAcquire(c)
+		require.Greater(s, g.Fence, last)
+		require.GreaterOrEqual(s, g.Reserved, 0)
+		require.LessOrEqual(s, g.Reserved, max(reserve, 0), "%d fences were requested", reserve)
+		last = lastOf(g)
+		s.here.mustRelease(c, guard.After{})
+	}
+}
+
+func repeatReservesNone(s *subject) {
+	c, g := s.reserving(10)
+	again := s.there.mustAcquire(c)
+	require.Equal(s, g.Fence, again.Fence, "a repeated claim must have the same fence")
+	require.Zero(s, again.Reserved)
+}
+
+// reserveAcrossFlush makes a store forget everything right after it has reserved fences. The
+// holder of these fences may not know that yet and may go on to hand them off.
+func reserveAcrossFlush(s *subject) {
+	rounds := 5
+	if testing.Short() {
+		rounds = 2
+	}
+	for range rounds {
+		_, g := s.reserving(ahead)
+		for range 20 { // in quick succession
+			last := lastOf(g)
+			s.backend.Flush(s)
+			c := s.claim("key")
+			c.Reserve = ahead
+			g = s.there.mustAcquire(c)
+			require.Greater(s, g.Fence, last, "the fence right after a flush must be higher")
+		}
+		s.backend.Flush(s)
+	}
 }
 
 func raisesFence(s *subject) {
 	c := s.claim("key")
-	raised := s.here.take(c).Fence + ahead
-	c.Fence = raised
+	raised := s.here.mustAcquire(c).Fence + ahead
+	c.Fence, c.Reserve = raised, ahead
 	require.True(s, s.here.renew(c))
-	c.Fence = 0
-	require.Equal(s, raised, s.there.take(c).Fence, "the fence of a repeated claim")
+	c.Fence, c.Reserve = 0, 0
+	require.Equal(s, raised, s.there.mustAcquire(c).Fence, "a repeated claim must have the same fence")
 	require.True(s, s.here.renew(c))
-	s.here.give(c, guard.After{})
-	require.Greater(s, s.there.take(s.claim("key")).Fence, raised)
+	s.here.mustRelease(c, guard.After{})
+	require.Greater(s, s.there.mustAcquire(s.claim("key")).Fence, raised+ahead)
 }
 
 func neverLowers(s *subject) {
 	c := s.claim("key")
-	fence := s.here.take(c).Fence
+	fence := s.here.mustAcquire(c).Fence
 	for _, lower := range []uint64{0, 1, fence - 1, fence} {
 		c.Fence = lower
 		require.True(s, s.here.renew(c))
-		require.Equal(s, fence, s.there.take(c).Fence, "the fence of a repeated claim")
+		require.Equal(s, fence, s.there.mustAcquire(c).Fence, "a repeated claim must have the same fence")
 	}
-	s.here.give(c, guard.After{})
-	require.Greater(s, s.there.take(s.claim("key")).Fence, fence)
+	s.here.mustRelease(c, guard.After{})
+	require.Greater(s, s.there.mustAcquire(s.claim("key")).Fence, fence)
 }
 
 func growAcrossFlush(s *subject) {
@@ -108,18 +178,18 @@ func growAcrossFlush(s *subject) {
 	for range 3 {
 		for range 10 {
 			c := s.claim("key")
-			fence := s.here.take(c).Fence
+			fence := s.here.mustAcquire(c).Fence
 			require.Greater(s, fence, last)
 			last = fence
-			s.here.give(c, guard.After{})
+			s.here.mustRelease(c, guard.After{})
 		}
 		lost := s.claim("key")
-		last = s.here.take(lost).Fence
-		s.store.Flush(s)
+		last = s.here.mustAcquire(lost).Fence
+		s.backend.Flush(s)
 		next := s.claim("key")
-		fence := s.there.take(next).Fence
-		require.Greater(s, fence, last, "the fence right after a flush")
+		fence := s.there.mustAcquire(next).Fence
+		require.Greater(s, fence, last, "the fence right after a flush must be higher")
 		last = fence
-		s.there.give(next, guard.After{})
+		s.there.mustRelease(next, guard.After{})
 	}
 }

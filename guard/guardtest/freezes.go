@@ -9,35 +9,36 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 func freezeChecks() []check {
 	return []check{
-		{name: "a frozen store does not hold up a claim", run: frozenAcquire, needs: freezes},
-		{name: "a frozen store does not hold up a renewal", run: frozenRenew, needs: freezes},
-		{name: "a frozen store does not hold up a release", run: frozenRelease, needs: freezes},
-		{name: "a frozen store does not hold up a batch of renewals", run: frozenBatch, needs: freezes},
-		{name: "a store that was frozen works again", run: thawed, needs: freezes},
+		{name: "a claim on a frozen store returns when its context ends", run: frozenAcquire, needs: freezes},
+		{name: "a renewal on a frozen store returns when its context ends", run: frozenRenew, needs: freezes},
+		{name: "a release on a frozen store returns when its context ends", run: frozenRelease, needs: freezes},
+		{name: "a batch on a frozen store returns when its context ends", run: frozenBatch, needs: freezes},
+		{name: "a store works again after a freeze", run: thawed, needs: freezes},
 	}
 }
 
-func freezes(s Store) bool { return s.Freeze != nil }
+func freezes(b Backend) bool { return b.Freeze != nil }
 
 const (
-	// prompt is how soon after its context's end a call has to return.
+	// prompt is how soon after the end of its context a call must return.
 	prompt = 150 * time.Millisecond
 	// soon is when the context of a call to a frozen store ends.
 	soon = 60 * time.Millisecond
 )
 
-// freeze freezes the store until thaw, or the end of the check.
+// freeze freezes the store until thaw is called or the check ends.
 func (s *subject) freeze() (thaw func()) {
-	thaw = sync.OnceFunc(s.store.Freeze(s))
+	thaw = sync.OnceFunc(s.backend.Freeze(s))
 	s.Cleanup(thaw)
 	return thaw
 }
 
-// An ending gives a context one of the two ends that it can have.
+// An ending is one of the two ways in which a context can end.
 type ending struct {
 	name string
 	of   func(context.Context) (context.Context, context.CancelFunc)
@@ -55,26 +56,26 @@ func endings() []ending {
 	return []ending{{"deadline", deadline}, {"cancel", cancelled}}
 }
 
-// promptly checks that ask, about the key "key", returns an error soon after its context has ended. As
-// a slow machine may be what was late, once in three tries is enough: a store that does not heed the
-// context never is.
-func (s *subject) promptly(op guard.Op, ask func(context.Context) error) {
+// promptly checks that the call, for the key "key", returns an error soon after the end of its
+// context. One success in three tries is enough, because a slow machine may cause a delay. A
+// backend that ignores its context never succeeds.
+func (s *subject) promptly(op driver.Op, call func(context.Context) error) {
 	s.Helper()
 	for _, end := range endings() {
 		var late time.Duration
 		for range 3 {
-			if late = s.lateness(op, end.of, ask); late <= prompt {
+			if late = s.lateness(op, end.of, call); late <= prompt {
 				break
 			}
 		}
-		require.LessOrEqual(s, late, prompt, "how long after its context's %s the call returned", end.name)
+		require.LessOrEqual(s, late, prompt, "how long after the %s of its context the call returned", end.name)
 	}
 }
 
-// lateness returns how long after its context's end ask returned.
+// lateness returns how long after the end of its context the call returned.
 func (s *subject) lateness(
-	op guard.Op,
-	end func(context.Context) (context.Context, context.CancelFunc), ask func(context.Context) error,
+	op driver.Op,
+	end func(context.Context) (context.Context, context.CancelFunc), call func(context.Context) error,
 ) time.Duration {
 	s.Helper()
 	ctx, cancel := end(s.Context())
@@ -85,7 +86,7 @@ func (s *subject) lateness(
 	defer stop()
 	answered := make(chan error, 1)
 	go func() {
-		err := ask(ctx)
+		err := call(ctx)
 		returned = time.Now()
 		answered <- err
 	}()
@@ -93,16 +94,16 @@ func (s *subject) lateness(
 	case err := <-answered:
 		s.storeError(err, op, "key")
 	case <-time.After(patience):
-		require.Fail(s, "the call does not return")
+		require.Fail(s, "the call has not returned")
 	}
 	<-stamped
 	return returned.Sub(ended)
 }
 
 func frozenAcquire(s *subject) {
-	s.here.take(s.claim("warm"))
+	s.here.mustAcquire(s.claim("warm"))
 	s.freeze()
-	s.promptly(guard.OpAcquire, func(ctx context.Context) error {
+	s.promptly(driver.OpAcquire, func(ctx context.Context) error {
 		_, err := s.here.locker.TryAcquire(ctx, s.claim("key"))
 		return err
 	})
@@ -110,9 +111,9 @@ func frozenAcquire(s *subject) {
 
 func frozenRenew(s *subject) {
 	c := s.claim("key")
-	s.here.take(c)
+	s.here.mustAcquire(c)
 	s.freeze()
-	s.promptly(guard.OpRenew, func(ctx context.Context) error {
+	s.promptly(driver.OpRenew, func(ctx context.Context) error {
 		_, err := s.here.locker.Renew(ctx, c)
 		return err
 	})
@@ -120,9 +121,9 @@ func frozenRenew(s *subject) {
 
 func frozenRelease(s *subject) {
 	c := s.claim("key")
-	s.here.take(c)
+	s.here.mustAcquire(c)
 	s.freeze()
-	s.promptly(guard.OpRelease, func(ctx context.Context) error {
+	s.promptly(driver.OpRelease, func(ctx context.Context) error {
 		_, err := s.here.locker.Release(ctx, c, guard.After{})
 		return err
 	})
@@ -130,10 +131,10 @@ func frozenRelease(s *subject) {
 
 func frozenBatch(s *subject) {
 	claims := []guard.Claim{s.claim("key"), s.claim("key"), s.claim("key")}
-	s.here.take(claims[0])
+	s.here.mustAcquire(claims[0])
 	s.freeze()
 	var last *batch
-	s.promptly(guard.OpRenew, func(ctx context.Context) error {
+	s.promptly(driver.OpRenew, func(ctx context.Context) error {
 		b := s.renewBatch(ctx, claims)
 		last = b
 		b.mu.Lock()
@@ -147,17 +148,17 @@ func frozenBatch(s *subject) {
 		return errors.Join(errs...)
 	})
 	for i := range claims {
-		s.storeError(last.answer(s, i).err, guard.OpRenew, "key")
+		s.storeError(last.answer(s, i).err, driver.OpRenew, "key")
 	}
 	last.settled(s, len(claims))
 }
 
-// thawed leaves claims, renewals and releases under way in a frozen store. They may still arrive when
-// it has thawed, in any order, and releasing the claims by their IDs has to put that right.
+// thawed leaves acquires, renewals and releases under way in a frozen store. After the thaw, they
+// may still arrive in any order. Releasing the claims by their IDs must clean all of them up.
 func thawed(s *subject) {
 	claimed, renewed, released := s.claim("claimed"), s.claim("renewed"), s.claim("released")
-	s.here.take(renewed)
-	s.here.take(released)
+	s.here.mustAcquire(renewed)
+	s.here.mustAcquire(released)
 	thaw := s.freeze()
 	var all sync.WaitGroup
 	for range 3 {
@@ -169,7 +170,7 @@ func thawed(s *subject) {
 	}
 	all.Wait()
 	thaw()
-	time.Sleep(short) // what is on its way arrives now, or most of it
+	time.Sleep(short) // most of the calls under way arrive now
 
 	for _, c := range []guard.Claim{claimed, renewed, released} {
 		s.eventually(func() bool {
@@ -184,12 +185,12 @@ func thawed(s *subject) {
 			if s.there.acquire(rival).State != guard.Granted {
 				return false
 			}
-			s.there.give(rival, guard.After{})
+			s.there.mustRelease(rival, guard.After{})
 			return true
 		}, "a claim that arrived late is cleaned up")
 	}
 	c := s.claim("afterwards")
-	s.here.take(c)
+	s.here.mustAcquire(c)
 	require.True(s, s.there.renew(c))
-	s.there.give(c, guard.After{})
+	s.there.mustRelease(c, guard.After{})
 }

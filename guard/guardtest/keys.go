@@ -9,16 +9,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 func keyChecks() []check {
 	return []check{
-		{name: "every key is a key of its own", run: keysAreApart},
-		{name: "a thousand keys at once are independent", run: thousandKeys},
+		{name: "similar keys are independent", run: keysAreApart},
+		{name: "a thousand keys are independent", run: thousandKeys},
 	}
 }
 
-// keys returns keys that are easily taken for something else, or for one another.
+// keys returns keys that a backend may confuse with one another or with its own names.
 func keys() []string {
 	longest := strings.Repeat("k", guard.MaxKey-1)
 	return []string{
@@ -35,19 +36,19 @@ func keys() []string {
 	}
 }
 
-// keyRules returns what the Locker has to say against a key.
+// keyRules returns the function by which the Locker checks keys.
 func keyRules(l guard.Locker) func(string) error {
-	if c, ok := guard.Ability[guard.KeyChecker](l); ok {
+	if c, ok := driver.Ability[driver.KeyChecker](l); ok {
 		return c.CheckKey
 	}
-	return guard.CheckKey
+	return driver.CheckKey
 }
 
 func keysAreApart(s *subject) {
 	var claims []guard.Claim
 	refuse := keyRules(s.here.locker)
 	seen := map[string]bool{}
-	for _, key := range append(keys(), s.store.Keys...) {
+	for _, key := range append(keys(), s.backend.Keys...) {
 		if refuse(key) != nil || seen[key] {
 			continue
 		}
@@ -58,14 +59,14 @@ func keysAreApart(s *subject) {
 		claims = append(claims, c)
 	}
 	for i, c := range claims {
-		require.Equal(s, c.Label, s.there.refused(s.claim(c.Key), long).Label, "key %q", c.Key)
+		require.Equal(s, c.Label, s.there.requireBusy(s.claim(c.Key), long).Label, "key %q", c.Key)
 		switch i % 3 {
 		case 0:
-			s.here.give(c, guard.After{})
+			s.here.mustRelease(c, guard.After{})
 		case 1:
-			s.here.give(c, guard.After{Keep: long})
+			s.here.mustRelease(c, guard.After{Keep: long})
 		case 2:
-			s.here.give(c, guard.After{Keep: long, Done: true, Record: []byte(c.Key)})
+			s.here.mustRelease(c, guard.After{Keep: long, Done: true, Record: []byte(c.Key)})
 		}
 	}
 	for i, c := range claims {
@@ -95,37 +96,38 @@ func thousandKeys(s *subject) {
 	s.each(len(claims), 1, refuse)
 	s.each(len(claims), 2, release)
 	for i := 0; i < len(claims); i += 2 {
-		claims[i] = s.claim(claims[i].Key) // the next holder of what is free
+		claims[i] = s.claim(claims[i].Key) // the next holder of a free key
 	}
 	s.each(len(claims), 1, grant)
 	s.each(len(claims), 1, refuse)
 }
 
-// answers claims, and returns an error if that is not answered with that state and label.
+// answers makes the claim, and returns an error unless the answer has that state and label.
 func answers(p process, c guard.Claim, state guard.State, label string) error {
 	g, err := p.tryAcquire(c)
 	if err == nil && (g.State != state || g.Label != label) {
-		err = fmt.Errorf("the answer is %v, and the label %q", g.State, g.Label)
+		err = fmt.Errorf("the answer is %v with the label %q", g.State, g.Label)
 	}
 	return err
 }
 
-// each asks about every step-th of n things, many at once, and checks that no question has failed.
-func (s *subject) each(n, step int, ask func(p process, i int) error) {
+// each makes a call for every step-th index below n, many at the same time, and checks that no
+// call failed.
+func (s *subject) each(n, step int, call func(p process, i int) error) {
 	s.Helper()
 	errs := make([]error, n)
-	places := make(chan struct{}, 50)
+	slots := make(chan struct{}, 50)
 	var all sync.WaitGroup
 	for i := 0; i < n; i += step {
 		p := []process{s.here, s.there}[i/step%2]
-		places <- struct{}{}
+		slots <- struct{}{}
 		all.Go(func() {
-			defer func() { <-places }()
-			errs[i] = ask(p, i)
+			defer func() { <-slots }()
+			errs[i] = call(p, i)
 		})
 	}
 	all.Wait()
 	for i, err := range errs {
-		require.NoError(s, err, "the key at %d", i)
+		require.NoError(s, err, "the key at index %d", i)
 	}
 }

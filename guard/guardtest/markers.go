@@ -10,95 +10,97 @@ import (
 
 func markerChecks() []check {
 	return []check{
-		{name: "a minimum hold keeps the key busy for everybody", run: keepsBusy},
+		{name: "a minimum hold keeps the key busy for every claim", run: keepsBusy},
 		{name: "a minimum hold ends", run: holdEnds},
-		{name: "a minimum hold of a fraction of a millisecond is not nothing", run: fractionOfHold},
+		{name: "a minimum hold of a fraction of a millisecond is not rounded to zero", run: fractionOfHold},
 		{name: "a done marker answers with its record", run: answersDone},
 		{name: "a done marker ends with its window", run: markerEnds},
 	}
 }
 
-// keeps are two times for which a key may be kept: less and more than its lease would have lasted.
+// keeps are two durations for which a key is kept: one shorter and one longer than the TTL of the
+// lease.
 var keeps = [...]time.Duration{long / 2, 2 * long}
 
 func keepsBusy(s *subject) {
 	for i, keep := range keeps {
 		c := s.claim([]string{"less", "more"}[i])
-		s.here.take(c)
-		s.here.give(c, guard.After{Keep: keep})
-		g := s.there.refused(s.claim(c.Key), keep)
+		s.here.mustAcquire(c)
+		s.here.mustRelease(c, guard.After{Keep: keep})
+		g := s.there.requireBusy(s.claim(c.Key), keep)
 		require.Greater(s, g.Left, keep-long/4)
-		require.Empty(s, g.Record, "the record of a key that is busy")
-		s.here.refused(c, keep) // a new claim with the ID of the old one
-		require.False(s, s.here.renew(c), "a renewal in the minimum hold")
+		require.Empty(s, g.Record, "Record must be empty if the key is busy")
+		s.here.requireBusy(c, keep) // the same ID as the released claim
+		require.False(s, s.here.renew(c), "a renewal must return false during the minimum hold")
 	}
 }
 
 func holdEnds(s *subject) {
 	c := s.claim("key")
-	s.here.take(c)
+	s.here.mustAcquire(c)
 	sent := time.Now()
-	s.here.give(c, guard.After{Keep: s.short()})
-	s.there.waitFor(s.claim("key"), guard.Busy, sent.Add(s.short()))
+	s.here.mustRelease(c, guard.After{Keep: s.short()})
+	s.there.awaitGrant(s.claim("key"), guard.Busy, sent.Add(s.short()))
 }
 
 func fractionOfHold(s *subject) {
 	busy := s.seenBusy(func(c guard.Claim) {
-		s.here.take(c)
-		s.here.give(c, guard.After{Keep: s.fraction()})
+		s.here.mustAcquire(c)
+		s.here.mustRelease(c, guard.After{Keep: s.fraction()})
 	})
-	require.True(s, busy, "a minimum hold of %v was never seen by another", s.fraction())
-	s.there.waitFor(s.claim("key"), guard.Busy, time.Time{})
+	require.True(s, busy, "no other claim ever found a minimum hold of %v busy", s.fraction())
+	s.there.awaitGrant(s.claim("key"), guard.Busy, time.Time{})
 }
 
 func answersDone(s *subject) {
 	for i, keep := range keeps {
 		c := s.claim([]string{"less", "more"}[i])
-		s.here.take(c)
-		s.here.give(c, guard.After{Keep: keep, Done: true, Record: []byte("record")})
+		s.here.mustAcquire(c)
+		s.here.mustRelease(c, guard.After{Keep: keep, Done: true, Record: []byte("record")})
 		for _, next := range []guard.Claim{s.claim(c.Key), c} {
-			g := s.there.finished(next, keep)
+			g := s.there.requireDone(next, keep)
 			require.Greater(s, g.Left, keep-long/4)
 			require.Equal(s, "record", string(g.Record))
 		}
-		require.False(s, s.here.renew(c), "a renewal of what is done")
+		require.False(s, s.here.renew(c), "a renewal must return false after the key is done")
 	}
 }
 
 func markerEnds(s *subject) {
 	c := s.claim("key")
-	s.here.take(c)
+	s.here.mustAcquire(c)
 	sent := time.Now()
-	s.here.give(c, guard.After{Keep: s.short(), Done: true, Record: []byte("record")})
+	s.here.mustRelease(c, guard.After{Keep: s.short(), Done: true, Record: []byte("record")})
 	next := s.claim("key")
-	g := s.there.waitFor(next, guard.Done, sent.Add(s.short()))
-	require.Empty(s, g.Record, "the record in a grant")
-	s.here.refused(c, next.TTL)
+	g := s.there.awaitGrant(next, guard.Done, sent.Add(s.short()))
+	require.Empty(s, g.Record, "Record of a grant must be empty")
+	s.here.requireBusy(c, next.TTL)
 }
 
 func repeatChecks() []check {
 	return []check{
 		{name: "a repeated release changes nothing", run: repeatedRelease},
 		{name: "a plain release leaves a minimum hold and a marker as they are", run: plainRelease},
-		{name: "a release by another leaves a minimum hold and a marker as they are", run: strangersRelease},
+		{name: "a release by another claim leaves a minimum hold and a marker as they are", run: releaseByAnother},
 	}
 }
 
-// kept returns claims that have ended, one with a minimum hold and one with a marker, both for long.
+// kept returns two released claims: one that left a minimum hold, and one that left a marker. Both
+// last for long.
 func (s *subject) kept() (hold, done guard.Claim) {
 	hold, done = s.claim("hold"), s.claim("done")
-	s.here.take(hold)
-	s.here.take(done)
-	s.here.give(hold, guard.After{Keep: long})
-	s.here.give(done, guard.After{Keep: long, Done: true, Record: []byte("first")})
+	s.here.mustAcquire(hold)
+	s.here.mustAcquire(done)
+	s.here.mustRelease(hold, guard.After{Keep: long})
+	s.here.mustRelease(done, guard.After{Keep: long, Done: true, Record: []byte("first")})
 	return hold, done
 }
 
-// stillKept checks that what kept left is there.
+// stillKept checks that the minimum hold and the marker of kept are unchanged.
 func (s *subject) stillKept() {
 	s.Helper()
-	require.Greater(s, s.there.refused(s.claim("hold"), long).Left, long/2)
-	g := s.there.finished(s.claim("done"), long)
+	require.Greater(s, s.there.requireBusy(s.claim("hold"), long).Left, long/2)
+	g := s.there.requireDone(s.claim("done"), long)
 	require.Greater(s, g.Left, long/2)
 	require.Equal(s, "first", string(g.Record))
 }
@@ -106,16 +108,16 @@ func (s *subject) stillKept() {
 func repeatedRelease(s *subject) {
 	hold, done := s.kept()
 	for _, keep := range keeps {
-		s.there.give(hold, guard.After{Keep: keep})
-		s.there.give(hold, guard.After{Keep: keep, Done: true, Record: []byte("second")})
-		s.there.give(done, guard.After{Keep: keep})
-		s.there.give(done, guard.After{Keep: keep, Done: true, Record: []byte("second")})
+		s.there.mustRelease(hold, guard.After{Keep: keep})
+		s.there.mustRelease(hold, guard.After{Keep: keep, Done: true, Record: []byte("second")})
+		s.there.mustRelease(done, guard.After{Keep: keep})
+		s.there.mustRelease(done, guard.After{Keep: keep, Done: true, Record: []byte("second")})
 		s.stillKept()
 	}
 }
 
-// plainRelease is about clean-up: a Guard releases plainly, some time later, a claim of which one
-// request had no answer. What is answered to that does not matter.
+// plainRelease checks a clean-up. A Guard releases a claim plainly, some time later, if a request
+// with that claim had no answer. The answer to that release does not matter.
 func plainRelease(s *subject) {
 	hold, done := s.kept()
 	for range 2 {
@@ -125,7 +127,7 @@ func plainRelease(s *subject) {
 	}
 }
 
-func strangersRelease(s *subject) {
+func releaseByAnother(s *subject) {
 	hold, done := s.kept()
 	for _, key := range []string{hold.Key, done.Key} {
 		require.False(s, s.there.release(s.claim(key), guard.After{}))

@@ -4,21 +4,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 func ownerChecks() []check {
 	return []check{
 		{name: "an owner holds a key twice with one fence", run: ownerJoins, needs: keepsOwners},
-		{name: "a key is free when its owner's last hold has gone", run: lastHoldFrees, needs: keepsOwners},
-		{name: "a release takes one hold of an owner's, by its ID", run: releasesOneHold, needs: keepsOwners},
-		{name: "an owner's last hold leaves a marker", run: lastHoldMarks, needs: keepsOwners},
-		{name: "who keeps owners does not say that it keeps none", run: saysThatItKeepsOwners, needs: keepsOwners},
+		{name: "a key is free after its owner's last release", run: lastHoldFrees, needs: keepsOwners},
+		{name: "a release ends only the hold with its ID", run: releasesOneHold, needs: keepsOwners},
+		{name: "an owner's last release leaves the marker", run: lastHoldMarks, needs: keepsOwners},
+		{name: "a backend that keeps owners is not Ownerless", run: isNotOwnerless, needs: keepsOwners},
 	}
 }
 
-func keepsOwners(s Store) bool { return s.Owners }
+func keepsOwners(b Backend) bool { return b.Owners }
 
-// owned returns claims of one key that have one owner.
+// owned returns two claims of one key with the same owner.
 func (s *subject) owned() (first, second guard.Claim) {
 	first, second = s.claim("key"), s.claim("key")
 	first.Owner, second.Owner = "an owner", "an owner"
@@ -27,63 +28,65 @@ func (s *subject) owned() (first, second guard.Claim) {
 
 func ownerJoins(s *subject) {
 	first, second := s.owned()
-	fence := s.here.take(first).Fence
-	joined := s.there.take(second)
+	fence := s.here.mustAcquire(first).Fence
+	joined := s.there.mustAcquire(second)
 	require.Equal(s, fence, joined.Fence)
-	require.True(s, joined.Held, "the answer to a claim that joins")
-	s.there.refused(s.claim("key"), long)
+	require.True(s, joined.Held, "Held must be true in the answer to a second claim of the owner")
+	s.there.requireBusy(s.claim("key"), long)
 	other, third := s.owned()
 	other.Owner += "'s friend"
-	s.there.refused(other, long)
+	s.there.requireBusy(other, long)
 
 	first.Fence = fence + ahead
 	require.True(s, s.here.renew(first))
 	require.True(s, s.there.renew(second))
-	require.Equal(s, first.Fence, s.there.take(third).Fence, "the fence after it was raised")
+	require.Equal(s, first.Fence, s.there.mustAcquire(third).Fence, "the owner's fence after a renewal has raised it")
 }
 
 func lastHoldFrees(s *subject) {
 	for _, firstGoesFirst := range []bool{true, false} {
 		one, two := s.owned()
-		s.here.take(one)
-		s.there.take(two)
-		s.there.take(two) // a repeat, which counts once
+		s.here.mustAcquire(one)
+		s.there.mustAcquire(two)
+		s.there.mustAcquire(two) // a repeated claim counts once
 		if !firstGoesFirst {
 			one, two = two, one
 		}
-		s.here.give(one, guard.After{})
-		s.there.refused(s.claim("key"), long)
-		require.True(s, s.there.renew(two), "the hold that is left")
-		s.there.give(two, guard.After{})
+		s.here.mustRelease(one, guard.After{})
+		s.there.requireBusy(s.claim("key"), long)
+		require.True(s, s.there.renew(two), "the owner's other claim must still be held")
+		s.there.mustRelease(two, guard.After{})
 		next := s.claim("key")
-		s.here.take(next)
-		s.here.give(next, guard.After{})
+		s.here.mustAcquire(next)
+		s.here.mustRelease(next, guard.After{})
 	}
 }
 
 func releasesOneHold(s *subject) {
 	first, second := s.owned()
-	s.here.take(first)
-	s.there.take(second)
-	s.here.give(first, guard.After{})
-	require.False(s, s.here.release(first, guard.After{}), "a second release")
-	require.False(s, s.here.renew(first), "a renewal of a hold that has gone")
-	require.True(s, s.there.renew(second), "the hold that is left")
-	s.here.refused(s.claim("key"), long)
+	s.here.mustAcquire(first)
+	s.there.mustAcquire(second)
+	s.here.mustRelease(first, guard.After{})
+	require.False(s, s.here.release(first, guard.After{}), "a second release must return false")
+	require.False(s, s.here.renew(first), "a renewal of a released claim must return false")
+	require.True(s, s.there.renew(second), "the owner's other claim must still be held")
+	s.here.requireBusy(s.claim("key"), long)
 }
 
 func lastHoldMarks(s *subject) {
 	first, second := s.owned()
-	s.here.take(first)
-	s.there.take(second)
-	s.here.give(first, guard.After{})
-	s.there.give(second, guard.After{Keep: long, Done: true, Record: []byte("record")})
+	s.here.mustAcquire(first)
+	s.there.mustAcquire(second)
+	s.here.mustRelease(first, guard.After{})
+	s.there.mustRelease(second, guard.After{Keep: long, Done: true, Record: []byte("record")})
 	_, third := s.owned()
-	require.Equal(s, "record", string(s.here.finished(third, long).Record))
+	require.Equal(s, "record", string(s.here.requireDone(third, long).Record))
 }
 
-// saysThatItKeepsOwners is what lets calls of an owner pass others who wait: the holder may wait for them.
-func saysThatItKeepsOwners(s *subject) {
-	o, ok := guard.Ability[guard.Ownerless](s.here.locker)
+// isNotOwnerless checks an answer on which a Guard relies. If the backend keeps owners, the calls
+// of each owner wait in a queue of their own, because a holder may wait for other calls of its
+// owner.
+func isNotOwnerless(s *subject) {
+	o, ok := driver.Ability[driver.Ownerless](s.here.locker)
 	require.False(s, ok && o.Ownerless())
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
-// An owners is a Locker that keeps owners, on one that does not: the first hold of an owner takes the
-// key there, and the others are counted here.
+// An owners is a Locker that adds owners to a Locker that keeps none. The first claim of an owner
+// acquires the key there. Further claims of the owner are counted here.
 type owners struct {
 	guard.Locker
 
@@ -24,15 +24,15 @@ type ownedKey struct {
 	holds map[string]bool
 }
 
-// ownerStore returns a store that keeps owners, whose Locker is wrapped.
-func ownerStore(w wrap) guardtest.Store {
+// ownerBackend returns a backend that keeps owners and whose Locker is wrapped.
+func ownerBackend(w wrap) guardtest.Backend {
 	s := wrapped(func(l guard.Locker) guard.Locker { return w(&owners{Locker: l, keys: map[string]*ownedKey{}}) })
 	s.Owners = true
-	s.Freeze = nil // owners would be held up by its own mutex
+	s.Freeze = nil // the mutex of owners would block calls that should return
 	return s
 }
 
-// live returns what is known of the key, if the store still has it.
+// live returns the entry of the key, if the store still holds the key.
 func (o *owners) live(ctx context.Context, c guard.Claim) *ownedKey {
 	k := o.keys[c.Key]
 	if k == nil || ctx.Err() != nil {
@@ -85,7 +85,7 @@ func (o *owners) Release(ctx context.Context, c guard.Claim, after guard.After) 
 	case !k.holds[c.ID] && c.ID == k.first.ID:
 		return false, nil
 	case !k.holds[c.ID]:
-		return o.Locker.Release(ctx, c, after) // it may stand in line
+		return o.Locker.Release(ctx, c, after) // it may be queued
 	}
 	delete(k.holds, c.ID)
 	if len(k.holds) > 0 {
@@ -97,8 +97,7 @@ func (o *owners) Release(ctx context.Context, c guard.Claim, after guard.After) 
 	return o.Locker.Release(ctx, first, after)
 }
 
-// brokenOwners are Lockers that keep owners badly.
-// A denier keeps owners, and says that it keeps none.
+// A denier keeps owners, but reports that it keeps none.
 type denier struct{ guard.Locker }
 
 func (denier) Ownerless() bool { return true }
@@ -106,13 +105,13 @@ func (denier) Ownerless() bool { return true }
 func brokenOwners() []broken {
 	return []broken{
 		{
-			name:     "it denies that it keeps owners",
-			store:    ownerStore(func(l guard.Locker) guard.Locker { return denier{l} }),
-			caughtBy: []string{"who keeps owners does not say that it keeps none"},
+			name:     "it reports that it keeps no owners",
+			backend:  ownerBackend(func(l guard.Locker) guard.Locker { return denier{l} }),
+			caughtBy: []string{"a backend that keeps owners is not Ownerless"},
 		},
 		{
-			name: "a joined claim has a fence of its own",
-			store: ownerStore(func(l guard.Locker) guard.Locker {
+			name: "a second claim of the owner has its own fence",
+			backend: ownerBackend(func(l guard.Locker) guard.Locker {
 				var joins atomic.Uint64
 				return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
 					g, err := l.TryAcquire(ctx, c)
@@ -124,17 +123,17 @@ func brokenOwners() []broken {
 		},
 		{
 			name:     "an owner is refused its own key",
-			store:    func() guardtest.Store { s := wrapped(same); s.Owners = true; return s }(),
-			caughtBy: []string{"an owner holds a key twice with one fence", "a key is free when its owner's last hold has gone"},
+			backend:  func() guardtest.Backend { s := wrapped(same); s.Owners = true; return s }(),
+			caughtBy: []string{"an owner holds a key twice with one fence", "a key is free after its owner's last release"},
 		},
 		{
-			name:     "everybody is an owner",
-			store:    ownerStore(func(l guard.Locker) guard.Locker { return mapped(l, func(c *guard.Claim) { c.Owner = "all" }) }),
-			caughtBy: []string{"an owner holds a key twice with one fence", "a busy key says how long and by whom"},
+			name:     "all claims have the same owner",
+			backend:  ownerBackend(func(l guard.Locker) guard.Locker { return mapped(l, func(c *guard.Claim) { c.Owner = "all" }) }),
+			caughtBy: []string{"an owner holds a key twice with one fence", "a busy key's answer names the holder and the time left"},
 		},
 		{
 			name: "an owner's first release frees the key",
-			store: ownerStore(func(l guard.Locker) guard.Locker {
+			backend: ownerBackend(func(l guard.Locker) guard.Locker {
 				return &twist{Locker: l, release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
 					held, err := l.Release(ctx, c, after)
 					if held {
@@ -144,13 +143,13 @@ func brokenOwners() []broken {
 				}}
 			}),
 			caughtBy: []string{
-				"a key is free when its owner's last hold has gone",
-				"a release takes one hold of an owner's, by its ID",
+				"a key is free after its owner's last release",
+				"a release ends only the hold with its ID",
 			},
 		},
 		{
-			name: "holds are counted and have no IDs",
-			store: ownerStore(func(l guard.Locker) guard.Locker {
+			name: "a release ends any of the owner's claims",
+			backend: ownerBackend(func(l guard.Locker) guard.Locker {
 				return &twist{Locker: l, release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
 					if k := l.(*owners).keys[c.Key]; k != nil {
 						for id := range k.holds {
@@ -160,20 +159,20 @@ func brokenOwners() []broken {
 					return l.Release(ctx, c, after)
 				}}
 			}),
-			caughtBy: []string{"a release takes one hold of an owner's, by its ID"},
+			caughtBy: []string{"a release ends only the hold with its ID"},
 		},
 		{
 			name: "an owner's last release leaves nothing",
-			store: ownerStore(func(l guard.Locker) guard.Locker {
+			backend: ownerBackend(func(l guard.Locker) guard.Locker {
 				return &twist{Locker: l, release: func(ctx context.Context, c guard.Claim, _ guard.After) (bool, error) {
 					return l.Release(ctx, c, guard.After{})
 				}}
 			}),
-			caughtBy: []string{"an owner's last hold leaves a marker"},
+			caughtBy: []string{"an owner's last release leaves the marker"},
 		},
 		{
-			name:     "owners are kept where they should not be",
-			store:    func() guardtest.Store { s := ownerStore(same); s.Owners = false; return s }(),
+			name:     "it keeps owners although it should not",
+			backend:  func() guardtest.Backend { s := ownerBackend(same); s.Owners = false; return s }(),
 			caughtBy: []string{"a claim with the holder's owner is refused"},
 		},
 	}

@@ -7,168 +7,174 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// slack is by how much a claim that was called and does not come may hold up the line beyond guard.CallGrace: a second in all.
-const slack = time.Second - guard.CallGrace
+// slack is how much longer than driver.NotifyGrace a notified claim that does not ask may delay
+// the queue. The two add up to a second.
+const slack = time.Second - driver.NotifyGrace
 
 func queueChecks() []check {
-	queues := func(s Store) bool { return s.Queues }
+	queues := func(b Backend) bool { return b.Queues }
 	return []check{
-		{name: "who waits in line is granted the key in the order in which they came", needs: queues, run: servesInOrder},
-		{name: "a repeated claim keeps its place in line", needs: queues, run: keepsPlaces},
-		{name: "who gives up its place in line is out of the way", needs: queues, run: leavesLines},
-		{name: "a place in line is lost after its TTL", needs: queues, run: losesPlaces},
-		{name: "who does not stand in line is behind it, or beside it", needs: queues, run: standsBehind},
-		{name: "the first in line is called, and nobody else", needs: queues, run: callsTheFirst},
-		{name: "who was called and does not come holds up the line for a second at most", needs: queues, run: passesOverTheDead},
-		{name: "all in line learn that the key is done", needs: queues, run: tellsTheLine},
-		{name: "who has left the line is told nothing", needs: queues, run: stopsCalling},
+		{name: "queued claims are granted in the order in which they came", needs: queues, run: servesInOrder},
+		{name: "a repeated claim keeps its position in the queue", needs: queues, run: keepsPositions},
+		{name: "a release takes a queued claim out of the queue", needs: queues, run: leavesQueue},
+		{name: "a queued claim loses its position after its TTL", needs: queues, run: losesPosition},
+		{name: "a YieldToQueue claim yields to the queue, and an Unqueued claim ignores it", needs: queues, run: outsideQueue},
+		{name: "a release notifies only the first claim in the queue", needs: queues, run: notifiesTheFirst},
+		{name: "a notified claim that does not ask delays the queue by a second at most", needs: queues, run: skipsTheDead},
+		{name: "all queued claims are notified that the key is done", needs: queues, run: notifiesAllOfDone},
+		{name: "a claim that has left the queue is not notified", needs: queues, run: stopsNotifyingClaims},
 		{
-			name:  "an owner holds a key twice, whoever stands in line",
-			needs: func(s Store) bool { return s.Queues && s.Owners }, run: ownerPassesTheLine,
+			name:  "an owner re-enters its key although claims are queued",
+			needs: func(b Backend) bool { return b.Queues && b.Owners }, run: ownerReenters,
 		},
 	}
 }
 
-// queued returns a claim of the key that stands in line.
+// queued returns a claim of the key that joins the queue.
 func (s *subject) queued() guard.Claim {
 	c := s.claim("key")
-	c.Line = guard.Queued
+	c.Queue = driver.Queued
 	return c
 }
 
-// line has a claim hold the key and others stand in line for it, here and there.
-func (s *subject) line(n int) (holder guard.Claim, waiting []guard.Claim) {
+// fillQueue makes one claim hold the key and n claims wait for it, in both processes.
+func (s *subject) fillQueue(n int) (holder guard.Claim, waiting []guard.Claim) {
 	s.Helper()
 	holder = s.queued()
-	s.here.take(holder)
+	s.here.mustAcquire(holder)
 	for i := range n {
 		c := s.queued()
-		s.where(i).stands(c, i)
+		s.processOf(i).requireQueued(c, i)
 		waiting = append(waiting, c)
 	}
 	return holder, waiting
 }
 
-// where returns the process of the i-th in line.
-func (s *subject) where(i int) process {
+// processOf returns the process of the i-th waiter.
+func (s *subject) processOf(i int) process {
 	if i%2 == 0 {
 		return s.there
 	}
 	return s.here
 }
 
-// stands claims what has to be held, and to have that many ahead of the claim.
-func (p process) stands(c guard.Claim, ahead int) {
+// requireQueued makes the claim. The key must be held, and ahead claims must be ahead in the
+// queue.
+func (p process) requireQueued(c guard.Claim, ahead int) {
 	p.t.Helper()
-	g := p.refused(c, long)
-	require.Equal(p.t, ahead, g.Ahead, "how many stand before it")
-	require.False(p.t, g.Called, "nobody was called while the key is held")
+	g := p.requireBusy(c, long)
+	require.Equal(p.t, ahead, g.Ahead, "the number of claims ahead in the queue")
+	require.False(p.t, g.Notified, "Notified must be false while the key is held")
 }
 
-// awaits claims what is free, and has to be another's turn.
-func (p process) awaits(c guard.Claim) guard.Grant {
+// requireOtherNotified makes the claim. The key must be free, and another claim must have been
+// notified.
+func (p process) requireOtherNotified(c guard.Claim) guard.Grant {
 	p.t.Helper()
-	g := p.refused(c, guard.CallGrace)
-	require.True(p.t, g.Called, "another was called")
+	g := p.requireBusy(c, driver.NotifyGrace)
+	require.True(p.t, g.Notified, "Notified must be true, because another claim was notified")
 	return g
 }
 
 func servesInOrder(s *subject) {
-	holder, waiting := s.line(5)
-	fence := s.here.take(holder).Fence
+	holder, waiting := s.fillQueue(5)
+	fence := s.here.mustAcquire(holder).Fence
 	for i, c := range waiting {
-		s.where(i+1).give(holder, guard.After{})
+		s.processOf(i+1).mustRelease(holder, guard.After{})
 		for j := len(waiting) - 1; j > i; j-- {
-			require.Equal(s, j-i, s.where(j).awaits(waiting[j]).Ahead, "how many stand before it")
+			require.Equal(s, j-i, s.processOf(j).requireOtherNotified(waiting[j]).Ahead, "the number of claims ahead in the queue")
 		}
-		g := s.where(i).take(c)
+		g := s.processOf(i).mustAcquire(c)
 		require.Greater(s, g.Fence, fence)
 		require.False(s, g.Held)
-		again := s.where(i).take(c)
-		require.Equal(s, g.Fence, again.Fence, "the same claim again")
+		again := s.processOf(i).mustAcquire(c)
+		require.Equal(s, g.Fence, again.Fence, "a repeated claim must have the same fence")
 		holder, fence = c, g.Fence
 	}
-	s.here.give(holder, guard.After{})
-	s.here.take(s.claim("key"))
+	s.here.mustRelease(holder, guard.After{})
+	s.here.mustAcquire(s.claim("key"))
 }
 
-func keepsPlaces(s *subject) {
-	holder, waiting := s.line(3)
+func keepsPositions(s *subject) {
+	holder, waiting := s.fillQueue(3)
 	for range 3 {
-		s.where(1).stands(waiting[1], 1)
-		s.where(0).stands(waiting[0], 0)
+		s.processOf(1).requireQueued(waiting[1], 1)
+		s.processOf(0).requireQueued(waiting[0], 0)
 	}
-	s.here.give(holder, guard.After{})
-	s.where(1).awaits(waiting[1])
-	s.where(2).awaits(waiting[2])
-	s.where(0).take(waiting[0])
-	s.where(1).stands(waiting[1], 0)
-	s.where(2).stands(waiting[2], 1)
+	s.here.mustRelease(holder, guard.After{})
+	s.processOf(1).requireOtherNotified(waiting[1])
+	s.processOf(2).requireOtherNotified(waiting[2])
+	s.processOf(0).mustAcquire(waiting[0])
+	s.processOf(1).requireQueued(waiting[1], 0)
+	s.processOf(2).requireQueued(waiting[2], 1)
 }
 
-func leavesLines(s *subject) {
-	holder, waiting := s.line(4)
-	require.False(s, s.where(1).release(waiting[1], guard.After{}), "it did not hold the key")
-	s.where(2).stands(waiting[2], 1)
-	s.here.give(holder, guard.After{})
-	s.where(3).awaits(waiting[3])
-	require.False(s, s.where(0).release(waiting[0], guard.After{}), "it did not hold the key")
-	require.Equal(s, 1, s.where(3).awaits(waiting[3]).Ahead, "how many stand before it")
-	s.where(2).take(waiting[2])
-	s.where(1).stands(waiting[1], 1) // anew, at the end
+func leavesQueue(s *subject) {
+	holder, waiting := s.fillQueue(4)
+	require.False(s, s.processOf(1).release(waiting[1], guard.After{}), "a release of a waiting claim must return false")
+	s.processOf(2).requireQueued(waiting[2], 1)
+	s.here.mustRelease(holder, guard.After{})
+	s.processOf(3).requireOtherNotified(waiting[3])
+	require.False(s, s.processOf(0).release(waiting[0], guard.After{}), "a release of a waiting claim must return false")
+	require.Equal(s, 1, s.processOf(3).requireOtherNotified(waiting[3]).Ahead, "the number of claims ahead in the queue")
+	s.processOf(2).mustAcquire(waiting[2])
+	s.processOf(1).requireQueued(waiting[1], 1) // it has joined again, at the end
 }
 
-func losesPlaces(s *subject) {
+func losesPosition(s *subject) {
 	holder := s.queued()
-	s.here.take(holder)
+	s.here.mustAcquire(holder)
 	lost, next := s.queued(), s.queued()
 	lost.TTL = s.short()
-	s.there.stands(lost, 0)
-	s.here.stands(next, 1)
+	s.there.requireQueued(lost, 0)
+	s.here.requireQueued(next, 1)
 	s.outlive(lost.TTL)
-	s.here.give(holder, guard.After{})
-	s.here.take(next)
+	s.here.mustRelease(holder, guard.After{})
+	s.here.mustAcquire(next)
 }
 
-func standsBehind(s *subject) {
-	behind, beside := s.claim("key"), s.claim("key")
-	behind.Line = guard.Behind
-	s.here.take(behind)
-	s.here.give(behind, guard.After{})
+func outsideQueue(s *subject) {
+	yielding, unqueued := s.claim("key"), s.claim("key")
+	yielding.Queue = driver.YieldToQueue
+	s.here.mustAcquire(yielding)
+	s.here.mustRelease(yielding, guard.After{})
 
-	holder, waiting := s.line(1)
-	s.here.give(holder, guard.After{})
-	s.here.awaits(behind)
-	s.here.take(beside)
-	s.where(0).stands(waiting[0], 0)
-	time.Sleep(guard.CallGrace + 4*early) // it has come when it was called, and need not come again before it is called anew
-	s.here.give(beside, guard.After{})
-	s.here.awaits(behind)
-	s.where(0).take(waiting[0])
-	s.here.refused(behind, long)
-	s.where(0).give(waiting[0], guard.After{})
-	s.here.take(behind)
+	holder, waiting := s.fillQueue(1)
+	s.here.mustRelease(holder, guard.After{})
+	s.here.requireOtherNotified(yielding)
+	s.here.mustAcquire(unqueued)
+	s.processOf(0).requireQueued(waiting[0], 0)
+	// The waiter asked when it was notified. It need not ask again until it is notified again.
+	time.Sleep(driver.NotifyGrace + 4*early)
+	s.here.mustRelease(unqueued, guard.After{})
+	s.here.requireOtherNotified(yielding)
+	s.processOf(0).mustAcquire(waiting[0])
+	s.here.requireBusy(yielding, long)
+	s.processOf(0).mustRelease(waiting[0], guard.After{})
+	s.here.mustAcquire(yielding)
 }
 
-// A bell is what a claim in line was told: in what times to ask.
-type bell struct {
-	mu   sync.Mutex
-	told []time.Duration
+// A claimSubscriber records the notifications of a queued claim: after what times it should ask.
+type claimSubscriber struct {
+	mu            sync.Mutex
+	notifications []time.Duration
 }
 
-func (b *bell) ring(in time.Duration) {
+func (b *claimSubscriber) notify(in time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.told = append(b.told, in)
+	b.notifications = append(b.notifications, in)
 }
 
-// relieved returns how often the claim was told not to ask, or that it need not any more.
-func (b *bell) relieved() (n int) {
+// cancelledChecks returns how often the claim was notified that it need not check on the claim
+// ahead any more.
+func (b *claimSubscriber) cancelledChecks() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, in := range b.told {
+	for _, in := range b.notifications {
 		if in < 0 {
 			n++
 		}
@@ -176,11 +182,11 @@ func (b *bell) relieved() (n int) {
 	return n
 }
 
-// rung returns how often the claim was told to ask at once.
-func (b *bell) rung() (n int) {
+// wakeUps returns how often the claim was notified to ask at once.
+func (b *claimSubscriber) wakeUps() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, in := range b.told {
+	for _, in := range b.notifications {
 		if in == 0 {
 			n++
 		}
@@ -188,121 +194,116 @@ func (b *bell) rung() (n int) {
 	return n
 }
 
-// listenFor listens for a claim that stands in line, until it was told that it is heard.
-func (s *subject) listenFor(p process, c guard.Claim) (b *bell, stop func()) {
+// subscribeClaim subscribes for a queued claim, and returns when the subscription has begun.
+func (s *subject) subscribeClaim(p process, c guard.Claim) (b *claimSubscriber, stop func()) {
 	s.Helper()
-	q, ok := guard.Ability[guard.Queuer](p.locker)
-	require.True(s, ok, "Store.Queues is set, and the Locker is no guard.Queuer")
-	b = &bell{}
-	stop = q.Queue(c.Key, c.ID, b.ring)
-	s.eventually(func() bool { return b.rung() > 0 }, "it listens")
-	g := p.acquire(c) // as one does then
+	q, ok := driver.Ability[driver.Queuer](p.locker)
+	require.True(s, ok, "Backend.Queues is set, but the Locker is no driver.Queuer")
+	b = &claimSubscriber{}
+	stop = q.SubscribeClaim(c.Key, c.ID, b.notify)
+	s.eventually(func() bool { return b.wakeUps() > 0 }, "the subscription begins")
+	g := p.acquire(c) // as a waiter does when its subscription begins
 	require.Equal(s, guard.Busy, g.State)
 	return b, stop
 }
 
-func callsTheFirst(s *subject) {
-	holder, waiting := s.line(3)
-	bells := make([]*bell, len(waiting))
+func notifiesTheFirst(s *subject) {
+	holder, waiting := s.fillQueue(3)
+	subscribers := make([]*claimSubscriber, len(waiting))
 	for i, c := range waiting {
 		var stop func()
-		bells[i], stop = s.listenFor(s.where(i), c)
+		subscribers[i], stop = s.subscribeClaim(s.processOf(i), c)
 		defer stop()
 	}
 	for i, c := range waiting {
-		time.Sleep(4 * early) // for what was said before
+		time.Sleep(4 * early) // for earlier notifications
 		var before []int
-		for _, b := range bells {
-			before = append(before, b.rung())
+		for _, b := range subscribers {
+			before = append(before, b.wakeUps())
 		}
-		s.where(i+1).give(holder, guard.After{})
-		s.eventually(func() bool { return bells[i].rung() > before[i] }, "the first in line is called")
-		s.where(i).take(c)
-		if i+1 < len(bells) {
-			s.eventually(func() bool { return bells[i+1].relieved() > 0 }, "who was to see to it that the first comes is told that he has")
+		s.processOf(i+1).mustRelease(holder, guard.After{})
+		s.eventually(func() bool { return subscribers[i].wakeUps() > before[i] }, "the first claim in the queue is notified")
+		s.processOf(i).mustAcquire(c)
+		if i+1 < len(subscribers) {
+			s.eventually(func() bool { return subscribers[i+1].cancelledChecks() > 0 }, "the next claim is notified that the first has asked")
 		}
 		time.Sleep(4 * early)
-		for j := i + 1; j < len(bells); j++ {
-			require.Equal(s, before[j], bells[j].rung(), "one further behind was called")
+		for j := i + 1; j < len(subscribers); j++ {
+			require.Equal(s, before[j], subscribers[j].wakeUps(), "a claim further back in the queue was notified")
 		}
 		holder = c
 	}
 }
 
-func passesOverTheDead(s *subject) {
-	holder, waiting := s.line(3)
-	for i, c := range waiting[:2] { // one that listens, and one that does not
-		if i == 0 {
-			_, stop := s.listenFor(s.where(i), c)
-			defer stop()
-		}
+func skipsTheDead(s *subject) {
+	holder, waiting := s.fillQueue(3)
+	for _, i := range []int{0, 2} { // of the two dead claims, one has a subscriber
+		_, stop := s.subscribeClaim(s.processOf(i), waiting[i])
+		defer stop()
 	}
-	watcher, stop := s.listenFor(s.where(2), waiting[2])
-	defer stop()
-	_ = watcher
-	s.here.give(holder, guard.After{})
+	s.here.mustRelease(holder, guard.After{})
 	start := time.Now()
 	var g guard.Grant
 	for g.State != guard.Granted {
-		g = s.where(2).acquire(waiting[2])
+		g = s.processOf(2).acquire(waiting[2])
 		if g.State == guard.Busy {
-			require.True(s, g.Called)
-			s.where(2).left(g, guard.CallGrace)
+			require.True(s, g.Notified)
+			s.processOf(2).requireLeft(g, driver.NotifyGrace)
 			time.Sleep(g.Left + time.Millisecond)
 		}
-		require.Less(s, time.Since(start), 2*(guard.CallGrace+slack), "two of the dead have held up the line for longer")
+		require.Less(s, time.Since(start), 2*(driver.NotifyGrace+slack), "two dead claims have delayed the queue for too long")
 	}
-	require.GreaterOrEqual(s, time.Since(start)+early, guard.CallGrace, "who was called had no time to come")
-	s.where(0).stands(waiting[0], 0) // it has lost its place, and gets another
+	require.GreaterOrEqual(s, time.Since(start)+early, driver.NotifyGrace, "the notified claims must have time to ask")
+	s.processOf(0).requireQueued(waiting[0], 0) // it has lost its position and joins again
 }
 
-func tellsTheLine(s *subject) {
-	holder, waiting := s.line(3)
-	var bells []*bell
+func notifiesAllOfDone(s *subject) {
+	holder, waiting := s.fillQueue(3)
+	var subscribers []*claimSubscriber
 	for i, c := range waiting {
-		b, stop := s.listenFor(s.where(i), c)
+		b, stop := s.subscribeClaim(s.processOf(i), c)
 		defer stop()
-		bells = append(bells, b)
+		subscribers = append(subscribers, b)
 	}
-	time.Sleep(4 * early) // for what was said before
+	time.Sleep(4 * early) // for earlier notifications
 	var before []int
-	for _, b := range bells {
-		before = append(before, b.rung())
+	for _, b := range subscribers {
+		before = append(before, b.wakeUps())
 	}
-	s.here.give(holder, guard.After{Keep: long, Done: true, Record: []byte("record")})
-	for i, b := range bells {
-		s.eventually(func() bool { return b.rung() > before[i] }, "it is told that the key is done")
-		require.Equal(s, "record", string(s.where(i).finished(waiting[i], long).Record))
+	s.here.mustRelease(holder, guard.After{Keep: long, Done: true, Record: []byte("record")})
+	for i, b := range subscribers {
+		s.eventually(func() bool { return b.wakeUps() > before[i] }, "the claim is notified that the key is done")
+		require.Equal(s, "record", string(s.processOf(i).requireDone(waiting[i], long).Record))
 	}
 }
 
-func stopsCalling(s *subject) {
-	holder, waiting := s.line(2)
-	b, stop := s.listenFor(s.where(0), waiting[0])
-	next, stopNext := s.listenFor(s.where(1), waiting[1])
+func stopsNotifyingClaims(s *subject) {
+	holder, waiting := s.fillQueue(2)
+	b, stop := s.subscribeClaim(s.processOf(0), waiting[0])
+	next, stopNext := s.subscribeClaim(s.processOf(1), waiting[1])
 	defer stopNext()
-	time.Sleep(4 * early) // for what was said before
+	time.Sleep(4 * early) // for earlier notifications
 	stop()
 	stop()
-	require.False(s, s.where(0).release(waiting[0], guard.After{}))
-	time.Sleep(4 * early) // for one more that is allowed
-	before, beforeNext := b.rung(), next.rung()
-	s.here.give(holder, guard.After{})
-	s.eventually(func() bool { return next.rung() > beforeNext }, "the next is called")
-	require.LessOrEqual(s, b.rung(), before+1, "who has left was told")
+	require.False(s, s.processOf(0).release(waiting[0], guard.After{}))
+	time.Sleep(4 * early) // one more notification is allowed
+	before, beforeNext := b.wakeUps(), next.wakeUps()
+	s.here.mustRelease(holder, guard.After{})
+	s.eventually(func() bool { return next.wakeUps() > beforeNext }, "the next claim is notified")
+	require.LessOrEqual(s, b.wakeUps(), before+1, "a claim was notified after it had left the queue")
 }
 
-func ownerPassesTheLine(s *subject) {
+func ownerReenters(s *subject) {
 	first, second := s.owned()
-	first.Line, second.Line = guard.Queued, guard.Queued
-	fence := s.here.take(first).Fence
+	first.Queue, second.Queue = driver.Queued, driver.Queued
+	fence := s.here.mustAcquire(first).Fence
 	waiting := s.queued()
-	s.there.stands(waiting, 0)
-	joined := s.there.take(second)
+	s.there.requireQueued(waiting, 0)
+	joined := s.there.mustAcquire(second)
 	require.True(s, joined.Held)
 	require.Equal(s, fence, joined.Fence)
-	s.here.give(first, guard.After{})
-	s.there.stands(waiting, 0)
-	s.there.give(second, guard.After{})
-	s.there.take(waiting)
+	s.here.mustRelease(first, guard.After{})
+	s.there.requireQueued(waiting, 0)
+	s.there.mustRelease(second, guard.After{})
+	s.there.mustAcquire(waiting)
 }

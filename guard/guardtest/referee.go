@@ -10,27 +10,28 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// A tenure is one lease of a worker's: from the grant until it is released or has expired. What the
-// worker's goroutine alone knows of it is not guarded.
+// A tenure is one lease of a worker, from the grant until the lease is released or has expired.
+// Fields that only the worker's goroutine uses are not guarded.
 type tenure struct {
 	claim guard.Claim
 	fence uint64    // 0 until it is granted
-	gone  time.Time // from then on it has ended for certain
+	gone  time.Time // when it has certainly ended
 
-	certain time.Time // until then it is held for certain; guarded by the referee
+	certain time.Time // until when it is certainly held; guarded by the referee
 }
 
 func (t *tenure) String() string {
 	return fmt.Sprintf("key %q, claim %s, fence %d, TTL %v", t.claim.Key, t.claim.ID, t.fence, t.claim.TTL)
 }
 
-// A referee knows who holds a key for certain: from when the grant has come until the TTL has passed
-// since the request was sent, or the release is about to be sent. The store may see a lease for longer
-// than that, but two that overlap are a fault of the store, however slow the machine is.
+// A referee knows which tenure certainly holds a key. That time begins when the grant arrives. It
+// ends when the TTL has passed since the request was sent, or when the release is about to be
+// sent. The store may count longer. But if two such times overlap, the store is wrong, however
+// slow the machine is.
 type referee struct {
 	mu         sync.Mutex
 	holders    map[string]*tenure
-	fences     map[string]uint64 // the highest that was heard of
+	fences     map[string]uint64 // the highest fence of each key
 	grants     map[string]int
 	answers    int
 	failures   []error
@@ -41,40 +42,41 @@ func newReferee() *referee {
 	return &referee{holders: map[string]*tenure{}, fences: map[string]uint64{}, grants: map[string]int{}}
 }
 
-// highest returns the highest fence of the key so far. A claim that is sent from now on is granted a
-// higher one.
+// highest returns the highest fence of the key so far. A claim that is sent from now on must be
+// granted a higher fence.
 func (r *referee) highest(key string) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.fences[key]
 }
 
-// granted is told that the claim of t was granted, and returns its tenure: t, or another if the one before
-// had ended when the claim was repeated. known was the highest fence when the request was sent.
-func (r *referee) granted(t *tenure, fence, known uint64, sent time.Time) *tenure {
+// granted notes that the claim of t was granted, and returns the tenure. That is a new one if an
+// earlier tenure of the claim had ended when the claim was repeated. known was the highest fence,
+// issued or reserved, when the request was sent.
+func (r *referee) granted(t *tenure, g guard.Grant, known uint64, sent time.Time) *tenure {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.answers++
-	key := t.claim.Key
+	key, fence := t.claim.Key, g.Fence
 	switch {
-	case t.fence == fence: // a repeat
+	case t.fence == fence: // a repeated claim
 	case t.fence != 0 && time.Now().Before(t.certain):
-		r.objectLocked("a repeated claim was granted with fence %d: %v", fence, t)
+		r.objectLocked("a repeated claim was granted another fence, %d: %v", fence, t)
 	case fence <= known:
-		r.objectLocked("fence %d was granted when %d had been in use: %v", fence, known, t)
+		r.objectLocked("fence %d was granted, but fence %d was in use already: %v", fence, known, t)
 	default:
 		t = &tenure{claim: t.claim, fence: fence}
 		r.grants[key]++
 	}
 	r.extendLocked(t, sent)
-	r.fences[key] = max(r.fences[key], fence)
+	r.fences[key] = max(r.fences[key], lastOf(g))
 
 	now := time.Now()
 	if !now.Before(t.certain) {
-		return t // it may have ended while the answer was on its way
+		return t // it may have ended before the answer arrived
 	}
 	if h := r.holders[key]; h != nil && h != t && now.Before(h.certain) {
-		r.objectLocked("two hold a key: %v; and %v", h, t)
+		r.objectLocked("two claims hold a key at the same time: %v; and %v", h, t)
 	}
 	r.holders[key] = t
 	return t
@@ -85,7 +87,7 @@ func (r *referee) extendLocked(t *tenure, sent time.Time) {
 	t.gone = time.Now().Add(t.claim.TTL + 4*early)
 }
 
-// renewed is told that t was renewed with that fence.
+// renewed notes that t was renewed with that fence.
 func (r *referee) renewed(t *tenure, fence uint64, sent time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,18 +97,19 @@ func (r *referee) renewed(t *tenure, fence uint64, sent time.Time) {
 	r.extendLocked(t, sent)
 }
 
-// refused is told that t is not held, and objects if it has to be.
+// refused notes that t is not held any more, and objects if t is certainly held.
 func (r *referee) refused(t *tenure, what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.answers++
 	if t.fence != 0 && time.Now().Before(t.certain) {
-		r.objectLocked("the store said %s of its holder: %v", what, t)
+		r.objectLocked("the store answered the holder with %s: %v", what, t)
 	}
 	t.gone = time.Now()
 }
 
-// leaving is told that t is about to be released, and returns until when it would have been held.
+// leaving notes that t is about to be released, and returns until when it would certainly have
+// been held.
 func (r *referee) leaving(t *tenure) (certain time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,6 +138,6 @@ func (r *referee) verdict(s *subject) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	require.Empty(s, r.objections)
-	require.Less(s, len(r.failures), 1+r.answers/2, "too many calls had no answer: %v", r.failures)
-	require.Len(s, r.grants, fuzzKeys, "keys that were granted")
+	require.Less(s, len(r.failures), 1+r.answers/2, "too many calls failed: %v", r.failures)
+	require.Len(s, r.grants, fuzzKeys, "each key must have been granted")
 }

@@ -8,16 +8,17 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// ErrUnscripted, returned by a script, leaves the call to what answers where nothing is scripted. It
-// does not reach the caller.
+// ErrUnscripted is what a script returns to have a call answered as if it were not scripted: by
+// Inner, or by a grant. Callers do not see it.
 var ErrUnscripted = errors.New("guardtest: not scripted")
 
-// A Scripted is a guard.Locker that answers as a test wants it to, and keeps a record of what it was
-// asked. The zero value is ready for use: it grants every claim, with fences that grow, and every
-// renewal and release finds its lease; it excludes nobody. It is safe for concurrent use, but the
-// fields must not change while it is in use.
+// A Scripted is a guard.Locker that answers as a test specifies, and records the calls. The zero
+// value is ready for use. It grants every claim, with growing fences, and every renewal and
+// release finds its lease. Its leases do not exclude one another. It is safe for concurrent use,
+// but the fields must not change while it is in use.
 //
 //	store := &guardtest.Scripted{
 //		OnAcquire: func(_ context.Context, n int, _ guard.Claim) (guard.Grant, error) {
@@ -28,28 +29,29 @@ var ErrUnscripted = errors.New("guardtest: not scripted")
 //		},
 //	}
 //
-// It has none of the optional abilities of a Locker, those of Inner neither, so that no call passes it by:
-// a Guard renews each lease in a call of its own.
+// It has none of the optional abilities of a Locker, not even those of Inner. So it receives every
+// call: a Guard renews each lease in a call of its own.
 type Scripted struct {
-	// OnAcquire, OnRenew and OnRelease answer, where they are set, the n-th call of their kind,
-	// counted from 1. An error of Fail becomes one about the call at hand. They may block until ctx
-	// ends, as Hang does.
+	// OnAcquire, OnRenew and OnRelease, if set, answer the n-th call of their kind, where n starts
+	// at 1. An error from Fail gets the operation and the key of the call. They may block until
+	// ctx ends, as Hang does.
 	OnAcquire func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error)
 	OnRenew   func(ctx context.Context, n int, c guard.Claim) (held bool, err error)
 	OnRelease func(ctx context.Context, n int, c guard.Claim, after guard.After) (held bool, err error)
-	// Inner answers what is not scripted. Give a store in memory for leases that exclude one another.
+	// Inner answers the calls that are not scripted. Set it to a memory.Locker for leases that
+	// exclude one another.
 	Inner guard.Locker
 
 	mu    sync.Mutex
 	calls []Call
-	asked map[guard.Op]int
+	asked map[driver.Op]int
 	fence uint64
-	last  map[string]grantedTo // what was granted last, by key, without Inner
+	last  map[string]grantedTo // the last grant of each key, without Inner
 }
 
 var _ guard.Locker = (*Scripted)(nil)
 
-// grantedTo is a grant that a repeated claim has to get again.
+// grantedTo is a grant that a repeated claim must get again.
 type grantedTo struct {
 	id    string
 	fence uint64
@@ -57,15 +59,15 @@ type grantedTo struct {
 
 // A Call is one call to a Scripted.
 type Call struct {
-	Op guard.Op
-	// N is which call of its Op it is, from 1.
+	Op driver.Op
+	// N is the number of the call among those with the same Op, counted from 1.
 	N     int
 	Claim guard.Claim
 	After guard.After // of a release
-	// Start is when the call came, Took how long it took.
+	// Start is when the call began, and Took how long it took.
 	Start time.Time
 	Took  time.Duration
-	// Answered says that the call has returned. Until then what follows is zero.
+	// Answered means that the call has returned. The following fields are zero until then.
 	Answered bool
 	Grant    guard.Grant // of an acquire
 	Held     bool        // of a renewal or release
@@ -81,7 +83,7 @@ func (s *Scripted) Calls() []Call {
 
 // TryAcquire implements guard.Locker.
 func (s *Scripted) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
-	place, call := s.begin(guard.OpAcquire, c, guard.After{})
+	index, call := s.begin(driver.OpAcquire, c, guard.After{})
 	err := ErrUnscripted
 	if s.OnAcquire != nil {
 		call.Grant, err = s.OnAcquire(ctx, call.N, c)
@@ -89,12 +91,12 @@ func (s *Scripted) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, 
 	if errors.Is(err, ErrUnscripted) {
 		call.Grant, err = s.acquireUnscripted(ctx, c)
 	}
-	return call.Grant, s.end(place, call, err)
+	return call.Grant, s.end(index, call, err)
 }
 
 // Renew implements guard.Locker.
 func (s *Scripted) Renew(ctx context.Context, c guard.Claim) (bool, error) {
-	place, call := s.begin(guard.OpRenew, c, guard.After{})
+	index, call := s.begin(driver.OpRenew, c, guard.After{})
 	err := ErrUnscripted
 	if s.OnRenew != nil {
 		call.Held, err = s.OnRenew(ctx, call.N, c)
@@ -105,12 +107,12 @@ func (s *Scripted) Renew(ctx context.Context, c guard.Claim) (bool, error) {
 			call.Held, err = s.Inner.Renew(ctx, c)
 		}
 	}
-	return call.Held, s.end(place, call, err)
+	return call.Held, s.end(index, call, err)
 }
 
 // Release implements guard.Locker.
 func (s *Scripted) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
-	place, call := s.begin(guard.OpRelease, c, after)
+	index, call := s.begin(driver.OpRelease, c, after)
 	err := ErrUnscripted
 	if s.OnRelease != nil {
 		call.Held, err = s.OnRelease(ctx, call.N, c, after)
@@ -121,10 +123,10 @@ func (s *Scripted) Release(ctx context.Context, c guard.Claim, after guard.After
 			call.Held, err = s.Inner.Release(ctx, c, after)
 		}
 	}
-	return call.Held, s.end(place, call, err)
+	return call.Held, s.end(index, call, err)
 }
 
-// acquireUnscripted grants, and a repeated claim with the same fence.
+// acquireUnscripted grants the claim, with the same fence if the claim is repeated.
 func (s *Scripted) acquireUnscripted(ctx context.Context, c guard.Claim) (guard.Grant, error) {
 	if s.Inner != nil {
 		return s.Inner.TryAcquire(ctx, c)
@@ -132,23 +134,24 @@ func (s *Scripted) acquireUnscripted(ctx context.Context, c guard.Claim) (guard.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g, ok := s.last[c.Key]
+	reserved := 0
 	if !ok || g.id != c.ID {
-		g = grantedTo{id: c.ID, fence: s.fence + 1}
-		s.fence = g.fence + uint64(max(c.Reserve, 0))
+		g, reserved = grantedTo{id: c.ID, fence: s.fence + 1}, max(c.Reserve, 0)
+		s.fence = g.fence + uint64(reserved)
 		if s.last == nil {
 			s.last = map[string]grantedTo{}
 		}
 		s.last[c.Key] = g
 	}
-	return guard.Grant{State: guard.Granted, Fence: g.fence}, nil
+	return guard.Grant{State: guard.Granted, Fence: g.fence, Reserved: reserved}, nil
 }
 
-// begin records a call that has come, and returns its place in the record.
-func (s *Scripted) begin(op guard.Op, c guard.Claim, after guard.After) (place int, call Call) {
+// begin records a call that has begun, and returns its index in the record.
+func (s *Scripted) begin(op driver.Op, c guard.Claim, after guard.After) (index int, call Call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.asked == nil {
-		s.asked = map[guard.Op]int{}
+		s.asked = map[driver.Op]int{}
 	}
 	s.asked[op]++
 	call = Call{Op: op, N: s.asked[op], Claim: c, After: after, Start: time.Now()}
@@ -156,17 +159,18 @@ func (s *Scripted) begin(op guard.Op, c guard.Claim, after guard.After) (place i
 	return len(s.calls) - 1, call
 }
 
-// end records how the call has ended, and returns err, with the call filled in if that is missing.
-func (s *Scripted) end(place int, call Call, err error) error {
+// end records how the call ended, and returns err. If err lacks the operation and the key, end
+// fills them in.
+func (s *Scripted) end(index int, call Call, err error) error {
 	var failure *guard.StoreError
 	if errors.As(err, &failure) && failure.Op == "" {
-		about := *failure // the script may return one error for many calls
-		about.Op, about.Key = call.Op, call.Claim.Key
-		err = &about
+		complete := *failure // a copy: the script may return one error for many calls
+		complete.Op, complete.Key = call.Op, call.Claim.Key
+		err = &complete
 	}
 	call.Answered, call.Took, call.Err = true, time.Since(call.Start), err
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.calls[place] = call
+	s.calls[index] = call
 	return err
 }

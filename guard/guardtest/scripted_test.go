@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
@@ -26,7 +27,8 @@ func TestScripted_grantsEverythingByDefault(t *testing.T) {
 		require.Greater(t, g.Fence, last)
 		again, err := s.TryAcquire(t.Context(), c)
 		require.NoError(t, err)
-		require.Equal(t, g, again, "a repeated claim")
+		require.Equal(t, guard.Grant{State: guard.Granted, Fence: g.Fence}, again, "a repeated claim")
+		require.Equal(t, 2, g.Reserved)
 		last = g.Fence + 2
 
 		held, err := s.Renew(t.Context(), c)
@@ -43,7 +45,7 @@ func TestScripted_asksInnerWhatIsNotScripted(t *testing.T) {
 		Inner: memory.New(),
 		OnRelease: func(_ context.Context, n int, _ guard.Claim, _ guard.After) (bool, error) {
 			if n == 1 {
-				return false, guardtest.Fail(guard.KindConnection)
+				return false, guardtest.Fail(driver.KindConnection)
 			}
 			return false, guardtest.ErrUnscripted
 		},
@@ -64,9 +66,9 @@ func TestScripted_asksInnerWhatIsNotScripted(t *testing.T) {
 	require.True(t, held)
 }
 
-func TestScripted_answersAsToldAndRecordsIt(t *testing.T) {
+func TestScripted_answersAsScriptedAndRecordsTheCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		failure := guardtest.Fail(guard.KindOOM)
+		failure := guardtest.Fail(driver.KindOOM)
 		s := &guardtest.Scripted{
 			OnAcquire: func(ctx context.Context, n int, _ guard.Claim) (guard.Grant, error) {
 				switch n {
@@ -95,7 +97,7 @@ func TestScripted_answersAsToldAndRecordsIt(t *testing.T) {
 		require.ErrorContains(t, hung, `scripted: acquire "key": timeout`)
 		_, failed := s.Renew(ctx, c)
 		require.ErrorContains(t, failed, `scripted: renew "key": oom`)
-		require.NotContains(t, failure.Error(), "renew", "the script's own error has changed")
+		require.NotContains(t, failure.Error(), "renew", "the script's own error must not change")
 		after := guard.After{Keep: time.Hour, Done: true}
 		_, other := s.Release(ctx, c, after)
 		require.Equal(t, errors.ErrUnsupported, other)
@@ -103,7 +105,7 @@ func TestScripted_answersAsToldAndRecordsIt(t *testing.T) {
 		calls := s.Calls()
 		require.Len(t, calls, 5)
 		require.Equal(t, guardtest.Call{
-			Op: guard.OpAcquire, N: 3, Claim: c, Start: calls[0].Start, Took: time.Second, Answered: true, Err: hung,
+			Op: driver.OpAcquire, N: 3, Claim: c, Start: calls[0].Start, Took: time.Second, Answered: true, Err: hung,
 		}, calls[2])
 		require.Equal(t, busy, calls[0].Grant)
 		require.Equal(t, failed, calls[3].Err)

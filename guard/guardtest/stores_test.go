@@ -8,36 +8,43 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
-// A server is a store in memory that can be flushed and frozen. What is asked while it is frozen
-// arrives when it has thawed, whether or not somebody still waits for the answer.
+// A server is a store in memory that can be flushed and frozen. Calls to a frozen server arrive
+// after the thaw, even if the caller has given up.
 type server struct {
-	deaf bool // calls do not end with their contexts
+	ignoresContext bool // calls do not end with their contexts
+	// It restarts after a flush before its clock has passed the fences that it reserved.
+	restartsFast bool
 
 	mu     sync.Mutex
 	data   *memory.Locker
-	thawed chan struct{} // nil if the server is not frozen
-	late   func(guard.Claim) guard.Claim
+	thawed chan struct{}                 // nil if the server is not frozen
+	late   func(guard.Claim) guard.Claim // changes the claims of calls that arrive late
 }
 
-// A wrap makes a Locker of another.
+// A wrap returns a Locker around another one.
 type wrap func(guard.Locker) guard.Locker
 
-// wrapped returns a store with all abilities but owners, whose Locker is wrapped.
-func wrapped(w wrap) guardtest.Store { return serverStore(&server{}, w) }
+// wrapped returns a backend with a wrapped Locker. Its store can be flushed and frozen.
+func wrapped(w wrap) guardtest.Backend { return serverBackend(&server{}, w) }
 
-func serverStore(s *server, w wrap) guardtest.Store {
-	return guardtest.Store{
+func serverBackend(s *server, w wrap) guardtest.Backend {
+	return guardtest.Backend{
 		New: func(testing.TB) guard.Locker {
 			s.data, s.thawed = memory.New(), nil
 			return w(s)
 		},
-		// A wrapper's state is part of the store, so this does not wrap anew.
+		// The state of a wrapper is part of the store, so the Locker is not wrapped again.
 		Again: func(_ testing.TB, l guard.Locker) guard.Locker { return l },
 		Flush: func(testing.TB) {
-			time.Sleep(time.Millisecond) // as the bubble's clock stands still, and a server's does not
+			downtime := 100 * time.Millisecond // like a restart of the server
+			if s.restartsFast {
+				downtime = time.Millisecond
+			}
+			time.Sleep(downtime)
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.data = memory.New()
@@ -58,8 +65,8 @@ func serverStore(s *server, w wrap) guardtest.Store {
 	}
 }
 
-// ask asks the memory, now or when the server has thawed.
-func ask[T any](ctx context.Context, s *server, op guard.Op, c guard.Claim, f func(context.Context, guard.Claim, *memory.Locker) (T, error)) (T, error) {
+// ask calls f on the store, at once or after the thaw.
+func ask[T any](ctx context.Context, s *server, op driver.Op, c guard.Claim, f func(context.Context, guard.Claim, *memory.Locker) (T, error)) (T, error) {
 	s.mu.Lock()
 	data, thawed := s.data, s.thawed
 	s.mu.Unlock()
@@ -79,33 +86,33 @@ func ask[T any](ctx context.Context, s *server, op guard.Op, c guard.Claim, f fu
 		t, err := f(context.WithoutCancel(ctx), c, data)
 		answered <- answer{t, err}
 	}()
-	over := ctx.Done()
-	if s.deaf {
-		over = nil
+	done := ctx.Done()
+	if s.ignoresContext {
+		done = nil
 	}
 	select {
 	case a := <-answered:
 		return a.t, a.err
-	case <-over:
+	case <-done:
 		var none T
-		return none, guard.NewStoreError("server", op, c.Key, ctx.Err())
+		return none, driver.NewStoreError("server", op, c.Key, ctx.Err())
 	}
 }
 
 func (s *server) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
-	return ask(ctx, s, guard.OpAcquire, c, func(ctx context.Context, c guard.Claim, l *memory.Locker) (guard.Grant, error) {
+	return ask(ctx, s, driver.OpAcquire, c, func(ctx context.Context, c guard.Claim, l *memory.Locker) (guard.Grant, error) {
 		return l.TryAcquire(ctx, c)
 	})
 }
 
 func (s *server) Renew(ctx context.Context, c guard.Claim) (bool, error) {
-	return ask(ctx, s, guard.OpRenew, c, func(ctx context.Context, c guard.Claim, l *memory.Locker) (bool, error) {
+	return ask(ctx, s, driver.OpRenew, c, func(ctx context.Context, c guard.Claim, l *memory.Locker) (bool, error) {
 		return l.Renew(ctx, c)
 	})
 }
 
 func (s *server) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
-	return ask(ctx, s, guard.OpRelease, c, func(ctx context.Context, c guard.Claim, l *memory.Locker) (bool, error) {
+	return ask(ctx, s, driver.OpRelease, c, func(ctx context.Context, c guard.Claim, l *memory.Locker) (bool, error) {
 		return l.Release(ctx, c, after)
 	})
 }
@@ -120,28 +127,30 @@ func (s *server) RenewBatch(ctx context.Context, claims []guard.Claim, report fu
 // same is a wrap that changes nothing.
 func same(l guard.Locker) guard.Locker { return l }
 
-func TestRun_passesAGoodStore(t *testing.T) { guardtest.Run(t, wrapped(same)) }
+func TestRun_passesAGoodBackend(t *testing.T) { guardtest.Run(t, wrapped(same)) }
 
-func TestRun_passesAGoodStoreThatTells(t *testing.T) { guardtest.Run(t, telling(true, true, true)) }
+func TestRun_passesAGoodBackendThatNotifies(t *testing.T) {
+	guardtest.Run(t, notifying(true, true, true))
+}
 
-func TestRun_passesAGoodStoreWithOwners(t *testing.T) { guardtest.Run(t, ownerStore(same)) }
+func TestRun_passesAGoodBackendWithOwners(t *testing.T) { guardtest.Run(t, ownerBackend(same)) }
 
 // plain hides the optional abilities of a Locker.
 type plain struct{ guard.Locker }
 
-func TestRun_passesAStoreOfNoAbilities(t *testing.T) {
-	guardtest.Run(t, guardtest.Store{
+func TestRun_passesABackendWithoutAbilities(t *testing.T) {
+	guardtest.Run(t, guardtest.Backend{
 		New:    func(testing.TB) guard.Locker { return plain{memory.New()} },
 		Bubble: true,
 		MinTTL: 10 * time.Millisecond,
-		Keys:   []string{"a key more", "a key more", "not{allowed}"},
+		Keys:   []string{"another key", "another key", "not{allowed}"},
 	})
 }
 
-func TestRunExclusion_passesAGoodStoreInRealTime(t *testing.T) {
-	guardtest.RunExclusion(t, guardtest.Store{New: func(testing.TB) guard.Locker { return memory.New() }})
+func TestRunExclusion_passesAGoodBackendInRealTime(t *testing.T) {
+	guardtest.RunExclusion(t, guardtest.Backend{New: func(testing.TB) guard.Locker { return memory.New() }})
 }
 
 func BenchmarkMemory(b *testing.B) {
-	guardtest.Benchmark(b, guardtest.Store{New: func(testing.TB) guard.Locker { return memory.New() }})
+	guardtest.Benchmark(b, guardtest.Backend{New: func(testing.TB) guard.Locker { return memory.New() }})
 }

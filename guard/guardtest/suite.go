@@ -1,18 +1,18 @@
-// Package guardtest says what a guard.Locker is, as a suite of checks that every backend passes. A
+// Package guardtest specifies guard.Locker by a suite of checks that every backend passes. A
 // backend's own test needs five lines:
 //
 //	func TestLocker(t *testing.T) {
-//		guardtest.Run(t, guardtest.Store{
+//		guardtest.Run(t, guardtest.Backend{
 //			New: func(t testing.TB) guard.Locker { return mystore.New(startServer(t)) },
 //		})
 //	}
 //
-// Benchmark measures a Locker, and Scripted is one that answers as a test tells it to: for the tests
-// of programs that use guard.
+// Benchmark measures a Locker. For tests of programs that use guard, Scripted is a Locker that
+// answers as the test specifies.
 //
-// The suite sees answers only. It does not prove that a store keeps what it was told when it crashes
-// or fails over, and its random runs find a race with luck, not for certain. It uses testify and is meant
-// to be imported from tests alone.
+// The suite sees only the answers of a store. It does not prove that the store keeps its data
+// through a crash or a failover. Its random runs find a race only with some luck. The package uses
+// testify and is meant to be imported by tests only.
 package guardtest
 
 import (
@@ -24,57 +24,58 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// A Store is how the suite gets at a store, and what that store is able to do. Only New is required:
-// checks of an ability that is left out do not exist, and do not show as skipped.
-type Store struct {
-	// New returns a Locker over a store that is empty, without the fences of earlier checks too: a
-	// server that was flushed will do. It is called once in each check, and checks never run at the
-	// same time. What it starts it has to end in t.Cleanup.
+// A Backend describes a backend to the suite: how to use it, and which abilities it has. Only New
+// is required. Checks of an ability that is not set are left out, rather than skipped.
+type Backend struct {
+	// New returns a Locker over an empty store, which must not have the fences of earlier checks
+	// either. A flushed server is empty. New is called once in each check, and checks never run at
+	// the same time. Whatever New starts, it must stop in t.Cleanup.
 	New func(t testing.TB) guard.Locker
-	// Again returns a Locker over the store of l, as another process would have it: with connections
-	// of its own. Without it, l itself plays the other process.
+	// Again returns a Locker over the store of l for another process, with its own connections. If
+	// it is nil, l itself takes the place of the other process.
 	Again func(t testing.TB, l guard.Locker) guard.Locker
-	// Flush makes the store that New returned last forget all it knows, also how far its fences had
-	// come: what FLUSHALL does, or a failover to an empty replica.
+	// Flush makes the store of the last Locker from New forget everything, including its fences,
+	// as FLUSHALL or a failover to an empty replica does.
 	Flush func(t testing.TB)
-	// Freeze makes the store that New returned last stop answering, without closing connections, until
-	// thaw is called: what SIGSTOP does.
+	// Freeze makes the store of the last Locker from New stop answering until thaw is called,
+	// without closing connections, as SIGSTOP does.
 	Freeze func(t testing.TB) (thaw func())
-	// Bubble runs each check in a bubble of testing/synctest, where time costs nothing. It is for
-	// stores without a network, and not for Benchmark.
+	// Bubble runs each check in a bubble of testing/synctest, in virtual time. It is for stores
+	// without a network. Benchmark ignores it.
 	Bubble bool
-	// Owners says that the store keeps owners: a second claim of the holder's Owner is granted, with
-	// the same fence, and the key is free when the last of its claims has ended. Without it such a
-	// claim has to be refused like any other.
+	// Owners means that the backend keeps owners. A second claim of the holder's Owner is then
+	// granted, with the same fence. The key is free when the last of these claims has ended.
+	// Without Owners, such a claim must be refused like any other.
 	Owners bool
-	// Ledger says that the store is a guard.Ledger, too.
+	// Ledger means that the Locker is a driver.Ledger, too.
 	Ledger bool
-	// Notifies says that the store is a guard.Notifier, too.
+	// Notifies means that the Locker is a driver.Notifier, too.
 	Notifies bool
-	// Queues says that the store is a guard.Queuer, too.
+	// Queues means that the Locker is a driver.Queuer, too.
 	Queues bool
-	// MinTTL is the shortest TTL that the store can grant. Leave it 0, unless the store counts how long
-	// its answers took, as a quorum does, and refuses what would be over at once.
+	// MinTTL is the shortest TTL that the backend can grant. It is 0 for most backends. A quorum
+	// needs it, because it counts how long its answers took and refuses a grant that would be over
+	// at once.
 	MinTTL time.Duration
-	// Settled waits until all parts of the store know that the key is done, as a claim of it was released just now. It is for stores
-	// whose calls return before the last part has been told, as those of a quorum do. Leave it nil if there is none such.
+	// Settled waits until all parts of the store know that the key is done, after a claim of the
+	// key was released. It is for backends whose calls return before the last part has answered,
+	// such as a quorum. It is nil for all others.
 	Settled func(t testing.TB, key string)
-	// Keys are further keys to try, such as those that look like the names by which the store keeps
-	// its own things.
+	// Keys are additional keys to check, such as keys that resemble the backend's internal names.
 	Keys []string
 }
 
-// A check is one thing that a Locker has to do: a subtest of Run.
+// A check is one requirement on a Locker, and a subtest of Run.
 type check struct {
 	name  string
-	needs func(Store) bool // nil if every store is able to do it
+	needs func(Backend) bool // nil if the check needs no ability
 	run   func(s *subject)
 }
 
-// Run checks in subtests that the store's Locker does all that a guard.Locker has to do. On a store that
-// keeps real time it takes a few seconds, on two cores with -race too; with -short, less.
-func Run(t *testing.T, s Store) {
-	s.run(t, allChecks())
+// Run checks, in subtests, that the backend's Locker does everything that a guard.Locker must do.
+// In real time it takes a few seconds, even on two cores with -race, and less with -short.
+func Run(t *testing.T, backend Backend) {
+	backend.run(t, allChecks())
 }
 
 func allChecks() []check {
@@ -95,32 +96,32 @@ func allChecks() []check {
 		contextChecks(),
 		freezeChecks(),
 		ledgerChecks(),
-		noticeChecks(),
+		notificationChecks(),
 		queueChecks(),
 		exclusionChecks(),
 	)
 }
 
-// RunExclusion is the part of Run in which several workers claim, renew, repeat, release and abandon
-// leases on a few keys, at random. In a bubble, workers take turns more evenly than on a real machine:
-// a store with Bubble is worth running here once more without.
+// RunExclusion runs only the checks in which several workers use a few keys at random. In a
+// bubble, workers alternate more evenly than on a real machine. So run a backend that sets Bubble
+// here as well, without Bubble.
 //
-// A failure names its seed. With GUARDTEST_SEED=<seed> in the environment, each worker draws the same
-// random numbers again; how the workers interleave is still up to the scheduler.
-func RunExclusion(t *testing.T, s Store) { s.run(t, exclusionChecks()) }
+// A failure logs its seed. With GUARDTEST_SEED=<seed> in the environment, each worker uses the
+// same random numbers again. The order of the workers still depends on the scheduler.
+func RunExclusion(t *testing.T, backend Backend) { backend.run(t, exclusionChecks()) }
 
-func (s Store) run(t *testing.T, checks []check) {
+func (b Backend) run(t *testing.T, checks []check) {
 	t.Helper()
 	for _, c := range checks {
-		if c.needs != nil && !c.needs(s) {
+		if c.needs != nil && !c.needs(b) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
-			if s.Bubble {
-				synctest.Test(t, func(t *testing.T) { c.run(newSubject(t, s)) })
+			if b.Bubble {
+				synctest.Test(t, func(t *testing.T) { c.run(newSubject(t, b)) })
 				return
 			}
-			c.run(newSubject(t, s))
+			c.run(newSubject(t, b))
 		})
 	}
 }

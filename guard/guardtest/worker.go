@@ -8,7 +8,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// tryAcquire is acquire for a goroutine that must not end the test.
+// tryAcquire is acquire for goroutines other than the test's, which must not end the test.
 func (p process) tryAcquire(c guard.Claim) (guard.Grant, error) {
 	ctx, cancel := p.context()
 	defer cancel()
@@ -27,14 +27,14 @@ func (p process) tryRelease(c guard.Claim, after guard.After) (bool, error) {
 	return p.locker.Release(ctx, c, after)
 }
 
-// A worker takes random steps on a few keys until the end.
+// A worker uses a few keys at random until end.
 type worker struct {
 	*subject
 	referee *referee
 	random  *rand.Rand
 	end     time.Time
-	leases  map[string]*tenure // what it believes to hold
-	former  []*tenure          // what it held before
+	leases  map[string]*tenure // current leases, by key
+	former  []*tenure          // earlier leases
 }
 
 func (w *worker) work() {
@@ -44,7 +44,7 @@ func (w *worker) work() {
 		case w.chance(10):
 			w.interfere(key)
 		case w.chance(15) && len(w.former) > 0:
-			w.comeLate()
+			w.useLate()
 		case t == nil:
 			w.claimKey(key)
 		default:
@@ -56,7 +56,7 @@ func (w *worker) work() {
 
 func (w *worker) chance(percent int) bool { return w.random.IntN(100) < percent }
 
-// process picks the process that asks next: a claim is the same over all connections.
+// process picks the process for the next call. A claim is the same in all processes.
 func (w *worker) process() process {
 	if w.chance(50) {
 		return w.here
@@ -66,13 +66,13 @@ func (w *worker) process() process {
 
 func (w *worker) claimKey(key string) {
 	c := w.claim(key)
-	shortest := max(20*time.Millisecond, 2*w.store.MinTTL)
+	shortest := max(20*time.Millisecond, 2*w.backend.MinTTL)
 	c.TTL = shortest + time.Duration(w.random.Int64N(3*int64(shortest)))
 	c.Reserve = w.random.IntN(3)
 	w.ask(&tenure{claim: c})
 }
 
-// ask claims, or repeats the claim of t.
+// ask makes or repeats the claim of t.
 func (w *worker) ask(t *tenure) {
 	p, c := w.process(), t.claim
 	known := w.referee.highest(c.Key)
@@ -85,14 +85,14 @@ func (w *worker) ask(t *tenure) {
 		w.drop(t)
 		_, _ = p.tryRelease(c, guard.After{}) // it may have been granted
 	case g.State == guard.Granted:
-		w.leases[c.Key] = w.referee.granted(t, g.Fence, known, sent)
+		w.leases[c.Key] = w.referee.granted(t, g, known, sent)
 	default:
 		w.referee.refused(t, g.State.String()+" to a repeated claim")
 		w.drop(t)
 	}
 }
 
-// use does something with a lease.
+// use renews, repeats, releases or abandons a lease.
 func (w *worker) use(t *tenure) {
 	switch n := w.random.IntN(100); {
 	case n < 20:
@@ -100,7 +100,7 @@ func (w *worker) use(t *tenure) {
 	case n < 55:
 		w.renewLease(t)
 	case n < 85:
-		w.giveBack(t)
+		w.releaseLease(t)
 	default: // as if the process had died
 		w.drop(t)
 		w.former = append(w.former, t)
@@ -120,17 +120,17 @@ func (w *worker) renewLease(t *tenure) {
 	switch {
 	case err != nil:
 		w.referee.failed(err)
-		w.drop(t) // whether its fence was raised is not known
+		w.drop(t) // it is unknown whether its fence was raised
 	case held:
 		w.referee.renewed(t, c.Fence, sent)
 	default:
-		w.referee.refused(t, "no to a renewal")
+		w.referee.refused(t, "false to a renewal")
 		w.drop(t)
 		w.former = append(w.former, t)
 	}
 }
 
-func (w *worker) giveBack(t *tenure) {
+func (w *worker) releaseLease(t *tenure) {
 	var after guard.After
 	if w.chance(20) {
 		after = guard.After{Keep: time.Duration(w.random.IntN(10)) * time.Millisecond, Done: w.chance(50)}
@@ -152,8 +152,8 @@ func (w *worker) giveBack(t *tenure) {
 	w.former = append(w.former, t)
 }
 
-// comeLate renews or releases a lease that has ended for certain.
-func (w *worker) comeLate() {
+// useLate renews or releases a lease that has certainly ended.
+func (w *worker) useLate() {
 	i := w.random.IntN(len(w.former))
 	t := w.former[i]
 	if !time.Now().After(t.gone) {
@@ -163,16 +163,16 @@ func (w *worker) comeLate() {
 	if w.chance(50) {
 		after = guard.After{Keep: long, Done: w.chance(50)}
 	}
-	w.deny(t.claim, after, "a lease that had ended")
+	w.expectRefusal(t.claim, after, "a lease that has ended")
 }
 
-// interfere renews or releases what was never claimed.
+// interfere renews or releases a claim that was never made.
 func (w *worker) interfere(key string) {
-	w.deny(w.claim(key), guard.After{}, "a claim that was never made")
+	w.expectRefusal(w.claim(key), guard.After{}, "a claim that was never made")
 }
 
-// deny renews or releases what is not held, which has to be refused.
-func (w *worker) deny(c guard.Claim, after guard.After, what string) {
+// expectRefusal renews or releases a claim that is not held. The store must refuse that.
+func (w *worker) expectRefusal(c guard.Claim, after guard.After, what string) {
 	ask := func() (bool, error) { return w.process().tryRelease(c, after) }
 	if w.chance(50) {
 		c.TTL = long

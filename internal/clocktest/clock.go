@@ -1,4 +1,5 @@
-// Package clocktest gives a process of a test a wall clock that the test moves. Its monotonic clock runs on as it is.
+// Package clocktest gives a process of a test a wall clock that the test moves. Its monotonic
+// clock runs on as it is.
 //
 //	clock := clocktest.New(t)
 //	env, err := clock.Preload(ctx, t.TempDir()) // for a program in C, such as redis-server
@@ -6,8 +7,9 @@
 //	…
 //	clock.Jump(2 * time.Minute)
 //
-// A program in C asks its C library for the time, and gets another one preloaded. One in Go does not: it reads the kernel's page by itself. So it is
-// built with a standard library whose time.Now adds what the test says. Linux only.
+// A program in C asks its C library for the time, and gets another one preloaded. One in Go does
+// not: it reads the kernel's page by itself. So it is built with a standard library whose time.Now
+// adds what the test says. Linux only.
 package clocktest
 
 import (
@@ -21,10 +23,12 @@ import (
 	"unsafe"
 )
 
-// shiftEnv names the file in which a process finds by how many nanoseconds its clock is off: eight bytes in the machine's order.
+// shiftEnv names the file in which a process finds by how many nanoseconds its clock is off: eight
+// bytes in the machine's order.
 const shiftEnv = "ONERUN_CLOCK"
 
-// A Clock is the wall clock of the processes that are started with its environment. It is right until it is moved. It is safe for concurrent use.
+// A Clock is the wall clock of the processes that are started with its environment. It is right
+// until it is moved. It is safe for concurrent use.
 type Clock struct {
 	file  string
 	shift *atomic.Int64 // in the memory that is shared with the processes
@@ -56,11 +60,13 @@ func mapShift(file string) ([]byte, error) {
 	return page, os.NewSyscallError("mmap", err)
 }
 
-// Jump moves the clock forward, or back if d is negative, as it stands by now. Who reads it next sees the jump.
+// Jump moves the clock forward, or back if d is negative, as it stands by now. Who reads it next
+// sees the jump.
 func (c *Clock) Jump(d time.Duration) { c.shift.Add(int64(d)) }
 
 // Shift is by how much the clock is off.
 func (c *Clock) Shift() time.Duration { return time.Duration(c.shift.Load()) }
 
-// Env is what a Go program that BuildGo has built is started with, beside the environment that it has anyway.
+// Env is what a Go program that BuildGo has built is started with, beside the environment that it
+// has anyway.
 func (c *Clock) Env() []string { return []string{fmt.Sprintf("%s=%s", shiftEnv, c.file)} }

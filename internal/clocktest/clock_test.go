@@ -26,7 +26,8 @@ func startTeller(t *testing.T, program string, env []string) *processtest.Child 
 	return p
 }
 
-// reads returns by how much the wall clock of a process is off from ours, and how long it has run by its monotonic clock.
+// reads returns by how much the wall clock of a process is off from ours, and how long it has run
+// by its monotonic clock.
 func reads(t *testing.T, p *processtest.Child) (off, ran time.Duration) {
 	t.Helper()
 	asked := time.Now()
@@ -53,7 +54,8 @@ func tellers(t *testing.T, clock *clocktest.Clock) map[string]*processtest.Child
 }
 
 func TestClock_movesTheWallClockAndNotTheMonotonicOne(t *testing.T) {
-	const quick = 30 * time.Second // between our look at the clock and the process', on a machine that has other things to do
+	// between our look at the clock and the process', on a machine that has other things to do
+	const quick = 30 * time.Second
 	clock := clocktest.New(t)
 	for language, process := range tellers(t, clock) {
 		t.Run(language, func(t *testing.T) {

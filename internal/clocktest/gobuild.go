@@ -21,9 +21,11 @@ var (
 	readsShifted = []byte("func Now() Time {\n\tsec, nsec, mono := shiftedNow()\n")
 )
 
-// BuildGo builds a Go program whose wall clock follows a Clock, and puts it into the directory dir. The args are those of "go test" if the first of them
-// is "-c", so that a test binary is built, and those of "go build" otherwise; the last is the package. It returns the program. The first time it
-// compiles the standard library and all that the program is made of, which takes a minute of CPU; from then on the cache has it.
+// BuildGo builds a Go program whose wall clock follows a Clock, and puts it into the directory
+// dir. The args are those of "go test" if the first of them is "-c", so that a test binary is
+// built, and those of "go build" otherwise; the last is the package. It returns the program. The
+// first time it compiles the standard library and all that the program is made of, which takes a
+// minute of CPU; from then on the cache has it.
 func BuildGo(ctx context.Context, dir string, args ...string) (program string, err error) {
 	overlay, err := writeOverlay(ctx, dir)
 	if err != nil {

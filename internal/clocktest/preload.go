@@ -12,7 +12,8 @@ import (
 //go:embed preload/wallclock.c
 var preloadSource []byte
 
-// Compiler is the C compiler that Preload needs: that of the environment's CC, or cc. The error says that it is not there.
+// Compiler is the C compiler that Preload needs: that of the environment's CC, or cc. The error
+// says that it is not there.
 func Compiler() (string, error) {
 	name := os.Getenv("CC")
 	if name == "" {
@@ -21,8 +22,8 @@ func Compiler() (string, error) {
 	return exec.LookPath(name)
 }
 
-// Preload builds the library that moves the clock of a program in C, in the directory dir, and returns what the program is started with, beside the
-// environment that it has anyway.
+// Preload builds the library that moves the clock of a program in C, in the directory dir, and
+// returns what the program is started with, beside the environment that it has anyway.
 func (c *Clock) Preload(ctx context.Context, dir string) ([]string, error) {
 	compiler, err := Compiler()
 	if err != nil {

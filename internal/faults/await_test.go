@@ -77,7 +77,7 @@ var awaitCommands = map[string]command{
 		delete(c.held, args[0])
 		h.belief.End()
 		defer h.belief.Wait()
-		return "", h.lease.Finish(context.Background())
+		return "", h.lease.Complete(context.Background())
 	},
 	// takes KEY N takes a key and gives it back, so many times.
 	"takes": func(c *child, args []string) (string, error) {

@@ -23,7 +23,8 @@ import (
 	"github.com/seed-1795987d/onerun/internal/redistest/faultmetrics"
 )
 
-// A child is a worker process. It does what it is told by lines on its stdin, and answers each with a line: "ok …" or "error …".
+// A child is a worker process. It does what it is told by lines on its stdin, and answers each
+// with a line: "ok …" or "error …".
 type child struct {
 	task
 	log      *history.Log
@@ -31,19 +32,22 @@ type child struct {
 	metrics  *faultmetrics.Metrics
 	guard    *guard.Guard
 	resource *history.Client
+	cutOff   bool // its clients were closed
 
 	mu      sync.Mutex
 	held    map[string]*held // by command, not by the loops
 	waiting map[string]*waiting
 	untyped []string // errors that are none of the six
-	refused []string // attempts that the store has not granted, as onerun.acquire.duration counts them
+	// attempts that the store has not granted, as onerun.acquire.duration counts them
+	refused []string
 
 	stop  context.CancelFunc // of what runs in the background
 	going context.Context
 	loops sync.WaitGroup
 }
 
-// A command does what a line says whose first word it is filed under. What it returns is the rest of the answer.
+// A command does what a line says whose first word it is filed under. What it returns is the rest
+// of the answer.
 type command func(c *child, args []string) (string, error)
 
 // commandLists are those of all files that have some.
@@ -158,7 +162,12 @@ func (c *child) end(before goleak.Option, stopWatch func()) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	if err := c.guard.Close(ctx); err != nil {
+	err := c.guard.Close(ctx)
+	switch {
+	case c.cutOff && errors.Is(err, guard.ErrStore): // the claim could not be released
+	case c.cutOff:
+		return "", fmt.Errorf("closed without a client, a Guard says: %w", err)
+	case err != nil:
 		return "", err
 	}
 	last := closing{Leaks: c.inUse(), Metrics: append(c.metrics.Lines(), c.refused...), Untyped: c.untyped}
@@ -180,13 +189,15 @@ func (c *child) end(before goleak.Option, stopWatch func()) (string, error) {
 	return string(said), err
 }
 
-// leakLimit is how long what waits for a server may take to end: go-redis ends a read or a dial that nobody waits for any more by its own time-outs, which are
-// five seconds.
+// leakLimit is how long what waits for a server may take to end: go-redis ends a read or a dial
+// that nobody waits for any more by its own time-outs, which are five seconds.
 const leakLimit = 12 * time.Second
 
-// inUse waits until no connection of the clients is in use, and says how many are if that does not come.
+// inUse waits until no connection of the clients is in use, and says how many are if that does not
+// come.
 func (c *child) inUse() string {
-	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) { // connections come back without a word
+	// connections come back without a word
+	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		var used uint32
 		for _, rdb := range c.clients {
 			stats := rdb.PoolStats()
@@ -201,9 +212,9 @@ func (c *child) inUse() string {
 	}
 }
 
-// typed notes an error that is none of the six things that a call of a Guard can end with.
+// typed notes an error that is none of those with which a call of a Guard can end with.
 func (c *child) typed(err error) error {
-	for _, known := range []error{guard.ErrBusy, guard.ErrDone, guard.ErrLost, guard.ErrClosed, guard.ErrStore, context.Canceled, context.DeadlineExceeded} {
+	for _, known := range []error{guard.ErrBusy, guard.ErrDone, guard.ErrLost, guard.ErrClosed, guard.ErrStore, guard.ErrMarker, context.Canceled, context.DeadlineExceeded} {
 		if err == nil || errors.Is(err, known) {
 			return err
 		}

@@ -15,18 +15,21 @@ type row struct {
 	number   int
 	name     string
 	backends []string
-	// window marks faults that leases cannot prevent: beliefs may overlap, which must be found out and fenced.
+	// window marks faults that leases cannot prevent: beliefs may overlap, which must be found out
+	// and fenced.
 	window bool
-	// forgets marks faults in which the store loses what it has granted, or its clock jumps: that its answers are then not those of a lease is what the fault is, so
-	// porcupine is not asked.
+	// forgets marks faults in which the store loses what it has granted, or its clock jumps: that
+	// its answers are then not those of a lease is what the fault is, so porcupine is not asked.
 	forgets bool
 	// ci says that the row is run by go test ./... too.
 	ci      bool
-	beliefs int               // the least that there have to be; 3 if it is less
-	args    []string          // for the servers
-	clocks  bool              // the servers have clocks that can be moved
-	shows   map[string]string // by backend, or "" for all others: a regular expression for the metric that shows it, or "" for what nobody needs to see
-	run     func(s *scene)
+	beliefs int      // the least that there have to be; 3 if it is less
+	args    []string // for the servers
+	clocks  bool     // the servers have clocks that can be moved
+	// by backend, or "" for all others: a regular expression for the metric that shows it, or ""
+	// for what nobody needs to see
+	shows map[string]string
+	run   func(s *scene)
 }
 
 var (
@@ -39,13 +42,15 @@ var (
 var rowLists = [][]row{processRows, serverRows, replyRows, keyRows, quorumRows, clientRows, refusalRows, forgetfulRows, slotRows, waiterRows, wallClockRows}
 
 const (
-	// allEnv, when it is set to "all", has all rows run, and not those alone that are marked for CI.
+	// allEnv, when it is set to "all", has all rows run, and not those alone that are marked for
+	// CI.
 	allEnv = "ONERUN_FAULTS"
 	// reportEnv names a file for the report, beside stdout.
 	reportEnv = "ONERUN_FAULTS_REPORT"
 )
 
-// atOnce bounds the rows that are run at the same time: each has up to five servers and some workers.
+// atOnce bounds the rows that are run at the same time: each has up to five servers and some
+// workers.
 const atOnce = 2
 
 func TestFaults(t *testing.T) {
@@ -76,7 +81,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// runRow runs the row on the backend and adds what comes out to the report: also if the test fails on the way.
+// runRow runs the row on the backend and adds what comes out to the report: also if the test fails
+// on the way.
 func runRow(t *testing.T, r row, backend string, all *report) {
 	t.Helper()
 	out := &result{row: r, backend: backend, failures: []string{"it did not come to its end, see above"}}

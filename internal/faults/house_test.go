@@ -8,7 +8,8 @@ import (
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
-// A house is the servers of a backend. Workers reach them through proxies: each has paths of its own.
+// A house is the servers of a backend. Workers reach them through proxies: each has paths of its
+// own.
 type house struct {
 	backend  string
 	servers  []*redistest.Server
@@ -52,8 +53,8 @@ func (h *house) startWithClocks(t testing.TB, args []string) {
 	}
 }
 
-// paths returns proxies, one to each server, and their addresses. To a cluster and through sentinels there are none, as their clients are told by
-// them where to go.
+// paths returns proxies, one to each server, and their addresses. To a cluster and through
+// sentinels there are none, as their clients are told by them where to go.
 func (h *house) paths(t testing.TB) (proxies []*redistest.Proxy, addrs []string) {
 	on, _, _ := strings.Cut(h.backend, " of ")
 	switch on {

@@ -11,9 +11,12 @@ import (
 )
 
 const (
-	mostLate    = 20 * time.Millisecond  // I3: by which a context may end too late
-	mostOverrun = 100 * time.Millisecond // I6: by which a call may return after its context has ended
-	mostCrash   = 100 * time.Millisecond // I4: by which a takeover from a dead worker may come after the TTL
+	// mostLate is how late a context may end (I3).
+	mostLate = 20 * time.Millisecond
+	// mostOverrun is how long after the end of its context a call may return (I6).
+	mostOverrun = 100 * time.Millisecond
+	// mostCrash is how long after the TTL of a dead worker its key may be taken over (I4).
+	mostCrash = 100 * time.Millisecond
 	// checkLimit bounds porcupine for one key.
 	checkLimit = 20 * time.Second
 )

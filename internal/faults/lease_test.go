@@ -79,6 +79,11 @@ var leaseCommands = map[string]command{
 	},
 	// valid KEY says whether the lease is.
 	"valid": func(c *child, args []string) (string, error) { return fmt.Sprint(c.held[args[0]].lease.Valid()), nil },
+	// read KEY reads under the lease, valid or not, and says whether that was accepted.
+	"read": func(c *child, args []string) (string, error) {
+		accepted, err := c.resource.Read(c.held[args[0]].belief)
+		return fmt.Sprint(accepted), err
+	},
 	// write KEY writes under the lease, valid or not, and says whether that was accepted.
 	"write": func(c *child, args []string) (string, error) {
 		accepted, err := c.held[args[0]].write()

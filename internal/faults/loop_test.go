@@ -48,7 +48,8 @@ var loopCommands = map[string]command{
 	},
 }
 
-// turn takes a lease, writes under it for a while, and gives it back. One in ten lasts for more than a TTL.
+// turn takes a lease, writes under it for a while, and gives it back. One in ten lasts for more
+// than a TTL.
 func (c *child) turn(key string) {
 	ctx, cancel := context.WithTimeout(c.going, c.TTL+rand.N(2*c.TTL))
 	defer cancel()
@@ -61,7 +62,8 @@ func (c *child) turn(key string) {
 	if rand.IntN(10) == 0 {
 		work += c.TTL
 	}
-	for start := time.Now(); ; time.Sleep(time.Millisecond + rand.N(5*time.Millisecond)) { // the work
+	// the work
+	for start := time.Now(); ; time.Sleep(time.Millisecond + rand.N(5*time.Millisecond)) {
 		if _, err := h.write(); err != nil {
 			break
 		}

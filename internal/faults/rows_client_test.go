@@ -23,7 +23,8 @@ var clientRows = []row{
 
 // clientCommands break, or abuse, what the Guard was given.
 var clientCommands = map[string]command{
-	// pop TIME takes the only connection of each client's pool for a time, and says when it has it.
+	// pop TIME takes the only connection of each client's pool for a time, and says when it has
+	// it.
 	"pop": func(c *child, args []string) (string, error) {
 		d, err := time.ParseDuration(args[0])
 		if err != nil {
@@ -47,6 +48,7 @@ var clientCommands = map[string]command{
 	},
 	// close closes the clients.
 	"close": func(c *child, _ []string) (string, error) {
+		c.cutOff = true
 		var errs []error
 		for _, rdb := range c.clients {
 			errs = append(errs, rdb.Close())
@@ -87,7 +89,8 @@ func (c *child) run(key, how string) error {
 	return c.guard.Do(ctx, key, func(ctx context.Context) error {
 		lease, _ := guard.FromContext(ctx)
 		h := &held{child: c, lease: lease, belief: c.log.Believe(lease, key, c.TTL, since)}
-		defer h.belief.End() // before the Guard gives it back: the end of the context is noted beside that
+		// before the Guard gives it back: the end of the context is noted beside that
+		defer h.belief.End()
 		if _, err := h.write(); err != nil {
 			return err
 		}

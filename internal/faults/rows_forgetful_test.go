@@ -20,8 +20,9 @@ var forgetfulRows = []row{
 		run: failsOver, shows: notHeld},
 }
 
-// requireSucceeded has another take "k" from a holder whose lease the store knows nothing of any more, but who does not know that. The resource can tell
-// them apart, and the holder finds out at its next renewal.
+// requireSucceeded has another take "k" from a holder whose lease the store knows nothing of any
+// more, but who does not know that. The resource can tell them apart, and the holder finds out at
+// its next renewal.
 func (s *scene) requireSucceeded(holder, next *worker, fence uint64) {
 	s.t.Helper()
 	require.Greater(s.t, next.fence("got k"), fence)
@@ -52,7 +53,8 @@ func jumpsForward(s *scene) {
 	s.requireSucceeded(holder, next, fence)
 }
 
-// twoJumpForward moves the clocks of a minority, which takes nothing from anybody: it has the lease back at its next renewal.
+// twoJumpForward moves the clocks of a minority, which takes nothing from anybody: it has the
+// lease back at its next renewal.
 func twoJumpForward(s *scene) {
 	w, other := s.worker(patiently), s.worker(patiently)
 	w.ask("hold k " + calmLimit.String())
@@ -72,7 +74,8 @@ func twoJumpForward(s *scene) {
 	s.keys["k"] = true
 }
 
-// jumpsBack moves the clocks by which leases end so that they would last for an hour longer. Renewing mends that, and so does giving back.
+// jumpsBack moves the clocks by which leases end so that they would last for an hour longer.
+// Renewing mends that, and so does giving back.
 func jumpsBack(s *scene) {
 	renewed, released := s.worker(patiently), s.worker(patiently)
 	renewed.ask("hold k " + calmLimit.String())
@@ -144,9 +147,11 @@ func (s *scene) started(server int) bool {
 	return up < time.Minute
 }
 
-// failsOver freezes the replica, has the master grant a lease that the replica is not told of, and kills the master.
+// failsOver freezes the replica, has the master grant a lease that the replica is not told of, and
+// kills the master.
 func failsOver(s *scene) {
-	const ttl = 20 * time.Second // the holder is to believe in its lease when the replica has become the master
+	// the holder is to believe in its lease when the replica has become the master
+	const ttl = 20 * time.Second
 	holder, next := s.worker(func(t *task) { t.TTL = ttl }), s.worker(patiently)
 	holder.ask("take warm")
 	ctx, sentinel := context.Background(), s.house.sentinel

@@ -20,7 +20,8 @@ var keyRows = []row{
 
 var notHeld = map[string]string{"": `^onerun.lease.losses\{onerun.loss.reason=not_held`}
 
-// leaseKeys finds the keys that stand for the lease on a name: those with a TTL whose names end with it, or have it in braces.
+// leaseKeys finds the keys that stand for the lease on a name: those with a TTL whose names end
+// with it, or have it in braces.
 func leaseKeys(s *scene, rdb *redis.Client, name string) (found []string) {
 	keys, err := rdb.Keys(s.t.Context(), "*").Result()
 	require.NoError(s.t, err)
@@ -123,7 +124,8 @@ func flushedScripts(s *scene) {
 	s.proven(misses > 0, "SCRIPT FLUSH %d times, whole scripts sent %d times", n, misses)
 }
 
-// newServer restarts each server, one after the other: without scripts, and without keys, of which there are none.
+// newServer restarts each server, one after the other: without scripts, and without keys, of which
+// there are none.
 func newServer(s *scene) {
 	w, other := s.warm()
 	for _, server := range s.house.servers {

@@ -39,7 +39,7 @@ func pausedHolder(s *scene) {
 	begun := time.Now()
 	fence := next.fence("hold c 10s")
 	require.Greater(s.t, fence, stale)
-	require.Equal(s.t, "true", next.ask("write c"))
+	require.Equal(s.t, "true", next.ask("read c"), "which is enough to refuse the paused one")
 	s.proven(time.Since(begun) > ttl/3, "it stood still for %v", time.Since(begun).Round(time.Millisecond))
 	paused.Tell("write c")
 	paused.Tell("valid c")

@@ -44,7 +44,8 @@ func (s *scene) delay(server int, d time.Duration) {
 	}
 }
 
-// brokenNodes breaks some of five: with three left nobody notices, with fewer everything is refused in time.
+// brokenNodes breaks some of five: with three left nobody notices, with fewer everything is
+// refused in time.
 func brokenNodes(broken int, fault, mend func(s *scene, i int)) func(s *scene) {
 	return func(s *scene) {
 		w, other := s.warm()

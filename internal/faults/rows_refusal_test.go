@@ -10,19 +10,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
 // Faults of servers that are up and refuse.
 var refusalRows = []row{
 	{number: 14, name: "a script that blocks the server", backends: everyone, args: []string{"--busy-reply-threshold", "50"}, run: scriptBlocks,
-		shows: renewals(guard.KindScriptBusy)},
+		shows: renewals(driver.KindScriptBusy)},
 	{number: 15, name: "out of memory", backends: everyone, ci: true, run: outOfMemory,
 		shows: map[string]string{"": `^onerun.acquire.unknown\{error.type=oom`, "redlock": `^onerun.node.operation.duration\{error.type=oom`}},
-	{number: 16, name: "READONLY", backends: everyone, run: refuses(guard.KindReadOnly, setReplica("127.0.0.1", "1"), setReplica("no", "one")),
-		shows: renewals(guard.KindReadOnly)},
-	{number: 16, name: "NOREPLICAS", backends: everyone, run: refuses(guard.KindNoReplicas, setConfig("min-replicas-to-write", "1"), setConfig("min-replicas-to-write", "0")),
-		shows: renewals(guard.KindNoReplicas)},
+	{number: 16, name: "READONLY", backends: everyone, run: refuses(driver.KindReadOnly, setReplica("127.0.0.1", "1"), setReplica("no", "one")),
+		shows: renewals(driver.KindReadOnly)},
+	{number: 16, name: "NOREPLICAS", backends: everyone, run: refuses(driver.KindNoReplicas, setConfig("min-replicas-to-write", "1"), setConfig("min-replicas-to-write", "0")),
+		shows: renewals(driver.KindNoReplicas)},
 	{number: 16, name: "LOADING", backends: everyone, args: []string{"--key-load-delay", "1000", "--loading-process-events-interval-bytes", "1024"}, run: loads,
 		shows: map[string]string{"": `^onerun.acquire.unknown\{error.type=loading`, "redlock": `^onerun.node.operation.duration\{error.type=loading`}},
 	{number: 16, name: "too many clients", backends: everyone, run: tooManyClients,
@@ -30,12 +31,12 @@ var refusalRows = []row{
 }
 
 // renewals is the metric that shows that renewals fail: in RedLock, with which of the nodes.
-func renewals(kind guard.Kind) map[string]string {
+func renewals(kind driver.StoreErrorKind) map[string]string {
 	return map[string]string{"": `^` + regexp.QuoteMeta(renewalFails("single", kind)), "redlock": `^` + regexp.QuoteMeta(renewalFails("redlock", kind))}
 }
 
 // renewalFails begins the line of that metric.
-func renewalFails(backend string, kind guard.Kind) string {
+func renewalFails(backend string, kind driver.StoreErrorKind) string {
 	if backend == "redlock" {
 		return "onerun.node.operation.duration{error.type=" + string(kind)
 	}
@@ -54,8 +55,9 @@ func (s *scene) requireMetric(w *worker, metric string) {
 		"%s has not seen %s: %s", w.task.Process, metric, w.ask("metrics"))
 }
 
-// requireRefused has a worker ask for "new" until it is refused in one of some ways: on a busy machine it may be told nothing in time at first.
-func (s *scene) requireRefused(w *worker, kinds ...guard.Kind) {
+// requireRefused has a worker ask for "new" until it is refused in one of some ways: on a busy
+// machine it may be told nothing in time at first.
+func (s *scene) requireRefused(w *worker, kinds ...driver.StoreErrorKind) {
 	s.t.Helper()
 	for begun := time.Now(); ; {
 		said, granted := w.try("hold new")
@@ -70,7 +72,8 @@ func (s *scene) requireRefused(w *worker, kinds ...guard.Kind) {
 	}
 }
 
-// requireOutlasted asserts that the lease of a worker on "k", of which a renewal has met a fault that is over, is renewed from now on.
+// requireOutlasted asserts that the lease of a worker on "k", of which a renewal has met a fault
+// that is over, is renewed from now on.
 func (s *scene) requireOutlasted(w *worker) {
 	s.t.Helper()
 	s.pass(patient)
@@ -78,7 +81,8 @@ func (s *scene) requireOutlasted(w *worker) {
 	w.ask("release k")
 }
 
-// block has servers run a script that never ends, and returns when they refuse everything else. What it returns ends that.
+// block has servers run a script that never ends, and returns when they refuse everything else.
+// What it returns ends that.
 func (s *scene) block(servers []*redistest.Server) (unblock func()) {
 	s.t.Helper()
 	var admins []*redis.Client
@@ -111,9 +115,9 @@ func scriptBlocks(s *scene) {
 	short.ask("hold short " + calmLimit.String())
 	s.loop(2)
 	unblock := s.block(s.house.majority())
-	s.requireRefused(s.worker(patiently), guard.KindScriptBusy)
+	s.requireRefused(s.worker(patiently), driver.KindScriptBusy)
 	require.Equal(s.t, string(guard.LossExpired), short.ask("lost short "+calmLimit.String()))
-	s.requireMetric(w, renewalFails(s.house.backend, guard.KindScriptBusy))
+	s.requireMetric(w, renewalFails(s.house.backend, driver.KindScriptBusy))
 	unblock()
 	s.requireOutlasted(w)
 	s.keys["k"], s.keys["short"], s.keys["new"] = true, true, true
@@ -128,7 +132,7 @@ func outOfMemory(s *scene) {
 	w.ask("got once")
 	s.loop(2)
 	s.configure("maxmemory", "1")
-	s.requireRefused(w, guard.KindOOM)
+	s.requireRefused(w, driver.KindOOM)
 	s.pass(shortTTL * 5 / 4)
 	require.Equal(s.t, "true", w.ask("valid k"), "it was renewed")
 	w.ask("release k")
@@ -158,7 +162,7 @@ func setReplica(host, port string) func(*redis.Client) error {
 }
 
 // refuses is a row in which servers refuse to write, in a way that a call says.
-func refuses(kind guard.Kind, fault, end func(*redis.Client) error) func(s *scene) {
+func refuses(kind driver.StoreErrorKind, fault, end func(*redis.Client) error) func(s *scene) {
 	return func(s *scene) {
 		w := s.worker(patiently)
 		w.ask("hold k " + calmLimit.String())
@@ -182,7 +186,8 @@ func refuses(kind guard.Kind, fault, end func(*redis.Client) error) func(s *scen
 	}
 }
 
-// loads has servers restart with what they have on disk, the lease on "k" among that, which takes them seconds to read.
+// loads has servers restart with what they have on disk, the lease on "k" among that, which takes
+// them seconds to read.
 func loads(s *scene) {
 	w := s.worker(func(t *task) { t.TTL = 10 * patient })
 	w.ask("hold k " + calmLimit.String())
@@ -194,7 +199,7 @@ func loads(s *scene) {
 		server.Restart()
 	}
 	other := s.worker(patiently)
-	s.requireRefused(other, guard.KindLoading)
+	s.requireRefused(other, driver.KindLoading)
 	other.ask("await new new")
 	other.ask("got new")
 	other.ask("release new")
@@ -217,7 +222,7 @@ func tooManyClients(s *scene) {
 	}
 	other := s.worker(patiently)
 	// Redis says why and closes the connection: the reset can overtake the words.
-	s.requireRefused(other, guard.KindLimit, guard.KindConnection)
+	s.requireRefused(other, driver.KindLimit, driver.KindConnection)
 	other.ask("await new new")
 	s.pass(ttl)
 	require.Equal(s.t, "true", other.ask("waits new"))

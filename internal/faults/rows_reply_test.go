@@ -41,7 +41,8 @@ func (s *scene) warm() (one, other *worker) {
 	return one, other
 }
 
-// loseReplies has each way of the worker lose the next n answers to a script, and returns what says whether it has.
+// loseReplies has each way of the worker lose the next n answers to a script, and returns what
+// says whether it has.
 func loseReplies(w *worker, n int) (lost func() bool) {
 	for _, p := range w.proxies {
 		p.DropReplyTo("evalsha", n)
@@ -115,7 +116,8 @@ func repliesLost(s *scene) {
 	s.proven(lost >= 10, "%d answers were lost", lost)
 }
 
-// slowGrant delays what the servers answer to a worker. It gets the lease for what is left of the TTL, if anything, as its renewals are as late.
+// slowGrant delays what the servers answer to a worker. It gets the lease for what is left of the
+// TTL, if anything, as its renewals are as late.
 func slowGrant(delay time.Duration, mostTries int) func(s *scene) {
 	return func(s *scene) {
 		w, other := s.warm()
@@ -130,7 +132,8 @@ func slowGrant(delay time.Duration, mostTries int) func(s *scene) {
 	}
 }
 
-// slowClaim reports whether a claim was granted whose answer is delayed. Another takes the key as soon as it is free.
+// slowClaim reports whether a claim was granted whose answer is delayed. Another takes the key as
+// soon as it is free.
 func (s *scene) slowClaim(w, other *worker, delay time.Duration) (granted bool) {
 	begun := time.Now()
 	said, granted := w.try("hold c")

@@ -22,7 +22,8 @@ var serverRows = []row{
 	{number: 9, name: "black hole for replies", backends: everyone, beliefs: 10, run: blackHole((*redistest.Proxy).DarkReplies), shows: losses},
 }
 
-// frozenFor freezes all servers while clients loop, one holds a lease, and one asks with little time.
+// frozenFor freezes all servers while clients loop, one holds a lease, and one asks with little
+// time.
 func frozenFor(d time.Duration) func(s *scene) {
 	return func(s *scene) {
 		s.loop(2)
@@ -52,7 +53,8 @@ func frozenFor(d time.Duration) func(s *scene) {
 func (s *scene) after(d time.Duration, holder *worker) {
 	if d >= ttl {
 		require.Equal(s.t, "expired", holder.ask("lost held 10s"))
-		holder.try("release held") // as a function does that returns; until then its lease is renewed
+		// as a function does that returns; until then its lease is renewed
+		holder.try("release held")
 		return
 	}
 	s.pass(ttl)
@@ -77,7 +79,8 @@ func pausedClients(s *scene) {
 	s.after(ttl, holder)
 }
 
-// deadServer kills a majority for good; the loops go on, in vain. At last they are restarted, so that what is left can be seen to work.
+// deadServer kills a majority for good; the loops go on, in vain. At last they are restarted, so
+// that what is left can be seen to work.
 func deadServer(s *scene) {
 	workers := s.loop(2)
 	holder := s.worker()
@@ -100,7 +103,8 @@ func deadServer(s *scene) {
 	limit := int(down/time.Millisecond) * len(workers) * len(s.house.servers) / 2
 	require.Less(s.t, dials, limit, "no busy loop of dials")
 	s.proven(dials > 0, "%d dials in %v", dials, down.Round(time.Millisecond))
-	// Not before what was granted has ended everywhere: that a server which comes back empty grants again is another fault.
+	// Not before what was granted has ended everywhere: that a server which comes back empty
+	// grants again is another fault.
 	for _, server := range s.house.majority() {
 		server.Restart()
 	}
@@ -115,7 +119,8 @@ func conns(workers []*worker) (n int) {
 	return n
 }
 
-// blackHole lets nothing through for two TTLs: on the way of one worker, whose leases others take over.
+// blackHole lets nothing through for two TTLs: on the way of one worker, whose leases others take
+// over.
 func blackHole(dark func(*redistest.Proxy)) func(s *scene) {
 	return func(s *scene) {
 		s.loop(2)

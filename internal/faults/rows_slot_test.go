@@ -14,8 +14,8 @@ var slotRows = []row{
 	{number: 21, name: "a slot moves under a held lease", backends: []string{"cluster", "cluster of reentrant"}, run: slotMoves},
 }
 
-// slotMoves moves the slot of a held lease around the nodes, while others loop, and stops on the way: when the slot is open and its keys are on the old node, and
-// when they are on the new one.
+// slotMoves moves the slot of a held lease around the nodes, while others loop, and stops on the
+// way: when the slot is open and its keys are on the old node, and when they are on the new one.
 func slotMoves(s *scene) {
 	w, other := s.worker(patiently), s.worker(patiently)
 	fence := w.fence("hold k " + calmLimit.String())
@@ -57,7 +57,8 @@ func (s *scene) requireTaken(holder, other *worker) {
 	require.Equal(s.t, "true", holder.ask("valid k"))
 }
 
-// find returns the node of a Cluster that has the lease on a key, and the name under which it has it.
+// find returns the node of a Cluster that has the lease on a key, and the name under which it has
+// it.
 func (s *scene) find(key string) (*redistest.Server, string) {
 	s.t.Helper()
 	for _, node := range s.house.servers {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // Faults of those who wait, and of how they are told.
@@ -26,8 +26,8 @@ var waiterRows = []row{
 const (
 	// longTTL is that of a holder for whose end nobody would wait.
 	longTTL = 10 * time.Minute
-	// pushedTTL is that of waiters who have to be told: by themselves they ask each half of it. prompt is how long who is told may take, on a machine that has other
-	// things to do.
+	// pushedTTL is that of waiters who have to be told: by themselves they ask each half of it.
+	// prompt is how long who is told may take, on a machine that has other things to do.
 	pushedTTL = time.Minute
 	prompt    = 10 * time.Second
 	// pollingTTL is that of waiters who are not told.
@@ -42,7 +42,8 @@ type claimant struct {
 	name   string
 }
 
-// line is a worker that holds "k", and n that wait for it, each with a TTL, and listen: in this order.
+// line is a worker that holds "k", and n that wait for it, each with a TTL, and listen: in this
+// order.
 func (s *scene) line(n int, ttl time.Duration, how string) (holder *worker, all []claimant) {
 	s.t.Helper()
 	holder = s.worker(withTTL(longTTL))
@@ -60,7 +61,8 @@ func (s *scene) line(n int, ttl time.Duration, how string) (holder *worker, all 
 	return holder, all
 }
 
-// passOn has the holder release "k", and each of those who wait get it and release it: each within a time, and in their order if that is fair.
+// passOn has the holder release "k", and each of those who wait get it and release it: each within
+// a time, and in their order if that is fair.
 func (s *scene) passOn(holder *worker, all []claimant, how string, within time.Duration) {
 	s.t.Helper()
 	var fence uint64
@@ -84,7 +86,8 @@ func (s *scene) passOn(holder *worker, all []claimant, how string, within time.D
 // first returns which of those who wait gets "k", as the first of them.
 func (s *scene) first(all []claimant, within time.Duration) int {
 	s.t.Helper()
-	for start := time.Now(); time.Since(start) < within; time.Sleep(5 * time.Millisecond) { // they have to be asked
+	// they have to be asked
+	for start := time.Now(); time.Since(start) < within; time.Sleep(5 * time.Millisecond) {
 		for i, c := range all {
 			if c.worker.ask("waits "+c.name) == "false" {
 				return i
@@ -95,7 +98,8 @@ func (s *scene) first(all []claimant, within time.Duration) int {
 	return 0
 }
 
-// requireListeners waits until so many workers listen: in a Cluster by one of its nodes, elsewhere by all servers.
+// requireListeners waits until so many workers listen: in a Cluster by one of its nodes, elsewhere
+// by all servers.
 func (s *scene) requireListeners(n int) {
 	s.t.Helper()
 	want := int64(n * len(s.house.servers))
@@ -125,8 +129,8 @@ func (s *scene) listeners() (n int64) {
 	return n
 }
 
-// requireAsleep waits until those who wait ask no more: they have heard that they listen, and found the key busy since. Who has not asks each quarter of a
-// second.
+// requireAsleep waits until those who wait ask no more: they have heard that they listen, and
+// found the key busy since. Who has not asks each quarter of a second.
 func (s *scene) requireAsleep() {
 	s.t.Helper()
 	asked, since := s.scripts(), time.Now()
@@ -178,7 +182,8 @@ func wakeUpsRepeated(s *scene) {
 	<-ended
 }
 
-// publish sends a message on all channels that somebody listens to, and returns how many have heard it.
+// publish sends a message on all channels that somebody listens to, and returns how many have
+// heard it.
 func (s *scene) publish(text string) (heard int64) {
 	s.t.Helper()
 	ctx := context.Background()
@@ -192,7 +197,8 @@ func (s *scene) publish(text string) (heard int64) {
 	return heard
 }
 
-// pubSubCut cuts the connections by which waiters are told, right before there is something to tell.
+// pubSubCut cuts the connections by which waiters are told, right before there is something to
+// tell.
 func pubSubCut(s *scene) {
 	holder, all := s.line(1, pollingTTL, "")
 	var cut int64
@@ -205,7 +211,8 @@ func pubSubCut(s *scene) {
 	s.passOn(holder, all, "", pollingTTL/2+prompt)
 }
 
-// firstLeaves has the first of a process' waiters, which is the one that asks, leave. Another of that process waits behind it, and one of another.
+// firstLeaves has the first of a process' waiters, which is the one that asks, leave. Another of
+// that process waits behind it, and one of another.
 func firstLeaves(how string) func(s *scene) {
 	return func(s *scene) {
 		holder, all := s.line(1, pushedTTL, how)
@@ -232,13 +239,14 @@ func firstKilled(how string) func(s *scene) {
 	}
 }
 
-// firstKilledWhenCalled has the process of the first waiter stand still when its turn comes, and end then.
+// firstKilledWhenCalled has the process of the first waiter stand still when its turn comes, and
+// end then.
 func firstKilledWhenCalled(s *scene) {
 	holder, all := s.line(3, pushedTTL, "fair")
 	first := all[0].worker
 	require.NoError(s.t, first.Freeze())
 	killed := make(chan struct{})
-	time.AfterFunc(guard.CallGrace/2, func() { first.Kill(); close(killed) })
+	time.AfterFunc(driver.NotifyGrace/2, func() { first.Kill(); close(killed) })
 	s.passOn(holder, all[1:], "fair", prompt)
 	<-killed
 	s.proven(!lives(first), "the process of the first waiter stood still when the key was released, and then it was killed")

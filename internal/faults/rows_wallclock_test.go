@@ -18,7 +18,8 @@ var wallClockRows = []row{
 	{number: 18, name: "the worker's wall clock jumps while a call is under way", backends: everyone, run: wallClockJumpsUnderACall},
 }
 
-// wallJumps are what the wall clock of a worker is moved by: hours, and in the end it is right again.
+// wallJumps are what the wall clock of a worker is moved by: hours, and in the end it is right
+// again.
 var wallJumps = []time.Duration{3 * time.Hour, -7 * time.Hour, 4 * time.Hour}
 
 // shifted starts a worker whose wall clock is moved by what it returns.
@@ -44,7 +45,8 @@ func (s *scene) wallClock(w *worker) time.Duration {
 	return time.Duration(ns)
 }
 
-// wallClockJumps moves the clock of a worker that holds a lease, waits for another, waits for a third for a second, and has done a fourth.
+// wallClockJumps moves the clock of a worker that holds a lease, waits for another, waits for a
+// third for a second, and has done a fourth.
 func wallClockJumps(s *scene) {
 	const second = time.Second
 	w, jump := s.shifted(patient)
@@ -93,7 +95,8 @@ func wallClockJumps(s *scene) {
 	w.ask("release k")
 }
 
-// wallClockJumpsInTheDark moves the clock of a worker that holds a lease which it cannot renew: it ends at its deadline, neither sooner nor later.
+// wallClockJumpsInTheDark moves the clock of a worker that holds a lease which it cannot renew: it
+// ends at its deadline, neither sooner nor later.
 func wallClockJumpsInTheDark(s *scene) {
 	w, jump := s.shifted(patient)
 	s.keys["k"] = true
@@ -116,8 +119,9 @@ func wallClockJumpsInTheDark(s *scene) {
 	}
 }
 
-// wallClockJumpsUnderACall holds the answers to a claim while the clock is moved: they are not late then, and nothing is asked a second time. The claim comes after many
-// others, so that it goes out by a connection of our own.
+// wallClockJumpsUnderACall holds the answers to a claim while the clock is moved: they are not
+// late then, and nothing is asked a second time. The claim comes after many others, so that it
+// goes out by a connection of our own.
 func wallClockJumpsUnderACall(s *scene) {
 	w, jump := s.shifted(longTTL)
 	s.keys["k"] = true

@@ -17,8 +17,9 @@ import (
 	"github.com/seed-1795987d/onerun/internal/history"
 )
 
-// ttl is short, so that leases end within a test, and long beside what a loaded machine adds: a worker that gets no CPU for half of it loses leases that it should
-// keep. Where more than four processes for each CPU want to run it is three times as long.
+// ttl is short, so that leases end within a test, and long beside what a loaded machine adds: a
+// worker that gets no CPU for half of it loses leases that it should keep. Where more than four
+// processes for each CPU want to run it is three times as long.
 var ttl = func() time.Duration {
 	const short = 600 * time.Millisecond
 	text, _ := os.ReadFile("/proc/loadavg")
@@ -65,7 +66,8 @@ func newScene(t testing.TB, r row, backend string) *scene {
 
 func (s *scene) socket() string { return filepath.Join(s.dir, "resource") }
 
-// worker starts one more worker, with paths of its own to the servers. Each configure may change its task.
+// worker starts one more worker, with paths of its own to the servers. Each configure may change
+// its task.
 func (s *scene) worker(configure ...func(*task)) *worker {
 	s.t.Helper()
 	proxies, addrs := s.house.paths(s.t)
@@ -83,7 +85,8 @@ func (s *scene) worker(configure ...func(*task)) *worker {
 	return w
 }
 
-// loop has n workers with two clients each, which take and give back the keys "a" and "b" until the scene is over. It returns when each has had one.
+// loop has n workers with two clients each, which take and give back the keys "a" and "b" until
+// the scene is over. It returns when each has had one.
 func (s *scene) loop(n int) []*worker {
 	s.t.Helper()
 	var all []*worker
@@ -128,7 +131,8 @@ func (s *scene) admin() (all []*redis.Client) {
 	return all
 }
 
-// calm ends the loops, once the fault has ended, and has each worker take each key: nothing is stuck, and no worker is.
+// calm ends the loops, once the fault has ended, and has each worker take each key: nothing is
+// stuck, and no worker is.
 func (s *scene) calm() {
 	s.t.Helper()
 	for _, w := range s.live() {

@@ -39,7 +39,8 @@ func start(s *scene, do task) *worker {
 	return w
 }
 
-// hears returns the answer to the earliest line that it was not returned for, and whether it is not an error.
+// hears returns the answer to the earliest line that it was not returned for, and whether it is
+// not an error.
 func (w *worker) hears() (answer string, ok bool) {
 	w.t.Helper()
 	kind, rest, _ := strings.Cut(w.Next(), " ")

@@ -22,8 +22,9 @@ type Believer struct {
 	ended chan struct{}
 }
 
-// Believe notes that a client, which was just given the lease, believes in it from now on: until its context ends, at the latest. since is when it asked
-// for the lease. Where an owner is named (guard.WithOwner), it must not hold keys by several claims at a time.
+// Believe notes that a client, which was just given the lease, believes in it from now on: until
+// its context ends, at the latest. since is when it asked for the lease. Where an owner is named
+// (guard.WithOwner), it must not hold keys by several claims at a time.
 func (l *Log) Believe(lease *guard.Lease, key string, ttl time.Duration, since int64) *Believer {
 	b := &Believer{log: l, lease: lease, ttl: ttl, ended: make(chan struct{})}
 	b.event = l.Begin(Event{Kind: Belief, Key: key, Claim: l.claimOf(lease.Owner()), Fence: lease.Fence(), TTL: ttl, Since: since})
@@ -31,10 +32,11 @@ func (l *Log) Believe(lease *guard.Lease, key string, ttl time.Duration, since i
 	return b
 }
 
-// Holder names the belief, for Client.Write.
+// Holder names the belief, for Client.Read and Client.Write.
 func (b *Believer) Holder() string { return fmt.Sprint(b.event.Process, "#", b.event.Number) }
 
-// End notes that the client is about to give the lease back. If time is up, its context has ended or is about to, and that is noted.
+// End notes that the client is about to give the lease back. If time is up, its context has ended
+// or is about to, and that is noted.
 func (b *Believer) End() {
 	now := Now()
 	if b.lease.Valid() {
@@ -90,8 +92,8 @@ func (o Overlap) String() string {
 	return fmt.Sprintf("%s (fence %d) and %s (fence %d) both believed in %s for %v", o.One.Process, o.One.Fence, o.Two.Process, o.Two.Fence, o.Key, o.For)
 }
 
-// Overlaps returns each belief that began while one in the same key was live, with that which lasted longest. The last end of a belief that did not live to see it is
-// that of its process.
+// Overlaps returns each belief that began while one in the same key was live, with that which
+// lasted longest. The last end of a belief that did not live to see it is that of its process.
 func Overlaps(events []Event) (found []Overlap) {
 	killed := Kills(events)
 	last := map[string]Event{} // by key: the belief that lasts longest so far
@@ -108,7 +110,8 @@ func Overlaps(events []Event) (found []Overlap) {
 	return found
 }
 
-// Beliefs returns the beliefs in the order in which they began. What a stall after the deadline has added to the time until the end was noted is in Late.
+// Beliefs returns the beliefs in the order in which they began. What a stall after the deadline
+// has added to the time until the end was noted is in Late.
 func Beliefs(events []Event) (all []Event) {
 	stalls := Stalls(events)
 	for _, e := range events {

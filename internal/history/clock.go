@@ -5,7 +5,8 @@ import (
 	"unsafe"
 )
 
-// Now reads CLOCK_MONOTONIC in nanoseconds: one clock for all processes of a machine, which no one can set.
+// Now reads CLOCK_MONOTONIC in nanoseconds: one clock for all processes of a machine, which no one
+// can set.
 func Now() int64 {
 	const clockMonotonic = 1
 	var ts syscall.Timespec

@@ -1,5 +1,5 @@
-// Package history records what processes ask of a store, what they are told, and for how long they believe that they hold a key; and
-// judges it afterwards, in three ways:
+// Package history records what processes ask of a store, what they are told, and for how long they
+// believe that they hold a key. It judges the record afterwards, in three ways:
 //
 //	log := history.NewLog("worker 1", file)
 //	g, err := guard.New(log.Record(store))
@@ -10,8 +10,10 @@
 //	belief.End()
 //	lease.Release(ctx)
 //
-// [Overlaps] finds beliefs in one key that were live at the same time. [JudgeWrites] looks at what a [Resource], in a process of its own,
-// was offered and has accepted. [Linearizable] asks porcupine whether the answers of the store are those of a lease that expires.
+// [Overlaps] finds beliefs in one key that were live at the same time. [JudgeWrites] looks at the
+// reads and writes that a [Resource], in a process of its own, was offered and has accepted.
+// [Linearizable] asks porcupine whether the answers of the store are those of a lease that
+// expires.
 //
 // It runs on Linux only: instants are those of CLOCK_MONOTONIC. Only tests import it.
 package history

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/history"
 )
 
@@ -51,6 +52,12 @@ func write(holder string, at int, outcome history.Outcome, fence uint64) history
 	return e
 }
 
+func read(holder string, at int, outcome history.Outcome, fence uint64) history.Event {
+	e := write(holder, at, outcome, fence)
+	e.Kind = history.Register
+	return e
+}
+
 func TestJudgeWrites_countsWhatWasStale(t *testing.T) {
 	w := history.JudgeWrites([]history.Event{
 		believed("p", 1, 0, 10, 1), believed("q", 1, 20, 30, 2),
@@ -68,6 +75,8 @@ func TestJudgeWrites_findsWhatMustNotBe(t *testing.T) {
 		stale, wrongful int
 	}{
 		"a lower fence is accepted":         {[]history.Event{write("q#1", 1, history.OK, 2), write("p#1", 2, history.OK, 1)}, 1, 0},
+		"a lower fence writes after a read": {[]history.Event{read("q#1", 1, history.OK, 2), write("p#1", 2, history.OK, 1)}, 1, 0},
+		"a lower fence reads":               {[]history.Event{write("q#1", 1, history.OK, 2), read("p#1", 2, history.OK, 1)}, 1, 0},
 		"two holders have one fence":        {[]history.Event{write("q#1", 1, history.OK, 2), write("p#1", 2, history.OK, 2)}, 1, 0},
 		"a fence is refused for no reason":  {[]history.Event{write("q#1", 1, history.OK, 1), write("p#1", 2, history.Refused, 2)}, 0, 1},
 		"the only one who holds is refused": {[]history.Event{believed("p", 1, 0, 9, 1), write("q#1", 1, history.OK, 2), write("p#1", 2, history.Refused, 1)}, 0, 1},
@@ -120,6 +129,23 @@ func TestRead_leavesOutWhatWasNotFinished(t *testing.T) {
 	require.Error(t, err)
 }
 
+func TestResource_registersTheFenceOfARead(t *testing.T) {
+	var decided bytes.Buffer
+	resource := history.NewResource(history.NewLog("resource", &decided))
+	require.Equal(t, history.OK, resource.Offer(read("p#1", 0, "", 1)))
+	require.Equal(t, history.OK, resource.Offer(read("q#1", 0, "", 2)))
+	require.Equal(t, history.Refused, resource.Offer(write("p#1", 0, "", 1)), "it would be lost")
+	require.Equal(t, history.OK, resource.Offer(write("q#1", 0, "", 2)))
+	require.Equal(t, history.Refused, resource.Offer(read("p#1", 0, "", 1)))
+
+	decisions, err := history.Read(&decided)
+	require.NoError(t, err)
+	w := history.JudgeWrites(decisions)
+	require.Equal(t, 5, w.Offered)
+	require.Equal(t, 2, w.Refused)
+	require.Empty(t, w.Faults)
+}
+
 // The whole of it, in one process: calls, beliefs, writes, and the three checks.
 func TestRecord_makesAHistoryOfWhatAGuardDoes(t *testing.T) {
 	var file, decided bytes.Buffer
@@ -140,9 +166,11 @@ func TestRecord_makesAHistoryOfWhatAGuardDoes(t *testing.T) {
 		lease, err := g.Acquire(t.Context(), "k")
 		require.NoError(t, err)
 		belief := log.Believe(lease, "k", time.Second, since)
-		accepted, err := client.Write(belief)
-		require.NoError(t, err)
-		require.True(t, accepted)
+		for _, offer := range []func(*history.Believer) (bool, error){client.Read, client.Write} {
+			accepted, err := offer(belief)
+			require.NoError(t, err)
+			require.True(t, accepted)
+		}
 		belief.End()
 		require.NoError(t, lease.Release(t.Context()))
 		belief.Wait()
@@ -160,14 +188,14 @@ func TestRecord_makesAHistoryOfWhatAGuardDoes(t *testing.T) {
 	events = append(events, decisions...)
 	require.Len(t, history.Beliefs(events), 3)
 	require.Empty(t, history.Overlaps(events))
-	require.Equal(t, 3, history.JudgeWrites(events).Offered)
+	require.Equal(t, 6, history.JudgeWrites(events).Offered)
 	require.Empty(t, history.JudgeWrites(events).Faults)
 	require.True(t, history.Linearizable(events, 10*time.Second).OK())
 	for _, belief := range history.Beliefs(events) {
 		require.NotEmpty(t, belief.Claim)
 		require.Greater(t, belief.Deadline, belief.Return)
 	}
-	_, notifies := guard.Ability[guard.Notifier](memory.New())
-	_, still := guard.Ability[guard.Notifier](store)
+	_, notifies := driver.Ability[driver.Notifier](memory.New())
+	_, still := driver.Ability[driver.Notifier](store)
 	require.Equal(t, notifies, still, "the abilities of the store are found through it")
 }

@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// A Lateness is by how much something came after the moment at which it should have. Net is without the times for which its process did not run.
+// A Lateness is by how much something came after the moment at which it should have. Net is
+// without the times for which its process did not run.
 type Lateness struct{ Gross, Net time.Duration }
 
-// Late returns by how much contexts ended after the last moment at which the contract lets them: of all beliefs that ended as time was up, and of any
-// that lasted longer than that.
+// Late returns by how much contexts ended after the last moment at which the contract lets them:
+// of all beliefs that ended as time was up, and of any that lasted longer than that.
 func Late(events []Event) (all []Lateness) {
 	stalls := Stalls(events)
 	for _, e := range Beliefs(events) {

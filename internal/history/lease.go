@@ -11,10 +11,12 @@ import (
 
 const never int64 = math.MaxInt64
 
-// slack is by how much an expiry may come early or late: the store counts in milliseconds, by a clock that is slewed.
+// slack is by how much an expiry may come early or late: the store counts in milliseconds, by a
+// clock that is slewed.
 const slack = 5 * time.Millisecond
 
-// An input is one operation of a lease on one key. Time is not in the model: that a grant expires is an operation of its own.
+// An input is one operation of a lease on one key. Time is not in the model: that a grant expires
+// is an operation of its own.
 type input struct {
 	Kind    Kind // Acquire, Renew, Release, Belief for the begin of one, or expiry
 	Claim   string
@@ -34,7 +36,8 @@ type lease struct {
 	Used  uint64 // the fence of the last belief under the claim
 }
 
-// model says what answers of a store are those of a lease that expires. It is judged for each key by itself.
+// model says what answers of a store are those of a lease that expires. It is judged for each key
+// by itself.
 var model = (&porcupine.NondeterministicModel{
 	Init: func() []any { return []any{lease{}} },
 	Step: func(state, in, out any) []any { return step(state.(lease), in.(input), out.(Event)) },
@@ -45,7 +48,8 @@ var model = (&porcupine.NondeterministicModel{
 	DescribeState: func(state any) string { return fmt.Sprintf("%+v", state) },
 }).ToModel()
 
-// step returns the states in which the key may be after an operation; none if it cannot have had that outcome.
+// step returns the states in which the key may be after an operation; none if it cannot have had
+// that outcome.
 func step(s lease, in input, out Event) []any {
 	mine := s.Claim == in.Claim
 	same, done := []any{s}, []any(nil)
@@ -101,7 +105,8 @@ func acquired(s lease, in input, out Event) []any {
 			return []any{lease{Claim: in.Claim, Term: in.Term, First: out.Fence, Last: out.Fence + uint64(in.Reserve)}}
 		case mine && s.First == out.Fence:
 			return []any{again}
-		case mine && s.First == 0 && out.Fence > s.Last: // it was granted to a request of which nothing was heard
+		case mine && s.First == 0 && out.Fence > s.Last:
+			// it was granted to a request of which nothing was heard
 			again.First, again.Last = out.Fence, out.Fence+uint64(in.Reserve)
 			return []any{again}
 		}
@@ -145,8 +150,10 @@ func (v Verdict) String() string {
 	}
 }
 
-// Linearizable asks porcupine, which may take as long as limit for a key, whether the answers of the store in the events are those of a lease that expires. It
-// holds for stores that forget nothing and whose clock does not jump. What was never answered may be done at any time, or never.
+// Linearizable asks porcupine, which may take as long as limit for a key, whether the answers of
+// the store in the events are those of a lease that expires. It holds for stores that forget
+// nothing and whose clock does not jump. What was never answered may be done at any time, or
+// never.
 func Linearizable(events []Event, limit time.Duration) Verdict {
 	v := Verdict{Result: porcupine.Ok}
 	byKey := map[string][]porcupine.Operation{}
@@ -168,9 +175,11 @@ func Linearizable(events []Event, limit time.Duration) Verdict {
 	return v
 }
 
-// OfQuorum returns the events as porcupine can judge them where the store is a quorum of nodes. A claim that was given up may be on some of
-// them for a while: others are refused for it, or not, and whether it was there when it is taken back depends on who is asked. So what was refused says
-// nothing, nor do the answers to releases of a claim that was never granted. Grants, renewals, and releases of what was granted are judged as they are.
+// OfQuorum returns the events as porcupine can judge them where the store is a quorum of nodes. A
+// claim that was given up may be on some of them for a while: others are refused for it, or not,
+// and whether it was there when it is taken back depends on who is asked. So what was refused says
+// nothing, nor do the answers to releases of a claim that was never granted. Grants, renewals, and
+// releases of what was granted are judged as they are.
 func OfQuorum(events []Event) []Event {
 	granted := map[string]bool{}
 	for _, e := range events {
@@ -190,7 +199,8 @@ func OfQuorum(events []Event) []Event {
 	return all
 }
 
-// operations returns what an event is in the model. number is that of the event, and of the term that it may begin.
+// operations returns what an event is in the model. number is that of the event, and of the term
+// that it may begin.
 func operations(e Event, number int) []porcupine.Operation {
 	in := input{Kind: e.Kind, Claim: e.Claim, Term: number, Fence: e.Fence, Reserve: e.Reserve}
 	if !e.over() {
@@ -205,7 +215,8 @@ func operations(e Event, number int) []porcupine.Operation {
 	case Release:
 		return []porcupine.Operation{op}
 	case Belief:
-		// The fence was taken into use before the client was told so; and at the latest then, as a client can be paused before it writes this down.
+		// The fence was taken into use before the client was told so; and at the latest then, as a
+		// client can be paused before it writes this down.
 		op.Call, op.Return = e.Since, e.Call
 		return []porcupine.Operation{op}
 	case Acquire, Renew:

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A Log writes the events of one process, each as a line of JSON and at once: what was written survives the process. It is safe for
-// concurrent use.
+// A Log writes the events of one process, each as a line of JSON and at once: what was written
+// survives the process. It is safe for concurrent use.
 type Log struct {
 	process string
 
@@ -20,8 +20,10 @@ type Log struct {
 	number int
 	err    error
 
-	owners sync.Map // owner → the ID of the claim that it was granted last: a lease tells its owner only
-	proven sync.Map // claim → *atomic.Int64: when the last request was sent that was granted, or renewed it
+	// owner → the ID of the claim that it was granted last: a lease tells its owner only
+	owners sync.Map
+	// claim → *atomic.Int64: when the last request was sent that was granted, or renewed it
+	proven sync.Map
 }
 
 // NewLog returns a Log of the process, whose name no other has.
@@ -34,7 +36,8 @@ func (l *Log) Err() error {
 	return l.err
 }
 
-// Begin writes e, which begins now unless it says when it began, and returns it with its number, for End.
+// Begin writes e, which begins now unless it says when it began, and returns it with its number,
+// for End.
 func (l *Log) Begin(e Event) Event {
 	if e.Call == 0 {
 		e.Call = Now()
@@ -68,7 +71,8 @@ func (l *Log) write(e Event) {
 	}
 }
 
-// granted notes that the store has granted the claim of an owner on a request that was sent at an instant.
+// granted notes that the store has granted the claim of an owner on a request that was sent at an
+// instant.
 func (l *Log) granted(owner, claim string, sent int64) {
 	l.prove(claim, sent)
 	l.owners.Store(owner, claim)
@@ -81,7 +85,8 @@ func (l *Log) claimOf(owner string) string {
 	return id
 }
 
-// prove notes that the store has granted or renewed the claim on a request that was sent at an instant.
+// prove notes that the store has granted or renewed the claim on a request that was sent at an
+// instant.
 func (l *Log) prove(claim string, sent int64) {
 	at, _ := l.proven.LoadOrStore(claim, new(atomic.Int64))
 	for last := at.(*atomic.Int64); ; {
@@ -101,11 +106,13 @@ func (l *Log) deadline(claim string, ttl time.Duration) int64 {
 	return at.(*atomic.Int64).Load() + int64(ttl-Margin(ttl))
 }
 
-// Margin is what is taken off a lease's validity by the contract: a percent of the TTL for clocks that drift, and 20 ms for late timers. It is written
-// here once more so that an engine which keeps to another one is found out.
+// Margin is what is taken off a lease's validity by the contract: a percent of the TTL for clocks
+// that drift, and 20 ms for late timers. It is written here once more so that an engine which
+// keeps to another one is found out.
 func Margin(ttl time.Duration) time.Duration { return ttl/100 + 20*time.Millisecond }
 
-// Read returns the events of a log in the order in which they began. A last line that a killed process has not finished is left out.
+// Read returns the events of a log in the order in which they began. A last line that a killed
+// process has not finished is left out.
 func Read(r io.Reader) ([]Event, error) {
 	var all []Event
 	at := map[string]int{} // where an event of a process is in all

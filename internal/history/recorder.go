@@ -5,9 +5,11 @@ import (
 	"errors"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// recorder is a Locker that notes what a Guard asks for and what it is told. Its other abilities are those of the inner one.
+// recorder is a Locker that notes what a Guard asks for and what it is told. Its other abilities
+// are those of the inner one.
 type recorder struct {
 	guard.Locker
 	log *Log
@@ -16,24 +18,24 @@ type recorder struct {
 // batchRecorder is a recorder around a Locker that renews in batches.
 type batchRecorder struct {
 	recorder
-	batch guard.BatchRenewer
+	batch driver.BatchRenewer
 }
 
 var (
-	_ guard.Unwrapper    = recorder{}
-	_ guard.BatchRenewer = batchRecorder{}
+	_ driver.Unwrapper    = recorder{}
+	_ driver.BatchRenewer = batchRecorder{}
 )
 
 // Record returns l as a Locker whose calls are written to the log.
 func (l *Log) Record(inner guard.Locker) guard.Locker {
 	r := recorder{inner, l}
-	if batch, ok := guard.Ability[guard.BatchRenewer](inner); ok {
+	if batch, ok := driver.Ability[driver.BatchRenewer](inner); ok {
 		return batchRecorder{r, batch}
 	}
 	return r
 }
 
-// Unwrap implements guard.Unwrapper.
+// Unwrap implements driver.Unwrapper.
 func (r recorder) Unwrap() guard.Locker { return r.Locker }
 
 // TryAcquire implements guard.Locker.
@@ -48,12 +50,10 @@ func (r recorder) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, e
 	case grant.State == guard.Granted:
 		e.Outcome = OK
 		r.log.granted(c.Owner, c.ID, e.Call)
-		if grant.Held {
-			e.Reserve = 0 // only behind a fence that is new
-		}
+		e.Reserve = grant.Reserved
 	case grant.State == guard.Done:
 		e.Outcome = Done
-	case grant.Contested, grant.Called:
+	case grant.Contested, grant.Notified:
 		e.Outcome = Neither
 	default:
 		e.Outcome = Busy
@@ -70,7 +70,7 @@ func (r recorder) Renew(ctx context.Context, c guard.Claim) (bool, error) {
 	return held, err
 }
 
-// RenewBatch implements guard.BatchRenewer.
+// RenewBatch implements driver.BatchRenewer.
 func (r batchRecorder) RenewBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
 	all := make([]Event, len(claims))
 	for i, c := range claims {
@@ -117,7 +117,7 @@ func failed(err error) Outcome {
 		return Unknown
 	}
 	switch store.Kind {
-	case guard.KindLimit, guard.KindOOM, guard.KindReadOnly, guard.KindLoading, guard.KindRestarted, guard.KindScriptBusy, guard.KindAuth, guard.KindWrongType:
+	case driver.KindLimit, driver.KindOOM, driver.KindReadOnly, driver.KindLoading, driver.KindRestarted, driver.KindScriptBusy, driver.KindAuth, driver.KindWrongType:
 		return Neither
 	default:
 		return Unknown

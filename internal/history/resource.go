@@ -9,8 +9,9 @@ import (
 	"sync"
 )
 
-// A Resource is what leases protect: it remembers the highest fence that it has seen for each key, and refuses a lower one. It runs in
-// a process of its own, and its word on what came first is the last.
+// A Resource is what leases protect. For each key, it remembers the highest fence that it has seen
+// in a read or a write, and refuses a lower one. It runs in a process of its own, and it decides
+// what came first.
 type Resource struct {
 	log *Log
 
@@ -21,7 +22,8 @@ type Resource struct {
 // NewResource returns a Resource that writes each offer to the log.
 func NewResource(log *Log) *Resource { return &Resource{log: log, highest: map[string]uint64{}} }
 
-// Serve answers the clients that connect, until the listener is closed. It returns the error of the listener.
+// Serve answers the clients that connect, until the listener is closed. It returns the error of
+// the listener.
 func (r *Resource) Serve(l net.Listener) error {
 	for {
 		conn, err := l.Accept()
@@ -44,11 +46,13 @@ func (r *Resource) Serve(l net.Listener) error {
 	}
 }
 
-// Offer decides on a write of e's Holder to e's Key under e's Fence, and writes that to the log.
+// Offer decides on a read or a write of e.Key, as e.Kind says, by e.Holder under e.Fence. It logs
+// the decision. A read registers the fence as a write does. Otherwise an older holder could still
+// write after it, and the reader's next write would undo that.
 func (r *Resource) Offer(e Event) Outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e.Kind, e.Outcome = Write, Refused
+	e.Outcome = Refused
 	if e.Fence >= r.highest[e.Key] {
 		r.highest[e.Key] = e.Fence
 		e.Outcome = OK
@@ -59,14 +63,16 @@ func (r *Resource) Offer(e Event) Outcome {
 	return e.Outcome
 }
 
-// A Client writes to a Resource over its socket. It is safe for concurrent use: a write waits for those before it.
+// A Client reads from and writes to a Resource over its socket. It is safe for concurrent use: a
+// call waits for the calls before it.
 type Client struct {
 	mu    sync.Mutex
 	conn  net.Conn
 	lines *bufio.Scanner
 }
 
-// Dial connects to the Resource that listens on the unix socket. Close the Client when it is done with.
+// Dial connects to the Resource that listens on the unix socket. Close the Client when it is done
+// with.
 func Dial(ctx context.Context, socket string) (*Client, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", socket)
@@ -79,19 +85,29 @@ func Dial(ctx context.Context, socket string) (*Client, error) {
 // Close ends the connection.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// Write offers a write under the belief b and reports whether it was accepted. The belief need not be live any more: that is the point.
-func (c *Client) Write(b *Believer) (accepted bool, err error) {
-	offer, err := json.Marshal(Event{Key: b.event.Key, Claim: b.event.Claim, Fence: b.event.Fence, Holder: b.Holder()})
+// Read offers a read under the belief b and reports whether the Resource accepted it. The Resource
+// then has registered the fence.
+func (c *Client) Read(b *Believer) (accepted bool, err error) { return c.offer(Register, b) }
+
+// Write offers a write under the belief b and reports whether the Resource accepted it. The belief
+// need not be live any more: the Resource must refuse a stale one.
+func (c *Client) Write(b *Believer) (accepted bool, err error) { return c.offer(Write, b) }
+
+func (c *Client) offer(kind Kind, b *Believer) (accepted bool, err error) {
+	offer, err := json.Marshal(Event{
+		Kind: kind, Key: b.event.Key, Claim: b.event.Claim, Fence: b.event.Fence,
+		Holder: b.Holder(),
+	})
 	if err != nil {
 		return false, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, err := c.conn.Write(append(offer, '\n')); err != nil {
-		return false, fmt.Errorf("history: offer a write: %w", err)
+		return false, fmt.Errorf("history: offer to %s: %w", kind, err)
 	}
 	if !c.lines.Scan() {
-		return false, fmt.Errorf("history: offer a write: the resource has gone: %w", c.lines.Err())
+		return false, fmt.Errorf("history: offer to %s: the resource has gone: %w", kind, c.lines.Err())
 	}
 	return Outcome(c.lines.Text()) == OK, nil
 }

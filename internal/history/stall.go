@@ -40,7 +40,8 @@ func (p Pauses) Within(from, to int64, processes ...string) (sum time.Duration) 
 	return max(covered(from, to, stalls), covered(from, to, starved))
 }
 
-// covered returns how much of the time between two instants the events cover. What is Starved may have been at any time in it.
+// covered returns how much of the time between two instants the events cover. What is Starved may
+// have been at any time in it.
 func covered(from, to int64, all []Event) (sum time.Duration) {
 	slices.SortFunc(all, func(a, b Event) int { return cmp.Compare(a.Call, b.Call) })
 	for _, e := range all {
@@ -57,14 +58,15 @@ func covered(from, to int64, all []Event) (sum time.Duration) {
 	return sum
 }
 
-// stallStep is how often a Watch looks, and a stall what lasts longer than shortestStall beyond that.
+// stallStep is how often a Watch looks, and a stall what lasts longer than shortestStall beyond
+// that.
 const (
 	stallStep     = time.Millisecond
 	shortestStall = 2 * time.Millisecond
 )
 
-// WatchStalls notes when the process does not run, until stop is called, which returns once it has ended. Two goroutines look, as a thread
-// of the process can be kept waiting while another runs.
+// WatchStalls notes when the process does not run, until stop is called, which returns once it has
+// ended. Two goroutines look, as a thread of the process can be kept waiting while another runs.
 func (l *Log) WatchStalls() (stop func()) {
 	ending := make(chan struct{})
 	var watches sync.WaitGroup
@@ -94,8 +96,9 @@ func (l *Log) watchStalls(ending chan struct{}) {
 // sampleStep is how often watchThreads looks.
 const sampleStep = 20 * time.Millisecond
 
-// watchThreads notes when a thread of the process was ready to run and had to wait for a CPU, as the kernel counts it: other threads may have run meanwhile, and
-// with them the goroutines that watch for stalls.
+// watchThreads notes when a thread of the process was ready to run and had to wait for a CPU, as
+// the kernel counts it: other threads may have run meanwhile, and with them the goroutines that
+// watch for stalls.
 func (l *Log) watchThreads(ending chan struct{}) {
 	last, at := threadDelays(), Now()
 	for {
@@ -116,8 +119,9 @@ func (l *Log) watchThreads(ending chan struct{}) {
 	}
 }
 
-// threadDelays returns for how long each thread has waited for a CPU so far: the second number of schedstat, see sched-stats in the kernel's documentation. It is empty where the
-// kernel does not count.
+// threadDelays returns for how long each thread has waited for a CPU so far: the second number of
+// schedstat, see sched-stats in the kernel's documentation. It is empty where the kernel does not
+// count.
 func threadDelays() map[string]time.Duration {
 	delays := map[string]time.Duration{}
 	files, _ := filepath.Glob("/proc/self/task/*/schedstat")

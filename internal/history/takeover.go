@@ -2,13 +2,15 @@ package history
 
 import "time"
 
-// A Takeover is what passed between the end of a belief and the begin of the next one in its key, by a client that was waiting by then.
+// A Takeover is what passed between the end of a belief and the begin of the next one in its key,
+// by a client that was waiting by then.
 type Takeover struct {
 	After string // how the former ended: "killed", or its Event.Reason
 	Lateness
 }
 
-// Takeovers returns all of them. Net is without the times for which the one who takes over, or one of the others named, did not run.
+// Takeovers returns all of them. Net is without the times for which the one who takes over, or one
+// of the others named, did not run.
 func Takeovers(events []Event, others ...string) (all []Takeover) {
 	killed, stalls := Kills(events), Stalls(events)
 	last := map[string]Event{}

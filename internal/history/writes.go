@@ -2,11 +2,14 @@ package history
 
 import "fmt"
 
-// Writes are what was offered to a Resource. A write is stale if a higher fence was accepted for its key before.
+// Writes are the reads and writes that were offered to a Resource. One is stale if the Resource
+// accepted a higher fence for its key before, in a read or a write.
 type Writes struct {
-	Offered       int // all
-	Refused       int // those that were stale and refused
-	StaleAccepted int // those that were stale and accepted, or came under a fence that another holder had used: there must be none
+	Offered int // all
+	Refused int // those that were stale and refused
+	// those that were stale and accepted, or came under a fence that another holder had used:
+	// there must be none
+	StaleAccepted int
 	// Wronged are those that were refused although their holder believed, and was the only one to.
 	Wronged []Event
 	Faults  []string // in words
@@ -15,8 +18,8 @@ type Writes struct {
 // Stale is how many stale writes were offered.
 func (w Writes) Stale() int { return w.Refused + w.StaleAccepted }
 
-// JudgeWrites looks at the log of a Resource, in the order in which it has decided, and at the beliefs under which the writes were made. It takes no word of the
-// Resource for granted.
+// JudgeWrites looks at the log of a Resource, in the order in which it decided, and at the beliefs
+// under which the reads and writes were made. It does not trust the Resource.
 func JudgeWrites(events []Event) (w Writes) {
 	believed := map[string]Event{}
 	for _, e := range Beliefs(events) {
@@ -29,7 +32,7 @@ func JudgeWrites(events []Event) (w Writes) {
 	highest, holder := map[string]uint64{}, map[string]string{}
 	killed := Kills(events)
 	for _, e := range events {
-		if e.Kind != Write {
+		if e.Kind != Register && e.Kind != Write {
 			continue
 		}
 		w.Offered++
@@ -44,10 +47,10 @@ func JudgeWrites(events []Event) (w Writes) {
 			}
 		case stale:
 			w.StaleAccepted++
-			w.Faults = append(w.Faults, fmt.Sprintf("%s wrote under fence %d on %s after %d", e.Holder, e.Fence, e.Key, highest[e.Key]))
+			w.Faults = append(w.Faults, fmt.Sprintf("%s could %s under fence %d on %s after %d", e.Holder, e.Kind, e.Fence, e.Key, highest[e.Key]))
 		case holder[id] != "" && holder[id] != e.Holder:
 			w.StaleAccepted++
-			w.Faults = append(w.Faults, fmt.Sprintf("%s and %s wrote under one fence, %d, on %s", e.Holder, holder[id], e.Fence, e.Key))
+			w.Faults = append(w.Faults, fmt.Sprintf("%s and %s used one fence, %d, on %s", e.Holder, holder[id], e.Fence, e.Key))
 		default:
 			holder[id], highest[e.Key] = e.Holder, e.Fence
 		}

@@ -21,7 +21,8 @@ import (
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
-// A place is a server with Guards, each on a client of its own as one process has it, and what there was before the load came.
+// A place is a server with Guards, each on a client of its own as one process has it, and what
+// there was before the load came.
 type place struct {
 	t       *testing.T
 	server  *redistest.Server
@@ -57,7 +58,8 @@ func newPlace(t *testing.T, backend string, guards, goroutines int, opts ...guar
 	require.NoError(t, p.pings.Ping(t.Context()).Err())
 	p.open(backend, guards, opts)
 	for _, g := range p.guards {
-		require.NoError(t, g.Do(t.Context(), "warm", nothing)) // the server knows the scripts, and has its fence
+		// the server knows the scripts, and has its fence
+		require.NoError(t, g.Do(t.Context(), "warm", nothing))
 	}
 	p.close()
 	growRuntime(goroutines)
@@ -87,8 +89,9 @@ func (p *place) close() {
 	p.guards, p.clients = nil, nil
 }
 
-// growRuntime has the runtime make what it keeps for ever for that many goroutines that wait with a time-out, and for a tenth more, which are on an errand
-// beside them: descriptors of goroutines, room for timers. It would be taken for something that the load has left.
+// growRuntime has the runtime make what it keeps for ever for that many goroutines that wait with
+// a time-out, and for a tenth more, which are on an errand beside them: descriptors of goroutines,
+// room for timers. It would be taken for something that the load has left.
 func growRuntime(goroutines int) {
 	var all sync.WaitGroup
 	end := make(chan struct{})
@@ -120,8 +123,8 @@ func (u usage) String() string {
 		u.goroutines, float64(u.heap)/mega, float64(u.stacks)/mega, u.clients, u.keys, float64(u.memory)/mega)
 }
 
-// usage looks after what is garbage has gone. Of goroutines it takes the fewest of a few looks, so that one which is on an errand is not taken for one that
-// stays.
+// usage looks after what is garbage has gone. Of goroutines it takes the fewest of a few looks, so
+// that one which is on an errand is not taken for one that stays.
 func (p *place) usage() usage {
 	p.t.Helper()
 	runtime.GC()
@@ -142,7 +145,8 @@ func (p *place) usage() usage {
 	}
 }
 
-// keys returns how many keys there are, without the fence counters, which stay: a bounded number, however many keys were ever used.
+// keys returns how many keys there are, without the fence counters, which stay: a bounded number,
+// however many keys were ever used.
 func (p *place) keys() (n int) {
 	p.t.Helper()
 	all := p.looks.Scan(context.Background(), 0, "*", 10_000).Iterator()
@@ -222,7 +226,8 @@ func (p *place) meter() meter {
 	return m
 }
 
-// since tells what was used since m, by the second. Commands that a script calls are commands, too.
+// since tells what was used since m, by the second. Commands that a script calls are commands,
+// too.
 func (p *place) since(m meter) string {
 	p.t.Helper()
 	now := p.meter()

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A spans counts durations by size, each doubling in sixteen classes: millions of them take no memory that would be mistaken for the load's. It is safe for
-// concurrent use.
+// A spans counts durations by size, each doubling in sixteen classes: millions of them take no
+// memory that would be mistaken for the load's. It is safe for concurrent use.
 type spans struct {
 	counts [64 * classes]atomic.Int64
 }
@@ -20,7 +20,8 @@ const classes = 16
 // class returns that of d.
 func class(d time.Duration) int {
 	n := uint64(max(d, classes))
-	shift := bits.Len64(n) - 5 // so that the five highest bits remain, of which the highest is always 1
+	// so that the five highest bits remain, of which the highest is always 1
+	shift := bits.Len64(n) - 5
 	return shift*classes + int(n>>shift) - classes
 }
 
@@ -31,7 +32,8 @@ func least(class int) time.Duration {
 
 func (s *spans) add(d time.Duration) { s.counts[class(d)].Add(1) }
 
-// percentile returns the duration under which so many of a hundred are, a sixteenth of it too little at most.
+// percentile returns the duration under which so many of a hundred are, a sixteenth of it too
+// little at most.
 func (s *spans) percentile(p float64) time.Duration {
 	var all, seen int64
 	for i := range s.counts {

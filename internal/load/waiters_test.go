@@ -14,10 +14,12 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// processes is how many Guards the waiters are spread over, each on a client of its own, as those of one process have it.
+// processes is how many Guards the waiters are spread over, each on a client of its own, as those
+// of one process have it.
 const processes = 4
 
-// A crowd is how many callers wait for each of how many keys, for how long they wait for a holder that is in no hurry, and for how long they come again.
+// A crowd is how many callers wait for each of how many keys, for how long they wait for a holder
+// that is in no hurry, and for how long they come again.
 type crowd struct {
 	keys, each int
 	wait, span time.Duration
@@ -80,7 +82,8 @@ type resource struct {
 
 func (q *queue) key(n int) string { return "waited for:" + strconv.Itoa(n) }
 
-// all has f called for each waiter, in a goroutine of its own, and returns what waits for their end.
+// all has f called for each waiter, in a goroutine of its own, and returns what waits for their
+// end.
 func (q *queue) all(f func(waiter int)) (wait func()) {
 	var all sync.WaitGroup
 	for waiter := range q.turns {
@@ -140,7 +143,8 @@ func (q *queue) once(t *testing.T) {
 	listeners := int64(q.keys * processes)
 	subscribed := func() int64 { return q.place.server.Calls(t)["subscribe"] }
 	require.Eventually(t, func() bool { return subscribed() >= listeners }, soon, 10*time.Millisecond, "the first of each line listens")
-	time.Sleep(q.wait / 2) // in which those ask once more, as they listen now: it is only for the figures below
+	// in which those ask once more, as they listen now: it is only for the figures below
+	time.Sleep(q.wait / 2)
 	start := q.place.meter()
 	time.Sleep(q.wait / 2) // in which is measured what they cost
 	cost := q.place.since(start)
@@ -167,8 +171,9 @@ func (q *queue) once(t *testing.T) {
 	}
 }
 
-// again has every waiter come back as soon as it has had its turn, for a while, when they all leave. Who comes back at once has an advantage over those of other
-// processes, so it is not said when each of them has a turn (guard.WithFair says that): only that each key is put to use.
+// again has every waiter come back as soon as it has had its turn, for a while, when they all
+// leave. Who comes back at once has an advantage over those of other processes, so it is not said
+// when each of them has a turn (guard.WithFair says that): only that each key is put to use.
 func (q *queue) again(t *testing.T) {
 	clear(q.turns)
 	before := q.writes()
@@ -216,7 +221,8 @@ func (q *queue) writes() (n int) {
 	return n
 }
 
-// requireInOrder fails if there were two holders of a key at a time, or one whose fence was not above those before.
+// requireInOrder fails if there were two holders of a key at a time, or one whose fence was not
+// above those before.
 func (q *queue) requireInOrder(t *testing.T) {
 	t.Helper()
 	require.False(t, t.Failed())

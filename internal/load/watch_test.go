@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// A watch tells what the machine did to us, so that a lease which was lost can be judged: by how much a timer of this process was late at most, and how long
-// the server took at most to answer a PING on a connection that nobody else uses.
+// A watch tells what the machine did to us, so that a lease which was lost can be judged: by how
+// much a timer of this process was late at most, and how long the server took at most to answer a
+// PING on a connection that nobody else uses.
 type watch struct {
 	timer, ping time.Duration
 	end         chan struct{}

@@ -15,20 +15,23 @@ import (
 )
 
 const (
-	// longest is what a test may take to find a mutant out.
+	// longest is how long a test may take to detect a mutant.
 	longest = time.Minute
-	// longestBuild bounds how long its package takes to build: a machine that has never done so has to build all that it imports.
+	// longestBuild is how long the build of its package may take. On a new machine, the build
+	// includes all imported packages.
 	longestBuild = 5 * time.Minute
 )
 
 // A lab builds tests with mutants and without, and runs them. It is safe for concurrent use.
 type lab struct {
-	root string // the module's
-	dir  string // for what is built
+	root string // of the module
+	dir  string // for build output
 
-	mu      sync.Mutex
-	built   map[string]func() (binary string, err error) // the tests of a package without any mutant
-	healthy map[string]func() error                      // by package and test: what comes of it without any mutant
+	mu sync.Mutex
+	// The test binary of each package, without a mutant.
+	built map[string]func() (binary string, err error)
+	// The result of each test without a mutant, by package and test.
+	healthy map[string]func() error
 }
 
 func newLab(ctx context.Context) (*lab, error) {
@@ -48,7 +51,8 @@ func newLab(ctx context.Context) (*lab, error) {
 
 func (l *lab) close() { _ = os.RemoveAll(l.dir) }
 
-// try returns nil if m is found out by its test, which passes without it, and how long the test took to find out.
+// try returns nil if m is detected by its test, and if that test passes without m. took is how
+// long the test took to detect m.
 func (l *lab) try(ctx context.Context, m mutant) (took time.Duration, err error) {
 	if err := l.passes(ctx, m.pkg, m.test); err != nil {
 		return 0, fmt.Errorf("without the mutant: %w", err)
@@ -64,10 +68,11 @@ func (l *lab) try(ctx context.Context, m mutant) (took time.Duration, err error)
 	defer os.Remove(binary)
 	start := time.Now()
 	out, failed := l.run(ctx, binary, m.pkg, m.test)
-	return time.Since(start), foundOut(m.test, out, failed)
+	return time.Since(start), detected(m.test, out, failed)
 }
 
-// passes returns nil if the test passes as things are. It is run once, however many mutants it is for.
+// passes returns nil if the test passes without a mutant. Each test runs only once, even if it is
+// the test of several mutants.
 func (l *lab) passes(ctx context.Context, pkg, test string) error {
 	l.mu.Lock()
 	if l.built[pkg] == nil {
@@ -99,7 +104,8 @@ func (l *lab) pass(ctx context.Context, binary, pkg, test string) error {
 	return nil
 }
 
-// overlay writes the files that m changes and the list of them that go build reads.
+// overlay writes the files that m changes. It also writes the list of these files for go build,
+// and returns its path.
 func (l *lab) overlay(m mutant) (path string, err error) {
 	changed, err := m.apply(l.root)
 	if err != nil {
@@ -126,7 +132,8 @@ func (l *lab) build(ctx context.Context, pkg, name string, flags ...string) (bin
 	ctx, cancel := context.WithTimeout(ctx, longestBuild)
 	defer cancel()
 	binary = filepath.Join(l.dir, name+".test")
-	args := append([]string{"test", "-c", "-ldflags", "-s -w", "-o", binary}, flags...) // without what a debugger wants
+	// The debug information is not needed.
+	args := append([]string{"test", "-c", "-ldflags", "-s -w", "-o", binary}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, "./"+pkg)...)
 	cmd.Dir = l.root
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -135,19 +142,21 @@ func (l *lab) build(ctx context.Context, pkg, name string, flags ...string) (bin
 	return binary, nil
 }
 
-// run runs one test. It fails where there is no redis-server for it, and would be left out.
+// run runs one test. If the test needs a redis-server and there is none, the test fails, rather
+// than being skipped.
 func (l *lab) run(ctx context.Context, binary, pkg, test string) (out string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, longest+10*time.Second) // the test ends itself before, and tells where it was
+	// The test's own timeout is shorter. When it ends the test, it prints where the test was.
+	ctx, cancel := context.WithTimeout(ctx, longest+10*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, "-test.v", "-test.run", only(test), "-test.timeout", longest.String())
 	cmd.Dir = filepath.Join(l.root, pkg)
 	cmd.Env = append(os.Environ(), "ONERUN_REQUIRE_REDIS=1")
-	cmd.WaitDelay = 5 * time.Second // for what the test has started and left behind
+	cmd.WaitDelay = 5 * time.Second // for processes that the test has left behind
 	text, err := cmd.CombinedOutput()
 	return string(text), err
 }
 
-// only returns the pattern for -run that fits one test, or subtest, alone.
+// only returns the pattern for -run that matches this test or subtest alone.
 func only(test string) string {
 	parts := strings.Split(test, "/")
 	for i, p := range parts {
@@ -156,8 +165,9 @@ func only(test string) string {
 	return strings.Join(parts, "/")
 }
 
-// foundOut returns nil if the test has found a mutant out: if it has failed, or its process has crashed, in time. failed is how the process ended.
-func foundOut(test, out string, failed error) error {
+// detected returns nil if the test detected the mutant in time: the test failed, or its process
+// crashed. failed is the error of the process.
+func detected(test, out string, failed error) error {
 	switch {
 	case failed == nil:
 		return errors.New("it survived")
@@ -169,7 +179,7 @@ func foundOut(test, out string, failed error) error {
 	return fmt.Errorf("%s did not fail, but something else did: %w\n%s", test, failed, tail(out))
 }
 
-// tail returns the end of what a test has printed.
+// tail returns the end of a test's output.
 func tail(out string) string {
 	const most = 2000
 	return out[max(0, len(out)-most):]

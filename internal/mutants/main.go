@@ -1,19 +1,22 @@
-// Mutants breaks the engine and the stores on purpose, one rule of their design at a time, and has the test that is named for it
-// find out: a rule whose breach no test notices is a rule that nobody keeps.
+// Mutants breaks the engine and the backends on purpose, one rule of their design at a time. The
+// test that belongs to the rule must detect each mutant. If no test fails when a rule is broken,
+// nothing keeps the rule.
 //
-//	go run ./internal/mutants                                  # all, as make mutants does
-//	go run ./internal/mutants mutant_release_anybodys ...      # some
+//	go run ./internal/mutants                                     # all, as make mutants does
+//	go run ./internal/mutants mutant_release_of_any_claim ...     # some
 //
-// It prints a table and fails if a mutant survives, if it does not compile, if it was found out by anything but its test, or if that
-// test does not pass without it. Some of the tests need a redis-server.
+// It prints a table. It fails if a mutant survives or does not compile, if something other than
+// its test detects it, or if the test does not pass without it. Some of the tests need a
+// redis-server.
 //
-// A mutant is a text of the library's source, found exactly once in a file, and what is put in its place. It is built by go test
-// -overlay, which shows the compiler other files in place of those on the disk, Lua that is embedded too. The alternative would be
-// broken variants in the engine behind build tags. They would be in the source that everyone reads and the module that everyone
-// imports, where a tag that is set by mistake ships a broken lock, and they would be copies of code which goes on without them.
-// An overlay leaves the library free of all that, and cannot go stale: where the text is not there any more, the run fails,
-// and so does the package's own test, which takes no more than a moment. Each is built with its name as a build tag all the same: no file asks
-// for it, but go version -m of a binary that has a mutant in it names the mutant.
+// A mutant is a text that occurs exactly once in a source file, and its replacement. It is built
+// with go test -overlay, which replaces files, including embedded Lua, for the compiler only. The
+// alternative is to keep broken variants of the engine behind build tags. They would be part of
+// the source and of the module that users import. A build tag that is set by mistake would then
+// ship a broken lock. They would also be copies, which can go stale. An overlay avoids both. If
+// the text is not there any more, the run fails, and so does the quick test of this package. Each
+// mutant is also built with its name as a build tag. No file uses the tag, but go version -m shows
+// it for a binary with a mutant.
 package main
 
 import (
@@ -30,7 +33,7 @@ func main() {
 	}
 }
 
-// runNamed runs the mutants of these names, all if there are none. An interrupt ends it.
+// runNamed runs the mutants with these names, or all if there are none. An interrupt ends the run.
 func runNamed(names []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

@@ -8,23 +8,23 @@ import (
 	"strings"
 )
 
-// A mutant is one rule of the design, section 4, broken.
+// A mutant breaks one rule of the design, section 4.
 type mutant struct {
 	name  string // also its build tag
 	rule  int
-	does  string // what is wrong with it
+	does  string // the defect
 	hunks []hunk
-	pkg   string // the folder of the test that has to find out
+	pkg   string // the folder of the test that must detect it
 	test  string // that test, or a subtest as go test prints it
 }
 
-// A hunk is a text that has to be in a file exactly once, and what to put in its place.
+// A hunk is a text that must occur exactly once in a file, and its replacement.
 type hunk struct{ file, found, put string }
 
 // all returns every mutant, in the order of the rules.
 func all() []mutant { return slices.Concat(safety, fences, waiting, cost, manners) }
 
-// choose returns the mutants of these names, all if there are none.
+// choose returns the mutants with these names, or all if there are none.
 func choose(names []string) ([]mutant, error) {
 	if len(names) == 0 {
 		return all(), nil
@@ -40,7 +40,7 @@ func choose(names []string) ([]mutant, error) {
 	return chosen, nil
 }
 
-// apply returns what the files that m changes are to be, by their path below root.
+// apply returns the changed text of each file that m changes, by its path below root.
 func (m mutant) apply(root string) (map[string]string, error) {
 	changed := map[string]string{}
 	for _, h := range m.hunks {
@@ -53,7 +53,7 @@ func (m mutant) apply(root string) (map[string]string, error) {
 			text = string(source)
 		}
 		if n := strings.Count(text, h.found); n != 1 {
-			return nil, fmt.Errorf("%s: %s: what it changes is there %d times and not once:\n%s", m.name, h.file, n, h.found)
+			return nil, fmt.Errorf("%s: %s: the text to replace occurs %d times instead of once:\n%s", m.name, h.file, n, h.found)
 		}
 		changed[h.file] = strings.Replace(text, h.found, h.put, 1)
 	}

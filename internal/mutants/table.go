@@ -10,16 +10,17 @@ import (
 	"time"
 )
 
-// A result is what came of trying a mutant.
+// A result is the outcome of trying a mutant.
 type result struct {
 	took time.Duration
 	err  error
 }
 
-// tryAll tries the mutants, as many at a time as there are processors: to build one is for the most part one thing after the other.
+// tryAll tries the mutants, as many at a time as there are processors, because most of a build
+// runs on one processor.
 func tryAll(ctx context.Context, l *lab, mutants []mutant) []<-chan result {
 	results := make([]<-chan result, len(mutants))
-	next := make(chan func(), len(mutants)) // in their order
+	next := make(chan func(), len(mutants)) // in the order of the table
 	for i, m := range mutants {
 		done := make(chan result, 1)
 		results[i] = done
@@ -39,8 +40,8 @@ func tryAll(ctx context.Context, l *lab, mutants []mutant) []<-chan result {
 	return results
 }
 
-// report tries the mutants and prints a line for each. It returns an error that says why those that were not found out were not,
-// if there is any of them.
+// report tries the mutants and prints a line for each. Its error gives the reason for each mutant
+// that was not caught.
 func report(ctx context.Context, w io.Writer, l *lab, mutants []mutant) error {
 	start := time.Now()
 	columns := widths(mutants)
@@ -66,16 +67,16 @@ func report(ctx context.Context, w io.Writer, l *lab, mutants []mutant) error {
 		row(append(m.cells(), fmt.Sprintf("%.1f", r.took.Seconds()), caught)...)
 	}
 	if ctx.Err() != nil {
-		return ctx.Err() // of which all the rest comes
+		return ctx.Err() // the other errors only follow from it
 	}
-	fmt.Fprintf(w, "%d of %d mutants, of %d rules, were caught; all in all it took %v\n",
+	fmt.Fprintf(w, "%d of %d mutants, of %d rules, were caught in %v\n",
 		len(mutants)-len(errs), len(mutants), len(rules), time.Since(start).Round(time.Second))
 	return errors.Join(errs...)
 }
 
-var head = []string{"mutant", "rule", "what is wrong", "found out by", "seconds", "caught"}
+var head = []string{"mutant", "rule", "defect", "detected by", "seconds", "caught"}
 
-// cells are what is known of a mutant beforehand.
+// cells returns the columns that are known before the run.
 func (m mutant) cells() []string {
 	return []string{m.name, fmt.Sprint(m.rule), m.does, m.pkg + " " + m.test}
 }

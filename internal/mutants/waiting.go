@@ -1,64 +1,64 @@
 package main
 
-// waiting breaks rules 11 to 14: who waits for a key, and how it comes to him.
+// waiting breaks rules 11 to 14: the queue, notifications, hand-offs, and done markers.
 var waiting = []mutant{
 	{
-		name: "mutant_no_line", rule: 11, does: "calls that wait do not stand in line: each asks the store",
+		name: "mutant_no_queue", rule: 11, does: "calls that wait do not queue: each of them asks the store",
 		hunks: []hunk{
-			{"guard/spot.go", "case a.set.wait <= 0:", "case true:"},
-			{"guard/acquire.go", "\treturn 0, nil\n}\n\n// done returns", "\treturn g.dice.pollPause(a.asked, a.last.Left), nil\n}\n\n// done returns"},
+			{"guard/acquire.go", "case set.wait <= 0:\n\t\ta.unqueued", "case true:\n\t\ta.unqueued"},
+			{"guard/internal/queue/queue.go", "\tif !again {\n\t\tw.result = &a\n\t}", "\tif !again && now+pause >= w.Deadline {\n\t\tw.result = &a\n\t} else if !again {\n\t\tpause = w.jitter.Poll(1, -1)\n\t}"},
 		},
-		pkg: "guard", test: "TestLine_askedByAThousandCostsWhatOneCosts",
+		pkg: "guard", test: "TestQueue_ofAThousandCostsTheStoreAsMuchAsOne",
 	},
 	{
-		name: "mutant_last_come_first_served", rule: 11, does: "a lease is handed to who came last",
-		hunks: []hunk{{"guard/handover.go", "a := l.first\n", "a := l.last\n"}},
-		pkg:   "guard", test: "TestHandOver_needsNoStore",
+		name: "mutant_last_in_first_out", rule: 11, does: "a lease is handed off to the last waiter",
+		hunks: []hunk{{"guard/internal/queue/queues.go", "if w := q.head(); w != nil && w.terms == t {", "if w := q.last; w != nil && w.terms == t {"}},
+		pkg:   "guard", test: "TestHandOff_needsNoStore",
 	},
 	{
-		name: "mutant_trusts_the_push", rule: 12, does: "who waits for a push does not look for himself",
-		hunks: []hunk{{"guard/wait.go", "pause := ttl/2 + d.upTo(ttl/20)\n\tif left >= 0 && left < pause {", "pause := 1000*ttl + d.upTo(ttl/20)\n\tif false {"}},
-		pkg:   "guard", test: "TestPush_isNotReliedOn",
+		name: "mutant_trusts_notifications", rule: 12, does: "a waiter relies on notifications alone and never polls",
+		hunks: []hunk{{"guard/internal/jitter/jitter.go", "return s.until(left, ttl/2+s.UpTo(ttl/20))", "return 1000*ttl"}},
+		pkg:   "guard", test: "TestNotification_isNotTrustedAlone",
 	},
 	{
-		name: "mutant_deaf", rule: 12, does: "who waits is not woken by a push",
-		hunks: []hunk{{"guard/push.go", "p.heard = true\n\tp.line.ring(g)", "p.heard = true"}},
-		pkg:   "guard", test: "TestPush_wakesAWaiter",
+		name: "mutant_ignores_notifications", rule: 12, does: "a notification does not wake a waiter",
+		hunks: []hunk{{"guard/internal/queue/subscription.go", "s.live = true\n\ts.deliver(now, in)", "s.live = true"}},
+		pkg:   "guard", test: "TestNotification_wakesAWaiter",
 	},
 	{
-		name: "mutant_sleeps_past_the_lease", rule: 12, does: "who waits sleeps on when the holder's time is over",
-		hunks: []hunk{{"guard/wait.go", "pause := d.backoff(firstPoll, longestPoll, n)\n\tif left >= 0 && left < pause {", "pause := d.backoff(firstPoll, longestPoll, n)\n\tif false {"}},
-		pkg:   "guard", test: "TestWait_doesNotSleepPastTheHoldersTimeLeft",
+		name: "mutant_sleeps_past_the_lease", rule: 12, does: "a waiter does not ask when the holder's lease ends",
+		hunks: []hunk{{"guard/internal/jitter/jitter.go", "return s.until(left, s.Backoff(FirstPoll, LongestPoll, n))", "return s.Backoff(FirstPoll, LongestPoll, n)"}},
+		pkg:   "guard", test: "TestWait_asksAtTheEndOfTheHoldersLease",
 	},
 	{
-		name: "mutant_does_not_ask_when_it_listens", rule: 12, does: "who has begun to listen does not ask once more",
-		hunks: []hunk{{"guard/push.go", "p.heard = true\n\tp.line.ring(g)", "if p.heard {\n\t\tp.line.ring(g)\n\t}\n\tp.heard = true"}},
-		pkg:   "guard", test: "TestPush_asksAtOnceWhenItListens",
+		name: "mutant_does_not_ask_when_subscribed", rule: 12, does: "a waiter does not ask when its subscription begins",
+		hunks: []hunk{{"guard/internal/queue/subscription.go", "s.live = true\n\ts.deliver(now, in)", "if s.live {\n\t\ts.deliver(now, in)\n\t}\n\ts.live = true"}},
+		pkg:   "guard", test: "TestNotification_asksOnceTheSubscriptionHasBegun",
 	},
 	{
-		name: "mutant_waits_past_its_context", rule: 12, does: "who waits does not leave when its context ends",
-		hunks: []hunk{{"guard/spot.go", "case <-due:\n\tcase <-ctx.Done():\n\t\treturn contextEnded(ctx, OpAcquire, a.key)\n", "case <-due:\n"}},
-		pkg:   "guard", test: "TestLine_whoLeavesCostsTheOthersNothing",
+		name: "mutant_waits_past_its_context", rule: 12, does: "a waiter does not leave the queue when its context ends",
+		hunks: []hunk{{"guard/acquire.go", "step.Wake, a.caller.Done(), a.guard.closing)", "step.Wake, nil, a.guard.closing)"}},
+		pkg:   "guard", test: "TestQueue_aCallThatLeavesDoesNotDelayOthers",
 	},
 	{
-		name: "mutant_same_fence_handed_on", rule: 13, does: "a lease is handed on with the fence of who had it",
-		hunks: []hunk{{"guard/handover.go", "heir.claim.Fence++\n", ""}},
-		pkg:   "guard", test: "TestHandOver_needsNoStore",
+		name: "mutant_same_fence_handed_off", rule: 13, does: "a lease is handed off with the fence of the hold before",
+		hunks: []hunk{{"guard/handoff.go", "t.claim.Fence++\n", ""}},
+		pkg:   "guard", test: "TestHandOff_needsNoStore",
 	},
 	{
-		name: "mutant_hand_over_without_end", rule: 13, does: "a lease is handed on for as long as anybody waits",
-		hunks: []hunk{{"guard/handover.go", "case held >= turnLength(ttl), held < time.Duration(h.passed+1)*fenceEvery:", "case held < time.Duration(h.passed+1)*fenceEvery:"}},
-		pkg:   "guard", test: "TestHandOver_isBoundedByTime",
+		name: "mutant_hand_off_without_end", rule: 13, does: "a lease is handed off for as long as calls wait",
+		hunks: []hunk{{"guard/handoff.go", "case now-t.began >= handOffPeriod(ttl), t.validUntil()-now < ttl/2:", "case t.validUntil()-now < ttl/2:"}},
+		pkg:   "guard", test: "TestHandOff_isBoundedByTime",
 	},
 	{
-		name: "mutant_fences_that_were_not_set_aside", rule: 13, does: "a lease is handed on with fences that another process may have",
-		hunks: []hunk{{"guard/handover.go", "l.first == nil || h.claim.Reserve == 0 {", "l.first == nil {"}},
-		pkg:   "guard", test: "TestHandOver_isBoundedByTheFencesThatWereSetAside",
+		name: "mutant_fences_not_reserved", rule: 13, does: "a lease is handed off with fences that are not reserved",
+		hunks: []hunk{{"guard/handoff.go", "case t.claim.Reserve == 0, g.closed,", "case g.closed,"}},
+		pkg:   "guard", test: "TestHandOff_isBoundedByTheReservedFences",
 	},
 	{
-		name: "mutant_done_runs_again", rule: 14, does: "work that is done is run by who has waited for it",
-		hunks: []hunk{{"guard/acquire.go", "if grant.State != Granted {\n\t\treturn nil, nil", "if grant.State == Busy {\n\t\treturn nil, nil"}},
-		pkg:   "guard", test: "TestWait_getsDoneIfTheWorkWasDoneMeanwhile",
+		name: "mutant_done_runs_again", rule: 14, does: "a waiter runs work that is done",
+		hunks: []hunk{{"guard/acquire.go", "case grant.State == Granted:", "case grant.State != Busy:"}},
+		pkg:   "guard", test: "TestWait_returnsDoneIfTheWorkFinishesMeanwhile",
 	},
 	{
 		name: "mutant_no_marker", rule: 14, does: "the script leaves no done marker",
@@ -66,8 +66,8 @@ var waiting = []mutant{
 		pkg:   "backend", test: "TestSuite_standalone/single/a_done_marker_answers_with_its_record",
 	},
 	{
-		name: "mutant_only_one_is_told_that_it_is_done", rule: 14, does: "those who wait behind one who was told are not told",
-		hunks: []hunk{{"guard/line.go", "b != nil && b.number <= l.asked; b = a.behind {", "b != nil && false; b = a.behind {"}},
-		pkg:   "guard", test: "TestLine_tellsAllThatTheWorkIsDone",
+		name: "mutant_done_not_shared", rule: 14, does: "the answer that the key is done reaches the first waiter only",
+		hunks: []hunk{{"guard/internal/queue/queues.go", "for w := q.first; w != nil && w.number <= q.asked; w = q.first {", "for w := q.first; w == q.first && w != nil; w = nil {"}},
+		pkg:   "guard", test: "TestQueue_sharesDone",
 	},
 }

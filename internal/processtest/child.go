@@ -9,12 +9,14 @@ import (
 	"time"
 )
 
-// patience is how long a child may take to say something, or to end: it is long because test machines stall.
+// patience is how long a child may take to say something, or to end: it is long because test
+// machines stall.
 const patience = 60 * time.Second
 
-// A Child is a process with which a test talks: it reads lines, and what it says is the lines that it prints. One goroutine at a time may listen to it.
-// When the test ends the child is killed and reaped; if the test failed, its last line and what it wrote to standard error are shown. A race that the
-// race detector has found in it fails the test.
+// A Child is a process with which a test talks: it reads lines, and what it says is the lines that
+// it prints. One goroutine at a time may listen to it. When the test ends the child is killed and
+// reaped; if the test failed, its last line and what it wrote to standard error are shown. A race
+// that the race detector has found in it fails the test.
 type Child struct {
 	*Process
 	t      testing.TB
@@ -23,7 +25,8 @@ type Child struct {
 	stderr *text
 }
 
-// Self starts the test binary, with more variables in its environment by which TestMain knows what it is to be.
+// Self starts the test binary, with more variables in its environment by which TestMain knows what
+// it is to be.
 func Self(t testing.TB, env ...string) *Child {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -31,7 +34,8 @@ func Self(t testing.TB, env ...string) *Child {
 	return StartChild(t, cmd)
 }
 
-// StartChild starts the command, whose input and output it sets. One that cannot be started fails the test.
+// StartChild starts the command, whose input and output it sets. One that cannot be started fails
+// the test.
 func StartChild(t testing.TB, cmd *exec.Cmd) *Child {
 	t.Helper()
 	c := &Child{t: t, stdout: newText(), stderr: newText()}
@@ -78,7 +82,8 @@ func (c *Child) CloseInput() {
 	}
 }
 
-// Ends waits until the child has ended. The test fails unless it does so by itself and with exit code 0, and after a minute.
+// Ends waits until the child has ended. The test fails unless it does so by itself and with exit
+// code 0, and after a minute.
 func (c *Child) Ends() {
 	c.t.Helper()
 	select {
@@ -91,13 +96,15 @@ func (c *Child) Ends() {
 	}
 }
 
-// Next returns the next line that the child says. The test fails if that begins with "fails", if the child has ended instead, and after a minute.
+// Next returns the next line that the child says. The test fails if that begins with "fails", if
+// the child has ended instead, and after a minute.
 func (c *Child) Next() string {
 	c.t.Helper()
 	return c.next("anything more", time.After(patience))
 }
 
-// Says waits for a line that begins so, past all others, and returns the rest of it without the blanks around it. The test fails as it does with Next.
+// Says waits for a line that begins so, past all others, and returns the rest of it without the
+// blanks around it. The test fails as it does with Next.
 func (c *Child) Says(begin string) (rest string) {
 	c.t.Helper()
 	for over := time.After(patience); ; {
@@ -130,5 +137,6 @@ func (c *Child) next(what string, over <-chan time.Time) string {
 	}
 }
 
-// Said returns all that the child has said so far, also what Next and Says have returned. Each line in it ends with a newline.
+// Said returns all that the child has said so far, also what Next and Says have returned. Each
+// line in it ends with a newline.
 func (c *Child) Said() string { return c.stdout.String() }

@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// echo says each line that it reads, to standard error if it begins with "wrong", and ends badly with "end".
+// echo says each line that it reads, to standard error if it begins with "wrong", and ends badly
+// with "end".
 func echo() {
 	fmt.Println("ready")
 	lines := bufio.NewScanner(os.Stdin)

@@ -10,17 +10,21 @@ import (
 	"time"
 )
 
-// A Process is one run of a program, from its start until it is reaped. Its methods may be called from any goroutine.
+// A Process is one run of a program, from its start until it is reaped. Its methods may be called
+// from any goroutine.
 type Process struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the process is reaped
 	err  error         // how it has ended, once it is
 }
 
-// Start starts the command, of which it sets SysProcAttr, and reaps the process when that ends. Nobody else may wait for the command.
+// Start starts the command, of which it sets SysProcAttr, and reaps the process when that ends.
+// Nobody else may wait for the command.
 //
-// The kernel kills the process when the thread that made it ends (Pdeathsig, prctl(2)), which covers a test binary that is itself killed, and a process
-// that is frozen. Go ends threads at will, so one goroutine keeps the thread locked until the process is reaped; that goroutine ends with the process.
+// The kernel kills the process when the thread that made it ends (Pdeathsig, prctl(2)), which
+// covers a test binary that is itself killed, and a process that is frozen. Go ends threads at
+// will, so one goroutine keeps the thread locked until the process is reaped; that goroutine ends
+// with the process.
 func Start(cmd *exec.Cmd) (*Process, error) {
 	p := &Process{cmd: cmd, done: make(chan struct{})}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -44,7 +48,8 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 // PID is the process id, also of a process that has ended.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Done returns a channel that is closed when the process has ended, is reaped, and all that it has written is read.
+// Done returns a channel that is closed when the process has ended, is reaped, and all that it has
+// written is read.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Ended reports whether Done is closed.
@@ -57,7 +62,8 @@ func (p *Process) Ended() bool {
 	}
 }
 
-// Wait returns when Done is closed, and says how the process has ended: nil if it did so by itself with exit code 0.
+// Wait returns when Done is closed, and says how the process has ended: nil if it did so by itself
+// with exit code 0.
 func (p *Process) Wait() error {
 	<-p.done
 	return p.err
@@ -66,8 +72,9 @@ func (p *Process) Wait() error {
 // Signal sends the process a signal. The error is os.ErrProcessDone if it has ended.
 func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 
-// Kill ends the process with SIGKILL, frozen or not, and returns when Done is closed. Killing one that has ended does nothing. It sends no SIGCONT first:
-// a moment awake would let the process answer what it had received.
+// Kill ends the process with SIGKILL, frozen or not, and returns when Done is closed. Killing one
+// that has ended does nothing. It sends no SIGCONT first: a moment awake would let the process
+// answer what it had received.
 func (p *Process) Kill() {
 	_ = p.Signal(syscall.SIGKILL) // fails only if it has ended
 	<-p.done
@@ -78,7 +85,8 @@ func (p *Process) Freeze() error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) { // between two looks
+	// between two looks
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
 		state, err := p.state()
 		if err != nil || state == 'T' {
 			return err

@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// text is what a process has written. It keeps all of it, so that the process never waits for a reader.
+// text is what a process has written. It keeps all of it, so that the process never waits for a
+// reader.
 type text struct {
 	more chan struct{} // has something if there may be a line that was not returned
 

@@ -1,13 +1,15 @@
-// Package redissontest is a peer for tests: towards Redis it behaves as the RLock of Java's Redisson 4.7 does, so
-// that a Go program which shares locks with one in Java can be tested without Java.
+// Package redissontest is a peer for tests: towards Redis it behaves as the RLock of Java's
+// Redisson 4.7 does, so that a Go program which shares locks with one in Java can be tested
+// without Java.
 //
 //	java := redissontest.New(server.Client(t))
 //	_, held, err := java.Lock("report").TryLock(ctx, 1, 30*time.Second)
 //
-// Keys, fields, values, TTLs, channels, payloads, and the commands inside and around a script are Redisson's, as read
-// at its commit 66863978b; its Lua is not. What is left out: the watchdog, of which [Lock.Renew] is one tick;
-// WAIT, which Redisson adds where there are replicas, and its reads from them; that it sends a script again after
-// a time-out where it is not standalone; and that it follows a sharded channel whose slot moves.
+// Keys, fields, values, TTLs, channels, payloads, and the commands inside and around a script are
+// Redisson's, as read at its commit 66863978b; its Lua is not. What is left out: the watchdog, of
+// which [Lock.Renew] is one tick; WAIT, which Redisson adds where there are replicas, and its
+// reads from them; that it sends a script again after a time-out where it is not standalone; and
+// that it follows a sharded channel whose slot moves.
 package redissontest
 
 import (
@@ -19,8 +21,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Client is what one Redisson client is, in a process of its own: a random ID, and one subscription for all its
-// waiters on a lock. It is safe for concurrent use. It has nothing to close once its waiters have returned.
+// A Client is what one Redisson client is, in a process of its own: a random ID, and one
+// subscription for all its waiters on a lock. It is safe for concurrent use. It has nothing to
+// close once its waiters have returned.
 type Client struct {
 	rdb     redis.UniversalClient
 	id      string
@@ -40,9 +43,10 @@ type ShardedSubscription int
 
 // The modes. They differ on a Cluster only: elsewhere Redisson has no such setting.
 const (
-	Auto ShardedSubscription = iota // SPUBLISH and SSUBSCRIBE if the Cluster knows them (Redis 7), Redisson's default
-	On                              // SPUBLISH and SSUBSCRIBE
-	Off                             // PUBLISH and SUBSCRIBE, as before Redisson 3.22
+	// Auto, Redisson's default, is SPUBLISH and SSUBSCRIBE if the Cluster has them (Redis 7).
+	Auto ShardedSubscription = iota
+	On                       // SPUBLISH and SSUBSCRIBE
+	Off                      // PUBLISH and SUBSCRIBE, as before Redisson 3.22
 )
 
 // WithShardedSubscription sets the mode. Default: Auto.
@@ -50,9 +54,10 @@ func WithShardedSubscription(mode ShardedSubscription) Option {
 	return func(c *Client) { c.mode = mode }
 }
 
-// New returns a Redisson client that speaks over rdb, which remains the caller's. On a *redis.ClusterClient and with
-// Auto it asks for the subscribers of a sharded channel and, as Redisson does, takes any error for "no sharding":
-// a test that counts on it should look at Sharded.
+// New returns a Redisson client that speaks over rdb, which remains the caller's. On a
+// *redis.ClusterClient and with Auto it asks for the subscribers of a sharded channel and, as
+// Redisson does, takes any error for "no sharding": a test that counts on it should look at
+// Sharded.
 func New(rdb redis.UniversalClient, opts ...Option) *Client {
 	c := &Client{rdb: rdb, id: newUUID(), subscriptions: map[string]*subscription{}}
 	for _, opt := range opts {
@@ -71,8 +76,8 @@ func (c *Client) ID() string { return c.id }
 // Sharded reports whether the client uses SPUBLISH and SSUBSCRIBE.
 func (c *Client) Sharded() bool { return c.sharded }
 
-// Lock returns the lock of that name, which is its key. Two objects of one name are the same lock; each remembers
-// the lease that was last taken through it, as an RLock does.
+// Lock returns the lock of that name, which is its key. Two objects of one name are the same lock;
+// each remembers the lease that was last taken through it, as an RLock does.
 func (c *Client) Lock(name string) *Lock {
 	l := &Lock{client: c, name: name}
 	l.lease.Store(watchdogTimeout)

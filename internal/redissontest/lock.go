@@ -17,18 +17,20 @@ import (
 // ErrNotOwner is Redisson's IllegalMonitorStateException: who unlocks does not hold the lock.
 var ErrNotOwner = errors.New("not the owner")
 
-// watchdogTimeout is Redisson's lockWatchdogTimeout in ms: the lease of who names none, and of a renewal.
+// watchdogTimeout is Redisson's lockWatchdogTimeout in ms: the lease of who names none, and of a
+// renewal.
 const watchdogTimeout = 30_000
 
 // unlockMessage is what the channel of a lock carries when it has become free.
 const unlockMessage = 0
 
-// A Lock is an RLock. Where Java has the id of the calling thread, its methods take a number. It is safe for
-// concurrent use.
+// A Lock is an RLock. Where Java has the id of the calling thread, its methods take a number. It
+// is safe for concurrent use.
 type Lock struct {
 	client *Client
 	name   string
-	lease  atomic.Int64 // Redisson's internalLockLeaseTime, ms: the last lease until the lock is given back
+	// Redisson's internalLockLeaseTime, ms: the last lease until the lock is given back
+	lease atomic.Int64
 }
 
 // Channel is the name of the channel on which the lock's release is announced.
@@ -37,10 +39,10 @@ func (l *Lock) Channel() string { return prefixName("redisson_lock__channel", l.
 // Field is the field of the lock's hash that stands for a thread of this client.
 func (l *Lock) Field(thread int64) string { return l.client.id + ":" + strconv.FormatInt(thread, 10) }
 
-// TryLock tries once, as tryLock() does, or tryLock(0, lease). A lease of zero or less stands for the watchdog's 30
-// seconds, or for the last lease of this object if its holds were not given back. If another has the lock it returns
-// the time that is left to it, or the bare number -1 if its key has no TTL. After an error the lock may have been
-// taken.
+// TryLock tries once, as tryLock() does, or tryLock(0, lease). A lease of zero or less stands for
+// the watchdog's 30 seconds, or for the last lease of this object if its holds were not given
+// back. If another has the lock it returns the time that is left to it, or the bare number -1 if
+// its key has no TTL. After an error the lock may have been taken.
 func (l *Lock) TryLock(ctx context.Context, thread int64, lease time.Duration) (
 	left time.Duration, ok bool, err error,
 ) {
@@ -63,10 +65,11 @@ func (l *Lock) TryLock(ctx context.Context, thread int64, lease time.Duration) (
 	return time.Duration(answer) * time.Millisecond, false, nil
 }
 
-// Unlock gives back one hold and reports whether it was the last one. If the thread has none it returns
-// ErrNotOwner. After another error the hold may have been given back.
+// Unlock gives back one hold and reports whether it was the last one. If the thread has none it
+// returns ErrNotOwner. After another error the hold may have been given back.
 //
-// Redisson does not wait for the DEL of the latch which follows; Unlock does, and ignores how it went.
+// Redisson does not wait for the DEL of the latch which follows; Unlock does, and ignores how it
+// went.
 func (l *Lock) Unlock(ctx context.Context, thread int64) (released bool, err error) {
 	latch := l.newLatch()
 	released, err = l.unlock(ctx, thread, latch)
@@ -76,7 +79,8 @@ func (l *Lock) Unlock(ctx context.Context, thread int64) (released bool, err err
 	return released, err
 }
 
-// unlock is one request, which stands in the latch, so that Redis answers the same when it comes again.
+// unlock is one request, which stands in the latch, so that Redis answers the same when it comes
+// again.
 func (l *Lock) unlock(ctx context.Context, thread int64, latch string) (released bool, err error) {
 	answer, err := l.client.eval(ctx, unlockScript, []string{l.name, l.Channel(), latch},
 		unlockMessage, l.lease.Load(), l.Field(thread), l.client.publishCommand(), latchTime()).Int64()
@@ -97,8 +101,8 @@ func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) {
 	return answer == 1, l.error("force unlock", err)
 }
 
-// Renew does what the watchdog does every ten seconds: it starts the TTL again at 30 seconds and reports whether the
-// thread still has the lock.
+// Renew does what the watchdog does every ten seconds: it starts the TTL again at 30 seconds and
+// reports whether the thread still has the lock.
 func (l *Lock) Renew(ctx context.Context, thread int64) (bool, error) {
 	held, err := l.client.eval(ctx, renewScript, []string{l.name}, watchdogTimeout, l.Field(thread)).Int64Slice()
 	return err == nil && held[0] == 1, l.error("renew", err)
@@ -116,7 +120,8 @@ func (l *Lock) IsHeldBy(ctx context.Context, thread int64) (bool, error) {
 	return held, l.error("look at", err)
 }
 
-// HoldCount returns how often the thread has the lock. Where its field is no decimal number it returns an error.
+// HoldCount returns how often the thread has the lock. Where its field is no decimal number it
+// returns an error.
 func (l *Lock) HoldCount(ctx context.Context, thread int64) (int64, error) {
 	n, err := l.client.rdb.HGet(ctx, l.name, l.Field(thread)).Int64()
 	if errors.Is(err, redis.Nil) {
@@ -125,8 +130,8 @@ func (l *Lock) HoldCount(ctx context.Context, thread int64) (int64, error) {
 	return n, l.error("look at", err)
 }
 
-// RemainTimeToLive returns the time that whoever has the lock has left, or the bare numbers -1 if its key has no
-// TTL and -2 if nobody has it.
+// RemainTimeToLive returns the time that whoever has the lock has left, or the bare numbers -1 if
+// its key has no TTL and -2 if nobody has it.
 func (l *Lock) RemainTimeToLive(ctx context.Context) (time.Duration, error) {
 	left, err := l.client.rdb.PTTL(ctx, l.name).Result()
 	return left, l.error("look at", err)
@@ -144,8 +149,8 @@ func (l *Lock) newLatch() string {
 	return prefixName("redisson_unlock_latch", l.name) + ":" + hex.EncodeToString(id[:])
 }
 
-// latchTime is the TTL of a latch in ms at Redisson's defaults: for each of four retries a time-out of 3 s, and a
-// delay that is drawn from 1 to 2 s.
+// latchTime is the TTL of a latch in ms at Redisson's defaults: for each of four retries a
+// time-out of 3 s, and a delay that is drawn from 1 to 2 s.
 func latchTime() int64 { return 4 * (3000 + 1000 + rand.Int64N(1001)) }
 
 // prefixName makes a name that lies in the slot of the lock.

@@ -197,8 +197,9 @@ func TestLock_namesItsChannelAndLatchByItsKey(t *testing.T) {
 	t.Parallel()
 	lock := func(name string) *redissontest.Lock { return redissontest.New(nil).Lock(name) }
 	for name, channel := range map[string]string{
-		"job":       "redisson_lock__channel:{job}",
-		"a}b":       "redisson_lock__channel:{a}b}", // in another slot than the key, which Redisson does not care for
+		"job": "redisson_lock__channel:{job}",
+		// in another slot than the key, which Redisson does not care for
+		"a}b":       "redisson_lock__channel:{a}b}",
 		"a:{job}:b": "redisson_lock__channel:a:{job}:b",
 		"a{b":       "redisson_lock__channel:a{b", // as this one
 	} {

@@ -16,8 +16,8 @@ type Message struct {
 	Payload string
 }
 
-// Number returns the message as Redisson's LongCodec decodes it, or an error where that would throw a
-// NumberFormatException. 0 wakes one waiter of the client, 1 all, and others none.
+// Number returns the message as Redisson's LongCodec decodes it, or an error where that would
+// throw a NumberFormatException. 0 wakes one waiter of the client, 1 all, and others none.
 func (m Message) Number() (int64, error) {
 	n, err := strconv.ParseInt(m.Payload, 10, 64)
 	if err != nil {
@@ -33,8 +33,8 @@ func (c *Client) Messages() []Message {
 	return slices.Clone(c.messages)
 }
 
-// Malformed returns an error for each message that Redisson could not have decoded, or nil if there was none. Such a
-// message wakes nobody.
+// Malformed returns an error for each message that Redisson could not have decoded, or nil if
+// there was none. Such a message wakes nobody.
 func (c *Client) Malformed() error {
 	var all []error
 	for _, m := range c.Messages() {

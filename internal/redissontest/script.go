@@ -23,14 +23,15 @@ var (
 	renewScript       = script{redis.NewScript(renewSource), true}
 )
 
-// script is a script and whether it is sent again when no answer came, then as often as go-redis has it.
+// script is a script and whether it is sent again when no answer came, then as often as go-redis
+// has it.
 type script struct {
 	*redis.Script
 	again bool
 }
 
-// eval sends EVALSHA and, if the server does not know the script, SCRIPT LOAD and EVALSHA again. Redisson loads it
-// into one node of a Cluster, go-redis into all.
+// eval sends EVALSHA and, if the server does not know the script, SCRIPT LOAD and EVALSHA again.
+// Redisson loads it into one node of a Cluster, go-redis into all.
 func (c *Client) eval(ctx context.Context, s script, keys []string, args ...any) *redis.Cmd {
 	cmd := c.evalsha(ctx, s, keys, args)
 	if !redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {

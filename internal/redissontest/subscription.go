@@ -17,8 +17,9 @@ const (
 
 var errSubscription = errors.New("the subscription was not confirmed in time")
 
-// subscription is what all waiters of a client on one lock share. Each has a connection of its own, where Redisson
-// puts five on one: a Cluster's sharded channels may belong to different nodes.
+// subscription is what all waiters of a client on one lock share. Each has a connection of its
+// own, where Redisson puts five on one: a Cluster's sharded channels may belong to different
+// nodes.
 type subscription struct {
 	channel string
 	users   int // under the client's mu
@@ -52,7 +53,8 @@ func (c *Client) join(channel string) *subscription {
 	s := c.subscriptions[channel]
 	if s == nil {
 		s = &subscription{
-			channel: channel, latch: newLatch(), pubsub: c.rdb.Subscribe(context.Background()), // sends nothing yet
+			// sends nothing yet
+			channel: channel, latch: newLatch(), pubsub: c.rdb.Subscribe(context.Background()),
 			ready: make(chan struct{}), leaving: make(chan struct{}), gone: make(chan struct{}),
 		}
 		s.confirm = sync.OnceFunc(func() { close(s.ready) })
@@ -106,7 +108,8 @@ func (c *Client) listen(s *subscription) {
 	for {
 		received, err := s.pubsub.Receive(context.Background()) // until it is closed
 		if err != nil {
-			s.pause() // go-redis has connected and subscribed again, or else does so at the next Receive
+			// go-redis has connected and subscribed again, or else does so at the next Receive
+			s.pause()
 		}
 		switch r := received.(type) {
 		case *redis.Message:

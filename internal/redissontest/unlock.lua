@@ -1,4 +1,6 @@
--- KEYS: lock, channel, latch. ARGV: message, lease in ms, field, publish command, the latch's ms. Answers 1 if the lock is free now, 0 if it was taken more often, nil if the field does not hold it.
+-- KEYS: lock, channel, latch. ARGV: message, lease in ms, field, publish command, the latch's ms.
+-- Answers 1 if the lock is free now, 0 if it was taken more often, nil if the field does not hold
+-- it.
 local answered = redis.call('GET', KEYS[3])
 if answered then
   return tonumber(answered) -- this very request came before

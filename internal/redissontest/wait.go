@@ -13,10 +13,11 @@ type Wait struct {
 	ByTTL     int // how often the time was over that the holder had left
 }
 
-// Lock waits for the lock as lock(lease) does: it tries, subscribes, tries again, and from then on whenever a
-// message wakes it or the holder's time is over, and never otherwise. A lease of zero or less stands for the
-// watchdog's 30 seconds. It is over at the end of ctx, which Redisson has no like of; after that and other errors it
-// has unsubscribed, and the lock may have been taken. The Wait is filled in any case.
+// Lock waits for the lock as lock(lease) does: it tries, subscribes, tries again, and from then on
+// whenever a message wakes it or the holder's time is over, and never otherwise. A lease of zero
+// or less stands for the watchdog's 30 seconds. It is over at the end of ctx, which Redisson has
+// no like of; after that and other errors it has unsubscribed, and the lock may have been taken.
+// The Wait is filled in any case.
 func (l *Lock) Lock(ctx context.Context, thread int64, lease time.Duration) (w Wait, err error) {
 	w.Tries++
 	if _, ok, err := l.TryLock(ctx, thread, lease); ok || err != nil {
@@ -45,8 +46,9 @@ func (l *Lock) Lock(ctx context.Context, thread int64, lease time.Duration) (w W
 	}
 }
 
-// Waiting returns how many calls of Lock, on this client's locks of the name, sleep until they are woken. They have
-// subscribed and been refused by then, so a test that sees them can release the lock and count on the message.
+// Waiting returns how many calls of Lock, on this client's locks of the name, sleep until they are
+// woken. They have subscribed and been refused by then, so a test that sees them can release the
+// lock and count on the message.
 func (l *Lock) Waiting() int {
 	l.client.mu.Lock()
 	defer l.client.mu.Unlock()
@@ -56,14 +58,16 @@ func (l *Lock) Waiting() int {
 	return 0
 }
 
-// latch is the java.util.concurrent.Semaphore of a lock's waiters: a permit that nobody waits for is kept.
+// latch is the java.util.concurrent.Semaphore of a lock's waiters: a permit that nobody waits for
+// is kept.
 type latch struct {
 	permits chan struct{}
 	waiting atomic.Int64
 }
 
 func newLatch() *latch {
-	return &latch{permits: make(chan struct{}, 1<<20)} // of no size, so it never fills and takes no room
+	// of no size, so it never fills and takes no room
+	return &latch{permits: make(chan struct{}, 1<<20)}
 }
 
 func (l *latch) release(permits int64) {

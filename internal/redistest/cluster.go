@@ -84,8 +84,9 @@ func (c *Cluster) join() error {
 	return nil
 }
 
-// settled returns nil when the node sees all the others and the whole cluster at work, and has a link to and from each: until then what
-// is published does not reach every node, and Redis does not send it again.
+// settled returns nil when the node sees all the others and the whole cluster at work, and has a
+// link to and from each: until then what is published does not reach every node, and Redis does
+// not send it again.
 func (c *Cluster) settled(node *Server) error {
 	info, err := c.admins[node].ClusterInfo(context.Background()).Result()
 	if err != nil {

@@ -10,8 +10,8 @@
 //
 // [Start] gives one server, [StartWithClock] one whose wall clock can be moved, [StartN] several
 // independent ones, [StartSentinel] a master with a replica under three sentinels, [StartCluster]
-// three masters, and [StartProxy] a proxy in front of any of them that loses, holds and delays what
-// passes. Everything listens on 127.0.0.1 and is gone when the test is over, even if the test
+// three masters, and [StartProxy] a proxy in front of any of them that loses, holds and delays
+// what passes. Everything listens on 127.0.0.1 and is gone when the test is over, even if the test
 // binary is killed.
 //
 // It runs on Linux only. It does not download Redis: without redis-server in PATH the test is

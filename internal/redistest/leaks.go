@@ -9,12 +9,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience is how long goroutines may take to end that wait for a server which is frozen or away: go-redis does not end a
-// dial or a read before its own time-outs, which are five seconds.
+// patience is how long goroutines may take to end that wait for a server which is frozen or away:
+// go-redis does not end a dial or a read before its own time-outs, which are five seconds.
 const patience = 15 * time.Second
 
-// VerifyNoLeaks runs a package's tests and fails if goroutines are left. It is goleak.VerifyTestMain for tests in which
-// servers freeze or go away.
+// VerifyNoLeaks runs a package's tests and fails if goroutines are left. It is
+// goleak.VerifyTestMain for tests in which servers freeze or go away.
 func VerifyNoLeaks(m *testing.M) {
 	code := m.Run()
 	leaked := goleak.Find()

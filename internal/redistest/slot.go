@@ -21,7 +21,8 @@ func (c *Cluster) SlotOf(t testing.TB, key string) int {
 // OwnerOf is the node that serves the slot, in the eyes of the first node.
 func (c *Cluster) OwnerOf(t testing.TB, slot int) *Server {
 	t.Helper()
-	ranges, err := c.admins[c.Nodes[0]].ClusterSlots(context.Background()).Result() //nolint:staticcheck // its successor says the same in more words
+	//nolint:staticcheck // its successor says the same in more words
+	ranges, err := c.admins[c.Nodes[0]].ClusterSlots(context.Background()).Result()
 	if err != nil {
 		t.Fatalf("redistest: find the owner of slot %d: %v", slot, err)
 	}

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// Stalls watches for how long the machine did not let this process run, so that a test which says how long something may take does not blame the
-// code for a machine that is busy with other things. All methods may be called from any goroutine.
+// Stalls watches for how long the machine did not let this process run, so that a test which says
+// how long something may take does not blame the code for a machine that is busy with other
+// things. All methods may be called from any goroutine.
 type Stalls struct {
 	cancel  context.CancelFunc
 	watches sync.WaitGroup
@@ -29,7 +30,8 @@ const (
 	punctual = 2 * time.Millisecond // what a wake-up may be late on an idle machine
 )
 
-// WatchStalls watches until Stop, on a thread for each that can run Go code, as one of them may be held up while the others are not.
+// WatchStalls watches until Stop, on a thread for each that can run Go code, as one of them may be
+// held up while the others are not.
 func WatchStalls() *Stalls {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Stalls{cancel: cancel, stalls: make([][]stall, runtime.GOMAXPROCS(0))}
@@ -59,7 +61,8 @@ func (s *Stalls) watch(ctx context.Context, thread int) {
 	}
 }
 
-// Since returns for how long a thread was held up since then, of the one for which that was longest.
+// Since returns for how long a thread was held up since then, of the one for which that was
+// longest.
 func (s *Stalls) Since(start time.Time) (longest time.Duration) {
 	time.Sleep(2 * nap) // a stall that has just ended is yet to be noted
 	s.mu.Lock()
@@ -76,7 +79,8 @@ func (s *Stalls) Since(start time.Time) (longest time.Duration) {
 	return longest
 }
 
-// Within fails the test unless f returns within d, not counting for how long the machine held this process up.
+// Within fails the test unless f returns within d, not counting for how long the machine held this
+// process up.
 func Within(t testing.TB, d time.Duration, what string, f func()) {
 	t.Helper()
 	stalls := WatchStalls()

@@ -39,7 +39,8 @@ func newSite(p *process) site {
 	return site{claims: idempotent(http.HandlerFunc(serveClaim)), mails: once(asynq.HandlerFunc(sendMail)), ticker: newTicker(p)}
 }
 
-// A duty is a turn of a worker behind an adapter. It travels in the context of the request or the task.
+// A duty is a turn of a worker behind an adapter. It travels in the context of the request or the
+// task.
 type duty struct {
 	worker *worker
 	key    string // as the Guard knows it
@@ -80,7 +81,8 @@ func work(ctx context.Context) (made string, err error) {
 	return made, nil
 }
 
-// over checks what has become of a run. kept says that a marker was left for a time, and err what the adapter was told.
+// over checks what has become of a run. kept says that a marker was left for a time, and err what
+// the adapter was told.
 func (d *duty) over(kept bool, window time.Duration, err error) {
 	if d.b == nil {
 		return
@@ -105,7 +107,7 @@ func (k *worker) post(key string) bool {
 	w := httptest.NewRecorder()
 	k.process.site.claims.ServeHTTP(w, r)
 	k.world.trace.add("%s has posted %s: %d, %s, kept %v", k.name, key, w.Code, o.Result, o.Kept)
-	d.over(o.Kept == guardhttp.KeepAnswer, guardhttp.DefaultRetention, o.Err)
+	d.over(o.Kept == guardhttp.KeepAnswer, guardhttp.DefaultOnce, o.Err)
 	switch o.Result {
 	case guardhttp.ResultReplayed:
 		if w.Code != http.StatusCreated {
@@ -179,7 +181,8 @@ func noteTask(ctx context.Context, o guardasynq.Outcome) {
 	}
 }
 
-// finishAll sees to it that everything is carried out in the end, now that nothing goes wrong any more.
+// finishAll sees to it that everything is carried out in the end, now that nothing goes wrong any
+// more.
 func (k *worker) finishAll() {
 	ends := time.Now().Add(k.world.settled())
 	for _, one := range []struct {

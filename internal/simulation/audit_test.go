@@ -17,12 +17,13 @@ type stored struct {
 	ends time.Time
 }
 
-// id finds the IDs of claims, which are the last 26 of such characters: a backend may put a letter in front.
+// id finds the IDs of claims, which are the last 26 of such characters: a backend may put a letter
+// in front.
 var id = regexp.MustCompile(`[A-Z2-7]{26,}`)
 
-// audit checks I7 after a request was carried out: what was kept for a claim, and had not ended, may have been
-// changed, ended or renewed only by a request that names the claim. It knows nothing else of how a backend
-// keeps its leases. It comes at once, before another request can arrive.
+// audit checks I7 after a request was carried out: what was kept for a claim, and had not ended,
+// may have been changed, ended or renewed only by a request that names the claim. It knows nothing
+// else of how a backend keeps its leases. It comes at once, before another request can arrive.
 func (s *server) audit(link string, request []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +70,8 @@ func (s *server) look() {
 				is.ids = append(is.ids, found[len(found)-26:])
 			}
 		}
-		if len(is.ids) > 0 && !strings.Contains(key, "}:places:") { // or else it is a counter, or a line, which others change
+		// or else it is a counter, or a line, which others change
+		if len(is.ids) > 0 && !strings.Contains(key, "}:places:") {
 			is.ends = now.Add(s.redis.TTL(key))
 			seen[key] = is
 		}

@@ -7,7 +7,8 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// A backend is what a process keeps its leases in: servers, for each of which the process has a client, and a Locker.
+// A backend is what a process keeps its leases in: servers, for each of which the process has a
+// client, and a Locker.
 type backend struct {
 	name    string
 	servers int

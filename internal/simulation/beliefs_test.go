@@ -22,45 +22,79 @@ type claim struct {
 // deadline is until when the process may believe at the latest, by the claim's TTL alone.
 func (c *claim) deadline() time.Time { return c.proven.get().Add(c.TTL) }
 
-// A belief is the time for which a worker believes that it holds a key: from when it was told so until its
-// context ends. Where a lease is handed on inside a process, several have one claim, one after the other, each with a fence of its own.
+// A belief is the time for which a worker believes that it holds a key: from when it was told so
+// until its context ends. Where a lease is handed on inside a process, several have one claim, one
+// after the other, each with a fence of its own.
 type belief struct {
 	*claim
 	Fence     uint64
 	worker    string
+	ctx       context.Context // the run's
 	lease     *guard.Lease
 	begun     time.Time
-	live      bool
+	live      bool // the end of ctx has not been noted
 	overtaken bool // while it was live, another one on the key had a higher fence
 }
 
-// beliefs keeps claims and beliefs, and checks I1, I2, I3, and that done markers and minimum holds are kept.
+// fences are those that a claim may use: the one that it was granted, and those reserved above it.
+type fences struct {
+	id          string
+	first, last uint64
+	answered    time.Time
+}
+
+// beliefs keeps claims and beliefs, and checks I1, I2, I3, and that done markers and minimum holds
+// are kept.
 type beliefs struct {
 	world *world
 
 	mu     sync.Mutex
+	fences map[string][]fences // by key
 	claims map[string]*claim
 	owners map[string]*claim    // the claims that were granted last, by owner
 	of     map[string][]*belief // by key, in the order in which they began
 	kept   map[string]keep      // by key
 }
 
-// A keep is what was last left of a key, a done marker or a minimum hold: from when its release was sent, and answered.
+// A keep is what was last left of a key, a done marker or a minimum hold: from when its release
+// was sent, and answered.
 type keep struct{ sent, answered, until time.Time }
 
-// granted notes that the store has granted c, under a fence, to a request that was sent at an instant.
-func (b *beliefs) granted(c guard.Claim, sent time.Time, fence uint64) *claim {
+// granted notes that the store has granted c to a request that was sent at an instant.
+func (b *beliefs) granted(c guard.Claim, sent time.Time, grant guard.Grant) *claim {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.compare(c, sent, grant)
 	left := b.kept[c.Key]
 	if sent.After(left.answered) && time.Now().Before(left.until) && !b.world.disturbedSince(left.sent) {
 		b.world.violate("keep", "%s was granted while a marker or a minimum hold stood", c.Key)
 	}
-	c.Fence = fence
+	c.Fence = grant.Fence
 	known := &claim{Claim: c, asked: sent}
 	known.proven.set(sent)
 	b.claims[c.ID], b.owners[c.Owner] = known, known
 	return known
+}
+
+// compare checks that no other claim may use one of the fences that c was granted, and that c's
+// are larger than those of which its process could know when it asked. It does not matter
+// whether, or when, they are used: a lease may be handed off long after the store has forgotten
+// it. b.mu must be held.
+func (b *beliefs) compare(c guard.Claim, sent time.Time, grant guard.Grant) {
+	mine := fences{id: c.ID, first: grant.Fence, last: grant.Fence + uint64(grant.Reserved), answered: time.Now()}
+	for _, other := range b.fences[c.Key] {
+		switch {
+		case other.id == mine.id && grant.Held:
+			return // it is the claim that is repeated
+		case other.first <= mine.last && mine.first <= other.last:
+			b.world.violate("I2", "%.6s and %.6s may both use fences on %s: %d to %d, and %d to %d",
+				other.id, mine.id, c.Key, other.first, other.last, mine.first, mine.last)
+		case other.answered.Before(sent) && mine.first < other.first:
+			b.world.violate("I2", "%.6s was granted fence %d on %s after %.6s was granted %d",
+				mine.id, mine.first, c.Key, other.id, other.first)
+		}
+	}
+	b.fences[c.Key] = append(b.fences[c.Key], mine)
 }
 
 // renewed notes that the store has renewed the claim on a request that was sent at an instant.
@@ -86,8 +120,8 @@ func (b *beliefs) isUnanswered(of *belief) bool {
 	return of.unanswered
 }
 
-// keep notes that the store has answered to a release that was to leave something behind. If it was sent before and
-// had no answer, what that one left stands.
+// keep notes that the store has answered to a release that was to leave something behind. If it
+// was sent before and had no answer, what that one left stands.
 func (b *beliefs) keep(id string, sent time.Time, d time.Duration, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -110,13 +144,15 @@ func (b *beliefs) begin(ctx context.Context, worker string, lease *guard.Lease) 
 	defer b.mu.Unlock()
 	w := b.world
 	c := b.owners[lease.Owner()]
-	mine := &belief{claim: c, Fence: lease.Fence(), worker: worker, lease: lease, begun: time.Now(), live: true}
+	mine := &belief{
+		claim: c, Fence: lease.Fence(), worker: worker, ctx: ctx, lease: lease, begun: time.Now(), live: true,
+	}
 	if mine.Fence != c.Fence {
 		w.tally.handed.Add(1)
 	}
 	w.trace.add("%s believes in %s %.6s, fence %d", worker, c.Key, c.ID, mine.Fence)
 	for _, other := range b.of[c.Key] {
-		if other.live {
+		if other.live && other.ctx.Err() == nil {
 			b.overlap(other, mine)
 		}
 		switch {
@@ -131,8 +167,8 @@ func (b *beliefs) begin(ctx context.Context, worker string, lease *guard.Lease) 
 	return mine
 }
 
-// overlap takes note that two believe in one key: that with the lower fence has lost the lease and does not know it
-// yet, and a server must have lost it since it was last granted or renewed.
+// overlap takes note that two believe in one key: that with the lower fence has lost the lease and
+// does not know it yet, and a server must have lost it since it was last granted or renewed.
 func (b *beliefs) overlap(one, other *belief) {
 	if one.Fence > other.Fence {
 		one, other = other, one
@@ -160,8 +196,9 @@ func (b *beliefs) end(mine *belief, cause error) {
 	}
 }
 
-// reported checks that a lease which another one has overtaken was reported as lost: err is what came of it. The
-// Guard cannot know of it if its release was not answered, or if it was handed on and the store not asked.
+// reported checks that a lease which another one has overtaken was reported as lost: err is what
+// came of it. The Guard cannot know of it if its release was not answered, or if it was handed on
+// and the store not asked.
 func (b *beliefs) reported(mine *belief, handedOn bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -9,15 +9,21 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// A cast is what the workers of a world do beside plain leases. Each has its share of the seeds, under each mix of faults.
+// A cast is what the workers of a world do beside plain leases. Each has its share of the seeds,
+// under each mix of faults.
 type cast string
 
 const (
-	leases   cast = "leases"   // nothing else
-	markers  cast = "markers"  // work that is done once in a window, and minimum holds
-	queues   cast = "queues"   // many callers of a process who wait in line, some of whom leave
-	pauses   cast = "pauses"   // processes that are stopped for longer than a TTL, and hosts that are suspended
-	adapters cast = "adapters" // HTTP requests, asynq's tasks and cron's ticks
+	// leases is nothing but leases.
+	leases cast = "leases"
+	// markers is work that runs once in a window, and minimum holds.
+	markers cast = "markers"
+	// queues is many waiters in each process, some of which leave.
+	queues cast = "queues"
+	// pauses is processes that are stopped for longer than a TTL, and hosts that are suspended.
+	pauses cast = "pauses"
+	// adapters is HTTP requests, asynq's tasks and cron's ticks.
+	adapters cast = "adapters"
 )
 
 var casts = []cast{leases, markers, queues, pauses, adapters}
@@ -60,8 +66,9 @@ func (k *worker) step() {
 // typed checks I8: whoever gets an error can tell what it is about.
 func (k *worker) typed(key string, err error) {
 	switch {
-	case err == nil, errors.Is(err, errWork), errors.Is(err, guard.ErrBusy), errors.Is(err, guard.ErrDone), errors.Is(err, guard.ErrLost):
-	case errors.Is(err, guard.ErrStore), isContextError(err):
+	case err == nil, errors.Is(err, errWork), isContextError(err):
+	case errors.Is(err, guard.ErrBusy), errors.Is(err, guard.ErrDone), errors.Is(err, guard.ErrLost):
+	case errors.Is(err, guard.ErrStore), errors.Is(err, guard.ErrMarker):
 	default:
 		k.world.violate("I8", "%s is told of %s what is none of the errors: %v", k.name, key, err)
 	}

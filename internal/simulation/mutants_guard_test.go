@@ -91,7 +91,8 @@ func untyped(inner doer) doer {
 	}
 }
 
-// leaverKeepsPlace has each call wait for the one that came before it, also if that has left. Calls with a deadline come before all.
+// leaverKeepsPlace has each call wait for the one that came before it, also if that has left.
+// Calls with a deadline come before all.
 func leaverKeepsPlace(inner doer) doer {
 	var mu sync.Mutex
 	ends := map[string]chan struct{}{} // of the last in line

@@ -12,7 +12,8 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// The simulation can fail: each of these breaks one rule, and is found out by the invariant that the rule is for.
+// The simulation can fail: each of these breaks one rule, and is found out by the invariant that
+// the rule is for.
 func TestSimulation_findsWhatIsBroken(t *testing.T) {
 	for name, m := range map[string]struct {
 		mutate    mutation
@@ -23,6 +24,8 @@ func TestSimulation_findsWhatIsBroken(t *testing.T) {
 		"renewal does not check the owner":         {mutation{store: renewAnybodys}, "I7"},
 		"a renewal without an answer counts":       {mutation{store: trustRenewals}, "I1"},
 		"fences are a counter that can be lost":    {mutation{store: countFences}, "I2"},
+		"a lost counter starts at the clock":       {mutation{script: &patch{"clock + AHEAD - 1", "clock - 1"}}, "I2"},
+		"fences are reserved without a bound":      {mutation{script: &patch{"math.max(math.min(reserved, most), 0)", "reserved"}}, "I2"},
 
 		"a run leaves no done marker":                 {asksFor(noMarker), "once"},
 		"a tick leaves no done marker":                {asksFor(noMarkerOfTicks), "tick"},
@@ -59,8 +62,8 @@ type mutant struct {
 	process *process
 }
 
-// countFromReply has the Guard count a lease from after the reply: the store is asked for a lease that is shorter by
-// as long as the reply then takes.
+// countFromReply has the Guard count a lease from after the reply: the store is asked for a lease
+// that is shorter by as long as the reply then takes.
 func countFromReply(inner guard.Locker, p *process) guard.Locker {
 	return lateMutant{mutant{inner, p}}
 }
@@ -113,8 +116,8 @@ func (m trustingRenewal) Renew(ctx context.Context, c guard.Claim) (bool, error)
 	return true, nil
 }
 
-// each does something to the lease of c's key. The claim's ID is among the arguments so that the audit takes it for
-// what it says it is: about this claim.
+// each does something to the lease of c's key. The claim's ID is among the arguments so that the
+// audit takes it for what it says it is: about this claim.
 func (m mutant) each(ctx context.Context, c guard.Claim, do string) error {
 	script := "for _, key in ipairs(redis.call('KEYS', '*lease:' .. ARGV[1])) do " + do + " end return 1"
 	return m.process.clients[0].Eval(ctx, script, nil, c.Key, c.ID, c.TTL.Milliseconds()).Err()

@@ -11,11 +11,13 @@ type mix string
 const (
 	// network loses no data: leases have to hold strictly.
 	network mix = "network"
-	// amnesia has network, and servers that are flushed or restart empty. A lease may be lost with them, so two
-	// workers can believe until the first one asks again, or its deadline. Fences still grow.
+	// amnesia has network, and servers that are flushed or restart empty, at any moment. A lease
+	// may be lost with them, so two workers can believe until the first one asks again, or its
+	// deadline. Fences still grow, and no two claims may use the same.
 	amnesia mix = "amnesia"
-	// clocks has network, and server clocks that jump. A jump forward ends leases early, as amnesia does. There is
-	// no amnesia on top: a counter that is lost and a clock that has stepped back leave nothing to go by.
+	// clocks has network, and server clocks that jump. A jump forward ends leases early, as
+	// amnesia does. There is no amnesia on top: a counter that is lost and a clock that has
+	// stepped back leave nothing to go by.
 	clocks mix = "clocks"
 )
 
@@ -44,7 +46,8 @@ func (w *world) nemesis() {
 			p.cutOff.set(time.Now().Add(d))
 			continue
 		}
-		for _, i := range rng.Perm(len(w.servers))[:1+rng.IntN((len(w.servers)+1)/2)] { // up to a majority
+		// up to a majority
+		for _, i := range rng.Perm(len(w.servers))[:1+rng.IntN((len(w.servers)+1)/2)] {
 			fault(w.servers[i], d)
 		}
 	}
@@ -53,10 +56,11 @@ func (w *world) nemesis() {
 // pick picks what befalls servers, or nil for something that befalls a process.
 func (w *world) pick(rng *rand.Rand) func(*server, time.Duration) {
 	if w.mix != network && chance(rng, 0.4) {
-		return map[mix][]func(*server, time.Duration){
-			amnesia: {w.flush, w.restart},
+		faults := map[mix][]func(*server, time.Duration){
+			amnesia: {w.flush, w.restart, w.lieInWait},
 			clocks:  {w.jump, w.jumpBack},
-		}[w.mix][rng.IntN(2)]
+		}[w.mix]
+		return faults[rng.IntN(len(faults))]
 	}
 	return []func(*server, time.Duration){w.freeze, w.leave, w.forgetScripts, nil}[rng.IntN(4)]
 }
@@ -80,6 +84,12 @@ func (w *world) flush(s *server, _ time.Duration) {
 	w.trace.add("%s is flushed", s.name)
 	s.flush()
 	w.lastLoss.set(time.Now())
+}
+
+// lieInWait has the server flushed at the worst moment, if that comes soon: see server.forget.
+func (w *world) lieInWait(s *server, d time.Duration) {
+	w.trace.add("%s is to be flushed while its fences are ahead of its clock, within %v", s.name, d)
+	s.forgets.set(time.Now().Add(d))
 }
 
 func (w *world) restart(s *server, d time.Duration) {

@@ -12,10 +12,11 @@ import (
 
 var errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 
-// A link is a connection between a process and a server. What goes over it is late, held up, or lost.
+// A link is a connection between a process and a server. What goes over it is late, held up, or
+// lost.
 //
-// The client's end and the server's are pipes of their own, so that a request which is on its way when the client
-// gives up still arrives, as on a real network.
+// The client's end and the server's are pipes of their own, so that a request which is on its way
+// when the client gives up still arrives, as on a real network.
 type link struct {
 	name      string
 	world     *world
@@ -25,8 +26,9 @@ type link struct {
 	hole      atomic.Bool // swallows all that comes
 }
 
-// dial connects a process to a server. It takes no time, nor does the greeting, HELLO and its answer, which nothing
-// befalls: go-redis' PubSub holds a mutex until then, and a goroutine that waits for a mutex stops a bubble's clock.
+// dial connects a process to a server. It takes no time, nor does the greeting, HELLO and its
+// answer, which nothing befalls: go-redis' PubSub holds a mutex until then, and a goroutine that
+// waits for a mutex stops a bubble's clock.
 func (w *world) dial(p *process, s *server) (net.Conn, error) {
 	name := fmt.Sprintf("%s>%s#%d", p.name, s.name, p.dials[s.number].Add(1))
 	if s.isAway() {
@@ -41,9 +43,9 @@ func (w *world) dial(p *process, s *server) (net.Conn, error) {
 	return lateTimers{client, upTo(w.rng(name+" time-outs"), 100*time.Microsecond)}, nil
 }
 
-// lateTimers is a connection whose time-outs come a moment after those of contexts, which would end at the same
-// instant: the client would do one thing or the other. The moment is another one for each connection, as several calls may have
-// one context.
+// lateTimers is a connection whose time-outs come a moment after those of contexts, which would
+// end at the same instant: the client would do one thing or the other. The moment is another one
+// for each connection, as several calls may have one context.
 type lateTimers struct {
 	net.Conn
 	by time.Duration
@@ -64,8 +66,9 @@ func (l *link) close() {
 	_ = l.far.Close()
 }
 
-// carry carries messages one way, requests or replies, until an end is closed. Messages are received at once and
-// delivered when their time has come. A pipe hands over a message as a whole, as each end writes it at once.
+// carry carries messages one way, requests or replies, until an end is closed. Messages are
+// received at once and delivered when their time has come. A pipe hands over a message as a whole,
+// as each end writes it at once.
 func (l *link) carry(from, to net.Conn, rng *rand.Rand, replies bool) {
 	queue := make(chan []byte, 100)
 	l.world.carriers.Add(2)
@@ -92,8 +95,9 @@ func (l *link) carry(from, to net.Conn, rng *rand.Rand, replies bool) {
 	}()
 }
 
-// largest is the size of the largest message: several scripts by their source.
-const largest = 16 << 10
+// largest is the size of the largest message: several scripts by their source. A larger one would
+// arrive in parts, and audit would see only the last part of what a server has carried out.
+const largest = 64 << 10
 
 func receive(from net.Conn, queue chan<- []byte) {
 	message := make([]byte, largest)
@@ -106,7 +110,8 @@ func receive(from net.Conn, queue chan<- []byte) {
 	}
 }
 
-// befall lets a message take its time, and has happen to the connection what may. It returns false if it is cut.
+// befall lets a message take its time, and has happen to the connection what may. It returns false
+// if it is cut.
 func (l *link) befall(rng *rand.Rand, replies bool) bool {
 	fate := l.world.draw(rng)
 	l.delay(rng, replies)
@@ -135,6 +140,10 @@ func (l *link) deliver(message []byte, to net.Conn, replies bool) bool {
 		return false
 	}
 	l.server.setClock()
+	l.server.forget(l.process)
+	if script := l.world.mutate.script; script != nil {
+		message = script.Replace(message)
+	}
 	_, err := to.Write(message)
 	time.Sleep(time.Nanosecond) // until the server has carried it out
 	l.server.audit(l.name, message)
@@ -148,8 +157,8 @@ func what(reply bool) string {
 	return "a request"
 }
 
-// delay sleeps until a message arrives. Every sleep is a random number of nanoseconds, so that no two things
-// happen at the same instant and the order of all is the seed's.
+// delay sleeps until a message arrives. Every sleep is a random number of nanoseconds, so that no
+// two things happen at the same instant and the order of all is the seed's.
 func (l *link) delay(rng *rand.Rand, reply bool) {
 	d := 50*time.Microsecond + upTo(rng, time.Millisecond)
 	if !l.world.calm() && chance(rng, l.world.slow) {

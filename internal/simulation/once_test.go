@@ -10,7 +10,8 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// onceKeys are those of work that is done once in a window, holdKeys those of work with a minimum hold.
+// onceKeys are those of work that is done once in a window, holdKeys those of work with a minimum
+// hold.
 var onceKeys, holdKeys = []string{"once0", "once1"}, []string{"hold0"}
 
 // longestWindow is longer than runs take, and short enough that work is done several times.
@@ -46,7 +47,8 @@ func (k *worker) doOnce(ctx context.Context, key string, window time.Duration, o
 	var b *belief
 	var ended time.Time
 	err := k.process.do(ctx, key, func(ctx context.Context) error {
-		time.Sleep(upTo(k.rng, 100*time.Microsecond)) // not at the very instant at which another ends
+		// not at the very instant at which another ends
+		time.Sleep(upTo(k.rng, 100*time.Microsecond))
 		lease, _ := guard.FromContext(ctx)
 		if !lease.Valid() {
 			return errWork
@@ -121,8 +123,8 @@ func (k *worker) holdLong() {
 	}
 }
 
-// doTogether has all who are there do one thing once, now that nothing goes wrong any more: one of them does it, and the others wait
-// until they are told so.
+// doTogether has all who are there do one thing once, now that nothing goes wrong any more: one of
+// them does it, and the others wait until they are told so.
 func (k *worker) doTogether() {
 	var all sync.WaitGroup
 	for i := range 2 {

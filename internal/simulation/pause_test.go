@@ -19,11 +19,13 @@ func (w *world) interrupt(rng *rand.Rand) {
 	p := w.processes[rng.IntN(len(w.processes))]
 	d := longestTTL + upTo(rng, longestStop-longestTTL)
 	w.trace.add("%s is stopped for %v", p.name, d)
-	p.stopped.set(later(time.Now().Add(d), p.stopped.get())) // it may be stopped already, for longer
+	// it may be stopped already, for longer
+	p.stopped.set(later(time.Now().Add(d), p.stopped.get()))
 }
 
-// step returns when the process goes on. It is SIGSTOP, as far as a bubble can have it, for one of the process: what a worker does between two steps, what it sends
-// and what it receives, stands still. Timers go on, so contexts end where those of a real process end when it goes on.
+// step returns when the process goes on. It is SIGSTOP, as far as a bubble can have it, for one of
+// the process: what a worker does between two steps, what it sends and what it receives, stands
+// still. Timers go on, so contexts end where those of a real process end when it goes on.
 func (p *process) step(who string) {
 	for left := time.Until(p.stopped.get()); left > 0; left = time.Until(p.stopped.get()) {
 		time.Sleep(left + upTo(p.world.rng(who+" goes on "+time.Now().String()), 100*time.Microsecond))
@@ -36,8 +38,9 @@ type suspension struct {
 	d  time.Duration
 }
 
-// suspend suspends the hosts of all processes, and no server: CLOCK_BOOTTIME moves by d, as the servers' clocks do, and CLOCK_MONOTONIC, the
-// bubble's, does not. Who is told so has lost his leases; nobody else has lost anything.
+// suspend suspends the hosts of all processes, and no server: CLOCK_BOOTTIME moves by d, as the
+// servers' clocks do, and CLOCK_MONOTONIC, the bubble's, does not. Who is told so has lost his
+// leases; nobody else has lost anything.
 func (w *world) suspend(d time.Duration) {
 	w.trace.add("the hosts are suspended for %v", d)
 	for _, s := range w.servers {
@@ -61,17 +64,18 @@ func (w *world) sleptSince(at time.Time) (d time.Duration) {
 	return d
 }
 
-// hearOfSuspensions has the process' Guard ask the world for how long its host was suspended. Guards have no public clock, so
-// that is put in place of what asks the kernel.
+// hearOfSuspensions has the process' Guard ask the world for how long its host was suspended. A
+// Guard has no public clock, so this replaces the function that asks the kernel.
 func (p *process) hearOfSuspensions() {
-	asleep := reflect.ValueOf(p.guard).Elem().FieldByName("asleep")
+	asleep := reflect.ValueOf(p.guard).Elem().FieldByName("clock").Elem().FieldByName("Suspension")
 	answer := reflect.MakeFunc(asleep.Type(), func([]reflect.Value) []reflect.Value {
 		return []reflect.Value{reflect.ValueOf(time.Duration(p.world.asleep.Load()))}
 	})
 	reflect.NewAt(asleep.Type(), unsafe.Pointer(asleep.UnsafeAddr())).Elem().Set(answer)
 }
 
-// outslept reports whether the hosts were suspended for longer than the margin since the belief was last proven, so that it is not valid.
+// outslept reports whether the hosts were suspended for longer than the margin since the belief
+// was last proven, so that it is not valid.
 func (b *belief) outslept(w *world) bool {
 	return w.sleptSince(b.proven.get()) >= b.TTL/100+20*time.Millisecond
 }

@@ -61,10 +61,12 @@ func newProcess(w *world, number int) *process {
 
 func (p *process) client(s *server) *redis.Client {
 	return redis.NewClient(&redis.Options{
-		Addr:   fmt.Sprintf("127.0.0.1:%d", s.number+1), // an IP literal, as a name would be looked up
+		// an IP literal, as a name would be looked up
+		Addr:   fmt.Sprintf("127.0.0.1:%d", s.number+1),
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return p.world.dial(p, s) },
 
-		// Maintenance notifications look up names as well, and the retries' pauses have random numbers of their own.
+		// Maintenance notifications look up names as well, and the retries' pauses have random
+		// numbers of their own.
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		MaxRetries:               -1,
 		DialerRetries:            1,
@@ -72,10 +74,11 @@ func (p *process) client(s *server) *redis.Client {
 		ContextTimeoutEnabled:    true,
 
 		DialTimeout: 100 * time.Millisecond,
-		ReadTimeout: 203*time.Millisecond + 17*time.Microsecond, // no multiple of another time-out: two must not end at one instant
+		// no multiple of another time-out: two must not end at one instant
+		ReadTimeout: 203*time.Millisecond + 17*time.Microsecond,
 
-		// So many connections that none is waited for, as the timers of those who wait outlive a bubble, and so many
-		// failed dials that a pool does not begin to dial on its own.
+		// So many connections that none is waited for, as the timers of those who wait outlive a
+		// bubble, and so many failed dials that a pool does not begin to dial on its own.
 		PoolSize: 200, PipelinePoolSize: 200,
 
 		// Small ones, but a request is written at once.

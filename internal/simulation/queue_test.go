@@ -86,7 +86,8 @@ func (k *worker) standInLine(key string, stay time.Duration, opts ...guard.Optio
 	var b *belief
 	err := k.process.do(ctx, key, func(ctx context.Context) error {
 		k.process.queue.served(key, place)
-		time.Sleep(upTo(k.rng, 100*time.Microsecond)) // not at the very instant at which another ends
+		// not at the very instant at which another ends
+		time.Sleep(upTo(k.rng, 100*time.Microsecond))
 		lease, _ := guard.FromContext(ctx)
 		if !lease.Valid() {
 			return errWork
@@ -110,7 +111,8 @@ func (k *worker) standInLine(key string, stay time.Duration, opts ...guard.Optio
 	return err
 }
 
-// lineUp has some callers stand in line, now that nothing goes wrong any more. The first one leaves, and the others get in all the same.
+// lineUp has some callers stand in line, now that nothing goes wrong any more. The first one
+// leaves, and the others get in all the same.
 func (k *worker) lineUp() {
 	var all sync.WaitGroup
 	for i := range 3 {

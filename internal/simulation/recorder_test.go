@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // A recorder is a Locker that notes what a Guard asks for and what it is told.
@@ -14,19 +15,19 @@ type recorder struct {
 }
 
 var (
-	_ guard.Notifier = recorder{}
-	_ guard.Queuer   = recorder{}
+	_ driver.Notifier = recorder{}
+	_ driver.Queuer   = recorder{}
 )
 
 // batchRecorder is a recorder around a Locker that renews in batches.
 type batchRecorder struct {
 	recorder
-	batch guard.BatchRenewer
+	batch driver.BatchRenewer
 }
 
 func record(p *process, l guard.Locker) guard.Locker {
 	r := recorder{l, p}
-	if batch, ok := l.(guard.BatchRenewer); ok {
+	if batch, ok := l.(driver.BatchRenewer); ok {
 		return batchRecorder{r, batch}
 	}
 	return r
@@ -45,21 +46,21 @@ func withAttempt(ctx context.Context) (context.Context, *attempt) {
 // noteHandOver is a hook.
 func noteHandOver(ctx context.Context, e guard.Event) {
 	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
-		a.handedOn = e.HandedOn
+		a.handedOn = e.HandedOff
 	}
 }
 
 func (r recorder) Unwrap() guard.Locker { return r.Locker }
 
-// Notify never wakes: who waits looks for himself. A backend's pushes have no order that a seed could repeat, as
-// it ranges over maps and takes pauses from random numbers that are not seeded.
-func (r recorder) Notify(string, func()) (stop func()) { return func() {} }
+// Notify never wakes: who waits looks for himself. A backend's pushes have no order that a seed
+// could repeat, as it ranges over maps and takes pauses from random numbers that are not seeded.
+func (r recorder) Subscribe(string, func()) (stop func()) { return func() {} }
 
 // Queue never calls, for the same reason.
-func (r recorder) Queue(string, string, func(time.Duration)) (stop func()) { return func() {} }
+func (r recorder) SubscribeClaim(string, string, func(time.Duration)) (stop func()) { return func() {} }
 
-// goOn returns when the process is not stopped, or does so no more. What has no time left then is not sent: a client that has both an
-// ended context and a connection takes the one or the other.
+// goOn returns when the process is not stopped, or does so no more. What has no time left then is
+// not sent: a client that has both an ended context and a connection takes the one or the other.
 func (r recorder) goOn(ctx context.Context, c guard.Claim) error {
 	r.process.step(c.ID)
 	return ctx.Err()
@@ -70,11 +71,14 @@ func (r recorder) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, e
 	if err := r.goOn(ctx, c); err != nil {
 		return guard.Grant{}, err
 	}
+	if c.Reserve > 0 {
+		c.Reserve = 1 << 20 // as many as the store is able to
+	}
 	call := r.begin("acquire", c)
 	grant, err := r.Locker.TryAcquire(ctx, c)
 	call.end(grant.State, err)
 	if err == nil && grant.State == guard.Granted {
-		r.process.world.beliefs.granted(c, call.sent, grant.Fence)
+		r.process.world.beliefs.granted(c, call.sent, grant)
 	}
 	return grant, err
 }

@@ -8,9 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A seed repeats itself but for ties, of which a few worlds have one: where two things are ready at the same instant, Go picks one, and where the machine was busy its scheduler has
-// another goroutine go on when one has run for 10 ms. So a world may have a few traces, and is run until one of them comes again. With the race detector, the scheduler
-// takes goroutines in a random order, so that nothing could repeat itself: there this test is left out. make test runs it without.
+// A seed repeats itself but for ties, of which a few worlds have one: where two things are ready
+// at the same instant, Go picks one, and where the machine was busy its scheduler has another
+// goroutine go on when one has run for 10 ms. So a world may have a few traces, and is run until
+// one of them comes again. With the race detector, the scheduler takes goroutines in a random
+// order, so that nothing could repeat itself: there this test is left out. make test runs it
+// without.
 func TestSimulation_repeatsItself(t *testing.T) {
 	const tries = 10
 	for _, b := range backends {

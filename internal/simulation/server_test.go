@@ -3,6 +3,8 @@ package simulation_test
 import (
 	"fmt"
 	"net"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -10,15 +12,20 @@ import (
 	"github.com/alicebob/miniredis/v2/proto"
 )
 
-// A server is a miniredis with a clock that can be wrong. It can be frozen or away, which it survives with its
-// data, or lose that.
+// A server is a miniredis with a clock that can be wrong. It can be frozen or away, which it
+// survives with its data, or lose that.
 type server struct {
 	name   string
 	number int
 	world  *world
-	frozen instant       // until when it takes up nothing
-	away   instant       // until when it cannot be reached
-	turn   chan struct{} // is full while a request is carried out, so that what two have changed that come at one instant is told apart
+	frozen instant // until when it takes up nothing
+	away   instant // until when it cannot be reached
+	// is full while a request is carried out, so that what two have changed that come at one
+	// instant is told apart
+	turn chan struct{}
+
+	forgets instant  // until when it is to be flushed at the worst moment
+	last    *process // of which the last request was
 
 	mu     sync.Mutex
 	redis  *miniredis.Miniredis
@@ -66,7 +73,8 @@ func (s *server) dial() net.Conn {
 	return conn
 }
 
-// leave makes the server unreachable for a while and cuts its connections, each at an instant of its own.
+// leave makes the server unreachable for a while and cuts its connections, each at an instant of
+// its own.
 func (s *server) leave(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,8 +105,40 @@ func (s *server) flush() {
 	s.leases = nil
 }
 
-// jump sets the clock forward, which ends leases early, or back, which makes them last longer: Redis keeps the
-// instant at which a key ends, and miniredis the time left.
+// forget flushes a server, of which that was decided, at the worst moment: before it carries out
+// a request of another process than the last one, while it has issued or reserved fences that its
+// clock has not passed. The last process may still hand off a lease under these. s.turn must be
+// full.
+func (s *server) forget(from *process) {
+	last := s.last
+	s.last = from
+	if last == from || !time.Now().Before(s.forgets.get()) || !s.isAhead() {
+		return
+	}
+	s.forgets.set(time.Time{})
+	s.world.flush(s, 0)
+}
+
+// isAhead reports whether a fence counter is ahead of the clock.
+func (s *server) isAhead() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now().Add(s.offset)
+	clock := uint64(now.Unix())<<20 + uint64(now.Nanosecond()/1000)
+	for _, key := range s.redis.Keys() {
+		if !strings.HasSuffix(key, "}:fence") {
+			continue
+		}
+		text, _ := s.redis.Get(key)
+		if last, err := strconv.ParseUint(text, 10, 64); err == nil && last > clock {
+			return true
+		}
+	}
+	return false
+}
+
+// jump sets the clock forward, which ends leases early, or back, which makes them last longer:
+// Redis keeps the instant at which a key ends, and miniredis the time left.
 func (s *server) jump(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,13 +14,15 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable()       // go-redis' words about connections that fail
-	runtime.GOMAXPROCS(1)   // the goroutines of a bubble take turns: waking another processor for each costs more
+	logging.Disable() // go-redis' words about connections that fail
+	// the goroutines of a bubble take turns: waking another processor for each costs more
+	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(400) // a world is small, and makes much garbage
 	os.Exit(m.Run())
 }
 
-// A tally counts what happened, so that a simulation in which nothing happens does not pass for a good one.
+// A tally counts what happened, so that a simulation in which nothing happens does not pass for a
+// good one.
 type tally struct {
 	runs, handed, lost, overlaps, written, stale, refused, done, ticks atomic.Int64
 }
@@ -58,7 +60,8 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// seeds returns the seeds to run: that of ONERUN_SIM_SEED, or as many as ONERUN_SIM_SEEDS says, from ONERUN_SIM_FIRST on.
+// seeds returns the seeds to run: that of ONERUN_SIM_SEED, or as many as ONERUN_SIM_SEEDS says,
+// from ONERUN_SIM_FIRST on.
 func seeds(t *testing.T, b backend) []uint64 {
 	t.Helper()
 	if one := os.Getenv("ONERUN_SIM_SEED"); one != "" {

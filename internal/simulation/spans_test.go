@@ -7,16 +7,17 @@ import (
 	"time"
 )
 
-// A span is a time in which nobody may begin to run for a key, by what a run has left behind or has asked for. It is known when the run has
-// ended, so what has begun before that is looked at then.
+// A span is a time in which nobody may begin to run for a key, by what a run has left behind or
+// has asked for. It is known when the run has ended, so what has begun before that is looked at
+// then.
 type span struct {
 	invariant   string
 	by          string
 	from, until time.Time
 }
 
-// spans check what users see of done markers, minimum holds and ticks: that nothing runs in the time that they are for. They do not
-// know what was asked of the store.
+// spans check what users see of done markers, minimum holds and ticks: that nothing runs in the
+// time that they are for. They do not know what was asked of the store.
 type spans struct {
 	world *world
 
@@ -27,7 +28,8 @@ type spans struct {
 	stray   map[string]bool        // keys of which a release had no answer
 }
 
-// A beginning is when a run has begun, and when the lease was asked for under which it did so: the answer may have taken long.
+// A beginning is when a run has begun, and when the lease was asked for under which it did so: the
+// answer may have taken long.
 type beginning struct {
 	at, asked time.Time
 	by        string
@@ -37,7 +39,8 @@ func newSpans(w *world) *spans {
 	return &spans{world: w, closed: map[string]span{}, begun: map[string][]beginning{}, records: map[string]bool{}, stray: map[string]bool{}}
 }
 
-// begin notes that somebody begins to run for the key, under a lease that was asked for at an instant.
+// begin notes that somebody begins to run for the key, under a lease that was asked for at an
+// instant.
 func (s *spans) begin(key, by string, asked time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +59,8 @@ func (s *spans) close(key string, closed span) {
 	}
 }
 
-// check checks one beginning. A server that has lost something may have lost the marker, or the lease before the other one was granted. s.mu must be held.
+// check checks one beginning. A server that has lost something may have lost the marker, or the
+// lease before the other one was granted. s.mu must be held.
 func (s *spans) check(key string, closed span, b beginning) {
 	since := closed.from
 	if b.asked.Before(since) {
@@ -68,7 +72,8 @@ func (s *spans) check(key string, closed span, b beginning) {
 	}
 }
 
-// successful notes that a run for the key has been, and leaves a record. Whether that arrives is another thing.
+// successful notes that a run for the key has been, and leaves a record. Whether that arrives is
+// another thing.
 func (s *spans) successful(key, record string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,11 +5,13 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// A spreader is a Locker whose calls, and their answers, come at instants of their own, some microseconds late. Guards and
-// quorums make several calls at one instant, which may also fail at one instant, with that of a context: whichever the
-// runtime took first would be the first in a queue, get the next random number, or decide a ballot.
+// A spreader is a Locker whose calls, and their answers, come at instants of their own, some
+// microseconds late. Guards and quorums make several calls at one instant, which may also fail at
+// one instant, with that of a context: whichever the runtime took first would be the first in a
+// queue, get the next random number, or decide a ballot.
 type spreader struct {
 	guard.Locker
 	world *world
@@ -19,24 +21,24 @@ type spreader struct {
 // batchSpreader is a spreader around a Locker that renews in batches.
 type batchSpreader struct {
 	spreader
-	batch guard.BatchRenewer
+	batch driver.BatchRenewer
 }
 
 // nodeSpreader is a batchSpreader around a Locker with all that a quorum can ask of its nodes.
 type nodeSpreader struct {
 	batchSpreader
-	guard.Server
-	starter guard.Starter
+	driver.Server
+	starter driver.Starter
 }
 
 func spread(w *world, name string, l guard.Locker) guard.Locker {
 	s := spreader{l, w, name}
-	batch, ok := l.(guard.BatchRenewer)
+	batch, ok := l.(driver.BatchRenewer)
 	if !ok {
 		return s
 	}
-	server, isServer := l.(guard.Server)
-	starter, isStarter := l.(guard.Starter)
+	server, isServer := l.(driver.Server)
+	starter, isStarter := l.(driver.Starter)
 	if isServer && isStarter {
 		return nodeSpreader{batchSpreader{s, batch}, server, starter}
 	}

@@ -41,7 +41,7 @@ func newTicker(p *process) *ticker {
 	})
 	k.cron = cron.New(apart, cron.WithLogger(cron.DiscardLogger))
 	var err error
-	k.jobs, err = guardcron.New(p.guard, k.cron, guardcron.WithDeadline(time.Second), guardcron.WithObserver(k.ended),
+	k.jobs, err = guardcron.New(p.guard, k.cron, guardcron.WithStartDeadline(time.Second), guardcron.WithObserver(k.ended),
 		guardcron.WithLease(guard.WithTTL(siteTTL)))
 	if err != nil {
 		panic(err)
@@ -92,7 +92,8 @@ func (k *ticker) run(ctx context.Context) error {
 	return nil
 }
 
-// ended is told of each run that has ended here. Where a release of the tick had no answer, its marker may be missing.
+// ended is told of each run that has ended here. Where a release of the tick had no answer, its
+// marker may be missing.
 func (k *ticker) ended(r guardcron.Record) {
 	w := k.worker.world
 	w.trace.add("%s has seen to the tick at %v: %s", k.worker.name, r.Tick.Sub(w.start), r.Outcome)
@@ -103,6 +104,6 @@ func (k *ticker) ended(r guardcron.Record) {
 	w.spans.successful(key, "")
 	if w.spans.answered(key) {
 		w.tally.ticks.Add(1)
-		w.spans.close(key, span{"tick", fmt.Sprint(k.worker.name, " had run it"), r.End, r.End.Add(guardcron.MinWindow)})
+		w.spans.close(key, span{"tick", fmt.Sprint(k.worker.name, " had run it"), r.End, r.End.Add(guardcron.MinTickMemory)})
 	}
 }

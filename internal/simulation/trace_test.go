@@ -12,8 +12,8 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// A trace is what happened in a world, by virtual time. Goroutines that run at the same instant write their lines
-// in any order, so lines are sorted also by what they say.
+// A trace is what happened in a world, by virtual time. Goroutines that run at the same instant
+// write their lines in any order, so lines are sorted also by what they say.
 type trace struct {
 	mu    sync.Mutex
 	lines []line
@@ -45,8 +45,9 @@ func (t *trace) since(start time.Time) string {
 	return out.String()
 }
 
-// outcome returns what to write of a call's answer or error: of a store's error its kind only, as a read that times
-// out and the context that ends at that same instant are two errors, either of which may be seen first.
+// outcome returns what to write of a call's answer or error: of a store's error its kind only, as
+// a read that times out and the context that ends at that same instant are two errors, either of
+// which may be seen first.
 func outcome(answer any, err error) any {
 	var store *guard.StoreError
 	var lost *guard.LostError

@@ -36,7 +36,8 @@ func (k *worker) loop() {
 	}
 }
 
-// crowd is some callers of the process who want one key at nearly the same time, and not for long: leases are handed on among them.
+// crowd is some callers of the process who want one key at nearly the same time, and not for long:
+// leases are handed on among them.
 func (k *worker) crowd() {
 	key := keys[k.rng.IntN(len(keys))]
 	ttl := k.ttl()
@@ -58,7 +59,6 @@ func (k *worker) visitor(key string, ttl guard.Option) {
 	ctx, mine := withAttempt(ctx)
 	var b *belief
 	err := k.process.do(ctx, key, func(ctx context.Context) error {
-		time.Sleep(upTo(k.rng, 100*time.Microsecond)) // not at the very instant at which another ends
 		lease, _ := guard.FromContext(ctx)
 		if !lease.Valid() {
 			return errWork
@@ -121,7 +121,7 @@ func (k *worker) acquire(ctx context.Context, key string) (*belief, error) {
 	if k.work(lease.Context(), lease, b) != nil {
 		return b, lease.Release(ctx)
 	}
-	return b, lease.Finish(ctx)
+	return b, lease.Complete(ctx)
 }
 
 // fair has some calls stand in line, and others not.
@@ -152,8 +152,9 @@ func (k *worker) options() []guard.Option {
 	return append(opts, k.fair()...)
 }
 
-// work works for less or more than the TTL, and writes now and then while the lease is valid. At times the process
-// is paused between the question and the write, and at times it does not heed its context.
+// work works for less or more than the TTL, and writes now and then while the lease is valid. At
+// times the process is paused between the question and the write, and at times it does not heed
+// its context.
 func (k *worker) work(ctx context.Context, lease *guard.Lease, b *belief) error {
 	ends := time.Now().Add(upTo(k.rng, 100*time.Millisecond))
 	if chance(k.rng, 0.4) {

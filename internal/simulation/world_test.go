@@ -1,6 +1,7 @@
 package simulation_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"hash/fnv"
@@ -55,11 +56,26 @@ type world struct {
 
 // A mutation breaks something. The zero one is what we sell.
 type mutation struct {
-	store   func(inner guard.Locker, p *process) guard.Locker // what the store does
-	asks    func(inner guard.Locker, p *process) guard.Locker // what a Guard asks of it
-	do      func(inner doer) doer                             // how a Guard runs things
-	awake   bool                                              // a Guard does not see that its host was suspended
-	unfence bool                                              // the resource takes any fence
+	store  func(inner guard.Locker, p *process) guard.Locker // what the store does
+	script *patch                                            // what its scripts do
+	asks   func(inner guard.Locker, p *process) guard.Locker // what a Guard asks of it
+	do     func(inner doer) doer                             // how a Guard runs things
+	// a Guard does not see that its host was suspended
+	awake   bool
+	unfence bool // the resource takes any fence
+}
+
+// A patch puts a text in place of another one in the scripts that reach a server.
+type patch struct{ of, by string }
+
+// Replace returns the request with its scripts patched. The request says how long they are, so
+// their length stays the same.
+func (p patch) Replace(request []byte) []byte {
+	by := fmt.Sprintf("%-*s", len(p.of), p.by)
+	if len(by) != len(p.of) {
+		panic("longer than what it replaces: " + p.by)
+	}
+	return bytes.ReplaceAll(request, []byte(p.of), []byte(by))
 }
 
 // A doer is Guard.Do.
@@ -68,7 +84,8 @@ type doer func(ctx context.Context, key string, f func(context.Context) error, o
 // A violation is an invariant of the fault plan that was broken.
 type violation struct{ invariant, text string }
 
-// simulate runs the world of a seed in a bubble of its own. A goroutine that is left over fails the bubble: I5.
+// simulate runs the world of a seed in a bubble of its own. A goroutine that is left over fails
+// the bubble: I5.
 func simulate(t *testing.T, b backend, mutate mutation, seed uint64, counts *tally) *world {
 	t.Helper()
 	cryptotest.SetGlobalRandom(t, seed) // claims' IDs, and the pauses of Guards
@@ -87,7 +104,7 @@ func (w *world) run() {
 	w.start = time.Now()
 	rng := w.rng("world")
 	w.loss, w.slow = 0.08*rng.Float64(), 0.1*rng.Float64()
-	w.beliefs = beliefs{world: w, claims: map[string]*claim{}, owners: map[string]*claim{}, of: map[string][]*belief{}, kept: map[string]keep{}}
+	w.beliefs = beliefs{world: w, claims: map[string]*claim{}, owners: map[string]*claim{}, of: map[string][]*belief{}, kept: map[string]keep{}, fences: map[string][]fences{}}
 	w.resource = resource{world: w, highest: map[string]*belief{}}
 	w.spans, w.claims = newSpans(w), map[string]string{}
 	for i := range w.backend.servers {
@@ -165,8 +182,9 @@ func (w *world) close() {
 // calm reports whether nothing is to go wrong any more.
 func (w *world) calm() bool { return time.Since(w.start) > chaos }
 
-// settled is how long a worker may have to wait for a key once all is calm: for what was held up, for a lease whose
-// holder could not give it back, for what that left behind, and for the others' turns.
+// settled is how long a worker may have to wait for a key once all is calm: for what was held up,
+// for a lease whose holder could not give it back, for what that left behind, and for the others'
+// turns.
 func (w *world) settled() time.Duration {
 	return 3*longestTTL + longestTTL + longestStop + longestKeep + w.setBack + 3*time.Second
 }
@@ -181,7 +199,8 @@ func (w *world) rng(actor string) *rand.Rand {
 // forgottenSince reports whether a server has lost something since an instant, or at it.
 func (w *world) forgottenSince(at time.Time) bool { return !w.lastLoss.get().Before(at) }
 
-// disturbedSince reports whether something has ended early since an instant, or at it, for those who go by their own clocks.
+// disturbedSince reports whether something has ended early since an instant, or at it, for those
+// who go by their own clocks.
 func (w *world) disturbedSince(at time.Time) bool {
 	return w.forgottenSince(at) || w.sleptSince(at) > 0
 }

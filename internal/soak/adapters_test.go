@@ -23,7 +23,7 @@ import (
 
 // serveHTTP serves requests with an Idempotency-Key, and says where.
 func (w *worker) serveHTTP() (end func(context.Context) error, err error) {
-	once, err := guardhttp.New(w.guard, guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithWait(ttl), guardhttp.WithRetention(time.Hour))
+	once, err := guardhttp.New(w.guard, guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithWait(ttl), guardhttp.WithOnce(time.Hour))
 	if err != nil {
 		return nil, err
 	}
@@ -97,14 +97,15 @@ var cronJobs = map[string]time.Duration{"short": 10 * time.Millisecond, "long": 
 
 func (w *worker) serveCron() (end func(context.Context) error, err error) {
 	c := cron.New(cron.WithSeconds(), cron.WithLogger(cron.DiscardLogger))
-	jobs, err := guardcron.New(w.guard, c, guardcron.WithOverlap(guardcron.Wait), guardcron.WithRerun())
+	jobs, err := guardcron.New(w.guard, c, guardcron.WithBusy(guardcron.Wait), guardcron.WithRerun())
 	if err != nil {
 		return nil, err
 	}
 	for name, takes := range cronJobs {
 		_, err := jobs.AddFunc(name, "* * * * * *", func(ctx context.Context) error {
 			tick, _ := guardcron.Tick(ctx)
-			key := fmt.Sprintf("cron:%s@%s", name, tick.UTC().Format(time.RFC3339Nano)) // that of the tick, which is left done
+			// that of the tick, which is left done
+			key := fmt.Sprintf("cron:%s@%s", name, tick.UTC().Format(time.RFC3339Nano))
 			return w.effect(ctx, key, tickName(name, tick.Unix()), takes)
 		})
 		if err != nil {

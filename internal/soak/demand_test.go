@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A demand is what the world asks of the workers: requests, each of which two clients send until they have an answer, and tasks, of which each job has two.
+// A demand is what the world asks of the workers: requests, each of which two clients send until
+// they have an answer, and tasks, of which each job has two.
 type demand struct {
 	site      *site
 	client    *asynq.Client

@@ -1,15 +1,20 @@
-// Package soak has six processes work for a while with all that Onerun has, while a nemesis does to them and to their servers what a seed says; and then
-// looks at what they believed, wrote and ran. All of it is in the tests.
+// Package soak has six processes work for a while with all that Onerun has, while a nemesis does
+// to them and to their servers what a seed says; and then looks at what they believed, wrote and
+// ran. All of it is in the tests.
 //
-// Each process runs under one store: plain calls of Do and Acquire, a handler of net/http behind its own server, an asynq server, and entries of cron. The
-// nemesis freezes, kills and empties servers, cuts, darkens and delays connections, loses replies, forgets scripts, deletes keys, and pauses, kills and replaces
-// processes. At last it rests, and all that was asked for has to be done.
+// Each process runs under one store: plain calls of Do and Acquire, a handler of net/http behind
+// its own server, an asynq server, and entries of cron. The nemesis freezes, kills and empties
+// servers, cuts, darkens and delays connections, loses replies, forgets scripts, deletes keys, and
+// pauses, kills and replaces processes. At last it rests, and all that was asked for has to be
+// done.
 //
-// go test has a short form, of one seed and one backend. The same seed gives the same faults, in the same order:
+// go test has a short form, of one seed and one backend. The same seed gives the same faults, in
+// the same order:
 //
 //	make soak DURATION=10m SEED=17
 //
 // and what the processes did stays in bin/_artifacts, an event a line.
 //
-// asynq's own Redis and the resource that the work writes to have no faults: what they lose is not Onerun's to keep.
+// asynq's own Redis and the resource that the work writes to have no faults: what they lose is not
+// Onerun's to keep.
 package soak

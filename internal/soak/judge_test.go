@@ -18,10 +18,11 @@ type verdict struct {
 	overlaps             int // in which a loss made two believe, as leases cannot prevent
 	longest              time.Duration
 	writes               history.Writes
-	runs, done           int             // of what is to be done once: begun, and left done
-	repeated             int             // after a loss, or after a run of which it is not known whether it had left its key done
-	finished             map[string]bool // what was done, by name
-	wrong                []string
+	runs, done           int // of what is to be done once: begun, and left done
+	// after a loss, or after a run of which it is not known whether it had left its key done
+	repeated int
+	finished map[string]bool // what was done, by name
+	wrong    []string
 }
 
 func (v *verdict) String() string {
@@ -73,7 +74,8 @@ func judge(events []history.Event, losses []loss) *verdict {
 	return v
 }
 
-// requests returns when the requests were sent by which claims were granted: from then on, and before anybody believes in it, a lease can be lost.
+// requests returns when the requests were sent by which claims were granted: from then on, and
+// before anybody believes in it, a lease can be lost.
 func requests(events []history.Event) map[string]int64 {
 	sent := map[string]int64{}
 	for _, e := range events {
@@ -89,8 +91,8 @@ func between(losses []loss, key string, from, to int64) bool {
 	return slices.ContainsFunc(losses, func(l loss) bool { return (l.key == "" || l.key == key) && l.to >= from && l.from <= to })
 }
 
-// endBeliefs ends the beliefs of processes that were killed at their deadlines, if these were before: Valid said no since then, whether or not somebody lived to
-// write it down.
+// endBeliefs ends the beliefs of processes that were killed at their deadlines, if these were
+// before: Valid said no since then, whether or not somebody lived to write it down.
 func endBeliefs(events []history.Event) []history.Event {
 	proven := map[string]int64{}
 	for _, e := range events {

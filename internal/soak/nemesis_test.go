@@ -103,7 +103,8 @@ var faultNames = []string{
 	"worker is paused", "worker is killed and replaced", "scripts are forgotten", "key is deleted",
 }
 
-// schedule returns what befalls a site, by a seed: it has no end. Each fault comes once before any comes again.
+// schedule returns what befalls a site, by a seed: it has no end. Each fault comes once before any
+// comes again.
 func schedule(seed uint64, stores int) (next func() fault) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var names []int
@@ -131,7 +132,8 @@ func (s *site) waysOf(f fault) (ways []*redistest.Proxy) {
 	return ways
 }
 
-// befall has the faults come for some time, and returns how often each of them came. All of them are over then.
+// befall has the faults come for some time, and returns how often each of them came. All of them
+// are over then.
 func (s *site) befall(seed uint64, d time.Duration) map[string]int {
 	came := map[string]int{}
 	next := schedule(seed, len(s.stores))

@@ -56,7 +56,8 @@ func newSite(t *testing.T, backend string) *site {
 	}
 	s := &site{
 		t: t, backend: backend, socket: filepath.Join(dir, "resource"), queue: redistest.Start(t),
-		// What was written is in the file before it is answered, so that a server which is killed comes back with all that it had.
+		// What was written is in the file before it is answered, so that a server which is killed
+		// comes back with all that it had.
 		stores: redistest.StartN(t, nodes, "--appendonly", "yes", "--appendfsync", "no", "--auto-aof-rewrite-percentage", "0"),
 		now:    make([]*child, workers), urls: make([]string, workers),
 	}
@@ -144,9 +145,11 @@ func (s *site) bringBack(ids []string) {
 	}
 }
 
-// abandoned returns the tasks of which nobody has said for a quarter of a minute that they are being done, as each worker does every five seconds.
+// abandoned returns the tasks of which nobody has said for a quarter of a minute that they are
+// being done, as each worker does every five seconds.
 func (s *site) abandoned() []string {
-	trusted := time.Now().Add(15 * time.Second).Unix() // of the thirty that a worker gets each time
+	// of the thirty that a worker gets each time
+	trusted := time.Now().Add(15 * time.Second).Unix()
 	ids, err := s.queued.ZRangeArgs(context.Background(), redis.ZRangeArgs{Key: asynqLeases, Start: "-inf", Stop: trusted, ByScore: true}).Result()
 	require.NoError(s.t, err)
 	return ids

@@ -65,7 +65,8 @@ func soak(t *testing.T, backend string, seed uint64, faulty time.Duration) {
 	require.Positive(t, v.beliefs)
 }
 
-// requireTicks waits until somebody has run each job for each of the first ticks after an instant. That nobody does so again is for judge.
+// requireTicks waits until somebody has run each job for each of the first ticks after an instant.
+// That nobody does so again is for judge.
 func (s *site) requireTicks(after time.Time) {
 	for name := range cronJobs {
 		for second := after.Unix() + 2; second < after.Unix()+4; second++ {

@@ -12,7 +12,8 @@ import (
 	"github.com/seed-1795987d/onerun/internal/history"
 )
 
-// The kinds of events that are ours: a run of something that has to be done once, and a delivery of a task. Event.Holder says what of.
+// The kinds of events that are ours: a run of something that has to be done once, and a delivery
+// of a task. Event.Holder says what of.
 const (
 	runKind      history.Kind = "run"
 	deliveryKind history.Kind = "delivery"
@@ -20,8 +21,9 @@ const (
 
 var errRefused = errors.New("the resource has refused the write")
 
-// effect is what all that works under a lease does: it writes to the resource, works for some time, and writes once more. Where once is not empty, it is the key that
-// is left done, and what names what was done.
+// effect is what all that works under a lease does: it writes to the resource, works for some
+// time, and writes once more. Where once is not empty, it is the key that is left done, and what
+// names what was done.
 func (w *worker) effect(ctx context.Context, once, what string, takes time.Duration) error {
 	lease, ok := guard.FromContext(ctx)
 	if !ok {

@@ -38,8 +38,9 @@ type worker struct {
 	guard    *guard.Guard
 	closers  []func() error // of what the Guard needs
 
-	mu       sync.Mutex
-	finished map[string]history.Event // runs that came to their end, until their leases are given back: by key and fence
+	mu sync.Mutex
+	// runs that came to their end, until their leases are given back: by key and fence
+	finished map[string]history.Event
 	quiet    bool
 }
 
@@ -119,7 +120,8 @@ func (w *worker) serve(orders *bufio.Scanner) error {
 	return errors.New("nobody tells this process what to do any more")
 }
 
-// getEachKey has each of the plain keys once. Where the machine stalls for a TTL, that takes another try.
+// getEachKey has each of the plain keys once. Where the machine stalls for a TTL, that takes
+// another try.
 func (w *worker) getEachKey() error {
 	for _, key := range plainKeys {
 		err := guard.ErrLost

@@ -73,7 +73,8 @@ func TestRetryLater_bringsTasksBackOneAfterTheOtherInTheirOrder(t *testing.T) {
 	}
 }
 
-// The run ends between the moment in which the task finds its key busy and that in which it is known to wait.
+// The run ends between the moment in which the task finds its key busy and that in which it is
+// known to wait.
 func TestRetryLater_doesNotMissTheEndOfTheRun(t *testing.T) {
 	t.Parallel()
 	s, w, stops := newAqSite(t), newAqWork(t), new(aqStops)
@@ -117,7 +118,8 @@ func TestRetryLater_comesBackByItself(t *testing.T) {
 	}
 }
 
-// aqElsewhere has another process, as it were, run a task of the type "import". What it returns ends the run.
+// aqElsewhere has another process, as it were, run a task of the type "import". What it returns
+// ends the run.
 func aqElsewhere(t *testing.T, s *aqSite, key guardasynq.KeyFunc) func(error) {
 	t.Helper()
 	begun, end, ended := make(chan struct{}), make(chan error, 1), make(chan struct{})

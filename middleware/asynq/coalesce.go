@@ -12,10 +12,12 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// With Coalesce, a task that finds its key busy becomes the follow-up of the run: it is enqueued as one of two task IDs made from the key, of which the one
-// can wait while the other runs. A newer task takes its place. Whoever changes the follow-ups of a key holds a lease for that.
+// With Coalesce, a task that finds its key busy becomes the follow-up of the run: it is enqueued
+// as one of two task IDs made from the key, of which the one can wait while the other runs. A
+// newer task takes its place. Whoever changes the follow-ups of a key holds a lease for that.
 
-// arrivedHeader is the header of a follow-up that says when the task which it stands for came to a worker, in nanoseconds since 1970.
+// arrivedHeader is the header of a follow-up that says when the task which it stands for came to a
+// worker, in nanoseconds since 1970.
 const arrivedHeader = "Onerun-Arrived"
 
 // errOvertaken is a run that does not take place because a newer task waits.
@@ -73,8 +75,9 @@ func (d *delivery) look() (all []followUp, err error) {
 	return all, nil
 }
 
-// arrived returns when the task, or the one that it stands for, came to a worker. It is 0, older than all, for a task that has run before and is
-// retried: what it wants to have done may have been overtaken meanwhile.
+// arrived returns when the task, or the one that it stands for, came to a worker. It is 0, older
+// than all, for a task that has run before and is retried: what it wants to have done may have
+// been overtaken meanwhile.
 func (d *delivery) arrived() (int64, error) {
 	if at, ok := arrivedAt(d.task.Headers()); ok {
 		return at, nil
@@ -94,7 +97,8 @@ func arrivedAt(headers map[string]string) (int64, bool) {
 	return at, err == nil
 }
 
-// coalesce sees to it that there is one more run after that which is under way, of this task or of a newer one.
+// coalesce sees to it that there is one more run after that which is under way, of this task or of
+// a newer one.
 func (d *delivery) coalesce(busy error) (tell error, settled bool) {
 	d.end(ResultPostponed, busy)
 	if !d.known {
@@ -124,7 +128,8 @@ func (d *delivery) coalesce(busy error) (tell error, settled bool) {
 		d.outcome.Err = errors.Join(busy, err)
 	}
 	if errors.Is(err, guard.ErrBusy) {
-		return busy, false // others change them all the time: once more, while it is known when this one came
+		// others change them all the time: once more, while it is known when this one came
+		return busy, false
 	}
 	if !overtaken && placed == "" {
 		if !d.needsCopy() {
@@ -138,14 +143,16 @@ func (d *delivery) coalesce(busy error) (tell error, settled bool) {
 	}
 	d.outcome.Copy = placed
 	d.bringIfFree(placed)
-	if _, inside := d.ctx.Value(runKey{}).(*delivery); inside { // of another of our middlewares, which may keep out (WithOnce) what follows, if this ends well
+	// of another of our middlewares, which may keep out (WithOnce) what follows, if this ends well
+	if _, inside := d.ctx.Value(runKey{}).(*delivery); inside {
 		return &PostponedError{Copy: placed, Err: busy}, true
 	}
 	return nil, true
 }
 
-// overtake is called at the begin of a run: an older task that waits for its turn need not run any more, and where a newer one does, this one need not.
-// An older one that is with another worker finds the key busy in a moment, and waits then.
+// overtake is called at the begin of a run: an older task that waits for its turn need not run any
+// more, and where a newer one does, this one need not. An older one that is with another worker
+// finds the key busy in a moment, and waits then.
 func (d *delivery) overtake() error {
 	for range bringTries {
 		others, err := d.look()
@@ -178,7 +185,7 @@ func (d *delivery) overtake() error {
 
 // changing runs f while nobody else changes the follow-ups of the key.
 func (d *delivery) changing(f func() error) error {
-	lease, err := d.m.guard.Acquire(d.ctx, d.identity+":follow-up", guard.WithTTL(10*time.Second), guard.WithWait(3*time.Second), guard.WithName(d.outcome.Name), guard.WithAside())
+	lease, err := d.m.guard.Acquire(d.ctx, d.identity+":follow-up", guard.WithTTL(10*time.Second), guard.WithWait(3*time.Second), guard.WithName(d.outcome.Name), d.m.guard.Adapter().Auxiliary())
 	if err != nil {
 		return err
 	}
@@ -186,7 +193,8 @@ func (d *delivery) changing(f func() error) error {
 	return f()
 }
 
-// supersede deletes what waits and is older than the task, and reports whether something newer waits.
+// supersede deletes what waits and is older than the task, and reports whether something newer
+// waits.
 func (d *delivery) supersede(others []followUp, arrived int64) (overtaken bool) {
 	for i, f := range others {
 		if !f.waits() {
@@ -207,7 +215,8 @@ func (d *delivery) remove(f *followUp) {
 	}
 }
 
-// place enqueues the task as a follow-up, and returns the ID; it is empty if both are with workers.
+// place enqueues the task as a follow-up, and returns the ID; it is empty if both are with
+// workers.
 func (d *delivery) place(others []followUp, arrived int64, after time.Duration) (string, error) {
 	opts, err := d.options()
 	if err != nil {
@@ -234,9 +243,10 @@ func (d *delivery) place(others []followUp, arrived int64, after time.Duration) 
 	return "", nil
 }
 
-// bringIfFree brings a task that was enqueued to wait for the key, if the run that it was to follow has ended meanwhile.
+// bringIfFree brings a task that was enqueued to wait for the key, if the run that it was to
+// follow has ended meanwhile.
 func (d *delivery) bringIfFree(id string) {
-	lease, err := d.m.guard.Acquire(d.ctx, d.identity, append(slices.Clip(d.m.opts), guard.WithName(d.outcome.Name), guard.WithAside())...)
+	lease, err := d.m.guard.Acquire(d.ctx, d.identity, append(slices.Clip(d.m.opts), guard.WithName(d.outcome.Name), d.m.guard.Adapter().Auxiliary())...)
 	if err != nil {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
@@ -57,7 +58,8 @@ func (h *aqHistory) read(task *asynq.Task) *aqTrigger {
 	return h.triggers[t.Key][t.N]
 }
 
-// around notes when a trigger comes to a worker for the first time, and when that is through with it.
+// around notes when a trigger comes to a worker for the first time, and when that is through with
+// it.
 func (h *aqHistory) around(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		t := h.read(task)
@@ -87,7 +89,8 @@ func (h *aqHistory) ProcessTask(_ context.Context, task *asynq.Task) error {
 	return nil
 }
 
-// older reports whether one trigger came before another. Between those that were with workers at the same time there is no order.
+// older reports whether one trigger came before another. Between those that were with workers at
+// the same time there is no order.
 func (t *aqTrigger) older(other *aqTrigger) bool { return t.settled.Before(other.came) }
 
 func (h *aqHistory) check(t *testing.T, key string) {
@@ -128,11 +131,12 @@ func TestCoalesce_whateverComesWhen(t *testing.T) {
 					longest, pause := time.Duration(1+r.IntN(200))*time.Millisecond, time.Duration(1+r.IntN(200))*time.Millisecond
 					for range 1 + r.IntN(20) {
 						payload, err := json.Marshal(h.enqueued(key, time.Duration(r.Int64N(int64(longest)))))
-						require.NoError(t, err)
+						assert.NoError(t, err)
 						_, err = s.client.Enqueue(asynq.NewTask("index", payload, asynq.MaxRetry(r.IntN(2))))
-						require.NoError(t, err)
+						assert.NoError(t, err)
 						if r.IntN(3) > 0 {
-							time.Sleep(time.Duration(r.Int64N(int64(pause)))) // triggers come at any time
+							// triggers come at any time
+							time.Sleep(time.Duration(r.Int64N(int64(pause))))
 						}
 					}
 				})

@@ -14,14 +14,17 @@ import (
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
-// aqStops hold deliveries up at points on their way: "T2 acquire" is where task T2 asks for its key, "T2 change" where it asks for the follow-ups, "T2
-// free" where it looks whether the key is free, each with " got" after it has its answer, and "T2 run" is before its run. The follow-ups are a and b.
+// aqStops hold deliveries up at points on their way: "T2 acquire" is where task T2 asks for its
+// key, "T2 change" where it asks for the follow-ups, "T2 free" where it looks whether the key is
+// free, each with " got" after it has its answer, and "T2 run" is before its run. The follow-ups
+// are a and b.
 type aqStops struct {
 	mu    sync.Mutex
 	stops map[string]*aqStop
 }
 
-// An aqStop is closed twice: by the delivery that has reached it, and by the test that lets that go on.
+// An aqStop is closed twice: by the delivery that has reached it, and by the test that lets that
+// go on.
 type aqStop struct {
 	once    sync.Once
 	reached chan struct{}
@@ -61,7 +64,7 @@ func (s *aqStops) hold(ctx context.Context, e guard.Event, what, suffix string) 
 	case what == "run":
 	case strings.HasSuffix(e.Key, ":follow-up"):
 		what = "change"
-	case e.Aside:
+	case e.Auxiliary:
 		what = "free"
 	}
 	point := id + " " + what + suffix
@@ -83,7 +86,8 @@ func (s *aqStops) hook() guard.Hook {
 	}
 }
 
-// aqRacing serves w behind a middleware that coalesces, with stops. Nothing comes by itself while a test lasts.
+// aqRacing serves w behind a middleware that coalesces, with stops. Nothing comes by itself while
+// a test lasts.
 func aqRacing(t *testing.T) (*aqSite, *aqWork, *aqStops) {
 	t.Helper()
 	s, w, stops := newAqSite(t), newAqWork(t), new(aqStops)
@@ -127,7 +131,8 @@ func requireAqRuns(t *testing.T, s *aqSite, w *aqWork, ids ...string) {
 	require.Equal(t, want, w.payloads())
 }
 
-// The follow-up and a newer task are with workers at the same time, and the newer one gets the key.
+// The follow-up and a newer task are with workers at the same time, and the newer one gets the
+// key.
 func TestCoalesce_anOlderFollowUpDoesNotRunAfterANewerTask(t *testing.T) {
 	t.Parallel()
 	s, w, stops := aqRacing(t)
@@ -145,7 +150,8 @@ func TestCoalesce_anOlderFollowUpDoesNotRunAfterANewerTask(t *testing.T) {
 	requireAqRuns(t, s, w, "T1", "T5")
 }
 
-// T3 came first, but T4 was coalesced while T3 was on its way to the key. T3 then does not run, and the key was busy when T4 looked.
+// T3 came first, but T4 was coalesced while T3 was on its way to the key. T3 then does not run,
+// and the key was busy when T4 looked.
 func TestCoalesce_aTaskThatIsOvertakenBringsTheNewerOne(t *testing.T) {
 	t.Parallel()
 	s, w, stops := aqRacing(t)
@@ -167,7 +173,8 @@ func TestCoalesce_aTaskThatIsOvertakenBringsTheNewerOne(t *testing.T) {
 	requireAqRuns(t, s, w, "T1", "T4")
 }
 
-// T3 holds the key for a moment, to see whether it is free, when T4 looks, and T4 is the newer one.
+// T3 holds the key for a moment, to see whether it is free, when T4 looks, and T4 is the newer
+// one.
 func TestCoalesce_whoeverLooksWhetherTheKeyIsFreeBringsWhatWaits(t *testing.T) {
 	t.Parallel()
 	s, w, stops := aqRacing(t)
@@ -284,7 +291,8 @@ func TestCoalesce_aTaskThatAsynqHasGivenUpIsNotEnqueuedAgain(t *testing.T) {
 	require.NotNil(t, s.info(t, "T2"))
 }
 
-// T5 has been postponed by the middleware around, because its tenant was busy, and is still the newest when it comes again.
+// T5 has been postponed by the middleware around, because its tenant was busy, and is still the
+// newest when it comes again.
 func TestCoalesce_aTaskThatWasPostponedBeforeItCameHereIsNotOld(t *testing.T) {
 	t.Parallel()
 	s, w := newAqSite(t), newAqWork(t)
@@ -316,7 +324,8 @@ func TestCoalesce_aTaskThatWasPostponedBeforeItCameHereIsNotOld(t *testing.T) {
 // The follow-up comes by itself while the work still runs.
 func TestCoalesce_aFollowUpThatFindsItsKeyBusyRemainsOne(t *testing.T) {
 	t.Parallel()
-	for attempts, id := range map[int]string{3: "a", 0: "b"} { // on its last attempt, asynq would archive it under its own
+	// on its last attempt, asynq would archive it under its own
+	for attempts, id := range map[int]string{3: "a", 0: "b"} {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
 			s, w, _ := aqRacing(t)

@@ -63,7 +63,8 @@ func TestCoalesce_aBurstLeadsToOneMoreRunOfTheNewest(t *testing.T) {
 					s.enqueue(t, "index", aqJSON("k", fmt.Sprint(burst, " ", i)))
 				}
 				s.outcomes.await(t, guardasynq.ResultCoalesced, before+50)
-				s.trigger(t, "k", fmt.Sprint("last of ", burst)) // those before may have come to two workers at the same moment
+				// those before may have come to two workers at the same moment
+				s.trigger(t, "k", fmt.Sprint("last of ", burst))
 				run.returns(nil)
 				run = w.next(t)
 				require.Equal(t, aqJSON("k", fmt.Sprint("last of ", burst)), run.payload)
@@ -213,7 +214,8 @@ func coalesceFirstRetried(t *testing.T, counts bool) {
 	require.Len(t, w.payloads(), 3)
 }
 
-// A follow-up that has ended, well or not, is not one that waits, though it is newer than the first one's retry.
+// A follow-up that has ended, well or not, is not one that waits, though it is newer than the
+// first one's retry.
 func TestCoalesce_theRetryOfTheFirstRunRunsAfterAFollowUpThatHasEnded(t *testing.T) {
 	t.Parallel()
 	for state, result := range map[asynq.TaskState]error{asynq.TaskStateCompleted: nil, asynq.TaskStateArchived: errAqOther} {
@@ -331,7 +333,8 @@ func TestCoalesce_keysDoNotMix(t *testing.T) {
 	s.awaitEmpty(t)
 }
 
-// What a trigger leads to bears its task ID, so the middleware around may not take it for done when the trigger itself has ended.
+// What a trigger leads to bears its task ID, so the middleware around may not take it for done
+// when the trigger itself has ended.
 func TestCoalesce_insideOfAMiddlewareThatKeepsRepeatsOfATaskOut(t *testing.T) {
 	t.Parallel()
 	s, w := newAqSite(t), newAqWork(t)

@@ -12,11 +12,14 @@ import (
 
 type configuredKey struct{}
 
-// Configure has a server treat a task that did not run as one that did not fail: it is not counted, and comes back when PostponedError says. It
-// goes around what the Config has already, so call it last: your IsFailure and RetryDelayFunc decide about all other errors, your ErrorHandler is
-// told of everything but keys that are busy, and your BaseContext is what the tasks' contexts come from. It panics if config is nil.
+// Configure has a server treat a task that did not run as one that did not fail: it is not
+// counted, and comes back when PostponedError says. It goes around what the Config has already, so
+// call it last: your IsFailure and RetryDelayFunc decide about all other errors, your ErrorHandler
+// is told of everything but keys that are busy, and your BaseContext is what the tasks' contexts
+// come from. It panics if config is nil.
 //
-// A server without it loses nothing: a task whose key is busy is replaced by a copy. But its ErrorHandler is told each time, and WithLogger once.
+// A server without it loses nothing: a task whose key is busy is replaced by a copy. But its
+// ErrorHandler is told each time, and WithLogger once.
 func Configure(config *asynq.Config) {
 	if config == nil {
 		panic("guardasynq: Configure: the config must not be nil")

@@ -12,7 +12,8 @@ import (
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
-// aqHolding serves w behind a middleware with the key in the payload, and has a run hold the key "k".
+// aqHolding serves w behind a middleware with the key in the payload, and has a run hold the key
+// "k".
 func aqHolding(t *testing.T, config asynq.Config, opts ...guardasynq.Option) (*aqSite, *aqWork, *aqRun) {
 	t.Helper()
 	s, w := newAqSite(t), newAqWork(t)
@@ -30,7 +31,8 @@ func TestCopy_carriesAllThatTheTaskDid(t *testing.T) {
 	task := asynq.NewTaskWithHeaders("import", []byte(aqJSON("k", "1")), map[string]string{"Tenant": "17"})
 	s.enqueueTask(t, task, asynq.TaskID("41"), asynq.Queue("critical"), asynq.MaxRetry(0), asynq.Timeout(7*time.Minute), asynq.Deadline(deadline),
 		asynq.Retention(time.Hour), asynq.Group("group"))
-	require.NoError(t, s.inspector.RunTask("critical", "41")) // asynq delivers a task of a group by itself only if someone says so
+	// asynq delivers a task of a group by itself only if someone says so
+	require.NoError(t, s.inspector.RunTask("critical", "41"))
 	outcome := s.outcomes.await(t, guardasynq.ResultPostponed, 1)[0]
 	require.Equal(t, "41~1", outcome.Copy)
 	require.Equal(t, "critical", outcome.Queue)
@@ -48,7 +50,8 @@ func TestCopy_carriesAllThatTheTaskDid(t *testing.T) {
 	require.Equal(t, deadline, info.Deadline)
 	require.Equal(t, time.Hour, info.Retention)
 	require.Equal(t, "group", info.Group)
-	require.Eventually(t, func() bool { // although it is to be retained, it is not shown as completed: the copy will be
+	// although it is to be retained, it is not shown as completed: the copy will be
+	require.Eventually(t, func() bool {
 		_, err := s.inspector.GetTaskInfo("critical", "41")
 		return errors.Is(err, asynq.ErrTaskNotFound)
 	}, aqSoon, aqPoll)
@@ -164,7 +167,8 @@ func TestCopy_findsItsIDTaken(t *testing.T) {
 	}
 }
 
-// The ID of a task is free again when a copy is in its place, so the next one under that ID is another task, and both have to run.
+// The ID of a task is free again when a copy is in its place, so the next one under that ID is
+// another task, and both have to run.
 func TestCopy_isNotTakenForThatOfALaterTask(t *testing.T) {
 	t.Parallel()
 	s, w, holder := aqHolding(t, aqConfig())

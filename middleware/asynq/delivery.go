@@ -51,7 +51,8 @@ func (m *middleware) deliver(ctx context.Context, task *asynq.Task, next asynq.H
 	return d
 }
 
-// process runs the handler, or sees to it that it will be run, and returns what asynq is to be told.
+// process runs the handler, or sees to it that it will be run, and returns what asynq is to be
+// told.
 func (d *delivery) process() error {
 	d.end(ResultKeyInvalid, nil) // where the KeyFunc panics
 	key, err := d.m.key(d.ctx, d.task)
@@ -79,7 +80,8 @@ func (d *delivery) process() error {
 	}
 }
 
-// unsettledPause is between two tries to run a task, or to enqueue it again, where neither can be done.
+// unsettledPause is between two tries to run a task, or to enqueue it again, where neither can be
+// done.
 const unsettledPause = time.Second
 
 // try runs the handler if it gets the key.
@@ -150,8 +152,9 @@ func (d *delivery) run(ctx context.Context) error {
 	return d.err
 }
 
-// settle decides what becomes of the task after a try that ended with err. It returns what asynq is to be told, and whether that can be believed
-// in: where it cannot, there has to be another try.
+// settle decides what becomes of the task after a try that ended with err. It returns what asynq
+// is to be told, and whether that can be believed in: where it cannot, there has to be another
+// try.
 func (d *delivery) settle(err error) (tell error, settled bool) {
 	switch {
 	case d.returned && d.err == nil:
@@ -217,14 +220,15 @@ func (d *delivery) skipped() string {
 
 func (d *delivery) end(r Result, err error) { d.outcome.Result, d.outcome.Err = r, err }
 
-// finish is what remains to be done when there is something to tell asynq, or the handler has panicked.
+// finish is what remains to be done when there is something to tell asynq, or the handler has
+// panicked.
 func (d *delivery) finish() {
 	if d.started {
 		d.handOver()
 	}
 	d.outcome.Aborted = d.started && !d.returned
 	d.outcome.Duration = time.Since(d.start)
-	d.m.guard.Report(d.ctx, guard.Event{
+	d.m.guard.Adapter().Report(d.ctx, guard.Outcome{
 		Adapter: "asynq", Result: string(d.outcome.Result), Name: d.outcome.Name, Start: d.start, Duration: d.outcome.Duration, Fence: d.outcome.Fence,
 		Aborted: d.outcome.Aborted, Err: d.outcome.Err, Skipped: d.skipped(), Label: d.holder,
 	}, d.m.lease...)

@@ -58,7 +58,8 @@ func (q queue) serve(h asynq.Handler) (stop func()) {
 	return server.Shutdown
 }
 
-// Three tasks for one customer and four workers: they run one after the other. The second and the third have no attempt to lose.
+// Three tasks for one customer and four workers: they run one after the other. The second and the
+// third have no attempt to lose.
 func ExampleNew() {
 	q, stop := startQueue()
 	defer stop()
@@ -103,7 +104,8 @@ func ExampleNew() {
 	// at a time: 1
 }
 
-// A task that was enqueued twice runs once in a day, and the second one gets the first one's result.
+// A task that was enqueued twice runs once in a day, and the second one gets the first one's
+// result.
 func ExampleWithOnce() {
 	q, stop := startQueue()
 	defer stop()

@@ -12,13 +12,15 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 )
 
-// A KeyFunc finds in a task what must not run twice at a time. ctx is that of the task, in which asynq.GetTaskID and its like find something.
-// An error fails the task: a *KeyError, which says that the task will never have a key, archives it at once, and any other is retried
-// as errors of the handler are. An empty key is a *KeyError. A KeyFunc is called concurrently.
+// A KeyFunc finds in a task what must not run twice at a time. ctx is that of the task, in which
+// asynq.GetTaskID and its like find something. An error fails the task: a *KeyError, which says
+// that the task will never have a key, archives it at once, and any other is retried as errors of
+// the handler are. An empty key is a *KeyError. A KeyFunc is called concurrently.
 type KeyFunc func(ctx context.Context, task *asynq.Task) (string, error)
 
-// A KeyError is a task that has no key where it should have one. It is asynq.SkipRetry to errors.Is: asynq archives the task, which can
-// be run again from there, and tells the ErrorHandler.
+// A KeyError is a task that has no key where it should have one. It is asynq.SkipRetry to
+// errors.Is: asynq archives the task, which can be run again from there, and tells the
+// ErrorHandler.
 type KeyError struct {
 	Type   string // the task's
 	From   string // where the key should be: `JSON field customer of the payload`
@@ -37,16 +39,18 @@ func ByType() KeyFunc {
 	return func(context.Context, *asynq.Task) (string, error) { return "type", nil }
 }
 
-// ByPayload returns a KeyFunc that takes the bytes of the payload. Payloads that say the same in other bytes, such as JSON with its fields in another
-// order, have different keys. An empty payload is a key as any.
+// ByPayload returns a KeyFunc that takes the bytes of the payload. Payloads that say the same in
+// other bytes, such as JSON with its fields in another order, have different keys. An empty
+// payload is a key as any.
 func ByPayload() KeyFunc {
 	return func(_ context.Context, task *asynq.Task) (string, error) {
 		return "payload:" + string(task.Payload()), nil
 	}
 }
 
-// ByJSON returns a KeyFunc that takes a field of the JSON object in the payload, or, with more names, of the objects inside of it. The value
-// has to be a string or an integer. A name that stands in an object twice is refused, also in other letters (id and ID): decoders differ in
+// ByJSON returns a KeyFunc that takes a field of the JSON object in the payload, or, with more
+// names, of the objects inside of it. The value has to be a string or an integer. A name that
+// stands in an object twice is refused, also in other letters (id and ID): decoders differ in
 // which of them they take. It panics without a name.
 func ByJSON(field string, inside ...string) KeyFunc {
 	names := append([]string{field}, inside...)
@@ -63,7 +67,8 @@ func ByJSON(field string, inside ...string) KeyFunc {
 	}
 }
 
-// ByHeader returns a KeyFunc that takes a header of the task, see asynq.NewTaskWithHeaders. It panics without a name.
+// ByHeader returns a KeyFunc that takes a header of the task, see asynq.NewTaskWithHeaders. It
+// panics without a name.
 func ByHeader(name string) KeyFunc {
 	mustName("ByHeader", name)
 	from := "header " + name
@@ -76,15 +81,17 @@ func ByHeader(name string) KeyFunc {
 	}
 }
 
-// ByTaskID returns a KeyFunc that takes the ID of the task: two deliveries of one task do not run at a time. It is the ID that TaskID returns.
+// ByTaskID returns a KeyFunc that takes the ID of the task: two deliveries of one task do not run
+// at a time. It is the ID that TaskID returns.
 func ByTaskID() KeyFunc {
 	return func(ctx context.Context, task *asynq.Task) (string, error) {
 		return found(task, TaskID(ctx, task), "task ID")
 	}
 }
 
-// Join returns a KeyFunc whose key stands for the keys of all of its functions, none of which may be missing. It is a hash of the parts and
-// their lengths, so that no two lists of parts share one. It panics if a function is nil.
+// Join returns a KeyFunc whose key stands for the keys of all of its functions, none of which may
+// be missing. It is a hash of the parts and their lengths, so that no two lists of parts share
+// one. It panics if a function is nil.
 func Join(first KeyFunc, more ...KeyFunc) KeyFunc {
 	all := append([]KeyFunc{first}, more...)
 	for i, f := range all {
@@ -123,8 +130,8 @@ func mustName(function, name string) {
 	}
 }
 
-// identity returns the key under which the store knows a task: a hash, so that what tasks carry does not show in the store, and has none of its
-// characters.
+// identity returns the key under which the store knows a task: a hash, so that what tasks carry
+// does not show in the store, and has none of its characters.
 func (m *middleware) identity(task *asynq.Task, key string) string {
 	kind, name := "type", task.Type()
 	if m.group != "" {

@@ -138,7 +138,8 @@ func TestPanic_orTheEndOfTheGoroutineLeavesTheKeyFree(t *testing.T) {
 				}
 				return nil
 			})), change)
-			s.enqueue(t, "first", "one", asynq.MaxRetry(1), asynq.Timeout(3*time.Second)) // which asynq waits for, if the goroutine has gone
+			// which asynq waits for, if the goroutine has gone
+			s.enqueue(t, "first", "one", asynq.MaxRetry(1), asynq.Timeout(3*time.Second))
 			o := s.seen.await(t, guardasynq.ResultRan)
 			require.True(t, o.Aborted)
 			require.Empty(t, s.held(t), "the key is free")

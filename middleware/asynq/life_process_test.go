@@ -35,7 +35,8 @@ type lifeWorkerConfig struct {
 
 const lifeWorkerConfigEnv = "ONERUN_TEST_TASKS"
 
-// taskProcess is a worker process: an asynq server whose handlers write to the lifeResource, until its input ends or it gets SIGTERM.
+// taskProcess is a worker process: an asynq server whose handlers write to the lifeResource, until
+// its input ends or it gets SIGTERM.
 func taskProcess() {
 	var c lifeWorkerConfig
 	err := json.Unmarshal([]byte(os.Getenv(lifeWorkerConfigEnv)), &c)
@@ -91,9 +92,10 @@ func (c *lifeWorkerConfig) work() error {
 	return g.Close(ctx) // when the handlers have returned which asynq has given up
 }
 
-// handle does what the task says, and writes about it to the resource. A task of kind "long" goes on until the test lets it, and for its
-// work from then on. How the handler learns that it must not go on depends on the task: "blind" ones only if the resource refuses what they
-// write, "careful" ones ask the lease before they write, and the others look at the context.
+// handle does what the task says, and writes about it to the resource. A task of kind "long" goes
+// on until the test lets it, and for its work from then on. How the handler learns that it must
+// not go on depends on the task: "blind" ones only if the resource refuses what they write,
+// "careful" ones ask the lease before they write, and the others look at the context.
 func (r *lifeResource) handle(ctx context.Context, task *asynq.Task) error {
 	p := lifePayload(task)
 	lease, _ := guard.FromContext(ctx)
@@ -131,8 +133,9 @@ func (r *lifeResource) handle(ctx context.Context, task *asynq.Task) error {
 	}
 }
 
-// lifeResource is what handlers of all processes write to: it refuses what is written under a fence that is lower than one which it has seen
-// for the customer, or under another run's, and keeps a log of all that was written or refused.
+// lifeResource is what handlers of all processes write to: it refuses what is written under a
+// fence that is lower than one which it has seen for the customer, or under another run's, and
+// keeps a log of all that was written or refused.
 type lifeResource struct {
 	rdb     *redis.Client
 	process string
@@ -147,12 +150,14 @@ func newLifeResource(rdb *redis.Client, process string) *lifeResource {
 type lifeWrite struct {
 	Op, Run, Process, Task, Customer string
 	Fence                            uint64
-	Refused                          bool   `json:",omitempty"`
-	Over                             string `json:",omitempty"` // the run that was open when this one began
+	Refused                          bool `json:",omitempty"`
+	// the run that was open when this one began
+	Over string `json:",omitempty"`
 }
 
-// KEYS: fences by customer, runs with the highest fences by customer, open runs by customer, open runs by run, done tasks, log. ARGV: the write. Answers 1, or 0 if it was refused.
-// "stop" is said and not written: the handler does not go on, and writes no more.
+// KEYS: fences by customer, runs with the highest fences by customer, open runs by customer, open
+// runs by run, done tasks, log. ARGV: the write. Answers 1, or 0 if it was refused. "stop" is said
+// and not written: the handler does not go on, and writes no more.
 var lifeWriteScript = redis.NewScript(`
 local w = cjson.decode(ARGV[1])
 local fence = tonumber(ARGV[2])
@@ -203,7 +208,8 @@ func (r *lifeResource) write(run lifeWrite, op string) error {
 // letGo reports whether the test lets the long tasks end.
 func (r *lifeResource) letGo() bool { return r.rdb.Exists(context.Background(), "go").Val() > 0 }
 
-// open returns the runs that have begun in a process and neither ended nor stopped, and their tasks.
+// open returns the runs that have begun in a process and neither ended nor stopped, and their
+// tasks.
 func (r *lifeResource) open(t *testing.T, process string) map[string]string {
 	t.Helper()
 	all, err := r.rdb.HGetAll(t.Context(), "open").Result()

@@ -75,7 +75,9 @@ func TestMaxRetry_aBusyKeyOnTheLastOfSomeAttemptsCostsNone(t *testing.T) {
 				switch attempts.Add(1) {
 				case 1, 2:
 					return errors.New("fails")
-				case 3: // the blocker waits for the end of this attempt, and the next one comes a second later
+				case 3:
+					// the blocker waits for the end of this attempt, and the next one comes a
+					// second later
 					s.enqueue(t, "blocker", "one")
 					s.seen.await(t, guardasynq.ResultPostponed)
 					return errors.New("fails")

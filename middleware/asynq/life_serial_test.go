@@ -14,7 +14,8 @@ import (
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
-// lifeBusy adds up for how long workers are busy with the tasks of each customer, whether they run or are postponed.
+// lifeBusy adds up for how long workers are busy with the tasks of each customer, whether they run
+// or are postponed.
 type lifeBusy struct {
 	mu  sync.Mutex
 	sum map[string]time.Duration
@@ -120,7 +121,8 @@ func TestSerial_theEndOfARunBringsTheNextTask(t *testing.T) {
 	}
 }
 
-// A task that finds its key busy just before the run ends, and is put aside just after, is brought back all the same.
+// A task that finds its key busy just before the run ends, and is put aside just after, is brought
+// back all the same.
 func TestSerial_theEndOfARunBringsATaskThatIsBeingPostponed(t *testing.T) {
 	t.Parallel()
 	for name, retries := range map[string]int{"retries left": 25, "last attempt": 0} {
@@ -133,7 +135,8 @@ func TestSerial_theEndOfARunBringsATaskThatIsBeingPostponed(t *testing.T) {
 			}
 			var book lifeBook
 			s.serve(t, s.middleware(t, guardasynq.WithDelay(10*time.Minute))(book.keep(func(context.Context, *asynq.Task) error {
-				time.Sleep(rand.N(4 * time.Millisecond)) // the work: about as long as it takes to postpone a task
+				// the work: about as long as it takes to postpone a task
+				time.Sleep(rand.N(4 * time.Millisecond))
 				return nil
 			})), func(c *asynq.Config) { c.Concurrency = 8 })
 			require.Zero(t, s.awaitEmpty(t))

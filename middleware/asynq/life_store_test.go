@@ -59,7 +59,8 @@ func TestStore_tasksArePostponedWhileTheGuardsRedisIsAway(t *testing.T) {
 	}
 }
 
-// asynq's Redis goes away when a task has just been found to be busy on its last attempt: only a copy can save it.
+// asynq's Redis goes away when a task has just been found to be busy on its last attempt: only a
+// copy can save it.
 func TestStore_aCopyIsMadeWhenAsynqsRedisIsBack(t *testing.T) {
 	t.Parallel()
 	type path struct {

@@ -23,17 +23,19 @@ const (
 // lifeKinds are the ways in which a handler learns that it must not go on.
 var lifeKinds = []string{"heeding", "careful", "blind"}
 
-// A thousand tasks of fifty customers, over four processes of which one is killed, one is frozen past all its leases and wakes up again, and one is shut down
-// in the midst of its tasks.
+// A thousand tasks of fifty customers, over four processes of which one is killed, one is frozen
+// past all its leases and wakes up again, and one is shut down in the midst of its tasks.
 //
-// What must hold, as the resource sees it to which each handler writes its begin, its steps and its end:
-//   - No run begins while another one of its customer is open, which is one that has begun and has neither ended nor stopped. There are two exceptions,
-//     that leases cannot prevent. The runs of the killed process are open for ever; they write no more. And the runs of the frozen
-//     process are open until it wakes up: then each of them either stops, as its context has ended or its lease is not valid, or what it
-//     writes next is refused, as the resource has seen a higher fence. It has not one write accepted after the other's begin.
-//   - The fences of a customer's runs increase, and each is one run's.
-//   - Every task is done, none is archived, none is left in the queue.
-//   - What has begun more than once is a task that one of the three had in its hands, once more each.
+// What must hold, as the resource sees it to which each handler writes its begin, its steps and
+// its end: - No run begins while another one of its customer is open, which is one that has begun
+// and has neither ended nor stopped. There are two exceptions, that leases cannot prevent. The
+// runs of the killed process are open for ever; they write no more. And the runs of the frozen
+// process are open until it wakes up: then each of them either stops, as its context has ended or
+// its lease is not valid, or what it writes next is refused, as the resource has seen a higher
+// fence. It has not one write accepted after the other's begin. - The fences of a customer's runs
+// increase, and each is one run's. - Every task is done, none is archived, none is left in the
+// queue. - What has begun more than once is a task that one of the three had in its hands, once
+// more each.
 func TestTasks_aThousandOverProcessesThatDieFreezeAndShutDown(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
@@ -47,7 +49,8 @@ func TestTasks_aThousandOverProcessesThatDieFreezeAndShutDown(t *testing.T) {
 		p.Says("ready")
 	}
 	for i := range 3*lifeSlots + 2 { // more than three processes can take
-		s.enqueue(t, i, lifeTask{Work: 2000 + i%2*8000, Kind: "long " + lifeKinds[i%len(lifeKinds)]}) // every other one longer than a lease
+		// every other one longer than a lease
+		s.enqueue(t, i, lifeTask{Work: 2000 + i%2*8000, Kind: "long " + lifeKinds[i%len(lifeKinds)]})
 	}
 	for range 480 {
 		s.enqueueShort(t)
@@ -62,23 +65,27 @@ func TestTasks_aThousandOverProcessesThatDieFreezeAndShutDown(t *testing.T) {
 	inShut := s.resource.open(t, shut.name)
 	require.NoError(t, shut.Signal(syscall.SIGTERM))
 	inKilled, inFrozen := s.resource.open(t, killed.name), s.resource.open(t, frozen.name)
-	shut.Says("shut down") // and its handlers are not that heed nothing: asynq has given their tasks back to the queue
+	// and its handlers are not that heed nothing: asynq has given their tasks back to the queue
+	shut.Says("shut down")
 	require.NoError(t, s.resource.rdb.Set(t.Context(), "go", 1, 0).Err())
 	shut.Ends()
 
-	// asynq takes back what had a lease that ended half a minute ago: a minute after the last heartbeat, once a minute and when a server starts.
+	// asynq takes back what had a lease that ended half a minute ago: a minute after the last
+	// heartbeat, once a minute and when a server starts.
 	for time.Since(frozenAt) < 61*time.Second {
 		if s.enqueued < 900 {
 			s.enqueueShort(t)
 		}
-		time.Sleep(140 * time.Millisecond) // the tasks of a day come one by one, and asynq needs that minute
+		// the tasks of a day come one by one, and asynq needs that minute
+		time.Sleep(140 * time.Millisecond)
 	}
 	replacement := s.process(t, "replacement")
 	s.awaitDone(t, inKilled, inFrozen, inShut)
 	inFrozen = s.resource.open(t, frozen.name) // without what had just ended
 	require.NotEmpty(t, inFrozen)
 	require.NoError(t, frozen.Thaw())
-	lifeUntil(t, "what was frozen stops", func() bool { // if nothing of it is open, it has ended, stopped or been refused
+	// if nothing of it is open, it has ended, stopped or been refused
+	lifeUntil(t, "what was frozen stops", func() bool {
 		open := s.resource.open(t, frozen.name)
 		for run := range open {
 			if _, was := inFrozen[run]; was {
@@ -158,7 +165,8 @@ func (s *lifeStorm) awaitDone(t *testing.T, runs ...map[string]string) {
 	}
 }
 
-// requireHistory requires what TestTasks_aThousandOverProcessesThatDieFreezeAndShutDown says of the log.
+// requireHistory requires what TestTasks_aThousandOverProcessesThatDieFreezeAndShutDown says of
+// the log.
 func (s *lifeStorm) requireHistory(t *testing.T, log []lifeWrite, inFrozen map[string]string) {
 	t.Helper()
 	fences := map[string]uint64{}  // the highest, by customer

@@ -22,8 +22,9 @@ import (
 )
 
 const (
-	lifeSoon = time.Minute           // for what should take no time, on a machine that has a lot else to do
-	lifePoll = 10 * time.Millisecond // between two looks
+	// lifeSoon bounds what should take no time, on a machine that is busy with other work.
+	lifeSoon = time.Minute
+	lifePoll = 10 * time.Millisecond
 	lifeType = "life:work"
 )
 
@@ -44,12 +45,14 @@ func newLifeSite(t *testing.T) *lifeSite {
 	return s
 }
 
-// lifeGuard returns a Guard that is closed when the test ends, after the servers that are started later.
+// lifeGuard returns a Guard that is closed when the test ends, after the servers that are started
+// later.
 func lifeGuard(t *testing.T, store *redistest.Server) *guard.Guard {
 	t.Helper()
 	g, err := guard.New(single.New(store.Client(t)))
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = g.Close(context.Background()) }) // some tests close it themselves, or have killed its store
+	// some tests close it themselves, or have killed its store
+	t.Cleanup(func() { _ = g.Close(context.Background()) })
 	return g
 }
 
@@ -68,7 +71,8 @@ func lifeQueue(t *testing.T, addr string) (*asynq.Client, *asynq.Inspector) {
 	return client, inspector
 }
 
-// middleware returns one whose key is the customer in the payload, with a TTL of a minute: what should be free at once must not become free by itself.
+// middleware returns one whose key is the customer in the payload, with a TTL of a minute: what
+// should be free at once must not become free by itself.
 func (s *lifeSite) middleware(t *testing.T, opts ...guardasynq.Option) asynq.MiddlewareFunc {
 	t.Helper()
 	m, err := guardasynq.New(s.guard, guardasynq.ByJSON("customer"), append([]guardasynq.Option{
@@ -145,7 +149,8 @@ func (s *lifeSite) info(t *testing.T, id string) *asynq.TaskInfo {
 	return info
 }
 
-// awaitEmpty waits until the queue has nothing left to do, and returns how many tasks are archived.
+// awaitEmpty waits until the queue has nothing left to do, and returns how many tasks are
+// archived.
 func (s *lifeSite) awaitEmpty(t *testing.T) (archived int) {
 	t.Helper()
 	lifeUntil(t, "the queue is empty", func() bool {

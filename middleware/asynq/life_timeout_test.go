@@ -12,10 +12,12 @@ import (
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
-// lifeShortTTL is shorter than handlers go on here, and longer than a busy machine keeps a renewal waiting.
+// lifeShortTTL is shorter than handlers go on here, and longer than a busy machine keeps a renewal
+// waiting.
 const lifeShortTTL = 3 * time.Second
 
-// lifeHeedless returns a handler that does not heed its context: the first run goes on until the gate is open, and later ones end at once.
+// lifeHeedless returns a handler that does not heed its context: the first run goes on until the
+// gate is open, and later ones end at once.
 func lifeHeedless(t *testing.T, book *lifeBook) (h asynq.Handler, contexts chan context.Context, gate chan struct{}) {
 	contexts, gate = make(chan context.Context, 10), make(chan struct{})
 	return book.keep(func(ctx context.Context, _ *asynq.Task) error {
@@ -31,14 +33,16 @@ func lifeHeedless(t *testing.T, book *lifeBook) (h asynq.Handler, contexts chan 
 	}), contexts, gate
 }
 
-// requireOneRun requires that the lease of the run with ctx holds for longer than its TTL, although asynq has given the task up, until the handler
-// returns, and that the task runs again then.
+// requireOneRun requires that the lease of the run with ctx holds for longer than its TTL,
+// although asynq has given the task up, until the handler returns, and that the task runs again
+// then.
 func (s *lifeSite) requireOneRun(t *testing.T, ctx context.Context, book *lifeBook, gate chan struct{}) {
 	t.Helper()
 	require.Error(t, ctx.Err())
 	lease, ok := guard.FromContext(ctx)
 	require.True(t, ok)
-	for end := time.Now().Add(2 * lifeShortTTL); time.Now().Before(end); time.Sleep(lifePoll) { // the time of two leases has to pass
+	// the time of two leases has to pass
+	for end := time.Now().Add(2 * lifeShortTTL); time.Now().Before(end); time.Sleep(lifePoll) {
 		require.True(t, lease.Valid())
 		require.Equal(t, 1, book.together())
 	}
@@ -92,7 +96,8 @@ func TestTimeout_leavesTheKeyBusyUntilTheHandlerReturns(t *testing.T) {
 	}
 }
 
-// asynq's own lease is 30 s long. Its Redis refuses to write, as it has no memory left, so that no heartbeat can prolong it; the guard's is another Redis.
+// asynq's own lease is 30 s long. Its Redis refuses to write, as it has no memory left, so that no
+// heartbeat can prolong it; the guard's is another Redis.
 func TestTimeout_aLostLeaseOfAsynqLeavesTheKeyBusyUntilTheHandlerReturns(t *testing.T) {
 	t.Parallel()
 	s := newLifeSite(t)
@@ -112,7 +117,8 @@ func TestTimeout_aLostLeaseOfAsynqLeavesTheKeyBusyUntilTheHandlerReturns(t *test
 	require.Equal(t, asynq.TaskStateActive, s.info(t, "task").State, "asynq leaves it to its recoverer")
 	for time.Since(begun) < 61*time.Second {
 		require.Equal(t, 1, book.together())
-		time.Sleep(time.Second) // the recoverer takes what was lost half a minute ago, when a server starts
+		// the recoverer takes what was lost half a minute ago, when a server starts
+		time.Sleep(time.Second)
 	}
 	s.serve(t, guarded)
 	s.requireOneRun(t, ctx, &book, gate)

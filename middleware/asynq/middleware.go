@@ -25,26 +25,31 @@ type middleware struct {
 	warning sync.Once
 }
 
-// New returns a middleware for asynq.ServeMux.Use, or for a handler of your own, that runs the handler under a lease on the key of the KeyFunc, with
-// a context in which guard.FromContext finds it. The lease is renewed until the handler has returned, also after asynq has given the task up
-// for its timeout, a lost lease of its own, or a shutdown. The handler's context ends then, and when the lease is lost (guard.ErrLost is the
-// cause). WithBusy says what becomes of a task whose key is busy. A panic goes on up, and leaves the key free.
+// New returns a middleware for asynq.ServeMux.Use, or for a handler of your own, that runs the
+// handler under a lease on the key of the KeyFunc, with a context in which guard.FromContext finds
+// it. The lease is renewed until the handler has returned, also after asynq has given the task up
+// for its timeout, a lost lease of its own, or a shutdown. The handler's context ends then, and
+// when the lease is lost (guard.ErrLost is the cause). WithBusy says what becomes of a task whose
+// key is busy. A panic goes on up, and leaves the key free.
 //
-// What the handler returns is what asynq gets. If it returned an error and the lease was lost, that is a *guard.LostError around it; if it returned nil,
-// the task is done, and an Observer learns of the loss.
+// What the handler returns is what asynq gets. If it returned an error and the lease was lost,
+// that is a *guard.LostError around it; if it returned nil, the task is done, and an Observer
+// learns of the loss.
 //
-// Where the guard's store cannot be asked, the handler does not run, and the task is postponed as one whose key is busy.
+// Where the guard's store cannot be asked, the handler does not run, and the task is postponed as
+// one whose key is busy.
 //
-// Settings that cannot work are *guard.SettingError, all of them in one error. Neither Redis is asked. The Guard remains the caller's, to be closed
-// after the server has shut down. The middleware can wrap several handlers and is safe for concurrent use. The server's Config has to go through
-// Configure.
+// Settings that cannot work are *guard.SettingError, all of them in one error. Neither Redis is
+// asked. The Guard remains the caller's, to be closed after the server has shut down. The
+// middleware can wrap several handlers and is safe for concurrent use. The server's Config has to
+// go through Configure.
 func New(g *guard.Guard, key KeyFunc, opts ...Option) (asynq.MiddlewareFunc, error) {
 	s := settings{key: key, keyWaiters: DefaultKeyWaiters, log: slog.Default()}
 	refused.Apply(&s.List, &s, opts)
 	s.check(g)
 	m := &middleware{settings: s, guard: g}
 	m.opts = append([]guard.Option{guard.WithTTL(DefaultTTL)}, s.lease...)
-	m.opts = append(m.opts, guard.WithWait(0), guard.WithProbe())
+	m.opts = append(m.opts, guard.WithWait(0), g.Adapter().Probe())
 	if s.once > 0 {
 		m.opts = append(m.opts, guard.WithOnce(s.once))
 	}
@@ -53,7 +58,7 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (asynq.MiddlewareFunc, err
 		m.queue.most = noBound
 	}
 	if g != nil {
-		m.name = g.Name(m.opts...)
+		m.name = g.Adapter().Name(m.opts...)
 		_, err := g.Wrap("asynq", func(context.Context) error { return nil }, m.opts...)
 		m.Err = errors.Join(m.Err, err)
 	}

@@ -46,7 +46,8 @@ func TestObserver_isToldOnceOfEachDelivery(t *testing.T) {
 	require.Equal(t, fence, lease.Fence())
 	require.Equal(t, "imports", lease.Name())
 	require.Equal(t, "k", guardasynq.Key(holder.ctx))
-	time.Sleep(time.Until(holder.begun.Add(50 * time.Millisecond))) // so that the duration has something to show
+	// so that the duration has something to show
+	time.Sleep(time.Until(holder.begun.Add(50 * time.Millisecond)))
 	holder.returns(nil)
 	w.next(t).returns(errAqOther)
 	all := s.outcomes.await(t, guardasynq.ResultRan, 2)

@@ -8,7 +8,8 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// keepResult makes what the handler has written to its ResultWriter the record of the done marker. ctx is that of the lease.
+// keepResult makes what the handler has written to its ResultWriter the record of the done marker.
+// ctx is that of the lease.
 func (d *delivery) keepResult(ctx context.Context) {
 	lease, ok := guard.FromContext(ctx)
 	if !ok || d.m.inspector == nil || !d.known {
@@ -26,7 +27,8 @@ func (d *delivery) keepResult(ctx context.Context) {
 // giveResult ends a task whose work is done, with the result of the run that has done it.
 func (d *delivery) giveResult(err error) (tell error, settled bool) {
 	var done *guard.DoneError
-	if errors.As(err, &done) && len(done.Record) > 0 && d.known && d.task.ResultWriter() != nil { // it is nil if a handler around has put another task in place
+	// it is nil if a handler around has put another task in place
+	if errors.As(err, &done) && len(done.Record) > 0 && d.known && d.task.ResultWriter() != nil {
 		if _, err := d.task.ResultWriter().Write(done.Record); err != nil {
 			err = fmt.Errorf("guardasynq: write the result of task %q, which was done before: %w", d.id, err)
 			d.end(ResultUnavailable, err)

@@ -16,7 +16,8 @@ import (
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
-// aqOnce serves a handler whose runs are done by work, one key for all tasks of a type, and work is done once in the window.
+// aqOnce serves a handler whose runs are done by work, one key for all tasks of a type, and work
+// is done once in the window.
 func aqOnce(t *testing.T, window time.Duration, work func(ctx context.Context, task *asynq.Task) error, opts ...guardasynq.Option) (*aqSite, *aqWork) {
 	t.Helper()
 	s, w := newAqSite(t), newAqWork(t)

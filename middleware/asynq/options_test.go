@@ -62,17 +62,15 @@ func TestOptions_thatCannotWork(t *testing.T) {
 		"a group without a name":    {"WithGroup", []guardasynq.Option{guardasynq.WithGroup("")}},
 		"no such policy":            {"WithBusy", []guardasynq.Option{guardasynq.WithBusy(guardasynq.Coalesce + 1)}},
 		"no such policy either":     {"WithBusy", []guardasynq.Option{guardasynq.WithBusy(-1)}},
-		"no delay":                  {"WithDelay", []guardasynq.Option{guardasynq.WithDelay(0)}},
 		"a negative delay":          {"WithDelay", []guardasynq.Option{guardasynq.WithDelay(-time.Second)}},
-		"no wait":                   {"WithWait", []guardasynq.Option{guardasynq.WithWait(0)}},
+		"a negative wait":           {"WithWait", []guardasynq.Option{guardasynq.WithWait(-1)}},
 		"nobody to wait":            {"WithKeyWaiters", []guardasynq.Option{guardasynq.WithKeyWaiters(0)}},
-		"no window":                 {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(0)}},
+		"a negative window":         {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(-1)}},
 		"a window of a lifetime":    {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(80 * 365 * 24 * time.Hour)}},
 		"a window and Coalesce":     {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(time.Hour), guardasynq.WithBusy(guardasynq.Coalesce)}},
 		"a nil context":             {"WithContext", []guardasynq.Option{guardasynq.WithContext(nil)}},
 		"nil options of a task":     {"WithTaskLease", []guardasynq.Option{guardasynq.WithTaskLease(nil)}},
 		"a nil logger":              {"WithLogger", []guardasynq.Option{guardasynq.WithLogger(nil)}},
-		"an empty name":             {"WithName", []guardasynq.Option{guardasynq.WithName("")}},
 		"a long name":               {"WithName", []guardasynq.Option{guardasynq.WithName(strings.Repeat("n", 129))}},
 		"a short TTL":               {"WithTTL", []guardasynq.Option{guardasynq.WithLease(guard.WithTTL(time.Millisecond))}},
 		"a nil option of the lease": {"Option", []guardasynq.Option{guardasynq.WithLease(nil)}},
@@ -92,7 +90,7 @@ func TestOptions_theirMistakesComeInOneError(t *testing.T) {
 	require.Nil(t, m)
 	require.Equal(t, []string{"option", "WithGroup", "WithBusy", "WithDelay", "WithOnce", "guard", "key"}, optionsNamed(t, err))
 	require.ErrorContains(t, err, "guard: WithBusy(17): is none of RetryLater, Skip, Fail and Coalesce")
-	require.ErrorContains(t, err, "guard: WithDelay(-1ns): must be positive")
+	require.ErrorContains(t, err, "guard: WithDelay(-1ns): must not be negative")
 }
 
 func TestOptions_whoNeedsAClient(t *testing.T) {
@@ -176,18 +174,18 @@ func TestOptions_ofATaskThatCannotWork(t *testing.T) {
 	t.Parallel()
 	s, w := newAqSite(t), newAqWork(t)
 	m := s.middleware(t, guardasynq.ByType(), guardasynq.WithTaskLease(func(_ context.Context, task *asynq.Task) []guard.Option {
-		return []guard.Option{guard.JoinOwner(func(name string) string { return task.Headers()[name] })}
+		return []guard.Option{guard.WithOwnerFrom(func(name string) string { return task.Headers()[name] })}
 	}))
 	s.serve(t, aqConfig(), m(w))
 	t.Cleanup(w.release)
-	s.enqueueTask(t, asynq.NewTaskWithHeaders("import", nil, map[string]string{guard.OwnerHeader: "a\nb"}), asynq.TaskID("1"), asynq.MaxRetry(3))
+	s.enqueueTask(t, asynq.NewTaskWithHeaders("import", nil, map[string]string{"Onerun-Owner": "a\nb"}), asynq.TaskID("1"), asynq.MaxRetry(3))
 	info := s.awaitState(t, "1", asynq.TaskStateRetry)
 	require.Equal(t, 1, info.Retried, "it has failed")
-	require.Contains(t, info.LastErr, `guardasynq: lease of task "import": guard: JoinOwner`)
+	require.Contains(t, info.LastErr, `guardasynq: lease of task "import": guard: WithOwnerFrom`)
 	outcome := s.outcomes.await(t, guardasynq.ResultRefused, 1)[0]
 	var setting *guard.SettingError
 	require.ErrorAs(t, outcome.Err, &setting)
-	s.enqueueTask(t, asynq.NewTaskWithHeaders("import", nil, map[string]string{guard.OwnerHeader: "import of 17"}))
+	s.enqueueTask(t, asynq.NewTaskWithHeaders("import", nil, map[string]string{"Onerun-Owner": "import of 17"}))
 	lease, ok := guard.FromContext(w.next(t).ctx)
 	require.True(t, ok)
 	require.Equal(t, "import of 17", lease.Owner())
@@ -199,4 +197,13 @@ func TestOptions_wordsOfTheLeaseThatAreForOthers(t *testing.T) {
 	s.enqueue(t, "import", aqJSON("k", "1"))
 	s.outcomes.await(t, guardasynq.ResultSkipped, 1) // and does not wait
 	w.none(t)
+}
+
+// The zero values that the tables call defaults mean off.
+func TestOptions_zeroIsOff(t *testing.T) {
+	t.Parallel()
+	_, err := guardasynq.New(optionsGuard(t), guardasynq.ByType(), guardasynq.WithBusy(guardasynq.Skip),
+		guardasynq.WithWait(time.Second), guardasynq.WithWait(0), guardasynq.WithOnce(time.Hour), guardasynq.WithOnce(0),
+		guardasynq.WithDelay(time.Second), guardasynq.WithDelay(0), guardasynq.WithName("task"), guardasynq.WithName(""))
+	require.NoError(t, err)
 }

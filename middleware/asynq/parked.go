@@ -9,8 +9,9 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// parked are the tasks that this process has postponed because their key was busy, in the order in which they came: when a run of the key ends here, the
-// next of them is brought back at once. It is no more than a help: each comes back by itself when its time is up.
+// parked are the tasks that this process has postponed because their key was busy, in the order in
+// which they came: when a run of the key ends here, the next of them is brought back at once. It
+// is no more than a help: each comes back by itself when its time is up.
 type parked struct {
 	mu    sync.Mutex
 	count int
@@ -63,7 +64,8 @@ func (p *parked) remove(key, id string) {
 	}
 }
 
-// next takes the task out that has waited longest for the key, of those that have not come back by themselves.
+// next takes the task out that has waited longest for the key, of those that have not come back by
+// themselves.
 func (p *parked) next(key string) (parkedTask, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,7 +102,8 @@ func (p *parked) take(key string, k *parkedKey, e *list.Element) parkedTask {
 	return task
 }
 
-// park remembers the task under the ID under which it will come back. What it has waited in its worker does not count.
+// park remembers the task under the ID under which it will come back. What it has waited in its
+// worker does not count.
 func (d *delivery) park(id string) {
 	d.m.parked.add(d.identity, parkedTask{queue: d.queue, id: id, until: time.Now().Add(max(d.m.every, longestDelay) * 5 / 4)})
 }
@@ -124,8 +127,9 @@ const (
 	bringPause = 10 * time.Millisecond
 )
 
-// bring makes a postponed task pending, and reports whether it is that. It leaves alone what is no longer postponed: asynq would also run again what is
-// completed or archived, and a failed task that waits for its retry.
+// bring makes a postponed task pending, and reports whether it is that. It leaves alone what is no
+// longer postponed: asynq would also run again what is completed or archived, and a failed task
+// that waits for its retry.
 func (m *middleware) bring(task parkedTask) bool {
 	for range bringTries {
 		info, err := m.inspector.GetTaskInfo(task.queue, task.id)

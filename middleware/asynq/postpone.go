@@ -14,13 +14,15 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// originHeader is the header of a copy that names the task of which it is one. ByTaskID goes by it.
+// originHeader is the header of a copy that names the task of which it is one. ByTaskID goes by
+// it.
 const originHeader = "Onerun-Task-Id"
 
 // enqueueTimeout bounds how long it may take to enqueue a task.
 const enqueueTimeout = 10 * time.Second
 
-// postpone has the task come back later, as it did not run because of err. It is not settled if that could not be seen to.
+// postpone has the task come back later, as it did not run because of err. It is not settled if
+// that could not be seen to.
 func (d *delivery) postpone(err error) (tell error, settled bool) {
 	p := &PostponedError{After: d.m.delay(err), Err: err, unconfigured: d.known && !d.configured}
 	if p.unconfigured {
@@ -49,20 +51,23 @@ func (d *delivery) postpone(err error) (tell error, settled bool) {
 	return p, true
 }
 
-// needsCopy reports whether a copy has to take the task's place if it does not run now. asynq archives what fails on the last attempt before it asks
-// IsFailure, and takes no task back under its own ID. Without Configure it would count a failure.
+// needsCopy reports whether a copy has to take the task's place if it does not run now. asynq
+// archives what fails on the last attempt before it asks IsFailure, and takes no task back under
+// its own ID. Without Configure it would count a failure.
 func (d *delivery) needsCopy() bool {
 	return d.known && (d.left == 0 || !d.configured && d.m.client != nil)
 }
 
 var (
 	errNoClient = errors.New("there is no WithClient")
-	// errGivenUp is a task that asynq has retried, archived or given back before its worker was through with it.
+	// errGivenUp is a task that asynq has retried, archived or given back before its worker was
+	// through with it.
 	errGivenUp = errors.New("asynq has given the task up")
 )
 
-// enqueueCopy enqueues the task again, with all that it carries and what is left of its attempts, to be run after a while, and returns the copy's ID.
-// A repeated call enqueues no second copy while the first one waits or runs.
+// enqueueCopy enqueues the task again, with all that it carries and what is left of its attempts,
+// to be run after a while, and returns the copy's ID. A repeated call enqueues no second copy
+// while the first one waits or runs.
 func (d *delivery) enqueueCopy(after time.Duration) (string, error) {
 	if d.m.client == nil {
 		return "", errNoClient
@@ -102,7 +107,8 @@ func (d *delivery) headers() map[string]string {
 	return headers
 }
 
-// options returns what the task was enqueued with. Its lock of asynq.Unique is not among it: only the task itself can hold that.
+// options returns what the task was enqueued with. Its lock of asynq.Unique is not among it: only
+// the task itself can hold that.
 func (d *delivery) options() ([]asynq.Option, error) {
 	info, err := d.m.inspector.GetTaskInfo(d.queue, d.id)
 	if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) || err == nil && info.State != asynq.TaskStateActive {
@@ -138,8 +144,9 @@ func (d *delivery) enqueue(id string, headers map[string]string, opts []asynq.Op
 	return nil
 }
 
-// comes reports whether there is a task of that ID which asynq will give to a worker, or has given to one, and which is the same as this one. It can be
-// another: the ID of a task is free again when a copy is in its place.
+// comes reports whether there is a task of that ID which asynq will give to a worker, or has given
+// to one, and which is the same as this one. It can be another: the ID of a task is free again
+// when a copy is in its place.
 func (d *delivery) comes(id string) bool {
 	info, err := d.m.inspector.GetTaskInfo(d.queue, id)
 	return err == nil && info.State != asynq.TaskStateArchived && info.State != asynq.TaskStateCompleted &&

@@ -8,8 +8,9 @@ import (
 
 type runKey struct{}
 
-// Key returns the key of the task under which a handler runs, as the KeyFunc found it, or "" if ctx is not that of a handler behind the
-// middleware. The lease and its fence are in guard.FromContext and guard.Fence.
+// Key returns the key of the task under which a handler runs, as the KeyFunc found it, or "" if
+// ctx is not that of a handler behind the middleware. The lease and its fence are in
+// guard.FromContext and guard.Fence.
 func Key(ctx context.Context) string {
 	if d, ok := ctx.Value(runKey{}).(*delivery); ok {
 		return d.key
@@ -17,8 +18,9 @@ func Key(ctx context.Context) string {
 	return ""
 }
 
-// TaskID returns the ID under which a task was enqueued: that of asynq.GetTaskID, unless the task is a copy that the middleware enqueued in the
-// place of one on its last attempt, or of one that was coalesced; then that of the first of them. ctx is the task's.
+// TaskID returns the ID under which a task was enqueued: that of asynq.GetTaskID, unless the task
+// is a copy that the middleware enqueued in the place of one on its last attempt, or of one that
+// was coalesced; then that of the first of them. ctx is the task's.
 func TaskID(ctx context.Context, task *asynq.Task) string {
 	if id := task.Headers()[originHeader]; id != "" {
 		return id

@@ -35,8 +35,9 @@ type tickRunner struct {
 	ctx    context.Context // ends with Shutdown: asynq passes none
 	cancel context.CancelFunc
 
-	// turn is held while a task is enqueued. asynq appends the options of the call to those inside the task, in place where there is
-	// room: of two tasks with such options in common, one could get the other's ID. A mutex could not be waited for with a context.
+	// turn is held while a task is enqueued. asynq appends the options of the call to those inside
+	// the task, in place where there is room: of two tasks with such options in common, one could
+	// get the other's ID. A mutex could not be waited for with a context.
 	turn chan struct{}
 
 	mu      sync.Mutex
@@ -55,7 +56,8 @@ func newTickRunner(g *guard.Guard, s tickSettings, client *asynq.Client) *tickRu
 	return r
 }
 
-// takeOver returns the options for asynq's scheduler: the caller's, with r in the place of the hooks.
+// takeOver returns the options for asynq's scheduler: the caller's, with r in the place of the
+// hooks.
 func (r *tickRunner) takeOver(opts *asynq.SchedulerOpts) *asynq.SchedulerOpts {
 	var own asynq.SchedulerOpts
 	if opts != nil {
@@ -63,7 +65,8 @@ func (r *tickRunner) takeOver(opts *asynq.SchedulerOpts) *asynq.SchedulerOpts {
 	}
 	r.pre, r.post = own.PreEnqueueFunc, own.PostEnqueueFunc
 	own.PreEnqueueFunc, own.PostEnqueueFunc = r.fire, nil
-	r.onError, own.EnqueueErrorHandler = own.EnqueueErrorHandler, nil //nolint:staticcheck // deprecated, and in use
+	//nolint:staticcheck // deprecated, and in use
+	r.onError, own.EnqueueErrorHandler = own.EnqueueErrorHandler, nil
 	r.location = own.Location
 	if r.location == nil {
 		r.location = time.UTC
@@ -91,9 +94,10 @@ func (r *tickRunner) remove(handle *asynq.Task) {
 	delete(r.entries, handle)
 }
 
-// fire is asynq's PreEnqueueFunc. It enqueues in asynq's stead, and must then keep asynq from enqueueing, too. It cannot say so, as it
-// returns nothing; but it is called in a goroutine that cron has started for this firing alone, and that has nothing to do but to
-// enqueue: so it ends that. Its deferred functions run, by which cron counts the jobs under way.
+// fire is asynq's PreEnqueueFunc. It enqueues in asynq's stead, and must then keep asynq from
+// enqueueing, too. It cannot say so, as it returns nothing; but it is called in a goroutine that
+// cron has started for this firing alone, and that has nothing to do but to enqueue: so it ends
+// that. Its deferred functions run, by which cron counts the jobs under way.
 func (r *tickRunner) fire(handle *asynq.Task, _ []asynq.Option) {
 	e, ticks := r.take(handle)
 	for _, tick := range ticks {
@@ -105,7 +109,8 @@ func (r *tickRunner) fire(handle *asynq.Task, _ []asynq.Option) {
 	runtime.Goexit()
 }
 
-// take returns the ticks of an entry that are due, and the entry as it is now. There are none where it has just been removed.
+// take returns the ticks of an entry that are due, and the entry as it is now. There are none
+// where it has just been removed.
 func (r *tickRunner) take(handle *asynq.Task) (tickEntry, []time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -176,8 +181,8 @@ func (r *tickRunner) report(e tickEntry, taskID string, err error) {
 	}
 }
 
-// attempt enqueues the task under its lease. A task that is there already was enqueued by a process that died before it could leave its
-// marker, or by this one, when the answer was lost.
+// attempt enqueues the task under its lease. A task that is there already was enqueued by a
+// process that died before it could leave its marker, or by this one, when the answer was lost.
 func (r *tickRunner) attempt(ctx context.Context, e tickEntry, taskID string) tickAttempt {
 	if r.pre != nil {
 		r.pre(e.task, e.opts)
@@ -190,7 +195,8 @@ func (r *tickRunner) attempt(ctx context.Context, e tickEntry, taskID string) ti
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*r.ttl) // the next one waits for up to three
 	defer cancel()
-	opts := append(slices.Clone(e.opts), asynq.TaskID(taskID)) // the caller's may have room at its end
+	// the caller's may have room at its end
+	opts := append(slices.Clone(e.opts), asynq.TaskID(taskID))
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		info, err := r.client.EnqueueContext(ctx, e.task, opts...)
 		switch {

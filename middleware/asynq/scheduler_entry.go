@@ -21,8 +21,8 @@ type tickEntry struct {
 	schedule cron.Schedule
 	firing   string // the spec that asynq is given
 	id       string // the same in all processes, whatever their version
-	// handle is what asynq knows the task by. It is a copy, so that it belongs to this entry alone: what fires is told the task,
-	// and not the entry.
+	// handle is what asynq knows the task by. It is a copy, so that it belongs to this entry
+	// alone: what fires is told the task, and not the entry.
 	handle *asynq.Task
 	task   *asynq.Task // the caller's
 	opts   []asynq.Option
@@ -53,8 +53,9 @@ func newTickEntry(spec string, task *asynq.Task, opts []asynq.Option, now time.T
 	}, nil
 }
 
-// tickID returns 80 bits of a hash over what an entry is known by. Ten thousand payloads of one type have the same 32 bits twice in one
-// of a hundred cases, and one of those tasks would never be enqueued.
+// tickID returns 80 bits of a hash over what an entry is known by. Ten thousand payloads of one
+// type have the same 32 bits twice in one of a hundred cases, and one of those tasks would never
+// be enqueued.
 func tickID(task *asynq.Task, opts []asynq.Option) string {
 	parts := []string{task.Type(), string(task.Payload())}
 	for _, opt := range opts {
@@ -66,8 +67,8 @@ func tickID(task *asynq.Task, opts []asynq.Option) string {
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10]))
 }
 
-// tickNames returns the ID of a tick's task, and the key of its lease. Types that a key cannot hold, or could hardly, are known by the
-// hash alone.
+// tickNames returns the ID of a tick's task, and the key of its lease. Types that a key cannot
+// hold, or could hardly, are known by the hash alone.
 func (e *tickEntry) tickNames(tick time.Time) (taskID, key string) {
 	kind := e.task.Type()
 	rest := "@" + tick.UTC().Format(time.RFC3339) + "~" + e.id
@@ -78,8 +79,9 @@ func (e *tickEntry) tickNames(tick time.Time) (taskID, key string) {
 	return taskID, "asynq-tick:" + kind + rest
 }
 
-// shownOpts returns the options that asynq is told. They go into its list of entries, and its manager tells one entry from another by a
-// hash over all that it has been told, without anything between the parts: the last option makes that a different one for each entry.
+// shownOpts returns the options that asynq is told. They go into its list of entries, and its
+// manager tells one entry from another by a hash over all that it has been told, without anything
+// between the parts: the last option makes that a different one for each entry.
 func (e *tickEntry) shownOpts() []asynq.Option {
 	return append(slices.Clone(e.opts), tickOption{kind: "Tick", value: e.spec + " " + e.id})
 }

@@ -66,7 +66,7 @@ func ExampleNewScheduler() {
 // A setting that cannot work is refused by its name.
 func ExampleWithCatchUp() {
 	g, _ := guard.New(memory.New())
-	_, err := guardasynq.NewScheduler(g, asynq.RedisClientOpt{}, nil, guardasynq.WithCatchUp(2*guardasynq.DefaultTickWindow))
+	_, err := guardasynq.NewScheduler(g, asynq.RedisClientOpt{}, nil, guardasynq.WithCatchUp(2*guardasynq.DefaultTickMemory))
 	fmt.Println(err)
-	// Output: guard: WithCatchUp(2h0m0s): must be shorter than the window of 1h0m0s: a tick would be caught up with whose marker is gone
+	// Output: guard: WithCatchUp(2h0m0s): must be shorter than the tick memory, 1h0m0s
 }

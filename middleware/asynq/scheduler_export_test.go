@@ -20,7 +20,8 @@ func TicksIn(spec string, from, to time.Time) ([]time.Time, error) {
 	return ticks.In(s, from, to), nil
 }
 
-// DueTicks parses a spec and returns what a firing at now enqueues, and up to where the ticks have then been seen to.
+// DueTicks parses a spec and returns what a firing at now enqueues, and up to where the ticks have
+// then been seen to.
 func DueTicks(spec string, last, now time.Time, catchUp time.Duration) (due []time.Time, seen time.Time, err error) {
 	s, _, err := parseTicks(spec)
 	if err != nil {

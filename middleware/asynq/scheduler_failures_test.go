@@ -61,14 +61,16 @@ func TestScheduler_shutdownLeavesTicksOfOthersAtOnce(t *testing.T) {
 	// What a replica enqueues when it is shut down is finished.
 	before := len(site.pending("default"))
 	go func() {
-		time.Sleep(200 * time.Millisecond) // so that Shutdown has begun, on most machines; it is no matter for the outcome
+		// so that Shutdown has begun, on most machines; it is no matter for the outcome
+		time.Sleep(200 * time.Millisecond)
 		done()
 	}()
 	requireSoon(t, holder.Shutdown)
 	require.Greater(t, len(site.pending("default")), before)
 }
 
-// A droppedRelease is a store to which no release gets through, as if each process were killed right after it has enqueued.
+// A droppedRelease is a store to which no release gets through, as if each process were killed
+// right after it has enqueued.
 type droppedRelease struct{ guard.Locker }
 
 func (l droppedRelease) Release(context.Context, guard.Claim, guard.After) (bool, error) {
@@ -104,7 +106,8 @@ func TestScheduler_retentionKeepsOutASecondTaskWhereTheMarkerIsMissing(t *testin
 		require.NoError(t, err)
 		require.NoError(t, r.Start())
 	}
-	require.Eventually(t, func() bool { // the second one has come to a task that was there, of which it tells nobody
+	// the second one has come to a task that was there, of which it tells nobody
+	require.Eventually(t, func() bool {
 		lines, infos, _ := other.all()
 		return len(lines)-len(infos) > len(infos)+2
 	}, schedulerSoon, 20*time.Millisecond)
@@ -156,7 +159,8 @@ func TestScheduler_triesAgainBeforeItReports(t *testing.T) {
 	first := nextSecond()
 	require.NoError(t, r.Start())
 	<-began
-	time.Sleep(2 * time.Second) // in which its first try fails: go-redis itself tries for less than that where nobody listens
+	// in which its first try fails: go-redis itself tries for less than that where nobody listens
+	time.Sleep(2 * time.Second)
 	site.queues.Restart()
 	site.in = inspect(t, site.queues.Addr())
 	requireTicks(t, first.Add(time.Second), 3, time.Second, func() map[time.Time]int { return pendingTicks(t, site.in, "default", "report") })

@@ -10,22 +10,25 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// A PeriodicTaskManager is asynq's PeriodicTaskManager, of which any number can run in as many processes: each tick of a config is
-// enqueued once, as Scheduler describes. It has the methods of asynq's.
+// A PeriodicTaskManager is asynq's PeriodicTaskManager, of which any number can run in as many
+// processes: each tick of a config is enqueued once, as Scheduler describes. It has the methods of
+// asynq's.
 //
-// The provider of each process is asked on its own. While they differ, as one has heard of a change and another has not, a tick is
-// enqueued if any of them has it.
+// The provider of each process is asked on its own. While they differ, as one has heard of a
+// change and another has not, a tick is enqueued if any of them has it.
 type PeriodicTaskManager struct {
 	manager  *asynq.PeriodicTaskManager
 	ticks    *tickRunner
 	shutdown sync.Once
 }
 
-// NewPeriodicTaskManager is asynq.NewPeriodicTaskManager for any number of replicas, see Scheduler and NewScheduler. opts is not changed.
-// A RedisUniversalClient remains the caller's, to be closed after Shutdown.
+// NewPeriodicTaskManager is asynq.NewPeriodicTaskManager for any number of replicas, see Scheduler
+// and NewScheduler. opts is not changed. A RedisUniversalClient remains the caller's, to be closed
+// after Shutdown.
 //
-// Configs of the same type and payload must have the same options and headers, unless they have a TickName, see Scheduler.Register:
-// others are an error for the whole list. Start then fails, and a later list is not taken, so that what was there goes on.
+// Configs of the same type and payload must have the same options and headers, unless they have a
+// TickName, see Scheduler.Register: others are an error for the whole list. Start then fails, and
+// a later list is not taken, so that what was there goes on.
 func NewPeriodicTaskManager(g *guard.Guard, opts asynq.PeriodicTaskManagerOpts, more ...SchedulerOption) (*PeriodicTaskManager, error) {
 	s := newTickSettings(g, more)
 	if v := reflect.ValueOf(opts.PeriodicTaskConfigProvider); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
@@ -55,8 +58,8 @@ func NewPeriodicTaskManager(g *guard.Guard, opts asynq.PeriodicTaskManagerOpts, 
 	return &PeriodicTaskManager{manager: manager, ticks: ticks}, nil
 }
 
-// Start asks the provider, begins to enqueue, and returns. It fails if the provider does, or its configs cannot be used, or after
-// Shutdown.
+// Start asks the provider, begins to enqueue, and returns. It fails if the provider does, or its
+// configs cannot be used, or after Shutdown.
 func (m *PeriodicTaskManager) Start() error {
 	if m.ticks.ctx.Err() != nil {
 		return errTickShutdown
@@ -64,7 +67,8 @@ func (m *PeriodicTaskManager) Start() error {
 	return m.manager.Start()
 }
 
-// Run is Start, and then Shutdown when the process is sent SIGTERM or SIGINT. It also returns after a Shutdown by others.
+// Run is Start, and then Shutdown when the process is sent SIGTERM or SIGINT. It also returns
+// after a Shutdown by others.
 func (m *PeriodicTaskManager) Run() error {
 	if err := m.Start(); err != nil {
 		return err
@@ -79,8 +83,9 @@ func (m *PeriodicTaskManager) Shutdown() {
 	m.shutdown.Do(func() { m.ticks.shutdown(m.manager.Shutdown) })
 }
 
-// A tickProvider is the caller's provider, with tasks by which the entries can be told when they fire. asynq's manager asks again and
-// again, compares what it gets with what it has, and keeps the tasks that it got first: so the same config must come with the same task.
+// A tickProvider is the caller's provider, with tasks by which the entries can be told when they
+// fire. asynq's manager asks again and again, compares what it gets with what it has, and keeps
+// the tasks that it got first: so the same config must come with the same task.
 type tickProvider struct {
 	provider asynq.PeriodicTaskConfigProvider
 	ticks    *tickRunner
@@ -97,7 +102,8 @@ func (p *tickProvider) GetConfigs() ([]*asynq.PeriodicTaskConfig, error) {
 	}
 	for _, c := range configs {
 		if c == nil || c.Task == nil || c.Cronspec == "" {
-			return configs, nil // asynq refuses the whole list then, and keeps what it has: so does this
+			// asynq refuses the whole list then, and keeps what it has: so does this
+			return configs, nil
 		}
 	}
 	p.mu.Lock()
@@ -108,7 +114,8 @@ func (p *tickProvider) GetConfigs() ([]*asynq.PeriodicTaskConfig, error) {
 	for _, c := range configs {
 		e, err := newTickEntry(c.Cronspec, c.Task, c.Opts, tickClock())
 		if err != nil {
-			// asynq logs a spec that it cannot parse, and leaves it out. So it gets one that says why.
+			// asynq logs a spec that it cannot parse, and leaves it out. So it gets one that says
+			// why.
 			out = append(out, &asynq.PeriodicTaskConfig{Cronspec: fmt.Sprintf("%s (%v)", c.Cronspec, err), Task: c.Task, Opts: c.Opts})
 			continue
 		}
@@ -139,7 +146,8 @@ func (e *tickEntry) identity() string {
 	return fmt.Sprintf("%q %q %q %q", e.spec, e.task.Type(), e.task.Payload(), tickOptions(e.opts))
 }
 
-// replace makes these the entries that are known. Those that were known before go on where they were.
+// replace makes these the entries that are known. Those that were known before go on where they
+// were.
 func (r *tickRunner) replace(entries map[string]*tickEntry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -43,12 +43,12 @@ func TestScheduler_refusesWhatCannotWork(t *testing.T) {
 		"conn":          {g, nil, nil, []string{"RedisConnOpt"}},
 		"nil conn":      {g, noConn, nil, []string{"RedisConnOpt"}},
 		"option":        {g, conn, []guardasynq.SchedulerOption{nil}, []string{"option"}},
-		"window":        {g, conn, []guardasynq.SchedulerOption{guardasynq.WithTickWindow(59 * time.Second), guardasynq.WithCatchUp(0)}, []string{"WithTickWindow"}},
-		"long window":   {g, conn, []guardasynq.SchedulerOption{guardasynq.WithTickWindow(1e5 * time.Hour)}, []string{"WithOnce"}},
+		"window":        {g, conn, []guardasynq.SchedulerOption{guardasynq.WithTickMemory(59 * time.Second), guardasynq.WithCatchUp(0)}, []string{"WithTickMemory"}},
+		"long window":   {g, conn, []guardasynq.SchedulerOption{guardasynq.WithTickMemory(1e5 * time.Hour)}, []string{"WithOnce"}},
 		"catch-up":      {g, conn, []guardasynq.SchedulerOption{guardasynq.WithCatchUp(-1)}, []string{"WithCatchUp"}},
 		"long catch-up": {g, conn, []guardasynq.SchedulerOption{guardasynq.WithCatchUp(time.Hour)}, []string{"WithCatchUp"}},
 		"ttl":           {g, conn, []guardasynq.SchedulerOption{guardasynq.WithTickTTL(time.Millisecond)}, []string{"WithTickTTL"}},
-		"lease":         {g, conn, []guardasynq.SchedulerOption{guardasynq.WithTickLease(guard.WithName(""))}, []string{"WithName"}},
+		"lease":         {g, conn, []guardasynq.SchedulerOption{guardasynq.WithTickLease(guard.WithName("\x00"))}, []string{"WithName"}},
 		"all at once":   {nil, nil, []guardasynq.SchedulerOption{guardasynq.WithCatchUp(-1), nil}, []string{"guard", "RedisConnOpt", "WithCatchUp", "option"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestScheduler_refusesWhatCannotWork(t *testing.T) {
 			}
 		})
 	}
-	r, err := guardasynq.NewScheduler(g, conn, nil, guardasynq.WithCatchUp(0), guardasynq.WithTickWindow(time.Minute))
+	r, err := guardasynq.NewScheduler(g, conn, nil, guardasynq.WithCatchUp(0), guardasynq.WithTickMemory(time.Minute))
 	require.NoError(t, err)
 	t.Cleanup(r.Shutdown)
 	for _, spec := range []string{"", "* * *", "61 * * * *", "@every", "TZ=UTC", "CRON_TZ=UTC", "CRON_TZ=Nowhere/At_All * * * * *"} {

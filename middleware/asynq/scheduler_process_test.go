@@ -17,8 +17,9 @@ import (
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
-// A minute of ticks, one each second, while one of three processes is killed, one is replaced as in a rolling deployment, and one is paused. An entry
-// with a cron spec has a tick each minute, and another each minute of this hour in a time zone.
+// A minute of ticks, one each second, while one of three processes is killed, one is replaced as
+// in a rolling deployment, and one is paused. An entry with a cron spec has a tick each minute,
+// and another each minute of this hour in a time zone.
 func TestSchedulerProcesses_enqueueEachOf60TicksOnce(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -76,7 +77,8 @@ func TestSchedulerProcesses_enqueueOnceAlsoWhatIsHandledAtOnce(t *testing.T) {
 	first := nextSecond()
 	at := func(tick int, into time.Duration) { until(first.Add(time.Duration(tick)*time.Second + into)) }
 
-	at(4, 500*time.Millisecond) // between ticks: one that dies between the enqueueing and the marker is another test's
+	// between ticks: one that dies between the enqueueing and the marker is another test's
+	at(4, 500*time.Millisecond)
 	workers[0].Kill()
 	at(8, 2*time.Millisecond)
 	workers[0] = startScheduler(t, order)
@@ -165,7 +167,8 @@ func TestSchedulerProcesses_aTaskWhoseProcessWasKilledBeforeTheMarkerIsNotEnqueu
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 	errNoMarker := errors.New("the key was free")
-	require.Eventually(t, func() bool { // the other one has found the task, and has left the marker
+	// the other one has found the task, and has left the marker
+	require.Eventually(t, func() bool {
 		err := g.Do(t.Context(), "asynq-tick:"+said[0], func(context.Context) error { return errNoMarker })
 		return errors.Is(err, guard.ErrDone)
 	}, schedulerSoon, 300*time.Millisecond)

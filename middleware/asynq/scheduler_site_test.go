@@ -88,7 +88,8 @@ func (l *hookLog) opts() asynq.SchedulerOpts {
 				l.errs = append(l.errs, err)
 			}
 		},
-		EnqueueErrorHandler: func(task *asynq.Task, opts []asynq.Option, err error) { //nolint:staticcheck // deprecated, and in use
+		//nolint:staticcheck // deprecated, and in use
+		EnqueueErrorHandler: func(task *asynq.Task, opts []asynq.Option, err error) {
 			l.add("error %p %v %v", task, opts, err != nil)
 		},
 	}
@@ -114,7 +115,8 @@ func (l *hookLog) failed(t *testing.T) error {
 	return errs[0]
 }
 
-// requireSoon fails if f does not return soon: long before a tick would be given up, which is after 15 s.
+// requireSoon fails if f does not return soon: long before a tick would be given up, which is
+// after 15 s.
 func requireSoon(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
@@ -41,7 +42,8 @@ func TestScheduler_enqueuesATickOnceForAllReplicas(t *testing.T) {
 			ids = append(ids, info.ID)
 			require.Equal(t, 3, info.MaxRetry)
 		}
-		var want []string // asynq's order and arguments, where this replica enqueued, and nothing elsewhere
+		// asynq's order and arguments, where this replica enqueued, and nothing elsewhere
+		var want []string
 		for range infos {
 			want = append(want, fmt.Sprintf("pre %p %v", task, opts), "post true")
 		}
@@ -186,10 +188,10 @@ func TestScheduler_entriesComeAndGoWhileItRuns(t *testing.T) {
 	for i := range 20 {
 		wg.Go(func() {
 			id, err := r.Register("@every 1s", asynq.NewTask(fmt.Sprint("gone-", i), nil), asynq.Queue("gone"))
-			require.NoError(t, err)
+			assert.NoError(t, err)
 			_, err = r.Register("@every 1s", asynq.NewTask(fmt.Sprint("stays-", i), nil))
-			require.NoError(t, err)
-			require.NoError(t, r.Unregister(id))
+			assert.NoError(t, err)
+			assert.NoError(t, r.Unregister(id))
 		})
 	}
 	wg.Wait()

@@ -16,7 +16,8 @@ func tickClock() time.Time { return time.Now().Round(0) }
 // parseTicks returns the schedule of a spec, and the spec by which asynq is to fire.
 func parseTicks(spec string) (schedule cron.Schedule, firing string, err error) {
 	if (strings.HasPrefix(spec, "TZ=") || strings.HasPrefix(spec, "CRON_TZ=")) && !strings.Contains(spec, " ") {
-		return nil, "", fmt.Errorf("there is no schedule behind the time zone") // on which the parser panics
+		// on which the parser panics
+		return nil, "", fmt.Errorf("there is no schedule behind the time zone")
 	}
 	schedule, err = cron.ParseStandard(spec)
 	if err != nil {
@@ -29,8 +30,9 @@ func parseTicks(spec string) (schedule cron.Schedule, firing string, err error) 
 	return schedule, spec, nil
 }
 
-// firingAt returns a spec that fires at these ticks: with nothing but the start of the process to count from, asynq would fire between
-// them, and a process that is replaced by another one in that time would take its tick with it. It fires more often where no spec fits.
+// firingAt returns a spec that fires at these ticks: with nothing but the start of the process to
+// count from, asynq would fire between them, and a process that is replaced by another one in that
+// time would take its tick with it. It fires more often where no spec fits.
 func firingAt(d ticks.Every) string {
 	const minute, hour, day = 60, 60 * 60, 24 * 60 * 60
 	switch {
@@ -44,8 +46,9 @@ func firingAt(d ticks.Every) string {
 	return "@every 1s"
 }
 
-// dueTicks returns the ticks to enqueue at now, in a process that has seen to those up to last. All of them count as seen to afterwards,
-// also those that are too old. The firing does not say which tick it is for.
+// dueTicks returns the ticks to enqueue at now, in a process that has seen to those up to last.
+// All of them count as seen to afterwards, also those that are too old. The firing does not say
+// which tick it is for.
 func dueTicks(s cron.Schedule, last, now time.Time, catchUp time.Duration) (due []time.Time, seen time.Time) {
 	from := now.Add(-max(catchUp, tickLate))
 	if from.Before(last) {

@@ -12,7 +12,7 @@ import (
 	"github.com/robfig/cron/v3"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
@@ -191,7 +191,8 @@ func TestTicks_noneIsLostOrDoubled(t *testing.T) {
 		for now.Before(to) {
 			now = fires.Next(now).Add(time.Duration(dice.Int64N(int64(500 * time.Millisecond))))
 			if dice.IntN(20) == 0 {
-				now = now.Add(time.Duration(dice.Int64N(int64(50 * time.Second)))) // a pause within the catch-up
+				// a pause within the catch-up
+				now = now.Add(time.Duration(dice.Int64N(int64(50 * time.Second))))
 			}
 			var due []time.Time
 			due, last, err = guardasynq.DueTicks(spec, last, now, time.Minute)
@@ -259,7 +260,7 @@ func TestTicks_namesAreTheSameForAllVersions(t *testing.T) {
 	for _, kind := range []string{"{a}", "a\x00b", strings.Repeat("long", 500)} {
 		id, key := guardasynq.TickNames(asynq.NewTask(kind, nil), tick)
 		require.True(t, strings.HasPrefix(id, kind+"@"))
-		require.NoError(t, guard.CheckKey(key))
+		require.NoError(t, driver.CheckKey(key))
 	}
 	require.Contains(t, fmt.Sprint(guardasynq.TickName("eu")), "(", "without a bracket asynq's Inspector panics")
 }

@@ -29,13 +29,16 @@ type schedulerOrder struct {
 	Manager bool
 	Zone    string
 	TTL     time.Duration
-	Block   string // "pre": between the lease and the enqueueing; "release": between the enqueueing and the marker
+	// "pre": between the lease and the enqueueing; "release": between the enqueueing and the
+	// marker
+	Block   string
 	Entries []schedulerEntry
 }
 
 type schedulerEntry struct{ Spec, Type, Queue string }
 
-// An orderProvider makes new tasks each time, as one does that reads a database. It says when what it gave out first is registered.
+// An orderProvider makes new tasks each time, as one does that reads a database. It says when what
+// it gave out first is registered.
 type orderProvider struct {
 	entries []schedulerEntry
 	say     func(...any)
@@ -66,7 +69,8 @@ func (l blockedRelease) Release(_ context.Context, c guard.Claim, after guard.Af
 
 func (l blockedRelease) Unwrap() guard.Locker { return l.Locker }
 
-// schedulerProcess is a process that does what schedulerEnv says, until it gets SIGTERM. It says what happens.
+// schedulerProcess is a process that does what schedulerEnv says, until it gets SIGTERM. It says
+// what happens.
 func schedulerProcess() {
 	var mu sync.Mutex
 	say := func(words ...any) {
@@ -160,7 +164,8 @@ func (w *schedulerWorker) stop(t *testing.T) {
 	w.Ends()
 }
 
-// schedulerSoon is for what happens in a second or so, on a machine that is busy with something else.
+// schedulerSoon is for what happens in a second or so, on a machine that is busy with something
+// else.
 const schedulerSoon = 30 * time.Second
 
 // tickOf returns the instant in a task's ID.
@@ -189,7 +194,8 @@ func pendingTicks(t *testing.T, in *asynq.Inspector, queue, kind string) map[tim
 	return ticks
 }
 
-// requireTicks waits until there is a task for n ticks from the first one on, and fails if there are two for any.
+// requireTicks waits until there is a task for n ticks from the first one on, and fails if there
+// are two for any.
 func requireTicks(t *testing.T, first time.Time, n int, every time.Duration, ticks func() map[time.Time]int) {
 	t.Helper()
 	missing := func() (times []time.Time) {

@@ -31,7 +31,8 @@ const (
 	aqQueue = "default"
 )
 
-// An aqSite is a Redis with all that works on it: asynq's client and inspector, and a Guard whose leases are in the same Redis.
+// An aqSite is a Redis with all that works on it: asynq's client and inspector, and a Guard whose
+// leases are in the same Redis.
 type aqSite struct {
 	*redistest.Server
 	rdb       *redis.Client
@@ -219,7 +220,8 @@ func newAqWork(t *testing.T) *aqWork {
 	return w
 }
 
-// release ends all runs, also those to come. It comes before the server's shutdown if the server was started before.
+// release ends all runs, also those to come. It comes before the server's shutdown if the server
+// was started before.
 func (w *aqWork) release() {
 	select {
 	case <-w.quit:

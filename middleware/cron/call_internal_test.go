@@ -11,7 +11,8 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// A store that is frozen while the beginning of a run is written down can take longer than the lease lasts.
+// A store that is frozen while the beginning of a run is written down can take longer than the
+// lease lasts.
 func TestCall_doesNotBeginWhatHasLostItsLease(t *testing.T) {
 	g, err := guard.New(memory.New())
 	require.NoError(t, err)

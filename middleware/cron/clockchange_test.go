@@ -16,7 +16,8 @@ type night struct {
 	jobs             []changed
 }
 
-// A changed is what becomes of a job in that night: the ticks that are run, and those with WithLocalTicks, where they differ.
+// A changed is what becomes of a job in that night: the ticks that are run, and those with
+// WithLocalTicks, where they differ.
 type changed struct {
 	name, spec string
 	ticks      []string
@@ -81,7 +82,8 @@ func nights(t *testing.T) map[string]night {
 			{"each hour", "15 * * * *", every(t, hour, "2026-10-25T00:15:00Z", "2026-10-26T01:15:00Z"),
 				join([]string{"2026-10-25T00:15:00Z"}, every(t, hour, "2026-10-25T02:15:00Z", "2026-10-26T01:15:00Z"))},
 		}},
-		// Half an hour: 02:00 becomes 02:30 at 15:30 UTC of the day before, and 02:00 becomes 01:30 at 15:00 UTC.
+		// Half an hour: 02:00 becomes 02:30 at 15:30 UTC of the day before, and 02:00 becomes
+		// 01:30 at 15:00 UTC.
 		"Lord Howe, forward": {"Australia/Lord_Howe", "2026-10-03T14:45:00Z", "2026-10-04T16:00:00Z", []changed{
 			{"in the half hour that is skipped", "15 2 * * *", []string{"2026-10-04T15:15:00Z"}, nil},
 			{"in the other half", "45 2 * * *", []string{"2026-10-03T15:45:00Z", "2026-10-04T15:45:00Z"}, nil},
@@ -91,7 +93,8 @@ func nights(t *testing.T) map[string]night {
 				[]string{"2026-04-04T14:45:00Z", "2026-04-05T15:15:00Z"}},
 			{"in the half hour before", "20 1 * * *", []string{"2026-04-04T14:20:00Z", "2026-04-05T14:50:00Z"}, nil},
 		}},
-		// Midnight itself: 00:00 of the 6th of September becomes 01:00, and 24:00 of the 4th of April becomes 23:00.
+		// Midnight itself: 00:00 of the 6th of September becomes 01:00, and 24:00 of the 4th of
+		// April becomes 23:00.
 		"Santiago, forward": {"America/Santiago", "2026-09-06T03:30:00Z", "2026-09-07T03:30:00Z", []changed{
 			{"at a midnight that is skipped", "0 0 * * *", []string{"2026-09-07T03:00:00Z"}, nil},
 			{"right after it", "0 1 * * *", []string{"2026-09-06T04:00:00Z"}, nil},
@@ -104,7 +107,8 @@ func nights(t *testing.T) map[string]night {
 	}
 }
 
-// TestClockChange_eachTickOnce has three processes, whose clocks differ, live through the nights on which clocks are changed.
+// TestClockChange_eachTickOnce has three processes, whose clocks differ, live through the nights
+// on which clocks are changed.
 func TestClockChange_eachTickOnce(t *testing.T) {
 	t.Parallel()
 	for title, n := range nights(t) {
@@ -147,7 +151,8 @@ func TestClockChange_eachTickOnce(t *testing.T) {
 	}
 }
 
-// A marker of the first 01:00 must outlive the second, however often the job runs, and however late a process is.
+// A marker of the first 01:00 must outlive the second, however often the job runs, and however
+// late a process is.
 func TestClockChange_localTicksAreRememberedForLongEnough(t *testing.T) {
 	t.Parallel()
 	onSite(t, "2026-11-01T04:59:30Z", func(s *site) {

@@ -10,8 +10,10 @@ import (
 // The store keeps how often a job was paused and resumed, as a counter: odd while it is paused.
 const pauses = "pauses"
 
-// Pause has no process start the job for a tick until Resume. Runs that are under way go on, and RunNow runs it all the same. Ticks that come meanwhile are
-// recorded as Skipped, and not caught up with. A process that cannot find out whether the job is paused does not start it either. It asks the store.
+// Pause has no process start the job for a tick until Resume. Runs that are under way go on, and
+// RunNow runs it all the same. Ticks that come meanwhile are recorded as Skipped, and not caught
+// up with. A process that cannot find out whether the job is paused does not start it either. It
+// asks the store.
 func (j *Jobs) Pause(ctx context.Context, name string) error { return j.turn(ctx, name, true) }
 
 // Resume ends a Pause.
@@ -42,8 +44,10 @@ func (j *Jobs) turn(ctx context.Context, name string, paused bool) error {
 	return nil
 }
 
-// RunNow runs a job by hand, in this process and for no tick, and returns what it returns. It holds the lease of the job, as ticks do: with Skip it fails with
-// guard.ErrBusy if the job runs, with Wait it waits for that until ctx ends, and with Allow it runs beside it. The run is recorded.
+// RunNow runs a job by hand, in this process and for no tick, and returns what it returns. It
+// holds the lease of the job, as ticks do: with Skip it fails with guard.ErrBusy if the job runs,
+// with Wait it waits for that until ctx ends, and with Allow it runs beside it. The run is
+// recorded.
 func (j *Jobs) RunNow(ctx context.Context, name string) error {
 	j.mu.Lock()
 	b := j.jobs[name]

@@ -15,7 +15,8 @@ import (
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
-// waiting returns Jobs with a tick that waits for a job which runs elsewhere, and the key of that tick.
+// waiting returns Jobs with a tick that waits for a job which runs elsewhere, and the key of that
+// tick.
 func waiting(t *testing.T, locker guard.Locker, opts ...guardcron.Option) (g *guard.Guard, jobs *guardcron.Jobs, tick string) {
 	t.Helper()
 	var once sync.Once
@@ -32,7 +33,7 @@ func waiting(t *testing.T, locker guard.Locker, opts ...guardcron.Option) (g *gu
 			once.Do(func() { waits <- e.Key })
 		}
 	}}
-	opts = append(opts, guardcron.WithOverlap(guardcron.Wait), guardcron.WithLease(guard.WithHook(hook)))
+	opts = append(opts, guardcron.WithBusy(guardcron.Wait), guardcron.WithLease(guard.WithHook(hook)))
 	jobs, err = guardcron.New(g, c, opts...)
 	require.NoError(t, err)
 	_, err = jobs.AddFunc("report", "* * * * * *", func(context.Context) error { return errors.New("it runs") })
@@ -61,7 +62,8 @@ func TestJobs_aTickThatWaitsForTheJobIsLeftToOthersWhenJobsAreClosed(t *testing.
 func TestJobs_aTickThatIsLostWhileItWaitsForTheJobIsNotSkipped(t *testing.T) {
 	t.Parallel()
 	var observed []guardcron.Record
-	// A tick that waits has a lease of its own, which ends here as it does with a store that does not answer.
+	// A tick that waits has a lease of its own, which ends here as it does with a store that does
+	// not answer.
 	g, jobs, tick := waiting(t, memory.New(), guardcron.WithObserver(func(r guardcron.Record) { observed = append(observed, r) }),
 		guardcron.WithLease(guard.WithoutRenewal(), guard.WithTTL(time.Second)))
 	require.NoError(t, g.Do(t.Context(), tick, func(context.Context) error { return nil }, guard.WithOnce(time.Hour), guard.WithWait(3*time.Second)))

@@ -53,7 +53,7 @@ func ExampleJobs_AddFunc_refused() {
 	defer jobs.Close(ctx)
 	_, err := jobs.AddFunc("leap-report", "0 3 30 2 *", func(context.Context) error { return nil })
 	fmt.Println(err)
-	// Output: guardcron: job "leap-report": guard: schedule: never fires: it has no tick in the next five years
+	// Output: guardcron: job "leap-report": guard: schedule: never fires in the next five years
 }
 
 // Ticks for which no process was up are reported when one is.
@@ -64,7 +64,7 @@ func ExampleWithMissed() {
 	ran, missed := make(chan time.Time, 10), make(chan guardcron.Record, 10)
 	run := func() (stop func()) {
 		c := cron.New()
-		jobs, _ := guardcron.New(g, c, guardcron.WithDeadline(100*time.Millisecond), guardcron.WithMissed(func(r guardcron.Record) { missed <- r }))
+		jobs, _ := guardcron.New(g, c, guardcron.WithStartDeadline(100*time.Millisecond), guardcron.WithMissed(func(r guardcron.Record) { missed <- r }))
 		_, _ = jobs.AddFunc("heartbeat", "@every 1s", func(ctx context.Context) error {
 			tick, _ := guardcron.Tick(ctx)
 			ran <- tick

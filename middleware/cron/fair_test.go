@@ -7,13 +7,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
-// Runs of two and a half minutes of a job that is due each minute, in three processes: ticks wait for those before.
+// Runs of two and a half minutes of a job that is due each minute, in three processes: ticks wait
+// for those before.
 func TestWithLease_withFairRunsTicksInOrder(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
@@ -22,7 +24,7 @@ func TestWithLease_withFairRunsTicksInOrder(t *testing.T) {
 			p.add("job", "* * * * *", func(context.Context) error {
 				time.Sleep(150 * time.Second) // virtual time
 				return nil
-			}, guardcron.WithOverlap(guardcron.Wait), guardcron.WithDeadline(20*time.Minute), guardcron.WithLease(guard.WithFair()))
+			}, guardcron.WithBusy(guardcron.Wait), guardcron.WithStartDeadline(20*time.Minute), guardcron.WithLease(guard.WithFair()))
 			p.cron.Start()
 		}
 		s.until("2026-06-15T12:16:30Z")
@@ -45,10 +47,10 @@ func TestLocker_withFairIsServedInOrder(t *testing.T) {
 			l := guardcron.NewLocker[gocronLock](g[i/2%2], guard.WithFair(), guard.WithWait(time.Minute))
 			all.Go(func() {
 				lock, err := l.Lock(t.Context(), "report")
-				require.NoError(t, err)
+				assert.NoError(t, err)
 				ran = append(ran, i)
 				time.Sleep(time.Second) // virtual time
-				require.NoError(t, lock.Unlock(t.Context()))
+				assert.NoError(t, lock.Unlock(t.Context()))
 			})
 			synctest.Wait()
 		}

@@ -14,7 +14,8 @@ import (
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
-// A procSite is a process with one job, "job", each second, with leases that last for half a minute: what must be at once does not wait for them.
+// A procSite is a process with one job, "job", each second, with leases that last for half a
+// minute: what must be at once does not wait for them.
 type procSite struct {
 	cron  *cron.Cron
 	jobs  *guardcron.Jobs
@@ -43,7 +44,8 @@ func procHere(t *testing.T, server *redistest.Server, f func(ctx context.Context
 	return s
 }
 
-// closesSoon fails if Close does not return within some seconds, which is far less than a lease lasts.
+// closesSoon fails if Close does not return within some seconds, which is far less than a lease
+// lasts.
 func (s *procSite) closesSoon(t *testing.T) {
 	t.Helper()
 	s.cron.Stop()
@@ -169,7 +171,7 @@ func TestClose_leavesAJobThatRunsElsewhereAndItsTicksToOthers(t *testing.T) {
 		}
 		return nil
 	}
-	opts := []guardcron.Option{guardcron.WithOverlap(guardcron.Wait)}
+	opts := []guardcron.Option{guardcron.WithBusy(guardcron.Wait)}
 	stays := procHere(t, server, f, opts...)
 	first := receive(t, begun, "a run")
 	leaves := procHere(t, server, func(context.Context) error { begun <- time.Time{}; return nil }, opts...)

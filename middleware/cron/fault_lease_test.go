@@ -31,7 +31,8 @@ func TestRecords_sayLostOfARunThatReturnsBeforeItsContextKnows(t *testing.T) {
 	require.Contains(t, r.Reason, "lost")
 }
 
-// Its process dies, and a later tick begins before its lease ends. Later ticks are left out while the job runs, but it was not.
+// Its process dies, and a later tick begins before its lease ends. Later ticks are left out while
+// the job runs, but it was not.
 func TestTakeover_waitsForALaterTickThatHasBegun(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -54,7 +55,8 @@ func TestTakeover_waitsForALaterTickThatHasBegun(t *testing.T) {
 	for at := (time.Time{}); !at.After(tick); {
 		at = receive(t, begun, "a later tick")
 	}
-	time.Sleep(250 * time.Millisecond) // for the later one to see to those before it, which is another way
+	// for the later one to see to those before it, which is another way
+	time.Sleep(250 * time.Millisecond)
 	require.NoError(t, dead.Release(t.Context()))
 	for {
 		r := receive(t, records, "the record of the tick")

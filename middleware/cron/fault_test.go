@@ -23,7 +23,8 @@ func TestFaults_ticksWithoutAStoreRunOnceOrAreReported(t *testing.T) {
 			proxy.GoDark()
 			return proxy.Restore
 		},
-		"deaf": func(_ *redistest.Server, proxy *redistest.Proxy) func() { // it is asked, and does what it is asked for
+		// it is asked, and does what it is asked for
+		"deaf": func(_ *redistest.Server, proxy *redistest.Proxy) func() {
 			proxy.DarkReplies()
 			return proxy.Restore
 		},
@@ -61,7 +62,8 @@ func requireOnceThroughAFault(t *testing.T, fault func(server *redistest.Server,
 	untilTick(away.Unix()+6, 500*time.Millisecond) // while there is no store
 	over()
 	back := time.Now().Unix()
-	// unwritten reports whether the store may not have what an observer was told: it was away then, or a moment later.
+	// unwritten reports whether the store may not have what an observer was told: it was away
+	// then, or a moment later.
 	unwritten := func(e procEvent) bool { return e.At > away.Add(-time.Second).UnixMilli() && e.At < (back+1)*1000 }
 	log.await(t, "a run after it", func(e procEvent) bool { return e.Kind == "end" && e.Tick >= (back+3)*1000 })
 	last := back + 3

@@ -12,7 +12,8 @@ import (
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
-// A wrapped job that runs on weekdays has the period of a day: that there is none on Sunday is not known.
+// A wrapped job that runs on weekdays has the period of a day: that there is none on Sunday is not
+// known.
 func TestWrapper_takesNoTickForMissed(t *testing.T) {
 	t.Parallel()
 	g, err := guard.New(memory.New())
@@ -20,7 +21,7 @@ func TestWrapper_takesNoTickForMissed(t *testing.T) {
 	c := cron.New()
 	jobs, err := guardcron.New(g, c)
 	require.NoError(t, err)
-	wrapper, err := jobs.Wrapper("job", time.Second, guardcron.WithDeadline(time.Second), guardcron.WithMissed(func(r guardcron.Record) { t.Errorf("missed: %+v", r) }))
+	wrapper, err := jobs.Wrapper("job", time.Second, guardcron.WithStartDeadline(time.Second), guardcron.WithMissed(func(r guardcron.Record) { t.Errorf("missed: %+v", r) }))
 	require.NoError(t, err)
 	runs := 0
 	job := wrapper(cron.FuncJob(func() { runs++ }))

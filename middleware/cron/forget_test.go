@@ -8,7 +8,8 @@ import (
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
-// A store that is flushed while a process catches up says that nothing has ever been seen to. That is no reason to go through all ticks since 1970.
+// A store that is flushed while a process catches up says that nothing has ever been seen to. That
+// is no reason to go through all ticks since 1970.
 func TestMissed_areUnknownIfTheStoreForgetsThemMeanwhile(t *testing.T) {
 	onSite(t, "2026-11-21T00:00:00Z", func(s *site) {
 		var missed told

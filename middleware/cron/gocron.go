@@ -9,13 +9,16 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// A Locker is a gocron.Locker for go-co-op/gocron v2, with L for gocron.Lock: this module does not import that one.
+// A Locker is a gocron.Locker for go-co-op/gocron v2, with L for gocron.Lock: this module does not
+// import that one.
 //
-//	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(guardcron.NewLocker[gocron.Lock](g)))
+//	locker := guardcron.NewLocker[gocron.Lock](g)
+//	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
 //
-// gocron asks for a lock by the name of the job (gocron.WithName: its default is the name of the function, which changes as code is moved), and skips the run on
-// an error. It does not say for which tick the run is, so it is once at a time, and once for each tick only with guard.WithMinHold, longer than clocks
-// differ and shorter than the time between two ticks:
+// gocron asks for a lock by the name of the job (gocron.WithName: its default is the name of the
+// function, which changes as code is moved), and skips the run on an error. It does not say for
+// which tick the run is, so it is once at a time, and once for each tick only with
+// guard.WithMinHold, longer than clocks differ and shorter than the time between two ticks:
 //
 //	guardcron.NewLocker[gocron.Lock](g, guard.WithMinHold(5*time.Second))
 type Locker[L any] struct {
@@ -23,8 +26,10 @@ type Locker[L any] struct {
 	opts  []guard.Option
 }
 
-// NewLocker returns a Locker whose locks are leases of the Guard, renewed until they are given back. The options are those of the leases; a lock does not wait
-// unless guard.WithWait says so. L must be an interface with the method Unlock(context.Context) error, as gocron.Lock is; NewLocker panics if it is not.
+// NewLocker returns a Locker whose locks are leases of the Guard, renewed until they are given
+// back. The options are those of the leases; a lock does not wait unless guard.WithWait says so. L
+// must be an interface with the method Unlock(context.Context) error, as gocron.Lock is; NewLocker
+// panics if it is not.
 func NewLocker[L any](g *guard.Guard, opts ...guard.Option) *Locker[L] {
 	if g == nil {
 		panic("guardcron: NewLocker: the guard must not be nil")
@@ -35,7 +40,8 @@ func NewLocker[L any](g *guard.Guard, opts ...guard.Option) *Locker[L] {
 	return &Locker[L]{guard: g, opts: opts}
 }
 
-// Lock takes a lease on "gocron:" and the key, or returns why not: guard.ErrBusy where another process has it. The end of ctx does not release it.
+// Lock takes a lease on "gocron:" and the key, or returns why not: guard.ErrBusy where another
+// process has it. The end of ctx does not release it.
 func (l *Locker[L]) Lock(ctx context.Context, key string) (L, error) {
 	lease, err := l.guard.Acquire(context.WithoutCancel(ctx), "gocron:"+key, named(l.guard, "gocron", l.opts)...)
 	if err != nil {
@@ -47,7 +53,7 @@ func (l *Locker[L]) Lock(ctx context.Context, key string) (L, error) {
 
 // named returns the options, with a name if neither they nor the Guard have one.
 func named(g *guard.Guard, name string, opts []guard.Option) []guard.Option {
-	if g.Name(opts...) != "" {
+	if g.Adapter().Name(opts...) != "" {
 		return opts
 	}
 	return append(slices.Clip(opts), guard.WithName(name))
@@ -59,12 +65,13 @@ type lock struct{ lease *guard.Lease }
 // Unlock gives the lease back, also where ctx has ended, as that of gocron has when it shuts down.
 func (l *lock) Unlock(ctx context.Context) error { return l.lease.Release(context.WithoutCancel(ctx)) }
 
-// An Elector is a gocron.Elector for go-co-op/gocron v2: of all processes with an Elector of one name, one is the leader, whose scheduler runs the jobs.
+// An Elector is a gocron.Elector for go-co-op/gocron v2: of all processes with an Elector of one
+// name, one is the leader, whose scheduler runs the jobs.
 //
 //	scheduler, err := gocron.NewScheduler(gocron.WithDistributedElector(elector))
 //
-// The leader remains it until it is closed, dies, or cannot renew its lease; then the first one that is asked after that is. A tick in between is run by
-// nobody.
+// The leader remains it until it is closed, dies, or cannot renew its lease; then the first one
+// that is asked after that is. A tick in between is run by nobody.
 type Elector struct {
 	guard *guard.Guard
 	name  string
@@ -78,7 +85,8 @@ type Elector struct {
 // errFollower says that another process is the leader.
 var errFollower = errors.New("guardcron: another process is the leader")
 
-// NewElector returns an Elector. The options are those of the lease by which the leader is told. Call Close at the end, and close the Guard after that.
+// NewElector returns an Elector. The options are those of the lease by which the leader is told.
+// Call Close at the end, and close the Guard after that.
 func NewElector(g *guard.Guard, name string, opts ...guard.Option) (*Elector, error) {
 	if g == nil {
 		return nil, &guard.SettingError{Setting: "guard", Reason: "must not be nil"}
@@ -99,8 +107,8 @@ func emptyName(name string) error {
 
 func (e *Elector) key() string { return "gocron-leader:" + e.name }
 
-// IsLeader returns nil if this process is the leader, or has become it, and else an error: one for which errors.Is(err, guard.ErrBusy) holds where another
-// process is.
+// IsLeader returns nil if this process is the leader, or has become it, and else an error: one for
+// which errors.Is(err, guard.ErrBusy) holds where another process is.
 func (e *Elector) IsLeader(ctx context.Context) error {
 	e.turn <- struct{}{}
 	defer func() { <-e.turn }()

@@ -15,7 +15,8 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
 )
 
-// A job is one entry. To cron it is both the schedule, which knows the ticks, and the job, which is not told them.
+// A job is one entry. To cron it is both the schedule, which knows the ticks, and the job, which
+// is not told them.
 type job struct {
 	settings
 
@@ -52,7 +53,8 @@ func (j *Jobs) newJob(name string, schedule cron.Schedule, f func(ctx context.Co
 		b.Refuse("schedule", nil, "must not be nil")
 	} else {
 		b.schedule, b.location = ticks.Align(schedule), j.cron.Location()
-		if spec, ok := schedule.(*cron.SpecSchedule); ok && spec.Location != time.Local { // as it is with CRON_TZ
+		// as it is with CRON_TZ
+		if spec, ok := schedule.(*cron.SpecSchedule); ok && spec.Location != time.Local {
 			b.location = spec.Location
 		}
 		b.checkWindow(j.now().In(j.cron.Location()))
@@ -71,7 +73,7 @@ func (j *Jobs) newJob(name string, schedule cron.Schedule, f func(ctx context.Co
 func (b *job) checkWindow(now time.Time) {
 	at := b.schedule.Next(now)
 	if at.IsZero() {
-		b.Refuse("schedule", nil, "never fires: it has no tick in the next five years")
+		b.Refuse("schedule", nil, "never fires in the next five years")
 		return
 	}
 	longest, shortest := ticks.Longest(b.schedule, at), time.Duration(0)
@@ -80,17 +82,17 @@ func (b *job) checkWindow(now time.Time) {
 	}
 	switch {
 	case b.window == 0:
-		b.window = max(MinWindow, shortest, 2*longest, 2*b.deadline, 2*b.longest)
+		b.window = max(MinTickMemory, shortest, 2*longest, 2*b.deadline, 2*b.longest)
 	case b.window < longest:
-		b.Refuse("WithWindow", b.window, fmt.Sprintf("must not be shorter than the time between two ticks, %v", longest))
+		b.Refuse("WithTickMemory", b.window, fmt.Sprintf("must not be shorter than the time between two ticks, %v", longest))
 	case b.window < shortest:
-		b.Refuse("WithWindow", b.window, fmt.Sprintf("must not be shorter than %v with WithLocalTicks", shortest))
+		b.Refuse("WithTickMemory", b.window, fmt.Sprintf("must not be shorter than %v with WithLocalTicks", shortest))
 	}
 	if b.longest >= b.window {
-		b.Refuse("WithMaxRun", b.longest, fmt.Sprintf("must be shorter than the window of %v", b.window))
+		b.Refuse("WithMaxHold", b.longest, fmt.Sprintf("must be shorter than the window of %v", b.window))
 	}
 	if b.deadline >= b.window {
-		b.Refuse("WithDeadline", b.deadline, fmt.Sprintf("must be shorter than the window of %v", b.window))
+		b.Refuse("WithStartDeadline", b.deadline, fmt.Sprintf("must be shorter than the window of %v", b.window))
 	}
 }
 
@@ -108,8 +110,8 @@ func (b *job) leaseOptions(wait time.Duration, more ...guard.Option) []guard.Opt
 	return append(append(slices.Clip(b.lease), guard.WithName(b.name), guard.WithWait(max(wait, 0))), more...)
 }
 
-// runOptions are what the lease of the job has more. The longest run bounds that one only: who loses the lease of a tick cannot end the tick, and others would
-// run it again.
+// runOptions are what the lease of the job has more. The longest run bounds that one only: who
+// loses the lease of a tick cannot end the tick, and others would run it again.
 func (b *job) runOptions(label string) []guard.Option {
 	opts := []guard.Option{guard.WithLabel(label)}
 	if b.longest > 0 {
@@ -118,7 +120,8 @@ func (b *job) runOptions(label string) []guard.Option {
 	return opts
 }
 
-// now returns the time in the location of the Cron. It has no monotonic reading: ticks are instants of the wall clock.
+// now returns the time in the location of the Cron. It has no monotonic reading: ticks are
+// instants of the wall clock.
 func (b *job) now() time.Time { return b.jobs.now().Round(0).In(b.jobs.cron.Location()) }
 
 // Next implements cron.Schedule. cron asks when it starts, and after each firing.
@@ -151,8 +154,8 @@ func (b *job) Run() {
 	}
 }
 
-// due returns the ticks that have come since the last firing: one, unless this process was late. Of those that are too late to start it is the newest, for
-// which somebody may have to say so.
+// due returns the ticks that have come since the last firing: one, unless this process was late.
+// Of those that are too late to start it is the newest, for which somebody may have to say so.
 func (b *job) due() []time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,14 +12,16 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/middleware/internal/refused"
 	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
 )
 
-// Jobs are the entries of a Cron of which each tick is run once by all processes that share a store. It is safe for concurrent use.
+// Jobs are the entries of a Cron of which each tick is run once by all processes that share a
+// store. It is safe for concurrent use.
 type Jobs struct {
 	guard  *guard.Guard
-	ledger guard.Ledger
+	ledger driver.Ledger
 	cron   *cron.Cron
 	set    settings
 	who    string       // this process
@@ -35,8 +37,9 @@ type Jobs struct {
 	idle    chan struct{} // closed when nothing runs any more, after Close
 }
 
-// New returns Jobs that are run by the Cron, which is started and stopped by its own methods. The options are for all jobs; those of a single one go before
-// them. What cannot work is a *guard.SettingError. The store has to be a guard.Ledger, as all of ours are, and is not asked.
+// New returns Jobs that are run by the Cron, which is started and stopped by its own methods. The
+// options are for all jobs; those of a single one go before them. What cannot work is a
+// *guard.SettingError. The store has to be a driver.Ledger, as all of ours are, and is not asked.
 //
 // Call Close at the end, and close the Guard, which remains the caller's, after that.
 func New(g *guard.Guard, c *cron.Cron, opts ...Option) (*Jobs, error) {
@@ -47,14 +50,14 @@ func New(g *guard.Guard, c *cron.Cron, opts ...Option) (*Jobs, error) {
 	if c == nil {
 		l.Refuse("cron", nil, "must not be nil")
 	}
-	s := settings{deadline: DefaultDeadline, keep: DefaultKeep}
+	s := settings{deadline: DefaultStartDeadline, keep: DefaultHistory}
 	refused.Apply(&s.List, &s, opts)
 	l.Err = errors.Join(l.Err, s.Err)
 	j := &Jobs{guard: g, cron: c, set: s, who: process(), jobs: map[string]*job{}}
 	if g != nil {
 		var ok bool
-		if j.ledger, ok = g.Ledger(); !ok {
-			l.Refuse("guard", nil, "must have a store that is a guard.Ledger")
+		if j.ledger, ok = g.Adapter().Ledger(); !ok {
+			l.Refuse("guard", nil, "must have a store that is a driver.Ledger")
 		}
 	}
 	if l.Err != nil {
@@ -64,11 +67,13 @@ func New(g *guard.Guard, c *cron.Cron, opts ...Option) (*Jobs, error) {
 	return j, nil
 }
 
-// AddFunc adds a job by its name, as cron.AddFunc does without. The name is what all processes know the job by; it must not be that of another
-// job, and be kept when the program changes. f is called once for each tick of the spec in one of the processes. Its context ends when the lease of the run is
-// lost (guard.ErrLost is the cause), and when Jobs are closed.
+// AddFunc adds a job by its name, as cron.AddFunc does without. The name is what all processes
+// know the job by; it must not be that of another job, and be kept when the program changes. f is
+// called once for each tick of the spec in one of the processes. Its context ends when the lease
+// of the run is lost (guard.ErrLost is the cause), and when Jobs are closed.
 //
-// A spec that cannot be parsed, or never fires, a bad name, and options that cannot work or do not fit the schedule are errors that name the job.
+// A spec that cannot be parsed, or never fires, a bad name, and options that cannot work or do not
+// fit the schedule are errors that name the job.
 func (j *Jobs) AddFunc(name, spec string, f func(ctx context.Context) error, opts ...Option) (cron.EntryID, error) {
 	schedule, err := j.parse(spec)
 	if err != nil {
@@ -85,9 +90,11 @@ func (j *Jobs) AddJob(name, spec string, job cron.Job, opts ...Option) (cron.Ent
 	return j.AddFunc(name, spec, func(context.Context) error { job.Run(); return nil }, opts...)
 }
 
-// Schedule is AddFunc with a schedule in the place of a spec. Its ticks must be the same in all processes. The entry's own schedule, in cron.Entry, begins to
-// look for what was missed when it is first asked for its next tick, as cron does when it starts. A cron.ConstantDelaySchedule, as of
-// "@every 5m", counts from the start of each process, so it is replaced: its ticks are the multiples of the delay since 1970-01-01 00:00 UTC.
+// Schedule is AddFunc with a schedule in the place of a spec. Its ticks must be the same in all
+// processes. The entry's own schedule, in cron.Entry, begins to look for what was missed when it
+// is first asked for its next tick, as cron does when it starts. A cron.ConstantDelaySchedule, as
+// of "@every 5m", counts from the start of each process, so it is replaced: its ticks are the
+// multiples of the delay since 1970-01-01 00:00 UTC.
 func (j *Jobs) Schedule(name string, schedule cron.Schedule, f func(ctx context.Context) error, opts ...Option) (cron.EntryID, error) {
 	job, err := j.newJob(name, schedule, f, opts)
 	if err != nil {
@@ -113,7 +120,8 @@ func (j *Jobs) add(b *job) error {
 	return nil
 }
 
-// parse has the Cron parse a spec, by its own parser and in its own location, which it tells nobody.
+// parse has the Cron parse a spec, by its own parser and in its own location, which it tells
+// nobody.
 func (j *Jobs) parse(spec string) (schedule cron.Schedule, err error) {
 	defer func() {
 		if recover() != nil { // as it does for a time zone with nothing behind it
@@ -170,8 +178,10 @@ func (j *Jobs) end() {
 	}
 }
 
-// Close has no job run any more. It waits for those that run for as long as ctx allows, then ends their contexts, and waits until they have returned: it
-// returns the error of ctx in that case. Whoever waits for a tick or a job that runs elsewhere leaves at once. It can be called several times.
+// Close has no job run any more. It waits for those that run for as long as ctx allows, then ends
+// their contexts, and waits until they have returned: it returns the error of ctx in that case.
+// Whoever waits for a tick or a job that runs elsewhere leaves at once. It can be called several
+// times.
 func (j *Jobs) Close(ctx context.Context) error {
 	j.mu.Lock()
 	j.closed = true

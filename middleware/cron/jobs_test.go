@@ -19,7 +19,7 @@ func TestStart_firstOneEverHasNothingToCatchUpWith(t *testing.T) {
 		onSite(t, begin, func(s *site) {
 			var missed told
 			p := s.process("a", setup{})
-			p.add("job", "* * * * *", nil, guardcron.WithCatchUp(guardcron.UpTo(100)), guardcron.WithDeadline(5*time.Minute), guardcron.WithMissed(missed.tell))
+			p.add("job", "* * * * *", nil, guardcron.WithCatchUp(guardcron.UpTo(100)), guardcron.WithStartDeadline(5*time.Minute), guardcron.WithMissed(missed.tell))
 			p.cron.Start()
 			s.until("2026-06-15T12:02:01Z")
 			require.Equal(s.t, []string{"2026-06-15T12:01:00Z", "2026-06-15T12:02:00Z"}, s.ticks(), begin)
@@ -58,9 +58,9 @@ func TestWithCatchUp_afterAGap(t *testing.T) {
 		"two": {[]guardcron.Option{guardcron.WithCatchUp(guardcron.UpTo(2))}, []string{"2026-06-15T16:00:00Z", "2026-06-15T17:00:00Z"},
 			[]string{"14:00:00 missed", "15:00:00 missed"}},
 		"more than there are": {[]guardcron.Option{guardcron.WithCatchUp(guardcron.UpTo(100))}, every(t, time.Hour, "2026-06-15T14:00:00Z", "2026-06-15T17:00:00Z"), []string{}},
-		"what can still be started in time": {[]guardcron.Option{guardcron.WithDeadline(11 * time.Minute)}, []string{"2026-06-15T17:00:00Z"},
+		"what can still be started in time": {[]guardcron.Option{guardcron.WithStartDeadline(11 * time.Minute)}, []string{"2026-06-15T17:00:00Z"},
 			[]string{"14:00:00 missed", "15:00:00 missed", "16:00:00 missed"}},
-		"that of a window which is over": {[]guardcron.Option{guardcron.WithCatchUp(guardcron.UpTo(100)), guardcron.WithWindow(time.Hour)},
+		"that of a window which is over": {[]guardcron.Option{guardcron.WithCatchUp(guardcron.UpTo(100)), guardcron.WithTickMemory(time.Hour)},
 			every(t, time.Hour, "2026-06-15T14:00:00Z", "2026-06-15T17:00:00Z"), []string{}},
 	} {
 		t.Run(title, func(t *testing.T) {
@@ -110,10 +110,11 @@ func TestCatchUp_runsTheOldestFirst(t *testing.T) {
 func TestCatchUp_onceEvenWhereTheWindowIsOver(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
-		for _, from := range []string{"2026-06-15T12:30:30Z", "2026-06-15T15:30:00Z", "2026-06-15T18:30:00Z"} { // each for ten minutes, in which no tick is due
+		// each for ten minutes, in which no tick is due
+		for _, from := range []string{"2026-06-15T12:30:30Z", "2026-06-15T15:30:00Z", "2026-06-15T18:30:00Z"} {
 			s.until(from)
 			p := s.process("a", setup{})
-			p.add("job", "0 * * * *", nil, guardcron.WithCatchUp(guardcron.UpTo(100)), guardcron.WithWindow(time.Hour))
+			p.add("job", "0 * * * *", nil, guardcron.WithCatchUp(guardcron.UpTo(100)), guardcron.WithTickMemory(time.Hour))
 			p.cron.Start()
 			s.sleep(10 * time.Minute)
 			p.end()
@@ -122,7 +123,8 @@ func TestCatchUp_onceEvenWhereTheWindowIsOver(t *testing.T) {
 	})
 }
 
-// What many years have left out is not walked through for ever, and the newest ticks are those that count.
+// What many years have left out is not walked through for ever, and the newest ticks are those
+// that count.
 func TestCatchUp_afterVeryManyTicks(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
@@ -135,7 +137,7 @@ func TestCatchUp_afterVeryManyTicks(t *testing.T) {
 		s.until("2026-06-15T13:00:00.5Z")
 		var missed told
 		p = s.process("a", setup{})
-		p.add("job", "@every 1s", nil, guardcron.WithCatchUp(guardcron.Newest), guardcron.WithDeadline(2*time.Second), guardcron.WithMissed(missed.tell))
+		p.add("job", "@every 1s", nil, guardcron.WithCatchUp(guardcron.Newest), guardcron.WithStartDeadline(2*time.Second), guardcron.WithMissed(missed.tell))
 		p.cron.Start()
 		s.sleep(time.Millisecond)
 		require.Equal(s.t, []string{"2026-06-15T12:59:59Z", "2026-06-15T13:00:00Z"}, s.ticks())
@@ -144,7 +146,8 @@ func TestCatchUp_afterVeryManyTicks(t *testing.T) {
 	})
 }
 
-// A schedule whose ticks are many for a while: the window has to be that of its longest gap, or what ran on Friday would be found missed on Monday.
+// A schedule whose ticks are many for a while: the window has to be that of its longest gap, or
+// what ran on Friday would be found missed on Monday.
 func TestCatchUp_ofAnUnevenSchedule(t *testing.T) {
 	t.Parallel()
 	onSite(t, "2026-06-15T08:30:00Z", func(s *site) { // a Monday
@@ -160,9 +163,9 @@ func TestCatchUp_ofAnUnevenSchedule(t *testing.T) {
 func TestDeath_anotherProcessRunsTheTickInTime(t *testing.T) {
 	t.Parallel()
 	for title, opts := range map[string][]guardcron.Option{
-		"Skip":  {guardcron.WithOverlap(guardcron.Skip)},
-		"Wait":  {guardcron.WithOverlap(guardcron.Wait)},
-		"Allow": {guardcron.WithOverlap(guardcron.Allow)},
+		"Skip":  {guardcron.WithBusy(guardcron.Skip)},
+		"Wait":  {guardcron.WithBusy(guardcron.Wait)},
+		"Allow": {guardcron.WithBusy(guardcron.Allow)},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
@@ -205,7 +208,7 @@ func TestDeath_isReportedOnceIfItIsTooLate(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
 			onSite(t, noon, func(s *site) {
-				opts := slices.Concat(test.opts, []guardcron.Option{guardcron.WithDeadline(10 * time.Second), guardcron.WithOverlap(guardcron.Allow)})
+				opts := slices.Concat(test.opts, []guardcron.Option{guardcron.WithStartDeadline(10 * time.Second), guardcron.WithBusy(guardcron.Allow)})
 				all := s.three(setup{guard: []guard.Option{guard.WithTTL(20 * time.Second)}}, "0 * * * *", hanging(15*time.Second), opts...)
 				s.until("2026-06-15T13:00:05Z")
 				all[2].die()
@@ -245,7 +248,7 @@ func TestWithRerun(t *testing.T) {
 	}{
 		"without":         {nil, []string{"13:00:00 failed"}},
 		"with":            {[]guardcron.Option{guardcron.WithRerun()}, []string{"13:00:00 failed", "13:00:00 failed", "13:00:00 ran"}},
-		"with, and Allow": {[]guardcron.Option{guardcron.WithRerun(), guardcron.WithOverlap(guardcron.Allow)}, []string{"13:00:00 failed", "13:00:00 failed", "13:00:00 ran"}},
+		"with, and Allow": {[]guardcron.Option{guardcron.WithRerun(), guardcron.WithBusy(guardcron.Allow)}, []string{"13:00:00 failed", "13:00:00 failed", "13:00:00 ran"}},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()

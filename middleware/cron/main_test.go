@@ -21,7 +21,8 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given { // these tests wait for ticks and for leases most of the time, and not for a processor
+	// these tests wait for ticks and for leases most of the time, and not for a processor
+	if !given {
 		_ = flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0))))
 	}
 	redistest.VerifyNoLeaks(m)

@@ -9,8 +9,8 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
 )
 
-// The store keeps, as counters in milliseconds, the newest tick that somebody has taken, and up to which one those that nobody has taken were seen to: a
-// process may die between the two.
+// The store keeps, as counters in milliseconds, the newest tick that somebody has taken, and up to
+// which one those that nobody has taken were seen to: a process may die between the two.
 const (
 	reached = "tick"
 	settled = "settled"
@@ -61,13 +61,15 @@ func (b *job) catchUpAtStart() {
 		return // the first tick will find them
 	}
 	if seen == 0 {
-		_ = b.raise(b.jobs.ctx, settled, now.Add(time.Millisecond)) // which is after a tick of this very millisecond
+		// which is after a tick of this very millisecond
+		_ = b.raise(b.jobs.ctx, settled, now.Add(time.Millisecond))
 		return
 	}
 	b.catchUpInTurn(taken, now)
 }
 
-// since returns the ticks from seen up to to. That of seen is among them: the process that had it may have died, and nobody have gone on.
+// since returns the ticks from seen up to to. That of seen is among them: the process that had it
+// may have died, and nobody have gone on.
 func (b *job) since(seen int64, to time.Time) []time.Time {
 	return b.between(time.UnixMilli(seen-1), to)
 }
@@ -85,8 +87,8 @@ func (b *job) between(from, to time.Time) []time.Time {
 	return all
 }
 
-// remembered is for how long after a tick it is certain that the marker of its run stands. One that shares its name with an earlier tick (WithLocalTicks) may
-// have its marker from that.
+// remembered is for how long after a tick it is certain that the marker of its run stands. One
+// that shares its name with an earlier tick (WithLocalTicks) may have its marker from that.
 func (b *job) remembered() time.Duration {
 	if b.local {
 		return b.window - mostRepeated
@@ -94,8 +96,8 @@ func (b *job) remembered() time.Duration {
 	return b.window
 }
 
-// catchUpInTurn sees to the ticks up to to, when nobody else sees to such ticks: they would not come in order. taken is the newest tick that anybody had taken
-// before.
+// catchUpInTurn sees to the ticks up to to, when nobody else sees to such ticks: they would not
+// come in order. taken is the newest tick that anybody had taken before.
 func (b *job) catchUpInTurn(taken int64, to time.Time) {
 	b.mu.Lock()
 	waits := b.waits
@@ -104,7 +106,7 @@ func (b *job) catchUpInTurn(taken int64, to time.Time) {
 	if waits {
 		return // and what comes later is for the next tick
 	}
-	only, end, err := b.acquire(b.jobs.ctx, b.runKey()+"@catch-up", guard.Forever, guard.WithLabel(b.runKey()+"@catch-up "+b.jobs.who), guard.WithAside())
+	only, end, err := b.acquire(b.jobs.ctx, b.runKey()+"@catch-up", guard.Forever, guard.WithLabel(b.runKey()+"@catch-up "+b.jobs.who), b.jobs.guard.Adapter().Auxiliary())
 	b.mu.Lock()
 	b.waits = false
 	b.mu.Unlock()
@@ -114,7 +116,9 @@ func (b *job) catchUpInTurn(taken int64, to time.Time) {
 	defer end()
 	defer func() { _ = only.Release(b.jobs.ctx) }() // it ends by itself otherwise
 	_, seen, err := b.counters(b.jobs.ctx, 0)
-	if err != nil || seen == 0 { // the store has forgotten it meanwhile: nobody knows what was missed, and the next tick begins anew
+	// the store has forgotten it meanwhile: nobody knows what was missed, and the next tick begins
+	// anew
+	if err != nil || seen == 0 {
 		return
 	}
 	if passed := b.since(seen, to); len(passed) > 0 {
@@ -122,16 +126,18 @@ func (b *job) catchUpInTurn(taken int64, to time.Time) {
 	}
 }
 
-// catchUp sees to ticks that have passed, the oldest first: each that nobody else has is run if it is one of the newest that are to be, or can still be
-// started in time, and reported as missed if not. One that somebody has is waited for beside: that may be a process which has died. At the end, the store
-// is told that all ticks up to upTo have been seen to.
+// catchUp sees to ticks that have passed, the oldest first: each that nobody else has is run if it
+// is one of the newest that are to be, or can still be started in time, and reported as missed if
+// not. One that somebody has is waited for beside: that may be a process which has died. At the
+// end, the store is told that all ticks up to upTo have been seen to.
 func (b *job) catchUp(passed []time.Time, taken int64, upTo time.Time) {
 	begun := b.now()
 	for i, tick := range passed {
 		if i > 0 {
 			_ = b.raise(b.jobs.ctx, settled, passed[i-1])
 		}
-		// The marker of one that was taken, or may have been since, may have gone: it would be run again.
+		// The marker of one that was taken, or may have been since, may have gone: it would be run
+		// again.
 		if b.now().Sub(tick) >= b.remembered() && (tick.UnixMilli() <= taken || begun.Sub(tick) <= b.deadline) {
 			continue
 		}
@@ -140,7 +146,8 @@ func (b *job) catchUp(passed []time.Time, taken int64, upTo time.Time) {
 			_ = b.raise(ctx, reached, tick)
 			late := b.now().Sub(tick)
 			if wanted || late <= b.deadline {
-				b.start(ctx, tick, lease, b.deadline) // for which it may wait, as other ticks of the same job are due
+				// for which it may wait, as other ticks of the same job are due
+				b.start(ctx, tick, lease, b.deadline)
 				return
 			}
 			b.miss(ctx, tick, lease, late)

@@ -68,7 +68,7 @@ func refusals() map[string]refusal {
 		"a name with an @":              {"report@home", daily, none, nil, "name", "@"},
 		"a name with braces":            {"{report}", daily, none, nil, "", "brace"},
 		"a name that is too long":       {strings.Repeat("n", 129), daily, none, nil, "WithName", "128 bytes"},
-		"a name with a NUL":             {"re\x00port", daily, none, nil, "WithName", "must not have"},
+		"a name with a NUL":             {"re\x00port", daily, none, nil, "WithName", "must not contain"},
 		"the name of another job":       {"there", daily, none, nil, "name", "another job"},
 		"no spec":                       {good, "", none, nil, "spec", "empty spec"},
 		"a spec that is no spec":        {good, "now and then", none, nil, "spec", "expected exactly 5 fields"},
@@ -80,29 +80,29 @@ func refusals() map[string]refusal {
 		"a schedule that never fires":   {good, "0 0 30 2 *", none, nil, "schedule", "never fires"},
 		"no function":                   {good, daily, nil, nil, "f", "must not be nil"},
 		"a nil option":                  {good, daily, none, of(nil), "option", "must not be nil"},
-		"a window shorter than a day":   {good, daily, none, of(guardcron.WithWindow(23 * time.Hour)), "WithWindow", "24h0m0s"},
-		"a window shorter than weekend": {good, "0 9-17 * * 1-5", none, of(guardcron.WithWindow(48 * time.Hour)), "WithWindow", "time between two ticks"},
-		"no window":                     {good, daily, none, of(guardcron.WithWindow(0)), "WithWindow", "positive"},
-		"a window without end":          {good, daily, none, of(guardcron.WithWindow(11 * 366 * 24 * time.Hour)), "WithOnce", "ten years"},
-		"a short window and local ticks": {good, "* * * * *", none, of(guardcron.WithWindow(2*time.Hour), guardcron.WithLocalTicks()),
-			"WithWindow", "WithLocalTicks"},
-		"a deadline as long as the window": {good, "@hourly", none, of(guardcron.WithWindow(2*time.Hour), guardcron.WithDeadline(2*time.Hour)),
-			"WithDeadline", "shorter than the window"},
-		"no deadline": {good, daily, none, of(guardcron.WithDeadline(-time.Second)), "WithDeadline", "positive"},
-		"a run as long as the window": {good, "@hourly", none, of(guardcron.WithWindow(2*time.Hour), guardcron.WithMaxRun(2*time.Hour)),
-			"WithMaxRun", "shorter than the window"},
-		"no run":                     {good, daily, none, of(guardcron.WithMaxRun(0)), "WithMaxRun", "positive"},
-		"an overlap below all":       {good, daily, none, of(guardcron.WithOverlap(guardcron.Skip - 1)), "WithOverlap", "Skip, Wait and Allow"},
-		"an overlap above all":       {good, daily, none, of(guardcron.WithOverlap(guardcron.Allow + 1)), "WithOverlap", "Skip, Wait and Allow"},
+		"a window shorter than a day":   {good, daily, none, of(guardcron.WithTickMemory(23 * time.Hour)), "WithTickMemory", "24h0m0s"},
+		"a window shorter than weekend": {good, "0 9-17 * * 1-5", none, of(guardcron.WithTickMemory(48 * time.Hour)), "WithTickMemory", "time between two ticks"},
+		"no window":                     {good, daily, none, of(guardcron.WithTickMemory(0)), "WithTickMemory", "positive"},
+		"a window without end":          {good, daily, none, of(guardcron.WithTickMemory(11 * 366 * 24 * time.Hour)), "WithOnce", "ten years"},
+		"a short window and local ticks": {good, "* * * * *", none, of(guardcron.WithTickMemory(2*time.Hour), guardcron.WithLocalTicks()),
+			"WithTickMemory", "WithLocalTicks"},
+		"a deadline as long as the window": {good, "@hourly", none, of(guardcron.WithTickMemory(2*time.Hour), guardcron.WithStartDeadline(2*time.Hour)),
+			"WithStartDeadline", "shorter than the window"},
+		"no deadline": {good, daily, none, of(guardcron.WithStartDeadline(-time.Second)), "WithStartDeadline", "positive"},
+		"a run as long as the window": {good, "@hourly", none, of(guardcron.WithTickMemory(2*time.Hour), guardcron.WithMaxHold(2*time.Hour)),
+			"WithMaxHold", "shorter than the window"},
+		"no run":                     {good, daily, none, of(guardcron.WithMaxHold(-1)), "WithMaxHold", "negative"},
+		"an overlap below all":       {good, daily, none, of(guardcron.WithBusy(guardcron.Skip - 1)), "WithBusy", "Skip, Wait and Allow"},
+		"an overlap above all":       {good, daily, none, of(guardcron.WithBusy(guardcron.Allow + 1)), "WithBusy", "Skip, Wait and Allow"},
 		"less than no catch-up":      {good, daily, none, of(guardcron.WithCatchUp(-1)), "WithCatchUp", "from 0 to 1000"},
 		"more catch-up than is wise": {good, daily, none, of(guardcron.WithCatchUp(guardcron.UpTo(1001))), "WithCatchUp", "from 0 to 1000"},
-		"no records":                 {good, daily, none, of(guardcron.WithKeep(0)), "WithKeep", "from 1 to 3000"},
-		"too many records":           {good, daily, none, of(guardcron.WithKeep(3001)), "WithKeep", "from 1 to 3000"},
+		"no records":                 {good, daily, none, of(guardcron.WithHistory(0)), "WithHistory", "from 1 to 3000"},
+		"too many records":           {good, daily, none, of(guardcron.WithHistory(3001)), "WithHistory", "from 1 to 3000"},
 		"nobody to tell of misses":   {good, daily, none, of(guardcron.WithMissed(nil)), "WithMissed", "must not be nil"},
 		"nobody to tell of records":  {good, daily, none, of(guardcron.WithObserver(nil)), "WithObserver", "must not be nil"},
 		"a bad TTL":                  {good, daily, none, of(guardcron.WithLease(guard.WithTTL(0))), "WithTTL", "at least"},
 		"a nil option of the leases": {good, daily, none, of(guardcron.WithLease(nil)), "Option", "must not be nil"},
-		"a hold longer than the run": {good, daily, none, of(guardcron.WithMaxRun(time.Second), guardcron.WithLease(guard.WithMinHold(time.Minute))),
+		"a hold longer than the run": {good, daily, none, of(guardcron.WithMaxHold(time.Second), guardcron.WithLease(guard.WithMinHold(time.Minute))),
 			"WithMinHold", "WithMaxHold"},
 	}
 }
@@ -170,8 +170,8 @@ func TestSchedule_refusesWhatCannotWork(t *testing.T) {
 	_, err = jobs.AddJob("report", "@daily", nil)
 	require.Equal(t, []string{"job"}, settings(err))
 	require.ErrorContains(t, err, `job "report"`)
-	_, err = jobs.Schedule("", nil, nil, nil, guardcron.WithKeep(0))
-	require.ElementsMatch(t, []string{"name", "schedule", "f", "option", "WithKeep"}, settings(err), "all in one error")
+	_, err = jobs.Schedule("", nil, nil, nil, guardcron.WithHistory(0))
+	require.ElementsMatch(t, []string{"name", "schedule", "f", "option", "WithHistory"}, settings(err), "all in one error")
 	require.Empty(t, c.Entries())
 }
 
@@ -206,8 +206,8 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 		"no guard":               {nil, c, nil, []string{"guard"}},
 		"no cron":                {g, nil, nil, []string{"cron"}},
 		"a store without ledger": {forgetful, c, nil, []string{"guard"}},
-		"a bad option":           {g, c, []guardcron.Option{guardcron.WithKeep(0)}, []string{"WithKeep"}},
-		"everything at once":     {nil, nil, []guardcron.Option{nil, guardcron.WithDeadline(0)}, []string{"guard", "cron", "option", "WithDeadline"}},
+		"a bad option":           {g, c, []guardcron.Option{guardcron.WithHistory(0)}, []string{"WithHistory"}},
+		"everything at once":     {nil, nil, []guardcron.Option{nil, guardcron.WithStartDeadline(0)}, []string{"guard", "cron", "option", "WithStartDeadline"}},
 	} {
 		jobs, err := guardcron.New(test.guard, test.cron, test.opts...)
 		require.Nil(t, jobs, title)
@@ -223,8 +223,8 @@ func TestOptions_ofAllJobsAndOfOne(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
 		var all, one told
-		p := s.process("a", setup{jobs: []guardcron.Option{guardcron.WithObserver(all.tell), guardcron.WithOverlap(guardcron.Allow)}})
-		p.add("one", "2/2 * * * *", none, guardcron.WithObserver(one.tell), guardcron.WithOverlap(guardcron.Skip))
+		p := s.process("a", setup{jobs: []guardcron.Option{guardcron.WithObserver(all.tell), guardcron.WithBusy(guardcron.Allow)}})
+		p.add("one", "2/2 * * * *", none, guardcron.WithObserver(one.tell), guardcron.WithBusy(guardcron.Skip))
 		p.add("other", "3/2 * * * *", lasting(3*time.Minute))
 		p.cron.Start()
 		s.until("2026-06-15T12:05:30Z")
@@ -259,8 +259,19 @@ func TestOptions_ofJobsAreApart(t *testing.T) {
 func TestWithWindow_defaultFitsTheOtherOptions(t *testing.T) {
 	t.Parallel()
 	jobs, _ := here(t)
-	for name, opt := range map[string]guardcron.Option{"deadline": guardcron.WithDeadline(5 * time.Hour), "run": guardcron.WithMaxRun(5 * time.Hour)} {
+	for name, opt := range map[string]guardcron.Option{"deadline": guardcron.WithStartDeadline(5 * time.Hour), "run": guardcron.WithMaxHold(5 * time.Hour)} {
 		_, err := jobs.AddFunc(name, "* * * * *", none, opt)
 		require.NoError(t, err)
 	}
+}
+
+// A job can switch off what New has set.
+func TestOptions_zeroIsOff(t *testing.T) {
+	t.Parallel()
+	g, err := guard.New(memory.New())
+	require.NoError(t, err)
+	jobs, err := guardcron.New(g, cron.New(), guardcron.WithMaxHold(time.Minute))
+	require.NoError(t, err)
+	_, err = jobs.AddFunc("report", "@hourly", none, guardcron.WithMaxHold(0), guardcron.WithLease(guard.WithMinHold(2*time.Minute)))
+	require.NoError(t, err)
 }

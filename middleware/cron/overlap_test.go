@@ -25,11 +25,11 @@ func TestOverlap(t *testing.T) {
 	}{
 		"Skip is the default": {nil, []string{"12:01:00", "12:04:00", "12:07:00"}, 1,
 			[]string{"12:01:00 ran", "12:02:00 skipped", "12:03:00 skipped", "12:04:00 ran", "12:05:00 skipped", "12:06:00 skipped", "12:07:00 running"}},
-		"Wait, up to the deadline of a minute": {[]guardcron.Option{guardcron.WithOverlap(guardcron.Wait)}, []string{"12:01:00", "12:03:30", "12:06:00"}, 1,
+		"Wait, up to the deadline of a minute": {[]guardcron.Option{guardcron.WithBusy(guardcron.Wait)}, []string{"12:01:00", "12:03:30", "12:06:00"}, 1,
 			[]string{"12:01:00 ran", "12:02:00 skipped", "12:03:00 ran", "12:04:00 skipped", "12:05:00 skipped", "12:06:00 running"}},
-		"Wait, up to a deadline of three": {[]guardcron.Option{guardcron.WithOverlap(guardcron.Wait), guardcron.WithDeadline(3 * time.Minute)},
+		"Wait, up to a deadline of three": {[]guardcron.Option{guardcron.WithBusy(guardcron.Wait), guardcron.WithStartDeadline(3 * time.Minute)},
 			[]string{"12:01:00", "12:03:30", "12:06:00"}, 1, nil},
-		"Allow": {[]guardcron.Option{guardcron.WithOverlap(guardcron.Allow)},
+		"Allow": {[]guardcron.Option{guardcron.WithBusy(guardcron.Allow)},
 			[]string{"12:01:00", "12:02:00", "12:03:00", "12:04:00", "12:05:00", "12:06:00", "12:07:00"}, 3, nil},
 	} {
 		t.Run(title, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestWithMaxRun_endsTheContextAndIsNoReasonToRunAgain(t *testing.T) {
 	t.Parallel()
 	for title, opts := range map[string][]guardcron.Option{
 		"Skip":  nil,
-		"Allow": {guardcron.WithOverlap(guardcron.Allow)},
+		"Allow": {guardcron.WithBusy(guardcron.Allow)},
 	} {
 		for job, took := range map[string]time.Duration{"ends when it is told to": 10 * time.Second, "takes no notice": 50 * time.Second} {
 			t.Run(title+", "+job, func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestWithMaxRun_endsTheContextAndIsNoReasonToRunAgain(t *testing.T) {
 						require.Equal(s.t, guard.LossMaxHold, lost.Reason)
 						time.Sleep(took - time.Since(begun)) // virtual time
 						return nil
-					}, append(opts, guardcron.WithMaxRun(10*time.Second), guardcron.WithDeadline(5*time.Minute))...)
+					}, append(opts, guardcron.WithMaxHold(10*time.Second), guardcron.WithStartDeadline(5*time.Minute))...)
 					s.until("2026-06-15T13:10:00Z")
 					require.Equal(s.t, []string{"2026-06-15T13:00:00Z"}, s.ticks(), "once")
 					require.Equal(s.t, 10*time.Second, time.Duration(ended.Load()))
@@ -111,7 +111,7 @@ func TestWithMaxRun_letsTheNextTickInATTLLater(t *testing.T) {
 			}
 			time.Sleep(10 * time.Minute) // the first one hangs
 			return ctx.Err()
-		}, guardcron.WithMaxRun(45*time.Second))[0]
+		}, guardcron.WithMaxHold(45*time.Second))[0]
 		s.until("2026-06-15T12:05:00Z")
 		s.sleep(time.Second)
 		require.Equal(s.t, []string{"12:01:00 running", "12:02:00 skipped", "12:03:00 ran", "12:04:00 ran", "12:05:00 ran"}, p.outcomes("job"))
@@ -122,11 +122,12 @@ func TestWithMaxRun_letsTheNextTickInATTLLater(t *testing.T) {
 	})
 }
 
-// With Wait, the processes that do not get a tick wait for it, and one runs it when it is free: not all of them.
+// With Wait, the processes that do not get a tick wait for it, and one runs it when it is free:
+// not all of them.
 func TestWait_runsTheTickOnce(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
-		s.three(setup{}, "* * * * *", lasting(70*time.Second), guardcron.WithOverlap(guardcron.Wait), guardcron.WithDeadline(5*time.Minute))
+		s.three(setup{}, "* * * * *", lasting(70*time.Second), guardcron.WithBusy(guardcron.Wait), guardcron.WithStartDeadline(5*time.Minute))
 		s.until("2026-06-15T12:04:00Z")
 		require.Len(s.t, s.ticks(), 3, "one after the other, in no certain order")
 		require.Len(s.t, slices.Compact(s.ticks()), 3, "each once")
@@ -137,7 +138,7 @@ func TestWait_runsTheTickOnce(t *testing.T) {
 func TestClose_leavesTheTickToOthers(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
-		opts := []guardcron.Option{guardcron.WithOverlap(guardcron.Wait), guardcron.WithDeadline(90 * time.Second)}
+		opts := []guardcron.Option{guardcron.WithBusy(guardcron.Wait), guardcron.WithStartDeadline(90 * time.Second)}
 		var o told
 		begin := func(who string, f func(context.Context) error, more ...guardcron.Option) *process {
 			p := s.process(who, setup{})
@@ -184,7 +185,8 @@ func TestOverlap_storeThatCannotBeAskedIsNoRun(t *testing.T) {
 	})
 }
 
-// A process that died left two leases. That of the tick may end before that of the job, which is no run that overlaps then.
+// A process that died left two leases. That of the tick may end before that of the job, which is
+// no run that overlaps then.
 func TestOverlap_leaseOfTheSameTickIsThatOfTheDead(t *testing.T) {
 	t.Parallel()
 	for tick, want := range map[string]string{"2026-06-15T13:00:00Z": "13:00:00 ran", "2026-06-15T12:00:00Z": "13:00:00 skipped"} {

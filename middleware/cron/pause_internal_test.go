@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // forgetful is a store that cannot say whether a job is paused.
@@ -22,7 +23,7 @@ type forgetful struct {
 
 func (f *forgetful) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
 	if f.cut && counter == pauses {
-		return 0, guard.NewStoreError("forgetful", guard.OpLedger, name, errors.New("cut"))
+		return 0, driver.NewStoreError("forgetful", driver.OpLedger, name, errors.New("cut"))
 	}
 	return f.Locker.Raise(ctx, name, counter, to)
 }

@@ -32,7 +32,8 @@ func TestProcesses_seeOnceToTheTicksThatNobodyWasUpFor(t *testing.T) {
 			a, b := startProc(t, order.as("a", 0)), startProc(t, order.as("b", 0))
 			back := time.Now().Unix()
 			log.await(t, "a new tick", func(e procEvent) bool { return e.Tick > back*1000 && e.Kind == "end" })
-			// Those that were due while the processes started can still be started in time, or were, or not.
+			// Those that were due while the processes started can still be started in time, or
+			// were, or not.
 			require.Eventually(t, func() bool {
 				events := log.read(t)
 				for tick := last + 1000; tick <= back*1000; tick += 1000 {
@@ -62,13 +63,15 @@ func TestProcesses_seeOnceToTheTicksThatNobodyWasUpFor(t *testing.T) {
 				require.Len(t, missed, 1, tick)
 				require.Contains(t, missed[0].Reason, "nobody has finished it, or been there to start it")
 			}
-			starts := slices.DeleteFunc(events.of("job", 0, "begin"), func(e procEvent) bool { return e.Tick > end*1000 }) // new ones do not wait for the old
+			// new ones do not wait for the old
+			starts := slices.DeleteFunc(events.of("job", 0, "begin"), func(e procEvent) bool { return e.Tick > end*1000 })
 			require.True(t, slices.IsSortedFunc(starts, func(a, b procEvent) int { return int(a.Tick - b.Tick) }) || caught < 2, "the oldest first: %v", starts)
 		})
 	}
 }
 
-// The marker of the newest tick has gone when somebody comes up again, and those of new ticks while it catches up with the old ones.
+// The marker of the newest tick has gone when somebody comes up again, and those of new ticks
+// while it catches up with the old ones.
 func TestCatchUp_doesNotRunAgainATickWhoseMarkerHasGone(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -77,13 +80,14 @@ func TestCatchUp_doesNotRunAgainATickWhoseMarkerHasGone(t *testing.T) {
 		c := cron.New(cron.WithSeconds(), cron.WithLogger(cron.DiscardLogger))
 		g, err := guard.New(single.New(server.Client(t)))
 		require.NoError(t, err)
-		jobs, err := guardcron.New(g, c, guardcron.WithWindow(1500*time.Millisecond), guardcron.WithDeadline(time.Second), guardcron.WithCatchUp(guardcron.UpTo(100)),
-			guardcron.WithOverlap(guardcron.Allow))
+		jobs, err := guardcron.New(g, c, guardcron.WithTickMemory(1500*time.Millisecond), guardcron.WithStartDeadline(time.Second), guardcron.WithCatchUp(guardcron.UpTo(100)),
+			guardcron.WithBusy(guardcron.Allow))
 		require.NoError(t, err)
 		_, err = jobs.AddFunc("job", "* * * * * *", func(ctx context.Context) error {
 			tick, _ := guardcron.Tick(ctx)
 			ticks <- tick
-			time.Sleep(700 * time.Millisecond) // so that to catch up takes longer than a marker stands
+			// so that to catch up takes longer than a marker stands
+			time.Sleep(700 * time.Millisecond)
 			return nil
 		})
 		require.NoError(t, err)

@@ -17,8 +17,9 @@ import (
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
-// procWrite is the resource. KEYS: the highest fence seen of each job, the log. ARGV: the event, its job, its fence, 1 if it is a write of a run. Answers 1, or 0
-// if it refuses the write because of its fence. The log has the resource's clock, and not those of the processes.
+// procWrite is the resource. KEYS: the highest fence seen of each job, the log. ARGV: the event,
+// its job, its fence, 1 if it is a write of a run. Answers 1, or 0 if it refuses the write because
+// of its fence. The log has the resource's clock, and not those of the processes.
 var procWrite = redis.NewScript(`
 local event, now = cjson.decode(ARGV[1]), redis.call('TIME')
 event.At = now[1] * 1000 + math.floor(now[2] / 1000)
@@ -31,8 +32,9 @@ end
 redis.call('RPUSH', KEYS[2], cjson.encode(event))
 return event.Refused and 0 or 1`)
 
-// A procEvent is a line of the log: what a run writes (begin, end, failed, broken), what the package reports (record, missed, here), what befalls a process
-// (dies, freezes), or a lease of its (kept: it could not be given back).
+// A procEvent is a line of the log: what a run writes (begin, end, failed, broken), what the
+// package reports (record, missed, here), what befalls a process (dies, freezes), or a lease of
+// its (kept: it could not be given back).
 type procEvent struct {
 	Kind    string
 	At      int64 // milliseconds, by the resource's clock
@@ -114,7 +116,8 @@ func (events procEvents) of(job string, tick int64, kinds ...string) (found proc
 	return found
 }
 
-// ran returns the runs of a tick that the resource took for finished, without those that their own process knows to be lost.
+// ran returns the runs of a tick that the resource took for finished, without those that their own
+// process knows to be lost.
 func (events procEvents) ran(job string, tick int64) (found procEvents) {
 	for _, e := range events.of(job, tick, "end") {
 		lost := slices.ContainsFunc(events.of(job, tick, "record"), func(r procEvent) bool { return r.Outcome == string(guardcron.Lost) && r.Fence == e.Fence })
@@ -135,7 +138,8 @@ func (events procEvents) left(job string, tick int64) (found procEvents) {
 	return found
 }
 
-// requireNoTwo fails if a run of the job begins while another one is active: begun, and neither ended nor deprived of its lease.
+// requireNoTwo fails if a run of the job begins while another one is active: begun, and neither
+// ended nor deprived of its lease.
 func (events procEvents) requireNoTwo(t *testing.T, job string) {
 	t.Helper()
 	type run struct{ from, to procEvent }
@@ -173,7 +177,8 @@ func (events procEvents) requireTick(t *testing.T, job string, tick int64) {
 	require.LessOrEqual(t, len(events.missed(job, tick)), 1, "missed twice: %s", at)
 }
 
-// missed returns the reports of a tick as missed, without those of a process that could not leave the tick done: another one reports it again then.
+// missed returns the reports of a tick as missed, without those of a process that could not leave
+// the tick done: another one reports it again then.
 func (events procEvents) missed(job string, tick int64) procEvents {
 	return slices.DeleteFunc(events.of(job, tick, "missed"), func(e procEvent) bool {
 		return slices.ContainsFunc(events, func(k procEvent) bool { return k.Kind == "kept" && k.Who == e.Who && k.Fence == e.Fence })

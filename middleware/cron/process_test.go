@@ -17,7 +17,7 @@ import (
 
 // The length of the test in ticks of a second, which is that of its faults as well. Two minutes:
 //
-//	ONERUN_CRON_TICKS=120 go test -race -run TestProcesses_runEachTickOnce -timeout 10m ./middleware/cron/
+//	ONERUN_CRON_TICKS=120 go test -race -run TestProcesses_ -timeout 10m ./middleware/cron/
 const (
 	procTicksEnv = "ONERUN_CRON_TICKS"
 	procTicks    = 36
@@ -35,7 +35,8 @@ var procJobs = []procJob{
 	{Name: "fails", Takes: 10 * time.Millisecond, FailEach: 5, Deadline: 15 * time.Second},
 }
 
-// Five processes whose clocks differ by up to 900 ms, of which one is killed, one is paused, and each is replaced as in a rolling deployment.
+// Five processes whose clocks differ by up to 900 ms, of which one is killed, one is paused, and
+// each is replaced as in a rolling deployment.
 func TestProcesses_runEachTickOnce(t *testing.T) {
 	t.Parallel()
 	ticks := procTicks
@@ -129,7 +130,8 @@ func requireEachTickOnce(t *testing.T, nodes, ticks int, jobs []procJob) {
 	require.Equal(t, []int{1, 1}, []int{late, lost}, "writes and records of the run that was paused")
 }
 
-// haltARun has a process die or freeze in the middle of a run of the longest job, and returns that run's beginning.
+// haltARun has a process die or freeze in the middle of a run of the longest job, and returns that
+// run's beginning.
 func haltARun(t *testing.T, log *procLog, processes map[string]*procChild, s syscall.Signal) procEvent {
 	t.Helper()
 	lines := len(log.read(t))
@@ -141,7 +143,8 @@ func haltARun(t *testing.T, log *procLog, processes map[string]*procChild, s sys
 	return begun
 }
 
-// requireTaken fails unless another process took over the tick of a run that was halted, or left it out, with a reason.
+// requireTaken fails unless another process took over the tick of a run that was halted, or left
+// it out, with a reason.
 func requireTaken(t *testing.T, events procEvents, halted procEvent) {
 	t.Helper()
 	for _, e := range events.ran(halted.Job, halted.Tick) {
@@ -155,12 +158,14 @@ func TestProcesses_anotherRunsTheTickOfOneThatWasKilled(t *testing.T) {
 	ttl := 2 * time.Second
 	order, log := procPlace(t, 1, ttl, procJob{Name: "longest", Takes: 3 * time.Second, Deadline: 30 * time.Second})
 	processes := map[string]*procChild{"a": startProc(t, order.as("a", 0)), "b": startProc(t, order.as("b", 300*time.Millisecond))}
-	log.await(t, "a first run", func(e procEvent) bool { return e.Kind == "begin" }) // by its clock, a process may have started after the tick that another takes by its own
+	// by its clock, a process may have started after the tick that another takes by its own
+	log.await(t, "a first run", func(e procEvent) bool { return e.Kind == "begin" })
 	killed := haltARun(t, log, processes, syscall.SIGUSR1)
 	again := log.await(t, "the tick again", func(e procEvent) bool { return e.Kind == "begin" && e.Tick == killed.Tick && e.Who != killed.Who })
 	require.Greater(t, again.Fence, killed.Fence)
 	require.GreaterOrEqual(t, time.Duration(again.At-killed.At)*time.Millisecond, ttl/2, "before the lease had ended")
-	require.Less(t, time.Duration(again.At-killed.At)*time.Millisecond, ttl+10*time.Second) // a second, and some for a busy machine
+	// a second, and some for a busy machine
+	require.Less(t, time.Duration(again.At-killed.At)*time.Millisecond, ttl+10*time.Second)
 	log.await(t, "its end", func(e procEvent) bool { return e.Kind == "end" && e.Tick == killed.Tick && e.Who == again.Who })
 	requireTaken(t, log.read(t), killed)
 }

@@ -24,7 +24,8 @@ import (
 // What a process is told, as JSON.
 const procEnv = "ONERUN_TEST_CRON"
 
-// A procOrder is what a process runs, and where. With several addresses the store is a RedLock over them.
+// A procOrder is what a process runs, and where. With several addresses the store is a RedLock
+// over them.
 type procOrder struct {
 	Addrs []string
 	Log   string // the address of the resource to which the jobs write
@@ -34,12 +35,13 @@ type procOrder struct {
 	Jobs  []procJob
 }
 
-// A procJob is one entry: what it does takes so long, and fails for each tick that is a multiple of so many seconds.
+// A procJob is one entry: what it does takes so long, and fails for each tick that is a multiple
+// of so many seconds.
 type procJob struct {
 	Name     string
 	Takes    time.Duration
 	FailEach int64
-	Overlap  guardcron.Overlap
+	Overlap  guardcron.Busy
 	CatchUp  guardcron.CatchUp
 	Deadline time.Duration
 }
@@ -53,8 +55,9 @@ type procWorker struct {
 	guard *guard.Guard
 	conns []*redis.Client
 
-	// A run holds it from before its last write until its leases are given back, and so does a report of a missed tick: a process that is killed or paused in
-	// between would do a tick twice, as the package says.
+	// A run holds it from before its last write until its leases are given back, and so does a
+	// report of a missed tick: a process that is killed or paused in between would do a tick
+	// twice, as the package says.
 	ending sync.RWMutex
 	mu     sync.Mutex
 	ends   map[string]bool // the leases that hold it, by key and fence
@@ -79,7 +82,7 @@ func newProcWorker(order procOrder) (*procWorker, error) {
 		return nil, err
 	}
 	w.jobs, err = guardcron.New(w.guard, w.cron,
-		guardcron.WithKeep(1500),
+		guardcron.WithHistory(1500),
 		guardcron.WithLease(guard.WithHook(guard.Hook{Release: w.released})),
 		guardcron.WithObserver(func(r guardcron.Record) { w.report("record", r) }),
 		guardcron.WithMissed(func(r guardcron.Record) {
@@ -92,9 +95,9 @@ func newProcWorker(order procOrder) (*procWorker, error) {
 	guardcron.SetClock(w.jobs, order.Ahead)
 	guardcron.SetProcess(w.jobs, order.Who)
 	for _, j := range order.Jobs {
-		opts := []guardcron.Option{guardcron.WithOverlap(j.Overlap), guardcron.WithCatchUp(j.CatchUp)}
+		opts := []guardcron.Option{guardcron.WithBusy(j.Overlap), guardcron.WithCatchUp(j.CatchUp)}
 		if j.Deadline > 0 {
-			opts = append(opts, guardcron.WithDeadline(j.Deadline))
+			opts = append(opts, guardcron.WithStartDeadline(j.Deadline))
 		}
 		if _, err := w.jobs.AddFunc(j.Name, "* * * * * *", func(ctx context.Context) error { return w.run(ctx, j) }, opts...); err != nil {
 			return nil, err
@@ -103,7 +106,8 @@ func newProcWorker(order procOrder) (*procWorker, error) {
 	return w, nil
 }
 
-// run is what each job does: it tells the resource that it begins, takes its time, and tells it that it has ended.
+// run is what each job does: it tells the resource that it begins, takes its time, and tells it
+// that it has ended.
 func (w *procWorker) run(ctx context.Context, j procJob) error {
 	tick, _ := guardcron.Tick(ctx)
 	e := procEvent{Kind: "begin", Job: j.Name, Tick: tick.UnixMilli(), Who: w.order.Who, Fence: guard.Fence(ctx)}
@@ -170,8 +174,8 @@ func (w *procWorker) close(grace time.Duration) error {
 	return err
 }
 
-// cronProcess is a process that does what procEnv says, until it gets SIGTERM. On SIGUSR1 it dies, and on SIGUSR2 it stops until SIGCONT, and says so in the
-// log before.
+// cronProcess is a process that does what procEnv says, until it gets SIGTERM. On SIGUSR1 it dies,
+// and on SIGUSR2 it stops until SIGCONT, and says so in the log before.
 func cronProcess() {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2)
@@ -204,7 +208,8 @@ func cronProcess() {
 	}
 }
 
-// halt sends this process a signal that stops it where it stands, between no last write and its end.
+// halt sends this process a signal that stops it where it stands, between no last write and its
+// end.
 func (w *procWorker) halt(kind string, s syscall.Signal) {
 	w.ending.Lock()
 	defer w.ending.Unlock()

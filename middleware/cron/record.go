@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // An Outcome is what became of a tick. The outcomes are few and fixed, fit for a metric.
@@ -15,13 +16,20 @@ type Outcome string
 
 // The outcomes.
 const (
-	Running  Outcome = "running"  // it has begun, and has not been seen to end: it runs, or its process has died
-	Ran      Outcome = "ran"      // the job returned nil
-	Failed   Outcome = "failed"   // it returned an error
-	Panicked Outcome = "panicked" // it panicked, or ended its goroutine
-	Lost     Outcome = "lost"     // it lost its lease on the way, whatever it returned
-	Skipped  Outcome = "skipped"  // it was left out: the job still ran for another tick, or is paused
-	Missed   Outcome = "missed"   // nobody was up to run it, or nobody in time
+	// Running means that the run has begun and has not ended: it goes on, or its process has died.
+	Running Outcome = "running"
+	// Ran means that the job returned nil.
+	Ran Outcome = "ran"
+	// Failed means that the job returned an error.
+	Failed Outcome = "failed"
+	// Panicked means that the job panicked, or ended its goroutine.
+	Panicked Outcome = "panicked"
+	// Lost means that the job lost its lease while it ran, whatever it returned.
+	Lost Outcome = "lost"
+	// Skipped means that the tick was left out: the job still ran for another tick, or was paused.
+	Skipped Outcome = "skipped"
+	// Missed means that no process ran the tick in time.
+	Missed Outcome = "missed"
 )
 
 // A Record is what is known of a tick of a job, or of a run by hand.
@@ -41,9 +49,10 @@ func (r Record) same(o Record) bool {
 	return r.Tick.Equal(o.Tick) && r.Fence == o.Fence && r.Start.Equal(o.Start)
 }
 
-// Records returns what is known of the newest ticks of a job, at most n, the newest first: also of a job that is not among these Jobs. It asks the store.
+// Records returns what is known of the newest ticks of a job, at most n, the newest first: also of
+// a job that is not among these Jobs. It asks the store.
 func (j *Jobs) Records(ctx context.Context, name string, n int) ([]Record, error) {
-	entries, err := j.ledger.Entries(ctx, ledgerName(name), min(2*max(n, 1), guard.MaxEntries))
+	entries, err := j.ledger.Entries(ctx, ledgerName(name), min(2*max(n, 1), driver.MaxEntries))
 	if err != nil {
 		return nil, fmt.Errorf("guardcron: records of job %q: %w", name, err)
 	}
@@ -64,8 +73,9 @@ func (j *Jobs) Records(ctx context.Context, name string, n int) ([]Record, error
 	return records[:min(len(records), max(n, 0))], nil
 }
 
-// record writes down what became of a tick, and tells those who want to know. It does not fail: what cannot be written down is told them all the same.
-// skipped is the word for why it did not run, if it did not.
+// record writes down what became of a tick, and tells those who want to know. It does not fail:
+// what cannot be written down is told them all the same. skipped is the word for why it did not
+// run, if it did not.
 func (b *job) record(r Record, skipped string) {
 	r.Job = b.name
 	if r.Outcome != Running {
@@ -92,7 +102,7 @@ func (b *job) record(r Record, skipped string) {
 		at = r.End
 	}
 	ctx := context.WithoutCancel(b.jobs.ctx)
-	_ = b.jobs.ledger.Append(ctx, ledgerName(b.name), guard.Entry{At: max(at.UnixMilli(), 0), Record: text}, 2*b.keep)
+	_ = b.jobs.ledger.Append(ctx, ledgerName(b.name), driver.Entry{At: max(at.UnixMilli(), 0), Record: text}, 2*b.keep)
 }
 
 // Outcomes that are told to hooks alone.
@@ -108,9 +118,10 @@ const (
 	skippedPaused = "paused"
 )
 
-// report tells the Guard's hooks what became of a tick. label is that of the run that was found instead.
+// report tells the Guard's hooks what became of a tick. label is that of the run that was found
+// instead.
 func (b *job) report(r Record, label, skipped string) {
-	b.jobs.guard.Report(context.WithoutCancel(b.jobs.ctx), guard.Event{
+	b.jobs.guard.Adapter().Report(context.WithoutCancel(b.jobs.ctx), guard.Outcome{
 		Adapter: "cron", Result: string(r.Outcome), Skipped: skipped, Name: b.name, Start: r.Start, Duration: r.End.Sub(r.Start), Fence: r.Fence, Label: label,
 	}, b.lease...)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
@@ -36,7 +37,7 @@ func TestRecords_ofRuns(t *testing.T) {
 		"it failed":              {func(context.Context) error { return errJob }, nil, guardcron.Failed, errJob.Error(), 0},
 		"it panicked":            {func(context.Context) error { panic("at the disco") }, nil, guardcron.Panicked, "it did not return", 0},
 		"it ended its goroutine": {func(context.Context) error { runtime.Goexit(); return nil }, nil, guardcron.Panicked, "it did not return", 0},
-		"it ran for too long": {lasting(time.Hour), []guardcron.Option{guardcron.WithMaxRun(9 * time.Second)}, guardcron.Lost,
+		"it ran for too long": {lasting(time.Hour), []guardcron.Option{guardcron.WithMaxHold(9 * time.Second)}, guardcron.Lost,
 			`guard: lease on "cron:job" was lost: max_hold`, 9 * time.Second},
 	} {
 		t.Run(title, func(t *testing.T) {
@@ -106,7 +107,7 @@ func TestRecords_ofWhatDidNotRun(t *testing.T) {
 		p.end()
 		s.until("2026-06-15T12:04:30Z")
 		p = s.process("b", setup{})
-		p.add("job", "* * * * *", nil, guardcron.WithDeadline(20*time.Second))
+		p.add("job", "* * * * *", nil, guardcron.WithStartDeadline(20*time.Second))
 		p.cron.Start()
 		s.until("2026-06-15T12:04:40Z")
 		records := p.records("job")
@@ -140,7 +141,7 @@ func TestRecords_newestFirstAndAtMostN(t *testing.T) {
 		some, err := p.Records(context.Background(), "job", -1)
 		require.NoError(s.t, err)
 		require.Empty(s.t, some)
-		some, err = p.Records(context.Background(), "job", guard.MaxEntries)
+		some, err = p.Records(context.Background(), "job", driver.MaxEntries)
 		require.NoError(s.t, err)
 		require.Len(s.t, some, 6)
 	})
@@ -149,10 +150,10 @@ func TestRecords_newestFirstAndAtMostN(t *testing.T) {
 func TestWithKeep_boundsTheRecords(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
-		all := s.three(setup{}, "* * * * *", lasting(time.Second), guardcron.WithKeep(5))
+		all := s.three(setup{}, "* * * * *", lasting(time.Second), guardcron.WithHistory(5))
 		s.until("2026-06-15T13:30:30Z")
 		require.Equal(s.t, []string{"13:26:00 ran", "13:27:00 ran", "13:28:00 ran", "13:29:00 ran", "13:30:00 ran"}, all[0].outcomes("job"))
-		entries, err := s.store.Entries(context.Background(), key, guard.MaxEntries)
+		entries, err := s.store.Entries(context.Background(), key, driver.MaxEntries)
 		require.NoError(s.t, err)
 		require.Len(s.t, entries, 10, "the beginning and the end of each")
 	})
@@ -187,7 +188,7 @@ func TestRecords_leaveOutWhatIsNotTheirs(t *testing.T) {
 		p.cron.Start()
 		s.until("2026-06-15T12:02:30Z")
 		for i, text := range []string{"garbage", "{}", "null", "[1]", `"ran"`, `{"tick":"now","outcome":"ran"}`, `{"outcome":7}`, "\xff\x00", strings.Repeat("[", 60000), `{"level":"info"}`} {
-			entry := guard.Entry{At: time.Now().Add(s.base).UnixMilli() + int64(i), Record: []byte(text)}
+			entry := driver.Entry{At: time.Now().Add(s.base).UnixMilli() + int64(i), Record: []byte(text)}
 			require.NoError(s.t, s.store.Append(context.Background(), key, entry, 1000))
 		}
 		require.Equal(s.t, []string{"12:01:00 ran", "12:02:00 ran"}, p.outcomes("job"))
@@ -222,7 +223,7 @@ func TestRecords_cutHugeErrors(t *testing.T) {
 				require.Equal(s.t, text, o.records[0].Reason, "who is here hears all of it")
 				entries, err := s.store.Entries(context.Background(), key, 1)
 				require.NoError(s.t, err)
-				require.LessOrEqual(s.t, len(entries[0].Record), guard.MaxEntry)
+				require.LessOrEqual(s.t, len(entries[0].Record), driver.MaxEntry)
 			})
 		})
 	}

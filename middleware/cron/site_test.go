@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
@@ -36,7 +37,8 @@ func zone(t *testing.T, name string) *time.Location {
 	return loc
 }
 
-// A site is one store and the processes that share it, in virtual time, at a date of the test's choice.
+// A site is one store and the processes that share it, in virtual time, at a date of the test's
+// choice.
 type site struct {
 	t     *testing.T
 	store *memory.Locker
@@ -185,7 +187,8 @@ func (p *process) noting(f func(ctx context.Context) error) func(ctx context.Con
 	}
 }
 
-// outcomes returns the records of a job, the oldest first, as "tick outcome", with the time of day of the tick.
+// outcomes returns the records of a job, the oldest first, as "tick outcome", with the time of day
+// of the tick.
 func (p *process) outcomes(name string) []string {
 	p.site.t.Helper()
 	texts := []string{}
@@ -275,15 +278,15 @@ type line struct {
 
 var errCut = errors.New("the line is cut")
 
-func (l *line) ask(op guard.Op, key string) error {
+func (l *line) ask(op driver.Op, key string) error {
 	if l.cut.Load() {
-		return guard.NewStoreError("memory", op, key, errCut)
+		return driver.NewStoreError("memory", op, key, errCut)
 	}
 	return nil
 }
 
 func (l *line) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
-	if err := l.ask(guard.OpAcquire, c.Key); err != nil {
+	if err := l.ask(driver.OpAcquire, c.Key); err != nil {
 		return guard.Grant{}, err
 	}
 	if l.forgets.Load() && strings.HasSuffix(c.Key, "@catch-up") {
@@ -293,7 +296,7 @@ func (l *line) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, erro
 }
 
 func (l *line) Renew(ctx context.Context, c guard.Claim) (bool, error) {
-	if err := l.ask(guard.OpRenew, c.Key); err != nil {
+	if err := l.ask(driver.OpRenew, c.Key); err != nil {
 		return false, err
 	}
 	return l.Locker.Renew(ctx, c)
@@ -307,28 +310,28 @@ func (l *line) RenewBatch(ctx context.Context, claims []guard.Claim, report func
 }
 
 func (l *line) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
-	if err := l.ask(guard.OpRelease, c.Key); err != nil {
+	if err := l.ask(driver.OpRelease, c.Key); err != nil {
 		return false, err
 	}
 	return l.Locker.Release(ctx, c, after)
 }
 
-func (l *line) Append(ctx context.Context, name string, e guard.Entry, keep int) error {
-	if err := l.ask(guard.OpLedger, name); err != nil {
+func (l *line) Append(ctx context.Context, name string, e driver.Entry, keep int) error {
+	if err := l.ask(driver.OpLedger, name); err != nil {
 		return err
 	}
 	return l.Locker.Append(ctx, name, e, keep)
 }
 
-func (l *line) Entries(ctx context.Context, name string, n int) ([]guard.Entry, error) {
-	if err := l.ask(guard.OpLedger, name); err != nil {
+func (l *line) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
+	if err := l.ask(driver.OpLedger, name); err != nil {
 		return nil, err
 	}
 	return l.Locker.Entries(ctx, name, n)
 }
 
 func (l *line) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
-	if err := l.ask(guard.OpLedger, name); err != nil {
+	if err := l.ask(driver.OpLedger, name); err != nil {
 		return 0, err
 	}
 	if l.forgot.Load() {

@@ -8,11 +8,13 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// A taking is called with the lease of a tick. again says that somebody had it before, and has not ended it.
+// A taking is called with the lease of a tick. again says that somebody had it before, and has not
+// ended it.
 type taking func(ctx context.Context, tick time.Time, lease *guard.Lease, again bool)
 
-// watch is take for as long as somebody else has the tick, also when it is too late to run it: should that one die, somebody has to say so. A tick is
-// watched once. It returns what take has returned at last.
+// watch is take for as long as somebody else has the tick, also when it is too late to run it:
+// should that one die, somebody has to say so. A tick is watched once. It returns what take has
+// returned at last.
 func (b *job) watch(tick time.Time, wait time.Duration, do taking) error {
 	at := tick.UnixMilli()
 	b.mu.Lock()
@@ -40,12 +42,14 @@ func (b *job) watch(tick time.Time, wait time.Duration, do taking) error {
 // untilOver returns how long to wait for a lease that is not renewed any more.
 func untilOver(busy *guard.BusyError) time.Duration { return max(busy.Left, 0) + time.Second }
 
-// take calls do with the lease of a tick if this process gets it within the wait: nobody else has it, and nobody has ended it. An error says that what becomes
-// of the tick is not known: a *guard.BusyError who has it, or that it was ended before: a *guard.DoneError. A tick that is too late is looked at once.
+// take calls do with the lease of a tick if this process gets it within the wait: nobody else has
+// it, and nobody has ended it. An error says that what becomes of the tick is not known: a
+// *guard.BusyError who has it, or that it was ended before: a *guard.DoneError. A tick that is too
+// late is looked at once.
 func (b *job) take(tick time.Time, wait time.Duration, do taking) error {
 	again := false
 	waits := guard.Hook{Wait: func(context.Context, guard.Event) { again = true }}
-	lease, end, err := b.acquire(b.jobs.ctx, b.tickKey(tick), wait, guard.WithOnce(b.window), guard.WithLabel(b.label(tick)), guard.WithHook(waits), guard.WithAside())
+	lease, end, err := b.acquire(b.jobs.ctx, b.tickKey(tick), wait, guard.WithOnce(b.window), guard.WithLabel(b.label(tick)), guard.WithHook(waits), b.jobs.guard.Adapter().Auxiliary())
 	switch {
 	case err == nil:
 		defer end()
@@ -57,7 +61,8 @@ func (b *job) take(tick time.Time, wait time.Duration, do taking) error {
 	return err
 }
 
-// acquire takes a lease, and gives up when the Jobs are closed. The context of the lease ends with end, which does not release it.
+// acquire takes a lease, and gives up when the Jobs are closed. The context of the lease ends with
+// end, which does not release it.
 func (b *job) acquire(ctx context.Context, key string, wait time.Duration, opts ...guard.Option) (lease *guard.Lease, end func(), err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	waits := context.AfterFunc(b.leaving, func() { cancel(errClosed) })
@@ -73,7 +78,8 @@ func (b *job) acquire(ctx context.Context, key string, wait time.Duration, opts 
 	return lease, func() { cancel(guard.ErrReleased) }, nil
 }
 
-// cannot tells the observers that the store could not be asked. The tick may be run by others, who can ask it, or be found missed when it can be asked.
+// cannot tells the observers that the store could not be asked. The tick may be run by others, who
+// can ask it, or be found missed when it can be asked.
 func (b *job) cannot(tick time.Time, err error) {
 	now := b.now().UTC()
 	r := Record{Job: b.name, Tick: tick.UTC(), Outcome: Missed, Who: b.jobs.who, Start: now, End: now, Reason: "here: " + err.Error()}

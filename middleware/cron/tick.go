@@ -22,7 +22,8 @@ func (b *job) see(tick time.Time) {
 // label says which tick a lease is for, and who has it.
 func (b *job) label(tick time.Time) string { return b.tickKey(tick) + " " + b.jobs.who }
 
-// decide is called with the lease of a tick: it runs it, or leaves it out. One that was begun is not left out because a later one has begun meanwhile.
+// decide is called with the lease of a tick: it runs it, or leaves it out. One that was begun is
+// not left out because a later one has begun meanwhile.
 func (b *job) decide(ctx context.Context, tick time.Time, lease *guard.Lease, again bool) {
 	b.reach(ctx, tick)
 	late := b.now().Sub(tick)
@@ -49,10 +50,11 @@ func (b *job) miss(ctx context.Context, tick time.Time, lease *guard.Lease, late
 func (b *job) leaveOut(ctx context.Context, tick time.Time, lease *guard.Lease, outcome Outcome, skipped, reason string) {
 	now := b.now().UTC()
 	b.record(Record{Tick: tick.UTC(), Outcome: outcome, Who: b.jobs.who, Fence: lease.Fence(), Start: now, End: now, Reason: reason}, skipped)
-	_ = lease.Finish(ctx) // the marker may be missing then: the next one leaves it out again
+	_ = lease.Complete(ctx) // the marker may be missing then: the next one leaves it out again
 }
 
-// start runs a tick, unless the job is paused, or runs, and goes on doing so for longer than it may wait.
+// start runs a tick, unless the job is paused, or runs, and goes on doing so for longer than it
+// may wait.
 func (b *job) start(ctx context.Context, tick time.Time, lease *guard.Lease, wait time.Duration) {
 	switch paused, err := b.jobs.paused(ctx, b.name); {
 	case err != nil: // a job that may be paused does not run; the tick is for who finds it next
@@ -76,8 +78,11 @@ func (b *job) start(ctx context.Context, tick time.Time, lease *guard.Lease, wai
 		defer func() { _ = own.Release(ctx) }() // it ends by itself otherwise
 		b.run(own.Context(), tick, lease, own)
 	case errors.Is(err, guard.ErrBusy):
-		b.leaveOut(ctx, tick, lease, Skipped, "", err.Error()) // hooks have been told that the job is busy
-	default: // Jobs were closed, the lease of the tick was lost, or the store cannot be asked: it is for who finds it next
+		// hooks have been told that the job is busy
+		b.leaveOut(ctx, tick, lease, Skipped, "", err.Error())
+	default:
+		// Jobs were closed, the lease of the tick was lost, or the store cannot be asked: it is
+		// for who finds it next
 		if ctx.Err() == nil && b.leaving.Err() == nil {
 			b.cannot(tick, err)
 		}
@@ -85,7 +90,8 @@ func (b *job) start(ctx context.Context, tick time.Time, lease *guard.Lease, wai
 	}
 }
 
-// enter takes the lease of the job. One that is held for this very tick is that of a process which has died, and ends soon.
+// enter takes the lease of the job. One that is held for this very tick is that of a process which
+// has died, and ends soon.
 func (b *job) enter(ctx context.Context, tick time.Time, wait time.Duration) (*guard.Lease, func(), error) {
 	for {
 		own, end, err := b.acquire(ctx, b.runKey(), wait, b.runOptions(b.label(tick))...)
@@ -98,13 +104,14 @@ func (b *job) enter(ctx context.Context, tick time.Time, wait time.Duration) (*g
 	}
 }
 
-// run runs a tick under its lease, and ends it. own is the lease of the job, or that of the tick again. ctx ends with any of them.
+// run runs a tick under its lease, and ends it. own is the lease of the job, or that of the tick
+// again. ctx ends with any of them.
 func (b *job) run(ctx context.Context, tick time.Time, lease, own *guard.Lease) {
 	r := Record{Tick: tick.UTC(), Fence: guard.Fence(ctx)}
 	_ = b.call(context.WithValue(ctx, tickContext{}, tick.UTC()), own, r, func(ctx context.Context, o Outcome, begun bool) error {
 		// A store that cannot be asked shows in the hooks of the lease.
 		if o == Ran || begun && !b.rerun {
-			return lease.Finish(ctx)
+			return lease.Complete(ctx)
 		}
 		return lease.Release(ctx)
 	})
@@ -133,8 +140,9 @@ func (b *job) byHand(ctx context.Context) error {
 	return b.call(ctx, own, r, func(context.Context, Outcome, bool) error { return nil })
 }
 
-// call calls the function, under a lease if there is one, and records it. ended is called with its context when it has ended, also by a panic, which passes as it
-// is, and may know that the lease was lost: the context of a process that was paused can be behind.
+// call calls the function, under a lease if there is one, and records it. ended is called with its
+// context when it has ended, also by a panic, which passes as it is, and may know that the lease
+// was lost: the context of a process that was paused can be behind.
 func (b *job) call(ctx context.Context, own *guard.Lease, r Record, ended func(ctx context.Context, o Outcome, begun bool) error) (err error) {
 	if b.overlap == Allow && b.longest > 0 { // there is no lease of the job that would end it
 		bounded, cancel := context.WithTimeoutCause(ctx, b.longest, &guard.LostError{Key: b.runKey(), Fence: r.Fence, Reason: guard.LossMaxHold})
@@ -143,8 +151,9 @@ func (b *job) call(ctx context.Context, own *guard.Lease, r Record, ended func(c
 	}
 	r.Outcome, r.Who, r.Start = Running, b.jobs.who, b.now().UTC()
 	b.record(r, "")
-	run := ctx                                 // with what the hooks put in
-	begun, returned := ctx.Err() == nil, false // to write it down may have taken longer than the lease lasts
+	run := ctx // with what the hooks put in
+	// to write it down may have taken longer than the lease lasts
+	begun, returned := ctx.Err() == nil, false
 	defer func() {
 		r.Outcome, r.Reason = outcome(ctx, returned, err)
 		r.End = b.now().UTC()
@@ -189,7 +198,8 @@ func outcome(ctx context.Context, returned bool, err error) (Outcome, string) {
 
 type tickContext struct{}
 
-// Tick returns the tick for which a job runs, in UTC, and false if ctx is not that of a job, or of one that runs by hand.
+// Tick returns the tick for which a job runs, in UTC, and false if ctx is not that of a job, or of
+// one that runs by hand.
 func Tick(ctx context.Context) (time.Time, bool) {
 	tick, ok := ctx.Value(tickContext{}).(time.Time)
 	return tick, ok

@@ -63,7 +63,8 @@ func TestTick_onlyInTheContextOfAJob(t *testing.T) {
 	require.Zero(t, tick)
 }
 
-// Processes that start at different instants have no tick of a cron.ConstantDelaySchedule in common, unless it is aligned.
+// Processes that start at different instants have no tick of a cron.ConstantDelaySchedule in
+// common, unless it is aligned.
 func TestSchedule_constantDelaysAreTheSameInAllProcesses(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
@@ -131,7 +132,7 @@ func TestFiring_thatIsLate(t *testing.T) {
 	onSite(t, noon, func(s *site) {
 		var o told
 		p := s.process("a", setup{})
-		p.add("job", "* * * * *", nil, guardcron.WithDeadline(150*time.Second), guardcron.WithObserver(o.tell))
+		p.add("job", "* * * * *", nil, guardcron.WithStartDeadline(150*time.Second), guardcron.WithObserver(o.tell))
 		p.cron.Start()
 		s.until("2026-06-15T12:01:30Z")
 		s.forget()
@@ -183,7 +184,7 @@ func TestStart_afterStop(t *testing.T) {
 	onSite(t, noon, func(s *site) {
 		var missed told
 		p := s.process("a", setup{})
-		p.add("job", "* * * * *", nil, guardcron.WithDeadline(90*time.Second), guardcron.WithMissed(missed.tell))
+		p.add("job", "* * * * *", nil, guardcron.WithStartDeadline(90*time.Second), guardcron.WithMissed(missed.tell))
 		for range 3 {
 			p.cron.Start()
 			s.sleep(2*time.Minute + 20*time.Second)

@@ -14,16 +14,20 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
 )
 
-// Wrapper returns a cron.JobWrapper for one entry of an existing chain, where AddJob cannot be used:
+// Wrapper returns a cron.JobWrapper for one entry of an existing chain, where AddJob cannot be
+// used:
 //
 //	wrapper, err := jobs.Wrapper("nightly-report", 24*time.Hour)
 //	c.Schedule(schedule, cron.NewChain(cron.Recover(log), wrapper).Then(job))
 //
-// What it cannot know is the schedule, of which cron tells a wrapper nothing. It takes the nearest multiple of the period since 1970-01-01 00:00 UTC for the
-// tick: so two ticks in less than a period are one, clocks may differ by less than half of it, and a start that late is taken for the next tick's. Nothing is
-// caught up with, and nothing is found missed. The period is from one second to a year.
+// What it cannot know is the schedule, of which cron tells a wrapper nothing. It takes the nearest
+// multiple of the period since 1970-01-01 00:00 UTC for the tick: so two ticks in less than a
+// period are one, clocks may differ by less than half of it, and a start that late is taken for
+// the next tick's. Nothing is caught up with, and nothing is found missed. The period is from one
+// second to a year.
 //
-// It is for one job: to wrap another one panics. A name that another job has is an error, as are options that cannot work.
+// It is for one job: to wrap another one panics. A name that another job has is an error, as are
+// options that cannot work.
 func (j *Jobs) Wrapper(name string, period time.Duration, opts ...Option) (cron.JobWrapper, error) {
 	const year = 366 * 24 * time.Hour
 	if period < time.Second || period > year || period%time.Second != 0 {

@@ -15,7 +15,8 @@ import (
 // skews are clocks that a process may have.
 var skews = []time.Duration{-900 * time.Millisecond, 0, 900 * time.Millisecond}
 
-// wrapped starts three processes with a wrapped entry. In a Cron that has a clock of its own, a clock that is ahead fires early.
+// wrapped starts three processes with a wrapped entry. In a Cron that has a clock of its own, a
+// clock that is ahead fires early.
 func (s *site) wrapped(spec string, period time.Duration, f func(), opts ...guardcron.Option) *process {
 	s.t.Helper()
 	var p *process
@@ -77,13 +78,14 @@ func TestWrapper_oncePerTick(t *testing.T) {
 func TestWrapper_overlap(t *testing.T) {
 	t.Parallel()
 	for title, test := range map[string]struct {
-		overlap guardcron.Overlap
+		overlap guardcron.Busy
 		runs    int
 	}{"Skip": {guardcron.Skip, 2}, "Wait": {guardcron.Wait, 3}, "Allow": {guardcron.Allow, 4}} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
 			onSite(t, noon, func(s *site) {
-				s.wrapped("* * * * *", time.Minute, func() { time.Sleep(90 * time.Second) }, guardcron.WithOverlap(test.overlap), guardcron.WithDeadline(40*time.Second)) // virtual time
+				// virtual time
+				s.wrapped("* * * * *", time.Minute, func() { time.Sleep(90 * time.Second) }, guardcron.WithBusy(test.overlap), guardcron.WithStartDeadline(40*time.Second))
 				s.until("2026-06-15T12:04:30Z")
 				require.Len(s.t, s.times(), test.runs)
 			})
@@ -125,8 +127,8 @@ func TestWrapper_refusals(t *testing.T) {
 	require.Equal(t, []string{"name"}, settings(err), "it has that name already")
 	_, err = jobs.AddFunc("1s", "@daily", none)
 	require.Equal(t, []string{"name"}, settings(err), "for others as well")
-	_, err = jobs.Wrapper("x@y", time.Minute, guardcron.WithKeep(0))
-	require.ElementsMatch(t, []string{"name", "WithKeep"}, settings(err))
+	_, err = jobs.Wrapper("x@y", time.Minute, guardcron.WithHistory(0))
+	require.ElementsMatch(t, []string{"name", "WithHistory"}, settings(err))
 }
 
 func TestWrapper_isForOneJob(t *testing.T) {
@@ -161,7 +163,8 @@ func TestWrapper_afterClose(t *testing.T) {
 func TestWrapper_anotherProcessRunsTheTickInTime(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
-		p := s.wrapped("0 * * * *", time.Hour, func() { time.Sleep(5 * time.Second) }) // virtual time
+		// virtual time
+		p := s.wrapped("0 * * * *", time.Hour, func() { time.Sleep(5 * time.Second) })
 		s.until("2026-06-15T13:00:01Z")
 		require.Len(s.t, s.times(), 1)
 		p.die() // it is ahead
@@ -175,7 +178,8 @@ func TestWrapper_anotherProcessRunsTheTickInTime(t *testing.T) {
 func TestWrapper_closeWaitsForTheRun(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
-		p := s.wrapped("* * * * *", time.Minute, func() { time.Sleep(20 * time.Second) }) // virtual time
+		// virtual time
+		p := s.wrapped("* * * * *", time.Minute, func() { time.Sleep(20 * time.Second) })
 		s.until("2026-06-15T12:01:00Z")
 		begun := time.Now()
 		require.NoError(s.t, p.Close(context.Background()))

@@ -68,7 +68,8 @@ func TestContent_announcedBodyThatIsTooLarge(t *testing.T) {
 	none.post(t, "k2", "b").requireRefused(t, http.StatusRequestEntityTooLarge, guardhttp.ResultBodyTooLarge)
 }
 
-// Row 28: without anything that needs the body there is no cap, and the body is left to the handler.
+// Row 28: without anything that needs the body there is no cap, and the body is left to the
+// handler.
 func TestContent_noCapWhereTheBodyIsNotNeeded(t *testing.T) {
 	t.Parallel()
 	site := contentRedis(t).site(t, contentSetup{handler: contentEcho,
@@ -138,7 +139,8 @@ func TestContent_theHandlerSeesTheWholeRequest(t *testing.T) {
 					require.Equal(t, io.EOF, s.after)
 					require.NoError(t, s.closed)
 					length := int64(len(body))
-					if strings.HasPrefix(name, "no fingerprint") || name == "optional key" { // who has not asked for the body does not know
+					// who has not asked for the body does not know
+					if strings.HasPrefix(name, "no fingerprint") || name == "optional key" {
 						require.Contains(t, []int64{length, -1}, s.length)
 					} else {
 						require.Equal(t, length, s.length)
@@ -155,10 +157,11 @@ func TestContent_bodiesThatBreakOff(t *testing.T) {
 	store := contentRedis(t)
 	for name, rest := range map[string][]string{
 		"shorter than announced": {"Content-Length: 10", "", "12345"},
-		"far shorter":            {"Content-Length: 274877906944", "", "12345"}, // nobody makes room for what was announced
-		"chunk that ends early":  {"Transfer-Encoding: chunked", "", "5", "abc"},
-		"no last chunk":          {"Transfer-Encoding: chunked", "", "3", "abc", "2", "de"},
-		"chunk of a wrong size":  {"Transfer-Encoding: chunked", "", "zz", "abc", "0", ""},
+		// nobody makes room for what was announced
+		"far shorter":           {"Content-Length: 274877906944", "", "12345"},
+		"chunk that ends early": {"Transfer-Encoding: chunked", "", "5", "abc"},
+		"no last chunk":         {"Transfer-Encoding: chunked", "", "3", "abc", "2", "de"},
+		"chunk of a wrong size": {"Transfer-Encoding: chunked", "", "zz", "abc", "0", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			site := store.site(t, contentSetup{handler: contentEcho, opts: []guardhttp.Option{guardhttp.WithMaxBody(1 << 40)}})
@@ -243,7 +246,8 @@ func TestContent_requestsWithTrailers(t *testing.T) {
 	}
 }
 
-// A handler that parses a form with large files leaves none of them behind, as without us: net/http removes them.
+// A handler that parses a form with large files leaves none of them behind, as without us:
+// net/http removes them.
 func TestContent_filesOfAFormAreRemoved(t *testing.T) {
 	store := contentRedis(t)
 	dir := t.TempDir()

@@ -10,8 +10,8 @@ import (
 	"net/url"
 )
 
-// A body is a request's body that can be read several times. It is read from the connection when somebody first asks for it, whole and up to
-// a bound.
+// A body is a request's body that can be read several times. It is read from the connection when
+// somebody first asks for it, whole and up to a bound.
 type body struct {
 	source io.ReadCloser
 	max    int64
@@ -28,8 +28,8 @@ func newBody(r *http.Request, most int64) *body {
 	return &body{source: r.Body, max: most, length: r.ContentLength}
 }
 
-// load returns the whole body. The error is a *http.MaxBytesError if it is too large, and what reading it returned if it
-// broke off.
+// load returns the whole body. The error is a *http.MaxBytesError if it is too large, and what
+// reading it returned if it broke off.
 func (b *body) load() ([]byte, error) {
 	if b.loaded {
 		return b.bytes, b.err
@@ -41,7 +41,8 @@ func (b *body) load() ([]byte, error) {
 	}
 	var all bytes.Buffer
 	if b.length > 0 {
-		all.Grow(int(min(b.length, 64<<10)) + bytes.MinRead) // and more as it comes: the length may be a lie
+		// and more as it comes: the length may be a lie
+		all.Grow(int(min(b.length, 64<<10)) + bytes.MinRead)
 	}
 	// http.MaxBytesReader would lose the byte behind the bound.
 	_, b.err = all.ReadFrom(io.LimitReader(b.source, b.max+1))
@@ -65,10 +66,12 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close does nothing: net/http closes the connection's body, and the handler may read what was read already.
+// Close does nothing: net/http closes the connection's body, and the handler may read what was
+// read already.
 func (b *body) Close() error { return nil }
 
-// handOver makes the body that the handler reads out of what was loaded, and sets it in r. Nothing changes if nobody has asked for it.
+// handOver makes the body that the handler reads out of what was loaded, and sets it in r. Nothing
+// changes if nobody has asked for it.
 func (b *body) handOver(r *http.Request) {
 	switch {
 	case !b.loaded:
@@ -87,7 +90,8 @@ func (b *body) handOver(r *http.Request) {
 	}
 }
 
-// wholeBody returns the body of a request that a KeyFunc looks at, and leaves it there to be read again.
+// wholeBody returns the body of a request that a KeyFunc looks at, and leaves it there to be read
+// again.
 func wholeBody(r *http.Request) ([]byte, error) {
 	b, ok := r.Body.(*body)
 	if !ok { // outside of the middleware

@@ -63,8 +63,8 @@ func onEachLifeStore(t *testing.T, f func(t *testing.T, store guard.Locker)) {
 	}
 }
 
-// warmLifeStore has a store make a connection, and teach its server the scripts: in shadow mode a request waits for a quarter of a
-// second only.
+// warmLifeStore has a store make a connection, and teach its server the scripts: in shadow mode a
+// request waits for a quarter of a second only.
 func warmLifeStore(t *testing.T, store guard.Locker) {
 	t.Helper()
 	claim := guard.Claim{Key: "warm", ID: "warm", Owner: "warm", TTL: lifeSoon}
@@ -194,8 +194,8 @@ func (s *lifeServer) start(ctx context.Context, key, body string, headers ...str
 	return answers
 }
 
-// requireProblem checks that the answer is the middleware's own, for that reason, and returns its Retry-After in seconds, 0 if
-// there is none.
+// requireProblem checks that the answer is the middleware's own, for that reason, and returns its
+// Retry-After in seconds, 0 if there is none.
 func requireProblem(t *testing.T, a lifeAnswer, status int, code guardhttp.Result) int {
 	t.Helper()
 	require.NoError(t, a.err)
@@ -299,7 +299,8 @@ func newLifeGate(t *testing.T) *lifeGate {
 	return &lifeGate{begun: make(chan context.Context, 100), way: make(chan struct{}), over: t.Context().Done()}
 }
 
-// pass says that a handler with the context has begun, and returns when the gate is open or the test over.
+// pass says that a handler with the context has begun, and returns when the gate is open or the
+// test over.
 func (g *lifeGate) pass(ctx context.Context) {
 	g.begun <- ctx
 	select {
@@ -328,7 +329,8 @@ func lifeReceive[T any](t *testing.T, c <-chan T, what string) T {
 	}
 }
 
-// lifeDump returns what is in Redis, by key: leases, markers and records, without fence counters, which every lease moves.
+// lifeDump returns what is in Redis, by key: leases, markers and records, without fence counters,
+// which every lease moves.
 func lifeDump(t *testing.T, rdb *redis.Client) map[string]string {
 	t.Helper()
 	dump := map[string]string{}

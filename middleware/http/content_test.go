@@ -89,7 +89,7 @@ func TestContent_anotherBodyIsRefusedAndLeavesTheRecord(t *testing.T) {
 		first := site.post(t, "k", "body1")
 		key, head, record := site.record(t)
 		left := site.rdb.PTTL(t.Context(), key).Val()
-		require.Greater(t, left, guardhttp.DefaultRetention-time.Minute)
+		require.Greater(t, left, guardhttp.DefaultOnce-time.Minute)
 		for _, other := range []string{"body2", "", "body1 ", "body", "body1\x00", strings.Repeat("body1", 1000)} {
 			again := site.post(t, "k", other)
 			again.requireRefused(t, http.StatusUnprocessableEntity, guardhttp.ResultMismatch)
@@ -172,7 +172,8 @@ func TestContent_errorsOfTheHandlerAreReplayed(t *testing.T) {
 	site.requireRan(t, 11)
 }
 
-// Rows 34 and 37: answers without a body are replayed without one, on a connection that is in step afterwards.
+// Rows 34 and 37: answers without a body are replayed without one, on a connection that is in step
+// afterwards.
 func TestContent_answersWithoutABody(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
@@ -250,7 +251,8 @@ func TestContent_answersAtTheCap(t *testing.T) {
 			}
 		},
 		"copied": func(w http.ResponseWriter, body string) {
-			_, _ = io.Copy(w, io.LimitReader(strings.NewReader(body), 1<<30)) // which has no WriteTo
+			// which has no WriteTo
+			_, _ = io.Copy(w, io.LimitReader(strings.NewReader(body), 1<<30))
 		},
 		"announced": func(w http.ResponseWriter, body string) {
 			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
@@ -389,7 +391,8 @@ func TestContent_fingerprints(t *testing.T) {
 		first := post(t, site, "/none?a", "none", "one")
 		post(t, site, "/none?b", "none", "two").requireReplayOf(t, first)
 		printing := store.site(t, contentSetup{handler: contentEcho})
-		post(t, printing, "/none?b", "none", "two").requireReplayOf(t, first) // whose record has none to compare with
+		// whose record has none to compare with
+		post(t, printing, "/none?b", "none", "two").requireReplayOf(t, first)
 		site.requireRan(t, 1)
 		printing.requireRan(t, 0)
 	})
@@ -461,7 +464,8 @@ func TestContent_methods(t *testing.T) {
 		}
 		site.requireRan(t, 2)
 		require.Equal(t, before, asked(t))
-		for _, bad := range []string{"", `"`, "a b", strings.Repeat("k", 256)} { // what is there must be good
+		// what is there must be good
+		for _, bad := range []string{"", `"`, "a b", strings.Repeat("k", 256)} {
 			site.post(t, bad, "").requireRefused(t, 400, guardhttp.ResultKeyInvalid)
 		}
 		site.requireRan(t, 2)

@@ -6,11 +6,13 @@ import (
 	"time"
 )
 
-// The contexts of a request make one of the standard library, with its timer and its ties to other contexts, only when somebody asks for
-// Done: most requests are answered before. Until then Err looks for itself, and a context that has ended is made, so that context.Cause
-// finds what it looks for.
+// The contexts of a request make one of the standard library, with its timer and its ties to other
+// contexts, only when somebody asks for Done: most requests are answered before. Until then Err
+// looks for itself, and a context that has ended is made, so that context.Cause finds what it
+// looks for.
 
-// A tether is the context under which a request gets its lease: the request's, until it is cut loose.
+// A tether is the context under which a request gets its lease: the request's, until it is cut
+// loose.
 type tether struct {
 	context.Context // the request's
 
@@ -22,7 +24,8 @@ type tether struct {
 	stop  func() bool // has the end of the request not end it
 }
 
-// cut has the tether not end with the request any more, and returns false if that has ended already.
+// cut has the tether not end with the request any more, and returns false if that has ended
+// already.
 func (t *tether) cut() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

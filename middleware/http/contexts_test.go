@@ -20,7 +20,7 @@ func TestTimeout_isSeenByAHandlerThatAsksForTheErrorOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, err := guard.New(memory.New())
 		require.NoError(t, err)
-		mw, err := guardhttp.New(g, guardhttp.FromHeader("Key"), guardhttp.WithGlobalKeys(), guardhttp.WithTimeout(time.Minute))
+		mw, err := guardhttp.New(g, guardhttp.FromHeader("Key"), guardhttp.WithGlobalKeys(), guardhttp.WithMaxHold(time.Minute))
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

@@ -24,8 +24,8 @@ func (q *exchange) skipped(err error) {
 	}
 }
 
-// judge says what becomes of a request that got no lease: the answer to replay, or when to try again; and what there is to say about it
-// beside the Result.
+// judge says what becomes of a request that got no lease: the answer to replay, or when to try
+// again; and what there is to say about it beside the Result.
 func (q *exchange) judge(err error) (result Result, a *answer, retryAfter time.Duration, why error) {
 	m := q.m
 	var busy *guard.BusyError

@@ -88,11 +88,12 @@ func wrap(h http.HandlerFunc, key guardhttp.KeyFunc, opts ...guardhttp.Option) h
 // A setting that cannot work is refused by its name.
 func ExampleNew_refused() {
 	g, _ := guard.New(memory.New())
-	_, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithRetention(-time.Hour))
+	_, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithOnce(-time.Hour), guardhttp.WithRetryAfter(0),
+		guardhttp.WithGlobalKeys())
 	fmt.Println(err)
 	// Output:
-	// guard: WithRetention(-1h0m0s): must be positive
-	// guard: WithScope: is needed, so that nobody gets the answer of somebody else; WithGlobalKeys says that keys are the same for all
+	// guard: WithOnce(-1h0m0s): must be positive
+	// guard: WithRetryAfter(0s): must be positive
 }
 
 // A key of your own, for clients that send none: one claim for each user and coupon.
@@ -258,10 +259,12 @@ func ExampleWithShadow() {
 	// {"key_missing": 1, "ran": 1, "replayed": 1}
 }
 
-// What is kept is encrypted. To rotate, the new key is added behind the old one, then goes before it.
+// What is kept is encrypted. To rotate, the new key is added behind the old one, then goes before
+// it.
 func ExampleWithEncryption() {
 	key := func(id string, letter string) guardhttp.EncryptionKey {
-		return guardhttp.EncryptionKey{ID: id, Secret: []byte(strings.Repeat(letter, 32))} // in earnest, from a vault
+		// in earnest, from a vault
+		return guardhttp.EncryptionKey{ID: id, Secret: []byte(strings.Repeat(letter, 32))}
 	}
 	g, _ := guard.New(memory.New())
 	for _, keys := range [][]guardhttp.EncryptionKey{

@@ -17,7 +17,8 @@ type exchange struct {
 	start   time.Time
 	outcome Outcome
 
-	in     *http.Request // what key functions and the handler get: r with a body that can be read twice
+	// what key functions and the handler get: r with a body that can be read twice
+	in     *http.Request
 	body   *body
 	stored string // the key in the store
 	print  []byte // the fingerprint, or nil if there are none
@@ -64,7 +65,8 @@ func (q *exchange) pass(w http.ResponseWriter, in *http.Request) {
 	q.next.ServeHTTP(w, in)
 }
 
-// trailing is the body of a copy of a request, whose trailers net/http fills in in the request itself.
+// trailing is the body of a copy of a request, whose trailers net/http fills in in the request
+// itself.
 type trailing struct {
 	io.ReadCloser
 	from, to *http.Request
@@ -86,7 +88,8 @@ func (q *exchange) handBack() {
 	}
 }
 
-// read finds out which request it is. It returns an empty Result if the request can be led, and otherwise what becomes of it.
+// read finds out which request it is. It returns an empty Result if the request can be led, and
+// otherwise what becomes of it.
 func (q *exchange) read() (Result, error) {
 	q.in = new(http.Request)
 	*q.in = *q.r
@@ -123,7 +126,8 @@ func (q *exchange) read() (Result, error) {
 			return ResultRefused, errNoScope
 		}
 	}
-	if q.m.prints() || q.m.wait > 0 { // net/http notices that a client has gone only after its body was read
+	// net/http notices that a client has gone only after its body was read
+	if q.m.prints() || q.m.wait > 0 {
 		if _, err := q.body.load(); err != nil {
 			return q.badBody()
 		}

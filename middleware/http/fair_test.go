@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/memory"
@@ -45,7 +46,7 @@ func TestWithLease_withFairServesRequestsInTheOrderInWhichTheyCame(t *testing.T)
 				r.Header.Set("X-Number", number)
 				w := httptest.NewRecorder()
 				servers[i%2].ServeHTTP(w, r)
-				require.Equal(t, http.StatusOK, w.Code)
+				assert.Equal(t, http.StatusOK, w.Code)
 			})
 			synctest.Wait()
 		}

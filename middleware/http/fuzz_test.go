@@ -21,7 +21,8 @@ import (
 var (
 	// fuzzRaw is a key without quotes: printable ASCII, no spaces, no quotes.
 	fuzzRaw = regexp.MustCompile(`^ *([!#-~]{1,255}) *$`)
-	// fuzzQuoted is a String of RFC 8941, section 3.3.3, with the parameters of section 3.1.2, of which those with a comma are left out here.
+	// fuzzQuoted is a String of RFC 8941, section 3.3.3, with the parameters of section 3.1.2, of
+	// which those with a comma are left out here.
 	fuzzQuoted = regexp.MustCompile(`^ *"((?:[ !#-\[\]-~]|\\["\\])*)"` +
 		`(?:; *[a-z*][a-z0-9_.*-]*(?:=(?:-?[0-9]{1,12}(?:\.[0-9]{1,3})?|"(?:[ !#-+\--\[\]-~]|\\["\\])*"|[A-Za-z*][!#$%&'*+.^_` + "`" + `|~0-9A-Za-z:/-]*|:[A-Za-z0-9+/=]*:|\?[01]))?)* *$`)
 	// fuzzBegins is how an accepted quoted key begins, whatever its parameters are.
@@ -112,7 +113,8 @@ func fuzzSum(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(bytes.Clone(b), crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// Whatever stands in the store: reading it does not panic and is bounded, and what is accepted is a record.
+// Whatever stands in the store: reading it does not panic and is bounded, and what is accepted is
+// a record.
 func FuzzRecord(f *testing.F) {
 	print := bytes.Repeat([]byte{7}, fingerprintSize)
 	for _, r := range []*record{
@@ -263,7 +265,8 @@ func TestRecord_bounds(t *testing.T) {
 			require.True(t, fuzzEqual(r, again))
 		}
 	}
-	for _, name := range []string{"", "X Bad", "X-Bad:", "X-\r\nBad", "\x00"} { // which are left out of a record, see replayable
+	// which are left out of a record, see replayable
+	for _, name := range []string{"", "X Bad", "X-Bad:", "X-\r\nBad", "\x00"} {
 		_, err := decode((&record{answer: &answer{status: 200, header: http.Header{name: {"v"}}}}).encode())
 		require.Error(t, err, "%q", name)
 		require.Empty(t, replayable(http.Header{name: {"v"}}, nil))
@@ -284,7 +287,8 @@ func TestRecord_bounds(t *testing.T) {
 	}
 }
 
-// Row 38: a small record that promises a lot makes nobody allocate a lot. Not in parallel: it counts what is allocated.
+// Row 38: a small record that promises a lot makes nobody allocate a lot. Not in parallel: it
+// counts what is allocated.
 func TestRecord_promisesAreNotBelieved(t *testing.T) {
 	most := binary.AppendUvarint(nil, 1<<62)
 	cat := func(parts ...[]byte) []byte {
@@ -326,7 +330,8 @@ func (x *fuzzTask) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// fuzzJSON is what a key is, by encoding/json's own decoding into a struct and into a map: valid, or missing, or neither.
+// fuzzJSON is what a key is, by encoding/json's own decoding into a struct and into a map: valid,
+// or missing, or neither.
 func fuzzJSON(body []byte) (key string, valid, absent bool) {
 	var object struct {
 		Task fuzzTask `json:"task"`

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// neverReplayed are the headers of an answer that are not recorded, in canonical form: those of one connection (RFC 9110, section 7.6.1),
-// those that net/http sets itself, and those that are secrets of the request that got them.
+// neverReplayed are the headers of an answer that are not recorded, in canonical form: those of
+// one connection (RFC 9110, section 7.6.1), those that net/http sets itself, and those that are
+// secrets of the request that got them.
 var neverReplayed = map[string]bool{
 	"Connection":          true,
 	"Keep-Alive":          true,
@@ -28,8 +29,9 @@ var neverReplayed = map[string]bool{
 	"Www-Authenticate": true,
 }
 
-// replayable returns those headers of an answer that a replay has, too: not those that stood there before the handler
-// was called, which whoever set them sets again. One that the handler has taken out has no values.
+// replayable returns those headers of an answer that a replay has, too: not those that stood there
+// before the handler was called, which whoever set them sets again. One that the handler has taken
+// out has no values.
 func replayable(h, before http.Header) http.Header {
 	kept := make(http.Header, len(h))
 	for name, values := range h {
@@ -99,8 +101,8 @@ func validName(name string) bool {
 	return true
 }
 
-// validValue reports whether a header can have that value. net/http takes line breaks out of what handlers set, so an answer with
-// one would not be replayed as it was.
+// validValue reports whether a header can have that value. net/http takes line breaks out of what
+// handlers set, so an answer with one would not be replayed as it was.
 func validValue(value string) bool {
 	for i := range len(value) {
 		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
@@ -110,7 +112,8 @@ func validValue(value string) bool {
 	return true
 }
 
-// bodyAllowed reports whether an answer with that status has a body (RFC 9110, sections 6.4.1 and 15).
+// bodyAllowed reports whether an answer with that status has a body (RFC 9110, sections 6.4.1 and
+// 15).
 func bodyAllowed(status int) bool {
 	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }

@@ -104,7 +104,8 @@ func TestHeaders_areNotReplayed(t *testing.T) {
 		require.NoError(t, store.rdb.FlushAll(t.Context()).Err())
 		site := store.site(t, contentSetup{http2: http2, handler: headersOf(func(h http.Header) {
 			for name, values := range never {
-				if !http2 || !slices.Contains([]string{"Connection", "Keep-Alive", "Proxy-Connection", "Upgrade", "Te"}, name) { // which HTTP/2 has not
+				// which HTTP/2 has not
+				if !http2 || !slices.Contains([]string{"Connection", "Keep-Alive", "Proxy-Connection", "Upgrade", "Te"}, name) {
 					h[name] = values
 				}
 			}
@@ -194,7 +195,8 @@ func TestHeaders_ofARecordThatIsNotOurs(t *testing.T) {
 	}
 }
 
-// What net/http makes of a missing Content-Type is the same in a replay, and so is one that the handler has suppressed.
+// What net/http makes of a missing Content-Type is the same in a replay, and so is one that the
+// handler has suppressed.
 func TestHeaders_contentType(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
@@ -455,7 +457,8 @@ func TestHeaders_earlyHints(t *testing.T) {
 	})
 }
 
-// An answer with more headers than a record may hold is not recorded, and reaches the client whole.
+// An answer with more headers than a record may hold is not recorded, and reaches the client
+// whole.
 func TestHeaders_atTheirBounds(t *testing.T) {
 	t.Parallel()
 	site := contentRedis(t).site(t, contentSetup{handler: func(w http.ResponseWriter, r *http.Request) {
@@ -546,8 +549,8 @@ func TestHeaders_theMarker(t *testing.T) {
 	upstream.requireRan(t, 1)
 }
 
-// A length that the handler has announced and not kept is its mistake: the client sees what it would see without us, and it is never
-// replayed as if it were whole.
+// A length that the handler has announced and not kept is its mistake: the client sees what it
+// would see without us, and it is never replayed as if it were whole.
 func TestHeaders_lengthsThatAreWrong(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
@@ -593,7 +596,8 @@ func TestHeaders_lengthsThatAreWrong(t *testing.T) {
 					require.Equal(t, bare.body, first.body, what)
 					require.Equal(t, bare.err == nil, first.err == nil, "%s: %v %v", what, bare.err, first.err)
 				}
-				site.outcome(t) // the middleware has returned, maybe after the client had its answer
+				// the middleware has returned, maybe after the client had its answer
+				site.outcome(t)
 				again := site.post(t, key, "")
 				if again.replayed() {
 					require.True(t, whole, "%s: %q is replayed, and the client got %q, %v", what, again.body, first.body, first.err)

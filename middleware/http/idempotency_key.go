@@ -12,9 +12,10 @@ const (
 	maxHeaderKey = 255
 )
 
-// IdempotencyKey is the KeyFunc of the Idempotency-Key header. It takes the quoted string that the draft asks for (a String of RFC
-// 8941, whose parameters are ignored), and the raw text that most clients send: abc and "abc" are the same key. A key has 1 to 255 bytes of
-// printable ASCII, a raw one no spaces and no quotes; an empty one, another character or a second line is a *KeyError.
+// IdempotencyKey is the KeyFunc of the Idempotency-Key header. It takes the quoted string that the
+// draft asks for (a String of RFC 8941, whose parameters are ignored), and the raw text that most
+// clients send: abc and "abc" are the same key. A key has 1 to 255 bytes of printable ASCII, a raw
+// one no spaces and no quotes; an empty one, another character or a second line is a *KeyError.
 func IdempotencyKey(r *http.Request) (string, error) {
 	line, err := oneLine(r.Header, keyHeader, "header "+keyHeader)
 	if err != nil {
@@ -56,7 +57,8 @@ func checkText(key, from string) error {
 	return nil
 }
 
-// quoted returns what the quoted string at the beginning of s stands for, and what follows it (RFC 8941, section 4.2.5).
+// quoted returns what the quoted string at the beginning of s stands for, and what follows it (RFC
+// 8941, section 4.2.5).
 func quoted(s string) (text, rest string, ok bool) {
 	var b strings.Builder
 	for i := 1; i < len(s); i++ {
@@ -76,7 +78,8 @@ func quoted(s string) (text, rest string, ok bool) {
 	return "", "", false
 }
 
-// parameters reports whether s is nothing, or the parameters of an Item (RFC 8941, section 4.2.3.2), which mean nothing here.
+// parameters reports whether s is nothing, or the parameters of an Item (RFC 8941, section
+// 4.2.3.2), which mean nothing here.
 func parameters(s string) bool {
 	for s != "" {
 		if s[0] != ';' {

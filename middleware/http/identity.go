@@ -12,11 +12,13 @@ import (
 
 const fingerprintSize = sha256.Size
 
-// A FingerprintFunc returns what of a request has to be the same in a retry: bytes of any length, of which a hash is kept with the answer.
-// body is the whole body; it must not be changed. An error refuses the request with status 400.
+// A FingerprintFunc returns what of a request has to be the same in a retry: bytes of any length,
+// of which a hash is kept with the answer. body is the whole body; it must not be changed. An
+// error refuses the request with status 400.
 type FingerprintFunc func(r *http.Request, body []byte) ([]byte, error)
 
-// fingerprint hashes what makes a request the same as another: by default the query and the raw body.
+// fingerprint hashes what makes a request the same as another: by default the query and the raw
+// body.
 func (f FingerprintFunc) of(r *http.Request, body []byte) ([]byte, error) {
 	h := sha256.New()
 	if f == nil {
@@ -32,12 +34,12 @@ func (f FingerprintFunc) of(r *http.Request, body []byte) ([]byte, error) {
 	return h.Sum(nil), nil
 }
 
-// same compares two fingerprints. It takes as long whether they differ early or late. No fingerprint is the same as any: it was
-// not asked for when the record was made, or is not now.
+// same compares two fingerprints. It takes as long whether they differ early or late. No
+// fingerprint is the same as any: it was not asked for when the record was made, or is not now.
 func same(a, b []byte) bool { return len(a) == 0 || len(b) == 0 || hmac.Equal(a, b) }
 
-// identity returns the key under which the store knows a request. It is a hash, so that what clients send does not show in the
-// store, and has none of its characters.
+// identity returns the key under which the store knows a request. It is a hash, so that what
+// clients send does not show in the store, and has none of its characters.
 func (m *middleware) identity(scope, key string, r *http.Request) string {
 	kind := "once"
 	if m.mode == Exclusive {
@@ -52,7 +54,8 @@ func (m *middleware) identity(scope, key string, r *http.Request) string {
 	return "http:" + base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// requestPath returns the path that the client sent, which may have been cut since (http.StripPrefix).
+// requestPath returns the path that the client sent, which may have been cut since
+// (http.StripPrefix).
 func requestPath(r *http.Request) string {
 	if u, err := url.ParseRequestURI(r.RequestURI); err == nil {
 		return u.EscapedPath()

@@ -11,17 +11,19 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 )
 
-// A KeyFunc finds in a request what it must not run twice for. An error refuses the request: a *KeyError with status 400, as the client's
-// mistake, any other with 500, as the server's. An empty key is a missing one, as is an error for which errors.Is(err, ErrNoKey) holds.
+// A KeyFunc finds in a request what it must not run twice for. An error refuses the request: a
+// *KeyError with status 400, as the client's mistake, any other with 500, as the server's. An
+// empty key is a missing one, as is an error for which errors.Is(err, ErrNoKey) holds.
 //
-// It may read the request's body, up to the size of WithMaxBody; the handler gets it from the beginning all the same. It is called
-// concurrently.
+// It may read the request's body, up to the size of WithMaxBody; the handler gets it from the
+// beginning all the same. It is called concurrently.
 type KeyFunc func(r *http.Request) (string, error)
 
 // ErrNoKey says that a request has no key. It is refused, unless New was given WithOptionalKey.
 var ErrNoKey = errors.New("there is no key")
 
-// A KeyError is a key that a client has left out, or that cannot be used. It tells nothing that the client has not sent.
+// A KeyError is a key that a client has left out, or that cannot be used. It tells nothing that
+// the client has not sent.
 type KeyError struct {
 	From    string // where the key should be: "header Idempotency-Key"
 	Reason  string // "is missing"
@@ -38,8 +40,9 @@ func missing(from string) error { return &KeyError{From: from, Reason: "is missi
 // maxText is the longest key in bytes, of those that are not read from a header.
 const maxText = 4096
 
-// FromHeader returns a KeyFunc that takes the value of a header as it is: one line of 1 to 255 bytes of printable ASCII. For the
-// Idempotency-Key header take IdempotencyKey, which reads quoted keys, too. It panics without a name.
+// FromHeader returns a KeyFunc that takes the value of a header as it is: one line of 1 to 255
+// bytes of printable ASCII. For the Idempotency-Key header take IdempotencyKey, which reads quoted
+// keys, too. It panics without a name.
 func FromHeader(name string) KeyFunc {
 	mustName("FromHeader", name)
 	from := "header " + http.CanonicalHeaderKey(name)
@@ -64,15 +67,16 @@ func oneLine(h http.Header, name, from string) (string, error) {
 	}
 }
 
-// FromPathValue returns a KeyFunc that takes what a wildcard of the pattern matched, see http.Request.PathValue. The middleware has to be
-// inside of the mux then. It panics without a name.
+// FromPathValue returns a KeyFunc that takes what a wildcard of the pattern matched, see
+// http.Request.PathValue. The middleware has to be inside of the mux then. It panics without a
+// name.
 func FromPathValue(name string) KeyFunc {
 	mustName("FromPathValue", name)
 	return func(r *http.Request) (string, error) { return found(r.PathValue(name), "path value "+name) }
 }
 
-// FromForm returns a KeyFunc that takes a field of a form in the body, URL-encoded or multipart, and none of the query. A field that
-// stands there twice is refused. It panics without a name.
+// FromForm returns a KeyFunc that takes a field of a form in the body, URL-encoded or multipart,
+// and none of the query. A field that stands there twice is refused. It panics without a name.
 func FromForm(field string) KeyFunc {
 	mustName("FromForm", field)
 	from := "form field " + field
@@ -92,8 +96,9 @@ func FromForm(field string) KeyFunc {
 	}
 }
 
-// FromContext returns a KeyFunc that takes a string, or what prints as one (fmt.Stringer), out of the request's context, where an
-// authentication in front of the middleware has put it. It panics if key is nil.
+// FromContext returns a KeyFunc that takes a string, or what prints as one (fmt.Stringer), out of
+// the request's context, where an authentication in front of the middleware has put it. It panics
+// if key is nil.
 func FromContext(key any) KeyFunc {
 	if key == nil {
 		panic("guardhttp: FromContext: the key must not be nil")
@@ -114,8 +119,9 @@ func fromContext(ctx context.Context, key any) (string, error) {
 	}
 }
 
-// Join returns a KeyFunc whose key stands for the keys of all of its functions, none of which may be missing. It is a hash of the parts and
-// their lengths, so that no two lists of parts share one. It panics if a function is nil.
+// Join returns a KeyFunc whose key stands for the keys of all of its functions, none of which may
+// be missing. It is a hash of the parts and their lengths, so that no two lists of parts share
+// one. It panics if a function is nil.
 func Join(first KeyFunc, more ...KeyFunc) KeyFunc {
 	all := append([]KeyFunc{first}, more...)
 	for i, f := range all {

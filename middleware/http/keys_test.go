@@ -113,7 +113,8 @@ func TestKeys_ofTheHeader(t *testing.T) {
 	}
 }
 
-// A parameter may have a text with a comma in it (RFC 8941, section 3.1.2), and parameters are ignored.
+// A parameter may have a text with a comma in it (RFC 8941, section 3.1.2), and parameters are
+// ignored.
 func TestKeys_commasInParameters(t *testing.T) {
 	t.Parallel()
 	for _, line := range []string{`"abc";note="a,b"`, `"abc";a="x, \"y";b=1`} {
@@ -229,7 +230,8 @@ func TestKeys_behindStripPrefix(t *testing.T) {
 			mux := http.NewServeMux()
 			mux.Handle("/v1/", http.StripPrefix("/v1", inner))
 			mux.Handle("/v2/", http.StripPrefix("/v2", inner))
-			mux.HandleFunc("/front/", func(w http.ResponseWriter, r *http.Request) { // one path for two
+			// one path for two
+			mux.HandleFunc("/front/", func(w http.ResponseWriter, r *http.Request) {
 				clone := r.Clone(r.Context())
 				clone.URL.Path = "/" + r.Header.Get("X-Site")
 				inner.ServeHTTP(w, clone)
@@ -435,7 +437,8 @@ func TestKeys_fromAForm(t *testing.T) {
 			{kind: urlencoded, body: "key=k;other=1", refused: guardhttp.ResultKeyInvalid},
 			{kind: multi, body: part("key", "k"), refused: guardhttp.ResultKeyInvalid}, // no end
 			{kind: multi, body: "no form", refused: guardhttp.ResultKeyInvalid},
-			{kind: "multipart/form-data", body: part("key", "k") + "--b--\r\n", refused: guardhttp.ResultKeyInvalid}, // no boundary
+			// no boundary
+			{kind: "multipart/form-data", body: part("key", "k") + "--b--\r\n", refused: guardhttp.ResultKeyInvalid},
 			{kind: "multipart/mixed; boundary=b", body: part("key", "k") + "--b--\r\n", refused: guardhttp.ResultKeyInvalid},
 			{kind: "application/json", body: `{"key":"k"}`, refused: guardhttp.ResultKeyInvalid},
 			{kind: "text/plain", body: "key=k", refused: guardhttp.ResultKeyInvalid},
@@ -542,7 +545,8 @@ func TestKeys_fromJSON(t *testing.T) {
 		{body: `{"task":"a","task":"a"}`, refused: invalid},
 		{body: `{"task":"a","Task":"b"}`, refused: invalid},
 		{body: `{"TASK":"a","task":"b"}`, refused: invalid},
-		{body: `{"task":"a","ta\u017Fk":"b"}`, refused: invalid}, // the long s, which encoding/json takes for an s
+		// the long s, which encoding/json takes for an s
+		{body: `{"task":"a","ta\u017Fk":"b"}`, refused: invalid},
 		{body: `{"task":"a","tas\u212A":"b"}`, refused: invalid}, // the Kelvin sign
 		{body: `{"task":"a","t\u0061sk":"b"}`, refused: invalid},
 		{body: `{"task":null,"task":"b"}`, refused: invalid},
@@ -596,12 +600,14 @@ func TestKeys_fromJSON(t *testing.T) {
 	} {
 		nested.send(t, http.MethodPost, "/json", body).requireRefused(t, 400, refused)
 	}
-	t.Run("what is no UTF-8", func(t *testing.T) { // is to encoding/json, which the handler may use, the replacement character
+	// is to encoding/json, which the handler may use, the replacement character
+	t.Run("what is no UTF-8", func(t *testing.T) {
 		require.Equal(t, "a\ufffd", keysOf(t, site.send(t, http.MethodPost, "/utf8", "{\"task\":\"a\xff\"}")))
 		site.send(t, http.MethodPost, "/utf8", "{\"task\":\"a\xfe\"}").requireRefused(t, 422, guardhttp.ResultMismatch)
 		site.send(t, http.MethodPost, "/utf8", `{"task":"a\ud800"}`).requireRefused(t, 422, guardhttp.ResultMismatch)
 	})
-	t.Run("a text and a number", func(t *testing.T) { // print the same, and are not the same request
+	// print the same, and are not the same request
+	t.Run("a text and a number", func(t *testing.T) {
 		require.Equal(t, "17", keysOf(t, site.send(t, http.MethodPost, "/number", `{"task":"17"}`)))
 		site.send(t, http.MethodPost, "/number", `{"task":17}`).requireRefused(t, 422, guardhttp.ResultMismatch)
 	})
@@ -682,7 +688,8 @@ func TestKeys_fromTheContext(t *testing.T) {
 	}
 }
 
-// FromJSON and FromForm find the body whatever was read before them, and leave it to be read after them.
+// FromJSON and FromForm find the body whatever was read before them, and leave it to be read after
+// them.
 func TestKeys_bodiesAreReadAgain(t *testing.T) {
 	t.Parallel()
 	body := `{"task":"t1"}`
@@ -732,7 +739,8 @@ func keysIgnore(f guardhttp.KeyFunc) guardhttp.KeyFunc {
 	}
 }
 
-// What a KeyFunc of the caller's own says about a key reaches the client if it is a *KeyError, and no other error does.
+// What a KeyFunc of the caller's own says about a key reaches the client if it is a *KeyError, and
+// no other error does.
 func TestKeys_errorsOfYourOwn(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)

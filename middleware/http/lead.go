@@ -39,8 +39,8 @@ func (q *exchange) unqueue() {
 // errLeft is what becomes of a request whose client had left when the lease was granted.
 var errLeft = errors.New("guardhttp: the request ended before it was its turn")
 
-// attempt asks for the lease once, and runs the handler under it. While it waits, the request's end ends it; the run is detached
-// from that.
+// attempt asks for the lease once, and runs the handler under it. While it waits, the request's
+// end ends it; the run is detached from that.
 func (q *exchange) attempt(opts []guard.Option) error {
 	ctx := &tether{Context: q.r.Context()}
 	defer ctx.close()
@@ -60,7 +60,8 @@ func (q *exchange) tellSkip(err error) {
 	}
 }
 
-// errFailed tells the Guard that the handler has failed: it answered so, or not at all. Nothing is left in the store.
+// errFailed tells the Guard that the handler has failed: it answered so, or not at all. Nothing is
+// left in the store.
 var errFailed = errors.New("guardhttp: the handler failed, and nothing is kept")
 
 // handle runs the handler. leased is the lease's context.
@@ -84,7 +85,7 @@ func (q *exchange) handle(leased context.Context) error {
 	case record == nil && q.outcome.Status >= http.StatusInternalServerError:
 		return errFailed
 	case record == nil:
-		lease.Forget()
+		lease.DiscardMarker()
 		return nil
 	}
 	return lease.SetRecord(q.m.sealer.seal(record.encode(), q.stored))
@@ -107,7 +108,8 @@ func (q *exchange) call(ctx context.Context, how recording) {
 	q.pass(q.answer.writer, in)
 }
 
-// conclude ends the recording, and returns the record to leave, or nil if there is nothing to keep.
+// conclude ends the recording, and returns the record to leave, or nil if there is nothing to
+// keep.
 func (q *exchange) conclude() *record {
 	v := q.answer.end()
 	q.outcome.Status = v.status
@@ -157,7 +159,7 @@ func (q *exchange) ended(err error) {
 	switch {
 	case err == nil:
 		q.outcome.Kept = q.kept
-	case err != errFailed: //nolint:errorlint // inside of another error it is not all that is to be said
+	case err != errFailed: //nolint:errorlint // inside another error, it is not everything
 		q.outcome.Err = err
 	}
 }

@@ -22,7 +22,8 @@ import (
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
 
-// counted returns a handler that answers with the number of its run, after work, and the number of runs so far.
+// counted returns a handler that answers with the number of its run, after work, and the number of
+// runs so far.
 func counted(status int, work func(ctx context.Context)) (http.HandlerFunc, *atomic.Int64) {
 	runs := new(atomic.Int64)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -47,7 +48,8 @@ func TestLife_aRunOfThreeLeasesKeepsItsKey(t *testing.T) {
 		ctx := gate.await(t)
 		for begun := time.Now(); time.Since(begun) < 3*lifeShortTTL; {
 			requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, guardhttp.ResultInFlight)
-			time.Sleep(lifeShortTTL / 4) // the lease has to pass three times, and its time is the store's
+			// the lease has to pass three times, and its time is the store's
+			time.Sleep(lifeShortTTL / 4)
 		}
 		require.NoError(t, ctx.Err())
 		gate.open()
@@ -63,7 +65,7 @@ func TestLife_refusalsLeaveTheOwnersRecordAsItIs(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	gate := newLifeGate(t)
 	h, runs := counted(http.StatusCreated, gate.pass)
-	s := lifeServe(t, lifeGuard(t, single.New(rdb), guard.WithTTL(time.Minute)), h, guardhttp.WithRetention(time.Hour))
+	s := lifeServe(t, lifeGuard(t, single.New(rdb), guard.WithTTL(time.Minute)), h, guardhttp.WithOnce(time.Hour))
 	first := s.start(t.Context(), "k", "b")
 	gate.await(t)
 	lease := lifeDump(t, rdb)
@@ -99,7 +101,8 @@ type lifeFate struct {
 	recovered any
 }
 
-// lifeWatch tells how the handlers behind it end. A panic becomes status 500, as with any middleware that recovers.
+// lifeWatch tells how the handlers behind it end. A panic becomes status 500, as with any
+// middleware that recovers.
 func lifeWatch(next http.Handler, fates chan<- lifeFate) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fate := lifeFate{}
@@ -233,7 +236,8 @@ type lifeRequestContext struct{}
 // Row 17.
 func TestLife_aHandlerOutlivesItsClient(t *testing.T) {
 	t.Parallel()
-	body := strings.Repeat("0123456789abcdef", 32<<10) // more than net/http and the kernel buffer for a client that has gone
+	// more than net/http and the kernel buffer for a client that has gone
+	body := strings.Repeat("0123456789abcdef", 32<<10)
 	rdb := redistest.Start(t).Client(t)
 	g := lifeGuard(t, single.New(rdb), guard.WithTTL(time.Minute))
 	for protocol := range lifeProtocols {
@@ -329,7 +333,8 @@ func TestLife_nothingRunsForAClientThatHasLeft(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		defer leave()
 		turns := 0
-		hook := guard.Hook{AcquireEnd: func(ctx context.Context, _ guard.Event) { // the lease is granted, and the run has not begun
+		// the lease is granted, and the run has not begun
+		hook := guard.Hook{AcquireEnd: func(ctx context.Context, _ guard.Event) {
 			if turns++; turns == 1 {
 				leave()
 				select {
@@ -438,7 +443,7 @@ func TestLife_aKeyIsNewAfterItsRetention(t *testing.T) {
 	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
 		const retention = 700 * time.Millisecond
 		h, runs := counted(http.StatusCreated, nil)
-		s := lifeServe(t, lifeGuard(t, store), h, guardhttp.WithRetention(retention))
+		s := lifeServe(t, lifeGuard(t, store), h, guardhttp.WithOnce(retention))
 		start := time.Now()
 		requireRan(t, s.post(t, "k", "b1"), http.StatusCreated, "run 1")
 		var a lifeAnswer

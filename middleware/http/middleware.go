@@ -24,16 +24,20 @@ type middleware struct {
 	queue   waiters
 }
 
-// New returns a middleware that runs a handler once for each key: what it wraps is asked for a key by the KeyFunc, takes a lease on it, and
-// runs under that, with a context in which guard.FromContext finds it. An Option says what becomes of requests whose key has been seen before; by
-// default the first answer is replayed for 24 hours, and a request that comes while the first is under way is refused with status 409.
+// New returns a middleware that runs a handler once for each key: what it wraps is asked for a key
+// by the KeyFunc, takes a lease on it, and runs under that, with a context in which
+// guard.FromContext finds it. An Option says what becomes of requests whose key has been seen
+// before; by default the first answer is replayed for 24 hours, and a request that comes while the
+// first is under way is refused with status 409.
 //
-// The handler outlives its client: its context has the values of the request's and ends when the lease is lost (guard.ErrLost is the
-// cause) or after WithTimeout, so that a retry finds the answer. A panic goes on up, and leaves the key free.
+// The handler outlives its client: its context has the values of the request's and ends when the
+// lease is lost (guard.ErrLost is the cause) or after WithMaxHold, so that a retry finds the
+// answer. A panic goes on up, and leaves the key free.
 //
-// Settings that cannot work are *guard.SettingError, all of them in one error. WithScope or WithGlobalKeys is needed. The store is not
-// asked. The Guard remains the caller's, to be closed after the server has shut down. The middleware can wrap several handlers and
-// is safe for concurrent use.
+// Settings that cannot work are *guard.SettingError, all of them in one error. WithScope or
+// WithGlobalKeys is needed. The store is not asked. The Guard remains the caller's, to be closed
+// after the server has shut down. The middleware can wrap several handlers and is safe for
+// concurrent use.
 func New(g *guard.Guard, key KeyFunc, opts ...Option) (func(http.Handler) http.Handler, error) {
 	s := settings{
 		key:        key,
@@ -43,8 +47,8 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (func(http.Handler) http.H
 		maxAnswer:  DefaultMaxAnswer,
 		policy:     KeepFinal,
 		replayed:   DefaultReplayed,
-		retention:  DefaultRetention,
-		timeout:    DefaultTimeout,
+		retention:  DefaultOnce,
+		timeout:    DefaultMaxHold,
 		retryAfter: time.Second,
 		patience:   shadowPatience,
 		docs:       DefaultDocs,
@@ -61,11 +65,11 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (func(http.Handler) http.H
 	}
 	m.first = slices.Clone(m.once)
 	if s.wait > 0 {
-		m.first = append(m.first, guard.WithProbe())
+		m.first = append(m.first, g.Adapter().Probe())
 	}
 	m.queue = waiters{most: s.waiters, perKey: s.keyWaiters, keys: map[string]int{}}
 	if g != nil {
-		if m.name = g.Name(s.lease...); m.name == "" {
+		if m.name = g.Adapter().Name(s.lease...); m.name == "" {
 			m.name = defaultName
 			for _, opts := range []*[]guard.Option{&m.once, &m.first, &m.waiting} {
 				*opts = append(*opts, guard.WithName(defaultName))

@@ -10,15 +10,17 @@ const (
 	Replay Mode = iota
 	// Reject refuses the request with status 409. No answer is kept, only that there was one.
 	Reject
-	// Exclusive runs the handler again: nothing is remembered, and requests of one key only keep out of each other's way.
+	// Exclusive runs the handler again: nothing is remembered, and requests of one key only keep
+	// out of each other's way.
 	Exclusive
 )
 
-// A Policy says whether an answer is to be kept. Where it is not, the key is free again, and a retry runs the handler. header is
-// what the handler has set of it, and must not be changed.
+// A Policy says whether an answer is to be kept. Where it is not, the key is free again, and a
+// retry runs the handler. header is what the handler has set of it, and must not be changed.
 type Policy func(status int, header http.Header) bool
 
-// KeepFinal is the default Policy. It keeps 2xx, 3xx and 4xx, without 401, 403 and 429, which the same request may not get the next time.
+// KeepFinal is the default Policy. It keeps 2xx, 3xx and 4xx, without 401, 403 and 429, which the
+// same request may not get the next time.
 func KeepFinal(status int, _ http.Header) bool {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:

@@ -72,7 +72,7 @@ func TestModes_rejectRefusesWhileItRunsAndAfterwards(t *testing.T) {
 		const retention = 90 * time.Second
 		gate := newLifeGate(t)
 		h, runs := counted(http.StatusCreated, gate.pass)
-		s := lifeServe(t, lifeGuard(t, store), h, guardhttp.WithMode(guardhttp.Reject), guardhttp.WithRetention(retention),
+		s := lifeServe(t, lifeGuard(t, store), h, guardhttp.WithMode(guardhttp.Reject), guardhttp.WithOnce(retention),
 			guardhttp.WithRetryAfter(time.Hour))
 		first := s.start(t.Context(), "k", "b")
 		gate.await(t)
@@ -114,7 +114,8 @@ func TestModes_retryAfterIsWhatWasAskedFor(t *testing.T) {
 	}
 }
 
-// serveSlowly serves h from two processes, as it were: the requests of the first one to Redis take a while, and those of the second do not.
+// serveSlowly serves h from two processes, as it were: the requests of the first one to Redis take
+// a while, and those of the second do not.
 func serveSlowly(t *testing.T, h http.HandlerFunc, opts ...guardhttp.Option) (slow, fast *lifeServer) {
 	t.Helper()
 	server := redistest.Start(t)
@@ -122,13 +123,16 @@ func serveSlowly(t *testing.T, h http.HandlerFunc, opts ...guardhttp.Option) (sl
 	slow = lifeServe(t, lifeGuard(t, single.New(proxy.Client(t)), guard.WithTTL(time.Minute)), h, opts...)
 	fast = lifeServe(t, lifeGuard(t, single.New(server.Client(t)), guard.WithTTL(time.Minute)), h, opts...)
 	for _, s := range []*lifeServer{slow, fast} {
-		require.Equal(t, http.StatusOK, s.post(t, "warm-"+s.URL, "b").status) // there are connections
+		// there are connections
+		require.Equal(t, http.StatusOK, s.post(t, "warm-"+s.URL, "b").status)
 	}
-	proxy.DelayRequests(15 * time.Millisecond) // so that an answer that leaves before the lease is seen to
+	// so that an answer that leaves before the lease is seen to
+	proxy.DelayRequests(15 * time.Millisecond)
 	return slow, fast
 }
 
-// A client that has the whole answer asks again at once: in Exclusive mode the key is free by then, in the others the record is there.
+// A client that has the whole answer asks again at once: in Exclusive mode the key is free by
+// then, in the others the record is there.
 func TestModes_whoHasTheAnswerCanAskAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	const rounds = 2
@@ -140,7 +144,8 @@ func TestModes_whoHasTheAnswerCanAskAgainAtOnce(t *testing.T) {
 				slow, fast := serveSlowly(t, func(w http.ResponseWriter, r *http.Request) {
 					runs.Add(1)
 					size, _ := strconv.Atoi(r.Header.Get("X-Size"))
-					w.Header().Set("Content-Type", "text/plain") // or net/http keeps the beginning to itself, to look at it
+					// or net/http keeps the beginning to itself, to look at it
+					w.Header().Set("Content-Type", "text/plain")
 					if r.Header.Get("X-Declared") == "true" {
 						w.Header().Set("Content-Length", strconv.Itoa(size))
 					}
@@ -152,7 +157,8 @@ func TestModes_whoHasTheAnswerCanAskAgainAtOnce(t *testing.T) {
 						body, headers := strings.Repeat("x", size), []string{"X-Size", strconv.Itoa(size), "X-Declared", declared}
 						ran := runs.Load() + 1
 						requireRan(t, slow.post(t, key, "b", headers...), http.StatusOK, body)
-						for _, again := range []*lifeServer{fast, slow} { // slow on the same connection
+						// slow on the same connection
+						for _, again := range []*lifeServer{fast, slow} {
 							a := again.post(t, key, "b", headers...)
 							switch mode {
 							case guardhttp.Exclusive:
@@ -202,8 +208,9 @@ func TestTimeout_endsTheHandlersContext(t *testing.T) {
 			status int // that the handler answers with after its time is up, 0 if it does not
 			kept   guardhttp.Keep
 		}{
-			"silent":  {0, guardhttp.KeepNothing},
-			"refused": {http.StatusNotFound, guardhttp.KeepNothing}, // it may say no more than that the time was up
+			"silent": {0, guardhttp.KeepNothing},
+			// it may say no more than that the time was up
+			"refused": {http.StatusNotFound, guardhttp.KeepNothing},
 			"done":    {http.StatusCreated, guardhttp.KeepAnswer},
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -221,7 +228,7 @@ func TestTimeout_endsTheHandlersContext(t *testing.T) {
 					if c.status != 0 {
 						w.WriteHeader(c.status)
 					}
-				}, guardhttp.WithTimeout(timeout))
+				}, guardhttp.WithMaxHold(timeout))
 				start := time.Now()
 				a := s.post(t, name, "b")
 				require.GreaterOrEqual(t, time.Since(start), timeout)
@@ -249,7 +256,8 @@ func TestTimeout_endsTheHandlersContext(t *testing.T) {
 	})
 }
 
-// What a handler has set for the answer that it did not give does not describe ours (as with http.Error).
+// What a handler has set for the answer that it did not give does not describe ours (as with
+// http.Error).
 func TestTimeout_theRefusalHasNoHeadersOfTheAnswerThatWasNotGiven(t *testing.T) {
 	t.Parallel()
 	s := lifeServe(t, lifeGuard(t, memory.New()), func(w http.ResponseWriter, r *http.Request) {
@@ -261,7 +269,7 @@ func TestTimeout_theRefusalHasNoHeadersOfTheAnswerThatWasNotGiven(t *testing.T) 
 		case <-r.Context().Done():
 		case <-t.Context().Done():
 		}
-	}, guardhttp.WithTimeout(50*time.Millisecond))
+	}, guardhttp.WithMaxHold(50*time.Millisecond))
 	a := s.post(t, "k", "b")
 	requireProblem(t, a, http.StatusServiceUnavailable, "given_up")
 	for name, values := range a.header {

@@ -22,6 +22,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
@@ -155,7 +156,7 @@ func TestObserver_isToldOnceOfEachRequest(t *testing.T) {
 type lifeAway struct{ guard.Locker }
 
 func (lifeAway) TryAcquire(_ context.Context, c guard.Claim) (guard.Grant, error) {
-	return guard.Grant{}, &guard.StoreError{Store: "away", Op: guard.OpAcquire, Key: c.Key, Kind: guard.KindClosed, Err: errors.New("away")}
+	return guard.Grant{}, &guard.StoreError{Backend: "away", Op: driver.OpAcquire, Key: c.Key, Kind: driver.KindClosed, Err: errors.New("away")}
 }
 
 // Row 41 for the results that need a middleware of their own.
@@ -356,7 +357,8 @@ func allInRedis(t *testing.T, rdb *redis.Client) string {
 	return all.String()
 }
 
-// Row 41: what a client sends as its key, who it is and what it asks for shows nowhere. The answer is in the store, of course.
+// Row 41: what a client sends as its key, who it is and what it asks for shows nowhere. The answer
+// is in the store, of course.
 func TestObserver_noRawKeyAnywhere(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(redis.UniversalClient, func(*redis.Client)) guard.Locker{
@@ -437,7 +439,7 @@ func TestObserver_noRawKeyAnywhere(t *testing.T) {
 			defer mu.Unlock()
 			require.Contains(t, told.String(), "an origin")
 			require.Contains(t, told.String(), "guard.LostError")
-			require.Contains(t, told.String(), "guard.StoreError")
+			require.Contains(t, told.String(), "driver.StoreError")
 			require.Contains(t, sent.String(), "an answer")
 			require.Contains(t, stored, "an answer")
 			for where, text := range map[string]string{"hooks, observers and problems": told.String(), "commands": sent.String(), "Redis": stored} {

@@ -14,8 +14,8 @@ import (
 
 // The defaults.
 const (
-	DefaultRetention  = 24 * time.Hour
-	DefaultTimeout    = 5 * time.Minute
+	DefaultOnce       = 24 * time.Hour
+	DefaultMaxHold    = 5 * time.Minute
 	DefaultMaxBody    = 1 << 20
 	DefaultMaxAnswer  = 1 << 20
 	DefaultReplayed   = "Idempotency-Replayed"
@@ -68,12 +68,14 @@ type settings struct {
 	lease      []guard.Option
 }
 
-// WithScope says whose a request is: the stable name of the principal, such as the account's number, which an authentication in front of the
-// middleware has found out. Keys of different scopes never meet. New needs it, or WithGlobalKeys.
+// WithScope says whose a request is: the stable name of the principal, such as the account's
+// number, which an authentication in front of the middleware has found out. Keys of different
+// scopes never meet. New needs it, or WithGlobalKeys.
 //
-// Do not take what changes between a request and its retry, such as a token: each retry would be a new request. And not what several
-// principals share, such as an address: one would get the answer of another. An empty scope, or an error of any kind, refuses the request with
-// status 500: nobody should come here who is nobody.
+// Do not take what changes between a request and its retry, such as a token: each retry would be a
+// new request. And not what several principals share, such as an address: one would get the answer
+// of another. An empty scope, or an error of any kind, refuses the request with status 500: nobody
+// should come here who is nobody.
 func WithScope(scope KeyFunc) Option {
 	return func(s *settings) {
 		if scope == nil {
@@ -83,16 +85,18 @@ func WithScope(scope KeyFunc) Option {
 	}
 }
 
-// WithGlobalKeys says that keys are the same for all who call, so that WithScope is not needed: where the key itself names the principal, or
-// there is only one.
+// WithGlobalKeys says that keys are the same for all who call, so that WithScope is not needed:
+// where the key itself names the principal, or there is only one.
 func WithGlobalKeys() Option { return func(s *settings) { s.global = true } }
 
-// WithOptionalKey passes on requests that have no key: they run as if there were no middleware, and the store is not asked. A key
-// that is there and cannot be used is refused all the same. Default: a key is required.
+// WithOptionalKey passes on requests that have no key: they run as if there were no middleware,
+// and the store is not asked. A key that is there and cannot be used is refused all the same.
+// Default: a key is required.
 func WithOptionalKey() Option { return func(s *settings) { s.optional = true } }
 
-// WithGroup has all routes that name the same group share their keys, in place of each method and path having keys of its own: for keys
-// that name a thing of your own, such as a user who may do one of several operations at a time.
+// WithGroup has all routes that name the same group share their keys, in place of each method and
+// path having keys of its own: for keys that name a thing of your own, such as a user who may do
+// one of several operations at a time.
 func WithGroup(name string) Option {
 	return func(s *settings) {
 		if name == "" {
@@ -102,8 +106,9 @@ func WithGroup(name string) Option {
 	}
 }
 
-// WithMethods says for which methods a key counts; other requests are passed on. GET, HEAD, OPTIONS, TRACE and QUERY change nothing, and HEAD,
-// OPTIONS and TRACE are refused here. Default: every method but those five.
+// WithMethods says for which methods a key counts; other requests are passed on. GET, HEAD,
+// OPTIONS, TRACE and QUERY change nothing, and HEAD, OPTIONS and TRACE are refused here. Default:
+// every method but those five.
 func WithMethods(methods ...string) Option {
 	return func(s *settings) {
 		if len(methods) == 0 {
@@ -131,14 +136,16 @@ func WithMode(mode Mode) Option {
 	}
 }
 
-// WithWait lets a request wait up to d while another with its key is under way, in place of being refused at once. After that Mode says
-// what becomes of it, or, where the other one has left nothing, it runs. Its body is read before it waits. Default: 0.
+// WithWait lets a request wait up to d while another with its key is under way, in place of being
+// refused at once. After that Mode says what becomes of it, or, where the other one has left
+// nothing, it runs. Its body is read before it waits. Default: 0.
 func WithWait(d time.Duration) Option {
-	return func(s *settings) { s.Positive(&s.wait, "WithWait", d) }
+	return func(s *settings) { s.NotNegative(&s.wait, "WithWait", d) }
 }
 
-// WithMaxWaiters bounds how many requests wait at a time, behind one middleware in one process: in all, and for one key. Those beyond it
-// are refused at once, with status 409. Default: DefaultWaiters and DefaultKeyWaiters.
+// WithMaxWaiters bounds how many requests wait at a time, behind one middleware in one process: in
+// all, and for one key. Those beyond it are refused at once, with status 409. Default:
+// DefaultWaiters and DefaultKeyWaiters.
 func WithMaxWaiters(all, perKey int) Option {
 	return func(s *settings) {
 		if perKey < 1 || all < perKey {
@@ -148,9 +155,10 @@ func WithMaxWaiters(all, perKey int) Option {
 	}
 }
 
-// WithFingerprint says what of a request must be the same in a retry; a request with the same key that differs is refused with
-// status 422. Take it where retries differ in what does not matter, such as the boundaries of a multipart form. In Reject mode there is
-// no fingerprint without it. Default: the query and the bytes of the body.
+// WithFingerprint says what of a request must be the same in a retry; a request with the same key
+// that differs is refused with status 422. Take it where retries differ in what does not matter,
+// such as the boundaries of a multipart form. In Reject mode there is no fingerprint without it.
+// Default: the query and the bytes of the body.
 func WithFingerprint(f FingerprintFunc) Option {
 	return func(s *settings) {
 		if f == nil {
@@ -160,12 +168,13 @@ func WithFingerprint(f FingerprintFunc) Option {
 	}
 }
 
-// WithoutFingerprint lets the key alone say which requests are the same one: for keys that you make, and not the client. The body is then
-// not read before the handler does.
+// WithoutFingerprint lets the key alone say which requests are the same one: for keys that you
+// make, and not the client. The body is then not read before the handler does.
 func WithoutFingerprint() Option { return func(s *settings) { s.noPrint = true } }
 
-// WithMaxBody bounds the bodies of requests, in bytes, where the middleware has to read them: for the fingerprint, for a key in them, and
-// before waiting. Larger ones are refused with status 413. Default: DefaultMaxBody, 1 MiB.
+// WithMaxBody bounds the bodies of requests, in bytes, where the middleware has to read them: for
+// the fingerprint, for a key in them, and before waiting. Larger ones are refused with status 413.
+// Default: DefaultMaxBody, 1 MiB.
 func WithMaxBody(bytes int64) Option {
 	return func(s *settings) {
 		if bytes < 0 || bytes > 1<<40 {
@@ -175,8 +184,8 @@ func WithMaxBody(bytes int64) Option {
 	}
 }
 
-// WithMaxAnswer bounds what is recorded of an answer's body, in bytes, up to MaxAnswer. The client gets larger ones whole, and they leave a
-// tombstone. Default: DefaultMaxAnswer, 1 MiB.
+// WithMaxAnswer bounds what is recorded of an answer's body, in bytes, up to MaxAnswer. The client
+// gets larger ones whole, and they leave a tombstone. Default: DefaultMaxAnswer, 1 MiB.
 func WithMaxAnswer(bytes int) Option {
 	return func(s *settings) {
 		if bytes < 0 || bytes > MaxAnswer {
@@ -186,7 +195,8 @@ func WithMaxAnswer(bytes int) Option {
 	}
 }
 
-// WithPolicy says which answers are kept. A handler can choose for one of its own, see SetKeep. Default: KeepFinal.
+// WithPolicy says which answers are kept. A handler can choose for one of its own, see SetKeep.
+// Default: KeepFinal.
 func WithPolicy(p Policy) Option {
 	return func(s *settings) {
 		if p == nil {
@@ -196,11 +206,13 @@ func WithPolicy(p Policy) Option {
 	}
 }
 
-// WithRerun leaves nothing, in place of a tombstone, after an answer that cannot be replayed (too large, streamed, taken over by Hijack,
-// with trailers): a retry runs the handler again. Default: it does not run again.
+// WithRerun leaves nothing, in place of a tombstone, after an answer that cannot be replayed (too
+// large, streamed, taken over by Hijack, with trailers): a retry runs the handler again. Default:
+// it does not run again.
 func WithRerun() Option { return func(s *settings) { s.rerun = true } }
 
-// WithReplayedHeader names the header that marks a replay, with the value "true". Default: DefaultReplayed.
+// WithReplayedHeader names the header that marks a replay, with the value "true". Default:
+// DefaultReplayed.
 func WithReplayedHeader(name string) Option {
 	return func(s *settings) {
 		if !validName(name) {
@@ -210,46 +222,51 @@ func WithReplayedHeader(name string) Option {
 	}
 }
 
-// WithRetention says for how long a key is remembered after its run, at most ten years. After that it is new. Publish it to your clients.
-// Default: DefaultRetention, 24 hours.
-func WithRetention(d time.Duration) Option {
+// WithOnce says for how long a key is remembered after its run, at most ten years. After that it
+// is new. Publish it to your clients. Default: DefaultOnce, 24 hours.
+func WithOnce(d time.Duration) Option {
 	return func(s *settings) {
 		if d > longestRetention {
-			s.Refuse("WithRetention", d, "must be at most ten years")
+			s.Refuse("WithOnce", d, "must be at most ten years")
 			return
 		}
-		s.Positive(&s.retention, "WithRetention", d)
+		s.Positive(&s.retention, "WithOnce", d)
 	}
 }
 
-// WithTimeout bounds a run: the handler's context ends after d, whoever called. If the handler returns then without having
-// answered, the client gets status 503. Default: DefaultTimeout, 5 minutes.
-func WithTimeout(d time.Duration) Option {
-	return func(s *settings) { s.Positive(&s.timeout, "WithTimeout", d) }
+// WithMaxHold bounds a run: the handler's context ends after d, whoever called. If the handler
+// returns then without having answered, the client gets status 503. Default: DefaultTimeout, 5
+// minutes.
+func WithMaxHold(d time.Duration) Option {
+	return func(s *settings) { s.Positive(&s.timeout, "WithMaxHold", d) }
 }
 
-// WithRetryAfter bounds what the Retry-After header of a refusal says; seconds are rounded up. It says less where the lease of the first
-// request ends earlier. Default: one second.
+// WithRetryAfter bounds what the Retry-After header of a refusal says; seconds are rounded up. It
+// says less where the lease of the first request ends earlier. Default: one second.
 func WithRetryAfter(d time.Duration) Option {
 	return func(s *settings) { s.Positive(&s.retryAfter, "WithRetryAfter", d) }
 }
 
-// WithClientCancel lets the client cancel: the handler's context ends when the client has gone, and then nothing is kept. Default: the
-// handler goes on to its end, so that a retry finds the answer.
+// WithClientCancel lets the client cancel: the handler's context ends when the client has gone,
+// and then nothing is kept. Default: the handler goes on to its end, so that a retry finds the
+// answer.
 func WithClientCancel() Option { return func(s *settings) { s.cancel = true } }
 
-// WithFailOpen runs the handler without a lease where the store cannot be asked, which is counted as ResultDegraded: a duplicate may run
-// at the same time then, and afterwards, as nothing is kept. How long it takes to find out is the Guard's matter: up to the TTL of the lease, and 5 s.
+// WithFailOpen runs the handler without a lease where the store cannot be asked, which is counted
+// as ResultDegraded: a duplicate may run at the same time then, and afterwards, as nothing is
+// kept. How long it takes to find out is the Guard's matter: up to the TTL of the lease, and 5 s.
 // A Guard that is closed refuses all the same. Default: the request is refused with status 503.
 func WithFailOpen() Option { return func(s *settings) { s.open = true } }
 
-// WithShadow counts and changes nothing: every request runs as if there were no middleware, and an Observer learns what would have become of it.
-// First answers are kept as without it. No request waits, and none waits for the store for more than a quarter of a second. It is for the
-// first days in production.
+// WithShadow counts and changes nothing: every request runs as if there were no middleware, and an
+// Observer learns what would have become of it. First answers are kept as without it. No request
+// waits, and none waits for the store for more than a quarter of a second. It is for the first
+// days in production.
 func WithShadow() Option { return func(s *settings) { s.shadow = true } }
 
-// WithDocs names the page that explains your keys to your clients, an absolute URL without a fragment: it becomes the type of the problems that
-// the middleware answers, with their code as its fragment. Default: DefaultDocs.
+// WithDocs names the page that explains your keys to your clients, an absolute URL without a
+// fragment: it becomes the type of the problems that the middleware answers, with their code as
+// its fragment. Default: DefaultDocs.
 func WithDocs(url string) Option {
 	return func(s *settings) {
 		if !validDocs(url) {
@@ -259,8 +276,9 @@ func WithDocs(url string) Option {
 	}
 }
 
-// WithProblems has f answer where the middleware refuses a request, in a form of your own. Problem.ServeHTTP is what it replaces. The
-// Retry-After header is set before. f is called concurrently.
+// WithProblems has f answer where the middleware refuses a request, in a form of your own.
+// Problem.ServeHTTP is what it replaces. The Retry-After header is set before. f is called
+// concurrently.
 func WithProblems(f func(w http.ResponseWriter, r *http.Request, p Problem)) Option {
 	return func(s *settings) {
 		if f == nil {
@@ -270,9 +288,10 @@ func WithProblems(f func(w http.ResponseWriter, r *http.Request, p Problem)) Opt
 	}
 }
 
-// WithEncryption encrypts what is kept, with AES-GCM. The first key encrypts, all of them decrypt: to rotate, add the new key behind the
-// first in every process, then put it first, and take the old one away when the retention is over. A record is bound to its key, and one that is
-// not encrypted is not believed. A key of AES should not encrypt more than 2³² records.
+// WithEncryption encrypts what is kept, with AES-GCM. The first key encrypts, all of them decrypt:
+// to rotate, add the new key behind the first in every process, then put it first, and take the
+// old one away when the retention is over. A record is bound to its key, and one that is not
+// encrypted is not believed. A key of AES should not encrypt more than 2³² records.
 func WithEncryption(keys ...EncryptionKey) Option {
 	return func(s *settings) {
 		sealer, err := newSealer(keys)
@@ -280,13 +299,15 @@ func WithEncryption(keys ...EncryptionKey) Option {
 	}
 }
 
-// WithObserver adds an observer. They are called in the order in which they were added, concurrently for several requests.
+// WithObserver adds an observer. They are called in the order in which they were added,
+// concurrently for several requests.
 func WithObserver(o Observer) Option {
 	return func(s *settings) { s.observers = append(s.observers, o) }
 }
 
-// WithLease sets options of the lease under which the handler runs, such as guard.WithTTL, guard.WithHook, and guard.WithFair for requests that wait. guard.WithOnce and
-// guard.WithWait have no effect: that is for WithRetention and WithWait.
+// WithLease sets options of the lease under which the handler runs, such as guard.WithTTL,
+// guard.WithHook, and guard.WithFair for requests that wait. guard.WithOnce and guard.WithWait
+// have no effect: that is for WithOnce and WithWait.
 func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.lease = append(s.lease, opts...) }
 }
@@ -294,7 +315,8 @@ func WithLease(opts ...guard.Option) Option {
 // defaultName is the name of work that has none.
 const defaultName = "http"
 
-// WithName names the kind of work, for hooks and observers: one of few. It is guard.WithName. Default: the Guard's, or "http".
+// WithName names the kind of work, for hooks and observers: one of few. It is guard.WithName.
+// Default: the Guard's, or "http".
 func WithName(name string) Option {
 	return WithLease(guard.WithName(name))
 }

@@ -77,7 +77,6 @@ func TestOptions_thatCannotWork(t *testing.T) {
 		"OPTIONS":                         {"WithMethods", []guardhttp.Option{guardhttp.WithMethods("POST", "OPTIONS")}},
 		"TRACE":                           {"WithMethods", []guardhttp.Option{guardhttp.WithMethods("TRACE")}},
 		"no such mode":                    {"WithMode", []guardhttp.Option{guardhttp.WithMode(guardhttp.Exclusive + 1)}},
-		"no wait":                         {"WithWait", []guardhttp.Option{guardhttp.WithWait(0)}},
 		"a negative wait":                 {"WithWait", []guardhttp.Option{guardhttp.WithWait(-time.Second)}},
 		"no waiters":                      {"WithMaxWaiters", []guardhttp.Option{guardhttp.WithMaxWaiters(0, 0)}},
 		"no waiters for a key":            {"WithMaxWaiters", []guardhttp.Option{guardhttp.WithMaxWaiters(5, 0)}},
@@ -94,11 +93,11 @@ func TestOptions_thatCannotWork(t *testing.T) {
 		"a header with a space":           {"WithReplayedHeader", []guardhttp.Option{guardhttp.WithReplayedHeader("X Replayed")}},
 		"a header with a line break":      {"WithReplayedHeader", []guardhttp.Option{guardhttp.WithReplayedHeader("X-A\r\nX-B")}},
 		"a header beyond ASCII":           {"WithReplayedHeader", []guardhttp.Option{guardhttp.WithReplayedHeader("X-\u00e9")}},
-		"no retention":                    {"WithRetention", []guardhttp.Option{guardhttp.WithRetention(0)}},
-		"a negative retention":            {"WithRetention", []guardhttp.Option{guardhttp.WithRetention(-time.Hour)}},
-		"a retention of a lifetime":       {"WithRetention", []guardhttp.Option{guardhttp.WithRetention(80 * 365 * 24 * time.Hour)}},
-		"no time":                         {"WithTimeout", []guardhttp.Option{guardhttp.WithTimeout(0)}},
-		"a negative time":                 {"WithTimeout", []guardhttp.Option{guardhttp.WithTimeout(-1)}},
+		"no retention":                    {"WithOnce", []guardhttp.Option{guardhttp.WithOnce(0)}},
+		"a negative retention":            {"WithOnce", []guardhttp.Option{guardhttp.WithOnce(-time.Hour)}},
+		"a retention of a lifetime":       {"WithOnce", []guardhttp.Option{guardhttp.WithOnce(80 * 365 * 24 * time.Hour)}},
+		"no time":                         {"WithMaxHold", []guardhttp.Option{guardhttp.WithMaxHold(0)}},
+		"a negative time":                 {"WithMaxHold", []guardhttp.Option{guardhttp.WithMaxHold(-1)}},
 		"at once":                         {"WithRetryAfter", []guardhttp.Option{guardhttp.WithRetryAfter(0)}},
 		"an empty page":                   {"WithDocs", []guardhttp.Option{guardhttp.WithDocs("")}},
 		"a relative page":                 {"WithDocs", []guardhttp.Option{guardhttp.WithDocs("/docs/keys")}},
@@ -116,7 +115,6 @@ func TestOptions_thatCannotWork(t *testing.T) {
 		"a bad key behind a good one":     {"WithEncryption", []guardhttp.Option{guardhttp.WithEncryption(key("a", 32), key("b", 31))}},
 		"two keys with one ID":            {"WithEncryption", []guardhttp.Option{guardhttp.WithEncryption(key("a", 32), key("a", 16))}},
 		"encrypting what is not kept":     {"WithEncryption", []guardhttp.Option{guardhttp.WithMode(guardhttp.Exclusive), guardhttp.WithEncryption(key("a", 32))}},
-		"an empty name":                   {"WithName", []guardhttp.Option{guardhttp.WithName("")}},
 		"a long name":                     {"WithName", []guardhttp.Option{guardhttp.WithName(strings.Repeat("n", 129))}},
 		"a lease that is too short":       {"WithTTL", []guardhttp.Option{guardhttp.WithLease(guard.WithTTL(1))}},
 		"a lease with a label of a MB":    {"WithLabel", []guardhttp.Option{guardhttp.WithLease(guard.WithLabel(strings.Repeat("l", 1<<20)))}},
@@ -151,16 +149,16 @@ func TestOptions_thatCannotWork(t *testing.T) {
 
 func TestOptions_allThatCannotWorkAreNamed(t *testing.T) {
 	t.Parallel()
-	_, err := guardhttp.New(nil, nil, nil, guardhttp.WithMaxBody(-1), guardhttp.WithRetention(0), guardhttp.WithDocs("x"), guardhttp.WithEncryption(),
+	_, err := guardhttp.New(nil, nil, nil, guardhttp.WithMaxBody(-1), guardhttp.WithOnce(0), guardhttp.WithDocs("x"), guardhttp.WithEncryption(),
 		guardhttp.WithMode(77), guardhttp.WithMethods("get", "HEAD"))
-	require.ElementsMatch(t, []string{"guard", "key", "option", "WithScope", "WithMaxBody", "WithRetention", "WithDocs", "WithEncryption", "WithMode",
+	require.ElementsMatch(t, []string{"guard", "key", "option", "WithScope", "WithMaxBody", "WithOnce", "WithDocs", "WithEncryption", "WithMode",
 		"WithMethods", "WithMethods"}, optionsNamed(t, err))
 }
 
 // Also those that are the lease's.
 func TestOptions_thoseOfTheLeaseAreNamedWithTheOthers(t *testing.T) {
 	t.Parallel()
-	_, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithMaxBody(-1), guardhttp.WithName(""),
+	_, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithMaxBody(-1), guardhttp.WithName("\x00"),
 		guardhttp.WithLease(guard.WithTTL(1)))
 	require.Subset(t, optionsNamed(t, err), []string{"WithMaxBody", "WithName"})
 }
@@ -177,10 +175,10 @@ func TestOptions_thatWork(t *testing.T) {
 	for name, opts := range map[string][]guardhttp.Option{
 		"global keys": {guardhttp.WithGlobalKeys()},
 		"lowest": {guardhttp.WithScope(contentTenant), guardhttp.WithWait(1), guardhttp.WithMaxWaiters(1, 1), guardhttp.WithMaxBody(0), guardhttp.WithMaxAnswer(0),
-			guardhttp.WithRetention(time.Millisecond), guardhttp.WithTimeout(1), guardhttp.WithRetryAfter(1), guardhttp.WithMethods("GET"),
+			guardhttp.WithOnce(time.Millisecond), guardhttp.WithMaxHold(1), guardhttp.WithRetryAfter(1), guardhttp.WithMethods("GET"),
 			guardhttp.WithEncryption(guardhttp.EncryptionKey{ID: "1", Secret: secret})},
 		"highest": {guardhttp.WithScope(contentTenant), guardhttp.WithWait(time.Hour), guardhttp.WithMaxWaiters(1<<30, 1<<30), guardhttp.WithMaxBody(1 << 40),
-			guardhttp.WithMaxAnswer(guardhttp.MaxAnswer), guardhttp.WithRetention(9 * 365 * 24 * time.Hour), guardhttp.WithTimeout(1 << 60), guardhttp.WithRetryAfter(1 << 60),
+			guardhttp.WithMaxAnswer(guardhttp.MaxAnswer), guardhttp.WithOnce(9 * 365 * 24 * time.Hour), guardhttp.WithMaxHold(1 << 60), guardhttp.WithRetryAfter(1 << 60),
 			guardhttp.WithMethods("POST", "QUERY", "PROPFIND", "M-SEARCH"),
 			guardhttp.WithEncryption(guardhttp.EncryptionKey{ID: strings.Repeat("i", 64), Secret: append(secret, secret...)}, guardhttp.EncryptionKey{ID: "2", Secret: append(secret, secret[:8]...)})},
 		"reject":    {guardhttp.WithScope(contentTenant), guardhttp.WithMode(guardhttp.Reject), guardhttp.WithFingerprint(optionsFingerprint)},
@@ -331,4 +329,12 @@ func TestOptions_errorsOfRecordsAndKeys(t *testing.T) {
 	require.Equal(t, "guardhttp: header A is odd", (&guardhttp.KeyError{From: "header A", Reason: "is odd"}).Error())
 	require.NotErrorIs(t, &guardhttp.KeyError{}, guardhttp.ErrNoKey)
 	require.ErrorIs(t, &guardhttp.KeyError{Missing: true}, guardhttp.ErrNoKey)
+}
+
+// The zero values that the tables call defaults mean off.
+func TestOptions_zeroIsOff(t *testing.T) {
+	t.Parallel()
+	_, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(),
+		guardhttp.WithWait(time.Second), guardhttp.WithWait(0), guardhttp.WithName("claim"), guardhttp.WithName(""))
+	require.NoError(t, err)
 }

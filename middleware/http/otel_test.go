@@ -19,7 +19,8 @@ import (
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
 
-// traced is an Observer as a user of OpenTelemetry writes it: a first run is known by its traceparent, and whoever finds its record links to it.
+// traced is an Observer as a user of OpenTelemetry writes it: a first run is known by its
+// traceparent, and whoever finds its record links to it.
 var traced = guardhttp.Observer{
 	Origin: func(ctx context.Context) string {
 		carrier := propagation.MapCarrier{}
@@ -141,7 +142,8 @@ func TestOTel_aWaitingRequestsSpanLinksToTheRun(t *testing.T) {
 	requireReplay(t, lifeReceive(t, second, "an answer"), http.StatusOK, "")
 	awaitSpan(t, spans, 2)
 	run := trace.SpanContextFromContext(handler)
-	for _, span := range spans.Ended() { // in any order: the second one need not wait for more than the record
+	// in any order: the second one need not wait for more than the record
+	for _, span := range spans.Ended() {
 		if span.SpanContext().SpanID() == run.SpanID() {
 			requireSpan(t, span, guardhttp.ResultRan)
 		} else {

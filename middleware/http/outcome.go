@@ -11,23 +11,41 @@ import (
 // A Result is what became of a request. The results are few and fixed, fit for a metric.
 type Result string
 
-// The results. In shadow mode a Result is what would have become of the request.
+// The results. In shadow mode, a Result is what would have happened without it.
 const (
-	ResultUntouched     Result = "untouched"      // another method, or no key where none is needed: passed on
-	ResultRan           Result = "ran"            // the handler ran under a lease
-	ResultReplayed      Result = "replayed"       // it was given the first answer again
-	ResultInFlight      Result = "in_flight"      // 409: the first one is under way
-	ResultDone          Result = "done"           // 409: there was a first one (Reject)
-	ResultNotReplayable Result = "not_replayable" // 409: there was a first one, whose answer was not kept or cannot be read
-	ResultMismatch      Result = "mismatch"       // 422: the first one was another request
-	ResultKeyMissing    Result = "key_missing"    // 400
-	ResultKeyInvalid    Result = "key_invalid"    // 400
-	ResultBodyInvalid   Result = "body_invalid"   // 400: it broke off, or WithFingerprint refused it
-	ResultBodyTooLarge  Result = "body_too_large" // 413
-	ResultRefused       Result = "refused"        // 500: the scope or the key could not be found out
-	ResultUnavailable   Result = "unavailable"    // 503: the store could not be asked
-	ResultDegraded      Result = "degraded"       // the handler ran without a lease, as the store could not be asked (WithFailOpen)
-	ResultCanceled      Result = "canceled"       // 503: the client left, or its time was up, before it was its turn
+	// ResultUntouched means that the request was passed on: it has another method, or no key though
+	// keys are optional.
+	ResultUntouched Result = "untouched"
+	// ResultRan means that the handler ran under a lease.
+	ResultRan Result = "ran"
+	// ResultReplayed means that the client got the first answer again.
+	ResultReplayed Result = "replayed"
+	// ResultInFlight means 409: the first request is under way.
+	ResultInFlight Result = "in_flight"
+	// ResultDone means 409: there was a first request (Reject).
+	ResultDone Result = "done"
+	// ResultNotReplayable means 409: the answer of the first request was not kept, or cannot be
+	// read.
+	ResultNotReplayable Result = "not_replayable"
+	// ResultMismatch means 422: the first request with the key was a different one.
+	ResultMismatch Result = "mismatch"
+	// ResultKeyMissing means 400: the request has no key.
+	ResultKeyMissing Result = "key_missing"
+	// ResultKeyInvalid means 400: the key cannot be used.
+	ResultKeyInvalid Result = "key_invalid"
+	// ResultBodyInvalid means 400: the body broke off, or WithFingerprint refused it.
+	ResultBodyInvalid Result = "body_invalid"
+	// ResultBodyTooLarge means 413: the body is longer than WithMaxBody allows.
+	ResultBodyTooLarge Result = "body_too_large"
+	// ResultRefused means 500: the scope or the key could not be determined.
+	ResultRefused Result = "refused"
+	// ResultUnavailable means 503: the store could not be asked.
+	ResultUnavailable Result = "unavailable"
+	// ResultDegraded means that the handler ran without a lease, because the store could not be
+	// asked (WithFailOpen).
+	ResultDegraded Result = "degraded"
+	// ResultCanceled means 503: the client left, or its time was up, before the handler began.
+	ResultCanceled Result = "canceled"
 )
 
 // An Outcome is what became of a request, with the details. There is no key in it.
@@ -37,12 +55,13 @@ type Outcome struct {
 	Name string
 	// Shadow says that the handler ran whatever Result is (WithShadow).
 	Shadow bool
-	// Status is that of the answer; 0 if the request was passed on untouched, the connection was taken over, or the handler did not
-	// return.
+	// Status is that of the answer; 0 if the request was passed on untouched, the connection was
+	// taken over, or the handler did not return.
 	Status int
 	// Kept is what the run has left in the store.
 	Kept Keep
-	// Origin is what Observer.Origin said of the first run, in a replay, a mismatch, and whatever else has found its record.
+	// Origin is what Observer.Origin said of the first run, in a replay, a mismatch, and whatever
+	// else has found its record.
 	Origin string
 	// Fence is the lease's, if the handler ran under one.
 	Fence uint64
@@ -50,25 +69,27 @@ type Outcome struct {
 	Aborted bool
 	// Duration is how long the request took.
 	Duration time.Duration
-	// Err is why, where there is more to say: guard.ErrLost for a run whose lease was lost, guard.ErrStore, a *RecordError, a
-	// *KeyError, what a function of yours returned. It may tell what a client must not see.
+	// Err is why, where there is more to say: guard.ErrLost for a run whose lease was lost,
+	// guard.ErrStore, a *RecordError, a *KeyError, what a function of yours returned. It may tell
+	// what a client must not see.
 	Err error
 }
 
 // An Observer is told what becomes of requests: for traces, metrics and logs.
 type Observer struct {
-	// Origin returns what a first run is to be known by to those who find its record, such as its traceparent: at most 256 bytes, of
-	// which more is cut off. ctx is the handler's. It may be nil.
+	// Origin returns what a first run is to be known by to those who find its record, such as its
+	// traceparent: at most 256 bytes, of which more is cut off. ctx is the handler's. It may be
+	// nil.
 	Origin func(ctx context.Context) string
-	// End is called once for each request, before the middleware returns, also where the handler panicked. ctx is the request's.
-	// It may be nil.
+	// End is called once for each request, before the middleware returns, also where the handler
+	// panicked. ctx is the request's. It may be nil.
 	End func(ctx context.Context, o Outcome)
 }
 
 type trackKey struct{}
 
-// Track returns the request with a place for its Outcome, which is filled in by the time that the handler of the request returns. It is for what
-// stands in front of the middleware, such as a log:
+// Track returns the request with a place for its Outcome, which is filled in by the time that the
+// handler of the request returns. It is for what stands in front of the middleware, such as a log:
 //
 //	r, outcome := guardhttp.Track(r)
 //	next.ServeHTTP(w, r)
@@ -89,7 +110,7 @@ func (q *exchange) report() {
 	if o, ok := ctx.Value(trackKey{}).(*Outcome); ok {
 		*o = q.outcome
 	}
-	q.m.guard.Report(ctx, guard.Event{
+	q.m.guard.Adapter().Report(ctx, guard.Outcome{
 		Adapter: "http", Result: string(q.outcome.Result), Name: q.m.name, Start: q.start, Duration: q.outcome.Duration, Fence: q.outcome.Fence,
 		Aborted: q.outcome.Aborted, Err: q.outcome.Err, Skipped: q.skip, Label: q.holder,
 	}, q.m.lease...)

@@ -80,7 +80,8 @@ func streamsStatus(status int) streamsStep {
 	}}
 }
 
-// streamsSaid is what a write has returned. The connection's own ReadFrom says where it was, before what has failed.
+// streamsSaid is what a write has returned. The connection's own ReadFrom says where it was,
+// before what has failed.
 func streamsSaid(n any, err error) string {
 	return fmt.Sprint(n, " ", streamsReadFrom.ReplaceAllString(fmt.Sprint(err), ""))
 }

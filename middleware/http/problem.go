@@ -10,8 +10,8 @@ import (
 // DefaultDocs is the page that the problems of the middleware refer to, see WithDocs.
 const DefaultDocs = "https://github.com/seed-1795987d/onerun/blob/main/middleware/http/PROBLEMS.md"
 
-// A Problem is an answer of the middleware's own, a problem document of RFC 9457. It has nothing in it that the client has sent, and nothing
-// about the store.
+// A Problem is an answer of the middleware's own, a problem document of RFC 9457. It has nothing
+// in it that the client has sent, and nothing about the store.
 type Problem struct {
 	// Type is the page of WithDocs, with Code as its fragment. It goes into the Link header, too.
 	Type   string `json:"type"`
@@ -26,7 +26,8 @@ type Problem struct {
 	Err error `json:"-"`
 }
 
-// problems are the answers of the middleware. The titles of the first three are those of the draft.
+// problems are the answers of the middleware. The titles of the first three are those of the
+// draft.
 var problems = map[Result]Problem{
 	ResultKeyMissing: {Status: http.StatusBadRequest, Title: "Idempotency-Key is missing",
 		Detail: "This operation needs a key that says which requests are the same one. Send one, and the same one in a retry."},
@@ -54,14 +55,15 @@ var problems = map[Result]Problem{
 		Detail: "It took too long, or the server could not make sure that it is the only one to process it. Try again after a while, with the same key."},
 }
 
-// givenUp is the code of the problem that is answered where a handler's context has ended and it has not answered.
+// givenUp is the code of the problem that is answered where a handler's context has ended and it
+// has not answered.
 const givenUp Result = "given_up"
 
 // refuse answers with the problem of a result.
 func (q *exchange) refuse(result Result, retryAfter time.Duration, err error) {
 	p := problems[result]
 	p.Code, p.Type, p.RetryAfter, p.Err = result, q.m.docs+"#"+string(result), retryAfter, err
-	if key, ok := err.(*KeyError); ok { //nolint:errorlint // a wrapped one may have more in its text
+	if key, ok := err.(*KeyError); ok { //nolint:errorlint // a wrapped one says more
 		p.Detail += " The " + key.From + " " + key.Reason + "."
 	}
 	q.outcome.Status = p.Status

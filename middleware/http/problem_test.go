@@ -67,7 +67,7 @@ var problemCases = map[string]problemCase{
 			})
 		}}},
 	"a handler that takes too long": {code: "given_up", outcome: guardhttp.ResultRan, status: 503, retry: "^1$",
-		setup: contentSetup{opts: []guardhttp.Option{guardhttp.WithTimeout(20 * time.Millisecond)},
+		setup: contentSetup{opts: []guardhttp.Option{guardhttp.WithMaxHold(20 * time.Millisecond)},
 			handler: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }}},
 }
 
@@ -174,7 +174,8 @@ func TestProblem_documents(t *testing.T) {
 	}
 }
 
-// Row 6: Retry-After is whole seconds, at least one, never later than the option says, nor than the lease of the other request ends.
+// Row 6: Retry-After is whole seconds, at least one, never later than the option says, nor than
+// the lease of the other request ends.
 func TestProblem_retryAfter(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t) // whose leases last 20 seconds
@@ -248,7 +249,7 @@ func TestProblem_withoutTheHeadersOfTheHandler(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
 	contentProtocols(t, func(t *testing.T, http2 bool) {
-		site := store.site(t, contentSetup{http2: http2, opts: []guardhttp.Option{guardhttp.WithTimeout(20 * time.Millisecond)},
+		site := store.site(t, contentSetup{http2: http2, opts: []guardhttp.Option{guardhttp.WithMaxHold(20 * time.Millisecond)},
 			handler: func(w http.ResponseWriter, r *http.Request) {
 				h := w.Header()
 				h.Set("Content-Encoding", "gzip")
@@ -357,7 +358,7 @@ func TestProblem_notAfterTheAnswerHasBegun(t *testing.T) {
 		"body":   func(w http.ResponseWriter) { _, _ = io.WriteString(w, "own") },
 		"flush":  func(w http.ResponseWriter) { w.(http.Flusher).Flush() },
 	} {
-		site := store.site(t, contentSetup{opts: []guardhttp.Option{guardhttp.WithTimeout(20 * time.Millisecond)},
+		site := store.site(t, contentSetup{opts: []guardhttp.Option{guardhttp.WithMaxHold(20 * time.Millisecond)},
 			handler: func(w http.ResponseWriter, r *http.Request) {
 				begin(w)
 				<-r.Context().Done()

@@ -22,12 +22,14 @@ import (
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
 
-// lifeRoutes is what every process serves: /reject and /wait count their runs in Redis and answer with the name of the process. A header
-// of the request, of which a retry may have another value, says for how long a run takes: X-Work is a duration, X-Until a key in
-// Redis for which it waits. said is told what happens.
+// lifeRoutes is what every process serves: /reject and /wait count their runs in Redis and answer
+// with the name of the process. A header of the request, of which a retry may have another value,
+// says for how long a run takes: X-Work is a duration, X-Until a key in Redis for which it waits.
+// said is told what happens.
 func lifeRoutes(g *guard.Guard, rdb redis.UniversalClient, name string, said func(...any)) (http.Handler, error) {
 	work := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := context.WithoutCancel(r.Context()) // it goes on to its end, whatever becomes of its lease
+		// it goes on to its end, whatever becomes of its lease
+		ctx := context.WithoutCancel(r.Context())
 		run, err := rdb.Incr(ctx, "runs:"+guardhttp.Key(ctx)).Result()
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)

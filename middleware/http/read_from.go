@@ -8,7 +8,8 @@ import (
 	"github.com/felixge/httpsnoop"
 )
 
-// readFrom is io.ReaderFrom: while the answer is recorded it is copied, and what comes after that goes the fast way of the writer.
+// readFrom is io.ReaderFrom: while the answer is recorded it is copied, and what comes after that
+// goes the fast way of the writer.
 func (c *recorder) readFrom(src io.Reader, next httpsnoop.ReadFromFunc) (copied int64, err error) {
 	var buffer []byte
 	for c.recordsBody() {
@@ -60,7 +61,8 @@ func (c *recorder) pass(src io.Reader, next httpsnoop.ReadFromFunc) (int64, erro
 	return n + last, err
 }
 
-// rest returns how much of an answer the handler has still to write if the last byte of that is to be held back, or 0.
+// rest returns how much of an answer the handler has still to write if the last byte of that is to
+// be held back, or 0.
 func (c *recorder) rest() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

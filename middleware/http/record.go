@@ -8,7 +8,8 @@ import (
 	"net/http"
 )
 
-// The binary form of a record, in which uvarint is that of encoding/binary and text is a length as a uvarint and as many bytes:
+// The binary form of a record, in which uvarint is that of encoding/binary and text is a length as
+// a uvarint and as many bytes:
 //
 //	"or", version 1                 3 bytes
 //	kind                            1 byte: 1 an answer, 2 a tombstone
@@ -16,7 +17,7 @@ import (
 //	origin                          text
 //	of an answer:
 //	  status                        uvarint
-//	  headers                       uvarint; for each: name as text, number of values as a uvarint, values as texts
+//	  headers                       uvarint; each: name, number of values, values
 //	  body                          text
 //	CRC-32C of all before it        4 bytes, big-endian
 const (
@@ -28,7 +29,8 @@ const (
 	kindTombstone = 2
 )
 
-// What a record may hold. An answer beyond it is not recorded, and a record beyond it is not believed.
+// What a record may hold. An answer beyond it is not recorded, and a record beyond it is not
+// believed.
 const (
 	maxOrigin      = 256
 	maxHeaderNames = 256
@@ -51,8 +53,9 @@ type answer struct {
 	body   []byte
 }
 
-// A RecordError is a record in the store that cannot be read: it is corrupt, of another version, somebody else's, or encrypted with a key that
-// is not known here. The request that found it is told that its work was done and cannot be replayed.
+// A RecordError is a record in the store that cannot be read: it is corrupt, of another version,
+// somebody else's, or encrypted with a key that is not known here. The request that found it is
+// told that its work was done and cannot be replayed.
 type RecordError struct {
 	Reason string
 	Err    error // or nil
@@ -109,8 +112,8 @@ func appendText[T string | []byte](b []byte, text T) []byte {
 	return append(b, text...)
 }
 
-// decode reads the binary form of a record, parts of which the record goes on to use. What it allocates is bounded by the length of b
-// and the bounds above. An error is a *RecordError.
+// decode reads the binary form of a record, parts of which the record goes on to use. What it
+// allocates is bounded by the length of b and the bounds above. An error is a *RecordError.
 func decode(b []byte) (*record, error) {
 	if len(b) < len(magic)+1+checksumBytes || string(b[:len(magic)]) != magic {
 		return nil, &RecordError{Reason: "it is none of ours"}

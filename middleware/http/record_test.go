@@ -47,7 +47,8 @@ func (s *recordStand) put(t *testing.T, record string) {
 	require.NoError(t, s.rdb.Set(t.Context(), s.key, s.head+record, redis.KeepTTL).Err())
 }
 
-// requireUnreadable asserts that a retry is told that there was a first request, and no more, and that whoever observes learns why.
+// requireUnreadable asserts that a retry is told that there was a first request, and no more, and
+// that whoever observes learns why.
 func (s *recordStand) requireUnreadable(t *testing.T, record, what string) (reason string) {
 	t.Helper()
 	s.put(t, record)
@@ -136,13 +137,15 @@ func TestRecord_thatIsNone(t *testing.T) {
 	}
 }
 
-// A record that somebody else has put together, within the rules, is a record; one that would be another answer is not.
+// A record that somebody else has put together, within the rules, is a record; one that would be
+// another answer is not.
 func TestRecord_ofStatusesThatAreNone(t *testing.T) {
 	t.Parallel()
 	s := recordMade(t)
 	at := strings.Index(s.record, "\xc9\x01") // 201
 	require.Positive(t, at)
-	for _, status := range []string{"\x00", "\x64", "\x65", "\xc7\x01", "\xe8\x07", "\xff\xff\xff\xff\x0f"} { // 0, 100, 101, 199, 1000, a lot
+	// 0, 100, 101, 199, 1000, a lot
+	for _, status := range []string{"\x00", "\x64", "\x65", "\xc7\x01", "\xe8\x07", "\xff\xff\xff\xff\x0f"} {
 		s.requireUnreadable(t, recordWithSum(s.record[:at]+status+s.record[at+2:len(s.record)-4]), fmt.Sprintf("%x", status))
 	}
 	s.put(t, recordWithSum(s.record[:at]+"\xca\x01"+s.record[at+2:len(s.record)-4])) // 202
@@ -168,7 +171,8 @@ func TestRecord_corruptInOtherModes(t *testing.T) {
 	require.Equal(t, guardhttp.ResultNotReplayable, shadow.outcome(t).Result)
 }
 
-// What the store gets to see: hashes of the key, the scope and the body, and the answer, where it is kept.
+// What the store gets to see: hashes of the key, the scope and the body, and the answer, where it
+// is kept.
 func TestRecord_holdsNoMoreThanItMust(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -239,7 +243,8 @@ func TestRecord_ofTheLargestAnswer(t *testing.T) {
 			require.Equal(t, string(answer), first.body)
 			again := site.post(t, "k", "")
 			require.True(t, again.replayed())
-			require.True(t, first.body == again.body, "they differ") //nolint:testifylint // Equal would print both, 8 MiB each
+			//nolint:testifylint // Equal would print both, 8 MiB each
+			require.True(t, first.body == again.body, "they differ")
 			site.requireRan(t, 1)
 		})
 	}

@@ -14,14 +14,16 @@ import (
 
 // A recorder lets a handler's answer through and copies it.
 //
-// Where the length of an answer is known beforehand, its last byte is held back until the lease has been given back: a client that
-// has all of it may ask again at once, and the record has to be there by then. Otherwise net/http sends the end of an answer after its handler has returned.
+// Where the length of an answer is known beforehand, its last byte is held back until the lease
+// has been given back: a client that has all of it may ask again at once, and the record has to be
+// there by then. Otherwise net/http sends the end of an answer after its handler has returned.
 type recorder struct {
 	inner  http.ResponseWriter
 	writer http.ResponseWriter // what the handler gets: it has the optional methods that inner has
 	recording
 
-	mu     sync.Mutex // a handler's goroutines may write after it has returned, though they must not
+	// a handler's goroutines may write after it has returned, though they must not
+	mu     sync.Mutex
 	over   bool
 	before http.Header // before the handler
 	status int         // 0 until the answer has begun
@@ -120,7 +122,8 @@ func (c *recorder) writeHeader(status int) {
 	c.begin(status)
 }
 
-// begin notes the status and the header of the answer, if they are final and the first. c.mu must be held.
+// begin notes the status and the header of the answer, if they are final and the first. c.mu must
+// be held.
 func (c *recorder) begin(status int) {
 	if c.status != 0 || c.over || status > 999 || status < 200 && status != http.StatusSwitchingProtocols {
 		return
@@ -194,8 +197,8 @@ func (c *recorder) record(p []byte) (through []byte, err error) {
 	return p, nil
 }
 
-// forgives reports whether to keep from the handler that writing failed: the client has gone, and the answer is recorded to its end for the
-// retry.
+// forgives reports whether to keep from the handler that writing failed: the client has gone, and
+// the answer is recorded to its end for the retry.
 func (c *recorder) forgives(err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -230,8 +233,9 @@ func (c *recorder) sendLast() {
 	}
 }
 
-// hijackedUnseen reports whether the handler has taken over the connection behind our back: http.ResponseController finds the Hijacker
-// of a writer inside of one that has none. Asking sends the header.
+// hijackedUnseen reports whether the handler has taken over the connection behind our back:
+// http.ResponseController finds the Hijacker of a writer inside of one that has none. Asking sends
+// the header.
 func (c *recorder) hijackedUnseen() bool {
 	if _, ok := c.inner.(http.Hijacker); ok {
 		return false

@@ -84,7 +84,8 @@ func TestRecorder_clientThatGoes(t *testing.T) {
 	}
 }
 
-// The handler is told where it can cancel with its client, and where the answer is not recorded in any case.
+// The handler is told where it can cancel with its client, and where the answer is not recorded in
+// any case.
 func TestRecorder_clientThatGoesIsTold(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]recording{
@@ -104,7 +105,8 @@ func TestRecorder_clientThatGoesIsTold(t *testing.T) {
 	}
 }
 
-// A client that goes before an answer turns out to be too large leaves a tombstone, and the handler is told at the next write.
+// A client that goes before an answer turns out to be too large leaves a tombstone, and the
+// handler is told at the next write.
 func TestRecorder_clientThatGoesBeforeItIsTooMuch(t *testing.T) {
 	t.Parallel()
 	w := newRecorderWriter()
@@ -152,7 +154,8 @@ func TestRecorder_memory(t *testing.T) {
 	}
 }
 
-// Nobody makes room for a body that was only announced. Not in parallel: it counts what is allocated.
+// Nobody makes room for a body that was only announced. Not in parallel: it counts what is
+// allocated.
 func TestContent_announcedBodiesTakeNoRoom(t *testing.T) {
 	b := &body{source: io.NopCloser(strings.NewReader("short")), max: 1 << 40, length: 1 << 30}
 	var before, after runtime.MemStats
@@ -361,7 +364,8 @@ func (w *recorderFile) ReadFrom(src io.Reader) (int64, error) {
 	return n, err
 }
 
-// A file that is too large to record goes the fast way, and its last byte is held back as well where its length is announced.
+// A file that is too large to record goes the fast way, and its last byte is held back as well
+// where its length is announced.
 func TestRecorder_lastByteOfAFile(t *testing.T) {
 	t.Parallel()
 	const size = 100_000

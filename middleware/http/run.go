@@ -13,8 +13,9 @@ type run struct {
 	keep atomic.Int32 // a Keep, plus one; 0 if the handler has not chosen
 }
 
-// Key returns the key of the request under which a handler runs, as the KeyFunc found it, or "" if ctx is not that of a handler
-// behind the middleware. The lease and its fence are in guard.FromContext and guard.Fence.
+// Key returns the key of the request under which a handler runs, as the KeyFunc found it, or "" if
+// ctx is not that of a handler behind the middleware. The lease and its fence are in
+// guard.FromContext and guard.Fence.
 func Key(ctx context.Context) string {
 	if r, ok := ctx.Value(runKey{}).(*run); ok {
 		return r.key
@@ -22,9 +23,11 @@ func Key(ctx context.Context) string {
 	return ""
 }
 
-// SetKeep chooses, from inside a handler, what is kept of its run, over what the Policy says; the last choice counts. An answer that cannot be
-// replayed leaves a tombstone where KeepAnswer was chosen. In Reject mode KeepAnswer leaves what it otherwise leaves, and in Exclusive
-// mode nothing is kept. It reports whether ctx is that of a handler behind the middleware; otherwise it does nothing.
+// SetKeep chooses, from inside a handler, what is kept of its run, over what the Policy says; the
+// last choice counts. An answer that cannot be replayed leaves a tombstone where KeepAnswer was
+// chosen. In Reject mode KeepAnswer leaves what it otherwise leaves, and in Exclusive mode nothing
+// is kept. It reports whether ctx is that of a handler behind the middleware; otherwise it does
+// nothing.
 func SetKeep(ctx context.Context, keep Keep) bool {
 	r, ok := ctx.Value(runKey{}).(*run)
 	if ok {

@@ -54,7 +54,8 @@ func (s *streamsStage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var streamsDate = regexp.MustCompile(`(?i)\r\nDate: [^\r]*`)
 
-// perform sends a request for which the play is played, or, with runs false, one that is answered by the middleware.
+// perform sends a request for which the play is played, or, with runs false, one that is answered
+// by the middleware.
 func (s *streamsStage) perform(t *testing.T, play streamsPlay, key string, runs bool) streamsSeen {
 	t.Helper()
 	s.play.Store(&play)
@@ -147,11 +148,13 @@ func streamsRequireSame(t *testing.T, bare, ours *streamsStage, play streamsPlay
 	require.Equal(t, want.answer.status, got.answer.status, what)
 	require.Equal(t, want.answer.body, got.answer.body, what)
 	copies := play.any(func(s streamsStep) bool { return s.copies })
-	if !copies { // after which a trailer that was not announced finds a chunk to stand behind, or does not
+	// after which a trailer that was not announced finds a chunk to stand behind, or does not
+	if !copies {
 		require.Equal(t, want.answer.trailer, got.answer.trailer, what)
 	}
 	if copies && want.answer.length < 0 && got.answer.length == int64(len(want.answer.body)) {
-		// net/http sends the header of a copy before it has seen the end. While we record, it may know the length by then.
+		// net/http sends the header of a copy before it has seen the end. While we record, it may
+		// know the length by then.
 		got.answer.length = want.answer.length
 		got.answer.header.Del("Content-Length")
 	}
@@ -180,7 +183,9 @@ func streamsRequireReplay(t *testing.T, bare, ours *streamsStage, play streamsPl
 		again.answer.requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
 		return
 	}
-	if got.failed { // an answer that was wrong is not made right by a replay, unless it has no body to be wrong about
+	// an answer that was wrong is not made right by a replay, unless it has no body to be wrong
+	// about
+	if got.failed {
 		require.Contains(t, []int{http.StatusNoContent, http.StatusNotModified}, again.answer.status,
 			"%s: %q is replayed, and the client has got %q, %v", what, again.answer.body, got.answer.body, got.answer.err)
 	}
@@ -323,7 +328,8 @@ func TestStreams_sameAsWithoutUsAtRandom(t *testing.T) {
 	})
 }
 
-// streamsAtRandom makes up a play. What net/http itself does differently from one time to the next is left out.
+// streamsAtRandom makes up a play. What net/http itself does differently from one time to the next
+// is left out.
 func streamsAtRandom(random *mathrand.Rand, files streamsFiles, http2, hidden bool) streamsPlay {
 	pick := func(of ...int) int { return of[random.IntN(len(of))] }
 	size := func() int {
@@ -373,7 +379,8 @@ func streamsAtRandom(random *mathrand.Rand, files streamsFiles, http2, hidden bo
 		case 20:
 			s = []streamsStep{streamsDeadlines, streamsDuplex, streamsPush}[random.IntN(3)]
 		case 21:
-			written := play.any(func(s streamsStep) bool { return s.bytes > 0 }) // how much of that has left is not defined
+			// how much of that has left is not defined
+			written := play.any(func(s streamsStep) bool { return s.bytes > 0 })
 			if random.IntN(4) == 0 && !hidden && !written {
 				s = streamsHijack
 			} else {
@@ -395,7 +402,8 @@ func streamsAtRandom(random *mathrand.Rand, files streamsFiles, http2, hidden bo
 	switch random.IntN(4) {
 	case 0: // the length is announced
 		play = slices.Insert(play, 0, streamsHeader("Content-Length", strconv.Itoa(total)))
-	case 1: // and too small, which HTTP/2 does not notice, nor does net/http where it copies a file
+	case 1:
+		// and too small, which HTTP/2 does not notice, nor does net/http where it copies a file
 		copied := play.any(func(s streamsStep) bool { return s.copies })
 		if random.IntN(2) == 0 && !http2 && !copied && total > 0 {
 			play = slices.Insert(play, 0, streamsHeader("Content-Length", strconv.Itoa(random.IntN(total))))

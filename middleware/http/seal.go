@@ -26,8 +26,9 @@ const maxKeyID = 64
 //	ID of the key                   text, see record.go
 //	nonce, ciphertext, tag          the rest
 //
-// What is authenticated beside the ciphertext is all before the nonce and the key in the store, so that a record that was copied to
-// another key is refused. A nil sealer leaves records as they are.
+// What is authenticated beside the ciphertext is all before the nonce and the key in the store, so
+// that a record that was copied to another key is refused. A nil sealer leaves records as they
+// are.
 type sealer struct {
 	first string
 	keys  map[string]cipher.AEAD

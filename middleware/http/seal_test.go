@@ -174,7 +174,8 @@ func TestSeal_rotation(t *testing.T) {
 	}
 }
 
-// What is kept where there is no answer to hide is encrypted as well: it has the fingerprint in it, and could be forged.
+// What is kept where there is no answer to hide is encrypted as well: it has the fingerprint in
+// it, and could be forged.
 func TestSeal_tombstones(t *testing.T) {
 	t.Parallel()
 	for name, opt := range map[string]guardhttp.Option{"too large": guardhttp.WithMaxAnswer(1), "reject": guardhttp.WithMode(guardhttp.Reject)} {

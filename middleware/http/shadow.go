@@ -12,7 +12,8 @@ import (
 // shadowPatience is for how long a request in shadow mode waits for the store.
 const shadowPatience = 250 * time.Millisecond
 
-// shadow runs the handler, and finds out what would have become of the request: it may have been found out before.
+// shadow runs the handler, and finds out what would have become of the request: it may have been
+// found out before.
 func (q *exchange) shadow() {
 	if q.outcome.Result != "" {
 		q.bare()
@@ -39,7 +40,7 @@ func (q *exchange) shadow() {
 		return
 	}
 	set := lease.SetRecord(q.m.sealer.seal(record.encode(), q.stored))
-	if q.outcome.Err = errors.Join(set, q.giveBack(lease.Finish)); q.outcome.Err == nil {
+	if q.outcome.Err = errors.Join(set, q.giveBack(lease.Complete)); q.outcome.Err == nil {
 		q.outcome.Kept = q.kept
 	}
 }

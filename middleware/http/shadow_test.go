@@ -18,14 +18,17 @@ import (
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
 
-// shadowDelay is by how much a request in shadow mode may take longer than its handler, whatever the store does: twice the quarter of a
-// second that is promised, the time in which the Guard gives up, and what a busy machine adds.
+// shadowDelay is by how much a request in shadow mode may take longer than its handler, whatever
+// the store does: twice the quarter of a second that is promised, the time in which the Guard
+// gives up, and what a busy machine adds.
 const shadowDelay = 1500 * time.Millisecond
 
-// patientShadow is for tests of what becomes of a request, on a machine that may hold anything up for longer than a quarter of a second.
+// patientShadow is for tests of what becomes of a request, on a machine that may hold anything up
+// for longer than a quarter of a second.
 var patientShadow = guardhttp.PatientShadow(lifeSoon)
 
-// serveEcho serves a handler in shadow mode that answers with the number of its run and the request's body.
+// serveEcho serves a handler in shadow mode that answers with the number of its run and the
+// request's body.
 func serveEcho(t *testing.T, g *guard.Guard, shadow guardhttp.Option, opts ...guardhttp.Option) (*lifeServer, *atomic.Int64) {
 	t.Helper()
 	runs := new(atomic.Int64)
@@ -177,7 +180,8 @@ func TestShadow_aPanicGoesOnUpAndLeavesTheKeyFree(t *testing.T) {
 	})
 }
 
-// What would have become of a request whose store does not answer is a refusal, or a run without a lease.
+// What would have become of a request whose store does not answer is a refusal, or a run without a
+// lease.
 func TestShadow_theStoreHoldsNothingUp(t *testing.T) {
 	t.Parallel()
 	for name, outage := range lifeOutages {

@@ -304,7 +304,8 @@ func contentDial(t *testing.T, address string) *contentConn {
 	require.NoError(t, err)
 	var conn net.Conn
 	if u.Scheme == "https" {
-		conn, err = tls.Dial("tcp", u.Host, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // the test's own server
+		//nolint:gosec // the test's own server
+		conn, err = tls.Dial("tcp", u.Host, &tls.Config{InsecureSkipVerify: true})
 	} else {
 		conn, err = net.Dial("tcp", u.Host)
 	}

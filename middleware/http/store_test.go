@@ -177,8 +177,9 @@ func TestStore_downRefusesOrRunsWithoutALease(t *testing.T) {
 			outage.end(server)
 			a := lifeAnswer{}
 			require.Eventually(t, func() bool {
-				// The client may go on for a moment with connections that are dead, and a server that goes on may grant a claim that
-				// nobody waits for any more, before it is told so.
+				// The client may go on for a moment with connections that are dead, and a server
+				// that goes on may grant a claim that nobody waits for any more, before it is told
+				// so.
 				a = lifeSend(t.Context(), refusing.client, refusing.URL, "k", body)
 				return a.status != http.StatusServiceUnavailable && a.status != http.StatusConflict
 			}, lifeSoon, lifePoll)
@@ -188,7 +189,8 @@ func TestStore_downRefusesOrRunsWithoutALease(t *testing.T) {
 	}
 }
 
-// Row 30 for a Guard that is closed, which is no failure of the store: the process is about to end.
+// Row 30 for a Guard that is closed, which is no failure of the store: the process is about to
+// end.
 func TestStore_aClosedGuardRefuses(t *testing.T) {
 	t.Parallel()
 	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
@@ -256,7 +258,7 @@ func TestStore_thatDiesInMidRunTakesNoAnswerAway(t *testing.T) {
 			requireRan(t, lifeReceive(t, first, "an answer"), http.StatusCreated, body)
 			o := s.log.await(t, 1)[0]
 			require.Equal(t, guardhttp.ResultRan, o.Result)
-			require.ErrorIs(t, o.Err, guard.ErrStore)
+			require.ErrorIs(t, o.Err, guard.ErrMarker)
 			require.Equal(t, http.StatusCreated, o.Status)
 			require.Equal(t, guardhttp.KeepNothing, o.Kept, "as far as is known")
 			outage.end(server)
@@ -318,7 +320,7 @@ func TestStore_keysThatExpireLeaveNothing(t *testing.T) {
 	body := strings.Repeat("x", answer)
 	g := lifeGuard(t, memory.New())
 	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(lifeTenant),
-		guardhttp.WithRetention(retention), guardhttp.WithWait(time.Second))
+		guardhttp.WithOnce(retention), guardhttp.WithWait(time.Second))
 	require.NoError(t, err)
 	s := lifeListen(t, idempotent(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })))
 	use := func(from, to int) {
@@ -353,7 +355,8 @@ func (lifeBusy) TryAcquire(context.Context, guard.Claim) (guard.Grant, error) {
 	return guard.Grant{State: guard.Busy, Left: time.Minute}, nil
 }
 
-// Row 40 for the keys that were waited for. It does not run in parallel, as it measures the process.
+// Row 40 for the keys that were waited for. It does not run in parallel, as it measures the
+// process.
 func TestStore_keysThatWereWaitedForLeaveNothing(t *testing.T) {
 	const keys, clients = 20_000, 50
 	h, _ := counted(http.StatusCreated, nil)

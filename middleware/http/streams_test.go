@@ -298,8 +298,8 @@ func TestStreams_hijack(t *testing.T) {
 	}
 }
 
-// A flush that goes past us, behind a writer that hides that it can be done, begins the answer: what the handler says afterwards is not
-// in it, and must not be in a replay.
+// A flush that goes past us, behind a writer that hides that it can be done, begins the answer:
+// what the handler says afterwards is not in it, and must not be in a replay.
 func TestStreams_flushBehindAHiddenWriter(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
@@ -329,14 +329,15 @@ func TestStreams_flushBehindAHiddenWriter(t *testing.T) {
 	})
 }
 
-// A connection that was taken over has been answered on, also if its time is up by the end of that.
+// A connection that was taken over has been answered on, also if its time is up by the end of
+// that.
 func TestStreams_hijackThatOutlivesItsTime(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
 	for _, name := range []string{"net/http", "hidden", "only a Flusher", "only deadlines", "only a Hijacker"} {
 		t.Run(name, func(t *testing.T) {
 			behind := streamsWriters[name]
-			site := store.site(t, contentSetup{opts: []guardhttp.Option{guardhttp.WithTimeout(20 * time.Millisecond)},
+			site := store.site(t, contentSetup{opts: []guardhttp.Option{guardhttp.WithMaxHold(20 * time.Millisecond)},
 				handler: func(w http.ResponseWriter, r *http.Request) {
 					conn, err := streamsControlHijack(w)
 					streamsMust(err)
@@ -358,7 +359,8 @@ func TestStreams_hijackThatOutlivesItsTime(t *testing.T) {
 	}
 }
 
-// A handler that has got as far as the last byte of an announced length can still flush it, also behind a writer that hides that.
+// A handler that has got as far as the last byte of an announced length can still flush it, also
+// behind a writer that hides that.
 func TestStreams_flushOfTheLastByteBehindAHiddenWriter(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
@@ -371,7 +373,8 @@ func TestStreams_flushOfTheLastByteBehindAHiddenWriter(t *testing.T) {
 			select {
 			case <-got:
 			case <-time.After(contentPatience / 2):
-				panic(http.ErrAbortHandler) // the client waits for the last byte, and the handler for the client
+				// the client waits for the last byte, and the handler for the client
+				panic(http.ErrAbortHandler)
 			}
 		}
 		send := func(t *testing.T, client *http.Client, address string) {
@@ -437,7 +440,8 @@ func TestStreams_trailers(t *testing.T) {
 			site.post(t, key, "").requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
 			site.requireRan(t, 1)
 		}
-		// Trailers that nobody sends as there is no chunk to put them behind: whatever the client saw, a replay is not something else.
+		// Trailers that nobody sends as there is no chunk to put them behind: whatever the client
+		// saw, a replay is not something else.
 		site := store.site(t, contentSetup{http2: http2, handler: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "4")
 			_, _ = io.WriteString(w, "body")
@@ -450,7 +454,8 @@ func TestStreams_trailers(t *testing.T) {
 	})
 }
 
-// Two of ours, one inside of the other: a retry is told what the client was told, and one user does one thing at a time.
+// Two of ours, one inside of the other: a retry is told what the client was told, and one user
+// does one thing at a time.
 func TestStreams_twoOfOurs(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
@@ -520,7 +525,8 @@ func (r streamsFailing) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Copying nothing is not yet an answer: net/http sends no header for it, and what the handler says then is what counts.
+// Copying nothing is not yet an answer: net/http sends no header for it, and what the handler says
+// then is what counts.
 func TestStreams_copyOfNothing(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
@@ -568,7 +574,8 @@ func TestStreams_copyOfNothing(t *testing.T) {
 			}
 			site.requireRan(t, 2)
 		})
-		t.Run("where no answers are kept", func(t *testing.T) { // the status decides whether anything is
+		// the status decides whether anything is
+		t.Run("where no answers are kept", func(t *testing.T) {
 			site := store.site(t, contentSetup{http2: http2, opts: []guardhttp.Option{guardhttp.WithMode(guardhttp.Reject)},
 				handler: func(w http.ResponseWriter, r *http.Request) {
 					f := open()
@@ -608,7 +615,8 @@ func TestStreams_copyOfNothing(t *testing.T) {
 	})
 }
 
-// A status that net/http refuses is not remembered as the answer, when somebody behind us makes another of it.
+// A status that net/http refuses is not remembered as the answer, when somebody behind us makes
+// another of it.
 func TestStreams_statusThatIsNone(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
@@ -633,7 +641,8 @@ func TestStreams_statusThatIsNone(t *testing.T) {
 	})
 }
 
-// Who writes after the handler has returned, such as a goroutine of its, changes neither the answer nor the record.
+// Who writes after the handler has returned, such as a goroutine of its, changes neither the
+// answer nor the record.
 func TestStreams_writesAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
@@ -674,8 +683,8 @@ func TestStreams_writesAfterTheEnd(t *testing.T) {
 	})
 }
 
-// Too much for an announced length, over HTTP/2, which does not refuse it at once: it is the handler's mistake, and never replayed as
-// something that the client has not had.
+// Too much for an announced length, over HTTP/2, which does not refuse it at once: it is the
+// handler's mistake, and never replayed as something that the client has not had.
 func TestStreams_tooMuchOverHTTP2(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)

@@ -11,7 +11,8 @@ type waiters struct {
 	keys map[string]int // only those for which somebody waits
 }
 
-// enter counts one more for the key, and reports whether that is allowed. leave has to follow if it is.
+// enter counts one more for the key, and reports whether that is allowed. leave has to follow if
+// it is.
 func (w *waiters) enter(key string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

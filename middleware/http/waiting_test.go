@@ -81,7 +81,8 @@ func TestWaiting_endsAfterItsTime(t *testing.T) {
 	})
 }
 
-// Row 10, also with a body that the handler would read, as net/http notices only behind it that a client has gone.
+// Row 10, also with a body that the handler would read, as net/http notices only behind it that a
+// client has gone.
 func TestWaiting_endsWhenTheClientLeaves(t *testing.T) {
 	t.Parallel()
 	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
@@ -185,7 +186,7 @@ func TestWaiting_retentionCountsForTheNextOneToo(t *testing.T) {
 			return
 		}
 		fmt.Fprint(w, "run ", run)
-	}, guardhttp.WithWait(time.Minute), guardhttp.WithRetention(400*time.Millisecond), countWaits(&waits))
+	}, guardhttp.WithWait(time.Minute), guardhttp.WithOnce(400*time.Millisecond), countWaits(&waits))
 	first := s.start(t.Context(), "k", "b")
 	gate.await(t)
 	second := s.start(t.Context(), "k", "b")

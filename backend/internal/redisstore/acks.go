@@ -9,7 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Acks asks that a number of replicas acknowledge a write within a time. The zero value asks for none.
+// Acks asks that a number of replicas acknowledge a write within a time. The zero value asks for
+// none.
 type Acks struct {
 	Replicas int
 	Within   time.Duration
@@ -27,8 +28,8 @@ func isShortOfAcks(err error) bool {
 	return errors.As(err, &short)
 }
 
-// sendAcked sends a request and WAIT on one connection: WAIT answers for the connection on which it comes, and from
-// another one it would say that all is well.
+// sendAcked sends a request and WAIT on one connection: WAIT answers for the connection on which
+// it comes, and from another one it would say that all is well.
 func (s *Store) sendAcked(r *request) {
 	cmd := redis.NewCmd(r.ctx, r.call.evalsha()...)
 	err := s.sendAndWait(r, cmd)
@@ -60,7 +61,8 @@ func (s *Store) sendAndWait(r *request, cmd redis.Cmder) error {
 	return nil
 }
 
-// pipelineTo returns a pipeline to the node that has the key, all of which goes over one connection.
+// pipelineTo returns a pipeline to the node that has the key, all of which goes over one
+// connection.
 func (s *Store) pipelineTo(ctx context.Context, key string) (redis.Pipeliner, error) {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {

@@ -6,12 +6,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// RenewBatch implements guard.BatchRenewer with one script call for each claim.
+// RenewBatch implements driver.BatchRenewer with one script call for each claim.
 func (s *Store) RenewBatch(
-	ctx context.Context, claims []guard.Claim, call func(guard.Claim) Call, report func(i int, held bool, err error),
+	ctx context.Context, claims []driver.Claim, call func(driver.Claim) Call, report func(i int, held bool, err error),
 ) {
 	calls := make([]Call, len(claims))
 	for i, c := range claims {
@@ -20,9 +20,9 @@ func (s *Store) RenewBatch(
 	s.IntBatch(ctx, calls, func(i int, answer int64, err error) { report(i, answer == 1, err) })
 }
 
-// IntBatch runs scripts that answer integers, in one pipeline for each node, and calls report once for
-// each call with its place in calls, as soon as its node has answered. It returns when all have been
-// reported, soon after ctx has ended at the latest.
+// IntBatch runs scripts that answer integers, in one pipeline for each node, and calls report once
+// for each call with its place in calls, as soon as its node has answered. It returns when all
+// have been reported, soon after ctx has ended at the latest.
 func (s *Store) IntBatch(ctx context.Context, calls []Call, report func(i int, answer int64, err error)) {
 	groups, err := s.byNode(ctx, calls)
 	if err != nil {
@@ -45,8 +45,8 @@ type group struct {
 	at    []int // where the calls are in the batch
 }
 
-// intGroup runs the calls of one group in one pipeline: on a connection of our own where that can be, as the application may have
-// taken all of its client's.
+// intGroup runs the calls of one group in one pipeline: on a connection of our own where that can
+// be, as the application may have taken all of its client's.
 func (s *Store) intGroup(ctx context.Context, g *group, report func(int, int64, error)) {
 	var err error
 	cmds := g.bySeat(ctx)
@@ -90,7 +90,8 @@ func worstOf(cmds []*redis.IntCmd) error {
 	return nil
 }
 
-// send runs the calls, and once more, by their source, those whose script the server does not know. Each command has its own error.
+// send runs the calls, and once more, by their source, those whose script the server does not
+// know. Each command has its own error.
 func (g *group) send(ctx context.Context, client redis.UniversalClient) []*redis.IntCmd {
 	cmds := make([]*redis.IntCmd, len(g.calls))
 	var unknown []int
@@ -118,8 +119,8 @@ func (g *group) send(ctx context.Context, client redis.UniversalClient) []*redis
 	return cmds
 }
 
-// byNode groups the calls by the node that has their key, so that a node that is slow to answer does not hold up the
-// answers of another.
+// byNode groups the calls by the node that has their key, so that a node that is slow to answer
+// does not hold up the answers of another.
 func (s *Store) byNode(ctx context.Context, calls []Call) (groups []*group, err error) {
 	if s.nodes == nil {
 		all := &group{lane: s.lane, calls: calls, at: make([]int, len(calls))}

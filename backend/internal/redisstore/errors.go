@@ -9,19 +9,19 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// error returns err, with which a call has ended, as a *guard.StoreError.
+// error returns err, with which a call has ended, as a *driver.StoreError.
 func (s *Store) error(c *Call, err error) error {
 	if s.nodes != nil {
 		s.nodes.heed(err)
 	}
-	return &guard.StoreError{Store: s.backend, Op: c.Op, Key: c.Key, Addr: s.addr, Kind: kindOf(err), Err: err}
+	return &driver.StoreError{Backend: s.backend, Op: c.Op, Key: c.Key, Addr: s.addr, Kind: kindOf(err), Err: err}
 }
 
 // kindOf says what kind of error go-redis has returned.
-func kindOf(err error) guard.Kind {
+func kindOf(err error) driver.StoreErrorKind {
 	var reply redis.Error
 	if errors.As(err, &reply) {
 		return kindOfReply(reply.Error())
@@ -30,64 +30,69 @@ func kindOf(err error) guard.Kind {
 	var short shortOfAcks
 	switch {
 	case errors.As(err, &short):
-		return guard.KindNoReplicas
+		return driver.KindNoReplicas
 	case errors.Is(err, ErrAnswer):
-		return guard.KindProtocol
+		return driver.KindProtocol
 	case errors.Is(err, context.Canceled):
-		return guard.KindCanceled
+		return driver.KindCanceled
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
-		return guard.KindPoolExhausted
+		return driver.KindPoolExhausted
 	case errors.Is(err, redis.ErrClosed):
-		return guard.KindClosed
+		return driver.KindClosed
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
-		return guard.KindTimeout
+		return driver.KindTimeout
 	case errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return guard.KindConnection
+		return driver.KindConnection
 	}
-	return guard.KindOther
+	return driver.KindOther
 }
 
-// replies tells the kinds of error replies by a part of their text. Redis before 7 puts the text of an
-// error that a command in a script has returned inside of one of its own, so the code is not always in
-// front. The first one that fits counts.
+// replies tells the kinds of error replies by a part of their text. Redis before 7 puts the text
+// of an error that a command in a script has returned inside of one of its own, so the code is not
+// always in front. The first one that fits counts.
 var replies = []struct {
 	part string
-	kind guard.Kind
+	kind driver.StoreErrorKind
 }{
-	{"WRONGTYPE ", guard.KindWrongType},
-	{"OOM ", guard.KindOOM},
-	{"READONLY ", guard.KindReadOnly},
-	{"RESTARTED ", guard.KindRestarted}, // from grant.lua
-	{"MASTERDOWN ", guard.KindReadOnly},
-	{"LOADING ", guard.KindLoading},
-	{"BUSY ", guard.KindScriptBusy},
-	{"NOREPLICAS ", guard.KindNoReplicas},
-	{"NOAUTH ", guard.KindAuth},
-	{"WRONGPASS ", guard.KindAuth},
-	{"NOPERM ", guard.KindAuth},
-	{"invalid password", guard.KindAuth},       // AUTH before Redis 6
-	{"unauthenticated ", guard.KindAuth},       // a command too long for one who has not given a password
-	{"without any password", guard.KindAuth},   // a password where none is set
-	{"can't run this command", guard.KindAuth}, // an ACL, from within a script
-	{"max number of clients", guard.KindLimit},
-	{"MOVED ", guard.KindMoved},
-	{"ASK ", guard.KindMoved},
-	{"TRYAGAIN ", guard.KindMoved},
-	{"CLUSTERDOWN ", guard.KindMoved},
-	{"nknown command", guard.KindUnsupported},                   // from the server
-	{"nknown Redis command", guard.KindUnsupported},             // from within a script
-	{"after non deterministic commands", guard.KindUnsupported}, // Redis before 5, where scripts are replicated as such
-	{"syntax error", guard.KindUnsupported},                     // an argument that the server is too old for
+	{"WRONGTYPE ", driver.KindWrongType},
+	{"OOM ", driver.KindOOM},
+	{"READONLY ", driver.KindReadOnly},
+	{"RESTARTED ", driver.KindRestarted}, // from grant.lua
+	{"BADFENCE ", driver.KindProtocol},   // from counter.lua
+	{"MASTERDOWN ", driver.KindReadOnly},
+	{"LOADING ", driver.KindLoading},
+	{"BUSY ", driver.KindScriptBusy},
+	{"NOREPLICAS ", driver.KindNoReplicas},
+	{"NOAUTH ", driver.KindAuth},
+	{"WRONGPASS ", driver.KindAuth},
+	{"NOPERM ", driver.KindAuth},
+	{"invalid password", driver.KindAuth}, // AUTH before Redis 6
+	// a command too long for one who has not given a password
+	{"unauthenticated ", driver.KindAuth},
+	{"without any password", driver.KindAuth},   // a password where none is set
+	{"can't run this command", driver.KindAuth}, // an ACL, from within a script
+	{"max number of clients", driver.KindLimit},
+	{"MOVED ", driver.KindMoved},
+	{"ASK ", driver.KindMoved},
+	{"TRYAGAIN ", driver.KindMoved},
+	{"CLUSTERDOWN ", driver.KindMoved},
+	{"nknown command", driver.KindUnsupported},       // from the server
+	{"nknown Redis command", driver.KindUnsupported}, // from within a script
+	// Redis before 5, where scripts are replicated as such
+	{"after non deterministic commands", driver.KindUnsupported},
+	// an argument that the server is too old for
+	{"syntax error", driver.KindUnsupported},
 }
 
-func kindOfReply(text string) guard.Kind {
+func kindOfReply(text string) driver.StoreErrorKind {
 	for _, r := range replies {
 		if strings.Contains(text, r.part) {
 			return r.kind
 		}
 	}
-	return guard.KindOther
+	return driver.KindOther
 }
 
-// isMoved reports whether a node of a Cluster has refused a command, and has not run it, as its keys are on another, or in between.
-func isMoved(err error) bool { return err != nil && kindOf(err) == guard.KindMoved }
+// isMoved reports whether a node of a Cluster has refused a command, and has not run it, as its
+// keys are on another, or in between.
+func isMoved(err error) bool { return err != nil && kindOf(err) == driver.KindMoved }

@@ -9,9 +9,9 @@ import (
 // Cluster are used evenly, and few enough that a fence counter for each costs nothing.
 const tags = 1024
 
-// LeaseKeys names the Redis keys of a lease: its own, and the fence counter that it shares with all
-// keys of one hash tag, so that both are in one slot of a Cluster. The tag stands in front of the
-// user's key, whose own braces therefore mean nothing.
+// LeaseKeys names the Redis keys of a lease: its own, and the fence counter that it shares with
+// all keys of one hash tag, so that both are in one slot of a Cluster. The tag stands in front of
+// the user's key, whose own braces therefore mean nothing.
 func LeaseKeys(key string) (lease, fence string) {
 	prefix, fence := LeasePrefix(key)
 	return prefix + key, fence
@@ -23,13 +23,15 @@ func LeasePrefix(key string) (lease, fence string) {
 	return name.lease, name.fence
 }
 
-// A longName is a key in two parts, which are put together where it is sent: there is room for that in a request which is used again.
+// A longName is a key in two parts, which are put together where it is sent: there is room for
+// that in a request which is used again.
 type longName struct {
 	prefix, rest string
 	text         []byte
 }
 
-// MarshalBinary is encoding.BinaryMarshaler's, by which go-redis asks for an argument. The text stands until the next call.
+// MarshalBinary is encoding.BinaryMarshaler's, by which go-redis asks for an argument. The text
+// stands until the next call.
 func (n *longName) MarshalBinary() ([]byte, error) {
 	n.text = append(append(n.text[:0], n.prefix...), n.rest...)
 	return n.text, nil

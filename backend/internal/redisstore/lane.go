@@ -12,26 +12,29 @@ import (
 const (
 	// largestFlight bounds a flight, so that no answer is far behind its request.
 	largestFlight = 128
-	// usualFlights is how many are out at a time where there is much to do, and secondFlight how many requests have to have come
-	// for the second one to begin while the first is out.
+	// usualFlights is how many are out at a time where there is much to do, and secondFlight how
+	// many requests have to have come for the second one to begin while the first is out.
 	usualFlights = 2
 	secondFlight = 32
-	// lateAfter is how long a flight may be out before what waits behind it goes out by itself: its connection may be dead,
-	// or the server frozen. There are mostFlights then.
+	// lateAfter is how long a flight may be out before what waits behind it goes out by itself:
+	// its connection may be dead, or the server frozen. There are mostFlights then.
 	lateAfter   = 50 * time.Millisecond
 	mostFlights = 8
-	// idle is for how long the pilot of a lane waits for more: a goroutine that has grown its stack for go-redis is worth keeping.
+	// idle is for how long the pilot of a lane waits for more: a goroutine that has grown its
+	// stack for go-redis is worth keeping.
 	idle = 100 * time.Millisecond
 )
 
-// A lane is the way of scripts to one server. While flights are out, what comes in waits, and goes out together as the
-// next one, in one script. A request that comes alone goes out at once, in a script of its own.
+// A lane is the way of scripts to one server. While flights are out, what comes in waits, and goes
+// out together as the next one, in one script. A request that comes alone goes out at once, in a
+// script of its own.
 type lane struct {
-	client   redis.UniversalClient
-	apart    atomic.Int32     // what the server does not take in one script: a keeping
-	moved    func(r *request) // sends one that the node of a Cluster has refused to where it belongs, or nil
-	seats    []*seat          // for flights
-	renewals *seat            // or nil
+	client redis.UniversalClient
+	apart  atomic.Int32 // what the server does not take in one script: a keeping
+	// sends one that the node of a Cluster has refused to where it belongs, or nil
+	moved    func(r *request)
+	seats    []*seat // for flights
+	renewals *seat   // or nil
 
 	mu      sync.Mutex
 	queue   []*request
@@ -109,8 +112,8 @@ func (r *request) inSlot() int {
 	return r.slot - 1
 }
 
-// send sends the request with the next flight. It is finished once, soon after ctx has ended if the server answers
-// other requests, and at the latest when the client gives up.
+// send sends the request with the next flight. It is finished once, soon after ctx has ended if
+// the server answers other requests, and at the latest when the client gives up.
 func (l *lane) send(r *request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,8 +125,9 @@ func (l *lane) send(r *request) {
 	}
 }
 
-// ready reports whether a flight is to begin with what is in the queue. While one is out, a second begins when it is worth a
-// script of its own: then the server is at work on one while the other is packed, or its answers are handed out. l.mu must be held.
+// ready reports whether a flight is to begin with what is in the queue. While one is out, a second
+// begins when it is worth a script of its own: then the server is at work on one while the other
+// is packed, or its answers are handed out. l.mu must be held.
 func (l *lane) ready() bool {
 	switch l.flights {
 	case 0:
@@ -260,7 +264,8 @@ func (l *lane) carry(ctx context.Context, parcels []*parcel) {
 	}
 }
 
-// lastOf returns a context for a flight, which ends when the last of its requests' contexts must have.
+// lastOf returns a context for a flight, which ends when the last of its requests' contexts must
+// have.
 func lastOf(flight []*request) (context.Context, context.CancelFunc) {
 	var last time.Time
 	for _, r := range flight {

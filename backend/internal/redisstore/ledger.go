@@ -5,7 +5,7 @@ import (
 	_ "embed"
 	"strconv"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 var (
@@ -26,18 +26,18 @@ func ledgerKey(kind, name string) string {
 	return "onerun:{" + slotTags()[Slot(name)] + "}:" + kind + ":" + name
 }
 
-// Append is guard.Ledger's.
-func (s *Store) Append(ctx context.Context, name string, e guard.Entry, keep int) error {
+// Append is driver.Ledger's.
+func (s *Store) Append(ctx context.Context, name string, e driver.Entry, keep int) error {
 	_, err := s.Int(ctx, Call{
-		Op: guard.OpLedger, Key: name,
-		Command: appendEntry.On([]string{ledgerKey("log", name)}, e.At, e.Record, keep, Milliseconds(guard.LedgerTTL)),
+		Op: driver.OpLedger, Key: name,
+		Command: appendEntry.On([]string{ledgerKey("log", name)}, e.At, e.Record, keep, Milliseconds(driver.LedgerTTL)),
 	})
 	return err
 }
 
-// Entries is guard.Ledger's.
-func (s *Store) Entries(ctx context.Context, name string, n int) ([]guard.Entry, error) {
-	c := Call{Op: guard.OpLedger, Key: name, Command: entries.On([]string{ledgerKey("log", name)}, n)}
+// Entries is driver.Ledger's.
+func (s *Store) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
+	c := Call{Op: driver.OpLedger, Key: name, Command: entries.On([]string{ledgerKey("log", name)}, n)}
 	answer, err := s.run(ctx, &c)
 	all, ok := toEntries(answer)
 	switch {
@@ -50,12 +50,12 @@ func (s *Store) Entries(ctx context.Context, name string, n int) ([]guard.Entry,
 }
 
 // toEntries reads what entries.lua answers.
-func toEntries(answer any) ([]guard.Entry, bool) {
+func toEntries(answer any) ([]driver.Entry, bool) {
 	flat, ok := answer.([]any)
 	if !ok || len(flat)%2 != 0 {
 		return nil, false
 	}
-	all := make([]guard.Entry, 0, len(flat)/2)
+	all := make([]driver.Entry, 0, len(flat)/2)
 	for i := 0; i < len(flat); i += 2 {
 		record, isText := flat[i].(string)
 		score, isText2 := flat[i+1].(string)
@@ -63,15 +63,15 @@ func toEntries(answer any) ([]guard.Entry, bool) {
 		if !isText || !isText2 || err != nil {
 			return nil, false
 		}
-		all = append(all, guard.Entry{At: int64(at), Record: []byte(record)})
+		all = append(all, driver.Entry{At: int64(at), Record: []byte(record)})
 	}
 	return all, true
 }
 
-// Raise is guard.Ledger's.
+// Raise is driver.Ledger's.
 func (s *Store) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
 	return s.Int(ctx, Call{
-		Op: guard.OpLedger, Key: name,
-		Command: raise.On([]string{ledgerKey("count", name)}, counter, to, Milliseconds(guard.LedgerTTL)),
+		Op: driver.OpLedger, Key: name,
+		Command: raise.On([]string{ledgerKey("count", name)}, counter, to, Milliseconds(driver.LedgerTTL)),
 	})
 }

@@ -6,11 +6,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// nodes are the lanes to the masters of a Cluster: what is for one node travels together, in one script where the keys are in one
-// slot and in one pipeline where not.
+// nodes are the lanes to the masters of a Cluster: what is for one node travels together, in one
+// script where the keys are in one slot and in one pipeline where not.
 type nodes struct {
 	cluster *redis.ClusterClient
 	whole   *lane // by which go-redis finds the node
@@ -70,16 +70,17 @@ func (n *nodes) send(r *request) {
 	l.send(r)
 }
 
-// resend sends a request that a node has refused by the Cluster's client, which follows where its key has gone.
+// resend sends a request that a node has refused by the Cluster's client, which follows where its
+// key has gone.
 func (n *nodes) resend(r *request) {
 	n.forget()
 	go n.whole.flyAlone(r)
 }
 
-// heed has the nodes of slots be looked up anew if err says that they may be others by now. The client of the Cluster does not
-// see what its nodes' own clients do.
+// heed has the nodes of slots be looked up anew if err says that they may be others by now. The
+// client of the Cluster does not see what its nodes' own clients do.
 func (n *nodes) heed(err error) {
-	if (isMoved(err) || spoilt(err)) && kindOf(err) != guard.KindCanceled {
+	if (isMoved(err) || spoilt(err)) && kindOf(err) != driver.KindCanceled {
 		n.forget()
 	}
 }
@@ -91,7 +92,8 @@ func (n *nodes) forget() {
 	n.cluster.ReloadState(context.Background())
 }
 
-// laneNow returns the lane by which the request goes, or nil if that cannot be known without asking a Cluster.
+// laneNow returns the lane by which the request goes, or nil if that cannot be known without
+// asking a Cluster.
 func (s *Store) laneNow(r *request) *lane {
 	if s.nodes == nil {
 		return s.lane

@@ -22,9 +22,9 @@ const (
 	ViaBoth
 )
 
-// Notices tells who waits that something was published on a channel. It has one connection for all channels, or, on a
-// Cluster and unless all is plain, one to each master that has one of them, and none while nobody listens. It is safe
-// for concurrent use.
+// Notices tells who waits that something was published on a channel. It has one connection for all
+// channels, or, on a Cluster and unless all is plain, one to each master that has one of them, and
+// none while nobody listens. It is safe for concurrent use.
 //
 // A notice can be lost: who waits looks for himself now and then.
 type Notices struct {
@@ -53,17 +53,20 @@ func (s *Store) Notices(via Via) *Notices {
 	return &Notices{store: s, via: via, topics: map[string]*topic{}, lines: map[*redis.Client]*line{}}
 }
 
-// Listen calls wake for each message on the channel, and each time that the server has confirmed that we listen:
-// what was said before that was not heard. It returns at once, as does stop; a second stop does nothing. wake must not
-// block. It is called from any goroutine, also from Listen itself, and once more after stop at most.
+// Listen calls wake for each message on the channel, and each time that the server has confirmed
+// that we listen: what was said before that was not heard. It returns at once, as does stop; a
+// second stop does nothing. wake must not block. It is called from any goroutine, also from Listen
+// itself, and once more after stop at most.
 //
-// A server that refuses or does not answer is asked again, less and less often, until stop. When the last has
-// stopped, the connections are closed after a moment; one that is being made ends with the client's time-outs.
+// A server that refuses or does not answer is asked again, less and less often, until stop. When
+// the last has stopped, the connections are closed after a moment; one that is being made ends
+// with the client's time-outs.
 func (n *Notices) Listen(channel string, wake func()) (stop func()) {
 	return n.Hear(channel, func(string) { wake() })
 }
 
-// Hear is Listen for one who wants to know what was said: hear is called with the message, or "" each time that we begin to listen.
+// Hear is Listen for one who wants to know what was said: hear is called with the message, or ""
+// each time that we begin to listen.
 func (n *Notices) Hear(channel string, hear func(message string)) (stop func()) {
 	w := &waiter{hear: hear}
 	n.mu.Lock()
@@ -107,8 +110,8 @@ func (n *Notices) place(t *topic) {
 	go n.route(ctx, t, t.refusals)
 }
 
-// route puts the topic on the line to its node, after a pause if it was refused before. ctx ends when nobody
-// listens to it any more.
+// route puts the topic on the line to its node, after a pause if it was refused before. ctx ends
+// when nobody listens to it any more.
 func (n *Notices) route(ctx context.Context, t *topic, failures int) {
 	for ; ; failures++ {
 		if failures > 0 && !pause(ctx, failures) {
@@ -204,7 +207,8 @@ const (
 	longestRetry = time.Second
 )
 
-// pause sleeps before the n-th retry in a row, half to all of a time that doubles, and returns false if ctx ends.
+// pause sleeps before the n-th retry in a row, half to all of a time that doubles, and returns
+// false if ctx ends.
 func pause(ctx context.Context, n int) bool {
 	d := min(firstRetry<<min(n-1, 10), longestRetry)
 	timer := time.NewTimer(d/2 + rand.N(d/2))

@@ -9,11 +9,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// pingEvery is how often a connection is asked whether it is alive. If it has not said anything until the next time,
-// it is given up: the end of one whose peer has gone without a word shows in nothing else for a quarter of an hour.
+// pingEvery is how often a connection is asked whether it is alive. If it has not said anything
+// until the next time, it is given up: the end of one whose peer has gone without a word shows in
+// nothing else for a quarter of an hour.
 const pingEvery = 3 * time.Second
 
 // Commands, by the names under which Redis confirms them.
@@ -25,9 +26,10 @@ const (
 	ping         = "ping"
 )
 
-// A conn is one connection of a line, until it breaks. go-redis would connect and subscribe again by itself, but with
-// one SSUBSCRIBE for all channels, which a Cluster refuses unless they have one slot, and at the same node, whose
-// slots may have gone. So the first error ends it; the connection that go-redis has made by then is thrown away.
+// A conn is one connection of a line, until it breaks. go-redis would connect and subscribe again
+// by itself, but with one SSUBSCRIBE for all channels, which a Cluster refuses unless they have
+// one slot, and at the same node, whose slots may have gone. So the first error ends it; the
+// connection that go-redis has made by then is thrown away.
 //
 // It belongs to the goroutine of its line, but for what reads it.
 type conn struct {
@@ -60,8 +62,8 @@ func newConn(l *line) *conn {
 	return &conn{line: l, notices: l.notices, events: make(chan event, 64), subs: map[string]*sub{}}
 }
 
-// serve connects, and keeps listening to the topics of the line until the connection breaks or the line ends. What it
-// has started has ended when it returns.
+// serve connects, and keeps listening to the topics of the line until the connection breaks or the
+// line ends. What it has started has ended when it returns.
 func (c *conn) serve(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	var reading sync.WaitGroup
@@ -113,13 +115,15 @@ func (c *conn) open(ctx context.Context) *redis.PubSub {
 	return c.notices.store.client.Subscribe(ctx)
 }
 
-// read wakes those who wait for what is said, and passes on what else comes, until the connection breaks.
+// read wakes those who wait for what is said, and passes on what else comes, until the connection
+// breaks.
 func (c *conn) read(ctx context.Context) {
 	for {
 		value, err := c.pubsub.Receive(ctx)
 		if m, ok := value.(*redis.Message); ok {
 			c.heard.Store(true)
-			c.notices.tell(m.Channel, m.Payload) // from here, as each goroutine on the way costs them time
+			// from here, as each goroutine on the way costs them time
+			c.notices.tell(m.Channel, m.Payload)
 			continue
 		}
 		select {
@@ -138,8 +142,8 @@ func isReply(err error) bool {
 	return errors.As(err, &reply)
 }
 
-// update asks for the channels that have come, and no longer for those that have gone. It reports whether there is
-// none at all.
+// update asks for the channels that have come, and no longer for those that have gone. It reports
+// whether there is none at all.
 func (c *conn) update(ctx context.Context) (idle bool, err error) {
 	changes, idle := c.line.takeChanges()
 	for channel, t := range changes {
@@ -206,7 +210,8 @@ func (c *conn) answered(q question) bool {
 	return false
 }
 
-// hear takes in what has come beside messages, and returns an error if the connection is of no use any more.
+// hear takes in what has come beside messages, and returns an error if the connection is of no use
+// any more.
 func (c *conn) hear(ctx context.Context, e event) error {
 	switch v := e.value.(type) {
 	case *redis.Pong:
@@ -232,7 +237,7 @@ func (c *conn) hear(ctx context.Context, e event) error {
 func (c *conn) refused(ctx context.Context, q question, err error) error {
 	switch {
 	case q.command != subscribe && q.command != ssubscribe, c.subs[q.channel] == nil:
-	case q.command == ssubscribe && kindOf(err) == guard.KindUnsupported:
+	case q.command == ssubscribe && kindOf(err) == driver.KindUnsupported:
 		c.old = true
 		if c.notices.via == ViaSharded {
 			return c.ask(ctx, subscribe, q.channel)

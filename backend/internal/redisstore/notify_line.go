@@ -9,7 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// linger is how long a connection is kept when nobody listens any more: who waits often does not wait once.
+// linger is how long a connection is kept when nobody listens any more: who waits often does not
+// wait once.
 const linger = 100 * time.Millisecond
 
 // A line is the connection to a node, again and again, for as long as there are topics on it.
@@ -25,7 +26,8 @@ type line struct {
 	open    bool                // there is a connection
 }
 
-// openLine returns a new line to the node, which is at work until its last topic has gone. n.mu must be held.
+// openLine returns a new line to the node, which is at work until its last topic has gone. n.mu
+// must be held.
 func (n *Notices) openLine(node *redis.Client) *line {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &line{
@@ -134,7 +136,8 @@ func (l *line) leave() {
 	l.endIfIdle()
 }
 
-// takeChanges returns what topic each changed channel has now, nil for none, and whether the line has any at all.
+// takeChanges returns what topic each changed channel has now, nil for none, and whether the line
+// has any at all.
 func (l *line) takeChanges() (now map[string]*topic, idle bool) {
 	l.notices.mu.Lock()
 	defer l.notices.mu.Unlock()

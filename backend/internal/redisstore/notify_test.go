@@ -258,7 +258,8 @@ func TestNotices_askAServerThatRefusesLessAndLessOften(t *testing.T) {
 	n := redisstore.New("test", proxy.Client(t)).Notices(redisstore.ViaPlain)
 	server.Kill()
 	first, second := listen(t, n, "c"), listen(t, n, "d")
-	time.Sleep(1500 * time.Millisecond) // how often a refused listener tries is counted over a time: there is no event to wait for
+	// how often a refused listener tries is counted over a time: there is no event to wait for
+	time.Sleep(1500 * time.Millisecond)
 	require.Less(t, proxy.Conns(), 10)
 	require.Greater(t, proxy.Conns(), 2)
 	require.Zero(t, first.wakes.Load())
@@ -336,7 +337,8 @@ func TestNotices_aRefusedChannelDisturbsNoOther(t *testing.T) {
 	n := redisstore.New("test", rdb).Notices(redisstore.ViaSharded)
 	theirs, ours := listen(t, n, "theirs:c"), listen(t, n, "ours:c")
 	ours.requireWakes(t, 1)
-	time.Sleep(1500 * time.Millisecond) // how often a refused listener tries is counted over a time: there is no event to wait for
+	// how often a refused listener tries is counted over a time: there is no event to wait for
+	time.Sleep(1500 * time.Millisecond)
 	refused := rejected(t, admin, "ssubscribe")
 	require.Greater(t, refused, 2)
 	require.Less(t, refused, 10)

@@ -11,12 +11,13 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// glance is how often who waits for the server looks whether its context has ended. Nothing else would end the read of one that
-// is cancelled.
+// glance is how often who waits for the server looks whether its context has ended. Nothing else
+// would end the read of one that is cancelled.
 const glance = 20 * time.Millisecond
 
-// newOwn returns a client of our own for a seat: one connection, made when it is used, to where the user's client goes, also
-// through Sentinel. It has what that was made with, but for its hooks, which cannot be read.
+// newOwn returns a client of our own for a seat: one connection, made when it is used, to where
+// the user's client goes, also through Sentinel. It has what that was made with, but for its
+// hooks, which cannot be read.
 func newOwn(s *seat) *redis.Client {
 	opt := *s.user.Options()
 	dial := opt.Dialer
@@ -25,7 +26,8 @@ func newOwn(s *seat) *redis.Client {
 		defer cancel()
 		defer context.AfterFunc(s.calling(), cancel)()
 		conn, err := dial(ctx, network, addr)
-		if err != nil { // else go-redis would dial by itself, again and again, until its client is closed
+		// else go-redis would dial by itself, again and again, until its client is closed
+		if err != nil {
 			conn, _ = net.Pipe()
 		}
 		w := &wire{Conn: conn, seat: s, failed: err}
@@ -45,7 +47,8 @@ func newOwn(s *seat) *redis.Client {
 	return redis.NewClient(&opt)
 }
 
-// asGiven returns the time-out that a user gives to mean what a client's options say: 0 and -1 have other meanings there.
+// asGiven returns the time-out that a user gives to mean what a client's options say: 0 and -1
+// have other meanings there.
 func asGiven(d time.Duration) time.Duration {
 	switch d {
 	case 0:
@@ -73,7 +76,8 @@ func (w *wire) Write(b []byte) (int, error) {
 	return w.Conn.Write(b)
 }
 
-// SetReadDeadline is net.Conn's. Read keeps to it, also if the wall clock is moved meanwhile: what go-redis gives is an instant of that clock.
+// SetReadDeadline is net.Conn's. Read keeps to it, also if the wall clock is moved meanwhile: what
+// go-redis gives is an instant of that clock.
 func (w *wire) SetReadDeadline(t time.Time) error {
 	w.until = time.Time{}
 	if !t.IsZero() {
@@ -89,8 +93,8 @@ func (w *wire) SetDeadline(t time.Time) error {
 	return w.SetWriteDeadline(t)
 }
 
-// Read is net.Conn's, and ends soon after the context of who has the seat, who then has to give the connection up: the answer that
-// is under way is not the next caller's.
+// Read is net.Conn's, and ends soon after the context of who has the seat, who then has to give
+// the connection up: the answer that is under way is not the next caller's.
 func (w *wire) Read(b []byte) (int, error) {
 	for {
 		look := time.Now().Add(glance)

@@ -14,8 +14,9 @@ const (
 	noneElse       // one request's
 )
 
-// pack puts the requests into as few commands as can be. Those of one script have their claims first: a claim that comes behind a release of
-// its key goes into a further script, so that it finds the key free.
+// pack puts the requests into as few commands as can be. Those of one script have their claims
+// first: a claim that comes behind a release of its key goes into a further script, so that it
+// finds the key free.
 func (l *lane) pack(requests []*request) (parcels []*parcel) {
 	apart := l.apart.Load()
 	var program *Program
@@ -46,7 +47,8 @@ func (l *lane) pack(requests []*request) (parcels []*parcel) {
 	return parcels
 }
 
-// packJoint appends parcels of requests that can go together, as far as the server takes their keys together.
+// packJoint appends parcels of requests that can go together, as far as the server takes their
+// keys together.
 func (l *lane) packJoint(parcels []*parcel, program *Program, joint []*request, apart int32) []*parcel {
 	if apart == allKeys {
 		return program.pack(parcels, joint, apart)
@@ -99,8 +101,9 @@ func (p *Program) pack(to []*parcel, requests []*request, apart int32) []*parcel
 	}
 }
 
-// deliver sends the parcels, each of which has its own error, and once more, by their source, those of whose script the
-// server does not know, and in smaller ones those which it does not take together.
+// deliver sends the parcels, each of which has its own error, and once more, by their source,
+// those of whose script the server does not know, and in smaller ones those which it does not take
+// together.
 func (l *lane) deliver(ctx context.Context, client redis.UniversalClient, parcels []*parcel) {
 	pipeline(ctx, client, parcels, (*Command).evalsha)
 	var unknown []*parcel
@@ -163,8 +166,8 @@ type parcel struct {
 	parts    []*parcel // what was sent in its place
 }
 
-// stillWaited finishes the requests whose contexts have ended, and returns the others. What is sent again for nobody would
-// only have to be undone: after a freeze, that may be much.
+// stillWaited finishes the requests whose contexts have ended, and returns the others. What is
+// sent again for nobody would only have to be undone: after a freeze, that may be much.
 func stillWaited(requests []*request) []*request {
 	alive := make([]*request, 0, len(requests))
 	for _, r := range requests {
@@ -223,7 +226,8 @@ func (l *lane) handOut(p *parcel) {
 	}
 }
 
-// answerOrRefusal tells the answer of one of many calls from its error, which is a text, see together.lua.
+// answerOrRefusal tells the answer of one of many calls from its error, which is a text, see
+// together.lua.
 func answerOrRefusal(answer any) (any, error) {
 	switch answer := answer.(type) {
 	case string:

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 var (
@@ -15,13 +15,18 @@ var (
 	//
 	//go:embed clock.lua
 	ClockSource string
+	// CounterSource is Lua that reads and raises a fence counter. ClockSource comes before it.
+	//
+	//go:embed counter.lua
+	CounterSource string
 	//go:embed grant.lua
 	grantSource string
 	//go:embed together.lua
 	togetherSource string
 )
 
-// A Program is how a backend takes keys and gives them back: two operations, which can run alone and many together.
+// A Program is how a backend takes keys and gives them back: two operations, which can run alone
+// and many together.
 type Program struct {
 	acquire, release *operation
 	together         *Script
@@ -40,10 +45,12 @@ const mostTexts = 7
 
 // Sources are the Lua of a Program.
 type Sources struct {
-	// AcquireKeys and the like are how many keys and arguments the operations have. The last argument of release is a record.
+	// AcquireKeys and the like are how many keys and arguments the operations have. The last
+	// argument of release is a record.
 	AcquireKeys, AcquireArgs, ReleaseKeys, ReleaseArgs int
-	// Acquire and Release define local functions of these names, which take a call's keys and arguments, each '' if it is empty, and what Together
-	// gives them beside. Common is what both of them use. What acquire answers is said at Grant; release answers an integer.
+	// Acquire and Release define local functions of these names, which take a call's keys and
+	// arguments, each '' if it is empty, and what Together gives them beside. Common is what both
+	// of them use. What acquire answers is said at Grant; release answers an integer.
 	Common, Acquire, Release string
 	// AcquireAlone and ReleaseAlone come before all that if the call is alone, and may answer it.
 	AcquireAlone, ReleaseAlone string
@@ -56,13 +63,13 @@ func NewProgram(s Sources) *Program {
 	p := &Program{}
 	p.acquire = &operation{
 		program: p, keys: s.AcquireKeys, args: s.AcquireArgs,
-		alone: NewScript(ClockSource + s.AcquireAlone + grantSource + s.Common + s.Acquire + run("acquire", s.AcquireKeys, s.AcquireArgs)),
+		alone: NewScript(ClockSource + s.AcquireAlone + CounterSource + grantSource + s.Common + s.Acquire + run("acquire", s.AcquireKeys, s.AcquireArgs)),
 	}
 	p.release = &operation{
 		program: p, keys: s.ReleaseKeys, args: s.ReleaseArgs, records: true,
 		alone: NewScript(s.ReleaseAlone + s.Common + s.Release + run("release", s.ReleaseKeys, s.ReleaseArgs)),
 	}
-	p.together = NewScript(ClockSource + grantSource + s.Common + s.Acquire + s.Release + togetherSource + s.Together)
+	p.together = NewScript(ClockSource + CounterSource + grantSource + s.Common + s.Acquire + s.Release + togetherSource + s.Together)
 	return p
 }
 
@@ -78,7 +85,8 @@ func run(name string, keys, args int) string {
 	return "return " + name + "(" + strings.Join(all, ", ") + ")\n"
 }
 
-// Acquire returns the command that runs acquire with these keys and arguments, as many as the Sources say.
+// Acquire returns the command that runs acquire with these keys and arguments, as many as the
+// Sources say.
 func (p *Program) Acquire(texts ...string) Command { return p.acquire.on(texts, nil) }
 
 // Release returns the command that runs release.
@@ -90,8 +98,8 @@ func (o *operation) on(texts []string, record []byte) Command {
 	return c
 }
 
-// join returns the command that runs the programs' operations that the requests ask for, and the requests in the order of
-// its answers. What its arguments are is said in together.lua.
+// join returns the command that runs the programs' operations that the requests ask for, and the
+// requests in the order of its answers. What its arguments are is said in together.lua.
 func (p *Program) join(requests []*request) (Command, []*request) {
 	ordered := make([]*request, 0, len(requests))
 	for _, of := range [...]*operation{p.acquire, p.release} {
@@ -179,9 +187,9 @@ func appendRecords(args []any, requests []*request) []any {
 	return append(args, none)
 }
 
-// Terms returns the arguments in which acquire finds what a claim asks for beside its key: the TTL in ms, the label, and what
-// few claims ask for, see grant.lua.
-func (s *Store) Terms(c guard.Claim) (ttl, label, special string) {
+// Terms returns the arguments in which acquire finds what a claim asks for beside its key: the TTL
+// in ms, the label, and what few claims ask for, see grant.lua.
+func (s *Store) Terms(c driver.Claim) (ttl, label, special string) {
 	last := s.terms.Load()
 	if last == nil || !last.of(c) {
 		last = &terms{c, milliseconds(c.TTL), s.special(c)}
@@ -190,7 +198,7 @@ func (s *Store) Terms(c guard.Claim) (ttl, label, special string) {
 	return last.ttl, c.Label, last.special
 }
 
-func (s *Store) special(c guard.Claim) string {
+func (s *Store) special(c driver.Claim) string {
 	if c.Reserve <= 0 && c.Fence == 0 && c.Hint == 0 && s.minUptime == 0 {
 		return ""
 	}
@@ -199,17 +207,17 @@ func (s *Store) special(c guard.Claim) string {
 
 // terms are those of the last claim: the next one's are mostly the same.
 type terms struct {
-	claim        guard.Claim
+	claim        driver.Claim
 	ttl, special string
 }
 
-func (t *terms) of(c guard.Claim) bool {
+func (t *terms) of(c driver.Claim) bool {
 	return t.claim.TTL == c.TTL && t.claim.Reserve == c.Reserve && t.claim.Fence == c.Fence && t.claim.Hint == c.Hint
 }
 
-// Leave returns the arguments by which release is told what to leave behind: "", or a letter and for how long; the label of
-// a done marker, and its record.
-func Leave(c guard.Claim, after guard.After) (leave, label string, record []byte) {
+// Leave returns the arguments by which release is told what to leave behind: "", or a letter and
+// for how long; the label of a done marker, and its record.
+func Leave(c driver.Claim, after driver.After) (leave, label string, record []byte) {
 	switch {
 	case after.Keep <= 0:
 		return "", "", nil
@@ -222,14 +230,14 @@ func Leave(c guard.Claim, after guard.After) (leave, label string, record []byte
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(Milliseconds(d), 10) }
 
-// keysApart reports whether err says that the keys of one script must not be in several slots: a Cluster stands behind what
-// looks like one server.
+// keysApart reports whether err says that the keys of one script must not be in several slots: a
+// Cluster stands behind what looks like one server.
 func keysApart(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "CROSSSLOT")
 }
 
-// refusesCommands reports whether err says that the user must not run a command of a script: a joint one needs more than those
-// that take and give back a key each.
+// refusesCommands reports whether err says that the user must not run a command of a script: a
+// joint one needs more than those that take and give back a key each.
 func refusesCommands(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "ACL failure in script") ||
 		strings.Contains(err.Error(), "can't run this command or subcommand")) // before Redis 7

@@ -1,8 +1,12 @@
 -- The line of those who wait for a key, for the scripts of claims that see it. It answers nothing.
--- The line is a sorted set of claims' IDs, in the order in which they came, and the places are a hash with a field for each: 'L' if the server had somebody who listens for it when it was last heard of, else '-', when the
--- place is lost (ms since 1970, by this server's clock), a space, and the name of its Locker, which listens on a channel of the line's name and its own. IDs have no spaces. Other fields begin with one:
--- ' called' is who was called last, and has not come: ID, when, and ID and Locker of those who see to it that he comes, with spaces between them.
--- ' late' and a Locker's name says that it did not come when it was called, or that nobody hears it: its claims are passed over until one of them asks.
+-- The line is a sorted set of claims' IDs, in the order in which they came, and the places are a
+-- hash with a field for each: 'L' if the server had somebody who listens for it when it was last
+-- heard of, else '-', when the place is lost (ms since 1970, by this server's clock), a space, and
+-- the name of its Locker, which listens on a channel of the line's name and its own. IDs have no
+-- spaces. Other fields begin with one: ' called' is who was called last, and has not come: ID,
+-- when, and ID and Locker of those who see to it that he comes, with spaces between them. ' late'
+-- and a Locker's name says that it did not come when it was called, or that nobody hears it: its
+-- claims are passed over until one of them asks.
 local line, places, sharded_calls
 local line_time = redis.call('TIME')
 local line_now = line_time[1] * 1000 + math.floor(line_time[2] / 1000)
@@ -10,7 +14,8 @@ local called_id, called_at, watchers
 
 local function ms(number) return string.format('%.0f', number) end
 
--- say tells the claim of that ID to ask again in some ms, or not to, and answers how many have heard it; one if that cannot be told.
+-- say tells the claim of that ID to ask again in some ms, or not to, and answers how many have
+-- heard it; one if that cannot be told.
 local function say(locker, id, wait)
   local channel, text = line .. ':' .. locker, id .. ' ' .. wait
   local heard = sharded_calls and redis.pcall('SPUBLISH', channel, text)
@@ -20,7 +25,8 @@ local function say(locker, id, wait)
   return type(heard) == 'number' and heard or 1
 end
 
--- listens tells whether somebody listens for the Locker here. Where that is not so, as it listens on another node, that nobody has heard what was said means nothing.
+-- listens tells whether somebody listens for the Locker here. Where that is not so, as it listens
+-- on another node, that nobody has heard what was said means nothing.
 local function listens(locker)
   local channel = line .. ':' .. locker
   local counts = sharded_calls and redis.pcall('PUBSUB', 'SHARDNUMSUB', channel)
@@ -37,7 +43,8 @@ end
 
 local function read_called()
   local id, at, rest = string.match(redis.call('HGET', places, ' called') or '', '^(%S+) (%d+)(.*)$')
-  called_id, called_at, watchers = id, math.min(tonumber(at) or 0, line_now), rest or '' -- not ahead: the clock may have stepped back
+  -- not ahead: the clock may have stepped back
+  called_id, called_at, watchers = id, math.min(tonumber(at) or 0, line_now), rest or ''
 end
 
 local function come()
@@ -46,7 +53,8 @@ local function come()
 end
 
 local function lose_place(id)
-  redis.call('ZREM', line, id) -- first, as it is allowed when memory is full; what follows then is, too
+  -- first, as it is allowed when memory is full; what follows then is, too
+  redis.call('ZREM', line, id)
   if redis.call('EXISTS', line) == 0 then
     redis.call('DEL', places)
   else
@@ -54,7 +62,8 @@ local function lose_place(id)
   end
 end
 
--- look_around looks at two places somewhere in the line, as one has come, and drops those of which nothing was heard for too long, so that there is no end of those who have died far behind.
+-- look_around looks at two places somewhere in the line, as one has come, and drops those of which
+-- nothing was heard for too long, so that there is no end of those who have died far behind.
 local function look_around(number)
   local rank = number * 7919 % redis.call('ZCARD', line)
   for _, id in ipairs(redis.call('ZRANGE', line, rank, rank + 1)) do
@@ -90,7 +99,8 @@ local function is_late(locker)
 end
 
 local function set_late(locker)
-  if redis.call('HLEN', places) - redis.call('ZCARD', line) > 100 then -- most of them have died long ago; who has not is found to be late again
+  -- most of them have died long ago; who has not is found to be late again
+  if redis.call('HLEN', places) - redis.call('ZCARD', line) > 100 then
     for _, field in ipairs(redis.call('HKEYS', places)) do
       if string.sub(field, 1, 6) == ' late ' then
         redis.call('HDEL', places, field)
@@ -102,7 +112,8 @@ local function set_late(locker)
   redis.call('HSET', places, ' late ' .. locker, '')
 end
 
--- call has the claim come, which stands at that rank, and two behind it, of other processes if there are any, see to it; it answers false if it cannot come.
+-- call has the claim come, which stands at that rank, and two behind it, of other processes if
+-- there are any, see to it; it answers false if it cannot come.
 local function call(id, locker, was_heard, rank)
   if say(locker, id, 0) == 0 and was_heard then
     return false
@@ -137,7 +148,8 @@ local function call(id, locker, was_heard, rank)
   return true
 end
 
--- turn answers whose turn it is to take the key, which is free, and for how many ms it is that yet; nil if nobody waits. Unless it is the asker, he is called.
+-- turn answers whose turn it is to take the key, which is free, and for how many ms it is that
+-- yet; nil if nobody waits. Unless it is the asker, he is called.
 local function turn(asker)
   read_called()
   local rank = 0 -- of the next to look at
@@ -172,7 +184,8 @@ local function turn(asker)
   end
 end
 
--- tell_some tells the first n of the line to ask now. If they are not to stay, they leave: what they will be told is that the key is done.
+-- tell_some tells the first n of the line to ask now. If they are not to stay, they leave: what
+-- they will be told is that the key is done.
 local function tell_some(n, stay)
   local ids = redis.call('ZRANGE', line, 0, n - 1)
   local texts = #ids > 0 and redis.call('HMGET', places, unpack(ids)) or {}
@@ -187,8 +200,10 @@ local function tell_some(n, stay)
   end
 end
 
--- stand's KEYS, behind those of acquire: line, places. ARGV, behind those of acquire: 1 to take a place or 0, Locker, how to publish (plain or sharded), TTL in ms.
--- Answers what acquire answers, but for busy {0, ms left, label, holder, how many stand before, 1 if nobody has the key but who stands before was called}.
+-- stand's KEYS, behind those of acquire: line, places. ARGV, behind those of acquire: 1 to take a
+-- place or 0, Locker, how to publish (plain or sharded), TTL in ms. Answers what acquire answers,
+-- but for busy {0, ms left, label, holder, how many stand before, 1 if nobody has the key but who
+-- stands before was called}.
 local function stand(k, a)
   line, places = KEYS[k + 1], KEYS[k + 2]
   local id, queued, locker, ttl = ARGV[1], ARGV[a + 1] == '1', ARGV[a + 2], ARGV[a + 4]
@@ -206,7 +221,10 @@ local function stand(k, a)
   end
 
   local answer = try()
-  local state = type(answer) == 'table' and answer[1] or 1
+  local state = 1
+  if type(answer) == 'table' then
+    state = answer[1] -- nil if it is an error
+  end
   if state == 0 then
     if queued then
       keep_place(id, locker, ttl)
@@ -231,7 +249,8 @@ local function stand(k, a)
   return answer
 end
 
--- leave's KEYS, behind those of release: line, places. ARGV, behind those of release: how to publish, what to leave. Answers what release answers.
+-- leave's KEYS, behind those of release: line, places. ARGV, behind those of release: how to
+-- publish, what to leave. Answers what release answers.
 local function leave(k, a)
   line, places = KEYS[k + 1], KEYS[k + 2]
   sharded_calls = ARGV[a + 1] ~= 'plain'

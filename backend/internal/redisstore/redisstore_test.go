@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/internal/redisstore"
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // reply is an error that a server has answered with.
@@ -26,28 +26,28 @@ func (r reply) Error() string { return string(r) }
 func (reply) RedisError()     {}
 
 func TestKindOf_tellsErrorsApart(t *testing.T) {
-	for want, errs := range map[guard.Kind][]error{
-		guard.KindTimeout: {context.DeadlineExceeded, os.ErrDeadlineExceeded,
+	for want, errs := range map[driver.StoreErrorKind][]error{
+		driver.KindTimeout: {context.DeadlineExceeded, os.ErrDeadlineExceeded,
 			&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}},
-		guard.KindCanceled:      {context.Canceled, fmt.Errorf("dial: %w", context.Canceled)},
-		guard.KindConnection:    {io.EOF, io.ErrUnexpectedEOF, &net.OpError{Op: "read", Err: errors.New("connection reset by peer")}},
-		guard.KindPoolExhausted: {redis.ErrPoolTimeout, redis.ErrPoolExhausted},
-		guard.KindClosed:        {redis.ErrClosed},
-		guard.KindLimit:         {reply("ERR max number of clients reached")},
-		guard.KindOOM: {reply("OOM command not allowed when used memory > 'maxmemory'."),
+		driver.KindCanceled:      {context.Canceled, fmt.Errorf("dial: %w", context.Canceled)},
+		driver.KindConnection:    {io.EOF, io.ErrUnexpectedEOF, &net.OpError{Op: "read", Err: errors.New("connection reset by peer")}},
+		driver.KindPoolExhausted: {redis.ErrPoolTimeout, redis.ErrPoolExhausted},
+		driver.KindClosed:        {redis.ErrClosed},
+		driver.KindLimit:         {reply("ERR max number of clients reached")},
+		driver.KindOOM: {reply("OOM command not allowed when used memory > 'maxmemory'."),
 			reply("ERR Error running script (call to f_1): @user_script:21: @user_script: 21: -OOM command not allowed when used memory > 'maxmemory'.")},
-		guard.KindReadOnly:   {reply("READONLY You can't write against a read only replica."), reply("MASTERDOWN Link with MASTER is down")},
-		guard.KindLoading:    {reply("LOADING Redis is loading the dataset in memory")},
-		guard.KindScriptBusy: {reply("BUSY Redis is busy running a script.")},
-		guard.KindMoved: {reply("MOVED 3999 127.0.0.1:6381"), reply("ASK 3999 127.0.0.1:6381"),
+		driver.KindReadOnly:   {reply("READONLY You can't write against a read only replica."), reply("MASTERDOWN Link with MASTER is down")},
+		driver.KindLoading:    {reply("LOADING Redis is loading the dataset in memory")},
+		driver.KindScriptBusy: {reply("BUSY Redis is busy running a script.")},
+		driver.KindMoved: {reply("MOVED 3999 127.0.0.1:6381"), reply("ASK 3999 127.0.0.1:6381"),
 			reply("TRYAGAIN Multiple keys request during rehashing of slot"), reply("CLUSTERDOWN The cluster is down")},
-		guard.KindNoReplicas: {reply("NOREPLICAS Not enough good replicas to write.")},
-		guard.KindAuth: {reply("NOAUTH Authentication required."), reply("WRONGPASS invalid username-password pair or user is disabled."),
+		driver.KindNoReplicas: {reply("NOREPLICAS Not enough good replicas to write.")},
+		driver.KindAuth: {reply("NOAUTH Authentication required."), reply("WRONGPASS invalid username-password pair or user is disabled."),
 			reply("NOPERM this user has no permissions to run the 'evalsha' command"), reply("ERR invalid password"), reply("ERR Protocol error: unauthenticated multibulk length")},
-		guard.KindWrongType: {reply("WRONGTYPE Operation against a key holding the wrong kind of value"),
+		driver.KindWrongType: {reply("WRONGTYPE Operation against a key holding the wrong kind of value"),
 			reply("ERR Error running script (call to f_1): @user_script:3: WRONGTYPE Operation against a key holding the wrong kind of value")},
-		guard.KindUnsupported: {reply("ERR unknown command 'EVALSHA', with args beginning with: ")},
-		guard.KindOther:       {errors.New("something"), reply("ERR something")},
+		driver.KindUnsupported: {reply("ERR unknown command 'EVALSHA', with args beginning with: ")},
+		driver.KindOther:       {errors.New("something"), reply("ERR something")},
 	} {
 		for _, err := range errs {
 			require.Equal(t, want, redisstore.KindOf(err), "%v", err)
@@ -76,7 +76,8 @@ func TestBounded_endsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
-		err := redisstore.Bounded(ctx, func() error { time.Sleep(time.Hour); return nil }) // virtual time: a call that does not end with its context
+		// virtual time: a call that does not end with its context
+		err := redisstore.Bounded(ctx, func() error { time.Sleep(time.Hour); return nil })
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, time.Second, time.Since(start))
 		require.ErrorIs(t, redisstore.Bounded(ctx, func() error { t.Error("called"); return nil }), context.DeadlineExceeded)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// ride sends the request from the caller's own goroutine if nothing else is under way, and returns false if that cannot be.
-// The request is as it was.
+// ride sends the request from the caller's own goroutine if nothing else is under way, and returns
+// false if that cannot be. The request is as it was.
 func (l *lane) ride(r *request) (answer any, ok bool, err error) {
 	s := l.boardAlone(r.ctx)
 	if s == nil {
@@ -60,8 +60,8 @@ func (l *lane) land() {
 	}
 }
 
-// run sends a call and returns its answer, or the error of ctx when that ends first: by default go-redis reads on when
-// a context has ended, for as long as the client's own time-outs say.
+// run sends a call and returns its answer, or the error of ctx when that ends first: by default
+// go-redis reads on when a context has ended, for as long as the client's own time-outs say.
 func (s *Store) run(ctx context.Context, c *Call) (any, error) {
 	r := s.request(ctx, c)
 	if lane := s.laneNow(r); lane != nil && ctx.Err() == nil && c.Acks.Replicas == 0 {
@@ -82,8 +82,9 @@ func (s *Store) run(ctx context.Context, c *Call) (any, error) {
 	return answer, err
 }
 
-// wait waits for the answer, and returns an error if ctx ends first. At first it does so without a look at ctx's Done: most answers come
-// soon, and the context of a call makes a timer, and whatever it takes to end with the caller's, when somebody asks for that.
+// wait waits for the answer, and returns an error if ctx ends first. At first it does so without a
+// look at ctx's Done: most answers come soon, and the context of a call makes a timer, and
+// whatever it takes to end with the caller's, when somebody asks for that.
 func (r *request) wait(ctx context.Context) error {
 	if r.soon == nil {
 		r.soon = time.NewTimer(glance)

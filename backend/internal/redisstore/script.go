@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // A Script is a Lua script that is known to the server by its hash.
@@ -65,7 +65,8 @@ func (c *Command) text(i int) any {
 	}
 }
 
-// evalsha and eval return the arguments of the commands that name the script by its hash, and by its source.
+// evalsha and eval return the arguments of the commands that name the script by its hash, and by
+// its source.
 func (c *Command) evalsha() []any { return c.append(nil, evalsha) }
 func (c *Command) eval() []any    { return c.append(nil, eval) }
 
@@ -82,7 +83,8 @@ func (c *Command) append(to []any, name any) []any {
 	return c.appendArgs(c.appendKeys(append(to, c.of.keys)))
 }
 
-// appendKeys and appendArgs append the keys and the arguments of an operation, but for those at the end that are empty.
+// appendKeys and appendArgs append the keys and the arguments of an operation, but for those at
+// the end that are empty.
 func (c *Command) appendKeys(to []any) []any {
 	for i := range c.of.keys {
 		to = append(to, c.text(i))
@@ -111,7 +113,7 @@ func (c *Command) appendArgs(to []any) []any {
 
 // A Call is one run of a script for the key of a claim.
 type Call struct {
-	Op  guard.Op
+	Op  driver.Op
 	Key string // the claim's, for errors
 	Command
 	TTL  time.Duration // of the lease that is asked for
@@ -124,8 +126,8 @@ func (s *Store) Int(ctx context.Context, c Call) (int64, error) {
 	return s.toInt(&c, answer, err)
 }
 
-// StartInt is Int that does not wait: done is called once with the answer, or an error when none can come any more, which may
-// be some time after ctx has ended. It must not block.
+// StartInt is Int that does not wait: done is called once with the answer, or an error when none
+// can come any more, which may be some time after ctx has ended. It must not block.
 func (s *Store) StartInt(ctx context.Context, c Call, done func(int64, error)) {
 	r := &request{done: func(answer any, err error) { done(s.toInt(&c, answer, err)) }}
 	r.set(ctx, &c)
@@ -143,21 +145,23 @@ func (s *Store) toInt(c *Call, answer any, err error) (int64, error) {
 	return n, nil
 }
 
-// Grant runs a script that asks for a key. It answers the fence if it granted, negative if the claim or its owner held the key
-// already; {1, that, clock as a fence} if there was a hint; else {0 busy, ms left, label, holder}, for one in
-// line {..., how many stand before it, 1 if one of them was called}, or {2 done, ms left, text, bytes of it before the record, label}.
-func (s *Store) Grant(ctx context.Context, c Call) (guard.Grant, error) {
+// Grant runs a script that asks for a key. If the script grants it, the answer is the fence, which
+// is negative if the claim or its owner held the key already. With a hint, or with fences
+// reserved, it is {1, that, clock as a fence or 0 without a hint, fences reserved}. Else it is {0
+// busy, ms left, label, holder}, for a claim that sees the line {..., how many stand before it, 1
+// if one of them was called}, or {2 done, ms left, text, bytes of it before the record, label}.
+func (s *Store) Grant(ctx context.Context, c Call) (driver.Grant, error) {
 	if err := s.checkTTL(&c); err != nil {
-		return guard.Grant{}, err
+		return driver.Grant{}, err
 	}
 	answer, err := s.run(ctx, &c)
 	return s.toGrant(&c, answer, err)
 }
 
 // StartGrant is to Grant what StartInt is to Int.
-func (s *Store) StartGrant(ctx context.Context, c Call, done func(guard.Grant, error)) {
+func (s *Store) StartGrant(ctx context.Context, c Call, done func(driver.Grant, error)) {
 	if err := s.checkTTL(&c); err != nil {
-		done(guard.Grant{}, err)
+		done(driver.Grant{}, err)
 		return
 	}
 	r := &request{done: func(answer any, err error) { done(s.toGrant(&c, answer, err)) }}
@@ -165,16 +169,17 @@ func (s *Store) StartGrant(ctx context.Context, c Call, done func(guard.Grant, e
 	s.start(r)
 }
 
-func (s *Store) toGrant(c *Call, answer any, err error) (guard.Grant, error) {
+func (s *Store) toGrant(c *Call, answer any, err error) (driver.Grant, error) {
 	if err != nil && !isShortOfAcks(err) {
-		return guard.Grant{}, s.error(c, err)
+		return driver.Grant{}, s.error(c, err)
 	}
 	grant, ok := toGrant(answer)
 	switch {
 	case !ok:
-		return guard.Grant{}, s.error(c, ErrAnswer)
-	case err != nil && grant.State == guard.Granted:
-		return guard.Grant{}, s.error(c, err) // where it was not granted, there is nothing to acknowledge
+		return driver.Grant{}, s.error(c, ErrAnswer)
+	case err != nil && grant.State == driver.Granted:
+		// where it was not granted, there is nothing to acknowledge
+		return driver.Grant{}, s.error(c, err)
 	}
 	return grant, nil
 }

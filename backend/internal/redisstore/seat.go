@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// seatIdle is for how long the connection of a seat stands without being used, and seatAfter how many have to have asked for
-	// one, with less than that between them, for it to be made. Who comes seldom goes by the user's client.
+	// seatIdle is for how long the connection of a seat stands without being used, and seatAfter
+	// how many have to have asked for one, with less than that between them, for it to be made.
+	// Who comes seldom goes by the user's client.
 	seatIdle  = 500 * time.Millisecond
 	seatAfter = 10
 	// renewalIdle is seatIdle for renewals, of which the next one comes after a third of a TTL.
@@ -24,12 +25,14 @@ const (
 	lookEvery = 5 * time.Millisecond
 )
 
-// A seat is a place for a connection of our own to the server of the user's client, for one at a time. Who has it needs none of the
-// connections that the application may have taken all, and can read and write by itself: to have another goroutine do that costs as
-// much again as the round trip.
+// A seat is a place for a connection of our own to the server of the user's client, for one at a
+// time. Who has it needs none of the connections that the application may have taken all, and can
+// read and write by itself: to have another goroutine do that costs as much again as the round
+// trip.
 //
-// The connection is made when it is needed, and closed when it has not been used for some time, or the user's client was
-// closed. While there is none, and where none can be made, everything goes by the user's client.
+// The connection is made when it is needed, and closed when it has not been used for some time, or
+// the user's client was closed. While there is none, and where none can be made, everything goes
+// by the user's client.
 type seat struct {
 	user *redis.Client
 	stay time.Duration        // for how long a connection stands unused
@@ -75,8 +78,8 @@ func (s *seat) own() (client *redis.Client, err error) {
 	return client, nil
 }
 
-// take gives the seat to the caller if it is free and has a connection, and has one made if it is asked for often. leave has to
-// follow.
+// take gives the seat to the caller if it is free and has a connection, and has one made if it is
+// asked for often. leave has to follow.
 func (s *seat) take(ctx context.Context) bool {
 	select {
 	case s.turn <- struct{}{}:
@@ -105,8 +108,8 @@ func (s *seat) take(ctx context.Context) bool {
 	return false
 }
 
-// wait gives the seat to the caller when its turn comes, with a connection, and returns false if that takes long or none can be
-// made. leave has to follow.
+// wait gives the seat to the caller when its turn comes, with a connection, and returns false if
+// that takes long or none can be made. leave has to follow.
 func (s *seat) wait(ctx context.Context, patience time.Duration) bool {
 	late := time.NewTimer(patience)
 	defer late.Stop()
@@ -138,14 +141,16 @@ func (s *seat) call(ctx context.Context) {
 	s.ctx = ctx
 }
 
-// calling returns that context, for who dials: go-redis may do so for longer than for who has the seat.
+// calling returns that context, for who dials: go-redis may do so for longer than for who has the
+// seat.
 func (s *seat) calling() context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ctx
 }
 
-// userGone reports whether the user's client has no connection: it may have been closed. If not, it makes one when we go by it.
+// userGone reports whether the user's client has no connection: it may have been closed. If not,
+// it makes one when we go by it.
 func (s *seat) userGone() bool { return s.user.PoolStats().TotalConns == 0 }
 
 // userHasNoneLeft reports whether the application has taken all connections of the user's client.
@@ -172,8 +177,8 @@ func (s *seat) usable(now time.Time) bool {
 	return true
 }
 
-// connect makes the connection if there is none, and asks the server whether it is good. One that was there may be broken: then it
-// makes another.
+// connect makes the connection if there is none, and asks the server whether it is good. One that
+// was there may be broken: then it makes another.
 func (s *seat) connect(ctx context.Context) bool {
 	s.tried = time.Now()
 	client, err := s.own()
@@ -206,7 +211,8 @@ func (s *seat) leave(err error) {
 	<-s.turn
 }
 
-// spoilt reports whether err says that a connection is no good: the server has not answered, or is not the one that writes any more.
+// spoilt reports whether err says that a connection is no good: the server has not answered, or is
+// not the one that writes any more.
 func spoilt(err error) bool {
 	if err == nil {
 		return false
@@ -241,7 +247,8 @@ func (s *seat) clean() {
 	}
 }
 
-// run runs the script, by its hash or its source, and returns its answer. It ends soon after the context of who has the seat.
+// run runs the script, by its hash or its source, and returns its answer. It ends soon after the
+// context of who has the seat.
 func (s *seat) run(c *Command, name any) (any, error) {
 	s.args = c.append(s.args[:0], name)
 	s.cmd = *redis.NewCmd(s.ctx, s.args...)
@@ -253,7 +260,8 @@ func (s *seat) run(c *Command, name any) (any, error) {
 	return answer, err
 }
 
-// undone is a context whose end go-redis does not wait for: the wire, and who dials, look for themselves. See request.wait.
+// undone is a context whose end go-redis does not wait for: the wire, and who dials, look for
+// themselves. See request.wait.
 type undone struct{ context.Context }
 
 func (undone) Done() <-chan struct{} { return nil }

@@ -9,9 +9,9 @@ import (
 // slots is how many slots a Redis Cluster has.
 const slots = 16384
 
-// HashTag returns the part of a name that chooses its slot in a Redis Cluster: what is between its first
-// brace and the next closing one, unless that is nothing; else the whole name.
-// See "Hash tags" in the Redis Cluster specification.
+// HashTag returns the part of a name that chooses its slot in a Redis Cluster: what is between its
+// first brace and the next closing one, unless that is nothing; else the whole name. See "Hash
+// tags" in the Redis Cluster specification.
 func HashTag(name string) string {
 	_, after, ok := strings.Cut(name, "{")
 	if !ok {
@@ -55,8 +55,8 @@ var slotTags = sync.OnceValue(func() *[slots]string {
 	return &found
 })
 
-// FenceKeyBeside returns the fence counter that is in the slot of a key: one for each slot, whatever the server is, as a
-// Cluster may hide behind a proxy.
+// FenceKeyBeside returns the fence counter that is in the slot of a key: one for each slot,
+// whatever the server is, as a Cluster may hide behind a proxy.
 func FenceKeyBeside(key string) string { return "onerun:{" + slotTags()[Slot(key)] + "}:fence" }
 
 // Own reports whether a key may be one of those that LeaseKeys and FenceKeyBeside name.

@@ -1,5 +1,5 @@
-// Package redisstore is what the backends on one Redis share: it runs their scripts, bounds every call,
-// names the keys, and says what went wrong in a guard.StoreError.
+// Package redisstore is what the backends on one Redis share: it runs their scripts, bounds every
+// call, names the keys, and says what went wrong in a driver.StoreError.
 package redisstore
 
 import (
@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // A Store runs a backend's scripts on a client. It is safe for concurrent use.
@@ -46,7 +46,8 @@ func New(backend string, client redis.UniversalClient) *Store {
 	return s
 }
 
-// request returns a request that is to be waited for. free has to follow when it has been answered.
+// request returns a request that is to be waited for. free has to follow when it has been
+// answered.
 func (s *Store) request(ctx context.Context, c *Call) *request {
 	r := s.unused.Get().(*request)
 	r.set(ctx, c)
@@ -58,17 +59,19 @@ func (s *Store) free(r *request) {
 	s.unused.Put(r)
 }
 
-// Check returns a *guard.SettingError if the client or an option cannot be used. It does not ask the server.
+// Check returns a *guard.SettingError if the client or an option cannot be used. It does not ask
+// the server.
 func (s *Store) Check() error { return s.err }
 
 // Refuse makes Check return that an option cannot be used, unless there is something else already.
 func (s *Store) Refuse(option, value, reason string) {
 	if s.err == nil {
-		s.err = &guard.SettingError{Setting: option, Value: value, Reason: reason}
+		s.err = &driver.SettingError{Setting: option, Value: value, Reason: reason}
 	}
 }
 
-// ClientSetup has f called with each client of our own before it is used. It is option WithClientSetup of the backends.
+// ClientSetup has f called with each client of our own before it is used. It is option
+// WithClientSetup of the backends.
 func (s *Store) ClientSetup(f func(*redis.Client)) {
 	if f == nil {
 		s.Refuse("WithClientSetup", "nil", "must not be nil")
@@ -91,7 +94,7 @@ func (s *Store) ClientSetup(f func(*redis.Client)) {
 }
 
 func checkClient(client redis.UniversalClient) error {
-	refused := &guard.SettingError{Setting: "client", Reason: "must not be nil"}
+	refused := &driver.SettingError{Setting: "client", Reason: "must not be nil"}
 	if client == nil {
 		return refused
 	}

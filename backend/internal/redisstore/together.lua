@@ -1,7 +1,12 @@
--- KEYS: the first ones of all acquires, those of all releases, the second ones of all acquires, and those of all releases where they have some. ARGV: how many acquires, how many releases, and then all first arguments of acquires,
--- all second ones, and so on, and those of releases. In front of each there is how many of them there are: none if they are empty, and one if they are the same for all. Answers what each of them answers, acquires first. One that fails answers the text of its error, and fails alone: go-redis
--- stops to read where there is an error in a list, and takes what is left for the next answer.
--- What can be done quickly is done first, for many keys at once; what it leaves is done one by one. Acquires come first: once a script has written something, Redis lets it go on writing when memory is full.
+-- KEYS: the first ones of all acquires, those of all releases, the second ones of all acquires,
+-- and those of all releases where they have some. ARGV: how many acquires, how many releases, and
+-- then all first arguments of acquires, all second ones, and so on, and those of releases. In
+-- front of each there is how many of them there are: none if they are empty, and one if they are
+-- the same for all. Answers what each of them answers, acquires first. One that fails answers the
+-- text of its error, and fails alone: go-redis stops to read where there is an error in a list,
+-- and takes what is left for the next answer. What can be done quickly is done first, for many
+-- keys at once; what it leaves is done one by one. Acquires come first: once a script has written
+-- something, Redis lets it go on writing when memory is full.
 local acquires, releases = tonumber(ARGV[1]), tonumber(ARGV[2])
 local all = acquires + releases
 
@@ -20,7 +25,8 @@ end
 
 local answers = {}
 
--- one_by_one answers those that have no answer yet. A backend says how: one(i) returns the answer of the i-th of all.
+-- one_by_one answers those that have no answer yet. A backend says how: one(i) returns the answer
+-- of the i-th of all.
 local function one_by_one(from, to, one)
   for i = from, to do
     if not answers[i] then
@@ -35,7 +41,8 @@ local function one_by_one(from, to, one)
   end
 end
 
--- delete_all deletes the keys of those releases, each of which has found that it may. If several ask for one key, the first one had it.
+-- delete_all deletes the keys of those releases, each of which has found that it may. If several
+-- ask for one key, the first one had it.
 local function delete_all(keys, places)
   local deleted = #keys == 0 and 0 or redis.pcall('DEL', unpack(keys))
   if deleted == #keys then

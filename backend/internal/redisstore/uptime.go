@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// MinUptime makes scripts refuse to grant where the server has not been up for longer than the longest TTL. It is option
-// WithMinUptime of the backends.
+// MinUptime makes scripts refuse to grant where the server has not been up for longer than the
+// longest TTL. It is option WithMinUptime of the backends.
 func (s *Store) MinUptime(longest time.Duration) {
-	if longest < guard.MinTTL {
-		s.Refuse("WithMinUptime", longest.String(), fmt.Sprintf("must be the longest TTL of all leases, which is %v at least", guard.MinTTL))
+	if longest < driver.MinTTL {
+		s.Refuse("WithMinUptime", longest.String(), fmt.Sprintf("must be the longest TTL of all leases, which is %v at least", driver.MinTTL))
 		return
 	}
 	s.minUptime = longest
@@ -25,6 +25,6 @@ func (s *Store) checkTTL(c *Call) error {
 	if s.minUptime == 0 || c.TTL <= s.minUptime {
 		return nil
 	}
-	return &guard.StoreError{Store: s.backend, Op: c.Op, Key: c.Key, Addr: s.addr, Kind: guard.KindSettings, Err: fmt.Errorf(
+	return &driver.StoreError{Backend: s.backend, Op: c.Op, Key: c.Key, Addr: s.addr, Kind: driver.KindSettings, Err: fmt.Errorf(
 		"WithMinUptime(%v) is shorter than the lease's TTL of %v: a server that restarted could forget it unnoticed", s.minUptime, c.TTL)}
 }

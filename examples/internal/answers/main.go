@@ -1,4 +1,5 @@
-// Answers asks a Prometheus all that a Grafana dashboard asks, and prints a table in Markdown: what a panel shows, the query, the answer.
+// Answers asks a Prometheus all that a Grafana dashboard asks, and prints a table in Markdown:
+// what a panel shows, the query, the answer.
 //
 //	go run ./examples/internal/answers deploy/grafana/onerun.json
 package main
@@ -122,7 +123,8 @@ type series struct {
 	Value  [2]any // when, and what as text
 }
 
-// sum writes an answer: what is not zero, and of buckets, which count all below them, those that add something.
+// sum writes an answer: what is not zero, and of buckets, which count all below them, those that
+// add something.
 func sum(all []series, unit string) (string, error) {
 	slices.SortFunc(all, func(a, b series) int { return cmp.Or(cmp.Compare(bound(a), bound(b)), cmp.Compare(about(a), about(b))) })
 	var lines []string

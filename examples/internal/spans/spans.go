@@ -64,7 +64,8 @@ const (
 	noSpan  = "0000000000000000"
 )
 
-// Read returns the spans in the order in which they stand in r: JSON objects, one a line or not. Its error says which one is none.
+// Read returns the spans in the order in which they stand in r: JSON objects, one a line or not.
+// Its error says which one is none.
 func Read(r io.Reader) (all []Span, err error) {
 	d := json.NewDecoder(r)
 	d.UseNumber() // large integers stay as they are

@@ -21,8 +21,8 @@ type Backend struct {
 	Servers []string    // the addresses of its Redis servers: one, or several for redlock
 }
 
-// Connect returns the backend for one process, with connections of its own, which disconnect closes. A program
-// of your own needs one of these lines. The options are for redlock.
+// Connect returns the backend for one process, with connections of its own, which disconnect
+// closes. A program of your own needs one of these lines. The options are for redlock.
 func (b Backend) Connect(opts ...redlock.Option) (locker guard.Locker, disconnect func()) {
 	var nodes []guard.Locker
 	var clients []*redis.Client
@@ -46,8 +46,8 @@ func (b Backend) Connect(opts ...redlock.Option) (locker guard.Locker, disconnec
 	}
 }
 
-// check takes a lease and gives it back: what is wrong with the servers should show before the play begins, and
-// not in the children.
+// check takes a lease and gives it back: what is wrong with the servers should show before the
+// play begins, and not in the children.
 func (b Backend) check(ctx context.Context, namespace string) error {
 	locker, disconnect := b.Connect()
 	defer disconnect()
@@ -55,7 +55,8 @@ func (b Backend) check(ctx context.Context, namespace string) error {
 	if err != nil {
 		return err
 	}
-	// Twice: the first goes on with a majority, and what the other servers have said meanwhile, the second knows.
+	// Twice: the first goes on with a majority, and what the other servers have said meanwhile,
+	// the second knows.
 	for try := 0; try < 2 && err == nil; try++ {
 		err = g.Do(ctx, "check", func(context.Context) error { return nil })
 	}

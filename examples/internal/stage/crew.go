@@ -20,9 +20,11 @@ const endGrace = 2 * time.Second
 
 // A Crew is the child processes of a run.
 type Crew struct {
-	// Lines is what the children say. What they say to people (Parent.Say) is printed and not in it.
+	// Lines is what the children say. What they say to people (Parent.Say) is printed and not in
+	// it.
 	Lines <-chan Line
-	// Out takes what the children write to Parent.Out, line by line, until they have ended. Default: standard output.
+	// Out takes what the children write to Parent.Out, line by line, until they have ended.
+	// Default: standard output.
 	Out io.Writer
 
 	run     *Run
@@ -89,7 +91,8 @@ func (c *Crew) Start(name string, settings any) (*Member, error) {
 
 // live starts the process, passes on what it says, and returns when it has ended.
 func (m *Member) live(stdout io.Reader, started chan<- error) {
-	runtime.LockOSThread() // Linux ends the child with the thread that started it, see endWithParent
+	// Linux ends the child with the thread that started it, see endWithParent
+	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err := m.cmd.Start()
 	started <- err
@@ -130,14 +133,14 @@ func (m *Member) Answer(text string) error {
 	return nil
 }
 
-// Kill ends the process as a crash of its machine would (SIGKILL): it cannot clean up. Its Line that it
-// is Gone follows.
+// Kill ends the process as a crash of its machine would (SIGKILL): it cannot clean up. Its Line
+// that it is Gone follows.
 func (m *Member) Kill() {
 	_ = m.cmd.Process.Kill() // fails only if it has ended already
 }
 
-// Freeze stops the process in the middle of whatever it is doing (SIGSTOP), as a machine does that is
-// moved or short of memory. It can do nothing, nor can it know, until Thaw. See CanFreeze.
+// Freeze stops the process in the middle of whatever it is doing (SIGSTOP), as a machine does that
+// is moved or short of memory. It can do nothing, nor can it know, until Thaw. See CanFreeze.
 func (m *Member) Freeze() error {
 	m.frozen = true
 	return m.signal(sigFreeze)

@@ -32,9 +32,10 @@ func createDatabase(file, schema string) (*sql.DB, error) {
 // OpenDatabase opens the SQLite database in the file, for this process beside others.
 func OpenDatabase(file string) (*sql.DB, error) {
 	settings := url.Values{
-		// SQLite has one writer at a time: wait for it, and take the turn when a transaction begins,
-		// as one that reads first could not have it later.
-		"_pragma": {"busy_timeout(10000)", "synchronous(OFF)"}, // an example need not survive a power cut
+		// SQLite has one writer at a time: wait for it, and take the turn when a transaction
+		// begins, as one that reads first could not have it later.
+		// an example need not survive a power cut
+		"_pragma": {"busy_timeout(10000)", "synchronous(OFF)"},
 		"_txlock": {"immediate"},
 	}
 	db, err := sql.Open("sqlite", "file:"+url.PathEscape(file)+"?"+settings.Encode())

@@ -1,7 +1,8 @@
 // Package stage is what the examples have in common and what is not about guarding: the flags, a
 // backend and a database to run on, processes to run in, and the table at the end.
 //
-// A program is started once. It starts itself again, several times over, as its own child processes:
+// A program is started once. It starts itself again, several times over, as its own child
+// processes:
 //
 //	func main() {
 //		var r replica
@@ -11,6 +12,6 @@
 //		os.Exit(stage.Example{Name: "lottery", Play: play}.Main(os.Args[1:]))
 //	}
 //
-// Parent and children talk in lines over the children's standard input and output. A child ends when
-// its standard input does, so none outlives the parent, however that ended.
+// Parent and children talk in lines over the children's standard input and output. A child ends
+// when its standard input does, so none outlives the parent, however that ended.
 package stage

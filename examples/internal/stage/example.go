@@ -31,12 +31,13 @@ type Example struct {
 	Check func() error
 	// Schema is the SQL that makes the tables.
 	Schema string
-	// Play runs it and returns the figures, read back from the database. It must end soon after ctx.
+	// Play runs it and returns the figures, read back from the database. It must end soon after
+	// ctx.
 	Play func(ctx context.Context, run *Run) (*Table, error)
 }
 
-// Main is the program, but for os.Exit: it returns the exit code. All child processes have ended when it
-// returns.
+// Main is the program, but for os.Exit: it returns the exit code. All child processes have ended
+// when it returns.
 func (e Example) Main(args []string) int {
 	flags, err := e.parse(args)
 	switch {

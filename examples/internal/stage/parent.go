@@ -19,17 +19,17 @@ const (
 	out = "out" // the word of lines that go to Crew.Out
 )
 
-// A Parent is how a child process talks to the one that has started it. It is safe for concurrent use,
-// but one Ask at a time.
+// A Parent is how a child process talks to the one that has started it. It is safe for concurrent
+// use, but one Ask at a time.
 type Parent struct {
 	ctx     context.Context // as Join returns it
 	answers chan string
 	mu      sync.Mutex // one line at a time
 }
 
-// Join reads what the parent has set for this process into settings. It returns false if this process is
-// nobody's child. The context ends when the parent has ended or wants no more; the process is ended
-// soon after, whether or not it has heeded that.
+// Join reads what the parent has set for this process into settings. It returns false if this
+// process is nobody's child. The context ends when the parent has ended or wants no more; the
+// process is ended soon after, whether or not it has heeded that.
 func Join(settings any) (context.Context, *Parent, bool) {
 	text, ok := os.LookupEnv(settingsEnv)
 	if !ok {
@@ -59,7 +59,8 @@ func (p *Parent) listen(cancel context.CancelFunc) {
 // Say has the parent print what this child is doing.
 func (p *Parent) Say(format string, args ...any) { p.Tell(say, format, args...) }
 
-// Out returns a writer to the parent's Crew.Out. Each Write must be of one line, or of several lines that may be made one.
+// Out returns a writer to the parent's Crew.Out. Each Write must be of one line, or of several
+// lines that may be made one.
 func (p *Parent) Out() io.Writer { return lines{p} }
 
 type lines struct{ *Parent }

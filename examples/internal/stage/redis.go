@@ -12,20 +12,22 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// newClient returns a client of one server. All it has to be told is the address; the rest keeps it quiet and quick
-// about a server that is not there, as guards try again by themselves and return errors that say what is wrong.
+// newClient returns a client of one server. All it has to be told is the address; the rest keeps
+// it quiet and quick about a server that is not there, as guards try again by themselves and
+// return errors that say what is wrong.
 func newClient(addr string) *redis.Client {
 	logging.Disable()
 	return redis.NewClient(&redis.Options{
 		Addr: addr, MaxRetries: -1, DialerRetries: 1,
-		// Where go-redis finds out by itself that a server has no such notifications, connections that are made at
-		// the same time race to note that down (v9.23, with a client and a redis.Conn of it).
+		// Where go-redis finds out by itself that a server has no such notifications, connections
+		// that are made at the same time race to note that down (v9.23, with a client and a
+		// redis.Conn of it).
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 }
 
-// startRedis starts n Redis servers inside this process, which know nothing of each other, and returns their
-// addresses. The caller must call stop.
+// startRedis starts n Redis servers inside this process, which know nothing of each other, and
+// returns their addresses. The caller must call stop.
 func startRedis(n int) (addrs []string, stop func(), err error) {
 	var started []*miniredis.Miniredis
 	stop = func() {
@@ -46,11 +48,13 @@ func startRedis(n int) (addrs []string, stop func(), err error) {
 	return addrs, stop, nil
 }
 
-// passTime returns a hook that has time pass in the server before each script: by itself it stands still
-// there, and the lease of a dead process would never end. Miniredis has ClockTTL for that, which looks at every
-// key for every command within a script: with the thousands of keys of an example, that took most of the time.
+// passTime returns a hook that has time pass in the server before each script: by itself it stands
+// still there, and the lease of a dead process would never end. Miniredis has ClockTTL for that,
+// which looks at every key for every command within a script: with the thousands of keys of an
+// example, that took most of the time.
 func passTime(own *miniredis.Miniredis) server.Hook {
-	const step = 5 * time.Millisecond // by as much a key may end too soon; guards allow for four times that
+	// by as much a key may end too soon; guards allow for four times that
+	const step = 5 * time.Millisecond
 	var mu sync.Mutex
 	last := time.Now()
 	return func(_ *server.Peer, command string, _ ...string) bool {

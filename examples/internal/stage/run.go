@@ -19,8 +19,8 @@ type Run struct {
 	Guarded bool
 	// Backend is for the guards of the child processes.
 	Backend Backend
-	// Namespace is for the keys of this run: on a Redis that is used again, a second run must not find
-	// its work done by the first.
+	// Namespace is for the keys of this run: on a Redis that is used again, a second run must not
+	// find its work done by the first.
 	Namespace string
 	// DB is the database, Database the file it is in, for child processes to open.
 	DB       *sql.DB
@@ -53,7 +53,8 @@ func (e Example) newRun(ctx context.Context, f flags) (*Run, error) {
 	return run, nil
 }
 
-// findBackend sees to it that the backend has servers that answer: those the flags name, or embedded ones.
+// findBackend sees to it that the backend has servers that answer: those the flags name, or
+// embedded ones.
 func (r *Run) findBackend(ctx context.Context, f flags) (err error) {
 	r.Backend, r.stopRedis = Backend{Name: f.backend, Servers: f.redis}, func() {}
 	if len(f.redis) > 0 {

@@ -1,4 +1,5 @@
-// Waterfall draws spans that OpenTelemetry's stdouttrace has written as a picture: what ran when, below what, for how long, and what links to what.
+// Waterfall draws spans that OpenTelemetry's stdouttrace has written as a picture: what ran when,
+// below what, for how long, and what links to what.
 //
 //	go run ./examples/coupon -trace -trace-file spans.jsonl
 //	go run ./examples/internal/waterfall -trace 4bf92f35 spans.jsonl > trace.svg

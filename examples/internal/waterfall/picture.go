@@ -23,7 +23,8 @@ const (
 	axisHeight = 26
 )
 
-// A picture is a table: what, when, how long and with what result; and right of it the links, each in a lane.
+// A picture is a table: what, when, how long and with what result; and right of it the links, each
+// in a lane.
 type picture struct {
 	rows   []row
 	begin  time.Time
@@ -118,7 +119,8 @@ func (p *picture) outcome(r row) string {
 	return strings.Join(words, " · ") + links
 }
 
-// style has the colours: where the reader's system is dark, so is the picture, on a ground of its own in either case.
+// style has the colours: where the reader's system is dark, so is the picture, on a ground of its
+// own in either case.
 const style = `
   .ground { fill: #ffffff; stroke: #d0d7de }
   text { font: 12px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; fill: #1f2328 }
@@ -165,7 +167,8 @@ func (p *picture) at(t time.Time) float64 {
 	return p.bars + barsWidth*float64(t.Sub(p.begin))/float64(p.took)
 }
 
-// drawAxis draws a line for each step of time. The label of the last one is left out if it would run into the third column.
+// drawAxis draws a line for each step of time. The label of the last one is left out if it would
+// run into the third column.
 func (p *picture) drawAxis() {
 	every := step(p.took)
 	for t := time.Duration(0); t <= p.took; t += every {
@@ -203,7 +206,8 @@ func (p *picture) drawRow(i int, r row) {
 	p.text(p.texts, base, "", p.outcome(r))
 }
 
-// drawLink draws an arrow from the text of one row, down or up its lane, to the text of the other one.
+// drawLink draws an arrow from the text of one row, down or up its lane, to the text of the other
+// one.
 func (p *picture) drawLink(l link) {
 	lane := p.lanes + float64(l.lane*laneWidth)
 	from, to := p.textEnd(l.from), p.textEnd(l.to)

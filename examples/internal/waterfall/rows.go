@@ -16,7 +16,8 @@ type row struct {
 	depth   int
 }
 
-// around returns the spans of the traces whose ID begins so, and of those that a link joins to them.
+// around returns the spans of the traces whose ID begins so, and of those that a link joins to
+// them.
 func around(all []spans.Span, id string) (some []spans.Span) {
 	wanted := map[string]bool{}
 	for _, s := range all {
@@ -49,7 +50,8 @@ func rowsOf(all []spans.Span) (rows []row) {
 	for _, s := range all {
 		known[s.Trace+s.ID] = true
 	}
-	below := map[string][]*spans.Span{} // by trace and parent; where that is not in the file, by trace
+	// by trace and parent; where that is not in the file, by trace
+	below := map[string][]*spans.Span{}
 	var traces []string
 	for i, s := range all {
 		parent := s.Trace + s.Parent

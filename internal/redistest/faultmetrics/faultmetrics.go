@@ -3,8 +3,9 @@
 //	seen := faultmetrics.Watch(t, table)
 //	g, err := guard.New(store, guard.WithHook(seen.Hook))
 //
-// A fault that the metrics do not show is a bug. What it counts is what package tracing counts, which a test there holds it to; it does without OpenTelemetry, as
-// what the tests of the stores import would be in the go.sum of all who import the stores. Only tests import it.
+// A fault that the metrics do not show is a bug. What it counts is what package tracing counts,
+// which a test there holds it to; it does without OpenTelemetry, as what the tests of the stores
+// import would be in the go.sum of all who import the stores. Only tests import it.
 package faultmetrics
 
 import (
@@ -18,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // Metrics are those of the Guards of one test that tell of trouble.
@@ -40,9 +42,11 @@ var (
 	watched = map[string]*Metrics{}
 )
 
-// Watch returns the metrics of the test, the same at each call. When the test has ended, and its Guards are closed, it fails unless they show what the
-// table says of the longest name in it with which that of the test begins: a regular expression for a line of Lines, or "" for faults that are nobody's
-// trouble. A test that is named for a fault (TestFault…) has to be in the table; of others nothing is asked.
+// Watch returns the metrics of the test, the same at each call. When the test has ended, and its
+// Guards are closed, it fails unless they show what the table says of the longest name in it with
+// which that of the test begins: a regular expression for a line of Lines, or "" for faults that
+// are nobody's trouble. A test that is named for a fault (TestFault…) has to be in the table; of
+// others nothing is asked.
 func Watch(t testing.TB, table map[string]string) *Metrics {
 	t.Helper()
 	mu.Lock()
@@ -87,7 +91,8 @@ func (m *Metrics) requireShown(t testing.TB, table map[string]string) {
 	}
 }
 
-// Lines returns what went wrong, by the metrics that count it and in their words: "name{attribute=value,…} how often".
+// Lines returns what went wrong, by the metrics that count it and in their words:
+// "name{attribute=value,…} how often".
 func (m *Metrics) Lines() (lines []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -105,7 +110,7 @@ func (m *Metrics) count(format string, args ...any) {
 }
 
 func (m *Metrics) acquireEnd(_ context.Context, e guard.Event) {
-	if e.MissedWakeUp && !e.Aside {
+	if e.MissedWakeUp && !e.Auxiliary {
 		m.count("onerun.waiter.missed_wakeups{}")
 	}
 }
@@ -118,7 +123,7 @@ func (m *Metrics) call(_ context.Context, e guard.Event) {
 		m.count("onerun.node.operation.duration{error.type=%s,onerun.node=%s,onerun.operation=%s}", kind, e.Node, e.Op)
 	default:
 		m.count("onerun.store.operation.duration{error.type=%s,onerun.operation=%s}", kind, e.Op)
-		if e.Op == guard.OpAcquire {
+		if e.Op == driver.OpAcquire {
 			m.count("onerun.acquire.unknown{error.type=%s}", kind)
 		}
 	}

@@ -1,4 +1,5 @@
-// Package keys has what the middlewares share: it hashes the parts of a key, and finds a key in a JSON object.
+// Package keys has what the middlewares share: it hashes the parts of a key, and finds a key in a
+// JSON object.
 package keys
 
 import (

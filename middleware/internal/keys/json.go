@@ -16,8 +16,9 @@ var (
 	ErrNoText   = errors.New("is neither a string nor an integer")
 )
 
-// JSON returns the value at the end of a path of names: of a field of the object, of a field of the object in that, and so on. It has to be a
-// string or an integer; null is a missing one. A name that stands in an object twice is refused, also in other letters (id and ID): decoders
+// JSON returns the value at the end of a path of names: of a field of the object, of a field of
+// the object in that, and so on. It has to be a string or an integer; null is a missing one. A
+// name that stands in an object twice is refused, also in other letters (id and ID): decoders
 // differ in which of them they take, and encoding/json takes either.
 func JSON(object []byte, path []string) (string, error) {
 	for _, name := range path {

@@ -1,4 +1,5 @@
-// Package refused collects the settings of a middleware that cannot work, so that all of them come in one error.
+// Package refused collects the settings of a middleware that cannot work, so that all of them come
+// in one error.
 package refused
 
 import (
@@ -32,6 +33,15 @@ func Setting(option string, value any, reason string) error {
 func (l *List) Positive(to *time.Duration, option string, d time.Duration) {
 	if d <= 0 {
 		l.Refuse(option, d, "must be positive")
+		return
+	}
+	*to = d
+}
+
+// NotNegative sets a duration that must not be negative. 0 is off.
+func (l *List) NotNegative(to *time.Duration, option string, d time.Duration) {
+	if d < 0 {
+		l.Refuse(option, d, "must not be negative")
 		return
 	}
 	*to = d

@@ -1,4 +1,5 @@
-// Package ticks works out the instants of a cron schedule, so that all processes name them the same.
+// Package ticks works out the instants of a cron schedule, so that all processes name them the
+// same.
 package ticks
 
 import (
@@ -7,8 +8,9 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// Align returns the schedule, or, for a constant delay ("@every d"), one whose ticks are the multiples of the delay since 1970-01-01 00:00 UTC: that of
-// cron counts from the start of each process, so that processes would have no tick in common.
+// Align returns the schedule, or, for a constant delay ("@every d"), one whose ticks are the
+// multiples of the delay since 1970-01-01 00:00 UTC: that of cron counts from the start of each
+// process, so that processes would have no tick in common.
 func Align(s cron.Schedule) cron.Schedule {
 	if every, ok := s.(cron.ConstantDelaySchedule); ok {
 		return Every(max(1, every.Delay/time.Second)) // as cron.Every has it
@@ -31,13 +33,14 @@ func (d Every) Next(t time.Time) time.Time {
 // Most bounds how many ticks In returns.
 const Most = 1000
 
-// In returns the ticks of a schedule after from, up to and including to, the oldest first: the first Most of them. from and to are in the location of the
-// cron that has the schedule.
+// In returns the ticks of a schedule after from, up to and including to, the oldest first: the
+// first Most of them. from and to are in the location of the cron that has the schedule.
 func In(s cron.Schedule, from, to time.Time) []time.Time {
 	var found []time.Time
 	for len(found) < Most {
 		t := s.Next(from)
-		if !t.After(from) || t.After(to) { // Next returns the zero time where it has found none for five years
+		// Next returns the zero time where it has found none for five years
+		if !t.After(from) || t.After(to) {
 			break
 		}
 		found = append(found, t)
@@ -46,8 +49,9 @@ func In(s cron.Schedule, from, to time.Time) []time.Time {
 	return found
 }
 
-// Longest returns about the longest time between two ticks of a schedule, from one of them on: no more than it is, and no less than half of it where the
-// pattern is one of a day, a week, a month or a year.
+// Longest returns about the longest time between two ticks of a schedule, from one of them on: no
+// more than it is, and no less than half of it where the pattern is one of a day, a week, a month
+// or a year.
 func Longest(s cron.Schedule, tick time.Time) time.Duration {
 	var longest time.Duration
 	at := tick

@@ -147,7 +147,8 @@ func TestLongest_isNotTheTimeBetweenTheNextFewTicks(t *testing.T) {
 		{"0 0 29 2 *", 1461 * day},
 	} {
 		s := schedule(t, test.spec)
-		for _, from := range []string{"2026-11-16T08:30:00Z", "2026-11-19T08:30:00Z", "2026-11-21T12:00:00Z"} { // a Monday, a Thursday, a Saturday
+		// a Monday, a Thursday, a Saturday
+		for _, from := range []string{"2026-11-16T08:30:00Z", "2026-11-19T08:30:00Z", "2026-11-21T12:00:00Z"} {
 			longest := ticks.Longest(s, s.Next(at(t, from)))
 			require.LessOrEqual(t, longest, test.longest, "%s from %s", test.spec, from)
 			require.GreaterOrEqual(t, longest, test.longest/2, "%s from %s", test.spec, from)

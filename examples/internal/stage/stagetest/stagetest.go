@@ -49,7 +49,8 @@ type Program struct {
 func Start(t testing.TB, args ...string) *Program {
 	t.Helper()
 	p := &Program{t: t, cmd: exec.Command(os.Args[0], args...), out: &output{}}
-	p.cmd.Env = append(os.Environ(), programEnv+"=1", "TMPDIR="+t.TempDir()) // where it is removed if the program is killed
+	// where it is removed if the program is killed
+	p.cmd.Env = append(os.Environ(), programEnv+"=1", "TMPDIR="+t.TempDir())
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	var err error
 	p.process, err = processtest.Start(p.cmd)
@@ -104,8 +105,8 @@ func (p *Program) Signal(s os.Signal) {
 	require.NoError(p.t, p.process.Signal(s))
 }
 
-// Wait returns the exit code when the program has ended and all of its child processes, too: they share its
-// standard error, and it takes the last of them for that to end.
+// Wait returns the exit code when the program has ended and all of its child processes, too: they
+// share its standard error, and it takes the last of them for that to end.
 func (p *Program) Wait() int {
 	p.t.Helper()
 	select {
@@ -116,7 +117,8 @@ func (p *Program) Wait() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// OnEachBackend runs the test on each backend, on embedded servers and on real ones. The args say which.
+// OnEachBackend runs the test on each backend, on embedded servers and on real ones. The args say
+// which.
 func OnEachBackend(t *testing.T, test func(t *testing.T, args ...string)) {
 	t.Parallel()
 	for backend, servers := range map[string]int{"single": 1, "reentrant": 1, "redlock": 5} {
@@ -140,7 +142,8 @@ func Addresses(servers []*redistest.Server) string {
 	return strings.Join(addrs, ",")
 }
 
-// Database returns a file for -db, and a function that opens the database in it once the program has ended.
+// Database returns a file for -db, and a function that opens the database in it once the program
+// has ended.
 func Database(t testing.TB) (file string, open func() *sql.DB) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "kept.db")

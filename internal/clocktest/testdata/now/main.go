@@ -1,4 +1,5 @@
-// Command now prints, for each line that it reads, what its wall clock shows, and by its monotonic clock how long it has run, in nanoseconds.
+// Command now prints, for each line that it reads, what its wall clock shows, and by its monotonic
+// clock how long it has run, in nanoseconds.
 package main
 
 import (

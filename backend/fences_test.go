@@ -1,0 +1,336 @@
+package backend_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+)
+
+// ahead is AHEAD in counter.lua: how far ahead of the clock a store's first fence is.
+const ahead = 1 << 17
+
+// clockOf returns the server's clock as a fence.
+func clockOf(t testing.TB, rdb *redis.Client) uint64 {
+	t.Helper()
+	now, err := rdb.Time(t.Context()).Result()
+	require.NoError(t, err)
+	return uint64(now.Unix())<<20 + uint64(now.Nanosecond()/1000)
+}
+
+// longAgo sets a key's counter to a fence of long ago, so that the clock alone decides.
+func longAgo(t testing.TB, rdb *redis.Client, counter string) {
+	t.Helper()
+	require.NoError(t, rdb.Set(t.Context(), counter, 1<<50, 0).Err())
+}
+
+// eachStore runs a test on each backend with a server of its own. ask asks for a key in one of the
+// ways in which a claim comes to the server.
+func eachStore(t *testing.T, test func(t *testing.T, s storeOn)) {
+	for name, open := range backends {
+		server := redistest.Start(t)
+		for _, way := range []string{"alone", "together", "in the queue"} {
+			t.Run(name+" "+way, func(t *testing.T) {
+				rdb := server.Client(t)
+				require.NoError(t, rdb.FlushAll(t.Context()).Err())
+				s := storeOn{flight: flightOn(server.Client(t), open), rdb: rdb, counter: counterKeys[name]("key"), way: way}
+				test(t, s)
+			})
+		}
+	}
+}
+
+type storeOn struct {
+	*flight
+	rdb     *redis.Client
+	counter string // of "key"
+	way     string
+}
+
+// ask asks for a key.
+func (s storeOn) ask(t *testing.T, c guard.Claim) (guard.Grant, error) {
+	t.Helper()
+	switch s.way {
+	case "in the queue":
+		c.Queue = driver.Queued
+	case "together":
+		answers, _ := s.fly(t, op{claim: c}, take("{another}", "id"))
+		return answers[0].grant, answers[0].err
+	}
+	return s.locker.TryAcquire(t.Context(), c)
+}
+
+// granted asks for "key", which has to be free, and releases it.
+func (s storeOn) granted(t *testing.T, reserve int) guard.Grant {
+	t.Helper()
+	c := claim("key", "id")
+	c.Reserve = reserve
+	g, err := s.ask(t, c)
+	require.NoError(t, err)
+	require.Equal(t, guard.Granted, g.State)
+	require.LessOrEqual(t, g.Reserved, max(reserve, 0))
+	if s.way == "in the queue" {
+		c.Queue = driver.Queued
+	}
+	_, err = s.locker.Release(t.Context(), c, guard.After{})
+	require.NoError(t, err)
+	return g
+}
+
+// last returns the counter of "key".
+func (s storeOn) last(t *testing.T) uint64 {
+	t.Helper()
+	last, err := s.rdb.Get(t.Context(), s.counter).Uint64()
+	require.NoError(t, err)
+	return last
+}
+
+func TestFences_ofAStoreWithoutACounterStartAheadOfItsClock(t *testing.T) {
+	eachStore(t, func(t *testing.T, s storeOn) {
+		for range 10 {
+			before := clockOf(t, s.rdb)
+			g := s.granted(t, 1000)
+			require.GreaterOrEqual(t, g.Fence, before+ahead)
+			require.LessOrEqual(t, g.Fence, clockOf(t, s.rdb)+ahead)
+			require.Zero(t, g.Reserved, "a store that may have lost its counter reserves nothing")
+			require.Equal(t, g.Fence, s.last(t))
+			require.Equal(t, g.Fence+1, s.granted(t, 0).Fence)
+			require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
+		}
+	})
+}
+
+func TestFences_areNotReservedFarAheadOfTheClock(t *testing.T) {
+	eachStore(t, func(t *testing.T, s storeOn) {
+		longAgo(t, s.rdb, s.counter)
+		first := s.granted(t, 1000)
+		require.Equal(t, 1000, first.Reserved, "as the clock is ahead of the counter")
+		require.Equal(t, first.Fence+1000, s.last(t))
+		longAgo(t, s.rdb, s.counter)
+		require.Equal(t, ahead/2/16, s.granted(t, 1<<30).Reserved, "at most a sixteenth of the bound")
+		require.Zero(t, s.granted(t, 0).Reserved)
+		require.Zero(t, s.granted(t, -1).Reserved)
+
+		last, smallest := uint64(0), 1<<30
+		for start := time.Now(); time.Since(start) < 50*time.Millisecond; {
+			g := s.granted(t, 1<<30)
+			require.Greater(t, g.Fence, last)
+			last = g.Fence + uint64(g.Reserved)
+			require.Equal(t, last, s.last(t))
+			require.LessOrEqual(t, last, clockOf(t, s.rdb)+ahead/2)
+			smallest = min(smallest, g.Reserved)
+		}
+		require.Less(t, smallest, ahead/2/16, "reservations get smaller when the counter runs ahead")
+
+		require.NoError(t, s.rdb.Set(t.Context(), s.counter, clockOf(t, s.rdb)+1<<30, 0).Err())
+		g := s.granted(t, 1000)
+		require.Zero(t, g.Reserved, "the counter is too far ahead of the clock")
+		require.Equal(t, g.Fence, s.last(t))
+	})
+}
+
+func TestFences_thatAQuorumBringsAreReservedAsTheyAre(t *testing.T) {
+	eachStore(t, func(t *testing.T, s storeOn) {
+		far := clockOf(t, s.rdb) + 1<<30
+		c := claim("key", "id")
+		c.Fence, c.Reserve = far, 5000
+		g, err := s.ask(t, c)
+		require.NoError(t, err)
+		require.Equal(t, guard.Grant{State: guard.Granted, Fence: far, Reserved: 5000}, g)
+		require.Equal(t, far+5000, s.last(t))
+
+		g, err = s.ask(t, c)
+		require.NoError(t, err)
+		require.Equal(t, guard.Grant{State: guard.Granted, Fence: far, Held: true}, g, "a repeated claim reserves nothing")
+
+		c.Fence += 10_000
+		held, err := s.locker.Renew(t.Context(), c)
+		require.NoError(t, err)
+		require.True(t, held)
+		require.Equal(t, far+15_000, s.last(t))
+	})
+}
+
+func TestFences_areNotReservedForAClaimThatHeldTheKey(t *testing.T) {
+	eachStore(t, func(t *testing.T, s storeOn) {
+		longAgo(t, s.rdb, s.counter)
+		first, err := s.ask(t, claim("key", "id"))
+		require.NoError(t, err)
+		for _, id := range []string{"id", "joins"} {
+			c := claim("key", id)
+			c.Owner, c.Reserve = "id", 1000
+			g, err := s.ask(t, c)
+			require.NoError(t, err)
+			if g.State == guard.Busy {
+				continue // it keeps no owners
+			}
+			require.Equal(t, guard.Grant{State: guard.Granted, Fence: first.Fence, Held: true}, g)
+			require.Equal(t, first.Fence, s.last(t))
+		}
+	})
+}
+
+// What a quorum takes in again, or raises, must not pass for the counter that was lost.
+func TestFences_thatAQuorumBringsDoNotStandForALostCounter(t *testing.T) {
+	eachStore(t, func(t *testing.T, s storeOn) {
+		for _, lose := range []string{"before it is taken in again", "before it is raised"} {
+			c := claim("key", "id")
+			c.Fence = clockOf(t, s.rdb)
+			_, err := s.ask(t, c)
+			require.NoError(t, err)
+			if lose == "before it is raised" {
+				require.NoError(t, s.rdb.Del(t.Context(), s.counter).Err())
+				c.Fence++
+				held, err := s.locker.Renew(t.Context(), c)
+				require.NoError(t, err)
+				require.True(t, held)
+			}
+			_, err = s.locker.Release(t.Context(), c, guard.After{})
+			require.NoError(t, err)
+			before := clockOf(t, s.rdb)
+			require.GreaterOrEqual(t, s.granted(t, 0).Fence, before+ahead, lose)
+			require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
+		}
+	})
+}
+
+// brokenCounters are none that a store has written. Some are as long as a counter and sort before
+// it, and some are numbers to Lua.
+var brokenCounters = []string{
+	"nan", "inf", "-inf", "-nan", "infinity", "", " ", "0x10", "0x1ffffffffffff", "0x00000000000010", "1e3",
+	"1e00000000000003", "-5", "-000000000000005", "+000000000000005", "-1e+100000000000", "000000000000005 ",
+	" 000000000000005", "             nan", "            -inf", "1.5", "1.50000000000000", "five", "1\n",
+	"9007199254740992", "9007199254740993", "9999999999999999", "18446744073709551615", "1" + strings.Repeat("0", 400),
+}
+
+func TestFences_aCounterThatIsBrokenIsRefused(t *testing.T) {
+	eachStore(t, func(t *testing.T, s storeOn) {
+		for _, broken := range brokenCounters {
+			require.NoError(t, s.rdb.Set(t.Context(), s.counter, broken, 0).Err())
+			for _, terms := range []guard.Claim{{}, {Reserve: 10}, {Hint: clockOf(t, s.rdb)}, {Fence: 1 << 50}} {
+				c := claim("key", "id")
+				c.Reserve, c.Hint, c.Fence = terms.Reserve, terms.Hint, terms.Fence
+				g, err := s.ask(t, c)
+				require.Equal(t, guard.Grant{}, g, "%q", broken)
+				s.requireRefused(t, err, broken)
+			}
+			require.NoError(t, s.rdb.Del(t.Context(), s.counter).Err())
+			require.Greater(t, s.granted(t, 0).Fence, clockOf(t, s.rdb), "as the error says")
+			require.NoError(t, s.rdb.Del(t.Context(), s.counter).Err())
+		}
+	})
+}
+
+func (s storeOn) requireRefused(t *testing.T, err error, broken string) {
+	t.Helper()
+	require.Equal(t, driver.KindProtocol, answer{err: err}.kind(t), "%q: %v", broken, err)
+	require.ErrorContains(t, err, s.counter)
+	require.Equal(t, broken, s.rdb.Get(t.Context(), s.counter).Val(), "it stays as it is")
+}
+
+func TestFences_areNotRaisedOnABrokenCounter(t *testing.T) {
+	eachStore(t, func(t *testing.T, s storeOn) {
+		c := claim("key", "id")
+		g, err := s.ask(t, c)
+		require.NoError(t, err)
+		for i, broken := range brokenCounters {
+			require.NoError(t, s.rdb.Set(t.Context(), s.counter, broken, 0).Err())
+			c.Fence = g.Fence
+			held, err := s.locker.Renew(t.Context(), c)
+			require.NoError(t, err, "which needs no counter")
+			require.True(t, held)
+			c.Fence = g.Fence + 10
+			for range 2 { // the second time is no easier
+				_, err = s.locker.Renew(t.Context(), c)
+				s.requireRefused(t, err, broken)
+			}
+			again, err := s.ask(t, c)
+			require.NoError(t, err)
+			require.Equal(t, g.Fence, again.Fence, "the lease is as it was")
+			if i%2 == 0 { // an owner who joins raises the counter, too
+				c := claim("key", "id2")
+				c.Owner = "id"
+				if g, err := s.ask(t, c); g.State != guard.Busy {
+					s.requireRefused(t, err, broken)
+				}
+			}
+		}
+	})
+}
+
+// A counter may be as large as fences are exact in Lua.
+func TestFences_ofALargeCounterAreExact(t *testing.T) {
+	eachStore(t, func(t *testing.T, s storeOn) {
+		const large = 1<<53 - 2*ahead
+		require.NoError(t, s.rdb.Set(t.Context(), s.counter, large, 0).Err())
+		for i := range uint64(3) {
+			require.Equal(t, large+1+i, s.granted(t, 10).Fence)
+		}
+	})
+}
+
+func TestFences_showOddBytesOfABrokenCounterAsQuestionMarks(t *testing.T) {
+	eachStore(t, func(t *testing.T, s storeOn) {
+		require.NoError(t, s.rdb.Set(t.Context(), s.counter, "OOM a\r\n\x00\xff"+strings.Repeat("x", 1000), 0).Err())
+		_, err := s.ask(t, claim("key", "id"))
+		require.Equal(t, driver.KindProtocol, answer{err: err}.kind(t), "%v", err)
+		require.ErrorContains(t, err, fmt.Sprintf("%s holds %q", s.counter, "OOM?a????"+strings.Repeat("x", 31)))
+	})
+}
+
+// Processes hand a key off as fast as they can while the server forgets everything now and then:
+// an old lease goes on being handed off for some milliseconds under the fences that were reserved
+// for it.
+func TestFences_areGivenOnceAlthoughTheServerForgetsDuringHandOffs(t *testing.T) {
+	for name, open := range backends {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			rdb := server.Client(t)
+			var mu sync.Mutex
+			given := map[uint64]int{}
+			ctx, stop := context.WithTimeout(t.Context(), 2*time.Second)
+			defer stop()
+			var all sync.WaitGroup
+			for range 2 {
+				g, err := guard.New(open(server.Client(t)), guard.WithTTL(time.Second))
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = g.Close(context.WithoutCancel(ctx)) })
+				for range 8 {
+					all.Go(func() {
+						for ctx.Err() == nil {
+							_ = g.Do(ctx, "key", func(ctx context.Context) error {
+								mu.Lock()
+								defer mu.Unlock()
+								given[guard.Fence(ctx)]++
+								return nil
+							}, guard.WithWait(guard.Forever))
+						}
+					})
+				}
+			}
+			for ctx.Err() == nil {
+				time.Sleep(time.Duration(rand.IntN(int(300 * time.Millisecond))))
+				_ = rdb.FlushAll(ctx).Err()
+			}
+			all.Wait()
+			require.Greater(t, len(given), 1000)
+			twice := 0
+			for _, n := range given {
+				if n > 1 {
+					twice++
+				}
+			}
+			require.Zero(t, twice, "fences that two holders had, of %d", len(given))
+		})
+	}
+}

@@ -1,0 +1,82 @@
+package guard
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+// An Adapter is the part of a Guard that packages need which adapt a framework to it, such as
+// those below middleware/. Applications do not need it. It is safe for concurrent use.
+type Adapter struct{ guard *Guard }
+
+// Adapter returns what packages need that adapt a framework to the Guard.
+func (g *Guard) Adapter() Adapter { return Adapter{g} }
+
+// Name returns the kind of work of a call with these options (WithName), which hooks receive as
+// Event.Name. It is "" if neither New nor the options set one.
+func (a Adapter) Name(opts ...Option) string {
+	set, _ := a.guard.set.with(opts)
+	return set.name
+}
+
+// Auxiliary returns an option for a lease that the adapter holds beside the lease of the run, such
+// as one that keeps two processes from looking for missed ticks at the same time. Hooks receive
+// Event.Auxiliary, so that they do not count it as a run, a skip or a lease of the application.
+func (a Adapter) Auxiliary() Option { return func(s *settings) { s.auxiliary = true } }
+
+// Probe returns an option for a call after which the adapter handles ErrBusy itself, for example
+// by another call. Hooks receive no Skip for it: the adapter reports the final result (Report).
+func (a Adapter) Probe() Option { return func(s *settings) { s.probe = true } }
+
+// An Outcome is the final result of a request, a task or a tick, as its adapter saw it. Adapter,
+// Name, Result and Skipped have few and fixed values, so they can be labels of a metric.
+type Outcome struct {
+	// Adapter is the adapter's name, such as "http". Name is the kind of work; if it is empty,
+	// Report sets it to that of WithName.
+	Adapter, Name string
+	// Result is the adapter's word for the outcome, such as "replayed". Skipped, if it is not
+	// empty, is why the work did not run, for an adapter that has used Probe or has asked no
+	// Guard.
+	Result, Skipped string
+	// Key and Owner are those of the claim, if the adapter may report them. Telemetry redacts
+	// them.
+	Key, Owner string
+	// Label identifies the holder, or the run that finished, if the work was skipped because of
+	// it.
+	Label string
+	// Start is when the request, task or tick arrived, and Duration how long it took.
+	Start    time.Time
+	Duration time.Duration
+	// Fence is the fence of the lease under which the work ran, or 0.
+	Fence uint64
+	// Aborted means that the handler panicked or ended its goroutine.
+	Aborted bool
+	Err     error
+}
+
+// Report calls Hook.Outcome of the Guard's hooks and of those in opts.
+func (a Adapter) Report(ctx context.Context, o Outcome, opts ...Option) {
+	set, _ := a.guard.set.with(opts)
+	if o.Name == "" {
+		o.Name = set.name
+	}
+	for i := range set.hooks {
+		if f := set.hooks[i].Outcome; f != nil {
+			contain(func() { f(ctx, o) })
+		}
+	}
+}
+
+// Ledger returns the Ledger of the Guard's backend. It puts the Guard's namespace before each
+// name, and bounds each call by 5 s. Its calls return a *KeyError for a bad name, a *SettingError
+// for other values that cannot be kept, the error of the caller's context if that has ended, and a
+// *StoreError if the store could not be asked. Ledger returns false if the backend has none.
+func (a Adapter) Ledger() (driver.Ledger, bool) {
+	l, ok := driver.Ability[driver.Ledger](a.guard.locker)
+	if !ok {
+		return nil, false
+	}
+	return &boundedLedger{guard: a.guard, ledger: l}, true
+}

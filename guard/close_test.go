@@ -1,0 +1,298 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+)
+
+// closeWithin closes g with a time limit and returns the error of Close.
+func closeWithin(t *testing.T, g *guard.Guard, limit time.Duration) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	start := time.Now()
+	err := g.Close(ctx)
+	require.LessOrEqual(t, time.Since(start), limit+100*time.Millisecond)
+	return err
+}
+
+// A call that is granted a lease after Close has begun does not use it. Close waits until each of
+// these leases has been released.
+func TestClose_releasesLeasesGrantedMeanwhile(t *testing.T) {
+	for name, answer := range map[string]error{"granted": nil, "without an answer": errors.New("reset")} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+				const calls = 100
+				store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+					grant, err := store.memory.TryAcquire(ctx, c)
+					time.Sleep(time.Second)
+					return grant, errors.Join(err, answer)
+				}
+				store.OnRelease = func(ctx context.Context, _ int, c guard.Claim, after guard.After) (bool, error) {
+					time.Sleep(5 * time.Millisecond)
+					return store.memory.Release(ctx, c, after)
+				}
+				var all sync.WaitGroup
+				for i := range calls {
+					all.Go(func() {
+						if err := g.Do(t.Context(), fmt.Sprint("k", i), nothing); !errors.Is(err, guard.ErrClosed) {
+							t.Error(err)
+						}
+					})
+				}
+				synctest.Wait()
+				require.NoError(t, closeWithin(t, g, 10*time.Second))
+				all.Wait()
+				for i := range calls {
+					require.True(t, store.free(fmt.Sprint("k", i)))
+				}
+			})
+		})
+	}
+}
+
+// The error of Close counts the claims that it could not release. Hooks receive an error for each
+// of them.
+func TestClose_reportsClaimsThatItCouldNotRelease(t *testing.T) {
+	var orphans events
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+			grant, err := store.memory.TryAcquire(ctx, c)
+			time.Sleep(time.Second)
+			return grant, err
+		}
+		store.freezeReleases()
+		var all sync.WaitGroup
+		for i := range 3 {
+			all.Go(func() { _ = g.Do(t.Context(), fmt.Sprint("k", i), nothing) })
+		}
+		synctest.Wait()
+		err := closeWithin(t, g, 5*time.Second)
+		require.ErrorIs(t, err, guard.ErrStore)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "3 claims were not released")
+		all.Wait()
+		synctest.Wait()
+		ended := 0
+		for _, e := range orphans.all() {
+			if !e.Pending {
+				ended++
+				require.ErrorIs(t, e.Err, guard.ErrStore)
+			}
+		}
+		require.Equal(t, 3, ended)
+		require.ErrorContains(t, g.Close(t.Context()), "3 claims were not released", "a second Close returns the same error")
+	}, guard.WithHook(guard.Hook{Orphan: orphans.record}))
+}
+
+// A claim counts until it has ended, also if the clean-up failed for good before Close.
+func TestClose_countsClaimsWhoseCleanUpFailedBefore(t *testing.T) {
+	for name, c := range map[string]struct {
+		after time.Duration
+		says  string
+	}{
+		"before the TTL has passed": {time.Second, "1 claim was not released"},
+		"after":                     {ttl + time.Second, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+				store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
+					return guard.Grant{}, guardtest.Fail(driver.KindAuth)
+				}
+				store.OnRelease = func(context.Context, int, guard.Claim, guard.After) (bool, error) {
+					return false, guardtest.Fail(driver.KindAuth)
+				}
+				require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrStore)
+				time.Sleep(c.after)
+				err := closeWithin(t, g, time.Second)
+				if c.says == "" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, c.says)
+				}
+			})
+		})
+	}
+}
+
+// Close must not count a store call that has not returned as finished.
+func TestClose_countsTheCallsThatHaveNotReturned(t *testing.T) {
+	for name, c := range map[string]struct {
+		stuck func(store *testStore, hang func())
+		says  string
+	}{
+		"acquire": {func(store *testStore, hang func()) {
+			store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
+				hang()
+				return guard.Grant{}, errors.New("at last")
+			}
+		}, "1 call to the store has not returned"},
+		"release": {func(store *testStore, hang func()) {
+			store.OnRelease = func(context.Context, int, guard.Claim, guard.After) (bool, error) {
+				hang()
+				return true, nil
+			}
+		}, "1 call to the store has not returned"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newTestStore()
+				g, err := guard.New(store)
+				require.NoError(t, err)
+				thaw := make(chan struct{})
+				c.stuck(store, func() { <-thaw })
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					_ = g.Do(t.Context(), "k", nothing)
+				}()
+				synctest.Wait()
+				err = closeWithin(t, g, 50*time.Millisecond)
+				require.ErrorIs(t, err, guard.ErrStore)
+				require.ErrorContains(t, err, c.says)
+				close(thaw)
+				<-ended
+			})
+		})
+	}
+}
+
+// A hook that does not return keeps a goroutine, so Close must not return nil.
+func TestClose_countsAHookThatHasNotReturned(t *testing.T) {
+	for name, hook := range map[string]func(block func(context.Context, guard.Event)) guard.Hook{
+		"in the background": func(block func(context.Context, guard.Event)) guard.Hook { return guard.Hook{Renew: block} },
+		"in the call": func(block func(context.Context, guard.Event)) guard.Hook {
+			return guard.Hook{AcquireStart: func(ctx context.Context, e guard.Event) context.Context { block(ctx, e); return ctx }}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				unblock := make(chan struct{})
+				g, err := guard.New(newTestStore(), guard.WithTTL(ttl), guard.WithHook(hook(func(context.Context, guard.Event) { <-unblock })))
+				require.NoError(t, err)
+				go func() {
+					_ = g.Do(context.Background(), "k", func(context.Context) error { time.Sleep(ttl); return nil })
+				}()
+				time.Sleep(ttl / 2)
+				err = closeWithin(t, g, time.Minute)
+				require.ErrorContains(t, err, "hook")
+				require.NotErrorIs(t, err, guard.ErrStore)
+				close(unblock)
+				synctest.Wait()
+				require.NoError(t, g.Close(t.Context()))
+			})
+		})
+	}
+}
+
+// Do must not run the function if the lease ends while a hook is running.
+func TestDo_doesNotRunUnderALeaseThatEndedInAHook(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  func(g *guard.Guard)
+		want error
+	}{
+		"lost": {func(*guard.Guard) { time.Sleep(2 * ttl) }, guard.ErrLost},
+		"revoked": {func(g *guard.Guard) {
+			ended, cancel := context.WithCancel(context.Background())
+			cancel()
+			_ = g.Close(ended)
+		}, guard.ErrClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+				hook := guard.Hook{AcquireEnd: func(context.Context, guard.Event) { c.end(g) }}
+				opts := []guard.Option{guard.WithHook(hook), guard.WithoutRenewal()}
+				err := g.Do(t.Context(), "k", func(context.Context) error { t.Error("ran"); return nil }, opts...)
+				require.ErrorIs(t, err, c.want)
+				require.False(t, guard.Ran(err))
+				require.True(t, store.free("k"))
+			})
+		})
+	}
+}
+
+// A slow hook delays only the reports. The Guard keeps a bounded number of events for it and
+// counts the events that it drops.
+func TestHook_thatIsTooSlowDropsABoundedNumberOfEvents(t *testing.T) {
+	var delivered, dropped atomic.Int64
+	unblock := make(chan struct{})
+	synctest.Test(t, func(t *testing.T) {
+		unblock = make(chan struct{})
+		store := newTestStore()
+		count := func(_ context.Context, e guard.Event) {
+			<-unblock
+			delivered.Add(1)
+			dropped.Add(int64(e.Dropped))
+		}
+		g, err := guard.New(store, guard.WithTTL(ttl), guard.WithHook(guard.Hook{Loss: count, Renew: count}))
+		require.NoError(t, err)
+		const leases = 30_000
+		for i := range leases {
+			hold(t, g, fmt.Sprint("k", i), guard.WithoutRenewal())
+		}
+		time.Sleep(2 * ttl) // all are lost
+		close(unblock)
+		synctest.Wait()
+		require.Less(t, delivered.Load(), int64(leases))
+		hold(t, g, "last", guard.WithoutRenewal())
+		time.Sleep(2 * ttl)
+		require.Equal(t, int64(leases+1), delivered.Load()+dropped.Load())
+		_ = closeWithin(t, g, time.Second)
+	})
+}
+
+func TestHook_thatEndsItsGoroutineDoesNotEndTheReports(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
+		var seen atomic.Int64
+		hook := guard.WithHook(guard.Hook{Renew: func(context.Context, guard.Event) { seen.Add(1); runtime.Goexit() }})
+		lease := hold(t, g, "k", hook)
+		time.Sleep(3 * ttl)
+		require.GreaterOrEqual(t, seen.Load(), int64(8))
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+// The cleaner keeps a bounded number of orphans. It leaves further claims to their TTLs and
+// reports an error for each of them.
+func TestOrphans_beyondTheBoundAreReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var pending, failed atomic.Int64
+		store := newTestStore()
+		store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
+			return guard.Grant{}, guardtest.Fail(driver.KindAuth)
+		}
+		store.OnRelease = func(context.Context, int, guard.Claim, guard.After) (bool, error) {
+			return false, guardtest.Fail(driver.KindConnection)
+		}
+		g, err := guard.New(store, guard.WithTTL(ttl), guard.WithHook(guard.Hook{Orphan: func(_ context.Context, e guard.Event) {
+			if e.Pending {
+				pending.Add(1)
+			} else if e.Err != nil {
+				failed.Add(1)
+			}
+		}}))
+		require.NoError(t, err)
+		for i := range 10_100 {
+			require.ErrorIs(t, g.Do(t.Context(), fmt.Sprint("k", i), nothing), guard.ErrStore)
+		}
+		synctest.Wait()
+		require.Equal(t, int64(10_000), pending.Load())
+		require.Equal(t, int64(100), failed.Load())
+		time.Sleep(3 * ttl)
+		require.Equal(t, int64(10_100), failed.Load())
+		require.NoError(t, g.Close(t.Context()), "all claims have expired")
+	})
+}

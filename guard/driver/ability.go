@@ -1,0 +1,120 @@
+package driver
+
+import (
+	"context"
+	"time"
+)
+
+// An Unwrapper is a Locker around another one. A Guard finds the abilities of the inner Locker
+// through it.
+type Unwrapper interface {
+	Unwrap() Locker
+}
+
+// Ability finds an ability, such as BatchRenewer, in a Locker or in the Lockers that it wraps. If
+// several have it, the outermost one is returned.
+func Ability[T any](l Locker) (T, bool) {
+	for l != nil {
+		if a, ok := l.(T); ok {
+			return a, true
+		}
+		u, ok := l.(Unwrapper)
+		if !ok {
+			break
+		}
+		l = u.Unwrap()
+	}
+	var none T
+	return none, false
+}
+
+// A Checker is a Locker that was built from settings that may be wrong. guard.New asks it, so that
+// the New function of a backend can return a Locker alone.
+type Checker interface {
+	// Check returns a *SettingError if the Locker cannot work. It does not ask the store.
+	Check() error
+}
+
+// A KeyChecker is a Locker that has its own rules for keys. They replace CheckKey.
+type KeyChecker interface {
+	// CheckKey returns a *KeyError if the store cannot hold the key.
+	CheckKey(key string) error
+}
+
+// Ownerless is a Locker that can say that it keeps no owners: it never grants a key to a claim
+// because another claim of the same owner holds it. Calls of different owners then wait in one
+// queue. A Locker that does not implement Ownerless may keep owners.
+type Ownerless interface {
+	// Ownerless reports whether the Locker keeps no owners. The answer never changes.
+	Ownerless() bool
+}
+
+// A BatchRenewer is a Locker that can renew many claims in one round trip.
+type BatchRenewer interface {
+	// RenewBatch renews the claims, which all have the same TTL. It calls report once for each
+	// claim, with the claim's index, as soon as the answer is known: a slow node must not delay
+	// the answers of others. It may call report from several goroutines, but not after it has
+	// returned.
+	RenewBatch(ctx context.Context, claims []Claim, report func(i int, held bool, err error))
+}
+
+// A Notifier is a Locker that can notify waiters when a key may be free, so that they need not
+// poll.
+type Notifier interface {
+	// Subscribe calls wake whenever the key may be free: after a release, and each time that the
+	// subscription begins, because earlier notifications were missed. It begins again after a lost
+	// connection. Subscribe returns at once. The subscription lasts until stop is called, which
+	// also returns at once. wake is called from any goroutine, possibly once more after stop has
+	// returned. It must not block.
+	Subscribe(key string, wake func()) (stop func())
+}
+
+// NotifyGrace is how long a Queuer waits for a claim that it has notified. After that, the turn of
+// that claim goes to the next one.
+const NotifyGrace = 750 * time.Millisecond
+
+// A Queuer is a Locker that keeps the waiting claims of a key in a queue: first come, first
+// served, across all processes. It extends the three methods of Locker, by Claim.Queue, as
+// follows.
+//
+// TryAcquire of a Queued claim that is not granted joins the queue, or keeps its position there
+// for the claim's TTL from now. The claim is granted when the key is free and the claim is first
+// in the queue, or when it was notified. A YieldToQueue claim is granted only if the queue is
+// empty. An Unqueued claim is granted like any claim on a key without a queue. A re-entry by an
+// owner is granted whatever the queue holds. Release of a claim that was not granted leaves the
+// queue. Release of a claim that was granted, unless it is Unqueued, notifies the first in the
+// queue. So does a TryAcquire that finds the key free and is not first.
+//
+// A claim that was notified and does not ask within NotifyGrace loses its position to the next
+// claim that asks. The queue skips a claim that has no live subscriber. That claim keeps its
+// position, and is served when it asks after all.
+type Queuer interface {
+	// SubscribeClaim calls notify when the queued claim with that ID should ask again, and after
+	// what time. A time of 0 means at once: the claim may be first, or the subscription has just
+	// begun (it begins again after a lost connection). A positive time means later, to check
+	// whether the claim that was notified has come. A negative time means that it has come, so
+	// that the check is not necessary. SubscribeClaim returns at once. The subscription lasts
+	// until stop is called, which also returns at once. notify is called from any goroutine,
+	// possibly once more after stop has returned. It must not block.
+	SubscribeClaim(key, id string, notify func(in time.Duration)) (stop func())
+}
+
+// A Server is a Locker on a server that can be distinguished from others: a quorum must not
+// contain the same server twice.
+type Server interface {
+	// Addr returns the server's address. It is "" if there are several, or if the address does not
+	// distinguish the server.
+	Addr() string
+	// ServerID asks the server for its identity, which does not depend on the address by which it
+	// is reached. It is "" if the server does not state one.
+	ServerID(ctx context.Context) (string, error)
+}
+
+// A Starter is a Locker whose calls do not make the caller wait, for a quorum that asks several
+// nodes at once. done is called once, from any goroutine, with the results of TryAcquire or
+// Release, or with an error if no answer can come any more. That may be some time after ctx has
+// ended. done must not block.
+type Starter interface {
+	StartAcquire(ctx context.Context, c Claim, done func(Grant, error))
+	StartRelease(ctx context.Context, c Claim, after After, done func(held bool, err error))
+}

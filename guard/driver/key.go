@@ -1,0 +1,50 @@
+package driver
+
+import (
+	"fmt"
+	"strings"
+)
+
+// MaxKey is the longest key in bytes.
+const MaxKey = 1024
+
+// A KeyError is a key that cannot be used. Nothing was done.
+type KeyError struct {
+	// Key is the key. It is cut short if it is too long.
+	Key    string
+	Reason string
+}
+
+func (e *KeyError) Error() string { return fmt.Sprintf("guard: key %q %s", e.Key, e.Reason) }
+
+// Ran returns false: the function did not run.
+func (e *KeyError) Ran() bool { return false }
+
+// CheckKey returns a *KeyError for a key that is empty, is longer than MaxKey, or contains a NUL
+// byte or a brace. Braces choose the slot of a Redis Cluster, so a key with braces would decide
+// where it is stored. For keys from outside, use a hash of the key instead.
+//
+// A Guard checks every key, with its namespace, unless its Locker is a KeyChecker.
+func CheckKey(key string) error {
+	if err := CheckKeyBytes(key); err != nil {
+		return err
+	}
+	if strings.ContainsAny(key, "{}") {
+		return &KeyError{Key: key, Reason: "has a brace, which would choose its slot in a Redis Cluster"}
+	}
+	return nil
+}
+
+// CheckKeyBytes is CheckKey without the rule about braces, for backends to which braces mean
+// nothing.
+func CheckKeyBytes(key string) error {
+	switch {
+	case key == "":
+		return &KeyError{Key: key, Reason: "is empty"}
+	case len(key) > MaxKey:
+		return &KeyError{Key: key[:32] + "…", Reason: fmt.Sprintf("is longer than %d bytes", MaxKey)}
+	case strings.IndexByte(key, 0) >= 0:
+		return &KeyError{Key: key, Reason: "has a NUL byte"}
+	}
+	return nil
+}

@@ -1,0 +1,45 @@
+package driver
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// LedgerTTL is the shortest time for which a Ledger keeps what is not written to.
+	LedgerTTL = 400 * 24 * time.Hour
+	// MaxCounter is the largest number that a Ledger can keep: a larger one is not exact in the
+	// Lua of a Redis.
+	MaxCounter = 1<<53 - 1
+	// MaxEntries is how many entries of a log can be kept.
+	MaxEntries = 10000
+	// MaxEntry is the longest record of an entry in bytes.
+	MaxEntry = 64 << 10
+)
+
+// A Ledger is a Locker that also keeps a bounded log and a few counters under a name. Adapters
+// store there which process ran which tick, how far a job has come, and whether it is paused.
+// Anything that is not written to for LedgerTTL may be forgotten. Names follow the rules for keys.
+// A name never collides with a key.
+//
+// A call makes one attempt, and returns soon after its context has ended. After an error it is
+// unknown whether the call changed anything. Repeating it is harmless.
+type Ledger interface {
+	// Append adds an entry to the log of the name, and drops the oldest entries beyond keep. An
+	// entry that exists already stays as it is.
+	Append(ctx context.Context, name string, e Entry, keep int) error
+	// Entries returns the newest entries of the log, at most n, the newest first.
+	Entries(ctx context.Context, name string, n int) ([]Entry, error)
+	// Raise raises a counter of the name to at least to, which is from 0 to MaxCounter. It returns
+	// the previous value, which is 0 if the counter was never raised. If several calls raise it to
+	// the same number, at most one of them gets a smaller previous value.
+	Raise(ctx context.Context, name, counter string, to int64) (was int64, err error)
+}
+
+// An Entry is a line of a log. Two entries with the same Record are the same entry.
+type Entry struct {
+	// At orders the entries. It is the number of milliseconds since 1970, or any other number from
+	// 0 to MaxCounter.
+	At     int64
+	Record []byte
+}

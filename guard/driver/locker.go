@@ -1,0 +1,160 @@
+package driver
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// MinTTL is the shortest TTL of a lease. Below it, the margin for drifting clocks and late
+	// timers would be most of the lease.
+	MinTTL = 100 * time.Millisecond
+	// MaxRecord is the longest record of a done marker in bytes.
+	MaxRecord = 16 << 20
+)
+
+// A Locker stores leases. It makes one attempt per call. It never waits, retries, renews or
+// reports: guard.Guard does all of that, once for every backend.
+//
+// Contention is an answer, not an error. An error means that the store could not be asked, or that
+// its answer was lost, so the outcome is unknown. It should be a *StoreError, whose kind tells the
+// Guard whether it is worth asking again.
+//
+// A call returns soon after its context has ended, even if the store does not answer at all. All
+// methods are safe for concurrent use.
+type Locker interface {
+	// TryAcquire asks for the key once. Repeating a claim with the same ID is harmless, because
+	// the reply to the first attempt may have been lost. A repeated claim is granted with the same
+	// fence, for c.TTL from now, and counts once. A claim that was refused is over: the Guard asks
+	// again with another ID.
+	TryAcquire(ctx context.Context, c Claim) (Grant, error)
+	// Renew sets the claim to expire c.TTL from now. If the key's fence is lower than c.Fence,
+	// Renew raises it to c.Fence and reserves c.Reserve further fences above it. It never brings
+	// back a claim that is gone: it returns false instead.
+	Renew(ctx context.Context, c Claim) (held bool, err error)
+	// Release ends the claim and leaves behind what after specifies. It returns false, and changes
+	// nothing, if this claim does not hold the key. Repeating a release that left something behind
+	// returns true and changes nothing, whatever after specifies then. The store copies
+	// after.Record.
+	Release(ctx context.Context, c Claim, after After) (held bool, err error)
+}
+
+// A Claim is one request for a key.
+type Claim struct {
+	// Key identifies what must not run twice. CheckKey states which keys are allowed.
+	Key string
+	// ID is random, is printable ASCII without spaces, and identifies this claim alone.
+	ID string
+	// Owner is the party that makes the claim. A backend that keeps owners grants a key to its
+	// owner again. If the user named no owner, it is the ID.
+	Owner string
+	// TTL is how long the claim lasts unless it is renewed. A backend that counts in milliseconds
+	// rounds it up.
+	TTL time.Duration
+	// Fence is the fence in use, for Renew and Release. In TryAcquire it is 0, except for a claim
+	// that already holds the key on other nodes of a quorum: if the key is free on this node, the
+	// node grants it under exactly that fence, and reserves exactly Reserve fences above it.
+	Fence uint64
+	// Hint is a fence that would suit TryAcquire, or 0. All nodes of a quorum that the hint suits
+	// grant the same fence. A store grants it only if it knows its last fence and if the hint is
+	// larger than that, not ahead of the store's clock, and not far behind it. Otherwise it grants
+	// a fence of its own.
+	Hint uint64
+	// Reserve is how many further fences TryAcquire should reserve above the one that it grants,
+	// for hand-off inside the process. A claim that held the key already gets none. See
+	// Grant.Reserved.
+	Reserve int
+	// Label identifies the holder, for people and for links between traces. A done marker keeps
+	// the label of the claim that Release was given.
+	Label string
+	// Queue is the claim's relation to the queue that a Queuer keeps. Other backends ignore it.
+	Queue QueueMode
+}
+
+// A QueueMode is a claim's relation to the queue of waiters that the store keeps for its key. See
+// Queuer.
+type QueueMode uint8
+
+const (
+	// Unqueued claims ignore the queue, and their release does not notify it.
+	Unqueued QueueMode = iota
+	// YieldToQueue claims are granted only if the queue is empty. They do not join it.
+	YieldToQueue
+	// Queued claims join the queue and stay in it until they are granted.
+	Queued
+)
+
+// A State is a store's answer to a claim.
+type State uint8
+
+const (
+	// Busy means that another owner holds the key, or that its minimum hold has not passed.
+	Busy State = iota
+	// Granted means that the claim holds the key.
+	Granted
+	// Done means that the work for the key has finished, and that its marker still exists.
+	Done
+)
+
+// String returns the state's name in lower case.
+func (s State) String() string {
+	switch s {
+	case Busy:
+		return "busy"
+	case Granted:
+		return "granted"
+	case Done:
+		return "done"
+	}
+	return "unknown"
+}
+
+// A Grant is a store's answer to TryAcquire.
+type Grant struct {
+	State State
+	// Fence, if Granted, is larger than the fence of every earlier holder of the key.
+	Fence uint64
+	// Reserved, if Granted, is how many fences directly above Fence the store has reserved for the
+	// holder: at most Claim.Reserve. No other holder gets one of them, not even from a store that
+	// has forgotten everything since. A store that makes its fences from its clock therefore
+	// bounds how far ahead of the clock it reserves, and starts above that if it finds no
+	// counter.
+	Reserved int
+	// Held, if Granted, means that this claim, or another claim of its owner, already held the
+	// key. Fence is then the fence of that earlier grant.
+	Held bool
+	// Clock, if a claim with a Hint was granted, is the store's clock as a fence: its seconds
+	// since 1970, shifted left by 20 bits, plus microseconds. It is 0 if the store makes its
+	// fences from something else.
+	Clock uint64
+	// Left is the time until the holder's lease ends (Busy) or the marker expires (Done). It is
+	// negative if the store cannot tell.
+	Left time.Duration
+	// Record, if Done, is the record that the finished run left.
+	Record []byte
+	// Label identifies the holder (Busy) or the run that finished (Done).
+	Label string
+	// Holder, if Busy, is the ID or the owner of the holder's claim, which distinguishes one
+	// holder from the next. It is empty if the store cannot tell.
+	Holder string
+	// Contested, if Busy, means that nobody seems to hold the key: several claims met, and each of
+	// them got a part of a quorum. It is worth asking again after a short, random pause.
+	Contested bool
+	// Ahead, if Busy and the claim is Queued, is the number of claims ahead of it in the queue.
+	Ahead int
+	// Notified, if Busy, means that nobody holds the key: a claim ahead of this one was notified,
+	// and has Left to ask for the key.
+	Notified bool
+}
+
+// After specifies what a released key leaves behind. The zero value leaves nothing: the key is
+// free.
+type After struct {
+	// Keep is how long the key stays taken: by a minimum hold, or by a done marker if Done is set.
+	// If it is not positive, nothing is left, whatever the other fields say.
+	Keep time.Duration
+	// Done leaves a marker that the work for the key has finished. Keep is then its window.
+	Done bool
+	// Record is stored with the marker.
+	Record []byte
+}

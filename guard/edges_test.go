@@ -1,0 +1,296 @@
+package guard_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+)
+
+// A context from WithoutCancel does not end with the lease. A call that would join the lost lease
+// must be refused all the same.
+func TestDo_insideDoIsRefusedWhenTheLeaseIsLost(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
+		err := g.Do(t.Context(), "k", func(ctx context.Context) error {
+			<-ctx.Done()
+			detached := context.WithoutCancel(ctx)
+			err := g.Do(detached, "k", func(context.Context) error { t.Error("ran"); return nil })
+			require.ErrorIs(t, err, guard.ErrLost)
+			require.False(t, guard.Ran(err))
+			_, err = g.Acquire(detached, "k")
+			require.ErrorIs(t, err, guard.ErrLost)
+			require.False(t, guard.Ran(err))
+			return nil
+		}, guard.WithoutRenewal())
+		require.ErrorIs(t, err, guard.ErrLost)
+		require.True(t, guard.Ran(err))
+	})
+}
+
+func TestDo_insideDoCallsTheHooksOfBothCalls(t *testing.T) {
+	var always, outer, inner recorder
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
+		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
+			return g.Do(ctx, "k", nothing, guard.WithHook(inner.hook()))
+		}, guard.WithHook(outer.hook())))
+		require.Equal(t, []string{"run start", "run end"}, inner.seen())
+		require.True(t, inner.last(t, "run end").Joined)
+		both := []string{"acquire start", "acquire end", "run start", "run start", "run end", "run end", "release"}
+		require.Equal(t, both, outer.seen())
+		require.Equal(t, both, always.seen())
+	}, guard.WithHook(always.hook()))
+}
+
+func TestAcquire_insideDoEndsWithTheLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		require.ErrorIs(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
+			joined, err := g.Acquire(context.WithoutCancel(ctx), "k")
+			require.NoError(t, err)
+			require.NoError(t, joined.Context().Err())
+			store.release(t, store.granted()[0].Claim, guard.After{})
+			<-joined.Context().Done()
+			require.ErrorIs(t, context.Cause(joined.Context()), guard.ErrLost)
+			return nil
+		}), guard.ErrLost)
+
+		caller, cancel := context.WithCancel(t.Context())
+		require.NoError(t, g.Do(t.Context(), "other", func(ctx context.Context) error {
+			joined, err := g.Acquire(contextWithLease{caller, ctx}, "other")
+			require.NoError(t, err)
+			cancel()
+			<-joined.Context().Done()
+			require.NoError(t, ctx.Err(), "the end of the caller's context does not end the outer lease")
+			return nil
+		}))
+	})
+}
+
+// contextWithLease ends with its Context and has the values of another context.
+type contextWithLease struct {
+	context.Context
+	values context.Context
+}
+
+func (c contextWithLease) Value(key any) any { return c.values.Value(key) }
+
+// A permanent error would be the same for every waiter, so they share it.
+func TestQueue_sharesAPermanentError(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
+			time.Sleep(time.Second)
+			return guard.Grant{}, guardtest.Fail(driver.KindAuth)
+		}
+		const calls = 1000
+		errs := make([]error, calls)
+		var all sync.WaitGroup
+		first := make(chan struct{})
+		for i := range calls {
+			all.Go(func() {
+				<-first // start all calls together
+				errs[i] = g.Do(t.Context(), "k", nothing, guard.WithWait(guard.Forever))
+			})
+		}
+		close(first)
+		all.Wait()
+		for _, err := range errs {
+			var failed *guard.StoreError
+			require.ErrorAs(t, err, &failed)
+			require.Equal(t, driver.KindAuth, failed.Kind)
+		}
+		require.LessOrEqual(t, store.count(driver.OpAcquire), 2, "one for the waiters that joined before it was sent, and one for the others")
+	})
+}
+
+// A slow store must not delay a call much beyond the limit of WithWait.
+func TestWait_isBoundedIfTheStoreIsSlow(t *testing.T) {
+	for name, answer := range map[string]func(ctx context.Context) error{
+		"the store answers late": func(ctx context.Context) error {
+			select {
+			case <-time.After(4 * time.Second):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		},
+		"the store does not answer": frozen,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+				store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+					if err := answer(ctx); err != nil {
+						return guard.Grant{}, err
+					}
+					return store.memory.TryAcquire(ctx, c)
+				}
+				for _, opts := range [][]guard.Option{nil, {guard.WithFair()}} {
+					start := time.Now()
+					opts = append(opts, guard.WithWait(100*time.Millisecond))
+					g, err := guard.New(&fairStore{testStore: store}, guard.WithTTL(ttl))
+					require.NoError(t, err)
+					require.ErrorIs(t, g.Do(t.Context(), "k", nothing, opts...), guard.ErrStore)
+					require.LessOrEqual(t, time.Since(start), 1100*time.Millisecond)
+					require.NoError(t, g.Close(t.Context()))
+				}
+			})
+		})
+	}
+}
+
+// A waiter whose Wait hook blocks keeps its position, but the waiters behind it may overtake.
+func TestHook_Wait_thatBlocksDoesNotDelayTheQueue(t *testing.T) {
+	for _, elsewhere := range []bool{true, false} {
+		t.Run(fmt.Sprint("held elsewhere: ", elsewhere), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+				var release func()
+				if elsewhere {
+					claim := store.acquireElsewhere(t, time.Hour)
+					release = func() { store.release(t, claim, guard.After{}) }
+				} else {
+					lease := hold(t, g, "k")
+					release = func() { require.NoError(t, lease.Release(t.Context())) }
+				}
+				c := newCallers(t, g)
+				unblock := make(chan struct{})
+				c.start(t.Context(), 0, guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { <-unblock }}))
+				c.start(t.Context(), 10*time.Second)
+				release()
+				time.Sleep(time.Second)
+				require.Equal(t, []int{1}, c.ran(), "the second call overtakes")
+				c.start(t.Context(), 0)
+				close(unblock)
+				c.requireOrder(1, 0, 2)
+			})
+		})
+	}
+}
+
+// If a holder dies, the key stays idle for the rest of the holder's TTL. The TTLs of the waiters
+// make no difference.
+func TestWithFair_takesOverFromAHolderWithAShortTTL(t *testing.T) {
+	withFairGuards(t, 2, func(c *fairCalls) {
+		const short = 500 * time.Millisecond
+		c.call(c.t.Context(), 0, time.Second) // holds the key
+		dying := guard.Claim{Key: "k", ID: "dying", Owner: "dying", TTL: short, Queue: driver.Queued}
+		stop := c.store.SubscribeClaim("k", "dying", func(time.Duration) {})
+		grant, err := c.store.memory.TryAcquire(c.t.Context(), dying)
+		require.NoError(c.t, err)
+		require.Equal(c.t, guard.Busy, grant.State)
+		for i := range 9 { // the claim keeps its position in the queue
+			time.Sleep(100 * time.Millisecond)
+			_, _ = c.store.memory.TryAcquire(c.t.Context(), dying)
+			if i == 0 {
+				c.call(c.t.Context(), 1, 0, guard.WithTTL(time.Minute))
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		grant, err = c.store.memory.TryAcquire(c.t.Context(), dying)
+		require.NoError(c.t, err)
+		require.Equal(c.t, guard.Granted, grant.State)
+		stop() // the holder dies
+		died := time.Now()
+		c.all.Wait()
+		require.LessOrEqual(c.t, time.Since(died), short+300*time.Millisecond)
+	})
+}
+
+// batchStore is a testStore with a RenewBatch that the test provides.
+type batchStore struct {
+	*testStore
+	renew func(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error))
+}
+
+func (s *batchStore) RenewBatch(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error)) {
+	s.renew(ctx, claims, report)
+}
+
+// A backend that panics or ends its goroutine has not answered, so renewal continues.
+func TestRenewal_continuesIfTheBackendPanics(t *testing.T) {
+	for _, a := range aborts {
+		t.Run(a.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &batchStore{testStore: newTestStore()}
+				var calls atomic.Int32
+				store.renew = func(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error)) {
+					if calls.Add(1) == 1 {
+						report(0, true, nil)
+						a.abort()
+					}
+					store.memory.RenewBatch(ctx, claims, report)
+				}
+				g, err := guard.New(store, guard.WithTTL(ttl))
+				require.NoError(t, err)
+				first, second := hold(t, g, "first"), hold(t, g, "second")
+				time.Sleep(5 * ttl)
+				require.Greater(t, calls.Load(), int32(10))
+				require.NoError(t, first.Release(t.Context()))
+				require.NoError(t, second.Release(t.Context()))
+				require.NoError(t, g.Close(t.Context()))
+			})
+		})
+	}
+}
+
+// Without a BatchRenewer, renewals use a bounded number of goroutines. Calls that never return do
+// not count towards the bound.
+func TestRenewal_withoutBatchesTakesABoundedNumberOfGoroutines(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		const leases, most = 5000, 64
+		var now, peak atomic.Int64
+		store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
+			for n := now.Add(1); ; {
+				if p := peak.Load(); n <= p || peak.CompareAndSwap(p, n) {
+					break
+				}
+			}
+			defer now.Add(-1)
+			time.Sleep(time.Millisecond)
+			return store.memory.Renew(ctx, c)
+		}
+		before := runtime.NumGoroutine()
+		var held []*guard.Lease
+		for i := range leases {
+			held = append(held, hold(t, g, fmt.Sprint("k", i)))
+		}
+		goroutines := 0
+		for range 500 {
+			time.Sleep(10 * time.Millisecond)
+			goroutines = max(goroutines, runtime.NumGoroutine()-before)
+		}
+		require.LessOrEqual(t, peak.Load(), int64(most))
+		require.Less(t, goroutines, 2*most+leases/128+20)
+		require.Greater(t, store.count(driver.OpRenew), leases)
+		for _, lease := range held {
+			require.NoError(t, lease.Release(t.Context()))
+		}
+	})
+}
+
+// Renewals without an answer occupy all slots only for a limited time.
+func TestRenewal_ofManyStuckKeysDoesNotDelayOthers(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
+			if c.Key != "good" {
+				return false, frozen(ctx)
+			}
+			return store.memory.Renew(ctx, c)
+		}
+		for i := range 200 {
+			hold(t, g, fmt.Sprint("bad", i))
+		}
+		good := hold(t, g, "good")
+		time.Sleep(5 * ttl)
+		require.True(t, good.Valid())
+		_ = closeWithin(t, g, time.Second)
+	})
+}

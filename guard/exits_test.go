@@ -1,0 +1,509 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// An exit is a row of the table of exits. It puts a call into a state and then ends the call in
+// some way. exitScene.check makes the same five checks for every row.
+type exit struct {
+	state, how string
+	play       func(s *exitScene)
+	// closes means that the row closes the Guard itself. The Guard then refuses its own waiters.
+	closes bool
+	// closeError is part of the expected error of Close. It is empty if Close must succeed.
+	closeError string
+}
+
+// An exitScene is the Guard of one row, with a store whose answers the row replaces. The subject
+// is the call under test. Two more calls wait for its key: one of the same Guard, and one of
+// another process.
+type exitScene struct {
+	t       *testing.T
+	g       *guard.Guard
+	other   *guard.Guard
+	store   *testStore
+	asleep  atomic.Int64
+	hooks   recorder // the subject's
+	ctx     context.Context
+	cancel  context.CancelFunc
+	opts    []guard.Option
+	body    func(ctx context.Context) error // the subject's function
+	all     sync.WaitGroup
+	closing chan error
+	local   *waitingCall
+	remote  *waitingCall
+}
+
+// A waitingCall is a call that waits behind the subject.
+type waitingCall struct {
+	ran atomic.Bool
+	at  time.Time
+	err error
+}
+
+func newExitScene(t *testing.T) *exitScene {
+	s := &exitScene{t: t, store: newTestStore(), closing: make(chan error, 1)}
+	var err error
+	s.g, err = guard.New(s.store, guard.WithTTL(ttl))
+	require.NoError(t, err)
+	guard.SetSuspended(s.g, func() time.Duration { return time.Duration(s.asleep.Load()) })
+	s.other, err = guard.New(s.store.memory, guard.WithTTL(ttl))
+	require.NoError(t, err)
+	s.ctx, s.cancel = context.WithCancel(t.Context())
+	s.body = nothing
+	return s
+}
+
+// subject starts the call under test. It returns when the call blocks or has ended.
+func (s *exitScene) subject(opts ...guard.Option) {
+	s.all.Go(func() {
+		defer func() { _ = recover() }()
+		hook := guard.WithHook(s.hooks.hook())
+		_ = s.g.Do(s.ctx, "k", s.body, append(append([]guard.Option{hook}, s.opts...), opts...)...)
+	})
+	synctest.Wait()
+}
+
+// waitBehind starts the two calls that wait behind the subject.
+func (s *exitScene) waitBehind() {
+	s.local, s.remote = &waitingCall{}, &waitingCall{}
+	for g, w := range map[*guard.Guard]*waitingCall{s.g: s.local, s.other: s.remote} {
+		s.all.Go(func() {
+			w.err = g.Do(s.t.Context(), "k", func(context.Context) error {
+				w.at = time.Now()
+				w.ran.Store(true)
+				return nil
+			}, guard.WithWait(guard.Forever))
+		})
+	}
+	synctest.Wait()
+}
+
+// closeInBackground closes the Guard in the background, with a time limit.
+func (s *exitScene) closeInBackground(limit time.Duration) {
+	s.all.Go(func() {
+		ctx, cancel := context.WithTimeout(s.t.Context(), limit)
+		defer cancel()
+		s.closing <- s.g.Close(ctx)
+	})
+	synctest.Wait()
+}
+
+// onAcquire replaces the answer to the subject's first request. The store handles the request, but
+// the answer comes from f.
+func (s *exitScene) onAcquire(f func(ctx context.Context, grant guard.Grant) (guard.Grant, error)) {
+	s.store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+		grant, err := s.store.memory.TryAcquire(context.WithoutCancel(ctx), c)
+		if n == 1 {
+			return f(ctx, grant)
+		}
+		return grant, err
+	}
+}
+
+// onRelease replaces the first release. The answer comes from f, and the store does not receive
+// the release.
+func (s *exitScene) onRelease(f func(ctx context.Context, held bool) (bool, error)) {
+	var calls atomic.Int32
+	s.store.OnRelease = func(ctx context.Context, _ int, c guard.Claim, after guard.After) (bool, error) {
+		if calls.Add(1) == 1 {
+			return f(ctx, true)
+		}
+		return s.store.memory.Release(context.WithoutCancel(ctx), c, after)
+	}
+}
+
+// holdElsewhere makes another process hold the key until the returned function is called.
+func (s *exitScene) holdElsewhere() (release func()) {
+	c := s.store.acquireElsewhere(s.t, time.Hour)
+	return func() { s.store.release(s.t, c, guard.After{}) }
+}
+
+// aborts are the ways in which a backend or a hook can end without returning.
+var aborts = []struct {
+	name  string
+	abort func()
+}{{"panic", func() { panic("boom") }}, {"Goexit", runtime.Goexit}}
+
+// hookOf returns a Hook whose function of that name is f.
+func hookOf(name string, f func()) guard.Hook {
+	call := func(context.Context, guard.Event) { f() }
+	start := func(ctx context.Context, _ guard.Event) context.Context { f(); return ctx }
+	switch name {
+	case "AcquireStart":
+		return guard.Hook{AcquireStart: start}
+	case "Call":
+		return guard.Hook{Call: call}
+	case "Wait":
+		return guard.Hook{Wait: call}
+	case "AcquireEnd":
+		return guard.Hook{AcquireEnd: call}
+	case "RunStart":
+		return guard.Hook{RunStart: start}
+	case "RunEnd":
+		return guard.Hook{RunEnd: call}
+	case "Loss":
+		return guard.Hook{Loss: call}
+	case "Renew":
+		return guard.Hook{Renew: call}
+	}
+	return guard.Hook{Release: call}
+}
+
+func exits() (rows []exit) {
+	add := func(state, how string, play func(s *exitScene)) {
+		rows = append(rows, exit{state: state, how: how, play: play})
+	}
+	addClose := func(state string, says string, play func(s *exitScene)) {
+		rows = append(rows, exit{state: state, how: "Close", play: play, closes: true, closeError: says})
+	}
+	soon := func() { time.Sleep(time.Second); synctest.Wait() }
+
+	// Asking: the store has granted the claim, but the answer has not arrived yet.
+	for _, a := range aborts {
+		add("asking", a.name+" in the Locker", func(s *exitScene) {
+			s.onAcquire(func(context.Context, guard.Grant) (guard.Grant, error) {
+				time.Sleep(time.Second)
+				a.abort()
+				return guard.Grant{}, nil
+			})
+			s.subject(guard.WithWait(time.Minute))
+			s.waitBehind()
+		})
+		for _, hook := range []string{"AcquireStart", "Call", "AcquireEnd", "RunStart", "RunEnd", "Release"} {
+			add("calling a hook", a.name+" in the hook "+hook, func(s *exitScene) {
+				s.opts = append(s.opts, guard.WithHook(hookOf(hook, func() { time.Sleep(time.Second); a.abort() })))
+				s.subject(guard.WithWait(time.Minute))
+				s.waitBehind()
+			})
+		}
+	}
+	slow := func(s *exitScene) {
+		s.onAcquire(func(ctx context.Context, _ guard.Grant) (guard.Grant, error) { return guard.Grant{}, frozen(ctx) })
+	}
+	add("asking", "cancel", func(s *exitScene) {
+		slow(s)
+		s.subject()
+		s.waitBehind()
+		s.cancel()
+	})
+	add("asking", "lost answer", func(s *exitScene) {
+		s.onAcquire(func(context.Context, guard.Grant) (guard.Grant, error) { return guard.Grant{}, errors.New("reset") })
+		s.subject()
+		s.waitBehind()
+	})
+	add("asking", "suspended host", func(s *exitScene) {
+		s.onAcquire(func(_ context.Context, grant guard.Grant) (guard.Grant, error) {
+			time.Sleep(time.Second)
+			s.asleep.Add(int64(time.Minute))
+			return grant, nil
+		})
+		s.subject()
+		s.waitBehind()
+	})
+	addClose("asking", "", func(s *exitScene) {
+		s.onAcquire(func(_ context.Context, grant guard.Grant) (guard.Grant, error) {
+			time.Sleep(time.Second)
+			return grant, nil
+		})
+		s.subject()
+		s.waitBehind()
+		s.closeInBackground(time.Minute)
+	})
+	addClose("asking a store that does not answer", "1 claim was not released", func(s *exitScene) {
+		slow(s)
+		s.store.freezeReleases()
+		s.subject()
+		s.waitBehind()
+		s.closeInBackground(6 * time.Second)
+	})
+
+	// Waiting at the head of the queue: another process holds the key.
+	atHead := func(f func(s *exitScene)) func(s *exitScene) {
+		return func(s *exitScene) {
+			release := s.holdElsewhere()
+			s.subject(guard.WithWait(guard.Forever))
+			s.waitBehind()
+			soon()
+			f(s)
+			soon()
+			release()
+		}
+	}
+	add("waiting at the head", "cancel", atHead(func(s *exitScene) { s.cancel() }))
+	add("waiting at the head", "suspended host", atHead(func(s *exitScene) { s.asleep.Add(int64(time.Minute)) }))
+	addClose("waiting at the head", "", atHead(func(s *exitScene) { s.closeInBackground(time.Minute) }))
+	for _, a := range aborts {
+		add("waiting at the head", a.name+" in the Locker", func(s *exitScene) {
+			var armed atomic.Bool
+			s.store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+				if armed.CompareAndSwap(true, false) {
+					a.abort()
+				}
+				return s.store.memory.TryAcquire(ctx, c)
+			}
+			atHead(func(*exitScene) { armed.Store(true) })(s)
+		})
+		add("waiting at the head", a.name+" in the hook Wait", func(s *exitScene) {
+			release := s.holdElsewhere()
+			s.opts = append(s.opts, guard.WithHook(hookOf("Wait", func() { time.Sleep(time.Second); a.abort() })))
+			s.subject(guard.WithWait(guard.Forever))
+			s.waitBehind()
+			time.Sleep(2 * time.Second)
+			release()
+		})
+	}
+
+	// Waiting behind others: the subject is the second waiter.
+	behind := func(f func(s *exitScene)) func(s *exitScene) {
+		return func(s *exitScene) {
+			release := s.holdElsewhere()
+			s.all.Go(func() { _ = s.g.Do(s.t.Context(), "k", nothing, guard.WithWait(guard.Forever)) })
+			synctest.Wait()
+			s.subject(guard.WithWait(guard.Forever))
+			s.waitBehind()
+			soon()
+			f(s)
+			soon()
+			release()
+		}
+	}
+	add("waiting behind others", "cancel", behind(func(s *exitScene) { s.cancel() }))
+	add("waiting behind others", "suspended host", behind(func(s *exitScene) { s.asleep.Add(int64(time.Minute)) }))
+	addClose("waiting behind others", "", behind(func(s *exitScene) { s.closeInBackground(time.Minute) }))
+	for _, a := range aborts {
+		add("waiting behind others", a.name+" in the hook Wait", func(s *exitScene) {
+			s.opts = append(s.opts, guard.WithHook(hookOf("Wait", func() { time.Sleep(time.Second); a.abort() })))
+			behind(func(*exitScene) {})(s)
+		})
+	}
+
+	// Receiving a hand-off: the call before the subject releases at the moment of the exit.
+	handOff := func(f func(s *exitScene)) func(s *exitScene) {
+		return func(s *exitScene) {
+			s.all.Go(func() { // the first grant reserves no fences
+				_ = s.g.Do(s.t.Context(), "k", func(context.Context) error { time.Sleep(time.Second); return nil })
+			})
+			synctest.Wait()
+			s.all.Go(func() {
+				_ = s.g.Do(s.t.Context(), "k", func(context.Context) error {
+					time.Sleep(time.Millisecond)
+					f(s)
+					return nil
+				}, guard.WithWait(guard.Forever))
+			})
+			synctest.Wait()
+			s.subject(guard.WithWait(guard.Forever))
+			s.waitBehind()
+			time.Sleep(time.Second)
+		}
+	}
+	add("receiving a hand-off", "cancel", handOff(func(s *exitScene) { s.cancel() }))
+	add("receiving a hand-off", "suspended host", handOff(func(s *exitScene) { s.asleep.Add(int64(time.Minute)) }))
+	addClose("about to receive a hand-off", "", handOff(func(s *exitScene) {
+		s.all.Go(func() { s.closing <- s.g.Close(s.t.Context()) })
+		synctest.Wait()
+	}))
+	addClose("receiving a hand-off", "", func(s *exitScene) {
+		s.opts = append(s.opts, guard.WithHook(hookOf("AcquireEnd", func() {
+			s.all.Go(func() { s.closing <- s.g.Close(s.t.Context()) })
+			synctest.Wait()
+		})))
+		handOff(func(*exitScene) {})(s)
+	})
+	add("receiving a hand-off", "return", handOff(func(*exitScene) {}))
+	for _, a := range aborts {
+		for _, hook := range []string{"AcquireEnd", "RunStart"} {
+			add("receiving a hand-off", a.name+" in the hook "+hook, func(s *exitScene) {
+				s.opts = append(s.opts, guard.WithHook(hookOf(hook, a.abort)))
+				handOff(func(*exitScene) {})(s)
+			})
+		}
+	}
+
+	// Running: the subject's function runs.
+	running := func(body func(ctx context.Context) error, f func(s *exitScene)) func(s *exitScene) {
+		return func(s *exitScene) {
+			s.body = body
+			s.subject()
+			s.waitBehind()
+			soon()
+			f(s)
+		}
+	}
+	untilDone := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	add("running", "return", running(func(context.Context) error { time.Sleep(2 * time.Second); return nil }, func(*exitScene) {}))
+	for _, a := range aborts {
+		add("running", a.name, running(func(context.Context) error { time.Sleep(2 * time.Second); a.abort(); return nil }, func(*exitScene) {}))
+	}
+	add("running", "cancel", running(untilDone, func(s *exitScene) { s.cancel() }))
+	add("running", "loss", running(untilDone, func(s *exitScene) {
+		s.store.release(s.t, s.store.granted()[0].Claim, guard.After{})
+	}))
+	add("running", "suspended host", running(untilDone, func(s *exitScene) { s.asleep.Add(int64(time.Minute)) }))
+	addClose("running", "1 lease was revoked", running(untilDone, func(s *exitScene) { s.closeInBackground(time.Second) }))
+
+	// Releasing: the store does not receive the first release.
+	releasing := func(first func(s *exitScene, ctx context.Context) (bool, error), f func(s *exitScene)) func(s *exitScene) {
+		return func(s *exitScene) {
+			s.onRelease(func(ctx context.Context, _ bool) (bool, error) { return first(s, ctx) })
+			s.body = func(context.Context) error { time.Sleep(time.Second); return nil }
+			s.subject()
+			s.waitBehind()
+			time.Sleep(time.Second)
+			synctest.Wait()
+			f(s)
+		}
+	}
+	noAnswer := func(_ *exitScene, ctx context.Context) (bool, error) { return false, frozen(ctx) }
+	for _, a := range aborts {
+		add("releasing", a.name+" in the Locker", releasing(func(*exitScene, context.Context) (bool, error) {
+			a.abort()
+			return false, nil
+		}, func(*exitScene) {}))
+	}
+	add("releasing", "cancel", releasing(noAnswer, func(s *exitScene) { s.cancel() }))
+	add("releasing", "lost answer", releasing(func(*exitScene, context.Context) (bool, error) {
+		return false, errors.New("reset")
+	}, func(*exitScene) {}))
+	add("releasing", "suspended host", releasing(noAnswer, func(s *exitScene) { s.asleep.Add(int64(time.Minute)) }))
+	addClose("releasing", "", releasing(noAnswer, func(s *exitScene) { s.closeInBackground(time.Minute) }))
+	add("releasing", "loss", releasing(func(s *exitScene, _ context.Context) (bool, error) {
+		s.store.release(s.t, s.store.granted()[0].Claim, guard.After{})
+		return false, nil
+	}, func(*exitScene) {}))
+
+	// Renewing: the subject's function runs, and a renewal is under way.
+	renewing := func(first func(s *exitScene, ctx context.Context) (bool, error), f func(s *exitScene)) func(s *exitScene) {
+		return func(s *exitScene) {
+			s.store.OnRenew = func(ctx context.Context, n int, c guard.Claim) (bool, error) {
+				if n == 1 {
+					return first(s, ctx)
+				}
+				return s.store.memory.Renew(context.WithoutCancel(ctx), c)
+			}
+			s.body = func(ctx context.Context) error {
+				select {
+				case <-time.After(ttl):
+				case <-ctx.Done():
+				}
+				return nil
+			}
+			s.subject()
+			s.waitBehind()
+			time.Sleep(ttl/3 + time.Millisecond)
+			synctest.Wait()
+			f(s)
+		}
+	}
+	for _, a := range aborts {
+		add("renewing", a.name+" in the Locker", renewing(func(*exitScene, context.Context) (bool, error) {
+			a.abort()
+			return false, nil
+		}, func(*exitScene) {}))
+		for _, hook := range []string{"Renew", "Loss"} {
+			add("renewing", a.name+" in the hook "+hook, func(s *exitScene) {
+				s.opts = append(s.opts, guard.WithHook(hookOf(hook, a.abort)))
+				renewing(func(*exitScene, context.Context) (bool, error) { return hook == "Renew", nil }, func(*exitScene) {})(s)
+			})
+		}
+	}
+	add("renewing", "loss", renewing(func(*exitScene, context.Context) (bool, error) { return false, nil }, func(*exitScene) {}))
+	add("renewing", "cancel", renewing(noAnswer, func(s *exitScene) { s.cancel() }))
+	add("renewing", "suspended host", renewing(noAnswer, func(s *exitScene) { s.asleep.Add(int64(time.Minute)) }))
+	addClose("renewing", "1 lease was revoked", renewing(noAnswer, func(s *exitScene) { s.closeInBackground(100 * time.Millisecond) }))
+	return rows
+}
+
+// count returns how many events of that name the hooks have received.
+func (r *recorder) count(name string) (n int) {
+	for _, seen := range r.seen() {
+		if seen == name {
+			n++
+		}
+	}
+	return n
+}
+
+// check makes the five checks.
+func (s *exitScene) check(e exit) {
+	played := time.Now()
+	time.Sleep(ttl + 2*time.Second)
+	synctest.Wait()
+
+	// The next waiter gets the key.
+	require.True(s.t, s.remote.ran.Load(), "the waiter of another process")
+	require.NoError(s.t, s.remote.err)
+	require.LessOrEqual(s.t, s.remote.at.Sub(played), ttl+time.Second, "the waiter of another process")
+	if e.closes {
+		require.ErrorIs(s.t, s.local.err, guard.ErrClosed)
+		require.False(s.t, guard.Ran(s.local.err))
+	} else {
+		require.NoError(s.t, s.local.err)
+		require.True(s.t, s.local.ran.Load(), "the waiter of the same Guard")
+		require.LessOrEqual(s.t, s.local.at.Sub(played), ttl+time.Second, "the waiter of the same Guard")
+	}
+
+	// The key is free again within the TTL.
+	require.True(s.t, s.store.free("k"))
+
+	// Close returns, with the right error.
+	var err error
+	if e.closes {
+		err = <-s.closing
+	} else {
+		start := time.Now()
+		err = s.g.Close(s.t.Context())
+		require.LessOrEqual(s.t, time.Since(start), time.Second)
+	}
+	if e.closeError == "" {
+		require.NoError(s.t, err)
+	} else {
+		require.ErrorContains(s.t, err, e.closeError)
+	}
+	require.NoError(s.t, s.other.Close(s.t.Context()))
+
+	// No goroutine is left. The bubble fails if one is, or if a call never returns.
+	s.all.Wait()
+	require.Zero(s.t, guard.Queues(s.g))
+
+	// No event was reported twice, and none is missing.
+	seen := s.hooks.seen()
+	require.Equal(s.t, 1, s.hooks.count("acquire start"), seen)
+	require.Equal(s.t, 1, s.hooks.count("acquire end"), seen)
+	require.LessOrEqual(s.t, s.hooks.count("run start"), 1, seen)
+	require.Equal(s.t, s.hooks.count("run start"), s.hooks.count("run end"), seen)
+	require.LessOrEqual(s.t, s.hooks.count("loss"), 1, seen)
+	require.LessOrEqual(s.t, s.hooks.count("wait"), 1, seen)
+	leases := 0
+	if s.hooks.last(s.t, "acquire end").Err == nil {
+		leases = 1
+	}
+	require.Equal(s.t, leases, s.hooks.count("release"), seen)
+}
+
+// Whatever a call is doing and however it ends, the queue keeps moving and the key becomes free.
+func TestExits(t *testing.T) {
+	for _, e := range exits() {
+		t.Run(e.state+", "+e.how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newExitScene(t)
+				defer s.cancel()
+				e.play(s)
+				s.check(e)
+			})
+		})
+	}
+}

@@ -1,0 +1,66 @@
+package guardtest_test
+
+import (
+	"context"
+	"sync"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+)
+
+// A notifier is a Locker that notifies subscribers as its fields specify.
+type notifier struct {
+	guard.Locker
+	begins, releases, stops bool
+
+	mu          sync.Mutex
+	subscribers map[int]func()
+	next        int
+}
+
+func (l *notifier) Subscribe(_ string, wake func()) (stop func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	id := l.next
+	l.next++
+	l.subscribers[id] = wake
+	if l.begins {
+		wake()
+	}
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.stops {
+			delete(l.subscribers, id)
+		}
+	}
+}
+
+func (l *notifier) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+	held, err := l.Locker.Release(ctx, c, after)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, wake := range l.subscribers {
+		if l.releases && held {
+			wake()
+		}
+	}
+	return held, err
+}
+
+func notifying(begins, releases, stops bool) guardtest.Backend {
+	s := wrapped(func(l guard.Locker) guard.Locker {
+		return &notifier{Locker: l, begins: begins, releases: releases, stops: stops, subscribers: map[int]func(){}}
+	})
+	s.Notifies = true
+	return s
+}
+
+func brokenNotifications() []broken {
+	const notifies, stops = "a subscriber is notified of the start of its subscription and of each release", "a subscriber is not notified after it has unsubscribed"
+	return []broken{
+		{name: "the start of a subscription is not notified", backend: notifying(false, false, true), caughtBy: []string{notifies, stops}},
+		{name: "releases are not notified", backend: notifying(true, false, true), caughtBy: []string{notifies, stops}},
+		{name: "notifications continue after the end of a subscription", backend: notifying(true, true, false), caughtBy: []string{stops}},
+	}
+}

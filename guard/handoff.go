@@ -1,0 +1,86 @@
+package guard
+
+import (
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard/internal/clock"
+	"github.com/seed-1795987d/onerun/guard/internal/queue"
+)
+
+// A lease that is released while calls of this Guard wait for its key is handed off to the first
+// of them, without a round trip, under the next of the fences that the store has reserved. The
+// store sees one claim throughout. Each hold has a fence, a context and limits of its own.
+// Hand-offs are bounded in number, by the fences, and in time, so that other processes can acquire
+// the key.
+const (
+	// longestPeriod, and a tenth of the TTL, bound for how long a lease is handed off after its
+	// grant.
+	longestPeriod = 20 * time.Millisecond
+	// mostHandOffs is how many fences to reserve: as many as a period has room for. The store
+	// reserves fewer as its counter gets ahead of its clock.
+	mostHandOffs = 4096
+)
+
+func handOffPeriod(ttl time.Duration) time.Duration { return min(longestPeriod, ttl/10) }
+
+func termsOf(set *settings) queue.Terms {
+	return queue.Terms{TTL: set.ttl, Owner: set.owner, Renew: !set.noRenewal}
+}
+
+// successor returns the waiter to which h's lease can be handed off, or nil. Nothing must be left
+// behind, and the lease must be valid for long enough to begin a run. Guard.mu must be held.
+func (h *hold) successor(end ending, now time.Duration) *queue.Local {
+	g, t := h.guard, h.tenure
+	ttl := t.claim.TTL
+	switch {
+	case t.claim.Reserve == 0, g.closed, end.cause != nil, h.lost != nil, t.gone:
+	case end.complete && h.set.window > 0, now < h.granted+h.set.minHold:
+	case now-t.began >= handOffPeriod(ttl), t.validUntil()-now < ttl/2:
+	default:
+		return g.queues.Successor(t.claim.Key, h, termsOf(h.set))
+	}
+	return nil
+}
+
+// handOff hands h's lease off, now that h's own context has ended. It returns false if the
+// successor has left meanwhile. Guard.mu must be held.
+func (h *hold) handOff(end ending) bool {
+	g, t := h.guard, h.tenure
+	now := g.clock.Now()
+	w := h.successor(end, now)
+	if w == nil {
+		return false
+	}
+	t.claim.Fence++
+	t.claim.Reserve--
+	t.handOffs++
+	next := g.newHold(w.Call().(*acquisition), t, now)
+	next.previous = h.label
+	g.queues.HandOff(w, next)
+	g.schedule.replan(t)
+	return true
+}
+
+// take takes the lease that was handed off to the call. It returns nil if the lease was over
+// before the call came to it, and an error if the call must not go on.
+func (a *acquisition) take(h *hold) (*hold, error) {
+	a.cleanUp() // the call's own claim
+	if err := a.interrupted(); err != nil || !h.valid() {
+		a.reject(h)
+		return nil, err
+	}
+	a.handedOff = true
+	a.previous = queue.Previous{Label: h.previous, Ends: clock.Never}
+	a.claim.Owner = h.owner
+	a.last = lastAnswer{state: Granted}
+	return h, nil
+}
+
+// reject releases a lease that was handed off to the call, which goes on without it.
+func (a *acquisition) reject(h *hold) {
+	g := a.guard
+	g.mu.Lock()
+	g.active.add(1)
+	g.mu.Unlock()
+	h.giveBack(a.caller, ending{}, new(release))
+}

@@ -1,0 +1,506 @@
+package queue_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/internal/jitter"
+	"github.com/seed-1795987d/onerun/guard/internal/queue"
+)
+
+const (
+	ttl  = 10 * time.Second
+	ms   = time.Millisecond
+	trip = ms
+)
+
+var (
+	unreachable = driver.NewStoreError("test", driver.OpAcquire, "k", errors.New("unreachable"))
+	forbidden   = &driver.StoreError{Op: driver.OpAcquire, Key: "k", Kind: driver.KindAuth, Err: errors.New("no")}
+	terms       = queue.Terms{TTL: ttl, Renew: true}
+	id          = queue.ID{Key: "k"}
+)
+
+// busy returns the answer that the key is held for the given time.
+func busy(left time.Duration) queue.Answer {
+	return queue.Answer{Grant: driver.Grant{State: driver.Busy, Left: left, Label: "holder", Holder: "h"}, Took: trip}
+}
+
+func done(record string) queue.Answer {
+	return queue.Answer{Grant: driver.Grant{State: driver.Done, Left: time.Hour, Record: []byte(record)}}
+}
+
+// lease is a lease of this process.
+type lease struct{ label string }
+
+func (l *lease) Busy(time.Duration) driver.Grant { return driver.Grant{Left: ttl, Label: l.label} }
+
+// waits returns the limits of a call that begins at the instant 0 and waits for the given time.
+func waits(wait time.Duration) queue.Limits {
+	return queue.Limits{Deadline: wait, GiveUp: wait + time.Second}
+}
+
+func newQueues(notifies bool) *queue.Queues { return queue.New(jitter.New(), notifies) }
+
+// join returns n waiters that have joined the queue at the instant 0. The first of them is asking.
+func join(t *testing.T, qs *queue.Queues, n int, l queue.Limits) []*queue.Local {
+	t.Helper()
+	var all []*queue.Local
+	for i := range n {
+		w := new(queue.Local)
+		w.Init(qs, id, terms, l, i)
+		step := w.Next(0)
+		if i == 0 {
+			require.Equal(t, queue.Ask, step.Move)
+			require.False(t, step.Reserve, "no other call waits for the key")
+		} else {
+			require.Equal(t, queue.Rest, step.Move)
+			require.True(t, step.Waiting)
+		}
+		all = append(all, w)
+	}
+	return all
+}
+
+// woken reports whether the waiter that returned s was woken.
+func woken(s queue.Step) bool {
+	select {
+	case <-s.Wake:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestUnqueued_asksOnceForABusyKey(t *testing.T) {
+	var w queue.Unqueued
+	w.Init(jitter.New(), queue.Limits{GiveUp: 5 * time.Second})
+	require.Equal(t, queue.Ask, w.Next(0).Move)
+	w.Answer(ms, busy(time.Second))
+	step := w.Next(ms)
+	require.Equal(t, queue.Quit, step.Move)
+	require.NoError(t, step.Err)
+	require.Equal(t, "holder", step.Grant.Label)
+}
+
+func TestUnqueued_asksAgainIfTheStoreDoesNotAnswer(t *testing.T) {
+	var w queue.Unqueued
+	w.Init(jitter.New(), queue.Limits{GiveUp: 5 * time.Second})
+	now, asked := time.Duration(0), 0
+	for {
+		step := w.Next(now)
+		if step.Move == queue.Quit {
+			require.ErrorIs(t, step.Err, unreachable)
+			break
+		}
+		if step.Move == queue.Rest {
+			require.Greater(t, step.Until, now)
+			now = step.Until
+			continue
+		}
+		asked++
+		w.Answer(now, queue.Answer{Err: unreachable})
+	}
+	require.Equal(t, 3, asked)
+}
+
+func TestUnqueued_givesUpAtOnceOnAPermanentError(t *testing.T) {
+	var w queue.Unqueued
+	w.Init(jitter.New(), queue.Limits{GiveUp: 5 * time.Second})
+	w.Next(0)
+	w.Answer(0, queue.Answer{Err: forbidden})
+	require.ErrorIs(t, w.Next(0).Err, forbidden)
+}
+
+func TestUnqueued_asksAgainIfSeveralClaimsMet(t *testing.T) {
+	var w queue.Unqueued
+	w.Init(jitter.New(), queue.Limits{GiveUp: 5 * time.Second})
+	contested := busy(time.Second)
+	contested.Grant.Contested = true
+	now, asked := time.Duration(0), 0
+	for step := w.Next(now); step.Move != queue.Quit; step = w.Next(now) {
+		if step.Move == queue.Rest {
+			now = step.Until
+			continue
+		}
+		asked++
+		w.Answer(now, contested)
+	}
+	require.Equal(t, 11, asked)
+}
+
+func TestLocal_onlyTheHeadAsks(t *testing.T) {
+	qs := newQueues(false)
+	all := join(t, qs, 3, waits(time.Minute))
+	all[0].Answer(ms, busy(time.Hour))
+	head := all[0].Next(ms)
+	require.Equal(t, queue.Rest, head.Move)
+	require.LessOrEqual(t, head.Until, 11*ms, "the head polls")
+	require.Equal(t, time.Minute, all[1].Next(ms).Until, "the second waiter does not poll")
+	require.Equal(t, queue.Ask, all[0].Next(head.Until).Move)
+	require.Equal(t, 1, qs.Len())
+}
+
+func TestLocal_theNextTakesOverFromAHeadThatLeaves(t *testing.T) {
+	qs := newQueues(false)
+	all := join(t, qs, 3, waits(time.Minute))
+	second := all[1].Next(0)
+	all[0].Leave()
+	all[0].Leave() // does nothing
+	require.True(t, woken(second))
+	require.Equal(t, queue.Ask, all[1].Next(0).Move)
+	all[2].Leave()
+	all[1].Leave()
+	require.Zero(t, qs.Len())
+}
+
+func TestLocal_sharesAFinalAnswerWithEarlierWaiters(t *testing.T) {
+	for name, answer := range map[string]queue.Answer{"done": done("record"), "a permanent error": {Err: forbidden}} {
+		t.Run(name, func(t *testing.T) {
+			qs := newQueues(false)
+			all := join(t, qs, 3, waits(time.Minute))
+			steps := []queue.Step{{}, all[1].Next(0), all[2].Next(0)}
+			all[0].Answer(ms, busy(time.Hour))
+			ask := all[0].Next(time.Second)
+			require.Equal(t, queue.Ask, ask.Move)
+			var late queue.Local
+			late.Init(qs, id, terms, waits(time.Minute), nil)
+			require.Equal(t, queue.Rest, late.Next(time.Second).Move)
+			all[0].Answer(time.Second+ms, answer)
+			for i, w := range all {
+				require.True(t, i == 0 || woken(steps[i]))
+				step := w.Next(time.Second + ms)
+				require.Equal(t, queue.Quit, step.Move)
+				require.Equal(t, answer.Err, step.Err)
+				require.Equal(t, answer.Grant.State, step.Grant.State)
+				if answer.Err == nil {
+					step.Grant.Record[0]++ // each waiter has its own copy
+				}
+			}
+			require.Equal(t, queue.Ask, late.Next(time.Second+ms).Move, "a later waiter asks for itself")
+		})
+	}
+}
+
+func TestLocal_asksNothingWhileALeaseOfTheProcessHoldsTheKey(t *testing.T) {
+	qs := newQueues(false)
+	all := join(t, qs, 2, waits(time.Minute))
+	holder := &lease{"mine"}
+	qs.Granted(ms, id, all[0], holder, trip)
+	step := all[1].Next(time.Second)
+	require.Equal(t, queue.Rest, step.Move)
+	require.Equal(t, time.Minute, step.Until)
+	require.Equal(t, "mine", step.Grant.Label)
+	require.Equal(t, queue.Quit, all[1].Next(time.Minute).Move, "the waiter's time is up")
+	require.Equal(t, 1, qs.Len(), "the queue still has a holder")
+	qs.Releasing(time.Minute, "k", holder)
+	require.Zero(t, qs.Len())
+}
+
+func TestLocal_aLeaseIsHandedOffToTheHeadWithTheSameTerms(t *testing.T) {
+	for name, c := range map[string]struct {
+		terms queue.Terms
+		want  bool
+	}{
+		"the same":      {terms, true},
+		"another TTL":   {queue.Terms{TTL: 2 * ttl, Renew: true}, false},
+		"another owner": {queue.Terms{TTL: ttl, Renew: true, Owner: "o"}, false},
+		"no renewal":    {queue.Terms{TTL: ttl}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			qs := newQueues(false)
+			all := join(t, qs, 3, waits(time.Minute))
+			holder, next := &lease{"first"}, &lease{"second"}
+			qs.Granted(ms, id, all[0], holder, trip)
+			step := all[1].Next(ms)
+			w := qs.Successor("k", holder, c.terms)
+			if !c.want {
+				require.Nil(t, w)
+				return
+			}
+			require.Equal(t, 1, w.Call())
+			require.Nil(t, qs.Successor("k", next, terms), "next is not the holder yet")
+			require.Nil(t, qs.Successor("other", holder, terms))
+			qs.HandOff(w, next)
+			require.True(t, woken(step))
+			taken := all[1].Next(2 * ms)
+			require.Equal(t, queue.Take, taken.Move)
+			require.Equal(t, next, taken.Lease)
+			require.Nil(t, all[1].Reject(), "the lease was taken")
+			require.Equal(t, 2, qs.Successor("k", next, terms).Call())
+		})
+	}
+}
+
+func TestLocal_rejectReturnsALeaseThatWasNotTaken(t *testing.T) {
+	qs := newQueues(false)
+	all := join(t, qs, 2, waits(time.Minute))
+	holder, next := &lease{"first"}, &lease{"second"}
+	qs.Granted(ms, id, all[0], holder, trip)
+	qs.HandOff(qs.Successor("k", holder, terms), next)
+	all[1].Leave()
+	require.Equal(t, next, all[1].Reject())
+	require.Nil(t, all[1].Reject())
+}
+
+func TestLocal_reservesFencesIfOthersWait(t *testing.T) {
+	qs := newQueues(false)
+	all := join(t, qs, 2, waits(time.Minute))
+	all[0].Answer(ms, busy(0))
+	require.True(t, all[0].Next(time.Second).Reserve)
+	all[0].Leave()
+	require.True(t, all[1].Next(time.Second).Reserve, "the call that left the queue may come back")
+}
+
+func TestLocal_aWaiterThatAnnouncesIsOvertaken(t *testing.T) {
+	qs := newQueues(false)
+	l := waits(time.Minute)
+	l.Announce = true
+	var first, second queue.Local
+	first.Init(qs, id, terms, l, nil)
+	second.Init(qs, id, terms, waits(time.Minute), nil)
+	require.Equal(t, queue.Ask, first.Next(0).Move)
+	first.Answer(0, busy(time.Hour))
+	waiting := second.Next(0)
+	require.Equal(t, queue.Rest, waiting.Move)
+	step := first.Next(0)
+	require.Equal(t, queue.Announce, step.Move)
+	require.Equal(t, "holder", step.Grant.Label)
+	require.True(t, woken(waiting))
+	require.Equal(t, queue.Ask, second.Next(time.Second).Move, "the second waiter is the head meanwhile")
+	second.Answer(time.Second, busy(time.Hour))
+	require.Equal(t, queue.Rest, first.Next(time.Second).Move)
+	require.Equal(t, queue.Rest, second.Next(2*time.Second).Move, "the first waiter is the head again")
+	require.Equal(t, queue.Ask, first.Next(2*time.Second).Move)
+}
+
+func TestLocal_subscribesOnceAndUnsubscribesWithTheLast(t *testing.T) {
+	qs := newQueues(true)
+	all := join(t, qs, 2, waits(time.Hour))
+	all[0].Answer(ms, busy(-1))
+	step := all[0].Next(ms)
+	require.NotNil(t, step.Subscribe)
+	require.Nil(t, all[0].Next(ms).Subscribe)
+	require.Nil(t, all[1].Next(ms).Subscribe)
+	stopped := 0
+	require.False(t, step.Subscribe.Started(func() { stopped++ }))
+	step.Subscribe.Notify(2*ms, 0)
+	require.True(t, woken(step))
+	require.Equal(t, queue.Ask, all[0].Next(2*ms).Move, "the waiter asks when the subscription begins")
+	all[0].Answer(3*ms, busy(-1))
+	rest := all[0].Next(3 * ms)
+	require.GreaterOrEqual(t, rest.Until, ttl/2)
+	require.LessOrEqual(t, rest.Until, ttl*6/10, "the head still asks now and then, because a notification can be lost")
+	step.Subscribe.Notify(time.Second, 0)
+	require.Equal(t, queue.Ask, all[0].Next(time.Second).Move)
+	step.Subscribe.Notify(time.Second, 0) // while a request is under way
+	all[0].Answer(time.Second+ms, busy(-1))
+	require.Equal(t, queue.Ask, all[0].Next(time.Second+ms).Move, "the key may have become free meanwhile")
+	all[0].Leave()
+	all[1].Leave()
+	for _, stop := range qs.Ended() {
+		stop()
+	}
+	require.Equal(t, 1, stopped)
+	step.Subscribe.Notify(2*time.Second, 0) // after the subscription has ended
+	require.Empty(t, qs.Ended())
+}
+
+func TestSubscription_thatStartsTooLateIsOver(t *testing.T) {
+	qs := newQueues(true)
+	all := join(t, qs, 1, waits(time.Hour))
+	all[0].Answer(ms, busy(-1))
+	step := all[0].Next(ms)
+	all[0].Leave()
+	require.Empty(t, qs.Ended())
+	require.True(t, step.Subscribe.Started(func() {}))
+}
+
+func TestLocal_theHeadAsksWhenTheLeaseIsLost(t *testing.T) {
+	qs := newQueues(false)
+	all := join(t, qs, 2, waits(time.Minute))
+	holder := &lease{"mine"}
+	qs.Granted(ms, id, all[0], holder, trip)
+	step := all[1].Next(ms)
+	qs.Lost(time.Second, "k", holder)
+	require.True(t, woken(step))
+	require.Equal(t, queue.Ask, all[1].Next(time.Second).Move)
+}
+
+func TestLocal_yieldsToOtherProcessesAfterARelease(t *testing.T) {
+	qs := newQueues(false)
+	all := join(t, qs, 2, waits(time.Minute))
+	holder := &lease{"mine"}
+	qs.Granted(ms, id, all[0], holder, trip)
+	qs.Releasing(2*ms, "k", holder)
+	require.Equal(t, queue.Rest, all[1].Next(3*ms).Move, "the release is under way")
+	require.Equal(t, time.Minute, all[1].Next(3*ms).Until)
+	qs.Released(3*ms, "k", 2*ms, trip)
+	until := all[1].Next(3 * ms).Until
+	require.GreaterOrEqual(t, until, 3*ms+3*trip)
+	require.LessOrEqual(t, until, 3*ms+4*trip)
+	require.Equal(t, queue.Ask, all[1].Next(until).Move)
+}
+
+func TestLocal_aCallWhoseTimeIsUpLeavesWithTheLastAnswer(t *testing.T) {
+	t.Run("busy", func(t *testing.T) {
+		qs := newQueues(false)
+		all := join(t, qs, 2, waits(time.Second))
+		all[0].Answer(999*ms, busy(time.Hour))
+		for _, w := range all {
+			step := w.Next(time.Second)
+			require.Equal(t, queue.Quit, step.Move)
+			require.NoError(t, step.Err)
+			require.Equal(t, time.Hour-ms, step.Grant.Left)
+		}
+	})
+	t.Run("an old answer", func(t *testing.T) {
+		qs := newQueues(false)
+		all := join(t, qs, 2, waits(time.Second))
+		all[0].Answer(ms, busy(time.Hour))
+		require.Equal(t, queue.Ask, all[0].Next(time.Second).Move, "the head asks once more")
+		require.Equal(t, queue.Quit, all[1].Next(time.Second).Move)
+	})
+	t.Run("no answer yet", func(t *testing.T) {
+		qs := newQueues(false)
+		all := join(t, qs, 2, waits(time.Second))
+		step := all[1].Next(time.Second)
+		require.Equal(t, queue.Rest, step.Move)
+		require.Equal(t, 2*time.Second, step.Until, "the end of the grace period")
+		all[0].Answer(1500*ms, busy(time.Hour))
+		require.True(t, woken(step))
+		require.Equal(t, queue.Quit, all[1].Next(1500*ms).Move)
+	})
+	t.Run("no answer at all", func(t *testing.T) {
+		qs := newQueues(false)
+		all := join(t, qs, 2, waits(time.Second))
+		step := all[1].Next(2 * time.Second)
+		require.Equal(t, queue.Quit, step.Move)
+		require.ErrorIs(t, step.Err, queue.ErrUnanswered)
+	})
+	t.Run("an error", func(t *testing.T) {
+		qs := newQueues(false)
+		all := join(t, qs, 2, waits(time.Second))
+		all[0].Answer(900*ms, queue.Answer{Err: unreachable})
+		step := all[1].Next(time.Second)
+		require.Equal(t, queue.Quit, step.Move)
+		require.ErrorIs(t, step.Err, unreachable)
+	})
+}
+
+func TestLocal_callsOfAnOwnerDoNotWaitForOneAnother(t *testing.T) {
+	qs := newQueues(false)
+	mine := queue.ID{Key: "k", Owner: "me"}
+	var first, second queue.Local
+	first.Init(qs, mine, terms, waits(time.Minute), nil)
+	second.Init(qs, mine, terms, waits(time.Minute), nil)
+	require.Equal(t, queue.Ask, first.Next(0).Move)
+	step := second.Next(0)
+	qs.Granted(ms, mine, &first, &lease{"mine"}, trip)
+	require.True(t, woken(step))
+	step = second.Next(ms)
+	require.Equal(t, queue.Ask, step.Move)
+	require.False(t, step.Reserve, "the lease may be shared, so it is not handed off")
+}
+
+// newFair returns a Fair waiter that has found the key busy, and its subscription. ended counts
+// how often the subscription was ended.
+func newFair(t *testing.T, l queue.Limits, ended *int) (*queue.Fair, *queue.Subscription) {
+	t.Helper()
+	w := queue.NewFair(jitter.New(), l, ttl, func(stop func()) { stop() })
+	require.Equal(t, queue.Ask, w.Next(0).Move)
+	w.Answer(0, busy(time.Minute))
+	step := w.Next(0)
+	require.Equal(t, queue.Rest, step.Move)
+	require.LessOrEqual(t, step.Until, jitter.FirstPoll, "the waiter polls until the subscription has begun")
+	require.NotNil(t, step.Subscribe)
+	require.False(t, step.Subscribe.Started(func() { *ended++ }))
+	return w, step.Subscribe
+}
+
+func TestFair_sleepsUntilItIsNotified(t *testing.T) {
+	ended := 0
+	w, s := newFair(t, waits(time.Hour), &ended)
+	s.Notify(ms, 0)
+	require.Equal(t, queue.Ask, w.Next(ms).Move, "the waiter asks when the subscription begins")
+	w.Answer(2*ms, busy(time.Minute))
+	step := w.Next(2 * ms)
+	require.Equal(t, queue.Rest, step.Move)
+	require.GreaterOrEqual(t, step.Until, ttl/2)
+	require.LessOrEqual(t, step.Until, ttl*6/10, "the waiter asks often enough to keep its position")
+	s.Notify(time.Second, 0)
+	require.True(t, woken(step))
+	ask := w.Next(time.Second)
+	require.Equal(t, queue.Ask, ask.Move)
+	require.False(t, ask.Unprompted)
+	w.Leave()
+	w.Leave()
+	require.Equal(t, 1, ended)
+	s.Notify(2*time.Second, 0) // after the subscription has ended
+}
+
+func TestFair_asksAtTheEndOfTheHoldersLease(t *testing.T) {
+	ended := 0
+	w, s := newFair(t, waits(time.Hour), &ended)
+	s.Notify(0, 0)
+	w.Next(0)
+	w.Answer(0, busy(time.Second))
+	step := w.Next(0)
+	require.InDelta(t, time.Second+ms, step.Until, float64(2*ms))
+	ask := w.Next(step.Until)
+	require.Equal(t, queue.Ask, ask.Move)
+	require.True(t, ask.Unprompted)
+	require.Equal(t, time.Second, ask.Previous.Ends)
+}
+
+func TestFair_checksWhetherTheNotifiedClaimHasAsked(t *testing.T) {
+	ended := 0
+	w, s := newFair(t, waits(time.Hour), &ended)
+	s.Notify(0, 0)
+	w.Next(0)
+	w.Answer(0, busy(time.Minute))
+	s.Notify(time.Second, driver.NotifyGrace)
+	require.Equal(t, time.Second+driver.NotifyGrace, w.Next(time.Second).Until)
+	s.Notify(time.Second+ms, -1) // the notified claim holds the key now, for an unknown time
+	step := w.Next(time.Second + ms)
+	require.Equal(t, queue.Rest, step.Move)
+	require.LessOrEqual(t, step.Until, time.Second+ms+jitter.LongestPoll)
+}
+
+func TestFair_givesUpAtItsDeadline(t *testing.T) {
+	ended := 0
+	w, s := newFair(t, waits(time.Second), &ended)
+	s.Notify(0, 0)
+	w.Next(0)
+	w.Answer(0, busy(time.Minute))
+	step := w.Next(0)
+	require.Equal(t, time.Second, step.Until)
+	quit := w.Next(time.Second)
+	require.Equal(t, queue.Quit, quit.Move)
+	require.Equal(t, time.Minute-time.Second, quit.Grant.Left)
+
+	w, s = newFair(t, waits(time.Second), &ended)
+	s.Notify(time.Second, 0)
+	require.Equal(t, queue.Ask, w.Next(time.Second).Move, "the waiter was notified just in time")
+}
+
+func TestFair_doneAndErrors(t *testing.T) {
+	ended := 0
+	w, _ := newFair(t, waits(time.Second), &ended)
+	w.Next(time.Second / 2)
+	w.Answer(time.Second/2, done("record"))
+	require.Equal(t, driver.Done, w.Next(time.Second/2).Grant.State)
+
+	w, _ = newFair(t, waits(time.Second), &ended)
+	w.Answer(time.Second/2, queue.Answer{Err: unreachable})
+	step := w.Next(time.Second / 2)
+	require.Equal(t, queue.Rest, step.Move)
+	require.Less(t, step.Until, time.Second)
+	require.Equal(t, queue.Ask, w.Next(step.Until).Move)
+	w.Answer(step.Until, queue.Answer{Err: forbidden})
+	require.ErrorIs(t, w.Next(step.Until).Err, forbidden)
+}

@@ -1,0 +1,355 @@
+package queue
+
+import (
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/internal/clock"
+	"github.com/seed-1795987d/onerun/guard/internal/jitter"
+)
+
+// yieldRounds is how many holders of other processes a process lets pass at least, after it has
+// had the key, before it asks as soon as the key may be free.
+const yieldRounds = 3
+
+// An ID identifies a queue of a process: the key and, if the backend keeps owners and the caller
+// has named one, the owner. Calls of an owner have a queue of their own, because they may be
+// granted a key for which others have to wait, and the holder may be waiting for them.
+type ID struct{ Key, Owner string }
+
+// Queues are the queues of a process, by ID. The zero value is not usable.
+type Queues struct {
+	jitter   *jitter.Source
+	notifies bool
+	byID     map[ID]*queue
+	spare    []*queue
+	trip     roundTrip
+	ended    []func()
+}
+
+// New returns no queues. notifies says whether the store notifies waiters.
+func New(j *jitter.Source, notifies bool) *Queues {
+	return &Queues{jitter: j, notifies: notifies, byID: map[ID]*queue{}}
+}
+
+// Len returns how many queues there are.
+func (qs *Queues) Len() int { return len(qs.byID) }
+
+// End notes that a subscription is to be ended, see Ended.
+func (qs *Queues) End(stop func()) { qs.ended = append(qs.ended, stop) }
+
+// Ended returns functions that end subscriptions which nobody needs any more. The caller calls
+// them when it holds no lock, because a store may hold a lock of its own when it notifies.
+func (qs *Queues) Ended() []func() {
+	ended := qs.ended
+	qs.ended = nil
+	return ended
+}
+
+// A queue is the calls of one process that wait for a key, in the order in which they came. Only
+// the head asks the store, and not even the head does so while a lease of this process holds the
+// key: the end of that lease is what it waits for. What one call learns of the key is known to
+// all.
+//
+// A queue exists while it has waiters or a holder.
+type queue struct {
+	queues      *Queues
+	id          ID
+	first, last *Local
+	joined      uint64        // how many have joined; each has a number
+	asking      *Local        // the head, while its request is under way
+	asked       uint64        // the number of the last that had joined when the request was sent
+	askedAt     time.Duration // when it was sent
+	askAt       time.Duration // the head does not ask before
+	again       bool          // a notification has come since the request was sent
+	notified    bool          // a notification has come since the last answer
+	holder      Holder        // the lease of this process that holds the key, while it is valid
+	overdue     int           // waiters that stay beyond their time because nothing is known yet
+	sub         *Subscription
+
+	// What the store has last answered.
+	answered   bool
+	answeredAt time.Duration
+	answer     driver.Grant // Busy
+	err        error        // instead of an answer
+	failures   int          // in a row
+
+	polls  int  // answers of busy since a lease of this process held the key
+	missed int  // holders of other processes since then
+	had    bool // a lease of this process has held the key
+}
+
+// join puts w at the end of its queue.
+func (qs *Queues) join(w *Local) {
+	q := qs.byID[w.id]
+	if q == nil {
+		q = qs.unused()
+		q.queues, q.id = qs, w.id
+		qs.byID[w.id] = q
+	}
+	q.joined++
+	w.queue, w.number, w.ahead = q, q.joined, q.last
+	w.crowded = q.first != nil || q.holder != nil
+	if q.last != nil {
+		q.last.after = w
+	} else {
+		q.first = w
+	}
+	q.last = w
+}
+
+func (qs *Queues) unused() *queue {
+	if n := len(qs.spare); n > 0 {
+		q := qs.spare[n-1]
+		qs.spare = qs.spare[:n-1]
+		return q
+	}
+	return new(queue)
+}
+
+// mostSpare bounds the empty queues that are kept for reuse.
+const mostSpare = 256
+
+// drop forgets the queue if it has no waiter and no holder.
+func (qs *Queues) drop(q *queue) {
+	if q.first != nil || q.holder != nil || qs.byID[q.id] != q {
+		return
+	}
+	delete(qs.byID, q.id)
+	if stop := q.sub.end(); stop != nil {
+		qs.End(stop)
+	}
+	if len(qs.spare) < mostSpare {
+		*q = queue{}
+		qs.spare = append(qs.spare, q)
+	}
+}
+
+// remove takes w out of the queue.
+func (q *queue) remove(w *Local) {
+	if w.ahead != nil {
+		w.ahead.after = w.after
+	} else {
+		q.first = w.after
+	}
+	if w.after != nil {
+		w.after.ahead = w.ahead
+	} else {
+		q.last = w.ahead
+	}
+	if w.overdue {
+		q.overdue--
+	}
+	if q.asking == w {
+		q.asking = nil
+	}
+	w.queue, w.ahead, w.after, w.overdue = nil, nil, nil, false
+}
+
+// head returns the first waiter, except those that are announcing that they wait; or nil.
+func (q *queue) head() *Local {
+	w := q.first
+	for w != nil && w.announcing {
+		w = w.after
+	}
+	return w
+}
+
+func (q *queue) wakeHead() {
+	if w := q.head(); w != nil {
+		w.signal()
+	}
+}
+
+// known reports whether anything is known of the key.
+func (q *queue) known() bool { return q.answered || q.holder != nil }
+
+// busy returns what the store would answer to another claim, as far as is known.
+func (q *queue) busy(now time.Duration) driver.Grant {
+	if q.holder != nil {
+		return q.holder.Busy(now)
+	}
+	g := q.answer
+	if g.Left > 0 {
+		g.Left = max(0, g.Left-(now-q.answeredAt))
+	}
+	return g
+}
+
+// pause returns how long to wait before the next request for the busy key.
+func (q *queue) pause(w *Local) time.Duration {
+	if q.sub.isLive() {
+		return w.jitter.Notified(w.terms.TTL, q.answer.Left)
+	}
+	return w.jitter.Poll(q.polls, q.answer.Left)
+}
+
+// wasBusy notes an answer that the key is busy.
+func (q *queue) wasBusy(a Answer) {
+	if a.Grant.Holder == "" || a.Grant.Holder != q.answer.Holder {
+		q.missed++
+	}
+	q.answer, q.failures = a.Grant, 0
+	q.polls++
+	q.queues.trip.note(a.Took)
+}
+
+// resolve gives the answer to all that had joined when the request was sent: the store would tell
+// each of them the same. It might not tell the same to those that came later.
+func (q *queue) resolve(a Answer) {
+	alone := q.first.after == nil
+	for w := q.first; w != nil && w.number <= q.asked; w = q.first {
+		q.remove(w)
+		w.result, w.shared = &a, !alone
+		w.signal()
+	}
+	q.wakeHead()
+	q.queues.drop(q)
+}
+
+// wakeOverdue wakes those that have stayed only until something is known.
+func (q *queue) wakeOverdue() {
+	for w := q.first; w != nil && q.overdue > 0; w = w.after {
+		if w.overdue {
+			w.overdue = false
+			q.overdue--
+			w.signal()
+		}
+	}
+}
+
+// notify has the head ask, because the key may be free: at once, unless this process has had the
+// key and now leaves it to others.
+func (q *queue) notify(now time.Duration) {
+	if q.asking != nil {
+		q.again = true
+		return
+	}
+	q.notified = true
+	askAt := now
+	if q.had && q.missed < yieldRounds {
+		askAt += q.queues.jitter.Yield(time.Duration(q.queues.trip), q.missed, yieldRounds)
+	}
+	q.askAt = min(q.askAt, askAt)
+	q.wakeHead()
+}
+
+// Granted notes that the store has granted the key to a call of this process: to w, or to one that
+// is in no queue if w is nil. A lease that several owners' calls may share is not noted as a
+// holder: the next waiter may be granted the key as well.
+func (qs *Queues) Granted(now time.Duration, p ID, w *Local, h Holder, took time.Duration) {
+	var q *queue
+	if w != nil && w.queue != nil {
+		q = w.queue
+		q.remove(w)
+		qs.trip.note(took)
+	} else if len(qs.byID) > 0 {
+		q = qs.byID[p]
+	}
+	if q == nil {
+		return
+	}
+	q.had, q.missed = true, 0
+	if p.Owner != "" {
+		q.askAt = now
+		q.wakeHead()
+		qs.drop(q)
+		return
+	}
+	q.holder = h
+	q.polls, q.failures, q.err, q.again = 0, 0, nil, false
+	q.wakeOverdue()
+}
+
+// Successor returns the waiter to which the lease h may be handed off, or nil. It has the same
+// terms.
+func (qs *Queues) Successor(key string, h Holder, t Terms) *Local {
+	q := qs.held(key, h)
+	if q == nil || q.asking != nil {
+		return nil
+	}
+	if w := q.head(); w != nil && w.terms == t {
+		return w
+	}
+	return nil
+}
+
+// held returns the queue of the key if h is its holder.
+func (qs *Queues) held(key string, h Holder) *queue {
+	if len(qs.byID) == 0 {
+		return nil
+	}
+	if q := qs.byID[ID{Key: key}]; q != nil && q.holder == h {
+		return q
+	}
+	return nil
+}
+
+// HandOff makes h, a lease that follows the holder's, the holder, and gives it to w, which leaves
+// the queue. w's next step is Take.
+func (qs *Queues) HandOff(w *Local, h Holder) {
+	q := w.queue
+	q.remove(w)
+	q.holder = h
+	w.offered = h
+	w.signal()
+}
+
+// Releasing notes that the release of h begins. Nobody asks until Released, or until a
+// notification.
+func (qs *Queues) Releasing(now time.Duration, key string, h Holder) {
+	if q := qs.held(key, h); q != nil {
+		q.unhold(now, clock.Never)
+		qs.drop(q)
+	}
+}
+
+// Lost notes that h is not valid any more. The head asks for itself.
+func (qs *Queues) Lost(now time.Duration, key string, h Holder) {
+	if q := qs.held(key, h); q != nil {
+		q.unhold(now, now)
+		q.wakeHead()
+	}
+}
+
+// unhold forgets the holder. The head does not ask before askAt.
+func (q *queue) unhold(now, askAt time.Duration) {
+	q.answer, q.answered, q.answeredAt = q.busy(now), true, now
+	q.holder, q.askAt = nil, askAt
+}
+
+// Released notes that the store has answered a release of the key that began at an instant and
+// took some time: the key may be free.
+func (qs *Queues) Released(now time.Duration, key string, began, took time.Duration) {
+	if len(qs.byID) == 0 {
+		return
+	}
+	q := qs.byID[ID{Key: key}]
+	if q == nil {
+		return
+	}
+	switch {
+	case q.holder != nil, q.askedAt > began:
+		// a lease holds it already, or the head has asked since
+	case q.asking != nil:
+		q.again = true
+	default:
+		qs.trip.note(took)
+		q.polls, q.missed = 0, 0
+		q.notify(now)
+	}
+	qs.drop(q)
+}
+
+// A roundTrip is how long a round trip to the store takes.
+type roundTrip time.Duration
+
+// note takes a measurement into account: at once if it is shorter, otherwise a little, because the
+// request may have been slow for a reason of its own.
+func (r *roundTrip) note(took time.Duration) {
+	if *r == 0 || took < time.Duration(*r) {
+		*r = roundTrip(took)
+		return
+	}
+	*r += (roundTrip(took) - *r) / 16
+}

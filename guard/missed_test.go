@@ -1,0 +1,118 @@
+package guard_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+func TestMissedWakeUp_isSetForACallThatWasNotNotified(t *testing.T) {
+	type scene struct {
+		store   *notifyingStore
+		wake    func()
+		release func() // the holder releases the key
+	}
+	for name, c := range map[string]struct {
+		play           func(s scene)
+		want, takeover bool
+	}{
+		"notified": {play: func(s scene) {
+			s.wake() // the subscription has begun
+			time.Sleep(time.Minute)
+			s.release()
+			s.wake()
+		}},
+		"notified while it asks": {play: func(s scene) {
+			s.wake()
+			time.Sleep(time.Minute)
+			s.wake() // too early
+			s.release()
+			s.wake()
+		}},
+		"not notified": {want: true, play: func(s scene) {
+			s.wake()
+			time.Sleep(time.Minute)
+			s.release()
+		}},
+		"notified of an earlier release only": {want: true, play: func(s scene) {
+			s.wake()
+			time.Sleep(time.Minute)
+			s.wake()
+			time.Sleep(time.Minute)
+			s.release()
+		}},
+		"the subscription never begins": {want: true, play: func(s scene) {
+			time.Sleep(time.Minute)
+			s.release()
+		}},
+		"the subscription has not begun yet": {play: func(s scene) {
+			time.Sleep(100 * time.Millisecond)
+			s.release()
+		}},
+		"the holder has died": {takeover: true, play: func(s scene) { s.wake() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &notifyingStore{testStore: newTestStore(), wakes: make(chan func(), 1)}
+				g, err := guard.New(store, guard.WithTTL(ttl))
+				require.NoError(t, err)
+				claim := store.acquireElsewhere(t, 5*time.Minute)
+				var seen recorder
+				ended := make(chan error)
+				go func() {
+					ended <- g.Do(t.Context(), "k", nothing, guard.WithWait(guard.Forever), guard.WithHook(seen.hook()))
+				}()
+				c.play(scene{store, <-store.wakes, func() { store.release(t, claim, guard.After{}) }})
+				require.NoError(t, <-ended)
+				granted := seen.last(t, "acquire end")
+				require.Equal(t, [2]bool{c.want, c.takeover}, [2]bool{granted.MissedWakeUp, granted.Takeover})
+				require.NoError(t, g.Close(t.Context()))
+			})
+		})
+	}
+}
+
+func TestMissedWakeUp_isNotSetByAHandOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &notifyingStore{testStore: newTestStore(), wakes: make(chan func(), 1)}
+		g, err := guard.New(store, guard.WithTTL(ttl))
+		require.NoError(t, err)
+		claim := store.acquireElsewhere(t, 5*time.Minute)
+		var first, second recorder
+		calls := newCallers(t, g)
+		calls.start(t.Context(), time.Millisecond, guard.WithHook(first.hook()))
+		calls.start(t.Context(), 0, guard.WithHook(second.hook()))
+		time.Sleep(10 * time.Second)
+		store.release(t, claim, guard.After{}) // without a notification
+		calls.requireOrder(0, 1)
+		require.True(t, first.last(t, "acquire end").MissedWakeUp)
+		require.True(t, second.last(t, "acquire end").HandedOff)
+		require.False(t, second.last(t, "acquire end").MissedWakeUp)
+		require.NoError(t, g.Close(t.Context()))
+	})
+}
+
+func TestMissedWakeUp_isSetForTheStoresQueue(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		var seen recorder
+		withFairGuards(t, 2, func(c *fairCalls) {
+			c.store.silent = silent
+			c.call(c.t.Context(), 0, time.Second)
+			c.call(c.t.Context(), 1, 0, guard.WithHook(seen.hook()))
+		})
+		require.Equal(t, silent, seen.last(t, "acquire end").MissedWakeUp)
+	}
+	t.Run("the holder has died", func(t *testing.T) {
+		var seen recorder
+		withFairGuards(t, 1, func(c *fairCalls) {
+			c.store.acquireElsewhere(t, 3*time.Second)
+			c.call(c.t.Context(), 0, 0, guard.WithHook(seen.hook()))
+		})
+		require.False(t, seen.last(t, "acquire end").MissedWakeUp)
+		require.True(t, seen.last(t, "acquire end").Takeover)
+	})
+}

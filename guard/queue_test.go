@@ -1,0 +1,660 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+)
+
+// callers are calls for one key that start one after the other.
+type callers struct {
+	t   *testing.T
+	g   *guard.Guard
+	all sync.WaitGroup
+
+	mu     sync.Mutex
+	order  []int    // the numbers of the calls, in the order in which they ran
+	fences []uint64 // the fences of the runs
+	ended  map[int]end
+
+	failing map[int]error // the errors that calls that have run should return
+}
+
+// errPanicked stands for the error of a call that panicked or ended its goroutine.
+var errPanicked = errors.New("it panicked, or ended its goroutine")
+
+// An end is when a call returned, and its error.
+type end struct {
+	at  time.Time
+	err error
+}
+
+func newCallers(t *testing.T, g *guard.Guard) *callers {
+	return &callers{t: t, g: g, ended: map[int]end{}, failing: map[int]error{}}
+}
+
+// fail makes requireOrder expect an error from a call whose function runs.
+func (c *callers) fail(number int, err error) { c.failing[number] = err }
+
+// start starts a call whose function takes the given time. It returns when the call blocks or has
+// ended.
+func (c *callers) start(ctx context.Context, takes time.Duration, opts ...guard.Option) (number int) {
+	return c.startFunc(ctx, func(context.Context) error { time.Sleep(takes); return nil }, opts...)
+}
+
+func (c *callers) startFunc(ctx context.Context, f func(context.Context) error, opts ...guard.Option) (number int) {
+	c.mu.Lock()
+	number = len(c.ended)
+	c.ended[number] = end{}
+	c.mu.Unlock()
+	c.all.Go(func() {
+		err := errPanicked
+		defer func() {
+			_ = recover()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.ended[number] = end{time.Now(), err}
+		}()
+		err = c.g.Do(ctx, "k", func(ctx context.Context) error {
+			c.mu.Lock()
+			c.order = append(c.order, number)
+			c.fences = append(c.fences, guard.Fence(ctx))
+			c.mu.Unlock()
+			return f(ctx)
+		}, append([]guard.Option{guard.WithWait(time.Minute)}, opts...)...)
+		var done *guard.DoneError
+		if errors.As(err, &done) && len(done.Record) > 0 {
+			if string(done.Record) != "42" {
+				c.t.Errorf("the record is %q", done.Record)
+			}
+			done.Record[0]++ // each call has its own copy
+		}
+	})
+	synctest.Wait()
+	return number
+}
+
+// ran returns the numbers of the calls that have run so far.
+func (c *callers) ran() []int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]int(nil), c.order...)
+}
+
+// fence returns the fence of the n-th run.
+func (c *callers) fence(n int) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.fences[n]
+}
+
+// end returns how the call ended.
+func (c *callers) end(number int) end {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended[number]
+}
+
+// requireOrder waits for all calls and checks their results. The calls with these numbers must
+// have run, in this order and with growing fences. Each must have returned the error that fail
+// set, or nil. All other calls must have returned an error.
+func (c *callers) requireOrder(order ...int) {
+	c.t.Helper()
+	c.all.Wait()
+	require.Equal(c.t, append([]int(nil), order...), c.ran())
+	for number, end := range c.ended {
+		if slices.Contains(order, number) {
+			require.ErrorIs(c.t, end.err, c.failing[number], number)
+		} else {
+			require.Error(c.t, end.err, number)
+		}
+	}
+	for i := 1; i < len(c.fences); i++ {
+		require.Greater(c.t, c.fences[i], c.fences[i-1])
+	}
+}
+
+// acquireElsewhere acquires the key for another process.
+func (s *testStore) acquireElsewhere(t *testing.T, ttl time.Duration) guard.Claim {
+	t.Helper()
+	c := guard.Claim{Key: "k", ID: "elsewhere", Owner: "elsewhere", TTL: ttl, Label: "another"}
+	grant, err := s.memory.TryAcquire(t.Context(), c)
+	require.NoError(t, err)
+	require.Equal(t, guard.Granted, grant.State)
+	return c
+}
+
+// release releases the claim in the store, and leaves behind what after specifies.
+func (s *testStore) release(t *testing.T, c guard.Claim, after guard.After) {
+	t.Helper()
+	held, err := s.memory.Release(context.Background(), c, after)
+	require.NoError(t, err)
+	require.True(t, held)
+}
+
+func TestQueue_isFirstInFirstOut(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		lease := hold(t, g, "k")
+		c := newCallers(t, g)
+		var order []int
+		for range 20 {
+			order = append(order, c.start(t.Context(), time.Millisecond))
+		}
+		require.NoError(t, lease.Release(t.Context()))
+		c.requireOrder(order...)
+	})
+}
+
+func TestQueue_ofAThousandCostsTheStoreAsMuchAsOne(t *testing.T) {
+	for name, callers := range map[string]int{"one": 1, "a thousand": 1000} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+				claim := store.acquireElsewhere(t, time.Hour)
+				c := newCallers(t, g)
+				start := time.Now()
+				for range callers {
+					c.start(t.Context(), 0, guard.WithWait(5*time.Second))
+				}
+				c.requireOrder()
+				require.LessOrEqual(t, store.count(driver.OpAcquire), 5*8+10, "a poll every 125 to 250 ms, and the first few")
+				for i := range callers {
+					require.Equal(t, 5*time.Second, c.end(i).at.Sub(start))
+					var busy *guard.BusyError
+					require.ErrorAs(t, c.end(i).err, &busy)
+					require.Equal(t, "another", busy.Label)
+					require.InDelta(t, time.Hour-5*time.Second, busy.Left, float64(time.Millisecond))
+					require.Equal(t, 5*time.Second, busy.Waited)
+				}
+				store.release(t, claim, guard.After{})
+			})
+		})
+	}
+}
+
+func TestQueue_asksNothingWhileTheGuardHoldsTheKey(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		c := newCallers(t, g)
+		c.start(t.Context(), time.Hour)
+		for range 100 {
+			c.start(t.Context(), 0, guard.WithWait(50*time.Minute), guard.WithLabel("waiter"))
+		}
+		c.requireOrder(0)
+		require.Equal(t, 1, store.count(driver.OpAcquire))
+		var busy *guard.BusyError
+		require.ErrorAs(t, c.end(50).err, &busy)
+		require.Greater(t, busy.Left, ttl/2)
+		require.LessOrEqual(t, busy.Left, ttl)
+		require.Contains(t, busy.Label, "pid", "the label of the holder")
+	})
+}
+
+func TestQueue_aCallThatLeavesDoesNotDelayOthers(t *testing.T) {
+	for name, leaver := range map[string]int{"the first waiter": 0, "a waiter in the middle": 1, "the last waiter": 2} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+				claim := store.acquireElsewhere(t, time.Hour)
+				c := newCallers(t, g)
+				mine := errors.New("I have changed my mind")
+				order := []int{}
+				start := time.Now()
+				for i := range 3 {
+					ctx, cancel := context.WithCancelCause(t.Context())
+					defer cancel(nil)
+					if c.start(ctx, time.Millisecond); i == leaver {
+						time.AfterFunc(2*time.Second, func() { cancel(mine) })
+					} else {
+						order = append(order, i)
+					}
+				}
+				time.Sleep(10 * time.Second)
+				require.Equal(t, 2*time.Second, c.end(leaver).at.Sub(start))
+				require.ErrorIs(t, c.end(leaver).err, mine)
+				require.LessOrEqual(t, store.count(driver.OpAcquire), 10*8+10)
+				store.release(t, claim, guard.After{})
+				released := time.Now()
+				c.requireOrder(order...)
+				require.LessOrEqual(t, time.Since(released), 260*time.Millisecond)
+			})
+		})
+	}
+}
+
+// A caller leaves while its request is under way, so the outcome of the request is unknown. The
+// next waiter asks at once.
+func TestQueue_theNextTakesOverFromACallThatLeavesWhileItAsks(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnAcquire = func(ctx context.Context, n int, _ guard.Claim) (guard.Grant, error) {
+			if n == 1 {
+				return guard.Grant{}, frozen(ctx)
+			}
+			return guard.Grant{}, guardtest.ErrUnscripted
+		}
+		c := newCallers(t, g)
+		ctx, cancel := context.WithCancel(t.Context())
+		c.start(ctx, 0)
+		c.start(t.Context(), 0)
+		time.Sleep(time.Second)
+		left := time.Now()
+		cancel()
+		c.requireOrder(1)
+		require.Equal(t, left, c.end(1).at)
+	})
+}
+
+func TestQueue_endsWithClose(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		c := newCallers(t, g)
+		c.start(t.Context(), time.Second)
+		for range 1000 {
+			c.start(t.Context(), 0)
+		}
+		closed := time.Now()
+		require.NoError(t, g.Close(t.Context()))
+		require.Equal(t, time.Second, time.Since(closed))
+		c.requireOrder(0)
+		for i := 1; i <= 1000; i++ {
+			require.ErrorIs(t, c.end(i).err, guard.ErrClosed)
+			require.Equal(t, closed, c.end(i).at)
+		}
+		require.True(t, store.free("k"))
+	})
+}
+
+func TestQueue_letsEachCallWaitForItsOwnTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.acquireElsewhere(t, time.Hour)
+		c := newCallers(t, g)
+		start := time.Now()
+		waits := []time.Duration{40 * time.Second, 10 * time.Second, 30 * time.Second, 20 * time.Second, 50 * time.Second}
+		for _, w := range waits {
+			c.start(t.Context(), 0, guard.WithWait(w))
+		}
+		c.requireOrder()
+		for i, w := range waits {
+			require.Equal(t, w, c.end(i).at.Sub(start))
+			require.ErrorIs(t, c.end(i).err, guard.ErrBusy)
+		}
+	})
+}
+
+func TestQueue_sharesStoreErrors(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
+			return guard.Grant{}, guardtest.Fail(driver.KindConnection)
+		}
+		c := newCallers(t, g)
+		start := time.Now()
+		for i := range 1000 {
+			c.start(t.Context(), 0, guard.WithWait(2*time.Second+time.Duration(i)*time.Millisecond))
+		}
+		c.requireOrder()
+		for i := range 1000 {
+			require.ErrorIs(t, c.end(i).err, guard.ErrStore)
+			require.NotErrorIs(t, c.end(i).err, guard.ErrBusy)
+			require.LessOrEqual(t, c.end(i).at.Sub(start), 2*time.Second+time.Duration(i)*time.Millisecond)
+		}
+		require.LessOrEqual(t, store.count(driver.OpAcquire), 20)
+	})
+}
+
+// While the first request has no answer, nothing is known of the key. A waiter whose time is up
+// stays until the request times out, as if it had asked itself.
+func TestQueue_sharesTheTimeoutOfAFrozenStore(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnAcquire = func(ctx context.Context, _ int, _ guard.Claim) (guard.Grant, error) {
+			return guard.Grant{}, frozen(ctx)
+		}
+		c := newCallers(t, g)
+		start := time.Now()
+		for range 100 {
+			c.start(t.Context(), 0, guard.WithWait(time.Second))
+		}
+		c.requireOrder()
+		for i := range 100 {
+			require.ErrorIs(t, c.end(i).err, guard.ErrStore)
+			require.Equal(t, 2*time.Second, c.end(i).at.Sub(start), "the wait and a second of grace")
+		}
+	})
+}
+
+// A waiter whose time is up stays only until the first call has been granted the key.
+func TestQueue_endsExpiredWaitsOnceTheKeyIsTaken(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+			time.Sleep(1500 * time.Millisecond)
+			return store.memory.TryAcquire(ctx, c)
+		}
+		c := newCallers(t, g)
+		start := time.Now()
+		c.start(t.Context(), time.Minute)
+		c.start(t.Context(), 0, guard.WithWait(time.Second))
+		c.requireOrder(0)
+		require.ErrorIs(t, c.end(1).err, guard.ErrBusy)
+		require.Equal(t, 1500*time.Millisecond, c.end(1).at.Sub(start))
+	})
+}
+
+// Each waiter becomes the head of the queue when its time is up. It leaves with the last answer,
+// because that answer is recent.
+func TestQueue_doesNotAskOnceForEachExpiredWait(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		claim := store.acquireElsewhere(t, time.Hour)
+		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+			time.Sleep(time.Millisecond)
+			return store.memory.TryAcquire(ctx, c)
+		}
+		c := newCallers(t, g)
+		for i := range 200 {
+			c.start(t.Context(), 0, guard.WithWait(time.Second+time.Duration(i)*100*time.Microsecond))
+		}
+		c.requireOrder()
+		require.LessOrEqual(t, store.count(driver.OpAcquire), 8+10)
+		store.release(t, claim, guard.After{})
+	})
+}
+
+// A notification that comes while a request is under way may be about a later release.
+func TestQueue_asksAgainIfNotifiedWhileItAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &notifyingStore{testStore: newTestStore(), wakes: make(chan func(), 100)}
+		claim := store.acquireElsewhere(t, time.Hour)
+		var slow atomic.Bool
+		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+			if slow.CompareAndSwap(true, false) {
+				defer time.Sleep(time.Second)
+			}
+			return store.memory.TryAcquire(ctx, c)
+		}
+		g, err := guard.New(store, guard.WithTTL(ttl))
+		require.NoError(t, err)
+		c := newCallers(t, g)
+		c.start(t.Context(), 0)
+		wake := <-store.wakes
+		wake()
+		time.Sleep(time.Second)
+		slow.Store(true)
+		wake()
+		time.Sleep(500 * time.Millisecond)
+		store.release(t, claim, guard.After{})
+		wake()
+		released := time.Now()
+		c.requireOrder(0)
+		require.Less(t, time.Since(released), 4*time.Second, "the rest of the request and three more round trips, for other processes")
+		require.NoError(t, g.Close(t.Context()))
+	})
+}
+
+// The function that has lost its lease is still running, but the key may be free.
+func TestQueue_asksWhenTheGuardHasLostTheKey(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		c := newCallers(t, g)
+		c.start(t.Context(), time.Hour)
+		c.start(t.Context(), 0)
+		time.Sleep(time.Second)
+		store.release(t, store.granted()[0].Claim, guard.After{})
+		deleted := time.Now()
+		c.all.Wait()
+		require.NoError(t, c.end(1).err)
+		require.ErrorIs(t, c.end(0).err, guard.ErrLost)
+		require.LessOrEqual(t, c.end(1).at.Sub(deleted), ttl/3)
+	})
+}
+
+// foreignContext is a context type that package context does not know. Package context starts a
+// goroutine for each context that is derived from it. That goroutine ends with the derived
+// context.
+type foreignContext struct {
+	context.Context
+	done chan struct{}
+}
+
+func (a foreignContext) Done() <-chan struct{} { return a.done }
+
+func TestQueue_leavesNothingInTheContextsOfItsWaiters(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		claim := store.acquireElsewhere(t, time.Hour)
+		c := newCallers(t, g)
+		for range 10 {
+			c.start(foreignContext{t.Context(), make(chan struct{})}, 0, guard.WithWait(time.Second))
+		}
+		c.requireOrder()
+		store.release(t, claim, guard.After{})
+		// The bubble fails if a goroutine is left.
+	})
+}
+
+// A later waiter whose time is up stays until the store has answered the first request, and then
+// leaves at once.
+func TestQueue_endsExpiredWaitsOnceTheStoreAnswers(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.acquireElsewhere(t, time.Hour)
+		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+			time.Sleep(1500 * time.Millisecond)
+			return store.memory.TryAcquire(ctx, c)
+		}
+		c := newCallers(t, g)
+		start := time.Now()
+		c.start(t.Context(), 0)
+		c.start(t.Context(), 0, guard.WithWait(time.Second))
+		time.Sleep(10 * time.Second)
+		require.ErrorIs(t, c.end(1).err, guard.ErrBusy)
+		require.Equal(t, 1500*time.Millisecond, c.end(1).at.Sub(start))
+		c.requireOrder()
+	})
+}
+
+func TestQueue_sharesDone(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		c := newCallers(t, g)
+		const waiters = 100
+		c.startFunc(t.Context(), func(ctx context.Context) error {
+			time.Sleep(time.Second)
+			lease, _ := guard.FromContext(ctx)
+			return lease.SetRecord([]byte("42"))
+		}, guard.WithOnce(time.Hour), guard.WithLabel("the finished run"))
+		for i := range waiters {
+			opts := []guard.Option{guard.WithOnce(time.Hour)}
+			if i%2 == 0 {
+				opts = nil
+			}
+			c.start(t.Context(), 0, opts...)
+		}
+		c.requireOrder(0)
+		require.Equal(t, 2, store.count(driver.OpAcquire))
+		for i := 1; i <= waiters; i++ {
+			var done *guard.DoneError
+			require.ErrorAs(t, c.end(i).err, &done)
+			require.Equal(t, "52", string(done.Record), "each call has its own copy")
+			require.Equal(t, time.Hour, done.Left)
+			require.Equal(t, "the finished run", done.Label)
+		}
+	})
+}
+
+// A waiter that joined after the request was sent asks for itself. The marker may have expired
+// meanwhile.
+func TestQueue_sharesDoneOnlyWithEarlierWaiters(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		claim := store.acquireElsewhere(t, time.Hour)
+		store.release(t, claim, guard.After{Keep: time.Millisecond, Done: true})
+		store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+			if n == 1 {
+				defer time.Sleep(time.Second)
+			}
+			return store.memory.TryAcquire(ctx, c)
+		}
+		c := newCallers(t, g)
+		c.start(t.Context(), 0)
+		time.Sleep(100 * time.Millisecond)
+		c.start(t.Context(), 0)
+		c.requireOrder(1)
+		require.ErrorIs(t, c.end(0).err, guard.ErrDone)
+	})
+}
+
+func TestQueue_ofTenThousandHasNoGoroutineForEach(t *testing.T) {
+	const waiters = 10_000
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		before := runtime.NumGoroutine()
+		lease := hold(t, g, "k", guard.WithWait(time.Second))
+		for range waiters {
+			all.Go(func() {
+				if err := g.Do(ctx, "k", nothing, guard.WithWait(guard.Forever)); !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		require.Less(t, runtime.NumGoroutine()-before, waiters+100, "goroutines of other tests come and go")
+		cancel()
+		all.Wait()
+		require.NoError(t, lease.Release(t.Context()))
+		require.Equal(t, 1, store.count(driver.OpAcquire))
+	})
+}
+
+func TestQueue_subscribesOnceForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		store := &notifyingStore{testStore: newTestStore(), wakes: make(chan func(), 100)}
+		claim := store.acquireElsewhere(t, 5*time.Minute)
+		g, err := guard.New(store, guard.WithTTL(ttl))
+		require.NoError(t, err)
+		c := newCallers(t, g)
+		for range 50 {
+			c.start(t.Context(), time.Millisecond, guard.WithWait(guard.Forever))
+		}
+		wake := <-store.wakes
+		wake()
+		time.Sleep(time.Minute)
+		require.LessOrEqual(t, store.count(driver.OpAcquire), 4+12, "one request in half a TTL")
+		store.release(t, claim, guard.After{})
+		released := time.Now()
+		wake()
+		synctest.Wait()
+		c.all.Wait()
+		require.Less(t, time.Since(released), 60*time.Millisecond)
+		require.Empty(t, store.wakes)
+		require.Equal(t, 1, store.stopped)
+		wake() // after the subscription has ended
+		require.NoError(t, g.Close(t.Context()))
+		require.Less(t, time.Since(start), 2*time.Minute)
+	})
+}
+
+// ownerStore is a testStore that grants a key again to its owner.
+type ownerStore struct {
+	*testStore
+	mu    sync.Mutex
+	owner string
+	holds int
+}
+
+func newOwnerStore() *ownerStore {
+	s := &ownerStore{testStore: newTestStore()}
+	s.OnAcquire = func(_ context.Context, n int, c guard.Claim) (guard.Grant, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.holds > 0 && s.owner != c.Owner {
+			return guard.Grant{Left: ttl}, nil
+		}
+		s.owner = c.Owner
+		s.holds++
+		return guard.Grant{State: guard.Granted, Fence: uint64(n) << 20, Held: s.holds > 1}, nil
+	}
+	s.OnRenew = func(context.Context, int, guard.Claim) (bool, error) { return true, nil }
+	s.OnRelease = func(context.Context, int, guard.Claim, guard.After) (bool, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.holds--
+		return true, nil
+	}
+	return s
+}
+
+// The holder may wait for calls of its own in other goroutines. These calls must not queue behind
+// calls that wait for the holder.
+func TestQueue_ofAnOwnerIsSeparate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newOwnerStore()
+		g, err := guard.New(store, guard.WithTTL(ttl), guard.WithWait(guard.Forever))
+		require.NoError(t, err)
+		mine := guard.WithOwner("import")
+		c := newCallers(t, g)
+		lease := hold(t, g, "k", mine)
+		c.start(t.Context(), time.Millisecond)
+		c.start(t.Context(), time.Millisecond, guard.WithOwner("another"))
+		start := time.Now()
+		var all sync.WaitGroup
+		for range 5 {
+			all.Go(func() {
+				if err := g.Do(t.Context(), "k", func(context.Context) error { time.Sleep(time.Second); return nil }, mine); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		require.Equal(t, time.Second, time.Since(start), "all calls of the owner run at the same time")
+		require.NoError(t, lease.Release(t.Context()))
+		c.all.Wait()
+		require.ElementsMatch(t, []int{0, 1}, c.order)
+		require.NoError(t, g.Close(t.Context()))
+	})
+}
+
+// A call that does not wait asks the store even if others are queued. If it gets the key, the
+// queue learns of the new holder.
+func TestQueue_isOvertakenByACallThatDoesNotWait(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		claim := store.acquireElsewhere(t, time.Hour)
+		c := newCallers(t, g)
+		c.start(t.Context(), time.Millisecond)
+		require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrBusy)
+		time.Sleep(5 * time.Second)
+		store.release(t, claim, guard.After{})
+		lease := hold(t, g, "k")
+		asked := store.count(driver.OpAcquire)
+		time.Sleep(20 * time.Second)
+		require.Equal(t, asked, store.count(driver.OpAcquire))
+		require.NoError(t, lease.Release(t.Context()))
+		released := time.Now()
+		c.requireOrder(0)
+		require.Equal(t, released.Add(time.Millisecond), time.Now())
+	})
+}
+
+func TestQueue_reportsWaitsToHooks(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		claim := store.acquireElsewhere(t, 90*time.Second)
+		c := newCallers(t, g)
+		var rs [3]recorder
+		for i := range rs {
+			c.start(t.Context(), 0, guard.WithHook(rs[i].hook()), guard.WithWait(time.Duration(i+1)*10*time.Second))
+		}
+		c.requireOrder()
+		for i := range rs {
+			require.Equal(t, []string{"acquire start", "wait", "acquire end", "skip"}, rs[i].seen(), fmt.Sprint(i))
+			e := rs[i].last(t, "wait")
+			require.Equal(t, "another", e.Label)
+			require.Equal(t, guard.Busy, e.State)
+			require.InDelta(t, 90*time.Second, e.Left, float64(time.Second))
+			require.Equal(t, time.Duration(i+1)*10*time.Second, rs[i].last(t, "skip").Waited)
+		}
+		store.release(t, claim, guard.After{})
+	})
+}

@@ -1,0 +1,65 @@
+package guard
+
+import (
+	"context"
+	"sync"
+)
+
+// A counter counts what Close waits for. A lock of its user guards it.
+type counter struct {
+	n    int
+	zero chan struct{} // closed when n is 0; nil unless somebody waits
+}
+
+func (c *counter) add(n int) {
+	c.n += n
+	if c.n == 0 && c.zero != nil {
+		close(c.zero)
+		c.zero = nil
+	}
+}
+
+// await waits until the counter, which lock guards, is 0. It returns false if ctx ends before.
+func (c *counter) await(ctx context.Context, lock sync.Locker) bool {
+	for {
+		lock.Lock()
+		if c.n == 0 {
+			lock.Unlock()
+			return true
+		}
+		if c.zero == nil {
+			c.zero = make(chan struct{})
+		}
+		zero := c.zero
+		lock.Unlock()
+		select {
+		case <-zero:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// tasks are goroutines for which Close waits.
+type tasks struct {
+	mu      sync.Mutex
+	running counter
+}
+
+// start runs f in a goroutine.
+func (t *tasks) start(f func()) {
+	t.mu.Lock()
+	t.running.add(1)
+	t.mu.Unlock()
+	go func() {
+		defer func() {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.running.add(-1)
+		}()
+		f()
+	}()
+}
+
+// await waits until none is running. It returns false if ctx ends before.
+func (t *tasks) await(ctx context.Context) bool { return t.running.await(ctx, &t.mu) }
