@@ -144,7 +144,8 @@ func scan(t *testing.T, rdb *redis.Client) (keys []string) {
 func TestDo_leavesAKeyOfAnotherTypeAsItIs(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
-	g := newGuard(t, rdb)
+	g, err := guard.New(reentrant.New(rdb), guard.WithTTL(long))
+	require.NoError(t, err)
 	lease := acquire(t, g, "overwritten", guard.WithTTL(ttl))
 	for _, key := range []string{"string", "overwritten"} {
 		require.NoError(t, rdb.Set(t.Context(), key, "another's", time.Minute).Err())
@@ -161,6 +162,7 @@ func TestDo_leavesAKeyOfAnotherTypeAsItIs(t *testing.T) {
 		require.Equal(t, "another's", rdb.Get(t.Context(), key).Val())
 		timeLeft(t, rdb, key)
 	}
+	require.ErrorContains(t, g.Close(t.Context()), "claims were not released")
 }
 
 func TestNew_refusesWhatCannotWork(t *testing.T) {
