@@ -58,15 +58,13 @@ func (s *Store) intGroup(ctx context.Context, g *group, report func(int, int64, 
 		})
 	}
 	for n, i := range g.at {
-		var answer int64
-		wrong := err
-		if err == nil {
-			answer, wrong = cmds[n].Result()
+		if err != nil {
+			report(i, 0, s.error(&g.calls[n], err))
+			continue
 		}
-		if wrong != nil {
-			wrong = s.error(&g.calls[n], wrong)
-		}
-		report(i, answer, wrong)
+		answer, err := cmds[n].Result()
+		answer, err = s.toInt(&g.calls[n], answer, err)
+		report(i, answer, err)
 	}
 }
 

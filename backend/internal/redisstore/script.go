@@ -134,9 +134,17 @@ func (s *Store) StartInt(ctx context.Context, c Call, done func(int64, error)) {
 	s.start(r)
 }
 
+// provesLost reports whether err, from a renewal or a release, says that the claim does not hold the
+// lease: the first thing that their scripts read is the lease's key, and it holds something else.
+func (c *Call) provesLost(err error) bool {
+	return err != nil && (c.Op == driver.OpRenew || c.Op == driver.OpRelease) && kindOf(err) == driver.KindWrongType
+}
+
 func (s *Store) toInt(c *Call, answer any, err error) (int64, error) {
 	n, ok := answer.(int64)
 	switch {
+	case c.provesLost(err):
+		return 0, nil
 	case err != nil:
 		return 0, s.error(c, err)
 	case !ok:
