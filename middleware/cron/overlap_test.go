@@ -14,8 +14,8 @@ import (
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
-// A run of 151 s of a job that is due each minute, in three processes. No run ends at the instant of
-// a deadline.
+// A run of 151 s of a job that is due each minute, in three processes. No run ends at the instant
+// of a deadline.
 func TestOverlap(t *testing.T) {
 	t.Parallel()
 	for title, test := range map[string]struct {

@@ -134,8 +134,9 @@ func (s *Store) StartInt(ctx context.Context, c Call, done func(int64, error)) {
 	s.start(r)
 }
 
-// provesLost reports whether err, from a renewal or a release, says that the claim does not hold the
-// lease: the first thing that their scripts read is the lease's key, and it holds something else.
+// provesLost reports whether err, from a renewal or a release, says that the claim does not hold
+// the lease: the first thing that their scripts read is the lease's key, and it holds something
+// else.
 func (c *Call) provesLost(err error) bool {
 	return err != nil && (c.Op == driver.OpRenew || c.Op == driver.OpRelease) && kindOf(err) == driver.KindWrongType
 }
