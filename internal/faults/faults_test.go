@@ -26,6 +26,8 @@ type row struct {
 	beliefs int      // the least that there have to be; 3 if it is less
 	args    []string // for the servers
 	clocks  bool     // the servers have clocks that can be moved
+	slow    bool     // sentinels talk as seldom as they usually do
+	path    bool     // sentinels reach the master by a path of their own
 	// by backend, or "" for all others: a regular expression for the metric that shows it, or ""
 	// for what nobody needs to see
 	shows map[string]string

@@ -30,8 +30,15 @@ func startHouse(t testing.TB, backend string, r row) *house {
 	case "cluster":
 		h.cluster = redistest.StartCluster(t, args...)
 		h.servers = h.cluster.Nodes
-	case "sentinel":
-		h.sentinel = redistest.StartSentinel(t, args...)
+	case "sentinel", "sentinel-cluster":
+		start := redistest.StartSentinel
+		switch {
+		case r.slow:
+			start = redistest.StartSlowSentinel
+		case r.path:
+			start = redistest.StartSentinelWithPath
+		}
+		h.sentinel = start(t, args...)
 		h.servers = []*redistest.Server{h.sentinel.Master, h.sentinel.Replica}
 	case "redlock":
 		h.servers = redistest.StartN(t, 5, args...)
@@ -62,7 +69,7 @@ func (h *house) paths(t testing.TB) (proxies []*redistest.Proxy, addrs []string)
 		for _, s := range h.servers {
 			addrs = append(addrs, s.Addr())
 		}
-	case "sentinel":
+	case "sentinel", "sentinel-cluster":
 		addrs = h.sentinel.SentinelAddrs()
 	default:
 		for _, s := range h.servers {

@@ -22,8 +22,9 @@ type task struct {
 	Socket   string // the resource's
 	Resource bool   // it is the resource
 
-	Backend string // single, reentrant, redlock, cluster or sentinel
+	Backend string // single, reentrant, redlock, cluster, sentinel or sentinel-cluster
 	Addrs   []string
+	Reroute map[string]string // where clients connect to instead of an address
 	TTL     time.Duration
 	Pool    int // the size of the client's pool, or 0 for its default
 	Procs   int // GOMAXPROCS, or 0 for its default

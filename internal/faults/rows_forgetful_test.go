@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
 // Faults in which servers forget what they have granted, or believe that its time is up.
@@ -18,7 +19,13 @@ var forgetfulRows = []row{
 	{number: 19, name: "the server restarts empty", backends: one, window: true, forgets: true, ci: true, run: restartsEmpty, shows: notHeld},
 	{number: 20, name: "Sentinel fails over to a replica without the key", backends: []string{"sentinel", "sentinel of reentrant"}, window: true, forgets: true,
 		run: failsOver, shows: notHeld},
+	{number: 20, name: "Sentinel replaces a master that is frozen, which goes on later", backends: behindSentinel, window: true, forgets: true,
+		slow: true, run: outlivesAFreeze},
+	{number: 20, name: "Sentinel replaces a master that clients still reach", backends: behindSentinel, window: true, forgets: true,
+		path: true, run: outlivesItsSentinels},
 }
+
+var behindSentinel = []string{"sentinel", "sentinel of reentrant", "sentinel-cluster", "sentinel-cluster of reentrant"}
 
 // requireSucceeded has another take "k" from a holder whose lease the store knows nothing of any
 // more, but who does not know that. The resource can tell them apart, and the holder finds out at
@@ -145,6 +152,43 @@ func (s *scene) started(server int) bool {
 	up, err := time.ParseDuration(info["Server"]["uptime_in_seconds"] + "s")
 	require.NoError(s.t, err)
 	return up < time.Minute
+}
+
+func outlivesAFreeze(s *scene) {
+	s.outlives(func(sentinel *redistest.Sentinel) {
+		sentinel.Master.Freeze()
+		time.Sleep(1800 * time.Millisecond)
+		s.proven(sentinel.WaitFailover(s.t) == sentinel.Replica, "the replica is the master")
+		sentinel.Master.Thaw()
+	})
+}
+
+func outlivesItsSentinels(s *scene) {
+	s.outlives(func(sentinel *redistest.Sentinel) {
+		sentinel.Path.Close()
+		s.proven(sentinel.WaitFailover(s.t) == sentinel.Replica, "the replica is the master")
+	})
+}
+
+// outlives replaces a master that lives on. A holder whose client has other work renews at the new
+// master from then on, so that no other process gets the key.
+func (s *scene) outlives(replace func(*redistest.Sentinel)) {
+	const ttl = 9 * time.Second
+	holder, next := s.worker(func(t *task) { t.TTL = ttl }), s.worker(patiently)
+	fence := holder.fence("hold k " + (4 * ttl).String())
+	holder.ask("write k")
+	holder.ask("take a")
+	holder.ask("loop 2 a")
+	s.keys["a"], s.keys["k"] = true, true
+	time.Sleep(ttl / 2) // the replica has a lease that was renewed
+	replace(s.house.sentinel)
+	next.ask("await k k")
+	time.Sleep(2 * ttl)
+	next.ask("busy k")
+	require.Equal(s.t, "true", holder.ask("write k"))
+	holder.ask("release k")
+	require.Greater(s.t, next.fence("got k"), fence)
+	next.ask("release k")
 }
 
 // failsOver freezes the replica, has the master grant a lease that the replica is not told of, and

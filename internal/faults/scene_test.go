@@ -76,6 +76,9 @@ func (s *scene) worker(configure ...func(*task)) *worker {
 		Process: name, Log: filepath.Join(s.dir, fmt.Sprint("worker", len(s.workers)+1, ".log")), Socket: s.socket(),
 		Backend: s.house.backend, Addrs: addrs, TTL: ttl,
 	}
+	if sentinel := s.house.sentinel; sentinel != nil && sentinel.Path != nil {
+		do.Reroute = map[string]string{sentinel.Path.Addr(): sentinel.Master.Addr()}
+	}
 	for _, change := range configure {
 		change(&do)
 	}

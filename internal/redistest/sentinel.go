@@ -37,6 +37,9 @@ type Sentinel struct {
 	MasterName      string
 	Master, Replica *Server
 	Sentinels       []*Server
+	// Path is how the sentinels and the replica reach the Master, if the Sentinel was started with
+	// StartSentinelWithPath. Clients reach it directly.
+	Path *Path
 
 	watchers []*redis.SentinelClient
 
@@ -48,19 +51,49 @@ type Sentinel struct {
 // go to the master and the replica.
 func StartSentinel(t testing.TB, args ...string) *Sentinel {
 	t.Helper()
-	s := &Sentinel{MasterName: "primary", Master: Start(t, args...)}
-	s.master = s.Master.Addr()
-	replica := append([]string{"--replicaof", loopback, s.Master.port.String()}, args...)
+	master := Start(t, args...)
+	return startSentinel(t, master, master.Addr(), args, true)
+}
+
+// StartSlowSentinel is StartSentinel with the usual periods between the messages of sentinels. It
+// takes some 12 seconds.
+func StartSlowSentinel(t testing.TB, args ...string) *Sentinel {
+	t.Helper()
+	master := Start(t, args...)
+	return startSentinel(t, master, master.Addr(), args, false)
+}
+
+// StartSentinelWithPath is StartSentinel, but the sentinels and the replica reach the Master by Path.
+// If that is closed, the sentinels replace a master that clients can still reach.
+func StartSentinelWithPath(t testing.TB, args ...string) *Sentinel {
+	t.Helper()
+	master := Start(t, args...)
+	path := startPath(t, master.Addr())
+	s := startSentinel(t, master, path.Addr(), args, true)
+	s.Path = path
+	return s
+}
+
+func startSentinel(t testing.TB, master *Server, addr string, args []string, hurried bool) *Sentinel {
+	t.Helper()
+	s := &Sentinel{MasterName: "primary", Master: master, master: addr}
+	_, masterPort, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replica := append([]string{"--replicaof", loopback, masterPort}, args...)
 	s.Replica = Start(t, replica...)
 	s.Sentinels = startAll(t, sentinelCount, func(dir string, port *port) ([]string, error) {
 		file := filepath.Join(dir, "sentinel.conf")
-		config := fmt.Sprintf(sentinelConfig, port, dir, s.Master.port)
+		config := fmt.Sprintf(sentinelConfig, port, dir, masterPort)
 		return []string{file, "--sentinel"}, os.WriteFile(file, []byte(config), 0o600)
 	})
 	for _, sentinel := range s.Sentinels {
 		s.watchers = append(s.watchers, watch(t, sentinel.Addr()))
 	}
-	s.hurry()
+	if hurried {
+		s.hurry()
+	}
 	for _, watcher := range s.watchers {
 		if err := poll(func() error { return s.settled(watcher) }); err != nil {
 			t.Fatalf("redistest: start sentinels of %s: %v", s.MasterName, err)
@@ -135,15 +168,27 @@ func addrs(servers []*Server) []string {
 // configure may change its options, which are else those of go-redis.
 func (s *Sentinel) Client(t testing.TB, configure ...func(*redis.FailoverOptions)) *redis.Client {
 	t.Helper()
+	client := redis.NewFailoverClient(s.options(configure))
+	t.Cleanup(func() { _ = client.Close() }) // the test may have closed it
+	return client
+}
+
+func (s *Sentinel) options(configure []func(*redis.FailoverOptions)) *redis.FailoverOptions {
 	options := &redis.FailoverOptions{
 		MasterName: s.MasterName, SentinelAddrs: s.SentinelAddrs(), DisableIdentity: true,
+	}
+	if s.Path != nil {
+		options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if addr == s.Path.Addr() {
+				addr = s.Master.Addr()
+			}
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}
 	}
 	for _, change := range configure {
 		change(options)
 	}
-	client := redis.NewFailoverClient(options)
-	t.Cleanup(func() { _ = client.Close() }) // the test may have closed it
-	return client
+	return options
 }
 
 // WaitFailover returns the new master when all sentinels that answer report the same one, and
@@ -167,10 +212,10 @@ func (s *Sentinel) WaitFailover(t testing.TB) *Server {
 	s.mu.Lock()
 	s.master = master
 	s.mu.Unlock()
-	if master == s.Master.Addr() {
-		return s.Master
+	if master == s.Replica.Addr() {
+		return s.Replica
 	}
-	return s.Replica
+	return s.Master
 }
 
 // reported asks all sentinels for the master; two of them must answer, and alike.

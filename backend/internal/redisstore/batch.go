@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -51,11 +52,14 @@ func (s *Store) intGroup(ctx context.Context, g *group, report func(int, int64, 
 	var err error
 	cmds := g.bySeat(ctx)
 	if cmds == nil {
+		sent := make(chan []*redis.IntCmd, 1) // a call that is left behind has nowhere else to write
 		err = bounded(ctx, func() error {
-			sent := g.send(ctx, s.client)
-			cmds = sent
+			s.byPool(ctx, g, sent)
 			return nil
 		})
+		if err == nil {
+			cmds = <-sent
+		}
 	}
 	for n, i := range g.at {
 		if err != nil {
@@ -63,8 +67,27 @@ func (s *Store) intGroup(ctx context.Context, g *group, report func(int, int64, 
 			continue
 		}
 		answer, err := cmds[n].Result()
+		if s.nodes != nil && errors.Is(err, redis.ErrClosed) {
+			err = errNodeLeft
+		}
 		answer, err = s.toInt(&g.calls[n], answer, err)
 		report(i, answer, err)
+	}
+}
+
+// byPool runs the calls on a connection of the user's client.
+func (s *Store) byPool(ctx context.Context, g *group, sent chan<- []*redis.IntCmd) {
+	switch {
+	case g.lane.pooled != nil:
+		g.lane.pooled.use(func(client pipeliner) error {
+			cmds := g.send(ctx, client)
+			sent <- cmds
+			return worstOf(cmds)
+		})
+	case s.nodes != nil:
+		sent <- g.send(ctx, s.client) // which follows redirections
+	default:
+		sent <- g.send(ctx, g.lane.client)
 	}
 }
 
@@ -90,7 +113,7 @@ func worstOf(cmds []*redis.IntCmd) error {
 
 // send runs the calls, and once more, by their source, those whose script the server does not
 // know. Each command has its own error.
-func (g *group) send(ctx context.Context, client redis.UniversalClient) []*redis.IntCmd {
+func (g *group) send(ctx context.Context, client pipeliner) []*redis.IntCmd {
 	cmds := make([]*redis.IntCmd, len(g.calls))
 	var unknown []int
 	ask := func(at []int, command func(*Call) []any) {

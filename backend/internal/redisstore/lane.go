@@ -35,6 +35,7 @@ type lane struct {
 	moved    func(r *request)
 	seats    []*seat // for flights
 	renewals *seat   // or nil
+	pooled   *pooled // for renewals, if the client is Sentinel's
 
 	mu      sync.Mutex
 	queue   []*request
@@ -45,15 +46,25 @@ type lane struct {
 	alarm   *time.Timer
 }
 
-// newLane returns the way to the client's server.
+// newLane returns the way to the client's server. If Sentinel chooses that, everything goes by the
+// client's own connections: the client closes them when Sentinel names another server, while the
+// old one may live on and accept what comes.
 func newLane(client redis.UniversalClient) *lane {
 	l := &lane{client: client, call: make(chan struct{}, usualFlights)}
-	if user, ok := client.(*redis.Client); ok && user != nil {
-		for range usualFlights {
-			l.seats = append(l.seats, newSeat(user, seatIdle))
-		}
-		l.renewals = newSeat(user, renewalIdle)
+	user, ok := client.(*redis.Client)
+	if !ok || user == nil {
+		return l
 	}
+	pool := pooledClient(user)
+	l.client = pool
+	if address(user) == behindSentinel {
+		l.pooled = newPooled(pool)
+		return l
+	}
+	for range usualFlights {
+		l.seats = append(l.seats, newSeat(user, seatIdle))
+	}
+	l.renewals = newSeat(user, renewalIdle)
 	return l
 }
 
@@ -63,6 +74,13 @@ func (l *lane) all() []*seat {
 		return nil
 	}
 	return append(l.seats[:len(l.seats):len(l.seats)], l.renewals)
+}
+
+// unused reports whether nothing has gone this way for some time.
+func (l *lane) unused() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.flights == 0 && len(l.queue) == 0 && time.Since(l.last) > time.Minute
 }
 
 // setUp has clients of our own set up before they are used.

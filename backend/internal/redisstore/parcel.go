@@ -203,7 +203,7 @@ func (l *lane) handOut(p *parcel) {
 		return
 	}
 	err := p.cmd.Err()
-	if l.moved != nil && isMoved(err) {
+	if l.moved != nil && elsewhere(err) {
 		for _, r := range p.requests {
 			l.moved(r)
 		}

@@ -17,7 +17,7 @@ func (l *lane) ride(r *request) (answer any, ok bool, err error) {
 		answer, err = s.run(&r.call.Command, eval)
 	}
 	s.leave(err)
-	if l.moved != nil && isMoved(err) {
+	if l.moved != nil && elsewhere(err) {
 		return nil, false, nil
 	}
 	return answer, true, err
