@@ -55,10 +55,8 @@ func newLane(client redis.UniversalClient) *lane {
 	if !ok || user == nil {
 		return l
 	}
-	pool := pooledClient(user)
-	l.client = pool
 	if address(user) == behindSentinel {
-		l.pooled = newPooled(pool)
+		l.pooled = newPooled(user)
 		return l
 	}
 	for range usualFlights {

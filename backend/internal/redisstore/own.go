@@ -34,7 +34,7 @@ func newOwn(s *seat) *redis.Client {
 		s.wire.Store(w)
 		return w, nil
 	}
-	opt.Limiter = nil // see pooledClient
+	opt.Limiter = nil // see newPooled
 	opt.PoolSize, opt.MaxActiveConns, opt.MinIdleConns, opt.MaxIdleConns, opt.PipelinePoolSize = 1, 1, 0, 0, -1
 	opt.MaxRetries, opt.DialerRetries = -1, 1
 	opt.ConnMaxIdleTime = s.stay // so that go-redis does not use what close has closed

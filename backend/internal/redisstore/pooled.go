@@ -1,52 +1,53 @@
 package redisstore
 
 import (
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// pooledClient returns a client on the connections of the user's client. It ends with a call's
-// deadline, and the user's Limiter does not stop it: a circuit breaker for the application's
-// traffic must not end a lease.
-func pooledClient(user *redis.Client) *redis.Client {
-	client := user.WithTimeout(user.Options().ReadTimeout)
-	opt := client.Options() // the client's own
-	opt.ContextTimeoutEnabled = true
-	opt.Limiter = nil
-	return client
-}
-
 // A pooled connection is one that renewals take from the pool of the user's client, and keep while
 // they use it: the application may have taken all others when the next renewal is due. Sentinel's
 // client closes the connections of its pool if the master changes, so this one follows.
 type pooled struct {
-	client *redis.Client
-	turn   chan struct{} // has something in it while a caller uses conn
-	conn   *redis.Conn   // or nil
-	idle   *time.Timer   // gives the connection back to the pool
+	client func() *redis.Client // on the pool
+	turn   chan struct{}        // has something in it while a caller uses conn
+	conn   *redis.Conn          // or nil
+	idle   *time.Timer          // gives the connection back to the pool
 }
 
-func newPooled(client *redis.Client) *pooled {
+// newPooled returns a connection from the pool of the user's client. Its calls end with their
+// deadlines, and the user's Limiter does not refuse them: a circuit breaker for the application's
+// commands must not end a lease.
+func newPooled(user *redis.Client) *pooled {
+	client := sync.OnceValue(func() *redis.Client { // with the hooks that the user has added by now
+		client := user.WithTimeout(user.Options().ReadTimeout)
+		opt := client.Options() // the client's own
+		opt.ContextTimeoutEnabled = true
+		opt.Limiter = nil
+		return client
+	})
 	return &pooled{client: client, turn: make(chan struct{}, 1)}
 }
 
 // use calls f with the connection, or with the client if another caller uses that, or if the pool
 // has only one. f returns the error that makes a connection unfit, or nil.
 func (p *pooled) use(f func(pipeliner) error) {
-	if p.client.Options().PoolSize <= 1 {
-		_ = f(p.client)
+	client := p.client()
+	if client.Options().PoolSize <= 1 {
+		_ = f(client)
 		return
 	}
 	select {
 	case p.turn <- struct{}{}:
 	case <-time.After(lateAfter):
-		_ = f(p.client)
+		_ = f(client)
 		return
 	}
 	defer func() { <-p.turn }()
 	if p.conn == nil {
-		p.conn = p.client.Conn()
+		p.conn = client.Conn()
 	}
 	if f(p.conn) != nil {
 		p.giveBack()
