@@ -93,7 +93,7 @@ func outcomeOfRun(e *guard.Event) outcome {
 
 // kinds are the words for errors of stores.
 var kinds = map[driver.StoreErrorKind]bool{
-	driver.KindTimeout: true, driver.KindCanceled: true, driver.KindConnection: true, driver.KindPoolExhausted: true, driver.KindLimit: true, driver.KindOOM: true,
+	driver.KindTimeout: true, driver.KindCanceled: true, driver.KindConnection: true, driver.KindPoolExhausted: true, driver.KindLimit: true, driver.KindOOM: true, driver.KindNotPersisted: true,
 	driver.KindReadOnly: true, driver.KindLoading: true, driver.KindRestarted: true, driver.KindScriptBusy: true, driver.KindMoved: true, driver.KindNoReplicas: true,
 	driver.KindQuorum: true, driver.KindClosed: true, driver.KindAuth: true, driver.KindWrongType: true, driver.KindUnsupported: true, driver.KindProtocol: true,
 	driver.KindSettings: true,

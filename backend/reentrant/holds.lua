@@ -3,7 +3,8 @@
 -- a minimum hold, D done), when it ends (ms since 1970, by this server's clock), the fence, the
 -- length of the owner's name, the owner, and the label. For D there is a comma and the length of
 -- the label behind the owner's (neither in markers of old), and the record after the label. Any
--- other field but Redisson's 'mode' is a hold of Redisson's, for as long as the key lasts.
+-- other field but Redisson's 'mode' is a hold of Redisson's, for as long as the key lasts. So is a
+-- 'mode' without any other field.
 local lock, counter = KEYS[1], KEYS[2]
 
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -60,6 +61,9 @@ local function survey(id)
     elseif fields[i] ~= 'mode' then
       all.foreign = all.foreign or fields[i]
     end
+  end
+  if #fields == 2 and fields[1] == 'mode' then
+    all.foreign = 'mode' -- alone, it is not Redisson's: an application has a hash of this name
   end
   if all.foreign then
     all.last = math.max(all.last, now + redis.call('PTTL', lock))

@@ -185,3 +185,24 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 		require.NoError(t, reentrant.New(rdb, reentrant.WithPublish(p)).Check())
 	}
 }
+
+// An application's hash has the name of a key. It is busy, and stays as it is.
+func TestDo_leavesAHashOfTheApplicationAsItIs(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	g := newGuard(t, rdb)
+	for _, hash := range []map[string]string{
+		{"mode": "maintenance"},
+		{"mode": "write"},
+		{"colour": "blue"},
+		{"mode": "maintenance", "colour": "blue"},
+	} {
+		require.NoError(t, rdb.HSet(t.Context(), "settings", hash).Err())
+		var busy *guard.BusyError
+		require.ErrorAs(t, g.Do(t.Context(), "settings", func(context.Context) error { t.Error("ran"); return nil }), &busy)
+		require.ErrorIs(t, g.Do(t.Context(), "settings", nothing, guard.WithFair()), guard.ErrBusy)
+		require.Equal(t, hash, rdb.HGetAll(t.Context(), "settings").Val())
+		require.Equal(t, time.Duration(-1), rdb.TTL(t.Context(), "settings").Val())
+		require.NoError(t, rdb.Del(t.Context(), "settings").Err())
+	}
+}

@@ -2,7 +2,6 @@ package single_test
 
 import (
 	"context"
-	"slices"
 	"testing"
 	"time"
 
@@ -14,57 +13,6 @@ import (
 	"github.com/seed-1795987d/onerun/internal/redistest"
 	"github.com/seed-1795987d/onerun/internal/redistest/faultmetrics"
 )
-
-// TestACL_ofTheREADMEIsEnough has a user with no other rights than those that the README asks for.
-func TestACL_ofTheREADMEIsEnough(t *testing.T) {
-	rights := []any{
-		"ACL", "SETUSER", "app", "on", ">secret", "~onerun:*", "&onerun:*", "-@all",
-		"+eval", "+evalsha", "+get", "+set", "+del", "+exists", "+pexpire", "+pttl", "+time", "+publish", "+subscribe", "+unsubscribe",
-	}
-	for _, c := range []struct {
-		name string
-		more []any
-		opts []guard.Option
-	}{
-		{"as it comes", nil, nil},
-		{"with shared scripts", []any{"+mget", "+mset"}, nil},
-		{"with an order", []any{"+@hash", "+@sortedset"}, []guard.Option{guard.WithFair()}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			server := redistest.Start(t)
-			require.NoError(t, server.Client(t).Do(t.Context(), append(rights[:len(rights):len(rights)], c.more...)...).Err())
-			rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "app", Password: "secret"})
-			t.Cleanup(func() { require.NoError(t, rdb.Close()) })
-			opts := slices.Concat(c.opts, []guard.Option{guard.WithTTL(time.Minute), guard.WithWait(time.Minute)})
-			g, err := guard.New(single.New(rdb), opts...)
-			require.NoError(t, err)
-			other, err := guard.New(single.New(rdb), opts...)
-			require.NoError(t, err)
-			for _, g := range []*guard.Guard{g, other} {
-				t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
-			}
-			for range 20 { // more than it takes for connections of our own
-				require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error { return nil }))
-			}
-
-			lease, err := g.Acquire(t.Context(), "k")
-			require.NoError(t, err)
-			waiting, came := make(chan struct{}), make(chan error, 1)
-			go func() {
-				came <- other.Do(t.Context(), "k", func(context.Context) error { return nil }, guard.WithHook(guard.Hook{
-					Wait: func(context.Context, guard.Event) { close(waiting) },
-				}))
-			}()
-			<-waiting
-			start := time.Now()
-			require.NoError(t, lease.Release(t.Context()))
-			require.NoError(t, <-came)
-			require.Less(t, time.Since(start), 5*time.Second, "it was told, and did not look for itself")
-			require.NoError(t, g.Do(t.Context(), "done", func(context.Context) error { return nil }, guard.WithOnce(time.Minute)))
-			require.ErrorIs(t, other.Do(t.Context(), "done", func(context.Context) error { return nil }), guard.ErrDone)
-		})
-	}
-}
 
 // A user who may not listen waits all the same, and it shows.
 func TestACL_withoutTheRightToListenThoseWhoWaitLookForThemselves(t *testing.T) {

@@ -108,6 +108,15 @@ func WithClientSetup(f func(own *redis.Client)) Option {
 	return func(l *Locker) { l.store.ClientSetup(f) }
 }
 
+// WithoutBatching makes each claim, renewal and release a script of its own, with the keys of one
+// lease. Use it if a proxy stands between the client and several servers, and routes a command by
+// its first key, as Envoy does: a script for several leases would put their keys on one server,
+// and two processes could then hold one of them. Scripts still share pipelines. Default: up to 128
+// claims and releases that meet share a script, if the server takes their keys together.
+func WithoutBatching() Option {
+	return func(l *Locker) { l.store.WithoutBatching() }
+}
+
 // WithMinUptime has a server that restarted grant nothing until it has been up for longer than the
 // longest TTL that is used: it may have forgotten who holds what, and by then all that has ended.
 // Claims fail with driver.KindRestarted until then, and a lease with a longer TTL is refused. It

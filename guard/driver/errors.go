@@ -35,6 +35,7 @@ const (
 	KindPoolExhausted StoreErrorKind = "pool_exhausted" // no connection was free in time
 	KindLimit         StoreErrorKind = "limit"          // the server accepts no more clients
 	KindOOM           StoreErrorKind = "oom"            // out of memory, and nothing is evicted
+	KindNotPersisted  StoreErrorKind = "not_persisted"  // the server cannot write to its disk
 	KindReadOnly      StoreErrorKind = "readonly"       // the server is a replica
 	KindLoading       StoreErrorKind = "loading"        // the server is loading its data
 	KindRestarted     StoreErrorKind = "restarted"      // it may have forgotten leases

@@ -117,7 +117,7 @@ func failed(err error) Outcome {
 		return Unknown
 	}
 	switch store.Kind {
-	case driver.KindLimit, driver.KindOOM, driver.KindReadOnly, driver.KindLoading, driver.KindRestarted, driver.KindScriptBusy, driver.KindAuth, driver.KindWrongType:
+	case driver.KindLimit, driver.KindOOM, driver.KindNotPersisted, driver.KindReadOnly, driver.KindLoading, driver.KindRestarted, driver.KindScriptBusy, driver.KindAuth, driver.KindWrongType:
 		return Neither
 	default:
 		return Unknown

@@ -56,6 +56,7 @@ var replies = []struct {
 }{
 	{"WRONGTYPE ", driver.KindWrongType},
 	{"OOM ", driver.KindOOM},
+	{"MISCONF ", driver.KindNotPersisted},
 	{"READONLY ", driver.KindReadOnly},
 	{"RESTARTED ", driver.KindRestarted}, // from grant.lua
 	{"BADFENCE ", driver.KindProtocol},   // from counter.lua

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,11 @@ const (
 	// its connection may be dead, or the server frozen. There are mostFlights then.
 	lateAfter   = 50 * time.Millisecond
 	mostFlights = 8
+	// leastPrune is how many requests may wait before the queue is searched for those whose
+	// callers have left, because the server does not answer.
+	leastPrune = 4 * largestFlight
+	// mostBytes is how much of records a flight has beside its first request.
+	mostBytes = 1 << 20
 	// idle is for how long the pilot of a lane waits for more: a goroutine that has grown its
 	// stack for go-redis is worth keeping.
 	idle = 100 * time.Millisecond
@@ -39,6 +45,7 @@ type lane struct {
 
 	mu      sync.Mutex
 	queue   []*request
+	prune   int           // how long the queue may be before callers that left are looked for
 	flights int           // that are out, or about to be
 	last    time.Time     // when the newest of them went out
 	parked  int           // pilots that wait for more
@@ -132,13 +139,32 @@ func (r *request) inSlot() int {
 // the server answers other requests, and at the latest when the client gives up.
 func (l *lane) send(r *request) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.queue = append(l.queue, r)
+	left := l.pruned()
 	if l.ready() {
 		l.begin()
 	} else if l.alarm == nil && l.flights < mostFlights {
 		l.alarm = time.AfterFunc(lateAfter, l.ring)
 	}
+	l.mu.Unlock()
+	stillWaited(left)
+}
+
+// pruned removes the requests whose callers have left from a queue that has grown, and returns
+// them. l.mu must be held.
+func (l *lane) pruned() (left []*request) {
+	if len(l.queue) <= max(l.prune, leastPrune) {
+		return nil
+	}
+	l.queue = slices.DeleteFunc(l.queue, func(r *request) bool {
+		if r.ctx.Err() == nil {
+			return false
+		}
+		left = append(left, r)
+		return true
+	})
+	l.prune = 2 * len(l.queue)
+	return left
 }
 
 // ready reports whether a flight is to begin with what is in the queue. While one is out, a second
@@ -185,7 +211,14 @@ func (l *lane) ring() {
 
 // take takes a flight's requests from the queue. l.mu must be held.
 func (l *lane) take(flight []*request) []*request {
-	n := min(len(l.queue), largestFlight)
+	n, bytes := 0, 0
+	for n < min(len(l.queue), largestFlight) {
+		bytes += len(l.queue[n].call.record)
+		if n > 0 && bytes > mostBytes {
+			break
+		}
+		n++
+	}
 	flight = append(flight[:0], l.queue[:n]...)
 	rest := copy(l.queue, l.queue[n:])
 	clear(l.queue[rest:])

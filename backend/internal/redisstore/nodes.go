@@ -22,10 +22,11 @@ type nodes struct {
 	mu     sync.RWMutex
 	byNode map[*redis.Client]*lane
 	setups []func(*redis.Client) // of clients of our own
+	apart  int32                 // what a node does not take in one script
 }
 
 func newNodes(cluster *redis.ClusterClient) *nodes {
-	return &nodes{cluster: cluster, whole: newLane(cluster), byNode: map[*redis.Client]*lane{}}
+	return &nodes{cluster: cluster, whole: newLane(cluster), byNode: map[*redis.Client]*lane{}, apart: oneSlot}
 }
 
 // find asks go-redis for the node that has the key. If the slots are not loaded, it has to ask the
@@ -55,7 +56,7 @@ func (n *nodes) add(node *redis.Client) *lane {
 	}
 	maps.DeleteFunc(n.byNode, func(_ *redis.Client, l *lane) bool { return l.unused() })
 	l := newLane(node)
-	l.apart.Store(oneSlot)
+	l.apart.Store(n.apart)
 	l.moved = n.resend
 	l.setUp(n.setups)
 	n.byNode[node] = l

@@ -231,9 +231,10 @@ func Leave(c driver.Claim, after driver.After) (leave, label string, record []by
 func milliseconds(d time.Duration) string { return strconv.FormatInt(Milliseconds(d), 10) }
 
 // keysApart reports whether err says that the keys of one script must not be in several slots: a
-// Cluster stands behind what looks like one server.
+// Cluster stands behind what looks like one server. Some proxies have words of their own for it.
 func keysApart(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "CROSSSLOT")
+	return err != nil && (strings.Contains(err.Error(), "CROSSSLOT") ||
+		strings.Contains(strings.ToLower(err.Error()), "same slot"))
 }
 
 // refusesCommands reports whether err says that the user must not run a command of a script: a

@@ -93,6 +93,15 @@ func (s *Store) ClientSetup(f func(*redis.Client)) {
 	}
 }
 
+// WithoutBatching keeps the keys of different claims out of one script. It is option
+// WithoutBatching of the backends.
+func (s *Store) WithoutBatching() {
+	s.lane.apart.Store(noneElse)
+	if s.nodes != nil {
+		s.nodes.apart = noneElse
+	}
+}
+
 func checkClient(client redis.UniversalClient) error {
 	refused := &driver.SettingError{Setting: "client", Reason: "must not be nil"}
 	if client == nil {

@@ -1,0 +1,173 @@
+package backend_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+)
+
+// aclLines returns the ACL lines of docs/acl.md by what they are for.
+func aclLines(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/acl.md")
+	require.NoError(t, err)
+	lines, name := map[string]string{}, ""
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if title, ok := strings.CutPrefix(line, "# "); ok {
+			name = title
+		}
+		if strings.HasPrefix(line, "ACL ") {
+			lines[name] = line
+		}
+	}
+	return lines
+}
+
+// A user that has the rights of docs/acl.md, and no other, is refused nothing.
+func TestACL_theLinesOfTheDocsAreEnough(t *testing.T) {
+	type setup struct {
+		locker  func(rdb redis.UniversalClient) guard.Locker
+		opts    []guard.Option
+		cluster bool
+		replica bool
+		logs    bool
+	}
+	onSingle := func(opts ...single.Option) func(redis.UniversalClient) guard.Locker {
+		return func(rdb redis.UniversalClient) guard.Locker { return single.New(rdb, opts...) }
+	}
+	fair := []guard.Option{guard.WithFair()}
+	setups := map[string]setup{
+		"single":                {locker: onSingle()},
+		"single, WithFair":      {locker: onSingle(), opts: fair},
+		"single, WithMinUptime": {locker: onSingle(single.WithMinUptime(time.Second)), opts: []guard.Option{guard.WithTTL(time.Second)}},
+		"single, WithReplicas":  {locker: onSingle(single.WithReplicas(1, time.Second)), replica: true},
+		"single, cron":          {locker: onSingle(), logs: true},
+		"single, Cluster":       {locker: onSingle(), cluster: true},
+		"reentrant":             {locker: backends["reentrant"]},
+		"reentrant, WithFair":   {locker: backends["reentrant"], opts: fair},
+	}
+	lines := aclLines(t)
+	require.Len(t, lines, len(setups))
+	for name, c := range setups {
+		t.Run(name, func(t *testing.T) {
+			require.NotEmpty(t, lines[name])
+			servers, connect := aclServers(t, c.cluster, c.replica)
+			for _, server := range servers {
+				var args []any
+				for _, arg := range strings.Fields(lines[name]) {
+					args = append(args, arg)
+				}
+				require.NoError(t, server.Client(t).Do(t.Context(), args...).Err())
+			}
+			locker := c.locker(connect())
+			opts := append([]guard.Option{guard.WithTTL(time.Minute), guard.WithWait(time.Minute)}, c.opts...)
+			g, other := guardWith(t, locker, opts), guardWith(t, c.locker(connect()), opts)
+			if name == "single, WithMinUptime" {
+				time.Sleep(2100 * time.Millisecond) // until it has been up for longer
+			}
+			use(t, g, other)
+			if c.logs {
+				ledger := locker.(driver.Ledger)
+				require.NoError(t, ledger.Append(t.Context(), "log", driver.Entry{At: 1, Record: []byte("r")}, 10))
+				_, err := ledger.Entries(t.Context(), "log", 10)
+				require.NoError(t, err)
+				_, err = ledger.Raise(t.Context(), "log", "counter", 1)
+				require.NoError(t, err)
+			}
+			for _, server := range servers {
+				denied, err := server.Client(t).ACLLog(t.Context(), 100).Result()
+				require.NoError(t, err)
+				for _, entry := range denied {
+					if entry.Username == "app" && !strings.HasPrefix(entry.Object, "client") {
+						require.Fail(t, "denied", "%s %s %s", entry.Reason, entry.Context, entry.Object)
+					}
+				}
+			}
+		})
+	}
+}
+
+// aclServers starts the servers, and returns how to connect to them as the user of docs/acl.md.
+func aclServers(t *testing.T, cluster, replica bool) ([]*redistest.Server, func() redis.UniversalClient) {
+	t.Helper()
+	if cluster {
+		c := redistest.StartCluster(t)
+		return c.Nodes, func() redis.UniversalClient {
+			var addrs []string
+			for _, n := range c.Nodes {
+				addrs = append(addrs, n.Addr())
+			}
+			rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, Username: "app", Password: "secret"})
+			t.Cleanup(func() { assert.NoError(t, rdb.Close()) })
+			return rdb
+		}
+	}
+	server := redistest.Start(t)
+	if replica {
+		host, port, err := net.SplitHostPort(server.Addr())
+		require.NoError(t, err)
+		redistest.Start(t, "--replicaof", host, port)
+		admin := server.Client(t)
+		require.Eventually(t, func() bool {
+			return strings.Contains(admin.Info(t.Context(), "replication").Val(), "state=online")
+		}, 10*time.Second, 10*time.Millisecond)
+	}
+	return []*redistest.Server{server}, func() redis.UniversalClient {
+		rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "app", Password: "secret"})
+		t.Cleanup(func() { assert.NoError(t, rdb.Close()) })
+		return rdb
+	}
+}
+
+func guardWith(t *testing.T, locker guard.Locker, opts []guard.Option) *guard.Guard {
+	t.Helper()
+	g, err := guard.New(locker, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, g.Close(context.Background())) })
+	return g
+}
+
+// use does what applications do: many calls, a waiter that is notified, and a done marker.
+func use(t *testing.T, g, other *guard.Guard) {
+	t.Helper()
+	nothing := func(context.Context) error { return nil }
+	for i := range 20 { // more than it takes for connections of our own
+		require.NoError(t, g.Do(t.Context(), "import:k", nothing), i)
+	}
+	done := make(chan error, 100)
+	for i := range cap(done) { // some share a script
+		go func() { done <- g.Do(t.Context(), fmt.Sprint("import:", i), nothing) }()
+	}
+	for range cap(done) {
+		require.NoError(t, <-done)
+	}
+	lease, err := g.Acquire(t.Context(), "import:k")
+	require.NoError(t, err)
+	waiting, came := make(chan struct{}), make(chan error, 1)
+	go func() {
+		came <- other.Do(t.Context(), "import:k", nothing, guard.WithHook(guard.Hook{
+			Wait: func(context.Context, guard.Event) { close(waiting) },
+		}))
+	}()
+	<-waiting
+	start := time.Now()
+	require.NoError(t, lease.Release(t.Context()))
+	require.NoError(t, <-came)
+	require.Less(t, time.Since(start), 5*time.Second, "it was notified")
+	require.NoError(t, g.Do(t.Context(), "import:done", nothing, guard.WithOnce(time.Minute)))
+	require.ErrorIs(t, other.Do(t.Context(), "import:done", nothing), guard.ErrDone)
+}

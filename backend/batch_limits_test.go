@@ -1,0 +1,98 @@
+package backend_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/reentrant"
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/redistest"
+)
+
+func TestWithoutBatching_noScriptHasTheKeysOfTwoClaims(t *testing.T) {
+	for name, backend := range map[string]func(redis.UniversalClient) guard.Locker{
+		"single": func(rdb redis.UniversalClient) guard.Locker { return single.New(rdb, single.WithoutBatching()) },
+		"reentrant": func(rdb redis.UniversalClient) guard.Locker {
+			return reentrant.New(rdb, reentrant.WithoutBatching())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := flightOn(redistest.Start(t).Client(t), backend)
+			for _, op := range []func(key string) op{
+				func(key string) op { return take(key, "id") },
+				func(key string) op { return give(key, "id") },
+			} {
+				f.fly(t, op("warm")) // the server has the script now
+				answers, sizes := f.fly(t, many(20, op)...)
+				for _, a := range answers {
+					require.NoError(t, a.err)
+				}
+				sum := 0
+				for _, n := range sizes {
+					sum += n
+				}
+				require.GreaterOrEqual(t, sum, 20, "a command for each claim")
+			}
+		})
+	}
+}
+
+// Large records do not share a script: a server is busy with it for as long as all of them take.
+func TestTogether_aBatchIsBoundedByItsBytes(t *testing.T) {
+	f, _ := newFlight(t, "single")
+	for _, a := range f.together(t, many(20, func(key string) op { return take(key, "id") })...) {
+		require.NoError(t, a.err)
+	}
+	record := []byte(strings.Repeat("r", 300<<10)) // three of them are less than 1 MiB
+	answers, sizes := f.fly(t, many(20, func(key string) op {
+		return op{claim: claim(key, "id"), release: true, after: guard.After{Done: true, Keep: time.Minute, Record: record}}
+	})...)
+	for _, a := range answers {
+		require.NoError(t, a.err)
+		require.True(t, a.held)
+	}
+	sum := 0
+	for _, n := range sizes {
+		sum += n
+	}
+	require.GreaterOrEqual(t, sum, 20/4)
+}
+
+// Behind a server that does not answer, the requests of callers that have left do not pile up.
+func TestQueue_dropsCallersThatHaveLeft(t *testing.T) {
+	const callers = 3000
+	server := redistest.Start(t)
+	l := single.New(server.Client(t))
+	_, err := l.TryAcquire(t.Context(), claim("first", "id"))
+	require.NoError(t, err)
+	start := func(ctx context.Context, name string, left *atomic.Int64) {
+		for i := range callers {
+			l.StartAcquire(ctx, claim(fmt.Sprint(name, i), "id"), func(_ guard.Grant, err error) {
+				if err != nil {
+					left.Add(1)
+				}
+			})
+		}
+	}
+	var stay, left atomic.Int64
+	server.Freeze()
+	defer server.Thaw()
+	start(t.Context(), "sent", &stay)
+	time.Sleep(time.Second) // until as many requests are under way as may be
+	ctx, cancel := context.WithCancel(t.Context())
+	start(ctx, "left", &left)
+	cancel()
+	for range 3 {
+		start(t.Context(), "stay", &stay)
+	}
+	require.Zero(t, stay.Load(), "nothing has been answered")
+	require.EqualValues(t, callers, left.Load())
+}
