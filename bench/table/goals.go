@@ -64,6 +64,9 @@ var goals = []goal{
 	{"10,000 held leases, TTL 10 s", "goroutines beside those for 1", value("Held", "keys=10000", "goroutines", peers...), 0, false},
 	{"", "heap of each, B", value("Held", "keys=10000", "heap-B/key", peers...), 1024, false},
 	{"", "pipelines for 100 renewals", value("Held", "keys=10000", "pipelines/100-renewals", "redsync", "redislock"), 1, false},
+	{"RedLock of five, 20 processes that want one key", "scripts a run", value("RedLockWaiters", "guards=20", "scripts/run"), 40, false},
+	{"", "round trips without a holder, p50", value("RedLockWaiters", "guards=20", "gap-p50-trips"), 5, false},
+	{"", "ms without a holder, p99", value("RedLockWaiters", "guards=20", "gap-p99-ms"), 100, false},
 	{"guard around an empty HTTP handler, key known", "time × the two round trips", slower("HTTPGuard", "raw"), 1.3, false},
 	{"the same with Idempotency-Key, body and answer", "time × the two round trips", slower("HTTPEmpty", "raw"), 1.3, false},
 }

@@ -55,7 +55,7 @@ func (w *Local) Next(now time.Duration) Step {
 	case w.result != nil:
 		return w.quitWithResult()
 	case w.queue == nil:
-		w.queues.join(w)
+		w.queues.join(now, w)
 	}
 	q := w.queue
 	head := q.head() == w && q.holder == nil
@@ -166,9 +166,9 @@ func (w *Local) Answer(now time.Duration, a Answer) {
 	default:
 		w.busy(now, a.Grant)
 		q.wasBusy(a)
-		pause, again := w.contest(now, a)
-		if !again {
-			pause = q.pause(w)
+		pause := q.pause(w)
+		if a.Grant.Contested && now < w.GiveUp {
+			pause = q.contest()
 		}
 		q.askAt = now + pause
 	}

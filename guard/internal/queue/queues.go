@@ -24,12 +24,13 @@ type Queues struct {
 	byID     map[ID]*queue
 	spare    []*queue
 	trip     roundTrip
+	rivals   rivals
 	ended    []func()
 }
 
 // New returns no queues. notifies says whether the store notifies waiters.
 func New(j *jitter.Source, notifies bool) *Queues {
-	return &Queues{jitter: j, notifies: notifies, byID: map[ID]*queue{}}
+	return &Queues{jitter: j, notifies: notifies, byID: map[ID]*queue{}, rivals: rivals{}}
 }
 
 // Len returns how many queues there are.
@@ -74,18 +75,23 @@ type queue struct {
 	err        error        // instead of an answer
 	failures   int          // in a row
 
-	polls  int  // answers of busy since a lease of this process held the key
-	missed int  // holders of other processes since then
-	had    bool // a lease of this process has held the key
+	polls  int // answers of busy since a lease of this process held the key
+	missed int // holders of other processes since then
+	// releases are those of other processes that the head let pass, because it was not the first
+	// to ask.
+	releases int
+	had      bool // a lease of this process has held the key
 }
 
-// join puts w at the end of its queue.
-func (qs *Queues) join(w *Local) {
+// join puts w at the end of its queue. If it is the first there, and several processes ask for the
+// key, it does not ask at once: the last holder would always be the first.
+func (qs *Queues) join(now time.Duration, w *Local) {
 	q := qs.byID[w.id]
 	if q == nil {
 		q = qs.unused()
 		q.queues, q.id = qs, w.id
 		qs.byID[w.id] = q
+		q.askAt = now + qs.jitter.UpTo(max(0, min(q.window(), (w.Deadline-now)/4)))
 	}
 	q.joined++
 	w.queue, w.number, w.ahead = q, q.joined, q.last
@@ -184,6 +190,17 @@ func (q *queue) pause(w *Local) time.Duration {
 	return w.jitter.Poll(q.polls, q.answer.Left)
 }
 
+// window returns how long after a notification the head asks at most, if several processes do.
+func (q *queue) window() time.Duration {
+	return q.queues.rivals.window(q.id.Key, time.Duration(q.queues.trip)) / time.Duration(1+q.releases/patientRounds)
+}
+
+// contest returns how long to pause after several claims met, and none was granted.
+func (q *queue) contest() time.Duration {
+	q.queues.rivals.met(q.id.Key)
+	return q.queues.jitter.UpTo(q.window())
+}
+
 // wasBusy notes an answer that the key is busy.
 func (q *queue) wasBusy(a Answer) {
 	if a.Grant.Holder == "" || a.Grant.Holder != q.answer.Holder {
@@ -226,6 +243,13 @@ func (q *queue) notify(now time.Duration) {
 		return
 	}
 	q.notified = true
+	if window := q.window(); window > 0 {
+		q.releases++
+		// The release that this is about may not be the one that the head was about to ask after.
+		q.askAt = now + q.queues.jitter.UpTo(window)
+		q.wakeHead()
+		return
+	}
 	askAt := now
 	if q.had && q.missed < yieldRounds {
 		askAt += q.queues.jitter.Yield(time.Duration(q.queues.trip), q.missed, yieldRounds)
@@ -250,6 +274,7 @@ func (qs *Queues) Granted(now time.Duration, p ID, w *Local, h Holder, took time
 		return
 	}
 	q.had, q.missed = true, 0
+	qs.rivals.granted(p.Key)
 	if p.Owner != "" {
 		q.askAt = now
 		q.wakeHead()
@@ -257,7 +282,7 @@ func (qs *Queues) Granted(now time.Duration, p ID, w *Local, h Holder, took time
 		return
 	}
 	q.holder = h
-	q.polls, q.failures, q.err, q.again = 0, 0, nil, false
+	q.polls, q.failures, q.releases, q.err, q.again = 0, 0, 0, nil, false
 	q.wakeOverdue()
 }
 

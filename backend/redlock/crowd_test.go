@@ -1,0 +1,148 @@
+package redlock_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/backend/redlock"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+// A network delays what it carries by a random time.
+type network struct {
+	mu    sync.Mutex
+	rng   *rand.Rand
+	calls atomic.Int64
+}
+
+func (n *network) delay() time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return 200*time.Microsecond + time.Duration(n.rng.Int64N(int64(200*time.Microsecond)))
+}
+
+// A station is a node that notifies subscribers of releases.
+type station struct {
+	*memory.Locker
+
+	mu    sync.Mutex
+	wakes map[int]func()
+	next  int
+}
+
+func (s *station) subscribe(wake func()) (stop func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.next++
+	id := s.next
+	s.wakes[id] = wake
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.wakes, id)
+	}
+}
+
+func (s *station) publish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, wake := range s.wakes {
+		wake()
+	}
+}
+
+// A remote is a node behind a network.
+type remote struct {
+	network *network
+	store   *station
+}
+
+func (r remote) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	r.network.calls.Add(1)
+	time.Sleep(r.network.delay())
+	defer func() { time.Sleep(r.network.delay()) }()
+	return r.store.TryAcquire(ctx, c)
+}
+
+func (r remote) Renew(ctx context.Context, c driver.Claim) (bool, error) {
+	r.network.calls.Add(1)
+	time.Sleep(r.network.delay())
+	defer func() { time.Sleep(r.network.delay()) }()
+	return r.store.Renew(ctx, c)
+}
+
+func (r remote) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
+	r.network.calls.Add(1)
+	time.Sleep(r.network.delay())
+	defer func() { time.Sleep(r.network.delay()) }()
+	held, err := r.store.Release(ctx, c, after)
+	if held {
+		r.store.publish()
+	}
+	return held, err
+}
+
+func (r remote) Subscribe(_ string, wake func()) (stop func()) {
+	return r.store.subscribe(func() { time.AfterFunc(r.network.delay(), wake) })
+}
+
+// Many processes wait for one key. Their claims must not keep each other out: nearly each release
+// is followed by a grant, for a few requests, and no process is left out.
+func TestWaiters_ofManyProcessesGetTheKeyInTurn(t *testing.T) {
+	const span = 2 * time.Second
+	for _, processes := range []int{1, 2, 5, 12, 20, 40} {
+		synctest.Test(t, func(t *testing.T) {
+			n := &network{rng: rand.New(rand.NewPCG(1, uint64(processes)))}
+			stores := make([]*station, 5)
+			for i := range stores {
+				stores[i] = &station{Locker: memory.New(), wakes: map[int]func(){}}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), span)
+			defer cancel()
+			ran := make([]atomic.Int64, processes)
+			var all sync.WaitGroup
+			for i := range processes {
+				var nodes []guard.Locker
+				for _, s := range stores {
+					nodes = append(nodes, remote{n, s})
+				}
+				g, err := guard.New(redlock.New(nodes), guard.WithTTL(30*time.Second), guard.WithWait(guard.Forever))
+				require.NoError(t, err)
+				all.Go(func() {
+					for ctx.Err() == nil {
+						_ = g.Do(ctx, "k", func(context.Context) error {
+							ran[i].Add(1)
+							time.Sleep(time.Millisecond) // virtual time
+							return nil
+						})
+					}
+					if err := g.Close(context.Background()); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			time.Sleep(time.Second) // the slowest nodes have answered then
+			runs, least := int64(0), ran[0].Load()
+			for i := range ran {
+				runs += ran[i].Load()
+				least = min(least, ran[i].Load())
+			}
+			require.Positive(t, runs)
+			t.Logf("%d processes: %d runs of %v with the pause between, %.1f requests each, the least served had %.2f of its share",
+				processes, runs, span/time.Duration(runs), float64(n.calls.Load())/float64(runs), float64(least)*float64(processes)/float64(runs))
+			require.LessOrEqual(t, n.calls.Load(), 60*runs, "requests for a run; 10 are needed")
+			require.GreaterOrEqual(t, runs, int64(span/(8*time.Millisecond)))
+			require.Positive(t, least)
+		})
+	}
+}
