@@ -41,7 +41,7 @@ type lane struct {
 	moved    func(r *request)
 	seats    []*seat // for flights
 	renewals *seat   // or nil
-	pooled   *pooled // for renewals, if the client is Sentinel's
+	pooled   *pooled // for renewals, if there are no connections of our own
 
 	mu      sync.Mutex
 	queue   []*request
@@ -53,16 +53,14 @@ type lane struct {
 	alarm   *time.Timer
 }
 
-// newLane returns the way to the client's server. If Sentinel chooses that, everything goes by the
-// client's own connections: the client closes them when Sentinel names another server, while the
-// old one may live on and accept what comes.
+// newLane returns the way to the client's server.
 func newLane(client redis.UniversalClient) *lane {
 	l := &lane{client: client, call: make(chan struct{}, usualFlights)}
 	user, ok := client.(*redis.Client)
 	if !ok || user == nil {
 		return l
 	}
-	if address(user) == behindSentinel {
+	if onlyByPool(user) {
 		l.pooled = newPooled(user)
 		return l
 	}
@@ -79,6 +77,17 @@ func (l *lane) all() []*seat {
 		return nil
 	}
 	return append(l.seats[:len(l.seats):len(l.seats)], l.renewals)
+}
+
+// onlyByPool reports whether everything goes by the client's own connections.
+//
+// If Sentinel chooses the server, go-redis closes these when Sentinel names another one, while the
+// old one may live on and accept what comes. Credentials that change reach only these. And if they
+// have no read deadlines, ours cannot have any (connections through SSH cannot).
+func onlyByPool(user *redis.Client) bool {
+	opt := user.Options()
+	const noDeadlines = -1 // go-redis turns the -2 that a user gives into this
+	return address(user) == behindSentinel || opt.StreamingCredentialsProvider != nil || opt.ReadTimeout == noDeadlines
 }
 
 // unused reports whether nothing has gone this way for some time.

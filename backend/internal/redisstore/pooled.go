@@ -8,8 +8,7 @@ import (
 )
 
 // A pooled connection is one that renewals take from the pool of the user's client, and keep while
-// they use it: the application may have taken all others when the next renewal is due. Sentinel's
-// client closes the connections of its pool if the master changes, so this one follows.
+// they use it: the application may have taken all others when the next renewal is due.
 type pooled struct {
 	client func() *redis.Client // on the pool
 	turn   chan struct{}        // has something in it while a caller uses conn
@@ -24,7 +23,7 @@ func newPooled(user *redis.Client) *pooled {
 	client := sync.OnceValue(func() *redis.Client { // with the hooks that the user has added by now
 		client := user.WithTimeout(user.Options().ReadTimeout)
 		opt := client.Options() // the client's own
-		opt.ContextTimeoutEnabled = true
+		opt.ContextTimeoutEnabled = opt.ReadTimeout >= 0 // it has deadlines then
 		opt.Limiter = nil
 		return client
 	})
