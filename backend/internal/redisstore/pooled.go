@@ -22,7 +22,7 @@ type pooled struct {
 func newPooled(user *redis.Client) *pooled {
 	client := sync.OnceValue(func() *redis.Client { // with the hooks that the user has added by now
 		client := user.WithTimeout(user.Options().ReadTimeout)
-		opt := client.Options() // the client's own
+		opt := client.Options()                          // the client's own
 		opt.ContextTimeoutEnabled = opt.ReadTimeout >= 0 // it has deadlines then
 		opt.Limiter = nil
 		return client
