@@ -3,12 +3,18 @@ package guardcron
 import (
 	"context"
 	"fmt"
+	"math"
+	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// The store keeps how often a job was paused and resumed, as a counter: odd while it is paused.
-const pauses = "pauses"
+// The store keeps when a job was last paused or resumed, as a counter: twice the milliseconds since
+// 1970, and 1 more while it is paused. Another counter has the milliseconds of the last Pause.
+const (
+	pauses   = "pauses"
+	pausedAt = "paused"
+)
 
 // Pause has no process start the job for a tick until Resume. Runs that are under way go on, and
 // RunNow runs it all the same. Ticks that come meanwhile are recorded as Skipped, and not caught
@@ -36,7 +42,15 @@ func (j *Jobs) paused(ctx context.Context, name string) (bool, error) {
 func (j *Jobs) turn(ctx context.Context, name string, paused bool) error {
 	n, err := j.ledger.Raise(ctx, ledgerName(name), pauses, 0)
 	if err == nil && (n%2 == 1) != paused {
-		_, err = j.ledger.Raise(ctx, ledgerName(name), pauses, n+1)
+		at := max(j.now().UnixMilli(), n/2+1)
+		to := 2 * at
+		if paused {
+			to++
+			_, err = j.ledger.Raise(ctx, ledgerName(name), pausedAt, at)
+		}
+		if err == nil {
+			_, err = j.ledger.Raise(ctx, ledgerName(name), pauses, to)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("guardcron: job %q: %w", name, err)
@@ -44,16 +58,28 @@ func (j *Jobs) turn(ctx context.Context, name string, paused bool) error {
 	return nil
 }
 
+// lastPause returns from when on the job was last paused, and until when. Both are 0 if it never
+// was.
+func (b *job) lastPause(ctx context.Context) (from, to time.Time, err error) {
+	n, err := b.jobs.ledger.Raise(ctx, ledgerName(b.name), pauses, 0)
+	if err != nil || n == 0 {
+		return time.Time{}, time.Time{}, err
+	}
+	at, err := b.jobs.ledger.Raise(ctx, ledgerName(b.name), pausedAt, 0)
+	if to = time.UnixMilli(n / 2); n%2 == 1 {
+		to = time.UnixMilli(math.MaxInt64 / int64(time.Millisecond))
+	}
+	return time.UnixMilli(at), to, err
+}
+
 // RunNow runs a job by hand, in this process and for no tick, and returns what it returns. It
 // holds the lease of the job, as ticks do: with Skip it fails with guard.ErrBusy if the job runs,
 // with Wait it waits for that until ctx ends, and with Allow it runs beside it. The run is
 // recorded.
 func (j *Jobs) RunNow(ctx context.Context, name string) error {
-	j.mu.Lock()
-	b := j.jobs[name]
-	j.mu.Unlock()
-	if b == nil {
-		return fmt.Errorf("guardcron: there is no job %q", name)
+	b, err := j.find(name)
+	if err != nil {
+		return err
 	}
 	if !j.begin() {
 		return fmt.Errorf("guardcron: job %q: %w", name, &guard.ClosedError{Key: name})

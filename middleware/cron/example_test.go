@@ -143,30 +143,29 @@ func ExampleJobs_Records() {
 	// Output: nightly-report failed: the printer is on fire
 }
 
-// An entry of an existing chain runs once for each period.
+// An entry of an existing chain runs once for each tick of its schedule.
 func ExampleJobs_Wrapper() {
 	ctx := context.Background()
 	store := memory.New()
 	ran := make(chan string, 10)
+	schedule := cron.Every(time.Second) // or that of cron.ParseStandard
 	for range 2 {
 		g, _ := guard.New(store)
 		defer g.Close(ctx)
 		c := cron.New()
 		jobs, _ := guardcron.New(g, c)
 		defer jobs.Close(ctx)
-		once, err := jobs.Wrapper("nightly-report", 24*time.Hour)
+		once, err := jobs.Wrapper("nightly-report", schedule)
 		if err != nil {
 			fmt.Println(err)
 			return
 		}
-		job := cron.NewChain(cron.Recover(cron.DefaultLogger), once).Then(cron.FuncJob(func() { ran <- "the report" }))
-		_, _ = c.AddJob("0 3 * * *", job)
-		job.Run() // as the Cron does
+		chain := cron.NewChain(cron.Recover(cron.DefaultLogger), once)
+		c.Schedule(schedule, chain.Then(cron.FuncJob(func() { ran <- "the report" })))
+		c.Start()
+		defer c.Stop()
 	}
-	close(ran)
-	for what := range ran {
-		fmt.Println(what)
-	}
+	fmt.Println(<-ran)
 	// Output: the report
 }
 

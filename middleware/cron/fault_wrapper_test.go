@@ -12,8 +12,7 @@ import (
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
-// A wrapped job that runs on weekdays has the period of a day: that there is none on Sunday is not
-// known.
+// The process need not have been up at the ticks of a wrapped job between two firings.
 func TestWrapper_takesNoTickForMissed(t *testing.T) {
 	t.Parallel()
 	g, err := guard.New(memory.New())
@@ -21,7 +20,7 @@ func TestWrapper_takesNoTickForMissed(t *testing.T) {
 	c := cron.New()
 	jobs, err := guardcron.New(g, c)
 	require.NoError(t, err)
-	wrapper, err := jobs.Wrapper("job", time.Second, guardcron.WithStartDeadline(time.Second), guardcron.WithMissed(func(r guardcron.Record) { t.Errorf("missed: %+v", r) }))
+	wrapper, err := jobs.Wrapper("job", cron.Every(time.Second), guardcron.WithStartDeadline(time.Second), guardcron.WithMissed(func(r guardcron.Record) { t.Errorf("missed: %+v", r) }))
 	require.NoError(t, err)
 	runs := 0
 	job := wrapper(cron.FuncJob(func() { runs++ }))

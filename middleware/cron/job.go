@@ -3,6 +3,7 @@ package guardcron
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"strings"
 	"sync"
@@ -20,24 +21,39 @@ import (
 type job struct {
 	settings
 
-	jobs     *Jobs
-	name     string
-	schedule cron.Schedule
-	location *time.Location // the schedule's
-	f        func(ctx context.Context) error
-	wrapped  bool // by Wrapper
+	jobs        *Jobs
+	name        string
+	schedule    cron.Schedule
+	fingerprint string         // the schedule's
+	location    *time.Location // the schedule's
+	longestGap  time.Duration  // between two ticks, at least half of it
+	f           func(ctx context.Context) error
+	wrapped     bool         // by Wrapper
+	entry       cron.EntryID // guarded by jobs.mu; 0 if it is wrapped, or not in the Cron yet
 
-	leaving context.Context // ends when Jobs are closed: who waits leaves
+	leaving context.Context // ends when the job is removed or Jobs are closed: what waits leaves
 	leave   context.CancelFunc
 
-	mu      sync.Mutex
-	seen    time.Time      // the ticks up to here have been seen to by this process
-	watched map[int64]bool // the ticks that it is seeing to, in milliseconds
-	waits   bool           // it waits for its turn to catch up
+	mu        sync.Mutex
+	born      time.Time      // when the Cron first asked for a tick
+	seen      time.Time      // the instants up to here have been handled or are owed
+	handled   map[int64]bool // the ticks that a goroutine handles, in milliseconds
+	owed      map[int64]owed // the ticks to look at again
+	more      gap            // ticks before those that are owed
+	checked   bool           // the log was searched for ticks that nobody has handled
+	first     bool           // nobody had run the job when this process started
+	looking   bool           // a goroutine looks at what is owed
+	look      chan struct{}  // asks it to look again
+	due       int            // ticks that are due now, and neither run to their end nor left out
+	quiet     chan struct{}  // closed when due is 0; nil if nobody waits for that
+	unwritten []entry        // records that the store has not taken yet
 }
 
 func (j *Jobs) newJob(name string, schedule cron.Schedule, f func(ctx context.Context) error, opts []Option) (*job, error) {
-	b := &job{settings: j.set, jobs: j, name: name, schedule: schedule, f: f, watched: map[int64]bool{}}
+	b := &job{
+		settings: j.set, jobs: j, name: name, schedule: schedule, f: f,
+		handled: map[int64]bool{}, owed: map[int64]owed{}, look: make(chan struct{}, 1), first: true,
+	}
 	b.lease, b.missed, b.observed = slices.Clip(b.lease), slices.Clip(b.missed), slices.Clip(b.observed)
 	refused.Apply(&b.List, &b.settings, opts)
 	if f == nil {
@@ -62,6 +78,7 @@ func (j *Jobs) newJob(name string, schedule cron.Schedule, f func(ctx context.Co
 	if b.Err != nil {
 		return nil, b.Err
 	}
+	b.fingerprint = ticks.Fingerprint(b.schedule, b.location)
 	if _, err := j.guard.Wrap(b.runKey(), func(context.Context) error { return nil }, b.leaseOptions(0, append(b.runOptions(b.runKey()), guard.WithOnce(b.window))...)...); err != nil {
 		return nil, err
 	}
@@ -76,7 +93,9 @@ func (b *job) checkWindow(now time.Time) {
 		b.Refuse("schedule", nil, "never fires in the next five years")
 		return
 	}
-	longest, shortest := ticks.Longest(b.schedule, at), time.Duration(0)
+	least, longest := ticks.Gaps(b.schedule, at)
+	b.longestGap = longest
+	shortest := time.Duration(0)
 	if b.local {
 		shortest = localWindow
 	}
@@ -93,6 +112,9 @@ func (b *job) checkWindow(now time.Time) {
 	}
 	if b.deadline >= b.window {
 		b.Refuse("WithStartDeadline", b.deadline, fmt.Sprintf("must be shorter than the window of %v", b.window))
+	}
+	if b.jitter > 0 && b.jitter >= least {
+		b.Refuse("WithJitter", b.jitter, fmt.Sprintf("must be shorter than the time between two ticks, %v", least))
 	}
 }
 
@@ -124,24 +146,53 @@ func (b *job) runOptions(label string) []guard.Option {
 // instants of the wall clock.
 func (b *job) now() time.Time { return b.jobs.now().Round(0).In(b.jobs.cron.Location()) }
 
+// at returns when a tick is to start: the tick itself, or with WithJitter an instant after it that
+// is the same in all processes.
+func (b *job) at(tick time.Time) time.Time {
+	if b.jitter == 0 {
+		return tick
+	}
+	sum := fnv.New64a()
+	_, _ = fmt.Fprint(sum, b.name, tick.UnixNano())
+	const scale = 1 << 20
+	mixed := sum.Sum64() * 0x9E3779B97F4A7C15 >> 44 // FNV alone is even in its low bits only
+	return tick.Add(time.Duration(float64(b.jitter) * float64(mixed) / scale))
+}
+
+// late returns by how much a tick has passed.
+func (b *job) late(tick time.Time) time.Duration { return b.now().Sub(b.at(tick)) }
+
 // Next implements cron.Schedule. cron asks when it starts, and after each firing.
 func (b *job) Next(t time.Time) time.Time {
+	now := b.now()
 	b.mu.Lock()
-	first := b.seen.IsZero()
-	if first {
-		b.seen = b.now()
+	begins := b.born.IsZero()
+	if begins {
+		b.born, b.seen = now, now
 	}
+	seen, owes := b.seen, len(b.owed) > 0
 	b.mu.Unlock()
-	if first {
-		b.jobs.inBackground(b.catchUpAtStart)
+	// After a firing, Run has taken the tick, or takes it in a moment. Older ticks have come while
+	// the Cron was stopped, or the process was suspended.
+	if !begins && now.Sub(seen) > restart && len(b.come(seen, now.Add(-restart)).ticks) > 0 {
+		owes = true
+		b.oweUpTo(now.Add(-restart))
+	}
+	if begins || owes {
+		b.lookAgain()
 	}
 	ahead := time.Duration(b.jobs.ahead.Load())
-	next := b.schedule.Next(t.Add(ahead))
-	if next.IsZero() {
-		return next
+	from := t.Add(ahead)
+	for tick := b.schedule.Next(from.Add(-b.jitter)); !tick.IsZero(); tick = b.schedule.Next(tick) {
+		if at := b.at(tick); at.After(from) {
+			return at.Add(-ahead)
+		}
 	}
-	return next.Add(-ahead)
+	return time.Time{}
 }
+
+// restart is how late a tick is at least that the Cron has not fired for.
+const restart = 2 * time.Second
 
 // Run implements cron.Job.
 func (b *job) Run() {
@@ -149,26 +200,70 @@ func (b *job) Run() {
 		return
 	}
 	defer b.jobs.end()
-	for _, tick := range b.due() {
-		b.see(tick)
+	if tick, ok := b.newest(); ok && b.leaving.Err() == nil {
+		b.fire(tick)
 	}
 }
 
-// due returns the ticks that have come since the last firing: one, unless this process was late.
-// Of those that are too late to start it is the newest, for which somebody may have to say so.
-func (b *job) due() []time.Time {
+// newest returns the tick that has come, unless it is too late to start it. If several have come
+// since the last firing, because this process was late, it is the newest. The others are owed.
+func (b *job) newest() (tick time.Time, ok bool) {
+	now := b.now()
+	b.mu.Lock()
+	seen := b.seen
+	b.mu.Unlock()
+	come := b.come(seen, now).ticks
+	if len(come) == 0 { // the clock was set back
+		return time.Time{}, false
+	}
+	tick = come[len(come)-1]
+	if ok = b.late(tick) <= b.deadline; !ok {
+		b.oweUpTo(now)
+		b.lookAgain()
+		return tick, false
+	}
+	if len(come) > 1 {
+		b.oweUpTo(b.at(tick).Add(-time.Nanosecond))
+		b.lookAgain()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := b.now()
-	come := b.between(b.seen, now)
-	if len(come) == 0 { // the clock was set back
-		return nil
+	if b.seen.Before(b.at(tick)) {
+		b.seen = b.at(tick)
 	}
-	newest := len(come) - 1
-	b.seen = come[newest]
-	first := slices.IndexFunc(come, func(t time.Time) bool { return now.Sub(t) <= b.deadline })
-	if first < 0 {
-		first = newest
+	return tick, true
+}
+
+// A gap is what has come in some time: the newest ticks, the oldest first, and how many came before
+// them, from first on.
+type gap struct {
+	ticks  []time.Time
+	before int
+	first  time.Time
+}
+
+// come returns the ticks that are to start after from, up to to.
+func (b *job) come(from, to time.Time) gap {
+	loc := b.jobs.cron.Location()
+	from, to = from.In(loc), to.In(loc)
+	var g gap
+	start := from.Add(-b.jitter)
+	for {
+		next := ticks.In(b.schedule, start, to)
+		full := len(next) == ticks.Most
+		if full {
+			start = next[len(next)-1]
+		}
+		next = slices.DeleteFunc(next, func(t time.Time) bool { at := b.at(t); return !at.After(from) || at.After(to) })
+		g.ticks = append(g.ticks, next...)
+		if len(g.ticks) > 0 && g.first.IsZero() {
+			g.first = g.ticks[0]
+		}
+		if drop := len(g.ticks) - ticks.Most; drop > 0 {
+			g.ticks, g.before = g.ticks[drop:], g.before+drop
+		}
+		if !full {
+			return g
+		}
 	}
-	return come[first:]
 }

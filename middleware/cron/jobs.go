@@ -103,20 +103,70 @@ func (j *Jobs) Schedule(name string, schedule cron.Schedule, f func(ctx context.
 	if err := j.add(job); err != nil {
 		return 0, err
 	}
-	return j.cron.Schedule(job, job), nil
+	id := j.cron.Schedule(job, job)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	job.entry = id
+	return id, nil
 }
 
 // add makes a job known by its name.
 func (j *Jobs) add(b *job) error {
+	_, err := j.find(b.name) // which forgets a job whose entry was removed from the Cron
+	taken := err == nil
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	switch {
 	case j.closed:
 		return fmt.Errorf("guardcron: job %q: %w", b.name, &guard.ClosedError{Key: b.name})
-	case j.jobs[b.name] != nil:
+	case taken || j.jobs[b.name] != nil:
 		return fmt.Errorf("guardcron: job %q: %w", b.name, refused.Setting("name", fmt.Sprintf("%q", b.name), "is that of another job"))
 	}
 	j.jobs[b.name] = b
+	return nil
+}
+
+// find returns the job of that name. A job whose entry was removed from the Cron is forgotten.
+func (j *Jobs) find(name string) (*job, error) {
+	j.mu.Lock()
+	b := j.jobs[name]
+	removable := b != nil && b.entry != 0
+	j.mu.Unlock()
+	// The Cron answers from its loop, which may be waiting for j.mu.
+	if removable && !j.cron.Entry(b.entry).Valid() {
+		j.forget(b)
+		b = nil
+	}
+	if b == nil {
+		return nil, fmt.Errorf("guardcron: there is no job %q", name)
+	}
+	return b, nil
+}
+
+// forget makes the name free, and ends what the job waits for.
+func (j *Jobs) forget(b *job) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.jobs[b.name] == b {
+		delete(j.jobs, b.name)
+	}
+	b.leave()
+}
+
+// Remove removes a job and its entry in the Cron, in this process. A run that has begun continues.
+// The name can be used again at once. The records stay. It is an error if there is no such job.
+//
+// Removing the entry by cron.Remove has the same effect, but what the job waits for at that moment
+// may still run.
+func (j *Jobs) Remove(name string) error {
+	b, err := j.find(name)
+	if err != nil {
+		return err
+	}
+	j.forget(b)
+	if b.entry != 0 {
+		j.cron.Remove(b.entry)
+	}
 	return nil
 }
 
@@ -147,15 +197,16 @@ func process() string {
 
 func (j *Jobs) now() time.Time { return time.Now().Add(time.Duration(j.ahead.Load())) }
 
-// inBackground runs f, for which Close waits.
-func (j *Jobs) inBackground(f func()) {
+// inBackground runs f, for which Close waits. It returns false if Jobs are closed.
+func (j *Jobs) inBackground(f func()) bool {
 	if !j.begin() {
-		return
+		return false
 	}
 	go func() {
 		defer j.end()
 		f()
 	}()
+	return true
 }
 
 // begin counts a run. It is false when Jobs are closed.
@@ -178,10 +229,11 @@ func (j *Jobs) end() {
 	}
 }
 
-// Close has no job run any more. It waits for those that run for as long as ctx allows, then ends
-// their contexts, and waits until they have returned: it returns the error of ctx in that case.
-// Whoever waits for a tick or a job that runs elsewhere leaves at once. It can be called several
-// times.
+// Close starts no more runs. It waits for the runs that have begun, for as long as ctx allows. Then
+// it ends their contexts, with guard.ErrClosed as the cause, and returns: its error wraps that of
+// ctx, and says how many runs have not returned, if any. Their leases are renewed until they do.
+// Whatever waits for a tick or a job that runs elsewhere leaves at once. Close can be called
+// several times.
 func (j *Jobs) Close(ctx context.Context) error {
 	j.mu.Lock()
 	j.closed = true
@@ -207,8 +259,18 @@ func (j *Jobs) Close(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	j.stop(errClosed)
-	<-idle
-	return ctx.Err()
+	// Runs that heed their context return in a moment, and give their leases back.
+	select {
+	case <-idle:
+		return fmt.Errorf("guardcron: runs were ended: %w", ctx.Err())
+	case <-time.After(closeGrace):
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		return fmt.Errorf("guardcron: runs were ended, and %d have not returned: %w", j.running, ctx.Err())
+	}
 }
+
+// closeGrace is how much longer than its context Close waits for runs whose contexts it has ended.
+const closeGrace = 100 * time.Millisecond
 
 var errClosed = &guard.ClosedError{Key: "guardcron.Jobs"}

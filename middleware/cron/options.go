@@ -62,6 +62,7 @@ type settings struct {
 	catchUp  CatchUp
 	rerun    bool
 	local    bool
+	jitter   time.Duration
 	keep     int
 	lease    []guard.Option
 	missed   []func(Record)
@@ -125,6 +126,14 @@ func WithRerun() Option { return func(s *settings) { s.rerun = true } }
 // once in an hour that leaves out what is due in the second of them. Default: it runs twice, as
 // cron fires twice.
 func WithLocalTicks() Option { return func(s *settings) { s.local = true } }
+
+// WithJitter starts each tick up to d later than the schedule says, by a time that differs from
+// tick to tick and from job to job, and is the same in all processes. Jobs with one spec do not all
+// start in one instant then. Tick returns the tick of the schedule, and the start deadline counts
+// from the later instant. It is shorter than the time between two ticks. Default: none.
+func WithJitter(d time.Duration) Option {
+	return func(s *settings) { s.NotNegative(&s.jitter, "WithJitter", d) }
+}
 
 // WithHistory says how many runs of a job are kept on record, from 1 to 3000. Default:
 // DefaultHistory.

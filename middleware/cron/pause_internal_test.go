@@ -40,14 +40,15 @@ func TestStart_doesNotRunWhatMayBePaused(t *testing.T) {
 	b, err := jobs.newJob("job", cron.Every(time.Hour), func(context.Context) error { runs++; return nil }, nil)
 	require.NoError(t, err)
 	tick := b.now().Truncate(time.Second)
-	b.see(tick)
+	b.fire(tick)
 	require.Zero(t, runs)
 	require.Len(t, told, 1)
 	require.Equal(t, Missed, told[0].Outcome)
 	require.Contains(t, told[0].Reason, "cut")
 
 	store.cut = false
-	b.see(tick)
+	b.settle(tick)
+	b.fire(tick)
 	require.Equal(t, 1, runs)
 	require.NoError(t, jobs.Close(t.Context()))
 	require.NoError(t, g.Close(t.Context()))

@@ -86,7 +86,11 @@ func newProcWorker(order procOrder) (*procWorker, error) {
 		guardcron.WithLease(guard.WithHook(guard.Hook{Release: w.released})),
 		guardcron.WithObserver(func(r guardcron.Record) { w.report("record", r) }),
 		guardcron.WithMissed(func(r guardcron.Record) {
-			w.end("cron:"+r.Job+"@"+r.Tick.Format(time.RFC3339Nano), r.Fence)
+			last := r.Tick
+			if r.Ticks > 0 {
+				last = r.Until // whose lease is the last to be released
+			}
+			w.end("cron:"+r.Job+"@"+last.Format(time.RFC3339Nano), r.Fence)
 			w.report("missed", r)
 		}))
 	if err != nil {
@@ -155,11 +159,14 @@ func (w *procWorker) released(_ context.Context, e guard.Event) {
 }
 
 func (w *procWorker) report(kind string, r guardcron.Record) {
-	e := procEvent{Kind: kind, Job: r.Job, Tick: r.Tick.UnixMilli(), Who: w.order.Who, Fence: r.Fence, Outcome: string(r.Outcome), Reason: r.Reason}
+	e := procEvent{Kind: kind, Job: r.Job, Who: w.order.Who, Fence: r.Fence, Outcome: string(r.Outcome), Reason: r.Reason}
 	if strings.HasPrefix(r.Reason, "here: ") {
 		e.Kind = "here"
 	}
-	_ = w.log.write(e)
+	for tick := range ticksOf(r) {
+		e.Tick = tick
+		_ = w.log.write(e)
+	}
 }
 
 // close ends it as a process does that gets SIGTERM: what runs may run for some time.

@@ -1,8 +1,8 @@
 package guardcron
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -32,10 +32,16 @@ const (
 	Missed Outcome = "missed"
 )
 
-// A Record is what is known of a tick of a job, or of a run by hand.
+// A Record is what is known of a tick of a job, of several ticks that nobody ran, or of a run by
+// hand.
 type Record struct {
-	Job     string    `json:"-"`
-	Tick    time.Time `json:"tick,omitzero"` // in UTC; zero for a run by hand
+	Job  string    `json:"-"`
+	Tick time.Time `json:"tick,omitzero"` // in UTC; zero for a run by hand
+	// Until is the last tick if the record is of several, which are Missed or Skipped together, and
+	// Ticks is how many they are. Both are zero otherwise.
+	Until time.Time `json:"until,omitzero"`
+	Ticks int       `json:"ticks,omitempty"`
+
 	Outcome Outcome   `json:"outcome"`
 	Who     string    `json:"who"`             // the process: its host and its number
 	Fence   uint64    `json:"fence,omitempty"` // what guard.Fence says in the job
@@ -44,66 +50,77 @@ type Record struct {
 	Reason  string    `json:"reason,omitempty"` // the error, or why it was skipped or missed
 }
 
-// same reports whether two records are of one run.
-func (r Record) same(o Record) bool {
-	return r.Tick.Equal(o.Tick) && r.Fence == o.Fence && r.Start.Equal(o.Start)
-}
-
-// Records returns what is known of the newest ticks of a job, at most n, the newest first: also of
-// a job that is not among these Jobs. It asks the store.
+// Records returns what is known of the newest ticks of a job and of its newest runs by hand, at
+// most n, the newest first: by their tick, or by when a run by hand began. The job need not be
+// among these Jobs. Records asks the store.
 func (j *Jobs) Records(ctx context.Context, name string, n int) ([]Record, error) {
-	entries, err := j.ledger.Entries(ctx, ledgerName(name), min(2*max(n, 1), driver.MaxEntries))
-	if err != nil {
-		return nil, fmt.Errorf("guardcron: records of job %q: %w", name, err)
-	}
 	var records []Record
-	for _, e := range entries {
-		r := Record{Job: name}
-		if json.Unmarshal(e.Record, &r) != nil || r.Outcome == "" {
-			continue // somebody else's
+	for _, log := range []string{ledgerName(name), byHandName(name)} {
+		entries, err := j.entries(ctx, log, min(2*max(n, 1), driver.MaxEntries))
+		if err != nil {
+			return nil, fmt.Errorf("guardcron: records of job %q: %w", name, err)
 		}
-		at := slices.IndexFunc(records, r.same)
-		switch {
-		case at < 0:
-			records = append(records, r)
-		case records[at].Outcome == Running: // the beginning of what has ended comes after its end
-			records[at] = r
+		for _, e := range entries {
+			if e.Outcome == "" {
+				continue // a mark
+			}
+			e.Job = name
+			at := slices.IndexFunc(records, e.same)
+			switch {
+			case at < 0:
+				records = append(records, e.Record)
+			case records[at].Outcome == Running: // the beginning of what has ended comes after its end
+				records[at] = e.Record
+			}
 		}
 	}
+	slices.SortStableFunc(records, func(a, b Record) int { return cmp.Or(b.at().Compare(a.at()), b.Start.Compare(a.Start)) })
 	return records[:min(len(records), max(n, 0))], nil
 }
 
-// record writes down what became of a tick, and tells those who want to know. It does not fail:
-// what cannot be written down is told them all the same. skipped is the word for why it did not
-// run, if it did not.
+// record tells observers and hooks how a tick or a run has ended, and writes it down. It does not
+// fail: what cannot be written down now is written when the store answers. skipped is the word for
+// why it did not run, if it did not.
 func (b *job) record(r Record, skipped string) {
 	r.Job = b.name
-	if r.Outcome != Running {
-		b.report(r, "", skipped)
-		for _, f := range b.observed {
-			contained(func() { f(r) })
-		}
+	b.report(r, "", skipped)
+	for _, f := range b.observed {
+		contained(func() { f(r) })
 	}
 	if r.Outcome == Missed {
 		for _, f := range b.missed {
 			contained(func() { f(r) })
 		}
 	}
-	const longest = 4 << 10
-	if len(r.Reason) > longest {
-		r.Reason = r.Reason[:longest]
-	}
-	text, err := json.Marshal(r)
-	if err != nil {
-		return // which cannot be
-	}
-	at := r.Start
-	if r.Outcome != Running && !r.End.IsZero() {
-		at = r.End
-	}
-	ctx := context.WithoutCancel(b.jobs.ctx)
-	_ = b.jobs.ledger.Append(ctx, ledgerName(b.name), driver.Entry{At: max(at.UnixMilli(), 0), Record: text}, 2*b.keep)
+	b.write(entry{Record: r})
 }
+
+// recordBeginning writes down that a run has begun, in a second: one that has ended by then needs
+// no such record. Before the first run of a job it is written at once. If this process dies in it,
+// others know that there was one. The caller calls ended when the run has ended.
+func (b *job) recordBeginning(r Record) (ended func()) {
+	b.mu.Lock()
+	first := b.first
+	b.first = false
+	b.mu.Unlock()
+	if first && !r.Tick.IsZero() {
+		b.write(entry{Record: r})
+		return func() {}
+	}
+	written := make(chan struct{})
+	timer := time.AfterFunc(longRun, func() {
+		defer close(written)
+		b.write(entry{Record: r})
+	})
+	return func() {
+		if !timer.Stop() {
+			<-written
+		}
+	}
+}
+
+// longRun is how long a run takes before it is recorded as Running.
+const longRun = time.Second
 
 // Outcomes that are told to hooks alone.
 const (
@@ -133,3 +150,6 @@ func contained(f func()) {
 }
 
 func ledgerName(job string) string { return "cron:" + job }
+
+// byHandName is the log of the runs by hand, which must not push out what is known of ticks.
+func byHandName(job string) string { return ledgerName(job) + "@by-hand" }

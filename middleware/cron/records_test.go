@@ -111,10 +111,11 @@ func TestRecords_ofWhatDidNotRun(t *testing.T) {
 		p.cron.Start()
 		s.until("2026-06-15T12:04:40Z")
 		records := p.records("job")
-		require.Equal(s.t, []string{"12:02:00 skipped", "12:01:00 ran", "12:03:00 missed", "12:04:00 missed"}, p.outcomes("job"), "by when it was known")
-		missed, skipped := records[1], records[3]
+		require.Equal(s.t, []string{"12:01:00 ran", "12:02:00 skipped", "12:03:00-12:04:00 missed"}, p.outcomes("job"), "by their ticks")
+		missed, skipped := records[0], records[1]
 		require.Equal(s.t, "b", missed.Who)
-		require.Equal(s.t, "nobody has finished it, or been there to start it, until 1m30s after it", missed.Reason)
+		require.Equal(s.t, 2, missed.Ticks)
+		require.Equal(s.t, "nobody has finished them, or been there to start them, until 30s after the last one", missed.Reason)
 		require.Equal(s.t, instant(s.t, "2026-06-15T12:04:30Z"), missed.Start)
 		require.Equal(s.t, "a", skipped.Who)
 		require.Contains(s.t, skipped.Reason, `"cron:job" is busy, held by "cron:job@2026-06-15T12:01:00Z a"`)

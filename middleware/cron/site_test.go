@@ -187,17 +187,24 @@ func (p *process) noting(f func(ctx context.Context) error) func(ctx context.Con
 	}
 }
 
-// outcomes returns the records of a job, the oldest first, as "tick outcome", with the time of day
-// of the tick.
+// text returns a record as "tick outcome", or "first-last outcome" if it is of several ticks, with
+// their times of day.
+func text(r guardcron.Record) string {
+	switch {
+	case r.Tick.IsZero():
+		return "by hand " + string(r.Outcome)
+	case r.Ticks > 0:
+		return r.Tick.Format(time.TimeOnly) + "-" + r.Until.Format(time.TimeOnly) + " " + string(r.Outcome)
+	}
+	return r.Tick.Format(time.TimeOnly) + " " + string(r.Outcome)
+}
+
+// outcomes returns the records of a job, the oldest first, as text.
 func (p *process) outcomes(name string) []string {
 	p.site.t.Helper()
 	texts := []string{}
 	for _, r := range slices.Backward(p.records(name)) {
-		tick := "by hand"
-		if !r.Tick.IsZero() {
-			tick = r.Tick.Format(time.TimeOnly)
-		}
-		texts = append(texts, tick+" "+string(r.Outcome))
+		texts = append(texts, text(r))
 	}
 	return texts
 }
@@ -263,7 +270,7 @@ func (o *told) outcomes() []string {
 	defer o.mu.Unlock()
 	texts := []string{}
 	for _, r := range o.records {
-		texts = append(texts, r.Tick.Format(time.TimeOnly)+" "+string(r.Outcome))
+		texts = append(texts, text(r))
 	}
 	return texts
 }
@@ -272,7 +279,7 @@ func (o *told) outcomes() []string {
 type line struct {
 	*memory.Locker
 	cut     atomic.Bool
-	forgets atomic.Bool // the store loses its counters when somebody has begun to catch up
+	forgets atomic.Bool // the store loses its ledger when somebody has begun to catch up
 	forgot  atomic.Bool
 }
 
@@ -326,6 +333,9 @@ func (l *line) Append(ctx context.Context, name string, e driver.Entry, keep int
 func (l *line) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
 	if err := l.ask(driver.OpLedger, name); err != nil {
 		return nil, err
+	}
+	if l.forgot.Load() {
+		return nil, nil
 	}
 	return l.Locker.Entries(ctx, name, n)
 }

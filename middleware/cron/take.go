@@ -8,61 +8,43 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// A taking is called with the lease of a tick. again says that somebody had it before, and has not
-// ended it.
-type taking func(ctx context.Context, tick time.Time, lease *guard.Lease, again bool)
-
-// watch is take for as long as somebody else has the tick, also when it is too late to run it:
-// should that one die, somebody has to say so. A tick is watched once. It returns what take has
-// returned at last.
-func (b *job) watch(tick time.Time, wait time.Duration, do taking) error {
-	at := tick.UnixMilli()
-	b.mu.Lock()
-	watched := b.watched[at]
-	b.watched[at] = true
-	b.mu.Unlock()
-	if watched {
-		return nil
-	}
-	defer func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		delete(b.watched, at)
-	}()
-	for {
-		err := b.take(tick, wait, do)
-		var busy *guard.BusyError
-		if !errors.As(err, &busy) {
-			return err
-		}
-		wait = untilOver(busy)
-	}
+// A held is a tick whose lease this process has.
+type held struct {
+	tick  time.Time
+	lease *guard.Lease
+	end   func() // ends the lease's context, and does not release it
+	again bool   // another process had the tick before, and has not ended it
 }
 
-// untilOver returns how long to wait for a lease that is not renewed any more.
-func untilOver(busy *guard.BusyError) time.Duration { return max(busy.Left, 0) + time.Second }
-
-// take calls do with the lease of a tick if this process gets it within the wait: nobody else has
-// it, and nobody has ended it. An error says that what becomes of the tick is not known: a
-// *guard.BusyError who has it, or that it was ended before: a *guard.DoneError. A tick that is too
-// late is looked at once.
-func (b *job) take(tick time.Time, wait time.Duration, do taking) error {
-	again := false
-	waits := guard.Hook{Wait: func(context.Context, guard.Event) { again = true }}
-	lease, end, err := b.acquire(b.jobs.ctx, b.tickKey(tick), wait, guard.WithOnce(b.window), guard.WithLabel(b.label(tick)), guard.WithHook(waits), b.jobs.guard.Adapter().Auxiliary())
-	switch {
-	case err == nil:
-		defer end()
-		do(lease.Context(), tick, lease, again)
-	case errors.Is(err, guard.ErrDone):
-	case !errors.Is(err, guard.ErrBusy) && b.leaving.Err() == nil:
-		b.cannot(tick, err)
-	}
-	return err
+// release leaves the tick to whoever finds it next.
+func (h *held) release() {
+	_ = h.lease.Release(h.lease.Context())
+	h.end()
 }
 
-// acquire takes a lease, and gives up when the Jobs are closed. The context of the lease ends with
-// end, which does not release it.
+// complete leaves the tick done. The marker may be missing after an error: the next process that
+// takes the tick then finds it on record.
+func (h *held) complete() {
+	_ = h.lease.Complete(h.lease.Context())
+	h.end()
+}
+
+// take acquires the lease of a tick within the wait. An error is a *guard.DoneError if the tick was
+// ended before, and a *guard.BusyError if another process has it.
+func (b *job) take(tick time.Time, wait time.Duration) (*held, error) {
+	h := &held{tick: tick}
+	waits := guard.Hook{Wait: func(context.Context, guard.Event) { h.again = true }}
+	var err error
+	h.lease, h.end, err = b.acquire(b.jobs.ctx, b.tickKey(tick), wait,
+		guard.WithOnce(b.window), guard.WithLabel(b.label(tick, false)), guard.WithHook(waits), b.jobs.guard.Adapter().Auxiliary())
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// acquire takes a lease, and gives up when the job is removed or Jobs are closed. The context of
+// the lease ends with end, which does not release it.
 func (b *job) acquire(ctx context.Context, key string, wait time.Duration, opts ...guard.Option) (lease *guard.Lease, end func(), err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	waits := context.AfterFunc(b.leaving, func() { cancel(errClosed) })
@@ -78,8 +60,108 @@ func (b *job) acquire(ctx context.Context, key string, wait time.Duration, opts 
 	return lease, func() { cancel(guard.ErrReleased) }, nil
 }
 
-// cannot tells the observers that the store could not be asked. The tick may be run by others, who
-// can ask it, or be found missed when it can be asked.
+// handle reports whether the caller is to handle the tick: no other goroutine of this process does.
+func (b *job) handle(tick time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at := tick.UnixMilli()
+	if b.handled[at] {
+		return false
+	}
+	b.handled[at] = true
+	return true
+}
+
+// settle is called by the goroutine that handles a tick when its outcome is known.
+func (b *job) settle(tick time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.handled, tick.UnixMilli())
+	delete(b.owed, tick.UnixMilli())
+}
+
+// owe is called by the goroutine that handles a tick when it has to be looked at again.
+func (b *job) owe(tick time.Time) {
+	b.mu.Lock()
+	delete(b.handled, tick.UnixMilli())
+	b.owed[tick.UnixMilli()] = owed{tick: tick}
+	b.mu.Unlock()
+	b.lookAgain()
+}
+
+// fire handles a tick that is due. It runs it here and now if it can. If it has to wait, for the
+// tick, the job or the store, it does that in the background: cron.Stop waits for this call.
+func (b *job) fire(tick time.Time) {
+	if !b.handle(tick) {
+		return
+	}
+	b.isDue(1)
+	h, err := b.take(tick, 0)
+	if err == nil {
+		b.decide(h, true)
+		return
+	}
+	start := b.now()
+	if b.isDone(tick, start, err) {
+		b.isDue(-1)
+		return
+	}
+	if !b.jobs.inBackground(func() { b.watch(tick, b.deadline-b.late(tick), errors.Is(err, guard.ErrBusy)) }) {
+		b.isDue(-1)
+	}
+}
+
+// isDue counts ticks that are due. Old ones go after them.
+func (b *job) isDue(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.due += n; b.due == 0 && b.quiet != nil {
+		close(b.quiet)
+		b.quiet = nil
+	}
+}
+
+// isDone reports whether an error says that a tick was ended before.
+func (b *job) isDone(tick, start time.Time, err error) bool {
+	var done *guard.DoneError
+	if !errors.As(err, &done) {
+		return false
+	}
+	b.report(Record{Outcome: elsewhere, Start: start.UTC(), End: b.now().UTC()}, done.Label, skippedDone)
+	b.settle(tick)
+	return true
+}
+
+// watch waits until it has the lease of a tick, or knows that it was ended, also when it is too
+// late to run it: should the process that has it die, another one has to say so.
+func (b *job) watch(tick time.Time, wait time.Duration, again bool) {
+	start := b.now()
+	for {
+		h, err := b.take(tick, wait)
+		var busy *guard.BusyError
+		switch {
+		case err == nil:
+			h.again = h.again || again
+			b.decide(h, false)
+			return
+		case errors.As(err, &busy):
+			wait, again = untilOver(busy), true
+			continue
+		case b.isDone(tick, start, err):
+		case b.leaving.Err() != nil:
+		default:
+			b.cannot(tick, err)
+			b.owe(tick)
+		}
+		b.isDue(-1)
+		return
+	}
+}
+
+// untilOver returns how long to wait for a lease that is not renewed any more.
+func untilOver(busy *guard.BusyError) time.Duration { return max(busy.Left, 0) + time.Second }
+
+// cannot tells the observers that the store could not be asked. This process asks again.
 func (b *job) cannot(tick time.Time, err error) {
 	now := b.now().UTC()
 	r := Record{Job: b.name, Tick: tick.UTC(), Outcome: Missed, Who: b.jobs.who, Start: now, End: now, Reason: "here: " + err.Error()}

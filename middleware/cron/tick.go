@@ -10,93 +10,132 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// see sees to a tick: it is run here, or has been, or is being, elsewhere.
-func (b *job) see(tick time.Time) {
-	start := b.now().UTC()
-	var done *guard.DoneError
-	if errors.As(b.watch(tick, b.deadline-b.now().Sub(tick), b.decide), &done) {
-		b.report(Record{Outcome: elsewhere, Start: start, End: b.now().UTC()}, done.Label, skippedDone)
-	}
+// A start is how a tick is to be started.
+type start struct {
+	here bool          // in this goroutine, without any wait
+	old  bool          // it is caught up with: those that are due go before it
+	wait time.Duration // for the job, if another tick runs
 }
 
-// label says which tick a lease is for, and who has it.
-func (b *job) label(tick time.Time) string { return b.tickKey(tick) + " " + b.jobs.who }
+// label says which tick a lease is for, and which process has it.
+func (b *job) label(tick time.Time, old bool) string {
+	if old {
+		return b.tickKey(tick) + oldLabel + b.jobs.who
+	}
+	return b.tickKey(tick) + " " + b.jobs.who
+}
 
-// decide is called with the lease of a tick: it runs it, or leaves it out. One that was begun is
-// not left out because a later one has begun meanwhile.
-func (b *job) decide(ctx context.Context, tick time.Time, lease *guard.Lease, again bool) {
-	b.reach(ctx, tick)
-	late := b.now().Sub(tick)
-	if late > b.deadline && b.settings.catchUp == NoCatchUp {
-		b.miss(ctx, tick, lease, late)
+const oldLabel = " catch-up "
+
+// isOld reports whether a label is that of a tick which is caught up with.
+func (b *job) isOld(label string) bool {
+	tick, ok := strings.CutPrefix(label, b.runKey()+"@")
+	_, who, _ := strings.Cut(tick, " ")
+	return ok && strings.HasPrefix(" "+who, oldLabel)
+}
+
+// decide starts a tick that is due, if it can still be started in time. If not, it is for look. A
+// tick that was begun before is not left out because a later one has begun meanwhile.
+func (b *job) decide(h *held, here bool) {
+	late := b.late(h.tick)
+	if late > b.deadline {
+		h.release()
+		b.owe(h.tick)
+		b.isDue(-1)
 		return
 	}
-	var wait time.Duration
-	switch {
-	case late > b.deadline:
-		wait = b.deadline // it is caught up with
-	case b.overlap == Wait || again:
-		wait = b.deadline - late
+	s := start{here: here}
+	if b.overlap == Wait || h.again {
+		s.wait = b.deadline - late
 	}
-	b.start(ctx, tick, lease, wait)
+	if h.again {
+		b.abandoned(h)
+	}
+	b.start(h, s, func() { b.isDue(-1) })
 }
 
-// miss ends a tick that is too late.
-func (b *job) miss(ctx context.Context, tick time.Time, lease *guard.Lease, late time.Duration) {
-	b.leaveOut(ctx, tick, lease, Missed, skippedMissed, fmt.Sprintf("nobody has finished it, or been there to start it, until %v after it", late.Round(time.Millisecond)))
-}
-
-// leaveOut ends a tick without a run.
-func (b *job) leaveOut(ctx context.Context, tick time.Time, lease *guard.Lease, outcome Outcome, skipped, reason string) {
-	now := b.now().UTC()
-	b.record(Record{Tick: tick.UTC(), Outcome: outcome, Who: b.jobs.who, Fence: lease.Fence(), Start: now, End: now, Reason: reason}, skipped)
-	_ = lease.Complete(ctx) // the marker may be missing then: the next one leaves it out again
-}
-
-// start runs a tick, unless the job is paused, or runs, and goes on doing so for longer than it
-// may wait.
-func (b *job) start(ctx context.Context, tick time.Time, lease *guard.Lease, wait time.Duration) {
+// start runs a tick, unless the job is paused, or runs, and continues to for longer than the tick
+// may wait. over is called when that is decided and done.
+func (b *job) start(h *held, s start, over func()) {
+	ctx := h.lease.Context()
 	switch paused, err := b.jobs.paused(ctx, b.name); {
-	case err != nil: // a job that may be paused does not run; the tick is for who finds it next
-		if ctx.Err() == nil && b.leaving.Err() == nil {
-			b.cannot(tick, err)
-		}
-		_ = lease.Release(ctx)
+	case err != nil: // a job that may be paused does not run
+		b.giveUp(h, err)
+		over()
 		return
 	case paused:
-		b.leaveOut(ctx, tick, lease, Skipped, skippedPaused, "the job is paused")
+		b.leaveOut(h, skippedPaused, "the job is paused")
+		over()
 		return
 	}
 	if b.overlap == Allow {
-		b.run(ctx, tick, lease, lease)
+		b.execute(h, s, ctx, h.lease, func() {}, over)
 		return
 	}
-	own, end, err := b.enter(ctx, tick, wait)
+	own, end, err := b.enter(h, s)
 	switch {
 	case err == nil:
-		defer end()
-		defer func() { _ = own.Release(ctx) }() // it ends by itself otherwise
-		b.run(own.Context(), tick, lease, own)
+		b.execute(h, s, own.Context(), own, func() {
+			_ = own.Release(ctx) // it ends by itself otherwise
+			end()
+		}, over)
+	case s.here && b.mayWait(h, s, err):
+		s.here = false
+		if !b.jobs.inBackground(func() { b.start(h, s, over) }) {
+			h.release()
+			over()
+		}
 	case errors.Is(err, guard.ErrBusy):
 		// hooks have been told that the job is busy
-		b.leaveOut(ctx, tick, lease, Skipped, "", err.Error())
-	default:
-		// Jobs were closed, the lease of the tick was lost, or the store cannot be asked: it is
-		// for who finds it next
-		if ctx.Err() == nil && b.leaving.Err() == nil {
-			b.cannot(tick, err)
-		}
-		_ = lease.Release(ctx)
+		b.leaveOut(h, "", err.Error())
+		over()
+	default: // the lease of the tick was lost, or the store cannot be asked
+		b.giveUp(h, err)
+		over()
 	}
 }
 
-// enter takes the lease of the job. One that is held for this very tick is that of a process which
-// has died, and ends soon.
-func (b *job) enter(ctx context.Context, tick time.Time, wait time.Duration) (*guard.Lease, func(), error) {
+// execute runs a tick under its leases: here, or by the Cron. own is the lease of the job, which
+// free releases, or that of the tick again. ctx ends with any of them.
+func (b *job) execute(h *held, s start, ctx context.Context, own *guard.Lease, free, over func()) { //nolint:revive // ctx is own's
+	begun := false
+	body := func() {
+		begun = true
+		defer over()
+		defer b.settle(h.tick)
+		defer h.end()
+		defer free()
+		b.run(ctx, h, own)
+	}
+	if s.here {
+		body()
+		return
+	}
+	if b.throughCron(body); begun {
+		return
+	}
+	// The Cron was stopped, or the job was removed: the tick is for another process, or for this
+	// one when the Cron is started again.
+	free()
+	h.release()
+	b.mu.Lock()
+	delete(b.handled, h.tick.UnixMilli())
+	b.owed[h.tick.UnixMilli()] = owed{tick: h.tick}
+	b.mu.Unlock()
+	over()
+}
+
+// enter takes the lease of the job. If it is held for this very tick, that is by a process which
+// has died, and it ends soon. A run that is caught up with ends, and the tick that is due is next.
+func (b *job) enter(h *held, s start) (*guard.Lease, func(), error) {
+	ctx, wait := h.lease.Context(), s.wait
+	if s.here {
+		wait = 0
+	}
 	for {
-		own, end, err := b.acquire(ctx, b.runKey(), wait, b.runOptions(b.label(tick))...)
+		own, end, err := b.acquire(ctx, b.runKey(), wait, b.runOptions(b.label(h.tick, s.old))...)
 		var busy *guard.BusyError
-		if errors.As(err, &busy) && strings.HasPrefix(busy.Label, b.tickKey(tick)+" ") && ctx.Err() == nil {
+		if !s.here && errors.As(err, &busy) && b.ends(busy, h, s) && ctx.Err() == nil {
 			wait = untilOver(busy)
 			continue
 		}
@@ -104,16 +143,52 @@ func (b *job) enter(ctx context.Context, tick time.Time, wait time.Duration) (*g
 	}
 }
 
-// run runs a tick under its lease, and ends it. own is the lease of the job, or that of the tick
+// ends reports whether a tick waits for the run that keeps the job busy, however long that takes.
+func (b *job) ends(busy *guard.BusyError, h *held, s start) bool {
+	return strings.HasPrefix(busy.Label, b.tickKey(h.tick)+" ") || !s.old && b.isOld(busy.Label)
+}
+
+// mayWait reports whether a tick that could not take the lease of the job at once can wait for it.
+func (b *job) mayWait(h *held, s start, err error) bool {
+	var busy *guard.BusyError
+	if !errors.As(err, &busy) {
+		return false
+	}
+	return s.wait > 0 || b.ends(busy, h, s)
+}
+
+// giveUp leaves a tick to whoever finds it next. If that is not because this process ends, it asks
+// again itself.
+func (b *job) giveUp(h *held, err error) {
+	lost := h.lease.Context().Err() != nil
+	h.release()
+	if b.leaving.Err() != nil {
+		return
+	}
+	if !lost {
+		b.cannot(h.tick, err)
+	}
+	b.owe(h.tick)
+}
+
+// leaveOut ends a tick without a run.
+func (b *job) leaveOut(h *held, skipped, reason string) {
+	now := b.now().UTC()
+	b.record(Record{Tick: h.tick.UTC(), Outcome: Skipped, Who: b.jobs.who, Fence: h.lease.Fence(), Start: now, End: now, Reason: reason}, skipped)
+	h.complete()
+	b.settle(h.tick)
+}
+
+// run runs a tick under its leases, and ends it. own is the lease of the job, or that of the tick
 // again. ctx ends with any of them.
-func (b *job) run(ctx context.Context, tick time.Time, lease, own *guard.Lease) {
-	r := Record{Tick: tick.UTC(), Fence: guard.Fence(ctx)}
-	_ = b.call(context.WithValue(ctx, tickContext{}, tick.UTC()), own, r, func(ctx context.Context, o Outcome, begun bool) error {
+func (b *job) run(ctx context.Context, h *held, own *guard.Lease) {
+	r := Record{Tick: h.tick.UTC(), Fence: guard.Fence(ctx)}
+	_ = b.call(context.WithValue(ctx, tickContext{}, h.tick.UTC()), own, r, func(ctx context.Context, o Outcome, begun bool) error {
 		// A store that cannot be asked shows in the hooks of the lease.
 		if o == Ran || begun && !b.rerun {
-			return lease.Complete(ctx)
+			return h.lease.Complete(ctx)
 		}
-		return lease.Release(ctx)
+		return h.lease.Release(ctx)
 	})
 }
 
@@ -150,7 +225,7 @@ func (b *job) call(ctx context.Context, own *guard.Lease, r Record, ended func(c
 		ctx = bounded
 	}
 	r.Outcome, r.Who, r.Start = Running, b.jobs.who, b.now().UTC()
-	b.record(r, "")
+	defer b.recordBeginning(r)()
 	run := ctx // with what the hooks put in
 	// to write it down may have taken longer than the lease lasts
 	begun, returned := ctx.Err() == nil, false

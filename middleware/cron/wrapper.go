@@ -5,39 +5,31 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/robfig/cron/v3"
-
-	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/middleware/internal/refused"
-	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
 )
 
-// Wrapper returns a cron.JobWrapper for one entry of an existing chain, where AddJob cannot be
-// used:
+// Wrapper returns a cron.JobWrapper for one entry of an existing chain, where AddFunc cannot be
+// used. It takes the schedule of the entry, of which cron tells a wrapper nothing:
 //
-//	wrapper, err := jobs.Wrapper("nightly-report", 24*time.Hour)
+//	schedule, err := cron.ParseStandard("0 3 * * *")
+//	wrapper, err := jobs.Wrapper("nightly-report", schedule)
 //	c.Schedule(schedule, cron.NewChain(cron.Recover(log), wrapper).Then(job))
 //
-// What it cannot know is the schedule, of which cron tells a wrapper nothing. It takes the nearest
-// multiple of the period since 1970-01-01 00:00 UTC for the tick: so two ticks in less than a
-// period are one, clocks may differ by less than half of it, and a start that late is taken for
-// the next tick's. Nothing is caught up with, and nothing is found missed. The period is from one
-// second to a year.
+// When the entry fires, the newest tick of the schedule is run, unless it is later than the start
+// deadline. Ticks for which no process was up are neither caught up with nor reported as missed. A
+// run that takes over from a process that has died is outside of the entry's own chain: its panic
+// is recorded and goes no further.
 //
 // It is for one job: to wrap another one panics. A name that another job has is an error, as are
 // options that cannot work.
-func (j *Jobs) Wrapper(name string, period time.Duration, opts ...Option) (cron.JobWrapper, error) {
-	const year = 366 * 24 * time.Hour
-	if period < time.Second || period > year || period%time.Second != 0 {
-		return nil, fmt.Errorf("guardcron: job %q: %w", name, refused.Setting("period", period, "must be from one second to a year, in whole seconds"))
-	}
-	b, err := j.newJob(name, ticks.Every(period/time.Second), func(context.Context) error { return errors.New("it wraps no job") }, opts)
+func (j *Jobs) Wrapper(name string, schedule cron.Schedule, opts ...Option) (cron.JobWrapper, error) {
+	b, err := j.newJob(name, schedule, func(context.Context) error { return errors.New("it wraps no job") }, opts)
 	if err != nil {
 		return nil, fmt.Errorf("guardcron: job %q: %w", name, err)
 	}
 	b.wrapped = true
+	b.seen = b.now().Add(-2 * b.longestGap) // for the newest tick to be after it
 	if err := j.add(b); err != nil {
 		return nil, err
 	}
@@ -49,25 +41,30 @@ func (j *Jobs) Wrapper(name string, period time.Duration, opts ...Option) (cron.
 			panic(fmt.Sprintf("guardcron: the wrapper of job %q has wrapped another one: each entry needs one of its own", name))
 		}
 		b.f = func(context.Context) error { inner.Run(); return nil }
-		return cron.FuncJob(func() {
-			if !j.begin() {
-				return
-			}
-			defer j.end()
-			var wait time.Duration
-			if b.overlap == Wait {
-				wait = b.deadline
-			}
-			_ = b.watch(nearest(b.now(), period), b.deadline, func(ctx context.Context, tick time.Time, lease *guard.Lease, _ bool) {
-				b.start(ctx, tick, lease, wait) // how late it is, nobody knows
-			})
-		})
+		return wrapped{b}
 	}, nil
 }
 
-// nearest returns the multiple of d since 1970 that is nearest to t.
-func nearest(t time.Time, d time.Duration) time.Time {
-	seconds := int64(d / time.Second)
-	at := t.Add(d / 2).Unix()
-	return time.Unix(at-at%seconds, 0).In(t.Location())
+// wrapped is the job of an entry of which only the schedule is known.
+type wrapped struct{ job *job }
+
+// Run implements cron.Job.
+func (w wrapped) Run() {
+	b := w.job
+	if !b.jobs.begin() {
+		return
+	}
+	defer b.jobs.end()
+	b.mu.Lock()
+	seen := b.seen
+	b.mu.Unlock()
+	come := b.come(seen, b.now()).ticks
+	if len(come) == 0 || b.leaving.Err() != nil {
+		return
+	}
+	tick := come[len(come)-1]
+	b.mu.Lock()
+	b.seen = b.at(tick)
+	b.mu.Unlock()
+	b.fire(tick)
 }

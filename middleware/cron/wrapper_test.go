@@ -17,14 +17,14 @@ var skews = []time.Duration{-900 * time.Millisecond, 0, 900 * time.Millisecond}
 
 // wrapped starts three processes with a wrapped entry. In a Cron that has a clock of its own, a
 // clock that is ahead fires early.
-func (s *site) wrapped(spec string, period time.Duration, f func(), opts ...guardcron.Option) *process {
+func (s *site) wrapped(spec string, f func(), opts ...guardcron.Option) *process {
 	s.t.Helper()
 	var p *process
 	for i, skew := range skews {
 		p = s.process(string(rune('a'+i)), setup{skew: skew})
 		parsed, err := cron.ParseStandard(spec)
 		require.NoError(s.t, err)
-		wrapper, err := p.Wrapper("job", period, opts...)
+		wrapper, err := p.Wrapper("job", parsed, opts...)
 		require.NoError(s.t, err)
 		who := p.who
 		p.cron.Schedule(ahead{parsed, s.base + skew}, cron.NewChain(wrapper).Then(cron.FuncJob(func() {
@@ -50,22 +50,24 @@ func TestWrapper_oncePerTick(t *testing.T) {
 	t.Parallel()
 	for title, test := range map[string]struct {
 		spec    string
-		period  time.Duration
 		end     string
 		records []string
 	}{
-		"each minute":            {"* * * * *", time.Minute, "2026-06-15T12:03:30Z", []string{"12:01:00 ran", "12:02:00 ran", "12:03:00 ran"}},
-		"each hour, not at full": {"10 * * * *", time.Hour, "2026-06-15T14:30:00Z", []string{"12:00:00 ran", "13:00:00 ran", "14:00:00 ran"}},
-		"each hour, late in it":  {"40 * * * *", time.Hour, "2026-06-15T14:30:00Z", []string{"13:00:00 ran", "14:00:00 ran"}},
-		"each day at three":      {"0 3 * * *", 24 * time.Hour, "2026-06-17T04:00:00Z", []string{"00:00:00 ran", "00:00:00 ran"}},
-		"each day at night":      {"0 22 * * *", 24 * time.Hour, "2026-06-16T23:00:00Z", []string{"00:00:00 ran", "00:00:00 ran"}},
-		"seldom":                 {"0 3 * * 2", 24 * time.Hour, "2026-06-23T04:00:00Z", []string{"00:00:00 ran", "00:00:00 ran"}},
+		"each minute":            {"* * * * *", "2026-06-15T12:03:30Z", []string{"12:01:00 ran", "12:02:00 ran", "12:03:00 ran"}},
+		"each hour, not at full": {"10 * * * *", "2026-06-15T14:30:00Z", []string{"12:10:00 ran", "13:10:00 ran", "14:10:00 ran"}},
+		"each hour, late in it":  {"40 * * * *", "2026-06-15T14:30:00Z", []string{"12:40:00 ran", "13:40:00 ran"}},
+		// half a period after the multiples of it, where clocks that differ saw two ticks in one
+		"half past":                  {"30 * * * *", "2026-06-15T14:45:00Z", []string{"12:30:00 ran", "13:30:00 ran", "14:30:00 ran"}},
+		"each day at noon":           {"0 12 * * *", "2026-06-17T13:00:00Z", []string{"12:00:00 ran", "12:00:00 ran"}},
+		"twice in less than an hour": {"0,20 * * * *", "2026-06-15T13:30:00Z", []string{"12:20:00 ran", "13:00:00 ran", "13:20:00 ran"}},
+		"each day at night":          {"0 22 * * *", "2026-06-16T23:00:00Z", []string{"22:00:00 ran", "22:00:00 ran"}},
+		"seldom":                     {"0 3 * * 2", "2026-06-23T04:00:00Z", []string{"03:00:00 ran", "03:00:00 ran"}},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
 			onSite(t, noon, func(s *site) {
 				var missed told
-				p := s.wrapped(test.spec, test.period, nil, guardcron.WithMissed(missed.tell))
+				p := s.wrapped(test.spec, nil, guardcron.WithMissed(missed.tell))
 				s.until(test.end)
 				require.Equal(s.t, test.records, p.outcomes("job"))
 				require.Len(s.t, s.times(), len(test.records))
@@ -85,7 +87,7 @@ func TestWrapper_overlap(t *testing.T) {
 			t.Parallel()
 			onSite(t, noon, func(s *site) {
 				// virtual time
-				s.wrapped("* * * * *", time.Minute, func() { time.Sleep(90 * time.Second) }, guardcron.WithBusy(test.overlap), guardcron.WithStartDeadline(40*time.Second))
+				s.wrapped("* * * * *", func() { time.Sleep(90 * time.Second) }, guardcron.WithBusy(test.overlap), guardcron.WithStartDeadline(40*time.Second))
 				s.until("2026-06-15T12:04:30Z")
 				require.Len(s.t, s.times(), test.runs)
 			})
@@ -98,7 +100,7 @@ func TestWrapper_isAJobAsOthersAre(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
 		ctx := context.Background()
-		p := s.wrapped("* * * * *", time.Minute, nil)
+		p := s.wrapped("* * * * *", nil)
 		require.NoError(s.t, p.Pause(ctx, "job"))
 		s.until("2026-06-15T12:01:30Z")
 		require.NoError(s.t, p.Resume(ctx, "job"))
@@ -113,28 +115,28 @@ func TestWrapper_isAJobAsOthersAre(t *testing.T) {
 func TestWrapper_refusals(t *testing.T) {
 	t.Parallel()
 	jobs, _ := here(t)
-	for _, period := range []time.Duration{0, -time.Hour, time.Second - 1, time.Second + 1, 1500 * time.Millisecond, 366*24*time.Hour + time.Second} {
-		wrapper, err := jobs.Wrapper("job", period)
-		require.Equal(t, []string{"period"}, settings(err), period)
+	never, err := cron.ParseStandard("0 0 30 2 *")
+	require.NoError(t, err)
+	for _, schedule := range []cron.Schedule{nil, never} {
+		wrapper, err := jobs.Wrapper("job", schedule)
+		require.Equal(t, []string{"schedule"}, settings(err))
 		require.ErrorContains(t, err, `guardcron: job "job"`)
 		require.Nil(t, wrapper)
 	}
-	for _, period := range []time.Duration{time.Second, 366 * 24 * time.Hour} {
-		_, err := jobs.Wrapper(period.String(), period)
-		require.NoError(t, err)
-	}
-	_, err := jobs.Wrapper("1s", time.Minute)
+	_, err = jobs.Wrapper("1s", cron.Every(time.Second))
+	require.NoError(t, err)
+	_, err = jobs.Wrapper("1s", cron.Every(time.Minute))
 	require.Equal(t, []string{"name"}, settings(err), "it has that name already")
 	_, err = jobs.AddFunc("1s", "@daily", none)
 	require.Equal(t, []string{"name"}, settings(err), "for others as well")
-	_, err = jobs.Wrapper("x@y", time.Minute, guardcron.WithHistory(0))
+	_, err = jobs.Wrapper("x@y", cron.Every(time.Minute), guardcron.WithHistory(0))
 	require.ElementsMatch(t, []string{"name", "WithHistory"}, settings(err))
 }
 
 func TestWrapper_isForOneJob(t *testing.T) {
 	t.Parallel()
 	jobs, _ := here(t)
-	wrapper, err := jobs.Wrapper("job", time.Minute)
+	wrapper, err := jobs.Wrapper("job", cron.Every(time.Minute))
 	require.NoError(t, err)
 	require.ErrorContains(t, jobs.RunNow(t.Context(), "job"), "it wraps no job")
 	calls := 0
@@ -149,7 +151,7 @@ func TestWrapper_isForOneJob(t *testing.T) {
 func TestWrapper_afterClose(t *testing.T) {
 	t.Parallel()
 	jobs, _ := here(t)
-	wrapper, err := jobs.Wrapper("job", time.Minute)
+	wrapper, err := jobs.Wrapper("job", cron.Every(time.Minute))
 	require.NoError(t, err)
 	calls := 0
 	job := wrapper(cron.FuncJob(func() { calls++ }))
@@ -164,7 +166,7 @@ func TestWrapper_anotherProcessRunsTheTickInTime(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
 		// virtual time
-		p := s.wrapped("0 * * * *", time.Hour, func() { time.Sleep(5 * time.Second) })
+		p := s.wrapped("0 * * * *", func() { time.Sleep(5 * time.Second) })
 		s.until("2026-06-15T13:00:01Z")
 		require.Len(s.t, s.times(), 1)
 		p.die() // it is ahead
@@ -179,7 +181,7 @@ func TestWrapper_closeWaitsForTheRun(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
 		// virtual time
-		p := s.wrapped("* * * * *", time.Minute, func() { time.Sleep(20 * time.Second) })
+		p := s.wrapped("* * * * *", func() { time.Sleep(20 * time.Second) })
 		s.until("2026-06-15T12:01:00Z")
 		begun := time.Now()
 		require.NoError(s.t, p.Close(context.Background()))

@@ -49,26 +49,39 @@ func In(s cron.Schedule, from, to time.Time) []time.Time {
 	return found
 }
 
-// Longest returns about the longest time between two ticks of a schedule, from one of them on: no
-// more than it is, and no less than half of it where the pattern is one of a day, a week, a month
-// or a year.
-func Longest(s cron.Schedule, tick time.Time) time.Duration {
-	var longest time.Duration
-	at := tick
+// Gaps returns about the shortest and the longest time between two ticks of a schedule, from one of
+// them on. The longest is no more than it is, and no less than half of it where the pattern is one
+// of a day, a week, a month or a year. Both are 0 if there is no other tick.
+func Gaps(s cron.Schedule, tick time.Time) (shortest, longest time.Duration) {
+	var at time.Time
 	look := func(times int, pace time.Duration) {
+		at = tick
 		for n := 0; n < times && at.Sub(tick) < 5*366*24*time.Hour; n++ {
 			next := s.Next(at)
 			if !next.After(at) {
 				return
 			}
-			longest = max(longest, next.Sub(at))
+			gap := next.Sub(at)
+			longest = max(longest, gap)
+			// at is a tick only if no time was passed over
+			if n == 0 || pace == 0 {
+				shortest = shorter(shortest, gap)
+			} else if after := s.Next(next); after.After(next) {
+				shortest = shorter(shortest, after.Sub(next))
+			}
 			at = next.Add(max(0, pace-time.Second))
 		}
 	}
 	look(32, 0)
-	at = tick
 	look(8*48, time.Hour/2)
-	at = tick
 	look(400, 24*time.Hour)
-	return longest
+	return shortest, longest
+}
+
+// shorter returns the shorter of two times, of which 0 is none.
+func shorter(a, b time.Duration) time.Duration {
+	if a == 0 {
+		return b
+	}
+	return min(a, b)
 }

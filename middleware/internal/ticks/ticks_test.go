@@ -101,7 +101,9 @@ func TestIn_endsWithAScheduleThatDoesNotGoOn(t *testing.T) {
 	from := at(t, "2026-11-21T08:00:00Z")
 	require.Len(t, ticks.In(stuck{from.Add(time.Second)}, from, from.Add(time.Hour)), 1)
 	require.Empty(t, ticks.In(stuck{from}, from, from.Add(time.Hour)))
-	require.Zero(t, ticks.Longest(stuck{from}, from))
+	shortest, longest := ticks.Gaps(stuck{from}, from)
+	require.Zero(t, shortest)
+	require.Zero(t, longest)
 }
 
 // Where two processes begin to look at different instants, they must see the same ticks.
@@ -128,30 +130,76 @@ func TestIn_doesNotDependOnWhereTheLookBegins(t *testing.T) {
 	}
 }
 
-func TestLongest_isNotTheTimeBetweenTheNextFewTicks(t *testing.T) {
+func TestGaps_areNotTheTimesBetweenTheNextFewTicks(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	for _, test := range []struct {
-		spec    string
-		longest time.Duration
+		spec     string
+		shortest time.Duration
+		longest  time.Duration
 	}{
-		{"* * * * *", time.Minute},
-		{"@every 1s", time.Second},
-		{"0 3 * * *", day},
-		{"0 9-17 * * 1-5", 64 * time.Hour},
-		{"*/5 0-9,11-23 * * *", 65 * time.Minute},
-		{"* 9-16 * * *", 16*time.Hour + time.Minute},
-		{"* * 1 * *", 30*day + time.Minute},
-		{"* 9 1 1 *", 366*day - time.Hour + time.Minute},
-		{"*/5 * * 1-6 *", 184*day + 5*time.Minute},
-		{"0 0 29 2 *", 1461 * day},
+		{"* * * * *", time.Minute, time.Minute},
+		{"@every 1s", time.Second, time.Second},
+		{"0 3 * * *", day, day},
+		{"0 9-17 * * 1-5", time.Hour, 64 * time.Hour},
+		{"*/5 0-9,11-23 * * *", 5 * time.Minute, 65 * time.Minute},
+		{"* 9-16 * * *", time.Minute, 16*time.Hour + time.Minute},
+		{"* * 1 * *", time.Minute, 30*day + time.Minute},
+		{"* 9 1 1 *", time.Minute, 366*day - time.Hour + time.Minute},
+		{"*/5 * * 1-6 *", 5 * time.Minute, 184*day + 5*time.Minute},
+		{"0 0 29 2 *", 1461 * day, 1461 * day},
+		{"0,50 3 * * *", 50 * time.Minute, 23*time.Hour + 10*time.Minute},
 	} {
 		s := schedule(t, test.spec)
 		// a Monday, a Thursday, a Saturday
 		for _, from := range []string{"2026-11-16T08:30:00Z", "2026-11-19T08:30:00Z", "2026-11-21T12:00:00Z"} {
-			longest := ticks.Longest(s, s.Next(at(t, from)))
+			shortest, longest := ticks.Gaps(s, s.Next(at(t, from)))
+			require.Equal(t, test.shortest, shortest, "%s from %s", test.spec, from)
 			require.LessOrEqual(t, longest, test.longest, "%s from %s", test.spec, from)
 			require.GreaterOrEqual(t, longest, test.longest/2, "%s from %s", test.spec, from)
 		}
+	}
+}
+
+// everyHour is a schedule that is no other's type.
+type everyHour struct{ times int }
+
+func (e everyHour) Next(t time.Time) time.Time {
+	return t.Truncate(time.Hour / time.Duration(e.times)).Add(time.Hour / time.Duration(e.times))
+}
+
+func TestFingerprint_isThatOfTheTicks(t *testing.T) {
+	t.Parallel()
+	tokyo, err := time.LoadLocation("Asia/Tokyo")
+	require.NoError(t, err)
+	type one struct {
+		schedule cron.Schedule
+		loc      *time.Location
+	}
+	for _, same := range [][2]one{
+		{{schedule(t, "0 3 * * *"), time.UTC}, {schedule(t, "00 3 * * *"), time.UTC}},
+		{{schedule(t, "@hourly"), time.UTC}, {schedule(t, "0 * * * *"), time.UTC}},
+		{{schedule(t, "@every 90s"), time.UTC}, {schedule(t, "@every 1m30s"), tokyo}},
+		{{everyHour{2}, time.UTC}, {everyHour{2}, time.UTC}},
+	} {
+		require.Equal(t, ticks.Fingerprint(same[0].schedule, same[0].loc), ticks.Fingerprint(same[1].schedule, same[1].loc), same)
+	}
+	seen := map[string]int{}
+	for i, other := range []one{
+		{schedule(t, "0 3 * * *"), time.UTC},
+		{schedule(t, "0 3 * * *"), tokyo},
+		{schedule(t, "0 12 * * *"), time.UTC},
+		{schedule(t, "0 3 * * 1-5"), time.UTC},
+		{schedule(t, "0 3 * 1-11 *"), time.UTC},
+		{schedule(t, "@every 90s"), time.UTC},
+		{schedule(t, "@every 91s"), time.UTC},
+		{everyHour{1}, time.UTC},
+		{everyHour{2}, time.UTC},
+		{stuck{}, time.UTC},
+	} {
+		f := ticks.Fingerprint(other.schedule, other.loc)
+		require.NotEmpty(t, f)
+		require.NotContains(t, seen, f, "%d is %d", i, seen[f])
+		seen[f] = i
 	}
 }

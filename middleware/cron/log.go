@@ -1,0 +1,162 @@
+package guardcron
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+// An entry is a line of a job's log in the store: a record, or a mark, which has no outcome and
+// says that ticks up to Since do not count. The newest entries tell which ticks nobody has handled.
+type entry struct {
+	Record
+
+	Schedule string    `json:"schedule,omitempty"` // the fingerprint of the job's schedule
+	Since    time.Time `json:"since,omitzero"`
+}
+
+// at orders records: the newest tick first.
+func (r Record) at() time.Time {
+	switch {
+	case !r.Until.IsZero():
+		return r.Until
+	case !r.Tick.IsZero():
+		return r.Tick
+	}
+	return r.Start
+}
+
+// same reports whether two records are of one run.
+func (r Record) same(o Record) bool {
+	return r.Tick.Equal(o.Tick) && r.Fence == o.Fence && r.Start.Equal(o.Start)
+}
+
+// is reports whether the record is of a tick, alone or with others.
+func (r Record) is(tick time.Time) bool {
+	return r.Tick.Equal(tick) || !r.Until.IsZero() && !tick.Before(r.Tick) && !tick.After(r.Until)
+}
+
+// write adds an entry to the log. If that fails, it is tried again when the store answers.
+func (b *job) write(e entry) {
+	if err := b.append(e); err != nil {
+		b.mu.Lock()
+		b.unwritten = append(b.unwritten, e)
+		b.unwritten = b.unwritten[max(0, len(b.unwritten)-2*b.keep):]
+		b.mu.Unlock()
+		b.lookAgain()
+	}
+}
+
+func (b *job) append(e entry) error {
+	const longest = 4 << 10
+	if len(e.Reason) > longest {
+		e.Reason = e.Reason[:longest]
+	}
+	log, at := ledgerName(b.name), e.at()
+	switch {
+	case !e.Since.IsZero():
+		at = e.Since
+	case e.Tick.IsZero():
+		log = byHandName(b.name)
+	}
+	e.Schedule = b.fingerprint
+	text, err := json.Marshal(e)
+	if err != nil {
+		return nil // which cannot be
+	}
+	return b.jobs.ledger.Append(context.WithoutCancel(b.jobs.ctx), log, driver.Entry{At: max(at.UnixMilli(), 0), Record: text}, 2*b.keep)
+}
+
+// writeAgain writes what could not be written before.
+func (b *job) writeAgain() error {
+	b.mu.Lock()
+	unwritten := b.unwritten
+	b.unwritten = nil
+	b.mu.Unlock()
+	for i, e := range unwritten {
+		if err := b.append(e); err != nil {
+			b.mu.Lock()
+			b.unwritten = append(unwritten[i:], b.unwritten...)
+			b.mu.Unlock()
+			return err
+		}
+	}
+	return nil
+}
+
+// A view is what the log said when it was read, the newest entries first.
+type view []entry
+
+// entries reads a log. What somebody else has written into it is left out.
+func (j *Jobs) entries(ctx context.Context, log string, n int) (view, error) {
+	lines, err := j.ledger.Entries(ctx, log, n)
+	var v view
+	for _, l := range lines {
+		var e entry
+		if json.Unmarshal(l.Record, &e) == nil && (e.Outcome != "" || !e.Since.IsZero()) {
+			v = append(v, e)
+		}
+	}
+	return v, err
+}
+
+func (b *job) readLog(ctx context.Context) (view, error) {
+	return b.jobs.entries(ctx, ledgerName(b.name), min(2*b.keep, driver.MaxEntries))
+}
+
+// since returns the instant after which the log has all ticks of the schedule that were handled. It
+// is zero if the newest entry is of another schedule, or there is none.
+func (v view) since(fingerprint string) time.Time {
+	var since time.Time
+	for _, e := range v {
+		if e.Schedule != fingerprint {
+			break
+		}
+		if !e.Since.IsZero() {
+			return e.Since
+		}
+		since = e.Tick
+	}
+	return since
+}
+
+// running returns the runs of which the log has no end: of a tick, or of all if it is zero.
+func (v view) running(tick time.Time) []Record {
+	var found []Record
+	for _, e := range v {
+		if e.Outcome != Running || !tick.IsZero() && !e.is(tick) {
+			continue
+		}
+		if !slices.ContainsFunc(v, func(o entry) bool { return o.Outcome != Running && o.same(e.Record) }) {
+			found = append(found, e.Record)
+		}
+	}
+	return found
+}
+
+// has reports whether the log has an outcome of the tick that is one of those, or any if there are
+// none.
+func (v view) has(tick time.Time, outcomes ...Outcome) bool {
+	return slices.ContainsFunc(v, func(e entry) bool {
+		return e.Outcome != "" && e.Outcome != Running && e.is(tick) && (len(outcomes) == 0 || slices.Contains(outcomes, e.Outcome))
+	})
+}
+
+// abandoned ends the records of runs of a tick that another process has begun and not ended. The
+// caller has the lease of the tick.
+func (b *job) abandoned(h *held) {
+	if v, err := b.readLog(h.lease.Context()); err == nil {
+		b.end(v.running(h.tick))
+	}
+}
+
+// end writes down that runs were lost with their process.
+func (b *job) end(runs []Record) {
+	for _, r := range runs {
+		r.Outcome, r.End, r.Reason = Lost, b.now().UTC(), "its process has not finished it"
+		b.write(entry{Record: r})
+	}
+}

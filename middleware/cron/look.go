@@ -1,0 +1,395 @@
+package guardcron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// owed is a tick that this process has to look at again.
+type owed struct {
+	tick time.Time
+	// begun means that it counts only if a process has begun it: nobody had run the job before, or
+	// by another schedule.
+	begun bool
+}
+
+// How long it takes to look again after an error of the store, at first and at last.
+const (
+	lookFirst = time.Second
+	lookLast  = 10 * time.Second
+	// mostSkew is by how much clocks differ at most when a job is new.
+	mostSkew = 5 * time.Second
+	// oldPause is for ticks that are due in other processes, between two that are caught up with.
+	oldPause = 50 * time.Millisecond
+)
+
+// oweUpTo owes the ticks that have come up to an instant.
+func (b *job) oweUpTo(to time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.seen.Before(to) {
+		return
+	}
+	b.oweGap(b.come(b.seen, to), false)
+	b.seen = to
+}
+
+// oweGap owes the ticks of a gap. b.mu is held.
+func (b *job) oweGap(g gap, begun bool) {
+	for _, tick := range g.ticks {
+		if at := tick.UnixMilli(); !b.handled[at] {
+			b.owed[at] = owed{tick, begun}
+		}
+	}
+	if g.before > 0 {
+		b.more = gap{first: g.first, before: g.before}
+	}
+}
+
+// lookAgain has a goroutine look at what is owed, and ask the store until it answers.
+func (b *job) lookAgain() {
+	select {
+	case b.look <- struct{}{}:
+	default:
+	}
+	b.mu.Lock()
+	starts := !b.looking
+	b.looking = true
+	b.mu.Unlock()
+	if starts && !b.jobs.inBackground(b.lookAround) {
+		b.mu.Lock()
+		b.looking = false
+		b.mu.Unlock()
+	}
+}
+
+func (b *job) lookAround() {
+	var timer <-chan time.Time
+	delay := lookFirst
+	for {
+		select {
+		case <-b.look:
+		case <-timer:
+		case <-b.leaving.Done():
+			return
+		}
+		timer = nil
+		switch next, err := b.lookOnce(); {
+		case errors.Is(err, errStopped): // Next asks to look again
+		case err != nil:
+			timer = time.After(delay)
+			delay = min(2*delay, lookLast)
+		default:
+			delay = lookFirst
+			if !next.IsZero() {
+				timer = time.After(next.Sub(b.now()))
+			}
+		}
+		if timer != nil {
+			continue
+		}
+		b.mu.Lock()
+		if len(b.look) == 0 {
+			b.looking = false
+			b.mu.Unlock()
+			return
+		}
+		b.mu.Unlock()
+	}
+}
+
+// errStopped means that the Cron was stopped.
+var errStopped = errors.New("the Cron was stopped")
+
+// lookOnce handles the ticks that are owed, while no other process does so: they would not come in
+// order. It returns when to look again, or zero.
+func (b *job) lookOnce() (next time.Time, err error) {
+	only, end, err := b.acquire(b.jobs.ctx, b.runKey()+"@catch-up", guard.Forever,
+		guard.WithLabel(b.runKey()+"@catch-up "+b.jobs.who), b.jobs.guard.Adapter().Auxiliary())
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer end()
+	defer func() { _ = only.Release(b.jobs.ctx) }() // it ends by itself otherwise
+	if err := b.writeAgain(); err != nil {
+		return time.Time{}, err
+	}
+	v, err := b.readLog(only.Context())
+	if err == nil && !b.wrapped && !b.checked {
+		err = b.findMissed(v)
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	return b.handleOwed(only.Context(), v)
+}
+
+// findMissed owes the ticks before this process was up of which the log says no end.
+func (b *job) findMissed(v view) error {
+	since := v.since(b.fingerprint)
+	if since.IsZero() { // the job or its schedule is new: it counts from now
+		if err := b.append(entry{Since: b.born.UTC()}); err != nil {
+			return err
+		}
+	}
+	since = since.In(b.jobs.cron.Location())
+	for next := b.schedule.Next(since); !since.IsZero() && v.has(next); next = b.schedule.Next(next) {
+		since = next
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if since.IsZero() {
+		// A process whose clock is behind may take these, and die in them.
+		b.oweGap(b.come(b.born.Add(-mostSkew), b.born), true)
+	} else {
+		b.oweGap(b.come(b.at(since), b.born), false)
+	}
+	for _, r := range v.running(time.Time{}) {
+		if at := r.Tick.UnixMilli(); !b.handled[at] {
+			if _, ok := b.owed[at]; !ok {
+				b.owed[at] = owed{r.Tick, true}
+			}
+		}
+	}
+	b.first = b.first && !slices.ContainsFunc(v, func(e entry) bool { return e.Outcome != "" })
+	b.checked = true
+	return nil
+}
+
+// remembered is for how long after a tick it is certain that the marker of its run stands. One
+// that shares its name with an earlier tick (WithLocalTicks) may have its marker from that.
+func (b *job) remembered() time.Duration {
+	if b.local {
+		return b.window - mostRepeated
+	}
+	return b.window
+}
+
+// A looking is one pass over the ticks that are owed, the oldest first.
+type looking struct {
+	job  *job
+	ctx  context.Context //nolint:containedctx // of the pass
+	view view
+	from time.Time // the job was paused from here,
+	to   time.Time // up to here
+	next time.Time // when to look again
+
+	out     Outcome // of the ticks to report together
+	reports []*held
+	before  gap // ticks before the first of them
+}
+
+func (b *job) handleOwed(ctx context.Context, v view) (next time.Time, err error) {
+	b.mu.Lock()
+	var all []owed
+	for at, o := range b.owed {
+		if !b.handled[at] {
+			all = append(all, o)
+		}
+	}
+	before := b.more
+	b.more = gap{}
+	b.mu.Unlock()
+	if len(all) == 0 {
+		return time.Time{}, nil
+	}
+	slices.SortFunc(all, func(a, b owed) int { return a.tick.Compare(b.tick) })
+	all = slices.DeleteFunc(all, func(o owed) bool {
+		if !b.isOnRecord(v, o.tick) {
+			return false
+		}
+		b.settle(o.tick)
+		return true
+	})
+	l := &looking{job: b, ctx: ctx, view: v, before: before}
+	if l.from, l.to, err = b.lastPause(ctx); err != nil {
+		b.mu.Lock()
+		b.more = before
+		b.mu.Unlock()
+		return time.Time{}, err
+	}
+	for i, o := range all {
+		if !b.handle(o.tick) {
+			continue
+		}
+		if err := l.at(o, len(all)-i <= int(b.settings.catchUp)); err != nil {
+			l.report()
+			return time.Time{}, err
+		}
+	}
+	l.report()
+	return l.next, nil
+}
+
+// isOnRecord reports whether the log says how a tick ended, and no process may run it again.
+func (b *job) isOnRecord(v view, tick time.Time) bool {
+	if b.late(tick) > b.deadline {
+		return v.has(tick)
+	}
+	again := []Outcome{Lost}
+	if b.rerun {
+		again = append(again, Failed, Panicked)
+	}
+	return v.has(tick) && !v.has(tick, again...) || v.has(tick, Ran)
+}
+
+// at handles one tick that is owed. newest means that it is one of those to catch up with. An
+// error means that it and those after it are owed still.
+func (l *looking) at(o owed, newest bool) error {
+	b := l.job
+	owe := func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.handled, o.tick.UnixMilli())
+	}
+	paused := !b.at(o.tick).Before(l.from) && b.at(o.tick).Before(l.to)
+	inTime := func() bool { return b.late(o.tick) <= b.deadline }
+	if !paused && !o.begun && (newest || inTime() && b.at(o.tick).After(b.born)) {
+		b.awaitQuiet() // it is to run, after those that are due
+	}
+	h, err := b.take(o.tick, 0)
+	var busy *guard.BusyError
+	switch {
+	case err == nil:
+	case errors.Is(err, guard.ErrDone):
+		b.settle(o.tick)
+		return nil
+	case errors.As(err, &busy): // by a process that runs it, or has died
+		b.isDue(1)
+		if !b.jobs.inBackground(func() { b.watch(o.tick, untilOver(busy), true) }) {
+			b.isDue(-1)
+			owe()
+			return errClosed
+		}
+		return nil
+	default:
+		owe()
+		return err
+	}
+	runs := l.view.running(o.tick)
+	begun := len(runs) > 0 || l.view.has(o.tick)
+	b.end(runs)
+	switch {
+	case o.begun && !begun, b.late(o.tick) >= b.remembered() && begun:
+		// Nobody has begun it yet, or how it ended is not known any more.
+		h.release()
+		if inTime() {
+			owe()
+			l.again(o.tick)
+			return nil
+		}
+		b.settle(o.tick)
+	case paused:
+		l.leaveOut(h, Skipped)
+	case inTime() && (begun || b.at(o.tick).After(b.born)):
+		return l.run(h, start{old: true, wait: b.deadline - b.late(o.tick)})
+	case newest && !o.begun:
+		return l.run(h, start{old: true, wait: b.deadline})
+	case inTime(): // it was due before this process was up: another one may still take it
+		h.release()
+		owe()
+		l.again(o.tick)
+	default:
+		l.leaveOut(h, Missed)
+	}
+	return nil
+}
+
+// again looks again when a tick is too late to start.
+func (l *looking) again(tick time.Time) {
+	at := l.job.at(tick).Add(l.job.deadline + time.Millisecond)
+	if l.next.IsZero() || at.Before(l.next) {
+		l.next = at
+	}
+}
+
+// run runs a tick that is caught up with.
+func (l *looking) run(h *held, s start) error {
+	b := l.job
+	l.report()
+	b.start(h, s, func() {})
+	b.mu.Lock()
+	_, stopped := b.owed[h.tick.UnixMilli()]
+	b.mu.Unlock()
+	if stopped {
+		return errStopped
+	}
+	select {
+	case <-time.After(oldPause):
+	case <-b.leaving.Done():
+		return errClosed
+	}
+	v, err := b.readLog(l.ctx)
+	if err == nil {
+		l.view = v
+	}
+	return err
+}
+
+// awaitQuiet waits until the ticks that are due now have been run or left out.
+func (b *job) awaitQuiet() {
+	if b.overlap == Allow {
+		return
+	}
+	b.mu.Lock()
+	if b.due > 0 && b.quiet == nil {
+		b.quiet = make(chan struct{})
+	}
+	quiet := b.quiet
+	b.mu.Unlock()
+	if quiet == nil {
+		return
+	}
+	select {
+	case <-quiet:
+	case <-b.leaving.Done():
+	}
+}
+
+// leaveOut keeps a tick that is not run, to report it with others. Its lease is held until then: if
+// this process dies before, another one reports it.
+func (l *looking) leaveOut(h *held, outcome Outcome) {
+	if l.out != outcome {
+		l.report()
+	}
+	l.out = outcome
+	l.reports = append(l.reports, h)
+}
+
+// report reports the ticks that were left out, in one record.
+func (l *looking) report() {
+	if len(l.reports) == 0 {
+		return
+	}
+	b, reports := l.job, l.reports
+	first, last := reports[0], reports[len(reports)-1]
+	now := b.now().UTC()
+	r := Record{Tick: first.tick.UTC(), Outcome: l.out, Who: b.jobs.who, Fence: last.lease.Fence(), Start: now, End: now}
+	if n := len(reports) + l.before.before; n > 1 {
+		r.Until, r.Ticks = last.tick.UTC(), n
+	}
+	if l.before.before > 0 {
+		r.Tick = l.before.first.UTC()
+	}
+	skipped := skippedMissed
+	switch {
+	case l.out == Skipped:
+		skipped, r.Reason = skippedPaused, "the job was paused"
+	default:
+		r.Reason = fmt.Sprintf("nobody has finished it, or been there to start it, until %v after it", b.late(first.tick).Round(time.Millisecond))
+		if r.Ticks > 0 {
+			r.Reason = fmt.Sprintf("nobody has finished them, or been there to start them, until %v after the last one", b.late(last.tick).Round(time.Millisecond))
+		}
+	}
+	b.record(r, skipped)
+	for _, h := range reports {
+		h.complete()
+		b.settle(h.tick)
+	}
+	l.reports, l.before = nil, gap{}
+}

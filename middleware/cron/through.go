@@ -1,0 +1,54 @@
+package guardcron
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/robfig/cron/v3"
+)
+
+// throughCron has the Cron run f now, as it runs a job that is due: within its chain, which may
+// have a cron.Recover, and so that cron.Stop waits for it. It returns when f has returned, or at
+// once if the Cron was stopped, and does not run f then.
+func (b *job) throughCron(f func()) {
+	var taken atomic.Bool
+	now := &atOnce{}
+	begun, ended := make(chan struct{}), make(chan struct{})
+	c := b.jobs.cron
+	id := c.Schedule(now, cron.FuncJob(func() {
+		if !taken.CompareAndSwap(false, true) {
+			return
+		}
+		close(begun)
+		defer close(ended)
+		if b.wrapped { // its chain, which might recover, is not known
+			defer func() { _ = recover() }()
+		}
+		f()
+	}))
+	c.Entry(id) // if the Cron runs, it answers when it has asked for the next tick of the entry
+	if now.asked.Load() {
+		// A chain may leave a job out.
+		timer := time.NewTimer(max(b.deadline, time.Second))
+		defer timer.Stop()
+		select {
+		case <-begun:
+		case <-b.leaving.Done():
+		case <-timer.C:
+		}
+	}
+	c.Remove(id)
+	if !taken.CompareAndSwap(false, true) {
+		<-ended
+	}
+}
+
+// atOnce is a schedule with one tick, which is now.
+type atOnce struct{ asked atomic.Bool }
+
+func (a *atOnce) Next(t time.Time) time.Time {
+	if a.asked.CompareAndSwap(false, true) {
+		return t
+	}
+	return time.Time{}
+}
