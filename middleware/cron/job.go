@@ -170,7 +170,7 @@ func (b *job) Next(t time.Time) time.Time {
 	if begins {
 		b.born, b.seen = now, now
 	}
-	seen, owes := b.seen, len(b.owed) > 0
+	seen, owes := b.seen, len(b.owed) > 0 && !b.looking
 	b.mu.Unlock()
 	// After a firing, Run has taken the tick, or takes it in a moment. Older ticks have come while
 	// the Cron was stopped, or the process was suspended.

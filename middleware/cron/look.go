@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // owed is a tick that this process has to look at again.
@@ -16,6 +17,7 @@ type owed struct {
 	// begun means that it counts only if a process has begun it: nobody had run the job before, or
 	// by another schedule.
 	begun bool
+	left  bool // it is not one of the newest, which are caught up with
 }
 
 // How long it takes to look again after an error of the store, at first and at last.
@@ -43,7 +45,7 @@ func (b *job) oweUpTo(to time.Time) {
 func (b *job) oweGap(g gap, begun bool) {
 	for _, tick := range g.ticks {
 		if at := tick.UnixMilli(); !b.handled[at] {
-			b.owed[at] = owed{tick, begun}
+			b.owed[at] = owed{tick: tick, begun: begun}
 		}
 	}
 	if g.before > 0 {
@@ -121,7 +123,9 @@ func (b *job) lookOnce() (next time.Time, err error) {
 	}
 	v, err := b.readLog(only.Context())
 	if err == nil && !b.wrapped && !b.checked {
-		err = b.findMissed(v)
+		if err = b.endRunsByHand(); err == nil {
+			err = b.findMissed(v)
+		}
 	}
 	if err != nil {
 		return time.Time{}, err
@@ -152,12 +156,33 @@ func (b *job) findMissed(v view) error {
 	for _, r := range v.running(time.Time{}) {
 		if at := r.Tick.UnixMilli(); !b.handled[at] {
 			if _, ok := b.owed[at]; !ok {
-				b.owed[at] = owed{r.Tick, true}
+				b.owed[at] = owed{tick: r.Tick, begun: true}
 			}
 		}
 	}
 	b.first = b.first && !slices.ContainsFunc(v, func(e entry) bool { return e.Outcome != "" })
 	b.checked = true
+	return nil
+}
+
+// endRunsByHand ends the records of runs by hand that were lost with their process: if the job does
+// not run now. With Allow a run by hand has no lease by which to tell that.
+func (b *job) endRunsByHand() error {
+	v, err := b.jobs.entries(b.jobs.ctx, byHandName(b.name), min(2*b.keep, driver.MaxEntries))
+	runs := v.running(time.Time{})
+	if err != nil || len(runs) == 0 || b.overlap == Allow {
+		return err
+	}
+	own, end, err := b.acquire(b.jobs.ctx, b.runKey(), 0, guard.WithLabel(b.label(b.born, true)), b.jobs.guard.Adapter().Auxiliary(), b.jobs.guard.Adapter().Probe())
+	switch {
+	case errors.Is(err, guard.ErrBusy):
+		return nil
+	case err != nil:
+		return err
+	}
+	defer end()
+	b.end(runs)
+	_ = own.Release(b.jobs.ctx)
 	return nil
 }
 
@@ -179,7 +204,7 @@ type looking struct {
 	to   time.Time // up to here
 	next time.Time // when to look again
 
-	out     Outcome // of the ticks to report together
+	why     string // the ticks to report together were left out
 	reports []*held
 	before  gap // ticks before the first of them
 }
@@ -199,6 +224,9 @@ func (b *job) handleOwed(ctx context.Context, v view) (next time.Time, err error
 		return time.Time{}, nil
 	}
 	slices.SortFunc(all, func(a, b owed) int { return a.tick.Compare(b.tick) })
+	for i := range all {
+		all[i].left = all[i].left || len(all)-i > int(b.settings.catchUp)
+	}
 	all = slices.DeleteFunc(all, func(o owed) bool {
 		if !b.isOnRecord(v, o.tick) {
 			return false
@@ -213,11 +241,11 @@ func (b *job) handleOwed(ctx context.Context, v view) (next time.Time, err error
 		b.mu.Unlock()
 		return time.Time{}, err
 	}
-	for i, o := range all {
+	for _, o := range all {
 		if !b.handle(o.tick) {
 			continue
 		}
-		if err := l.at(o, len(all)-i <= int(b.settings.catchUp)); err != nil {
+		if err := l.at(o); err != nil {
 			l.report()
 			return time.Time{}, err
 		}
@@ -238,19 +266,21 @@ func (b *job) isOnRecord(v view, tick time.Time) bool {
 	return v.has(tick) && !v.has(tick, again...) || v.has(tick, Ran)
 }
 
-// at handles one tick that is owed. newest means that it is one of those to catch up with. An
-// error means that it and those after it are owed still.
-func (l *looking) at(o owed, newest bool) error {
+// at handles one tick that is owed. An error means that it and those after it are owed still.
+func (l *looking) at(o owed) error {
 	b := l.job
+	newest := !o.left
 	owe := func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		delete(b.handled, o.tick.UnixMilli())
+		b.owed[o.tick.UnixMilli()] = o
 	}
 	paused := !b.at(o.tick).Before(l.from) && b.at(o.tick).Before(l.to)
 	inTime := func() bool { return b.late(o.tick) <= b.deadline }
+	quiet := true
 	if !paused && !o.begun && (newest || inTime() && b.at(o.tick).After(b.born)) {
-		b.awaitQuiet() // it is to run, after those that are due
+		quiet = b.awaitQuiet() // it is to run, after those that are due
 	}
 	h, err := b.take(o.tick, 0)
 	var busy *guard.BusyError
@@ -278,14 +308,16 @@ func (l *looking) at(o owed, newest bool) error {
 	case o.begun && !begun, b.late(o.tick) >= b.remembered() && begun:
 		// Nobody has begun it yet, or how it ended is not known any more.
 		h.release()
-		if inTime() {
-			owe()
-			l.again(o.tick)
-			return nil
+		if !inTime() {
+			b.settle(o.tick)
+			break
 		}
-		b.settle(o.tick)
+		owe()
+		l.again(o.tick)
 	case paused:
-		l.leaveOut(h, Skipped)
+		l.leaveOut(h, skippedPaused)
+	case !quiet:
+		l.leaveOut(h, skippedBusy)
 	case inTime() && (begun || b.at(o.tick).After(b.born)):
 		return l.run(h, start{old: true, wait: b.deadline - b.late(o.tick)})
 	case newest && !o.begun:
@@ -295,17 +327,14 @@ func (l *looking) at(o owed, newest bool) error {
 		owe()
 		l.again(o.tick)
 	default:
-		l.leaveOut(h, Missed)
+		l.leaveOut(h, skippedMissed)
 	}
 	return nil
 }
 
-// again looks again when a tick is too late to start.
+// again looks again when a tick, and those after it, are too late to start: in one record then.
 func (l *looking) again(tick time.Time) {
-	at := l.job.at(tick).Add(l.job.deadline + time.Millisecond)
-	if l.next.IsZero() || at.Before(l.next) {
-		l.next = at
-	}
+	l.next = l.job.at(tick).Add(l.job.deadline + time.Millisecond)
 }
 
 // run runs a tick that is caught up with.
@@ -331,10 +360,11 @@ func (l *looking) run(h *held, s start) error {
 	return err
 }
 
-// awaitQuiet waits until the ticks that are due now have been run or left out.
-func (b *job) awaitQuiet() {
+// awaitQuiet waits until the ticks that are due now have been run or left out. It returns false if
+// there are such ticks for as long as an old one may wait.
+func (b *job) awaitQuiet() bool {
 	if b.overlap == Allow {
-		return
+		return true
 	}
 	b.mu.Lock()
 	if b.due > 0 && b.quiet == nil {
@@ -343,21 +373,26 @@ func (b *job) awaitQuiet() {
 	quiet := b.quiet
 	b.mu.Unlock()
 	if quiet == nil {
-		return
+		return true
 	}
+	timer := time.NewTimer(b.deadline)
+	defer timer.Stop()
 	select {
 	case <-quiet:
+		return true
+	case <-timer.C:
 	case <-b.leaving.Done():
 	}
+	return false
 }
 
 // leaveOut keeps a tick that is not run, to report it with others. Its lease is held until then: if
-// this process dies before, another one reports it.
-func (l *looking) leaveOut(h *held, outcome Outcome) {
-	if l.out != outcome {
+// this process dies before, another one reports it. why is the word for it.
+func (l *looking) leaveOut(h *held, why string) {
+	if l.why != why {
 		l.report()
 	}
-	l.out = outcome
+	l.why = why
 	l.reports = append(l.reports, h)
 }
 
@@ -369,24 +404,25 @@ func (l *looking) report() {
 	b, reports := l.job, l.reports
 	first, last := reports[0], reports[len(reports)-1]
 	now := b.now().UTC()
-	r := Record{Tick: first.tick.UTC(), Outcome: l.out, Who: b.jobs.who, Fence: last.lease.Fence(), Start: now, End: now}
+	r := Record{Tick: first.tick.UTC(), Outcome: Skipped, Who: b.jobs.who, Fence: last.lease.Fence(), Start: now, End: now}
 	if n := len(reports) + l.before.before; n > 1 {
 		r.Until, r.Ticks = last.tick.UTC(), n
 	}
 	if l.before.before > 0 {
 		r.Tick = l.before.first.UTC()
 	}
-	skipped := skippedMissed
+	late := b.late(last.tick).Round(time.Millisecond)
 	switch {
-	case l.out == Skipped:
-		skipped, r.Reason = skippedPaused, "the job was paused"
+	case l.why == skippedPaused:
+		r.Reason = "the job was paused"
+	case l.why == skippedBusy:
+		r.Reason = "the job runs for later ticks"
+	case r.Ticks > 0:
+		r.Outcome, r.Reason = Missed, fmt.Sprintf("nobody has finished them, or been there to start them, until %v after the last one", late)
 	default:
-		r.Reason = fmt.Sprintf("nobody has finished it, or been there to start it, until %v after it", b.late(first.tick).Round(time.Millisecond))
-		if r.Ticks > 0 {
-			r.Reason = fmt.Sprintf("nobody has finished them, or been there to start them, until %v after the last one", b.late(last.tick).Round(time.Millisecond))
-		}
+		r.Outcome, r.Reason = Missed, fmt.Sprintf("nobody has finished it, or been there to start it, until %v after it", late)
 	}
-	b.record(r, skipped)
+	b.record(r, l.why)
 	for _, h := range reports {
 		h.complete()
 		b.settle(h.tick)

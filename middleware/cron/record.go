@@ -133,6 +133,7 @@ const (
 	skippedDone   = "done"
 	skippedMissed = "missed"
 	skippedPaused = "paused"
+	skippedBusy   = "busy"
 )
 
 // report tells the Guard's hooks what became of a tick. label is that of the run that was found

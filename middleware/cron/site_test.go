@@ -149,7 +149,10 @@ func (s *site) process(who string, of setup) *process {
 	require.NoError(s.t, err)
 	guardcron.SetClock(p.Jobs, s.base+of.skew)
 	guardcron.SetProcess(p.Jobs, who)
-	s.t.Cleanup(p.end)
+	s.t.Cleanup(func() {
+		p.end()
+		_ = p.Close(context.Background()) // for runs that take no notice of their context
+	})
 	return p
 }
 

@@ -14,6 +14,7 @@ import (
 type start struct {
 	here bool          // in this goroutine, without any wait
 	old  bool          // it is caught up with: those that are due go before it
+	held bool          // it has waited for an old one: those after it wait for it
 	wait time.Duration // for the job, if another tick runs
 }
 
@@ -80,7 +81,7 @@ func (b *job) start(h *held, s start, over func()) {
 			end()
 		}, over)
 	case s.here && b.mayWait(h, s, err):
-		s.here = false
+		s.here, s.held = false, b.isOld(busyLabel(err))
 		if !b.jobs.inBackground(func() { b.start(h, s, over) }) {
 			h.release()
 			over()
@@ -133,14 +134,23 @@ func (b *job) enter(h *held, s start) (*guard.Lease, func(), error) {
 		wait = 0
 	}
 	for {
-		own, end, err := b.acquire(ctx, b.runKey(), wait, b.runOptions(b.label(h.tick, s.old))...)
+		own, end, err := b.acquire(ctx, b.runKey(), wait, b.runOptions(b.label(h.tick, s.old || s.held))...)
 		var busy *guard.BusyError
 		if !s.here && errors.As(err, &busy) && b.ends(busy, h, s) && ctx.Err() == nil {
-			wait = untilOver(busy)
+			wait, s.held = untilOver(busy), b.isOld(busy.Label)
 			continue
 		}
 		return own, end, err
 	}
+}
+
+// busyLabel returns the label of the holder, if the error is that a key is busy.
+func busyLabel(err error) string {
+	var busy *guard.BusyError
+	if errors.As(err, &busy) {
+		return busy.Label
+	}
+	return ""
 }
 
 // ends reports whether a tick waits for the run that keeps the job busy, however long that takes.
