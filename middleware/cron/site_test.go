@@ -284,11 +284,17 @@ type line struct {
 	cut     atomic.Bool
 	forgets atomic.Bool // the store loses its ledger when somebody has begun to catch up
 	forgot  atomic.Bool
+
+	mu    sync.Mutex
+	calls []string
 }
 
 var errCut = errors.New("the line is cut")
 
-func (l *line) ask(op driver.Op, key string) error {
+func (l *line) ask(op driver.Op, what, key string) error {
+	if what != "" {
+		l.note(what, key)
+	}
 	if l.cut.Load() {
 		return driver.NewStoreError("memory", op, key, errCut)
 	}
@@ -296,7 +302,7 @@ func (l *line) ask(op driver.Op, key string) error {
 }
 
 func (l *line) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
-	if err := l.ask(driver.OpAcquire, c.Key); err != nil {
+	if err := l.ask(driver.OpAcquire, "acquire", c.Key); err != nil {
 		return guard.Grant{}, err
 	}
 	if l.forgets.Load() && strings.HasSuffix(c.Key, "@catch-up") {
@@ -306,7 +312,7 @@ func (l *line) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, erro
 }
 
 func (l *line) Renew(ctx context.Context, c guard.Claim) (bool, error) {
-	if err := l.ask(driver.OpRenew, c.Key); err != nil {
+	if err := l.ask(driver.OpRenew, "", c.Key); err != nil {
 		return false, err
 	}
 	return l.Locker.Renew(ctx, c)
@@ -320,21 +326,21 @@ func (l *line) RenewBatch(ctx context.Context, claims []guard.Claim, report func
 }
 
 func (l *line) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
-	if err := l.ask(driver.OpRelease, c.Key); err != nil {
+	if err := l.ask(driver.OpRelease, "release", c.Key); err != nil {
 		return false, err
 	}
 	return l.Locker.Release(ctx, c, after)
 }
 
 func (l *line) Append(ctx context.Context, name string, e driver.Entry, keep int) error {
-	if err := l.ask(driver.OpLedger, name); err != nil {
+	if err := l.ask(driver.OpLedger, "append", name); err != nil {
 		return err
 	}
 	return l.Locker.Append(ctx, name, e, keep)
 }
 
 func (l *line) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
-	if err := l.ask(driver.OpLedger, name); err != nil {
+	if err := l.ask(driver.OpLedger, "entries", name); err != nil {
 		return nil, err
 	}
 	if l.forgot.Load() {
@@ -344,7 +350,7 @@ func (l *line) Entries(ctx context.Context, name string, n int) ([]driver.Entry,
 }
 
 func (l *line) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
-	if err := l.ask(driver.OpLedger, name); err != nil {
+	if err := l.ask(driver.OpLedger, "raise", name); err != nil {
 		return 0, err
 	}
 	if l.forgot.Load() {
