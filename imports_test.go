@@ -32,6 +32,7 @@ var rules = []struct {
 	{"/middleware/http", []string{"/guard", "/middleware/internal", "github.com/felixge/httpsnoop"}},
 	// asynq's Scheduler is robfig/cron, with its specs.
 	{"/middleware/asynq", []string{"/guard", "/middleware/internal", "github.com/hibiken/asynq", "github.com/robfig/cron"}},
+	{"/middleware/gocron", []string{"/guard"}},
 	{"/middleware/cron", []string{"/guard", "/middleware/internal", "github.com/robfig/cron"}},
 	{"/internal/history", []string{"/guard", "github.com/anishathalye/porcupine"}},
 	{"/internal/redissontest", []string{"github.com/redis/go-redis"}},

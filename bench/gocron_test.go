@@ -11,12 +11,12 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
-	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
+	guardgocron "github.com/seed-1795987d/onerun/middleware/gocron"
 )
 
 var (
-	_ gocron.Locker  = (*guardcron.Locker[gocron.Lock])(nil)
-	_ gocron.Elector = (*guardcron.Elector)(nil)
+	_ gocron.Locker  = (*guardgocron.Locker[gocron.Lock])(nil)
+	_ gocron.Elector = (*guardgocron.Elector)(nil)
 )
 
 // A gocronRun is a run of the job.
@@ -77,7 +77,7 @@ func (s *gocronSite) wait(t *testing.T, n int) []gocronRun {
 func TestGocronLocker_oneSchedulerRunsATick(t *testing.T) {
 	t.Parallel()
 	site := newGocronSite(t, func(_ *testing.T, g *guard.Guard) gocron.SchedulerOption {
-		return gocron.WithDistributedLocker(guardcron.NewLocker[gocron.Lock](g, guard.WithMinHold(1200*time.Millisecond)))
+		return gocron.WithDistributedLocker(guardgocron.NewLocker[gocron.Lock](g, guard.WithMinHold(1200*time.Millisecond)))
 	})
 	runs := site.wait(t, 3)
 	for i := range runs[1:] {
@@ -89,9 +89,9 @@ func TestGocronLocker_oneSchedulerRunsATick(t *testing.T) {
 // lease.
 func TestGocronElector_oneSchedulerRunsAll(t *testing.T) {
 	t.Parallel()
-	var electors []*guardcron.Elector
+	var electors []*guardgocron.Elector
 	site := newGocronSite(t, func(t *testing.T, g *guard.Guard) gocron.SchedulerOption {
-		e, err := guardcron.NewElector(g, "reports")
+		e, err := guardgocron.NewElector(g, "reports")
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = e.Close(context.Background()) })
 		electors = append(electors, e)

@@ -12,6 +12,9 @@ import (
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
+// historyShown is how many records are asked for: as many as are kept.
+const historyShown = 100
+
 // sayWhoRanWhat prints what the replicas have left on record of the rounds, which anybody can read
 // who has the same store.
 func (d *director) sayWhoRanWhat(ctx context.Context) (err error) {
@@ -29,7 +32,7 @@ func (d *director) sayWhoRanWhat(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	records, err := jobs.Records(ctx, jobName, guardcron.DefaultHistory)
+	records, err := jobs.Records(ctx, jobName, historyShown)
 	for _, r := range slices.Backward(records) {
 		// "running" is what a run remains whose process was killed.
 		d.run.Say("on record", "round %d, of %s: %s, by %s, under fence %d",

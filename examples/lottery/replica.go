@@ -168,7 +168,8 @@ func (r *replica) fire(ctx context.Context, round int) error {
 // heed is told what became of the ticks that came to this replica. One that it could not run until
 // the deadline, as the store did not answer or the job did not end, is a play that cannot go on.
 func (r *replica) heed(record guardcron.Record) {
-	if record.Outcome == guardcron.Missed || record.Outcome == guardcron.Skipped {
+	switch record.Outcome {
+	case guardcron.Missed, guardcron.Skipped, guardcron.Unavailable:
 		r.fail(fmt.Errorf("round %d was %s: %s", r.round(record.Tick), record.Outcome, record.Reason))
 	}
 }

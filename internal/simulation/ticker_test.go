@@ -104,6 +104,6 @@ func (k *ticker) ended(r guardcron.Record) {
 	w.spans.successful(key, "")
 	if w.spans.answered(key) {
 		w.tally.ticks.Add(1)
-		w.spans.close(key, span{"tick", fmt.Sprint(k.worker.name, " had run it"), r.End, r.End.Add(guardcron.MinTickMemory)})
+		w.spans.close(key, span{"tick", fmt.Sprint(k.worker.name, " had run it"), r.End, r.End.Add(time.Hour)})
 	}
 }

@@ -170,7 +170,7 @@ func TestPause_ofAllProcesses(t *testing.T) {
 	onSite(t, noon, func(s *site) {
 		ctx := context.Background()
 		var missed told
-		all := s.three(setup{}, "* * * * *", nil, guardcron.WithCatchUp(guardcron.UpTo(100)), guardcron.WithMissed(missed.tell))
+		all := s.three(setup{}, "* * * * *", nil, guardcron.WithCatchUp(guardcron.UpTo(100)), onMissed(missed.tell))
 		paused := func(want bool) {
 			s.t.Helper()
 			for _, p := range all {

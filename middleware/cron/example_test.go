@@ -57,14 +57,18 @@ func ExampleJobs_AddFunc_refused() {
 }
 
 // Ticks for which no process was up are reported when one is.
-func ExampleWithMissed() {
+func ExampleWithObserver_missed() {
 	ctx := context.Background()
 	g, _ := guard.New(memory.New())
 	defer g.Close(ctx)
 	ran, missed := make(chan time.Time, 10), make(chan guardcron.Record, 10)
 	run := func() (stop func()) {
 		c := cron.New()
-		jobs, _ := guardcron.New(g, c, guardcron.WithStartDeadline(100*time.Millisecond), guardcron.WithMissed(func(r guardcron.Record) { missed <- r }))
+		jobs, _ := guardcron.New(g, c, guardcron.WithStartDeadline(100*time.Millisecond), guardcron.WithObserver(func(r guardcron.Record) {
+			if r.Outcome == guardcron.Missed {
+				missed <- r
+			}
+		}))
 		_, _ = jobs.AddFunc("heartbeat", "@every 1s", func(ctx context.Context) error {
 			tick, _ := guardcron.Tick(ctx)
 			ran <- tick
@@ -167,41 +171,4 @@ func ExampleJobs_Wrapper() {
 	}
 	fmt.Println(<-ran)
 	// Output: the report
-}
-
-// Lock is gocron.Lock, from github.com/go-co-op/gocron/v2.
-type Lock interface {
-	Unlock(ctx context.Context) error
-}
-
-// The locker of a gocron scheduler. The minimum hold outlasts the difference of clocks.
-func ExampleNewLocker() {
-	ctx := context.Background()
-	g, _ := guard.New(memory.New())
-	defer g.Close(ctx)
-	locker := guardcron.NewLocker[Lock](g, guard.WithMinHold(5*time.Second))
-	lock, err := locker.Lock(ctx, "nightly-report")
-	fmt.Println(err)
-	_ = lock.Unlock(ctx)
-	_, err = locker.Lock(ctx, "nightly-report") // of a machine whose clock is late
-	fmt.Println(err != nil)
-	// Output:
-	// <nil>
-	// true
-}
-
-// Of all processes with an elector of the same name, the scheduler of one runs the jobs.
-func ExampleNewElector() {
-	ctx := context.Background()
-	g, _ := guard.New(memory.New())
-	defer g.Close(ctx)
-	first, _ := guardcron.NewElector(g, "reports")
-	second, _ := guardcron.NewElector(g, "reports")
-	fmt.Println(first.IsLeader(ctx) == nil, second.IsLeader(ctx) == nil)
-	_ = first.Close(ctx)
-	fmt.Println(second.IsLeader(ctx) == nil)
-	_ = second.Close(ctx)
-	// Output:
-	// true false
-	// true
 }

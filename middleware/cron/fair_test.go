@@ -2,12 +2,9 @@ package guardcron_test
 
 import (
 	"context"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
@@ -32,29 +29,5 @@ func TestWithLease_withFairRunsTicksInOrder(t *testing.T) {
 		require.Len(s.t, ticks, 7)
 		require.IsIncreasing(s.t, ticks)
 		s.sleep(time.Hour)
-	})
-}
-
-func TestLocker_withFairIsServedInOrder(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		g, _ := guards(t, 2)
-		var ran []int
-		var want []int
-		var all sync.WaitGroup
-		for i := range 8 {
-			want = append(want, i)
-			l := guardcron.NewLocker[gocronLock](g[i/2%2], guard.WithFair(), guard.WithWait(time.Minute))
-			all.Go(func() {
-				lock, err := l.Lock(t.Context(), "report")
-				assert.NoError(t, err)
-				ran = append(ran, i)
-				time.Sleep(time.Second) // virtual time
-				assert.NoError(t, lock.Unlock(t.Context()))
-			})
-			synctest.Wait()
-		}
-		all.Wait()
-		require.Equal(t, want, ran)
 	})
 }

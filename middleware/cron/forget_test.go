@@ -20,7 +20,7 @@ func TestMissed_areUnknownIfTheStoreForgetsThemMeanwhile(t *testing.T) {
 		first.end()
 		s.until("2026-11-21T06:30:00Z")
 
-		second := s.process("second", setup{jobs: []guardcron.Option{guardcron.WithMissed(missed.tell)}})
+		second := s.process("second", setup{jobs: []guardcron.Option{onMissed(missed.tell)}})
 		second.line.forgets.Store(true)
 		second.add("job", "0 * * * *", nil)
 		second.cron.Start()

@@ -54,7 +54,7 @@ func (j *Jobs) newJob(name string, schedule cron.Schedule, f func(ctx context.Co
 		settings: j.set, jobs: j, name: name, schedule: schedule, f: f,
 		handled: map[int64]bool{}, owed: map[int64]owed{}, look: make(chan struct{}, 1), first: true,
 	}
-	b.lease, b.missed, b.observed = slices.Clip(b.lease), slices.Clip(b.missed), slices.Clip(b.observed)
+	b.lease, b.observed = slices.Clip(b.lease), slices.Clip(b.observed)
 	refused.Apply(&b.List, &b.settings, opts)
 	if f == nil {
 		b.Refuse("f", nil, "must not be nil")
@@ -101,7 +101,7 @@ func (b *job) checkWindow(now time.Time) {
 	}
 	switch {
 	case b.window == 0:
-		b.window = max(MinTickMemory, shortest, 2*longest, 2*b.deadline, 2*b.longest)
+		b.window = max(tickMemory, shortest, 2*longest, 2*b.deadline, 2*b.longest)
 	case b.window < longest:
 		b.Refuse("WithTickMemory", b.window, fmt.Sprintf("must not be shorter than the time between two ticks, %v", longest))
 	case b.window < shortest:

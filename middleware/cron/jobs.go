@@ -50,7 +50,7 @@ func New(g *guard.Guard, c *cron.Cron, opts ...Option) (*Jobs, error) {
 	if c == nil {
 		l.Refuse("cron", nil, "must not be nil")
 	}
-	s := settings{deadline: DefaultStartDeadline, keep: DefaultHistory}
+	s := settings{deadline: startDeadline, keep: history}
 	refused.Apply(&s.List, &s, opts)
 	l.Err = errors.Join(l.Err, s.Err)
 	j := &Jobs{guard: g, cron: c, set: s, who: process(), jobs: map[string]*job{}}
@@ -80,14 +80,6 @@ func (j *Jobs) AddFunc(name, spec string, f func(ctx context.Context) error, opt
 		return 0, fmt.Errorf("guardcron: job %q: %w", name, refused.Setting("spec", fmt.Sprintf("%q", spec), err.Error()))
 	}
 	return j.Schedule(name, schedule, f, opts...)
-}
-
-// AddJob is AddFunc for a cron.Job, which gets no context and cannot fail. A panic is a failure.
-func (j *Jobs) AddJob(name, spec string, job cron.Job, opts ...Option) (cron.EntryID, error) {
-	if job == nil {
-		return 0, fmt.Errorf("guardcron: job %q: %w", name, refused.Setting("job", nil, "must not be nil"))
-	}
-	return j.AddFunc(name, spec, func(context.Context) error { job.Run(); return nil }, opts...)
 }
 
 // Schedule is AddFunc with a schedule in the place of a spec. Its ticks must be the same in all

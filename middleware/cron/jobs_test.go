@@ -19,7 +19,7 @@ func TestStart_firstOneEverHasNothingToCatchUpWith(t *testing.T) {
 		onSite(t, begin, func(s *site) {
 			var missed told
 			p := s.process("a", setup{})
-			p.add("job", "* * * * *", nil, guardcron.WithCatchUp(guardcron.UpTo(100)), guardcron.WithStartDeadline(5*time.Minute), guardcron.WithMissed(missed.tell))
+			p.add("job", "* * * * *", nil, guardcron.WithCatchUp(guardcron.UpTo(100)), guardcron.WithStartDeadline(5*time.Minute), onMissed(missed.tell))
 			p.cron.Start()
 			s.until("2026-06-15T12:02:01Z")
 			require.Equal(s.t, []string{"2026-06-15T12:01:00Z", "2026-06-15T12:02:00Z"}, s.ticks(), begin)
@@ -67,7 +67,7 @@ func TestWithCatchUp_afterAGap(t *testing.T) {
 			t.Parallel()
 			onSite(t, noon, func(s *site) {
 				var missed told
-				opts := slices.Concat(test.opts, []guardcron.Option{guardcron.WithMissed(missed.tell)})
+				opts := slices.Concat(test.opts, []guardcron.Option{onMissed(missed.tell)})
 				first := s.process("first", setup{})
 				first.add("job", "0 * * * *", nil, opts...)
 				first.cron.Start()
@@ -137,7 +137,7 @@ func TestCatchUp_afterVeryManyTicks(t *testing.T) {
 		s.until("2026-06-15T13:00:00.5Z")
 		var missed told
 		p = s.process("a", setup{})
-		p.add("job", "@every 1s", nil, guardcron.WithCatchUp(guardcron.Newest), guardcron.WithStartDeadline(2*time.Second), guardcron.WithMissed(missed.tell))
+		p.add("job", "@every 1s", nil, guardcron.WithCatchUp(guardcron.Newest), guardcron.WithStartDeadline(2*time.Second), onMissed(missed.tell))
 		p.cron.Start()
 		s.sleep(time.Millisecond)
 		require.Equal(s.t, []string{"2026-06-15T13:00:00Z"}, s.ticks())
@@ -155,7 +155,7 @@ func TestCatchUp_ofAnUnevenSchedule(t *testing.T) {
 	t.Parallel()
 	onSite(t, "2026-06-15T08:30:00Z", func(s *site) { // a Monday
 		var missed told
-		s.three(setup{}, "0 9-17 * * 1-5", nil, guardcron.WithCatchUp(guardcron.UpTo(5)), guardcron.WithMissed(missed.tell))
+		s.three(setup{}, "0 9-17 * * 1-5", nil, guardcron.WithCatchUp(guardcron.UpTo(5)), onMissed(missed.tell))
 		s.until("2026-06-22T12:30:00Z")
 		require.Len(s.t, s.ticks(), 5*9+4)
 		require.Empty(s.t, missed.outcomes())
@@ -175,7 +175,7 @@ func TestDeath_anotherProcessRunsTheTickInTime(t *testing.T) {
 			onSite(t, noon, func(s *site) {
 				var missed told
 				all := s.three(setup{guard: []guard.Option{guard.WithTTL(20 * time.Second)}}, "0 * * * *", lasting(30*time.Second),
-					append(opts, guardcron.WithMissed(missed.tell))...)
+					append(opts, onMissed(missed.tell))...)
 				s.until("2026-06-15T13:00:05Z")
 				require.Len(s.t, s.ticks(), 1)
 				all[2].die() // it is ahead

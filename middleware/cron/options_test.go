@@ -96,9 +96,10 @@ func refusals() map[string]refusal {
 		"an overlap above all":       {good, daily, none, of(guardcron.WithBusy(guardcron.Allow + 1)), "WithBusy", "Skip, Wait and Allow"},
 		"less than no catch-up":      {good, daily, none, of(guardcron.WithCatchUp(-1)), "WithCatchUp", "from 0 to 1000"},
 		"more catch-up than is wise": {good, daily, none, of(guardcron.WithCatchUp(guardcron.UpTo(1001))), "WithCatchUp", "from 0 to 1000"},
+		"a negative jitter":          {good, daily, none, of(guardcron.WithJitter(-1)), "WithJitter", "negative"},
+		"a jitter of a whole period": {good, "0,20 * * * *", none, of(guardcron.WithJitter(20 * time.Minute)), "WithJitter", "time between two ticks, 20m0s"},
 		"no records":                 {good, daily, none, of(guardcron.WithHistory(0)), "WithHistory", "from 1 to 3000"},
 		"too many records":           {good, daily, none, of(guardcron.WithHistory(3001)), "WithHistory", "from 1 to 3000"},
-		"nobody to tell of misses":   {good, daily, none, of(guardcron.WithMissed(nil)), "WithMissed", "must not be nil"},
 		"nobody to tell of records":  {good, daily, none, of(guardcron.WithObserver(nil)), "WithObserver", "must not be nil"},
 		"a bad TTL":                  {good, daily, none, of(guardcron.WithLease(guard.WithTTL(0))), "WithTTL", "at least"},
 		"a nil option of the leases": {good, daily, none, of(guardcron.WithLease(nil)), "Option", "must not be nil"},
@@ -166,9 +167,6 @@ func TestSchedule_refusesWhatCannotWork(t *testing.T) {
 	jobs, c := here(t)
 	_, err := jobs.Schedule("report", nil, none)
 	require.Equal(t, []string{"schedule"}, settings(err))
-	require.ErrorContains(t, err, `job "report"`)
-	_, err = jobs.AddJob("report", "@daily", nil)
-	require.Equal(t, []string{"job"}, settings(err))
 	require.ErrorContains(t, err, `job "report"`)
 	_, err = jobs.Schedule("", nil, nil, nil, guardcron.WithHistory(0))
 	require.ElementsMatch(t, []string{"name", "schedule", "f", "option", "WithHistory"}, settings(err), "all in one error")
@@ -240,11 +238,11 @@ func TestOptions_ofJobsAreApart(t *testing.T) {
 		all, own := make([]told, 3), make([]told, 2)
 		of := setup{}
 		for i := range all {
-			of.jobs = append(of.jobs, guardcron.WithObserver(all[i].tell), guardcron.WithMissed(all[i].tell))
+			of.jobs = append(of.jobs, guardcron.WithObserver(all[i].tell))
 		}
 		p := s.process("a", of)
 		for i, name := range []string{"one", "other"} {
-			p.add(name, "* * * * *", nil, guardcron.WithObserver(own[i].tell), guardcron.WithMissed(own[i].tell))
+			p.add(name, "* * * * *", nil, guardcron.WithObserver(own[i].tell))
 		}
 		require.NoError(s.t, p.RunNow(context.Background(), "one"))
 		require.Len(s.t, own[0].outcomes(), 1)

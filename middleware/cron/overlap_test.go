@@ -102,6 +102,27 @@ func TestWithMaxRun_endsTheContextAndIsNoReasonToRunAgain(t *testing.T) {
 	}
 }
 
+// guard.WithMaxHold would also end the lease of the tick: those that wait for it run it again.
+func TestWithMaxHold_isNotWhatWithLeaseDoes(t *testing.T) {
+	t.Parallel()
+	for title, test := range map[string]struct {
+		opt  guardcron.Option
+		runs int
+	}{
+		"WithMaxHold": {guardcron.WithMaxHold(10 * time.Second), 1},
+		"WithLease":   {guardcron.WithLease(guard.WithMaxHold(10 * time.Second)), 3},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			onSite(t, noon, func(s *site) {
+				s.three(setup{}, "0 * * * *", hanging(15*time.Second), guardcron.WithStartDeadline(10*time.Minute), test.opt)
+				s.until("2026-06-15T13:30:00Z")
+				require.Len(s.t, s.ticks(), test.runs)
+			})
+		})
+	}
+}
+
 func TestWithMaxRun_letsTheNextTickInATTLLater(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
@@ -170,13 +191,13 @@ func TestOverlap_storeThatCannotBeAskedIsNoRun(t *testing.T) {
 	onSite(t, noon, func(s *site) {
 		var o, missed told
 		p := s.process("a", setup{})
-		p.add("job", "* * * * *", nil, guardcron.WithObserver(o.tell), guardcron.WithMissed(missed.tell))
+		p.add("job", "* * * * *", nil, guardcron.WithObserver(o.tell), onMissed(missed.tell))
 		p.cron.Start()
 		s.sleep(time.Second)
 		p.line.cut.Store(true)
 		s.until("2026-06-15T12:02:30Z")
 		require.Empty(s.t, s.ticks(), "not without a lease")
-		require.Equal(s.t, []string{"12:01:00 missed"}, o.outcomes(), "here")
+		require.Equal(s.t, []string{"12:01:00 unavailable"}, o.outcomes())
 		require.Contains(s.t, o.records[0].Reason, errCut.Error())
 		require.Empty(s.t, missed.outcomes(), "others may have run it")
 		p.line.cut.Store(false)

@@ -135,19 +135,20 @@ func TestContext_hasTheLeaseAndTheFence(t *testing.T) {
 	})
 }
 
-// AddJob has no context and no error: a panic is its failure.
-func TestAddJob(t *testing.T) {
+// A cron.Job has no context and no error: a panic is its failure.
+func TestAddFunc_ofACronJob(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
 		var c caught
 		var calls int
 		for _, who := range []string{"a", "b", "c"} {
 			p := s.process(who, setup{cron: c.cron()})
-			id, err := p.AddJob("job", "* * * * *", cron.FuncJob(func() {
+			var job cron.Job = cron.FuncJob(func() {
 				if calls++; calls == 2 {
 					panic(errPanic)
 				}
-			}))
+			})
+			id, err := p.AddFunc("job", "* * * * *", func(context.Context) error { job.Run(); return nil })
 			require.NoError(s.t, err)
 			require.True(s.t, p.cron.Entry(id).Valid())
 			p.cron.Start()

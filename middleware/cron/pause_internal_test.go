@@ -43,7 +43,7 @@ func TestStart_doesNotRunWhatMayBePaused(t *testing.T) {
 	b.fire(tick)
 	require.Zero(t, runs)
 	require.Len(t, told, 1)
-	require.Equal(t, Missed, told[0].Outcome)
+	require.Equal(t, Unavailable, told[0].Outcome)
 	require.Contains(t, told[0].Reason, "cut")
 
 	store.cut = false

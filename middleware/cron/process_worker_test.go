@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -85,7 +84,7 @@ func newProcWorker(order procOrder) (*procWorker, error) {
 		guardcron.WithHistory(1500),
 		guardcron.WithLease(guard.WithHook(guard.Hook{Release: w.released})),
 		guardcron.WithObserver(func(r guardcron.Record) { w.report("record", r) }),
-		guardcron.WithMissed(func(r guardcron.Record) {
+		onMissed(func(r guardcron.Record) {
 			last := r.Tick
 			if r.Ticks > 0 {
 				last = r.Until // whose lease is the last to be released
@@ -160,7 +159,7 @@ func (w *procWorker) released(_ context.Context, e guard.Event) {
 
 func (w *procWorker) report(kind string, r guardcron.Record) {
 	e := procEvent{Kind: kind, Job: r.Job, Who: w.order.Who, Fence: r.Fence, Outcome: string(r.Outcome), Reason: r.Reason}
-	if strings.HasPrefix(r.Reason, "here: ") {
+	if r.Outcome == guardcron.Unavailable {
 		e.Kind = "here"
 	}
 	for tick := range ticksOf(r) {

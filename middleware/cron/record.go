@@ -87,11 +87,6 @@ func (b *job) record(r Record, skipped string) {
 	for _, f := range b.observed {
 		contained(func() { f(r) })
 	}
-	if r.Outcome == Missed {
-		for _, f := range b.missed {
-			contained(func() { f(r) })
-		}
-	}
 	b.write(entry{Record: r})
 }
 
@@ -122,10 +117,14 @@ func (b *job) recordBeginning(r Record) (ended func()) {
 // longRun is how long a run takes before it is recorded as Running.
 const longRun = time.Second
 
-// Outcomes that are told to hooks alone.
+// Outcomes that are not on record.
 const (
-	elsewhere   Outcome = "elsewhere"   // another process has seen to it
-	unavailable Outcome = "unavailable" // the store could not be asked here
+	elsewhere Outcome = "elsewhere" // another process has handled it: only hooks are told
+	// Unavailable means that this process could not ask the store about the tick until the start
+	// deadline. Another process may have run it. This one asks again until the store answers, and
+	// then the tick is Missed, or run if it is to be caught up with, or was handled elsewhere.
+	// Observers are told, but it is not on record.
+	Unavailable Outcome = "unavailable"
 )
 
 // Why a tick did not run here, in a word.

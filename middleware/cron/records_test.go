@@ -254,8 +254,8 @@ func TestObservers_areAllToldAndContained(t *testing.T) {
 				}
 			}
 		}
-		p := s.process("a", setup{jobs: []guardcron.Option{guardcron.WithObserver(hears("1", true)), guardcron.WithMissed(hears("missed 1", true))}})
-		p.add("job", "0 * * * *", nil, guardcron.WithObserver(hears("2", false)), guardcron.WithMissed(hears("missed 2", false)))
+		p := s.process("a", setup{jobs: []guardcron.Option{guardcron.WithObserver(hears("1", true)), onMissed(hears("missed 1", true))}})
+		p.add("job", "0 * * * *", nil, guardcron.WithObserver(hears("2", false)), onMissed(hears("missed 2", false)))
 		p.cron.Start()
 		s.until("2026-06-15T13:30:00Z")
 		require.Equal(s.t, []string{"1 13:00:00 ran", "2 13:00:00 ran"}, heard)

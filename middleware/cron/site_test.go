@@ -255,7 +255,16 @@ func hanging(d time.Duration) func(context.Context) error {
 
 func none(context.Context) error { return nil }
 
-// told collects records, for WithObserver and WithMissed.
+// onMissed tells f of the ticks that nobody ran.
+func onMissed(f func(guardcron.Record)) guardcron.Option {
+	return guardcron.WithObserver(func(r guardcron.Record) {
+		if r.Outcome == guardcron.Missed {
+			f(r)
+		}
+	})
+}
+
+// told collects records, for WithObserver.
 type told struct {
 	mu      sync.Mutex
 	records []guardcron.Record

@@ -164,10 +164,8 @@ func untilOver(busy *guard.BusyError) time.Duration { return max(busy.Left, 0) +
 // cannot tells the observers that the store could not be asked. This process asks again.
 func (b *job) cannot(tick time.Time, err error) {
 	now := b.now().UTC()
-	r := Record{Job: b.name, Tick: tick.UTC(), Outcome: Missed, Who: b.jobs.who, Start: now, End: now, Reason: "here: " + err.Error()}
-	told := r
-	told.Outcome = unavailable
-	b.report(told, "", string(unavailable))
+	r := Record{Job: b.name, Tick: tick.UTC(), Outcome: Unavailable, Who: b.jobs.who, Start: now, End: now, Reason: err.Error()}
+	b.report(r, "", string(Unavailable))
 	for _, f := range b.observed {
 		contained(func() { f(r) })
 	}

@@ -150,7 +150,7 @@ func TestFiring_thatIsTooLate(t *testing.T) {
 	onSite(t, noon, func(s *site) {
 		var missed told
 		p := s.process("a", setup{})
-		p.add("job", "0 * * * *", nil, guardcron.WithMissed(missed.tell))
+		p.add("job", "0 * * * *", nil, onMissed(missed.tell))
 		p.cron.Start()
 		s.until("2026-06-15T12:30:00Z")
 		guardcron.SetClock(p.Jobs, s.base+61*time.Second)
@@ -184,7 +184,7 @@ func TestStart_afterStop(t *testing.T) {
 	onSite(t, noon, func(s *site) {
 		var missed told
 		p := s.process("a", setup{})
-		p.add("job", "* * * * *", nil, guardcron.WithStartDeadline(80*time.Second), guardcron.WithMissed(missed.tell))
+		p.add("job", "* * * * *", nil, guardcron.WithStartDeadline(80*time.Second), onMissed(missed.tell))
 		for range 3 {
 			p.cron.Start()
 			s.sleep(2*time.Minute + 20*time.Second)

@@ -67,7 +67,7 @@ func TestWrapper_oncePerTick(t *testing.T) {
 			t.Parallel()
 			onSite(t, noon, func(s *site) {
 				var missed told
-				p := s.wrapped(test.spec, nil, guardcron.WithMissed(missed.tell))
+				p := s.wrapped(test.spec, nil, onMissed(missed.tell))
 				s.until(test.end)
 				require.Equal(s.t, test.records, p.outcomes("job"))
 				require.Len(s.t, s.times(), len(test.records))

@@ -1,16 +1,21 @@
-package guardcron_test
+package guardgocron_test
 
 import (
 	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
-	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	guardgocron "github.com/seed-1795987d/onerun/middleware/gocron"
 )
 
 // What go-co-op/gocron v2 asks for.
@@ -27,9 +32,51 @@ type (
 )
 
 var (
-	_ gocronLocker  = (*guardcron.Locker[gocronLock])(nil)
-	_ gocronElector = (*guardcron.Elector)(nil)
+	_ gocronLocker  = (*guardgocron.Locker[gocronLock])(nil)
+	_ gocronElector = (*guardgocron.Elector)(nil)
 )
+
+// A line is a process's way to the store.
+type line struct {
+	*memory.Locker
+
+	cut atomic.Bool
+}
+
+func (l *line) ask(op driver.Op, key string) error {
+	if l.cut.Load() {
+		return driver.NewStoreError("memory", op, key, errors.New("the line is cut"))
+	}
+	return nil
+}
+
+func (l *line) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	if err := l.ask(driver.OpAcquire, c.Key); err != nil {
+		return guard.Grant{}, err
+	}
+	return l.Locker.TryAcquire(ctx, c)
+}
+
+func (l *line) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+	if err := l.ask(driver.OpRenew, c.Key); err != nil {
+		return false, err
+	}
+	return l.Locker.Renew(ctx, c)
+}
+
+func (l *line) RenewBatch(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error)) {
+	for i, c := range claims {
+		held, err := l.Renew(ctx, c)
+		report(i, held, err)
+	}
+}
+
+func (l *line) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+	if err := l.ask(driver.OpRelease, c.Key); err != nil {
+		return false, err
+	}
+	return l.Locker.Release(ctx, c, after)
+}
 
 // guards returns n of them over one store, in a bubble.
 func guards(t *testing.T, n int, opts ...guard.Option) ([]*guard.Guard, []*line) {
@@ -55,19 +102,19 @@ func TestLocker_isALease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := guards(t, 2)
-		a, b := guardcron.NewLocker[gocronLock](g[0]), guardcron.NewLocker[gocronLock](g[1])
+		a, b := guardgocron.NewLocker[gocronLock](g[0]), guardgocron.NewLocker[gocronLock](g[1])
 		ctx, cancel := context.WithCancel(context.Background())
 		lock, err := a.Lock(ctx, "report")
 		require.NoError(t, err)
 		refused, err := b.Lock(t.Context(), "report")
 		require.ErrorIs(t, err, guard.ErrBusy)
-		require.ErrorContains(t, err, `guardcron: lock "report"`)
+		require.ErrorContains(t, err, `guardgocron: lock "report"`)
 		require.Nil(t, refused)
 		cancel()
 		time.Sleep(time.Hour) // virtual time
 		_, err = b.Lock(t.Context(), "report")
 		require.ErrorIs(t, err, guard.ErrBusy, "it is renewed, also after the end of the context")
-		require.NoError(t, g[1].Do(t.Context(), "report", none), "keys of others are others")
+		require.NoError(t, g[1].Do(t.Context(), "report", func(context.Context) error { return nil }), "keys of others are others")
 		begun := time.Now()
 		require.NoError(t, lock.Unlock(ctx), "which has ended, as that of gocron when it shuts down")
 		require.Zero(t, time.Since(begun))
@@ -81,8 +128,8 @@ func TestLocker_optionsOfTheLeases(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := guards(t, 2)
-		a := guardcron.NewLocker[gocronLock](g[0], guard.WithMinHold(5*time.Second))
-		b := guardcron.NewLocker[gocronLock](g[1], guard.WithMinHold(5*time.Second))
+		a := guardgocron.NewLocker[gocronLock](g[0], guard.WithMinHold(5*time.Second))
+		b := guardgocron.NewLocker[gocronLock](g[1], guard.WithMinHold(5*time.Second))
 		lock, err := a.Lock(t.Context(), "report")
 		require.NoError(t, err)
 		require.NoError(t, lock.Unlock(t.Context()))
@@ -93,28 +140,28 @@ func TestLocker_optionsOfTheLeases(t *testing.T) {
 		lock, err = b.Lock(t.Context(), "report")
 		require.NoError(t, err, "the next tick")
 		require.NoError(t, lock.Unlock(t.Context()))
-		_, err = guardcron.NewLocker[gocronLock](g[0], guard.WithTTL(0)).Lock(t.Context(), "report")
+		_, err = guardgocron.NewLocker[gocronLock](g[0], guard.WithTTL(0)).Lock(t.Context(), "report")
 		require.Equal(t, []string{"WithTTL"}, settings(err))
 	})
 }
 
 func TestNewLocker_panicsOnWhatCannotWork(t *testing.T) {
 	t.Parallel()
-	require.PanicsWithValue(t, "guardcron: NewLocker: the guard must not be nil", func() { guardcron.NewLocker[gocronLock](nil) })
+	require.PanicsWithValue(t, "guardgocron: NewLocker: the guard must not be nil", func() { guardgocron.NewLocker[gocronLock](nil) })
 	g, err := guard.New(memory.New())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, g.Close(t.Context())) }()
-	require.Panics(t, func() { guardcron.NewLocker[interface{ Unlock() error }](g) })
-	require.Panics(t, func() { guardcron.NewLocker[int](g) })
+	require.Panics(t, func() { guardgocron.NewLocker[interface{ Unlock() error }](g) })
+	require.Panics(t, func() { guardgocron.NewLocker[int](g) })
 }
 
 func TestElector_oneLeader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g, lines := guards(t, 3, guard.WithTTL(10*time.Second))
-		var electors []*guardcron.Elector
+		var electors []*guardgocron.Elector
 		for _, g := range g {
-			e, err := guardcron.NewElector(g, "reports")
+			e, err := guardgocron.NewElector(g, "reports")
 			require.NoError(t, err)
 			electors = append(electors, e)
 		}
@@ -157,9 +204,9 @@ func TestElector_theEndOfACallIsNotThatOfTheLeader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := guards(t, 2)
-		a, err := guardcron.NewElector(g[0], "reports")
+		a, err := guardgocron.NewElector(g[0], "reports")
 		require.NoError(t, err)
-		b, err := guardcron.NewElector(g[1], "reports")
+		b, err := guardgocron.NewElector(g[1], "reports")
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(context.Background())
 		require.NoError(t, a.IsLeader(ctx))
@@ -167,7 +214,7 @@ func TestElector_theEndOfACallIsNotThatOfTheLeader(t *testing.T) {
 		time.Sleep(time.Hour) // virtual time
 		require.ErrorIs(t, b.IsLeader(t.Context()), guard.ErrBusy)
 		require.NoError(t, a.IsLeader(t.Context()))
-		other, err := guardcron.NewElector(g[1], "others")
+		other, err := guardgocron.NewElector(g[1], "others")
 		require.NoError(t, err)
 		require.NoError(t, other.IsLeader(t.Context()), "names are apart")
 		require.NoError(t, other.Close(t.Context()))
@@ -180,12 +227,45 @@ func TestNewElector_refusesWhatCannotWork(t *testing.T) {
 	g, err := guard.New(memory.New())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, g.Close(t.Context())) }()
-	_, err = guardcron.NewElector(nil, "reports")
+	_, err = guardgocron.NewElector(nil, "reports")
 	require.Equal(t, []string{"guard"}, settings(err))
-	_, err = guardcron.NewElector(g, "")
+	_, err = guardgocron.NewElector(g, "")
 	require.Equal(t, []string{"name"}, settings(err))
-	_, err = guardcron.NewElector(g, "reports", guard.WithTTL(0))
+	_, err = guardgocron.NewElector(g, "reports", guard.WithTTL(0))
 	require.Equal(t, []string{"WithTTL"}, settings(err))
-	_, err = guardcron.NewElector(g, "{reports}")
+	_, err = guardgocron.NewElector(g, "{reports}")
 	require.ErrorContains(t, err, "brace")
+}
+
+func TestLocker_withFairIsServedInOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := guards(t, 2)
+		var ran []int
+		var want []int
+		var all sync.WaitGroup
+		for i := range 8 {
+			want = append(want, i)
+			l := guardgocron.NewLocker[gocronLock](g[i/2%2], guard.WithFair(), guard.WithWait(time.Minute))
+			all.Go(func() {
+				lock, err := l.Lock(t.Context(), "report")
+				assert.NoError(t, err)
+				ran = append(ran, i)
+				time.Sleep(time.Second) // virtual time
+				assert.NoError(t, lock.Unlock(t.Context()))
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		require.Equal(t, want, ran)
+	})
+}
+
+// settings returns those that an error names.
+func settings(err error) []string {
+	var setting *guard.SettingError
+	if !errors.As(err, &setting) {
+		return nil
+	}
+	return []string{setting.Setting}
 }

@@ -1,0 +1,90 @@
+package guardgocron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// An Elector is a gocron.Elector for go-co-op/gocron v2: of all processes with an Elector of one
+// name, one is the leader, whose scheduler runs the jobs.
+//
+//	scheduler, err := gocron.NewScheduler(gocron.WithDistributedElector(elector))
+//
+// The leader remains it until it is closed, dies, or cannot renew its lease; then the first one
+// that is asked after that is. A tick in between is run by nobody.
+type Elector struct {
+	guard *guard.Guard
+	name  string
+	opts  []guard.Option
+
+	turn   chan struct{} // held by whoever asks, or gives back
+	lease  *guard.Lease
+	closed bool
+}
+
+// errFollower says that another process is the leader.
+var errFollower = errors.New("guardgocron: another process is the leader")
+
+// NewElector returns an Elector. The options are those of the lease by which the leader is told.
+// Call Close at the end, and close the Guard after that.
+func NewElector(g *guard.Guard, name string, opts ...guard.Option) (*Elector, error) {
+	if g == nil {
+		return nil, &guard.SettingError{Setting: "guard", Reason: "must not be nil"}
+	}
+	e := &Elector{guard: g, name: name, opts: named(g, "gocron-leader", opts), turn: make(chan struct{}, 1)}
+	if _, err := g.Wrap(e.key(), func(context.Context) error { return nil }, opts...); err != nil || name == "" {
+		return nil, fmt.Errorf("guardgocron: elector %q: %w", name, errors.Join(err, emptyName(name)))
+	}
+	return e, nil
+}
+
+func emptyName(name string) error {
+	if name == "" {
+		return &guard.SettingError{Setting: "name", Value: `""`, Reason: "must not be empty"}
+	}
+	return nil
+}
+
+func (e *Elector) key() string { return "gocron-leader:" + e.name }
+
+// IsLeader returns nil if this process is the leader, or has become it, and else an error: one for
+// which errors.Is(err, guard.ErrBusy) holds where another process is.
+func (e *Elector) IsLeader(ctx context.Context) error {
+	e.turn <- struct{}{}
+	defer func() { <-e.turn }()
+	switch {
+	case e.closed:
+		return &guard.ClosedError{Key: e.name}
+	case e.lease != nil && e.lease.Valid():
+		return nil
+	}
+	if e.lease != nil {
+		_ = e.lease.Release(ctx) // it was lost
+		e.lease = nil
+	}
+	lease, err := e.guard.Acquire(context.WithoutCancel(ctx), e.key(), e.opts...)
+	switch {
+	case errors.Is(err, guard.ErrBusy):
+		return fmt.Errorf("%w: %w", errFollower, err)
+	case err != nil:
+		return fmt.Errorf("guardgocron: elector %q: %w", e.name, err)
+	}
+	e.lease = lease
+	return nil
+}
+
+// Close resigns: another process can be the leader at once. It can be called several times.
+func (e *Elector) Close(ctx context.Context) error {
+	e.turn <- struct{}{}
+	defer func() { <-e.turn }()
+	e.closed = true
+	if e.lease == nil {
+		return nil
+	}
+	lease := e.lease
+	e.lease = nil
+	return lease.Release(ctx)
+}

@@ -1,0 +1,61 @@
+package guardgocron
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// A Locker is a gocron.Locker, with L for gocron.Lock: this module does not import gocron.
+//
+//	locker := guardgocron.NewLocker[gocron.Lock](g, guard.WithMinHold(5*time.Second))
+//	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
+//
+// gocron asks for a lock by the name of the job, and skips the run on an error. Name each job with
+// gocron.WithName: the default is the name of the function, which changes as code is moved. It is
+// safe for concurrent use. See the package documentation for what a Locker cannot promise.
+type Locker[L any] struct {
+	guard *guard.Guard
+	opts  []guard.Option
+}
+
+// NewLocker returns a Locker whose locks are leases of the Guard, renewed until they are given
+// back. The options are those of the leases; a lock does not wait unless guard.WithWait says so. L
+// must be an interface with the method Unlock(context.Context) error, as gocron.Lock is; NewLocker
+// panics if it is not.
+func NewLocker[L any](g *guard.Guard, opts ...guard.Option) *Locker[L] {
+	if g == nil {
+		panic("guardgocron: NewLocker: the guard must not be nil")
+	}
+	if _, ok := any(&lock{}).(L); !ok {
+		panic(fmt.Sprintf("guardgocron: NewLocker: %T is no interface whose one method is Unlock(context.Context) error", *new(L)))
+	}
+	return &Locker[L]{guard: g, opts: opts}
+}
+
+// Lock takes a lease on "gocron:" and the key, or returns why not: guard.ErrBusy where another
+// process has it. The end of ctx does not release it.
+func (l *Locker[L]) Lock(ctx context.Context, key string) (L, error) {
+	lease, err := l.guard.Acquire(context.WithoutCancel(ctx), "gocron:"+key, named(l.guard, "gocron", l.opts)...)
+	if err != nil {
+		var none L
+		return none, fmt.Errorf("guardgocron: lock %q: %w", key, err)
+	}
+	return any(&lock{lease}).(L), nil
+}
+
+// named returns the options, with a name if neither they nor the Guard have one.
+func named(g *guard.Guard, name string, opts []guard.Option) []guard.Option {
+	if g.Adapter().Name(opts...) != "" {
+		return opts
+	}
+	return append(slices.Clip(opts), guard.WithName(name))
+}
+
+// A lock is a gocron.Lock.
+type lock struct{ lease *guard.Lease }
+
+// Unlock gives the lease back, also where ctx has ended, as that of gocron has when it shuts down.
+func (l *lock) Unlock(ctx context.Context) error { return l.lease.Release(context.WithoutCancel(ctx)) }
