@@ -1,9 +1,22 @@
 package guardcron
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // SetClock has the clock of the Jobs be ahead of the real one, or behind.
 func SetClock(j *Jobs, ahead time.Duration) { j.ahead.Store(int64(ahead)) }
 
+// Clock returns by how much the clock of the Jobs is ahead.
+func Clock(j *Jobs) time.Duration { return time.Duration(j.ahead.Load()) }
+
 // SetProcess names the process of the Jobs.
 func SetProcess(j *Jobs, who string) { j.who = who }
+
+// SetFunc replaces what a job does, before its first run.
+func SetFunc(j *Jobs, name string, f func(ctx context.Context) error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.jobs[name].f = f
+}

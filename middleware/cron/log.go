@@ -145,12 +145,16 @@ func (v view) has(tick time.Time, outcomes ...Outcome) bool {
 	})
 }
 
-// abandoned ends the records of runs of a tick that another process has begun and not ended. The
-// caller has the lease of the tick.
-func (b *job) abandoned(h *held) {
-	if v, err := b.readLog(h.lease.Context()); err == nil {
-		b.end(v.running(h.tick))
+// abandoned ends the records of runs of a tick that another process has begun and not ended. It
+// returns true if the tick was run, but its marker could not be left. The caller has the lease of
+// the tick.
+func (b *job) abandoned(h *held) (ran bool) {
+	v, err := b.readLog(h.lease.Context())
+	if err != nil {
+		return false
 	}
+	b.end(v.running(h.tick))
+	return v.has(h.tick, Ran)
 }
 
 // end writes down that runs were lost with their process.

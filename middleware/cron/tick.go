@@ -49,8 +49,11 @@ func (b *job) decide(h *held, here bool) {
 	if b.overlap == Wait || h.again {
 		s.wait = b.deadline - late
 	}
-	if h.again {
-		b.abandoned(h)
+	if h.again && b.abandoned(h) {
+		h.complete()
+		b.settle(h.tick)
+		b.isDue(-1)
+		return
 	}
 	b.start(h, s, func() { b.isDue(-1) })
 }
