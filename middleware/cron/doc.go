@@ -6,23 +6,55 @@
 //	_, err = jobs.AddFunc("nightly-report", "0 3 * * *", buildReport)
 //	c.Start()
 //	...
-//	c.Stop()
+//	<-c.Stop().Done()
 //	err = jobs.Close(ctx)
 //
-// A lock alone is not once per tick: a short job on two machines whose clocks differ by half a
-// second runs twice. Here a run is known by its tick, which is the instant that the schedule names
-// and not the one at which the job happened to start; a marker that it was run stands for long
-// after it, and a second lease on the job keeps two ticks from running at a time. Who finds a tick
-// taken waits for it, and runs it if the process that has it dies in time.
+// A tick is the instant that the schedule names, and not the one at which a run starts. What
+// happens to it:
 //
-// What became of each tick is on record in the store: Records says who ran it last, when, and for
-// how long, and WithMissed hears of ticks that nobody ran.
+//	the Cron fires, in each process
+//	      │
+//	      ▼
+//	lease on the tick ──── done ─────────▶ another process has run it: nothing to do
+//	"cron:job@tick"   ──── busy ─────────▶ wait in the background: if the holder dies, go on here
+//	      │           ──── no answer ────▶ ask again; after the start deadline, see below
+//	      │ granted
+//	      ▼
+//	is the job paused? ─── yes ──────────▶ Skipped
+//	      │ no
+//	      ▼
+//	lease on the job ───── busy ─────────▶ WithBusy: Skip leaves the tick out (Skipped), Wait waits
+//	"cron:job"                             up to the start deadline, Allow needs no such lease
+//	      │ granted
+//	      ▼
+//	the function runs: its context ends if a lease is lost (Lost), after WithMaxHold (Lost), or
+//	      │            when Close has waited long enough
+//	      ▼
+//	the tick's lease becomes a marker, which stands for WithTickMemory: no process runs it again
+//	the outcome goes on record, which Records returns: Ran, Failed, Panicked or Lost
+//	the job's lease is released
+//
+//	At the start of a process, and after an outage of the store, one process at a time looks for
+//	ticks that are neither on record nor held: they are run (WithCatchUp, or if a process that has
+//	died had begun them and they are not too late), or reported as Missed, many in one Record. Old
+//	ticks run only while no current one runs or waits.
+//
+// An uncontended tick makes six calls to the store, three of them before the function runs. The
+// first tick of a new job, and a run of more than a second, make one more: they are on record as
+// Running. A process that finds a tick done makes one call.
+//
+// A lock alone is not once per tick: a short job on two machines whose clocks differ by half a
+// second would run twice.
 //
 // What it does not promise: a run that dies between its side effects and its end is run again by
-// another process, within WithStartDeadline. A process that is paused for longer than its lease
-// can believe for a moment that it still has it: write guard.Fence(ctx) beside what the job
-// writes. Clocks may differ by less than WithTickMemory; the one that is ahead decides when a tick
-// is run.
+// another process, within WithStartDeadline. So is one that ends while the store is away for longer
+// than its lease. A process that is paused for longer than its lease can believe for a moment that
+// it still has it: write guard.Fence(ctx) beside what the job writes. Clocks may differ by less
+// than WithTickMemory; the process that is ahead decides when a tick is run. While no process is
+// up, nobody reports anything: see the example of a dead man's switch.
+//
+// If the schedule of a job changes, ticks count from the start of the first process that has the
+// new one.
 //
 // Clock changes: schedules are those of cron, in its location or that of CRON_TZ. A tick in an
 // hour that the change skips does not come. One in an hour that it repeats comes twice, and is run

@@ -3,6 +3,8 @@ package guardcron_test
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -171,4 +173,77 @@ func ExampleJobs_Wrapper() {
 	}
 	fmt.Println(<-ran)
 	// Output: the report
+}
+
+// A dead man's switch: a monitor outside expects a ping after each success, and raises the alarm if
+// none comes in time. Services such as healthchecks.io or a Prometheus Pushgateway do so.
+//
+// WithObserver and Missed tell what a process that is up has found. If no process is up, nobody is
+// there to tell: only the monitor notices, by its own clock, after the period of the job and a
+// grace that should be longer than the start deadline. When a process is up again, it reports the
+// ticks as Missed, or catches up with them, and the next success ends the alarm.
+func Example_deadMansSwitch() {
+	pings := make(chan string, 10)
+	monitor := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { pings <- r.URL.Path }))
+	defer monitor.Close()
+
+	// ping tells the monitor of a success. It has a limit of its own: the next tick may wait for it.
+	client := &http.Client{Timeout: 10 * time.Second}
+	ping := func(r guardcron.Record) {
+		if r.Outcome != guardcron.Ran {
+			return
+		}
+		response, err := client.Get(monitor.URL + "/ping/" + r.Job)
+		if err != nil {
+			return // the monitor notices that no ping has come
+		}
+		_ = response.Body.Close()
+	}
+
+	ctx := context.Background()
+	g, _ := guard.New(memory.New())
+	defer g.Close(ctx)
+	jobs, _ := guardcron.New(g, cron.New(), guardcron.WithObserver(ping))
+	defer jobs.Close(ctx)
+	_, _ = jobs.AddFunc("nightly-report", "0 3 * * *", func(context.Context) error { return nil })
+	_ = jobs.RunNow(ctx, "nightly-report")
+	fmt.Println(<-pings)
+	// Output: /ping/nightly-report
+}
+
+// Jobs with one spec do not all start at one instant.
+func ExampleWithJitter() {
+	ctx := context.Background()
+	g, _ := guard.New(memory.New())
+	defer g.Close(ctx)
+	c := cron.New(cron.WithLocation(time.UTC))
+	jobs, _ := guardcron.New(g, c, guardcron.WithJitter(10*time.Minute))
+	defer jobs.Close(ctx)
+	midnight := time.Date(2026, time.November, 22, 0, 0, 0, 0, time.UTC)
+	starts := map[time.Time]bool{}
+	for _, name := range []string{"invoices", "reminders", "statistics"} {
+		id, _ := jobs.AddFunc(name, "0 3 * * *", func(context.Context) error { return nil })
+		starts[c.Entry(id).Schedule.Next(midnight)] = true
+	}
+	fmt.Println(len(starts), "different instants")
+	// Output: 3 different instants
+}
+
+// A job that is removed does not start any more. Its name can be used again.
+func ExampleJobs_Remove() {
+	ctx := context.Background()
+	g, _ := guard.New(memory.New())
+	defer g.Close(ctx)
+	jobs, _ := guardcron.New(g, cron.New())
+	defer jobs.Close(ctx)
+	nothing := func(context.Context) error { return nil }
+	_, _ = jobs.AddFunc("nightly-report", "0 3 * * *", nothing)
+	fmt.Println(jobs.Remove("nightly-report"))
+	fmt.Println(jobs.RunNow(ctx, "nightly-report"))
+	_, err := jobs.AddFunc("nightly-report", "0 4 * * *", nothing)
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// guardcron: there is no job "nightly-report"
+	// <nil>
 }
