@@ -17,6 +17,7 @@ func (r *replica) newGuard(locker guard.Locker) (*guard.Guard, error) {
 		guard.WithNamespace(r.Namespace), // other runs use this Redis, too
 		// how soon another may take over from a replica that has died
 		guard.WithTTL(r.TTL),
+		guard.WithHook(guard.Hook{Outcome: r.skips}),
 	)
 }
 

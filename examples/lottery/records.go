@@ -34,6 +34,9 @@ func (d *director) sayWhoRanWhat(ctx context.Context) (err error) {
 	}
 	records, err := jobs.Records(ctx, jobName, historyShown)
 	for _, r := range slices.Backward(records) {
+		if d.round(r.Tick) > rounds {
+			continue // cron goes on until the last replica has stopped it
+		}
 		// "running" is what a run remains whose process was killed.
 		d.run.Say("on record", "round %d, of %s: %s, by %s, under fence %d",
 			d.round(r.Tick), r.Tick.Local().Format(time.TimeOnly), r.Outcome, r.Who, r.Fence)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,11 +45,11 @@ type replica struct {
 	// Asks has it ask in mid-draw for leave to go on, which gives the director time to kill it.
 	Asks bool
 
-	parent    *stage.Parent
-	db        database
-	lastFired context.CancelFunc      // cron has fired the last round
-	fail      context.CancelCauseFunc // ends the replica with an error
-	said      sync.Map                // the rounds that it has fired, and said what came of them
+	parent *stage.Parent
+	db     database
+	over   context.CancelFunc      // all rounds are
+	fail   context.CancelCauseFunc // ends the replica with an error
+	ended  sync.Map                // the rounds that this replica has drawn, or knows to be drawn
 }
 
 // main is the process. It returns the exit code.
@@ -103,8 +105,8 @@ func (r *replica) askForTheTime() error {
 
 // runCron returns when all rounds are over for this replica.
 func (r *replica) runCron(ctx context.Context, g *guard.Guard) (err error) {
-	playing, lastFired := context.WithCancel(ctx)
-	r.lastFired = lastFired
+	playing, over := context.WithCancel(ctx)
+	r.over = over
 	c := cron.New(cron.WithSeconds(), cron.WithChain(r.byItsClock(ctx)))
 	jobs, err := r.newJobs(g, c)
 	if err != nil {
@@ -118,7 +120,7 @@ func (r *replica) runCron(ctx context.Context, g *guard.Guard) (err error) {
 	c.Start()
 	<-playing.Done()
 	select {
-	case <-c.Stop().Done(): // and what was fired has returned: Close would end its standing by
+	case <-c.Stop().Done():
 	case <-ctx.Done():
 	}
 	return context.Cause(ctx)
@@ -129,17 +131,35 @@ func (r *replica) runCron(ctx context.Context, g *guard.Guard) (err error) {
 func (r *replica) byItsClock(ctx context.Context) cron.JobWrapper {
 	return func(job cron.Job) cron.Job {
 		return cron.FuncJob(func() {
-			round := r.round(time.Now())
-			if round >= rounds {
-				r.lastFired()
-			}
-			time.Sleep(r.Behind + time.Duration(round-1)*r.Drift)
-			start := time.Now()
+			time.Sleep(r.Behind + time.Duration(r.round(time.Now())-1)*r.Drift)
 			job.Run()
-			if _, said := r.said.Load(round); !said && ctx.Err() == nil {
-				r.parent.Say("round %d: skips, after %.2f s: another one has drawn it", round, time.Since(start).Seconds())
-			}
 		})
+	}
+}
+
+// end is called when this replica has nothing left to do in a round.
+func (r *replica) end(round int) {
+	r.ended.Store(round, true)
+	for n := range rounds {
+		if _, ended := r.ended.Load(n + 1); !ended {
+			return
+		}
+	}
+	r.over()
+}
+
+// skips is called with the end of each tick, by the hook of the Guard. Elsewhere means that another
+// replica has run it: this one has stood by.
+func (r *replica) skips(_ context.Context, o guard.Outcome) {
+	_, tick, _ := strings.Cut(o.Label, "@")
+	tick, _, _ = strings.Cut(tick, " ")
+	at, err := time.Parse(time.RFC3339, tick)
+	if o.Result != "elsewhere" || err != nil {
+		return
+	}
+	if round := r.round(at); round <= rounds {
+		r.parent.Say("round %d: skips, after %.2f s: another one has drawn it", round, o.Duration.Seconds())
+		r.end(round)
 	}
 }
 
@@ -149,7 +169,7 @@ func (r *replica) fire(ctx context.Context, round int) error {
 	if round > rounds {
 		return nil // cron was too late to be stopped in time
 	}
-	r.said.Store(round, true)
+	defer r.end(round)
 	err := r.draw(ctx, round)
 	switch {
 	case err == nil:
@@ -168,8 +188,7 @@ func (r *replica) fire(ctx context.Context, round int) error {
 // heed is told what became of the ticks that came to this replica. One that it could not run until
 // the deadline, as the store did not answer or the job did not end, is a play that cannot go on.
 func (r *replica) heed(record guardcron.Record) {
-	switch record.Outcome {
-	case guardcron.Missed, guardcron.Skipped, guardcron.Unavailable:
+	if slices.Contains([]guardcron.Outcome{guardcron.Missed, guardcron.Skipped, guardcron.Unavailable}, record.Outcome) {
 		r.fail(fmt.Errorf("round %d was %s: %s", r.round(record.Tick), record.Outcome, record.Reason))
 	}
 }

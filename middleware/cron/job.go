@@ -200,38 +200,44 @@ func (b *job) Run() {
 		return
 	}
 	defer b.jobs.end()
-	if tick, ok := b.newest(); ok && b.leaving.Err() == nil {
-		b.fire(tick)
+	if b.leaving.Err() != nil {
+		return
+	}
+	for i, tick := range b.arrived() {
+		b.fire(tick, i > 0)
 	}
 }
 
-// newest returns the tick that has come, unless it is too late to start it. If several have come
-// since the last firing, because this process was late, it is the newest. The others are owed.
-func (b *job) newest() (tick time.Time, ok bool) {
+// arrived returns the ticks that have come since the last firing and can be started in time: one,
+// unless this process was late. The newest is the first, and then the others, the oldest first. Those
+// that are too late are owed.
+func (b *job) arrived() []time.Time {
 	now := b.now()
 	b.mu.Lock()
 	seen := b.seen
 	b.mu.Unlock()
 	come := b.come(seen, now).ticks
 	if len(come) == 0 { // the clock was set back
-		return time.Time{}, false
+		return nil
 	}
-	tick = come[len(come)-1]
-	if ok = b.late(tick) <= b.deadline; !ok {
+	newest := len(come) - 1
+	first := slices.IndexFunc(come, func(t time.Time) bool { return b.late(t) <= b.deadline })
+	switch {
+	case first < 0:
 		b.oweUpTo(now)
 		b.lookAgain()
-		return tick, false
-	}
-	if len(come) > 1 {
-		b.oweUpTo(b.at(tick).Add(-time.Nanosecond))
+		return nil
+	case first > 0:
+		b.oweUpTo(b.at(come[first]).Add(-time.Nanosecond))
 		b.lookAgain()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.seen.Before(b.at(tick)) {
-		b.seen = b.at(tick)
+	if !b.seen.Before(b.at(come[newest])) { // they are owed meanwhile
+		return nil
 	}
-	return tick, true
+	b.seen = b.at(come[newest])
+	return append(come[newest:], come[first:newest]...)
 }
 
 // A gap is what has come in some time: the newest ticks, the oldest first, and how many came before

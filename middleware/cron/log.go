@@ -65,7 +65,7 @@ func (b *job) append(e entry) error {
 	e.Schedule = b.fingerprint
 	text, err := json.Marshal(e)
 	if err != nil {
-		return nil // which cannot be
+		return nil //nolint:nilerr // it could never be written
 	}
 	return b.jobs.ledger.Append(context.WithoutCancel(b.jobs.ctx), log, driver.Entry{At: max(at.UnixMilli(), 0), Record: text}, 2*b.keep)
 }

@@ -225,7 +225,7 @@ func (b *job) handleOwed(ctx context.Context, v view) (next time.Time, err error
 	}
 	slices.SortFunc(all, func(a, b owed) int { return a.tick.Compare(b.tick) })
 	for i := range all {
-		all[i].left = all[i].left || len(all)-i > int(b.settings.catchUp)
+		all[i].left = all[i].left || len(all)-i > int(b.catchUp)
 	}
 	all = slices.DeleteFunc(all, func(o owed) bool {
 		if !b.isOnRecord(v, o.tick) {
@@ -291,7 +291,7 @@ func (l *looking) at(o owed) error {
 		return nil
 	case errors.As(err, &busy): // by a process that runs it, or has died
 		b.isDue(1)
-		if !b.jobs.inBackground(func() { b.watch(o.tick, untilOver(busy), true) }) {
+		if !b.jobs.inBackground(func() { b.watch(o.tick, b.now(), untilOver(busy), true) }) {
 			b.isDue(-1)
 			owe()
 			return errClosed

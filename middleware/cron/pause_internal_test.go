@@ -40,7 +40,7 @@ func TestStart_doesNotRunWhatMayBePaused(t *testing.T) {
 	b, err := jobs.newJob("job", cron.Every(time.Hour), func(context.Context) error { runs++; return nil }, nil)
 	require.NoError(t, err)
 	tick := b.now().Truncate(time.Second)
-	b.fire(tick)
+	b.fire(tick, false)
 	require.Zero(t, runs)
 	require.Len(t, told, 1)
 	require.Equal(t, Unavailable, told[0].Outcome)
@@ -48,7 +48,7 @@ func TestStart_doesNotRunWhatMayBePaused(t *testing.T) {
 
 	store.cut = false
 	b.settle(tick)
-	b.fire(tick)
+	b.fire(tick, false)
 	require.Equal(t, 1, runs)
 	require.NoError(t, jobs.Close(t.Context()))
 	require.NoError(t, g.Close(t.Context()))

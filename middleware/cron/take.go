@@ -89,24 +89,26 @@ func (b *job) owe(tick time.Time) {
 	b.lookAgain()
 }
 
-// fire handles a tick that is due. It runs it here and now if it can. If it has to wait, for the
-// tick, the job or the store, it does that in the background: cron.Stop waits for this call.
-func (b *job) fire(tick time.Time) {
+// fire handles a tick that is due, or an old one that can still be started. It runs it here and now
+// if it can. If it has to wait, for the tick, the job or the store, it does that in the background:
+// cron.Stop waits for this call.
+func (b *job) fire(tick time.Time, old bool) {
 	if !b.handle(tick) {
 		return
 	}
 	b.isDue(1)
+	begin := b.now()
 	h, err := b.take(tick, 0)
 	if err == nil {
-		b.decide(h, true)
+		b.decide(h, true, old)
 		return
 	}
-	start := b.now()
-	if b.isDone(tick, start, err) {
+	if b.isDone(tick, begin, err) {
 		b.isDue(-1)
 		return
 	}
-	if !b.jobs.inBackground(func() { b.watch(tick, b.deadline-b.late(tick), errors.Is(err, guard.ErrBusy)) }) {
+	again := errors.Is(err, guard.ErrBusy)
+	if !b.jobs.inBackground(func() { b.watch(tick, begin, b.deadline-b.late(tick), again) }) {
 		b.isDue(-1)
 	}
 }
@@ -122,32 +124,31 @@ func (b *job) isDue(n int) {
 }
 
 // isDone reports whether an error says that a tick was ended before.
-func (b *job) isDone(tick, start time.Time, err error) bool {
+func (b *job) isDone(tick, begin time.Time, err error) bool {
 	var done *guard.DoneError
 	if !errors.As(err, &done) {
 		return false
 	}
-	b.report(Record{Outcome: elsewhere, Start: start.UTC(), End: b.now().UTC()}, done.Label, skippedDone)
+	b.report(Record{Outcome: elsewhere, Start: begin.UTC(), End: b.now().UTC()}, done.Label, skippedDone)
 	b.settle(tick)
 	return true
 }
 
 // watch waits until it has the lease of a tick, or knows that it was ended, also when it is too
 // late to run it: should the process that has it die, another one has to say so.
-func (b *job) watch(tick time.Time, wait time.Duration, again bool) {
-	start := b.now()
+func (b *job) watch(tick, begin time.Time, wait time.Duration, again bool) {
 	for {
 		h, err := b.take(tick, wait)
 		var busy *guard.BusyError
 		switch {
 		case err == nil:
 			h.again = h.again || again
-			b.decide(h, false)
+			b.decide(h, false, false)
 			return
 		case errors.As(err, &busy):
 			wait, again = untilOver(busy), true
 			continue
-		case b.isDone(tick, start, err):
+		case b.isDone(tick, begin, err):
 		case b.leaving.Err() != nil:
 		default:
 			b.cannot(tick, err)

@@ -37,7 +37,7 @@ func (b *job) isOld(label string) bool {
 
 // decide starts a tick that is due, if it can still be started in time. If not, it is for look. A
 // tick that was begun before is not left out because a later one has begun meanwhile.
-func (b *job) decide(h *held, here bool) {
+func (b *job) decide(h *held, here, old bool) {
 	late := b.late(h.tick)
 	if late > b.deadline {
 		h.release()
@@ -45,8 +45,8 @@ func (b *job) decide(h *held, here bool) {
 		b.isDue(-1)
 		return
 	}
-	s := start{here: here}
-	if b.overlap == Wait || h.again {
+	s := start{here: here, old: old}
+	if b.overlap == Wait || h.again || old {
 		s.wait = b.deadline - late
 	}
 	if h.again && b.abandoned(h) {

@@ -55,16 +55,19 @@ func (w wrapped) Run() {
 		return
 	}
 	defer b.jobs.end()
+	if b.leaving.Err() != nil {
+		return
+	}
 	b.mu.Lock()
 	seen := b.seen
 	b.mu.Unlock()
 	come := b.come(seen, b.now()).ticks
-	if len(come) == 0 || b.leaving.Err() != nil {
+	if len(come) == 0 {
 		return
 	}
 	tick := come[len(come)-1]
 	b.mu.Lock()
 	b.seen = b.at(tick)
 	b.mu.Unlock()
-	b.fire(tick)
+	b.fire(tick, false)
 }
