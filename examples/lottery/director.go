@@ -65,7 +65,7 @@ func (d *director) startReplicas() error {
 		// The TTL is how long the others wait after a death: short enough to watch, long enough
 		// for a busy machine to renew in time.
 		ttl = 1500 * time.Millisecond
-		d.Every = 3
+		d.Every = 5
 	}
 	for i, clock := range clocks {
 		r := replica{
@@ -128,6 +128,9 @@ func (d *director) setTime() error {
 	return nil
 }
 
+// onRecord is how long it takes at most until a run that goes on is on record.
+const onRecord = 1200 * time.Millisecond
+
 // decide lets a replica that is in mid-draw go on, or kills it: the first in each round.
 func (d *director) decide(line stage.Line) error {
 	round, err := strconv.Atoi(line.Rest)
@@ -138,6 +141,7 @@ func (d *director) decide(line stage.Line) error {
 		return line.From.Answer("go on")
 	}
 	d.killed[round] = true
+	time.Sleep(onRecord) // its run is on record by then
 	delete(d.playing, line.From)
 	line.From.Kill()
 	d.run.Say("director", "round %d: has killed %s in mid-draw (SIGKILL)", round, line.From.Name)

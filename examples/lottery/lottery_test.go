@@ -50,8 +50,8 @@ func drawn(t *testing.T, db *sql.DB) []string {
 	return all
 }
 
-// onRecord returns the same of the records with the outcome, as they were printed.
-func onRecord(t *testing.T, printed, outcome string) []string {
+// recorded returns the same of the records with the outcome, as they were printed.
+func recorded(t *testing.T, printed, outcome string) []string {
 	t.Helper()
 	name := map[string]string{}
 	for _, replica := range regexp.MustCompile(`(replica \d) +is pid (\d+),`).FindAllStringSubmatch(printed, -1) {
@@ -75,8 +75,8 @@ func TestLottery_drawsEachRoundOnce(t *testing.T) {
 		require.Equal(t, []result{{1, 1, 10, 1}, {2, 1, 10, 1}, {3, 1, 10, 1}}, results(t, db))
 		skips := regexp.MustCompile(`round \d: skips, after .* another one has drawn it`)
 		require.Len(t, skips.FindAllString(printed, -1), 3*4, "four replicas are fired in each round, and skip it")
-		require.Equal(t, drawn(t, db), onRecord(t, printed, "ran"))
-		require.Empty(t, onRecord(t, printed, "running"))
+		require.Equal(t, drawn(t, db), recorded(t, printed, "ran"))
+		require.Empty(t, recorded(t, printed, "running"))
 		require.Contains(t, printed, "The promise was kept.")
 	})
 }
@@ -118,8 +118,8 @@ func TestLottery_anotherReplicaTakesOverFromOneThatWasKilled(t *testing.T) {
 			require.Equal(t, 10, r.winners, "winners in round %d", r.round)
 			require.Greater(t, r.replicas, 1, "replicas that wrote winners of round %d", r.round)
 		}
-		require.Equal(t, drawn(t, db), onRecord(t, printed, "ran"))
-		require.Len(t, onRecord(t, printed, "running"), 3, "the ticks at which a replica was killed")
+		require.Equal(t, drawn(t, db), recorded(t, printed, "ran"))
+		require.Len(t, recorded(t, printed, "lost"), 3, "the ticks at which a replica was killed")
 		require.Zero(t, stagetest.Int(t, db, `SELECT count(*) FROM winners JOIN draws USING (round) WHERE winners.fence > draws.fence`),
 			"winners under a higher fence than that of the draw which counts")
 	})

@@ -37,7 +37,7 @@ func (d *director) sayWhoRanWhat(ctx context.Context) (err error) {
 		if d.round(r.Tick) > rounds {
 			continue // cron goes on until the last replica has stopped it
 		}
-		// "running" is what a run remains whose process was killed.
+		// A run whose process was killed is "lost", once another replica has taken over.
 		d.run.Say("on record", "round %d, of %s: %s, by %s, under fence %d",
 			d.round(r.Tick), r.Tick.Local().Format(time.TimeOnly), r.Outcome, r.Who, r.Fence)
 	}
