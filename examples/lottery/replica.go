@@ -107,7 +107,7 @@ func (r *replica) askForTheTime() error {
 func (r *replica) runCron(ctx context.Context, g *guard.Guard) (err error) {
 	playing, over := context.WithCancel(ctx)
 	r.over = over
-	c := cron.New(cron.WithSeconds(), cron.WithChain(r.byItsClock(ctx)))
+	c := cron.New(cron.WithSeconds(), cron.WithChain(r.byItsClock()))
 	jobs, err := r.newJobs(g, c)
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (r *replica) runCron(ctx context.Context, g *guard.Guard) (err error) {
 
 // byItsClock gives the replica a clock of its own. All replicas are on one machine, where cron
 // fires all of them at once: each starts what was fired when its own clock would have fired it.
-func (r *replica) byItsClock(ctx context.Context) cron.JobWrapper {
+func (r *replica) byItsClock() cron.JobWrapper {
 	return func(job cron.Job) cron.Job {
 		return cron.FuncJob(func() {
 			time.Sleep(r.Behind + time.Duration(r.round(time.Now())-1)*r.Drift)

@@ -16,13 +16,13 @@ const (
 	pausedAt = "paused"
 )
 
-// Pause has no process start the job for a tick until Resume. Runs that are under way go on, and
-// RunNow runs it all the same. Ticks that come meanwhile are recorded as Skipped, and not caught
-// up with. A process that cannot find out whether the job is paused does not start it either. It
-// asks the store.
+// Pause keeps all processes from starting the job for a tick, until Resume. Runs that have begun
+// continue, and RunNow still runs the job. Ticks that are due meanwhile are recorded as Skipped,
+// also if no process is up then, and they are not caught up with. A process that cannot ask the
+// store whether the job is paused does not start it. The error is that of the store.
 func (j *Jobs) Pause(ctx context.Context, name string) error { return j.turn(ctx, name, true) }
 
-// Resume ends a Pause.
+// Resume ends a Pause. The error is that of the store.
 func (j *Jobs) Resume(ctx context.Context, name string) error { return j.turn(ctx, name, false) }
 
 // Paused reports whether a job is paused. It asks the store.
@@ -72,10 +72,9 @@ func (b *job) lastPause(ctx context.Context) (from, to time.Time, err error) {
 	return time.UnixMilli(at), to, err
 }
 
-// RunNow runs a job by hand, in this process and for no tick, and returns what it returns. It
-// holds the lease of the job, as ticks do: with Skip it fails with guard.ErrBusy if the job runs,
-// with Wait it waits for that until ctx ends, and with Allow it runs beside it. The run is
-// recorded.
+// RunNow runs a job by hand, in this process and for no tick, and returns the error of the job. It
+// holds the lease of the job, as ticks do. If the job is running, RunNow returns guard.ErrBusy with
+// Skip, waits until ctx ends with Wait, and runs at the same time with Allow. The run is recorded.
 func (j *Jobs) RunNow(ctx context.Context, name string) error {
 	b, err := j.find(name)
 	if err != nil {

@@ -47,8 +47,8 @@
 // second would run twice.
 //
 // What it does not promise: a run that dies between its side effects and its end is run again by
-// another process, within WithStartDeadline. So is one that ends while the store is away for longer
-// than its lease. A process that is paused for longer than its lease can believe for a moment that
+// another process, within WithStartDeadline. So is one that ends while the store is away for
+// longer than its lease. A process that is paused for longer than its lease can believe for a moment that
 // it still has it: write guard.Fence(ctx) beside what the job writes. Clocks may differ by less
 // than WithTickMemory; the process that is ahead decides when a tick is run. While no process is
 // up, nobody reports anything: see the example of a dead man's switch.

@@ -209,8 +209,8 @@ func (b *job) Run() {
 }
 
 // arrived returns the ticks that have come since the last firing and can be started in time: one,
-// unless this process was late. The newest is the first, and then the others, the oldest first. Those
-// that are too late are owed.
+// unless this process was late. The newest is the first, and then the others, the oldest first.
+// Those that are too late are owed.
 func (b *job) arrived() []time.Time {
 	now := b.now()
 	b.mu.Lock()

@@ -17,8 +17,8 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
 )
 
-// Jobs are the entries of a Cron of which each tick is run once by all processes that share a
-// store. It is safe for concurrent use.
+// Jobs are entries of a Cron. Each tick of them is run once, in one of all processes that share a
+// store. Jobs is safe for concurrent use.
 type Jobs struct {
 	guard  *guard.Guard
 	ledger driver.Ledger
@@ -37,11 +37,12 @@ type Jobs struct {
 	idle    chan struct{} // closed when nothing runs any more, after Close
 }
 
-// New returns Jobs that are run by the Cron, which is started and stopped by its own methods. The
-// options are for all jobs; those of a single one go before them. What cannot work is a
-// *guard.SettingError. The store has to be a driver.Ledger, as all of ours are, and is not asked.
+// New returns Jobs that the Cron runs. The Cron is started and stopped by its own methods. The
+// options apply to all jobs; options of a single job override them. A setting that cannot work is a
+// *guard.SettingError. The backend must be a driver.Ledger, as all backends of this module are. New
+// does not ask the store.
 //
-// Call Close at the end, and close the Guard, which remains the caller's, after that.
+// At the end, stop the Cron, call Close, and then close the Guard.
 func New(g *guard.Guard, c *cron.Cron, opts ...Option) (*Jobs, error) {
 	var l refused.List
 	if g == nil {
@@ -67,12 +68,13 @@ func New(g *guard.Guard, c *cron.Cron, opts ...Option) (*Jobs, error) {
 	return j, nil
 }
 
-// AddFunc adds a job by its name, as cron.AddFunc does without. The name is what all processes
-// know the job by; it must not be that of another job, and be kept when the program changes. f is
-// called once for each tick of the spec in one of the processes. Its context ends when the lease
-// of the run is lost (guard.ErrLost is the cause), and when Jobs are closed.
+// AddFunc adds a job, as cron.AddFunc does, under a name. All processes know the job by its name,
+// which must not be that of another job, and must stay the same when the program changes. f is
+// called once for each tick of the spec, in one of the processes. Its context ends when the lease
+// of the run is lost (the cause is guard.ErrLost) and when Close ends the run (guard.ErrClosed). A
+// panic of f propagates to the Cron.
 //
-// A spec that cannot be parsed, or never fires, a bad name, and options that cannot work or do not
+// A spec that cannot be parsed or never fires, a bad name, and options that cannot work or do not
 // fit the schedule are errors that name the job.
 func (j *Jobs) AddFunc(name, spec string, f func(ctx context.Context) error, opts ...Option) (cron.EntryID, error) {
 	schedule, err := j.parse(spec)
@@ -82,11 +84,11 @@ func (j *Jobs) AddFunc(name, spec string, f func(ctx context.Context) error, opt
 	return j.Schedule(name, schedule, f, opts...)
 }
 
-// Schedule is AddFunc with a schedule in the place of a spec. Its ticks must be the same in all
-// processes. The entry's own schedule, in cron.Entry, begins to look for what was missed when it
-// is first asked for its next tick, as cron does when it starts. A cron.ConstantDelaySchedule, as
-// of "@every 5m", counts from the start of each process, so it is replaced: its ticks are the
-// multiples of the delay since 1970-01-01 00:00 UTC.
+// Schedule is AddFunc with a schedule instead of a spec. The ticks of the schedule must be the same
+// in all processes. A cron.ConstantDelaySchedule, such as "@every 5m", counts from the start of
+// each process. It is replaced by one whose ticks are the multiples of the delay since 1970-01-01
+// 00:00 UTC. The job looks for missed ticks when cron.Entry.Schedule.Next is first called, which
+// cron does when it starts.
 func (j *Jobs) Schedule(name string, schedule cron.Schedule, f func(ctx context.Context) error, opts ...Option) (cron.EntryID, error) {
 	job, err := j.newJob(name, schedule, f, opts)
 	if err != nil {

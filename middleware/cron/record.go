@@ -11,12 +11,14 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// An Outcome is what became of a tick. The outcomes are few and fixed, fit for a metric.
+// An Outcome is how a tick or a run ended. The outcomes are few and fixed, so they can be a label
+// of a metric.
 type Outcome string
 
 // The outcomes.
 const (
-	// Running means that the run has begun and has not ended: it goes on, or its process has died.
+	// Running means that the run has begun and has not ended. A run is on record as Running after a
+	// second. If its process dies, it is Lost as soon as another process notices.
 	Running Outcome = "running"
 	// Ran means that the job returned nil.
 	Ran Outcome = "ran"
@@ -24,16 +26,17 @@ const (
 	Failed Outcome = "failed"
 	// Panicked means that the job panicked, or ended its goroutine.
 	Panicked Outcome = "panicked"
-	// Lost means that the job lost its lease while it ran, whatever it returned.
+	// Lost means that the job lost its lease while it ran, whatever it returned, or that its process
+	// died in the run.
 	Lost Outcome = "lost"
-	// Skipped means that the tick was left out: the job still ran for another tick, or was paused.
+	// Skipped means that the tick was left out: the job was running for another tick, or paused.
 	Skipped Outcome = "skipped"
 	// Missed means that no process ran the tick in time.
 	Missed Outcome = "missed"
 )
 
-// A Record is what is known of a tick of a job, of several ticks that nobody ran, or of a run by
-// hand.
+// A Record is the outcome of a run of a job, for a tick or by hand, or of one or more ticks for
+// which it did not run.
 type Record struct {
 	Job  string    `json:"-"`
 	Tick time.Time `json:"tick,omitzero"` // in UTC; zero for a run by hand

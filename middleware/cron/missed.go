@@ -1,0 +1,309 @@
+package guardcron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+// findMissed owes the ticks before this process was up of which the log says no end.
+func (b *job) findMissed(v view) error {
+	since := v.since(b.fingerprint)
+	if since.IsZero() { // the job or its schedule is new: it counts from now
+		if err := b.append(entry{Since: b.born.UTC()}); err != nil {
+			return err
+		}
+	}
+	since = since.In(b.jobs.cron.Location())
+	for next := b.schedule.Next(since); !since.IsZero() && v.has(next); next = b.schedule.Next(next) {
+		since = next
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if since.IsZero() {
+		// A process whose clock is behind may take these, and die in them.
+		b.oweGap(b.come(b.born.Add(-mostSkew), b.born), true)
+	} else {
+		b.oweGap(b.come(b.at(since), b.born), false)
+	}
+	for _, r := range v.running(time.Time{}) {
+		if at := r.Tick.UnixMilli(); !b.handled[at] {
+			if _, ok := b.owed[at]; !ok {
+				b.owed[at] = owed{tick: r.Tick, begun: true}
+			}
+		}
+	}
+	b.first = b.first && !slices.ContainsFunc(v, func(e entry) bool { return e.Outcome != "" })
+	b.checked = true
+	return nil
+}
+
+// endRunsByHand ends the records of runs by hand that were lost with their process: if the job does
+// not run now. With Allow a run by hand has no lease by which to tell that.
+func (b *job) endRunsByHand() error {
+	v, err := b.jobs.entries(b.jobs.ctx, byHandName(b.name), min(2*b.keep, driver.MaxEntries))
+	runs := v.running(time.Time{})
+	if err != nil || len(runs) == 0 || b.overlap == Allow {
+		return err
+	}
+	own, end, err := b.acquire(b.jobs.ctx, b.runKey(), 0, guard.WithLabel(b.label(b.born, true)), b.jobs.guard.Adapter().Auxiliary(), b.jobs.guard.Adapter().Probe())
+	switch {
+	case errors.Is(err, guard.ErrBusy):
+		return nil
+	case err != nil:
+		return err
+	}
+	defer end()
+	b.end(runs)
+	_ = own.Release(b.jobs.ctx)
+	return nil
+}
+
+// remembered is for how long after a tick it is certain that the marker of its run stands. One
+// that shares its name with an earlier tick (WithLocalTicks) may have its marker from that.
+func (b *job) remembered() time.Duration {
+	if b.local {
+		return b.window - mostRepeated
+	}
+	return b.window
+}
+
+// A looking is one pass over the ticks that are owed, the oldest first.
+type looking struct {
+	job  *job
+	ctx  context.Context //nolint:containedctx // of the pass
+	view view
+	from time.Time // the job was paused from here,
+	to   time.Time // up to here
+	next time.Time // when to look again
+
+	why     string // the ticks to report together were left out
+	reports []*held
+	before  gap // ticks before the first of them
+}
+
+func (b *job) handleOwed(ctx context.Context, v view) (next time.Time, err error) {
+	b.mu.Lock()
+	var all []owed
+	for at, o := range b.owed {
+		if !b.handled[at] {
+			all = append(all, o)
+		}
+	}
+	before := b.more
+	b.more = gap{}
+	b.mu.Unlock()
+	if len(all) == 0 {
+		return time.Time{}, nil
+	}
+	slices.SortFunc(all, func(a, b owed) int { return a.tick.Compare(b.tick) })
+	for i := range all {
+		all[i].left = all[i].left || len(all)-i > int(b.catchUp)
+	}
+	all = slices.DeleteFunc(all, func(o owed) bool {
+		if !b.isOnRecord(v, o.tick) {
+			return false
+		}
+		b.settle(o.tick)
+		return true
+	})
+	l := &looking{job: b, ctx: ctx, view: v, before: before}
+	if l.from, l.to, err = b.lastPause(ctx); err != nil {
+		b.mu.Lock()
+		b.more = before
+		b.mu.Unlock()
+		return time.Time{}, err
+	}
+	for _, o := range all {
+		if !b.handle(o.tick) {
+			continue
+		}
+		if err := l.at(o); err != nil {
+			l.report()
+			return time.Time{}, err
+		}
+	}
+	l.report()
+	return l.next, nil
+}
+
+// isOnRecord reports whether the log says how a tick ended, and no process may run it again.
+func (b *job) isOnRecord(v view, tick time.Time) bool {
+	if b.late(tick) > b.deadline {
+		return v.has(tick)
+	}
+	again := []Outcome{Lost}
+	if b.rerun {
+		again = append(again, Failed, Panicked)
+	}
+	return v.has(tick) && !v.has(tick, again...) || v.has(tick, Ran)
+}
+
+// at handles one tick that is owed. An error means that it and those after it are owed still.
+func (l *looking) at(o owed) error {
+	b := l.job
+	newest := !o.left
+	owe := func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.handled, o.tick.UnixMilli())
+		b.owed[o.tick.UnixMilli()] = o
+	}
+	paused := !b.at(o.tick).Before(l.from) && b.at(o.tick).Before(l.to)
+	inTime := func() bool { return b.late(o.tick) <= b.deadline }
+	quiet := true
+	if !paused && !o.begun && (newest || inTime() && b.at(o.tick).After(b.born)) {
+		quiet = b.awaitQuiet() // it is to run, after those that are due
+	}
+	h, err := b.take(o.tick, 0)
+	var busy *guard.BusyError
+	switch {
+	case err == nil:
+	case errors.Is(err, guard.ErrDone):
+		b.settle(o.tick)
+		return nil
+	case errors.As(err, &busy): // by a process that runs it, or has died
+		b.isDue(1)
+		if !b.jobs.inBackground(func() { b.watch(o.tick, b.now(), untilOver(busy), true) }) {
+			b.isDue(-1)
+			owe()
+			return errClosed
+		}
+		return nil
+	default:
+		owe()
+		return err
+	}
+	runs := l.view.running(o.tick)
+	begun := len(runs) > 0 || l.view.has(o.tick)
+	b.end(runs)
+	switch {
+	case o.begun && !begun, b.late(o.tick) >= b.remembered() && begun:
+		// Nobody has begun it yet, or how it ended is not known any more.
+		h.release()
+		if !inTime() {
+			b.settle(o.tick)
+			break
+		}
+		owe()
+		l.again(o.tick)
+	case paused:
+		l.leaveOut(h, skippedPaused)
+	case !quiet:
+		l.leaveOut(h, skippedBusy)
+	case inTime() && (begun || b.at(o.tick).After(b.born)):
+		return l.run(h, start{old: true, wait: b.deadline - b.late(o.tick)})
+	case newest && !o.begun:
+		return l.run(h, start{old: true, wait: b.deadline})
+	case inTime(): // it was due before this process was up: another one may still take it
+		h.release()
+		owe()
+		l.again(o.tick)
+	default:
+		l.leaveOut(h, skippedMissed)
+	}
+	return nil
+}
+
+// again looks again when a tick, and those after it, are too late to start: in one record then.
+func (l *looking) again(tick time.Time) {
+	l.next = l.job.at(tick).Add(l.job.deadline + time.Millisecond)
+}
+
+// run runs a tick that is caught up with.
+func (l *looking) run(h *held, s start) error {
+	b := l.job
+	l.report()
+	b.start(h, s, func() {})
+	b.mu.Lock()
+	_, stopped := b.owed[h.tick.UnixMilli()]
+	b.mu.Unlock()
+	if stopped {
+		return errStopped
+	}
+	select {
+	case <-time.After(oldPause):
+	case <-b.leaving.Done():
+		return errClosed
+	}
+	v, err := b.readLog(l.ctx)
+	if err == nil {
+		l.view = v
+	}
+	return err
+}
+
+// awaitQuiet waits until the ticks that are due now have been run or left out. It returns false if
+// there are such ticks for as long as an old one may wait.
+func (b *job) awaitQuiet() bool {
+	if b.overlap == Allow {
+		return true
+	}
+	b.mu.Lock()
+	if b.due > 0 && b.quiet == nil {
+		b.quiet = make(chan struct{})
+	}
+	quiet := b.quiet
+	b.mu.Unlock()
+	if quiet == nil {
+		return true
+	}
+	timer := time.NewTimer(b.deadline)
+	defer timer.Stop()
+	select {
+	case <-quiet:
+		return true
+	case <-timer.C:
+	case <-b.leaving.Done():
+	}
+	return false
+}
+
+// leaveOut keeps a tick that is not run, to report it with others. Its lease is held until then: if
+// this process dies before, another one reports it. why is the word for it.
+func (l *looking) leaveOut(h *held, why string) {
+	if l.why != why {
+		l.report()
+	}
+	l.why = why
+	l.reports = append(l.reports, h)
+}
+
+// report reports the ticks that were left out, in one record.
+func (l *looking) report() {
+	if len(l.reports) == 0 {
+		return
+	}
+	b, reports := l.job, l.reports
+	first, last := reports[0], reports[len(reports)-1]
+	now := b.now().UTC()
+	r := Record{Tick: first.tick.UTC(), Outcome: Skipped, Who: b.jobs.who, Fence: last.lease.Fence(), Start: now, End: now}
+	if n := len(reports) + l.before.before; n > 1 {
+		r.Until, r.Ticks = last.tick.UTC(), n
+	}
+	if l.before.before > 0 {
+		r.Tick = l.before.first.UTC()
+	}
+	late := b.late(last.tick).Round(time.Millisecond)
+	switch {
+	case l.why == skippedPaused:
+		r.Reason = "the job was paused"
+	case l.why == skippedBusy:
+		r.Reason = "the job runs for later ticks"
+	case r.Ticks > 0:
+		r.Outcome, r.Reason = Missed, fmt.Sprintf("nobody has finished them, or been there to start them, until %v after the last one", late)
+	default:
+		r.Outcome, r.Reason = Missed, fmt.Sprintf("nobody has finished it, or been there to start it, until %v after it", late)
+	}
+	b.record(r, l.why)
+	for _, h := range reports {
+		h.complete()
+		b.settle(h.tick)
+	}
+	l.reports, l.before = nil, gap{}
+}

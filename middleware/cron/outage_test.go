@@ -1,0 +1,107 @@
+package guardcron_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
+)
+
+// The store is away from before the tick of a job that is due once a month until after its
+// deadline.
+func TestOutage_thatOutlastsTheDeadlineIsNoticedWhenItIsOver(t *testing.T) {
+	t.Parallel()
+	for title, test := range map[string]struct {
+		opts []guardcron.Option
+		over string
+		want []string
+	}{
+		"in time":         {nil, "2026-07-01T00:00:40Z", []string{"00:00:00 ran"}},
+		"too late":        {nil, "2026-07-01T00:03:00Z", []string{"00:00:00 missed"}},
+		"much too late":   {nil, "2026-07-01T05:00:00Z", []string{"00:00:00 missed"}},
+		"with a catch-up": {[]guardcron.Option{guardcron.WithCatchUp(guardcron.Newest)}, "2026-07-01T00:03:00Z", []string{"00:00:00 ran"}},
+		"a long deadline": {[]guardcron.Option{guardcron.WithStartDeadline(time.Hour)}, "2026-07-01T00:50:00Z", []string{"00:00:00 ran"}},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			onSite(t, "2026-06-30T23:59:30Z", func(s *site) {
+				all := s.three(setup{}, "0 0 1 * *", nil, test.opts...)
+				s.sleep(time.Second)
+				for _, p := range all {
+					p.line.cut.Store(true)
+				}
+				s.until(test.over)
+				for _, p := range all {
+					p.line.cut.Store(false)
+				}
+				s.sleep(15 * time.Second)
+				require.Equal(s.t, test.want, all[0].outcomes("job"))
+			})
+		})
+	}
+}
+
+// An outage of three hours of a job that is due each minute must not push out what is on record.
+func TestRecords_ofAnOutageAreOne(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		var missed told
+		all := s.three(setup{}, "* * * * *", nil, guardcron.WithHistory(10), onMissed(missed.tell))
+		s.until("2026-06-15T12:08:30Z")
+		for _, p := range all {
+			p.line.cut.Store(true)
+		}
+		s.until("2026-06-15T15:08:30Z")
+		for _, p := range all {
+			p.line.cut.Store(false)
+		}
+		s.until("2026-06-15T15:10:30Z")
+		want := []string{"12:05:00 ran", "12:06:00 ran", "12:07:00 ran", "12:08:00 ran", "12:09:00-15:07:00 missed", "15:08:00 ran", "15:09:00 ran", "15:10:00 ran"}
+		got := all[0].outcomes("job")
+		require.Equal(s.t, want, got[len(got)-len(want):])
+		require.Equal(s.t, []string{"12:09:00-15:07:00 missed"}, missed.outcomes())
+		require.Equal(s.t, 179, missed.records[0].Ticks)
+	})
+}
+
+// What could not be written down is written when the store answers.
+func TestRecords_areWrittenAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		p := s.process("a", setup{})
+		p.add("job", "0 * * * *", lasting(5*time.Second))
+		p.cron.Start()
+		s.until("2026-06-15T13:00:03Z")
+		p.line.cut.Store(true)
+		s.until("2026-06-15T13:00:20Z")
+		p.line.cut.Store(false)
+		s.sleep(15 * time.Second)
+		require.Equal(s.t, []string{"13:00:00 ran"}, p.outcomes("job"))
+	})
+}
+
+// Runs by hand do not push out what is known of ticks.
+func TestRunNow_leavesTheRecordsOfTicks(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		opts := guardcron.WithHistory(1)
+		s.ranOnce("0 * * * *", "2026-06-15T13:00:30Z", opts)
+		p := s.process("a", setup{})
+		p.add("job", "0 * * * *", nil, opts)
+		for range 5 {
+			s.sleep(time.Second)
+			require.NoError(s.t, p.RunNow(context.Background(), "job"))
+		}
+		s.until("2026-06-15T14:30:00Z")
+		p.cron.Start()
+		s.sleep(time.Second)
+		require.Contains(s.t, p.outcomes("job"), "14:00:00 missed")
+		entries, err := s.store.Entries(context.Background(), "cron:job@by-hand", driver.MaxEntries)
+		require.NoError(s.t, err)
+		require.LessOrEqual(s.t, len(entries), 2)
+	})
+}

@@ -1,0 +1,59 @@
+package guardcron_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
+)
+
+// All processes of a job that is due each minute are down for half an hour.
+func TestPause_whileNobodyIsUpIsNoAlarm(t *testing.T) {
+	t.Parallel()
+	for title, test := range map[string]struct {
+		pause, resume string
+		want          []string
+	}{
+		"before and still":     {"2026-06-15T12:01:30Z", "", []string{"12:01:00 ran", "12:02:00 skipped", "12:03:00-12:34:00 skipped"}},
+		"before, and ended":    {"2026-06-15T12:01:30Z", "2026-06-15T12:20:30Z", []string{"12:01:00 ran", "12:02:00 skipped", "12:03:00-12:20:00 skipped", "12:21:00-12:34:00 missed"}},
+		"meanwhile":            {"2026-06-15T12:10:30Z", "2026-06-15T12:20:30Z", []string{"12:01:00 ran", "12:02:00 ran", "12:03:00-12:10:00 missed", "12:11:00-12:20:00 skipped", "12:21:00-12:34:00 missed"}},
+		"meanwhile, and still": {"2026-06-15T12:10:30Z", "", []string{"12:01:00 ran", "12:02:00 ran", "12:03:00-12:10:00 missed", "12:11:00-12:34:00 skipped"}},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			onSite(t, noon, func(s *site) {
+				ctx := context.Background()
+				admin := s.process("admin", setup{})
+				p := s.process("a", setup{})
+				p.add("job", "* * * * *", nil)
+				p.cron.Start()
+				turned := map[string]func(context.Context, string) error{test.pause: admin.Pause, test.resume: admin.Resume}
+				delete(turned, "")
+				steps := []string{"2026-06-15T12:02:30Z", "2026-06-15T12:34:30Z"}
+				for at := range turned {
+					steps = append(steps, at)
+				}
+				slices.Sort(steps)
+				for _, at := range steps {
+					s.until(at)
+					switch {
+					case turned[at] != nil:
+						require.NoError(s.t, turned[at](ctx, "job"))
+					case at == "2026-06-15T12:02:30Z":
+						p.end()
+					default:
+						p = s.process("b", setup{})
+						p.add("job", "* * * * *", nil, guardcron.WithStartDeadline(20*time.Second))
+						p.cron.Start()
+						s.sleep(25 * time.Second)
+					}
+				}
+				require.Equal(s.t, test.want, p.outcomes("job"))
+			})
+		})
+	}
+}
