@@ -3,7 +3,9 @@ package guardcron
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -18,11 +20,11 @@ import (
 type forgetful struct {
 	*memory.Locker
 
-	cut bool
+	cut atomic.Bool
 }
 
 func (f *forgetful) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
-	if f.cut && counter == pauses {
+	if f.cut.Load() && counter == pauses {
 		return 0, driver.NewStoreError("forgetful", driver.OpLedger, name, errors.New("cut"))
 	}
 	return f.Locker.Raise(ctx, name, counter, to)
@@ -30,26 +32,35 @@ func (f *forgetful) Raise(ctx context.Context, name, counter string, to int64) (
 
 // A job that may be paused does not run, and its tick is not lost.
 func TestStart_doesNotRunWhatMayBePaused(t *testing.T) {
-	store := &forgetful{Locker: memory.New(), cut: true}
-	g, err := guard.New(store)
-	require.NoError(t, err)
-	var told []Record
-	jobs, err := New(g, cron.New(), WithObserver(func(r Record) { told = append(told, r) }))
-	require.NoError(t, err)
-	runs := 0
-	b, err := jobs.newJob("job", cron.Every(time.Hour), func(context.Context) error { runs++; return nil }, nil)
-	require.NoError(t, err)
-	tick := b.now().Truncate(time.Second)
-	b.fire(tick, false)
-	require.Zero(t, runs)
-	require.Len(t, told, 1)
-	require.Equal(t, Unavailable, told[0].Outcome)
-	require.Contains(t, told[0].Reason, "cut")
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &forgetful{Locker: memory.New()}
+		g, err := guard.New(store)
+		require.NoError(t, err)
+		var told []Record
+		c := cron.New(cron.WithLocation(time.UTC))
+		jobs, err := New(g, c, WithObserver(func(r Record) { told = append(told, r) }))
+		require.NoError(t, err)
+		runs := 0
+		_, err = jobs.AddFunc("job", "0 * * * *", func(context.Context) error { runs++; return nil })
+		require.NoError(t, err)
+		c.Start()
+		time.Sleep(time.Minute) // virtual time
+		store.cut.Store(true)
+		time.Sleep(time.Hour - 50*time.Second) // until ten seconds after the tick
+		synctest.Wait()
+		require.Zero(t, runs)
+		require.NotEmpty(t, told)
+		require.Equal(t, Unavailable, told[0].Outcome)
+		require.Contains(t, told[0].Reason, "cut")
 
-	store.cut = false
-	b.settle(tick)
-	b.fire(tick, false)
-	require.Equal(t, 1, runs)
-	require.NoError(t, jobs.Close(t.Context()))
-	require.NoError(t, g.Close(t.Context()))
+		store.cut.Store(false)
+		time.Sleep(15 * time.Second) // virtual time
+		synctest.Wait()
+		require.Equal(t, 1, runs)
+		require.Equal(t, Ran, told[len(told)-1].Outcome)
+		<-c.Stop().Done()
+		require.NoError(t, jobs.Close(t.Context()))
+		require.NoError(t, g.Close(t.Context()))
+	})
 }
