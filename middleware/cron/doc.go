@@ -23,8 +23,8 @@
 //	is the job paused? ─── yes ──────────▶ Skipped
 //	      │ no
 //	      ▼
-//	lease on the job ───── busy ─────────▶ WithBusy: Skip leaves the tick out (Skipped), Wait waits
-//	"cron:job"                             up to the start deadline, Allow needs no such lease
+//	lease on the job ───── busy ─────────▶ WithBusy: Skip leaves the tick out (Skipped), Wait
+//	"cron:job"                             waits up to the start deadline, Allow needs no lease
 //	      │ granted
 //	      ▼
 //	the function runs: its context ends if a lease is lost (Lost), after WithMaxHold (Lost), or
@@ -48,10 +48,10 @@
 //
 // What it does not promise: a run that dies between its side effects and its end is run again by
 // another process, within WithStartDeadline. So is one that ends while the store is away for
-// longer than its lease. A process that is paused for longer than its lease can believe for a moment that
-// it still has it: write guard.Fence(ctx) beside what the job writes. Clocks may differ by less
-// than WithTickMemory; the process that is ahead decides when a tick is run. While no process is
-// up, nobody reports anything: see the example of a dead man's switch.
+// longer than its lease. A process that is paused for longer than its lease can believe for a
+// moment that it still has it: write guard.Fence(ctx) beside what the job writes. Clocks may differ
+// by less than WithTickMemory; the process that is ahead decides when a tick is run. While no
+// process is up, nobody reports anything: see the example of a dead man's switch.
 //
 // If the schedule of a job changes, ticks count from the start of the first process that has the
 // new one.

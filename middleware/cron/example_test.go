@@ -187,7 +187,8 @@ func Example_deadMansSwitch() {
 	monitor := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { pings <- r.URL.Path }))
 	defer monitor.Close()
 
-	// ping tells the monitor of a success. It has a limit of its own: the next tick may wait for it.
+	// ping tells the monitor of a success. It has a limit of its own: the next tick may wait for
+	// it.
 	client := &http.Client{Timeout: 10 * time.Second}
 	ping := func(r guardcron.Record) {
 		if r.Outcome != guardcron.Ran {

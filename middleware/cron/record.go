@@ -26,8 +26,8 @@ const (
 	Failed Outcome = "failed"
 	// Panicked means that the job panicked, or ended its goroutine.
 	Panicked Outcome = "panicked"
-	// Lost means that the job lost its lease while it ran, whatever it returned, or that its process
-	// died in the run.
+	// Lost means that the job lost its lease while it ran, whatever it returned, or that its
+	// process died in the run.
 	Lost Outcome = "lost"
 	// Skipped means that the tick was left out: the job was running for another tick, or paused.
 	Skipped Outcome = "skipped"
@@ -72,7 +72,8 @@ func (j *Jobs) Records(ctx context.Context, name string, n int) ([]Record, error
 			switch {
 			case at < 0:
 				records = append(records, e.Record)
-			case records[at].Outcome == Running: // the beginning of what has ended comes after its end
+			// the beginning of a run that has ended comes after its end
+			case records[at].Outcome == Running:
 				records[at] = e.Record
 			}
 		}

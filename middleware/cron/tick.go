@@ -73,13 +73,13 @@ func (b *job) start(h *held, s start, over func()) {
 		return
 	}
 	if b.overlap == Allow {
-		b.execute(h, s, ctx, h.lease, func() {}, over)
+		b.execute(ctx, h, s, h.lease, func() {}, over)
 		return
 	}
 	own, end, err := b.enter(h, s)
 	switch {
 	case err == nil:
-		b.execute(h, s, own.Context(), own, func() {
+		b.execute(own.Context(), h, s, own, func() {
 			_ = own.Release(ctx) // it ends by itself otherwise
 			end()
 		}, over)
@@ -101,7 +101,7 @@ func (b *job) start(h *held, s start, over func()) {
 
 // execute runs a tick under its leases: here, or by the Cron. own is the lease of the job, which
 // free releases, or that of the tick again. ctx ends with any of them.
-func (b *job) execute(h *held, s start, ctx context.Context, own *guard.Lease, free, over func()) { //nolint:revive // ctx is own's
+func (b *job) execute(ctx context.Context, h *held, s start, own *guard.Lease, free, over func()) {
 	begun := false
 	body := func() {
 		begun = true

@@ -13,8 +13,8 @@
 //   - A run that lasts into the next tick makes all processes skip that one.
 //   - A job with gocron.DurationJob has ticks of its own in each process.
 //
-// Use robfig/cron with middleware/cron (package guardcron) if each tick counts: it knows the tick of
-// each run, takes over from processes that die, and reports what nobody ran. An Elector is the
+// Use robfig/cron with middleware/cron (package guardcron) if each tick counts: it knows the tick
+// of each run, takes over from processes that die, and reports what nobody ran. An Elector is the
 // better choice of the two here: one process runs all ticks. What is due between the end of one
 // leader and the next is lost.
 package guardgocron
