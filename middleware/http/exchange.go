@@ -65,6 +65,9 @@ func (q *exchange) pass(w http.ResponseWriter, in *http.Request) {
 	q.next.ServeHTTP(w, in)
 }
 
+// readsConnection reports whether the handler reads the body from the connection.
+func (q *exchange) readsConnection() bool { return !q.body.loaded && q.body.source != http.NoBody }
+
 // trailing is the body of a copy of a request, whose trailers net/http fills in in the request
 // itself.
 type trailing struct {

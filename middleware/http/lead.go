@@ -71,12 +71,18 @@ func (q *exchange) handle(leased context.Context) error {
 	q.outcome.Result, q.outcome.Fence = ResultRan, lease.Fence()
 	ctx := &runContext{Context: leased, run: &q.run, deadline: time.Now().Add(q.m.timeout)}
 	defer ctx.close()
-	q.call(ctx, recording{most: q.m.records(), tolerant: !q.m.cancel, hold: true})
+	client := newInterrupter(ctx, q)
+	defer client.stop()
+	if q.readsConnection() {
+		client.watch()
+	}
+	q.call(ctx, recording{most: q.m.records(), tolerant: !q.m.cancel, hold: true, blocks: client.watch})
+	client.stop()
 
-	if !q.answer.begun() && ctx.Err() != nil {
+	if ctx.Err() != nil && q.answer.abandon() {
 		q.answer.forget()
 		q.refuse(givenUp, q.m.retryAfter, context.Cause(ctx))
-		if !q.answer.hijackedUnseen() {
+		if q.answer.abandoned() {
 			return errFailed
 		}
 	}
@@ -102,18 +108,34 @@ func (m *middleware) records() int {
 // call calls the handler with ctx, in which the run is, and looks at its answer.
 func (q *exchange) call(ctx context.Context, how recording) {
 	how.ended = func() bool { return ctx.Err() != nil }
+	how.stream = q.run.streams
 	q.answer = newRecorder(q.w, how)
+	returned := false
+	defer func() {
+		if !returned {
+			q.answer.close()
+		}
+	}()
 	q.origin = q.m.origin(ctx)
 	in := q.in.WithContext(ctx)
 	q.pass(q.answer.writer, in)
+	returned = true
 }
 
 // conclude ends the recording, and returns the record to leave, or nil if there is nothing to
 // keep.
 func (q *exchange) conclude() *record {
 	v := q.answer.end()
-	q.outcome.Status = v.status
 	q.kept = q.keep(v)
+	switch {
+	case !v.silent:
+	case q.kept == KeepNothing:
+		q.answer.passOn()
+	case !q.answer.sendEmpty():
+		v = verdict{} // the handler has taken over the connection
+		q.kept = q.keep(v)
+	}
+	q.outcome.Status = v.status
 	if q.kept == KeepNothing {
 		return nil
 	}
@@ -126,15 +148,20 @@ func (q *exchange) conclude() *record {
 // keep says what to keep of a run.
 func (q *exchange) keep(v verdict) Keep {
 	m := q.m
-	if m.mode == Exclusive || (m.cancel || m.shadow) && (v.gone || q.r.Context().Err() != nil) {
+	switch {
+	case m.mode == Exclusive:
 		return KeepNothing
+	case (m.cancel || m.shadow) && (v.gone || q.r.Context().Err() != nil):
+		return KeepNothing
+	case m.shadow && v.silent:
+		return KeepNothing // a framework may answer later, and shadow mode must not prevent that
 	}
 	keep, chosen := q.run.chosen()
 	if !chosen {
 		keep = KeepAnswer
 		final := v.status >= 200 // not taken over
 		switch {
-		case v.late && v.status >= 400:
+		case v.tardy && v.status >= 400:
 			return KeepNothing // it may say no more than that the handler's context had ended
 		case final && !m.policy(v.status, q.w.Header()):
 			return KeepNothing
@@ -155,7 +182,7 @@ func (q *exchange) keep(v verdict) Keep {
 
 // ended is for a run whose lease was given back; err is what the Guard said.
 func (q *exchange) ended(err error) {
-	q.answer.sendLast()
+	q.answer.sendHeld()
 	switch {
 	case err == nil:
 		q.outcome.Kept = q.kept
@@ -167,7 +194,11 @@ func (q *exchange) ended(err error) {
 // bare runs the handler as if there were no middleware.
 func (q *exchange) bare() {
 	q.call(q.unled(), recording{most: -1})
-	q.outcome.Status = q.answer.end().status
+	v := q.answer.end()
+	q.outcome.Status = v.status
+	if v.silent {
+		q.answer.passOn()
+	}
 }
 
 // unled returns the context for a handler that runs without a lease.

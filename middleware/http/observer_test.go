@@ -165,7 +165,8 @@ func TestObserver_isToldOnceOfTheOtherResults(t *testing.T) {
 	g := lifeGuard(t, memory.New())
 	away := lifeGuard(t, lifeAway{memory.New()})
 	type outcome = guardhttp.Outcome
-	fine := func(http.ResponseWriter, *http.Request) {}
+	fine := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }
+	silent := func(http.ResponseWriter, *http.Request) {}
 	boom := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	for _, c := range []struct {
 		guard   *guard.Guard
@@ -186,6 +187,8 @@ func TestObserver_isToldOnceOfTheOtherResults(t *testing.T) {
 		{away, boom, []guardhttp.Option{guardhttp.WithShadow()}, "k", []outcome{{Result: guardhttp.ResultUnavailable, Shadow: true, Aborted: true}}},
 		{g, fine, []guardhttp.Option{patientShadow}, "shadow", []outcome{
 			{Result: guardhttp.ResultRan, Status: 200, Kept: guardhttp.KeepAnswer, Shadow: true}, {Result: guardhttp.ResultReplayed, Status: 200, Shadow: true}}},
+		{g, silent, []guardhttp.Option{patientShadow}, "silent", []outcome{
+			{Result: guardhttp.ResultRan, Status: 200, Shadow: true}, {Result: guardhttp.ResultRan, Status: 200, Shadow: true}}},
 		{g, fine, []guardhttp.Option{guardhttp.WithProblems(func(http.ResponseWriter, *http.Request, guardhttp.Problem) { panic(http.ErrAbortHandler) })}, "",
 			[]outcome{{Result: guardhttp.ResultKeyMissing, Status: 400, Aborted: true}}},
 	} {

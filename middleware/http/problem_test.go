@@ -51,7 +51,10 @@ var problemCases = map[string]problemCase{
 	"a key that is done": {code: guardhttp.ResultDone, status: 409, retry: `^[0-9]{5}$`, before: true,
 		setup: contentSetup{opts: []guardhttp.Option{guardhttp.WithMode(guardhttp.Reject)}}},
 	"an answer that was streamed": {code: guardhttp.ResultNotReplayable, status: 409, before: true,
-		setup: contentSetup{handler: func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }}},
+		setup: contentSetup{handler: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			w.(http.Flusher).Flush()
+		}}},
 	"a body that is refused": {code: guardhttp.ResultBodyInvalid, status: 400, setup: contentSetup{opts: []guardhttp.Option{
 		guardhttp.WithFingerprint(func(*http.Request, []byte) ([]byte, error) { return nil, errors.New(problemReason) })}}},
 	"a large body": {code: guardhttp.ResultBodyTooLarge, status: 413, setup: contentSetup{opts: []guardhttp.Option{guardhttp.WithMaxBody(3)}}},

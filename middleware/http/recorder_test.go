@@ -74,7 +74,7 @@ func TestRecorder_clientThatGoes(t *testing.T) {
 				require.NoError(t, err)
 			}
 			v := c.end()
-			c.sendLast()
+			c.sendHeld()
 			require.True(t, v.gone)
 			require.NotNil(t, v.answer)
 			require.Equal(t, strings.Repeat("x", 300), string(v.answer.body))
@@ -184,8 +184,8 @@ func TestRecorder_lastByte(t *testing.T) {
 		v := c.end()
 		require.Equal(t, whole, string(v.answer.body))
 		require.Equal(t, whole[:len(whole)-1], w.got.String())
-		c.sendLast()
-		c.sendLast()
+		c.sendHeld()
+		c.sendHeld()
 		require.Equal(t, whole, w.got.String())
 	}
 
@@ -207,8 +207,8 @@ type recorderFlusher struct{ *recorderWriter }
 
 func (w recorderFlusher) Flush() {}
 
-// Nothing is held back of an answer that was flushed: its client does not wait for the end.
-func TestRecorder_noLastByteAfterAFlush(t *testing.T) {
+// A flush sends the last byte, too, and does not keep an answer from being recorded.
+func TestRecorder_lastByteAndFlush(t *testing.T) {
 	t.Parallel()
 	w := newRecorderWriter()
 	w.header.Set("Content-Length", "6")
@@ -216,9 +216,10 @@ func TestRecorder_noLastByteAfterAFlush(t *testing.T) {
 	_, _ = io.WriteString(c.writer, "123")
 	c.writer.(http.Flusher).Flush()
 	_, _ = io.WriteString(c.writer, "456")
+	require.Equal(t, "12345", w.got.String())
+	c.writer.(http.Flusher).Flush()
 	require.Equal(t, "123456", w.got.String())
-	require.Nil(t, c.end().answer)
-	require.Nil(t, c.body)
+	require.Equal(t, "123456", string(c.end().answer.body))
 }
 
 // An answer that begins after the handler's context has ended is marked so.
@@ -230,14 +231,13 @@ func TestRecorder_late(t *testing.T) {
 	c := newRecorder(newRecorderWriter(), how)
 	c.writer.WriteHeader(http.StatusOK)
 	ended = true
-	require.False(t, c.end().late)
+	require.False(t, c.end().tardy)
 	c = newRecorder(newRecorderWriter(), how)
-	require.False(t, c.begun())
 	c.writer.WriteHeader(http.StatusEarlyHints)
-	require.False(t, c.begun(), "an informational answer is none")
+	require.Zero(t, c.status, "an informational answer is none")
 	_, _ = c.writer.Write(nil)
-	require.True(t, c.begun())
-	require.True(t, c.end().late)
+	require.False(t, c.abandon(), "it has begun")
+	require.True(t, c.end().tardy)
 }
 
 func TestProblem_secondsAreRoundedUp(t *testing.T) {
@@ -411,7 +411,7 @@ func TestRecorder_lastByteOfAFile(t *testing.T) {
 			v := r.end()
 			require.Nil(t, v.answer, "it was too large")
 			require.Equal(t, http.StatusOK, v.status)
-			r.sendLast()
+			r.sendHeld()
 			require.Equal(t, size, w.got.Len())
 			require.Equal(t, bytes.Repeat([]byte("0123456789"), size/10), w.got.Bytes())
 		})

@@ -36,6 +36,12 @@ func SetKeep(ctx context.Context, keep Keep) bool {
 	return ok
 }
 
+// streams reports whether the handler has chosen to leave a tombstone.
+func (r *run) streams() bool {
+	keep, ok := r.chosen()
+	return ok && keep == KeepTombstone
+}
+
 // chosen returns what the handler has chosen, if it has.
 func (r *run) chosen() (Keep, bool) {
 	k := r.keep.Load()

@@ -472,8 +472,12 @@ func TestStreams_twoOfOurs(t *testing.T) {
 				"short":     {func(w http.ResponseWriter) { w.WriteHeader(http.StatusCreated); _, _ = io.WriteString(w, "short") }, true},
 				"announced": {func(w http.ResponseWriter) { w.Header().Set("Content-Length", "5"); _, _ = io.WriteString(w, "12345") }, true},
 				"nothing":   {func(http.ResponseWriter) {}, true},
-				"flushed":   {func(w http.ResponseWriter) { _, _ = io.WriteString(w, "flushed"); w.(http.Flusher).Flush() }, false},
-				"large":     {func(w http.ResponseWriter) { _, _ = w.Write(make([]byte, guardhttp.DefaultMaxAnswer+1)) }, false},
+				"flushed":   {func(w http.ResponseWriter) { _, _ = io.WriteString(w, "flushed"); w.(http.Flusher).Flush() }, true},
+				"events": {func(w http.ResponseWriter) {
+					w.Header().Set("Content-Type", "text/event-stream")
+					_, _ = io.WriteString(w, "data: event\n\n")
+				}, false},
+				"large": {func(w http.ResponseWriter) { _, _ = w.Write(make([]byte, guardhttp.DefaultMaxAnswer+1)) }, false},
 			} {
 				site := store.site(t, contentSetup{http2: http2, handler: func(w http.ResponseWriter, _ *http.Request) { c.answer(w) },
 					mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
