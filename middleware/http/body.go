@@ -70,6 +70,22 @@ func (b *body) Read(p []byte) (int, error) {
 // read already.
 func (b *body) Close() error { return nil }
 
+// rewind has the next reader begin at the beginning.
+func (b *body) rewind() {
+	if b.loaded {
+		b.reader.Reset(b.bytes)
+	}
+}
+
+// rewind gives a request the body that it had, from its beginning: a function may have read it, or
+// have replaced it.
+func rewind(r *http.Request, had io.ReadCloser) {
+	if b, ok := had.(*body); ok {
+		b.rewind()
+		r.Body = b
+	}
+}
+
 // handOver makes the body that the handler reads out of what was loaded, and sets it in r. Nothing
 // changes if nobody has asked for it.
 func (b *body) handOver(r *http.Request) {

@@ -441,6 +441,17 @@ func TestContent_methods(t *testing.T) {
 			site.requireRan(t, i+1)
 		}
 	})
+	t.Run("that need no key", func(t *testing.T) {
+		site := store.site(t, contentSetup{handler: handler})
+		before := asked(t)
+		for i, method := range []string{"PUT", "DELETE", "LOCK"} {
+			require.Equal(t, method, site.send(t, method, "/keyless", "").body)
+			require.Equal(t, guardhttp.ResultUntouched, site.outcome(t).Result)
+			site.send(t, method, "/keyless", "", contentHeader("Idempotency-Key", `"`)).requireRefused(t, 400, guardhttp.ResultKeyInvalid)
+			site.requireRan(t, i+1)
+		}
+		require.Equal(t, before, asked(t))
+	})
 	t.Run("that were chosen", func(t *testing.T) {
 		site := store.site(t, contentSetup{handler: handler, opts: []guardhttp.Option{guardhttp.WithMethods("GET", "POST")}})
 		for i, method := range []string{"GET", "POST"} {
@@ -451,6 +462,8 @@ func TestContent_methods(t *testing.T) {
 		for range 2 {
 			require.Equal(t, "PUT", site.send(t, "PUT", "/chosen", "", contentHeader("Idempotency-Key", "k")).body)
 		}
+		site.requireRan(t, 4)
+		site.send(t, "GET", "/chosen", "").requireRefused(t, 400, guardhttp.ResultKeyMissing)
 		site.requireRan(t, 4)
 	})
 	t.Run("without a key", func(t *testing.T) {
@@ -476,6 +489,7 @@ func TestContent_methods(t *testing.T) {
 	t.Run("without a key that is required", func(t *testing.T) { // row 4
 		site := store.site(t, contentSetup{handler: handler})
 		before := asked(t)
+		site.send(t, "PATCH", "/required", "").requireRefused(t, 400, guardhttp.ResultKeyMissing)
 		site.send(t, "POST", "/required", "").requireRefused(t, 400, guardhttp.ResultKeyMissing)
 		require.Equal(t, guardhttp.ResultKeyMissing, site.outcome(t).Result)
 		require.ErrorIs(t, site.outcome(t).Err, guardhttp.ErrNoKey)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -18,17 +19,19 @@ type exchange struct {
 	outcome Outcome
 
 	// what key functions and the handler get: r with a body that can be read twice
-	in     *http.Request
-	body   *body
-	stored string // the key in the store
-	print  []byte // the fingerprint, or nil if there are none
-	run    run
-	origin string    // by which the run can be found later
-	answer *recorder // nil until the handler is called
-	kept   Keep
-	queued bool   // it is counted as waiting
-	skip   string // why it was skipped, where hooks have not been told
-	holder string // the label of who had the key then
+	in        *http.Request
+	body      *body
+	stored    string // the key in the store
+	print     []byte // the fingerprint, or nil if there are none
+	run       run
+	origin    string    // by which the run can be found later
+	answer    *recorder // nil until the handler is called
+	kept      Keep
+	misplaced error         // why the answer is not that of the handler
+	limit     time.Duration // of an attempt to get the lease; 0 if there is none
+	queued    bool          // it is counted as waiting
+	skip      string        // why it was skipped, where hooks have not been told
+	holder    string        // the label of who had the key then
 }
 
 // serve answers the request.
@@ -107,7 +110,7 @@ func (q *exchange) read() (Result, error) {
 	case q.body.err != nil:
 		return q.badBody()
 	case errors.Is(err, ErrNoKey), err == nil && key == "":
-		if q.m.optional {
+		if !q.m.requires(q.r.Method) {
 			return ResultUntouched, nil
 		}
 		return ResultKeyMissing, err
@@ -119,6 +122,7 @@ func (q *exchange) read() (Result, error) {
 	}
 	scope := ""
 	if q.m.scope != nil {
+		rewind(q.in, q.body)
 		scope, err = q.m.scope(q.in)
 		switch {
 		case q.body.err != nil:
@@ -136,12 +140,33 @@ func (q *exchange) read() (Result, error) {
 		}
 	}
 	if q.m.prints() {
+		rewind(q.in, q.body)
 		if q.print, err = q.m.print.of(q.in, q.body.bytes); err != nil {
 			return ResultBodyInvalid, fmt.Errorf("guardhttp: the fingerprint: %w", err)
 		}
 	}
-	q.run.key, q.stored = key, q.m.identity(scope, key, q.in)
+	q.run.key, q.stored = key, q.m.identity(scope, key, q.routeHost(), q.in)
 	return "", nil
+}
+
+// routeHost returns the host in the pattern that has matched the request, or that a mux behind the
+// middleware will match; "" if the pattern has none.
+func (q *exchange) routeHost() string {
+	host := patternHost(q.r.Pattern)
+	if mux, ok := q.next.(*http.ServeMux); ok && host == "" {
+		_, pattern := mux.Handler(q.in)
+		host = patternHost(pattern)
+	}
+	return host
+}
+
+// patternHost returns the host of a pattern of http.ServeMux: "[METHOD ][HOST]/[PATH]".
+func patternHost(pattern string) string {
+	if method := strings.IndexAny(pattern, " \t"); method >= 0 {
+		pattern = strings.TrimLeft(pattern[method:], " \t")
+	}
+	host, _, _ := strings.Cut(pattern, "/")
+	return host
 }
 
 var errNoScope = errors.New("guardhttp: the scope is empty")

@@ -40,7 +40,7 @@ func same(a, b []byte) bool { return len(a) == 0 || len(b) == 0 || hmac.Equal(a,
 
 // identity returns the key under which the store knows a request. It is a hash, so that what
 // clients send does not show in the store, and has none of its characters.
-func (m *middleware) identity(scope, key string, r *http.Request) string {
+func (m *middleware) identity(scope, key, host string, r *http.Request) string {
 	kind := "once"
 	if m.mode == Exclusive {
 		kind = "exclusive" // has no records, and must not meet any
@@ -49,7 +49,7 @@ func (m *middleware) identity(scope, key string, r *http.Request) string {
 	if m.group != "" {
 		sum = keys.Hash(kind, scope, "group", m.group, key)
 	} else {
-		sum = keys.Hash(kind, scope, "path", r.Method, requestPath(r), r.URL.EscapedPath(), key)
+		sum = keys.Hash(kind, scope, "path", host, r.Method, requestPath(r), r.URL.EscapedPath(), key)
 	}
 	return "http:" + base64.RawURLEncoding.EncodeToString(sum[:])
 }

@@ -2,6 +2,7 @@ package guardhttp_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -386,17 +387,19 @@ func TestKeys_fromThePath(t *testing.T) {
 	}
 	ran := int(inside.ran.Load())
 	inside.send(t, http.MethodPost, "/files/", "body").requireRefused(t, 400, guardhttp.ResultKeyMissing)
-	inside.send(t, http.MethodPost, "/other/17", "body").requireRefused(t, 400, guardhttp.ResultKeyMissing)
+	inside.send(t, http.MethodPost, "/other/17", "body").requireRefused(t, 500, guardhttp.ResultRefused)
+	require.ErrorContains(t, inside.outcome(t).Err, `the pattern "POST /other/{name}" has no wildcard "id"`)
 	inside.send(t, http.MethodPost, "/files/"+strings.Repeat("p", 4097), "body").requireRefused(t, 400, guardhttp.ResultKeyInvalid)
 	inside.requireRan(t, ran)
 
-	outside := store.site(t, contentSetup{handler: keysEcho, key: guardhttp.FromPathValue("id"),
+	outside := store.site(t, contentSetup{handler: keysEcho, key: guardhttp.FromPathValue("id"), opts: []guardhttp.Option{guardhttp.WithOptionalKey()},
 		mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
 			mux := http.NewServeMux()
 			mux.Handle("POST /coupons/{id}/claim", h)
 			return idempotent(mux)
 		}})
-	outside.send(t, http.MethodPost, "/coupons/17/claim", "body").requireRefused(t, 400, guardhttp.ResultKeyMissing)
+	outside.send(t, http.MethodPost, "/coupons/17/claim", "body").requireRefused(t, 500, guardhttp.ResultRefused)
+	require.ErrorContains(t, outside.outcome(t).Err, "the middleware must be inside of the mux")
 	outside.requireRan(t, 0)
 }
 
@@ -635,6 +638,11 @@ func TestKeys_fromJSON(t *testing.T) {
 
 type keysUser int
 
+type (
+	keysName string
+	keysUUID [16]byte
+)
+
 func (u keysUser) String() string { return fmt.Sprint("user ", int(u)) }
 
 func TestKeys_fromTheContext(t *testing.T) {
@@ -651,7 +659,17 @@ func TestKeys_fromTheContext(t *testing.T) {
 		"stringer":   {value: keysUser(7), key: "user 7"},
 		"missing":    {value: nil, refused: guardhttp.ResultKeyMissing, status: 400},
 		"empty":      {value: "", refused: guardhttp.ResultKeyMissing, status: 400},
-		"number":     {value: 17, refused: guardhttp.ResultRefused, status: 500},
+		"named text": {value: keysName("alice"), key: "alice"},
+		"integer":    {value: 17, key: "17"},
+		"negative":   {value: int64(-17), key: "-17"},
+		"unsigned":   {value: ^uint64(0), key: "18446744073709551615"},
+		"UUID":       {value: [16]byte{0x8e, 3: 7, 15: 0xff}, key: "8e000007-0000-0000-0000-0000000000ff"},
+		"named UUID": {value: keysUUID{15: 1}, key: "00000000-0000-0000-0000-000000000001"},
+		"zero":       {value: 0, refused: guardhttp.ResultKeyMissing, status: 400},
+		"zero user":  {value: keysUser(0), refused: guardhttp.ResultKeyMissing, status: 400},
+		"zero UUID":  {value: keysUUID{}, refused: guardhttp.ResultKeyMissing, status: 400},
+		"float":      {value: 17.5, refused: guardhttp.ResultRefused, status: 500},
+		"bool":       {value: true, refused: guardhttp.ResultRefused, status: 500},
 		"bytes":      {value: []byte("alice"), refused: guardhttp.ResultRefused, status: 500},
 		"other type": {value: struct{ name string }{"alice"}, refused: guardhttp.ResultRefused, status: 500},
 	} {
@@ -729,6 +747,80 @@ func TestKeys_bodiesAreReadAgain(t *testing.T) {
 	r.Body = nil
 	_, err = task(r)
 	require.Error(t, err)
+}
+
+// Each function of the user's, and the handler, reads the body from its beginning, also if an
+// earlier one has replaced it.
+func TestKeys_eachFunctionReadsTheBody(t *testing.T) {
+	t.Parallel()
+	type order struct{ Order, Account, Amount string }
+	read := func(r *http.Request, replace bool) (o order, err error) {
+		all, err := io.ReadAll(r.Body)
+		if err == nil {
+			err = json.Unmarshal(all, &o)
+		}
+		if replace {
+			r.Body = io.NopCloser(strings.NewReader("replaced"))
+		}
+		return o, err
+	}
+	for name, replace := range map[string]bool{"read": false, "read and replaced": true} {
+		t.Run(name, func(t *testing.T) {
+			key := func(r *http.Request) (string, error) { o, err := read(r, replace); return o.Order, err }
+			site := contentRedis(t).site(t, contentSetup{key: guardhttp.Join(key, key), handler: contentEcho, opts: []guardhttp.Option{
+				guardhttp.WithScope(func(r *http.Request) (string, error) { o, err := read(r, replace); return o.Account, err }),
+				guardhttp.WithFingerprint(func(r *http.Request, _ []byte) ([]byte, error) {
+					o, err := read(r, replace)
+					return []byte(o.Amount), err
+				}),
+			}})
+			body := `{"order":"1","account":"a","amount":"1","note":"first"}`
+			first := site.send(t, http.MethodPost, "/orders", body)
+			require.Equal(t, body, first.body)
+			site.send(t, http.MethodPost, "/orders", strings.Replace(body, "first", "again", 1)).requireReplayOf(t, first)
+			site.send(t, http.MethodPost, "/orders", strings.Replace(body, `"amount":"1"`, `"amount":"1000"`, 1)).
+				requireRefused(t, http.StatusUnprocessableEntity, guardhttp.ResultMismatch)
+			require.False(t, site.send(t, http.MethodPost, "/orders", strings.Replace(body, `"account":"a"`, `"account":"b"`, 1)).replayed())
+			site.requireRan(t, 2)
+		})
+	}
+}
+
+// Hosts that a mux tells apart do not share keys. A route without a host has the same keys on all.
+func TestKeys_belongToTheHostOfTheRoute(t *testing.T) {
+	t.Parallel()
+	answer := func(name string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) })
+	}
+	mux := func(wrap func(http.Handler) http.Handler) http.Handler {
+		mux := http.NewServeMux()
+		mux.Handle("POST a.example.com/claims", wrap(answer("a")))
+		mux.Handle("b.example.com/claims", wrap(answer("b")))
+		mux.Handle("POST /claims", wrap(answer("other")))
+		return mux
+	}
+	for name, mount := range map[string]func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler{
+		"inside": func(idempotent func(http.Handler) http.Handler, _ http.Handler) http.Handler { return mux(idempotent) },
+		"outside": func(idempotent func(http.Handler) http.Handler, _ http.Handler) http.Handler {
+			return idempotent(mux(func(h http.Handler) http.Handler { return h }))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			contentProtocols(t, func(t *testing.T, http2 bool) {
+				site := contentRedis(t).site(t, contentSetup{http2: http2, mount: mount})
+				send := func(host string) contentAnswer {
+					return site.send(t, http.MethodPost, "/claims", "", contentHeader("Idempotency-Key", "k"), func(r *http.Request) { r.Host = host })
+				}
+				for host, want := range map[string]string{"a.example.com": "a", "b.example.com": "b", "c.example.com": "other"} {
+					first := send(host)
+					require.Equal(t, want, first.body)
+					require.False(t, first.replayed())
+					send(host).requireReplayOf(t, first)
+				}
+				require.True(t, send("d.example.com").replayed(), "this route has no host")
+			})
+		})
+	}
 }
 
 // keysIgnore is a function that finds something whatever another one says.

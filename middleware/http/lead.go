@@ -3,6 +3,7 @@ package guardhttp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -12,10 +13,13 @@ import (
 // lead runs the handler under a lease, or says why it does not run.
 func (q *exchange) lead() {
 	defer q.unqueue()
-	err := q.attempt(q.m.first)
+	err := q.ask()
 	if q.m.wait > 0 && q.answer == nil && errors.Is(err, guard.ErrBusy) && q.m.queue.enter(q.stored) {
 		q.queued = true
 		err = q.attempt(q.m.waiting)
+		if q.m.open {
+			q.m.breaker.note(err)
+		}
 	}
 	if q.answer != nil {
 		q.ended(err)
@@ -27,6 +31,27 @@ func (q *exchange) lead() {
 	q.unqueue()
 	q.skipped(err)
 }
+
+// ask makes the first attempt. With WithFailOpen, it does not wait long for the store.
+func (q *exchange) ask() error {
+	if !q.m.open {
+		return q.attempt(q.m.first)
+	}
+	if !q.m.breaker.allows() {
+		return errBreaker
+	}
+	q.limit = openPatience
+	err := q.attempt(q.m.first)
+	q.limit = 0
+	if errors.Is(err, errNoAnswer) {
+		err = fmt.Errorf("guardhttp: %w: it has not answered within %v", guard.ErrStore, openPatience)
+	}
+	q.m.breaker.note(err)
+	return err
+}
+
+// errNoAnswer ends an attempt whose store does not answer.
+var errNoAnswer = errors.New("guardhttp: no answer")
 
 // unqueue counts the request as one that does not wait.
 func (q *exchange) unqueue() {
@@ -44,12 +69,19 @@ var errLeft = errors.New("guardhttp: the request ended before it was its turn")
 func (q *exchange) attempt(opts []guard.Option) error {
 	ctx := &tether{Context: q.r.Context()}
 	defer ctx.close()
-	return q.m.guard.Do(ctx, q.stored, func(run context.Context) error {
-		if !q.m.cancel && !ctx.cut() {
+	if q.limit > 0 {
+		defer time.AfterFunc(q.limit, func() { ctx.snap(errNoAnswer) }).Stop()
+	}
+	err := q.m.guard.Do(ctx, q.stored, func(run context.Context) error {
+		if !ctx.cut(!q.m.cancel) {
 			return errLeft
 		}
 		return q.handle(run)
 	}, opts...)
+	if ctx.hasSnapped() && q.answer == nil && q.r.Context().Err() == nil {
+		return errNoAnswer
+	}
+	return err
 }
 
 // tellSkip has the hooks told that the key was busy, if it was.
@@ -136,6 +168,9 @@ func (q *exchange) conclude() *record {
 		q.kept = q.keep(v)
 	}
 	q.outcome.Status = v.status
+	if v.orphan {
+		q.misplaced = errTimeoutHandler
+	}
 	if q.kept == KeepNothing {
 		return nil
 	}
@@ -155,6 +190,8 @@ func (q *exchange) keep(v verdict) Keep {
 		return KeepNothing
 	case m.shadow && v.silent:
 		return KeepNothing // a framework may answer later, and shadow mode must not prevent that
+	case v.orphan:
+		return KeepTombstone // whatever the policy: a retry must not run beside it
 	}
 	keep, chosen := q.run.chosen()
 	if !chosen {
@@ -185,7 +222,7 @@ func (q *exchange) ended(err error) {
 	q.answer.sendHeld()
 	switch {
 	case err == nil:
-		q.outcome.Kept = q.kept
+		q.outcome.Kept, q.outcome.Err = q.kept, q.misplaced
 	case err != errFailed: //nolint:errorlint // inside another error, it is not everything
 		q.outcome.Err = err
 	}

@@ -22,6 +22,7 @@ type middleware struct {
 	first   []guard.Option // for one that may wait
 	waiting []guard.Option // for one that does
 	queue   waiters
+	breaker breaker // of WithFailOpen
 }
 
 // New returns a middleware that runs a handler once for each key: what it wraps is asked for a key
@@ -56,7 +57,7 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (func(http.Handler) http.H
 	}
 	refused.Apply(&s.List, &s, opts)
 	s.check(g)
-	m := &middleware{settings: s, guard: g}
+	m := &middleware{settings: s, guard: g, breaker: breaker{epoch: time.Now()}}
 	m.once = append(slices.Clone(s.lease), guard.WithWait(0))
 	m.waiting = append(slices.Clone(s.lease), guard.WithWait(s.wait))
 	if s.mode != Exclusive {
@@ -119,7 +120,7 @@ func validDocs(page string) bool {
 	return err == nil && u.IsAbs() && !strings.ContainsAny(page, `<>"# `) && validValue(page)
 }
 
-// covers reports whether requests of that method need a key.
+// covers reports whether a key of a request of that method counts.
 func (m *middleware) covers(method string) bool {
 	if len(m.methods) > 0 {
 		return slices.Contains(m.methods, method)
@@ -131,9 +132,21 @@ func (m *middleware) covers(method string) bool {
 	return true
 }
 
+// requires reports whether requests of that method must have a key. The draft speaks of POST and
+// PATCH.
+func (m *middleware) requires(method string) bool {
+	if m.optional {
+		return false
+	}
+	return len(m.methods) > 0 || method == http.MethodPost || method == http.MethodPatch
+}
+
 func (m *middleware) wrap(next http.Handler) http.Handler {
 	if next == nil {
 		panic("guardhttp: the handler must not be nil")
+	}
+	if isTimeoutHandler(next) {
+		panic("guardhttp: http.TimeoutHandler must be outside of the middleware: inside, it answers while its handler still runs")
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := &exchange{m: m, next: next, w: w, r: r, start: time.Now()}

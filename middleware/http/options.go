@@ -91,7 +91,7 @@ func WithGlobalKeys() Option { return func(s *settings) { s.global = true } }
 
 // WithOptionalKey passes on requests that have no key: they run as if there were no middleware,
 // and the store is not asked. A key that is there and cannot be used is refused all the same.
-// Default: a key is required.
+// Default: a key is required, see WithMethods.
 func WithOptionalKey() Option { return func(s *settings) { s.optional = true } }
 
 // WithGroup has all routes that name the same group share their keys, in place of each method and
@@ -106,9 +106,10 @@ func WithGroup(name string) Option {
 	}
 }
 
-// WithMethods says for which methods a key counts; other requests are passed on. GET, HEAD,
-// OPTIONS, TRACE and QUERY change nothing, and HEAD, OPTIONS and TRACE are refused here. Default:
-// every method but those five.
+// WithMethods says which methods need a key. Requests of other methods are passed on. HEAD,
+// OPTIONS and TRACE are refused here. Default: POST and PATCH need a key, as the draft has it. GET,
+// HEAD, OPTIONS, TRACE and QUERY change nothing and are passed on. All others, such as PUT and
+// DELETE, are guarded if they have a key, and passed on if they have none.
 func WithMethods(methods ...string) Option {
 	return func(s *settings) {
 		if len(methods) == 0 {

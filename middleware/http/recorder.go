@@ -49,6 +49,7 @@ type recorder struct {
 	typed  bool   // the content type is known
 	told   bool   // an informational status was sent
 	tardy  bool   // it began after the handler's context had ended
+	orphan bool   // the handler may still run, see errTimeoutHandler
 	gone   bool   // the client is
 	taken  bool   // the connection is, by Hijack
 }
@@ -169,6 +170,7 @@ func (c *recorder) begin(status int) {
 		return
 	}
 	c.status, c.tardy = status, c.ended()
+	c.orphan = status == http.StatusServiceUnavailable && byTimeoutHandler()
 	h := c.inner.Header()
 	c.announce(h)
 	c.lost = c.lost || status == http.StatusSwitchingProtocols || c.stream != nil && c.stream()
@@ -392,6 +394,7 @@ type verdict struct {
 	answer *answer // nil if it cannot be replayed
 	status int     // 0 if the handler took over the connection
 	silent bool    // the handler has not begun an answer: nothing was sent yet
+	orphan bool    // the handler may still run
 	tardy  bool    // the answer began after the handler's context had ended
 	gone   bool    // the client did not get all of it
 }
@@ -407,7 +410,7 @@ func (c *recorder) end() verdict {
 	if silent || !c.hijackedUnseen() && !c.taken {
 		c.begin(http.StatusOK)
 	}
-	v := verdict{status: c.status, silent: silent, tardy: c.tardy, gone: c.gone}
+	v := verdict{status: c.status, silent: silent, orphan: c.orphan, tardy: c.tardy, gone: c.gone}
 	if !c.lost && c.length <= c.sent && !hasTrailers(c.inner.Header()) {
 		v.answer = &answer{status: c.status, header: c.header, late: c.late, body: c.body}
 	}

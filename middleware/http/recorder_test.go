@@ -275,9 +275,9 @@ func TestKeys_identity(t *testing.T) {
 		r, err := http.NewRequest(method, "http://a"+target, http.NoBody)
 		require.NoError(t, err)
 		r.RequestURI = target
-		id := m.identity(scope, key, r)
+		id := m.identity(scope, key, "", r)
 		require.Regexp(t, "^http:[A-Za-z0-9_-]{43}$", id)
-		require.Equal(t, id, m.identity(scope, key, r))
+		require.Equal(t, id, m.identity(scope, key, "", r))
 		require.Empty(t, seen[id], "%s is %s", what, seen[id])
 		seen[id] = what
 	}
@@ -290,7 +290,7 @@ func TestKeys_identity(t *testing.T) {
 		r, err := http.NewRequest(http.MethodPost, "http://a"+became, http.NoBody)
 		require.NoError(t, err)
 		r.RequestURI = sent
-		id := plain.identity("s", "k", r)
+		id := plain.identity("s", "k", "", r)
 		require.Empty(t, seen[id], "%s is %s", what, seen[id])
 		seen[id] = what
 	}
@@ -298,6 +298,11 @@ func TestKeys_identity(t *testing.T) {
 	rewritten("another path of two", "/front", "/a%2Fb")
 	rewritten("two paths of one, the first", "/a/b", "/back")
 	rewritten("two paths of one, the second", "/a%2Fb", "/back")
+	r, err := http.NewRequest(http.MethodPost, "http://a/p", http.NoBody)
+	require.NoError(t, err)
+	r.RequestURI = "/p"
+	seen[plain.identity("s", "k", "a.example.com", r)] = "a host"
+	seen[plain.identity("s", "k", "b.example.com", r)] = "another host"
 	one("plain", plain, "s", "k", "POST", "/p")
 	one("another scope", plain, "S", "k", "POST", "/p")
 	one("another key", plain, "s", "K", "POST", "/p")
@@ -320,15 +325,15 @@ func TestKeys_identity(t *testing.T) {
 		require.NotEqual(t, keys.Hash(pair[0]...), keys.Hash(pair[1]...), "%q", pair)
 	}
 
-	r, err := http.NewRequest(http.MethodPut, "http://a/other?q", http.NoBody)
+	r, err = http.NewRequest(http.MethodPut, "http://a/other?q", http.NoBody)
 	require.NoError(t, err)
-	require.Equal(t, "grouped", seen[grouped.identity("s", "k", r)], "in a group the path is of no account")
+	require.Equal(t, "grouped", seen[grouped.identity("s", "k", "host", r)], "in a group the path is of no account")
 	reject := &middleware{}
 	reject.mode = Reject
 	r, err = http.NewRequest(http.MethodPost, "http://a/p?another=query", http.NoBody)
 	require.NoError(t, err)
 	r.RequestURI = "/p?another=query"
-	require.Equal(t, "plain", seen[reject.identity("s", "k", r)], "nor is the query, which is in the fingerprint")
+	require.Equal(t, "plain", seen[reject.identity("s", "k", "", r)], "nor is the query, which is in the fingerprint")
 }
 
 func TestContent_sameFingerprints(t *testing.T) {
