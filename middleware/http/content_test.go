@@ -156,7 +156,7 @@ func TestContent_errorsOfTheHandlerAreReplayed(t *testing.T) {
 		w.WriteHeader(status)
 		fmt.Fprintf(w, `{"type":"about:blank","status":%d}`, status)
 	}})
-	for _, status := range []int{400, 404, 405, 409, 410, 412, 413, 415, 418, 422, 499} {
+	for _, status := range []int{400, 404, 405, 409, 410, 412, 413, 415, 418, 422, 451} {
 		key, path := contentHeader("Idempotency-Key", fmt.Sprint("k", status)), fmt.Sprint("/e?status=", status)
 		first := site.send(t, http.MethodPost, path, "", key)
 		again := site.send(t, http.MethodPost, path, "", key)
