@@ -52,7 +52,7 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (func(http.Handler) http.H
 		timeout:    DefaultMaxHold,
 		retryAfter: time.Second,
 		patience:   shadowPatience,
-		docs:       DefaultDocs,
+		docs:       defaultDocs,
 		onProblem:  func(w http.ResponseWriter, r *http.Request, p Problem) { p.ServeHTTP(w, r) },
 	}
 	refused.Apply(&s.List, &s, opts)

@@ -265,9 +265,10 @@ func WithFailOpen() Option { return func(s *settings) { s.open = true } }
 // days in production.
 func WithShadow() Option { return func(s *settings) { s.shadow = true } }
 
-// WithDocs names the page that explains your keys to your clients, an absolute URL without a
-// fragment: it becomes the type of the problems that the middleware answers, with their code as
-// its fragment. Default: DefaultDocs.
+// WithDocs sets the page that explains your keys to your clients, an absolute URL without a
+// fragment. The Link header of the problems that the middleware answers points to it (rel
+// "describedby"), with their code as the fragment. Their type does not change. Default: PROBLEMS.md
+// of this version.
 func WithDocs(url string) Option {
 	return func(s *settings) {
 		if !validDocs(url) {
