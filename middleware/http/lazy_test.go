@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
 
 // A lazyWriter sends its status and header with the first byte, as those of gin and of many
@@ -32,6 +34,9 @@ func (w *lazyWriter) Flush() {
 	w.send()
 	_ = http.NewResponseController(w.ResponseWriter).Flush()
 }
+
+// Status is as gin has it: the last status before the first byte counts.
+func (w *lazyWriter) Status() int { return w.status }
 
 func (w *lazyWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
@@ -105,6 +110,42 @@ func TestLazy_headersAreThoseThatTheWriterSent(t *testing.T) {
 					require.Empty(t, again.header["Set-Cookie"])
 				})
 			})
+		}
+	}
+}
+
+// Some writers send the status of the last WriteHeader before the first byte, and others that of
+// the first. What counts is what the client got.
+func TestLazy_statusIsTheOneThatTheWriterSent(t *testing.T) {
+	t.Parallel()
+	store := contentRedis(t)
+	for name, c := range map[string]struct {
+		behind func(http.Handler) http.Handler
+		status int
+	}{
+		"lazy":     {behindLazy, http.StatusServiceUnavailable},
+		"net/http": {streamsWriters["net/http"], http.StatusCreated},
+		"hidden":   {streamsWriters["hidden"], http.StatusCreated},
+	} {
+		for _, mode := range []guardhttp.Mode{guardhttp.Replay, guardhttp.Exclusive} {
+			site := store.site(t, contentSetup{opts: []guardhttp.Option{guardhttp.WithMode(mode)},
+				handler: func(w http.ResponseWriter, _ *http.Request) {
+					w.WriteHeader(http.StatusCreated)
+					w.WriteHeader(http.StatusServiceUnavailable)
+					_, _ = io.WriteString(w, "text")
+				},
+				mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
+					return c.behind(idempotent(h))
+				}})
+			key := rand.Text()
+			require.Equal(t, c.status, site.post(t, key, "").status, name)
+			require.Equal(t, c.status, site.outcome(t).Status, name)
+			runs := 2
+			if c.status == http.StatusCreated && mode == guardhttp.Replay {
+				runs = 1
+			}
+			require.Equal(t, c.status, site.post(t, key, "").status, name)
+			site.requireRan(t, runs)
 		}
 	}
 }

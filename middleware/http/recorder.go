@@ -158,7 +158,7 @@ func (c *recorder) writeHeader(status int, next httpsnoop.WriteHeaderFunc) {
 	c.begin(status)
 	c.told = c.told || c.status == 0
 	next(status)
-	if first && c.status != 0 && !c.own && !c.lost {
+	if first && c.status != 0 && !c.own {
 		c.shown = c.inner.Header().Clone()
 	}
 }
@@ -191,14 +191,21 @@ func (c *recorder) announce(h http.Header) {
 
 // settle notes the headers that were set after WriteHeader, before the first byte. Many writers
 // send them: those of gin and of compressors keep the status until then. Whether inner does cannot
-// be seen, so a replay sets them at the same moment, and the client gets what it got before. c.mu
-// must be held.
+// be seen, so a replay sets them at the same moment, and the client gets what it got before. A
+// writer like gin's, which sends the status of the last WriteHeader, says which that is. c.mu must
+// be held.
 func (c *recorder) settle() {
 	if c.shown == nil {
 		return
 	}
 	h, shown := c.inner.Header(), c.shown
 	c.shown = nil
+	if s, ok := c.inner.(interface{ Status() int }); ok && s.Status() >= http.StatusOK {
+		c.status = s.Status()
+	}
+	if c.lost {
+		return
+	}
 	if late := replayable(h, shown); len(late) > 0 {
 		c.late = late
 		c.lost = c.lost || !recordable(late)
