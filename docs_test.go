@@ -60,6 +60,12 @@ func importTenant(context.Context) error             { return nil }
 func startServer(testing.TB) *redis.Client           { return nil }
 `
 
+// snippetFrameworks are in the module middleware/http/frameworks.
+var snippetFrameworks = []string{
+	"net/http", "time", "github.com/gin-gonic/gin", "github.com/go-chi/chi/v5", "github.com/gorilla/mux", "github.com/klauspost/compress/gzhttp",
+	"github.com/labstack/echo/v4", "go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp", module + "/middleware/http/frameworks",
+}
+
 var (
 	goBlock   = regexp.MustCompile("(?ms)^```go\n(.*?)^```")
 	otelRedis = "github.com/redis/go-redis/extra/redisotel/v9" // in the module bench
@@ -81,6 +87,7 @@ func TestDocs_goBlocksCompile(t *testing.T) {
 	}
 	compile := snippetCompiler(t, ".", paths...)
 	compileBench := snippetCompiler(t, "bench", module+"/backend/single", "github.com/redis/go-redis/v9", otelRedis)
+	compileFrameworks := snippetCompiler(t, "middleware/http/frameworks", snippetFrameworks...)
 
 	blocks := 0
 	for _, page := range pages {
@@ -91,10 +98,13 @@ func TestDocs_goBlocksCompile(t *testing.T) {
 			line := strings.Count(string(text[:at[2]]), "\n") + 1
 			where := fmt.Sprintf("%s:%d", page, line)
 			block := string(text[at[2]:at[3]])
-			if strings.Contains(block, "redisotel.") {
+			switch {
+			case strings.Contains(block, "frameworks."):
+				compileFrameworks(t, where, snippetFile(block, "var idempotent func(http.Handler) http.Handler\nvar handler http.Handler\n", nil, snippetFrameworks...))
+			case strings.Contains(block, "redisotel."):
 				compileBench(t, where, snippetFile(block, "var rdb *redis.Client\n", nil,
 					module+"/backend/single", "github.com/redis/go-redis/v9", otelRedis))
-			} else {
+			default:
 				compile(t, where, snippetFile(block, snippetPrelude, snippetAliases, snippetImports...))
 			}
 		}
