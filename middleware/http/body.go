@@ -114,7 +114,7 @@ func wholeBody(r *http.Request) ([]byte, error) {
 		if r.Body == nil {
 			return nil, nil
 		}
-		b = newBody(r, DefaultMaxBody)
+		b = newBody(r, defaultMaxBody)
 		all, err := b.load()
 		b.handOver(r)
 		return all, err

@@ -89,7 +89,7 @@ func TestContent_anotherBodyIsRefusedAndLeavesTheRecord(t *testing.T) {
 		first := site.post(t, "k", "body1")
 		key, head, record := site.record(t)
 		left := site.rdb.PTTL(t.Context(), key).Val()
-		require.Greater(t, left, guardhttp.DefaultOnce-time.Minute)
+		require.Greater(t, left, 24*time.Hour-time.Minute)
 		for _, other := range []string{"body2", "", "body1 ", "body", "body1\x00", strings.Repeat("body1", 1000)} {
 			again := site.post(t, "k", other)
 			again.requireRefused(t, http.StatusUnprocessableEntity, guardhttp.ResultMismatch)
@@ -181,7 +181,7 @@ func TestContent_answersWithoutABody(t *testing.T) {
 		status, _ := strconv.Atoi(r.URL.Query().Get("status"))
 		w.Header().Set("Etag", `"v1"`)
 		w.WriteHeader(status)
-		if n, err := io.WriteString(w, strings.Repeat("no body", guardhttp.DefaultMaxAnswer)); err == nil || n != 0 {
+		if n, err := io.WriteString(w, strings.Repeat("no body", (1<<20))); err == nil || n != 0 {
 			panic("it was written")
 		}
 	}
@@ -387,7 +387,7 @@ func TestContent_fingerprints(t *testing.T) {
 		post(t, site, "/nil", "nil", "x").requireRefused(t, 422, guardhttp.ResultMismatch)
 	})
 	t.Run("none", func(t *testing.T) {
-		site := store.site(t, contentSetup{handler: contentEcho, opts: []guardhttp.Option{guardhttp.WithoutFingerprint()}})
+		site := store.site(t, contentSetup{handler: contentEcho, opts: []guardhttp.Option{guardhttp.WithFingerprint(nil)}})
 		first := post(t, site, "/none?a", "none", "one")
 		post(t, site, "/none?b", "none", "two").requireReplayOf(t, first)
 		printing := store.site(t, contentSetup{handler: contentEcho})

@@ -12,14 +12,11 @@ import (
 
 const fingerprintSize = sha256.Size
 
-// A FingerprintFunc returns what of a request has to be the same in a retry: bytes of any length,
-// of which a hash is kept with the answer. body is the whole body; it must not be changed. An
-// error refuses the request with status 400.
-type FingerprintFunc func(r *http.Request, body []byte) ([]byte, error)
+// A fingerprint returns what of a request must be the same in a retry, see WithFingerprint.
+type fingerprint func(r *http.Request, body []byte) ([]byte, error)
 
-// fingerprint hashes what makes a request the same as another: by default the query and the raw
-// body.
-func (f FingerprintFunc) of(r *http.Request, body []byte) ([]byte, error) {
+// of hashes what makes a request the same as another: by default the query and the raw body.
+func (f fingerprint) of(r *http.Request, body []byte) ([]byte, error) {
 	h := sha256.New()
 	if f == nil {
 		query := keys.Hash(r.URL.RawQuery)

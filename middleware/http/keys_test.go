@@ -471,7 +471,7 @@ func TestKeys_fromAForm(t *testing.T) {
 		}
 	})
 	t.Run("larger than the cap", func(t *testing.T) {
-		for _, opts := range [][]guardhttp.Option{nil, {guardhttp.WithoutFingerprint()}} {
+		for _, opts := range [][]guardhttp.Option{nil, {guardhttp.WithFingerprint(nil)}} {
 			for kind, body := range map[string]string{
 				urlencoded: "key=k&other=" + strings.Repeat("o", 1000),
 				multi:      part("key", "k") + part("other", strings.Repeat("o", 1000)) + "--b--\r\n",
@@ -615,7 +615,7 @@ func TestKeys_fromJSON(t *testing.T) {
 		site.send(t, http.MethodPost, "/number", `{"task":17}`).requireRefused(t, 422, guardhttp.ResultMismatch)
 	})
 	t.Run("larger than the cap", func(t *testing.T) {
-		for _, opts := range [][]guardhttp.Option{nil, {guardhttp.WithoutFingerprint()}} {
+		for _, opts := range [][]guardhttp.Option{nil, {guardhttp.WithFingerprint(nil)}} {
 			small := store.site(t, contentSetup{handler: keysEcho, key: guardhttp.FromJSON("task"), opts: append(opts, guardhttp.WithMaxBody(20))})
 			require.Equal(t, "12345678", keysOf(t, small.send(t, http.MethodPost, "/json", `{"task": "12345678"}`)))
 			for _, edit := range []contentEdit{func(*http.Request) {}, contentChunked} {

@@ -426,7 +426,7 @@ func TestLife_keepAllKeepsFailures(t *testing.T) {
 		g := lifeGuard(t, store)
 		for _, status := range []int{500, 503, 429, 401} {
 			h, runs := counted(status, nil)
-			s := lifeServe(t, g, h, guardhttp.WithPolicy(guardhttp.KeepAll))
+			s := lifeServe(t, g, h, guardhttp.WithPolicy(keepAll))
 			key := strconv.Itoa(status)
 			requireRan(t, s.post(t, key, "b"), status, "run 1")
 			for range 2 {

@@ -42,14 +42,14 @@ type middleware struct {
 func New(g *guard.Guard, key KeyFunc, opts ...Option) (func(http.Handler) http.Handler, error) {
 	s := settings{
 		key:        key,
-		waiters:    DefaultWaiters,
-		keyWaiters: DefaultKeyWaiters,
-		maxBody:    DefaultMaxBody,
-		maxAnswer:  DefaultMaxAnswer,
+		waiters:    defaultWaiters,
+		keyWaiters: defaultKeyWaiters,
+		maxBody:    defaultMaxBody,
+		maxAnswer:  defaultMaxAnswer,
 		policy:     KeepFinal,
-		replayed:   DefaultReplayed,
-		retention:  DefaultOnce,
-		timeout:    DefaultMaxHold,
+		replayed:   defaultReplayed,
+		retention:  defaultOnce,
+		timeout:    defaultMaxHold,
 		retryAfter: time.Second,
 		patience:   shadowPatience,
 		docs:       defaultDocs,
@@ -100,9 +100,7 @@ func (s *settings) check(g *guard.Guard) {
 		s.Refuse("WithGlobalKeys", nil, "and WithScope exclude each other")
 	}
 	switch {
-	case s.noPrint && s.withPrint:
-		s.Refuse("WithoutFingerprint", nil, "and WithFingerprint exclude each other")
-	case s.mode == Exclusive && s.withPrint:
+	case s.mode == Exclusive && s.print != nil:
 		s.Refuse("WithFingerprint", nil, "has no effect in Exclusive mode, which remembers nothing")
 	}
 	if s.mode == Exclusive && s.sealer != nil {
@@ -112,7 +110,7 @@ func (s *settings) check(g *guard.Guard) {
 
 // prints reports whether there are fingerprints.
 func (s *settings) prints() bool {
-	return s.withPrint || s.mode == Replay && !s.noPrint
+	return s.print != nil || s.mode == Replay && !s.noPrint
 }
 
 func validDocs(page string) bool {

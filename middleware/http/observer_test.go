@@ -90,7 +90,7 @@ func TestObserver_isToldOnceOfEachRequest(t *testing.T) {
 			}
 			fmt.Fprint(w, strings.Repeat("x", size))
 		}
-		s := serveObserved(t, g, handler, guardhttp.WithMaxBody(100), guardhttp.WithMaxAnswer(50), guardhttp.WithName("claims"),
+		s := serveObserved(t, g, handler, guardhttp.WithMaxBody(100), guardhttp.WithMaxAnswer(50), guardhttp.WithLease(guard.WithName("claims")),
 			guardhttp.WithFingerprint(func(_ *http.Request, body []byte) ([]byte, error) {
 				if string(body) == "strange" {
 					return nil, errors.New("a strange body")
@@ -233,10 +233,10 @@ func TestObserver_isToldTheKindOfWork(t *testing.T) {
 		guard []guard.Option
 		opts  []guardhttp.Option
 	}{
-		"WithName":               {nil, []guardhttp.Option{guardhttp.WithName("claims")}},
+		"WithName":               {nil, []guardhttp.Option{guardhttp.WithLease(guard.WithName("claims"))}},
 		"WithLease":              {nil, []guardhttp.Option{guardhttp.WithLease(guard.WithName("claims"))}},
 		"the Guard's":            {[]guard.Option{guard.WithName("claims")}, nil},
-		"WithName, over Guard's": {[]guard.Option{guard.WithName("other")}, []guardhttp.Option{guardhttp.WithName("claims")}},
+		"WithName, over Guard's": {[]guard.Option{guard.WithName("other")}, []guardhttp.Option{guardhttp.WithLease(guard.WithName("claims"))}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

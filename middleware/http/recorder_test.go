@@ -341,7 +341,7 @@ func TestContent_sameFingerprints(t *testing.T) {
 	print := func(query, body string) []byte {
 		r, err := http.NewRequest(http.MethodPost, "http://a/?"+query, http.NoBody)
 		require.NoError(t, err)
-		p, err := FingerprintFunc(nil).of(r, []byte(body))
+		p, err := fingerprint(nil).of(r, []byte(body))
 		require.NoError(t, err)
 		require.Len(t, p, fingerprintSize)
 		return p

@@ -41,7 +41,7 @@ func TestRefused_isLogged(t *testing.T) {
 			hook, err := tracing.New(tracing.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 			require.NoError(t, err)
 			g := lifeGuard(t, memory.New(), guard.WithHook(hook))
-			idempotent, err := guardhttp.New(g, c.key, guardhttp.WithScope(c.scope), guardhttp.WithName("claim"))
+			idempotent, err := guardhttp.New(g, c.key, guardhttp.WithScope(c.scope), guardhttp.WithLease(guard.WithName("claim")))
 			require.NoError(t, err)
 			s := lifeListen(t, idempotent(http.NotFoundHandler()))
 			key := "k"

@@ -23,7 +23,7 @@ func Key(ctx context.Context) string {
 	return ""
 }
 
-// SetKeep chooses, from inside a handler, what is kept of its run, over what the Policy says; the
+// SetKeep chooses, from inside a handler, what is kept of its run, over what the policy says; the
 // last choice counts. An answer that cannot be replayed leaves a tombstone where KeepAnswer was
 // chosen. In Reject mode KeepAnswer leaves what it otherwise leaves, and in Exclusive mode nothing
 // is kept. It reports whether ctx is that of a handler behind the middleware; otherwise it does

@@ -39,7 +39,7 @@ func TestStuck_clientsLoseTheirKey(t *testing.T) {
 		"writes a large part": {handler: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 64<<20)) }},
 		"copies":              {handler: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, io.LimitReader(rand.Reader, 64<<20)) }},
 		"reads": {handler: func(_ http.ResponseWriter, r *http.Request) { _, _ = io.ReadAll(r.Body) }, length: 10,
-			opts: []guardhttp.Option{guardhttp.WithoutFingerprint()}},
+			opts: []guardhttp.Option{guardhttp.WithFingerprint(nil)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
