@@ -15,9 +15,9 @@ const (
 	Exclusive
 )
 
-// KeepFinal is the default of WithPolicy. It keeps 2xx, 3xx and 4xx, without those that the same request
-// may not get the next time: 401, 403, 408, 423, 425, 429, and 499, by which some servers say that
-// the client has gone.
+// KeepFinal is the default of WithPolicy. It keeps 2xx, 3xx and 4xx, without those that the same
+// request may not get the next time: 401, 403, 408, 423, 425, 429, and 499, by which some servers
+// say that the client has gone.
 func KeepFinal(status int, _ http.Header) bool {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusLocked, http.StatusTooEarly,

@@ -15,11 +15,12 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 )
 
-// FingerprintMultipart is for WithFingerprint and uploads. Clients separate the parts of a form by a
-// boundary that they make up for each request, so the bytes of a retry differ. It compares the
-// query and, of each part, the name, the file name, the content type and the content. Parts of
-// different names may come in another order. A request that is no multipart form is compared by
-// its bytes, as it is by default. A form that cannot be read is refused with status 400.
+// FingerprintMultipart is a function for WithFingerprint, for uploads. Clients separate the parts
+// of a form by a boundary that they make up for each request, so the bytes of a retry differ. It
+// compares the query and, of each part, the name, the file name, the content type and the content.
+// Parts of different names may come in another order. A request that is no multipart form is
+// compared by its bytes, as it is by default. A form that cannot be read is refused with status
+// 400.
 func FingerprintMultipart(r *http.Request, body []byte) ([]byte, error) {
 	kind, parameters, _ := mime.ParseMediaType(r.Header.Get("Content-Type")) // "" on an error
 	if kind != "multipart/form-data" {
