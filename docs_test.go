@@ -177,7 +177,8 @@ func snippetChecker(t *testing.T, dir string, paths ...string) func(file string)
 		}
 		var first error
 		config := types.Config{Importer: imported, Error: func(err error) {
-			if problem, ok := err.(types.Error); (!ok || !problem.Soft) && first == nil { //nolint:errorlint // that is its type
+			//nolint:errorlint // go/types says that this is its type
+			if problem, ok := err.(types.Error); (!ok || !problem.Soft) && first == nil {
 				first = err
 			}
 		}}

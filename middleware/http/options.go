@@ -69,7 +69,9 @@ type settings struct {
 
 // WithScope says whose a request is: the stable name of the principal, such as the account's
 // number, which an authentication in front of the middleware has found out. Keys of different
-// scopes never meet. New needs it, or WithGlobalKeys.
+// scopes never meet. New needs it, or WithGlobalKeys. Within a scope, keys belong to a method, a
+// path, and the host in the route's pattern if it has one (see the package documentation, "Whose
+// keys").
 //
 // Do not take what changes between a request and its retry, such as a token: each retry would be a
 // new request. And not what several principals share, such as an address: one would get the answer
@@ -206,7 +208,7 @@ func WithPolicy(p func(status int, header http.Header) bool) Option {
 }
 
 // WithRerun leaves nothing, in place of a tombstone, after an answer that cannot be replayed (too
-// large, streamed, taken over by Hijack, with trailers): a retry runs the handler again. Default:
+// large, a stream, taken over by Hijack, with trailers): a retry runs the handler again. Default:
 // it does not run again.
 func WithRerun() Option { return func(s *settings) { s.rerun = true } }
 
@@ -233,8 +235,10 @@ func WithOnce(d time.Duration) Option {
 	}
 }
 
-// WithMaxHold bounds a run: the handler's context ends after d, whoever called. If the handler
-// returns then without having answered, the client gets status 503. Default: 5 minutes.
+// WithMaxHold bounds a run: the handler's context ends after d. If the handler returns then without
+// having answered, the client gets status 503, and what goroutines of the handler write later is
+// refused. A second after d, writes to a client that does not read, and reads of a body that it
+// does not send, fail. Default: 5 minutes.
 func WithMaxHold(d time.Duration) Option {
 	return func(s *settings) { s.Positive(&s.timeout, "WithMaxHold", d) }
 }
@@ -252,8 +256,10 @@ func WithClientCancel() Option { return func(s *settings) { s.cancel = true } }
 
 // WithFailOpen runs the handler without a lease where the store cannot be asked, which is counted
 // as ResultDegraded: a duplicate may run at the same time then, and afterwards, as nothing is
-// kept. How long it takes to find out is the Guard's matter: up to the TTL of the lease, and 5 s.
-// A Guard that is closed refuses all the same. Default: the request is refused with status 503.
+// kept. A request waits for the store's answer for 250 ms. If none comes, one request in a second
+// asks again, and all others run without a lease at once. A run that has its lease when the store
+// stops answering waits for up to 5 s at its end. A Guard that is closed refuses all the same.
+// Default: the request is refused with status 503.
 func WithFailOpen() Option { return func(s *settings) { s.open = true } }
 
 // WithShadow counts and changes nothing: every request runs as if there were no middleware, and an

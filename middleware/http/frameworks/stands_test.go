@@ -96,8 +96,8 @@ func serveMux(_ *testing.T, s *shop, idempotent middleware) http.Handler {
 func ginEngine(_ *testing.T, s *shop, idempotent middleware) http.Handler {
 	gin.SetMode(gin.ReleaseMode)
 	engine := gin.New()
-	engine.Use(gin.RecoveryWithWriter(io.Discard), func(c *gin.Context) { // answers errors, as many services do
-		c.Next()
+	engine.Use(gin.RecoveryWithWriter(io.Discard), func(c *gin.Context) {
+		c.Next() // and answer errors, as many services do
 		if len(c.Errors) > 0 && !c.Writer.Written() {
 			c.JSON(http.StatusInternalServerError, gin.H{"message": c.Errors.Last().Error()})
 		}
