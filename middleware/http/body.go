@@ -23,9 +23,9 @@ type body struct {
 	reader bytes.Reader
 }
 
-// newBody takes the body of a request.
-func newBody(r *http.Request, most int64) *body {
-	return &body{source: r.Body, max: most, length: r.ContentLength}
+// take takes the body of a request.
+func (b *body) take(r *http.Request, most int64) {
+	b.source, b.max, b.length = r.Body, most, r.ContentLength
 }
 
 // load returns the whole body. The error is a *http.MaxBytesError if it is too large, and what
@@ -114,7 +114,8 @@ func wholeBody(r *http.Request) ([]byte, error) {
 		if r.Body == nil {
 			return nil, nil
 		}
-		b = newBody(r, defaultMaxBody)
+		b = new(body)
+		b.take(r, defaultMaxBody)
 		all, err := b.load()
 		b.handOver(r)
 		return all, err

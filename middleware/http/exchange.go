@@ -19,12 +19,18 @@ type exchange struct {
 	outcome Outcome
 
 	// what key functions and the handler get: r with a body that can be read twice
-	in        *http.Request
-	body      *body
+	in         *http.Request
+	body       *body
+	connection connectionBody
+	own        struct { // what in and body point to at first
+		request http.Request
+		body    body
+	}
 	stored    string // the key in the store
 	print     []byte // the fingerprint, or nil if there are none
 	run       run
-	origin    string    // by which the run can be found later
+	origin    string // by which the run can be found later
+	client    interrupter
 	answer    *recorder // nil until the handler is called
 	kept      Keep
 	misplaced error         // why the answer is not that of the handler
@@ -61,8 +67,9 @@ func (q *exchange) serve() {
 func (q *exchange) pass(w http.ResponseWriter, in *http.Request) {
 	q.body.handOver(in)
 	in.Trailer = q.r.Trailer // which reading the body has filled in
-	if !q.body.loaded && in.ContentLength < 0 {
-		in.Body = &trailing{in.Body, q.r, in}
+	if q.readsConnection() && (in.ContentLength < 0 || q.client.ctx != nil) {
+		q.connection = connectionBody{in.Body, q, in}
+		in.Body = &q.connection
 	}
 	q.in = in
 	q.next.ServeHTTP(w, in)
@@ -71,17 +78,19 @@ func (q *exchange) pass(w http.ResponseWriter, in *http.Request) {
 // readsConnection reports whether the handler reads the body from the connection.
 func (q *exchange) readsConnection() bool { return !q.body.loaded && q.body.source != http.NoBody }
 
-// trailing is the body of a copy of a request, whose trailers net/http fills in in the request
-// itself.
-type trailing struct {
+// A connectionBody is a body that the handler reads from the connection. net/http sets the trailers
+// of the request itself, of which to is a copy.
+type connectionBody struct {
 	io.ReadCloser
-	from, to *http.Request
+	q  *exchange
+	to *http.Request
 }
 
-func (b *trailing) Read(p []byte) (int, error) {
+func (b *connectionBody) Read(p []byte) (int, error) {
+	b.q.client.watch()
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {
-		b.to.Trailer = b.from.Trailer
+		b.to.Trailer = b.q.r.Trailer
 	}
 	return n, err
 }
@@ -97,12 +106,13 @@ func (q *exchange) handBack() {
 // read finds out which request it is. It returns an empty Result if the request can be led, and
 // otherwise what becomes of it.
 func (q *exchange) read() (Result, error) {
-	q.in = new(http.Request)
+	q.in = &q.own.request
 	*q.in = *q.r
 	if q.in.Body == nil {
 		q.in.Body = http.NoBody
 	}
-	q.body = newBody(q.in, q.m.maxBody)
+	q.body = &q.own.body
+	q.body.take(q.in, q.m.maxBody)
 	q.in.Body = q.body
 
 	key, err := q.m.key(q.in)

@@ -15,7 +15,7 @@ const grace = time.Second
 // the handler has ended: a client that has stopped reading, or sending, would otherwise keep its
 // key for as long as it likes.
 type interrupter struct {
-	ctx   context.Context // the handler's
+	ctx   context.Context // the handler's; nil if there is none to watch
 	q     *exchange
 	mu    sync.Mutex
 	over  bool
@@ -23,16 +23,12 @@ type interrupter struct {
 	unset func() bool // stops the watch; nil if there is none
 }
 
-func newInterrupter(ctx context.Context, q *exchange) *interrupter {
-	return &interrupter{ctx: ctx, q: q}
-}
-
 // watch begins to wait for the end of the context. Most handlers never wait for their clients, and
 // need no timer.
 func (i *interrupter) watch() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.unset == nil && !i.over {
+	if i.ctx != nil && i.unset == nil && !i.over {
 		i.unset = context.AfterFunc(i.ctx, i.interrupt)
 	}
 }

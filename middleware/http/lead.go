@@ -103,13 +103,10 @@ func (q *exchange) handle(leased context.Context) error {
 	q.outcome.Result, q.outcome.Fence = ResultRan, lease.Fence()
 	ctx := &runContext{Context: leased, run: &q.run, deadline: time.Now().Add(q.m.timeout)}
 	defer ctx.close()
-	client := newInterrupter(ctx, q)
-	defer client.stop()
-	if q.readsConnection() {
-		client.watch()
-	}
-	q.call(ctx, recording{most: q.m.records(), tolerant: !q.m.cancel, hold: true, blocks: client.watch})
-	client.stop()
+	q.client = interrupter{ctx: ctx, q: q}
+	defer q.client.stop()
+	q.call(ctx, recording{most: q.m.records(), tolerant: !q.m.cancel, hold: true, client: &q.client})
+	q.client.stop()
 
 	if ctx.Err() != nil && q.answer.abandon() {
 		q.answer.forget()
@@ -139,8 +136,7 @@ func (m *middleware) records() int {
 
 // call calls the handler with ctx, in which the run is, and looks at its answer.
 func (q *exchange) call(ctx context.Context, how recording) {
-	how.ended = func() bool { return ctx.Err() != nil }
-	how.stream = q.run.streams
+	how.ctx, how.run = ctx, &q.run
 	q.answer = newRecorder(q.w, how)
 	returned := false
 	defer func() {

@@ -2,6 +2,7 @@ package guardhttp
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"io"
 	"maps"
@@ -35,37 +36,40 @@ type recorder struct {
 
 	// mu is held while inner is called, so that no write is under way after the end. A write that
 	// waits for its client ends at the deadline that an interrupter sets.
-	mu     sync.Mutex
-	free   bool        // what is written passes through unrecorded
-	status int         // 0 until the answer has begun
-	header http.Header // what of it can be replayed
-	shown  http.Header // all of it after WriteHeader, until the header is settled
-	late   http.Header // what of it was set after WriteHeader
-	length int64       // of the body, as announced; -1 if it was not
-	sent   int64       // of it, by the handler
-	body   []byte
-	last   []byte // what is held back
-	lost   bool   // the answer cannot be replayed: too large, a stream, hijacked, with trailers
-	typed  bool   // the content type is known
-	told   bool   // an informational status was sent
-	tardy  bool   // it began after the handler's context had ended
-	orphan bool   // the handler may still run, see errTimeoutHandler
-	gone   bool   // the client is
-	taken  bool   // the connection is, by Hijack
+	mu      sync.Mutex
+	free    bool        // what is written passes through unrecorded
+	status  int         // 0 until the answer has begun
+	header  http.Header // what of it can be replayed
+	pending bool        // WriteHeader was called, and the header is not settled
+	shown   http.Header // all of it after WriteHeader
+	late    http.Header // what of it was set after WriteHeader
+	length  int64       // of the body, as announced; -1 if it was not
+	sent    int64       // of it, by the handler
+	body    []byte
+	zero    [1]string // the length of an empty body
+	last    []byte    // what is held back
+	lost    bool      // the answer cannot be replayed: too large, a stream, hijacked, with trailers
+	typed   bool      // the content type is known
+	told    bool      // an informational status was sent
+	tardy   bool      // it began after the handler's context had ended
+	orphan  bool      // the handler may still run, see errTimeoutHandler
+	gone    bool      // the client is
+	taken   bool      // the connection is, by Hijack
 }
 
 // recording says how to record.
 type recording struct {
-	most     int         // bytes of a body that are recorded, or -1 for no answer at all
-	tolerant bool        // the handler does not learn that the client has gone
-	hold     bool        // hold back the last byte
-	ended    func() bool // the handler's context has ended
-	stream   func() bool // the handler has said that its answer is a stream; or nil
-	blocks   func()      // called before each call that may wait for the client; or nil
+	most     int             // bytes of a body that are recorded, or -1 for no answer at all
+	tolerant bool            // the handler does not learn that the client has gone
+	hold     bool            // hold back the last byte
+	ctx      context.Context // the handler's
+	run      *run
+	client   *interrupter // watches calls that may wait for the client; nil if nothing does
 }
 
-// buffered is how many bytes net/http buffers before a write can wait for the client.
-const buffered = 2048
+// buffered is how many bytes of an answer net/http buffers, over HTTP/1.1 and HTTP/2, before a write
+// can wait for the client.
+const buffered = 4096
 
 // newRecorder returns a recorder in front of w.
 func newRecorder(w http.ResponseWriter, how recording) *recorder {
@@ -159,7 +163,10 @@ func (c *recorder) writeHeader(status int, next httpsnoop.WriteHeaderFunc) {
 	c.told = c.told || c.status == 0
 	next(status)
 	if first && c.status != 0 && !c.own {
-		c.shown = c.inner.Header().Clone()
+		c.pending = true
+		if h := c.inner.Header(); !c.lost && len(h) > 0 {
+			c.shown = h.Clone()
+		}
 	}
 }
 
@@ -169,11 +176,11 @@ func (c *recorder) begin(status int) {
 	if c.status != 0 || c.free || status > 999 || status < 200 && status != http.StatusSwitchingProtocols {
 		return
 	}
-	c.status, c.tardy = status, c.ended()
+	c.status, c.tardy = status, c.ctx.Err() != nil
 	c.orphan = status == http.StatusServiceUnavailable && byTimeoutHandler()
 	h := c.inner.Header()
 	c.announce(h)
-	c.lost = c.lost || status == http.StatusSwitchingProtocols || c.stream != nil && c.stream()
+	c.lost = c.lost || status == http.StatusSwitchingProtocols || c.run.streams()
 	if !c.lost {
 		_, c.typed = h["Content-Type"]
 		c.header = replayable(h, c.before)
@@ -195,11 +202,11 @@ func (c *recorder) announce(h http.Header) {
 // writer like gin's, which sends the status of the last WriteHeader, says which that is. c.mu must
 // be held.
 func (c *recorder) settle() {
-	if c.shown == nil {
+	if !c.pending {
 		return
 	}
 	h, shown := c.inner.Header(), c.shown
-	c.shown = nil
+	c.pending, c.shown = false, nil
 	if s, ok := c.inner.(interface{ Status() int }); ok && s.Status() >= http.StatusOK {
 		c.status = s.Status()
 	}
@@ -254,8 +261,8 @@ func (c *recorder) write(p []byte) (int, error) {
 
 // mayBlock announces a call that may wait for the client.
 func (c *recorder) mayBlock() {
-	if c.blocks != nil {
-		c.blocks()
+	if c.client != nil {
+		c.client.watch()
 	}
 }
 
@@ -432,7 +439,8 @@ func (c *recorder) sendEmpty() bool {
 	defer c.mu.Unlock()
 	h := c.inner.Header()
 	if len(h["Content-Length"]) == 0 && !hasTrailers(h) {
-		h.Set("Content-Length", "0") // as net/http does; it refuses what is written later
+		c.zero[0] = "0"
+		h["Content-Length"] = c.zero[:] // as net/http does; it refuses what is written later
 	}
 	if !c.hidden && !c.told {
 		c.inner.WriteHeader(http.StatusOK)

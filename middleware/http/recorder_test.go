@@ -2,6 +2,7 @@ package guardhttp
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -53,7 +54,7 @@ func (w *recorderWriter) Write(p []byte) (int, error) {
 }
 
 func recorderHow(most int) recording {
-	return recording{most: most, tolerant: true, hold: true, ended: func() bool { return false }}
+	return recording{most: most, tolerant: true, hold: true, ctx: context.Background(), run: new(run)}
 }
 
 // Row 17: a handler whose client has gone is not told, and what it says is recorded to its end.
@@ -89,7 +90,7 @@ func TestRecorder_clientThatGoes(t *testing.T) {
 func TestRecorder_clientThatGoesIsTold(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]recording{
-		"not tolerant": {most: 1000, hold: true, ended: func() bool { return false }},
+		"not tolerant": {most: 1000, hold: true, ctx: context.Background(), run: new(run)},
 		"too large":    recorderHow(50),
 		"no record":    recorderHow(-1),
 	} {
@@ -225,12 +226,12 @@ func TestRecorder_lastByteAndFlush(t *testing.T) {
 // An answer that begins after the handler's context has ended is marked so.
 func TestRecorder_late(t *testing.T) {
 	t.Parallel()
-	ended := false
+	ctx, end := context.WithCancel(t.Context())
 	how := recorderHow(1000)
-	how.ended = func() bool { return ended }
+	how.ctx = ctx
 	c := newRecorder(newRecorderWriter(), how)
 	c.writer.WriteHeader(http.StatusOK)
-	ended = true
+	end()
 	require.False(t, c.end().tardy)
 	c = newRecorder(newRecorderWriter(), how)
 	c.writer.WriteHeader(http.StatusEarlyHints)
