@@ -99,8 +99,7 @@ func (s *settings) check(g *guard.Guard) {
 	case s.scope != nil && s.global:
 		s.Refuse("WithGlobalKeys", nil, "and WithScope exclude each other")
 	}
-	switch {
-	case s.mode == Exclusive && s.print != nil:
+	if s.mode == Exclusive && s.print != nil {
 		s.Refuse("WithFingerprint", nil, "has no effect in Exclusive mode, which remembers nothing")
 	}
 	if s.mode == Exclusive && s.sealer != nil {
