@@ -106,7 +106,6 @@ func (q *exchange) handle(leased context.Context) error {
 	q.client = interrupter{ctx: ctx, q: q}
 	defer q.client.stop()
 	q.call(ctx, recording{most: q.m.records(), tolerant: !q.m.cancel, hold: true, client: &q.client})
-	q.client.stop()
 
 	if ctx.Err() != nil && q.answer.abandon() {
 		q.answer.forget()

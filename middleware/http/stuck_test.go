@@ -83,6 +83,33 @@ func TestStuck_clientsLoseTheirKey(t *testing.T) {
 	}
 }
 
+// The same goes for a goroutine of the handler that waits for the client when the handler returns.
+func TestStuck_goroutinesOfTheHandler(t *testing.T) {
+	t.Parallel()
+	store := contentRedis(t)
+	for name, end := range map[string]func(){"returns": func() {}, "panics": func() { panic(http.ErrAbortHandler) }} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			written := make(chan error, 1)
+			site := store.site(t, contentSetup{opts: []guardhttp.Option{guardhttp.WithMaxHold(300 * time.Millisecond)},
+				handler: func(w http.ResponseWriter, _ *http.Request) {
+					_ = http.NewResponseController(w).Flush()
+					go func() {
+						_, err := w.Write(make([]byte, 64<<20))
+						written <- err
+					}()
+					time.Sleep(100 * time.Millisecond) // by then it waits for the client
+					end()
+				}})
+			conn := site.dial(t)
+			require.NoError(t, conn.Conn.(*net.TCPConn).SetReadBuffer(4096))
+			conn.say(t, "POST /things HTTP/1.1", "Host: a", "X-Tenant: acme", "Idempotency-Key: "+rand.Text(), "Content-Length: 0", "")
+			site.outcome(t) // the middleware has returned
+			require.Error(t, lifeReceive(t, written, "the end of the write"))
+		})
+	}
+}
+
 // A connection whose write deadline was set for one request serves the next one without it.
 func TestStuck_theConnectionServesTheNextRequest(t *testing.T) {
 	t.Parallel()
