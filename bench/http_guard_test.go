@@ -49,7 +49,7 @@ func excluded(b *testing.B, rdb *redis.Client, work http.Handler, _ answer) endp
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, g.Close(context.Background())) })
 	mw, err := guardhttp.New(g, guardhttp.FromHeader("Idempotency-Key"), guardhttp.WithGlobalKeys(),
-		guardhttp.WithMode(guardhttp.Exclusive), guardhttp.WithoutFingerprint())
+		guardhttp.WithMode(guardhttp.Exclusive), guardhttp.WithFingerprint(nil))
 	require.NoError(b, err)
 	return endpoint{first: mw(work)}
 }

@@ -53,6 +53,9 @@ type Outcome struct {
 	Fence uint64
 	// Aborted means that the handler panicked or ended its goroutine.
 	Aborted bool
+	// Refused is why the adapter refused the work, or a retry of it, if that is a mistake in the
+	// setup: no key or scope could be found, for example. Loggers write it at level warn.
+	Refused error
 	Err     error
 }
 

@@ -143,6 +143,9 @@ func (t *telemetry) skip(ctx context.Context, e guard.Event) {
 func (t *telemetry) outcome(ctx context.Context, o guard.Outcome) {
 	w := t.names.of(o.Name)
 	count(ctx, t.on.outcomes, w, labels{key: keyResult, value: o.Result, adapter: o.Adapter})
+	if o.Refused != nil && t.log != nil {
+		t.log.refused(ctx, &o)
+	}
 	if o.Skipped == "" {
 		return
 	}

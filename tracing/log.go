@@ -36,6 +36,7 @@ const (
 	msgNodeUp   = "node answers again"                      // info
 	msgOrphan   = "outcome unknown, clean-up begun"         // debug
 	msgGone     = "clean-up ended"                          // debug
+	msgRefused  = "work refused"                            // warn
 	msgLeft     = "clean-up given up, the lease's TTL ends" // warn
 )
 
@@ -131,6 +132,13 @@ func (l *logger) skipped(ctx context.Context, e *guard.Event, reason string) {
 		traceID = slog.String("holder_trace_id", span.TraceID().String())
 	}
 	l.log(ctx, slog.LevelDebug, msgSkipped, e, slog.String("reason", reason), slog.String("holder", l.holder(e)), traceID, slog.Duration("waited", e.Waited))
+}
+
+// refused logs that an adapter has refused work because of a mistake in the setup. The cause is
+// what a function of the application has returned.
+func (l *logger) refused(ctx context.Context, o *guard.Outcome) {
+	l.log(ctx, slog.LevelWarn, msgRefused, &guard.Event{Name: o.Name, Key: o.Key, Owner: o.Owner}, slog.String("adapter", o.Adapter),
+		slog.String("result", o.Result), slog.String("error", l.scrubbed(o.Refused.Error(), o.Key, o.Owner)))
 }
 
 func (l *logger) renewed(ctx context.Context, e *guard.Event, out outcome) {

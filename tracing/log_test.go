@@ -2,6 +2,7 @@ package tracing_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -84,5 +85,18 @@ func TestLog_tellsOfRenewalsThatFailLessAndLessOften(t *testing.T) {
 		require.Greater(t, tries, 6)
 		require.Less(t, s.logs.times("renewal failed"), 5)
 		require.Equal(t, 1, s.logs.times("lease lost"))
+	})
+}
+
+// What an adapter refuses because of a mistake in the setup is logged with its cause, at warn.
+func TestLog_tellsOfRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newTelescope(t), guard.WithName("claim"))
+		s.one.Adapter().Report(t.Context(), guard.Outcome{Adapter: "http", Result: "refused", Refused: errors.New("the scope is empty")})
+		s.one.Adapter().Report(t.Context(), guard.Outcome{Adapter: "http", Result: "key_missing", Err: errors.New("no key")})
+		require.Equal(t, 1, s.logs.times("work refused"))
+		require.Contains(t, s.logs.lines[0], "WARN work refused")
+		require.Contains(t, s.logs.lines[0], "the scope is empty")
+		s.close(t)
 	})
 }

@@ -43,7 +43,7 @@ func (s *server) handler() (http.Handler, error) {
 			// for how long the answer is given again
 			guardhttp.WithOnce(time.Hour),
 			// what spans and metrics call it: they never have a key
-			guardhttp.WithName(nameClaim),
+			guardhttp.WithLease(guard.WithName(nameClaim)),
 		)
 		if err != nil {
 			return nil, err

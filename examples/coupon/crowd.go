@@ -10,8 +10,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
 
 const (
@@ -120,7 +118,7 @@ func (c *crowd) post(ctx context.Context, user, key, server string) answer {
 	seconds, _ := strconv.Atoi(response.Header.Get("Retry-After")) // 0 if it has none
 	return answer{
 		status: response.StatusCode,
-		again:  response.Header.Get(guardhttp.DefaultReplayed) != "",
+		again:  response.Header.Get("Idempotency-Replayed") != "",
 		after:  time.Duration(seconds) * time.Second,
 	}
 }

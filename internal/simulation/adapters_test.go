@@ -107,7 +107,7 @@ func (k *worker) post(key string) bool {
 	w := httptest.NewRecorder()
 	k.process.site.claims.ServeHTTP(w, r)
 	k.world.trace.add("%s has posted %s: %d, %s, kept %v", k.name, key, w.Code, o.Result, o.Kept)
-	d.over(o.Kept == guardhttp.KeepAnswer, guardhttp.DefaultOnce, o.Err)
+	d.over(o.Kept == guardhttp.KeepAnswer, 24*time.Hour, o.Err)
 	switch o.Result {
 	case guardhttp.ResultReplayed:
 		if w.Code != http.StatusCreated {

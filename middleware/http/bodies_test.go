@@ -73,7 +73,7 @@ func TestContent_announcedBodyThatIsTooLarge(t *testing.T) {
 func TestContent_noCapWhereTheBodyIsNotNeeded(t *testing.T) {
 	t.Parallel()
 	site := contentRedis(t).site(t, contentSetup{handler: contentEcho,
-		opts: []guardhttp.Option{guardhttp.WithMaxBody(10), guardhttp.WithoutFingerprint()}})
+		opts: []guardhttp.Option{guardhttp.WithMaxBody(10), guardhttp.WithFingerprint(nil)}})
 	body := strings.Repeat("b", 5000)
 	first := site.post(t, "k", body, contentChunked)
 	require.Equal(t, body, first.body)
@@ -98,12 +98,12 @@ func TestContent_theHandlerSeesTheWholeRequest(t *testing.T) {
 	body := "the body " + strings.Repeat("is long ", 1000)
 	for name, setup := range map[string]contentSetup{
 		"fingerprint":             {},
-		"no fingerprint":          {opts: []guardhttp.Option{guardhttp.WithoutFingerprint()}},
-		"waiting":                 {opts: []guardhttp.Option{guardhttp.WithoutFingerprint(), guardhttp.WithWait(time.Second)}},
+		"no fingerprint":          {opts: []guardhttp.Option{guardhttp.WithFingerprint(nil)}},
+		"waiting":                 {opts: []guardhttp.Option{guardhttp.WithFingerprint(nil), guardhttp.WithWait(time.Second)}},
 		"key from the body":       {key: fromBody},
 		"key from half of it":     {key: halfRead},
-		"key only from the body":  {key: fromBody, opts: []guardhttp.Option{guardhttp.WithoutFingerprint()}},
-		"key only from half":      {key: halfRead, opts: []guardhttp.Option{guardhttp.WithoutFingerprint()}},
+		"key only from the body":  {key: fromBody, opts: []guardhttp.Option{guardhttp.WithFingerprint(nil)}},
+		"key only from half":      {key: halfRead, opts: []guardhttp.Option{guardhttp.WithFingerprint(nil)}},
 		"optional key":            {key: func(*http.Request) (string, error) { return "", nil }, opts: []guardhttp.Option{guardhttp.WithOptionalKey()}},
 		"optional key, body read": {key: func(r *http.Request) (string, error) { _, err := halfRead(r); return "", err }, opts: []guardhttp.Option{guardhttp.WithOptionalKey()}},
 	} {
@@ -212,7 +212,7 @@ func TestContent_expectContinue(t *testing.T) {
 	})
 	t.Run("is not answered where nobody needs the body", func(t *testing.T) {
 		site := store.site(t, contentSetup{handler: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) },
-			opts: []guardhttp.Option{guardhttp.WithoutFingerprint()}})
+			opts: []guardhttp.Option{guardhttp.WithFingerprint(nil)}})
 		for range 2 {
 			conn := site.dial(t)
 			conn.say(t, append(head, "Idempotency-Key: k2", "")...)
@@ -227,7 +227,7 @@ func TestContent_requestsWithTrailers(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
 	for name, announced := range map[string]string{"announced": "Trailer: X-Sum", "not announced": "X-Other: none"} {
-		for how, opts := range map[string][]guardhttp.Option{"fingerprint": nil, "no fingerprint": {guardhttp.WithoutFingerprint()}} {
+		for how, opts := range map[string][]guardhttp.Option{"fingerprint": nil, "no fingerprint": {guardhttp.WithFingerprint(nil)}} {
 			t.Run(name+", "+how, func(t *testing.T) {
 				handler := func(w http.ResponseWriter, r *http.Request) {
 					all, _ := io.ReadAll(r.Body)
@@ -294,7 +294,7 @@ func TestContent_thePatternIsSeenInFront(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
 	for name, opts := range map[string][]guardhttp.Option{
-		"run": nil, "no fingerprint": {guardhttp.WithoutFingerprint()}, "shadow": {guardhttp.WithShadow()}, "optional": {guardhttp.WithOptionalKey()},
+		"run": nil, "no fingerprint": {guardhttp.WithFingerprint(nil)}, "shadow": {guardhttp.WithShadow()}, "optional": {guardhttp.WithOptionalKey()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			patterns := make(chan string, 1)

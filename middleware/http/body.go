@@ -23,9 +23,9 @@ type body struct {
 	reader bytes.Reader
 }
 
-// newBody takes the body of a request.
-func newBody(r *http.Request, most int64) *body {
-	return &body{source: r.Body, max: most, length: r.ContentLength}
+// take takes the body of a request.
+func (b *body) take(r *http.Request, most int64) {
+	b.source, b.max, b.length = r.Body, most, r.ContentLength
 }
 
 // load returns the whole body. The error is a *http.MaxBytesError if it is too large, and what
@@ -70,6 +70,22 @@ func (b *body) Read(p []byte) (int, error) {
 // read already.
 func (b *body) Close() error { return nil }
 
+// rewind has the next reader begin at the beginning.
+func (b *body) rewind() {
+	if b.loaded {
+		b.reader.Reset(b.bytes)
+	}
+}
+
+// rewind gives a request the body that it had, from its beginning: a function may have read it, or
+// have replaced it.
+func rewind(r *http.Request, had io.ReadCloser) {
+	if b, ok := had.(*body); ok {
+		b.rewind()
+		r.Body = b
+	}
+}
+
 // handOver makes the body that the handler reads out of what was loaded, and sets it in r. Nothing
 // changes if nobody has asked for it.
 func (b *body) handOver(r *http.Request) {
@@ -98,7 +114,8 @@ func wholeBody(r *http.Request) ([]byte, error) {
 		if r.Body == nil {
 			return nil, nil
 		}
-		b = newBody(r, DefaultMaxBody)
+		b = new(body)
+		b.take(r, defaultMaxBody)
 		all, err := b.load()
 		b.handOver(r)
 		return all, err

@@ -152,7 +152,7 @@ type lifeAnswer struct {
 	err    error // why there is no answer, or not all of it
 }
 
-func (a lifeAnswer) replayed() bool { return a.header.Get(guardhttp.DefaultReplayed) == "true" }
+func (a lifeAnswer) replayed() bool { return a.header.Get("Idempotency-Replayed") == "true" }
 
 // lifeSend sends a POST with the key and the body, and headers as pairs of name and value.
 func lifeSend(ctx context.Context, c *http.Client, url, key, body string, headers ...string) (a lifeAnswer) {

@@ -89,7 +89,7 @@ func TestContent_anotherBodyIsRefusedAndLeavesTheRecord(t *testing.T) {
 		first := site.post(t, "k", "body1")
 		key, head, record := site.record(t)
 		left := site.rdb.PTTL(t.Context(), key).Val()
-		require.Greater(t, left, guardhttp.DefaultOnce-time.Minute)
+		require.Greater(t, left, 24*time.Hour-time.Minute)
 		for _, other := range []string{"body2", "", "body1 ", "body", "body1\x00", strings.Repeat("body1", 1000)} {
 			again := site.post(t, "k", other)
 			again.requireRefused(t, http.StatusUnprocessableEntity, guardhttp.ResultMismatch)
@@ -156,7 +156,7 @@ func TestContent_errorsOfTheHandlerAreReplayed(t *testing.T) {
 		w.WriteHeader(status)
 		fmt.Fprintf(w, `{"type":"about:blank","status":%d}`, status)
 	}})
-	for _, status := range []int{400, 404, 405, 409, 410, 412, 413, 415, 418, 422, 499} {
+	for _, status := range []int{400, 404, 405, 409, 410, 412, 413, 415, 418, 422, 451} {
 		key, path := contentHeader("Idempotency-Key", fmt.Sprint("k", status)), fmt.Sprint("/e?status=", status)
 		first := site.send(t, http.MethodPost, path, "", key)
 		again := site.send(t, http.MethodPost, path, "", key)
@@ -181,7 +181,7 @@ func TestContent_answersWithoutABody(t *testing.T) {
 		status, _ := strconv.Atoi(r.URL.Query().Get("status"))
 		w.Header().Set("Etag", `"v1"`)
 		w.WriteHeader(status)
-		if n, err := io.WriteString(w, strings.Repeat("no body", guardhttp.DefaultMaxAnswer)); err == nil || n != 0 {
+		if n, err := io.WriteString(w, strings.Repeat("no body", (1<<20))); err == nil || n != 0 {
 			panic("it was written")
 		}
 	}
@@ -387,7 +387,7 @@ func TestContent_fingerprints(t *testing.T) {
 		post(t, site, "/nil", "nil", "x").requireRefused(t, 422, guardhttp.ResultMismatch)
 	})
 	t.Run("none", func(t *testing.T) {
-		site := store.site(t, contentSetup{handler: contentEcho, opts: []guardhttp.Option{guardhttp.WithoutFingerprint()}})
+		site := store.site(t, contentSetup{handler: contentEcho, opts: []guardhttp.Option{guardhttp.WithFingerprint(nil)}})
 		first := post(t, site, "/none?a", "none", "one")
 		post(t, site, "/none?b", "none", "two").requireReplayOf(t, first)
 		printing := store.site(t, contentSetup{handler: contentEcho})
@@ -441,6 +441,17 @@ func TestContent_methods(t *testing.T) {
 			site.requireRan(t, i+1)
 		}
 	})
+	t.Run("that need no key", func(t *testing.T) {
+		site := store.site(t, contentSetup{handler: handler})
+		before := asked(t)
+		for i, method := range []string{"PUT", "DELETE", "LOCK"} {
+			require.Equal(t, method, site.send(t, method, "/keyless", "").body)
+			require.Equal(t, guardhttp.ResultUntouched, site.outcome(t).Result)
+			site.send(t, method, "/keyless", "", contentHeader("Idempotency-Key", `"`)).requireRefused(t, 400, guardhttp.ResultKeyInvalid)
+			site.requireRan(t, i+1)
+		}
+		require.Equal(t, before, asked(t))
+	})
 	t.Run("that were chosen", func(t *testing.T) {
 		site := store.site(t, contentSetup{handler: handler, opts: []guardhttp.Option{guardhttp.WithMethods("GET", "POST")}})
 		for i, method := range []string{"GET", "POST"} {
@@ -451,6 +462,8 @@ func TestContent_methods(t *testing.T) {
 		for range 2 {
 			require.Equal(t, "PUT", site.send(t, "PUT", "/chosen", "", contentHeader("Idempotency-Key", "k")).body)
 		}
+		site.requireRan(t, 4)
+		site.send(t, "GET", "/chosen", "").requireRefused(t, 400, guardhttp.ResultKeyMissing)
 		site.requireRan(t, 4)
 	})
 	t.Run("without a key", func(t *testing.T) {
@@ -476,6 +489,7 @@ func TestContent_methods(t *testing.T) {
 	t.Run("without a key that is required", func(t *testing.T) { // row 4
 		site := store.site(t, contentSetup{handler: handler})
 		before := asked(t)
+		site.send(t, "PATCH", "/required", "").requireRefused(t, 400, guardhttp.ResultKeyMissing)
 		site.send(t, "POST", "/required", "").requireRefused(t, 400, guardhttp.ResultKeyMissing)
 		require.Equal(t, guardhttp.ResultKeyMissing, site.outcome(t).Result)
 		require.ErrorIs(t, site.outcome(t).Err, guardhttp.ErrNoKey)

@@ -16,27 +16,47 @@ import (
 type tether struct {
 	context.Context // the request's
 
-	mu    sync.Mutex
-	loose bool
-	over  bool
-	whole context.Context // nil until it is made
-	end   context.CancelCauseFunc
-	stop  func() bool // has the end of the request not end it
+	mu      sync.Mutex
+	granted bool
+	loose   bool
+	snapped bool
+	over    bool
+	whole   context.Context // nil until it is made
+	end     context.CancelCauseFunc
+	stop    func() bool // has the end of the request not end it
 }
 
-// cut has the tether not end with the request any more, and returns false if that has ended
-// already.
-func (t *tether) cut() bool {
+// cut notes that the lease was granted, and returns false if the tether has ended already. A loose
+// tether does not end with the request any more.
+func (t *tether) cut(loose bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.Context.Err() != nil {
+	if t.Context.Err() != nil || t.snapped {
 		return false
 	}
-	t.loose = true
-	if t.stop != nil {
+	t.granted, t.loose = true, loose
+	if loose && t.stop != nil {
 		t.stop()
 	}
 	return true
+}
+
+// snap ends the tether with a cause, unless the lease was granted.
+func (t *tether) snap(cause error) {
+	t.make()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.granted {
+		t.snapped = true
+		t.end(cause)
+	}
+}
+
+// hasSnapped reports whether the tether has ended by snap.
+func (t *tether) hasSnapped() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.snapped
 }
 
 // close ends the tether.

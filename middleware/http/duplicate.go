@@ -77,7 +77,21 @@ func (m *middleware) readRecord(stored []byte, key string) (*record, error) {
 func (q *exchange) replay(a *answer) {
 	q.outcome.Status = a.status
 	h := q.w.Header()
-	for name, values := range a.header {
+	setHeaders(h, a.header)
+	h.Set(q.m.replayed, "true")
+	if bodyAllowed(a.status) {
+		h.Set("Content-Length", strconv.Itoa(len(a.body)))
+	}
+	q.w.WriteHeader(a.status)
+	setHeaders(h, a.late)
+	if bodyAllowed(a.status) {
+		_, _ = q.w.Write(a.body) // the client may have gone
+	}
+}
+
+// setHeaders sets recorded headers in h.
+func setHeaders(h, recorded http.Header) {
+	for name, values := range recorded {
 		switch {
 		case neverReplayed[http.CanonicalHeaderKey(name)]: // whoever wrote the record
 		case len(values) == 0 && len(h[name]) > 0:
@@ -85,13 +99,5 @@ func (q *exchange) replay(a *answer) {
 		default:
 			h[name] = values // none, too, which keeps net/http from setting one
 		}
-	}
-	h.Set(q.m.replayed, "true")
-	if bodyAllowed(a.status) {
-		h.Set("Content-Length", strconv.Itoa(len(a.body)))
-	}
-	q.w.WriteHeader(a.status)
-	if bodyAllowed(a.status) {
-		_, _ = q.w.Write(a.body) // the client may have gone
 	}
 }

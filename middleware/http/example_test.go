@@ -100,7 +100,7 @@ func ExampleNew_refused() {
 func ExampleJoin() {
 	key := guardhttp.Join(guardhttp.FromPathValue("coupon"), guardhttp.FromJSON("user"))
 	mux := http.NewServeMux()
-	mux.Handle("POST /coupons/{coupon}/claims", wrap(hello, key, guardhttp.WithoutFingerprint()))
+	mux.Handle("POST /coupons/{coupon}/claims", wrap(hello, key, guardhttp.WithFingerprint(nil)))
 
 	send(mux, "/coupons/spring/claims", "", `{"user": 7}`)
 	send(mux, "/coupons/spring/claims", "", `{"user": 7, "again": true}`)
@@ -310,4 +310,22 @@ func ExampleWithFingerprint() {
 	// 200 hello (replayed)
 	// 422 a problem
 	// 400 a problem
+}
+
+// Uploads have another boundary in each request.
+func ExampleFingerprintMultipart() {
+	h := wrap(hello, guardhttp.IdempotencyKey, guardhttp.WithFingerprint(guardhttp.FingerprintMultipart))
+	for _, boundary := range []string{"first", "second"} {
+		r := httptest.NewRequest(http.MethodPost, "/uploads", strings.NewReader("--"+boundary+
+			"\r\nContent-Disposition: form-data; name=\"photo\"; filename=\"a.png\"\r\n\r\nbytes\r\n--"+boundary+"--\r\n"))
+		r.Header.Set("Content-Type", "multipart/form-data; boundary="+boundary)
+		r.Header.Set("Idempotency-Key", "k1")
+		r.Header.Set("X-Tenant", "acme")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		fmt.Println(w.Code, w.Header().Get("Idempotency-Replayed") == "true")
+	}
+	// Output:
+	// 200 false
+	// 200 true
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -18,17 +19,25 @@ type exchange struct {
 	outcome Outcome
 
 	// what key functions and the handler get: r with a body that can be read twice
-	in     *http.Request
-	body   *body
-	stored string // the key in the store
-	print  []byte // the fingerprint, or nil if there are none
-	run    run
-	origin string    // by which the run can be found later
-	answer *recorder // nil until the handler is called
-	kept   Keep
-	queued bool   // it is counted as waiting
-	skip   string // why it was skipped, where hooks have not been told
-	holder string // the label of who had the key then
+	in         *http.Request
+	body       *body
+	connection connectionBody
+	own        struct { // what in and body point to at first
+		request http.Request
+		body    body
+	}
+	stored    string // the key in the store
+	print     []byte // the fingerprint, or nil if there are none
+	run       run
+	origin    string // by which the run can be found later
+	client    interrupter
+	answer    *recorder // nil until the handler is called
+	kept      Keep
+	misplaced error         // why the answer is not that of the handler
+	limit     time.Duration // of an attempt to get the lease; 0 if there is none
+	queued    bool          // it is counted as waiting
+	skip      string        // why it was skipped, where hooks have not been told
+	holder    string        // the label of who had the key then
 }
 
 // serve answers the request.
@@ -58,24 +67,30 @@ func (q *exchange) serve() {
 func (q *exchange) pass(w http.ResponseWriter, in *http.Request) {
 	q.body.handOver(in)
 	in.Trailer = q.r.Trailer // which reading the body has filled in
-	if !q.body.loaded && in.ContentLength < 0 {
-		in.Body = &trailing{in.Body, q.r, in}
+	if q.readsConnection() && (in.ContentLength < 0 || q.client.ctx != nil) {
+		q.connection = connectionBody{in.Body, q, in}
+		in.Body = &q.connection
 	}
 	q.in = in
 	q.next.ServeHTTP(w, in)
 }
 
-// trailing is the body of a copy of a request, whose trailers net/http fills in in the request
-// itself.
-type trailing struct {
+// readsConnection reports whether the handler reads the body from the connection.
+func (q *exchange) readsConnection() bool { return !q.body.loaded && q.body.source != http.NoBody }
+
+// A connectionBody is a body that the handler reads from the connection. net/http sets the trailers
+// of the request itself, of which to is a copy.
+type connectionBody struct {
 	io.ReadCloser
-	from, to *http.Request
+	q  *exchange
+	to *http.Request
 }
 
-func (b *trailing) Read(p []byte) (int, error) {
+func (b *connectionBody) Read(p []byte) (int, error) {
+	b.q.client.watch()
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {
-		b.to.Trailer = b.from.Trailer
+		b.to.Trailer = b.q.r.Trailer
 	}
 	return n, err
 }
@@ -91,12 +106,13 @@ func (q *exchange) handBack() {
 // read finds out which request it is. It returns an empty Result if the request can be led, and
 // otherwise what becomes of it.
 func (q *exchange) read() (Result, error) {
-	q.in = new(http.Request)
+	q.in = &q.own.request
 	*q.in = *q.r
 	if q.in.Body == nil {
 		q.in.Body = http.NoBody
 	}
-	q.body = newBody(q.in, q.m.maxBody)
+	q.body = &q.own.body
+	q.body.take(q.in, q.m.maxBody)
 	q.in.Body = q.body
 
 	key, err := q.m.key(q.in)
@@ -104,7 +120,7 @@ func (q *exchange) read() (Result, error) {
 	case q.body.err != nil:
 		return q.badBody()
 	case errors.Is(err, ErrNoKey), err == nil && key == "":
-		if q.m.optional {
+		if !q.m.requires(q.r.Method) {
 			return ResultUntouched, nil
 		}
 		return ResultKeyMissing, err
@@ -116,6 +132,7 @@ func (q *exchange) read() (Result, error) {
 	}
 	scope := ""
 	if q.m.scope != nil {
+		rewind(q.in, q.body)
 		scope, err = q.m.scope(q.in)
 		switch {
 		case q.body.err != nil:
@@ -133,12 +150,33 @@ func (q *exchange) read() (Result, error) {
 		}
 	}
 	if q.m.prints() {
+		rewind(q.in, q.body)
 		if q.print, err = q.m.print.of(q.in, q.body.bytes); err != nil {
 			return ResultBodyInvalid, fmt.Errorf("guardhttp: the fingerprint: %w", err)
 		}
 	}
-	q.run.key, q.stored = key, q.m.identity(scope, key, q.in)
+	q.run.key, q.stored = key, q.m.identity(scope, key, q.routeHost(), q.in)
 	return "", nil
+}
+
+// routeHost returns the host in the pattern that has matched the request, or that a mux behind the
+// middleware will match; "" if the pattern has none.
+func (q *exchange) routeHost() string {
+	host := patternHost(q.r.Pattern)
+	if mux, ok := q.next.(*http.ServeMux); ok && host == "" {
+		_, pattern := mux.Handler(q.in)
+		host = patternHost(pattern)
+	}
+	return host
+}
+
+// patternHost returns the host of a pattern of http.ServeMux: "[METHOD ][HOST]/[PATH]".
+func patternHost(pattern string) string {
+	if method := strings.IndexAny(pattern, " \t"); method >= 0 {
+		pattern = strings.TrimLeft(pattern[method:], " \t")
+	}
+	host, _, _ := strings.Cut(pattern, "/")
+	return host
 }
 
 var errNoScope = errors.New("guardhttp: the scope is empty")

@@ -97,16 +97,18 @@ func fuzzEqual(a, b *record) bool {
 	if a.answer == nil {
 		return true
 	}
-	if a.answer.status != b.answer.status || !bytes.Equal(a.answer.body, b.answer.body) || len(a.answer.header) != len(b.answer.header) {
-		return false
-	}
-	for name, values := range a.answer.header {
-		others, ok := b.answer.header[name]
+	return a.answer.status == b.answer.status && bytes.Equal(a.answer.body, b.answer.body) &&
+		fuzzEqualHeaders(a.answer.header, b.answer.header) && fuzzEqualHeaders(a.answer.late, b.answer.late)
+}
+
+func fuzzEqualHeaders(a, b http.Header) bool {
+	for name, values := range a {
+		others, ok := b[name]
 		if !ok || len(values) != len(others) || len(values) > 0 && !reflect.DeepEqual(values, others) {
 			return false
 		}
 	}
-	return true
+	return len(a) == len(b)
 }
 
 func fuzzSum(b []byte) []byte {
@@ -163,16 +165,18 @@ func fuzzWithinBounds(t *testing.T, r *record, size int) {
 	if r.answer == nil {
 		return
 	}
-	lines, text := 0, 0
-	for name, values := range r.answer.header {
-		lines += len(values)
-		text += len(name) + len(strings.Join(values, ""))
-		if !validName(name) || strings.ContainsAny(strings.Join(values, ""), "\r\n\x00") {
-			t.Fatalf("a header %q: %q", name, values)
+	for _, h := range []http.Header{r.answer.header, r.answer.late} {
+		lines, text := 0, 0
+		for name, values := range h {
+			lines += len(values)
+			text += len(name) + len(strings.Join(values, ""))
+			if !validName(name) || strings.ContainsAny(strings.Join(values, ""), "\r\n\x00") {
+				t.Fatalf("a header %q: %q", name, values)
+			}
 		}
-	}
-	if len(r.answer.header) > maxHeaderNames || lines > maxHeaderLines || text > maxHeaderBytes || len(r.answer.body) > size {
-		t.Fatalf("%d names, %d lines, %d bytes, %d of a body", len(r.answer.header), lines, text, len(r.answer.body))
+		if len(h) > maxHeaderNames || lines > maxHeaderLines || text > maxHeaderBytes || len(r.answer.body) > size {
+			t.Fatalf("%d names, %d lines, %d bytes, %d of a body", len(h), lines, text, len(r.answer.body))
+		}
 	}
 	if r.answer.status < 200 || r.answer.status > 999 {
 		t.Fatal(r.answer.status)
@@ -204,14 +208,17 @@ func TestRecord_roundTrip(t *testing.T) {
 		}
 		if random.IntN(4) > 0 {
 			r.answer = &answer{status: 200 + random.IntN(800), header: http.Header{}, body: bytesOf(1 << random.IntN(12))}
-			for range random.IntN(12) {
-				values := make([]string, random.IntN(4))
-				for i := range values {
-					values[i] = text(200, "abc \t\x80\xff:;,\"")
+			r.answer.late = http.Header{}
+			for _, h := range []http.Header{r.answer.header, r.answer.late} {
+				for range random.IntN(12) {
+					values := make([]string, random.IntN(4))
+					for i := range values {
+						values[i] = text(200, "abc \t\x80\xff:;,\"")
+					}
+					h["X-"+text(20, "abcABC-_.~!")] = values
 				}
-				r.answer.header["X-"+text(20, "abcABC-_.~!")] = values
+				require.True(t, recordable(h))
 			}
-			require.True(t, recordable(r.answer.header))
 		}
 		again, err := decode(r.encode())
 		require.NoError(t, err)

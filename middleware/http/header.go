@@ -84,6 +84,12 @@ func hasTrailers(h http.Header) bool {
 	return false
 }
 
+// isEventStream reports whether an answer is a stream of server-sent events, which has no end.
+func isEventStream(h http.Header) bool {
+	kind, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	return strings.EqualFold(strings.TrimSpace(kind), "text/event-stream")
+}
+
 // validName reports whether a header can have that name (a token of RFC 9110, section 5.6.2).
 func validName(name string) bool {
 	if name == "" {

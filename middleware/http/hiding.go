@@ -52,10 +52,11 @@ func (d *deeper) Unwrap() http.ResponseWriter { return d.ResponseWriter }
 
 // FlushError is for http.ResponseController.
 func (d *deeper) FlushError() error {
-	if canFlush(d.ResponseWriter) {
-		d.recorder.stream()
+	next := http.NewResponseController(d.ResponseWriter).Flush
+	if !canFlush(d.ResponseWriter) {
+		return next()
 	}
-	return http.NewResponseController(d.ResponseWriter).Flush()
+	return d.recorder.flush(next)
 }
 
 // Hijack is http.Hijacker.
@@ -74,5 +75,19 @@ func canFlush(w http.ResponseWriter) bool {
 		default:
 			return false
 		}
+	}
+}
+
+// hijacksUnseen reports whether http.ResponseController can hijack w, which is no Hijacker itself.
+func hijacksUnseen(w http.ResponseWriter) bool {
+	for first := true; ; first = false {
+		if _, ok := w.(http.Hijacker); ok {
+			return !first
+		}
+		inner, ok := w.(unwrapper)
+		if !ok {
+			return false
+		}
+		w = inner.Unwrap()
 	}
 }

@@ -12,14 +12,11 @@ import (
 
 const fingerprintSize = sha256.Size
 
-// A FingerprintFunc returns what of a request has to be the same in a retry: bytes of any length,
-// of which a hash is kept with the answer. body is the whole body; it must not be changed. An
-// error refuses the request with status 400.
-type FingerprintFunc func(r *http.Request, body []byte) ([]byte, error)
+// A fingerprint returns what of a request must be the same in a retry, see WithFingerprint.
+type fingerprint func(r *http.Request, body []byte) ([]byte, error)
 
-// fingerprint hashes what makes a request the same as another: by default the query and the raw
-// body.
-func (f FingerprintFunc) of(r *http.Request, body []byte) ([]byte, error) {
+// of hashes what makes a request the same as another: by default the query and the raw body.
+func (f fingerprint) of(r *http.Request, body []byte) ([]byte, error) {
 	h := sha256.New()
 	if f == nil {
 		query := keys.Hash(r.URL.RawQuery)
@@ -40,7 +37,7 @@ func same(a, b []byte) bool { return len(a) == 0 || len(b) == 0 || hmac.Equal(a,
 
 // identity returns the key under which the store knows a request. It is a hash, so that what
 // clients send does not show in the store, and has none of its characters.
-func (m *middleware) identity(scope, key string, r *http.Request) string {
+func (m *middleware) identity(scope, key, host string, r *http.Request) string {
 	kind := "once"
 	if m.mode == Exclusive {
 		kind = "exclusive" // has no records, and must not meet any
@@ -49,7 +46,7 @@ func (m *middleware) identity(scope, key string, r *http.Request) string {
 	if m.group != "" {
 		sum = keys.Hash(kind, scope, "group", m.group, key)
 	} else {
-		sum = keys.Hash(kind, scope, "path", r.Method, requestPath(r), r.URL.EscapedPath(), key)
+		sum = keys.Hash(kind, scope, "path", host, r.Method, requestPath(r), r.URL.EscapedPath(), key)
 	}
 	return "http:" + base64.RawURLEncoding.EncodeToString(sum[:])
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
+	"strconv"
 	"strings"
 
 	"github.com/seed-1795987d/onerun/middleware/internal/keys"
@@ -15,8 +17,8 @@ import (
 // *KeyError with status 400, as the client's mistake, any other with 500, as the server's. An
 // empty key is a missing one, as is an error for which errors.Is(err, ErrNoKey) holds.
 //
-// It may read the request's body, up to the size of WithMaxBody; the handler gets it from the
-// beginning all the same. It is called concurrently.
+// It may read the request's body, up to the size of WithMaxBody. Each function, and the handler,
+// gets the body from its beginning. A KeyFunc is called concurrently.
 type KeyFunc func(r *http.Request) (string, error)
 
 // ErrNoKey says that a request has no key. It is refused, unless New was given WithOptionalKey.
@@ -68,11 +70,19 @@ func oneLine(h http.Header, name, from string) (string, error) {
 }
 
 // FromPathValue returns a KeyFunc that takes what a wildcard of the pattern matched, see
-// http.Request.PathValue. The middleware has to be inside of the mux then. It panics without a
-// name.
+// http.Request.PathValue. The middleware must be inside of the mux, around the handler. If it is
+// not, or if the pattern has no wildcard of that name, requests are refused with status 500. It
+// panics without a name.
 func FromPathValue(name string) KeyFunc {
 	mustName("FromPathValue", name)
-	return func(r *http.Request) (string, error) { return found(r.PathValue(name), "path value "+name) }
+	return func(r *http.Request) (string, error) {
+		value := r.PathValue(name)
+		// Only a wildcard for several segments can match nothing.
+		if value == "" && !strings.Contains(r.Pattern, "{"+name+"...}") {
+			return "", fmt.Errorf("guardhttp: FromPathValue: the pattern %q has no wildcard %q: the middleware must be inside of the mux, around the handler", r.Pattern, name)
+		}
+		return found(value, "path value "+name)
+	}
 }
 
 // FromForm returns a KeyFunc that takes a field of a form in the body, URL-encoded or multipart,
@@ -96,9 +106,10 @@ func FromForm(field string) KeyFunc {
 	}
 }
 
-// FromContext returns a KeyFunc that takes a string, or what prints as one (fmt.Stringer), out of
-// the request's context, where an authentication in front of the middleware has put it. It panics
-// if key is nil.
+// FromContext returns a KeyFunc that takes a value out of the request's context, where an
+// authentication in front of the middleware has put it: a string, an integer, a UUID ([16]byte), a
+// type of these, or a fmt.Stringer. The number 0 and the UUID of zeros count as missing, because
+// they are what a field has that was never set. It panics if key is nil.
 func FromContext(key any) KeyFunc {
 	if key == nil {
 		panic("guardhttp: FromContext: the key must not be nil")
@@ -107,16 +118,31 @@ func FromContext(key any) KeyFunc {
 }
 
 func fromContext(ctx context.Context, key any) (string, error) {
-	switch v := ctx.Value(key).(type) {
-	case nil:
-		return "", fmt.Errorf("guardhttp: the context has no value for %T: %w", key, ErrNoKey)
-	case string:
-		return v, nil
-	case fmt.Stringer:
-		return v.String(), nil
-	default:
-		return "", fmt.Errorf("guardhttp: the context's value for %T is a %T, which is no text", key, v)
+	value := ctx.Value(key)
+	missing := fmt.Errorf("guardhttp: the context has no value for %T: %w", key, ErrNoKey)
+	if value == nil {
+		return "", missing
 	}
+	v := reflect.ValueOf(value)
+	uuid := v.Kind() == reflect.Array && v.Len() == 16 && v.Type().Elem().Kind() == reflect.Uint8
+	if (uuid || v.CanInt() || v.CanUint()) && v.IsZero() {
+		return "", missing
+	}
+	if s, ok := value.(fmt.Stringer); ok {
+		return s.String(), nil
+	}
+	switch {
+	case v.Kind() == reflect.String:
+		return v.String(), nil
+	case v.CanInt():
+		return strconv.FormatInt(v.Int(), 10), nil
+	case v.CanUint():
+		return strconv.FormatUint(v.Uint(), 10), nil
+	case uuid:
+		s := fmt.Sprintf("%x", value)
+		return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:], nil
+	}
+	return "", fmt.Errorf("guardhttp: the context's value for %T is a %T, which is no string, integer or UUID", key, value)
 }
 
 // Join returns a KeyFunc whose key stands for the keys of all of its functions, none of which may
@@ -131,7 +157,9 @@ func Join(first KeyFunc, more ...KeyFunc) KeyFunc {
 	}
 	return func(r *http.Request) (string, error) {
 		parts := make([]string, len(all))
+		body := r.Body
 		for i, f := range all {
+			rewind(r, body)
 			part, err := f(r)
 			if err == nil && part == "" {
 				err = fmt.Errorf("guardhttp: part %d of the key is empty: %w", i+1, ErrNoKey)

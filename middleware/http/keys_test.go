@@ -386,17 +386,19 @@ func TestKeys_fromThePath(t *testing.T) {
 	}
 	ran := int(inside.ran.Load())
 	inside.send(t, http.MethodPost, "/files/", "body").requireRefused(t, 400, guardhttp.ResultKeyMissing)
-	inside.send(t, http.MethodPost, "/other/17", "body").requireRefused(t, 400, guardhttp.ResultKeyMissing)
+	inside.send(t, http.MethodPost, "/other/17", "body").requireRefused(t, 500, guardhttp.ResultRefused)
+	require.ErrorContains(t, inside.outcome(t).Err, `the pattern "POST /other/{name}" has no wildcard "id"`)
 	inside.send(t, http.MethodPost, "/files/"+strings.Repeat("p", 4097), "body").requireRefused(t, 400, guardhttp.ResultKeyInvalid)
 	inside.requireRan(t, ran)
 
-	outside := store.site(t, contentSetup{handler: keysEcho, key: guardhttp.FromPathValue("id"),
+	outside := store.site(t, contentSetup{handler: keysEcho, key: guardhttp.FromPathValue("id"), opts: []guardhttp.Option{guardhttp.WithOptionalKey()},
 		mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
 			mux := http.NewServeMux()
 			mux.Handle("POST /coupons/{id}/claim", h)
 			return idempotent(mux)
 		}})
-	outside.send(t, http.MethodPost, "/coupons/17/claim", "body").requireRefused(t, 400, guardhttp.ResultKeyMissing)
+	outside.send(t, http.MethodPost, "/coupons/17/claim", "body").requireRefused(t, 500, guardhttp.ResultRefused)
+	require.ErrorContains(t, outside.outcome(t).Err, "the middleware must be inside of the mux")
 	outside.requireRan(t, 0)
 }
 
@@ -468,7 +470,7 @@ func TestKeys_fromAForm(t *testing.T) {
 		}
 	})
 	t.Run("larger than the cap", func(t *testing.T) {
-		for _, opts := range [][]guardhttp.Option{nil, {guardhttp.WithoutFingerprint()}} {
+		for _, opts := range [][]guardhttp.Option{nil, {guardhttp.WithFingerprint(nil)}} {
 			for kind, body := range map[string]string{
 				urlencoded: "key=k&other=" + strings.Repeat("o", 1000),
 				multi:      part("key", "k") + part("other", strings.Repeat("o", 1000)) + "--b--\r\n",
@@ -612,7 +614,7 @@ func TestKeys_fromJSON(t *testing.T) {
 		site.send(t, http.MethodPost, "/number", `{"task":17}`).requireRefused(t, 422, guardhttp.ResultMismatch)
 	})
 	t.Run("larger than the cap", func(t *testing.T) {
-		for _, opts := range [][]guardhttp.Option{nil, {guardhttp.WithoutFingerprint()}} {
+		for _, opts := range [][]guardhttp.Option{nil, {guardhttp.WithFingerprint(nil)}} {
 			small := store.site(t, contentSetup{handler: keysEcho, key: guardhttp.FromJSON("task"), opts: append(opts, guardhttp.WithMaxBody(20))})
 			require.Equal(t, "12345678", keysOf(t, small.send(t, http.MethodPost, "/json", `{"task": "12345678"}`)))
 			for _, edit := range []contentEdit{func(*http.Request) {}, contentChunked} {
@@ -635,6 +637,11 @@ func TestKeys_fromJSON(t *testing.T) {
 
 type keysUser int
 
+type (
+	keysName string
+	keysUUID [16]byte
+)
+
 func (u keysUser) String() string { return fmt.Sprint("user ", int(u)) }
 
 func TestKeys_fromTheContext(t *testing.T) {
@@ -651,7 +658,17 @@ func TestKeys_fromTheContext(t *testing.T) {
 		"stringer":   {value: keysUser(7), key: "user 7"},
 		"missing":    {value: nil, refused: guardhttp.ResultKeyMissing, status: 400},
 		"empty":      {value: "", refused: guardhttp.ResultKeyMissing, status: 400},
-		"number":     {value: 17, refused: guardhttp.ResultRefused, status: 500},
+		"named text": {value: keysName("alice"), key: "alice"},
+		"integer":    {value: 17, key: "17"},
+		"negative":   {value: int64(-17), key: "-17"},
+		"unsigned":   {value: ^uint64(0), key: "18446744073709551615"},
+		"UUID":       {value: [16]byte{0x8e, 3: 7, 15: 0xff}, key: "8e000007-0000-0000-0000-0000000000ff"},
+		"named UUID": {value: keysUUID{15: 1}, key: "00000000-0000-0000-0000-000000000001"},
+		"zero":       {value: 0, refused: guardhttp.ResultKeyMissing, status: 400},
+		"zero user":  {value: keysUser(0), refused: guardhttp.ResultKeyMissing, status: 400},
+		"zero UUID":  {value: keysUUID{}, refused: guardhttp.ResultKeyMissing, status: 400},
+		"float":      {value: 17.5, refused: guardhttp.ResultRefused, status: 500},
+		"bool":       {value: true, refused: guardhttp.ResultRefused, status: 500},
 		"bytes":      {value: []byte("alice"), refused: guardhttp.ResultRefused, status: 500},
 		"other type": {value: struct{ name string }{"alice"}, refused: guardhttp.ResultRefused, status: 500},
 	} {

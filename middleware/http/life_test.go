@@ -401,7 +401,7 @@ func TestLife_passingFailuresAreNotKept(t *testing.T) {
 	t.Parallel()
 	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
 		g := lifeGuard(t, store)
-		for _, status := range []int{500, 502, 503, 504, 429, 401, 403} {
+		for _, status := range []int{500, 502, 503, 504, 401, 403, 408, 423, 425, 429, 499} {
 			h, runs := counted(status, nil)
 			s := lifeServe(t, g, h)
 			key := strconv.Itoa(status)
@@ -426,7 +426,7 @@ func TestLife_keepAllKeepsFailures(t *testing.T) {
 		g := lifeGuard(t, store)
 		for _, status := range []int{500, 503, 429, 401} {
 			h, runs := counted(status, nil)
-			s := lifeServe(t, g, h, guardhttp.WithPolicy(guardhttp.KeepAll))
+			s := lifeServe(t, g, h, guardhttp.WithPolicy(keepAll))
 			key := strconv.Itoa(status)
 			requireRan(t, s.post(t, key, "b"), status, "run 1")
 			for range 2 {

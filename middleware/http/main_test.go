@@ -2,6 +2,7 @@ package guardhttp_test
 
 import (
 	"flag"
+	"net/http"
 	"os"
 	"runtime"
 	"strconv"
@@ -12,6 +13,9 @@ import (
 
 // The test binary is its own worker process when this is set to the address of a Redis server.
 const lifeWorkerEnv = "ONERUN_TEST_HTTP_WORKER"
+
+// keepAll is a policy that keeps failures of the server, too.
+func keepAll(int, http.Header) bool { return true }
 
 func TestMain(m *testing.M) {
 	if addr := os.Getenv(lifeWorkerEnv); addr != "" {

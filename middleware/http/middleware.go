@@ -22,6 +22,7 @@ type middleware struct {
 	first   []guard.Option // for one that may wait
 	waiting []guard.Option // for one that does
 	queue   waiters
+	breaker breaker // of WithFailOpen
 }
 
 // New returns a middleware that runs a handler once for each key: what it wraps is asked for a key
@@ -41,22 +42,22 @@ type middleware struct {
 func New(g *guard.Guard, key KeyFunc, opts ...Option) (func(http.Handler) http.Handler, error) {
 	s := settings{
 		key:        key,
-		waiters:    DefaultWaiters,
-		keyWaiters: DefaultKeyWaiters,
-		maxBody:    DefaultMaxBody,
-		maxAnswer:  DefaultMaxAnswer,
+		waiters:    defaultWaiters,
+		keyWaiters: defaultKeyWaiters,
+		maxBody:    defaultMaxBody,
+		maxAnswer:  defaultMaxAnswer,
 		policy:     KeepFinal,
-		replayed:   DefaultReplayed,
-		retention:  DefaultOnce,
-		timeout:    DefaultMaxHold,
+		replayed:   defaultReplayed,
+		retention:  defaultOnce,
+		timeout:    defaultMaxHold,
 		retryAfter: time.Second,
 		patience:   shadowPatience,
-		docs:       DefaultDocs,
+		docs:       defaultDocs,
 		onProblem:  func(w http.ResponseWriter, r *http.Request, p Problem) { p.ServeHTTP(w, r) },
 	}
 	refused.Apply(&s.List, &s, opts)
 	s.check(g)
-	m := &middleware{settings: s, guard: g}
+	m := &middleware{settings: s, guard: g, breaker: breaker{epoch: time.Now()}}
 	m.once = append(slices.Clone(s.lease), guard.WithWait(0))
 	m.waiting = append(slices.Clone(s.lease), guard.WithWait(s.wait))
 	if s.mode != Exclusive {
@@ -98,10 +99,7 @@ func (s *settings) check(g *guard.Guard) {
 	case s.scope != nil && s.global:
 		s.Refuse("WithGlobalKeys", nil, "and WithScope exclude each other")
 	}
-	switch {
-	case s.noPrint && s.withPrint:
-		s.Refuse("WithoutFingerprint", nil, "and WithFingerprint exclude each other")
-	case s.mode == Exclusive && s.withPrint:
+	if s.mode == Exclusive && s.print != nil {
 		s.Refuse("WithFingerprint", nil, "has no effect in Exclusive mode, which remembers nothing")
 	}
 	if s.mode == Exclusive && s.sealer != nil {
@@ -111,7 +109,7 @@ func (s *settings) check(g *guard.Guard) {
 
 // prints reports whether there are fingerprints.
 func (s *settings) prints() bool {
-	return s.withPrint || s.mode == Replay && !s.noPrint
+	return s.print != nil || s.mode == Replay && !s.noPrint
 }
 
 func validDocs(page string) bool {
@@ -119,7 +117,7 @@ func validDocs(page string) bool {
 	return err == nil && u.IsAbs() && !strings.ContainsAny(page, `<>"# `) && validValue(page)
 }
 
-// covers reports whether requests of that method need a key.
+// covers reports whether a key of a request of that method counts.
 func (m *middleware) covers(method string) bool {
 	if len(m.methods) > 0 {
 		return slices.Contains(m.methods, method)
@@ -131,9 +129,21 @@ func (m *middleware) covers(method string) bool {
 	return true
 }
 
+// requires reports whether requests of that method must have a key. The draft speaks of POST and
+// PATCH.
+func (m *middleware) requires(method string) bool {
+	if m.optional {
+		return false
+	}
+	return len(m.methods) > 0 || method == http.MethodPost || method == http.MethodPatch
+}
+
 func (m *middleware) wrap(next http.Handler) http.Handler {
 	if next == nil {
 		panic("guardhttp: the handler must not be nil")
+	}
+	if isTimeoutHandler(next) {
+		panic("guardhttp: http.TimeoutHandler must be outside of the middleware: inside, it answers while its handler still runs")
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := &exchange{m: m, next: next, w: w, r: r, start: time.Now()}

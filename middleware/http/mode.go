@@ -15,22 +15,17 @@ const (
 	Exclusive
 )
 
-// A Policy says whether an answer is to be kept. Where it is not, the key is free again, and a
-// retry runs the handler. header is what the handler has set of it, and must not be changed.
-type Policy func(status int, header http.Header) bool
-
-// KeepFinal is the default Policy. It keeps 2xx, 3xx and 4xx, without 401, 403 and 429, which the
-// same request may not get the next time.
+// KeepFinal is the default of WithPolicy. It keeps 2xx, 3xx and 4xx, without those that the same
+// request may not get the next time: 401, 403, 408, 423, 425, 429, and 499, by which some servers
+// say that the client has gone.
 func KeepFinal(status int, _ http.Header) bool {
 	switch status {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusLocked, http.StatusTooEarly,
+		http.StatusTooManyRequests, 499:
 		return false
 	}
 	return status >= 200 && status < 500
 }
-
-// KeepAll is a Policy that keeps every answer, failures of the server, too.
-func KeepAll(int, http.Header) bool { return true }
 
 // A Keep is what is kept of a run.
 type Keep uint8

@@ -90,7 +90,7 @@ func TestObserver_isToldOnceOfEachRequest(t *testing.T) {
 			}
 			fmt.Fprint(w, strings.Repeat("x", size))
 		}
-		s := serveObserved(t, g, handler, guardhttp.WithMaxBody(100), guardhttp.WithMaxAnswer(50), guardhttp.WithName("claims"),
+		s := serveObserved(t, g, handler, guardhttp.WithMaxBody(100), guardhttp.WithMaxAnswer(50), guardhttp.WithLease(guard.WithName("claims")),
 			guardhttp.WithFingerprint(func(_ *http.Request, body []byte) ([]byte, error) {
 				if string(body) == "strange" {
 					return nil, errors.New("a strange body")
@@ -165,7 +165,8 @@ func TestObserver_isToldOnceOfTheOtherResults(t *testing.T) {
 	g := lifeGuard(t, memory.New())
 	away := lifeGuard(t, lifeAway{memory.New()})
 	type outcome = guardhttp.Outcome
-	fine := func(http.ResponseWriter, *http.Request) {}
+	fine := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }
+	silent := func(http.ResponseWriter, *http.Request) {}
 	boom := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	for _, c := range []struct {
 		guard   *guard.Guard
@@ -186,6 +187,8 @@ func TestObserver_isToldOnceOfTheOtherResults(t *testing.T) {
 		{away, boom, []guardhttp.Option{guardhttp.WithShadow()}, "k", []outcome{{Result: guardhttp.ResultUnavailable, Shadow: true, Aborted: true}}},
 		{g, fine, []guardhttp.Option{patientShadow}, "shadow", []outcome{
 			{Result: guardhttp.ResultRan, Status: 200, Kept: guardhttp.KeepAnswer, Shadow: true}, {Result: guardhttp.ResultReplayed, Status: 200, Shadow: true}}},
+		{g, silent, []guardhttp.Option{patientShadow}, "silent", []outcome{
+			{Result: guardhttp.ResultRan, Status: 200, Shadow: true}, {Result: guardhttp.ResultRan, Status: 200, Shadow: true}}},
 		{g, fine, []guardhttp.Option{guardhttp.WithProblems(func(http.ResponseWriter, *http.Request, guardhttp.Problem) { panic(http.ErrAbortHandler) })}, "",
 			[]outcome{{Result: guardhttp.ResultKeyMissing, Status: 400, Aborted: true}}},
 	} {
@@ -230,10 +233,10 @@ func TestObserver_isToldTheKindOfWork(t *testing.T) {
 		guard []guard.Option
 		opts  []guardhttp.Option
 	}{
-		"WithName":               {nil, []guardhttp.Option{guardhttp.WithName("claims")}},
+		"WithName":               {nil, []guardhttp.Option{guardhttp.WithLease(guard.WithName("claims"))}},
 		"WithLease":              {nil, []guardhttp.Option{guardhttp.WithLease(guard.WithName("claims"))}},
 		"the Guard's":            {[]guard.Option{guard.WithName("claims")}, nil},
-		"WithName, over Guard's": {[]guard.Option{guard.WithName("other")}, []guardhttp.Option{guardhttp.WithName("claims")}},
+		"WithName, over Guard's": {[]guard.Option{guard.WithName("other")}, []guardhttp.Option{guardhttp.WithLease(guard.WithName("claims"))}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -14,20 +14,20 @@ import (
 
 // The defaults.
 const (
-	DefaultOnce       = 24 * time.Hour
-	DefaultMaxHold    = 5 * time.Minute
-	DefaultMaxBody    = 1 << 20
-	DefaultMaxAnswer  = 1 << 20
-	DefaultReplayed   = "Idempotency-Replayed"
-	DefaultWaiters    = 1024
-	DefaultKeyWaiters = 256
+	defaultOnce       = 24 * time.Hour
+	defaultMaxHold    = 5 * time.Minute
+	defaultMaxBody    = 1 << 20
+	defaultMaxAnswer  = 1 << 20
+	defaultReplayed   = "Idempotency-Replayed"
+	defaultWaiters    = 1024
+	defaultKeyWaiters = 256
 )
 
 // longestRetention is the longest window of guard.WithOnce.
 const longestRetention = 10 * 365 * 24 * time.Hour
 
-// MaxAnswer is the largest answer, in bytes of its body, that WithMaxAnswer can ask to record.
-const MaxAnswer = 8 << 20
+// maxAnswer is the largest answer, in bytes of its body, that can be recorded.
+const maxAnswer = 8 << 20
 
 // An Option is a setting of New. What cannot work is refused there.
 type Option func(*settings)
@@ -46,12 +46,11 @@ type settings struct {
 	wait       time.Duration
 	waiters    int
 	keyWaiters int
-	print      FingerprintFunc
+	print      fingerprint
 	noPrint    bool
-	withPrint  bool
 	maxBody    int64
 	maxAnswer  int
-	policy     Policy
+	policy     func(status int, header http.Header) bool
 	rerun      bool
 	replayed   string
 	retention  time.Duration
@@ -70,7 +69,9 @@ type settings struct {
 
 // WithScope says whose a request is: the stable name of the principal, such as the account's
 // number, which an authentication in front of the middleware has found out. Keys of different
-// scopes never meet. New needs it, or WithGlobalKeys.
+// scopes never meet. New needs it, or WithGlobalKeys. Within a scope, keys belong to a method, a
+// path, and the host in the route's pattern if it has one (see the package documentation, "Whose
+// keys").
 //
 // Do not take what changes between a request and its retry, such as a token: each retry would be a
 // new request. And not what several principals share, such as an address: one would get the answer
@@ -91,7 +92,7 @@ func WithGlobalKeys() Option { return func(s *settings) { s.global = true } }
 
 // WithOptionalKey passes on requests that have no key: they run as if there were no middleware,
 // and the store is not asked. A key that is there and cannot be used is refused all the same.
-// Default: a key is required.
+// Default: a key is required, see WithMethods.
 func WithOptionalKey() Option { return func(s *settings) { s.optional = true } }
 
 // WithGroup has all routes that name the same group share their keys, in place of each method and
@@ -106,9 +107,10 @@ func WithGroup(name string) Option {
 	}
 }
 
-// WithMethods says for which methods a key counts; other requests are passed on. GET, HEAD,
-// OPTIONS, TRACE and QUERY change nothing, and HEAD, OPTIONS and TRACE are refused here. Default:
-// every method but those five.
+// WithMethods says which methods need a key. Requests of other methods are passed on. HEAD,
+// OPTIONS and TRACE are refused here. Default: POST and PATCH need a key, as the draft has it. GET,
+// HEAD, OPTIONS, TRACE and QUERY change nothing and are passed on. All others, such as PUT and
+// DELETE, are guarded if they have a key, and passed on if they have none.
 func WithMethods(methods ...string) Option {
 	return func(s *settings) {
 		if len(methods) == 0 {
@@ -145,7 +147,7 @@ func WithWait(d time.Duration) Option {
 
 // WithMaxWaiters bounds how many requests wait at a time, behind one middleware in one process: in
 // all, and for one key. Those beyond it are refused at once, with status 409. Default:
-// DefaultWaiters and DefaultKeyWaiters.
+// 1024 and 256.
 func WithMaxWaiters(all, perKey int) Option {
 	return func(s *settings) {
 		if perKey < 1 || all < perKey {
@@ -155,26 +157,24 @@ func WithMaxWaiters(all, perKey int) Option {
 	}
 }
 
-// WithFingerprint says what of a request must be the same in a retry; a request with the same key
-// that differs is refused with status 422. Take it where retries differ in what does not matter,
-// such as the boundaries of a multipart form. In Reject mode there is no fingerprint without it.
-// Default: the query and the bytes of the body.
-func WithFingerprint(f FingerprintFunc) Option {
-	return func(s *settings) {
-		if f == nil {
-			s.Refuse("WithFingerprint", nil, "must not be nil; WithoutFingerprint has none")
-		}
-		s.print, s.withPrint = f, true
-	}
+// WithFingerprint sets what of a request must be the same in a retry. A request with the same key
+// that differs is refused with status 422. f returns bytes of any length, a hash of which is kept
+// with the answer. It gets the whole body, which it must not change. An error of f refuses the
+// request with status 400. Use it if retries differ in something that does not matter, such as the
+// boundaries of a multipart form (FingerprintMultipart). f is called concurrently.
+//
+// With nil there is no fingerprint: the key alone says which requests are the same one. This is for
+// keys that your service makes, and not the client. The body is then not read before the handler
+// reads it.
+//
+// Default: the query and the bytes of the body; none in Reject and Exclusive mode.
+func WithFingerprint(f func(r *http.Request, body []byte) ([]byte, error)) Option {
+	return func(s *settings) { s.print, s.noPrint = f, f == nil }
 }
-
-// WithoutFingerprint lets the key alone say which requests are the same one: for keys that you
-// make, and not the client. The body is then not read before the handler does.
-func WithoutFingerprint() Option { return func(s *settings) { s.noPrint = true } }
 
 // WithMaxBody bounds the bodies of requests, in bytes, where the middleware has to read them: for
 // the fingerprint, for a key in them, and before waiting. Larger ones are refused with status 413.
-// Default: DefaultMaxBody, 1 MiB.
+// Default: 1 MiB.
 func WithMaxBody(bytes int64) Option {
 	return func(s *settings) {
 		if bytes < 0 || bytes > 1<<40 {
@@ -184,20 +184,21 @@ func WithMaxBody(bytes int64) Option {
 	}
 }
 
-// WithMaxAnswer bounds what is recorded of an answer's body, in bytes, up to MaxAnswer. The client
-// gets larger ones whole, and they leave a tombstone. Default: DefaultMaxAnswer, 1 MiB.
+// WithMaxAnswer bounds what is recorded of an answer's body, in bytes, up to 8 MiB. The client gets
+// larger ones whole, and they leave a tombstone. Default: 1 MiB.
 func WithMaxAnswer(bytes int) Option {
 	return func(s *settings) {
-		if bytes < 0 || bytes > MaxAnswer {
-			s.Refuse("WithMaxAnswer", bytes, fmt.Sprintf("must be from 0 to %d", MaxAnswer))
+		if bytes < 0 || bytes > maxAnswer {
+			s.Refuse("WithMaxAnswer", bytes, fmt.Sprintf("must be from 0 to %d", maxAnswer))
 		}
 		s.maxAnswer = bytes
 	}
 }
 
-// WithPolicy says which answers are kept. A handler can choose for one of its own, see SetKeep.
-// Default: KeepFinal.
-func WithPolicy(p Policy) Option {
+// WithPolicy sets which answers are kept. If p returns false, nothing is kept, and a retry runs the
+// handler. header is what the handler has set of it, and must not be changed. A handler can choose
+// for one of its own, see SetKeep. p is called concurrently. Default: KeepFinal.
+func WithPolicy(p func(status int, header http.Header) bool) Option {
 	return func(s *settings) {
 		if p == nil {
 			s.Refuse("WithPolicy", nil, "must not be nil")
@@ -207,12 +208,12 @@ func WithPolicy(p Policy) Option {
 }
 
 // WithRerun leaves nothing, in place of a tombstone, after an answer that cannot be replayed (too
-// large, streamed, taken over by Hijack, with trailers): a retry runs the handler again. Default:
+// large, a stream, taken over by Hijack, with trailers): a retry runs the handler again. Default:
 // it does not run again.
 func WithRerun() Option { return func(s *settings) { s.rerun = true } }
 
 // WithReplayedHeader names the header that marks a replay, with the value "true". Default:
-// DefaultReplayed.
+// "Idempotency-Replayed".
 func WithReplayedHeader(name string) Option {
 	return func(s *settings) {
 		if !validName(name) {
@@ -223,7 +224,7 @@ func WithReplayedHeader(name string) Option {
 }
 
 // WithOnce says for how long a key is remembered after its run, at most ten years. After that it
-// is new. Publish it to your clients. Default: DefaultOnce, 24 hours.
+// is new. Publish it to your clients. Default: 24 hours.
 func WithOnce(d time.Duration) Option {
 	return func(s *settings) {
 		if d > longestRetention {
@@ -234,9 +235,10 @@ func WithOnce(d time.Duration) Option {
 	}
 }
 
-// WithMaxHold bounds a run: the handler's context ends after d, whoever called. If the handler
-// returns then without having answered, the client gets status 503. Default: DefaultTimeout, 5
-// minutes.
+// WithMaxHold bounds a run: the handler's context ends after d. If the handler returns then without
+// having answered, the client gets status 503, and what goroutines of the handler write later is
+// refused. A second after d, writes to a client that does not read, and reads of a body that it
+// does not send, fail. Default: 5 minutes.
 func WithMaxHold(d time.Duration) Option {
 	return func(s *settings) { s.Positive(&s.timeout, "WithMaxHold", d) }
 }
@@ -254,8 +256,10 @@ func WithClientCancel() Option { return func(s *settings) { s.cancel = true } }
 
 // WithFailOpen runs the handler without a lease where the store cannot be asked, which is counted
 // as ResultDegraded: a duplicate may run at the same time then, and afterwards, as nothing is
-// kept. How long it takes to find out is the Guard's matter: up to the TTL of the lease, and 5 s.
-// A Guard that is closed refuses all the same. Default: the request is refused with status 503.
+// kept. A request waits for the store's answer for 250 ms. If none comes, one request in a second
+// asks again, and all others run without a lease at once. A run that has its lease when the store
+// stops answering waits for up to 5 s at its end. A Guard that is closed refuses all the same.
+// Default: the request is refused with status 503.
 func WithFailOpen() Option { return func(s *settings) { s.open = true } }
 
 // WithShadow counts and changes nothing: every request runs as if there were no middleware, and an
@@ -264,9 +268,10 @@ func WithFailOpen() Option { return func(s *settings) { s.open = true } }
 // days in production.
 func WithShadow() Option { return func(s *settings) { s.shadow = true } }
 
-// WithDocs names the page that explains your keys to your clients, an absolute URL without a
-// fragment: it becomes the type of the problems that the middleware answers, with their code as
-// its fragment. Default: DefaultDocs.
+// WithDocs sets the page that explains your keys to your clients, an absolute URL without a
+// fragment. The Link header of the problems that the middleware answers points to it (rel
+// "describedby"), with their code as the fragment. Their type does not change. Default: PROBLEMS.md
+// of this version.
 func WithDocs(url string) Option {
 	return func(s *settings) {
 		if !validDocs(url) {
@@ -306,17 +311,12 @@ func WithObserver(o Observer) Option {
 }
 
 // WithLease sets options of the lease under which the handler runs, such as guard.WithTTL,
-// guard.WithHook, and guard.WithFair for requests that wait. guard.WithOnce and guard.WithWait
-// have no effect: that is for WithOnce and WithWait.
+// guard.WithHook, guard.WithFair for requests that wait, and guard.WithName, the kind of work
+// (default: the Guard's, or "http"). guard.WithOnce and guard.WithWait have no effect: use WithOnce
+// and WithWait.
 func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.lease = append(s.lease, opts...) }
 }
 
 // defaultName is the name of work that has none.
 const defaultName = "http"
-
-// WithName names the kind of work, for hooks and observers: one of few. It is guard.WithName.
-// Default: the Guard's, or "http".
-func WithName(name string) Option {
-	return WithLease(guard.WithName(name))
-}

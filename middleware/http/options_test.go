@@ -81,13 +81,11 @@ func TestOptions_thatCannotWork(t *testing.T) {
 		"no waiters":                      {"WithMaxWaiters", []guardhttp.Option{guardhttp.WithMaxWaiters(0, 0)}},
 		"no waiters for a key":            {"WithMaxWaiters", []guardhttp.Option{guardhttp.WithMaxWaiters(5, 0)}},
 		"more for a key than in all":      {"WithMaxWaiters", []guardhttp.Option{guardhttp.WithMaxWaiters(1, 2)}},
-		"a nil fingerprint":               {"WithFingerprint", []guardhttp.Option{guardhttp.WithFingerprint(nil)}},
-		"a fingerprint and none":          {"WithoutFingerprint", []guardhttp.Option{guardhttp.WithFingerprint(optionsFingerprint), guardhttp.WithoutFingerprint()}},
 		"a fingerprint to forget":         {"WithFingerprint", []guardhttp.Option{guardhttp.WithMode(guardhttp.Exclusive), guardhttp.WithFingerprint(optionsFingerprint)}},
 		"a negative body":                 {"WithMaxBody", []guardhttp.Option{guardhttp.WithMaxBody(-1)}},
 		"a body beyond all bounds":        {"WithMaxBody", []guardhttp.Option{guardhttp.WithMaxBody(1<<40 + 1)}},
 		"a negative answer":               {"WithMaxAnswer", []guardhttp.Option{guardhttp.WithMaxAnswer(-1)}},
-		"an answer beyond all bounds":     {"WithMaxAnswer", []guardhttp.Option{guardhttp.WithMaxAnswer(guardhttp.MaxAnswer + 1)}},
+		"an answer beyond all bounds":     {"WithMaxAnswer", []guardhttp.Option{guardhttp.WithMaxAnswer((8 << 20) + 1)}},
 		"a nil policy":                    {"WithPolicy", []guardhttp.Option{guardhttp.WithPolicy(nil)}},
 		"a header without a name":         {"WithReplayedHeader", []guardhttp.Option{guardhttp.WithReplayedHeader("")}},
 		"a header with a space":           {"WithReplayedHeader", []guardhttp.Option{guardhttp.WithReplayedHeader("X Replayed")}},
@@ -115,7 +113,7 @@ func TestOptions_thatCannotWork(t *testing.T) {
 		"a bad key behind a good one":     {"WithEncryption", []guardhttp.Option{guardhttp.WithEncryption(key("a", 32), key("b", 31))}},
 		"two keys with one ID":            {"WithEncryption", []guardhttp.Option{guardhttp.WithEncryption(key("a", 32), key("a", 16))}},
 		"encrypting what is not kept":     {"WithEncryption", []guardhttp.Option{guardhttp.WithMode(guardhttp.Exclusive), guardhttp.WithEncryption(key("a", 32))}},
-		"a long name":                     {"WithName", []guardhttp.Option{guardhttp.WithName(strings.Repeat("n", 129))}},
+		"a long name":                     {"WithName", []guardhttp.Option{guardhttp.WithLease(guard.WithName(strings.Repeat("n", 129)))}},
 		"a lease that is too short":       {"WithTTL", []guardhttp.Option{guardhttp.WithLease(guard.WithTTL(1))}},
 		"a lease with a label of a MB":    {"WithLabel", []guardhttp.Option{guardhttp.WithLease(guard.WithLabel(strings.Repeat("l", 1<<20)))}},
 		"a lease with a nil option":       {"Option", []guardhttp.Option{guardhttp.WithLease(nil)}},
@@ -158,7 +156,7 @@ func TestOptions_allThatCannotWorkAreNamed(t *testing.T) {
 // Also those that are the lease's.
 func TestOptions_thoseOfTheLeaseAreNamedWithTheOthers(t *testing.T) {
 	t.Parallel()
-	_, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithMaxBody(-1), guardhttp.WithName("\x00"),
+	_, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithMaxBody(-1), guardhttp.WithLease(guard.WithName("\x00")),
 		guardhttp.WithLease(guard.WithTTL(1)))
 	require.Subset(t, optionsNamed(t, err), []string{"WithMaxBody", "WithName"})
 }
@@ -178,13 +176,13 @@ func TestOptions_thatWork(t *testing.T) {
 			guardhttp.WithOnce(time.Millisecond), guardhttp.WithMaxHold(1), guardhttp.WithRetryAfter(1), guardhttp.WithMethods("GET"),
 			guardhttp.WithEncryption(guardhttp.EncryptionKey{ID: "1", Secret: secret})},
 		"highest": {guardhttp.WithScope(contentTenant), guardhttp.WithWait(time.Hour), guardhttp.WithMaxWaiters(1<<30, 1<<30), guardhttp.WithMaxBody(1 << 40),
-			guardhttp.WithMaxAnswer(guardhttp.MaxAnswer), guardhttp.WithOnce(9 * 365 * 24 * time.Hour), guardhttp.WithMaxHold(1 << 60), guardhttp.WithRetryAfter(1 << 60),
+			guardhttp.WithMaxAnswer((8 << 20)), guardhttp.WithOnce(9 * 365 * 24 * time.Hour), guardhttp.WithMaxHold(1 << 60), guardhttp.WithRetryAfter(1 << 60),
 			guardhttp.WithMethods("POST", "QUERY", "PROPFIND", "M-SEARCH"),
 			guardhttp.WithEncryption(guardhttp.EncryptionKey{ID: strings.Repeat("i", 64), Secret: append(secret, secret...)}, guardhttp.EncryptionKey{ID: "2", Secret: append(secret, secret[:8]...)})},
 		"reject":    {guardhttp.WithScope(contentTenant), guardhttp.WithMode(guardhttp.Reject), guardhttp.WithFingerprint(optionsFingerprint)},
-		"exclusive": {guardhttp.WithScope(contentTenant), guardhttp.WithMode(guardhttp.Exclusive), guardhttp.WithoutFingerprint()},
+		"exclusive": {guardhttp.WithScope(contentTenant), guardhttp.WithMode(guardhttp.Exclusive), guardhttp.WithFingerprint(nil)},
 		"others": {guardhttp.WithScope(contentTenant), guardhttp.WithOptionalKey(), guardhttp.WithRerun(), guardhttp.WithFailOpen(), guardhttp.WithClientCancel(),
-			guardhttp.WithShadow(), guardhttp.WithGroup("g:{}"), guardhttp.WithName("n"), guardhttp.WithPolicy(guardhttp.KeepAll), guardhttp.WithObserver(guardhttp.Observer{}),
+			guardhttp.WithShadow(), guardhttp.WithGroup("g:{}"), guardhttp.WithLease(guard.WithName("n")), guardhttp.WithPolicy(keepAll), guardhttp.WithObserver(guardhttp.Observer{}),
 			guardhttp.WithReplayedHeader("x-replayed"), guardhttp.WithDocs("https://docs.example/keys?lang=en&v=1"), guardhttp.WithLease(guard.WithTTL(time.Minute)), guardhttp.WithLease()},
 	} {
 		idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, opts...)
@@ -288,9 +286,9 @@ func TestOptions_oneMiddlewareForSeveralHandlers(t *testing.T) {
 func TestOptions_policies(t *testing.T) {
 	t.Parallel()
 	for status := 200; status < 600; status++ {
-		final := status < 500 && !slices.Contains([]int{401, 403, 429}, status)
+		final := status < 500 && !slices.Contains([]int{401, 403, 408, 423, 425, 429, 499}, status)
 		require.Equal(t, final, guardhttp.KeepFinal(status, nil), "%d", status)
-		require.True(t, guardhttp.KeepAll(status, nil))
+		require.True(t, keepAll(status, nil))
 	}
 	require.Equal(t, "nothing answer tombstone", strings.Join([]string{
 		guardhttp.KeepNothing.String(), guardhttp.KeepAnswer.String(), guardhttp.KeepTombstone.String()}, " "))
@@ -335,6 +333,6 @@ func TestOptions_errorsOfRecordsAndKeys(t *testing.T) {
 func TestOptions_zeroIsOff(t *testing.T) {
 	t.Parallel()
 	_, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(),
-		guardhttp.WithWait(time.Second), guardhttp.WithWait(0), guardhttp.WithName("claim"), guardhttp.WithName(""))
+		guardhttp.WithWait(time.Second), guardhttp.WithWait(0), guardhttp.WithLease(guard.WithName("claim")), guardhttp.WithLease(guard.WithName("")))
 	require.NoError(t, err)
 }

@@ -112,13 +112,21 @@ func (q *exchange) report() {
 	}
 	q.m.guard.Adapter().Report(ctx, guard.Outcome{
 		Adapter: "http", Result: string(q.outcome.Result), Name: q.m.name, Start: q.start, Duration: q.outcome.Duration, Fence: q.outcome.Fence,
-		Aborted: q.outcome.Aborted, Err: q.outcome.Err, Skipped: q.skip, Label: q.holder,
+		Aborted: q.outcome.Aborted, Err: q.outcome.Err, Refused: q.refused(), Skipped: q.skip, Label: q.holder,
 	}, q.m.lease...)
 	for _, o := range q.m.observers {
 		if o.End != nil {
 			contained(func() { o.End(ctx, q.outcome) })
 		}
 	}
+}
+
+// refused returns why the request was refused, if that is the server's mistake.
+func (q *exchange) refused() error {
+	if q.outcome.Result == ResultRefused {
+		return q.outcome.Err
+	}
+	return q.misplaced
 }
 
 // origin returns what the first observer that knows says of a run. ctx is the handler's.

@@ -7,19 +7,25 @@ import (
 	"time"
 )
 
-// DefaultDocs is the page that the problems of the middleware refer to, see WithDocs.
-const DefaultDocs = "https://github.com/seed-1795987d/onerun/blob/main/middleware/http/PROBLEMS.md"
+const (
+	// problemType begins the type of a problem. It never changes, so that clients can compare it.
+	problemType = "urn:onerun:problem:"
+	// defaultDocs is the page that explains the problems of this version.
+	defaultDocs = "https://github.com/seed-1795987d/onerun/blob/v0.1.0/middleware/http/PROBLEMS.md"
+)
 
 // A Problem is an answer of the middleware's own, a problem document of RFC 9457. It has nothing
 // in it that the client has sent, and nothing about the store.
 type Problem struct {
-	// Type is the page of WithDocs, with Code as its fragment. It goes into the Link header, too.
+	// Type is "urn:onerun:problem:" and Code. It is the same in all versions.
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
 	// Code is the Result, for programs.
 	Code Result `json:"code"`
+	// Docs is the page of WithDocs, with Code as its fragment, for the Link header.
+	Docs string `json:"-"`
 	// RetryAfter is when to try again, for the Retry-After header; 0 if trying again is of no use.
 	RetryAfter time.Duration `json:"-"`
 	// Err is why, for logs: it may tell what a client must not see.
@@ -62,7 +68,8 @@ const givenUp Result = "given_up"
 // refuse answers with the problem of a result.
 func (q *exchange) refuse(result Result, retryAfter time.Duration, err error) {
 	p := problems[result]
-	p.Code, p.Type, p.RetryAfter, p.Err = result, q.m.docs+"#"+string(result), retryAfter, err
+	p.Code, p.Type, p.Docs = result, problemType+string(result), q.m.docs+"#"+string(result)
+	p.RetryAfter, p.Err = retryAfter, err
 	if key, ok := err.(*KeyError); ok { //nolint:errorlint // a wrapped one says more
 		p.Detail += " The " + key.From + " " + key.Reason + "."
 	}
@@ -86,7 +93,7 @@ func (p Problem) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Content-Language", "en")
 	h.Set("Cache-Control", "no-store")
-	h.Add("Link", "<"+p.Type+`>; rel="describedby"; type="text/html"`)
+	h.Add("Link", "<"+p.Docs+`>; rel="describedby"; type="text/html"`)
 	document, err := json.Marshal(p)
 	if err != nil {
 		panic(err) // there is nothing in it that could fail

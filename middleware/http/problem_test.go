@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -51,7 +52,10 @@ var problemCases = map[string]problemCase{
 	"a key that is done": {code: guardhttp.ResultDone, status: 409, retry: `^[0-9]{5}$`, before: true,
 		setup: contentSetup{opts: []guardhttp.Option{guardhttp.WithMode(guardhttp.Reject)}}},
 	"an answer that was streamed": {code: guardhttp.ResultNotReplayable, status: 409, before: true,
-		setup: contentSetup{handler: func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }}},
+		setup: contentSetup{handler: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			w.(http.Flusher).Flush()
+		}}},
 	"a body that is refused": {code: guardhttp.ResultBodyInvalid, status: 400, setup: contentSetup{opts: []guardhttp.Option{
 		guardhttp.WithFingerprint(func(*http.Request, []byte) ([]byte, error) { return nil, errors.New(problemReason) })}}},
 	"a large body": {code: guardhttp.ResultBodyTooLarge, status: 413, setup: contentSetup{opts: []guardhttp.Option{guardhttp.WithMaxBody(3)}}},
@@ -85,6 +89,18 @@ func problemSend(t *testing.T, site *contentSite, c problemCase, path, body stri
 	return site.send(t, http.MethodPost, path, body, edits...)
 }
 
+const problemDocs = "https://github.com/seed-1795987d/onerun/blob/v0.1.0/middleware/http/PROBLEMS.md"
+
+// The page that problems link to is that of the newest version in the changelog.
+func TestProblem_docsAreOfThisVersion(t *testing.T) {
+	t.Parallel()
+	changes, err := os.ReadFile("../../CHANGELOG.md")
+	require.NoError(t, err)
+	version := regexp.MustCompile(`(?m)^## \[([0-9.]+)\]`).FindSubmatch(changes)
+	require.NotNil(t, version)
+	require.Contains(t, problemDocs, "/blob/v"+string(version[1])+"/")
+}
+
 func TestProblem_documents(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
@@ -107,7 +123,7 @@ func TestProblem_documents(t *testing.T) {
 				}
 				for _, docs := range []string{"", "https://docs.example/keys?lang=en&v=1"} {
 					setup := c.setup
-					want := guardhttp.DefaultDocs
+					want := problemDocs
 					if docs != "" {
 						want = docs
 						setup.opts = append([]guardhttp.Option{guardhttp.WithDocs(docs)}, setup.opts...)
@@ -144,7 +160,7 @@ func TestProblem_documents(t *testing.T) {
 					var members map[string]any
 					require.NoError(t, json.Unmarshal([]byte(a.body), &members), a.body)
 					require.Len(t, members, 5, "%v", members)
-					require.Equal(t, want+"#"+string(c.code), members["type"])
+					require.Equal(t, "urn:onerun:problem:"+string(c.code), members["type"])
 					require.Equal(t, string(c.code), members["code"])
 					require.EqualValues(t, c.status, members["status"])
 					require.NotEmpty(t, members["title"])
@@ -154,7 +170,7 @@ func TestProblem_documents(t *testing.T) {
 					}
 					all := fmt.Sprint(a.header, a.body)
 					for _, secret := range []string{problemKey, problemScope, problemBody, problemReason, site.server.Addr(), "http:", "onerun:"} {
-						require.NotContains(t, strings.ReplaceAll(all, want, ""), secret)
+						require.NotContains(t, strings.ReplaceAll(strings.ReplaceAll(all, want, ""), "urn:onerun:problem:", ""), secret)
 					}
 
 					outcome := c.code
@@ -314,7 +330,7 @@ func TestProblem_ofYourOwn(t *testing.T) {
 			require.Equal(t, c.retry != "", a.header.Get("Retry-After") != "", "it is set before")
 			require.Equal(t, c.retry != "", p.RetryAfter > 0)
 			require.Equal(t, c.code, p.Code)
-			require.Equal(t, "https://docs.example/#"+string(c.code), p.Type)
+			require.Equal(t, "urn:onerun:problem:"+string(c.code), p.Type)
 			require.NotEmpty(t, p.Detail)
 			if o := site.outcome(t); o.Result == c.code {
 				require.Equal(t, o.Err, p.Err)
@@ -345,7 +361,7 @@ func TestProblem_changedALittle(t *testing.T) {
 	require.Equal(t, `Say "please" & <try> again.`, p.Detail)
 	require.Equal(t, http.StatusTeapot, p.Status)
 	require.Equal(t, []string{"application/problem+json"}, a.header["Content-Type"])
-	require.Equal(t, []string{"</outer>; rel=outer", "<" + guardhttp.DefaultDocs + `#key_missing>; rel="describedby"; type="text/html"`}, a.header["Link"])
+	require.Equal(t, []string{"</outer>; rel=outer", "<" + problemDocs + `#key_missing>; rel="describedby"; type="text/html"`}, a.header["Link"])
 	require.Equal(t, []string{"17"}, a.header["X-Request-Id"])
 }
 

@@ -31,6 +31,9 @@ func (c *recorder) readFrom(src io.Reader, next httpsnoop.ReadFromFunc) (copied 
 			return copied, err
 		}
 	}
+	if !c.ready() {
+		return copied, errEnded
+	}
 	n, err := c.pass(src, next)
 	return copied + n, err
 }
@@ -67,7 +70,7 @@ func (c *recorder) rest() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case !c.hold || c.streams:
+	case !c.hold || c.free:
 		return 0
 	case c.status == 0:
 		return max(0, contentLength(c.inner.Header()))
@@ -98,8 +101,20 @@ func (c *recorder) count(n int64) {
 	c.sent += n
 }
 
+// ready prepares for a copy that is not recorded, and reports whether it is allowed.
+func (c *recorder) ready() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.open() {
+		return false
+	}
+	c.settle()
+	c.mayBlock()
+	return true
+}
+
 func (c *recorder) recordsBody() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.lost && !c.over && (c.status == 0 || bodyAllowed(c.status))
+	return !c.lost && c.open() && !c.free && (c.status == 0 || bodyAllowed(c.status))
 }

@@ -18,6 +18,7 @@ import (
 //	of an answer:
 //	  status                        uvarint
 //	  headers                       uvarint; each: name, number of values, values
+//	  headers set after WriteHeader the same
 //	  body                          text
 //	CRC-32C of all before it        4 bytes, big-endian
 const (
@@ -50,6 +51,7 @@ type record struct {
 type answer struct {
 	status int
 	header http.Header
+	late   http.Header // set between WriteHeader and the first byte
 	body   []byte
 }
 
@@ -86,14 +88,7 @@ func (r *record) encode() []byte {
 	b = appendText(b, r.origin)
 	if a := r.answer; a != nil {
 		b = binary.AppendUvarint(b, uint64(a.status))
-		b = binary.AppendUvarint(b, uint64(len(a.header)))
-		for name, values := range a.header {
-			b = appendText(b, name)
-			b = binary.AppendUvarint(b, uint64(len(values)))
-			for _, v := range values {
-				b = appendText(b, v)
-			}
-		}
+		b = appendHeader(appendHeader(b, a.header), a.late)
 		b = binary.AppendUvarint(b, uint64(len(a.body)))
 		b = append(b, a.body...)
 	}
@@ -105,6 +100,18 @@ func (r *record) kind() byte {
 		return kindAnswer
 	}
 	return kindTombstone
+}
+
+func appendHeader(b []byte, h http.Header) []byte {
+	b = binary.AppendUvarint(b, uint64(len(h)))
+	for name, values := range h {
+		b = appendText(b, name)
+		b = binary.AppendUvarint(b, uint64(len(values)))
+		for _, v := range values {
+			b = appendText(b, v)
+		}
+	}
+	return b
 }
 
 func appendText[T string | []byte](b []byte, text T) []byte {
@@ -168,8 +175,18 @@ func (s *scanner) answer() *answer {
 	if a.status < 200 {
 		s.fail("its status is none")
 	}
+	a.header = s.header()
+	a.late = s.header()
+	a.body = s.text(len(s.rest))
+	return a
+}
+
+func (s *scanner) header() http.Header {
 	names := s.number(maxHeaderNames)
-	a.header = make(http.Header, names)
+	if names == 0 {
+		return nil
+	}
+	h := make(http.Header, names)
 	lines, bytes := maxHeaderLines, maxHeaderBytes
 	for range names {
 		name := string(s.text(bytes))
@@ -187,12 +204,11 @@ func (s *scanner) answer() *answer {
 			s.fail("a header's name is none")
 		}
 		if s.err != nil {
-			return a
+			return h
 		}
-		a.header[name] = values
+		h[name] = values
 	}
-	a.body = s.text(len(s.rest))
-	return a
+	return h
 }
 
 func (s *scanner) fail(reason string) {

@@ -227,14 +227,14 @@ func recordAll(t *testing.T, rdb *redis.Client) string {
 // An answer as large as can be asked for is kept and replayed.
 func TestRecord_ofTheLargestAnswer(t *testing.T) {
 	t.Parallel()
-	answer := make([]byte, guardhttp.MaxAnswer)
+	answer := make([]byte, (8 << 20))
 	_, _ = rand.Read(answer)
 	secret := make([]byte, 32)
 	for name, opts := range map[string][]guardhttp.Option{"plain": nil,
 		"encrypted": {guardhttp.WithEncryption(guardhttp.EncryptionKey{ID: strings.Repeat("i", 64), Secret: secret})}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			site := contentRedis(t).site(t, contentSetup{opts: append(opts, guardhttp.WithMaxAnswer(guardhttp.MaxAnswer)),
+			site := contentRedis(t).site(t, contentSetup{opts: append(opts, guardhttp.WithMaxAnswer((8 << 20))),
 				handler: func(w http.ResponseWriter, _ *http.Request) {
 					w.Header().Set("X-Long", strings.Repeat("h", 60_000))
 					_, _ = w.Write(answer)

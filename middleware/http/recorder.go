@@ -2,55 +2,78 @@ package guardhttp
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"io"
 	"maps"
 	"net"
 	"net/http"
+	"reflect"
 	"sync"
+	"sync/atomic"
 
 	"github.com/felixge/httpsnoop"
 )
 
 // A recorder lets a handler's answer through and copies it.
 //
-// Where the length of an answer is known beforehand, its last byte is held back until the lease
-// has been given back: a client that has all of it may ask again at once, and the record has to be
-// there by then. Otherwise net/http sends the end of an answer after its handler has returned.
+// If the length of an answer is known beforehand, its last byte is held back until the lease has
+// been released, or until the handler flushes: a client that has all of it may retry at once, and
+// the record has to be there by then. Otherwise net/http sends the end of an answer after its
+// handler has returned.
 type recorder struct {
 	inner  http.ResponseWriter
 	writer http.ResponseWriter // what the handler gets: it has the optional methods that inner has
 	recording
 
-	// a handler's goroutines may write after it has returned, though they must not
-	mu     sync.Mutex
-	over   bool
 	before http.Header // before the handler
-	status int         // 0 until the answer has begun
-	header http.Header // what of it can be replayed
-	length int64       // of the body, as announced; -1 if it was not
-	sent   int64       // of it, by the handler
-	body   []byte
-	last   []byte // what is held back
-	lost   bool   // the answer cannot be replayed: too large, streamed, hijacked, with trailers
-	late   bool   // it began after the handler's context had ended
-	gone   bool   // the client is
-	taken  bool   // the connection is, by Hijack
+	own    bool        // inner is net/http's own writer: WriteHeader settles the header
+	hidden bool        // the connection can be hijacked without the recorder
 
-	streams bool // the handler flushes: nothing is held back
+	// A goroutine of the handler may write after the handler has returned. closed does not need the
+	// mutex, because a writer in front may call Header while it is sent something.
+	closed atomic.Bool
+
+	// mu is held while inner is called, so that no write is under way after the end. A write that
+	// waits for its client ends at the deadline that an interrupter sets.
+	mu      sync.Mutex
+	free    bool        // what is written passes through unrecorded
+	status  int         // 0 until the answer has begun
+	header  http.Header // what of it can be replayed
+	pending bool        // WriteHeader was called, and the header is not settled
+	shown   http.Header // all of it after WriteHeader
+	late    http.Header // what of it was set after WriteHeader
+	length  int64       // of the body, as announced; -1 if it was not
+	sent    int64       // of it, by the handler
+	body    []byte
+	zero    [1]string // the length of an empty body
+	last    []byte    // what is held back
+	lost    bool      // the answer cannot be replayed: too large, a stream, hijacked, with trailers
+	typed   bool      // the content type is known
+	told    bool      // an informational status was sent
+	tardy   bool      // it began after the handler's context had ended
+	orphan  bool      // the handler may still run, see errTimeoutHandler
+	gone    bool      // the client is
+	taken   bool      // the connection is, by Hijack
 }
 
 // recording says how to record.
 type recording struct {
-	most     int         // bytes of a body that are recorded, or -1 for no answer at all
-	tolerant bool        // the handler is not told that the client has gone
-	hold     bool        // hold back the last byte
-	ended    func() bool // the handler's context has ended
+	most     int             // bytes of a body that are recorded, or -1 for no answer at all
+	tolerant bool            // the handler does not learn that the client has gone
+	hold     bool            // hold back the last byte
+	ctx      context.Context // the handler's
+	run      *run
+	client   *interrupter // watches calls that may wait for the client; nil if nothing does
 }
+
+// buffered is how many bytes of an answer net/http buffers, over HTTP/1.1 and HTTP/2, before a
+// write can wait for the client.
+const buffered = 4096
 
 // newRecorder returns a recorder in front of w.
 func newRecorder(w http.ResponseWriter, how recording) *recorder {
-	c := &recorder{inner: w, recording: how, length: -1, lost: how.most < 0}
+	c := &recorder{inner: w, recording: how, length: -1, lost: how.most < 0, own: sendsAtOnce(w), hidden: hijacksUnseen(w)}
 	if h := w.Header(); len(h) > 0 {
 		c.before = h.Clone()
 	}
@@ -58,11 +81,19 @@ func newRecorder(w http.ResponseWriter, how recording) *recorder {
 	if h := c.hides(w); h != nil {
 		shown = h
 	} else if _, ok := w.(http.Flusher); !ok && canFlush(w) {
-		c.hold = false // it could be flushed behind our back
+		c.hold = false // it could be flushed without the recorder
 	}
 	c.writer = httpsnoop.Wrap(shown, httpsnoop.Hooks{
+		Header: func(next httpsnoop.HeaderFunc) httpsnoop.HeaderFunc {
+			return func() http.Header {
+				if c.closed.Load() {
+					return http.Header{}
+				}
+				return next()
+			}
+		},
 		WriteHeader: func(next httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
-			return func(status int) { c.writeHeader(status); next(status) }
+			return func(status int) { c.writeHeader(status, next) }
 		},
 		Write: func(httpsnoop.WriteFunc) httpsnoop.WriteFunc { return c.write },
 		WriteString: func(httpsnoop.WriteStringFunc) httpsnoop.WriteStringFunc {
@@ -72,10 +103,10 @@ func newRecorder(w http.ResponseWriter, how recording) *recorder {
 			return func(src io.Reader) (int64, error) { return c.readFrom(src, next) }
 		},
 		Flush: func(next httpsnoop.FlushFunc) httpsnoop.FlushFunc {
-			return func() { c.stream(); next() }
+			return func() { _ = c.flush(func() error { next(); return nil }) }
 		},
 		FlushError: func(next httpsnoop.FlushErrorFunc) httpsnoop.FlushErrorFunc {
-			return func() error { c.stream(); return next() }
+			return func() error { return c.flush(next) }
 		},
 		Hijack: func(next httpsnoop.HijackFunc) httpsnoop.HijackFunc {
 			return func() (net.Conn, *bufio.ReadWriter, error) { return c.hijack(next) }
@@ -84,15 +115,24 @@ func newRecorder(w http.ResponseWriter, how recording) *recorder {
 	return c
 }
 
-// begun reports whether the handler has begun to answer, or has taken over the connection.
-func (c *recorder) begun() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.status != 0 || c.taken
+// sendsAtOnce reports whether w is a writer of net/http that takes the header as it is when
+// WriteHeader is called. http.TimeoutHandler's takes what the header is in the end.
+func sendsAtOnce(w http.ResponseWriter) bool {
+	t := reflect.TypeOf(w)
+	return t.Kind() == reflect.Pointer && t.Elem().PkgPath() == "net/http" && t.Elem().Name() != "timeoutWriter"
 }
+
+// open reports whether the handler may still write.
+func (c *recorder) open() bool { return c.free || !c.closed.Load() }
 
 // hijack takes over the connection.
 func (c *recorder) hijack(next httpsnoop.HijackFunc) (net.Conn, *bufio.ReadWriter, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.open() {
+		return nil, nil, errEnded
+	}
+	c.settle()
 	c.sendLast()
 	conn, rw, err := next()
 	if err == nil {
@@ -101,54 +141,116 @@ func (c *recorder) hijack(next httpsnoop.HijackFunc) (net.Conn, *bufio.ReadWrite
 	return conn, rw, err
 }
 
-// forget takes out the headers that the handler has set for an answer that it has not begun.
+// forget removes the headers that the handler has set for an answer that it has not begun.
 func (c *recorder) forget() {
 	h := c.inner.Header()
 	clear(h)
 	maps.Copy(h, c.before)
 }
 
-// take notes that the handler has taken over the connection.
-func (c *recorder) take() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.taken, c.lost, c.body = true, true, nil
-}
+// take notes that the handler has taken over the connection. c.mu must be held.
+func (c *recorder) take() { c.taken, c.lost, c.body = true, true, nil }
 
 // writeHeader looks at a header that is about to be sent.
-func (c *recorder) writeHeader(status int) {
+func (c *recorder) writeHeader(status int, next httpsnoop.WriteHeaderFunc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !c.open() {
+		return
+	}
+	first := c.status == 0
 	c.begin(status)
+	c.told = c.told || c.status == 0
+	next(status)
+	if first && c.status != 0 && !c.own {
+		c.pending = true
+		if h := c.inner.Header(); !c.lost && len(h) > 0 {
+			c.shown = h.Clone()
+		}
+	}
 }
 
 // begin notes the status and the header of the answer, if they are final and the first. c.mu must
 // be held.
 func (c *recorder) begin(status int) {
-	if c.status != 0 || c.over || status > 999 || status < 200 && status != http.StatusSwitchingProtocols {
+	if c.status != 0 || c.free || status > 999 || status < 200 && status != http.StatusSwitchingProtocols {
 		return
 	}
-	c.status, c.late = status, c.ended()
+	c.status, c.tardy = status, c.ctx.Err() != nil
+	c.orphan = status == http.StatusServiceUnavailable && byTimeoutHandler()
 	h := c.inner.Header()
-	if bodyAllowed(status) {
+	c.announce(h)
+	c.lost = c.lost || status == http.StatusSwitchingProtocols || c.run.streams()
+	if !c.lost {
+		_, c.typed = h["Content-Type"]
+		c.header = replayable(h, c.before)
+		c.lost = !recordable(c.header)
+	}
+}
+
+// announce notes what the header says of the body. c.mu must be held.
+func (c *recorder) announce(h http.Header) {
+	if bodyAllowed(c.status) {
 		c.length = contentLength(h)
 	}
-	if c.lost || status == http.StatusSwitchingProtocols || c.length > int64(c.most) {
-		c.lost = true
+	c.lost = c.lost || c.length > int64(c.most) || isEventStream(h) || hasTrailers(h)
+}
+
+// settle notes the headers that were set after WriteHeader, before the first byte. Many writers
+// send them: those of gin and of compressors keep the status until then. Whether inner does cannot
+// be seen, so a replay sets them at the same moment, and the client gets what it got before. A
+// writer like gin's, which sends the status of the last WriteHeader, says which that is. c.mu must
+// be held.
+func (c *recorder) settle() {
+	if !c.pending {
 		return
 	}
-	c.header = replayable(h, c.before)
-	c.lost = hasTrailers(h) || !recordable(c.header)
+	h, shown := c.inner.Header(), c.shown
+	c.pending, c.shown = false, nil
+	if s, ok := c.inner.(interface{ Status() int }); ok && s.Status() >= http.StatusOK {
+		c.status = s.Status()
+	}
+	if c.lost {
+		return
+	}
+	if late := replayable(h, shown); len(late) > 0 {
+		c.late = late
+		c.lost = c.lost || !recordable(late)
+	}
+	c.announce(h)
+}
+
+// sniff notes the content type that net/http finds out when a flush sends the header: it has seen
+// less of the body then than at a replay. c.mu must be held.
+func (c *recorder) sniff() {
+	if c.typed || c.lost || !bodyAllowed(c.status) {
+		return
+	}
+	c.typed = true
+	switch {
+	case len(c.body) == 0:
+		c.header["Content-Type"] = nil // none
+	case c.inner.Header().Get("Content-Encoding") == "":
+		c.header["Content-Type"] = []string{http.DetectContentType(c.body)}
+	}
 }
 
 // write records p and writes it through.
 func (c *recorder) write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.free {
+		return c.inner.Write(p)
+	}
 	through, err := c.record(p)
 	if err != nil {
 		return 0, err
 	}
 	if through == nil {
 		return len(p), nil
+	}
+	if c.sent > buffered {
+		c.mayBlock()
 	}
 	n, err := c.inner.Write(through)
 	if err == nil || c.forgives(err) {
@@ -157,17 +259,25 @@ func (c *recorder) write(p []byte) (int, error) {
 	return n, err
 }
 
-// errOver is what a handler's goroutine gets that writes after the handler has returned.
-var errOver = errors.New("guardhttp: the handler has returned")
+// mayBlock announces a call that may wait for the client.
+func (c *recorder) mayBlock() {
+	if c.client != nil {
+		c.client.watch()
+	}
+}
 
-// record records p. It returns what of it to write through, or nil if that is nothing.
+// errEnded is what a goroutine of the handler gets that writes after the handler has returned, and
+// a framework that answers only then.
+var errEnded = errors.New("guardhttp: the handler has returned, and its answer has ended with it")
+
+// record records p. It returns what of it to write through, or nil if that is nothing. c.mu must
+// be held.
 func (c *recorder) record(p []byte) (through []byte, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.over {
-		return nil, errOver
+	if !c.open() {
+		return nil, errEnded
 	}
 	c.begin(http.StatusOK)
+	c.settle()
 	if len(p) == 0 {
 		return []byte{}, nil // it sends the header
 	}
@@ -190,84 +300,63 @@ func (c *recorder) record(p []byte) (through []byte, err error) {
 	if c.gone && !c.lost {
 		return nil, nil
 	}
-	if total == c.length && c.hold && !c.streams {
+	if total == c.length && c.hold {
 		c.last = []byte{p[len(p)-1]}
 		p = p[:len(p)-1] // if that is nothing, it still sends the header
 	}
 	return p, nil
 }
 
-// forgives reports whether to keep from the handler that writing failed: the client has gone, and
-// the answer is recorded to its end for the retry.
+// forgives reports whether to hide from the handler that writing failed: the client has gone, and
+// the answer is recorded to its end for the retry. c.mu must be held.
 func (c *recorder) forgives(err error) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	switch {
-	case errors.Is(err, http.ErrContentLength), errors.Is(err, http.ErrBodyNotAllowed):
+	case errors.Is(err, http.ErrContentLength), errors.Is(err, http.ErrBodyNotAllowed), errors.Is(err, http.ErrNotSupported):
 		return false // the handler's mistake
 	case errors.Is(err, http.ErrHijacked):
-		c.taken, c.lost, c.body = true, true, nil
+		c.take()
 		return false
 	}
 	c.gone = true
 	return c.tolerant && !c.lost
 }
 
-// stream is for a handler that wants what it has written to leave at once.
-func (c *recorder) stream() {
+// flush sends what the handler has written.
+func (c *recorder) flush(next func() error) error {
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.free:
+		return next()
+	case !c.open():
+		return errEnded
+	}
 	c.begin(http.StatusOK)
-	c.lost, c.body, c.streams = true, nil, true
-	c.mu.Unlock()
+	c.settle()
+	c.sniff()
+	if c.gone && !c.lost && c.tolerant {
+		return nil
+	}
+	c.mayBlock()
+	c.sendLast()
+	if err := next(); err != nil && !c.forgives(err) {
+		return err
+	}
+	return nil
+}
+
+// sendHeld sends what is held back.
+func (c *recorder) sendHeld() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.sendLast()
 }
 
-// sendLast sends what is held back.
+// sendLast is sendHeld. c.mu must be held.
 func (c *recorder) sendLast() {
-	c.mu.Lock()
 	last := c.last
 	c.last = nil
-	c.mu.Unlock()
 	if last != nil {
 		_, _ = c.inner.Write(last) // the client has gone, or the handler has had an error before
 	}
-}
-
-// hijackedUnseen reports whether the handler has taken over the connection behind our back:
-// http.ResponseController finds the Hijacker of a writer inside of one that has none. Asking sends
-// the header.
-func (c *recorder) hijackedUnseen() bool {
-	if _, ok := c.inner.(http.Hijacker); ok {
-		return false
-	}
-	_, err := c.inner.Write(nil)
-	if !errors.Is(err, http.ErrHijacked) {
-		return false
-	}
-	c.take()
-	return true
-}
-
-// A verdict is what a recorder has seen.
-type verdict struct {
-	answer *answer // nil if it cannot be replayed
-	status int     // 0 if the handler took over the connection
-	late   bool    // the answer began after the handler's context had ended
-	gone   bool    // the client did not get all of it
-}
-
-// end ends the recording, after the handler has returned.
-func (c *recorder) end() verdict {
-	c.hijackedUnseen()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.taken {
-		c.begin(http.StatusOK)
-	}
-	c.over = true
-	v := verdict{status: c.status, late: c.late, gone: c.gone}
-	if !c.lost && c.length <= c.sent && !hasTrailers(c.inner.Header()) {
-		v.answer = &answer{status: c.status, header: c.header, body: c.body}
-	}
-	return v
 }

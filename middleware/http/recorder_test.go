@@ -2,6 +2,7 @@ package guardhttp
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -53,7 +54,7 @@ func (w *recorderWriter) Write(p []byte) (int, error) {
 }
 
 func recorderHow(most int) recording {
-	return recording{most: most, tolerant: true, hold: true, ended: func() bool { return false }}
+	return recording{most: most, tolerant: true, hold: true, ctx: context.Background(), run: new(run)}
 }
 
 // Row 17: a handler whose client has gone is not told, and what it says is recorded to its end.
@@ -74,7 +75,7 @@ func TestRecorder_clientThatGoes(t *testing.T) {
 				require.NoError(t, err)
 			}
 			v := c.end()
-			c.sendLast()
+			c.sendHeld()
 			require.True(t, v.gone)
 			require.NotNil(t, v.answer)
 			require.Equal(t, strings.Repeat("x", 300), string(v.answer.body))
@@ -89,7 +90,7 @@ func TestRecorder_clientThatGoes(t *testing.T) {
 func TestRecorder_clientThatGoesIsTold(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]recording{
-		"not tolerant": {most: 1000, hold: true, ended: func() bool { return false }},
+		"not tolerant": {most: 1000, hold: true, ctx: context.Background(), run: new(run)},
 		"too large":    recorderHow(50),
 		"no record":    recorderHow(-1),
 	} {
@@ -184,8 +185,8 @@ func TestRecorder_lastByte(t *testing.T) {
 		v := c.end()
 		require.Equal(t, whole, string(v.answer.body))
 		require.Equal(t, whole[:len(whole)-1], w.got.String())
-		c.sendLast()
-		c.sendLast()
+		c.sendHeld()
+		c.sendHeld()
 		require.Equal(t, whole, w.got.String())
 	}
 
@@ -207,8 +208,8 @@ type recorderFlusher struct{ *recorderWriter }
 
 func (w recorderFlusher) Flush() {}
 
-// Nothing is held back of an answer that was flushed: its client does not wait for the end.
-func TestRecorder_noLastByteAfterAFlush(t *testing.T) {
+// A flush sends the last byte, too, and does not keep an answer from being recorded.
+func TestRecorder_lastByteAndFlush(t *testing.T) {
 	t.Parallel()
 	w := newRecorderWriter()
 	w.header.Set("Content-Length", "6")
@@ -216,28 +217,28 @@ func TestRecorder_noLastByteAfterAFlush(t *testing.T) {
 	_, _ = io.WriteString(c.writer, "123")
 	c.writer.(http.Flusher).Flush()
 	_, _ = io.WriteString(c.writer, "456")
+	require.Equal(t, "12345", w.got.String())
+	c.writer.(http.Flusher).Flush()
 	require.Equal(t, "123456", w.got.String())
-	require.Nil(t, c.end().answer)
-	require.Nil(t, c.body)
+	require.Equal(t, "123456", string(c.end().answer.body))
 }
 
 // An answer that begins after the handler's context has ended is marked so.
 func TestRecorder_late(t *testing.T) {
 	t.Parallel()
-	ended := false
+	ctx, end := context.WithCancel(t.Context())
 	how := recorderHow(1000)
-	how.ended = func() bool { return ended }
+	how.ctx = ctx
 	c := newRecorder(newRecorderWriter(), how)
 	c.writer.WriteHeader(http.StatusOK)
-	ended = true
-	require.False(t, c.end().late)
+	end()
+	require.False(t, c.end().tardy)
 	c = newRecorder(newRecorderWriter(), how)
-	require.False(t, c.begun())
 	c.writer.WriteHeader(http.StatusEarlyHints)
-	require.False(t, c.begun(), "an informational answer is none")
+	require.Zero(t, c.status, "an informational answer is none")
 	_, _ = c.writer.Write(nil)
-	require.True(t, c.begun())
-	require.True(t, c.end().late)
+	require.False(t, c.abandon(), "it has begun")
+	require.True(t, c.end().tardy)
 }
 
 func TestProblem_secondsAreRoundedUp(t *testing.T) {
@@ -275,9 +276,9 @@ func TestKeys_identity(t *testing.T) {
 		r, err := http.NewRequest(method, "http://a"+target, http.NoBody)
 		require.NoError(t, err)
 		r.RequestURI = target
-		id := m.identity(scope, key, r)
+		id := m.identity(scope, key, "", r)
 		require.Regexp(t, "^http:[A-Za-z0-9_-]{43}$", id)
-		require.Equal(t, id, m.identity(scope, key, r))
+		require.Equal(t, id, m.identity(scope, key, "", r))
 		require.Empty(t, seen[id], "%s is %s", what, seen[id])
 		seen[id] = what
 	}
@@ -290,7 +291,7 @@ func TestKeys_identity(t *testing.T) {
 		r, err := http.NewRequest(http.MethodPost, "http://a"+became, http.NoBody)
 		require.NoError(t, err)
 		r.RequestURI = sent
-		id := plain.identity("s", "k", r)
+		id := plain.identity("s", "k", "", r)
 		require.Empty(t, seen[id], "%s is %s", what, seen[id])
 		seen[id] = what
 	}
@@ -298,6 +299,11 @@ func TestKeys_identity(t *testing.T) {
 	rewritten("another path of two", "/front", "/a%2Fb")
 	rewritten("two paths of one, the first", "/a/b", "/back")
 	rewritten("two paths of one, the second", "/a%2Fb", "/back")
+	r, err := http.NewRequest(http.MethodPost, "http://a/p", http.NoBody)
+	require.NoError(t, err)
+	r.RequestURI = "/p"
+	seen[plain.identity("s", "k", "a.example.com", r)] = "a host"
+	seen[plain.identity("s", "k", "b.example.com", r)] = "another host"
 	one("plain", plain, "s", "k", "POST", "/p")
 	one("another scope", plain, "S", "k", "POST", "/p")
 	one("another key", plain, "s", "K", "POST", "/p")
@@ -320,15 +326,15 @@ func TestKeys_identity(t *testing.T) {
 		require.NotEqual(t, keys.Hash(pair[0]...), keys.Hash(pair[1]...), "%q", pair)
 	}
 
-	r, err := http.NewRequest(http.MethodPut, "http://a/other?q", http.NoBody)
+	r, err = http.NewRequest(http.MethodPut, "http://a/other?q", http.NoBody)
 	require.NoError(t, err)
-	require.Equal(t, "grouped", seen[grouped.identity("s", "k", r)], "in a group the path is of no account")
+	require.Equal(t, "grouped", seen[grouped.identity("s", "k", "host", r)], "in a group the path is of no account")
 	reject := &middleware{}
 	reject.mode = Reject
 	r, err = http.NewRequest(http.MethodPost, "http://a/p?another=query", http.NoBody)
 	require.NoError(t, err)
 	r.RequestURI = "/p?another=query"
-	require.Equal(t, "plain", seen[reject.identity("s", "k", r)], "nor is the query, which is in the fingerprint")
+	require.Equal(t, "plain", seen[reject.identity("s", "k", "", r)], "nor is the query, which is in the fingerprint")
 }
 
 func TestContent_sameFingerprints(t *testing.T) {
@@ -336,7 +342,7 @@ func TestContent_sameFingerprints(t *testing.T) {
 	print := func(query, body string) []byte {
 		r, err := http.NewRequest(http.MethodPost, "http://a/?"+query, http.NoBody)
 		require.NoError(t, err)
-		p, err := FingerprintFunc(nil).of(r, []byte(body))
+		p, err := fingerprint(nil).of(r, []byte(body))
 		require.NoError(t, err)
 		require.Len(t, p, fingerprintSize)
 		return p
@@ -411,7 +417,7 @@ func TestRecorder_lastByteOfAFile(t *testing.T) {
 			v := r.end()
 			require.Nil(t, v.answer, "it was too large")
 			require.Equal(t, http.StatusOK, v.status)
-			r.sendLast()
+			r.sendHeld()
 			require.Equal(t, size, w.got.Len())
 			require.Equal(t, bytes.Repeat([]byte("0123456789"), size/10), w.got.Bytes())
 		})

@@ -23,17 +23,24 @@ func Key(ctx context.Context) string {
 	return ""
 }
 
-// SetKeep chooses, from inside a handler, what is kept of its run, over what the Policy says; the
-// last choice counts. An answer that cannot be replayed leaves a tombstone where KeepAnswer was
-// chosen. In Reject mode KeepAnswer leaves what it otherwise leaves, and in Exclusive mode nothing
-// is kept. It reports whether ctx is that of a handler behind the middleware; otherwise it does
-// nothing.
+// SetKeep chooses, from inside a handler, what is kept of its run, whatever the policy says. The
+// last choice counts. A handler that chooses KeepTombstone before its first byte says that its
+// answer is a stream: nothing of it is recorded, and writes fail when the client has gone. An
+// answer that cannot be replayed leaves a tombstone if KeepAnswer was chosen. In Reject mode
+// KeepAnswer leaves a tombstone, too, and in Exclusive mode nothing is kept. SetKeep reports
+// whether ctx is that of a handler behind the middleware; otherwise it does nothing.
 func SetKeep(ctx context.Context, keep Keep) bool {
 	r, ok := ctx.Value(runKey{}).(*run)
 	if ok {
 		r.keep.Store(int32(keep) + 1)
 	}
 	return ok
+}
+
+// streams reports whether the handler has chosen to leave a tombstone.
+func (r *run) streams() bool {
+	keep, ok := r.chosen()
+	return ok && keep == KeepTombstone
 }
 
 // chosen returns what the handler has chosen, if it has.

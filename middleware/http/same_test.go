@@ -131,7 +131,7 @@ func streamsStages(t *testing.T, store *contentStore, http2 bool, behind func(ht
 		return s
 	}
 	idempotent, err := guardhttp.New(store.guard, guardhttp.IdempotencyKey,
-		append(opts, guardhttp.WithScope(contentTenant), guardhttp.WithPolicy(guardhttp.KeepAll))...)
+		append(opts, guardhttp.WithScope(contentTenant), guardhttp.WithPolicy(keepAll))...)
 	require.NoError(t, err)
 	return stage(behind), stage(func(h http.Handler) http.Handler { return behind(idempotent(h)) })
 }
@@ -317,7 +317,7 @@ func TestStreams_sameAsWithoutUsAtRandom(t *testing.T) {
 		}
 		for name, opt := range map[string]guardhttp.Option{
 			"reject": guardhttp.WithMode(guardhttp.Reject), "exclusive": guardhttp.WithMode(guardhttp.Exclusive), "shadow": guardhttp.WithShadow(),
-			"no fingerprint": guardhttp.WithoutFingerprint(), "client cancel": guardhttp.WithClientCancel(), "no answers": guardhttp.WithMaxAnswer(0),
+			"no fingerprint": guardhttp.WithFingerprint(nil), "client cancel": guardhttp.WithClientCancel(), "no answers": guardhttp.WithMaxAnswer(0),
 		} {
 			bare, ours := streamsStages(t, store, http2, streamsWriters["net/http"], opt)
 			random := mathrand.New(mathrand.NewPCG(2, uint64(len(name))))

@@ -161,10 +161,11 @@ func TestShadow_aPanicGoesOnUpAndLeavesTheKeyFree(t *testing.T) {
 	t.Parallel()
 	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
 		runs := 0
-		idempotent, seen := lifeIdempotent(t, lifeGuard(t, store), func(http.ResponseWriter, *http.Request) {
+		idempotent, seen := lifeIdempotent(t, lifeGuard(t, store), func(w http.ResponseWriter, _ *http.Request) {
 			if runs++; runs == 1 {
 				panic("boom")
 			}
+			w.WriteHeader(http.StatusOK)
 		}, patientShadow)
 		fates := make(chan lifeFate, 2)
 		s := lifeListen(t, lifeWatch(idempotent, fates))

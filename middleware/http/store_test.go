@@ -49,7 +49,7 @@ func TestStore_isAskedNoMoreThanItHasTo(t *testing.T) {
 	}
 	require.Equal(t, http.StatusBadRequest, s.post(t, "no\tkey", "b").status)
 	require.Equal(t, http.StatusInternalServerError, s.post(t, "k", "b", "X-Tenant", "").status)
-	require.Equal(t, http.StatusRequestEntityTooLarge, s.post(t, "k", strings.Repeat("b", guardhttp.DefaultMaxBody+1)).status)
+	require.Equal(t, http.StatusRequestEntityTooLarge, s.post(t, "k", strings.Repeat("b", (1<<20)+1)).status)
 	require.Empty(t, server.Calls(t), "the store was not asked")
 
 	requireRan(t, s.post(t, "k", "b"), http.StatusCreated, "run 8")

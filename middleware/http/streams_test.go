@@ -472,8 +472,12 @@ func TestStreams_twoOfOurs(t *testing.T) {
 				"short":     {func(w http.ResponseWriter) { w.WriteHeader(http.StatusCreated); _, _ = io.WriteString(w, "short") }, true},
 				"announced": {func(w http.ResponseWriter) { w.Header().Set("Content-Length", "5"); _, _ = io.WriteString(w, "12345") }, true},
 				"nothing":   {func(http.ResponseWriter) {}, true},
-				"flushed":   {func(w http.ResponseWriter) { _, _ = io.WriteString(w, "flushed"); w.(http.Flusher).Flush() }, false},
-				"large":     {func(w http.ResponseWriter) { _, _ = w.Write(make([]byte, guardhttp.DefaultMaxAnswer+1)) }, false},
+				"flushed":   {func(w http.ResponseWriter) { _, _ = io.WriteString(w, "flushed"); w.(http.Flusher).Flush() }, true},
+				"events": {func(w http.ResponseWriter) {
+					w.Header().Set("Content-Type", "text/event-stream")
+					_, _ = io.WriteString(w, "data: event\n\n")
+				}, false},
+				"large": {func(w http.ResponseWriter) { _, _ = w.Write(make([]byte, (1<<20)+1)) }, false},
 			} {
 				site := store.site(t, contentSetup{http2: http2, handler: func(w http.ResponseWriter, _ *http.Request) { c.answer(w) },
 					mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
@@ -622,7 +626,7 @@ func TestStreams_statusThatIsNone(t *testing.T) {
 	store := contentRedis(t)
 	contentProtocols(t, func(t *testing.T, http2 bool) {
 		for _, status := range []int{0, -1, 99, 1000, 12345} {
-			site := store.site(t, contentSetup{http2: http2, opts: []guardhttp.Option{guardhttp.WithPolicy(guardhttp.KeepAll)},
+			site := store.site(t, contentSetup{http2: http2, opts: []guardhttp.Option{guardhttp.WithPolicy(keepAll)},
 				handler: func(w http.ResponseWriter, _ *http.Request) {
 					defer func() {
 						if recover() != nil {

@@ -92,7 +92,7 @@ func TestWaiting_endsWhenTheClientLeaves(t *testing.T) {
 			opts []guardhttp.Option
 		}{
 			"small": {"b", nil}, "large": {strings.Repeat("b", 700<<10), nil}, "none": {"", nil},
-			"not fingerprinted": {"b", []guardhttp.Option{guardhttp.WithoutFingerprint()}},
+			"not fingerprinted": {"b", []guardhttp.Option{guardhttp.WithFingerprint(nil)}},
 			"exclusive":         {"b", []guardhttp.Option{guardhttp.WithMode(guardhttp.Exclusive)}},
 		} {
 			t.Run(name, func(t *testing.T) {

@@ -1,0 +1,36 @@
+package guardhttp
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+)
+
+// http.TimeoutHandler inside of the middleware answers with status 503 and returns while its
+// handler still runs. The middleware would then release the key, and a retry would run beside the
+// first request.
+
+// isTimeoutHandler reports whether h is what http.TimeoutHandler returns.
+func isTimeoutHandler(h http.Handler) bool { return fmt.Sprintf("%T", h) == "*http.timeoutHandler" }
+
+// errTimeoutHandler is the cause if a TimeoutHandler has answered.
+var errTimeoutHandler = errors.New("guardhttp: http.TimeoutHandler is inside of the middleware and has answered with status 503, " +
+	"so the handler may still run: put it outside")
+
+// byTimeoutHandler reports whether a TimeoutHandler inside of the middleware is calling. It is
+// asked only about answers with status 503.
+func byTimeoutHandler() bool {
+	var callers [64]uintptr
+	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers[:])])
+	for {
+		frame, more := frames.Next()
+		switch {
+		case frame.Function == "net/http.(*timeoutHandler).ServeHTTP":
+			return true
+		case !more, strings.HasSuffix(frame.Function, "(*exchange).pass"):
+			return false
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package guardhttp
+
+import (
+	"errors"
+	"net/http"
+)
+
+// hijackedUnseen reports whether the handler has taken over the connection without the recorder:
+// http.ResponseController finds the Hijacker of a writer inside of one that has none. Asking sends
+// the header. c.mu must be held.
+func (c *recorder) hijackedUnseen() bool {
+	if !c.hidden {
+		return false
+	}
+	_, err := c.inner.Write(nil)
+	if !errors.Is(err, http.ErrHijacked) {
+		return false
+	}
+	c.take()
+	return true
+}
+
+// abandon ends the recording of an answer that has not begun, in favor of another one, and reports
+// whether it did.
+func (c *recorder) abandon() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.status != 0 || c.taken {
+		return false
+	}
+	c.closed.Store(true)
+	return true
+}
+
+// abandoned reports, after the other answer was given, whether the handler had taken over the
+// connection instead.
+func (c *recorder) abandoned() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.hijackedUnseen()
+}
+
+// close ends the recording of a handler that has panicked.
+func (c *recorder) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed.Store(true)
+}
+
+// A verdict is what a recorder has seen.
+type verdict struct {
+	answer *answer // nil if it cannot be replayed
+	status int     // 0 if the handler took over the connection
+	silent bool    // the handler has not begun an answer: nothing was sent yet
+	orphan bool    // the handler may still run
+	tardy  bool    // the answer began after the handler's context had ended
+	gone   bool    // the client did not get all of it
+}
+
+// end ends the recording, after the handler has returned. A silent verdict needs sendEmpty or
+// passOn.
+func (c *recorder) end() verdict {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed.Store(true)
+	c.settle()
+	silent := c.status == 0 && !c.taken
+	if silent || !c.hijackedUnseen() && !c.taken {
+		c.begin(http.StatusOK)
+	}
+	v := verdict{status: c.status, silent: silent, orphan: c.orphan, tardy: c.tardy, gone: c.gone}
+	if !c.lost && c.length <= c.sent && !hasTrailers(c.inner.Header()) {
+		v.answer = &answer{status: c.status, header: c.header, late: c.late, body: c.body}
+	}
+	return v
+}
+
+// sendEmpty sends the answer of a handler that has written nothing, so that nobody can write
+// another one: what is recorded, and what the client gets, are the same. It returns false if the
+// handler had taken over the connection.
+func (c *recorder) sendEmpty() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.inner.Header()
+	if len(h["Content-Length"]) == 0 && !hasTrailers(h) {
+		c.zero[0] = "0"
+		h["Content-Length"] = c.zero[:] // as net/http does; it refuses what is written later
+	}
+	if !c.hidden && !c.told {
+		c.inner.WriteHeader(http.StatusOK)
+	}
+	_, err := c.inner.Write(nil) // some writers send the header only with the first write
+	return !errors.Is(err, http.ErrHijacked)
+}
+
+// passOn lets through what is written from now on: the handler has written nothing, and nothing is
+// kept, so a framework may answer after it.
+func (c *recorder) passOn() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.status, c.free = 0, true
+	c.closed.Store(false)
+}
