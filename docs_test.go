@@ -58,6 +58,9 @@ func f(context.Context) error                        { return nil }
 func hmacOf(string) string                           { return "" }
 func importTenant(context.Context) error             { return nil }
 func startServer(testing.TB) *redis.Client           { return nil }
+func ping(url string)                                {}
+
+var monitor string
 `
 
 // snippetFrameworks are in the module middleware/http/frameworks.

@@ -48,7 +48,7 @@ func TestSentinel_aReplacedMasterKeepsNoLease(t *testing.T) {
 				require.NoError(t, err)
 				ended := make(chan time.Time, 1)
 				defer context.AfterFunc(lease.Context(), func() { ended <- time.Now() })()
-				claimOften(t, holder) // the backend has connections of its own then, if it makes some
+				claimOften(t, holder) // so that the backend has its own connections, if any
 				time.Sleep(sentinelTTL / 2)
 
 				c.replace(t, sentinel)

@@ -63,8 +63,8 @@ func StartSlowSentinel(t testing.TB, args ...string) *Sentinel {
 	return startSentinel(t, master, master.Addr(), args, false)
 }
 
-// StartSentinelWithPath is StartSentinel, but the sentinels and the replica reach the Master by Path.
-// If that is closed, the sentinels replace a master that clients can still reach.
+// StartSentinelWithPath is StartSentinel, but the sentinels and the replica reach the Master by
+// Path. If that is closed, the sentinels replace a master that clients can still reach.
 func StartSentinelWithPath(t testing.TB, args ...string) *Sentinel {
 	t.Helper()
 	master := Start(t, args...)

@@ -52,7 +52,8 @@ func (s *Store) intGroup(ctx context.Context, g *group, report func(int, int64, 
 	var err error
 	cmds := g.bySeat(ctx)
 	if cmds == nil {
-		sent := make(chan []*redis.IntCmd, 1) // a call that is left behind has nowhere else to write
+		// A call that is left behind has nowhere else to write to.
+		sent := make(chan []*redis.IntCmd, 1)
 		err = bounded(ctx, func() error {
 			s.byPool(ctx, g, sent)
 			return nil
