@@ -118,7 +118,7 @@ func (d *delivery) coalesce(busy error) (tell error, settled bool) {
 		if overtaken = d.supersede(others, arrived); overtaken {
 			return nil
 		}
-		if d.isFollowUp() && d.left > 0 && d.configured {
+		if d.isFollowUp() && d.left > 0 && d.server != nil {
 			return nil // it waits as what it is
 		}
 		placed, err = d.place(others, arrived, d.m.delay(busy))
@@ -246,11 +246,9 @@ func (d *delivery) place(others []followUp, arrived int64, after time.Duration) 
 // bringIfFree brings a task that was enqueued to wait for the key, if the run that it was to
 // follow has ended meanwhile.
 func (d *delivery) bringIfFree(id string) {
-	lease, err := d.m.guard.Acquire(d.ctx, d.identity, append(slices.Clip(d.m.opts), guard.WithName(d.outcome.Name), d.m.guard.Adapter().Auxiliary())...)
-	if err != nil {
+	if !d.m.isFree(d.ctx, d.identity, d.outcome.Name) {
 		return
 	}
-	_ = lease.Release(d.ctx) // it ends by itself otherwise
 	if d.m.busy == Coalesce {
 		d.bringFollowUp() // maybe another one's, which has found the key taken by this call
 	}

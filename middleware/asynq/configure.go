@@ -3,6 +3,8 @@ package guardasynq
 import (
 	"context"
 	"errors"
+	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -10,7 +12,36 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-type configuredKey struct{}
+// What Configure sets where the Config says nothing. asynq would look for a task that was brought
+// back once a second, and for one that comes back by itself once in five.
+const (
+	DefaultTaskCheckInterval        = 100 * time.Millisecond
+	DefaultDelayedTaskCheckInterval = time.Second
+)
+
+type serverKey struct{}
+
+// A server is an asynq server whose Config went through Configure.
+type server struct {
+	workers int64
+	busy    atomic.Int64 // deliveries of middlewares, which are at most so many workers
+}
+
+// hasRoom reports whether a quarter of the workers has nothing to do, so that a task may wait for
+// its key in one.
+func (s *server) hasRoom() bool { return 4*s.busy.Load() <= 3*s.workers }
+
+func (s *server) enter() {
+	if s != nil {
+		s.busy.Add(1)
+	}
+}
+
+func (s *server) leave() {
+	if s != nil {
+		s.busy.Add(-1)
+	}
+}
 
 // Configure has a server treat a task that did not run as one that did not fail: it is not
 // counted, and comes back when PostponedError says. It goes around what the Config has already, so
@@ -24,13 +55,24 @@ func Configure(config *asynq.Config) {
 	if config == nil {
 		panic("guardasynq: Configure: the config must not be nil")
 	}
+	if config.TaskCheckInterval <= 0 {
+		config.TaskCheckInterval = DefaultTaskCheckInterval
+	}
+	if config.DelayedTaskCheckInterval == 0 {
+		config.DelayedTaskCheckInterval = DefaultDelayedTaskCheckInterval
+	}
+	workers := config.Concurrency
+	if workers < 1 {
+		workers = runtime.NumCPU() // as asynq has it
+	}
+	self := &server{workers: int64(workers)}
 	base := config.BaseContext
 	config.BaseContext = func() context.Context {
 		ctx := context.Background()
 		if base != nil {
 			ctx = base()
 		}
-		return context.WithValue(ctx, configuredKey{}, true)
+		return context.WithValue(ctx, serverKey{}, self)
 	}
 	isFailure := config.IsFailure
 	config.IsFailure = func(err error) bool {
@@ -62,5 +104,8 @@ func Configure(config *asynq.Config) {
 	}
 }
 
-// configured reports whether the server whose task has ctx was configured.
-func configured(ctx context.Context) bool { return ctx.Value(configuredKey{}) != nil }
+// serverOf returns the server whose task has ctx, or nil if it was not configured.
+func serverOf(ctx context.Context) *server {
+	s, _ := ctx.Value(serverKey{}).(*server)
+	return s
+}

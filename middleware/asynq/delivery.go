@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -19,10 +20,10 @@ type delivery struct {
 	next  asynq.Handler
 	start time.Time
 
-	id, queue  string
-	left       int  // attempts after this one
-	known      bool // it comes from an asynq server: there are the fields above
-	configured bool // which went through Configure
+	id, queue string
+	left      int     // attempts after this one
+	known     bool    // it comes from an asynq server: there are the fields above
+	server    *server // that, if it went through Configure
 
 	key      string // what the KeyFunc found
 	identity string // the store's key
@@ -34,11 +35,15 @@ type delivery struct {
 	holder   string // the label of who had the key then
 	outcome  Outcome
 
+	ahead    sync.WaitGroup
+	hasAhead bool // the next one was brought during the run; ahead says when this is known
+
 	overtaken bool // a newer task waits: this one has nothing to do
 }
 
 func (m *middleware) deliver(ctx context.Context, task *asynq.Task, next asynq.Handler) *delivery {
-	d := &delivery{m: m, ctx: ctx, task: task, next: next, start: time.Now(), configured: configured(ctx)}
+	d := &delivery{m: m, ctx: ctx, task: task, next: next, start: time.Now(), server: serverOf(ctx)}
+	d.server.enter()
 	d.id, d.known = asynq.GetTaskID(ctx)
 	d.queue, _ = asynq.GetQueueName(ctx)
 	retried, _ := asynq.GetRetryCount(ctx)
@@ -90,12 +95,13 @@ func (d *delivery) try() error {
 	if d.ran(err) {
 		return err
 	}
-	if wait := d.wait(); wait > 0 && d.m.queue.enter(d.identity) {
+	if wait := d.wait(); wait > 0 && d.m.waiters.enter(d.identity) {
 		d.waits = true
 		defer d.waitsNoMore()
 		if err = d.do(wait); d.ran(err) {
 			return err
 		}
+		d.waitsNoMore()
 	}
 	if d.m.busy == RetryLater && d.known && !d.needsCopy() {
 		d.park(d.id) // and then ask again: a run that ended meanwhile has not seen it there
@@ -109,9 +115,19 @@ func (d *delivery) try() error {
 // ran reports whether a try that ended with err found the key free, or something else than busy.
 func (d *delivery) ran(err error) bool { return d.started || !errors.Is(err, guard.ErrBusy) }
 
-// wait returns for how long the task may wait for its key.
+// wait returns for how long the task may wait for its key. One that ends if it does not run may in
+// any case; others do not keep the last workers.
 func (d *delivery) wait() time.Duration {
 	wait := d.m.wait
+	switch d.m.busy {
+	case RetryLater, Coalesce:
+		if d.server != nil && !d.server.hasRoom() {
+			return 0
+		}
+		if wait < 0 && d.server != nil && d.m.busy == RetryLater {
+			wait = DefaultWait
+		}
+	}
 	if deadline, ok := d.ctx.Deadline(); ok {
 		wait = min(wait, time.Until(deadline)-time.Second)
 	}
@@ -121,7 +137,7 @@ func (d *delivery) wait() time.Duration {
 func (d *delivery) waitsNoMore() {
 	if d.waits {
 		d.waits = false
-		d.m.queue.leave(d.identity)
+		d.m.waiters.leave(d.identity)
 	}
 }
 
@@ -144,6 +160,7 @@ func (d *delivery) run(ctx context.Context) error {
 	d.started = true
 	d.outcome.Fence = guard.Fence(ctx)
 	d.end(ResultRan, nil)
+	d.bringAhead()
 	d.err = d.next.ProcessTask(context.WithValue(ctx, runKey{}, d), d.task)
 	d.returned = true
 	if d.err == nil && d.m.once > 0 {
@@ -223,6 +240,7 @@ func (d *delivery) end(r Result, err error) { d.outcome.Result, d.outcome.Err = 
 // finish is what remains to be done when there is something to tell asynq, or the handler has
 // panicked.
 func (d *delivery) finish() {
+	d.server.leave()
 	if d.started {
 		d.handOver()
 	}

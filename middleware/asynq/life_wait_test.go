@@ -76,8 +76,8 @@ func TestWait_noMoreThanSomeWaitForAKey(t *testing.T) {
 	s := newLifeSite(t)
 	var book lifeBook
 	h, gate := lifeGated(t, &book)
-	const waiters, tasks = 2, 10
-	s.serve(t, s.middleware(t, guardasynq.WithWait(time.Minute), guardasynq.WithKeyWaiters(waiters), guardasynq.WithDelay(10*time.Minute))(h),
+	const waiters, tasks = 1, 10
+	s.serve(t, s.middleware(t, guardasynq.WithWait(time.Minute), guardasynq.WithDelay(10*time.Minute))(h),
 		func(c *asynq.Config) { c.Concurrency = tasks + 1 })
 	ids := s.enqueueMany(t, tasks, "one")
 	book.awaitRuns(t, "one", 1)

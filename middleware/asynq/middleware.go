@@ -20,7 +20,7 @@ type middleware struct {
 	guard   *guard.Guard
 	opts    []guard.Option // of every lease
 	name    string         // theirs, or ""
-	queue   waiters
+	waiters waiters
 	parked  parked
 	warning sync.Once
 }
@@ -44,7 +44,7 @@ type middleware struct {
 // middleware can wrap several handlers and is safe for concurrent use. The server's Config has to
 // go through Configure.
 func New(g *guard.Guard, key KeyFunc, opts ...Option) (asynq.MiddlewareFunc, error) {
-	s := settings{key: key, keyWaiters: DefaultKeyWaiters, log: slog.Default()}
+	s := settings{key: key, wait: -1, log: slog.Default()}
 	refused.Apply(&s.List, &s, opts)
 	s.check(g)
 	m := &middleware{settings: s, guard: g}
@@ -53,10 +53,11 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (asynq.MiddlewareFunc, err
 	if s.once > 0 {
 		m.opts = append(m.opts, guard.WithOnce(s.once))
 	}
-	m.queue = waiters{most: s.keyWaiters, keys: map[string]int{}}
+	m.waiters = waiters{most: keyWaiters, keys: map[string]int{}}
 	if s.busy == Skip || s.busy == Fail {
-		m.queue.most = noBound
+		m.waiters.most = noBound
 	}
+	m.parked.watch = m.watch
 	if g != nil {
 		m.name = g.Adapter().Name(m.opts...)
 		_, err := g.Wrap("asynq", func(context.Context) error { return nil }, m.opts...)

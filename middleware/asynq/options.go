@@ -15,9 +15,8 @@ import (
 // back the task of a worker that has died, which takes it a minute.
 const DefaultTTL = 15 * time.Second
 
-// DefaultKeyWaiters is how many tasks of one key wait in a process where WithKeyWaiters says no
-// other number.
-const DefaultKeyWaiters = 1
+// DefaultWait is how long a task waits for its key in its worker where WithWait says nothing else.
+const DefaultWait = time.Second
 
 // An Option is a setting of New. What cannot work is refused there.
 type Option func(*settings)
@@ -26,20 +25,19 @@ type Option func(*settings)
 type settings struct {
 	refused.List
 
-	key        KeyFunc
-	client     *asynq.Client
-	inspector  *asynq.Inspector
-	group      string
-	busy       Busy
-	every      time.Duration
-	wait       time.Duration
-	keyWaiters int
-	once       time.Duration
-	context    func(context.Context, *asynq.Task) context.Context
-	perTask    func(context.Context, *asynq.Task) []guard.Option
-	lease      []guard.Option
-	log        *slog.Logger
-	observers  []Observer
+	key       KeyFunc
+	client    *asynq.Client
+	inspector *asynq.Inspector
+	group     string
+	busy      Busy
+	every     time.Duration
+	wait      time.Duration
+	once      time.Duration
+	context   func(context.Context, *asynq.Task) context.Context
+	perTask   func(context.Context, *asynq.Task) []guard.Option
+	lease     []guard.Option
+	log       *slog.Logger
+	observers []Observer
 }
 
 // WithClient gives the middleware a client and an inspector of the Redis that the asynq server
@@ -85,23 +83,16 @@ func WithDelay(d time.Duration) Option {
 }
 
 // WithWait lets a task wait for its key in its worker, for up to d and no longer than a second
-// before its deadline, before WithBusy decides. A worker that waits does nothing else. Default: it
-// does not wait.
+// before its deadline, before WithBusy decides. A worker that waits does nothing else.
+//
+// With RetryLater and Coalesce, at most one task of a key waits behind one middleware, and only
+// while a quarter of the server's workers has nothing to do: tasks of one key do not keep the
+// workers from those of others. With Skip and Fail, which end the task, there are no such bounds.
+//
+// Default: DefaultWait with RetryLater, on a server that went through Configure; others do not
+// wait. 0 is no waiting.
 func WithWait(d time.Duration) Option {
 	return func(s *settings) { s.NotNegative(&s.wait, "WithWait", d) }
-}
-
-// WithKeyWaiters bounds how many tasks of one key wait (WithWait) at a time, behind one middleware
-// in one process, so that the tasks of one key cannot keep all workers from those of others. What
-// is beyond it is postponed, or coalesced, at once. With Skip and Fail, which would end it, there
-// is no bound. Default: DefaultKeyWaiters.
-func WithKeyWaiters(n int) Option {
-	return func(s *settings) {
-		if n < 1 {
-			s.Refuse("WithKeyWaiters", n, "must be at least 1")
-		}
-		s.keyWaiters = n
-	}
 }
 
 // WithOnce keeps out further runs of a key for the window after a run whose handler returned nil.

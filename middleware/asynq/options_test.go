@@ -64,7 +64,6 @@ func TestOptions_thatCannotWork(t *testing.T) {
 		"no such policy either":     {"WithBusy", []guardasynq.Option{guardasynq.WithBusy(-1)}},
 		"a negative delay":          {"WithDelay", []guardasynq.Option{guardasynq.WithDelay(-time.Second)}},
 		"a negative wait":           {"WithWait", []guardasynq.Option{guardasynq.WithWait(-1)}},
-		"nobody to wait":            {"WithKeyWaiters", []guardasynq.Option{guardasynq.WithKeyWaiters(0)}},
 		"a negative window":         {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(-1)}},
 		"a window of a lifetime":    {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(80 * 365 * 24 * time.Hour)}},
 		"a window and Coalesce":     {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(time.Hour), guardasynq.WithBusy(guardasynq.Coalesce)}},

@@ -24,7 +24,7 @@ const enqueueTimeout = 10 * time.Second
 // postpone has the task come back later, as it did not run because of err. It is not settled if
 // that could not be seen to.
 func (d *delivery) postpone(err error) (tell error, settled bool) {
-	p := &PostponedError{After: d.m.delay(err), Err: err, unconfigured: d.known && !d.configured}
+	p := &PostponedError{After: d.m.delay(err), Err: err, unconfigured: d.known && d.server == nil}
 	if p.unconfigured {
 		d.m.warning.Do(func() {
 			d.m.log.Warn("guardasynq: tasks whose key is busy are replaced by copies: "+ErrNotConfigured.Error(), "type", d.task.Type(), "queue", d.queue)
@@ -55,7 +55,7 @@ func (d *delivery) postpone(err error) (tell error, settled bool) {
 // archives what fails on the last attempt before it asks IsFailure, and takes no task back under
 // its own ID. Without Configure it would count a failure.
 func (d *delivery) needsCopy() bool {
-	return d.known && (d.left == 0 || !d.configured && d.m.client != nil)
+	return d.known && (d.left == 0 || d.server == nil && d.m.client != nil)
 }
 
 var (
