@@ -12,11 +12,10 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// What Configure sets where the Config says nothing. asynq would look for a task that was brought
-// back once a second, and for one that comes back by itself once in five.
+// What Configure sets where the Config says nothing.
 const (
-	DefaultTaskCheckInterval        = 100 * time.Millisecond
-	DefaultDelayedTaskCheckInterval = time.Second
+	taskCheckInterval        = 100 * time.Millisecond
+	delayedTaskCheckInterval = time.Second
 )
 
 type serverKey struct{}
@@ -46,8 +45,12 @@ func (s *server) leave() {
 // Configure has a server treat a task that did not run as one that did not fail: it is not
 // counted, and comes back when PostponedError says. It goes around what the Config has already, so
 // call it last: your IsFailure and RetryDelayFunc decide about all other errors, your ErrorHandler
-// is told of everything but keys that are busy, and your BaseContext is what the tasks' contexts
-// come from. It panics if config is nil.
+// is told of everything but keys that are busy and what a handler has postponed (Postpone), and
+// your BaseContext is what the tasks' contexts come from. It panics if config is nil.
+//
+// Where the Config has none, it sets a TaskCheckInterval of 100 ms and a DelayedTaskCheckInterval
+// of 1 s. With asynq's own defaults, 1 s and 5 s, a task that is brought back because its key is
+// free would wait that long for a worker that has nothing to do.
 //
 // A server without it loses nothing: a task whose key is busy is replaced by a copy. But its
 // ErrorHandler is told each time, and WithLogger once.
@@ -56,10 +59,10 @@ func Configure(config *asynq.Config) {
 		panic("guardasynq: Configure: the config must not be nil")
 	}
 	if config.TaskCheckInterval <= 0 {
-		config.TaskCheckInterval = DefaultTaskCheckInterval
+		config.TaskCheckInterval = taskCheckInterval
 	}
 	if config.DelayedTaskCheckInterval == 0 {
-		config.DelayedTaskCheckInterval = DefaultDelayedTaskCheckInterval
+		config.DelayedTaskCheckInterval = delayedTaskCheckInterval
 	}
 	workers := config.Concurrency
 	if workers < 1 {
@@ -96,7 +99,7 @@ func Configure(config *asynq.Config) {
 	if handler := config.ErrorHandler; handler != nil {
 		config.ErrorHandler = asynq.ErrorHandlerFunc(func(ctx context.Context, task *asynq.Task, err error) {
 			var p *PostponedError
-			if errors.As(err, &p) && errors.Is(p.Err, guard.ErrBusy) {
+			if errors.As(err, &p) && (p.asked || errors.Is(p.Err, guard.ErrBusy)) {
 				return
 			}
 			handler.HandleError(ctx, task, err)

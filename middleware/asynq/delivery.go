@@ -25,14 +25,18 @@ type delivery struct {
 	known     bool    // it comes from an asynq server: there are the fields above
 	server    *server // that, if it went through Configure
 
-	key      string // what the KeyFunc found
-	identity string // the store's key
-	started  bool   // the handler was called
-	returned bool   // it returned, and what:
+	key      string       // what the KeyFunc found
+	identity string       // the store's key
+	repeats  string       // that of WithOnce, if there is one beside it
+	single   bool         // identity is that of WithOnce
+	once     *guard.Lease // which leaves the done marker
+	started  bool         // the handler was called
+	returned bool         // it returned, and what:
 	err      error
-	waits    bool   // it is in the queue of those that wait
-	skip     string // "busy", if it was
-	holder   string // the label of who had the key then
+	asked    *PostponedError // what it has asked for
+	waits    bool            // it is in the queue of those that wait
+	skip     string          // "busy", if it was
+	holder   string          // the label of who had the key then
 	outcome  Outcome
 
 	ahead    sync.WaitGroup
@@ -60,29 +64,73 @@ func (m *middleware) deliver(ctx context.Context, task *asynq.Task, next asynq.H
 // told.
 func (d *delivery) process() error {
 	d.end(ResultKeyInvalid, nil) // where the KeyFunc panics
-	key, err := d.m.key(d.ctx, d.task)
-	if err == nil {
-		key, err = found(d.task, key, "the key")
-	}
-	if err != nil {
+	if err := d.findKeys(); err != nil {
 		d.end(ResultKeyInvalid, err)
 		return fmt.Errorf("guardasynq: key of task %q: %w", d.task.Type(), err)
 	}
-	d.key, d.identity = key, d.m.identity(d.task, key)
+	if d.identity == "" {
+		return d.unguarded()
+	}
 	d.m.parked.remove(d.identity, d.id)
+	if d.isRepeated() {
+		d.end(ResultCoalesced, nil)
+		d.handOver() // it may have been brought, and is to bring the next
+		return nil
+	}
 	d.end(ResultRefused, nil) // where the function of WithTaskLease does
-	for {
-		err, settled := d.settle(d.try())
+	for err := d.try(); ; {
+		tell, settled := d.settle(err)
 		if settled {
-			return err
+			return tell
 		}
 		select { // asynq's Redis cannot be asked, and asynq itself would lose the task
 		case <-time.After(unsettledPause):
 		case <-d.ctx.Done():
-			d.end(ResultCanceled, err)
-			return err
+			d.end(ResultCanceled, tell)
+			return tell
+		}
+		if !d.started {
+			err = d.try()
 		}
 	}
+}
+
+// findKeys asks the KeyFuncs.
+func (d *delivery) findKeys() error {
+	ask := func(f KeyFunc, use string) (key, identity string, err error) {
+		if f == nil {
+			return "", "", nil
+		}
+		key, err = f(d.ctx, d.task)
+		if errors.Is(err, ErrUnguarded) {
+			return "", "", nil
+		}
+		if err == nil {
+			key, err = found(d.task, key, "the key")
+		}
+		return key, d.m.identity(d.task, use, key), err
+	}
+	var err error
+	if d.key, d.identity, err = ask(d.m.key, ""); err != nil || d.m.once == 0 && d.m.key != nil {
+		return err
+	}
+	key, repeats, err := ask(d.m.onceBy, "once ")
+	if d.identity == "" { // one lease does for both
+		d.key, d.identity, d.single = key, repeats, true
+		return err
+	}
+	d.repeats = repeats
+	return err
+}
+
+// unguarded runs the handler without a lease.
+func (d *delivery) unguarded() error {
+	d.started = true
+	d.end(ResultUnguarded, nil)
+	d.err = d.next.ProcessTask(context.WithValue(d.ctx, runKey{}, d), d.task)
+	d.returned = true
+	d.outcome.Err = d.err
+	return d.err
 }
 
 // unsettledPause is between two tries to run a task, or to enqueue it again, where neither can be
@@ -125,7 +173,7 @@ func (d *delivery) wait() time.Duration {
 			return 0
 		}
 		if wait < 0 && d.server != nil && d.m.busy == RetryLater {
-			wait = DefaultWait
+			wait = defaultWait
 		}
 	}
 	if deadline, ok := d.ctx.Deadline(); ok {
@@ -142,7 +190,21 @@ func (d *delivery) waitsNoMore() {
 }
 
 func (d *delivery) do(wait time.Duration) error {
-	return d.m.guard.Do(d.ctx, d.identity, d.run, d.leaseOptions(wait)...)
+	once := guard.WithOnce(d.m.once)
+	switch {
+	case d.single:
+		return d.m.guard.Do(d.ctx, d.identity, func(ctx context.Context) error {
+			d.once, _ = guard.FromContext(ctx)
+			return d.run(ctx)
+		}, d.leaseOptions(wait, once)...)
+	case d.repeats != "":
+		return d.m.guard.Do(d.ctx, d.repeats, func(ctx context.Context) error {
+			d.once, _ = guard.FromContext(ctx)
+			return d.m.guard.Do(ctx, d.identity, d.run, d.leaseOptions(wait)...)
+		}, d.leaseOptions(wait, once, d.m.guard.Adapter().Auxiliary())...)
+	default:
+		return d.m.guard.Do(d.ctx, d.identity, d.run, d.leaseOptions(wait)...)
+	}
 }
 
 // run calls the handler. ctx is that of the lease.
@@ -164,7 +226,11 @@ func (d *delivery) run(ctx context.Context) error {
 	d.err = d.next.ProcessTask(context.WithValue(ctx, runKey{}, d), d.task)
 	d.returned = true
 	if d.err == nil && d.m.once > 0 {
-		d.keepResult(ctx)
+		d.keepResult()
+	}
+	var p *PostponedError
+	if errors.As(d.err, &p) && p.asked && !p.settled {
+		d.asked = p
 	}
 	return d.err
 }
@@ -174,6 +240,9 @@ func (d *delivery) run(ctx context.Context) error {
 // try.
 func (d *delivery) settle(err error) (tell error, settled bool) {
 	switch {
+	case d.asked != nil:
+		d.end(ResultPostponed, nil)
+		return d.postpone(d.err)
 	case d.returned && d.err == nil:
 		d.end(ResultRan, err)
 		return nil, true

@@ -112,9 +112,9 @@ func ExampleWithOnce() {
 	g, err := guard.New(memory.New())
 	must(err)
 	ended := make(chan guardasynq.Outcome)
-	oncePerReport, err := guardasynq.New(g, guardasynq.ByPayload(),
+	oncePerReport, err := guardasynq.New(g, nil, // or the key of what must not run at a time
 		guardasynq.WithClient(q.client, q.inspector),
-		guardasynq.WithOnce(24*time.Hour),
+		guardasynq.WithOnce(24*time.Hour, guardasynq.ByPayload()),
 		guardasynq.WithObserver(guardasynq.Observer{End: func(_ context.Context, o guardasynq.Outcome) { ended <- o }}))
 	must(err)
 	shutdown := q.serve(oncePerReport(asynq.HandlerFunc(func(_ context.Context, task *asynq.Task) error {

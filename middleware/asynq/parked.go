@@ -5,7 +5,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -141,9 +140,6 @@ func (d *delivery) park(id string) {
 
 // handOver brings back a task that waits for the key, now that a run has ended.
 func (d *delivery) handOver() {
-	if d.m.inspector == nil {
-		return
-	}
 	if d.m.busy == Coalesce {
 		d.bringFollowUp()
 	}
@@ -236,7 +232,7 @@ func (m *middleware) bring(task parkedTask) bool {
 		switch {
 		case info.State == asynq.TaskStatePending:
 			return true
-		case info.State == asynq.TaskStateScheduled, info.State == asynq.TaskStateRetry && strings.Contains(info.LastErr, postponed):
+		case info.State == asynq.TaskStateScheduled, info.State == asynq.TaskStateRetry && waitsForKey(info):
 			return m.inspector.RunTask(task.queue, task.id) == nil
 		case info.State != asynq.TaskStateActive:
 			return false
