@@ -16,11 +16,12 @@ import (
 type Busy int
 
 const (
-	// RetryLater gives the task back to the queue. It comes back after the time that is left of
-	// the holder's lease, or that of WithDelay, and earlier if a run of its key ends in the
-	// process that has sent it back. That costs no attempt and is no failure. On its last attempt,
-	// where asynq would archive it, a copy is enqueued in its place, with all that it carries but
-	// its lock of asynq.Unique.
+	// RetryLater gives the task back to the queue. It comes back when a run of its key ends, in
+	// any process, and at the latest after the time that is left of the holder's lease, or that of
+	// WithDelay. That costs no attempt and is no failure. On its last attempt, where asynq would
+	// archive it, a copy is enqueued in its place, with all that it carries but its lock of
+	// asynq.Unique. On a backend that is no driver.Notifier, such as memory, only the end of a run
+	// in the same process brings it back early.
 	RetryLater Busy = iota
 	// Skip ends the task, as done: the run that is under way does for both.
 	Skip
@@ -65,9 +66,10 @@ type PostponedError struct {
 func Postpone(after time.Duration) error { return &PostponedError{After: max(0, after), asked: true} }
 
 // IsPostponed reports whether a task in asynq's retry set has not failed, but waits there because
-// it was postponed: asynq has no other place for such a task. Its LastErr says why, its LastFailedAt
-// when, and its Retried does not count it. Alarms on retries, and dashboards, should leave these
-// out. The copies of tasks on their last attempts are in the scheduled set, and have no error.
+// it was postponed: asynq has no other place for such a task. Its LastErr says why, its
+// LastFailedAt when, and its Retried does not count it. Alarms on retries, and dashboards, should
+// leave these out. The copies of tasks on their last attempts are in the scheduled set, and have
+// no error.
 func IsPostponed(info *asynq.TaskInfo) bool {
 	return info != nil && info.State == asynq.TaskStateRetry && (waitsForKey(info) || strings.HasPrefix(info.LastErr, askedFor))
 }

@@ -167,8 +167,7 @@ func (d *delivery) ran(err error) bool { return d.started || !errors.Is(err, gua
 // any case; others do not keep the last workers.
 func (d *delivery) wait() time.Duration {
 	wait := d.m.wait
-	switch d.m.busy {
-	case RetryLater, Coalesce:
+	if d.m.busy == RetryLater || d.m.busy == Coalesce {
 		if d.server != nil && !d.server.hasRoom() {
 			return 0
 		}

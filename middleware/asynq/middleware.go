@@ -26,10 +26,11 @@ type middleware struct {
 }
 
 // New returns a middleware for a handler, or for asynq.ServeMux.Use, that runs the handler under a
-// lease on the key of the KeyFunc, with a context in which guard.FromContext finds it. The lease is renewed until the handler has returned, also after asynq has given the task up
-// for its timeout, a lost lease of its own, or a shutdown. The handler's context ends then, and
-// when the lease is lost (guard.ErrLost is the cause). WithBusy says what becomes of a task whose
-// key is busy. A panic goes on up, and leaves the key free.
+// lease on the key of the KeyFunc, with a context in which guard.FromContext finds it. The lease
+// is renewed until the handler has returned, also after asynq has given the task up for its
+// timeout, a lost lease of its own, or a shutdown. The handler's context ends then, and when the
+// lease is lost (guard.ErrLost is the cause). WithBusy says what becomes of a task whose key is
+// busy. A panic goes on up, and leaves the key free.
 //
 // What the handler returns is what asynq gets. If it returned an error and the lease was lost,
 // that is a *guard.LostError around it; if it returned nil, the task is done, and an Observer

@@ -97,10 +97,10 @@ func WithWait(d time.Duration) Option {
 }
 
 // WithOnce keeps out repeats for the window after a run whose handler returned nil. What a repeat
-// is says the KeyFunc: ByTaskID, ByPayload, or ByJSON("order") where tasks are run one at a time for
-// each customer. A task that comes in the window ends at once, as done, and gets the result of the
-// first one, if there is one: what that has written to its asynq.ResultWriter. A task that by says is
-// ErrUnguarded is no repeat.
+// is says the KeyFunc: ByTaskID, ByPayload, or ByJSON("order") where tasks are run one at a time
+// for each customer. A task that comes in the window ends at once, as done, and gets the result of
+// the first one, if there is one: what that has written to its asynq.ResultWriter. A task that by
+// says is ErrUnguarded is no repeat.
 //
 // With a key in New, a run takes two leases, and those of guard.FromContext and guard.Fence are of
 // that key. With none (nil) there is one lease, on the key of by, whose guard.Lease.SetRecord is
@@ -117,10 +117,10 @@ func WithOnce(window time.Duration, by KeyFunc) Option {
 
 // WithLease sets options of the leases, such as guard.WithTTL, guard.WithHook, and guard.WithFair
 // for tasks that wait in their workers. guard.WithWait has no effect: that is for WithWait here,
-// and leave guard.WithOnce to WithOnce. The default of guard.WithTTL is 15 s here: it should be well
-// under the minute after which asynq brings back the task of a worker that has died. It has nothing
-// to do with how long tasks take. The default of guard.WithName is the Guard's, or the type of the
-// task.
+// and leave guard.WithOnce to WithOnce. The default of guard.WithTTL is 15 s here: it should be
+// well under the minute after which asynq brings back the task of a worker that has died. It has
+// nothing to do with how long tasks take. The default of guard.WithName is the Guard's, or the
+// type of the task.
 func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.lease = append(s.lease, opts...) }
 }

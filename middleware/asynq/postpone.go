@@ -27,7 +27,7 @@ func (d *delivery) postpone(err error) (tell error, settled bool) {
 	p := &PostponedError{After: d.m.delay(err), Err: err, settled: true, unconfigured: d.known && d.server == nil}
 	if d.asked != nil {
 		p.After, p.asked = d.asked.After, true
-		if p.Err = err; err == error(d.asked) {
+		if err == error(d.asked) { //nolint:errorlint // one that is wrapped says more
 			p.Err = nil
 		}
 	}
@@ -64,8 +64,8 @@ func (d *delivery) needsCopy() bool {
 	return d.known && (d.left == 0 || d.server == nil)
 }
 
-// errGivenUp is a task that asynq has retried, archived or given back before its worker was through
-// with it.
+// errGivenUp is a task that asynq has retried, archived or given back before its worker was
+// through with it.
 var errGivenUp = errors.New("asynq has given the task up")
 
 // enqueueCopy enqueues the task again, with all that it carries and what is left of its attempts,
@@ -90,9 +90,9 @@ func (d *delivery) enqueueCopy(after time.Duration) (string, error) {
 	return id, nil
 }
 
-// isRepeated reports whether the task is a copy, and there is another one of the original's ID that
-// asynq will give to a worker: it was enqueued again, as its ID was free, and does for both. One
-// that is with a worker may be the original itself, which asynq is about to remove.
+// isRepeated reports whether the task is a copy, and there is another one of the original's ID
+// that asynq will give to a worker: it was enqueued again, as its ID was free, and does for both.
+// One that is with a worker may be the original itself, which asynq is about to remove.
 func (d *delivery) isRepeated() bool {
 	origin := d.task.Headers()[originHeader]
 	if !d.known || origin == "" || origin == d.id || d.isFollowUp() {

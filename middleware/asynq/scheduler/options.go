@@ -103,9 +103,9 @@ func enqueueName(kind string) string {
 // start deadline on top of that. Default: DefaultTickMemory, one hour.
 func WithTickMemory(d time.Duration) Option { return func(s *settings) { s.memory = d } }
 
-// WithStartDeadline says how late a tick may be enqueued: after a restart, a pause, or an outage of
-// the store or the queue. All ticks of that time are, in order, unless others have seen to them. It
-// must be shorter than the tick memory. Default: DefaultStartDeadline, one minute.
+// WithStartDeadline says how late a tick may be enqueued: after a restart, a pause, or an outage
+// of the store or the queue. All ticks of that time are, in order, unless others have seen to
+// them. It must be shorter than the tick memory. Default: DefaultStartDeadline, one minute.
 func WithStartDeadline(d time.Duration) Option {
 	return func(s *settings) { s.Positive(&s.deadline, "WithStartDeadline", d) }
 }

@@ -126,9 +126,6 @@ func (r *runner) serve(ctx context.Context, e *entry) error {
 		}
 	}
 	for _, tick := range d.run {
-		if ctx.Err() != nil {
-			return nil
-		}
 		if err := r.enqueue(ctx, e, tick); err != nil {
 			return err
 		}

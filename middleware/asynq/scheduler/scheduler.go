@@ -17,9 +17,9 @@ import (
 // A Scheduler is asynq's Scheduler, of which any number can run in as many processes: each tick of
 // an entry is enqueued once. It is safe for concurrent use, and has the methods of asynq's.
 //
-// An entry is known by the type and the payload of its task (and by TickName), so that an old and a
-// new version of a program agree about ticks while one replaces the other, also where they differ
-// in options or in headers. The ID of the task is made of that:
+// An entry is known by the type and the payload of its task (and by TickName), so that an old and
+// a new version of a program agree about ticks while one replaces the other, also where they
+// differ in options or in headers. The ID of the task is made of that:
 // "report:build@2026-11-21T08:00:00Z~k2tupns5ael3hagg". A TaskID option of the entry's own has no
 // effect.
 //
@@ -28,10 +28,10 @@ import (
 //
 // The hooks of asynq.SchedulerOpts are called where asynq calls them, but only in the process that
 // enqueues, several at a time for different entries. PostEnqueueFunc and EnqueueErrorHandler also
-// learn, once for a tick, that the store or the queue could not be asked for 5 s: the tick is tried
-// again all the same, by this process or another. And they get a *MissedError for ticks that were given up.
-// asynq's list of entries (Inspector.SchedulerEntries, asynqmon) shows the entries of each process;
-// its history of enqueue events for each entry stays empty.
+// learn, once for a tick, that the store or the queue could not be asked for 5 s: the tick is
+// tried again all the same, by this process or another. And they get a *MissedError for ticks that
+// were given up. asynq's list of entries (Inspector.SchedulerEntries, asynqmon) shows the entries
+// of each process; its history of enqueue events for each entry stays empty.
 type Scheduler struct {
 	shown    *asynq.Scheduler // keeps asynq's list of entries, and enqueues nothing
 	runner   *runner

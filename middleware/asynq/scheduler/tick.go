@@ -53,9 +53,9 @@ type due struct {
 // not counted as missed.
 const mostLooks = 100
 
-// dueTicks returns what there is to do at now, if the ticks up to last need no care: the ticks that
-// are not older than the deadline, and the newest of the others that catch-up wants. They are in
-// the location of now.
+// dueTicks returns what there is to do at now, if the ticks up to last need no care: the ticks
+// that are not older than the deadline, and the newest of the others that catch-up wants. They are
+// in the location of now.
 func dueTicks(s cron.Schedule, last, now time.Time, deadline time.Duration, c CatchUp) due {
 	var d due
 	oldest := now.Add(-deadline)
