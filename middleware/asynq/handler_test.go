@@ -85,23 +85,32 @@ func TestPostpone_costsNoAttemptAndNeverArchives(t *testing.T) {
 // Its key is free meanwhile, and the end of another run of the key does not bring it.
 func TestPostpone_waitsForItsTimeAndNotForItsKey(t *testing.T) {
 	t.Parallel()
-	s := newAqSite(t)
-	h := s.middleware(t, guardasynq.ByJSON("key"))
-	s.serve(t, aqConfig(), h(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-		if id, _ := asynq.GetTaskID(ctx); id == "later" {
-			return guardasynq.Postpone(10 * time.Minute)
-		}
-		return nil
-	})))
-	s.enqueue(t, "import", aqJSON("k", "1"), asynq.TaskID("later"))
-	s.awaitState(t, "later", asynq.TaskStateRetry)
-	s.enqueue(t, "import", aqJSON("k", "2"), asynq.TaskID("other"))
-	s.outcomes.await(t, guardasynq.ResultRan, 1)
-	s.awaitGone(t, "other")
-	time.Sleep(aqQuiet) // it would be brought by now
-	info := s.info(t, "later")
-	require.Equal(t, asynq.TaskStateRetry, info.State)
-	require.WithinDuration(t, time.Now().Add(10*time.Minute), info.NextProcessAt, time.Minute)
+	for attempts, c := range map[int]struct {
+		id    string
+		state asynq.TaskState
+	}{25: {"later", asynq.TaskStateRetry}, 0: {"later~1", asynq.TaskStateScheduled}} {
+		t.Run(fmt.Sprint("MaxRetry ", attempts), func(t *testing.T) {
+			t.Parallel()
+			s := newAqSite(t)
+			h := s.middleware(t, guardasynq.ByJSON("key"))
+			s.serve(t, aqConfig(), h(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+				if guardasynq.TaskID(ctx, task) == "later" {
+					return guardasynq.Postpone(10 * time.Minute)
+				}
+				return nil
+			})))
+			s.enqueue(t, "import", aqJSON("k", "1"), asynq.TaskID("later"), asynq.MaxRetry(attempts))
+			s.awaitState(t, c.id, c.state)
+			s.enqueue(t, "import", aqJSON("k", "2"), asynq.TaskID("other"))
+			s.outcomes.await(t, guardasynq.ResultRan, 1)
+			s.awaitGone(t, "other")
+			time.Sleep(aqQuiet) // it would be brought by now
+			info := s.info(t, c.id)
+			require.NotNil(t, info)
+			require.Equal(t, c.state, info.State)
+			require.WithinDuration(t, time.Now().Add(10*time.Minute), info.NextProcessAt, time.Minute)
+		})
+	}
 }
 
 func TestPostpone_withOnceLeavesNoMarker(t *testing.T) {
