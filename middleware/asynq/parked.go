@@ -173,7 +173,7 @@ func (m *middleware) bringNext(key string) bool {
 // can be that of another process.
 const (
 	freedPause   = 20 * time.Millisecond
-	broughtPause = 250 * time.Millisecond
+	broughtPause = 100 * time.Millisecond
 )
 
 // watch brings the tasks of a key when runs of other processes end.
