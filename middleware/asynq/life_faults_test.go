@@ -3,6 +3,7 @@ package guardasynq_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -117,8 +118,7 @@ func (s *faultSite) process(t *testing.T) (stop func()) {
 }
 
 func (s *faultSite) note(ctx context.Context, o guardasynq.Outcome) {
-	switch o.Result {
-	case guardasynq.ResultSkipped, guardasynq.ResultDone, guardasynq.ResultCoalesced:
+	if slices.Contains([]guardasynq.Result{guardasynq.ResultSkipped, guardasynq.ResultDone, guardasynq.ResultCoalesced}, o.Result) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.settled[ctx.Value(faultTask{}).(string)] = true

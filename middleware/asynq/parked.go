@@ -29,8 +29,9 @@ type parked struct {
 type parkedKey struct {
 	order   list.List // of parkedTask
 	at      map[string]*list.Element
-	brought time.Time // when one was, last
-	stop    func()    // ends the watch
+	brought time.Time // when one was, last, and which:
+	last    parkedTask
+	stop    func() // ends the watch
 }
 
 type parkedTask struct {
@@ -87,8 +88,9 @@ func (p *parked) next(key string) (parkedTask, bool) {
 	defer p.mu.Unlock()
 	for k := p.keys[key]; k != nil && k.order.Len() > 0; {
 		k.brought = time.Now()
-		if task := p.take(key, k, k.order.Front()); k.brought.Before(task.until) {
-			return task, true
+		k.last = p.take(key, k, k.order.Front())
+		if k.brought.Before(k.last.until) {
+			return k.last, true
 		}
 	}
 	return parkedTask{}, false
@@ -121,15 +123,15 @@ func (p *parked) take(key string, k *parkedKey, e *list.Element) parkedTask {
 	return task
 }
 
-// since returns how long ago one of the key was brought, and whether there are more.
-func (p *parked) since(key string) (time.Duration, bool) {
+// since returns which task of the key was brought last, how long ago, and whether there are more.
+func (p *parked) since(key string) (last parkedTask, ago time.Duration, more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k := p.keys[key]
 	if k == nil {
-		return 0, false
+		return parkedTask{}, 0, false
 	}
-	return time.Since(k.brought), true
+	return k.last, time.Since(k.brought), true
 }
 
 // park remembers the task under the ID under which it will come back. What it has waited in its
@@ -189,15 +191,26 @@ func (m *middleware) freed(ctx context.Context, key string) {
 		case <-ctx.Done():
 			return
 		}
-		ago, any := m.parked.since(key)
-		if !any {
+		last, ago, more := m.parked.since(key)
+		if !more {
 			return
 		}
-		pause = broughtPause - ago // another one was brought meanwhile
+		if pause = broughtPause - ago; pause <= 0 && m.isPending(last) {
+			pause = broughtPause // it is its turn first
+		}
 	}
 	if !m.waiters.any(key) && m.isFree(ctx, key, m.name) {
 		m.bringNext(key)
 	}
+}
+
+// isPending reports whether asynq is still to give a task that was brought to a worker.
+func (m *middleware) isPending(task parkedTask) bool {
+	if !time.Now().Before(task.until) {
+		return false // also if there is none
+	}
+	info, err := m.inspector.GetTaskInfo(task.queue, task.id)
+	return err == nil && info.State == asynq.TaskStatePending
 }
 
 // isFree reports whether nobody holds the key.
