@@ -18,6 +18,10 @@ import (
 const jobEnv = "ONERUN_BENCH_JOB"
 
 func TestMain(m *testing.M) {
+	if text := os.Getenv(replicaEnv); text != "" {
+		serveReplica(text)
+		return
+	}
 	if text := os.Getenv(jobEnv); text != "" {
 		work(text)
 		return

@@ -42,6 +42,7 @@ func (g *Guard) Close(ctx context.Context) error {
 		close(g.closing)
 	}
 	g.mu.Unlock()
+	g.endWatches()
 
 	revoked := 0
 	if !g.active.await(ctx, &g.mu) {

@@ -42,6 +42,7 @@ type Guard struct {
 	active   counter // acquisitions under way, and holds
 	schedule schedule
 	queues   *queue.Queues
+	watches  map[*watch]struct{}
 }
 
 // New returns a Guard over the Locker. It does not ask the store: a store that cannot be reached

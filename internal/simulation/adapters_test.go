@@ -22,6 +22,9 @@ type site struct {
 	ticker *ticker
 }
 
+// noQueue is a client of asynq that nothing asks: no server delivers these tasks.
+var noQueue = guardasynq.WithClient(asynq.NewClient(asynq.RedisClientOpt{}), asynq.NewInspector(asynq.RedisClientOpt{}))
+
 const siteTTL = 200 * time.Millisecond
 
 func newSite(p *process) site {
@@ -30,8 +33,8 @@ func newSite(p *process) site {
 	if err != nil {
 		panic(err)
 	}
-	once, err := guardasynq.New(p.guard, guardasynq.ByPayload(),
-		guardasynq.WithBusy(guardasynq.Fail), guardasynq.WithOnce(longestWindow), guardasynq.WithLease(guard.WithTTL(siteTTL)),
+	once, err := guardasynq.New(p.guard, nil, noQueue,
+		guardasynq.WithBusy(guardasynq.Fail), guardasynq.WithOnce(longestWindow, guardasynq.ByPayload()), guardasynq.WithLease(guard.WithTTL(siteTTL)),
 		guardasynq.WithObserver(guardasynq.Observer{End: noteTask}))
 	if err != nil {
 		panic(err)

@@ -59,7 +59,7 @@ type job struct{ Job string }
 func (w *worker) serveTasks() (end func(context.Context) error, err error) {
 	at := asynq.RedisClientOpt{Addr: w.Queue}
 	client, inspector := asynq.NewClient(at), asynq.NewInspector(at)
-	once, err := guardasynq.New(w.guard, guardasynq.ByJSON("Job"), guardasynq.WithClient(client, inspector), guardasynq.WithOnce(time.Hour),
+	once, err := guardasynq.New(w.guard, nil, guardasynq.WithClient(client, inspector), guardasynq.WithOnce(time.Hour, guardasynq.ByJSON("Job")),
 		guardasynq.WithDelay(100*time.Millisecond), guardasynq.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -15,11 +16,12 @@ import (
 type Busy int
 
 const (
-	// RetryLater gives the task back to the queue. It comes back after the time that is left of
-	// the holder's lease, or that of WithDelay, and earlier if a run of its key ends in the
-	// process that has sent it back. That costs no attempt and is no failure. On its last attempt,
-	// where asynq would archive it, a copy is enqueued in its place, with all that it carries but
-	// its lock of asynq.Unique.
+	// RetryLater gives the task back to the queue. It comes back when a run of its key ends, in
+	// any process, and at the latest after the time that is left of the holder's lease, or that of
+	// WithDelay. That costs no attempt and is no failure. On its last attempt, where asynq would
+	// archive it, a copy is enqueued in its place, with all that it carries but its lock of
+	// asynq.Unique. On a backend that is no driver.Notifier, such as memory, only the end of a run
+	// in the same process brings it back early.
 	RetryLater Busy = iota
 	// Skip ends the task, as done: the run that is under way does for both.
 	Skip
@@ -47,22 +49,54 @@ type PostponedError struct {
 	// have archived it or counted a failure. The error is asynq.RevokeTask to errors.Is then:
 	// asynq removes this one.
 	Copy string
-	// Err is why: a *guard.BusyError, *guard.StoreError, *guard.ClosedError.
+	// Err is why: a *guard.BusyError, *guard.StoreError, *guard.ClosedError. It is nil if the
+	// handler has asked for it (Postpone).
 	Err error
 
-	unconfigured bool
+	asked, settled bool // the handler has asked for it; the middleware has seen to it
+	unconfigured   bool
 }
 
-// postponed is how the text of a PostponedError begins, which asynq keeps with the task.
-const postponed = "guardasynq: postponed"
+// Postpone returns an error by which a handler has its task come back after a while, as when a
+// service that it needs is busy: it costs no attempt, counts as no failure, and never archives the
+// task. On the last attempt, where asynq would, a copy takes its place, as with RetryLater. The
+// lease is released meanwhile. The error can be wrapped. asynq looks for such tasks once in its
+// DelayedTaskCheckInterval. A handler that is not behind the middleware can use it on a server
+// that went through Configure, but not on the last attempt.
+func Postpone(after time.Duration) error { return &PostponedError{After: max(0, after), asked: true} }
+
+// IsPostponed reports whether a task in asynq's retry set has not failed, but waits there because
+// it was postponed: asynq has no other place for such a task. Its LastErr says why, its
+// LastFailedAt when, and its Retried does not count it. Alarms on retries, and dashboards, should
+// leave these out. The copies of tasks on their last attempts are in the scheduled set, and have
+// no error.
+func IsPostponed(info *asynq.TaskInfo) bool {
+	return info != nil && info.State == asynq.TaskStateRetry && (waitsForKey(info) || strings.HasPrefix(info.LastErr, askedFor))
+}
+
+// waitsForKey reports whether a task in the retry set waits there for its key, or for the store.
+func waitsForKey(info *asynq.TaskInfo) bool { return strings.Contains(info.LastErr, postponed) }
+
+// How the text of a PostponedError begins, which asynq keeps with the task.
+const (
+	postponed = "guardasynq: postponed"
+	askedFor  = "guardasynq: the handler postponed it"
+)
 
 func (e *PostponedError) Error() string {
-	s := fmt.Sprintf("%s by %v", postponed, e.After.Round(time.Millisecond))
+	begin := postponed
+	if e.asked {
+		begin = askedFor
+	}
+	s := fmt.Sprintf("%s by %v", begin, e.After.Round(time.Millisecond))
 	if e.Copy != "" {
 		s += fmt.Sprintf(", as task %q", e.Copy)
 	}
 	if e.unconfigured {
 		s += fmt.Sprintf(" (%v)", ErrNotConfigured)
+	}
+	if e.Err == nil {
+		return s
 	}
 	return fmt.Sprintf("%s: %v", s, e.Err)
 }

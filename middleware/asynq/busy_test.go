@@ -242,17 +242,17 @@ func TestFail_countsAndArchivesAtTheLast(t *testing.T) {
 
 func TestWait_isInTheWorkerAndBounded(t *testing.T) {
 	t.Parallel()
-	s, w, holder := aqHolding(t, aqConfig(), guardasynq.WithWait(time.Minute), guardasynq.WithKeyWaiters(2))
+	s, w, holder := aqHolding(t, aqConfig(), guardasynq.WithWait(time.Minute))
 	for i := range 4 {
 		s.enqueue(t, "import", aqJSON("k", fmt.Sprint(i)))
 	}
-	s.outcomes.await(t, guardasynq.ResultPostponed, 2)
+	s.outcomes.await(t, guardasynq.ResultPostponed, 3)
 	require.Eventually(t, func() bool {
 		q, err := s.inspector.GetQueueInfo(aqQueue)
-		return err == nil && q.Active == 3 && q.Retry == 2
+		return err == nil && q.Active == 2 && q.Retry == 3
 	}, aqSoon, aqPoll)
 	w.none(t)
-	require.Len(t, s.outcomes.of(guardasynq.ResultPostponed), 2)
+	require.Len(t, s.outcomes.of(guardasynq.ResultPostponed), 3)
 	holder.returns(nil)
 	for range 4 {
 		w.next(t).returns(nil)

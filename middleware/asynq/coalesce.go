@@ -13,8 +13,11 @@ import (
 )
 
 // With Coalesce, a task that finds its key busy becomes the follow-up of the run: it is enqueued
-// as one of two task IDs made from the key, of which the one can wait while the other runs. A
-// newer task takes its place. Whoever changes the follow-ups of a key holds a lease for that.
+// under one of two IDs made from the key, of which the one can wait while the other runs. A newer
+// task takes its place. A process that changes the follow-ups of a key holds a lease for that.
+//
+// A follow-up that has ended, but is kept by asynq, in the archive or for its Retention, keeps its
+// ID: the next one gets a further ID, whose number is a counter in the store of the leases.
 
 // arrivedHeader is the header of a follow-up that says when the task which it stands for came to a
 // worker, in nanoseconds since 1970.
@@ -23,17 +26,24 @@ const arrivedHeader = "Onerun-Arrived"
 // errOvertaken is a run that does not take place because a newer task waits.
 var errOvertaken = errors.New("guardasynq: a newer task waits")
 
-// followUps returns the IDs of the follow-ups of the key.
-func (d *delivery) followUps() []string {
-	return []string{"follow-up~" + d.identity + "~a", "follow-up~" + d.identity + "~b"}
+// slots are the two places of follow-ups of a key, and the names of their counters.
+var slots = []string{"a", "b"}
+
+func (d *delivery) slotID(slot string, n int64) string {
+	id := "follow-up~" + d.identity + "~" + slot
+	if n > 0 {
+		id += strconv.FormatInt(n, 10)
+	}
+	return id
 }
 
-func (d *delivery) isFollowUp() bool { return slices.Contains(d.followUps(), d.id) }
+func (d *delivery) isFollowUp() bool { return strings.HasPrefix(d.id, d.slotID("", 0)) }
 
-// A followUp is what asynq has under the ID of one.
+// A followUp is what asynq has in a slot.
 type followUp struct {
-	id   string
-	info *asynq.TaskInfo // nil if there is none
+	id, slot string
+	n        int64
+	info     *asynq.TaskInfo // nil if there is none
 }
 
 // waits reports whether asynq is still to give it to a worker.
@@ -62,17 +72,28 @@ func (f followUp) arrived() int64 {
 
 // look returns the follow-ups of the key but the task itself.
 func (d *delivery) look() (all []followUp, err error) {
-	for _, id := range d.followUps() {
-		if id == d.id {
+	for _, slot := range slots {
+		n, err := d.turn(slot, 0)
+		if err != nil {
+			return nil, err
+		}
+		f := followUp{id: d.slotID(slot, n), slot: slot, n: n}
+		if f.id == d.id {
 			continue
 		}
-		info, err := d.m.inspector.GetTaskInfo(d.queue, id)
+		f.info, err = d.m.inspector.GetTaskInfo(d.queue, f.id)
 		if err != nil && !errors.Is(err, asynq.ErrTaskNotFound) && !errors.Is(err, asynq.ErrQueueNotFound) {
 			return nil, err
 		}
-		all = append(all, followUp{id: id, info: info})
+		all = append(all, f)
 	}
 	return all, nil
+}
+
+// turn raises the number of the IDs of a slot, and returns the one that it had.
+func (d *delivery) turn(slot string, n int64) (int64, error) {
+	ledger, _ := d.m.guard.Adapter().Ledger()
+	return ledger.Raise(d.ctx, d.identity+":follow-up", slot, n)
 }
 
 // arrived returns when the task, or the one that it stands for, came to a worker. It is 0, older
@@ -118,7 +139,7 @@ func (d *delivery) coalesce(busy error) (tell error, settled bool) {
 		if overtaken = d.supersede(others, arrived); overtaken {
 			return nil
 		}
-		if d.isFollowUp() && d.left > 0 && d.configured {
+		if d.isFollowUp() && d.left > 0 && d.server != nil {
 			return nil // it waits as what it is
 		}
 		placed, err = d.place(others, arrived, d.m.delay(busy))
@@ -226,8 +247,11 @@ func (d *delivery) place(others []followUp, arrived int64, after time.Duration) 
 	headers[arrivedHeader] = strconv.FormatInt(arrived, 10)
 	for i := range others {
 		f := &others[i]
-		if f.info != nil && !f.waits() && f.info.State != asynq.TaskStateActive {
-			d.remove(f) // it has ended, well or not
+		if f.info != nil && !f.comes() { // it has ended, well or not, and stays
+			if _, err := d.turn(f.slot, f.n+1); err != nil {
+				return "", err
+			}
+			f.id, f.info = d.slotID(f.slot, f.n+1), nil
 		}
 		if f.info != nil {
 			continue
@@ -246,11 +270,9 @@ func (d *delivery) place(others []followUp, arrived int64, after time.Duration) 
 // bringIfFree brings a task that was enqueued to wait for the key, if the run that it was to
 // follow has ended meanwhile.
 func (d *delivery) bringIfFree(id string) {
-	lease, err := d.m.guard.Acquire(d.ctx, d.identity, append(slices.Clip(d.m.opts), guard.WithName(d.outcome.Name), d.m.guard.Adapter().Auxiliary())...)
-	if err != nil {
+	if !d.m.isFree(d.ctx, d.identity, d.outcome.Name) {
 		return
 	}
-	_ = lease.Release(d.ctx) // it ends by itself otherwise
 	if d.m.busy == Coalesce {
 		d.bringFollowUp() // maybe another one's, which has found the key taken by this call
 	}

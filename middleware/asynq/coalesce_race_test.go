@@ -296,7 +296,7 @@ func TestCoalesce_aTaskThatAsynqHasGivenUpIsNotEnqueuedAgain(t *testing.T) {
 func TestCoalesce_aTaskThatWasPostponedBeforeItCameHereIsNotOld(t *testing.T) {
 	t.Parallel()
 	s, w := newAqSite(t), newAqWork(t)
-	tenants := s.middleware(t, guardasynq.ByHeader("Tenant"), guardasynq.WithName("outer"), guardasynq.WithGroup("tenants"), guardasynq.WithDelay(10*time.Minute))
+	tenants := s.middleware(t, guardasynq.ByHeader("Tenant"), guardasynq.WithLease(guard.WithName("outer")), guardasynq.WithGroup("tenants"), guardasynq.WithDelay(10*time.Minute))
 	coalesce := s.middleware(t, guardasynq.ByJSON("key"), guardasynq.WithBusy(guardasynq.Coalesce))
 	s.serve(t, aqConfig(), tenants(coalesce(w)))
 	t.Cleanup(w.release)

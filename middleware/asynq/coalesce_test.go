@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/guard"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
@@ -276,6 +277,9 @@ func TestCoalesce_tasksOnTheirLastAttemptAndServersWithoutConfigure(t *testing.T
 			}
 			run.returns(nil)
 			s.awaitEmpty(t)
+			archived, err := s.inspector.ListArchivedTasks(aqQueue)
+			require.NoError(t, err)
+			require.Len(t, archived, 3, "they stay there")
 		})
 	}
 }
@@ -338,8 +342,8 @@ func TestCoalesce_keysDoNotMix(t *testing.T) {
 func TestCoalesce_insideOfAMiddlewareThatKeepsRepeatsOfATaskOut(t *testing.T) {
 	t.Parallel()
 	s, w := newAqSite(t), newAqWork(t)
-	once := s.middleware(t, guardasynq.ByTaskID(), guardasynq.WithOnce(time.Hour), guardasynq.WithName("outer"))
-	coalesce := s.middleware(t, guardasynq.ByJSON("key"), guardasynq.WithBusy(guardasynq.Coalesce), guardasynq.WithName("inner"))
+	once := s.middleware(t, nil, guardasynq.WithOnce(time.Hour, guardasynq.ByTaskID()), guardasynq.WithLease(guard.WithName("outer")))
+	coalesce := s.middleware(t, guardasynq.ByJSON("key"), guardasynq.WithBusy(guardasynq.Coalesce), guardasynq.WithLease(guard.WithName("inner")))
 	s.serve(t, aqConfig(), once(coalesce(w)))
 	t.Cleanup(w.release)
 	s.enqueue(t, "index", aqJSON("k", "0"))

@@ -234,8 +234,10 @@ func TestCopy_isNotMadeOfWhatAsynqHasGivenUp(t *testing.T) {
 			<-given
 		}
 		return "k", nil
-	}, guardasynq.WithContext(func(ctx context.Context, _ *asynq.Task) context.Context { return context.WithoutCancel(ctx) }))
-	s.serve(t, aqConfig(), m(w))
+	})(w)
+	s.serve(t, aqConfig(), asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		return m.ProcessTask(context.WithoutCancel(ctx), task)
+	}))
 	t.Cleanup(w.release)
 	s.enqueue(t, "import", "holder")
 	w.next(t)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -19,26 +20,34 @@ type delivery struct {
 	next  asynq.Handler
 	start time.Time
 
-	id, queue  string
-	left       int  // attempts after this one
-	known      bool // it comes from an asynq server: there are the fields above
-	configured bool // which went through Configure
+	id, queue string
+	left      int     // attempts after this one
+	known     bool    // it comes from an asynq server: there are the fields above
+	server    *server // that, if it went through Configure
 
-	key      string // what the KeyFunc found
-	identity string // the store's key
-	started  bool   // the handler was called
-	returned bool   // it returned, and what:
+	key      string       // what the KeyFunc found
+	identity string       // the store's key
+	repeats  string       // that of WithOnce, if there is one beside it
+	single   bool         // identity is that of WithOnce
+	once     *guard.Lease // which leaves the done marker
+	started  bool         // the handler was called
+	returned bool         // it returned, and what:
 	err      error
-	waits    bool   // it is in the queue of those that wait
-	skip     string // "busy", if it was
-	holder   string // the label of who had the key then
+	asked    *PostponedError // what it has asked for
+	waits    bool            // it is in the queue of those that wait
+	skip     string          // "busy", if it was
+	holder   string          // the label of who had the key then
 	outcome  Outcome
+
+	ahead    sync.WaitGroup
+	hasAhead bool // the next one was brought during the run; ahead says when this is known
 
 	overtaken bool // a newer task waits: this one has nothing to do
 }
 
 func (m *middleware) deliver(ctx context.Context, task *asynq.Task, next asynq.Handler) *delivery {
-	d := &delivery{m: m, ctx: ctx, task: task, next: next, start: time.Now(), configured: configured(ctx)}
+	d := &delivery{m: m, ctx: ctx, task: task, next: next, start: time.Now(), server: serverOf(ctx)}
+	d.server.enter()
 	d.id, d.known = asynq.GetTaskID(ctx)
 	d.queue, _ = asynq.GetQueueName(ctx)
 	retried, _ := asynq.GetRetryCount(ctx)
@@ -55,29 +64,73 @@ func (m *middleware) deliver(ctx context.Context, task *asynq.Task, next asynq.H
 // told.
 func (d *delivery) process() error {
 	d.end(ResultKeyInvalid, nil) // where the KeyFunc panics
-	key, err := d.m.key(d.ctx, d.task)
-	if err == nil {
-		key, err = found(d.task, key, "the key")
-	}
-	if err != nil {
+	if err := d.findKeys(); err != nil {
 		d.end(ResultKeyInvalid, err)
 		return fmt.Errorf("guardasynq: key of task %q: %w", d.task.Type(), err)
 	}
-	d.key, d.identity = key, d.m.identity(d.task, key)
+	if d.identity == "" {
+		return d.unguarded()
+	}
 	d.m.parked.remove(d.identity, d.id)
+	if d.isRepeated() {
+		d.end(ResultCoalesced, nil)
+		d.handOver() // it may have been brought, and is to bring the next
+		return nil
+	}
 	d.end(ResultRefused, nil) // where the function of WithTaskLease does
-	for {
-		err, settled := d.settle(d.try())
+	for err := d.try(); ; {
+		tell, settled := d.settle(err)
 		if settled {
-			return err
+			return tell
 		}
 		select { // asynq's Redis cannot be asked, and asynq itself would lose the task
 		case <-time.After(unsettledPause):
 		case <-d.ctx.Done():
-			d.end(ResultCanceled, err)
-			return err
+			d.end(ResultCanceled, tell)
+			return tell
+		}
+		if !d.started {
+			err = d.try()
 		}
 	}
+}
+
+// findKeys asks the KeyFuncs.
+func (d *delivery) findKeys() error {
+	ask := func(f KeyFunc, use string) (key, identity string, err error) {
+		if f == nil {
+			return "", "", nil
+		}
+		key, err = f(d.ctx, d.task)
+		if errors.Is(err, ErrUnguarded) {
+			return "", "", nil
+		}
+		if err == nil {
+			key, err = found(d.task, key, "the key")
+		}
+		return key, d.m.identity(d.task, use, key), err
+	}
+	var err error
+	if d.key, d.identity, err = ask(d.m.key, ""); err != nil || d.m.once == 0 && d.m.key != nil {
+		return err
+	}
+	key, repeats, err := ask(d.m.onceBy, "once ")
+	if d.identity == "" { // one lease does for both
+		d.key, d.identity, d.single = key, repeats, true
+		return err
+	}
+	d.repeats = repeats
+	return err
+}
+
+// unguarded runs the handler without a lease.
+func (d *delivery) unguarded() error {
+	d.started = true
+	d.end(ResultUnguarded, nil)
+	d.err = d.next.ProcessTask(context.WithValue(d.ctx, runKey{}, d), d.task)
+	d.returned = true
+	d.outcome.Err = d.err
+	return d.err
 }
 
 // unsettledPause is between two tries to run a task, or to enqueue it again, where neither can be
@@ -90,12 +143,13 @@ func (d *delivery) try() error {
 	if d.ran(err) {
 		return err
 	}
-	if wait := d.wait(); wait > 0 && d.m.queue.enter(d.identity) {
+	if wait := d.wait(); wait > 0 && d.m.waiters.enter(d.identity) {
 		d.waits = true
 		defer d.waitsNoMore()
 		if err = d.do(wait); d.ran(err) {
 			return err
 		}
+		d.waitsNoMore()
 	}
 	if d.m.busy == RetryLater && d.known && !d.needsCopy() {
 		d.park(d.id) // and then ask again: a run that ended meanwhile has not seen it there
@@ -109,9 +163,18 @@ func (d *delivery) try() error {
 // ran reports whether a try that ended with err found the key free, or something else than busy.
 func (d *delivery) ran(err error) bool { return d.started || !errors.Is(err, guard.ErrBusy) }
 
-// wait returns for how long the task may wait for its key.
+// wait returns for how long the task may wait for its key. One that ends if it does not run may in
+// any case; others do not keep the last workers.
 func (d *delivery) wait() time.Duration {
 	wait := d.m.wait
+	if d.m.busy == RetryLater || d.m.busy == Coalesce {
+		if d.server != nil && !d.server.hasRoom() {
+			return 0
+		}
+		if wait < 0 && d.server != nil && d.m.busy == RetryLater {
+			wait = defaultWait
+		}
+	}
 	if deadline, ok := d.ctx.Deadline(); ok {
 		wait = min(wait, time.Until(deadline)-time.Second)
 	}
@@ -121,12 +184,26 @@ func (d *delivery) wait() time.Duration {
 func (d *delivery) waitsNoMore() {
 	if d.waits {
 		d.waits = false
-		d.m.queue.leave(d.identity)
+		d.m.waiters.leave(d.identity)
 	}
 }
 
 func (d *delivery) do(wait time.Duration) error {
-	return d.m.guard.Do(d.ctx, d.identity, d.run, d.leaseOptions(wait)...)
+	once := guard.WithOnce(d.m.once)
+	switch {
+	case d.single:
+		return d.m.guard.Do(d.ctx, d.identity, func(ctx context.Context) error {
+			d.once, _ = guard.FromContext(ctx)
+			return d.run(ctx)
+		}, d.leaseOptions(wait, once)...)
+	case d.repeats != "":
+		return d.m.guard.Do(d.ctx, d.repeats, func(ctx context.Context) error {
+			d.once, _ = guard.FromContext(ctx)
+			return d.m.guard.Do(ctx, d.identity, d.run, d.leaseOptions(wait)...)
+		}, d.leaseOptions(wait, once, d.m.guard.Adapter().Auxiliary())...)
+	default:
+		return d.m.guard.Do(d.ctx, d.identity, d.run, d.leaseOptions(wait)...)
+	}
 }
 
 // run calls the handler. ctx is that of the lease.
@@ -144,10 +221,15 @@ func (d *delivery) run(ctx context.Context) error {
 	d.started = true
 	d.outcome.Fence = guard.Fence(ctx)
 	d.end(ResultRan, nil)
+	d.bringAhead()
 	d.err = d.next.ProcessTask(context.WithValue(ctx, runKey{}, d), d.task)
 	d.returned = true
 	if d.err == nil && d.m.once > 0 {
-		d.keepResult(ctx)
+		d.keepResult()
+	}
+	var p *PostponedError
+	if errors.As(d.err, &p) && p.asked && !p.settled {
+		d.asked = p
 	}
 	return d.err
 }
@@ -157,6 +239,9 @@ func (d *delivery) run(ctx context.Context) error {
 // try.
 func (d *delivery) settle(err error) (tell error, settled bool) {
 	switch {
+	case d.asked != nil:
+		d.end(ResultPostponed, nil)
+		return d.postpone(d.err)
 	case d.returned && d.err == nil:
 		d.end(ResultRan, err)
 		return nil, true
@@ -223,6 +308,7 @@ func (d *delivery) end(r Result, err error) { d.outcome.Result, d.outcome.Err = 
 // finish is what remains to be done when there is something to tell asynq, or the handler has
 // panicked.
 func (d *delivery) finish() {
+	d.server.leave()
 	if d.started {
 		d.handOver()
 	}

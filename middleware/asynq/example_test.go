@@ -112,9 +112,9 @@ func ExampleWithOnce() {
 	g, err := guard.New(memory.New())
 	must(err)
 	ended := make(chan guardasynq.Outcome)
-	oncePerReport, err := guardasynq.New(g, guardasynq.ByPayload(),
+	oncePerReport, err := guardasynq.New(g, nil, // or the key of what must not run at a time
 		guardasynq.WithClient(q.client, q.inspector),
-		guardasynq.WithOnce(24*time.Hour),
+		guardasynq.WithOnce(24*time.Hour, guardasynq.ByPayload()),
 		guardasynq.WithObserver(guardasynq.Observer{End: func(_ context.Context, o guardasynq.Outcome) { ended <- o }}))
 	must(err)
 	shutdown := q.serve(oncePerReport(asynq.HandlerFunc(func(_ context.Context, task *asynq.Task) error {
@@ -138,6 +138,45 @@ func ExampleWithOnce() {
 	// done
 	// 12 pages
 	// 12 pages
+}
+
+// A handler that finds the service busy has its task come back, on its only attempt.
+func ExamplePostpone() {
+	q, stop := startQueue()
+	defer stop()
+	g, err := guard.New(memory.New())
+	must(err)
+	byCustomer, err := guardasynq.New(g, guardasynq.ByJSON("customer"), guardasynq.WithClient(q.client, q.inspector))
+	must(err)
+	done := make(chan struct{})
+	calls := 0
+	mux := asynq.NewServeMux()
+	mux.Handle("charge", byCustomer(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		if calls++; calls < 3 {
+			return fmt.Errorf("the bank is busy: %w", guardasynq.Postpone(time.Second))
+		}
+		fmt.Println(guardasynq.TaskID(ctx, task), "was charged in call", calls)
+		close(done)
+		return nil
+	})))
+	shutdown := q.serve(mux)
+	q.enqueue(asynq.NewTask("charge", []byte(`{"customer": 42}`)), asynq.TaskID("invoice 7"), asynq.MaxRetry(0))
+	<-done
+	shutdown()
+	must(g.Close(context.Background()))
+	// Output: invoice 7 was charged in call 3
+}
+
+// A middleware over all types of a mux, of which some have no customer.
+func ExampleOptional() {
+	key := guardasynq.Optional(guardasynq.ByJSON("customer"))
+	_, err := key(context.Background(), asynq.NewTask("cleanup", nil))
+	fmt.Println(errors.Is(err, guardasynq.ErrUnguarded))
+	customer, err := key(context.Background(), asynq.NewTask("charge", []byte(`{"customer": 42}`)))
+	fmt.Println(customer, err)
+	// Output:
+	// true
+	// 42 <nil>
 }
 
 // Whatever is asked for while an index is built leads to one more build, with the newest of it.

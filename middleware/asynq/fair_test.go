@@ -30,8 +30,8 @@ func TestWithLease_withFairRunsTasksInTheOrderInWhichTheyCame(t *testing.T) {
 	var waits atomic.Int64
 	waiting := guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { waits.Add(1) }})
 	for range 2 {
-		s.guard = lifeGuard(t, s.store) // one for each server
-		s.serve(t, s.middleware(t, guardasynq.WithWait(time.Minute), guardasynq.WithKeyWaiters(10),
+		s.guard = lifeGuard(t, s.store)                                                                    // one for each server
+		s.serve(t, s.middleware(t, guardasynq.WithWait(time.Minute), guardasynq.WithBusy(guardasynq.Fail), // any number waits
 			guardasynq.WithLease(guard.WithFair(), guard.WithTTL(time.Minute), waiting))(h))
 	}
 	const tasks = 6
@@ -48,5 +48,5 @@ func TestWithLease_withFairRunsTasksInTheOrderInWhichTheyCame(t *testing.T) {
 	for i, run := range begun {
 		require.Equal(t, fmt.Sprint("task ", i+1), run.task)
 	}
-	require.Empty(t, s.seen.of(guardasynq.ResultPostponed))
+	require.Empty(t, s.seen.of(guardasynq.ResultBusy))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -15,8 +16,12 @@ import (
 // A KeyFunc finds in a task what must not run twice at a time. ctx is that of the task, in which
 // asynq.GetTaskID and its like find something. An error fails the task: a *KeyError, which says
 // that the task will never have a key, archives it at once, and any other is retried as errors of
-// the handler are. An empty key is a *KeyError. A KeyFunc is called concurrently.
+// the handler are. ErrUnguarded has the task run without a lease. An empty key is a *KeyError. A
+// KeyFunc is called concurrently.
 type KeyFunc func(ctx context.Context, task *asynq.Task) (string, error)
+
+// ErrUnguarded is what a KeyFunc returns for a task that needs no key: it runs without a lease.
+var ErrUnguarded = errors.New("guardasynq: the task is not guarded")
 
 // A KeyError is a task that has no key where it should have one. It is asynq.SkipRetry to
 // errors.Is: asynq archives the task, which can be run again from there, and tells the
@@ -116,6 +121,23 @@ func Join(first KeyFunc, more ...KeyFunc) KeyFunc {
 	}
 }
 
+// Optional returns a KeyFunc for which tasks that have no key, by a *KeyError of the function, are
+// not guarded (ErrUnguarded): for a middleware over all types of a mux of which only some carry
+// the field. A task whose field is misspelt runs unguarded, too. It panics if the function is nil.
+func Optional(key KeyFunc) KeyFunc {
+	if key == nil {
+		panic("guardasynq: Optional: the function must not be nil")
+	}
+	return func(ctx context.Context, task *asynq.Task) (string, error) {
+		k, err := key(ctx, task)
+		var missing *KeyError
+		if err == nil && k == "" || errors.As(err, &missing) {
+			return "", ErrUnguarded
+		}
+		return k, err
+	}
+}
+
 // found returns a key that was found at a place of the task.
 func found(task *asynq.Task, key, from string) (string, error) {
 	if key == "" {
@@ -132,10 +154,10 @@ func mustName(function, name string) {
 
 // identity returns the key under which the store knows a task: a hash, so that what tasks carry
 // does not show in the store, and has none of its characters.
-func (m *middleware) identity(task *asynq.Task, key string) string {
-	kind, name := "type", task.Type()
+func (m *middleware) identity(task *asynq.Task, use, key string) string {
+	kind, name := use+"type", task.Type()
 	if m.group != "" {
-		kind, name = "group", m.group
+		kind, name = use+"group", m.group
 	}
 	sum := keys.Hash(kind, name, key)
 	return "asynq:" + base64.RawURLEncoding.EncodeToString(sum[:])

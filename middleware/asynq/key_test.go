@@ -84,7 +84,7 @@ func TestKeys_areFoundInTheTask(t *testing.T) {
 func aqKeyOf(t *testing.T, key guardasynq.KeyFunc, task *asynq.Task) (found string, err error) {
 	t.Helper()
 	g := optionsGuard(t)
-	m, err := guardasynq.New(g, key, guardasynq.WithBusy(guardasynq.Fail))
+	m, err := guardasynq.New(g, key, aqNoClient(t), guardasynq.WithBusy(guardasynq.Fail))
 	require.NoError(t, err)
 	err = m(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
 		found = guardasynq.Key(ctx)

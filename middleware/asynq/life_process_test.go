@@ -31,6 +31,7 @@ type lifeWorkerConfig struct {
 	TTL                    time.Duration
 	Concurrency            int
 	ShutdownTimeout        time.Duration
+	Defaults               bool // of the middleware and of asynq
 }
 
 const lifeWorkerConfigEnv = "ONERUN_TEST_TASKS"
@@ -61,11 +62,11 @@ func (c *lifeWorkerConfig) work() error {
 		return err
 	}
 	at := asynq.RedisClientOpt{Addr: c.Queue}
-	byCustomer, err := guardasynq.New(g, guardasynq.ByJSON("customer"),
-		guardasynq.WithClient(asynq.NewClient(at), asynq.NewInspector(at)),
-		guardasynq.WithDelay(time.Second),
-		guardasynq.WithLease(guard.WithTTL(c.TTL)),
-	)
+	opts := []guardasynq.Option{guardasynq.WithClient(asynq.NewClient(at), asynq.NewInspector(at))}
+	if !c.Defaults {
+		opts = append(opts, guardasynq.WithDelay(time.Second), guardasynq.WithLease(guard.WithTTL(c.TTL)))
+	}
+	byCustomer, err := guardasynq.New(g, guardasynq.ByJSON("customer"), opts...)
 	if err != nil {
 		return err
 	}
@@ -76,6 +77,9 @@ func (c *lifeWorkerConfig) work() error {
 		RetryDelayFunc:           func(int, error, *asynq.Task) time.Duration { return time.Second },
 		ShutdownTimeout:          c.ShutdownTimeout,
 		LogLevel:                 asynq.FatalLevel,
+	}
+	if c.Defaults {
+		config = asynq.Config{Concurrency: c.Concurrency, LogLevel: asynq.FatalLevel}
 	}
 	guardasynq.Configure(&config)
 	server := asynq.NewServer(at, config)

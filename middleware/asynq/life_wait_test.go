@@ -76,9 +76,9 @@ func TestWait_noMoreThanSomeWaitForAKey(t *testing.T) {
 	s := newLifeSite(t)
 	var book lifeBook
 	h, gate := lifeGated(t, &book)
-	const waiters, tasks = 2, 10
-	s.serve(t, s.middleware(t, guardasynq.WithWait(time.Minute), guardasynq.WithKeyWaiters(waiters), guardasynq.WithDelay(10*time.Minute))(h),
-		func(c *asynq.Config) { c.Concurrency = tasks + 1 })
+	const waiters, tasks = 1, 10
+	s.serve(t, s.middleware(t, guardasynq.WithWait(time.Minute), guardasynq.WithDelay(10*time.Minute))(h),
+		func(c *asynq.Config) { c.Concurrency = 2 * tasks }) // of which a quarter is idle
 	ids := s.enqueueMany(t, tasks, "one")
 	book.awaitRuns(t, "one", 1)
 	lifeUntil(t, "the others are postponed", func() bool { return len(s.seen.of(guardasynq.ResultPostponed)) == tasks-1-waiters })

@@ -18,9 +18,6 @@ const workerEnv = "ONERUN_TEST_WORKER"
 func TestMain(m *testing.M) {
 	switch os.Getenv(workerEnv) {
 	case "":
-	case "scheduler":
-		schedulerProcess()
-		return
 	case "tasks":
 		taskProcess()
 		return

@@ -20,17 +20,17 @@ type middleware struct {
 	guard   *guard.Guard
 	opts    []guard.Option // of every lease
 	name    string         // theirs, or ""
-	queue   waiters
+	waiters waiters
 	parked  parked
 	warning sync.Once
 }
 
-// New returns a middleware for asynq.ServeMux.Use, or for a handler of your own, that runs the
-// handler under a lease on the key of the KeyFunc, with a context in which guard.FromContext finds
-// it. The lease is renewed until the handler has returned, also after asynq has given the task up
-// for its timeout, a lost lease of its own, or a shutdown. The handler's context ends then, and
-// when the lease is lost (guard.ErrLost is the cause). WithBusy says what becomes of a task whose
-// key is busy. A panic goes on up, and leaves the key free.
+// New returns a middleware for a handler, or for asynq.ServeMux.Use, that runs the handler under a
+// lease on the key of the KeyFunc, with a context in which guard.FromContext finds it. The lease
+// is renewed until the handler has returned, also after asynq has given the task up for its
+// timeout, a lost lease of its own, or a shutdown. The handler's context ends then, and when the
+// lease is lost (guard.ErrLost is the cause). WithBusy says what becomes of a task whose key is
+// busy. A panic goes on up, and leaves the key free.
 //
 // What the handler returns is what asynq gets. If it returned an error and the lease was lost,
 // that is a *guard.LostError around it; if it returned nil, the task is done, and an Observer
@@ -44,22 +44,20 @@ type middleware struct {
 // middleware can wrap several handlers and is safe for concurrent use. The server's Config has to
 // go through Configure.
 func New(g *guard.Guard, key KeyFunc, opts ...Option) (asynq.MiddlewareFunc, error) {
-	s := settings{key: key, keyWaiters: DefaultKeyWaiters, log: slog.Default()}
+	s := settings{key: key, wait: -1, log: slog.Default()}
 	refused.Apply(&s.List, &s, opts)
 	s.check(g)
 	m := &middleware{settings: s, guard: g}
-	m.opts = append([]guard.Option{guard.WithTTL(DefaultTTL)}, s.lease...)
+	m.opts = append([]guard.Option{guard.WithTTL(defaultTTL)}, s.lease...)
 	m.opts = append(m.opts, guard.WithWait(0), g.Adapter().Probe())
-	if s.once > 0 {
-		m.opts = append(m.opts, guard.WithOnce(s.once))
-	}
-	m.queue = waiters{most: s.keyWaiters, keys: map[string]int{}}
+	m.waiters = waiters{most: keyWaiters, keys: map[string]int{}}
 	if s.busy == Skip || s.busy == Fail {
-		m.queue.most = noBound
+		m.waiters.most = noBound
 	}
+	m.parked.watch = m.watch
 	if g != nil {
 		m.name = g.Adapter().Name(m.opts...)
-		_, err := g.Wrap("asynq", func(context.Context) error { return nil }, m.opts...)
+		_, err := g.Wrap("asynq", func(context.Context) error { return nil }, append(m.opts, guard.WithOnce(s.once))...)
 		m.Err = errors.Join(m.Err, err)
 	}
 	if m.Err != nil {
@@ -73,11 +71,16 @@ func (s *settings) check(g *guard.Guard) {
 	if g == nil {
 		s.Refuse("guard", nil, "must not be nil")
 	}
-	if s.key == nil {
-		s.Refuse("key", nil, "must not be nil")
+	if s.key == nil && s.onceBy == nil {
+		s.Refuse("key", nil, "must not be nil, unless WithOnce has one")
 	}
-	if s.client == nil && (s.busy == RetryLater || s.busy == Coalesce) {
-		s.Refuse("WithClient", nil, "is needed by RetryLater and Coalesce, so that no task is archived because its key is busy")
+	if s.client == nil {
+		s.Refuse("WithClient", nil, "is needed, so that no task is archived because its key is busy or the store is away")
+	}
+	if s.busy == Coalesce && g != nil {
+		if _, ok := g.Adapter().Ledger(); !ok {
+			s.Refuse("WithBusy", "Coalesce", "needs a backend that keeps counters (driver.Ledger)")
+		}
 	}
 	if s.busy == Coalesce && s.once > 0 {
 		s.Refuse("WithOnce", s.once, "and Coalesce exclude each other: the run that follows would find the work done")
@@ -89,9 +92,6 @@ func (m *middleware) wrap(next asynq.Handler) asynq.Handler {
 		panic("guardasynq: the handler must not be nil")
 	}
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-		if m.context != nil {
-			ctx = m.context(ctx, task)
-		}
 		d := m.deliver(ctx, task, next)
 		defer d.finish()
 		return d.process()
@@ -99,8 +99,8 @@ func (m *middleware) wrap(next asynq.Handler) asynq.Handler {
 }
 
 // leaseOptions returns the options of the lease of a task.
-func (d *delivery) leaseOptions(wait time.Duration) []guard.Option {
-	opts := slices.Clip(d.m.opts)
+func (d *delivery) leaseOptions(wait time.Duration, more ...guard.Option) []guard.Option {
+	opts := append(slices.Clip(d.m.opts), more...)
 	if d.m.name == "" {
 		opts = append(opts, guard.WithName(d.outcome.Name))
 	}

@@ -30,7 +30,7 @@ func TestObserver_isToldOnceOfEachDelivery(t *testing.T) {
 		}})
 	}
 	s, w, holder := aqHolding(t, aqConfig(), note("one"), guardasynq.WithObserver(guardasynq.Observer{}), note("two"),
-		guardasynq.WithObserver(second.observer()), guardasynq.WithName("imports"))
+		guardasynq.WithObserver(second.observer()), guardasynq.WithLease(guard.WithName("imports")))
 	s.enqueue(t, "import", aqJSON("k", "1"), asynq.TaskID("41"), asynq.MaxRetry(0))
 	postponed := s.outcomes.await(t, guardasynq.ResultPostponed, 1)[0]
 	require.GreaterOrEqual(t, postponed.After, 10*time.Minute)
@@ -67,7 +67,7 @@ func TestObserver_runsThatDoNotReturnAreAborted(t *testing.T) {
 	t.Parallel()
 	g := optionsGuard(t)
 	var log aqLog
-	m, err := guardasynq.New(g, guardasynq.ByType(), guardasynq.WithBusy(guardasynq.Skip), guardasynq.WithObserver(log.observer()))
+	m, err := guardasynq.New(g, guardasynq.ByType(), aqNoClient(t), guardasynq.WithBusy(guardasynq.Skip), guardasynq.WithObserver(log.observer()))
 	require.NoError(t, err)
 	for name, end := range map[string]func(){"panic": func() { panic("of the handler") }, "goexit": runtime.Goexit} {
 		h := m(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { end(); return nil }))
@@ -110,7 +110,7 @@ func TestObserver_panicsOfTheUsersFunctionsHaveAResult(t *testing.T) {
 		}},
 	} {
 		var log aqLog
-		m, err := guardasynq.New(g, c.key, append(c.opts, guardasynq.WithBusy(guardasynq.Skip), guardasynq.WithObserver(log.observer()))...)
+		m, err := guardasynq.New(g, c.key, append(c.opts, aqNoClient(t), guardasynq.WithBusy(guardasynq.Skip), guardasynq.WithObserver(log.observer()))...)
 		require.NoError(t, err)
 		h := m(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil }))
 		require.PanicsWithValue(t, "of the user", func() { _ = h.ProcessTask(t.Context(), asynq.NewTask("import", nil)) })
@@ -123,7 +123,7 @@ func TestObserver_panicsOfTheUsersFunctionsHaveAResult(t *testing.T) {
 func TestObserver_aPanicOfAServersHandlerLeavesTheKeyFree(t *testing.T) {
 	t.Parallel()
 	s, w := newAqSite(t), newAqWork(t)
-	m := s.middleware(t, guardasynq.ByType(), guardasynq.WithOnce(time.Hour))
+	m := s.middleware(t, nil, guardasynq.WithOnce(time.Hour, guardasynq.ByType()))
 	s.serve(t, aqConfig(), m(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		if err := w.ProcessTask(ctx, task); err != nil {
 			panic(err)

@@ -1,7 +1,6 @@
 package guardasynq
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -9,10 +8,9 @@ import (
 )
 
 // keepResult makes what the handler has written to its ResultWriter the record of the done marker.
-// ctx is that of the lease.
-func (d *delivery) keepResult(ctx context.Context) {
-	lease, ok := guard.FromContext(ctx)
-	if !ok || d.m.inspector == nil || !d.known {
+func (d *delivery) keepResult() {
+	lease := d.once
+	if lease == nil || !d.known {
 		return
 	}
 	info, err := d.m.inspector.GetTaskInfo(d.queue, d.id)
@@ -34,6 +32,9 @@ func (d *delivery) giveResult(err error) (tell error, settled bool) {
 			d.end(ResultUnavailable, err)
 			return d.postpone(err)
 		}
+	}
+	if d.repeats != "" {
+		d.skip = "done" // of which a lease beside that of the run tells no hook
 	}
 	d.end(ResultDone, nil)
 	d.handOver() // it may have been brought, and is to bring the next

@@ -22,7 +22,7 @@ func aqOnce(t *testing.T, window time.Duration, work func(ctx context.Context, t
 	t.Helper()
 	s, w := newAqSite(t), newAqWork(t)
 	w.release() // its runs last as long as work
-	m := s.middleware(t, guardasynq.ByType(), append(opts, guardasynq.WithOnce(window))...)
+	m := s.middleware(t, nil, append(opts, guardasynq.WithOnce(window, guardasynq.ByType()))...)
 	s.serve(t, aqConfig(func(c *asynq.Config) {
 		c.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Second }
 	}), m(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
@@ -101,7 +101,7 @@ func TestOnce_aRunThatFailsIsNotDone(t *testing.T) {
 func TestOnce_aRunWhoseLeaseWasLostIsNotDone(t *testing.T) {
 	t.Parallel()
 	s, w := newAqSite(t), newAqWork(t)
-	m := s.middleware(t, guardasynq.ByType(), guardasynq.WithOnce(time.Hour), guardasynq.WithLease(guard.WithTTL(300*time.Millisecond)))
+	m := s.middleware(t, nil, guardasynq.WithOnce(time.Hour, guardasynq.ByType()), guardasynq.WithLease(guard.WithTTL(300*time.Millisecond)))
 	s.serve(t, aqConfig(), m(w))
 	t.Cleanup(w.release)
 	s.enqueue(t, "import", "1", asynq.TaskID("1"))
@@ -160,7 +160,7 @@ func TestOnce_aResultThatIsTooLargeToKeepIsTold(t *testing.T) {
 func TestOnce_aHandlerAroundMayPutAnotherTaskInPlace(t *testing.T) {
 	t.Parallel()
 	s, w := newAqSite(t), newAqWork(t)
-	m := s.middleware(t, guardasynq.ByType(), guardasynq.WithOnce(time.Hour))
+	m := s.middleware(t, nil, guardasynq.WithOnce(time.Hour, guardasynq.ByType()))
 	inner := m(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		lease, _ := guard.FromContext(ctx)
 		return errors.Join(w.ProcessTask(ctx, task), lease.SetRecord([]byte("a record")))
@@ -178,7 +178,7 @@ func TestOnce_aHandlerAroundMayPutAnotherTaskInPlace(t *testing.T) {
 // The keys of runs that wait for each other are done when it is their turn.
 func TestOnce_whatWasPostponedMeanwhileIsDone(t *testing.T) {
 	t.Parallel()
-	s, w, run := aqHolding(t, aqConfig(), guardasynq.WithOnce(time.Hour))
+	s, w, run := aqHolding(t, aqConfig(), guardasynq.WithOnce(time.Hour, guardasynq.ByJSON("key")))
 	for i, attempts := range []int{0, 3} {
 		s.enqueue(t, "import", aqJSON("k", fmt.Sprint(i)), asynq.MaxRetry(attempts))
 	}

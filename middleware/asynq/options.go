@@ -11,13 +11,12 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/refused"
 )
 
-// DefaultTTL is a lease's TTL where WithLease says no other: it should be over when asynq brings
-// back the task of a worker that has died, which takes it a minute.
-const DefaultTTL = 15 * time.Second
+// defaultTTL should be over when asynq brings back the task of a worker that has died, which takes
+// it a minute.
+const defaultTTL = 15 * time.Second
 
-// DefaultKeyWaiters is how many tasks of one key wait in a process where WithKeyWaiters says no
-// other number.
-const DefaultKeyWaiters = 1
+// defaultWait is how long a task waits for its key in its worker where WithWait says nothing else.
+const defaultWait = time.Second
 
 // An Option is a setting of New. What cannot work is refused there.
 type Option func(*settings)
@@ -26,26 +25,26 @@ type Option func(*settings)
 type settings struct {
 	refused.List
 
-	key        KeyFunc
-	client     *asynq.Client
-	inspector  *asynq.Inspector
-	group      string
-	busy       Busy
-	every      time.Duration
-	wait       time.Duration
-	keyWaiters int
-	once       time.Duration
-	context    func(context.Context, *asynq.Task) context.Context
-	perTask    func(context.Context, *asynq.Task) []guard.Option
-	lease      []guard.Option
-	log        *slog.Logger
-	observers  []Observer
+	key       KeyFunc
+	client    *asynq.Client
+	inspector *asynq.Inspector
+	group     string
+	busy      Busy
+	every     time.Duration
+	wait      time.Duration
+	once      time.Duration
+	onceBy    KeyFunc
+	perTask   func(context.Context, *asynq.Task) []guard.Option
+	lease     []guard.Option
+	log       *slog.Logger
+	observers []Observer
 }
 
 // WithClient gives the middleware a client and an inspector of the Redis that the asynq server
 // works from: to enqueue a task again that is on its last attempt, to bring a task that waits for
-// its key back as soon as it is free, and to find the result that WithOnce keeps. RetryLater and
-// Coalesce need it. They remain the caller's, to be closed after the server has shut down.
+// its key back as soon as it is free, and to find the result that WithOnce keeps. It is needed:
+// without it, asynq would archive a task whose last attempt meets a busy key, or a store that is
+// away. They remain the caller's, to be closed after the server has shut down.
 func WithClient(client *asynq.Client, inspector *asynq.Inspector) Option {
 	return func(s *settings) {
 		if client == nil || inspector == nil {
@@ -85,54 +84,43 @@ func WithDelay(d time.Duration) Option {
 }
 
 // WithWait lets a task wait for its key in its worker, for up to d and no longer than a second
-// before its deadline, before WithBusy decides. A worker that waits does nothing else. Default: it
-// does not wait.
+// before its deadline, before WithBusy decides. A worker that waits does nothing else.
+//
+// With RetryLater and Coalesce, at most one task of a key waits behind one middleware, and only
+// while a quarter of the server's workers has nothing to do: tasks of one key do not keep the
+// workers from those of others. With Skip and Fail, which end the task, there are no such bounds.
+//
+// Default: one second with RetryLater, on a server that went through Configure; others do not
+// wait. 0 is no waiting.
 func WithWait(d time.Duration) Option {
 	return func(s *settings) { s.NotNegative(&s.wait, "WithWait", d) }
 }
 
-// WithKeyWaiters bounds how many tasks of one key wait (WithWait) at a time, behind one middleware
-// in one process, so that the tasks of one key cannot keep all workers from those of others. What
-// is beyond it is postponed, or coalesced, at once. With Skip and Fail, which would end it, there
-// is no bound. Default: DefaultKeyWaiters.
-func WithKeyWaiters(n int) Option {
-	return func(s *settings) {
-		if n < 1 {
-			s.Refuse("WithKeyWaiters", n, "must be at least 1")
-		}
-		s.keyWaiters = n
-	}
-}
-
-// WithOnce keeps out further runs of a key for the window after a run whose handler returned nil.
-// A task that comes in it ends at once, as done, and gets the result of the first one, if there is
-// one: what that has written to its asynq.ResultWriter (this needs WithClient) or set by
-// guard.Lease.SetRecord.
-func WithOnce(window time.Duration) Option {
-	return func(s *settings) { s.NotNegative(&s.once, "WithOnce", window) }
-}
-
-// WithContext changes the context of a task before anything else sees it, such as by the trace
-// that its headers carry on from whoever has enqueued it:
+// WithOnce keeps out repeats for the window after a run whose handler returned nil. What a repeat
+// is says the KeyFunc: ByTaskID, ByPayload, or ByJSON("order") where tasks are run one at a time
+// for each customer. A task that comes in the window ends at once, as done, and gets the result of
+// the first one, if there is one: what that has written to its asynq.ResultWriter. A task that by
+// says is ErrUnguarded is no repeat.
 //
-//	guardasynq.WithContext(func(ctx context.Context, task *asynq.Task) context.Context {
-//		return otel.GetTextMapPropagator().Extract(ctx, propagation.MapCarrier(task.Headers()))
-//	})
-//
-// What f returns must come from ctx.
-func WithContext(f func(ctx context.Context, task *asynq.Task) context.Context) Option {
+// With a key in New, a run takes two leases, and those of guard.FromContext and guard.Fence are of
+// that key. With none (nil) there is one lease, on the key of by, whose guard.Lease.SetRecord is
+// another way to set the result.
+func WithOnce(window time.Duration, by KeyFunc) Option {
 	return func(s *settings) {
-		if f == nil {
-			s.Refuse("WithContext", nil, "must not be nil")
+		s.NotNegative(&s.once, "WithOnce", window)
+		if by == nil {
+			s.Refuse("WithOnce", nil, "must have a function that says what a repeat is")
 		}
-		s.context = f
+		s.onceBy = by
 	}
 }
 
 // WithLease sets options of the leases, such as guard.WithTTL, guard.WithHook, and guard.WithFair
 // for tasks that wait in their workers. guard.WithWait has no effect: that is for WithWait here,
-// and leave guard.WithOnce to WithOnce. The TTL should be well under a minute, see DefaultTTL. It
-// has nothing to do with how long tasks take.
+// and leave guard.WithOnce to WithOnce. The default of guard.WithTTL is 15 s here: it should be
+// well under the minute after which asynq brings back the task of a worker that has died. It has
+// nothing to do with how long tasks take. The default of guard.WithName is the Guard's, or the
+// type of the task.
 func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.lease = append(s.lease, opts...) }
 }
@@ -147,10 +135,6 @@ func WithTaskLease(f func(ctx context.Context, task *asynq.Task) []guard.Option)
 		s.perTask = f
 	}
 }
-
-// WithName names the kind of work, for hooks and observers: one of few. Default: the Guard's, or
-// the type of the task.
-func WithName(name string) Option { return WithLease(guard.WithName(name)) }
 
 // WithLogger says where to tell what nobody else can be told: that Configure was forgotten, once,
 // and that asynq's Redis could not be asked when a task had to be enqueued again. Default:

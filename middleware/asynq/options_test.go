@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
@@ -64,14 +65,13 @@ func TestOptions_thatCannotWork(t *testing.T) {
 		"no such policy either":     {"WithBusy", []guardasynq.Option{guardasynq.WithBusy(-1)}},
 		"a negative delay":          {"WithDelay", []guardasynq.Option{guardasynq.WithDelay(-time.Second)}},
 		"a negative wait":           {"WithWait", []guardasynq.Option{guardasynq.WithWait(-1)}},
-		"nobody to wait":            {"WithKeyWaiters", []guardasynq.Option{guardasynq.WithKeyWaiters(0)}},
-		"a negative window":         {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(-1)}},
-		"a window of a lifetime":    {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(80 * 365 * 24 * time.Hour)}},
-		"a window and Coalesce":     {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(time.Hour), guardasynq.WithBusy(guardasynq.Coalesce)}},
-		"a nil context":             {"WithContext", []guardasynq.Option{guardasynq.WithContext(nil)}},
+		"a negative window":         {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(-1, guardasynq.ByType())}},
+		"a window of a lifetime":    {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(80*365*24*time.Hour, guardasynq.ByType())}},
+		"a window and Coalesce":     {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(time.Hour, guardasynq.ByType()), guardasynq.WithBusy(guardasynq.Coalesce)}},
+		"no repeats":                {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(time.Hour, nil)}},
 		"nil options of a task":     {"WithTaskLease", []guardasynq.Option{guardasynq.WithTaskLease(nil)}},
 		"a nil logger":              {"WithLogger", []guardasynq.Option{guardasynq.WithLogger(nil)}},
-		"a long name":               {"WithName", []guardasynq.Option{guardasynq.WithName(strings.Repeat("n", 129))}},
+		"a long name":               {"WithName", []guardasynq.Option{guardasynq.WithLease(guard.WithName(strings.Repeat("n", 129)))}},
 		"a short TTL":               {"WithTTL", []guardasynq.Option{guardasynq.WithLease(guard.WithTTL(time.Millisecond))}},
 		"a nil option of the lease": {"Option", []guardasynq.Option{guardasynq.WithLease(nil)}},
 	} {
@@ -86,9 +86,9 @@ func TestOptions_thatCannotWork(t *testing.T) {
 
 func TestOptions_theirMistakesComeInOneError(t *testing.T) {
 	t.Parallel()
-	m, err := guardasynq.New(nil, nil, nil, guardasynq.WithGroup(""), guardasynq.WithBusy(17), guardasynq.WithDelay(-1), guardasynq.WithOnce(-1))
+	m, err := guardasynq.New(nil, nil, nil, guardasynq.WithGroup(""), guardasynq.WithBusy(17), guardasynq.WithDelay(-1), guardasynq.WithOnce(-1, nil))
 	require.Nil(t, m)
-	require.Equal(t, []string{"option", "WithGroup", "WithBusy", "WithDelay", "WithOnce", "guard", "key"}, optionsNamed(t, err))
+	require.Equal(t, []string{"option", "WithGroup", "WithBusy", "WithDelay", "WithOnce", "WithOnce", "guard", "key", "WithClient"}, optionsNamed(t, err))
 	require.ErrorContains(t, err, "guard: WithBusy(17): is none of RetryLater, Skip, Fail and Coalesce")
 	require.ErrorContains(t, err, "guard: WithDelay(-1ns): must not be negative")
 }
@@ -96,15 +96,30 @@ func TestOptions_theirMistakesComeInOneError(t *testing.T) {
 func TestOptions_whoNeedsAClient(t *testing.T) {
 	t.Parallel()
 	g := optionsGuard(t)
-	for busy, named := range map[guardasynq.Busy]string{guardasynq.RetryLater: "WithClient", guardasynq.Coalesce: "WithClient", guardasynq.Skip: "", guardasynq.Fail: ""} {
-		m, err := guardasynq.New(g, guardasynq.ByType(), guardasynq.WithBusy(busy))
-		if named == "" {
-			require.NoError(t, err)
-			require.PanicsWithValue(t, "guardasynq: the handler must not be nil", func() { m(nil) })
-			continue
-		}
+	for busy, named := range map[guardasynq.Busy]string{guardasynq.RetryLater: "WithClient", guardasynq.Coalesce: "WithClient", guardasynq.Skip: "WithClient", guardasynq.Fail: "WithClient"} {
+		_, err := guardasynq.New(g, guardasynq.ByType(), guardasynq.WithBusy(busy))
 		require.Equal(t, []string{named}, optionsNamed(t, err))
 	}
+}
+
+func TestOptions_coalesceNeedsALedger(t *testing.T) {
+	t.Parallel()
+	g, err := guard.New(&guardtest.Scripted{})
+	require.NoError(t, err)
+	_, err = guardasynq.New(g, guardasynq.ByType(), aqNoClient(t), guardasynq.WithBusy(guardasynq.Coalesce))
+	require.Equal(t, []string{"WithBusy"}, optionsNamed(t, err))
+	require.ErrorContains(t, err, "driver.Ledger")
+	m, err := guardasynq.New(g, guardasynq.ByType(), aqNoClient(t))
+	require.NoError(t, err)
+	require.PanicsWithValue(t, "guardasynq: the handler must not be nil", func() { m(nil) })
+}
+
+// aqNoClient is a client of nothing, for what never asks it.
+func aqNoClient(t *testing.T) guardasynq.Option {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
+	return guardasynq.WithClient(asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb))
 }
 
 func TestOptions_nameOfTheWork(t *testing.T) {
@@ -118,14 +133,14 @@ func TestOptions_nameOfTheWork(t *testing.T) {
 		"the type":        {typ: "import", want: "import"},
 		"a type too long": {typ: strings.Repeat("t", 129), want: "asynq"},
 		"the Guard's":     {guard: []guard.Option{guard.WithName("of the guard")}, typ: "import", want: "of the guard"},
-		"the option's":    {guard: []guard.Option{guard.WithName("of the guard")}, opts: []guardasynq.Option{guardasynq.WithName("mine")}, typ: "import", want: "mine"},
+		"the option's":    {guard: []guard.Option{guard.WithName("of the guard")}, opts: []guardasynq.Option{guardasynq.WithLease(guard.WithName("mine"))}, typ: "import", want: "mine"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var told string
 			var log aqLog
 			g := optionsGuard(t, append(c.guard, guard.WithHook(guard.Hook{RunEnd: func(_ context.Context, e guard.Event) { told = e.Name }}))...)
-			m, err := guardasynq.New(g, guardasynq.ByType(), append(c.opts, guardasynq.WithBusy(guardasynq.Skip), guardasynq.WithObserver(log.observer()))...)
+			m, err := guardasynq.New(g, guardasynq.ByType(), append(c.opts, aqNoClient(t), guardasynq.WithBusy(guardasynq.Skip), guardasynq.WithObserver(log.observer()))...)
 			require.NoError(t, err)
 			none := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })
 			require.NoError(t, m(none).ProcessTask(t.Context(), asynq.NewTask(c.typ, nil)))
@@ -141,7 +156,7 @@ func TestOptions_theLeaseIsOf15SecondsAndRenewed(t *testing.T) {
 		opts []guardasynq.Option
 		ttl  time.Duration
 	}{
-		"by default": {ttl: guardasynq.DefaultTTL},
+		"by default": {ttl: 15 * time.Second},
 		"WithLease":  {opts: []guardasynq.Option{guardasynq.WithLease(guard.WithTTL(40 * time.Second))}, ttl: 40 * time.Second},
 		"WithTaskLease": {opts: []guardasynq.Option{guardasynq.WithTaskLease(func(_ context.Context, task *asynq.Task) []guard.Option {
 			return []guard.Option{guard.WithTTL(time.Duration(len(task.Payload())) * time.Second)}
@@ -167,7 +182,6 @@ func TestOptions_theLeaseIsOf15SecondsAndRenewed(t *testing.T) {
 			require.LessOrEqual(t, longest, c.ttl)
 		})
 	}
-	require.Equal(t, 15*time.Second, guardasynq.DefaultTTL)
 }
 
 func TestOptions_ofATaskThatCannotWork(t *testing.T) {
@@ -202,8 +216,8 @@ func TestOptions_wordsOfTheLeaseThatAreForOthers(t *testing.T) {
 // The zero values that the tables call defaults mean off.
 func TestOptions_zeroIsOff(t *testing.T) {
 	t.Parallel()
-	_, err := guardasynq.New(optionsGuard(t), guardasynq.ByType(), guardasynq.WithBusy(guardasynq.Skip),
-		guardasynq.WithWait(time.Second), guardasynq.WithWait(0), guardasynq.WithOnce(time.Hour), guardasynq.WithOnce(0),
-		guardasynq.WithDelay(time.Second), guardasynq.WithDelay(0), guardasynq.WithName("task"), guardasynq.WithName(""))
+	_, err := guardasynq.New(optionsGuard(t), guardasynq.ByType(), aqNoClient(t),
+		guardasynq.WithWait(time.Second), guardasynq.WithWait(0), guardasynq.WithOnce(time.Hour, guardasynq.ByType()), guardasynq.WithOnce(0, guardasynq.ByType()),
+		guardasynq.WithDelay(time.Second), guardasynq.WithDelay(0))
 	require.NoError(t, err)
 }

@@ -57,11 +57,11 @@ func TestOTel_aTaskCarriesItsEnqueuersTraceOn(t *testing.T) {
 				},
 				RunEnd: func(ctx context.Context, _ guard.Event) { trace.SpanFromContext(ctx).End() },
 			}))
-			m := s.middlewareOf(t, g, guardasynq.ByJSON("key"), guardasynq.WithBusy(c.busy),
-				guardasynq.WithContext(func(ctx context.Context, task *asynq.Task) context.Context {
-					return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier(task.Headers()))
-				}), guardasynq.WithObserver(guardasynq.Observer{End: func(ctx context.Context, _ guardasynq.Outcome) { see("observer", ctx) }}))
-			s.serve(t, aqConfig(), m(w))
+			m := s.middlewareOf(t, g, guardasynq.ByJSON("key"), guardasynq.WithBusy(c.busy), guardasynq.WithObserver(guardasynq.Observer{End: func(ctx context.Context, _ guardasynq.Outcome) { see("observer", ctx) }}))
+			guarded := m(w)
+			s.serve(t, aqConfig(), asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+				return guarded.ProcessTask(propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier(task.Headers())), task)
+			}))
 			t.Cleanup(w.release)
 			var holder *aqRun
 			if c.held {

@@ -13,13 +13,17 @@ type Result string
 const (
 	// ResultRan means that the handler ran under a lease.
 	ResultRan Result = "ran"
+	// ResultUnguarded means that the handler ran without a lease (ErrUnguarded).
+	ResultUnguarded Result = "unguarded"
 	// ResultDone means that the key's work was done before (WithOnce). The task has ended.
 	ResultDone Result = "done"
 	// ResultSkipped means that the key was busy, and that the task has ended (Skip).
 	ResultSkipped Result = "skipped"
-	// ResultCoalesced means that the key was busy, and another run covers this task (Coalesce).
+	// ResultCoalesced means that another run covers this task: the key was busy (Coalesce), or the
+	// task is a copy and there is another one of the original's ID.
 	ResultCoalesced Result = "coalesced"
-	// ResultPostponed means that the key was busy, and that the task, or a copy of it, comes back.
+	// ResultPostponed means that the key was busy, or that the handler has asked for it (Postpone;
+	// there is a Fence then), and that the task, or a copy of it, comes back.
 	ResultPostponed Result = "postponed"
 	// ResultUnavailable means that the guard's store could not be asked, or that the Guard was
 	// closed. The task, or a copy of it, comes back.

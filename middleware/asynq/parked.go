@@ -2,26 +2,36 @@ package guardasynq
 
 import (
 	"container/list"
-	"strings"
+	"context"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/seed-1795987d/onerun/guard"
 )
 
 // parked are the tasks that this process has postponed because their key was busy, in the order in
-// which they came: when a run of the key ends here, the next of them is brought back at once. It
-// is no more than a help: each comes back by itself when its time is up.
+// which they came: when a run of the key ends, here or elsewhere, the next of them is brought back
+// at once. It is no more than a help: each comes back by itself when its time is up.
 type parked struct {
+	watch func(key string) (stop func()) // learns of the ends of runs elsewhere
+
 	mu    sync.Mutex
 	count int
 	keys  map[string]*parkedKey
+	swept time.Time
 }
 
-// A parkedKey has the tasks of one key.
+// A parkedKey has the tasks of one key. There is one while there are any.
 type parkedKey struct {
-	order list.List // of parkedTask
-	at    map[string]*list.Element
+	order   list.List // of parkedTask
+	at      map[string]*list.Element
+	brought time.Time // when one was, last, and which:
+	last    parkedTask
+	stop    func() // ends the watch
 }
 
 type parkedTask struct {
@@ -29,13 +39,17 @@ type parkedTask struct {
 	until     time.Time // it has come back by itself by then
 }
 
-// mostParked is how many tasks are remembered. What is beyond comes back by itself.
-const mostParked = 10000
+const (
+	// mostParked is how many tasks are remembered. What is beyond comes back by itself.
+	mostParked = 10000
+	// sweepInterval is how often those are forgotten that have come back in other processes.
+	sweepInterval = time.Minute
+)
 
 func (p *parked) add(key string, task parkedTask) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.count >= mostParked {
+	if p.count >= mostParked || time.Since(p.swept) > sweepInterval {
 		p.sweep()
 	}
 	if p.count >= mostParked {
@@ -46,8 +60,11 @@ func (p *parked) add(key string, task parkedTask) {
 	}
 	k := p.keys[key]
 	if k == nil {
-		k = &parkedKey{at: map[string]*list.Element{}}
+		k = &parkedKey{at: map[string]*list.Element{}, stop: func() {}}
 		p.keys[key] = k
+		if p.watch != nil {
+			k.stop = p.watch(key)
+		}
 	}
 	if k.at[task.id] == nil {
 		k.at[task.id] = k.order.PushBack(task)
@@ -70,8 +87,10 @@ func (p *parked) next(key string) (parkedTask, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for k := p.keys[key]; k != nil && k.order.Len() > 0; {
-		if task := p.take(key, k, k.order.Front()); time.Now().Before(task.until) {
-			return task, true
+		k.brought = time.Now()
+		k.last = p.take(key, k, k.order.Front())
+		if k.brought.Before(k.last.until) {
+			return k.last, true
 		}
 	}
 	return parkedTask{}, false
@@ -80,6 +99,7 @@ func (p *parked) next(key string) (parkedTask, bool) {
 // sweep forgets those that have come back by themselves. p.mu is held.
 func (p *parked) sweep() {
 	now := time.Now()
+	p.swept = now
 	for key, k := range p.keys {
 		for e := k.order.Front(); e != nil; {
 			this := e
@@ -98,8 +118,20 @@ func (p *parked) take(key string, k *parkedKey, e *list.Element) parkedTask {
 	p.count--
 	if k.order.Len() == 0 {
 		delete(p.keys, key)
+		k.stop()
 	}
 	return task
+}
+
+// since returns which task of the key was brought last, how long ago, and whether there are more.
+func (p *parked) since(key string) (last parkedTask, ago time.Duration, more bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := p.keys[key]
+	if k == nil {
+		return parkedTask{}, 0, false
+	}
+	return k.last, time.Since(k.brought), true
 }
 
 // park remembers the task under the ID under which it will come back. What it has waited in its
@@ -110,15 +142,89 @@ func (d *delivery) park(id string) {
 
 // handOver brings back a task that waits for the key, now that a run has ended.
 func (d *delivery) handOver() {
-	if d.m.inspector == nil {
-		return
-	}
 	if d.m.busy == Coalesce {
 		d.bringFollowUp()
 	}
-	for task, ok := d.m.parked.next(d.identity); ok && !d.m.bring(task); {
-		task, ok = d.m.parked.next(d.identity)
+	d.ahead.Wait()
+	if !d.hasAhead {
+		d.m.bringNext(d.identity)
 	}
+}
+
+// bringAhead brings the task that is to follow this one's run while it is under way, to wait in a
+// worker that has nothing to do: asynq takes a moment to give it to one. A task that waits already
+// is left to bring the next one itself.
+func (d *delivery) bringAhead() {
+	if d.m.busy == RetryLater && d.m.wait != 0 && d.server != nil && d.server.hasRoom() && !d.m.waiters.any(d.identity) {
+		d.ahead.Go(func() { d.hasAhead = d.m.bringNext(d.identity) })
+	}
+}
+
+// bringNext brings the first task that can be, and reports whether there was one.
+func (m *middleware) bringNext(key string) bool {
+	for task, ok := m.parked.next(key); ok; task, ok = m.parked.next(key) {
+		if m.bring(task) {
+			return true
+		}
+	}
+	return false
+}
+
+// The end of a run elsewhere is left to a task that waits in a worker, here or in another process:
+// it has the key by then. A task that was brought takes asynq a moment to give to a worker, which
+// can be that of another process.
+const (
+	freedPause   = 20 * time.Millisecond
+	broughtPause = 100 * time.Millisecond
+)
+
+// watch brings the tasks of a key when runs of other processes end.
+func (m *middleware) watch(key string) (stop func()) {
+	return m.guard.Adapter().Watch(key, func(ctx context.Context) { m.freed(ctx, key) }, m.opts...)
+}
+
+// freed is called when the key may be free.
+func (m *middleware) freed(ctx context.Context, key string) {
+	for pause := freedPause + rand.N(freedPause); pause > 0; { //nolint:gosec // jitter
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+		last, ago, more := m.parked.since(key)
+		if !more {
+			return
+		}
+		if pause = broughtPause - ago; pause <= 0 && m.isPending(last) {
+			pause = broughtPause // it is its turn first
+		}
+	}
+	if !m.waiters.any(key) && m.isFree(ctx, key, m.name) {
+		m.bringNext(key)
+	}
+}
+
+// isPending reports whether asynq is still to give a task that was brought to a worker.
+func (m *middleware) isPending(task parkedTask) bool {
+	if !time.Now().Before(task.until) {
+		return false // also if there is none
+	}
+	info, err := m.inspector.GetTaskInfo(task.queue, task.id)
+	return err == nil && info.State == asynq.TaskStatePending
+}
+
+// isFree reports whether nobody holds the key.
+func (m *middleware) isFree(ctx context.Context, key, name string) bool {
+	opts := append(slices.Clip(m.opts), m.guard.Adapter().Auxiliary())
+	if name != "" {
+		opts = append(opts, guard.WithName(name))
+	}
+	lease, err := m.guard.Acquire(ctx, key, opts...)
+	if err != nil {
+		return false
+	}
+	_ = lease.Release(ctx) // it ends by itself otherwise
+	return true
 }
 
 // A task that has just been postponed takes its worker and asynq a moment to put aside.
@@ -139,7 +245,7 @@ func (m *middleware) bring(task parkedTask) bool {
 		switch {
 		case info.State == asynq.TaskStatePending:
 			return true
-		case info.State == asynq.TaskStateScheduled, info.State == asynq.TaskStateRetry && strings.Contains(info.LastErr, postponed):
+		case info.State == asynq.TaskStateScheduled, info.State == asynq.TaskStateRetry && waitsForKey(info):
 			return m.inspector.RunTask(task.queue, task.id) == nil
 		case info.State != asynq.TaskStateActive:
 			return false

@@ -24,7 +24,13 @@ const enqueueTimeout = 10 * time.Second
 // postpone has the task come back later, as it did not run because of err. It is not settled if
 // that could not be seen to.
 func (d *delivery) postpone(err error) (tell error, settled bool) {
-	p := &PostponedError{After: d.m.delay(err), Err: err, unconfigured: d.known && !d.configured}
+	p := &PostponedError{After: d.m.delay(err), Err: err, settled: true, unconfigured: d.known && d.server == nil}
+	if d.asked != nil {
+		p.After, p.asked = d.asked.After, true
+		if err == error(d.asked) { //nolint:errorlint // one that is wrapped says more
+			p.Err = nil
+		}
+	}
 	if p.unconfigured {
 		d.m.warning.Do(func() {
 			d.m.log.Warn("guardasynq: tasks whose key is busy are replaced by copies: "+ErrNotConfigured.Error(), "type", d.task.Type(), "queue", d.queue)
@@ -44,7 +50,7 @@ func (d *delivery) postpone(err error) (tell error, settled bool) {
 		return p, false
 	}
 	p.Copy, d.outcome.Copy = id, id
-	if d.outcome.Result == ResultPostponed {
+	if d.outcome.Result == ResultPostponed && d.asked == nil {
 		d.park(id)
 		d.bringIfFree(id)
 	}
@@ -55,23 +61,17 @@ func (d *delivery) postpone(err error) (tell error, settled bool) {
 // archives what fails on the last attempt before it asks IsFailure, and takes no task back under
 // its own ID. Without Configure it would count a failure.
 func (d *delivery) needsCopy() bool {
-	return d.known && (d.left == 0 || !d.configured && d.m.client != nil)
+	return d.known && (d.left == 0 || d.server == nil)
 }
 
-var (
-	errNoClient = errors.New("there is no WithClient")
-	// errGivenUp is a task that asynq has retried, archived or given back before its worker was
-	// through with it.
-	errGivenUp = errors.New("asynq has given the task up")
-)
+// errGivenUp is a task that asynq has retried, archived or given back before its worker was
+// through with it.
+var errGivenUp = errors.New("asynq has given the task up")
 
 // enqueueCopy enqueues the task again, with all that it carries and what is left of its attempts,
 // to be run after a while, and returns the copy's ID. A repeated call enqueues no second copy
 // while the first one waits or runs.
 func (d *delivery) enqueueCopy(after time.Duration) (string, error) {
-	if d.m.client == nil {
-		return "", errNoClient
-	}
 	headers := d.headers()
 	id := nextID(headers[originHeader], d.id)
 	opts, err := d.options()
@@ -88,6 +88,18 @@ func (d *delivery) enqueueCopy(after time.Duration) (string, error) {
 		return "", err
 	}
 	return id, nil
+}
+
+// isRepeated reports whether the task is a copy, and there is another one of the original's ID
+// that asynq will give to a worker: it was enqueued again, as its ID was free, and does for both.
+// One that is with a worker may be the original itself, which asynq is about to remove.
+func (d *delivery) isRepeated() bool {
+	origin := d.task.Headers()[originHeader]
+	if !d.known || origin == "" || origin == d.id || d.isFollowUp() {
+		return false
+	}
+	info, err := d.m.inspector.GetTaskInfo(d.queue, origin)
+	return err == nil && followUp{info: info}.waits() && d.isLike(info)
 }
 
 // nextID returns the ID of the next copy of a task: "report", "report~1", "report~2".
@@ -149,6 +161,10 @@ func (d *delivery) enqueue(id string, headers map[string]string, opts []asynq.Op
 // when a copy is in its place.
 func (d *delivery) comes(id string) bool {
 	info, err := d.m.inspector.GetTaskInfo(d.queue, id)
-	return err == nil && info.State != asynq.TaskStateArchived && info.State != asynq.TaskStateCompleted &&
-		info.Type == d.task.Type() && bytes.Equal(info.Payload, d.task.Payload())
+	return err == nil && followUp{info: info}.comes() && d.isLike(info)
+}
+
+// isLike reports whether a task is the same as this one but for its ID.
+func (d *delivery) isLike(info *asynq.TaskInfo) bool {
+	return info.Type == d.task.Type() && bytes.Equal(info.Payload, d.task.Payload())
 }

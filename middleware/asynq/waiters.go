@@ -12,8 +12,13 @@ type waiters struct {
 	keys map[string]int
 }
 
-// noBound lets any number wait.
-const noBound = math.MaxInt
+// How many tasks of a key wait in a process: one of those that would be postponed, so that the
+// tasks of one key do not keep the workers from those of others, and any number of those that
+// would end.
+const (
+	keyWaiters = 1
+	noBound    = math.MaxInt
+)
 
 // enter reports whether one more may wait for the key. If so, leave has to be called.
 func (w *waiters) enter(key string) bool {
@@ -24,6 +29,13 @@ func (w *waiters) enter(key string) bool {
 	}
 	w.keys[key]++
 	return true
+}
+
+// any reports whether one waits for the key.
+func (w *waiters) any(key string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.keys[key] > 0
 }
 
 func (w *waiters) leave(key string) {

@@ -1,4 +1,4 @@
-package guardasynq_test
+package guardscheduler_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/redistest"
-	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
+	guardscheduler "github.com/seed-1795987d/onerun/middleware/asynq/scheduler"
 )
 
 // A schedulerSite is a Redis for the queues and the leases.
@@ -42,9 +42,9 @@ func (s *schedulerSite) guard() *guard.Guard {
 }
 
 // scheduler returns a replica, which is shut down when the test ends.
-func (s *schedulerSite) scheduler(opts asynq.SchedulerOpts, more ...guardasynq.SchedulerOption) *guardasynq.Scheduler {
+func (s *schedulerSite) scheduler(opts asynq.SchedulerOpts, more ...guardscheduler.Option) *guardscheduler.Scheduler {
 	opts.LogLevel = asynq.FatalLevel
-	r, err := guardasynq.NewScheduler(s.guard(), s.conn(), &opts, more...)
+	r, err := guardscheduler.New(s.guard(), s.conn(), &opts, more...)
 	require.NoError(s.t, err)
 	s.t.Cleanup(r.Shutdown)
 	return r

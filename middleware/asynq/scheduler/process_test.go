@@ -1,4 +1,4 @@
-package guardasynq_test
+package guardscheduler_test
 
 import (
 	"context"
@@ -99,7 +99,7 @@ func TestSchedulerProcesses_enqueueOnceAlsoWhatIsHandledAtOnce(t *testing.T) {
 	})
 }
 
-func TestPeriodicTaskManagerProcesses_enqueueEachTickOnce(t *testing.T) {
+func TestManagerProcesses_enqueueEachTickOnce(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	order := schedulerOrder{Addr: server.Addr(), Manager: true, TTL: 2 * time.Second, Entries: []schedulerEntry{
@@ -179,4 +179,20 @@ func TestSchedulerProcesses_aTaskWhoseProcessWasKilledBeforeTheMarkerIsNotEnqueu
 	require.Equal(t, 1, ticks()[tick])
 	other.stop(t)
 	require.NotContains(t, other.Said(), "error")
+}
+
+// The only process was killed, and another one comes later: it knows from the store where it was.
+func TestSchedulerProcesses_goOnWhereTheyWereAfterAllWereDown(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	order := schedulerOrder{Addr: server.Addr(), TTL: time.Second, Entries: []schedulerEntry{{"@every 1s", "second", "default"}}}
+	w := startScheduler(t, order)
+	first := nextSecond()
+	until(first.Add(1500 * time.Millisecond))
+	w.Kill()
+	until(first.Add(5500 * time.Millisecond))
+	startScheduler(t, order)
+	until(first.Add(7 * time.Second))
+	in := inspect(t, server.Addr())
+	requireTicks(t, first, 8, time.Second, func() map[time.Time]int { return pendingTicks(t, in, "default", "second") })
 }

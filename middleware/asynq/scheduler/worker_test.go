@@ -1,4 +1,4 @@
-package guardasynq_test
+package guardscheduler_test
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/processtest"
-	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
+	guardscheduler "github.com/seed-1795987d/onerun/middleware/asynq/scheduler"
 )
 
 // What a scheduler process is told, as JSON.
@@ -122,15 +122,15 @@ func runScheduler(say func(...any)) error {
 		},
 	}
 	if order.Manager {
-		m, err := guardasynq.NewPeriodicTaskManager(g, asynq.PeriodicTaskManagerOpts{
+		m, err := guardscheduler.NewManager(g, asynq.PeriodicTaskManagerOpts{
 			PeriodicTaskConfigProvider: &orderProvider{entries: order.Entries, say: say}, RedisConnOpt: conn, SchedulerOpts: opts, SyncInterval: 200 * time.Millisecond,
-		}, guardasynq.WithTickTTL(order.TTL))
+		}, guardscheduler.WithLease(guard.WithTTL(order.TTL)))
 		if err != nil {
 			return err
 		}
 		return m.Run()
 	}
-	s, err := guardasynq.NewScheduler(g, conn, opts, guardasynq.WithTickTTL(order.TTL))
+	s, err := guardscheduler.New(g, conn, opts, guardscheduler.WithLease(guard.WithTTL(order.TTL)))
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package guardasynq_test
+package guardscheduler_test
 
 import (
 	"context"
@@ -12,11 +12,11 @@ import (
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
-	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
+	guardscheduler "github.com/seed-1795987d/onerun/middleware/asynq/scheduler"
 )
 
 // Three replicas of one program, each with its scheduler. Here they run in one process.
-func ExampleNewScheduler() {
+func ExampleNew() {
 	server, err := miniredis.Run() // stands for a real one
 	if err != nil {
 		panic(err)
@@ -36,9 +36,13 @@ func ExampleNewScheduler() {
 			}
 			defer func() { _ = g.Close(context.Background()) }()
 
-			scheduler, err := guardasynq.NewScheduler(g, asynq.RedisClientOpt{Addr: server.Addr()}, &asynq.SchedulerOpts{
-				LogLevel:        asynq.ErrorLevel,
-				PostEnqueueFunc: func(info *asynq.TaskInfo, err error) { ids <- info.ID },
+			scheduler, err := guardscheduler.New(g, asynq.RedisClientOpt{Addr: server.Addr()}, &asynq.SchedulerOpts{
+				LogLevel: asynq.ErrorLevel,
+				PostEnqueueFunc: func(info *asynq.TaskInfo, err error) {
+					if err == nil {
+						ids <- info.ID
+					}
+				},
 			})
 			if err != nil {
 				panic(err)
@@ -64,9 +68,9 @@ func ExampleNewScheduler() {
 }
 
 // A setting that cannot work is refused by its name.
-func ExampleWithCatchUp() {
+func ExampleWithStartDeadline() {
 	g, _ := guard.New(memory.New())
-	_, err := guardasynq.NewScheduler(g, asynq.RedisClientOpt{}, nil, guardasynq.WithCatchUp(2*guardasynq.DefaultTickMemory))
+	_, err := guardscheduler.New(g, asynq.RedisClientOpt{}, nil, guardscheduler.WithStartDeadline(2*guardscheduler.DefaultTickMemory))
 	fmt.Println(err)
-	// Output: guard: WithCatchUp(2h0m0s): must be shorter than the tick memory, 1h0m0s
+	// Output: guard: WithStartDeadline(2h0m0s): must be shorter than the tick memory, 1h0m0s
 }

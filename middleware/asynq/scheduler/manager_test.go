@@ -1,4 +1,4 @@
-package guardasynq_test
+package guardscheduler_test
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
-	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
+	guardscheduler "github.com/seed-1795987d/onerun/middleware/asynq/scheduler"
 )
 
 // A configList is a provider whose list changes. It makes new tasks each time.
@@ -48,15 +48,24 @@ func (c *configList) set(t *testing.T, list func() []*asynq.PeriodicTaskConfig) 
 	}, schedulerSoon, 10*time.Millisecond)
 }
 
+// silent is a Logger.
+type silent struct{}
+
+func (silent) Debug(...any) {}
+func (silent) Info(...any)  {}
+func (silent) Warn(...any)  {}
+func (silent) Error(...any) {}
+func (silent) Fatal(...any) {}
+
 func everySecond(kind string, opts ...asynq.Option) *asynq.PeriodicTaskConfig {
 	return &asynq.PeriodicTaskConfig{Cronspec: "@every 1s", Task: asynq.NewTask(kind, nil), Opts: opts}
 }
 
-func (s *schedulerSite) manager(list *configList, more ...guardasynq.SchedulerOption) *guardasynq.PeriodicTaskManager {
-	m, err := guardasynq.NewPeriodicTaskManager(s.guard(), asynq.PeriodicTaskManagerOpts{
+func (s *schedulerSite) manager(list *configList, more ...guardscheduler.Option) *guardscheduler.Manager {
+	m, err := guardscheduler.NewManager(s.guard(), asynq.PeriodicTaskManagerOpts{
 		PeriodicTaskConfigProvider: list,
 		RedisConnOpt:               s.conn(),
-		SchedulerOpts:              &asynq.SchedulerOpts{LogLevel: asynq.FatalLevel},
+		SchedulerOpts:              &asynq.SchedulerOpts{LogLevel: asynq.FatalLevel, Logger: silent{}},
 		SyncInterval:               50 * time.Millisecond,
 	}, more...)
 	require.NoError(s.t, err)
@@ -74,13 +83,13 @@ func (s *schedulerSite) newest(queue string) *asynq.TaskInfo {
 	return slices.MaxFunc(s.pending(queue), func(a, b *asynq.TaskInfo) int { return tickOf(s.t, a.ID).Compare(tickOf(s.t, b.ID)) })
 }
 
-func TestPeriodicTaskManager_followsItsProvider(t *testing.T) {
+func TestManager_followsItsProvider(t *testing.T) {
 	t.Parallel()
 	site := newSchedulerSite(t)
 	list := &configList{list: func() []*asynq.PeriodicTaskConfig {
 		return []*asynq.PeriodicTaskConfig{everySecond("a", asynq.Queue("a"))}
 	}}
-	replicas := []*guardasynq.PeriodicTaskManager{site.manager(list), site.manager(list)}
+	replicas := []*guardscheduler.Manager{site.manager(list), site.manager(list)}
 	for _, m := range replicas {
 		require.NoError(t, m.Start())
 	}
@@ -135,7 +144,7 @@ func TestPeriodicTaskManager_followsItsProvider(t *testing.T) {
 }
 
 // asynq tells configs apart by a hash in which these four are one.
-func TestPeriodicTaskManager_tellsApartWhatAsynqDoesNot(t *testing.T) {
+func TestManager_tellsApartWhatAsynqDoesNot(t *testing.T) {
 	t.Parallel()
 	site := newSchedulerSite(t)
 	config := func(spec, kind, payload string) *asynq.PeriodicTaskConfig {
@@ -160,12 +169,12 @@ func TestPeriodicTaskManager_tellsApartWhatAsynqDoesNot(t *testing.T) {
 	}
 }
 
-func TestPeriodicTaskManager_worksOverAClientOfTheCallers(t *testing.T) {
+func TestManager_worksOverAClientOfTheCallers(t *testing.T) {
 	t.Parallel()
 	site := newSchedulerSite(t)
 	rdb := site.server.Client(t)
 	list := &configList{list: func() []*asynq.PeriodicTaskConfig { return []*asynq.PeriodicTaskConfig{everySecond("a")} }}
-	m, err := guardasynq.NewPeriodicTaskManager(site.guard(), asynq.PeriodicTaskManagerOpts{
+	m, err := guardscheduler.NewManager(site.guard(), asynq.PeriodicTaskManagerOpts{
 		PeriodicTaskConfigProvider: list, RedisUniversalClient: rdb, SchedulerOpts: &asynq.SchedulerOpts{LogLevel: asynq.FatalLevel},
 	})
 	require.NoError(t, err)
@@ -177,12 +186,12 @@ func TestPeriodicTaskManager_worksOverAClientOfTheCallers(t *testing.T) {
 	require.NoError(t, rdb.Ping(t.Context()).Err(), "it is not closed")
 }
 
-func TestPeriodicTaskManager_refusesWhatCannotWork(t *testing.T) {
+func TestManager_refusesWhatCannotWork(t *testing.T) {
 	t.Parallel()
 	g, err := guard.New(memory.New())
 	require.NoError(t, err)
 	var noList *configList
-	_, err = guardasynq.NewPeriodicTaskManager(nil, asynq.PeriodicTaskManagerOpts{PeriodicTaskConfigProvider: noList}, guardasynq.WithCatchUp(-1))
+	_, err = guardscheduler.NewManager(nil, asynq.PeriodicTaskManagerOpts{PeriodicTaskConfigProvider: noList}, guardscheduler.WithCatchUp(-1))
 	for _, name := range []string{"guard", "PeriodicTaskConfigProvider", "RedisConnOpt", "WithCatchUp"} {
 		require.ErrorContains(t, err, name)
 	}
@@ -191,12 +200,14 @@ func TestPeriodicTaskManager_refusesWhatCannotWork(t *testing.T) {
 
 	list := &configList{err: errors.New("no database")}
 	opts := asynq.PeriodicTaskManagerOpts{PeriodicTaskConfigProvider: list, RedisConnOpt: asynq.RedisClientOpt{}}
-	m, err := guardasynq.NewPeriodicTaskManager(g, opts)
+	m, err := guardscheduler.NewManager(g, opts)
 	require.NoError(t, err)
 	require.ErrorContains(t, m.Start(), "no database")
 	list.err, list.list = nil, func() []*asynq.PeriodicTaskConfig {
 		return []*asynq.PeriodicTaskConfig{everySecond("a"), everySecond("a", asynq.Queue("b"))}
 	}
 	require.ErrorContains(t, m.Start(), "TickName")
+	list.list = func() []*asynq.PeriodicTaskConfig { return []*asynq.PeriodicTaskConfig{nil} }
+	require.ErrorContains(t, m.Start(), "config 0 must have a Cronspec and a Task")
 	m.Shutdown()
 }

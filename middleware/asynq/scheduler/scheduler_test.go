@@ -1,4 +1,4 @@
-package guardasynq_test
+package guardscheduler_test
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
-	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
+	guardscheduler "github.com/seed-1795987d/onerun/middleware/asynq/scheduler"
 )
 
 func TestScheduler_enqueuesATickOnceForAllReplicas(t *testing.T) {
@@ -22,7 +22,7 @@ func TestScheduler_enqueuesATickOnceForAllReplicas(t *testing.T) {
 	opts := make([]asynq.Option, 1, 4)
 	opts[0] = asynq.MaxRetry(3)
 	logs := make([]hookLog, 3)
-	var replicas []*guardasynq.Scheduler
+	var replicas []*guardscheduler.Scheduler
 	for i := range logs {
 		r := site.scheduler(logs[i].opts())
 		_, err := r.Register("@every 1s", task, opts...)
@@ -74,7 +74,7 @@ func TestScheduler_passesOnWhatBelongsToATask(t *testing.T) {
 	require.Equal(t, time.Minute, info.Timeout)
 	require.Equal(t, time.Hour, info.Retention)
 	require.Equal(t, 4, info.MaxRetry)
-	id, _ := guardasynq.TickNames(task, tickOf(t, info.ID))
+	id, _ := guardscheduler.TickNames(task, tickOf(t, info.ID))
 	require.Equal(t, id, info.ID, "the ID is the tick's, also where the caller has set one")
 
 	var shown []*asynq.SchedulerEntry
@@ -101,7 +101,7 @@ func TestScheduler_doesNotMixUpTasksWithOptionsInCommon(t *testing.T) {
 	tasks := site.enqueued("default", 2*n)
 	first := map[string]bool{}
 	for _, info := range tasks {
-		id, _ := guardasynq.TickNames(asynq.NewTask(info.Type, nil), tickOf(t, info.ID))
+		id, _ := guardscheduler.TickNames(asynq.NewTask(info.Type, nil), tickOf(t, info.ID))
 		require.Equal(t, id, info.ID)
 		first[info.Type] = true
 	}
@@ -165,13 +165,13 @@ func TestScheduler_entriesOfOneTypeAndPayloadNeedNames(t *testing.T) {
 	require.Contains(t, setting.Reason, `of ticks that "@hourly" and "@every `)
 	_, err = r.Register("@hourly", asynq.NewTaskWithHeaders("bill", []byte("7"), map[string]string{"a": "b"}), asynq.Queue("eu"), asynq.MaxRetry(1))
 	require.ErrorAs(t, err, &setting)
-	id, err := r.Register("@every 1s", task, asynq.Queue("us"), guardasynq.TickName("us"))
+	id, err := r.Register("@every 1s", task, asynq.Queue("us"), guardscheduler.TickName("us"))
 	require.NoError(t, err)
 	require.NoError(t, r.Start())
 	site.enqueued("eu", 2)
 	site.enqueued("us", 2)
 	require.NoError(t, r.Unregister(id))
-	_, err = r.Register("@hourly", task, asynq.Queue("asia"), guardasynq.TickName("us"))
+	_, err = r.Register("@hourly", task, asynq.Queue("asia"), guardscheduler.TickName("us"))
 	require.NoError(t, err, "the name is free again")
 	require.Error(t, r.Unregister(id))
 	for tick, n := range pendingTicks(t, site.in, "eu", "bill") {

@@ -1,4 +1,4 @@
-package guardasynq_test
+package guardscheduler_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/redistest"
-	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
+	guardscheduler "github.com/seed-1795987d/onerun/middleware/asynq/scheduler"
 )
 
 // asynq waits for its jobs. Those that were ended from within must count as ended.
@@ -41,7 +41,7 @@ func TestScheduler_shutdownLeavesTicksOfOthersAtOnce(t *testing.T) {
 	holder := site.scheduler(asynq.SchedulerOpts{PreEnqueueFunc: func(*asynq.Task, []asynq.Option) { began <- struct{}{}; <-finish }})
 	waits := make(chan struct{}, 100)
 	hook := guard.Hook{Wait: func(context.Context, guard.Event) { waits <- struct{}{} }}
-	waiter := site.scheduler(asynq.SchedulerOpts{}, guardasynq.WithTickLease(guard.WithHook(hook)))
+	waiter := site.scheduler(asynq.SchedulerOpts{}, guardscheduler.WithLease(guard.WithHook(hook)))
 	_, err := holder.Register("@every 1s", asynq.NewTask("report", nil))
 	require.NoError(t, err)
 	require.NoError(t, holder.Start())
@@ -73,6 +73,8 @@ func TestScheduler_shutdownLeavesTicksOfOthersAtOnce(t *testing.T) {
 // right after it has enqueued.
 type droppedRelease struct{ guard.Locker }
 
+func (l droppedRelease) Unwrap() guard.Locker { return l.Locker }
+
 func (l droppedRelease) Release(context.Context, guard.Claim, guard.After) (bool, error) {
 	return false, errors.New("the connection is gone")
 }
@@ -97,11 +99,11 @@ func TestScheduler_retentionKeepsOutASecondTaskWhereTheMarkerIsMissing(t *testin
 	t.Cleanup(func() { _ = g.Close(context.Background()) })
 	var dies, other hookLog
 	opts := dies.opts()
-	first, err := guardasynq.NewScheduler(g, site.conn(), &opts, guardasynq.WithTickTTL(time.Second))
+	first, err := guardscheduler.New(g, site.conn(), &opts, guardscheduler.WithLease(guard.WithTTL(time.Second)))
 	require.NoError(t, err)
 	t.Cleanup(first.Shutdown)
-	second := site.scheduler(other.opts(), guardasynq.WithTickTTL(time.Second))
-	for _, r := range []*guardasynq.Scheduler{first, second} {
+	second := site.scheduler(other.opts(), guardscheduler.WithLease(guard.WithTTL(time.Second)))
+	for _, r := range []*guardscheduler.Scheduler{first, second} {
 		_, err := r.Register("@every 1s", asynq.NewTask("report", nil), asynq.Retention(time.Minute))
 		require.NoError(t, err)
 		require.NoError(t, r.Start())
@@ -126,13 +128,13 @@ func TestScheduler_reportsThatTheQueuesAreAwayAndRecovers(t *testing.T) {
 	site.queues = redistest.Start(t)
 	site.in = inspect(t, site.queues.Addr())
 	var log hookLog
-	r := site.scheduler(log.opts(), guardasynq.WithTickTTL(500*time.Millisecond))
+	r := site.scheduler(log.opts(), guardscheduler.WithLease(guard.WithTTL(500*time.Millisecond)))
 	task := asynq.NewTask("report", nil)
 	_, err := r.Register("@every 1s", task)
 	require.NoError(t, err)
 	site.queues.Kill()
 	require.NoError(t, r.Start())
-	require.ErrorContains(t, log.failed(t), `guardasynq: enqueue "report@`)
+	require.ErrorContains(t, log.failed(t), `guardscheduler: enqueue "report@`)
 	require.Eventually(t, func() bool {
 		lines, _, _ := log.all()
 		i := slices.Index(lines, "post false")
@@ -152,7 +154,7 @@ func TestScheduler_triesAgainBeforeItReports(t *testing.T) {
 	opts := log.opts()
 	began := make(chan struct{}, 100)
 	opts.PreEnqueueFunc = func(*asynq.Task, []asynq.Option) { began <- struct{}{} }
-	r := site.scheduler(opts, guardasynq.WithTickTTL(10*time.Second))
+	r := site.scheduler(opts, guardscheduler.WithLease(guard.WithTTL(10*time.Second)))
 	_, err := r.Register("@every 1s", asynq.NewTask("report", nil))
 	require.NoError(t, err)
 	site.queues.Kill()
@@ -175,7 +177,7 @@ func TestScheduler_enqueuesNothingUnguardedWhereTheLeasesAreAway(t *testing.T) {
 	site.queues = redistest.Start(t)
 	site.in = inspect(t, site.queues.Addr())
 	var log hookLog
-	r := site.scheduler(log.opts(), guardasynq.WithTickTTL(500*time.Millisecond))
+	r := site.scheduler(log.opts(), guardscheduler.WithLease(guard.WithTTL(500*time.Millisecond)))
 	_, err := r.Register("@every 1s", asynq.NewTask("report", nil))
 	require.NoError(t, err)
 	site.server.Kill()

@@ -1,4 +1,4 @@
-package guardasynq_test
+package guardscheduler_test
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
-	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
+	guardscheduler "github.com/seed-1795987d/onerun/middleware/asynq/scheduler"
 )
 
 // tickAt parses an instant.
@@ -77,7 +77,7 @@ func TestTicks_areTheInstantsOfTheSchedule(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			zone := tickZone(t, test.zone)
-			ticks, err := guardasynq.TicksIn(test.spec, tickAt(t, test.from).In(zone), tickAt(t, test.to).In(zone))
+			ticks, err := guardscheduler.TicksIn(test.spec, tickAt(t, test.from).In(zone), tickAt(t, test.to).In(zone))
 			require.NoError(t, err)
 			require.Equal(t, append([]string{}, test.want...), tickTexts(ticks))
 		})
@@ -92,10 +92,10 @@ func TestTicks_doNotDependOnWhereTheLookBegins(t *testing.T) {
 			for _, begin := range []string{"2026-03-07T20:00:00Z", "2026-04-04T00:00:00Z", "2026-10-03T00:00:00Z", "2026-11-01T00:00:00Z"} {
 				from := tickAt(t, begin).In(tickZone(t, zone))
 				to := from.Add(12 * time.Hour)
-				all, err := guardasynq.TicksIn(spec, from, to)
+				all, err := guardscheduler.TicksIn(spec, from, to)
 				require.NoError(t, err)
 				for _, late := range []time.Duration{time.Minute, 3*time.Hour + 17*time.Second, 6 * time.Hour} {
-					some, err := guardasynq.TicksIn(spec, from.Add(late), to)
+					some, err := guardscheduler.TicksIn(spec, from.Add(late), to)
 					require.NoError(t, err)
 					later := slices.DeleteFunc(slices.Clone(all), func(tick time.Time) bool { return !tick.After(from.Add(late)) })
 					require.Equal(t, tickTexts(later), tickTexts(some), "%s in %s, %v after %s", spec, zone, late, begin)
@@ -105,42 +105,48 @@ func TestTicks_doNotDependOnWhereTheLookBegins(t *testing.T) {
 	}
 }
 
-func TestTicks_dueAtAFiring(t *testing.T) {
+func TestTicks_due(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, spec, last, now string
-		catchUp               time.Duration
-		want                  []string
-		seen                  string
+		deadline              time.Duration
+		catchUp               guardscheduler.CatchUp
+		run                   []string
+		missed                string // "n first last"
 	}{
-		{"the tick that it fires for", "* * * * *", "2026-11-21T08:00:00Z", "2026-11-21T08:01:00.004Z", time.Minute,
-			[]string{"2026-11-21T08:01:00Z"}, "2026-11-21T08:01:00Z"},
-		{"a tick is seen to once", "* * * * *", "2026-11-21T08:01:00Z", "2026-11-21T08:01:00.004Z", time.Minute, nil, "2026-11-21T08:01:00Z"},
-		{"a clock that was set back", "* * * * *", "2026-11-21T08:01:00Z", "2026-11-21T07:01:00.004Z", time.Minute, nil, "2026-11-21T08:01:00Z"},
-		{"the first tick after the process came", "* * * * *", "2026-11-21T08:00:59.9Z", "2026-11-21T08:01:00.004Z", time.Minute,
-			[]string{"2026-11-21T08:01:00Z"}, "2026-11-21T08:01:00Z"},
-		{"none from before it came", "@every 1s", "2026-11-21T08:00:59.9Z", "2026-11-21T08:01:00.004Z", time.Minute,
-			[]string{"2026-11-21T08:01:00Z"}, "2026-11-21T08:01:00Z"},
-		{"after a pause, all in order", "@every 1s", "2026-11-21T08:00:00Z", "2026-11-21T08:00:04.5Z", time.Minute,
-			[]string{"2026-11-21T08:00:01Z", "2026-11-21T08:00:02Z", "2026-11-21T08:00:03Z", "2026-11-21T08:00:04Z"}, "2026-11-21T08:00:04Z"},
-		{"after a long pause, as far as the catch-up goes", "* * * * *", "2026-11-21T08:00:00Z", "2026-11-21T09:00:30Z", 2 * time.Minute,
-			[]string{"2026-11-21T08:59:00Z", "2026-11-21T09:00:00Z"}, "2026-11-21T09:00:00Z"},
-		{"a tick as old as the catch-up", "* * * * *", "2026-11-21T08:00:00Z", "2026-11-21T09:00:00Z", 2 * time.Minute,
-			[]string{"2026-11-21T08:59:00Z", "2026-11-21T09:00:00Z"}, "2026-11-21T09:00:00Z"},
-		{"a tick too old", "0 8 * * *", "2026-11-21T07:00:00Z", "2026-11-21T09:30:00Z", time.Minute, nil, "2026-11-21T07:00:00Z"},
-		{"no catch-up: the newest", "@every 1s", "2026-11-21T08:00:00Z", "2026-11-21T08:00:04.5Z", 0, []string{"2026-11-21T08:00:04Z"}, "2026-11-21T08:00:04Z"},
-		{"no catch-up, and late", "0 8 * * *", "2026-11-21T07:00:00Z", "2026-11-21T08:00:09Z", 0, []string{"2026-11-21T08:00:00Z"}, "2026-11-21T08:00:00Z"},
-		{"no catch-up, and too late", "0 8 * * *", "2026-11-21T07:00:00Z", "2026-11-21T08:00:11Z", 0, nil, "2026-11-21T07:00:00Z"},
-		{"a short catch-up, and a little late", "@every 5s", "2026-11-21T08:00:00Z", "2026-11-21T08:00:13Z", time.Second,
-			[]string{"2026-11-21T08:00:10Z"}, "2026-11-21T08:00:10Z"},
-		{"between ticks", "@every 1h", "2026-11-21T08:00:00Z", "2026-11-21T08:20:00Z", time.Minute, nil, "2026-11-21T08:00:00Z"},
-		{"a day that never comes", "0 0 30 2 *", "2026-11-21T08:00:00Z", "2026-11-21T08:20:00Z", time.Minute, nil, "2026-11-21T08:00:00Z"},
+		{"the tick itself", "* * * * *", "2026-11-21T08:00:00Z", "2026-11-21T08:01:00.004Z", time.Minute, 0, []string{"2026-11-21T08:01:00Z"}, ""},
+		{"a tick is seen to once", "* * * * *", "2026-11-21T08:01:00Z", "2026-11-21T08:01:00.004Z", time.Minute, 0, nil, ""},
+		{"a clock that was set back", "* * * * *", "2026-11-21T08:01:00Z", "2026-11-21T07:01:00.004Z", time.Minute, 0, nil, ""},
+		{"between ticks", "@every 1h", "2026-11-21T08:00:00Z", "2026-11-21T08:20:00Z", time.Minute, 0, nil, ""},
+		{"a day that never comes", "0 0 30 2 *", "2026-11-21T08:00:00Z", "2026-11-21T08:20:00Z", time.Minute, 0, nil, ""},
+		{"after a pause, all in order", "@every 1s", "2026-11-21T08:00:00Z", "2026-11-21T08:00:04.5Z", time.Minute, 0,
+			[]string{"2026-11-21T08:00:01Z", "2026-11-21T08:00:02Z", "2026-11-21T08:00:03Z", "2026-11-21T08:00:04Z"}, ""},
+		{"a tick as old as the deadline", "* * * * *", "2026-11-21T08:57:00Z", "2026-11-21T09:00:00Z", 2 * time.Minute, 0,
+			[]string{"2026-11-21T08:58:00Z", "2026-11-21T08:59:00Z", "2026-11-21T09:00:00Z"}, ""},
+		{"older ones are missed", "* * * * *", "2026-11-21T08:00:00Z", "2026-11-21T09:00:30Z", 2 * time.Minute, 0,
+			[]string{"2026-11-21T08:59:00Z", "2026-11-21T09:00:00Z"}, "58 2026-11-21T08:01:00Z 2026-11-21T08:58:00Z"},
+		{"one is missed", "0 8 * * *", "2026-11-21T07:00:00Z", "2026-11-21T09:30:00Z", time.Minute, 0, nil, "1 2026-11-21T08:00:00Z 2026-11-21T08:00:00Z"},
+		{"one is caught up with", "0 8 * * *", "2026-11-21T07:00:00Z", "2026-11-21T09:30:00Z", time.Minute, guardscheduler.Newest, []string{"2026-11-21T08:00:00Z"}, ""},
+		{"the newest of the old, and what is in time", "@every 10m", "2026-11-21T08:00:00Z", "2026-11-21T09:00:30Z", time.Minute, guardscheduler.Newest,
+			[]string{"2026-11-21T08:50:00Z", "2026-11-21T09:00:00Z"}, "4 2026-11-21T08:10:00Z 2026-11-21T08:40:00Z"},
+		{"some of the old", "@every 10m", "2026-11-21T08:00:00Z", "2026-11-21T09:05:00Z", time.Minute, guardscheduler.UpTo(2),
+			[]string{"2026-11-21T08:50:00Z", "2026-11-21T09:00:00Z"}, "4 2026-11-21T08:10:00Z 2026-11-21T08:40:00Z"},
+		{"more than there are", "@every 10m", "2026-11-21T08:00:00Z", "2026-11-21T08:25:00Z", time.Minute, guardscheduler.UpTo(1000),
+			[]string{"2026-11-21T08:10:00Z", "2026-11-21T08:20:00Z"}, ""},
+		{"more than one look", "@every 1s", "2026-11-21T08:00:00Z", "2026-11-21T09:00:00Z", time.Second, guardscheduler.Newest,
+			[]string{"2026-11-21T08:59:58Z", "2026-11-21T08:59:59Z", "2026-11-21T09:00:00Z"}, "3597 2026-11-21T08:00:01Z 2026-11-21T08:59:57Z"},
+		{"years", "@every 1s", "2016-11-21T08:00:00Z", "2026-11-21T08:00:00Z", time.Second, 0,
+			[]string{"2026-11-21T07:59:59Z", "2026-11-21T08:00:00Z"}, "100000 2016-11-21T08:00:01Z 2016-11-22T11:46:40Z"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			due, seen, err := guardasynq.DueTicks(test.spec, tickAt(t, test.last), tickAt(t, test.now), test.catchUp)
+			d, err := guardscheduler.DueTicks(test.spec, tickAt(t, test.last), tickAt(t, test.now), test.deadline, test.catchUp)
 			require.NoError(t, err)
-			require.Equal(t, append([]string{}, test.want...), tickTexts(due))
-			require.Equal(t, tickAt(t, test.seen).UTC(), seen.UTC())
+			require.Equal(t, append([]string{}, test.run...), tickTexts(d.Run))
+			missed := ""
+			if d.Missed > 0 {
+				missed = strings.Join(append([]string{fmt.Sprint(d.Missed)}, tickTexts([]time.Time{d.First, d.Last})...), " ")
+			}
+			require.Equal(t, test.missed, missed)
 		})
 	}
 }
@@ -149,30 +155,12 @@ func TestTicks_areInTheZoneOfTheScheduler(t *testing.T) {
 	t.Parallel()
 	last := tickAt(t, "2026-11-21T02:59:30Z") // in UTC, as a clock may have it
 	now := tickAt(t, "2026-11-21T03:00:00.1Z").In(tickZone(t, "Asia/Kolkata"))
-	due, _, err := guardasynq.DueTicks("30 8 * * *", last, now, time.Minute)
+	d, err := guardscheduler.DueTicks("30 8 * * *", last, now, time.Minute, guardscheduler.NoCatchUp)
 	require.NoError(t, err)
-	require.Equal(t, []string{"2026-11-21T03:00:00Z"}, tickTexts(due))
+	require.Equal(t, []string{"2026-11-21T03:00:00Z"}, tickTexts(d.Run))
 }
 
-func TestTicks_areBounded(t *testing.T) {
-	t.Parallel()
-	now := tickAt(t, "2026-11-21T08:00:00Z")
-	last := now.Add(-24 * time.Hour)
-	begin := time.Now()
-	due, seen, err := guardasynq.DueTicks("@every 1s", last, now, 10*365*24*time.Hour)
-	require.NoError(t, err)
-	require.Len(t, due, guardasynq.MostTicks)
-	require.Equal(t, last.Add(guardasynq.MostTicks*time.Second), seen.UTC())
-	_, _, err = guardasynq.DueTicks("0 0 30 2 *", last, now, time.Hour)
-	require.NoError(t, err)
-	require.Less(t, time.Since(begin), 2*time.Second) // it takes a millisecond
-
-	due, _, err = guardasynq.DueTicks("@every 1s", seen, now, 10*365*24*time.Hour)
-	require.NoError(t, err)
-	require.Equal(t, seen.Add(time.Second).UTC(), due[0].UTC(), "the next firing goes on")
-}
-
-// A day of firings, late and with pauses, as cron makes them: every tick comes once and in order.
+// A day of looks, late and with pauses: every tick comes once and in order.
 func TestTicks_noneIsLostOrDoubled(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(50) {
@@ -181,27 +169,20 @@ func TestTicks_noneIsLostOrDoubled(t *testing.T) {
 		zone := tickZone(t, []string{"UTC", "America/New_York"}[seed/5%2])
 		from := tickAt(t, "2026-11-01T00:00:00Z").In(zone)
 		to := from.Add(24 * time.Hour)
-		firing, err := guardasynq.FiringSpec(spec)
-		require.NoError(t, err)
-		fires, err := cron.ParseStandard(firing)
-		require.NoError(t, err)
-
 		var got []time.Time
 		last, now := from, from
 		for now.Before(to) {
-			now = fires.Next(now).Add(time.Duration(dice.Int64N(int64(500 * time.Millisecond))))
-			if dice.IntN(20) == 0 {
-				// a pause within the catch-up
-				now = now.Add(time.Duration(dice.Int64N(int64(50 * time.Second))))
-			}
-			var due []time.Time
-			due, last, err = guardasynq.DueTicks(spec, last, now, time.Minute)
+			now = now.Add(time.Duration(dice.Int64N(int64(100 * time.Second))))
+			d, err := guardscheduler.DueTicks(spec, last, now, 100*time.Second, guardscheduler.NoCatchUp)
 			require.NoError(t, err)
-			got = append(got, due...)
+			require.Zero(t, d.Missed)
+			if got = append(got, d.Run...); len(d.Run) > 0 {
+				last = d.Run[len(d.Run)-1]
+			}
 		}
 		var want []time.Time
 		for at := from; ; {
-			some, err := guardasynq.TicksIn(spec, at, now)
+			some, err := guardscheduler.TicksIn(spec, at, now)
 			require.NoError(t, err)
 			if len(some) == 0 {
 				break
@@ -212,33 +193,35 @@ func TestTicks_noneIsLostOrDoubled(t *testing.T) {
 	}
 }
 
-func TestTicks_everyFiresWhereItsTicksAre(t *testing.T) {
+func TestTicks_asynqShowsTheNextOne(t *testing.T) {
 	t.Parallel()
 	for spec, want := range map[string]string{
 		"@every 1s":                 "@every 1s",
 		"@every 1m":                 "CRON_TZ=UTC */1 * * * *",
 		"@every 15m":                "CRON_TZ=UTC */15 * * * *",
-		"@every 7m":                 "@every 1s",
-		"@every 90m":                "@every 1s",
+		"@every 7m":                 "@every 7m",
 		"@every 1h":                 "CRON_TZ=UTC 0 */1 * * *",
 		"@every 6h":                 "CRON_TZ=UTC 0 */6 * * *",
-		"@every 5h":                 "@every 1s",
+		"@every 5h":                 "@every 5h",
 		"@every 24h":                "CRON_TZ=UTC 0 0 * * *",
-		"@every 48h":                "CRON_TZ=UTC 0 0 * * *",
+		"@every 48h":                "@every 48h",
 		"CRON_TZ=Asia/Tokyo @daily": "CRON_TZ=Asia/Tokyo @daily",
 		"5 4 * * *":                 "5 4 * * *",
 	} {
-		firing, err := guardasynq.FiringSpec(spec)
+		shown, err := guardscheduler.ShownSpec(spec)
 		require.NoError(t, err)
-		require.Equal(t, want, firing, spec)
-		fires, err := cron.ParseStandard(firing)
+		require.Equal(t, want, shown, spec)
+		fires, err := cron.ParseStandard(shown)
 		require.NoError(t, err)
+		if _, fromStart := fires.(cron.ConstantDelaySchedule); fromStart {
+			continue
+		}
 		from := tickAt(t, "2026-11-20T00:00:00Z")
-		ticks, err := guardasynq.TicksIn(spec, from, from.Add(49*time.Hour))
+		ticks, err := guardscheduler.TicksIn(spec, from, from.Add(49*time.Hour))
 		require.NoError(t, err)
 		require.NotEmpty(t, ticks, spec)
 		for _, tick := range ticks {
-			require.Equal(t, tick.UTC(), fires.Next(tick.Add(-time.Second)).UTC(), "%s fires at each of its ticks", spec)
+			require.Equal(t, tick.UTC(), fires.Next(tick.Add(-time.Second)).UTC(), spec)
 		}
 	}
 }
@@ -246,21 +229,21 @@ func TestTicks_everyFiresWhereItsTicksAre(t *testing.T) {
 func TestTicks_namesAreTheSameForAllVersions(t *testing.T) {
 	t.Parallel()
 	tick := tickAt(t, "2026-11-21T08:00:00Z").In(tickZone(t, "Asia/Tokyo"))
-	id, key := guardasynq.TickNames(asynq.NewTask("report:build", []byte("7")), tick)
+	id, key := guardscheduler.TickNames(asynq.NewTask("report:build", []byte("7")), tick)
 	require.Equal(t, "report:build@2026-11-21T08:00:00Z~k2tupns5ael3hagg", id)
 	require.Equal(t, "asynq-tick:"+id, key)
 
-	same, _ := guardasynq.TickNames(asynq.NewTaskWithHeaders("report:build", []byte("7"), map[string]string{"version": "2"}), tick.UTC(), asynq.Queue("low"))
+	same, _ := guardscheduler.TickNames(asynq.NewTaskWithHeaders("report:build", []byte("7"), map[string]string{"version": "2"}), tick.UTC(), asynq.Queue("low"))
 	require.Equal(t, id, same)
-	other, _ := guardasynq.TickNames(asynq.NewTask("report:build", []byte("8")), tick)
+	other, _ := guardscheduler.TickNames(asynq.NewTask("report:build", []byte("8")), tick)
 	require.NotEqual(t, id, other)
-	named, _ := guardasynq.TickNames(asynq.NewTask("report:build", []byte("7")), tick, guardasynq.TickName("eu"))
+	named, _ := guardscheduler.TickNames(asynq.NewTask("report:build", []byte("7")), tick, guardscheduler.TickName("eu"))
 	require.NotEqual(t, id, named)
 
 	for _, kind := range []string{"{a}", "a\x00b", strings.Repeat("long", 500)} {
-		id, key := guardasynq.TickNames(asynq.NewTask(kind, nil), tick)
+		id, key := guardscheduler.TickNames(asynq.NewTask(kind, nil), tick)
 		require.True(t, strings.HasPrefix(id, kind+"@"))
 		require.NoError(t, driver.CheckKey(key))
 	}
-	require.Contains(t, fmt.Sprint(guardasynq.TickName("eu")), "(", "without a bracket asynq's Inspector panics")
+	require.Contains(t, fmt.Sprint(guardscheduler.TickName("eu")), "(", "without a bracket asynq's Inspector panics")
 }

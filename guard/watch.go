@@ -1,0 +1,114 @@
+package guard
+
+import (
+	"context"
+	"sync"
+)
+
+// Watch calls f when the key may be free: after a release by any process, and when the backend may
+// have missed one, as until its subscription began or while its connection was lost. f runs in a
+// goroutine for which Close waits, never twice at the same time, and once more if there was a
+// notification while it ran. opts are those of the calls for the key. The watch ends with stop and
+// with Close: the context of f ends then, and stop does not wait for it. On a backend that is no
+// driver.Notifier, f is never called.
+func (a Adapter) Watch(key string, f func(ctx context.Context), opts ...Option) (stop func()) {
+	g := a.guard
+	_, stored, err := g.prepare(key, opts)
+	if err != nil || g.notifier == nil {
+		return func() {}
+	}
+	w := &watch{guard: g, f: f}
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	g.mu.Lock()
+	if g.closed {
+		g.mu.Unlock()
+		w.cancel()
+		return func() {}
+	}
+	if g.watches == nil {
+		g.watches = map[*watch]struct{}{}
+	}
+	g.watches[w] = struct{}{}
+	g.mu.Unlock()
+	w.started(g.notifier.Subscribe(stored, w.notify)) // which may notify at once
+	return w.stop
+}
+
+// A watch is a subscription of an adapter.
+type watch struct {
+	guard  *Guard
+	f      func(context.Context)
+	ctx    context.Context // of f
+	cancel context.CancelFunc
+
+	mu          sync.Mutex
+	over        bool
+	running     bool // f is
+	notified    bool // since f began
+	unsubscribe func()
+}
+
+func (w *watch) started(unsubscribe func()) {
+	w.mu.Lock()
+	over := w.over
+	w.unsubscribe = unsubscribe
+	w.mu.Unlock()
+	if over {
+		unsubscribe()
+	}
+}
+
+func (w *watch) notify() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.notified = true
+	if w.over || w.running {
+		return
+	}
+	w.running = true
+	w.guard.background.start(w.run)
+}
+
+// run calls f as long as there are notifications.
+func (w *watch) run() {
+	for {
+		w.mu.Lock()
+		if w.over || !w.notified {
+			w.running = false
+			w.mu.Unlock()
+			return
+		}
+		w.notified = false
+		w.mu.Unlock()
+		contain(func() { w.f(w.ctx) })
+	}
+}
+
+func (w *watch) stop() {
+	w.guard.mu.Lock()
+	delete(w.guard.watches, w)
+	w.guard.mu.Unlock()
+	w.end()
+}
+
+func (w *watch) end() {
+	w.mu.Lock()
+	over, unsubscribe := w.over, w.unsubscribe
+	w.over = true
+	w.mu.Unlock()
+	w.cancel()
+	if !over && unsubscribe != nil {
+		unsubscribe()
+	}
+}
+
+// endWatches ends those of all adapters.
+func (g *Guard) endWatches() {
+	g.mu.Lock()
+	all := g.watches
+	g.watches = nil
+	g.mu.Unlock()
+	for w := range all {
+		w.end()
+	}
+}

@@ -1,0 +1,118 @@
+package guard_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// A watchedStore is a store in memory that notifies of each release, and when a subscription
+// begins.
+type watchedStore struct {
+	*memory.Locker
+	mu   sync.Mutex
+	subs map[string]map[*func()]bool
+}
+
+func (s *watchedStore) Subscribe(key string, wake func()) (stop func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.subs[key] == nil {
+		s.subs[key] = map[*func()]bool{}
+	}
+	s.subs[key][&wake] = true
+	wake()
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.subs[key], &wake)
+	}
+}
+
+func (s *watchedStore) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+	held, err := s.Locker.Release(ctx, c, after)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for wake := range s.subs[c.Key] {
+		(*wake)()
+	}
+	return held, err
+}
+
+// subscribed returns how many subscriptions there are.
+func (s *watchedStore) subscribed() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, some := range s.subs {
+		n += len(some)
+	}
+	return n
+}
+
+func TestWatch_callsWhenTheKeyMayBeFree(t *testing.T) {
+	for name, opts := range map[string][]guard.Option{"no namespace": nil, "namespace": {guard.WithNamespace("ns")}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &watchedStore{Locker: memory.New(), subs: map[string]map[*func()]bool{}}
+				watching, err := guard.New(store, opts...)
+				require.NoError(t, err)
+				holding, err := guard.New(store, opts...)
+				require.NoError(t, err)
+				defer func() { require.NoError(t, holding.Close(context.Background())) }()
+				calls, running := 0, 0
+				var last context.Context
+				stop := watching.Adapter().Watch("k", func(ctx context.Context) {
+					calls++
+					running++
+					require.Equal(t, 1, running, "never twice at the same time")
+					time.Sleep(time.Second) // a call takes a while
+					running--
+					last = ctx
+				})
+				settle := func() {
+					time.Sleep(3 * time.Second) // past the calls under way
+					synctest.Wait()
+				}
+				release := func(keys ...string) {
+					for _, key := range keys {
+						lease, err := holding.Acquire(t.Context(), key)
+						require.NoError(t, err)
+						require.NoError(t, lease.Release(t.Context()))
+					}
+				}
+				settle()
+				require.Equal(t, 1, calls, "at the begin")
+				release("k", "other")
+				settle()
+				require.Equal(t, 2, calls)
+				release("k", "k", "k")
+				settle()
+				require.Equal(t, 4, calls, "once, and once more for what came meanwhile")
+				require.NoError(t, last.Err())
+				stop()
+				require.Error(t, last.Err())
+				stop()
+				require.Zero(t, store.subscribed())
+				release("k")
+				settle()
+				require.Equal(t, 4, calls)
+
+				watching.Adapter().Watch("k", func(ctx context.Context) { <-ctx.Done() })
+				synctest.Wait()
+				require.NoError(t, watching.Close(t.Context()), "which ends the watch, and waits for the call")
+				require.Zero(t, store.subscribed())
+				watching.Adapter().Watch("k", func(context.Context) { calls++ })()
+				release("k")
+				settle()
+				require.Equal(t, 4, calls)
+			})
+		})
+	}
+}

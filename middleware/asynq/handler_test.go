@@ -1,0 +1,301 @@
+package guardasynq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
+)
+
+// A handler postpones its task, again and again: it costs no attempt, and archives nothing.
+func TestPostpone_costsNoAttemptAndNeverArchives(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		config   asynq.Config
+		attempts int
+		copies   bool
+		wrap     func(error) error
+		nested   bool
+	}{
+		"attempts left":        {config: aqConfig(), attempts: 2},
+		"wrapped":              {config: aqConfig(), attempts: 2, wrap: func(err error) error { return fmt.Errorf("the service is busy: %w", err) }},
+		"last attempt":         {config: aqConfig(), attempts: 0, copies: true},
+		"without Configure":    {config: aqPlainConfig(), attempts: 2, copies: true},
+		"two middlewares":      {config: aqConfig(), attempts: 2, nested: true},
+		"two, on last attempt": {config: aqConfig(), attempts: 0, copies: true, nested: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newAqSite(t)
+			var told aqErrors
+			config := c.config
+			if handler := config.ErrorHandler; handler == nil && !c.copies {
+				config = aqConfig(func(c *asynq.Config) { c.ErrorHandler = &told })
+			}
+			var calls atomic.Int64
+			h := s.middleware(t, guardasynq.ByJSON("key"))(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+				if guardasynq.TaskID(ctx, task) != "1" || calls.Add(1) > 3 {
+					return nil
+				}
+				err := guardasynq.Postpone(500 * time.Millisecond)
+				if c.wrap != nil {
+					err = c.wrap(err)
+				}
+				return err
+			}))
+			if c.nested {
+				h = s.middleware(t, guardasynq.ByType(), guardasynq.WithGroup("outer"))(h)
+			}
+			s.serve(t, config, h)
+			s.enqueue(t, "import", aqJSON("k", "1"), asynq.TaskID("1"), asynq.MaxRetry(c.attempts))
+			outcome := s.outcomes.await(t, guardasynq.ResultPostponed, 1)[0]
+			require.Equal(t, 500*time.Millisecond, outcome.After)
+			require.Positive(t, outcome.Fence, "the handler ran")
+			require.Equal(t, c.copies, outcome.Copy != "")
+			if !c.copies {
+				info := s.awaitState(t, "1", asynq.TaskStateRetry)
+				require.Zero(t, info.Retried)
+				require.True(t, guardasynq.IsPostponed(info))
+				require.Contains(t, info.LastErr, "guardasynq: the handler postponed it by 500ms")
+			}
+			s.outcomes.await(t, guardasynq.ResultPostponed, 3)
+			s.awaitEmpty(t)
+			require.EqualValues(t, 4, calls.Load())
+			q, err := s.inspector.GetQueueInfo(aqQueue)
+			require.NoError(t, err)
+			require.Zero(t, q.Archived)
+			require.Zero(t, q.FailedTotal)
+			ids, _ := told.told()
+			require.Empty(t, ids)
+		})
+	}
+}
+
+// Its key is free meanwhile, and the end of another run of the key does not bring it.
+func TestPostpone_waitsForItsTimeAndNotForItsKey(t *testing.T) {
+	t.Parallel()
+	for attempts, c := range map[int]struct {
+		id    string
+		state asynq.TaskState
+	}{25: {"later", asynq.TaskStateRetry}, 0: {"later~1", asynq.TaskStateScheduled}} {
+		t.Run(fmt.Sprint("MaxRetry ", attempts), func(t *testing.T) {
+			t.Parallel()
+			s := newAqSite(t)
+			h := s.middleware(t, guardasynq.ByJSON("key"))
+			s.serve(t, aqConfig(), h(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+				if guardasynq.TaskID(ctx, task) == "later" {
+					return guardasynq.Postpone(10 * time.Minute)
+				}
+				return nil
+			})))
+			s.enqueue(t, "import", aqJSON("k", "1"), asynq.TaskID("later"), asynq.MaxRetry(attempts))
+			s.awaitState(t, c.id, c.state)
+			s.enqueue(t, "import", aqJSON("k", "2"), asynq.TaskID("other"))
+			s.outcomes.await(t, guardasynq.ResultRan, 1)
+			s.awaitGone(t, "other")
+			time.Sleep(aqQuiet) // it would be brought by now
+			info := s.info(t, c.id)
+			require.NotNil(t, info)
+			require.Equal(t, c.state, info.State)
+			require.WithinDuration(t, time.Now().Add(10*time.Minute), info.NextProcessAt, time.Minute)
+		})
+	}
+}
+
+func TestPostpone_withOnceLeavesNoMarker(t *testing.T) {
+	t.Parallel()
+	s := newAqSite(t)
+	var calls atomic.Int64
+	m := s.middleware(t, guardasynq.ByType(), guardasynq.WithOnce(time.Hour, guardasynq.ByPayload()))
+	s.serve(t, aqConfig(), m(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		if calls.Add(1) == 1 {
+			return guardasynq.Postpone(0)
+		}
+		return nil
+	})))
+	s.enqueue(t, "import", "1")
+	s.outcomes.await(t, guardasynq.ResultRan, 1)
+	s.awaitEmpty(t)
+	require.EqualValues(t, 2, calls.Load())
+}
+
+func TestIsPostponed_tellsFailuresApart(t *testing.T) {
+	t.Parallel()
+	s, _, holder := aqHolding(t, aqConfig(func(c *asynq.Config) {
+		c.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Hour }
+	}))
+	s.enqueue(t, "import", aqJSON("k", "1"), asynq.TaskID("busy"))
+	require.True(t, guardasynq.IsPostponed(s.awaitState(t, "busy", asynq.TaskStateRetry)))
+	holder.returns(errAqOther)
+	require.False(t, guardasynq.IsPostponed(s.awaitState(t, "holder", asynq.TaskStateRetry)))
+	require.False(t, guardasynq.IsPostponed(nil))
+}
+
+// Orders of one customer are run one at a time, and each of them once.
+func TestOnce_aRepeatIsNotWhatMustNotRunAtATime(t *testing.T) {
+	t.Parallel()
+	s, w := newAqSite(t), newAqWork(t)
+	m := s.middleware(t, guardasynq.ByHeader("Customer"), guardasynq.WithDelay(10*time.Minute), guardasynq.WithOnce(time.Hour, guardasynq.ByPayload()))
+	s.serve(t, aqConfig(), m(w))
+	t.Cleanup(w.release)
+	send := func(customer, order string) {
+		s.enqueueTask(t, asynq.NewTaskWithHeaders("order", []byte(order), map[string]string{"Customer": customer}), asynq.Retention(time.Hour))
+	}
+	send("one", "1")
+	first := w.next(t)
+	send("one", "2")
+	send("two", "3")
+	other := w.next(t)
+	require.Equal(t, "3", other.payload, "another customer's")
+	lease, ok := guard.FromContext(other.ctx)
+	require.True(t, ok)
+	require.Equal(t, guard.Fence(other.ctx), lease.Fence())
+	other.returns(nil)
+	_, err := first.task.ResultWriter().Write([]byte("12 pages"))
+	require.NoError(t, err)
+	first.returns(nil)
+	second := w.next(t)
+	require.Equal(t, "2", second.payload)
+	send("one", "1") // ends, though its customer is busy
+	send("two", "1") // a repeat, whosever
+	s.outcomes.await(t, guardasynq.ResultDone, 2)
+	second.returns(nil)
+	s.awaitEmpty(t)
+	require.Len(t, w.payloads(), 3)
+	completed, err := s.inspector.ListCompletedTasks(aqQueue)
+	require.NoError(t, err)
+	results := map[string]int{}
+	for _, task := range completed {
+		results[string(task.Result)]++
+	}
+	require.Equal(t, map[string]int{"12 pages": 3, "": 2}, results)
+}
+
+// A middleware over all types of a mux, of which one has the field.
+func TestUnguarded_tasksWithoutAKeyRun(t *testing.T) {
+	t.Parallel()
+	byKey := guardasynq.ByJSON("key")
+	for name, c := range map[string]struct {
+		key     guardasynq.KeyFunc
+		opts    []guardasynq.Option
+		payload string
+		result  guardasynq.Result
+		runs    bool
+	}{
+		"a key":                  {key: guardasynq.Optional(byKey), payload: aqJSON("k", "1"), result: guardasynq.ResultRan, runs: true},
+		"none":                   {key: guardasynq.Optional(byKey), payload: `{}`, result: guardasynq.ResultUnguarded, runs: true},
+		"no JSON":                {key: guardasynq.Optional(byKey), payload: `no JSON`, result: guardasynq.ResultUnguarded, runs: true},
+		"none, and not optional": {key: byKey, payload: `{}`, result: guardasynq.ResultKeyInvalid},
+		"by the function":        {key: func(context.Context, *asynq.Task) (string, error) { return "", guardasynq.ErrUnguarded }, result: guardasynq.ResultUnguarded, runs: true},
+		"wrapped": {key: func(context.Context, *asynq.Task) (string, error) {
+			return "", fmt.Errorf("it is: %w", guardasynq.ErrUnguarded)
+		}, result: guardasynq.ResultUnguarded, runs: true},
+		"another error":           {key: guardasynq.Optional(func(context.Context, *asynq.Task) (string, error) { return "", errAqOther }), result: guardasynq.ResultKeyInvalid},
+		"none, but once":          {key: guardasynq.Optional(byKey), opts: []guardasynq.Option{guardasynq.WithOnce(time.Hour, guardasynq.ByPayload())}, payload: `{}`, result: guardasynq.ResultRan, runs: true},
+		"a key, and never a once": {key: byKey, opts: []guardasynq.Option{guardasynq.WithOnce(time.Hour, guardasynq.Optional(guardasynq.ByHeader("None")))}, payload: aqJSON("k", "1"), result: guardasynq.ResultRan, runs: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newAqSite(t)
+			var runs atomic.Int64
+			m := s.middleware(t, c.key, c.opts...)(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+				_, leased := guard.FromContext(ctx)
+				if leased != (c.result == guardasynq.ResultRan) {
+					return errors.New("a lease, or none")
+				}
+				runs.Add(1)
+				return nil
+			}))
+			s.serve(t, aqConfig(), m)
+			s.enqueue(t, "import", c.payload, asynq.MaxRetry(0))
+			s.outcomes.await(t, c.result, 1)
+			s.awaitEmpty(t)
+			require.Equal(t, c.runs, runs.Load() == 1)
+		})
+	}
+	require.PanicsWithValue(t, "guardasynq: Optional: the function must not be nil", func() { guardasynq.Optional(nil) })
+}
+
+// The ID of a task is free while a copy is in its place. A task that is enqueued under it
+// meanwhile does for both.
+func TestCopy_endsWhereItsOriginalWasEnqueuedAgain(t *testing.T) {
+	t.Parallel()
+	for name, again := range map[string]struct {
+		payload string
+		runs    int
+	}{"the same": {"1", 2}, "another payload": {"2", 3}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, w, holder := aqHolding(t, aqConfig(), guardasynq.WithWait(0))
+			send := func(payload string) {
+				s.enqueue(t, "import", aqJSON("k", payload), asynq.TaskID("41"), asynq.MaxRetry(0))
+			}
+			send("1")
+			s.awaitState(t, "41~1", asynq.TaskStateScheduled)
+			s.awaitGone(t, "41")
+			_, err := s.client.Enqueue(asynq.NewTask("import", []byte(aqJSON("k", again.payload))), asynq.TaskID("41"), asynq.ProcessIn(time.Hour))
+			require.NoError(t, err, "asynq cannot know")
+			holder.returns(nil) // which brings the copy
+			if again.runs == 2 {
+				s.outcomes.await(t, guardasynq.ResultCoalesced, 1)
+			} else {
+				w.next(t).returns(nil)
+			}
+			s.awaitGone(t, "41~1")
+			require.NoError(t, s.inspector.RunTask(aqQueue, "41"))
+			w.next(t).returns(nil)
+			s.awaitEmpty(t)
+			require.Len(t, w.payloads(), again.runs)
+		})
+	}
+}
+
+// With every policy, a task that meets a store that is away is neither archived nor costs it an
+// attempt, and its worker is free.
+func TestStore_isAwayOnTheLastAttempt(t *testing.T) {
+	t.Parallel()
+	for name, busy := range map[string]guardasynq.Busy{"RetryLater": guardasynq.RetryLater, "Skip": guardasynq.Skip, "Fail": guardasynq.Fail, "Coalesce": guardasynq.Coalesce} {
+		for _, attempts := range []int{0, 1} {
+			t.Run(fmt.Sprint(name, " MaxRetry ", attempts), func(t *testing.T) {
+				t.Parallel()
+				s := newLifeSite(t)
+				g, err := guard.New(single.New(s.store.Client(t, func(o *redis.Options) { o.ReadTimeout, o.DialTimeout = 300*time.Millisecond, 300*time.Millisecond })))
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+				s.guard = g
+				var mu sync.Mutex
+				ran := map[string]int{}
+				s.serve(t, s.middleware(t, guardasynq.WithBusy(busy))(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+					mu.Lock()
+					defer mu.Unlock()
+					ran[guardasynq.TaskID(ctx, task)]++
+					return nil
+				})))
+				s.store.Kill()
+				want := map[string]int{}
+				for i := range 3 {
+					id := fmt.Sprint(i)
+					s.enqueue(t, id, "customer "+id, asynq.MaxRetry(attempts))
+					want[id] = 1
+				}
+				lifeUntil(t, "all come back", func() bool { return len(s.seen.of(guardasynq.ResultUnavailable)) > 6 })
+				s.store.Restart()
+				require.Zero(t, s.awaitEmpty(t))
+				mu.Lock()
+				defer mu.Unlock()
+				require.Equal(t, want, ran)
+			})
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package guardscheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+// enqueueTimeout bounds how long it may take to enqueue a task.
+const enqueueTimeout = 5 * time.Second
+
+// A runner enqueues the ticks of entries.
+type runner struct {
+	settings
+	guard    *guard.Guard
+	ledger   driver.Ledger
+	client   enqueuer
+	now      func() time.Time
+	location *time.Location
+	pre      func(*asynq.Task, []asynq.Option)
+	post     func(*asynq.TaskInfo, error)
+	onError  func(*asynq.Task, []asynq.Option, error)
+
+	ctx    context.Context // ends with Shutdown
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	// turn is held while a task is enqueued. asynq appends the options of the call to those inside
+	// the task, in place where there is room: of two tasks with such options in common, one could
+	// get the other's ID. A mutex could not be waited for with a context.
+	turn chan struct{}
+}
+
+// An enqueuer is an asynq.Client.
+type enqueuer interface {
+	EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error)
+}
+
+func newRunner(g *guard.Guard, s settings, client enqueuer, opts *asynq.SchedulerOpts) *runner {
+	r := &runner{settings: s, guard: g, client: client, now: wallClock, location: time.UTC, turn: make(chan struct{}, 1)}
+	r.ledger, _ = g.Adapter().Ledger()
+	if opts != nil {
+		r.pre, r.post = opts.PreEnqueueFunc, opts.PostEnqueueFunc
+		r.onError = opts.EnqueueErrorHandler //nolint:staticcheck // deprecated, and in use
+		if opts.Location != nil {
+			r.location = opts.Location
+		}
+	}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	return r
+}
+
+// wallClock returns the time. It has no monotonic reading: ticks are instants of the wall clock.
+func wallClock() time.Time { return time.Now().Round(0) }
+
+// start looks after an entry until stop.
+func (r *runner) start(e *entry) (stop func()) {
+	ctx, cancel := context.WithCancel(r.ctx)
+	r.wg.Go(func() {
+		defer cancel()
+		r.run(ctx, e)
+	})
+	return cancel
+}
+
+// enqueue sees to it that the task of a tick is enqueued, by this process or another. An error
+// means that it may not be. What is under way when ctx ends is finished: this process alone may
+// know of the tick.
+func (r *runner) enqueue(ctx context.Context, e *entry, tick time.Time) error {
+	taskID, key := e.tickNames(tick)
+	waiting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	waits := context.AfterFunc(ctx, cancel)
+	defer waits()
+	var info *asynq.TaskInfo
+	var duplicate error
+	err := r.guard.Do(waiting, key, func(under context.Context) (err error) {
+		if !waits() {
+			return ctx.Err()
+		}
+		info, err = r.attempt(under, e, taskID)
+		if errors.Is(err, asynq.ErrDuplicateTask) {
+			duplicate = err // asynq.Unique leaves this tick out, and should do so once
+			return nil
+		}
+		return err
+	}, r.leaseOptions(e.kind())...)
+	switch {
+	case info != nil:
+		if r.post != nil {
+			r.post(info, nil)
+		}
+		return nil // its ID keeps out another one, if the marker is missing
+	case duplicate != nil:
+		r.report(e, fmt.Errorf("guardscheduler: enqueue %q: %w", taskID, duplicate))
+		return nil
+	case err == nil, errors.Is(err, guard.ErrDone):
+		return nil
+	case ctx.Err() != nil, errors.Is(err, guard.ErrBusy):
+		return err
+	}
+	err = fmt.Errorf("guardscheduler: enqueue %q: %w", taskID, err)
+	r.reportOnce(e, tick, err)
+	return err
+}
+
+// attempt enqueues the task under its lease. It returns nothing for a task that is there already:
+// that was enqueued by a process that died before it could leave its marker, or by this one, when
+// the answer was lost.
+func (r *runner) attempt(ctx context.Context, e *entry, taskID string) (*asynq.TaskInfo, error) {
+	if r.pre != nil {
+		r.pre(e.task, e.opts)
+	}
+	ctx, cancel := context.WithTimeout(ctx, enqueueTimeout)
+	defer cancel()
+	select {
+	case r.turn <- struct{}{}:
+		defer func() { <-r.turn }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	// the caller's options may have room at their end
+	info, err := r.client.EnqueueContext(ctx, e.task, append(slices.Clone(e.opts), asynq.TaskID(taskID))...)
+	if errors.Is(err, asynq.ErrTaskIDConflict) {
+		return nil, nil
+	}
+	return info, err
+}

@@ -1,0 +1,86 @@
+package guardscheduler
+
+import (
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
+)
+
+// MostTicks is for tests.
+const MostTicks = ticks.Most
+
+// TicksIn parses a spec and returns its ticks after from, up to and including to.
+func TicksIn(spec string, from, to time.Time) ([]time.Time, error) {
+	s, err := parse(spec)
+	if err != nil {
+		return nil, err
+	}
+	return ticks.In(s, from, to), nil
+}
+
+// A Due is what there is to do for an entry.
+type Due struct {
+	Run         []time.Time
+	Missed      int
+	First, Last time.Time
+}
+
+// DueTicks parses a spec and returns what there is to do at now.
+func DueTicks(spec string, last, now time.Time, deadline time.Duration, c CatchUp) (Due, error) {
+	s, err := parse(spec)
+	if err != nil {
+		return Due{}, err
+	}
+	d := dueTicks(s, last, now, deadline, c)
+	return Due{Run: d.run, Missed: d.missed, First: d.first, Last: d.last}, nil
+}
+
+// ShownSpec returns the spec that asynq is given.
+func ShownSpec(spec string) (string, error) {
+	s, err := parse(spec)
+	if err != nil {
+		return "", err
+	}
+	return shownSpec(spec, s), nil
+}
+
+// TickNames returns the ID of a tick's task, and the key of its lease.
+func TickNames(task *asynq.Task, tick time.Time, opts ...asynq.Option) (taskID, key string) {
+	e, err := newEntry("@daily", task, opts, tick)
+	if err != nil {
+		return err.Error(), ""
+	}
+	return e.tickNames(tick)
+}
+
+// A Replica is a scheduler without asynq, whose clock is off: for virtual time.
+type Replica struct{ runner *runner }
+
+// NewReplica returns a replica that enqueues by f.
+func NewReplica(g *guard.Guard, off time.Duration, opts *asynq.SchedulerOpts, client enqueuer, more ...Option) (*Replica, error) {
+	s := newSettings(g, more)
+	if s.Err != nil {
+		return nil, s.Err
+	}
+	r := newRunner(g, s, client, opts)
+	r.now = func() time.Time { return wallClock().Add(off) }
+	return &Replica{r}, nil
+}
+
+// Start begins with an entry.
+func (r *Replica) Start(spec string, task *asynq.Task) error {
+	e, err := newEntry(spec, task, nil, r.runner.now())
+	if err == nil {
+		r.runner.start(e)
+	}
+	return err
+}
+
+// Stop ends it, and waits for what is under way.
+func (r *Replica) Stop() {
+	r.runner.cancel()
+	r.runner.wg.Wait()
+}

@@ -1,0 +1,284 @@
+package guardscheduler_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	guardscheduler "github.com/seed-1795987d/onerun/middleware/asynq/scheduler"
+)
+
+var errAway = errors.New("it is away")
+
+// A cloud is a store of leases and a queue in virtual time, which can be away together, and the
+// replicas that use them.
+type cloud struct {
+	t     *testing.T
+	store *memory.Locker
+
+	mu       sync.Mutex
+	away     bool
+	kills    string // who comes next to enqueue dies "before" or "after" the queue has the task
+	enqueued map[time.Time]int
+	late     map[time.Time]time.Duration
+	missed   map[time.Time]bool
+	errs     int
+	replicas []*cloudReplica
+}
+
+func (c *cloud) set(away bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.away = away
+}
+
+// A cloudReplica is a process, as which it is the store and the queue that it sees. Nothing of one
+// that was killed gets through.
+type cloudReplica struct {
+	*guardscheduler.Replica
+	*memory.Locker
+	cloud *cloud
+	guard *guard.Guard
+	dead  bool
+}
+
+// ask is a call that is under way for a moment.
+func (c *cloudReplica) ask(ctx context.Context) error {
+	select {
+	case <-time.After(time.Millisecond):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	c.cloud.mu.Lock()
+	defer c.cloud.mu.Unlock()
+	if c.cloud.away || c.dead {
+		return errAway
+	}
+	return nil
+}
+
+func (c *cloudReplica) TryAcquire(ctx context.Context, claim guard.Claim) (guard.Grant, error) {
+	if err := c.ask(ctx); err != nil {
+		return guard.Grant{}, err
+	}
+	return c.Locker.TryAcquire(ctx, claim)
+}
+
+func (c *cloudReplica) Renew(ctx context.Context, claim guard.Claim) (bool, error) {
+	if err := c.ask(ctx); err != nil {
+		return false, err
+	}
+	return c.Locker.Renew(ctx, claim)
+}
+
+func (c *cloudReplica) Release(ctx context.Context, claim guard.Claim, after guard.After) (bool, error) {
+	if err := c.ask(ctx); err != nil {
+		return false, err
+	}
+	return c.Locker.Release(ctx, claim, after)
+}
+
+func (c *cloudReplica) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
+	if err := c.ask(ctx); err != nil {
+		return 0, err
+	}
+	return c.Locker.Raise(ctx, name, counter, to)
+}
+
+var _ driver.Ledger = (*cloudReplica)(nil)
+
+func (c *cloudReplica) EnqueueContext(ctx context.Context, _ *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
+	if err := c.ask(ctx); err != nil {
+		return nil, err
+	}
+	all := c.cloud
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	kills := all.kills
+	if all.kills = ""; kills != "" {
+		c.dead = true
+	}
+	if kills == "before" {
+		return nil, errAway
+	}
+	id := opts[len(opts)-1].Value().(string)
+	tick := tickOf(all.t, id)
+	if all.enqueued[tick]++; all.enqueued[tick] > 1 {
+		return nil, fmt.Errorf("%w: %s", asynq.ErrTaskIDConflict, id)
+	}
+	all.late[tick] = time.Since(tick)
+	return &asynq.TaskInfo{ID: id}, nil
+}
+
+// start starts a process whose clock is off.
+func (c *cloud) start(spec string, off time.Duration, opts ...guardscheduler.Option) *cloudReplica {
+	r := &cloudReplica{cloud: c, Locker: c.store}
+	g, err := guard.New(r)
+	require.NoError(c.t, err)
+	r.guard = g
+	r.Replica, err = guardscheduler.NewReplica(g, off, &asynq.SchedulerOpts{PostEnqueueFunc: func(_ *asynq.TaskInfo, err error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		var missed *guardscheduler.MissedError
+		switch {
+		case errors.As(err, &missed):
+			ticks, err := guardscheduler.TicksIn(missed.Spec, missed.First.Add(-1), missed.Last)
+			assert.NoError(c.t, err)
+			assert.Len(c.t, ticks, missed.Ticks)
+			for _, tick := range ticks {
+				assert.False(c.t, c.missed[tick.UTC()], "%v is reported twice", tick)
+				c.missed[tick.UTC()] = true
+			}
+		case err != nil && !r.dead:
+			c.errs++
+		}
+	}}, r, opts...)
+	require.NoError(c.t, err)
+	require.NoError(c.t, r.Start(spec, asynq.NewTask("report", nil)))
+	c.replicas = append(c.replicas, r)
+	return r
+}
+
+func (r *cloudReplica) stop() {
+	r.Stop()
+	if err := r.guard.Close(context.Background()); !r.dead {
+		require.NoError(r.cloud.t, err)
+	}
+}
+
+// Each fault, with each policy of catching up, at the ticks of each second and of each minute:
+// every tick is enqueued once or reported as missed, and none that was within the start deadline
+// when the fault was over is missed.
+func TestFaults_everyTickIsEnqueuedOnceOrReported(t *testing.T) {
+	outage := func(d time.Duration) func(*cloud, string, []guardscheduler.Option) {
+		return func(c *cloud, _ string, _ []guardscheduler.Option) {
+			c.set(true)
+			time.Sleep(d)
+			c.set(false)
+		}
+	}
+	scale := func(down time.Duration) func(*cloud, string, []guardscheduler.Option) {
+		return func(c *cloud, spec string, opts []guardscheduler.Option) {
+			for _, r := range c.replicas {
+				r.stop()
+			}
+			c.replicas = nil
+			time.Sleep(down)
+			c.start(spec, 0, opts...)
+			c.start(spec, 0, opts...)
+		}
+	}
+	kill := func(kills string) func(*cloud, string, []guardscheduler.Option) {
+		return func(c *cloud, _ string, _ []guardscheduler.Option) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.kills = kills
+		}
+	}
+	for name, fault := range map[string]struct {
+		off   []time.Duration
+		strip time.Duration // for how long nothing can be enqueued
+		do    func(c *cloud, spec string, opts []guardscheduler.Option)
+	}{
+		"none":                             {off: []time.Duration{0, 0}},
+		"an outage of 5 s":                 {off: []time.Duration{0, 0}, strip: 5 * time.Second, do: outage(5 * time.Second)},
+		"an outage of 15 s":                {off: []time.Duration{0, 0}, strip: 15 * time.Second, do: outage(15 * time.Second)},
+		"an outage of 60 s":                {off: []time.Duration{0, 0}, strip: 60 * time.Second, do: outage(60 * time.Second)},
+		"an outage of 10 minutes":          {off: []time.Duration{0, 0}, strip: 10 * time.Minute, do: outage(10 * time.Minute)},
+		"clocks 900 ms ahead and behind":   {off: []time.Duration{900 * time.Millisecond, 0, -900 * time.Millisecond}},
+		"clocks, and an outage of 60 s":    {off: []time.Duration{900 * time.Millisecond, -900 * time.Millisecond}, strip: 60 * time.Second, do: outage(60 * time.Second)},
+		"killed before it has enqueued":    {off: []time.Duration{0, 0}, strip: 15 * time.Second, do: kill("before")},
+		"killed before it leaves a marker": {off: []time.Duration{0, 0}, strip: 15 * time.Second, do: kill("after")},
+		"scaled to zero for 20 s":          {off: []time.Duration{0, 0}, strip: 20 * time.Second, do: scale(20 * time.Second)},
+		"scaled to zero for an hour":       {off: []time.Duration{0, 0}, strip: time.Hour, do: scale(time.Hour)},
+	} {
+		for policy, catchUp := range map[string]guardscheduler.CatchUp{"no catch-up": guardscheduler.NoCatchUp, "newest": guardscheduler.Newest, "up to 1000": guardscheduler.UpTo(1000)} {
+			for _, spec := range []string{"@every 7s", "* * * * *", "*/20 * * * *"} {
+				t.Run(name+"/"+policy+"/"+spec, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						c := &cloud{store: memory.New(), t: t, enqueued: map[time.Time]int{}, late: map[time.Time]time.Duration{}, missed: map[time.Time]bool{}}
+						opts := []guardscheduler.Option{guardscheduler.WithCatchUp(catchUp)}
+						begin := time.Now().UTC()
+						for _, off := range fault.off {
+							c.start(spec, off, opts...)
+						}
+						time.Sleep(25*time.Minute - 3*time.Second)
+						from := time.Now().UTC()
+						if fault.do != nil {
+							fault.do(c, spec, opts)
+						}
+						time.Sleep(25 * time.Minute)
+						end := time.Now().UTC()
+						for _, r := range c.replicas {
+							r.stop()
+						}
+						ticks, err := guardscheduler.TicksIn(spec, begin.Add(time.Second), end.Add(-30*time.Second))
+						require.NoError(t, err)
+						require.NotEmpty(t, ticks)
+						over := from.Add(fault.strip)
+						caught := 0
+						for _, tick := range ticks {
+							tick = tick.UTC()
+							require.NotEqual(t, c.enqueued[tick] > 0, c.missed[tick], "%v is enqueued or missed", tick)
+							if !strings.HasPrefix(name, "killed") {
+								require.LessOrEqual(t, c.enqueued[tick], 1, "%v: the marker keeps out a second one", tick)
+							}
+							if c.missed[tick] {
+								require.Positive(t, fault.strip, "nothing is missed without a fault")
+								require.WithinRange(t, tick, from.Add(-time.Second), over.Add(-guardscheduler.DefaultStartDeadline+2*time.Second))
+							} else if c.late[tick] > guardscheduler.DefaultStartDeadline+2*time.Second {
+								caught++
+							}
+						}
+						switch catchUp {
+						case guardscheduler.NoCatchUp:
+							require.Zero(t, caught)
+						case guardscheduler.Newest:
+							require.LessOrEqual(t, caught, 1)
+						default:
+							require.Empty(t, c.missed)
+						}
+						if !strings.Contains(name, "outage") {
+							require.Zero(t, c.errs, "only an outage is an error")
+						}
+						require.Empty(t, c.kills, "it was killed")
+					})
+				})
+			}
+		}
+	}
+}
+
+// A deployment changes the spec: the ticks that only the new one has, before it came, are none.
+func TestFaults_aChangedSpecBeginsAnew(t *testing.T) {
+	for _, catchUp := range []guardscheduler.CatchUp{guardscheduler.NoCatchUp, guardscheduler.Newest} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &cloud{store: memory.New(), t: t, enqueued: map[time.Time]int{}, late: map[time.Time]time.Duration{}, missed: map[time.Time]bool{}}
+			day := time.Now().UTC().Truncate(24 * time.Hour)
+			old := c.start("0 3 * * *", 0, guardscheduler.WithCatchUp(catchUp))
+			time.Sleep(time.Until(day.Add(38 * time.Hour))) // at 14:00 of the next day
+			old.stop()
+			changed := c.start("0 12 * * *", 0, guardscheduler.WithCatchUp(catchUp))
+			time.Sleep(time.Hour)
+			c.mu.Lock()
+			require.Equal(t, map[time.Time]int{day.Add(3 * time.Hour): 1, day.Add(27 * time.Hour): 1}, c.enqueued)
+			c.mu.Unlock()
+			time.Sleep(24 * time.Hour)
+			changed.stop()
+			require.Equal(t, map[time.Time]int{day.Add(3 * time.Hour): 1, day.Add(27 * time.Hour): 1, day.Add(60 * time.Hour): 1}, c.enqueued)
+			require.Empty(t, c.missed)
+		})
+	}
+}

@@ -1,0 +1,55 @@
+package guardscheduler
+
+import (
+	"fmt"
+	"time"
+)
+
+// A MissedError is a range of ticks that were not enqueued, as no process could do so before the
+// start deadline, and WithCatchUp did not ask for them. One process reports it, once, to the
+// PostEnqueueFunc and the EnqueueErrorHandler.
+type MissedError struct {
+	Type, Spec  string    // of the entry
+	First, Last time.Time // ticks
+	// Ticks is how many there are. Of very many, the oldest are not counted.
+	Ticks int
+}
+
+func (e *MissedError) Error() string {
+	if e.Ticks == 1 {
+		return fmt.Sprintf("guardscheduler: the tick of %q (%s) at %s was missed", e.Type, e.Spec, e.First.UTC().Format(time.RFC3339))
+	}
+	return fmt.Sprintf("guardscheduler: %d ticks of %q (%s) from %s to %s were missed",
+		e.Ticks, e.Type, e.Spec, e.First.UTC().Format(time.RFC3339), e.Last.UTC().Format(time.RFC3339))
+}
+
+// reportAfter is for how long a tick is tried before it is reported that it cannot be enqueued.
+const reportAfter = 5 * time.Second
+
+// reportOnce reports that a tick cannot be enqueued for now, once, if that has lasted for a while.
+func (r *runner) reportOnce(e *entry, tick time.Time, err error) {
+	if !e.trouble.tick.Equal(tick) || e.trouble.since.IsZero() {
+		e.trouble = trouble{tick: tick, since: time.Now()}
+	}
+	if r.ctx.Err() == nil && !e.trouble.told && time.Since(e.trouble.since) >= reportAfter {
+		e.trouble.told = true
+		r.report(e, err)
+	}
+}
+
+// trouble is a tick that cannot be enqueued.
+type trouble struct {
+	tick  time.Time
+	since time.Time // when that was found
+	told  bool
+}
+
+// report tells the caller's hooks that a task was not enqueued.
+func (r *runner) report(e *entry, err error) {
+	if r.post != nil {
+		r.post(nil, err)
+	}
+	if r.onError != nil {
+		r.onError(e.task, e.opts, err)
+	}
+}

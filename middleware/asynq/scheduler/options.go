@@ -1,0 +1,150 @@
+package guardscheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/internal/refused"
+)
+
+// The defaults and bounds.
+const (
+	DefaultTickMemory    = time.Hour
+	MinTickMemory        = time.Minute
+	DefaultStartDeadline = time.Minute
+
+	// defaultTTL is that of a tick's lease: for so long a tick stays taken after the process died
+	// that was going to enqueue it.
+	defaultTTL  = 5 * time.Second
+	mostCatchUp = 1000
+)
+
+// CatchUp says what becomes of ticks that are older than the start deadline.
+type CatchUp int
+
+// NoCatchUp reports them as missed. Newest enqueues the newest of them.
+const (
+	NoCatchUp CatchUp = 0
+	Newest    CatchUp = 1
+)
+
+// UpTo enqueues the newest n of them, the oldest first.
+func UpTo(n int) CatchUp { return CatchUp(n) }
+
+// An Option is a setting of New and NewManager. What cannot work is refused there.
+type Option func(*settings)
+
+// settings are what the options have set.
+type settings struct {
+	refused.List
+
+	memory   time.Duration
+	deadline time.Duration
+	catchUp  CatchUp
+	lease    []guard.Option
+	named    bool // the lease has a name of the caller's
+}
+
+// newSettings returns what the options come to, with what is wrong about it as Err.
+func newSettings(g *guard.Guard, opts []Option) settings {
+	s := settings{memory: DefaultTickMemory, deadline: DefaultStartDeadline}
+	refused.Apply(&s.List, &s, opts)
+	switch {
+	case s.memory < MinTickMemory:
+		s.Refuse("WithTickMemory", s.memory, fmt.Sprintf("must be at least %v", MinTickMemory))
+	case s.deadline >= s.memory:
+		s.Refuse("WithStartDeadline", s.deadline, fmt.Sprintf("must be shorter than the tick memory, %v", s.memory))
+	}
+	if g == nil {
+		s.Refuse("guard", nil, "must not be nil")
+		return s
+	}
+	if _, ok := g.Adapter().Ledger(); !ok {
+		s.Refuse("guard", nil, "its backend must be able to keep the newest tick of an entry (driver.Ledger)")
+	}
+	s.named = g.Adapter().Name(s.lease...) != ""
+	_, err := g.Wrap("asynq-tick", func(context.Context) error { return nil }, s.leaseOptions("")...)
+	s.Err = errors.Join(s.Err, err)
+	return s
+}
+
+// leaseOptions returns the options of a tick's lease. Its name says that a task of that kind is
+// enqueued, unless the caller has named it: the kind alone is the name of the task's run.
+func (s *settings) leaseOptions(kind string) []guard.Option {
+	opts := append([]guard.Option{guard.WithTTL(defaultTTL)}, s.lease...)
+	if !s.named && kind != "" {
+		opts = append(opts, guard.WithName(enqueueName(kind)))
+	}
+	return append(opts, guard.WithWait(leaseWait), guard.WithOnce(s.memory))
+}
+
+// leaseWait is how long a process waits for one that is enqueueing. It tries again after that.
+const leaseWait = 10 * time.Second
+
+// longestName is the longest name that guard.WithName takes.
+const longestName = 128
+
+func enqueueName(kind string) string {
+	const prefix = "enqueue "
+	if len(prefix)+len(kind) > longestName {
+		return "enqueue"
+	}
+	return prefix + kind
+}
+
+// WithTickMemory says for how long it is remembered that a tick has been enqueued, from
+// MinTickMemory to ten years. It must be longer than the clocks of the processes differ, and the
+// start deadline on top of that. Default: DefaultTickMemory, one hour.
+func WithTickMemory(d time.Duration) Option { return func(s *settings) { s.memory = d } }
+
+// WithStartDeadline says how late a tick may be enqueued: after a restart, a pause, or an outage
+// of the store or the queue. All ticks of that time are, in order, unless others have seen to
+// them. It must be shorter than the tick memory. Default: DefaultStartDeadline, one minute.
+func WithStartDeadline(d time.Duration) Option {
+	return func(s *settings) { s.Positive(&s.deadline, "WithStartDeadline", d) }
+}
+
+// WithCatchUp says what becomes of ticks that are older than the start deadline. Default:
+// NoCatchUp.
+func WithCatchUp(c CatchUp) Option {
+	return func(s *settings) {
+		if c < 0 || c > mostCatchUp {
+			s.Refuse("WithCatchUp", int(c), fmt.Sprintf("must be from 0 to %d", mostCatchUp))
+		}
+		s.catchUp = c
+	}
+}
+
+// WithLease sets options of the lease under which a task is enqueued, such as guard.WithHook, and
+// guard.WithTTL: for so long a tick stays taken after the process died that was going to enqueue
+// it (default: 5 s). guard.WithWait and guard.WithOnce have no effect. guard.WithOwner would let
+// all replicas in at once. The default of guard.WithName is the Guard's name, or else "enqueue "
+// and the type of the task.
+func WithLease(opts ...guard.Option) Option {
+	return func(s *settings) { s.lease = append(s.lease, opts...) }
+}
+
+// TickName is an option of an entry, for Register and asynq.PeriodicTaskConfig. It tells entries
+// apart whose tasks have the same type and payload, such as one for each of several queues. The
+// name must be the same in all processes, and be kept when the program changes.
+func TickName(name string) asynq.Option { return tickOption{value: name} }
+
+// A tickOption is an option that asynq does not know, and leaves alone.
+type tickOption struct{ value string }
+
+// String has brackets in it, without which asynq's Inspector panics.
+func (o tickOption) String() string         { return fmt.Sprintf("TickName(%q)", o.value) }
+func (o tickOption) Type() asynq.OptionType { return -1 }
+func (o tickOption) Value() any             { return o.value }
+
+// isNil reports whether an interface holds nothing, or a nil pointer.
+func isNil(i any) bool {
+	v := reflect.ValueOf(i)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+}

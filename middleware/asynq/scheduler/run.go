@@ -1,0 +1,137 @@
+package guardscheduler
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// The marks of an entry, in seconds since 1970, in the store.
+const (
+	// newestTick is the tick up to which ticks of the entry need no care.
+	newestTick = "newest tick"
+	// sinceSpec, and a hash of the spec and the location, is since when the entry has the spec.
+	sinceSpec = "since "
+)
+
+const (
+	// retryPause is how long a process waits before it tries again what the store or the queue did
+	// not let it do.
+	retryPause = time.Second
+	// longestSleep is how soon a process notices that its clock was set.
+	longestSleep = 10 * time.Second
+)
+
+// run looks after an entry until ctx ends.
+func (r *runner) run(ctx context.Context, e *entry) {
+	for ctx.Err() == nil {
+		err := r.load(ctx, e)
+		if err == nil {
+			err = r.serve(ctx, e)
+		}
+		pause := retryPause + rand.N(retryPause/4) //nolint:gosec // jitter
+		if err == nil {
+			next := e.schedule.Next(e.last.In(r.location))
+			if next.IsZero() {
+				next = r.now().Add(longestSleep) // there is none in five years
+			}
+			pause = min(next.Sub(r.now()), longestSleep)
+		}
+		sleep(ctx, pause)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// load finds out where the entry is: at the newest tick that was seen to, but not before it had
+// this spec. An entry that is new begins when it was registered.
+func (r *runner) load(ctx context.Context, e *entry) error {
+	if e.loaded {
+		return nil
+	}
+	err := func() error {
+		counter := sinceSpec + shortHash(e.spec, r.location.String())
+		since, err := r.ledger.Raise(ctx, e.ledgerName(), counter, 0)
+		if err == nil && since == 0 {
+			since = e.since.Unix()
+			_, err = r.ledger.Raise(ctx, e.ledgerName(), counter, since)
+		}
+		if err != nil {
+			return err
+		}
+		e.last = time.Unix(since, 0)
+		return r.refresh(ctx, e)
+	}()
+	if err != nil {
+		r.reportOnce(e, e.since, err)
+		return err
+	}
+	if e.last.After(e.since) {
+		e.last = e.since // the mark of a clock that is ahead
+	}
+	e.loaded = true
+	return nil
+}
+
+func (e *entry) ledgerName() string { return "asynq-schedule:" + e.id }
+
+// refresh moves the entry on to where others are.
+func (r *runner) refresh(ctx context.Context, e *entry) error {
+	_, err := r.raise(ctx, e, time.Time{})
+	return err
+}
+
+// raise moves the entry's mark to a tick, and reports whether this process did it.
+func (r *runner) raise(ctx context.Context, e *entry, tick time.Time) (raised bool, err error) {
+	was, err := r.ledger.Raise(ctx, e.ledgerName(), newestTick, max(0, tick.Unix()))
+	if err != nil {
+		return false, err
+	}
+	for _, t := range []time.Time{tick, time.Unix(was, 0)} {
+		if t.After(e.last) && !t.After(r.now()) {
+			e.last = t
+		}
+	}
+	return was < tick.Unix(), nil
+}
+
+// serve enqueues what is due. An error means that it has to be tried again.
+func (r *runner) serve(ctx context.Context, e *entry) error {
+	d := dueTicks(e.schedule, e.last, r.now().In(r.location), r.deadline, r.catchUp)
+	if d.late || d.missed > 0 { // others may have seen to them
+		if err := r.refresh(ctx, e); err != nil {
+			r.reportOnce(e, d.last, err)
+			return err
+		}
+		d = dueTicks(e.schedule, e.last, r.now().In(r.location), r.deadline, r.catchUp)
+	}
+	if d.missed > 0 {
+		raised, err := r.raise(ctx, e, d.last)
+		if err != nil {
+			r.reportOnce(e, d.last, err)
+			return err
+		}
+		if raised {
+			r.report(e, &MissedError{Type: e.task.Type(), Spec: e.spec, First: d.first, Last: d.last, Ticks: d.missed})
+		}
+	}
+	for _, tick := range d.run {
+		if err := r.enqueue(ctx, e, tick); err != nil {
+			return err
+		}
+		e.last = tick
+		// If it fails, the next tick's does it. Until then, the markers of the ticks keep.
+		_, _ = r.raise(ctx, e, tick)
+	}
+	return nil
+}

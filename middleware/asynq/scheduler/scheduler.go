@@ -1,0 +1,192 @@
+package guardscheduler
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"sync"
+	"syscall"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// A Scheduler is asynq's Scheduler, of which any number can run in as many processes: each tick of
+// an entry is enqueued once. It is safe for concurrent use, and has the methods of asynq's.
+//
+// An entry is known by the type and the payload of its task (and by TickName), so that an old and
+// a new version of a program agree about ticks while one replaces the other, also where they
+// differ in options or in headers. The ID of the task is made of that:
+// "report:build@2026-11-21T08:00:00Z~k2tupns5ael3hagg". A TaskID option of the entry's own has no
+// effect.
+//
+// "@every d" has its ticks at the multiples of d since 1970-01-01 00:00 UTC, the same in all
+// processes, in place of d after the start of each.
+//
+// The hooks of asynq.SchedulerOpts are called where asynq calls them, but only in the process that
+// enqueues, several at a time for different entries. PostEnqueueFunc and EnqueueErrorHandler also
+// learn, once for a tick, that the store or the queue could not be asked for 5 s: the tick is
+// tried again all the same, by this process or another. And they get a *MissedError for ticks that
+// were given up. asynq's list of entries (Inspector.SchedulerEntries, asynqmon) shows the entries
+// of each process; its history of enqueue events for each entry stays empty.
+type Scheduler struct {
+	shown    *asynq.Scheduler // keeps asynq's list of entries, and enqueues nothing
+	runner   *runner
+	client   *asynq.Client
+	shutdown sync.Once
+
+	mu      sync.Mutex
+	started bool
+	entries map[string]*registered // by ID
+}
+
+// A registered is an entry of a Scheduler.
+type registered struct {
+	*entry
+	stop func() // nil while the Scheduler has not started
+}
+
+// New is asynq.NewScheduler for any number of replicas. opts can be nil, and is not changed. All
+// replicas need a Guard over the same store, whose backend is a driver.Ledger, as all of this
+// module are. Applications that share the store, but not their queues, need guard.WithNamespace,
+// or they take each other's ticks for their own.
+//
+// Settings that cannot work are *guard.SettingError, all of them in one error. Redis is not asked.
+// Call Shutdown at the end, and close the Guard, which remains the caller's, after that.
+func New(g *guard.Guard, r asynq.RedisConnOpt, opts *asynq.SchedulerOpts, more ...Option) (*Scheduler, error) {
+	s := newSettings(g, more)
+	if isNil(r) {
+		s.Refuse("RedisConnOpt", nil, "must not be nil")
+	}
+	if s.Err != nil {
+		return nil, s.Err
+	}
+	// one connection pool, which closing the client closes: asynq never closes that of a scheduler
+	// that was not started
+	conn := oneConn{r.MakeRedisClient()}
+	return newScheduler(g, s, asynq.NewClient(conn), opts, func(own *asynq.SchedulerOpts) *asynq.Scheduler { return asynq.NewScheduler(conn, own) }), nil
+}
+
+type oneConn struct{ client any }
+
+func (c oneConn) MakeRedisClient() any { return c.client }
+
+func newScheduler(g *guard.Guard, s settings, client *asynq.Client, opts *asynq.SchedulerOpts, shown func(*asynq.SchedulerOpts) *asynq.Scheduler) *Scheduler {
+	var own asynq.SchedulerOpts
+	if opts != nil {
+		own = *opts
+	}
+	// asynq calls it in a goroutine that cron has started for this firing alone. It returns
+	// nothing by which it could keep asynq from enqueueing; so it ends the goroutine, whose
+	// deferred functions run, by which cron counts the jobs under way.
+	own.PreEnqueueFunc = func(*asynq.Task, []asynq.Option) { runtime.Goexit() }
+	own.PostEnqueueFunc = nil
+	own.EnqueueErrorHandler = nil //nolint:staticcheck // deprecated, and in use
+	return &Scheduler{shown: shown(&own), runner: newRunner(g, s, client, opts), client: client, entries: map[string]*registered{}}
+}
+
+// Register adds an entry, and returns its ID for Unregister. Its first tick is the first one after
+// the call, or after the newest that the replicas have seen to if they know the entry.
+//
+// A spec that cannot be parsed is a *guard.SettingError that names it. So is an entry that has the
+// type and payload of another one and differs from it in options or headers, as of two such tasks
+// that are due at the same instant only one would be enqueued: TickName tells them apart. With the
+// same options they are fine: of ticks that they share there is one. Options inside the task are
+// not looked at.
+func (s *Scheduler) Register(cronspec string, task *asynq.Task, opts ...asynq.Option) (entryID string, err error) {
+	e, err := newEntry(cronspec, task, opts, s.runner.now())
+	if err != nil {
+		return "", err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, other := range s.entries {
+		if err := e.conflict(other.entry); err != nil {
+			return "", err
+		}
+	}
+	id, err := s.shown.Register(shownSpec(e.spec, e.schedule), task, e.opts...)
+	if err != nil {
+		return "", fmt.Errorf("guardscheduler: register %q: %w", cronspec, err)
+	}
+	added := &registered{entry: e}
+	s.entries[id] = added
+	if s.started {
+		added.stop = s.runner.start(e)
+	}
+	return id, nil
+}
+
+// Unregister removes an entry. A tick that is being enqueued still is. It fails if there is no
+// such entry.
+func (s *Scheduler) Unregister(entryID string) error {
+	if err := s.shown.Unregister(entryID); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if gone := s.entries[entryID]; gone != nil && gone.stop != nil {
+		gone.stop()
+	}
+	delete(s.entries, entryID)
+	return nil
+}
+
+var errShutdown = errors.New("guardscheduler: it has been shut down")
+
+// Start begins to enqueue, and returns at once. It fails if the Scheduler runs, or has been shut
+// down.
+func (s *Scheduler) Start() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.runner.ctx.Err() != nil {
+		return errShutdown
+	}
+	if err := s.shown.Start(); err != nil {
+		return err
+	}
+	s.started = true
+	for _, e := range s.entries {
+		e.stop = s.runner.start(e.entry)
+	}
+	return nil
+}
+
+// Run is Start, and then Shutdown when the process is sent SIGTERM or SIGINT. It also returns
+// after a Shutdown by others.
+func (s *Scheduler) Run() error {
+	if err := s.Start(); err != nil {
+		return err
+	}
+	s.runner.awaitSignal()
+	s.Shutdown()
+	return nil
+}
+
+// Shutdown stops for good. Ticks for which this process waits are left to the others at once; one
+// that it is enqueueing is finished, for which it takes up to as long as Redis lets a command
+// wait. It can be called several times, and returns when all has ended.
+func (s *Scheduler) Shutdown() {
+	s.shutdown.Do(func() {
+		s.mu.Lock() // no entry starts after this
+		s.started = false
+		s.runner.cancel()
+		s.mu.Unlock()
+		s.runner.wg.Wait()
+		s.shown.Shutdown()
+		_ = s.client.Close() // which refuses where the connection is the caller's
+	})
+}
+
+// Ping asks the Redis of the queues whether it is there.
+func (s *Scheduler) Ping() error { return s.shown.Ping() }
+
+// awaitSignal returns when the process is asked to end, or after a shutdown.
+func (r *runner) awaitSignal() {
+	ctx, stop := signal.NotifyContext(r.ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	<-ctx.Done()
+}

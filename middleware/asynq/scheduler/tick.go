@@ -1,0 +1,93 @@
+package guardscheduler
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
+)
+
+// parse returns the schedule of a spec. "@every d" has its ticks at the multiples of d since 1970.
+func parse(spec string) (cron.Schedule, error) {
+	if (strings.HasPrefix(spec, "TZ=") || strings.HasPrefix(spec, "CRON_TZ=")) && !strings.Contains(spec, " ") {
+		// on which the parser panics
+		return nil, fmt.Errorf("there is no schedule behind the time zone")
+	}
+	s, err := cron.ParseStandard(spec)
+	if err != nil {
+		return nil, err
+	}
+	return ticks.Align(s), nil
+}
+
+// shownSpec returns a spec by which asynq's list of entries shows the right next tick: it would
+// count "@every d" from the start of the process. Where no spec fits, it shows the entry's own.
+func shownSpec(spec string, s cron.Schedule) string {
+	d, ok := s.(ticks.Every)
+	const minute, hour, day = 60, 60 * 60, 24 * 60 * 60
+	switch {
+	case !ok:
+	case d%minute == 0 && hour%d == 0 && d < hour:
+		return fmt.Sprintf("CRON_TZ=UTC */%d * * * *", d/minute)
+	case d%hour == 0 && day%d == 0 && d < day:
+		return fmt.Sprintf("CRON_TZ=UTC 0 */%d * * *", d/hour)
+	case d == day:
+		return "CRON_TZ=UTC 0 0 * * *"
+	}
+	return spec
+}
+
+// A due is what there is to do for an entry.
+type due struct {
+	run    []time.Time // ticks to enqueue, the oldest first
+	late   bool        // some of them are older than the start deadline
+	missed int         // how many ticks are given up, from the first one to the last
+	first  time.Time
+	last   time.Time
+}
+
+// mostLooks bounds how many times ticks.Most ticks are looked at. What is older than they reach is
+// not counted as missed.
+const mostLooks = 100
+
+// dueTicks returns what there is to do at now, if the ticks up to last need no care: the ticks
+// that are not older than the deadline, and the newest of the others that catch-up wants. They are
+// in the location of now.
+func dueTicks(s cron.Schedule, last, now time.Time, deadline time.Duration, c CatchUp) due {
+	var d due
+	oldest := now.Add(-deadline)
+	var old []time.Time
+	giveUp := func(t time.Time) {
+		if d.missed++; d.missed == 1 {
+			d.first = t
+		}
+		d.last = t
+	}
+	from := last.In(now.Location()) // which is the schedule's
+	for looks := 1; ; looks++ {
+		if looks > mostLooks && from.Before(oldest) {
+			from = oldest.Add(-1)
+		}
+		come := ticks.In(s, from, now)
+		for _, t := range come {
+			if !t.Before(oldest) {
+				d.run = append(d.run, t)
+				continue
+			}
+			if old = append(old, t); len(old) > int(c) {
+				giveUp(old[0])
+				old = old[1:]
+			}
+		}
+		if len(come) < ticks.Most || len(d.run) > 0 {
+			break // the next look goes on from there
+		}
+		from = come[len(come)-1]
+	}
+	d.late = len(old) > 0
+	d.run = append(old, d.run...)
+	return d
+}
