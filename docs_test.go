@@ -31,6 +31,7 @@ var snippetImports = []string{
 // snippetAliases are those that every example imports under another name.
 var snippetAliases = map[string]string{
 	"guardhttp": module + "/middleware/http", "guardasynq": module + "/middleware/asynq", "guardcron": module + "/middleware/cron",
+	"guardscheduler": module + "/middleware/asynq/scheduler",
 }
 
 // snippetPrelude declares what is the reader's own.
@@ -47,7 +48,11 @@ var (
 	rdb     *redis.Client
 	request *http.Request
 
-	redisOpt asynq.RedisConnOpt
+	client    *asynq.Client
+	config    asynq.Config
+	inspector *asynq.Inspector
+	monitor   string
+	redisOpt  asynq.RedisConnOpt
 	mystore  struct{ New func(*redis.Client) guard.Locker }
 )
 
@@ -59,8 +64,6 @@ func hmacOf(string) string                           { return "" }
 func importTenant(context.Context) error             { return nil }
 func startServer(testing.TB) *redis.Client           { return nil }
 func ping(url string)                                {}
-
-var monitor string
 `
 
 // snippetFrameworks are in the module middleware/http/frameworks.
