@@ -48,6 +48,8 @@ var (
 	rdb     *redis.Client
 	request *http.Request
 
+	byCustomer asynq.MiddlewareFunc
+
 	client    *asynq.Client
 	config    asynq.Config
 	inspector *asynq.Inspector

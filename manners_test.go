@@ -19,8 +19,9 @@ import (
 )
 
 // logs are the packages that log, as their users ask for it: tracing has a hook that does, and
-// asynq's middleware a logger for tasks that it could not put back.
-var logs = []string{"/tracing", "/middleware/asynq"}
+// asynq's middleware a logger for tasks that it could not put back, and asynq's schedulers one for
+// what has no caller to return an error to.
+var logs = []string{"/tracing", "/middleware/asynq", "/middleware/asynq/scheduler"}
 
 func TestManners_noPartLogs(t *testing.T) {
 	for _, p := range parts(t) {

@@ -30,8 +30,8 @@ func TestWithLease_withFairRunsTasksInTheOrderInWhichTheyCame(t *testing.T) {
 	var waits atomic.Int64
 	waiting := guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { waits.Add(1) }})
 	for range 2 {
-		s.guard = lifeGuard(t, s.store)                                                                    // one for each server
-		s.serve(t, s.middleware(t, guardasynq.WithWait(time.Minute), guardasynq.WithBusy(guardasynq.Fail), // any number waits
+		s.guard = lifeGuard(t, s.store) // one for each server
+		s.serve(t, s.middleware(t, guardasynq.WithWait(time.Minute), guardasynq.WithBusy(guardasynq.Fail),
 			guardasynq.WithLease(guard.WithFair(), guard.WithTTL(time.Minute), waiting))(h))
 	}
 	const tasks = 6
