@@ -92,7 +92,9 @@ func TestWatch_callsWhenTheKeyMayBeFree(t *testing.T) {
 				release("k", "other")
 				settle()
 				require.Equal(t, 2, calls)
-				release("k", "k", "k")
+				release("k")
+				synctest.Wait() // the call has begun
+				release("k", "k")
 				settle()
 				require.Equal(t, 4, calls, "once, and once more for what came meanwhile")
 				require.NoError(t, last.Err())
