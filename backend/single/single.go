@@ -49,14 +49,17 @@ var (
 // leases, and whatever its time-outs are, each call ends with its context.
 //
 // Claims and releases that meet on their way to a server go out as one script, and on a Cluster as
-// one pipeline to each node. They go by the client, but where they come often, and renewals
-// always, by up to three connections of the Locker's own to the server, or to each master of a
-// Cluster, so that they do not wait for an application which uses up those of the client. These
-// are made with the client's options, also through Sentinel, but do not run its hooks, see
-// WithClientSetup. They are closed when they were not used for half a second, 15 seconds for that
-// of renewals, and when the client was closed, which is noticed within milliseconds by what is
-// sent. Where the server takes no more connections, all goes by the client. WithReplicas always
-// does, and so does everything on a client of another type.
+// one pipeline to each node. Renewals, and claims that come often, use up to three connections of
+// the Locker's own to the server, or to each master of a Cluster, so that they do not wait for an
+// application that uses up those of the client. These connections have the client's options, except
+// for its Limiter. They do not run its hooks, see WithClientSetup. The Locker closes them if they
+// were not used for half a second (15 seconds for renewals), or if the client was closed. If the
+// server accepts no more connections, everything uses the client.
+//
+// Everything uses the connections of the client if it finds its server through Sentinel, has a
+// StreamingCredentialsProvider or no read deadlines (a ReadTimeout of -2), or is of another type.
+// Renewals then keep one connection of its pool for up to 15 seconds. WithReplicas always uses the
+// client.
 func New(client redis.UniversalClient, opts ...Option) *Locker {
 	l := &Locker{store: redisstore.New("single", client), program: plain}
 	via, queue := redisstore.ViaPlain, plainQueue
