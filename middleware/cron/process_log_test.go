@@ -104,6 +104,30 @@ func (l *procLog) awaitAfter(t *testing.T, lines int, what string, is func(e pro
 	return procEvent{}
 }
 
+// writeFor writes to the log what a dead process has left in the store without a line in the log.
+// A process that is killed after it has recorded a failed or skipped tick may not have called its
+// observer yet.
+func (l *procLog) writeFor(t *testing.T, order procOrder, dead string, jobs []procJob) {
+	t.Helper()
+	w, err := newProcWorker(order.as("reader", 0))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, w.close(procSoon)) }()
+	events := l.read(t)
+	for _, j := range jobs {
+		records, err := w.jobs.Records(context.Background(), j.Name, 1500)
+		require.NoError(t, err)
+		for _, r := range records {
+			logged := slices.ContainsFunc(events.of(j.Name, r.Tick.UnixMilli(), "record", "here"), func(e procEvent) bool {
+				return e.Who == dead && e.Outcome == string(r.Outcome)
+			})
+			if r.Who == dead && r.Reason != "" && !logged {
+				w.order.Who = dead
+				w.report("record", r)
+			}
+		}
+	}
+}
+
 type procEvents []procEvent
 
 // of returns those of a job and a tick that are of one of the kinds. A tick of 0 is any.

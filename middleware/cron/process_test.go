@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
@@ -66,6 +67,7 @@ func requireEachTickOnce(t *testing.T, nodes, ticks int, jobs []procJob) {
 	at(ticks / 10)
 	killed := haltARun(t, log, processes, syscall.SIGUSR1)
 	<-processes[killed.Who].Done()
+	log.writeFor(t, order, killed.Who, jobs)
 	processes[killed.Who] = startProc(t, order.as(killed.Who, processes[killed.Who].order.Ahead))
 
 	at(ticks * 3 / 10)
@@ -81,17 +83,17 @@ func requireEachTickOnce(t *testing.T, nodes, ticks int, jobs []procJob) {
 		processes[who] = next
 	}
 	at(ticks)
-	require.Eventually(t, func() bool { // what waits for its turn
+	require.EventuallyWithT(t, func(c *assert.CollectT) { // runs that wait for another one
 		events := log.read(t)
 		for _, j := range jobs {
 			for tick := first; tick <= last; tick++ {
 				if !events.settled(j.Name, tick*1000) {
-					return false
+					assert.Fail(c, "neither run nor reported", "%s at %d: %+v", j.Name, tick,
+						events.of(j.Name, tick*1000, "begin", "end", "failed", "broken", "record", "here"))
 				}
 			}
 		}
-		return true
-	}, procSoon, 100*time.Millisecond, "ticks that are neither run nor reported")
+	}, procSoon, 100*time.Millisecond)
 	for _, p := range processes {
 		p.stop(t)
 	}
