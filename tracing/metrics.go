@@ -70,28 +70,28 @@ func report(err error) {
 func newInstruments(meter metric.Meter) instruments {
 	m := maker{meter}
 	attempts, err := meter.Int64Histogram("onerun.acquire.attempts", metric.WithUnit("{attempt}"), metric.WithExplicitBucketBoundaries(attemptBounds...),
-		metric.WithDescription("How often an acquire has asked the store."))
+		metric.WithDescription("Counts how often the store was asked for one lease."))
 	report(err)
 	lastSuccess, err := meter.Float64Gauge("onerun.run.last_success.timestamp", metric.WithUnit("s"),
-		metric.WithDescription("When a run has last returned nil in this process, in seconds since 1970."))
+		metric.WithDescription("Reports when a run last returned nil in this process, in seconds since 1970."))
 	report(err)
 	return instruments{
-		acquireDuration: m.histogram("onerun.acquire.duration", "s", waitBounds, "How long acquires took, waiting included."),
-		waitTime:        m.histogram("onerun.acquire.wait_time", "s", waitBounds, "How long acquires that found the key busy waited for it."),
+		acquireDuration: m.histogram("onerun.acquire.duration", "s", waitBounds, "Measures how long acquires took, including the wait."),
+		waitTime:        m.histogram("onerun.acquire.wait_time", "s", waitBounds, "Measures how long acquires that found the key busy waited for it."),
 		attempts:        attempts,
-		unknown:         m.counter("onerun.acquire.unknown", "{acquire}", "Requests for a lease of which it is not known what became."),
-		missedWakeUps:   m.counter("onerun.waiter.missed_wakeups", "{wakeup}", "Releases of a key that who waited for it was not told of."),
-		leaseDuration:   m.histogram("onerun.lease.duration", "s", runBounds, "How long leases were held."),
-		utilization:     m.histogram("onerun.lease.utilization", "1", shareBounds, "The share of the TTL that had passed when a renewal was answered."),
-		losses:          m.counter("onerun.lease.losses", "{loss}", "Leases that were lost while they were in use."),
-		lateness:        m.histogram("onerun.deadline.lateness", "s", latenessBounds, "By how much a context ended after the moment at which its lease had to be given up."),
-		renewDuration:   m.histogram("onerun.renew.duration", "s", callBounds, "How long renewals took."),
-		runDuration:     m.histogram("onerun.run.duration", "s", runBounds, "How long runs took."),
-		skipped:         m.counter("onerun.run.skipped", "{run}", "Runs that did not take place."),
+		unknown:         m.counter("onerun.acquire.unknown", "{acquire}", "Counts requests for a lease whose outcome is unknown."),
+		missedWakeUps:   m.counter("onerun.waiter.missed_wakeups", "{wakeup}", "Counts releases of a key of which its waiter was not notified."),
+		leaseDuration:   m.histogram("onerun.lease.duration", "s", runBounds, "Measures how long leases were held."),
+		utilization:     m.histogram("onerun.lease.utilization", "1", shareBounds, "Measures the share of the TTL that had passed when a renewal was answered."),
+		losses:          m.counter("onerun.lease.losses", "{loss}", "Counts leases that were lost while they were in use."),
+		lateness:        m.histogram("onerun.deadline.lateness", "s", latenessBounds, "Measures how long after its lease's deadline a context ended."),
+		renewDuration:   m.histogram("onerun.renew.duration", "s", callBounds, "Measures how long renewals took."),
+		runDuration:     m.histogram("onerun.run.duration", "s", runBounds, "Measures how long runs took."),
+		skipped:         m.counter("onerun.run.skipped", "{run}", "Counts runs that did not take place."),
 		lastSuccess:     lastSuccess,
-		storeDuration:   m.histogram("onerun.store.operation.duration", "s", callBounds, "How long calls to the store took."),
-		nodeDuration:    m.histogram("onerun.node.operation.duration", "s", callBounds, "How long calls to a node of a quorum took."),
-		outcomes:        m.counter("onerun.adapter.outcomes", "{outcome}", "What became of requests, tasks and ticks."),
+		storeDuration:   m.histogram("onerun.store.operation.duration", "s", callBounds, "Measures how long calls to the store took."),
+		nodeDuration:    m.histogram("onerun.node.operation.duration", "s", callBounds, "Measures how long calls to a node of a quorum took."),
+		outcomes:        m.counter("onerun.adapter.outcomes", "{outcome}", "Counts requests, tasks and ticks by their result."),
 	}
 }
 
@@ -99,12 +99,12 @@ func newInstruments(meter metric.Meter) instruments {
 // hook itself, so that it is right whenever a provider is set.
 func (t *telemetry) observe(meter metric.Meter) {
 	m := maker{meter}
-	waiters := m.active("onerun.waiter.active", "{waiter}", "Calls that wait for a busy key.")
-	leases := m.active("onerun.lease.active", "{lease}", "Leases that are held.")
-	runs := m.active("onerun.run.active", "{run}", "Functions that run.")
-	cleanUps := m.active("onerun.cleanup.active", "{cleanup}", "Claims that may be in the store and are being released in the background.")
+	waiters := m.active("onerun.waiter.active", "{waiter}", "Counts the calls that wait for a busy key now.")
+	leases := m.active("onerun.lease.active", "{lease}", "Counts the leases that are held now.")
+	runs := m.active("onerun.run.active", "{run}", "Counts the functions that run now.")
+	cleanUps := m.active("onerun.cleanup.active", "{cleanup}", "Counts the claims that the store may have and that are being released in the background now.")
 	interval, err := meter.Float64ObservableGauge("onerun.run.expected_interval", metric.WithUnit("s"),
-		metric.WithDescription("How often the work should succeed, as declared."))
+		metric.WithDescription("Reports how often the work should succeed, as declared."))
 	report(err)
 	_, err = meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
 		t.declare(ctx)
