@@ -7,8 +7,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Bounds of the buckets, in seconds unless the name says otherwise: those that the SDK has by
-// default are meant for milliseconds.
+// The bounds of the buckets, in seconds unless the name says otherwise. The defaults of the SDK
+// are for milliseconds.
 var (
 	waitBounds     = []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300}
 	callBounds     = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
@@ -18,8 +18,8 @@ var (
 	shareBounds    = []float64{.1, .2, .3, .4, .5, .6, .7, .8, .9, 1}
 )
 
-// instruments are what is measured. All but those of orphans, of calls to the store and of
-// adapters have the name of the work.
+// instruments are the instruments. All of them have the name of the work, except those for
+// orphans, for calls to the store, and for adapters.
 type instruments struct {
 	acquireDuration metric.Float64Histogram
 	waitTime        metric.Float64Histogram
@@ -39,8 +39,8 @@ type instruments struct {
 	outcomes        metric.Int64Counter
 }
 
-// A maker makes instruments. What a provider refuses is reported once to otel.Handle, and what it
-// returns then measures nothing.
+// A maker makes instruments. If a provider refuses one, the maker reports that once to
+// otel.Handle, and the instrument measures nothing.
 type maker struct{ meter metric.Meter }
 
 func (m maker) histogram(name, unit string, bounds []float64, about string) metric.Float64Histogram {
@@ -95,8 +95,8 @@ func newInstruments(meter metric.Meter) instruments {
 	}
 }
 
-// observe registers what is read when metrics are collected. What is true now is counted by the
-// hook itself, so that it is right whenever a provider is set.
+// observe registers the instruments that are read when metrics are collected. The hook itself
+// counts what is active now, so the values are right whenever a provider is set.
 func (t *telemetry) observe(meter metric.Meter) {
 	m := maker{meter}
 	waiters := m.active("onerun.waiter.active", "{waiter}", "Counts the calls that wait for a busy key now.")
@@ -123,9 +123,9 @@ func (t *telemetry) observe(meter metric.Meter) {
 	report(err)
 }
 
-// declare makes the counters of declared works begin at zero: what first appears at one is no
-// increase to Prometheus. It does so when metrics are collected for the first time, as what is
-// counted before there is a provider is forgotten.
+// declare makes the counters of declared work begin at zero, because Prometheus sees no increase
+// in a series that first appears at one. It does so when metrics are collected for the first time,
+// because counts before there is a provider are lost.
 func (t *telemetry) declare(ctx context.Context) {
 	t.declared.Do(func() {
 		for _, job := range t.set.jobs {
@@ -140,7 +140,7 @@ func (t *telemetry) declare(ctx context.Context) {
 	})
 }
 
-// seconds records a duration, if anybody wants to know it.
+// seconds records a duration if the instrument is enabled.
 func seconds(ctx context.Context, h metric.Float64Histogram, v float64, w *work, l labels) {
 	if h.Enabled(ctx) {
 		h.Record(ctx, v, w.with(l).record...)
