@@ -41,7 +41,7 @@ func runPage(t *testing.T, page string) {
 	blocks := docBlock.FindAllStringSubmatch(readPage(t, page), -1)
 	var script strings.Builder
 	var shown []string // what the page shows as the output of each block
-	script.WriteString("set -eu\nexec 2>&1\n")
+	script.WriteString("set -eu\nexec 2>&1\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n")
 	for i, block := range blocks {
 		switch language, text := block[1], ports.Replace(block[2]); {
 		case language == "go" && strings.HasPrefix(text, "package main\n"):
@@ -60,9 +60,15 @@ func runPage(t *testing.T, page string) {
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script.String())
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PATH="+stubs(t)+":"+os.Getenv("PATH"), "GOPROXY=off", "GOWORK=off", "HOME="+home(t))
+	cmd.Env = append(os.Environ(), "PATH="+stubs(t)+":"+os.Getenv("PATH"), "GOPROXY=off", "GOWORK=off",
+		"DOC_OUTPUT="+filepath.Join(dir, "output"), "DOC_PORT="+ports.Replace("8080"))
+	output, err := os.Create(filepath.Join(dir, "output"))
+	require.NoError(t, err)
+	defer output.Close()
+	cmd.Stdout, cmd.Stderr = output, output
 	t.Cleanup(func() { shutDown(t, ports.Replace("6379")) })
-	out, err := cmd.CombinedOutput()
+	err = cmd.Run()
+	out, _ := os.ReadFile(output.Name())
 	require.NoError(t, err, "%s: %s", page, out)
 	// A shell reports a job that was killed at some time later.
 	rest := regexp.MustCompile(`(?m)^.* (Killed|Terminated) .*\n`).ReplaceAllString(string(out), "")
@@ -99,8 +105,10 @@ func freePorts(t *testing.T, named []string) (pairs []string) {
 	return pairs
 }
 
-// stubs returns a directory with the programs that the reader's machine has and ours lacks: a git
-// that clones this checkout, and a go that finds this module without a registry.
+// stubs returns a directory with programs that take the place of the reader's: a git that clones
+// this checkout, a go that finds this module without a registry, and a sleep that lasts until the
+// program in the background is ready, however slow the machine is. It is ready when it has printed
+// something in this block, or listens.
 func stubs(t *testing.T) string {
 	t.Helper()
 	root, err := os.Getwd()
@@ -113,17 +121,13 @@ func stubs(t *testing.T) string {
 		"go": fmt.Sprintf("#!/bin/sh\n%q \"$@\" || exit\n"+
 			"[ \"$1 $2\" != 'mod init' ] || { %q mod edit -require %s@v0.0.0 -replace %s=%s && cp %q go.sum; }\n",
 			gobin, gobin, module, module, root, filepath.Join(root, "go.sum")),
+		"sleep": "#!/bin/bash\nfor i in {1..1200}; do\n" +
+			"\ttail -n 1 \"$DOC_OUTPUT\" | grep -qv '^===' && exit\n" +
+			"\t(: </dev/tcp/127.0.0.1/$DOC_PORT) 2>/dev/null && exit\n" +
+			"\t/bin/sleep 0.05\ndone\nexit 1\n",
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700))
 	}
-	return dir
-}
-
-// home returns the home directory, in which go finds its caches.
-func home(t *testing.T) string {
-	t.Helper()
-	dir, err := os.UserHomeDir()
-	require.NoError(t, err)
 	return dir
 }
 
