@@ -108,6 +108,7 @@ func buildReport(context.Context) error { return nil }
 			"github.com/go-redsync/redsync/v4", "github.com/go-redsync/redsync/v4/redis/goredis/v9",
 			"github.com/redis/go-redis/extra/redisotel/v9", "github.com/redis/go-redis/v9",
 			"github.com/redis/rueidis/rueidislock", module + "/backend/reentrant", module + "/backend/single", module + "/guard",
+			module + "/middleware/gocron",
 		},
 	},
 }
