@@ -175,6 +175,17 @@ func TestDocs_goBlocksCompile(t *testing.T) {
 	require.Greater(t, blocks, 40, "they were found")
 }
 
+// Someone who copies the first snippet of a page need not guess its imports.
+func TestDocs_theFirstSnippetOfAPageHasItsImports(t *testing.T) {
+	t.Parallel()
+	for _, page := range pages(t) {
+		first := goBlock.FindStringSubmatch(readPage(t, page))
+		if first != nil && !strings.Contains(first[1], "import (") {
+			t.Errorf("the first Go block of %s has no imports", page)
+		}
+	}
+}
+
 // A test that cannot fail shows nothing.
 func TestDocs_blocksThatDoNotCompileAreFound(t *testing.T) {
 	t.Parallel()
