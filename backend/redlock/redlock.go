@@ -33,8 +33,8 @@ const least = 3
 //
 // Its calls return as soon as a majority has decided. It handles later answers in the background,
 // for some seconds at most, and releases leases that are not needed. Close the clients of nodes a
-// moment after the Guard: a slower minority keeps what it was not told by then until the TTL has
-// passed.
+// moment after the Guard. If a release has not reached a slower node by then, that node keeps the
+// lease until the TTL has passed.
 type Locker struct {
 	nodes    []*node
 	quorum   int

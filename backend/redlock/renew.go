@@ -18,7 +18,7 @@ type renewal struct {
 	locker *Locker
 	claim  driver.Claim
 	turns  *claim
-	// by node: how often the claim had been given back there when the nodes were asked
+	// by node: how often the claim had been released there when the nodes were asked
 	undone []int
 	report func(held bool, err error)
 
