@@ -94,7 +94,7 @@ func TestRunbook_commandsRun(t *testing.T) {
 
 func runbookGuard(t *testing.T, locker guard.Locker) *guard.Guard {
 	t.Helper()
-	g, err := guard.New(locker, guard.WithLabel("web-1 pid 4242"), guard.WithTTL(5*time.Second))
+	g, err := guard.New(locker, guard.WithLabel("web-1 pid 4242"), guard.WithTTL(12*time.Second))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ended, cancel := context.WithCancel(context.Background())
