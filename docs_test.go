@@ -8,10 +8,12 @@ import (
 	"go/token"
 	"go/types"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,16 +23,20 @@ import (
 // snippetImports are the packages that a Go block may use without naming them, as goimports would
 // find them.
 var snippetImports = []string{
-	"context", "database/sql", "errors", "io", "log/slog", "net/http", "testing", "time",
-	"github.com/hibiken/asynq", "github.com/redis/go-redis/v9", "github.com/robfig/cron/v3",
-	"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/propagation",
+	"context", "database/sql", "errors", "fmt", "io", "log", "log/slog", "net/http", "os", "testing", "time",
+	"github.com/hibiken/asynq", "github.com/prometheus/client_golang/prometheus/promhttp",
+	"github.com/redis/go-redis/v9", "github.com/robfig/cron/v3", "github.com/stretchr/testify/require",
+	"go.opentelemetry.io/otel", "github.com/prometheus/client_golang/prometheus",
+	"go.opentelemetry.io/otel/propagation", "go.opentelemetry.io/otel/sdk/metric",
 	module + "/backend/memory", module + "/backend/reentrant", module + "/backend/redlock", module + "/backend/single",
 	module + "/guard", module + "/guard/guardtest", module + "/tracing",
 }
 
-// snippetAliases are those that every example imports under another name.
+// snippetAliases are the packages that every example imports under another name.
 var snippetAliases = map[string]string{
-	"guardhttp": module + "/middleware/http", "guardasynq": module + "/middleware/asynq", "guardcron": module + "/middleware/cron",
+	"otelprometheus": "go.opentelemetry.io/otel/exporters/prometheus",
+	"guardhttp":      module + "/middleware/http", "guardasynq": module + "/middleware/asynq",
+	"guardcron": module + "/middleware/cron", "guardgocron": module + "/middleware/gocron",
 	"guardscheduler": module + "/middleware/asynq/scheduler",
 }
 
@@ -40,9 +46,11 @@ type accountKey struct{}
 
 var (
 	addrs   []string
+	c       *cron.Cron
 	ctx     context.Context
 	db      *sql.DB
 	g       *guard.Guard
+	jobs    *guardcron.Jobs
 	key     string
 	mux     *http.ServeMux
 	rdb     *redis.Client
@@ -55,7 +63,8 @@ var (
 	inspector *asynq.Inspector
 	monitor   string
 	redisOpt  asynq.RedisConnOpt
-	mystore  struct{ New func(*redis.Client) guard.Locker }
+	tenant    guardhttp.KeyFunc
+	mystore   struct{ New func(*redis.Client) guard.Locker }
 )
 
 func buildReport(context.Context) error              { return nil }
@@ -64,89 +73,171 @@ func claim(http.ResponseWriter, *http.Request)       {}
 func f(context.Context) error                        { return nil }
 func hmacOf(string) string                           { return "" }
 func importTenant(context.Context) error             { return nil }
-func startServer(testing.TB) *redis.Client           { return nil }
 func ping(url string)                                {}
+func startServer(testing.TB) *redis.Client           { return nil }
 `
 
-// snippetFrameworks are in the module middleware/http/frameworks.
-var snippetFrameworks = []string{
-	"net/http", "time", "github.com/gin-gonic/gin", "github.com/go-chi/chi/v5", "github.com/gorilla/mux", "github.com/klauspost/compress/gzhttp",
-	"github.com/labstack/echo/v4", "go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp", module + "/middleware/http/frameworks",
+// A snippetModule compiles the blocks that use packages which are no dependencies of Onerun.
+type snippetModule struct {
+	dir     string // of the module that has them
+	uses    string // a regular expression that such blocks match
+	prelude string
+	imports []string
 }
 
-var (
-	goBlock   = regexp.MustCompile("(?ms)^```go\n(.*?)^```")
-	otelRedis = "github.com/redis/go-redis/extra/redisotel/v9" // in the module bench
-)
+var snippetModules = []snippetModule{
+	{
+		dir: "middleware/http/frameworks", uses: `frameworks\.`,
+		prelude: "var idempotent func(http.Handler) http.Handler\nvar handler http.Handler\n",
+		imports: []string{
+			"net/http", "time", "github.com/gin-gonic/gin", "github.com/go-chi/chi/v5", "github.com/gorilla/mux",
+			"github.com/klauspost/compress/gzhttp", "github.com/labstack/echo/v4",
+			"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp", module + "/middleware/http/frameworks",
+		},
+	},
+	{
+		dir: "bench", uses: `redisotel\.|redsync\.|redislock\.|rueidislock\.|gocron\.`,
+		prelude: `
+var ctx context.Context
+var g *guard.Guard
+var rdb *redis.Client
+func buildReport(context.Context) error { return nil }
+`,
+		imports: []string{
+			"context", "errors", "time", "github.com/bsm/redislock", "github.com/go-co-op/gocron/v2",
+			"github.com/go-redsync/redsync/v4", "github.com/go-redsync/redsync/v4/redis/goredis/v9",
+			"github.com/redis/go-redis/extra/redisotel/v9", "github.com/redis/go-redis/v9",
+			"github.com/redis/rueidis/rueidislock", module + "/backend/reentrant", module + "/backend/single", module + "/guard",
+			module + "/middleware/gocron",
+		},
+	},
+}
 
-// The Go blocks of the documentation compile. They are parts of a function, so what they declare
-// need not be used.
+var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```")
+
+// pages returns the documentation for users and operators, in English.
+func pages(t *testing.T) []string {
+	t.Helper()
+	all := []string{"README.md"}
+	for _, root := range []string{"docs", "deploy"} {
+		require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case entry.IsDir() && entry.Name() == "i18n":
+				return filepath.SkipDir
+			case filepath.Ext(path) == ".md":
+				all = append(all, filepath.ToSlash(path))
+			}
+			return nil
+		}))
+	}
+	return all
+}
+
+func readPage(t *testing.T, page string) string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// The Go blocks of the documentation compile. A block is a program, or declarations, or a part of
+// a function, and what it declares need not be used.
 func TestDocs_goBlocksCompile(t *testing.T) {
 	t.Parallel()
-	var pages []string
-	for _, pattern := range []string{"README.md", "docs/*.md"} {
-		found, err := filepath.Glob(pattern)
-		require.NoError(t, err)
-		pages = append(pages, found...)
-	}
 	paths := append([]string{}, snippetImports...)
 	for _, path := range snippetAliases {
 		paths = append(paths, path)
 	}
 	compile := snippetCompiler(t, ".", paths...)
-	compileBench := snippetCompiler(t, "bench", module+"/backend/single", "github.com/redis/go-redis/v9", otelRedis)
-	compileFrameworks := snippetCompiler(t, "middleware/http/frameworks", snippetFrameworks...)
-
+	others := map[string]func(t *testing.T, where, file string){}
+	for _, m := range snippetModules {
+		others[m.dir] = snippetCompiler(t, m.dir, m.imports...)
+	}
 	blocks := 0
-	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		require.NoError(t, err)
-		for _, at := range goBlock.FindAllSubmatchIndex(text, -1) {
+	for _, page := range pages(t) {
+		text := readPage(t, page)
+		for _, at := range goBlock.FindAllStringSubmatchIndex(text, -1) {
 			blocks++
-			line := strings.Count(string(text[:at[2]]), "\n") + 1
+			line := strings.Count(text[:at[2]], "\n") + 1
 			where := fmt.Sprintf("%s:%d", page, line)
-			block := string(text[at[2]:at[3]])
-			switch {
-			case strings.Contains(block, "frameworks."):
-				compileFrameworks(t, where, snippetFile(block, "var idempotent func(http.Handler) http.Handler\nvar handler http.Handler\n", nil, snippetFrameworks...))
-			case strings.Contains(block, "redisotel."):
-				compileBench(t, where, snippetFile(block, "var rdb *redis.Client\n", nil,
-					module+"/backend/single", "github.com/redis/go-redis/v9", otelRedis))
-			default:
+			block := text[at[2]:at[3]]
+			other := slices.IndexFunc(snippetModules, func(m snippetModule) bool { return regexp.MustCompile(m.uses).MatchString(block) })
+			if other < 0 {
 				compile(t, where, snippetFile(block, snippetPrelude, snippetAliases, snippetImports...))
+				continue
 			}
+			m := snippetModules[other]
+			others[m.dir](t, where, snippetFile(block, m.prelude, nil, m.imports...))
 		}
 	}
-	require.Greater(t, blocks, 15, "they were found")
+	require.Greater(t, blocks, 40, "they were found")
+}
+
+// Someone who copies the first snippet of a page need not guess its imports.
+func TestDocs_theFirstSnippetOfAPageHasItsImports(t *testing.T) {
+	t.Parallel()
+	for _, page := range pages(t) {
+		first := goBlock.FindStringSubmatch(readPage(t, page))
+		if first != nil && !strings.Contains(first[1], "import (") {
+			t.Errorf("the first Go block of %s has no imports", page)
+		}
+	}
 }
 
 // A test that cannot fail shows nothing.
 func TestDocs_blocksThatDoNotCompileAreFound(t *testing.T) {
 	t.Parallel()
-	check := snippetChecker(t, ".", "context", module+"/guard")
+	check := snippetChecker(t, ".", "context", "errors", module+"/guard")
+	compile := func(block string) error {
+		return check(snippetFile(block, "var ctx context.Context\nvar g *guard.Guard\n", nil, "context", "errors", module+"/guard"))
+	}
 	for _, block := range []string{
-		"import \"context\"\n\nx := 1\n",
+		"import \"context\"\n\nx := y\n",
+		"import \"nosuchpackage\"\n\nx := 1\n",
+		"package main\n\nfunc main() { g.Do(ctx) }\n",
 		"g.Do(ctx)\n",
 		"unknown()\n",
 		"var x int = \"text\"\n",
 	} {
-		require.Error(t, check(snippetFile(block, "var ctx context.Context\nvar g *guard.Guard\n", nil, "context", module+"/guard")), block)
+		require.Error(t, compile(block), block)
 	}
-	require.NoError(t, check(snippetFile("err := g.Close(ctx)\n", "var ctx context.Context\nvar g *guard.Guard\n", nil, "context", module+"/guard")))
+	for _, block := range []string{
+		"err := g.Close(ctx)\n",
+		"import (\n\t\"context\"\n\t\"errors\"\n)\n\nerr := errors.Join(g.Close(context.Background()))\n",
+		"import \"errors\"\n\nfunc f() error { return errors.New(\"no\") }\n",
+		"package main\n\nimport \"context\"\n\nfunc main() { _ = context.Background() }\n",
+	} {
+		require.NoError(t, compile(block), block)
+	}
 }
 
-// snippetFile makes a file out of a block: declarations as they are, and statements in a function.
+// snippetHead matches the imports with which a block may begin.
+var snippetHead = regexp.MustCompile(`(?s)^import (?:\(\n.*?\n\)|[^\n(]*)\n`)
+
+// snippetFile makes a file out of a block: programs and declarations as they are, and statements
+// in a function.
 func snippetFile(block, prelude string, aliases map[string]string, imports ...string) string {
+	if strings.HasPrefix(block, "package ") {
+		return block
+	}
+	head := snippetHead.FindString(block)
+	block = strings.TrimLeft(strings.TrimPrefix(block, head), "\n")
 	var file strings.Builder
-	file.WriteString("package snippet\n\n")
+	file.WriteString("package snippet\n\n" + head)
 	for _, path := range imports {
-		fmt.Fprintf(&file, "import %q\n", path)
+		if !strings.Contains(head, `"`+path+`"`) {
+			fmt.Fprintf(&file, "import %q\n", path)
+		}
 	}
 	for alias, path := range aliases {
-		fmt.Fprintf(&file, "import %s %q\n", alias, path)
+		if !strings.Contains(head, `"`+path+`"`) {
+			fmt.Fprintf(&file, "import %s %q\n", alias, path)
+		}
 	}
 	file.WriteString(prelude)
-	if strings.HasPrefix(block, "func ") || strings.HasPrefix(block, "type ") {
+	if regexp.MustCompile(`^(//[^\n]*\n)*(func|type) `).MatchString(block) {
 		file.WriteString(block)
 	} else {
 		file.WriteString("func _() error {\n" + block + "\nreturn nil\n}\n")
@@ -159,7 +250,9 @@ func snippetCompiler(t *testing.T, dir string, paths ...string) func(t *testing.
 	check := snippetChecker(t, dir, paths...)
 	return func(t *testing.T, where, file string) {
 		t.Helper()
-		require.NoError(t, check(file), "%s does not compile", where)
+		if err := check(file); err != nil {
+			t.Errorf("%s does not compile: %v", where, err)
+		}
 	}
 }
 

@@ -122,7 +122,7 @@ func (t *telemetry) endAcquire(span trace.Span, e *guard.Event, out outcome) {
 	end(span, attrs, out, e.Start.Add(e.Duration))
 }
 
-// holder returns who has the key, or has done the work, from the label that the store gave.
+// holder returns the holder of the key, or the run that has done the work, from the store's label.
 func (t *telemetry) holder(e *guard.Event) string {
 	_, who := spanOf(e.Label)
 	return t.scrubbed(who, e.Key, e.Owner)
@@ -139,7 +139,7 @@ func (t *telemetry) skip(ctx context.Context, e guard.Event) {
 	}
 }
 
-// outcome is told by the adapters what became of a request, a task or a tick.
+// outcome receives the result of a request, a task or a tick from an adapter.
 func (t *telemetry) outcome(ctx context.Context, o guard.Outcome) {
 	w := t.names.of(o.Name)
 	count(ctx, t.on.outcomes, w, labels{key: keyResult, value: o.Result, adapter: o.Adapter})

@@ -2,8 +2,8 @@ package tracing
 
 import "go.opentelemetry.io/otel/attribute"
 
-// The attributes. There is no convention of OpenTelemetry's for locks or jobs; error.type is its
-// own.
+// The attributes. OpenTelemetry has no convention for locks or jobs. error.type is a convention of
+// OpenTelemetry.
 const (
 	keyName       = attribute.Key("onerun.name")
 	keyResult     = attribute.Key("onerun.result")
@@ -16,7 +16,7 @@ const (
 	keyAdapter    = attribute.Key("onerun.adapter")
 	keyNode       = attribute.Key("onerun.node")
 
-	// Those of spans alone.
+	// The following are attributes of spans only.
 	keyKey          = attribute.Key("onerun.key")
 	keyOwner        = attribute.Key("onerun.owner")
 	keyFence        = attribute.Key("onerun.fence")

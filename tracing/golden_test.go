@@ -66,7 +66,7 @@ func newSite(t *testing.T, seen *telescope, opts ...guard.Option) *site {
 	return s
 }
 
-// close closes the Guards, and waits until all has been told.
+// close closes the Guards, and waits until all events were reported.
 func (s *site) close(t *testing.T) {
 	t.Helper()
 	require.NoError(t, s.one.Close(context.Background()))

@@ -54,7 +54,7 @@ func hadDeadline(reason guard.LossReason) bool {
 const (
 	endReleased = "released"
 	endLost     = "lost"    // it had been lost before
-	endUnknown  = "unknown" // the store could not be told: it ends with its TTL
+	endUnknown  = "unknown" // the store did not answer: it ends with its TTL
 )
 
 func (t *telemetry) release(ctx context.Context, e guard.Event) {
@@ -74,7 +74,7 @@ func (t *telemetry) release(ctx context.Context, e guard.Event) {
 	if t.log != nil {
 		t.log.released(ctx, &e, out)
 	}
-	nothingSent := e.Attempts == 0 && !e.HandedOff // the store knew the lease no more
+	nothingSent := e.Attempts == 0 && !e.HandedOff // the store no longer knew the lease
 	if e.Auxiliary || nothingSent || !t.traces() {
 		return
 	}
@@ -93,7 +93,7 @@ func (t *telemetry) release(ctx context.Context, e guard.Event) {
 	end(span, attrs, out, e.Start.Add(e.Duration))
 }
 
-// call is told of each call to the store but renewals.
+// call receives each call to the store, except renewals.
 func (t *telemetry) call(ctx context.Context, e guard.Event) {
 	if e.Node != "" {
 		t.nodeCall(ctx, &e)
@@ -108,7 +108,7 @@ func (t *telemetry) call(ctx context.Context, e guard.Event) {
 	}
 }
 
-// nodeCall is told of each call to a node of a quorum.
+// nodeCall receives each call to a node of a quorum.
 func (t *telemetry) nodeCall(ctx context.Context, e *guard.Event) {
 	out := outcomeOf(e.Err, "")
 	seconds(ctx, t.on.nodeDuration, e.Duration.Seconds(), t.plain,

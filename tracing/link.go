@@ -9,12 +9,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// traceparentLength is that of version 00 of W3C Trace Context: version, trace ID, parent ID and
-// flags, in hex, with hyphens between.
+// traceparentLength is the length in version 00 of W3C Trace Context: version, trace ID, parent ID
+// and flags, in hexadecimal digits, with hyphens between them.
 const traceparentLength = 2 + 1 + 32 + 1 + 16 + 1 + 2
 
-// labelOf returns what a lease's label tells of the span in ctx: its traceparent if it is sampled.
-// A link to what was not recorded would lead nowhere.
+// labelOf returns the traceparent of the span in ctx, for a lease's label. It returns "" if the
+// span is not sampled: a link to it would lead nowhere.
 func (t *telemetry) labelOf(ctx context.Context) string {
 	sc := trace.SpanContextFromContext(ctx)
 	if !sc.IsSampled() || !sc.IsValid() {
@@ -30,8 +30,8 @@ func (t *telemetry) labelOf(ctx context.Context) string {
 	return string(b[:])
 }
 
-// spanOf finds the span that labelOf has put into a label, which comes from the store and may hold
-// anything. who is the rest of the label.
+// spanOf finds the span that labelOf has put into a label. The label comes from the store and may
+// hold anything. who is the rest of the label.
 func spanOf(label string) (sc trace.SpanContext, who string) {
 	at := strings.LastIndexByte(label, ' ') + 1
 	text := label[at:]
@@ -49,11 +49,11 @@ func spanOf(label string) (sc trace.SpanContext, who string) {
 	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: span, TraceFlags: trace.FlagsSampled, Remote: true}), strings.TrimSuffix(label[:at], " ")
 }
 
-// The values of onerun.link: how the span that is linked to has to do with the one that links.
+// The values of onerun.link: the role of the span that the link leads to.
 const (
 	linkHolder   = "holder"   // holds the key
 	linkFinished = "finished" // has done the work
-	linkPrevious = "previous" // held the key before, and was waited for
+	linkPrevious = "previous" // held the key before, while this call waited
 )
 
 // link adds a link to the span of the label to span, if there is one.

@@ -22,7 +22,7 @@ const (
 	aSpan  = "b7ad6b7169203331"
 )
 
-// linksOf returns what a caller that finds the key held by somebody with the label links to.
+// linksOf returns the links of a caller that finds the key held under the label.
 func linksOf(t *testing.T, label string, opts ...tracing.Option) (links []sdktrace.Link, holder string) {
 	t.Helper()
 	s := newTelescope(t, opts...)
@@ -99,8 +99,8 @@ func TestLabel_carriesASampledSpanAndNoOther(t *testing.T) {
 	}
 }
 
-// Instrumentation of the store's client makes a span of each call to it: of those that nobody
-// waits for it must not.
+// Instrumentation of the store's client makes a span of each call. It must not make one of calls
+// that no caller waits for.
 func TestBackground_hasAParentThatWasNotSampled(t *testing.T) {
 	s := newTelescope(t)
 	ctx := s.hook.Background(context.Background())

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// The messages of log records. Each is constant, so that one can look and count by it.
+// The messages of log records. Each is constant, so that logs can be searched and counted by it.
 const (
 	msgAcquired    = "lease acquired"     // debug
 	msgNotAcquired = "lease not acquired" // debug
@@ -26,7 +26,7 @@ const (
 	// Warn, at the first, second, fourth … in a row.
 	msgRenewal = "renewal failed"
 	msgLost    = "lease lost" // error
-	// warn: the key stays taken until the TTL has passed, or the clean-up gets through
+	// warn: the key stays taken until the TTL has passed, or the clean-up succeeds
 	msgRelease = "release failed"
 	// Warn, at the first, second, fourth … call in a row.
 	msgStoreDown = "store cannot be asked"
@@ -40,7 +40,7 @@ const (
 	msgLeft     = "clean-up given up, the lease's TTL ends" // warn
 )
 
-// logger writes log records. It is nil where there is no slog.Logger.
+// logger writes log records. It is nil if there is no slog.Logger.
 type logger struct {
 	*telemetry
 	to    *slog.Logger
@@ -48,14 +48,14 @@ type logger struct {
 	nodes sync.Map     // of nodes to *atomic.Int64: calls in a row to the node that have failed
 }
 
-// log writes a record with the details of e, and more, in the group "onerun". Nothing is put
-// together for a level that nobody reads.
+// log writes a record with the details of e, and more, in the group "onerun". It does nothing if
+// the level is disabled.
 func (l *logger) log(ctx context.Context, level slog.Level, msg string, e *guard.Event, more ...slog.Attr) {
 	if !l.to.Enabled(ctx, level) {
 		return
 	}
 	attrs := make([]any, 0, 5+len(more))
-	if e.Node == "" { // a node is called for whatever work
+	if e.Node == "" { // calls to a node are counted for all work together
 		attrs = append(attrs, slog.String("name", cmp.Or(e.Name, NoName)))
 	}
 	if key := l.redacted(e.Key); key != "" {
@@ -86,8 +86,8 @@ func how(out outcome) (result, errorType slog.Attr) {
 	return slog.String("result", out.result), errorType
 }
 
-// cause returns what a store said, without the secrets of e. What functions return is the user's,
-// and is not logged.
+// cause returns the error of a store, without the secrets of e. The errors of the user's functions
+// are not logged.
 func (l *logger) cause(err error, e *guard.Event) slog.Attr {
 	var store *guard.StoreError
 	if !errors.As(err, &store) || store.Err == nil {
@@ -105,7 +105,7 @@ func (l *logger) acquired(ctx context.Context, e *guard.Event, out outcome) {
 	msg := msgAcquired
 	switch out.result {
 	case resultAcquired:
-	case resultBusy, resultDone: // skipped tells of it
+	case resultBusy, resultDone: // skipped logs it
 		return
 	default:
 		msg = msgNotAcquired
@@ -135,7 +135,7 @@ func (l *logger) skipped(ctx context.Context, e *guard.Event, reason string) {
 }
 
 // refused logs that an adapter has refused work because of a mistake in the setup. The cause is
-// what a function of the application has returned.
+// the error of a function of the application.
 func (l *logger) refused(ctx context.Context, o *guard.Outcome) {
 	l.log(ctx, slog.LevelWarn, msgRefused, &guard.Event{Name: o.Name, Key: o.Key, Owner: o.Owner}, slog.String("adapter", o.Adapter),
 		slog.String("result", o.Result), slog.String("error", l.scrubbed(o.Refused.Error(), o.Key, o.Owner)))
@@ -163,7 +163,7 @@ func (l *logger) released(ctx context.Context, e *guard.Event, out outcome) {
 	l.log(ctx, slog.LevelDebug, msgReleased, e, result, errorType, slog.Duration("held", e.Held), slog.Int("renewals", e.Renewals))
 }
 
-// called is told of each call to the store but renewals, which have a message of their own.
+// called receives each call to the store, except renewals, which have a message of their own.
 func (l *logger) called(ctx context.Context, e *guard.Event) {
 	out := outcomeOf(e.Err, "")
 	switch {
@@ -179,7 +179,7 @@ func (l *logger) called(ctx context.Context, e *guard.Event) {
 	}
 }
 
-// nodeCalled is told of each call to a node of a quorum.
+// nodeCalled receives each call to a node of a quorum.
 func (l *logger) nodeCalled(ctx context.Context, e *guard.Event, out outcome) {
 	node := slog.String("node", e.Node)
 	if e.Err == nil {
@@ -208,13 +208,13 @@ func (l *logger) orphan(ctx context.Context, e *guard.Event) {
 
 func isPowerOfTwo(n int) bool { return n > 0 && bits.OnesCount(uint(n)) == 1 }
 
-// A longWait logs that a call waits for long.
+// A longWait logs that a call has waited for a long time.
 type longWait struct {
 	timer *time.Timer
 	ended atomic.Bool
 }
 
-// watch begins to watch a wait. Its stop must be called.
+// watch begins to watch a wait. The caller must call stop.
 func (l *logger) watch(ctx context.Context, e *guard.Event) *longWait {
 	w := new(longWait)
 	if !l.to.Enabled(ctx, slog.LevelWarn) {

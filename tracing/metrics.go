@@ -7,8 +7,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Bounds of the buckets, in seconds unless the name says otherwise: those that the SDK has by
-// default are meant for milliseconds.
+// The bounds of the buckets, in seconds unless the name says otherwise. The defaults of the SDK
+// are for milliseconds.
 var (
 	waitBounds     = []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300}
 	callBounds     = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
@@ -18,8 +18,8 @@ var (
 	shareBounds    = []float64{.1, .2, .3, .4, .5, .6, .7, .8, .9, 1}
 )
 
-// instruments are what is measured. All but those of orphans, of calls to the store and of
-// adapters have the name of the work.
+// instruments are the instruments. All of them have the name of the work, except those for
+// orphans, for calls to the store, and for adapters.
 type instruments struct {
 	acquireDuration metric.Float64Histogram
 	waitTime        metric.Float64Histogram
@@ -39,8 +39,8 @@ type instruments struct {
 	outcomes        metric.Int64Counter
 }
 
-// A maker makes instruments. What a provider refuses is reported once to otel.Handle, and what it
-// returns then measures nothing.
+// A maker makes instruments. If a provider refuses one, the maker reports that once to
+// otel.Handle, and the instrument measures nothing.
 type maker struct{ meter metric.Meter }
 
 func (m maker) histogram(name, unit string, bounds []float64, about string) metric.Float64Histogram {
@@ -70,41 +70,41 @@ func report(err error) {
 func newInstruments(meter metric.Meter) instruments {
 	m := maker{meter}
 	attempts, err := meter.Int64Histogram("onerun.acquire.attempts", metric.WithUnit("{attempt}"), metric.WithExplicitBucketBoundaries(attemptBounds...),
-		metric.WithDescription("How often an acquire has asked the store."))
+		metric.WithDescription("Counts how often the store was asked for one lease."))
 	report(err)
 	lastSuccess, err := meter.Float64Gauge("onerun.run.last_success.timestamp", metric.WithUnit("s"),
-		metric.WithDescription("When a run has last returned nil in this process, in seconds since 1970."))
+		metric.WithDescription("Reports when a run last returned nil in this process, in seconds since 1970."))
 	report(err)
 	return instruments{
-		acquireDuration: m.histogram("onerun.acquire.duration", "s", waitBounds, "How long acquires took, waiting included."),
-		waitTime:        m.histogram("onerun.acquire.wait_time", "s", waitBounds, "How long acquires that found the key busy waited for it."),
+		acquireDuration: m.histogram("onerun.acquire.duration", "s", waitBounds, "Measures how long acquires took, including the wait."),
+		waitTime:        m.histogram("onerun.acquire.wait_time", "s", waitBounds, "Measures how long acquires that found the key busy waited for it."),
 		attempts:        attempts,
-		unknown:         m.counter("onerun.acquire.unknown", "{acquire}", "Requests for a lease of which it is not known what became."),
-		missedWakeUps:   m.counter("onerun.waiter.missed_wakeups", "{wakeup}", "Releases of a key that who waited for it was not told of."),
-		leaseDuration:   m.histogram("onerun.lease.duration", "s", runBounds, "How long leases were held."),
-		utilization:     m.histogram("onerun.lease.utilization", "1", shareBounds, "The share of the TTL that had passed when a renewal was answered."),
-		losses:          m.counter("onerun.lease.losses", "{loss}", "Leases that were lost while they were in use."),
-		lateness:        m.histogram("onerun.deadline.lateness", "s", latenessBounds, "By how much a context ended after the moment at which its lease had to be given up."),
-		renewDuration:   m.histogram("onerun.renew.duration", "s", callBounds, "How long renewals took."),
-		runDuration:     m.histogram("onerun.run.duration", "s", runBounds, "How long runs took."),
-		skipped:         m.counter("onerun.run.skipped", "{run}", "Runs that did not take place."),
+		unknown:         m.counter("onerun.acquire.unknown", "{acquire}", "Counts requests for a lease whose outcome is unknown."),
+		missedWakeUps:   m.counter("onerun.waiter.missed_wakeups", "{wakeup}", "Counts releases of a key of which its waiter was not notified."),
+		leaseDuration:   m.histogram("onerun.lease.duration", "s", runBounds, "Measures how long leases were held."),
+		utilization:     m.histogram("onerun.lease.utilization", "1", shareBounds, "Measures the share of the TTL that had passed when a renewal was answered."),
+		losses:          m.counter("onerun.lease.losses", "{loss}", "Counts leases that were lost while they were in use."),
+		lateness:        m.histogram("onerun.deadline.lateness", "s", latenessBounds, "Measures how long after its lease's deadline a context ended."),
+		renewDuration:   m.histogram("onerun.renew.duration", "s", callBounds, "Measures how long renewals took."),
+		runDuration:     m.histogram("onerun.run.duration", "s", runBounds, "Measures how long runs took."),
+		skipped:         m.counter("onerun.run.skipped", "{run}", "Counts runs that did not take place."),
 		lastSuccess:     lastSuccess,
-		storeDuration:   m.histogram("onerun.store.operation.duration", "s", callBounds, "How long calls to the store took."),
-		nodeDuration:    m.histogram("onerun.node.operation.duration", "s", callBounds, "How long calls to a node of a quorum took."),
-		outcomes:        m.counter("onerun.adapter.outcomes", "{outcome}", "What became of requests, tasks and ticks."),
+		storeDuration:   m.histogram("onerun.store.operation.duration", "s", callBounds, "Measures how long calls to the store took."),
+		nodeDuration:    m.histogram("onerun.node.operation.duration", "s", callBounds, "Measures how long calls to a node of a quorum took."),
+		outcomes:        m.counter("onerun.adapter.outcomes", "{outcome}", "Counts requests, tasks and ticks by their result."),
 	}
 }
 
-// observe registers what is read when metrics are collected. What is true now is counted by the
-// hook itself, so that it is right whenever a provider is set.
+// observe registers the instruments that are read when metrics are collected. The hook itself
+// counts what is active now, so the values are right whenever a provider is set.
 func (t *telemetry) observe(meter metric.Meter) {
 	m := maker{meter}
-	waiters := m.active("onerun.waiter.active", "{waiter}", "Calls that wait for a busy key.")
-	leases := m.active("onerun.lease.active", "{lease}", "Leases that are held.")
-	runs := m.active("onerun.run.active", "{run}", "Functions that run.")
-	cleanUps := m.active("onerun.cleanup.active", "{cleanup}", "Claims that may be in the store and are being released in the background.")
+	waiters := m.active("onerun.waiter.active", "{waiter}", "Counts the calls that wait for a busy key now.")
+	leases := m.active("onerun.lease.active", "{lease}", "Counts the leases that are held now.")
+	runs := m.active("onerun.run.active", "{run}", "Counts the functions that run now.")
+	cleanUps := m.active("onerun.cleanup.active", "{cleanup}", "Counts the claims that the store may have and that are being released in the background now.")
 	interval, err := meter.Float64ObservableGauge("onerun.run.expected_interval", metric.WithUnit("s"),
-		metric.WithDescription("How often the work should succeed, as declared."))
+		metric.WithDescription("Reports how often the work should succeed, as declared."))
 	report(err)
 	_, err = meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
 		t.declare(ctx)
@@ -123,9 +123,9 @@ func (t *telemetry) observe(meter metric.Meter) {
 	report(err)
 }
 
-// declare makes the counters of declared works begin at zero: what first appears at one is no
-// increase to Prometheus. It does so when metrics are collected for the first time, as what is
-// counted before there is a provider is forgotten.
+// declare makes the counters of declared work begin at zero, because Prometheus sees no increase
+// in a series that first appears at one. It does so when metrics are collected for the first time,
+// because counts before there is a provider are lost.
 func (t *telemetry) declare(ctx context.Context) {
 	t.declared.Do(func() {
 		for _, job := range t.set.jobs {
@@ -140,7 +140,7 @@ func (t *telemetry) declare(ctx context.Context) {
 	})
 }
 
-// seconds records a duration, if anybody wants to know it.
+// seconds records a duration if the instrument is enabled.
 func seconds(ctx context.Context, h metric.Float64Histogram, v float64, w *work, l labels) {
 	if h.Enabled(ctx) {
 		h.Record(ctx, v, w.with(l).record...)

@@ -60,7 +60,7 @@ func TestMetrics_areThoseOfThePageForOperators(t *testing.T) {
 			require.True(t, ok, want.name)
 			delete(found, want.name)
 			require.Equal(t, want.unit, m.Unit, want.name)
-			require.NotEmpty(t, m.Description, want.name)
+			require.Regexp(t, `^(Measures|Counts|Reports) .*\.$`, m.Description, "%s: it is a sentence", want.name)
 			kind, bounds := shape(m)
 			require.Equal(t, want.kind, kind, want.name)
 			require.Equal(t, strings.Join(want.buckets, " "), bounds, want.name)

@@ -9,12 +9,12 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// mostSets bounds the sets of attributes of one name. What the package itself makes is far below:
-// only what users report by guard.Guard.Report can come to it.
+// mostSets bounds the sets of attributes of one name. The package itself makes far fewer. Only
+// reports of users (guard.Adapter.Report) can reach the bound.
 const mostSets = 200
 
-// A work is what is known of a name: what is counted of it, and what would be costly to make anew
-// for each event.
+// A work is the state of a name: its counts, and values that would be costly to make for each
+// event.
 type work struct {
 	job  Job
 	name attribute.KeyValue
@@ -24,7 +24,7 @@ type work struct {
 	waiting, leases, runs atomic.Int64
 
 	mu sync.Mutex
-	// a new one for each that is added: they are few, and looked up for each event
+	// copied on each addition: additions are few, and each event reads it
 	sets atomic.Pointer[map[labels]*measured]
 }
 
@@ -35,7 +35,7 @@ func newWork(job Job) *work {
 	}
 }
 
-// labels are the values of a metric's attributes beside the name. The zero value has none.
+// labels are the values of a metric's attributes, without the name. The zero value has none.
 type labels struct {
 	key       attribute.Key // of value
 	value     string
@@ -45,7 +45,7 @@ type labels struct {
 	bare      bool // without the name
 }
 
-// measured is a set of attributes in the forms that instruments take it.
+// measured is a set of attributes, in the forms that instruments need.
 type measured struct {
 	add     []metric.AddOption
 	record  []metric.RecordOption
@@ -97,12 +97,12 @@ func (w *work) attributes(l labels) *measured {
 	return &measured{add: []metric.AddOption{set}, record: []metric.RecordOption{set}, observe: []metric.ObserveOption{set}}
 }
 
-// names are the works that metrics tell apart.
+// names are the names that metrics distinguish.
 type names struct {
 	most  int
 	mu    sync.Mutex
-	all   atomic.Pointer[map[string]*work] // a new one for each that is added
-	other *work                            // for what came when there were enough
+	all   atomic.Pointer[map[string]*work] // copied on each addition
+	other *work                            // for names beyond the bound
 	spilt atomic.Bool
 }
 
@@ -149,7 +149,7 @@ func (n *names) add(name string) *work {
 	return all[name]
 }
 
-// each calls f for each work that metrics tell apart.
+// each calls f for each name that metrics distinguish.
 func (n *names) each(f func(*work)) {
 	for _, w := range *n.all.Load() {
 		f(w)
@@ -159,7 +159,7 @@ func (n *names) each(f func(*work)) {
 	}
 }
 
-// maxHolders returns what onerun.lease.active has beside the name.
+// maxHolders returns the attribute that onerun.lease.active has in addition to the name.
 func (w *work) maxHolders() labels {
 	if w.job.Single {
 		return labels{key: keyMaxHolders, value: "1"}

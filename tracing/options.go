@@ -13,32 +13,33 @@ import (
 )
 
 const (
-	// DefaultMaxNames is how many names metrics tell apart where WithMaxNames says nothing.
+	// DefaultMaxNames is how many names metrics distinguish unless WithMaxNames sets another
+	// number.
 	DefaultMaxNames = 100
-	// DefaultLongWait is after how long a wait is logged where WithLongWait says nothing.
+	// DefaultLongWait is after how long a wait is logged unless WithLongWait sets another time.
 	DefaultLongWait = 30 * time.Second
-	// OtherName is the name in metrics of what comes beyond WithMaxNames.
+	// OtherName is the name in metrics of all work beyond WithMaxNames.
 	OtherName = "_OTHER"
-	// NoName is the name of work that was given none, neither by guard.WithName nor by an adapter.
+	// NoName is the name of work that has none, neither from guard.WithName nor from an adapter.
 	NoName = "unnamed"
 
 	mostNames = 10_000
 )
 
-// A Job is a kind of work that is declared, so that its series are there, at zero, before it has
-// run, and its name is never counted under OtherName.
+// A Job declares a kind of work. Its series then exist, at zero, before the work has run, and its
+// name is never counted under OtherName.
 type Job struct {
-	// Name is the work's, as of guard.WithName.
+	// Name is the name of the work, as in guard.WithName.
 	Name string
-	// Every is how often the work should succeed, or 0: onerun.run.expected_interval, by which an
-	// alert can tell that nobody ran it.
+	// Every is how often the work should succeed, or 0. It is the value of
+	// onerun.run.expected_interval, by which an alert notices that the work did not run.
 	Every time.Duration
-	// Single says that the work has one key, so that two leases at once are one too many:
-	// onerun.lease.active has onerun.max_holders="1".
+	// Single means that the work has one key, so two leases at the same time are one too many.
+	// onerun.lease.active then has onerun.max_holders="1".
 	Single bool
 }
 
-// An Option is a setting of New, which refuses one that cannot work.
+// An Option is a setting of New. New returns an error if it cannot work.
 type Option func(*settings)
 
 type settings struct {
@@ -78,9 +79,9 @@ func (s *settings) refuse(setting string, value any, reason string) {
 	}
 }
 
-// WithTracerProvider sets where spans go. Default: the global provider (otel.GetTracerProvider),
-// also one that is set after New. Give that one explicitly where something attaches to the program
-// from outside and traces by its default provider.
+// WithTracerProvider sets where spans go. Set the global provider explicitly if a tool attaches to
+// the program from outside and traces by its default provider. Defaults to the global provider
+// (otel.GetTracerProvider), even if it is set after New.
 func WithTracerProvider(p trace.TracerProvider) Option {
 	return func(s *settings) {
 		if p == nil {
@@ -91,8 +92,8 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 	}
 }
 
-// WithMeterProvider sets where metrics go. Default: the global provider (otel.GetMeterProvider),
-// also one that is set after New.
+// WithMeterProvider sets where metrics go. Defaults to the global provider
+// (otel.GetMeterProvider), even if it is set after New.
 func WithMeterProvider(p metric.MeterProvider) Option {
 	return func(s *settings) {
 		if p == nil {
@@ -104,7 +105,7 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 }
 
 // WithLogger sets where log records go. Each event has one constant message, and its details in
-// the group "onerun". Default: nowhere.
+// the group "onerun". Defaults to no log.
 func WithLogger(l *slog.Logger) Option {
 	return func(s *settings) {
 		if l == nil {
@@ -115,8 +116,8 @@ func WithLogger(l *slog.Logger) Option {
 	}
 }
 
-// WithJob declares kinds of work. It may be given several times. Default: none, and the series of
-// a name begin with its first event.
+// WithJob declares kinds of work. It may be used several times. The series of a name that is not
+// declared begin with its first event. Defaults to none.
 func WithJob(jobs ...Job) Option {
 	return func(s *settings) {
 		for _, j := range jobs {
@@ -143,8 +144,8 @@ func (s *settings) declared(name string) bool {
 	return false
 }
 
-// WithRedactor sets what stands for a key or an owner in spans and logs. It is called
-// concurrently. What it returns is shown as it is; "" leaves it out. Default: Redact.
+// WithRedactor sets the function that redacts keys and owners in spans and logs. It is called
+// concurrently. Its result is shown as it is, and "" leaves the attribute out. Defaults to Redact.
 func WithRedactor(redact func(string) string) Option {
 	return func(s *settings) {
 		if redact == nil {
@@ -155,9 +156,9 @@ func WithRedactor(redact func(string) string) Option {
 	}
 }
 
-// WithMaxNames bounds how many names metrics tell apart, so that a name which is made from data
-// does no harm: what comes beyond counts under OtherName. Spans and logs keep their names. From 1
-// to 10,000. Default: DefaultMaxNames.
+// WithMaxNames bounds how many names metrics distinguish, so that a name which is made from data
+// does no harm. Work beyond the bound counts under OtherName. Spans and logs keep their names. n
+// is from 1 to 10,000. Defaults to DefaultMaxNames, 100.
 func WithMaxNames(n int) Option {
 	return func(s *settings) {
 		if n < 1 || n > mostNames {
@@ -168,8 +169,8 @@ func WithMaxNames(n int) Option {
 	}
 }
 
-// WithLongWait sets after how long a wait for a busy key is logged, again each time that it has
-// doubled. Default: DefaultLongWait.
+// WithLongWait sets after how long a wait for a busy key is logged. It is logged again each time
+// that it has doubled. Defaults to DefaultLongWait, 30 s.
 func WithLongWait(d time.Duration) Option {
 	return func(s *settings) {
 		if d <= 0 {
@@ -180,12 +181,13 @@ func WithLongWait(d time.Duration) Option {
 	}
 }
 
-// WithRenewalSpans makes a span of each renewal, beside the run's: a job of an hour with a TTL of
-// 30 s has 360 of them. Default: they are counted on the run.
+// WithRenewalSpans makes a span of each renewal. A job of an hour with a TTL of 30 s has 360 of
+// them. Defaults to none: the span of the run has their number.
 func WithRenewalSpans() Option { return func(s *settings) { s.renewals = true } }
 
 // WithoutLinks keeps traceparents out of the labels of leases, and does not look for them there.
-// Default: a lease carries that of a sampled span, and who finds it busy or done links to it.
+// Defaults to links: a lease carries the traceparent of a sampled span, and a call that finds the
+// key busy or done links to that span.
 func WithoutLinks() Option { return func(s *settings) { s.noLinks = true } }
 
 // providers returns the providers, the global ones by default.

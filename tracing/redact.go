@@ -9,16 +9,16 @@ import (
 	"sync/atomic"
 )
 
-// Redact is the default redactor of keys and owners: the first eight bytes of the SHA-256 sum, in
-// hex. It tells one from another and joins what belongs together. Who can guess the key can check
-// the guess: where that is too much, set another one with WithRedactor.
+// Redact is the default redactor of keys and owners. It returns the first eight bytes of the
+// SHA-256 sum, in hexadecimal digits. Equal keys have equal results. A reader that can guess a key
+// can check the guess: if that is too much, use WithRedactor.
 func Redact(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:8])
 }
 
-// redacted returns what stands for a secret, or "" if nothing does. A redactor that panics shows
-// nothing.
+// redacted returns the redacted form of a secret. It is "" if the redactor leaves it out, or
+// panics.
 func (t *telemetry) redacted(secret string) (shown string) {
 	if secret == "" {
 		return ""
@@ -31,11 +31,10 @@ func (t *telemetry) redacted(secret string) (shown string) {
 	return t.set.redact(secret)
 }
 
-// A redaction is a key and what stands for it.
+// A redaction is a key and its redacted form.
 type redaction struct{ key, shown string }
 
-// redactions remembers what stands for the keys of late: an acquire, a run and a release show the
-// same one.
+// redactions caches the latest redacted keys: an acquire, a run and a release show the same one.
 type redactions struct {
 	seed maphash.Seed
 	of   [64]atomic.Pointer[redaction]
@@ -52,7 +51,7 @@ func (t *telemetry) redactedKey(key string) string {
 	return r.shown
 }
 
-// scrubbed returns text, which comes from elsewhere, without the secrets in it, and cut short.
+// scrubbed returns a foreign text, cut short and without the secrets in it.
 func (t *telemetry) scrubbed(text string, secrets ...string) string {
 	const longest = 300
 	for _, secret := range secrets {

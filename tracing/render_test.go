@@ -29,7 +29,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// A telescope is an SDK that keeps all it is told.
+// A telescope is an SDK that keeps all that it receives.
 type telescope struct {
 	spans  *tracetest.InMemoryExporter
 	tracer trace.Tracer // of the application
@@ -70,8 +70,8 @@ func (s *telescope) metrics(t testing.TB) map[string]metricdata.Metrics {
 	return found
 }
 
-// points returns the points of a metric as text: its attributes, and its value, or how often a
-// histogram was told of one.
+// points returns the points of a metric as text: its attributes, and its value, or the count of a
+// histogram.
 func points(m metricdata.Metrics) (lines []string) {
 	add := func(set attribute.Set, value any) {
 		lines = append(lines, fmt.Sprintf("%s{%s} %v", m.Name, attributes(set.ToSlice()), value))
@@ -255,8 +255,8 @@ func (b *logBook) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// text returns the lines, each once and sorted: how often something is tried depends on random
-// pauses, and some are told from the background.
+// text returns the lines, each once and sorted: the number of tries depends on random pauses, and
+// some lines come from the background.
 func (b *logBook) text() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

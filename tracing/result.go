@@ -8,15 +8,14 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// The values of onerun.result. Those of an acquire, of a run, of a renewal and of a release have
-// some in common.
+// The values of onerun.result, for acquires, runs, renewals and releases.
 const (
 	resultOK       = "ok"       // a run returned nil
 	resultAcquired = "acquired" // an acquire was granted
 	resultRenewed  = "renewed"
 	resultReleased = "released"
 	resultBusy     = "busy"     // another owner holds the key
-	resultDone     = "done"     // the work has been done
+	resultDone     = "done"     // the work was done before
 	resultCanceled = "canceled" // the caller's context has ended
 	resultClosed   = "closed"   // the Guard was closed
 	resultLost     = "lost"     // the lease was lost
@@ -24,14 +23,14 @@ const (
 	resultError    = "error"    // a run returned an error, or the store could not be asked
 )
 
-// errorOther is error.type for errors that have no better word: those of the user's own functions.
+// errorOther is error.type for errors without a better word: those of the user's functions.
 const errorOther = "_OTHER"
 
-// An outcome is how something has ended, in the words that spans, metrics and logs share.
-// errorType is empty where it is not an error.
+// An outcome is the result of a call, in the words that spans, metrics and logs share. errorType
+// is empty if it is no error.
 type outcome struct{ result, errorType string }
 
-// outcomeOf returns how an acquire, a renewal or a release that ended with err has ended. well is
+// outcomeOf returns the outcome of an acquire, a renewal or a release that returned err. well is
 // the result if err is nil.
 func outcomeOf(err error, well string) outcome {
 	if err == nil {
@@ -62,8 +61,8 @@ func outcomeOfError(err error) outcome {
 	return outcome{resultError, errorOther}
 }
 
-// outcomeOfRun returns how a run has ended. What its function returned is an error whatever it is:
-// also the end of a context, and ErrBusy of work inside of it.
+// outcomeOfRun returns the outcome of a run. Whatever its function returned is an error, even the
+// end of a context, or ErrBusy of work inside it.
 func outcomeOfRun(e *guard.Event) outcome {
 	switch {
 	case e.Aborted:
@@ -99,7 +98,7 @@ var kinds = map[driver.StoreErrorKind]bool{
 	driver.KindSettings: true,
 }
 
-// wordOf returns the word for a kind. A store of somebody else's may have made one up.
+// wordOf returns the word for a kind. A foreign backend can have kinds of its own.
 func wordOf(k driver.StoreErrorKind) string {
 	if kinds[k] {
 		return string(k)

@@ -37,7 +37,7 @@ func (t *telemetry) runStart(ctx context.Context, e guard.Event) context.Context
 	return &runContext{Context: ctx, span: span}
 }
 
-// counts reports whether a run is one to metrics: one that joins a lease is part of another.
+// counts reports whether metrics count a run. A run that joins a lease is a part of another run.
 func counts(e *guard.Event) bool { return !e.Joined && !e.Auxiliary }
 
 func (t *telemetry) runEnd(ctx context.Context, e guard.Event) {
@@ -78,5 +78,5 @@ func (t *telemetry) endRun(span trace.Span, e *guard.Event, out outcome, at time
 	end(span, attrs, out, at)
 }
 
-// share returns how much of the TTL a renewal has used, as a part of one.
+// share returns the share of the TTL that had passed at a renewal, from 0 to 1.
 func share(e *guard.Event) float64 { return e.Used.Seconds() / e.TTL.Seconds() }

@@ -26,7 +26,7 @@ import (
 	"github.com/seed-1795987d/onerun/tracing"
 )
 
-// leaks plays all that can be told of a key and an owner, and returns all that was told of it.
+// leaks plays all events of a key and an owner, and returns all that was reported.
 func leaks(t *testing.T, key, owner string, opts ...tracing.Option) string {
 	t.Helper()
 	spans, reader, logs := tracetest.NewInMemoryExporter(), sdkmetric.NewManualReader(), new(bytes.Buffer)
@@ -97,8 +97,8 @@ func leaks(t *testing.T, key, owner string, opts ...tracing.Option) string {
 	return text
 }
 
-// FuzzSecrets looks for a key and an owner, as they are and as they may be written, in all that is
-// told of them.
+// FuzzSecrets looks for a key and an owner, as they are and as they may be written, in all reports
+// of them.
 func FuzzSecrets(f *testing.F) {
 	f.Add("coupon:42:user:7", "alice@example.com")
 	f.Add(`quoted "key" with \ and 'more'`, "\x01owner\n")
@@ -106,7 +106,7 @@ func FuzzSecrets(f *testing.F) {
 	f.Add("a key with spaces and report in it", "owner of it all")
 	f.Add(strings.Repeat("long", 60), strings.Repeat("o", 128))
 	f.Fuzz(func(t *testing.T, key, owner string) {
-		// Short ones are found in other words, and what is refused is told of nowhere.
+		// Short ones are found in other words, and refused ones are reported nowhere.
 		if driver.CheckKey(key+"/2") != nil || len(key) < 8 || len(owner) < 8 || len(owner) > 128 || strings.ContainsAny(owner, "\x00") || strings.ContainsAny(key, "\x00") {
 			return
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// spanName returns the name of a span: what is done, and the name of the work.
+// spanName returns the name of a span: the operation, and the name of the work.
 func (t *telemetry) spanName(e *guard.Event, what string) string {
 	w := t.names.of(e.Name)
 	switch {
@@ -29,9 +29,9 @@ func (t *telemetry) spanName(e *guard.Event, what string) string {
 	return w.skip
 }
 
-// start begins a span of something that befalls a lease. Where the caller traced nothing it
-// belongs to the span of the lease's acquire, which then is the root of its trace: they are
-// sampled together.
+// start begins a span of an event in the life of a lease. If the caller has no span, the parent is
+// the span of the lease's acquire. That is then the root of the trace, so all are sampled
+// together.
 func (t *telemetry) start(ctx context.Context, e *guard.Event, what string) (context.Context, trace.Span) {
 	if e.Origin != nil && !trace.SpanContextFromContext(ctx).IsValid() {
 		ctx = trace.ContextWithSpan(ctx, trace.SpanFromContext(e.Origin))
@@ -58,7 +58,7 @@ func (t *telemetry) common(e *guard.Event) []attribute.KeyValue {
 	return attrs
 }
 
-// end ends a span. What is no error leaves its status unset.
+// end ends a span. The status stays unset if there was no error.
 func end(span trace.Span, attrs []attribute.KeyValue, out outcome, at time.Time) {
 	if out.errorType != "" {
 		attrs = append(attrs, keyErrorType.String(out.errorType))

@@ -18,12 +18,11 @@ import (
 // ScopeName is the instrumentation scope of all spans and metrics.
 const ScopeName = "github.com/seed-1795987d/onerun/tracing"
 
-// New returns the hook, to be given to guard.New by guard.WithHook. One hook may serve several
-// Guards, and should: what it counts is the sum. A setting that cannot work is a
-// *guard.SettingError that names it.
+// New returns the hook for guard.WithHook. Give one hook to all Guards of a process: it counts
+// their sum. A setting that cannot work is a *guard.SettingError that names it.
 //
-// The providers are the caller's to shut down, after the Guards were closed. A global provider
-// that is set later counts from the next acquire on.
+// The caller shuts the providers down, after it has closed the Guards. A global provider that is
+// set later counts from the next acquire on.
 func New(opts ...Option) (guard.Hook, error) {
 	set, err := newSettings(opts)
 	if err != nil {
@@ -49,7 +48,7 @@ func New(opts ...Option) (guard.Hook, error) {
 	}, nil
 }
 
-// telemetry is what one New has made.
+// telemetry is the state of one hook.
 type telemetry struct {
 	set    settings
 	tracer trace.Tracer
@@ -88,19 +87,19 @@ func newTelemetry(set settings) *telemetry {
 	return t
 }
 
-// unset are the global providers while nobody has set one, or nil.
+// unset are the global providers as long as none was set, or nil.
 type unset struct {
 	tracers trace.TracerProvider
 	meters  metric.MeterProvider
 }
 
-// off reports whether there is nobody to whom anything goes.
+// off reports whether nothing receives spans, metrics or logs.
 func (t *telemetry) off() bool {
 	return t.log == nil && !t.traces() && t.unset.meters != nil && otel.GetMeterProvider() == t.unset.meters
 }
 
-// isPlaceholder reports whether p stands for a global provider that nobody has set yet. Its
-// tracers make spans that record nothing, at the price of three allocations each.
+// isPlaceholder reports whether p stands for a global provider that was not set yet. Its tracers
+// make spans that record nothing, and that cost three allocations each.
 func isPlaceholder(p any) bool {
 	of := reflect.TypeOf(p)
 	if of.Kind() == reflect.Pointer {
@@ -109,12 +108,12 @@ func isPlaceholder(p any) bool {
 	return of.PkgPath() == "go.opentelemetry.io/otel/internal/global"
 }
 
-// traces reports whether there is anybody to whom spans go.
+// traces reports whether something receives spans.
 func (t *telemetry) traces() bool {
 	return t.unset.tracers == nil || otel.GetTracerProvider() != t.unset.tracers
 }
 
-// version returns the module's version as the program was built with it.
+// version returns the version of the module in this program.
 func version() string {
 	const module = "github.com/seed-1795987d/onerun"
 	info, ok := debug.ReadBuildInfo()
@@ -129,13 +128,13 @@ func version() string {
 	return ""
 }
 
-// background keeps instrumentation of the store's client from making a trace of each renewal: what
-// nobody waits for has a parent that was not sampled.
+// background keeps instrumentation of the store's client from making a trace of each renewal.
+// Calls that no caller waits for get a parent that was not sampled.
 func (t *telemetry) background(ctx context.Context) context.Context {
 	return trace.ContextWithSpanContext(ctx, unsampled)
 }
 
-// unsampled is a span that was not sampled and is nobody's.
+// unsampled is a span that was not sampled.
 var unsampled = trace.NewSpanContext(trace.SpanContextConfig{
 	TraceID: trace.TraceID{'o', 'n', 'e', 'r', 'u', 'n'}, SpanID: trace.SpanID{'o', 'n', 'e', 'r', 'u', 'n'},
 })

@@ -11,8 +11,7 @@ import (
 
 var _ driver.Ledger = (*Locker)(nil)
 
-// A ledger is what is kept under the names of driver.Ledger. It is not forgotten before the
-// process ends.
+// A ledger is the logs and counters of driver.Ledger. They last until the process ends.
 type ledger struct {
 	logs     map[string][]driver.Entry // the newest first
 	counters map[[2]string]int64       // by name and counter
@@ -38,7 +37,7 @@ func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep i
 	return nil
 }
 
-// newestFirst orders entries as the Redis stores do.
+// newestFirst orders entries as the backends on Redis do.
 func newestFirst(a, b driver.Entry) int {
 	return cmp.Or(cmp.Compare(b.At, a.At), bytes.Compare(b.Record, a.Record))
 }

@@ -3,8 +3,8 @@
 //
 //	g, err := guard.New(memory.New())
 //
-// What it knows is gone with the process, except that its fences go on growing after a restart, as
-// they start from the wall clock. It excludes no other process.
+// Its leases and markers are gone with the process. Its fences go on growing after a restart,
+// because they start from the wall clock. It excludes no other process.
 package memory
 
 import (
@@ -39,7 +39,7 @@ func New() *Locker {
 	return &Locker{keys: map[string]*entry{}, queues: queues{lines: map[string]*line{}, listeners: map[string]*listener{}}}
 }
 
-// An entry is what is known of a key, until it ends.
+// An entry is the state of a key, until it ends.
 type entry struct {
 	key   string
 	id    string
@@ -60,7 +60,7 @@ const (
 	done
 )
 
-// Ownerless implements driver.Ownerless: a claim is told from others by its ID alone.
+// Ownerless implements driver.Ownerless. It returns true: only the ID distinguishes claims.
 func (l *Locker) Ownerless() bool { return true }
 
 // TryAcquire implements driver.Locker.
@@ -77,7 +77,7 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, 
 	return l.acquire(c, now), nil
 }
 
-// acquire is TryAcquire of a claim that sees no line. l.mu must be held.
+// acquire is TryAcquire of a claim that ignores the queue. The caller holds l.mu.
 func (l *Locker) acquire(c driver.Claim, now time.Time) driver.Grant {
 	e := l.keys[c.Key]
 	switch {
@@ -140,7 +140,7 @@ func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After
 	return held, nil
 }
 
-// release is Release of a claim that sees no line. l.mu must be held.
+// release is Release of a claim that ignores the queue. The caller holds l.mu.
 func (l *Locker) release(c driver.Claim, after driver.After, now time.Time) bool {
 	e := l.keys[c.Key]
 	switch {
@@ -160,7 +160,8 @@ func (l *Locker) release(c driver.Claim, after driver.After, now time.Time) bool
 	return true
 }
 
-// sweep forgets what has ended, so that memory is bounded by what has not, and returns the time.
+// sweep removes entries that have ended, so that memory is bounded by live entries. It returns the
+// time.
 func (l *Locker) sweep() time.Time {
 	now := time.Now()
 	for len(l.expiry) > 0 && !now.Before(l.expiry[0].ends) {
@@ -175,15 +176,15 @@ func (l *Locker) extend(e *entry, ends time.Time) {
 	heap.Fix(&l.expiry, e.index)
 }
 
-// ahead is 2^17 fences, as in the stores on Redis: see AHEAD in backend/internal/redisstore. No
-// reserved fence is more than half of that ahead of the clock, and no hint is granted that is
-// further behind it. A Locker never loses its counter, so its first fence is the clock. Then a
-// program that starts again after 65 ms or more has larger fences than the one before it.
+// ahead is 2^17 fences, as in the backends on Redis: see AHEAD in backend/internal/redisstore. No
+// reserved fence is more than half of that ahead of the clock, and no granted hint is further
+// behind it. A Locker never loses its counter, so its first fence is the clock. A program that
+// starts again after 65 ms or more therefore has larger fences than before.
 const ahead = 1 << 17
 
-// nextFence returns the grant of a free key, with its fence and the fences that it reserves.
-// Fences are made as in the stores on Redis: the wall clock's seconds, shifted left by 20 bits,
-// plus its microseconds, or one more than the last fence if that is larger.
+// nextFence returns the grant of a free key, with its fence and the fences that it reserves. As in
+// the backends on Redis, a fence is the wall clock's seconds, shifted left by 20 bits, plus its
+// microseconds. If the last fence is not smaller, the next fence is one more than that.
 func (l *Locker) nextFence(c driver.Claim) driver.Grant {
 	now := time.Now()
 	clock := uint64(now.Unix())<<20 + uint64(now.Nanosecond()/1000)
@@ -203,8 +204,8 @@ func (l *Locker) nextFence(c driver.Claim) driver.Grant {
 	return grant
 }
 
-// reservable returns how many fences may be reserved above a fence: a sixteenth of what is left up
-// to half of ahead, as all keys share the counter.
+// reservable returns how many fences may be reserved above a fence. It is a sixteenth of the room
+// below half of ahead, because all keys share the counter.
 func reservable(fence, clock uint64) int {
 	if limit := clock + ahead/2; fence < limit {
 		return int((limit - fence) / 16)

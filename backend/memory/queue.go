@@ -9,30 +9,29 @@ import (
 
 var _ driver.Queuer = (*Locker)(nil)
 
-// queues are the lines of those who wait for keys, and who wants to be told when it is his turn.
-// Locker.mu guards them.
+// queues are the queues of waiting claims, and their subscribers. Locker.mu guards them.
 type queues struct {
 	lines     map[string]*line     // by key
 	listeners map[string]*listener // by ID
-	calls     []func()             // to be made when the lock is free
+	calls     []func()             // to make after the mutex was unlocked
 }
 
 type listener struct{ called func(in time.Duration) }
 
-// A line is those who wait for a key, in the order in which they came.
+// A line is the queue of a key's waiting claims, first come, first served.
 type line struct {
 	places  []place
-	called  string // whose turn it is, or ""
+	called  string // the claim that was notified, or ""
 	at      time.Time
-	watcher string // who sees to it that he comes, or ""
+	watcher string // the claim that checks whether it has come, or ""
 }
 
 type place struct {
 	id    string
-	until time.Time // unless it is heard of before
+	until time.Time // when it loses its position, unless it asks before
 }
 
-// Queue implements driver.Queuer.
+// SubscribeClaim implements driver.Queuer.
 func (l *Locker) SubscribeClaim(_, id string, called func(in time.Duration)) (stop func()) {
 	me := &listener{called}
 	l.mu.Lock()
@@ -48,7 +47,7 @@ func (l *Locker) SubscribeClaim(_, id string, called func(in time.Duration)) (st
 	}
 }
 
-// unlock unlocks l.mu and makes the calls that have come up.
+// unlock unlocks l.mu and makes the pending calls.
 func (l *Locker) unlock() {
 	calls := l.queues.calls
 	l.queues.calls = nil
@@ -58,14 +57,14 @@ func (l *Locker) unlock() {
 	}
 }
 
-// tell calls who waits by that ID, if he listens.
+// tell notifies the claim of that ID, if it has a subscriber.
 func (q *queues) tell(id string, in time.Duration) {
 	if who := q.listeners[id]; who != nil {
 		q.calls = append(q.calls, func() { who.called(in) })
 	}
 }
 
-// acquireInLine is TryAcquire of a claim that sees the line. l.mu must be held.
+// acquireInLine is TryAcquire of a claim that respects the queue. The caller holds l.mu.
 func (l *Locker) acquireInLine(c driver.Claim, now time.Time) driver.Grant {
 	q := &l.queues
 	w := q.line(c.Key, now)
@@ -75,7 +74,7 @@ func (l *Locker) acquireInLine(c driver.Claim, now time.Time) driver.Grant {
 			return driver.Grant{State: driver.Busy, Left: left, Holder: turn, Ahead: w.ahead(c), Notified: true}
 		}
 	} else if w.called == c.ID {
-		w.called = "" // he has come, and somebody else was first
+		w.called = "" // it has come, and another claim was first
 	}
 	grant := l.acquire(c, now)
 	if grant.State == driver.Busy {
@@ -90,7 +89,7 @@ func (l *Locker) acquireInLine(c driver.Claim, now time.Time) driver.Grant {
 	return grant
 }
 
-// leaveLine is what a release does with the line. l.mu must be held.
+// leaveLine updates the queue after a release. The caller holds l.mu.
 func (l *Locker) leaveLine(c driver.Claim, now time.Time) {
 	q := &l.queues
 	w := q.line(c.Key, now)
@@ -99,15 +98,15 @@ func (l *Locker) leaveLine(c driver.Claim, now time.Time) {
 	switch {
 	case e == nil:
 		w.turn(q, "", now)
-	case e.id == c.ID: // and all who wait are to know what it has left
+	case e.id == c.ID: // and all waiters are notified of what it has left
 		for _, p := range w.places {
 			q.tell(p.id, 0)
 		}
 	}
 }
 
-// line returns the key's line. Lines of which nobody was heard any more are forgotten, a few at a
-// time, so that there is no end of them.
+// line returns the queue of the key. It also removes a few queues whose claims have all expired,
+// so that their number is bounded.
 func (q *queues) line(key string, now time.Time) *line {
 	looked := 0
 	for other, w := range q.lines {
@@ -127,13 +126,13 @@ func (q *queues) line(key string, now time.Time) *line {
 	return w
 }
 
-// forget drops the places of which nothing was heard for too long.
+// forget removes claims that have not asked for too long.
 func (w *line) forget(now time.Time) {
 	w.places = slices.DeleteFunc(w.places, func(p place) bool { return !now.Before(p.until) })
 }
 
-// stand keeps c's place, or takes one at the end, if c is queued, and returns how many stand
-// before it.
+// stand keeps the position of c, or appends c, if it is queued. It returns how many claims are
+// ahead of c.
 func (w *line) stand(c driver.Claim, now time.Time) (ahead int) {
 	ahead = w.ahead(c)
 	switch p := (place{c.ID, now.Add(c.TTL)}); {
@@ -146,7 +145,7 @@ func (w *line) stand(c driver.Claim, now time.Time) (ahead int) {
 	return ahead
 }
 
-// ahead returns how many stand before c.
+// ahead returns how many claims are ahead of c.
 func (w *line) ahead(c driver.Claim) int {
 	if i := slices.IndexFunc(w.places, func(p place) bool { return p.id == c.ID }); i >= 0 {
 		return i
@@ -154,8 +153,8 @@ func (w *line) ahead(c driver.Claim) int {
 	return len(w.places)
 }
 
-// turn returns whose turn it is to take the key, which is free, if anybody's, and for how long it
-// is that yet. Unless it is the asker, he is called.
+// turn returns the claim that may take the key, which is free, and for how long. It is "" if there
+// is none. turn notifies the claim, unless it is the one that asks.
 func (w *line) turn(q *queues, asker string, now time.Time) (id string, left time.Duration) {
 	for len(w.places) > 0 {
 		id = w.places[0].id
@@ -174,7 +173,7 @@ func (w *line) turn(q *queues, asker string, now time.Time) (id string, left tim
 	return "", 0
 }
 
-// call calls the first, and has the next who listens see to it that he comes.
+// call notifies the first claim, and lets the next subscriber check whether that claim comes.
 func (w *line) call(q *queues, id string, now time.Time) {
 	w.called, w.at, w.watcher = id, now, ""
 	q.tell(id, 0)
@@ -187,7 +186,7 @@ func (w *line) call(q *queues, id string, now time.Time) {
 	}
 }
 
-// leave gives up a place.
+// leave removes a claim from the queue.
 func (w *line) leave(id string) {
 	w.places = slices.DeleteFunc(w.places, func(p place) bool { return p.id == id })
 	if w.called == id {

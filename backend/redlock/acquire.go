@@ -10,24 +10,24 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// errTooLate is a majority that has granted when there was nothing left of the TTL.
+// errTooLate means that a majority has granted the claim when its TTL had passed.
 var errTooLate = errors.New("a majority has granted it too late")
 
-// errGone is a node that has lost the claim before the ballot was over.
+// errGone means that a node has lost the claim before the ballot was over.
 var errGone = errors.New("it has lost the claim again")
 
-// A ballot is one claim put to all nodes at once.
+// A ballot is one claim at all nodes at once.
 type ballot struct {
 	locker *Locker
 	claim  driver.Claim
 	turns  *claim
 	start  time.Time
-	news   chan struct{} // a vote has come
+	news   chan struct{} // a vote has arrived
 
 	mu      sync.Mutex
-	votes   []vote // in the order in which they came, until it is lost
+	votes   []vote // in the order of their arrival, until the ballot is lost
 	outcome outcome
-	lease   driver.Claim // if it is won: the claim, with its fence and the fences that it reserves
+	lease   driver.Claim // if won: the claim, its fence, the fences that it reserves
 }
 
 type outcome uint8
@@ -104,8 +104,8 @@ func lastOf(n int, f func()) func() {
 	}
 }
 
-// take takes a vote. One that comes when the ballot is over is put right: a node must not hold
-// what is not wanted.
+// take counts a vote. If the ballot is over, take corrects the node: it must not hold a claim that
+// is not needed.
 func (b *ballot) take(v vote) {
 	b.mu.Lock()
 	over, lease := b.outcome, b.lease
@@ -158,7 +158,7 @@ func (b *ballot) await(ctx context.Context) (tally, error) {
 	}
 }
 
-// error returns why there is no majority, or that the caller has gone.
+// error returns why there is no majority, or that the caller has left.
 func (b *ballot) error(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return driver.NewStoreError("redlock", driver.OpAcquire, b.claim.Key, ctx.Err())
@@ -180,7 +180,7 @@ func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 	b.mu.Lock()
 	lease.Reserve = b.reserved(t.fence)
 	b.outcome, b.lease = won, lease
-	votes := b.votes // take sees to those that come from now on
+	votes := b.votes // take handles those that arrive from now on
 	b.locker.claims.hearOnly(b.turns, votes)
 	b.mu.Unlock()
 	var lower []*node
@@ -222,9 +222,9 @@ func (b *ballot) reserved(fence uint64) int {
 	return least
 }
 
-// raise gives the lease's fence to nodes that have granted a lower one, and has them reserve what
-// the lease reserves, until a majority has done so. Whatever majority grants the key next has one
-// of these nodes in it, and so a higher fence than the lease and those to whom it is handed off.
+// raise gives the lease's fence to nodes that have granted a lower one, and lets them reserve what
+// the lease reserves, until a majority has done so. Every later majority has one of these nodes in
+// it. So its fence is higher than that of the lease and of all claims to which it is handed off.
 func (b *ballot) raise(ctx context.Context, c driver.Claim, have int, lower []*node) error {
 	l := b.locker
 	call, cancel := detached(ctx, c.TTL)
@@ -246,7 +246,7 @@ func (b *ballot) raise(ctx context.Context, c driver.Claim, have int, lower []*n
 			})
 		})
 	}
-	errs := make([]error, len(l.nodes)) // those of nodes that have answered
+	errs := make([]error, len(l.nodes)) // the errors of nodes that have answered
 	for pending := len(lower); have+pending >= l.quorum; pending-- {
 		select {
 		case a := <-answers:
@@ -263,28 +263,28 @@ func (b *ballot) raise(ctx context.Context, c driver.Claim, have int, lower []*n
 	return l.noQuorum(driver.OpAcquire, c.Key, errs)
 }
 
-// lose ends a ballot that is lost: what was granted, or may have been, is given back.
+// lose ends a ballot that is lost, and releases every grant, and every claim that may be one.
 func (b *ballot) lose() {
 	b.locker.claims.setReleased(b.turns, true)
 	b.mu.Lock()
 	b.outcome = lost
-	votes := b.votes // those of a win that failed, too; take sees to those that come from now on
+	votes := b.votes // also of a win that failed; take handles those that arrive from now on
 	b.mu.Unlock()
 	for _, v := range votes {
 		b.undo(v)
 	}
 }
 
-// undo gives back what a node has granted, or may have.
+// undo releases the claim at a node that has granted it, or may have.
 func (b *ballot) undo(v vote) {
 	if v.err != nil || v.grant.State == driver.Granted {
 		b.locker.giveBack(b.turns, v.node, b.claim, v.err != nil)
 	}
 }
 
-// undoAbove releases what a node granted with a fence above the lease's, which would mislead
-// those who join, and has the node take the lease in again under its own fence. The next renewal
-// raises a lower one. If the lease's release has begun, it does all that.
+// undoAbove releases a grant with a fence above the lease's, which would mislead calls that join,
+// and lets the node acquire the lease again under its own fence. The next renewal raises a lower
+// fence. If the lease's release has begun, that release does all of this.
 func (b *ballot) undoAbove(v vote, lease driver.Claim) {
 	l := b.locker
 	if v.err != nil || v.grant.State != driver.Granted || v.grant.Fence <= lease.Fence || l.claims.isReleased(b.turns) {

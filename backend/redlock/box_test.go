@@ -53,7 +53,7 @@ func inBubble(t *testing.T, n int, f func(t *testing.T, l *redlock.Locker, boxes
 			for _, b := range boxes {
 				b.heal()
 			}
-			time.Sleep(time.Hour) // a bubble waits for its timers, but not for those who sleep
+			time.Sleep(time.Hour) // a bubble waits for its timers, but not for sleeping goroutines
 		})
 		f(t, redlock.New(nodesOf(boxes)), boxes)
 	})

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// claims are those for which calls to nodes are under way.
+// claims are the claims with calls to nodes under way.
 type claims struct {
 	nodes int
 
@@ -13,28 +13,28 @@ type claims struct {
 	of map[string]*claim // by ID
 }
 
-// A claim puts the calls for one claim at one node in order: what a later one is to undo has to
-// have been done. claims.mu guards it.
+// A claim puts the calls for one claim at one node in order: a call must end before a later call
+// undoes it. claims.mu guards it.
 type claim struct {
 	id       string
 	users    int
 	at       []turn // by node
-	released bool   // it is not to be taken in again
+	released bool   // it must not be acquired again
 }
 
 type turn struct {
 	busy     bool               // a call is under way
-	next     []func(end func()) // those that wait for it
-	doubtful bool               // a call to take the claim in again had no answer
-	// the claim was granted without this node's vote, which may be one to give back
+	next     []func(end func()) // calls that wait for it
+	doubtful bool               // a call to acquire the claim again had no answer
+	// the claim was granted without this node's vote, which may have to be released
 	unheard bool
-	undoing int // how often it is being given back
-	undone  int // how often it was given back
+	undoing int // how many of its releases are under way
+	undone  int // how often it was released
 }
 
 func newClaims(nodes int) *claims { return &claims{nodes: nodes, of: map[string]*claim{}} }
 
-// enter returns the claim of that ID. leave has to follow.
+// enter returns the claim of that ID. The caller must call leave.
 func (s *claims) enter(id string) *claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,7 +61,7 @@ func (s *claims) drop(c *claim) {
 	}
 }
 
-// setReleased says whether the claim's release has begun.
+// setReleased sets whether the claim's release has begun.
 func (s *claims) setReleased(c *claim, released bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +74,7 @@ func (s *claims) isReleased(c *claim) bool {
 	return c.released
 }
 
-// doubt notes that a node may or may not have taken the claim in again.
+// doubt notes that a node may have acquired the claim again.
 func (s *claims) doubt(c *claim, n *node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +87,8 @@ func (s *claims) isDoubtful(c *claim, n *node) bool {
 	return c.at[n.index].doubtful
 }
 
-// hearOnly notes that a ballot was won by these votes: those of the other nodes are to come yet.
+// hearOnly notes that a ballot was won by these votes. The votes of the other nodes are still to
+// come.
 func (s *claims) hearOnly(c *claim, votes []vote) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,15 +100,15 @@ func (s *claims) hearOnly(c *claim, votes []vote) {
 	}
 }
 
-// hear notes that the vote of a node has come after that.
+// hear notes that the vote of a node has arrived after that.
 func (s *claims) hear(c *claim, n *node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.at[n.index].unheard = false
 }
 
-// undo notes that it was decided to give the claim back at a node, until the function that it
-// returns is called.
+// undo notes that the claim will be released at a node. The note ends when the caller calls the
+// function that undo returns.
 func (s *claims) undo(c *claim, n *node) (done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +121,7 @@ func (s *claims) undo(c *claim, n *node) (done func()) {
 	}
 }
 
-// undone returns how often the claim was given back at each node.
+// undone returns how often the claim was released at each node.
 func (s *claims) undone(c *claim) []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,8 +132,8 @@ func (s *claims) undone(c *claim) []int {
 	return times
 }
 
-// stays reports whether a node that says it holds the claim goes on to do so: it is not given back
-// there, was not since it had been so often, and its vote cannot be one for which it will be.
+// stays reports whether a node that says it holds the claim will keep it. No release is under way
+// there, none has happened since the given count, and its vote cannot lead to one.
 func (s *claims) stays(c *claim, n *node, undone int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,15 +141,15 @@ func (s *claims) stays(c *claim, n *node, undone int) bool {
 	return !at.unheard && at.undoing == 0 && at.undone == undone
 }
 
-// inTurn starts a call to the node for this claim when those that came before have ended. start
-// must not block; it calls end when the call has ended.
+// inTurn starts a call to the node for this claim after the calls before it have ended. start must
+// not block. It calls end when the call has ended.
 func (s *claims) inTurn(c *claim, n *node, start func(end func())) {
 	t := &c.at[n.index]
 	s.queue(c, t, start, func() { t.next = append(t.next, start) })
 }
 
-// inNextTurn is inTurn, but goes before the calls that wait: what undoes the call under way must
-// not undo those.
+// inNextTurn is inTurn, but goes before the calls that wait: a call that undoes the call under way
+// must not undo those.
 func (s *claims) inNextTurn(c *claim, n *node, start func(end func())) {
 	t := &c.at[n.index]
 	s.queue(c, t, start, func() { t.next = slices.Insert(t.next, 0, start) })

@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// clocks guess what the nodes' clocks say, so that a claim can come with a fence that suits all
-// nodes. A wrong guess costs a round trip and nothing else: each node grants a hint only if it is
-// certain to be larger than all before. Guesses are made from the nodes' own clocks and the time
-// that has passed here; no clock of this machine reaches a node.
+// clocks estimates the nodes' clocks, so that a claim can carry a fence that suits all nodes. A
+// wrong estimate costs a round trip and nothing else: a node grants a hint only if it is certainly
+// larger than all fences before. Estimates come from the nodes' own clocks and the time that has
+// passed here. No clock of this machine reaches a node.
 type clocks struct {
 	epoch time.Time
 
 	mu sync.Mutex
-	// by how much a node's clock is ahead of the time since the epoch, at least
+	// at least how far a node's clock is ahead of the time since the epoch
 	ahead []time.Duration
 	known int
 	sort  []time.Duration // room to sort in
 }
 
-// near is how far behind the others' a clock may be and still be waited for with the hint.
+// near is how far a clock may be behind the others so that the hint still waits for it.
 const near = 5 * time.Millisecond
 
-// unknown is a hint that suits no node, and has it answer with its clock.
+// unknown is a hint that suits no node, so that the node answers with its clock.
 const unknown = 1
 
 func newClocks(nodes int) *clocks {
@@ -32,7 +32,7 @@ func newClocks(nodes int) *clocks {
 
 func (c *clocks) now() time.Duration { return time.Since(c.epoch) }
 
-// observe takes what a node's clock said, as a fence, some time between sent and now.
+// observe records a node's clock, as a fence, which was read between sent and now.
 func (c *clocks) observe(node int, clock uint64, sent time.Duration) {
 	if clock == 0 {
 		return
@@ -50,7 +50,7 @@ func (c *clocks) observe(node int, clock uint64, sent time.Duration) {
 	}
 }
 
-// hint returns a fence that a quorum of the nodes would grant, if the guess is right.
+// hint returns a fence that a quorum of the nodes would grant, if the estimate is right.
 func (c *clocks) hint(quorum int) uint64 {
 	now := c.now()
 	c.mu.Lock()

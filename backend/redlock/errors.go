@@ -11,8 +11,7 @@ import (
 // errSilent stands for a node that had not answered when the call ended.
 var errSilent = errors.New("no answer so far")
 
-// tooFew is what kept nodes from answering, so that there is no majority: their errors, which name
-// them.
+// tooFew is the error of a call without a majority: the errors of the nodes, which name the nodes.
 type tooFew struct {
 	nodes int
 	errs  []error
@@ -29,8 +28,8 @@ func (e *tooFew) Error() string {
 // Unwrap returns the nodes' errors.
 func (e *tooFew) Unwrap() []error { return e.errs }
 
-// noQuorum returns the error of a call that has no majority. errs are the nodes' errors, by their
-// index. Its kind is permanent if it is for so many nodes that the others are too few.
+// noQuorum returns the error of a call that has no majority. errs are the nodes' errors, by index.
+// Its kind is permanent if the errors of so many nodes are permanent that the others are too few.
 func (l *Locker) noQuorum(op driver.Op, key string, errs []error) error {
 	kind, permanent := driver.KindQuorum, 0
 	few := &tooFew{nodes: len(l.nodes)}
@@ -61,7 +60,7 @@ func silentAll(nodes []*node) []error {
 	return errs
 }
 
-// named returns err, which the node has returned, so that it says which node that is.
+// named returns the error of a node with the name of the node.
 func (n *node) named(op driver.Op, key string, err error) error {
 	var store *driver.StoreError
 	if errors.As(err, &store) && store.Addr != "" {

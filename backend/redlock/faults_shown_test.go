@@ -1,7 +1,7 @@
 package redlock_test
 
-// shows says by which metric an operator sees each fault. Those without one are nobody's trouble:
-// they change nothing for callers.
+// shows says by which metric an operator sees each fault. Faults without one change nothing for
+// callers.
 var shows = map[string]string{
 	"TestFault7_repliesLostOnAcquire":                 `^onerun.node.operation.duration\{error.type=connection.*onerun.operation=acquire`,
 	"TestFault7_repliesLostOnRenew":                   `^onerun.node.operation.duration\{error.type=connection.*onerun.operation=renew`,

@@ -124,7 +124,7 @@ func TestFence_isThatOfTheFirstHoldForWhoeverJoins(t *testing.T) {
 	first := take(t, here, owned("first"))
 	onAll(here, first)
 	for i, s := range servers {
-		// One node at a time forgets, and would grant who joins another fence.
+		// One node at a time forgets, and would grant another fence to a claim that joins.
 		require.NoError(t, s.Client(t).FlushAll(t.Context()).Err())
 		second := take(t, there, owned(fmt.Sprint("second", i)))
 		require.Equal(t, first.Fence, second.Fence, "node %d is missing", i)

@@ -18,16 +18,17 @@ const ledgerTimeout = 5 * time.Second
 
 var errNoLedger = errors.New("the store has no ledger")
 
-// Append implements driver.Ledger: the entry is on a majority.
+// Append implements driver.Ledger. After it, a majority has the entry.
 func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep int) error {
-	e.Record = bytes.Clone(e.Record) // the caller's, who may be gone before the slow have taken it
+	e.Record = bytes.Clone(e.Record) // a slow node may read it after the caller has left
 	_, err := askLedgers(ctx, l, name, func(ctx context.Context, n driver.Ledger) (struct{}, error) {
 		return struct{}{}, n.Append(ctx, name, e, keep)
 	})
 	return err
 }
 
-// Entries implements driver.Ledger: it has what a majority knows, so all that was appended before.
+// Entries implements driver.Ledger. It returns the entries of a majority, so it has all that were
+// appended before.
 func (l *Locker) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
 	logs, err := askLedgers(ctx, l, name, func(ctx context.Context, of driver.Ledger) ([]driver.Entry, error) {
 		return of.Entries(ctx, name, n)
@@ -43,8 +44,9 @@ func (l *Locker) Entries(ctx context.Context, name string, n int) ([]driver.Entr
 	return all[:min(len(all), n)], nil
 }
 
-// Raise implements driver.Ledger: the counter is as high on a majority. Where several raise it to
-// the same number at the same time, it can be that none of them is told of a smaller one.
+// Raise implements driver.Ledger. After it, the counter is at least as high on a majority. If
+// several calls raise it to the same number at the same time, it is possible that none of them
+// gets a smaller previous value.
 func (l *Locker) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
 	before, err := askLedgers(ctx, l, name, func(ctx context.Context, n driver.Ledger) (int64, error) {
 		return n.Raise(ctx, name, counter, to)
@@ -56,7 +58,7 @@ func (l *Locker) Raise(ctx context.Context, name, counter string, to int64) (int
 }
 
 // askLedgers asks the ledgers of all nodes at once, and returns the answers of a majority as soon
-// as there is one. The others are asked all the same.
+// as there is one. The other calls go on.
 func askLedgers[T any](ctx context.Context, l *Locker, name string, ask func(context.Context, driver.Ledger) (T, error)) ([]T, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, driver.NewStoreError("redlock", driver.OpLedger, name, err)

@@ -14,9 +14,9 @@ import (
 
 const (
 	// A node that has not answered any of at least stuckCalls calls for stuckFor is not asked
-	// until it has answered one or they have timed out: calls to a frozen server would pile up.
-	// Where that is true of more nodes than may fail, all are asked: it may be this process that
-	// is slow, and callers who wait for a majority bound their calls themselves.
+	// until it has answered one, or until they have timed out. Otherwise calls to a frozen server
+	// would pile up. If more nodes are stuck than may fail, all are asked: this process may be
+	// slow, and callers that wait for a majority bound their calls themselves.
 	stuckCalls = 16
 	stuckFor   = 500 * time.Millisecond
 )
@@ -30,7 +30,7 @@ type node struct {
 	name     string // for errors
 	addr     string // for hooks
 	checkKey func(string) error
-	server   driver.Server       // nil if it cannot be told from others
+	server   driver.Server       // nil if it states no identity
 	batch    driver.BatchRenewer // nil if it has no such ability
 	starter  driver.Starter      // nil if it has no such ability
 	quorum   *Locker
@@ -54,7 +54,7 @@ func newNode(of *Locker, i int, l driver.Locker) *node {
 	return n
 }
 
-// begin counts a call, unless the node is stuck. end has to follow.
+// begin counts a call, unless the node is stuck. The caller must call end.
 func (n *node) begin(op driver.Op, key string) error {
 	if n.asked.Add(1) == 1 {
 		n.answered.Store(int64(time.Since(n.epoch)))
@@ -88,7 +88,7 @@ func (n *node) end(err error) {
 	}
 }
 
-// tell tells the hook of a call that was sent at the instant and ended with err.
+// tell reports a call to the hook that was sent at the instant and returned err.
 func (n *node) tell(ctx context.Context, op driver.Op, sent time.Time, err error) {
 	if n.quorum.hook.Call != nil {
 		defer func() { _ = recover() }() // a hook only reports
@@ -175,7 +175,7 @@ func (n *node) renewBatch(ctx context.Context, claims []driver.Claim, report fun
 	}()
 }
 
-// orLost returns err, or, of a node that has forgotten the claim, a *guard.LostError.
+// orLost returns err, or a *guard.LostError if the node has forgotten the claim.
 func orLost(c driver.Claim, held bool, err error) error {
 	if err == nil && !held {
 		return &guard.LostError{Key: c.Key, Fence: c.Fence, Reason: guard.LossNotHeld}

@@ -9,12 +9,12 @@ import (
 
 var _ driver.Notifier = (*Locker)(nil)
 
-// fresh is within which time nodes have to say that a key may be free to mean the same event.
+// fresh is the time within which notifications of several nodes count as one event.
 const fresh = time.Second
 
-// Notify implements driver.Notifier: it listens to all nodes that are one, and wakes when a
-// majority has said that the key may be free. Fewer say so when a claim that was refused is given
-// back to the nodes that the holder does not have: to ask again for that would be to do so for
+// Subscribe implements driver.Notifier. It subscribes to all nodes that are Notifiers, and calls
+// wake when a majority has notified that the key may be free. Fewer nodes do so when a refused
+// claim is released on nodes that the holder lacks. A waiter that asked again then would do so for
 // ever.
 func (l *Locker) Subscribe(key string, wake func()) (stop func()) {
 	e := &ear{quorum: l.quorum, wake: wake, said: make([]bool, len(l.nodes))}
@@ -31,7 +31,7 @@ func (l *Locker) Subscribe(key string, wake func()) (stop func()) {
 	}
 }
 
-// An ear counts the nodes that say something.
+// An ear counts the nodes that have notified.
 type ear struct {
 	quorum int
 	wake   func()

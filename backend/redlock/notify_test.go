@@ -17,7 +17,7 @@ func waits(g *guard.Guard, key string) <-chan error {
 	return ended
 }
 
-// listened waits until somebody listens at that many nodes, and has asked once more since.
+// listened waits until that many nodes have a subscriber that has asked once more since.
 func (q *quorum) listened(t *testing.T, nodes int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -29,12 +29,12 @@ func (q *quorum) listened(t *testing.T, nodes int) {
 		}
 		return n == nodes
 	}, 10*time.Second, 20*time.Millisecond)
-	time.Sleep(300 * time.Millisecond) // no event tells that who listens has asked
+	time.Sleep(300 * time.Millisecond) // no event says that the subscriber has asked
 }
 
 func TestNotify_aReleaseWakesWhoWaitsAlsoWhenAMinorityIsDown(t *testing.T) {
 	q := startQuorum(t, 5)
-	long := guard.WithTTL(time.Minute) // who was not told would wait for half of that
+	long := guard.WithTTL(time.Minute) // a waiter that was not notified would wait for half of that
 	holder, waiter := newGuard(t, q.locker(t), long), newGuard(t, q.locker(t), long)
 	for _, down := range []int{0, 2} {
 		for i := range down {

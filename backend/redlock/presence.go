@@ -12,28 +12,29 @@ import (
 )
 
 const (
-	// askAgain is how long a server that did not say who it is is left alone, once a majority has.
+	// askAgain is the pause between two requests for a server's identity, once a majority is
+	// known.
 	askAgain = time.Second
-	// courtesy is how much longer than the first majority took the others have to say who they
-	// are: two of them may be one.
+	// courtesy is how long the others have to state their identity after the first majority did:
+	// two of them may be one server.
 	courtesy = 20 * time.Millisecond
 )
 
-// presence is what is known of the servers behind the nodes: a majority has to be there when the
-// Locker is used first, and no two may be one.
+// presence is the identities of the nodes' servers. When the Locker is first used, a majority must
+// be reachable, and no two nodes may be the same server.
 type presence struct {
-	complete atomic.Bool // all are known, and different
+	complete atomic.Bool // all identities are known, and different
 
 	mu    sync.Mutex
-	ids   []string // those that are known; empty where the server cannot tell
+	ids   []string // of the known nodes; empty if the server states none
 	known []bool
 	count int
-	next  time.Time // when to ask those again that are not known
+	next  time.Time // when to ask the unknown nodes again
 	err   error
 }
 
-// meet asks the servers who they are, until all have said so, and returns an error if the nodes
-// cannot be used. It goes on soon after a majority has answered, and at once if one did so before.
+// meet asks the servers for their identities until all are known. It returns an error if the nodes
+// cannot be used. It returns soon after a majority has answered, and at once if one did so before.
 func (l *Locker) meet(ctx context.Context, key string) error {
 	if l.presence.complete.Load() {
 		return nil
@@ -88,7 +89,7 @@ func (l *Locker) meet(ctx context.Context, key string) error {
 	}
 }
 
-// strangers returns the nodes to ask who they are.
+// strangers returns the nodes whose identity is not known and should be asked for.
 func (l *Locker) strangers() (ask []*node, err error) {
 	p := &l.presence
 	p.mu.Lock()
@@ -105,7 +106,7 @@ func (l *Locker) strangers() (ask []*node, err error) {
 	return ask, nil
 }
 
-// introduce asks a node's server who it is.
+// introduce asks a node's server for its identity.
 func (l *Locker) introduce(ctx context.Context, n *node, key string) error {
 	id := ""
 	if n.server != nil {
@@ -134,7 +135,7 @@ func (l *Locker) introduce(ctx context.Context, n *node, key string) error {
 	return nil
 }
 
-// withKey returns err with the key for which a server was asked who it is.
+// withKey returns err with the key of the call that asked for the identity.
 func withKey(err error, key string) error {
 	var failed *driver.StoreError
 	if !errors.As(err, &failed) {
@@ -145,7 +146,7 @@ func withKey(err error, key string) error {
 	return &named
 }
 
-// majority reports whether enough servers are known, and what is wrong with them.
+// majority reports whether enough servers are known, and returns an error if they cannot be used.
 func (p *presence) majority(quorum int) (bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// A resource refuses whoever comes with a lower fence than it has seen, and remembers whose each
-// was.
+// A resource refuses every fence that is lower than one it has seen, and remembers the holder of
+// each fence.
 type resource struct {
 	mu       sync.Mutex
 	highest  uint64 // that was written with
@@ -33,7 +33,7 @@ func (r *resource) known() uint64 {
 	return r.granted
 }
 
-// grant notes who has a fence, which is above known.
+// grant notes the holder of a fence, which is above known.
 func (r *resource) grant(t *testing.T, fence, known uint64, owner string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

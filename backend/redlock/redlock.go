@@ -4,14 +4,14 @@
 //	nodes := []driver.Locker{single.New(a), single.New(b), single.New(c)}
 //	g, err := guard.New(redlock.New(nodes))
 //
-// A lease is held by whoever holds the key on a majority of the nodes, so that a minority may be
-// down, frozen, slow or empty. A node is any driver.Locker, which must be the only one on its
-// server. Where all nodes keep owners (backend/reentrant) so does the quorum.
+// A claim that holds the key on a majority of the nodes holds the lease. A minority may be down,
+// frozen, slow or empty. A node is any driver.Locker, and must be the only one on its server. If
+// all nodes keep owners (backend/reentrant), the quorum keeps owners.
 //
-// A node that forgets its leases (a restart without persistence, FLUSHALL, a failover) and is
-// asked again at once can make a second majority: that is what the fence is for, and
-// single.WithMinUptime closes the gap for restarts. Nodes should have about the same time: each
-// keeps its own clock, and clocks that differ cost a second round trip for the fence.
+// A node can forget its leases: a restart without persistence, FLUSHALL, a failover. If it is
+// asked again at once, it can make a second majority. The fence then tells the holders apart, and
+// single.WithMinUptime closes the gap for restarts. The clocks of the nodes should show about the
+// same time: clocks that differ cost a second round trip for the fence.
 package redlock
 
 import (
@@ -26,15 +26,15 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// least is the smallest number of nodes of which a minority can fail.
+// least is the smallest number of nodes for which a minority can fail.
 const least = 3
 
 // A Locker keeps leases on a majority of nodes. It is safe for concurrent use.
 //
-// Its calls return as soon as a majority has decided. What the others answer later is seen to in
-// the background: leases that are not wanted are given back, for some seconds at most. Close the
-// clients of nodes a moment after the Guard: what a slower minority has not been told by then, it
-// keeps until the TTL has passed.
+// Its calls return as soon as a majority has decided. It handles later answers in the background,
+// for some seconds at most, and releases leases that are not needed. Close the clients of nodes a
+// moment after the Guard. If a release has not reached a slower node by then, that node keeps the
+// lease until the TTL has passed.
 type Locker struct {
 	nodes    []*node
 	quorum   int
@@ -55,12 +55,13 @@ var (
 	_ driver.KeyChecker   = (*Locker)(nil)
 )
 
-// New returns a Locker on the nodes. A majority is one more than half of them, so an even number
-// allows for no more failures than the odd one below it. guard.New refuses fewer than three nodes,
-// nil, and a node that is there twice. That a majority cannot be reached shows at the first call,
-// and that two nodes lead to one server under two addresses as soon as both have said who they
-// are: at the first call, unless one of them is slow. Both are a *driver.StoreError that names
-// them.
+// New returns a Locker on the nodes. A majority is more than half of them, so an even number
+// allows no more failures than the odd number below it. guard.New refuses fewer than three nodes,
+// nil, and a node that is there twice.
+//
+// The first call returns a *driver.StoreError that names the nodes if a majority cannot be
+// reached. So does a call after which two nodes are known to be one server under two addresses.
+// That is the first call, unless one of the nodes is slow.
 func New(nodes []driver.Locker, opts ...Option) *Locker {
 	l := &Locker{
 		quorum: len(nodes)/2 + 1,
@@ -88,11 +89,11 @@ func New(nodes []driver.Locker, opts ...Option) *Locker {
 // An Option is a setting of New. guard.New refuses one that cannot work.
 type Option func(*Locker)
 
-// WithHook has the hook told of each call to a node (guard.Hook.Call, with Event.Node): that a
-// minority fails does not show otherwise, as the quorum gets by without it. A node that has
-// forgotten a lease which it is to renew is told of as guard.ErrLost. The hook's other functions
-// are not called; give it to guard.New as well. It is called concurrently, and must not block.
-// Default: none.
+// WithHook reports each call to a node to the hook (guard.Hook.Call, with Event.Node). A minority
+// that fails does not show otherwise, because the quorum gets by without it. If a node has
+// forgotten a lease that it is to renew, the error is guard.ErrLost. The hook's other functions
+// are not called: give it to guard.New as well. It is called concurrently, and must not block.
+// Defaults to none.
 func WithHook(h guard.Hook) Option { return func(l *Locker) { l.hook = h } }
 
 func checkNodes(nodes []driver.Locker) error {
@@ -143,7 +144,7 @@ func isNil(l driver.Locker) bool {
 // Check implements driver.Checker.
 func (l *Locker) Check() error { return l.err }
 
-// CheckKey implements driver.KeyChecker: a key is one if it is one to every node.
+// CheckKey implements driver.KeyChecker. It accepts a key that every node accepts.
 func (l *Locker) CheckKey(key string) error {
 	for _, n := range l.nodes {
 		if err := n.checkKey(key); err != nil {
@@ -153,12 +154,12 @@ func (l *Locker) CheckKey(key string) error {
 	return nil
 }
 
-// drift is by how much the clocks of a node and of this process may differ at the end of a TTL:
-// the allowance of the Redis documentation, 1 % and 2 ms.
+// drift is the difference that is allowed between the clocks of a node and of this process at the
+// end of a TTL: 1 % and 2 ms, as in the Redis documentation.
 func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
 
-// detached returns a context for calls to nodes, which go on when the caller has what it needs:
-// with ctx's values and deadline, or longest if that is sooner.
+// detached returns a context for calls to nodes that go on after the caller has its answer. It has
+// the values of ctx, and the deadline of ctx, or longest if that is sooner.
 func detached(ctx context.Context, longest time.Duration) (context.Context, context.CancelFunc) {
 	if deadline, ok := ctx.Deadline(); ok {
 		longest = min(longest, time.Until(deadline))
@@ -166,7 +167,7 @@ func detached(ctx context.Context, longest time.Duration) (context.Context, cont
 	return context.WithTimeout(context.WithoutCancel(ctx), longest)
 }
 
-// Ownerless implements driver.Ownerless: it keeps no owners if no node does.
+// Ownerless implements driver.Ownerless. It returns true if no node keeps owners.
 func (l *Locker) Ownerless() bool {
 	for _, n := range l.nodes {
 		if o, ok := driver.Ability[driver.Ownerless](n.Locker); !ok || !o.Ownerless() {

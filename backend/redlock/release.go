@@ -11,20 +11,20 @@ import (
 const (
 	// releaseTimeout bounds a release at one node.
 	releaseTimeout = 2 * time.Second
-	// settle is how long after it a release is repeated that had no answer, or before which a
-	// claim had none, as it may have been overtaken. mostRepeats is for how many at once; what
-	// goes beyond is left to its TTL.
+	// settle is after how long a release is repeated that had no answer, or whose claim had none:
+	// the claim can arrive after the release. mostRepeats is how many are repeated at the same
+	// time. The others end with their TTL.
 	settle      = 500 * time.Millisecond
 	mostRepeats = 1000
 )
 
-// Release implements driver.Locker. It is told to all nodes, and has happened when a majority has
-// said so.
+// Release implements driver.Locker. It goes to all nodes, and returns when a majority has
+// confirmed it.
 func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, driver.NewStoreError("redlock", driver.OpRelease, c.Key, err)
 	}
-	// the caller's, who may be gone before the slow have taken it
+	// it is the caller's, and a slow node may read it after the caller has left
 	after.Record = bytes.Clone(after.Record)
 	turns := l.claims.enter(c.ID)
 	defer l.claims.leave(turns)
@@ -78,8 +78,9 @@ func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After
 	}
 }
 
-// giveBack releases a claim at one node, in the background, before what waits there for its turn:
-// the claim may have been made again. doubtful says that it may still be on its way there.
+// giveBack releases a claim at one node, in the background. It goes before the calls that wait
+// there for their turn, because the claim may have been made again. doubtful means that the claim
+// may still arrive there.
 func (l *Locker) giveBack(turns *claim, n *node, c driver.Claim, doubtful bool) {
 	undone := l.claims.undo(turns, n)
 	l.claims.inNextTurn(turns, n, func(end func()) {

@@ -9,16 +9,16 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// errGivenBack is a node that holds the claim, but will not, or may not, before it is told to take
-// it in again.
+// errGivenBack is the answer of a node that holds the claim, and that is about to release it, or
+// may be. It must acquire the claim again first.
 var errGivenBack = errors.New("the claim may be given back there")
 
-// A renewal is one claim's, put to all nodes at once.
+// A renewal is the renewal of one claim at all nodes at once.
 type renewal struct {
 	locker *Locker
 	claim  driver.Claim
 	turns  *claim
-	// by node: how often the claim had been given back there when the nodes were asked
+	// by node: how often the claim had been released there when the nodes were asked
 	undone []int
 	report func(held bool, err error)
 
@@ -32,14 +32,15 @@ type renewal struct {
 	renewed  bool    // a majority holds
 }
 
-// Renew implements driver.Locker. The claim is renewed if a majority holds it. Nodes that do not,
-// as they restarted empty or were away when it was granted, take it in again.
+// Renew implements driver.Locker. The claim is renewed if a majority holds it. It is also acquired
+// again on nodes that do not hold it, because they restarted empty or were away when it was
+// granted.
 func (l *Locker) Renew(ctx context.Context, c driver.Claim) (held bool, err error) {
 	l.RenewBatch(ctx, []driver.Claim{c}, func(_ int, h bool, e error) { held, err = h, e })
 	return held, err
 }
 
-// RenewBatch implements driver.BatchRenewer: one batch for each node.
+// RenewBatch implements driver.BatchRenewer. It sends one batch to each node.
 func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
 	if err := ctx.Err(); err != nil || len(claims) == 0 {
 		for i, c := range claims {
@@ -80,7 +81,7 @@ func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report f
 	stop()
 }
 
-// take takes a node's answer.
+// take counts a node's answer.
 func (r *renewal) take(n *node, held bool, err error) {
 	l := r.locker
 	spare := len(l.nodes) - l.quorum
@@ -124,7 +125,7 @@ func (r *renewal) take(n *node, held bool, err error) {
 	}
 }
 
-// giveUp is for a context that has ended.
+// giveUp ends a renewal whose context has ended.
 func (r *renewal) giveUp() {
 	r.mu.Lock()
 	first := !r.over
@@ -136,8 +137,8 @@ func (r *renewal) giveUp() {
 	}
 }
 
-// takeIn has a node take a claim in that is held by others, under the claim's fence, unless its
-// release has begun.
+// takeIn acquires a claim that other nodes hold on a node that lacks it, under the claim's fence,
+// unless its release has begun.
 func (l *Locker) takeIn(turns *claim, n *node, c driver.Claim) {
 	l.claims.inTurn(turns, n, func(end func()) {
 		if l.claims.isReleased(turns) {

@@ -38,8 +38,8 @@ func TestRenew_takesBackTheNodesThatForgotOrWereAway(t *testing.T) {
 }
 
 // A node whose clock is ahead grants the claim late, under a fence above the one that it has by
-// then. It is told to give it back, and to take it in again: in between it would let another in.
-// Found by the simulation.
+// then. It has to release the claim and acquire it again. In between, it would grant the key to
+// another claim. Found by the simulation.
 func TestRenew_doesNotCountANodeThatHasYetToGiveTheClaimBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		// what these take at that node; at the half of it they are done
@@ -65,7 +65,7 @@ func TestRenew_doesNotCountANodeThatHasYetToGiveTheClaimBack(t *testing.T) {
 				requireNoQuorum(t, err, driver.OpRenew)
 				require.True(t, odd.said.Load(), "it did say that it holds the claim")
 				odd.settle()
-				time.Sleep(time.Second) // virtual: it was told
+				time.Sleep(time.Second) // virtual: it was notified
 				held, err := l.Renew(t.Context(), claim)
 				require.NoError(t, err)
 				require.True(t, held, "it counts from now on")

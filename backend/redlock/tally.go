@@ -15,12 +15,12 @@ type vote struct {
 	err   error
 }
 
-// A verdict is what the votes so far come to.
+// A verdict is the result of the votes so far.
 type verdict uint8
 
 const (
 	undecided verdict = iota
-	// It is decided, but further votes would tell more, and are worth a short wait.
+	// It is decided, but further votes would add information, and are worth a short wait.
 	hesitant
 	granted
 	refused
@@ -35,7 +35,7 @@ type tally struct {
 	refusal driver.Grant // if refused
 }
 
-// count counts the votes. hasty says that nothing more is to be waited for.
+// count counts the votes. If hasty, it waits for no further votes.
 func (l *Locker) count(votes []vote, hasty bool) tally {
 	var grants, holds, busy, failures int
 	var highest, highestHeld uint64
@@ -58,15 +58,15 @@ func (l *Locker) count(votes []vote, hasty bool) tally {
 	hasty = hasty || len(votes) == len(l.nodes)
 	switch {
 	case grants+busy+failures < len(votes) && holds < l.quorum:
-		// Some say that it is done. It may be a claim that is repeated, and they those who took so
-		// long to be told of an earlier run's end that the marker has gone elsewhere.
+		// Some nodes have a done marker. The claim may be a repeated one, and those nodes may have
+		// received the marker of an earlier run so late that it is gone on the others.
 		if !hasty && holds+len(l.nodes)-len(votes) >= l.quorum {
 			return tally{verdict: hesitant}
 		}
 		return tally{verdict: refused, refusal: lastDone(votes)}
 	case holds >= l.quorum:
-		// A majority has the fence of a claim that was granted before. What others have is not it:
-		// they granted late, or grant afresh now.
+		// A majority has the fence of a claim that was granted before. Other nodes have another
+		// fence, because they granted the claim late, or grant it now.
 		if fence := l.heldByMost(votes); fence != 0 {
 			return tally{verdict: granted, fence: fence, held: true}
 		}
@@ -77,23 +77,23 @@ func (l *Locker) count(votes []vote, hasty bool) tally {
 	case grants >= l.quorum && (holds == 0 || hasty):
 		return tally{verdict: granted, fence: highest}
 	case grants >= l.quorum:
-		return tally{verdict: hesitant} // it may be a claim that is repeated
+		return tally{verdict: hesitant} // the claim may be a repeated one
 	case failures > spare:
 		return tally{verdict: failed}
 	case holds > 0 && busy+failures <= spare && holds+len(l.nodes)-len(votes) >= l.quorum:
-		// It is a claim that is repeated, and those who have not answered may hold the key for it:
-		// were it refused it would be given back.
+		// The claim is a repeated one, and nodes that have not answered may hold the key for it.
+		// If it were refused, it would be released.
 		return tally{verdict: undecided}
 	case busy+failures > spare:
 		return l.refuse(votes, grants, busy, hasty)
 	case busy > 0 && len(votes) >= l.quorum:
-		// the slow could still make it a grant, but nobody waits for them
+		// slow nodes could still make it a grant, but no caller waits for them
 		return l.refuse(votes, grants, busy, hasty)
 	}
 	return tally{verdict: undecided}
 }
 
-// heldByMost returns the fence under which a majority holds the key already, or 0.
+// heldByMost returns the fence under which a majority already holds the key, or 0.
 func (l *Locker) heldByMost(votes []vote) uint64 {
 	for i, v := range votes {
 		same := 0
@@ -109,11 +109,11 @@ func (l *Locker) heldByMost(votes []vote) uint64 {
 	return 0
 }
 
-// uneven is by how much the nodes may differ in what is left of a lease. Where it is more, some
-// have been told of the minimum hold that it has become, and others are about to be.
+// uneven is how much the nodes may differ in the time that is left of a lease. If they differ
+// more, some nodes have received the minimum hold that the lease has become, and others will.
 const uneven = time.Second
 
-// refuse is for votes by which the claim cannot be granted any more.
+// refuse returns the tally of votes with which the claim can no longer be granted.
 func (l *Locker) refuse(votes []vote, grants, busy int, hasty bool) tally {
 	var of []driver.Grant
 	for _, v := range votes {
@@ -137,17 +137,17 @@ func (l *Locker) refuse(votes []vote, grants, busy int, hasty bool) tally {
 		}
 	}
 	if !hasty && (most < l.quorum || whole(of[len(of)-1].Left)-whole(of[0].Left) > uneven) {
-		// nobody seems to hold the key, or its release is under way: that is worth another look
+		// no claim seems to hold the key, or its release is under way: ask again
 		return tally{verdict: hesitant}
 	}
-	// So many nodes have to come free until there is a majority, if those that have not answered
+	// So many nodes have to become free until there is a majority, if those that have not answered
 	// do not.
 	top.Left = of[min(l.quorum-grants, busy)-1].Left
 	top.Contested = most < l.quorum && (grants > 0 || most < busy)
 	return tally{verdict: refused, refusal: top}
 }
 
-// whole returns what is left, and the longest time if it never ends.
+// whole returns the time that is left, and the longest time if the lease never ends.
 func whole(left time.Duration) time.Duration {
 	if left < 0 {
 		return math.MaxInt64
@@ -155,7 +155,7 @@ func whole(left time.Duration) time.Duration {
 	return left
 }
 
-// lastDone returns the marker that stands longest. The work is done, also where few nodes know it.
+// lastDone returns the marker that lasts longest. The work is done, even if few nodes know it.
 func lastDone(votes []vote) (done driver.Grant) {
 	for _, v := range votes {
 		if v.err == nil && v.grant.State == driver.Done && (done.State != driver.Done || whole(v.grant.Left) > whole(done.Left)) {

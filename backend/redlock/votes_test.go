@@ -141,7 +141,7 @@ func TestTryAcquire_whatALateAnswerUndoesIsNotTheNextTry(t *testing.T) {
 	})
 }
 
-// A vote that comes between the win and its failing is given back as well.
+// A vote that arrives between the win and its failure is released as well.
 func TestTryAcquire_aWinThatFailsGivesBackWhatCameMeanwhile(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, _ *redlock.Locker, boxes []*box) {
 		boxes[0].ahead = time.Second // the others have to be raised
@@ -213,8 +213,8 @@ func TestTryAcquire_saysThatTheWorkIsDoneIfAnyNodeKnows(t *testing.T) {
 	})
 }
 
-// Two nodes were told so late of an earlier run's end that its marker has gone elsewhere, and
-// another holds the key there.
+// The marker of an earlier run reached two nodes so late that it is gone on the others, where
+// another claim holds the key.
 func TestTryAcquire_aMarkerThatAMajorityHasForgottenIsNoAnswerToAHolder(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
 		for _, b := range boxes[3:] {

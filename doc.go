@@ -1,0 +1,37 @@
+// Package onerun has no code. It is the map of the module, which lets one process at a time do a
+// piece of work, and keeps repeats out for a time that you choose.
+//
+//	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
+//	g, err := guard.New(single.New(rdb))
+//	...
+//	err = g.Do(ctx, "report:2026-11-21", buildReport, guard.WithOnce(24*time.Hour))
+//
+// # For applications
+//
+//   - [github.com/seed-1795987d/onerun/guard]: the Guard, its options and its errors. Start here.
+//   - [github.com/seed-1795987d/onerun/middleware/http]: idempotent HTTP endpoints.
+//   - [github.com/seed-1795987d/onerun/middleware/asynq]: one task at a time for each key.
+//   - [github.com/seed-1795987d/onerun/middleware/asynq/scheduler]: asynq's Scheduler, for any
+//     number of replicas.
+//   - [github.com/seed-1795987d/onerun/middleware/cron]: jobs of robfig/cron, once for each tick.
+//   - [github.com/seed-1795987d/onerun/middleware/gocron]: a Locker and an Elector for gocron v2.
+//   - [github.com/seed-1795987d/onerun/tracing]: spans, metrics and logs.
+//
+// # Backends
+//
+//   - [github.com/seed-1795987d/onerun/backend/single]: one Redis, standalone, behind Sentinel, or
+//     a Cluster.
+//   - [github.com/seed-1795987d/onerun/backend/reentrant]: one Redis, with owners. It shares its
+//     keys with Redisson's RLock.
+//   - [github.com/seed-1795987d/onerun/backend/redlock]: a majority of three or more stores.
+//   - [github.com/seed-1795987d/onerun/backend/memory]: a map, for one process and for tests.
+//
+// # For tests, and for your own backend
+//
+//   - [github.com/seed-1795987d/onerun/guard/guardtest]: the suite that every backend passes, and
+//     a scripted backend for tests of applications.
+//   - [github.com/seed-1795987d/onerun/guard/driver]: what a backend implements.
+//
+// The README in the root of the repository has a whole program, what is promised and what is not,
+// and an index of the documentation.
+package onerun
