@@ -140,25 +140,29 @@ func (d *delivery) park(id string) {
 	d.m.parked.add(d.identity, parkedTask{queue: d.queue, id: id, until: time.Now().Add(max(d.m.every, longestDelay) * 5 / 4)})
 }
 
-// handOver brings back a task that waits for the key, now that a run has ended.
+// handOver brings back a task that waits for the key, now that a run has ended. If a task waited
+// for it in a worker of this process, that one runs now, and brings the next one itself.
 func (d *delivery) handOver() {
 	if d.m.busy == Coalesce {
 		d.bringFollowUp()
 	}
 	d.ahead.Wait()
-	if !d.hasAhead {
+	if !d.hasAhead && !d.hasNext {
 		d.m.bringNext(d.identity)
 	}
 }
 
 // bringAhead brings the task that is to follow this one's run while it is under way, to wait in a
 // worker that has nothing to do: asynq takes a moment to give it to one. A task that waits already
-// is left to bring the next one itself.
+// brings the next one itself.
 func (d *delivery) bringAhead() {
-	if d.m.busy == RetryLater && d.m.wait != 0 && d.server != nil && d.server.hasRoom() && !d.m.waiters.any(d.identity) {
+	if d.m.waitsForKeys() && d.server != nil && d.server.hasRoom() && !d.m.waiters.any(d.identity) {
 		d.ahead.Go(func() { d.hasAhead = d.m.bringNext(d.identity) })
 	}
 }
+
+// waitsForKeys reports whether tasks wait in workers before they are postponed.
+func (m *middleware) waitsForKeys() bool { return m.busy == RetryLater && m.wait != 0 }
 
 // bringNext brings the first task that can be, and reports whether there was one.
 func (m *middleware) bringNext(key string) bool {
@@ -175,33 +179,58 @@ func (m *middleware) bringNext(key string) bool {
 // can be that of another process.
 const (
 	freedPause   = 20 * time.Millisecond
+	freedLooks   = 10 // for a worker to spare, with a pause between them
 	broughtPause = 100 * time.Millisecond
 )
 
-// watch brings the tasks of a key when runs of other processes end.
+// watch brings the tasks of a key when runs of other processes end. The first call comes when the
+// subscription begins, and says nothing about a run.
 func (m *middleware) watch(key string) (stop func()) {
-	return m.guard.Adapter().Watch(key, func(ctx context.Context) { m.freed(ctx, key) }, m.opts...)
+	began := false
+	return m.guard.Adapter().Watch(key, func(ctx context.Context) {
+		m.freed(ctx, key, began)
+		began = true
+	}, m.opts...)
 }
 
-// freed is called when the key may be free.
-func (m *middleware) freed(ctx context.Context, key string) {
-	for pause := freedPause + rand.N(freedPause); pause > 0; { //nolint:gosec // jitter
+// freed is called when the key may be free. If it is, one of its tasks is brought back. If a run
+// has ended and another one has begun, one is brought to wait in a worker for its end, as soon as
+// this process has one to spare.
+func (m *middleware) freed(ctx context.Context, key string, ended bool) {
+	pause, looks := freedPause+rand.N(freedPause), freedLooks //nolint:gosec // jitter
+	for {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return
 		}
 		last, ago, more := m.parked.since(key)
-		if !more {
+		if !more || m.waiters.any(key) {
 			return
 		}
-		if pause = broughtPause - ago; pause <= 0 && m.isPending(last) {
-			pause = broughtPause // it is its turn first
+		if pause = broughtPause - ago; pause > 0 {
+			continue
 		}
+		if m.isPending(last) {
+			pause = broughtPause // it is its turn first
+			continue
+		}
+		if ended && m.isIdle() || m.isFree(ctx, key, m.name) {
+			m.bringNext(key)
+			return
+		}
+		if looks--; looks == 0 || !ended || !m.waitsForKeys() {
+			return
+		}
+		pause = freedPause
 	}
-	if !m.waiters.any(key) && m.isFree(ctx, key, m.name) {
-		m.bringNext(key)
-	}
+}
+
+// isIdle reports whether a task that is brought finds a worker that has nothing to do, in which it
+// can wait.
+func (m *middleware) isIdle() bool {
+	s := m.server.Load()
+	return m.waitsForKeys() && s != nil && s.isIdle()
 }
 
 // isPending reports whether asynq is still to give a task that was brought to a worker.
