@@ -89,8 +89,9 @@ func WithDelay(d time.Duration) Option {
 // With RetryLater and Coalesce, tasks that wait keep no worker from tasks that can run. At most one
 // task of a key waits behind one middleware. It begins to wait only if another worker of the server
 // has nothing to do, and stops if a run takes the last such worker. If some handlers of the server
-// are behind no middleware, a quarter of the workers must have nothing to do. With Skip and Fail,
-// which end the task, there are no such bounds.
+// are behind no middleware, a quarter of the workers must have nothing to do. A server that has no
+// such worker keeps one task for 100 ms, at most twice in a second, so that other servers can take
+// the tasks behind it. With Skip and Fail, which end the task, there are no such bounds.
 //
 // Default: one second with RetryLater, on a server that went through Configure; others do not
 // wait. 0 means that tasks do not wait.

@@ -81,6 +81,29 @@ func TestReplicas_theEndOfARunElsewhereBringsTheNextTask(t *testing.T) {
 	}
 }
 
+// A process that has workers to spare brings a task when a run has ended elsewhere, and not again
+// and again while the next run lasts.
+func TestReplicas_aTaskIsNotBroughtForARunThatGoesOn(t *testing.T) {
+	t.Parallel()
+	s := newLifeSite(t)
+	var book lifeBook
+	h, gate := lifeGated(t, &book)
+	opts := []guardasynq.Option{guardasynq.WithWait(100 * time.Millisecond), guardasynq.WithDelay(10 * time.Minute)}
+	first := s.serve(t, s.middleware(t, opts...)(h))
+	s.enqueue(t, "first", "one")
+	book.awaitRuns(t, "one", 1)
+	first.Stop() // it takes no more tasks
+	s.guard = lifeGuard(t, s.store)
+	s.serve(t, s.middleware(t, opts...)(h))
+	s.enqueue(t, "second", "one")
+	s.seen.await(t, guardasynq.ResultPostponed)
+	time.Sleep(3 * time.Second) // in which it could wait some ten times
+	require.Len(t, s.seen.of(guardasynq.ResultPostponed), 1)
+	close(gate)
+	require.Zero(t, s.awaitEmpty(t))
+	book.requireOnce(t, []string{"first", "second"})
+}
+
 // A task waits in its worker only if another worker has nothing to do.
 func TestWait_byDefaultLeavesOneWorker(t *testing.T) {
 	t.Parallel()
