@@ -181,6 +181,7 @@ const (
 	freedPause   = 20 * time.Millisecond
 	freedLooks   = 10 // for a worker to spare, with a pause between them
 	broughtPause = 100 * time.Millisecond
+	askPause     = 300 * time.Millisecond // even on a busy machine
 )
 
 // watch brings the tasks of a key when runs of other processes end. The first call comes when the
@@ -211,8 +212,8 @@ func (m *middleware) freed(ctx context.Context, key string, ended bool) {
 		if pause = broughtPause - ago; pause > 0 {
 			continue
 		}
-		if m.isPending(last) {
-			pause = broughtPause // it is its turn first
+		if m.hasTurn(last, ago) {
+			pause = broughtPause
 			continue
 		}
 		if ended && m.isIdle() || m.isFree(ctx, key, m.name) {
@@ -233,13 +234,14 @@ func (m *middleware) isIdle() bool {
 	return m.waitsForKeys() && s != nil && s.isIdle()
 }
 
-// isPending reports whether asynq is still to give a task that was brought to a worker.
-func (m *middleware) isPending(task parkedTask) bool {
+// hasTurn reports whether a task that was brought some time ago is to have the key first: asynq has
+// still to give it to a worker, or that may be about to ask for the key.
+func (m *middleware) hasTurn(task parkedTask, ago time.Duration) bool {
 	if !time.Now().Before(task.until) {
 		return false // also if there is none
 	}
 	info, err := m.inspector.GetTaskInfo(task.queue, task.id)
-	return err == nil && info.State == asynq.TaskStatePending
+	return err == nil && (info.State == asynq.TaskStatePending || info.State == asynq.TaskStateActive && ago < askPause)
 }
 
 // isFree reports whether nobody holds the key.
