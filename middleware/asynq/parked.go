@@ -42,14 +42,16 @@ type parkedTask struct {
 const (
 	// mostParked is how many tasks are remembered. What is beyond comes back by itself.
 	mostParked = 10000
-	// sweepInterval is how often those are forgotten that have come back in other processes.
+	// sweepInterval is how often tasks are forgotten that have come back in other processes, and
+	// fullInterval how often if there is no room for more. To look at all of them takes a while.
 	sweepInterval = time.Minute
+	fullInterval  = time.Second
 )
 
 func (p *parked) add(key string, task parkedTask) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.count >= mostParked || time.Since(p.swept) > sweepInterval {
+	if ago := time.Since(p.swept); ago > sweepInterval || p.count >= mostParked && ago > fullInterval {
 		p.sweep()
 	}
 	if p.count >= mostParked {
