@@ -73,7 +73,8 @@ func TestRetryLater_bringsTasksBackOneAfterTheOtherInTheirOrder(t *testing.T) {
 	}
 }
 
-// A task that was brought, and is with a worker, has not asked for its key yet: the machine is busy.
+// A task that was brought is with a worker, which has not asked for its key yet. That takes a
+// while on a busy machine.
 func TestRetryLater_bringsNoTaskBeforeTheOneThatIsAboutToAsk(t *testing.T) {
 	t.Parallel()
 	s, w := newAqSite(t), newAqWork(t)

@@ -181,7 +181,6 @@ func (m *middleware) bringNext(key string) bool {
 // can be that of another process.
 const (
 	freedPause   = 20 * time.Millisecond
-	freedLooks   = 10 // for a worker to spare, with a pause between them
 	broughtPause = 100 * time.Millisecond
 	askPause     = 300 * time.Millisecond // even on a busy machine
 )
@@ -197,11 +196,10 @@ func (m *middleware) watch(key string) (stop func()) {
 }
 
 // freed is called when the key may be free. If it is, one of its tasks is brought back. If a run
-// has ended and another one has begun, one is brought to wait in a worker for its end, as soon as
-// this process has one to spare.
+// has ended and another one has begun, one is brought to wait for its end in a worker, if this
+// process has one to spare.
 func (m *middleware) freed(ctx context.Context, key string, ended bool) {
-	pause, looks := freedPause+rand.N(freedPause), freedLooks //nolint:gosec // jitter
-	for {
+	for pause := freedPause + rand.N(freedPause); pause > 0; { //nolint:gosec // jitter
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -211,21 +209,12 @@ func (m *middleware) freed(ctx context.Context, key string, ended bool) {
 		if !more || m.waiters.any(key) {
 			return
 		}
-		if pause = broughtPause - ago; pause > 0 {
-			continue
-		}
-		if m.hasTurn(last, ago) {
+		if pause = broughtPause - ago; pause <= 0 && m.hasTurn(last, ago) {
 			pause = broughtPause
-			continue
 		}
-		if ended && m.isIdle() || m.isFree(ctx, key, m.name) {
-			m.bringNext(key)
-			return
-		}
-		if looks--; looks == 0 || !ended || !m.waitsForKeys() {
-			return
-		}
-		pause = freedPause
+	}
+	if ended && m.isIdle() || m.isFree(ctx, key, m.name) {
+		m.bringNext(key)
 	}
 }
 
@@ -236,8 +225,8 @@ func (m *middleware) isIdle() bool {
 	return m.waitsForKeys() && s != nil && s.isIdle()
 }
 
-// hasTurn reports whether a task that was brought some time ago is to have the key first: asynq has
-// still to give it to a worker, or that may be about to ask for the key.
+// hasTurn reports whether a task that was brought some time ago is to have the key first: asynq
+// still has to give it to a worker, or its worker may be about to ask for the key.
 func (m *middleware) hasTurn(task parkedTask, ago time.Duration) bool {
 	if !time.Now().Before(task.until) {
 		return false // also if there is none

@@ -78,8 +78,8 @@ func (s *server) hasRoom() bool {
 }
 
 // room is hasRoom with s.mu held. Handlers that are behind no middleware occupy workers, too, and
-// nobody says when they return. If the server has such handlers, a quarter of the workers has to be
-// free. All that begun and entered differ by otherwise is tasks that are on their way.
+// do not say when they return. If the server has such handlers, a quarter of the workers has to be
+// free. Without them, begun and entered differ only by tasks that are on their way.
 func (s *server) room() bool {
 	if s.begun-s.entered > s.workers {
 		return 4*s.busy <= 3*s.workers
@@ -99,10 +99,10 @@ const idleAfter = 10 * time.Millisecond
 
 // A server that has no room would postpone within milliseconds all tasks whose keys are busy,
 // also those that other servers have room for. So it sometimes keeps one for as long as those take
-// to look for tasks. For most of the time it does not: behind such tasks may be some that can run.
+// to look for tasks. For half of the time it does not: behind such tasks may be some that can run.
 const (
 	longestHold  = taskCheckInterval
-	holdInterval = 5 * longestHold
+	holdInterval = 2 * longestHold
 )
 
 // mayHold reports whether the last worker may keep a task whose key is busy for longestHold.
