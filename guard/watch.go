@@ -69,12 +69,19 @@ func (w *watch) notify() {
 	w.guard.background.start(w.run)
 }
 
-// run calls f as long as there are notifications.
+// run calls f as long as there are notifications. If f ends its goroutine (runtime.Goexit), another
+// one goes on.
 func (w *watch) run() {
+	ended := false
+	defer func() {
+		if !ended {
+			w.guard.background.start(w.run)
+		}
+	}()
 	for {
 		w.mu.Lock()
 		if w.over || !w.notified {
-			w.running = false
+			w.running, ended = false, true
 			w.mu.Unlock()
 			return
 		}

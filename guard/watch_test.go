@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -114,6 +115,34 @@ func TestWatch_callsWhenTheKeyMayBeFree(t *testing.T) {
 				release("k")
 				settle()
 				require.Equal(t, 4, calls)
+			})
+		})
+	}
+}
+
+// A call that ends its goroutine, as require.FailNow does, used to end the watch without a word.
+func TestWatch_goesOnAfterACallThatDoesNotReturn(t *testing.T) {
+	for name, end := range map[string]func(){"Goexit": runtime.Goexit, "panic": func() { panic("in f") }} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &watchedStore{Locker: memory.New(), subs: map[string]map[*func()]bool{}}
+				g, err := guard.New(store)
+				require.NoError(t, err)
+				calls := 0
+				g.Adapter().Watch("k", func(context.Context) {
+					calls++
+					end()
+				})
+				synctest.Wait()
+				require.Equal(t, 1, calls, "at the begin")
+				for n := range 3 {
+					lease, err := g.Acquire(t.Context(), "k")
+					require.NoError(t, err)
+					require.NoError(t, lease.Release(t.Context()))
+					synctest.Wait()
+					require.Equal(t, n+2, calls)
+				}
+				require.NoError(t, g.Close(t.Context()))
 			})
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -17,6 +18,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/history"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
+	guardscheduler "github.com/seed-1795987d/onerun/middleware/asynq/scheduler"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
@@ -70,7 +72,14 @@ func (w *worker) serveTasks() (end func(context.Context) error, err error) {
 	}
 	guardasynq.Configure(&config)
 	server := asynq.NewServer(at, config)
-	handler := once(asynq.HandlerFunc(w.task))
+	byID, err := guardasynq.New(w.guard, nil, guardasynq.WithClient(client, inspector), guardasynq.WithOnce(time.Hour, guardasynq.ByTaskID()),
+		guardasynq.WithDelay(100*time.Millisecond), guardasynq.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
+	if err != nil {
+		return nil, err
+	}
+	handler := asynq.NewServeMux()
+	handler.Handle("job", once(asynq.HandlerFunc(w.task)))
+	handler.Handle(scheduled, byID(asynq.HandlerFunc(w.scheduled)))
 	err = server.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		id, _ := asynq.GetTaskID(ctx)
 		delivery := w.log.Begin(history.Event{Kind: deliveryKind, Holder: id})
@@ -92,12 +101,67 @@ func (w *worker) task(ctx context.Context, task *asynq.Task) error {
 	return w.effect(ctx, lease.Key(), "task "+j.Job, upTo(60*time.Millisecond))
 }
 
+// scheduled is the type of the task that the schedulers of all workers enqueue each second.
+const scheduled = "scheduled"
+
+func (w *worker) scheduled(ctx context.Context, task *asynq.Task) error {
+	_, id, _ := strings.Cut(guardasynq.TaskID(ctx, task), "@")
+	text, _, _ := strings.Cut(id, "~")
+	tick, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return err
+	}
+	lease, _ := guard.FromContext(ctx)
+	return w.effect(ctx, lease.Key(), tickName(scheduled, tick.Unix()), upTo(60*time.Millisecond))
+}
+
+// serveScheduler enqueues a task each second, in one of the workers.
+func (w *worker) serveScheduler() (end func(context.Context) error, err error) {
+	s, err := guardscheduler.New(w.guard, asynq.RedisClientOpt{Addr: w.Queue}, &asynq.SchedulerOpts{
+		LogLevel: asynq.FatalLevel,
+		PostEnqueueFunc: func(_ *asynq.TaskInfo, err error) {
+			var missed *guardscheduler.MissedError
+			if errors.As(err, &missed) {
+				w.report(scheduled, missed.First, missed.Last)
+			}
+		},
+	}, guardscheduler.WithStartDeadline(startDeadline))
+	if err == nil {
+		_, err = s.Register("@every 1s", asynq.NewTask(scheduled, nil), asynq.MaxRetry(10_000), asynq.Retention(time.Hour))
+	}
+	if err == nil {
+		err = s.Start()
+	}
+	return func(context.Context) error {
+		s.Shutdown()
+		return nil
+	}, err
+}
+
+// report notes that a worker has reported ticks of a job that did not run, or whose run did not
+// end well.
+func (w *worker) report(job string, first, last time.Time) {
+	w.log.End(w.log.Begin(history.Event{Kind: reportKind, Key: job, Holder: fmt.Sprint(first.Unix(), " ", last.Unix())}))
+}
+
+// startDeadline is how late a tick may be. Most of the long outages last longer.
+const startDeadline = 10 * time.Second
+
 // cronJobs are the entries of every worker, each second, and how long they take.
 var cronJobs = map[string]time.Duration{"short": 10 * time.Millisecond, "long": 500 * time.Millisecond}
 
 func (w *worker) serveCron() (end func(context.Context) error, err error) {
 	c := cron.New(cron.WithSeconds(), cron.WithLogger(cron.DiscardLogger))
-	jobs, err := guardcron.New(w.guard, c, guardcron.WithBusy(guardcron.Wait), guardcron.WithRerun())
+	jobs, err := guardcron.New(w.guard, c, guardcron.WithBusy(guardcron.Wait), guardcron.WithRerun(), guardcron.WithStartDeadline(startDeadline),
+		guardcron.WithObserver(func(r guardcron.Record) {
+			if r.Outcome != guardcron.Ran && !r.Tick.IsZero() {
+				last := r.Until
+				if last.IsZero() {
+					last = r.Tick
+				}
+				w.report(r.Job, r.Tick, last)
+			}
+		}))
 	if err != nil {
 		return nil, err
 	}

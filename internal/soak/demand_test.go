@@ -91,8 +91,9 @@ func (d *demand) request(n int) {
 	d.note("request " + key)
 	for range 2 {
 		d.asking.Go(func() {
-			for d.ended.Err() == nil && !d.try(key) {
-				time.Sleep(100 * time.Millisecond) // what Retry-After would be for people
+			// what Retry-After would be for people
+			for pause := 100 * time.Millisecond; d.ended.Err() == nil && !d.try(key); pause = min(2*pause, 5*time.Second) {
+				time.Sleep(pause)
 			}
 		})
 	}

@@ -3,10 +3,11 @@
 // ran. All of it is in the tests.
 //
 // Each process runs under one store: plain calls of Do and Acquire, a handler of net/http behind
-// its own server, an asynq server, and entries of cron. The nemesis freezes, kills and empties
-// servers, cuts, darkens and delays connections, loses replies, forgets scripts, deletes keys, and
-// pauses, kills and replaces processes. At last it rests, and all that was asked for has to be
-// done.
+// its own server, an asynq server, an asynq scheduler, and entries of cron. The nemesis freezes,
+// kills and empties servers, cuts, darkens and delays connections, loses replies, forgets scripts,
+// deletes keys, and pauses, kills and replaces processes. Once in each round of faults, all stores
+// are away for 5 to 60 s. At last the nemesis rests. All that was asked for has to be done then,
+// each tick has to have run or been reported, and no task may be archived.
 //
 // go test has a short form, of one seed and one backend. The same seed gives the same faults, in
 // the same order:

@@ -13,6 +13,11 @@ import (
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
+// outage is a fault of all stores that lasts long: for longer than a start deadline, mostly.
+const outage = "all stores are away"
+
+const shortestOutage, longestOutage = 5 * time.Second, 60 * time.Second
+
 // A fault is something that befalls a site for some time.
 type fault struct {
 	name  string
@@ -86,6 +91,15 @@ var faults = map[string]func(*site, fault){
 		c.pause(s.t, 2*f.lasts) // sometimes for longer than a TTL
 	},
 	"worker is killed and replaced": func(s *site, f fault) { s.replaceWorker(f.place, f.lasts) },
+	outage: func(s *site, f fault) {
+		for _, store := range s.stores {
+			store.Kill()
+		}
+		time.Sleep(f.lasts) // the fault
+		for _, store := range s.stores {
+			store.Restart()
+		}
+	},
 	"scripts are forgotten": func(s *site, f fault) {
 		require.NoError(s.t, s.admins[f.store].ScriptFlush(context.Background()).Err())
 	},
@@ -100,7 +114,7 @@ var faults = map[string]func(*site, fault){
 // faultNames are in an order that does not depend on the map.
 var faultNames = []string{
 	"store freezes", "store dies and comes back", "store comes back empty", "connections are cut", "network is dark", "replies are late", "replies are lost",
-	"worker is paused", "worker is killed and replaced", "scripts are forgotten", "key is deleted",
+	"worker is paused", "worker is killed and replaced", "scripts are forgotten", "key is deleted", outage,
 }
 
 // schedule returns what befalls a site, by a seed: it has no end. Each fault comes once before any
@@ -116,6 +130,9 @@ func schedule(seed uint64, stores int) (next func() fault) {
 			name: faultNames[names[0]], store: rng.IntN(stores), place: rng.IntN(workers), all: rng.IntN(2) == 0,
 			lasts: 300*time.Millisecond + time.Duration(rng.Int64N(int64(600*time.Millisecond))),
 			rest:  200*time.Millisecond + time.Duration(rng.Int64N(int64(500*time.Millisecond))),
+		}
+		if long := longestOutage - shortestOutage; f.name == outage {
+			f.lasts = shortestOutage + time.Duration(rng.Int64N(int64(long)))
 		}
 		names = names[1:]
 		return f
@@ -139,6 +156,9 @@ func (s *site) befall(seed uint64, d time.Duration) map[string]int {
 	next := schedule(seed, len(s.stores))
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		f := next()
+		if f.name == outage {
+			f.lasts = max(shortestOutage, min(f.lasts, time.Until(end)))
+		}
 		came[f.name]++
 		s.t.Logf("%d: %v", history.Now(), f)
 		faults[f.name](s, f)

@@ -40,6 +40,7 @@ func TestSoak(t *testing.T) {
 func soak(t *testing.T, backend string, seed uint64, faulty time.Duration) {
 	t.Helper()
 	s := newSite(t, backend)
+	start := time.Now()
 	d := newDemand(s)
 	came := s.befall(seed, faulty)
 
@@ -52,6 +53,7 @@ func soak(t *testing.T, backend string, seed uint64, faulty time.Duration) {
 	s.each(func(c *child) { c.Says("has had each key") })
 	d.requireMet(t)
 	s.requireTicks(quiet)
+	ticks := s.requireEachTick(start, quiet)
 	s.each(func(c *child) { c.Tell("end") })
 	s.each(func(c *child) { c.Says("ended") })
 	s.requireNothingHeld()
@@ -60,7 +62,8 @@ func soak(t *testing.T, backend string, seed uint64, faulty time.Duration) {
 
 	v := judge(s.events(), s.losses)
 	v.asked(d.asked)
-	t.Logf("faults: %v\n%v\n%d requests and tasks were asked for, by %d tries of which %d were sent away", came, v, len(d.asked), d.tries, d.refused)
+	t.Logf("faults: %v\n%v\n%d requests and tasks were asked for, by %d tries of which %d were sent away\n%d ticks ran, %d were reported",
+		came, v, len(d.asked), d.tries, d.refused, ticks.ran, ticks.reported)
 	require.Empty(t, v.wrong)
 	require.Positive(t, v.beliefs)
 }

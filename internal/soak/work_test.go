@@ -12,11 +12,12 @@ import (
 	"github.com/seed-1795987d/onerun/internal/history"
 )
 
-// The kinds of events that are ours: a run of something that has to be done once, and a delivery
-// of a task. Event.Holder says what of.
+// The kinds of events that are ours: a run of something that has to be done once, a delivery of a
+// task, and a report of ticks that did not run. Event.Holder says what of.
 const (
 	runKind      history.Kind = "run"
 	deliveryKind history.Kind = "delivery"
+	reportKind   history.Kind = "report"
 )
 
 var errRefused = errors.New("the resource has refused the write")

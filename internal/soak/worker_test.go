@@ -91,7 +91,7 @@ func (w *worker) open() error {
 // serve starts all that works, and ends it as it is told to by lines.
 func (w *worker) serve(orders *bufio.Scanner) error {
 	var endings []func(context.Context) error
-	for _, start := range []func() (func(context.Context) error, error){w.serveHTTP, w.serveTasks, w.serveCron} {
+	for _, start := range []func() (func(context.Context) error, error){w.serveHTTP, w.serveTasks, w.serveScheduler, w.serveCron} {
 		end, err := start()
 		if err != nil {
 			return err

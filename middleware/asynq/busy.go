@@ -18,10 +18,19 @@ type Busy int
 const (
 	// RetryLater gives the task back to the queue. It comes back when a run of its key ends, in
 	// any process, and at the latest after the time that is left of the holder's lease, or that of
-	// WithDelay. That costs no attempt and is no failure. On its last attempt, where asynq would
-	// archive it, a copy is enqueued in its place, with all that it carries but its lock of
-	// asynq.Unique. On a backend that is no driver.Notifier, such as memory, only the end of a run
-	// in the same process brings it back early.
+	// WithDelay. That costs no attempt and is no failure. On a backend that is no driver.Notifier,
+	// such as memory, only the end of a run in the same process brings it back early.
+	//
+	// A task that comes back early goes behind the backlog, and asynq counts no pending time for
+	// it: Inspector.RunTask is asynq's only call that makes a task pending, and does both.
+	// Enqueueing it anew would give it a pending time, but no better place, and another ID.
+	//
+	// On its last attempt, where asynq would archive the task, a copy is enqueued in its place,
+	// with all that it carries but its lock of asynq.Unique. While the copy waits, asynq.TaskID
+	// does not keep out another task with the original's ID. If that one has the same type and
+	// payload, and still waits when the copy comes to a worker, it runs for both: the copy ends
+	// (ResultCoalesced). If it has run by then, or runs, the copy runs as well. WithOnce keeps such
+	// repeats out, and so does a MaxRetry above 0: copies are made on the last attempt only.
 	RetryLater Busy = iota
 	// Skip ends the task, as done: the run that is under way does for both.
 	Skip

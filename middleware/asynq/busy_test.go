@@ -73,6 +73,36 @@ func TestRetryLater_bringsTasksBackOneAfterTheOtherInTheirOrder(t *testing.T) {
 	}
 }
 
+// A task that was brought is with a worker, which has not asked for its key yet. That takes a
+// while on a busy machine.
+func TestRetryLater_bringsNoTaskBeforeTheOneThatIsAboutToAsk(t *testing.T) {
+	t.Parallel()
+	s, w := newAqSite(t), newAqWork(t)
+	var slow atomic.Bool
+	m := s.middleware(t, func(ctx context.Context, task *asynq.Task) (string, error) {
+		if slow.Load() && string(task.Payload()) == aqJSON("k", "1") {
+			time.Sleep(200 * time.Millisecond) // the machine
+		}
+		return guardasynq.ByJSON("key")(ctx, task)
+	}, guardasynq.WithWait(0), guardasynq.WithDelay(10*time.Minute))
+	s.serve(t, aqConfig(), m(w))
+	t.Cleanup(w.release)
+	s.enqueue(t, "import", aqJSON("k", "holder"))
+	run := w.next(t)
+	for _, id := range []string{"1", "2"} {
+		s.enqueue(t, "import", aqJSON("k", id), asynq.TaskID(id))
+		s.awaitState(t, id, asynq.TaskStateRetry)
+	}
+	slow.Store(true)
+	for _, id := range []string{"1", "2"} {
+		run.returns(nil)
+		run = w.next(t)
+		require.Equal(t, id, run.id)
+	}
+	run.returns(nil)
+	s.awaitEmpty(t)
+}
+
 // The run ends between the moment in which the task finds its key busy and that in which it is
 // known to wait.
 func TestRetryLater_doesNotMissTheEndOfTheRun(t *testing.T) {

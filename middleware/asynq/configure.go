@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -17,30 +16,6 @@ const (
 	taskCheckInterval        = 100 * time.Millisecond
 	delayedTaskCheckInterval = time.Second
 )
-
-type serverKey struct{}
-
-// A server is an asynq server whose Config went through Configure.
-type server struct {
-	workers int64
-	busy    atomic.Int64 // deliveries of middlewares, which are at most so many workers
-}
-
-// hasRoom reports whether a quarter of the workers has nothing to do, so that a task may wait for
-// its key in one.
-func (s *server) hasRoom() bool { return 4*s.busy.Load() <= 3*s.workers }
-
-func (s *server) enter() {
-	if s != nil {
-		s.busy.Add(1)
-	}
-}
-
-func (s *server) leave() {
-	if s != nil {
-		s.busy.Add(-1)
-	}
-}
 
 // Configure has a server treat a task that did not run as one that did not fail: it is not
 // counted, and comes back when PostponedError says. It goes around what the Config has already, so
@@ -68,14 +43,14 @@ func Configure(config *asynq.Config) {
 	if workers < 1 {
 		workers = runtime.NumCPU() // as asynq has it
 	}
-	self := &server{workers: int64(workers)}
+	self := &server{workers: workers}
 	base := config.BaseContext
 	config.BaseContext = func() context.Context {
 		ctx := context.Background()
 		if base != nil {
 			ctx = base()
 		}
-		return context.WithValue(ctx, serverKey{}, self)
+		return context.WithValue(ctx, workerKey{}, self.begin())
 	}
 	isFailure := config.IsFailure
 	config.IsFailure = func(err error) bool {
@@ -105,10 +80,4 @@ func Configure(config *asynq.Config) {
 			handler.HandleError(ctx, task, err)
 		})
 	}
-}
-
-// serverOf returns the server whose task has ctx, or nil if it was not configured.
-func serverOf(ctx context.Context) *server {
-	s, _ := ctx.Value(serverKey{}).(*server)
-	return s
 }

@@ -24,6 +24,7 @@ type delivery struct {
 	left      int     // attempts after this one
 	known     bool    // it comes from an asynq server: there are the fields above
 	server    *server // that, if it went through Configure
+	leave     func()  // it
 
 	key      string       // what the KeyFunc found
 	identity string       // the store's key
@@ -35,19 +36,22 @@ type delivery struct {
 	err      error
 	asked    *PostponedError // what it has asked for
 	waits    bool            // it is in the queue of those that wait
+	waiting  *wait           // in its worker
 	skip     string          // "busy", if it was
 	holder   string          // the label of who had the key then
 	outcome  Outcome
 
 	ahead    sync.WaitGroup
+	hasNext  bool // the next one waited in a worker when the run ended
 	hasAhead bool // the next one was brought during the run; ahead says when this is known
 
 	overtaken bool // a newer task waits: this one has nothing to do
 }
 
 func (m *middleware) deliver(ctx context.Context, task *asynq.Task, next asynq.Handler) *delivery {
-	d := &delivery{m: m, ctx: ctx, task: task, next: next, start: time.Now(), server: serverOf(ctx)}
-	d.server.enter()
+	d := &delivery{m: m, ctx: ctx, task: task, next: next, start: time.Now()}
+	d.server, d.leave = enter(ctx)
+	m.server.Store(d.server)
 	d.id, d.known = asynq.GetTaskID(ctx)
 	d.queue, _ = asynq.GetQueueName(ctx)
 	retried, _ := asynq.GetRetryCount(ctx)
@@ -139,23 +143,42 @@ const unsettledPause = time.Second
 
 // try runs the handler if it gets the key.
 func (d *delivery) try() error {
-	err := d.do(0)
+	err := d.do(d.ctx, 0)
 	if d.ran(err) {
 		return err
 	}
 	if wait := d.wait(); wait > 0 && d.m.waiters.enter(d.identity) {
-		d.waits = true
-		defer d.waitsNoMore()
-		if err = d.do(wait); d.ran(err) {
+		if err = d.waitFor(wait); d.ran(err) {
 			return err
 		}
-		d.waitsNoMore()
+	} else if d.m.waitsForKeys() && d.server != nil && d.server.mayHold() {
+		if err = d.do(d.ctx, longestHold); d.ran(err) {
+			return err
+		}
 	}
 	if d.m.busy == RetryLater && d.known && !d.needsCopy() {
 		d.park(d.id) // and then ask again: a run that ended meanwhile has not seen it there
-		if err = d.do(0); d.ran(err) {
+		if err = d.do(d.ctx, 0); d.ran(err) {
 			d.m.parked.remove(d.identity, d.id)
 		}
+	}
+	return err
+}
+
+// waitFor waits in the worker, until that is needed for another task.
+func (d *delivery) waitFor(wait time.Duration) error {
+	d.waits = true
+	defer d.waitsNoMore()
+	ctx, cancel := context.WithCancel(d.ctx)
+	defer cancel()
+	if d.server != nil && (d.m.busy == RetryLater || d.m.busy == Coalesce) {
+		d.waiting = d.server.wait(cancel)
+	}
+	err := d.do(ctx, wait)
+	gone := !d.started && d.waiting.end()
+	d.waiting = nil
+	if gone {
+		err = d.do(d.ctx, 0)
 	}
 	return err
 }
@@ -188,27 +211,31 @@ func (d *delivery) waitsNoMore() {
 	}
 }
 
-func (d *delivery) do(wait time.Duration) error {
+func (d *delivery) do(ctx context.Context, wait time.Duration) error {
 	once := guard.WithOnce(d.m.once)
 	switch {
 	case d.single:
-		return d.m.guard.Do(d.ctx, d.identity, func(ctx context.Context) error {
+		return d.m.guard.Do(ctx, d.identity, func(ctx context.Context) error {
 			d.once, _ = guard.FromContext(ctx)
 			return d.run(ctx)
 		}, d.leaseOptions(wait, once)...)
 	case d.repeats != "":
-		return d.m.guard.Do(d.ctx, d.repeats, func(ctx context.Context) error {
+		return d.m.guard.Do(ctx, d.repeats, func(ctx context.Context) error {
 			d.once, _ = guard.FromContext(ctx)
 			return d.m.guard.Do(ctx, d.identity, d.run, d.leaseOptions(wait)...)
 		}, d.leaseOptions(wait, once, d.m.guard.Adapter().Auxiliary())...)
 	default:
-		return d.m.guard.Do(d.ctx, d.identity, d.run, d.leaseOptions(wait)...)
+		return d.m.guard.Do(ctx, d.identity, d.run, d.leaseOptions(wait)...)
 	}
 }
 
 // run calls the handler. ctx is that of the lease.
 func (d *delivery) run(ctx context.Context) error {
+	if d.waiting.end() {
+		return context.Canceled // by the server, at the same moment
+	}
 	d.waitsNoMore()
+	d.server.makeRoom()
 	if d.m.busy == Coalesce {
 		switch err := d.overtake(); {
 		case errors.Is(err, errOvertaken):
@@ -224,6 +251,7 @@ func (d *delivery) run(ctx context.Context) error {
 	d.bringAhead()
 	d.err = d.next.ProcessTask(context.WithValue(ctx, runKey{}, d), d.task)
 	d.returned = true
+	d.hasNext = d.m.waiters.any(d.identity)
 	if d.err == nil && d.m.once > 0 {
 		d.keepResult()
 	}
@@ -308,7 +336,7 @@ func (d *delivery) end(r Result, err error) { d.outcome.Result, d.outcome.Err = 
 // finish is what remains to be done when there is something to tell asynq, or the handler has
 // panicked.
 func (d *delivery) finish() {
-	d.server.leave()
+	d.leave()
 	if d.started {
 		d.handOver()
 	}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -22,6 +23,7 @@ type middleware struct {
 	name    string         // theirs, or ""
 	waiters waiters
 	parked  parked
+	server  atomic.Pointer[server] // of the newest task
 	warning sync.Once
 }
 

@@ -86,12 +86,15 @@ func WithDelay(d time.Duration) Option {
 // WithWait lets a task wait for its key in its worker, for up to d and no longer than a second
 // before its deadline, before WithBusy decides. A worker that waits does nothing else.
 //
-// With RetryLater and Coalesce, at most one task of a key waits behind one middleware, and only
-// while a quarter of the server's workers has nothing to do: tasks of one key do not keep the
-// workers from those of others. With Skip and Fail, which end the task, there are no such bounds.
+// With RetryLater and Coalesce, tasks that wait keep no worker from tasks that can run. At most
+// one task of a key waits behind one middleware. It begins to wait only if another worker of the
+// server has nothing to do, and stops if a run takes the last such worker. If some handlers of the
+// server are behind no middleware, a quarter of the workers must have nothing to do. A server that
+// has no such worker keeps a task for 100 ms, for at most half of the time, so that other servers
+// can take the tasks behind it. With Skip and Fail, which end the task, there are no such bounds.
 //
 // Default: one second with RetryLater, on a server that went through Configure; others do not
-// wait. 0 is no waiting.
+// wait. 0 means that tasks do not wait.
 func WithWait(d time.Duration) Option {
 	return func(s *settings) { s.NotNegative(&s.wait, "WithWait", d) }
 }

@@ -42,14 +42,16 @@ type parkedTask struct {
 const (
 	// mostParked is how many tasks are remembered. What is beyond comes back by itself.
 	mostParked = 10000
-	// sweepInterval is how often those are forgotten that have come back in other processes.
+	// sweepInterval is how often tasks are forgotten that have come back in other processes, and
+	// fullInterval how often if there is no room for more. To look at all of them takes a while.
 	sweepInterval = time.Minute
+	fullInterval  = time.Second
 )
 
 func (p *parked) add(key string, task parkedTask) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.count >= mostParked || time.Since(p.swept) > sweepInterval {
+	if ago := time.Since(p.swept); ago > sweepInterval || p.count >= mostParked && ago > fullInterval {
 		p.sweep()
 	}
 	if p.count >= mostParked {
@@ -140,25 +142,29 @@ func (d *delivery) park(id string) {
 	d.m.parked.add(d.identity, parkedTask{queue: d.queue, id: id, until: time.Now().Add(max(d.m.every, longestDelay) * 5 / 4)})
 }
 
-// handOver brings back a task that waits for the key, now that a run has ended.
+// handOver brings back a task that waits for the key, now that a run has ended. If a task waited
+// for it in a worker of this process, that one runs now, and brings the next one itself.
 func (d *delivery) handOver() {
 	if d.m.busy == Coalesce {
 		d.bringFollowUp()
 	}
 	d.ahead.Wait()
-	if !d.hasAhead {
+	if !d.hasAhead && !d.hasNext {
 		d.m.bringNext(d.identity)
 	}
 }
 
 // bringAhead brings the task that is to follow this one's run while it is under way, to wait in a
 // worker that has nothing to do: asynq takes a moment to give it to one. A task that waits already
-// is left to bring the next one itself.
+// brings the next one itself.
 func (d *delivery) bringAhead() {
-	if d.m.busy == RetryLater && d.m.wait != 0 && d.server != nil && d.server.hasRoom() && !d.m.waiters.any(d.identity) {
+	if d.m.waitsForKeys() && d.server != nil && d.server.hasRoom() && !d.m.waiters.any(d.identity) {
 		d.ahead.Go(func() { d.hasAhead = d.m.bringNext(d.identity) })
 	}
 }
+
+// waitsForKeys reports whether tasks wait in workers before they are postponed.
+func (m *middleware) waitsForKeys() bool { return m.busy == RetryLater && m.wait != 0 }
 
 // bringNext brings the first task that can be, and reports whether there was one.
 func (m *middleware) bringNext(key string) bool {
@@ -176,15 +182,23 @@ func (m *middleware) bringNext(key string) bool {
 const (
 	freedPause   = 20 * time.Millisecond
 	broughtPause = 100 * time.Millisecond
+	askPause     = 300 * time.Millisecond // even on a busy machine
 )
 
-// watch brings the tasks of a key when runs of other processes end.
+// watch brings the tasks of a key when runs of other processes end. The first call comes when the
+// subscription begins, and says nothing about a run.
 func (m *middleware) watch(key string) (stop func()) {
-	return m.guard.Adapter().Watch(key, func(ctx context.Context) { m.freed(ctx, key) }, m.opts...)
+	began := false
+	return m.guard.Adapter().Watch(key, func(ctx context.Context) {
+		m.freed(ctx, key, began)
+		began = true
+	}, m.opts...)
 }
 
-// freed is called when the key may be free.
-func (m *middleware) freed(ctx context.Context, key string) {
+// freed is called when the key may be free. If it is, one of its tasks is brought back. If a run
+// has ended and another one has begun, one is brought to wait for its end in a worker, if this
+// process has one to spare.
+func (m *middleware) freed(ctx context.Context, key string, ended bool) {
 	for pause := freedPause + rand.N(freedPause); pause > 0; { //nolint:gosec // jitter
 		select {
 		case <-time.After(pause):
@@ -192,25 +206,33 @@ func (m *middleware) freed(ctx context.Context, key string) {
 			return
 		}
 		last, ago, more := m.parked.since(key)
-		if !more {
+		if !more || m.waiters.any(key) {
 			return
 		}
-		if pause = broughtPause - ago; pause <= 0 && m.isPending(last) {
-			pause = broughtPause // it is its turn first
+		if pause = broughtPause - ago; pause <= 0 && m.hasTurn(last, ago) {
+			pause = broughtPause
 		}
 	}
-	if !m.waiters.any(key) && m.isFree(ctx, key, m.name) {
+	if ended && m.isIdle() || m.isFree(ctx, key, m.name) {
 		m.bringNext(key)
 	}
 }
 
-// isPending reports whether asynq is still to give a task that was brought to a worker.
-func (m *middleware) isPending(task parkedTask) bool {
+// isIdle reports whether a task that is brought finds a worker that has nothing to do, in which it
+// can wait.
+func (m *middleware) isIdle() bool {
+	s := m.server.Load()
+	return m.waitsForKeys() && s != nil && s.isIdle()
+}
+
+// hasTurn reports whether a task that was brought some time ago is to have the key first: asynq
+// still has to give it to a worker, or its worker may be about to ask for the key.
+func (m *middleware) hasTurn(task parkedTask, ago time.Duration) bool {
 	if !time.Now().Before(task.until) {
 		return false // also if there is none
 	}
 	info, err := m.inspector.GetTaskInfo(task.queue, task.id)
-	return err == nil && info.State == asynq.TaskStatePending
+	return err == nil && (info.State == asynq.TaskStatePending || info.State == asynq.TaskStateActive && ago < askPause)
 }
 
 // isFree reports whether nobody holds the key.

@@ -3,6 +3,7 @@ package guardasynq
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -42,6 +43,10 @@ func TestParked_givesTasksBackInTheirOrder(t *testing.T) {
 
 func TestParked_forgetsWhatHasComeBackWhenItIsFull(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, testFullParked)
+}
+
+func testFullParked(t *testing.T) {
 	var p parked
 	soon, over := time.Now().Add(time.Hour), time.Now()
 	for i := range mostParked {
@@ -52,6 +57,9 @@ func TestParked_forgetsWhatHasComeBackWhenItIsFull(t *testing.T) {
 		p.add(fmt.Sprint("key ", i/4), parkedTask{id: fmt.Sprint(i), until: until})
 	}
 	require.Equal(t, mostParked, p.count)
+	p.add("k", parkedTask{id: "too soon after the last look", until: soon})
+	require.Equal(t, mostParked, p.count)
+	time.Sleep(fullInterval + 1)
 	p.add("k", parkedTask{id: "new", until: soon})
 	require.Equal(t, mostParked/2+1, p.count)
 	require.Len(t, p.keys, mostParked/4+1)

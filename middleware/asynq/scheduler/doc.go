@@ -20,6 +20,12 @@
 // The mark is in the store. So a scheduler that was down, all its replicas at once, goes on where
 // it was. A change of the spec starts anew.
 //
+// There is no WithHistory, as package guardcron has it: the task of a tick is its record. Its ID
+// names the tick, and asynq.Retention sets for how long asynq keeps it, with its result. A tick
+// without a task is reported as a *MissedError. asynq's own history of an entry
+// (Inspector.ListSchedulerEnqueueEvents) stays empty. asynq keeps it under an ID that is another
+// one in each process, and only asynq's Scheduler can write to it.
+//
 // What it does not promise. The clock that is ahead decides when a tick is enqueued; clocks that
 // differ by more than WithTickMemory less WithStartDeadline enqueue it twice. A process that is
 // killed between the enqueueing and the marker leaves the task, whose ID keeps the next process

@@ -17,11 +17,12 @@ import (
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
-// A minute of ticks, one each second, while one of three processes is killed, one is replaced as
-// in a rolling deployment, and one is paused. An entry with a cron spec has a tick each minute,
-// and another each minute of this hour in a time zone.
-func TestSchedulerProcesses_enqueueEachOf60TicksOnce(t *testing.T) {
+// One tick each second, while one of three processes is killed, one is replaced as in a rolling
+// deployment, and one is paused. An entry with a cron spec has a tick each minute, and another each
+// minute of this hour in a time zone. There is one whole minute in the time of the test.
+func TestSchedulerProcesses_enqueueEachTickOnce(t *testing.T) {
 	t.Parallel()
+	const ticks = 32
 	server := redistest.Start(t)
 	local := time.Now().In(tickZone(t, "Asia/Kolkata"))
 	order := schedulerOrder{Addr: server.Addr(), Zone: "Asia/Kolkata", TTL: 2 * time.Second, Entries: []schedulerEntry{
@@ -30,24 +31,26 @@ func TestSchedulerProcesses_enqueueEachOf60TicksOnce(t *testing.T) {
 		{fmt.Sprintf("* %d,%d * * *", local.Hour(), local.Add(3*time.Minute).Hour()), "hour", "default"},
 	}}
 	workers := []*schedulerWorker{startScheduler(t, order), startScheduler(t, order), startScheduler(t, order)}
+	now := time.Now()
+	until(now.Truncate(time.Minute).Add((60 - ticks + 1) * time.Second)) // or at once
 	first := nextSecond()
 	at := func(tick int, into time.Duration) { until(first.Add(time.Duration(tick)*time.Second + into)) }
 
-	at(15, 2*time.Millisecond) // in the middle of enqueueing, if it has won the tick
+	at(8, 2*time.Millisecond) // in the middle of enqueueing, if it has won the tick
 	workers[0].Kill()
 	workers[0] = startScheduler(t, order)
-	at(30, 2*time.Millisecond)
+	at(16, 2*time.Millisecond)
 	deployed := startScheduler(t, order)
 	workers[1].stop(t)
 	workers[1] = deployed
-	at(45, 2*time.Millisecond)
+	at(22, 2*time.Millisecond)
 	require.NoError(t, workers[2].Freeze())
-	at(50, 500*time.Millisecond)
+	at(27, 500*time.Millisecond)
 	require.NoError(t, workers[2].Thaw())
-	at(60, 0)
+	at(ticks, 0)
 
 	in := inspect(t, server.Addr())
-	requireTicks(t, first, 60, time.Second, func() map[time.Time]int { return pendingTicks(t, in, "default", "second") })
+	requireTicks(t, first, ticks, time.Second, func() map[time.Time]int { return pendingTicks(t, in, "default", "second") })
 	whole := first.Add(time.Minute - time.Nanosecond).Truncate(time.Minute)
 	for _, kind := range []string{"minute", "hour"} {
 		requireTicks(t, whole, 1, time.Minute, func() map[time.Time]int { return pendingTicks(t, in, "default", kind) })
