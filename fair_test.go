@@ -116,8 +116,8 @@ func newQueueing(t *testing.T, backend, addrs string, ends time.Duration) *queue
 	}
 	require.Eventually(t, func() bool { // who has subscribed has asked again
 		for _, id := range q.line() {
-			place, err := rdb.HGet(t.Context(), strings.Replace(q.key(), "line", "places", 1), id).Result()
-			if err != nil || !strings.HasPrefix(place, "L") {
+			waiter, err := rdb.HGet(t.Context(), strings.Replace(q.key(), "queue", "waiters", 1), id).Result()
+			if err != nil || !strings.HasPrefix(waiter, "L") {
 				return false
 			}
 		}
@@ -126,12 +126,12 @@ func newQueueing(t *testing.T, backend, addrs string, ends time.Duration) *queue
 	return q
 }
 
-// key returns the name of the line, or "".
+// key returns the name of the queue's key, or "".
 func (q *queueing) key() string {
 	var mu sync.Mutex
 	var found []string
 	look := func(ctx context.Context, rdb *redis.Client) error {
-		keys, err := rdb.Keys(ctx, "*}:line:"+q.backend).Result()
+		keys, err := rdb.Keys(ctx, "*}:queue:"+q.backend).Result()
 		mu.Lock()
 		defer mu.Unlock()
 		found = append(found, keys...)

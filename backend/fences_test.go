@@ -64,7 +64,7 @@ func (s storeOn) ask(t *testing.T, c guard.Claim) (guard.Grant, error) {
 	case "in the queue":
 		c.Queue = driver.Queued
 	case "together":
-		answers, _ := s.fly(t, op{claim: c}, take("{another}", "id"))
+		answers, _ := s.fly(t, op{claim: c}, take(c.Key, "another")) // which gets no fence
 		return answers[0].grant, answers[0].err
 	}
 	return s.locker.TryAcquire(t.Context(), c)

@@ -16,9 +16,8 @@ import (
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
 
-// FuzzForeign has somebody else's bytes where a store keeps leases and lines. What is not ours is
-// not taken, nor changed, and where a line makes no sense, the key is had by those who ask for it
-// all the same.
+// FuzzForeign writes foreign bytes to the keys of leases and queues. A backend neither takes nor
+// changes a foreign lease. If a queue makes no sense, claims are granted nevertheless.
 func FuzzForeign(f *testing.F) {
 	for _, lease := range []string{
 		"", "H", "Hid\n5\nlabel", "Hid\nfive\n", "Hid\n5", "D", "Did\n", "Did 3\nlabrecord", "Did 99999999999999999999\nx", "Kid\n7\n", "Did -1\n", "X\n\n\n",
@@ -36,12 +35,12 @@ func FuzzForeign(f *testing.F) {
 		rdb[name] = srv.Client(f, on)
 		stores[name] = open(srv.Client(f, on))
 	}
-	f.Fuzz(func(t *testing.T, lease, id, place, called string) {
+	f.Fuzz(func(t *testing.T, lease, id, waiter, notified string) {
 		for name, store := range stores {
 			require.NoError(t, rdb[name].FlushDB(t.Context()).Err())
 			meetForeign(t, name, store, rdb[name], lease)
 			require.NoError(t, rdb[name].FlushDB(t.Context()).Err())
-			meetForeignLine(t, name, store, rdb[name], id, place, called)
+			meetForeignQueue(t, name, store, rdb[name], id, waiter, notified)
 		}
 	})
 }
@@ -80,20 +79,21 @@ func meetForeign(t *testing.T, name string, store guard.Locker, rdb *redis.Clien
 	require.Equal(t, lease, content())
 }
 
-func meetForeignLine(t *testing.T, name string, store guard.Locker, rdb *redis.Client, id, place, called string) {
+func meetForeignQueue(t *testing.T, name string, store guard.Locker, rdb *redis.Client, id, waiter, notified string) {
 	t.Helper()
 	counter := counterKeys[name]("key")
-	line, places := strings.TrimSuffix(counter, "fence")+"line:key", strings.TrimSuffix(counter, "fence")+"places:key"
-	require.NoError(t, rdb.ZAdd(t.Context(), line, redis.Z{Score: 1, Member: id}).Err())
-	require.NoError(t, rdb.HSet(t.Context(), places, id, place, " called", called).Err())
+	prefix := strings.TrimSuffix(counter, "fence")
+	queue, waiters := prefix+"queue:key", prefix+"waiters:key"
+	require.NoError(t, rdb.ZAdd(t.Context(), queue, redis.Z{Score: 1, Member: id}).Err())
+	require.NoError(t, rdb.HSet(t.Context(), waiters, id, waiter, " notified", notified).Err())
 	mine := guard.Claim{Key: "key", ID: "MINE", Owner: "MINE", TTL: time.Hour, Queue: driver.Queued}
 	grant, err := store.TryAcquire(t.Context(), mine)
 	require.NoError(t, err)
-	if grant.State != guard.Granted { // the one before is believed to come
+	if grant.State != guard.Granted { // the waiter ahead was notified, and may still ask
 		require.Equal(t, guard.Busy, grant.State)
 		require.True(t, grant.Notified)
 		require.LessOrEqual(t, grant.Left, driver.NotifyGrace)
-		require.NoError(t, rdb.HDel(t.Context(), places, id).Err())
+		require.NoError(t, rdb.HDel(t.Context(), waiters, id).Err())
 		grant, err = store.TryAcquire(t.Context(), mine)
 		require.NoError(t, err)
 		require.Equal(t, guard.Granted, grant.State)

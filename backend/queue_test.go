@@ -27,7 +27,7 @@ func onEachQueue(t *testing.T, f func(t *testing.T, l guard.Locker, rdb *redis.C
 	}
 }
 
-// queued returns a claim that stands in line.
+// queued returns a claim that joins the queue.
 func queued(id string) guard.Claim {
 	return guard.Claim{Key: "k", ID: id, Owner: id, TTL: time.Minute, Queue: driver.Queued}
 }
@@ -39,7 +39,7 @@ func try(t *testing.T, l guard.Locker, c guard.Claim) guard.Grant {
 	return g
 }
 
-// keysLike returns the one key whose name has that in it, or "".
+// keyLike returns the one key whose name contains that part, or "".
 func keyLike(t *testing.T, rdb *redis.Client, part string) string {
 	t.Helper()
 	keys, err := rdb.Keys(t.Context(), "*"+part+"*").Result()
@@ -48,7 +48,7 @@ func keyLike(t *testing.T, rdb *redis.Client, part string) string {
 	return strings.Join(keys, "")
 }
 
-func TestQueue_aServerWhoseMemoryIsFullStillServesTheLine(t *testing.T) {
+func TestQueue_isServedByAServerWhoseMemoryIsFull(t *testing.T) {
 	onEachQueue(t, func(t *testing.T, l guard.Locker, rdb *redis.Client) {
 		require.Equal(t, guard.Granted, try(t, l, queued("a")).State)
 		require.Equal(t, guard.Busy, try(t, l, queued("b")).State)
@@ -56,20 +56,20 @@ func TestQueue_aServerWhoseMemoryIsFullStillServesTheLine(t *testing.T) {
 		require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
 		_, err := l.TryAcquire(t.Context(), queued("d"))
 		require.ErrorIs(t, err, guard.ErrStore)
-		_, err = l.Release(t.Context(), queued("b"), guard.After{}) // gives up its place
+		_, err = l.Release(t.Context(), queued("b"), guard.After{}) // leaves the queue
 		require.NoError(t, err)
 		held, err := l.Release(t.Context(), queued("a"), guard.After{})
 		require.NoError(t, err)
 		require.True(t, held)
 		require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
-		called, err := rdb.HGet(t.Context(), keyLike(t, rdb, "places"), " called").Result()
+		notified, err := rdb.HGet(t.Context(), keyLike(t, rdb, "waiters"), " notified").Result()
 		require.NoError(t, err)
-		require.Regexp(t, "^c ", called)
+		require.Regexp(t, "^c ", notified)
 		require.Equal(t, guard.Granted, try(t, l, queued("c")).State)
 	})
 }
 
-func TestQueue_thereIsNoEndlessLineOfTheDead(t *testing.T) {
+func TestQueue_deadWaitersDoNotAccumulate(t *testing.T) {
 	onEachQueue(t, func(t *testing.T, l guard.Locker, rdb *redis.Client) {
 		require.Equal(t, guard.Granted, try(t, l, queued("holder")).State)
 		first := queued("first")
@@ -79,27 +79,25 @@ func TestQueue_thereIsNoEndlessLineOfTheDead(t *testing.T) {
 			dies.TTL = time.Millisecond
 			require.Equal(t, guard.Busy, try(t, l, dies).State)
 		}
-		require.Less(t, rdb.ZCard(t.Context(), keyLike(t, rdb, "line")).Val(), int64(100))
-		places := keyLike(t, rdb, "places")
-		require.Less(t, rdb.HLen(t.Context(), places).Val(), int64(100))
+		require.Less(t, rdb.ZCard(t.Context(), keyLike(t, rdb, "queue")).Val(), int64(100))
+		waiters := keyLike(t, rdb, "waiters")
+		require.Less(t, rdb.HLen(t.Context(), waiters).Val(), int64(100))
 		require.Zero(t, try(t, l, first).Ahead)
 
-		for i := range 300 { // Lockers that were late, and never came back
-			require.NoError(t, rdb.HSet(t.Context(), places, fmt.Sprint(" late ", i), "").Err())
+		for i := range 300 { // Lockers that were unresponsive, and never came back
+			require.NoError(t, rdb.HSet(t.Context(), waiters, fmt.Sprint(" unresponsive ", i), "").Err())
 		}
+		require.Equal(t, guard.Busy, try(t, l, queued("second")).State)
 		_, err := l.Release(t.Context(), queued("holder"), guard.After{})
 		require.NoError(t, err)
-		time.Sleep(driver.NotifyGrace) // the first does not come: only time tells the server so
-		for _, id := range []string{"second", "second"} {
-			if g := try(t, l, queued(id)); g.State == guard.Granted {
-				break
-			}
-		}
-		require.Less(t, rdb.HLen(t.Context(), keyLike(t, rdb, "places")).Val(), int64(200))
+		time.Sleep(driver.NotifyGrace) // the first does not ask: only time shows that to the server
+		require.Equal(t, guard.Granted, try(t, l, queued("third")).State, "the Locker of the others is unresponsive")
+		require.EqualValues(t, 1, rdb.ZCard(t.Context(), keyLike(t, rdb, "queue")).Val(), "the second stays")
+		require.Less(t, rdb.HLen(t.Context(), waiters).Val(), int64(100))
 	})
 }
 
-func TestQueue_isForgottenWithItsLast(t *testing.T) {
+func TestQueue_isDeletedWithItsLastWaiter(t *testing.T) {
 	onEachQueue(t, func(t *testing.T, l guard.Locker, rdb *redis.Client) {
 		for _, id := range []string{"a", "b", "c"} {
 			try(t, l, queued(id))
@@ -110,13 +108,13 @@ func TestQueue_isForgottenWithItsLast(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, held)
 		}
-		require.Empty(t, keyLike(t, rdb, "places"))
-		require.Empty(t, keyLike(t, rdb, "line"))
+		require.Empty(t, keyLike(t, rdb, "waiters"))
+		require.Empty(t, keyLike(t, rdb, "queue"))
 	})
 }
 
-// Connections for subscriptions are lost, and come back.
-func TestQueue_whoseConnectionBreaksKeepsItsPlace(t *testing.T) {
+// The connections of subscriptions break, and are made again.
+func TestQueue_aWaiterWhoseConnectionBreaksKeepsItsPosition(t *testing.T) {
 	for name, backend := range backends {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t)
@@ -140,24 +138,24 @@ func TestQueue_whoseConnectionBreaksKeepsItsPlace(t *testing.T) {
 					}))
 				})
 				require.Eventually(t, func() bool {
-					line := keyLike(t, rdb, "line")
-					return line != "" && rdb.ZCard(t.Context(), line).Val() == int64(i+1)
+					queue := keyLike(t, rdb, "queue")
+					return queue != "" && rdb.ZCard(t.Context(), queue).Val() == int64(i+1)
 				}, 10*time.Second, time.Millisecond)
 			}
-			listening := func() bool {
-				places, err := rdb.HVals(t.Context(), keyLike(t, rdb, "places")).Result()
+			subscribed := func() bool {
+				waiters, err := rdb.HVals(t.Context(), keyLike(t, rdb, "waiters")).Result()
 				require.NoError(t, err)
 				n := 0
-				for _, place := range places {
-					if strings.HasPrefix(place, "L") {
+				for _, waiter := range waiters {
+					if strings.HasPrefix(waiter, "L") {
 						n++
 					}
 				}
 				return n == 9 && len(rdb.PubSubChannels(t.Context(), "*").Val()) == 3
 			}
-			require.Eventually(t, listening, 10*time.Second, time.Millisecond)
+			require.Eventually(t, subscribed, 10*time.Second, time.Millisecond)
 			require.NoError(t, rdb.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err())
-			require.Eventually(t, listening, 10*time.Second, time.Millisecond)
+			require.Eventually(t, subscribed, 10*time.Second, time.Millisecond)
 			require.NoError(t, lease.Release(t.Context()))
 			all.Wait()
 			require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 8}, ran)
@@ -165,7 +163,7 @@ func TestQueue_whoseConnectionBreaksKeepsItsPlace(t *testing.T) {
 	}
 }
 
-func TestQueue_aClaimThatTheServerRefusesKeepsItsPlace(t *testing.T) {
+func TestQueue_aClaimThatTheServerRefusesKeepsItsPosition(t *testing.T) {
 	onEachQueue(t, func(t *testing.T, l guard.Locker, rdb *redis.Client) {
 		require.Equal(t, guard.Granted, try(t, l, queued("a")).State)
 		require.Equal(t, guard.Busy, try(t, l, queued("b")).State)

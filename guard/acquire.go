@@ -36,26 +36,25 @@ type acquisition struct {
 	giveUp time.Duration // until when to wait for an answer
 
 	waiter   queue.Waiter
-	local    queue.Local    // the waiter, if it is this one
+	local    *queue.Local   // the waiter, if it is this one, or nil: most calls do not wait
 	unqueued queue.Unqueued // the waiter, if it is this one
 
 	claim     Claim
 	requests  int
 	firstCall lazyctx.Context
-	late      bool // a request had no answer: it may still arrive
-	unused    bool // the store has granted the claim, but the call does not use it
-	asking    bool // a request is under way
-	queued    bool // the store has queued the claim
 	last      lastAnswer
+	waitFrom  time.Duration // when the key was first found busy, or clock.Never
+	previous  queue.Previous
+	got       *hold
 
-	waitFrom   time.Duration // when the key was first found busy, or clock.Never
-	previous   queue.Previous
+	late       bool // a request had no answer: it may still arrive
+	unused     bool // the store has granted the claim, but the call does not use it
+	asking     bool // a request is under way
+	queued     bool // the store has queued the claim
 	unprompted bool // the last request was made because of the time alone
 	handedOff  bool // the lease came from another call
-
-	got      *hold
-	reported bool // the hooks were called for the end
-	returned bool
+	reported   bool // the hooks were called for the end
+	returned   bool
 }
 
 // lastAnswer is what events report of the store's last answer.
@@ -114,8 +113,9 @@ func (g *Guard) newAcquisition(ctx context.Context, key, stored string, set *set
 	case set.fair:
 		a.waiter = queue.NewFair(g.jitter, l, set.ttl, func(stop func()) { g.queues.End(stop) })
 	default:
+		a.local = &queue.Local{}
 		a.local.Init(g.queues, g.queueID(stored, set), termsOf(set), l, a)
-		a.waiter = &a.local
+		a.waiter = a.local
 	}
 	return a
 }
@@ -307,7 +307,8 @@ func (a *acquisition) use(t *tenure, sent, took time.Duration) (*hold, error) {
 		return nil, &StoreError{Op: driver.OpAcquire, Key: a.claim.Key, Kind: driver.KindTimeout, Err: errTooLate}
 	}
 	g.schedule.add(t)
-	g.queues.Granted(sent+took, g.queueID(a.claim.Key, a.set), &a.local, h, took)
+	g.warn()
+	g.queues.Granted(sent+took, g.queueID(a.claim.Key, a.set), a.local, h, took)
 	return h, nil
 }
 
@@ -377,7 +378,10 @@ func (a *acquisition) leave() {
 	}
 	g.mu.Lock()
 	a.waiter.Leave()
-	rejected, _ := a.local.Reject().(*hold)
+	var rejected *hold
+	if a.local != nil {
+		rejected, _ = a.local.Reject().(*hold)
+	}
 	g.unlock()
 	if rejected != nil {
 		a.reject(rejected)

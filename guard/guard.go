@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,7 @@ type Guard struct {
 	comparable bool                // the Locker can be compared with another
 	batch      driver.BatchRenewer // nil if the Locker is none
 	notifier   driver.Notifier     // nil if the Locker is none
+	warner     driver.Warner       // nil if the Locker is none, or was asked; mu guards it
 	queuer     driver.Queuer       // nil if the Locker is none
 	ownerless  bool                // the Locker keeps no owners
 	checkKey   func(key string) error
@@ -79,6 +81,9 @@ func New(locker Locker, opts ...Option) (*Guard, error) {
 	g.batch, _ = driver.Ability[driver.BatchRenewer](locker)
 	g.notifier, _ = driver.Ability[driver.Notifier](locker)
 	g.queuer, _ = driver.Ability[driver.Queuer](locker)
+	if slices.ContainsFunc(set.hooks, func(h Hook) bool { return h.Warn != nil }) {
+		g.warner, _ = driver.Ability[driver.Warner](locker)
+	}
 	g.queues = queue.New(g.jitter, g.notifier != nil)
 	if err := g.checkFair(set); err != nil {
 		return nil, err

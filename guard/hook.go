@@ -49,6 +49,10 @@ type Hook struct {
 	// Orphan is called when a claim that the store may have was left to the background to be
 	// released (Pending is set), and when that has ended. Err is then set if it was not released.
 	Orphan func(ctx context.Context, e Event)
+	// Warn is called once for each setting of the store that makes it lose leases (Err), such as a
+	// server that evicts keys when its memory is full. A Guard asks after its first lease, if the
+	// backend can tell and a hook that was given to New has Warn.
+	Warn func(ctx context.Context, e Event)
 	// Background returns the context for calls to the store that no caller waits for: renewals and
 	// the releases of orphans. ctx is empty, and the result must be derived from it. Only hooks
 	// that were given to New are called.
@@ -174,3 +178,4 @@ func pickLoss(h *Hook) func(context.Context, Event)                         { re
 func pickRelease(h *Hook) func(context.Context, Event)                      { return h.Release }
 func pickCall(h *Hook) func(context.Context, Event)                         { return h.Call }
 func pickOrphan(h *Hook) func(context.Context, Event)                       { return h.Orphan }
+func pickWarn(h *Hook) func(context.Context, Event)                         { return h.Warn }

@@ -3,6 +3,7 @@ package tracing
 import (
 	"context"
 	"errors"
+	"log/slog"
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
@@ -134,5 +135,11 @@ func (t *telemetry) orphan(ctx context.Context, e guard.Event) {
 	}
 	if t.log != nil {
 		t.log.orphan(ctx, &e)
+	}
+}
+
+func (t *telemetry) warn(ctx context.Context, e guard.Event) {
+	if t.log != nil {
+		t.log.log(ctx, slog.LevelWarn, msgWarning, &e, slog.String("error", e.Err.Error()))
 	}
 }

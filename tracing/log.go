@@ -38,6 +38,7 @@ const (
 	msgGone     = "clean-up ended"                          // debug
 	msgRefused  = "work refused"                            // warn
 	msgLeft     = "clean-up given up, the lease's TTL ends" // warn
+	msgWarning  = "store may lose leases"                   // warn, once
 )
 
 // logger writes log records. It is nil if there is no slog.Logger.

@@ -100,3 +100,16 @@ func TestLog_tellsOfRefusals(t *testing.T) {
 		s.close(t)
 	})
 }
+
+// What makes a store lose leases is logged at warn, with the reason.
+func TestLog_tellsOfAStoreThatMayLoseLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tel := newTelescope(t)
+		s := newSite(t, tel, guard.WithName("claim"))
+		tel.hook.Warn(t.Context(), guard.Event{Err: errors.New("it evicts leases")})
+		require.Equal(t, 1, s.logs.times("store may lose leases"))
+		require.Contains(t, s.logs.lines[0], "WARN store may lose leases")
+		require.Contains(t, s.logs.lines[0], "it evicts leases")
+		s.close(t)
+	})
+}

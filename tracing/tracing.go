@@ -43,6 +43,7 @@ func New(opts ...Option) (guard.Hook, error) {
 		Release:      t.release,
 		Call:         t.call,
 		Orphan:       t.orphan,
+		Warn:         t.warn,
 		Background:   t.background,
 		Outcome:      t.outcome,
 	}, nil

@@ -19,6 +19,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -53,6 +55,7 @@ var (
 	_ driver.BatchRenewer = (*Locker)(nil)
 	_ driver.Checker      = (*Locker)(nil)
 	_ driver.KeyChecker   = (*Locker)(nil)
+	_ driver.Warner       = (*Locker)(nil)
 )
 
 // New returns a Locker on the nodes. A majority is more than half of them, so an even number
@@ -175,4 +178,17 @@ func (l *Locker) Ownerless() bool {
 		}
 	}
 	return true
+}
+
+// Warnings implements driver.Warner: it asks all nodes at once.
+func (l *Locker) Warnings(ctx context.Context) []error {
+	of := make([][]error, len(l.nodes))
+	var asked sync.WaitGroup
+	for i, n := range l.nodes {
+		if w, ok := driver.Ability[driver.Warner](n.Locker); ok {
+			asked.Go(func() { of[i] = w.Warnings(ctx) })
+		}
+	}
+	asked.Wait()
+	return slices.Concat(of...)
 }

@@ -1,16 +1,35 @@
--- acquire asks for a key: the lock, the fence counter, the claim's ID, owner, TTL in ms, label,
--- and what else it asks for, see read_special. If it grants, it answers the fence, which is
--- negative if the claim or its owner held the key already. With a hint, or with fences reserved,
--- it answers {1, that, clock as a fence or 0, fences reserved}. Else it answers {0 busy, ms left
--- (-1 if it never ends), label, holder} or {2 done, ms left, record, 0, label}. A record of more
--- than 16 MiB (guard.MaxRecord) is none of ours and is answered as an empty one, and a label is
--- cut, so that what somebody else has written is not carried around.
-local function acquire(key, fences, id, owner, ttl, label, special)
-  lock, counter = key, fences
+-- Asks for keys. KEYS: the lock and the fence counter of each claim. ARGV: the ID and the owner of
+-- each claim, and what few claims ask for, see read_special; the TTL in ms, the label.
+--
+-- A claim that is granted gets the fence, which is negative if the claim or its owner held the key
+-- already. With a hint, or with fences reserved, it gets {1, fence, clock as a fence or 0, fences
+-- reserved}. Otherwise it gets {0 busy, ms left (-1 if it never ends), label, holder} or {2 done,
+-- ms left, record, 0, label}. A record of more than 16 MiB (guard.MaxRecord) is not ours and is
+-- answered as an empty one. Labels and holders are cut, so that foreign values are not carried
+-- around.
+local ttl, label = shared(1), shared(2)
+-- Claims that ask for nothing special take free keys under one fence, the clock, if their counters
+-- are behind it.
+local fence = digits(clock)
+local ends = from_now(ttl)
+local before_owner = 'H' .. digits(ends) .. ' ' .. fence .. ' '
+
+local function serve(i)
+  local id, owner, special = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
+  local counter = KEYS[2 * i]
+  lock = KEYS[2 * i - 1]
+  if special == '' and is_behind(counter, fence) and redis.call('EXISTS', lock) == 0 then
+    local hold = before_owner .. #owner .. ' ' .. owner .. label
+    local set = redis.pcall('HSET', lock, 'onerun:' .. id, hold)
+    if type(set) == 'number' then
+      redis.call('PEXPIRE', lock, ttl)
+      redis.call('SET', counter, fence)
+      return clock
+    end
+  end
+
   read_special(special)
   local own, others = survey(id)
-  local ends = from_now(ttl)
-
   if own and own.letter == 'H' and own.ends > now then -- a claim that is repeated
     last_until(math.max(others.last, ends))
     own.ends = ends
@@ -23,7 +42,9 @@ local function acquire(key, fences, id, owner, ttl, label, special)
   end
 
   if others.D then
-    return {2, left(others.D.ends), #others.D.text <= 16777216 and others.D.text or '', 0, string.sub(others.D.label, 1, 512)}
+    local done = others.D
+    local record = #done.text <= 16777216 and done.text or ''
+    return {2, left(done.ends), record, 0, string.sub(done.label, 1, 512)}
   end
   if others.foreign then
     local field = string.sub(others.foreign, 1, 512)
@@ -52,14 +73,14 @@ local function acquire(key, fences, id, owner, ttl, label, special)
   if refusal then
     return refusal
   end
-  local fence, reserved = new_fence(counter)
-  if not fence then
+  local new, reserved = new_fence(counter)
+  if not new then
     return reserved -- which is an error then
   end
   if others.any then
     redis.call('DEL', lock) -- what has ended
   end
-  write({id = id, letter = 'H', ends = ends, fence = fence, owner = owner, text = label})
+  write({id = id, letter = 'H', ends = ends, fence = new, owner = owner, text = label})
   redis.call('PEXPIRE', lock, ttl)
-  return granted(fence, reserved)
+  return granted(new, reserved)
 end

@@ -5,7 +5,7 @@
 -- the label behind the owner's (neither in markers of old), and the record after the label. Any
 -- other field but Redisson's 'mode' is a hold of Redisson's, for as long as the key lasts. So is a
 -- 'mode' without any other field.
-local lock, counter = KEYS[1], KEYS[2]
+local lock = KEYS[1]
 
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 

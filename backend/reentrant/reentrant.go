@@ -28,10 +28,10 @@ import (
 
 // A Locker keeps leases in one Redis. It is safe for concurrent use.
 type Locker struct {
-	store   *redisstore.Store
-	publish Publish
-	notices *redisstore.Notices
-	line    *redisstore.Line
+	store      *redisstore.Store
+	publish    Publish
+	subscriber *redisstore.Subscriber
+	queue      *redisstore.Queue
 }
 
 var (
@@ -40,6 +40,7 @@ var (
 	_ driver.Checker      = (*Locker)(nil)
 	_ driver.Ledger       = (*Locker)(nil)
 	_ driver.Server       = (*Locker)(nil)
+	_ driver.Warner       = (*Locker)(nil)
 	_ driver.Starter      = (*Locker)(nil)
 	_ driver.KeyChecker   = (*Locker)(nil)
 	_ driver.Notifier     = (*Locker)(nil)
@@ -59,8 +60,8 @@ func New(client redis.UniversalClient, opts ...Option) *Locker {
 	for _, opt := range opts {
 		opt(l)
 	}
-	l.notices = l.store.Notices(vias[l.publish])
-	l.line = queue.Line(l.notices)
+	l.subscriber = l.store.Subscriber(vias[l.publish])
+	l.queue = program.Queue(l.subscriber)
 	return l
 }
 
@@ -138,27 +139,20 @@ var (
 	holdsSource string
 	//go:embed acquire.lua
 	acquireSource string
-	//go:embed acquire_alone.lua
-	acquireAloneSource string
 	//go:embed renew.lua
 	renewSource string
 	//go:embed release.lua
 	releaseSource string
-	//go:embed release_alone.lua
-	releaseAloneSource string
-	//go:embed together.lua
-	togetherSource string
 	//go:embed free.lua
 	freeSource string
 
-	sources = redisstore.Sources{
-		AcquireKeys: 2, AcquireArgs: 5, ReleaseKeys: 2, ReleaseArgs: 5,
-		Common: holdsSource, Acquire: acquireSource, AcquireAlone: acquireAloneSource,
-		Release: releaseSource, ReleaseAlone: releaseAloneSource + redisstore.ClockSource, Together: togetherSource,
-	}
-	program = redisstore.NewProgram(sources)
-	queue   = redisstore.NewQueue(sources, freeSource)
-	renew   = redisstore.NewScript(redisstore.ClockSource + redisstore.CounterSource + holdsSource + renewSource)
+	program = redisstore.NewProgram(redisstore.Sources{
+		Common:  holdsSource,
+		Acquire: redisstore.Operation{Source: acquireSource, Keys: 2, Args: 3, Shared: 2, Fences: true},
+		Renew:   redisstore.Operation{Source: renewSource, Keys: 2, Args: 2, Shared: 2, Fences: true},
+		Release: redisstore.Operation{Source: releaseSource, Keys: 2, Args: 1, Shared: 3, Record: true},
+		Free:    freeSource,
+	})
 )
 
 // Check implements driver.Checker.
@@ -195,6 +189,9 @@ func channel(key string) string {
 	return "redisson_lock__channel:{" + key + "}"
 }
 
+// Warnings implements driver.Warner. It sends INFO.
+func (l *Locker) Warnings(ctx context.Context) []error { return l.store.Warnings(ctx) }
+
 // TryAcquire implements driver.Locker.
 func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	return l.store.Grant(ctx, l.acquireCall(c))
@@ -208,30 +205,33 @@ func (l *Locker) StartAcquire(ctx context.Context, c driver.Claim, done func(dri
 func (l *Locker) acquireCall(c driver.Claim) redisstore.Call {
 	ttl, label, special := l.store.Terms(c)
 	fence := redisstore.FenceKeyBeside(c.Key)
-	call := redisstore.Call{Op: driver.OpAcquire, Key: c.Key, TTL: c.TTL}
-	if c.Queue == driver.Unqueued {
-		call.Command = program.Acquire(c.Key, fence, c.ID, c.Owner, ttl, label, special)
-	} else {
-		call.Command = l.line.Acquire(c, []string{c.Key, fence}, c.ID, c.Owner, ttl, label, special)
+	call := redisstore.Call{
+		Op: driver.OpAcquire, Key: c.Key, TTL: c.TTL, Script: program.Acquire, Slot: fence,
+		Keys: [...]string{c.Key, fence}, Args: [...]string{c.ID, c.Owner, special}, Shared: [...]string{ttl, label, ""},
 	}
-	return call
+	if c.Queue == driver.Unqueued {
+		return call
+	}
+	return l.queue.Acquire(c, call, fence)
 }
 
 // Renew implements driver.Locker.
 func (l *Locker) Renew(ctx context.Context, c driver.Claim) (bool, error) {
-	held, err := l.store.Int(ctx, renewCall(c))
+	held, err := l.store.Int(ctx, l.renewCall(c))
 	return held == 1, err
 }
 
 // RenewBatch implements driver.BatchRenewer: one pipeline for each node.
 func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
-	l.store.RenewBatch(ctx, claims, renewCall, report)
+	l.store.RenewBatch(ctx, claims, l.renewCall, report)
 }
 
-func renewCall(c driver.Claim) redisstore.Call {
+func (l *Locker) renewCall(c driver.Claim) redisstore.Call {
+	fence, ttl, reserve := l.store.RenewTerms(c)
+	counter := redisstore.FenceKeyBeside(c.Key)
 	return redisstore.Call{
-		Op: driver.OpRenew, Key: c.Key,
-		Command: renew.On([]string{c.Key, redisstore.FenceKeyBeside(c.Key)}, c.ID, redisstore.Milliseconds(c.TTL), c.Fence, c.Reserve),
+		Op: driver.OpRenew, Key: c.Key, Script: program.Renew, Slot: counter,
+		Keys: [...]string{c.Key, counter}, Args: [...]string{c.ID, fence, ""}, Shared: [...]string{ttl, reserve, ""},
 	}
 }
 
@@ -252,25 +252,25 @@ func (l *Locker) releaseCall(c driver.Claim, after driver.After) redisstore.Call
 	if l.publish == PublishPlain {
 		publish = "" // which need not be sent
 	}
-	call := redisstore.Call{Op: driver.OpRelease, Key: c.Key}
-	if c.Queue == driver.Unqueued {
-		call.Command = program.Release(record, c.Key, channel(c.Key), c.ID, publish, leave, label)
-	} else {
-		call.Command = l.line.Release(
-			c, redisstore.FenceKeyBeside(c.Key), leave, []string{c.Key, channel(c.Key)}, c.ID, publish, leave, label, record)
+	call := redisstore.Call{
+		Op: driver.OpRelease, Key: c.Key, Script: program.Release, Keys: [...]string{c.Key, channel(c.Key)},
+		Args: [...]string{c.ID, "", ""}, Shared: [...]string{publish, leave, label}, Record: record,
 	}
-	return call
+	if c.Queue == driver.Unqueued {
+		return call
+	}
+	return l.queue.Release(c, call, redisstore.FenceKeyBeside(c.Key), leave)
 }
 
-// Notify implements driver.Notifier: it listens to the channel on which we, and Redisson, tell
-// that the key is free. All keys that are waited for share one connection, or one to each master
-// of a Cluster, which is closed when nobody waits.
+// Subscribe implements driver.Notifier. This package and Redisson publish releases of a key on the
+// same channel. All subscriptions share one connection, or one to each master of a Cluster. Without
+// subscriptions, these connections are closed.
 func (l *Locker) Subscribe(key string, wake func()) (stop func()) {
-	return l.notices.Listen(channel(key), wake)
+	return l.subscriber.Subscribe(channel(key), func(string) { wake() })
 }
 
-// Queue implements driver.Queuer: it listens to a channel of this Locker's own for the key's line,
-// on the connection of Notify.
-func (l *Locker) SubscribeClaim(key, id string, called func(in time.Duration)) (stop func()) {
-	return l.line.Listen(redisstore.FenceKeyBeside(key), key, id, called)
+// SubscribeClaim implements driver.Queuer. Each Locker has a channel of its own for the queue of a
+// key. It uses the connection of Subscribe.
+func (l *Locker) SubscribeClaim(key, id string, notify func(in time.Duration)) (stop func()) {
+	return l.queue.Subscribe(redisstore.FenceKeyBeside(key), key, id, notify)
 }

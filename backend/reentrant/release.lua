@@ -1,22 +1,24 @@
--- tell publishes that a key may be free. A release that could not be published is a release all
--- the same: those who wait look for themselves, now and then.
-local function tell(channel, publish)
-  if publish == 'both' then
+-- Releases keys. KEYS: the lock and the channel of each claim. ARGV: the ID of each claim; how to
+-- publish ('' plainly, sharded or both), what to leave ('' for nothing, K for the minimum hold, D
+-- for a done marker) and for how long in ms ('K1000'), the label of the marker, the record. Each
+-- claim gets 1, or 0 if it does not hold the lock.
+local how, leave, label, record = shared(1), shared(2), shared(3), shared(4)
+
+-- publish notifies waiters, also Redisson's. A release that cannot be published is a release all
+-- the same: waiters also look for themselves, now and then.
+local function publish(channel)
+  if how == 'both' then
     redis.pcall('PUBLISH', channel, '0')
   end
-  local said = publish ~= '' and redis.pcall('SPUBLISH', channel, '0')
-  if publish == '' or publish == 'sharded' and type(said) == 'table' and said.err then
+  local said = how ~= '' and redis.pcall('SPUBLISH', channel, '0')
+  if how == '' or how == 'sharded' and type(said) == 'table' and said.err then
     redis.pcall('PUBLISH', channel, '0') -- Redis before 7
   end
 end
 
--- release gives a key back: the lock, the channel, the claim's ID, how to publish ('' plainly,
--- sharded or both), what to leave ('' nothing, K the minimum hold, D a done marker) and for how
--- long in ms, 'K1000', label of the marker, record. Answers 1, or 0 if the lock is not this
--- claim's.
-local function release(key, channel, id, publish, leave, label, record)
-  lock, counter = key, nil
-  local own, others = survey(id)
+local function serve(i)
+  lock = KEYS[2 * i - 1]
+  local own, others = survey(ARGV[i])
   if not own then
     return 0
   end
@@ -44,7 +46,7 @@ local function release(key, channel, id, publish, leave, label, record)
   end
 
   if not others.H then
-    tell(channel, publish)
+    publish(KEYS[2 * i])
   end
   return 1
 end

@@ -1,20 +1,26 @@
--- KEYS: lock, fence counter. ARGV: ID, TTL in ms, fence in use, fences to reserve above it if it
--- is new. Answers 1, or 0 if the claim does not hold the lock.
-local own, others = survey(ARGV[1])
-if not own or own.letter ~= 'H' or own.ends <= now then
-  return 0
-end
-own.ends = from_now(ARGV[2])
-last_until(math.max(others.last, own.ends))
-write(own)
-local fence = tonumber(ARGV[3])
-if fence > own.fence then
-  local last, refusal = last_fence(counter)
-  if not last then
-    return refusal
+-- Renews holds. KEYS: the lock and the fence counter of each claim. ARGV: the ID and the fence in
+-- use of each claim; the TTL in ms, and how many fences to reserve above a fence that is new. Each
+-- claim gets 1, or 0 if it does not hold the lock.
+local ttl, reserve = shared(1), shared(2)
+
+local function serve(i)
+  lock = KEYS[2 * i - 1]
+  local own, others = survey(ARGV[2 * i - 1])
+  if not own or own.letter ~= 'H' or own.ends <= now then
+    return 0
   end
-  remember(counter, last, fence + ARGV[4])
-  others.held[#others.held + 1] = own
-  raise(others.held, fence)
+  own.ends = from_now(ttl)
+  last_until(math.max(others.last, own.ends))
+  write(own)
+  local fence = tonumber(ARGV[2 * i])
+  if fence > own.fence then
+    local last, refusal = last_fence(KEYS[2 * i])
+    if not last then
+      return refusal
+    end
+    remember(KEYS[2 * i], last, fence + reserve)
+    others.held[#others.held + 1] = own
+    raise(others.held, fence)
+  end
+  return 1
 end
-return 1

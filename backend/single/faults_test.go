@@ -470,3 +470,24 @@ func TestFault25_clientClosedUnderTheGuard(t *testing.T) {
 	require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
 	requireFree(t, server.Client(t), "k")
 }
+
+func TestFaults_aLeaseWithoutATTLEndsWithinADay(t *testing.T) {
+	server := redistest.Start(t)
+	admin := server.Client(t)
+	l := single.New(server.Client(t))
+	require.NoError(t, take(t.Context(), l, claimOf(1)))
+	lease := leaseKey(t, admin, "key1")
+	require.True(t, admin.Persist(t.Context(), lease).Val())
+
+	other := claimOf(1)
+	other.ID = "other"
+	grant, err := l.TryAcquire(t.Context(), other)
+	require.NoError(t, err)
+	require.Equal(t, guard.Busy, grant.State)
+	require.Equal(t, 24*time.Hour, grant.Left)
+	require.InDelta(t, 24*time.Hour, admin.PTTL(t.Context(), lease).Val(), float64(time.Minute))
+	held, err := l.Renew(t.Context(), claimOf(1))
+	require.NoError(t, err)
+	require.True(t, held)
+	require.LessOrEqual(t, admin.PTTL(t.Context(), lease).Val(), time.Minute, "its holder lives")
+}

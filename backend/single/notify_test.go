@@ -2,7 +2,6 @@ package single_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -84,24 +83,4 @@ func TestNotify_aMinimumHoldDoesNotKeepAWaiterForLonger(t *testing.T) {
 	require.NoError(t, lease.Release(t.Context()))
 	require.NoError(t, <-ended)
 	require.Less(t, time.Since(start), 3*time.Second)
-}
-
-func TestNotify_manyReleasesAtOnceTellThoseWhoListenOnly(t *testing.T) {
-	server := redistest.Start(t)
-	proxy := redistest.StartProxy(t, server.Addr())
-	proxy.Delay(5 * time.Millisecond)
-	g := newGuard(t, client(t, proxy.Addr()), guard.WithTTL(time.Minute))
-	const keys = 100
-	var held []*guard.Lease
-	for i := range keys {
-		held = append(held, acquire(t, g, fmt.Sprint("k", i)))
-	}
-	ended := make(chan error, 1)
-	other := newGuard(t, server.Client(t), guard.WithTTL(time.Minute))
-	go func() { ended <- other.Do(context.Background(), "k7", nothing, guard.WithWait(guard.Forever)) }()
-	require.Eventually(t, func() bool { return listeners(t, server) == 1 }, 5*time.Second, 5*time.Millisecond)
-	server.ResetStats(t)
-	require.NoError(t, errors.Join(all(keys, func(i int) error { return held[i].Release(context.Background()) })...))
-	require.NoError(t, <-ended)
-	require.Less(t, server.Calls(t)["publish"], int64(keys/4))
 }

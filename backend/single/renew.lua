@@ -1,14 +1,27 @@
--- KEYS: lease, fence counter. ARGV: ID, TTL in ms, fence in use, fences to reserve above it if it
--- is new. Answers 1, or 0 if the claim does not hold the lease.
-local lease = redis.call('GET', KEYS[1])
-local mine = 'H' .. ARGV[1] .. '\n'
-if not lease or string.sub(lease, 1, #mine) ~= mine then
-  return 0
-end
--- first, as it is allowed when memory is full; what follows then is, too
-redis.call('PEXPIRE', KEYS[1], ARGV[2])
+-- Renews leases. KEYS: the lease and the fence counter of each claim. ARGV: the ID and the fence in
+-- use of each claim; the TTL in ms, and how many fences to reserve above a fence that is new. Each
+-- claim gets 1, or 0 if it does not hold the lease.
+local ttl, reserve = shared(1), shared(2)
 
-local fence_end = string.find(lease, '\n', #mine + 1, true)
-if tonumber(ARGV[3]) <= tonumber(string.sub(lease, #mine + 1, fence_end - 1)) then
-  return 1 -- as nearly always: what raises a fence comes after this
+local function serve(i)
+  local key, counter, fence = KEYS[2 * i - 1], KEYS[2 * i], ARGV[2 * i]
+  local lease = redis.call('GET', key)
+  local mine = 'H' .. ARGV[2 * i - 1] .. '\n'
+  if not lease or string.sub(lease, 1, #mine) ~= mine then
+    return 0
+  end
+  -- first, as it is allowed when memory is full; what follows then is, too
+  redis.call('PEXPIRE', key, ttl)
+
+  local fence_end = string.find(lease, '\n', #mine + 1, true)
+  if tonumber(fence) <= tonumber(string.sub(lease, #mine + 1, fence_end - 1)) then
+    return 1 -- as nearly always
+  end
+  local last, refusal = last_fence(counter)
+  if not last then
+    return refusal
+  end
+  remember(counter, last, fence + reserve)
+  redis.call('SET', key, mine .. fence .. string.sub(lease, fence_end), 'KEEPTTL')
+  return 1
 end

@@ -23,11 +23,11 @@ import (
 
 // A Locker keeps leases in one Redis. It is safe for concurrent use.
 type Locker struct {
-	store   *redisstore.Store
-	program *redisstore.Program
-	notices *redisstore.Notices
-	line    *redisstore.Line
-	acks    redisstore.Acks
+	store      *redisstore.Store
+	program    *redisstore.Program
+	subscriber *redisstore.Subscriber
+	queue      *redisstore.Queue
+	acks       redisstore.Acks
 }
 
 var (
@@ -36,6 +36,7 @@ var (
 	_ driver.Checker      = (*Locker)(nil)
 	_ driver.Ledger       = (*Locker)(nil)
 	_ driver.Server       = (*Locker)(nil)
+	_ driver.Warner       = (*Locker)(nil)
 	_ driver.Starter      = (*Locker)(nil)
 	_ driver.Notifier     = (*Locker)(nil)
 	_ driver.Ownerless    = (*Locker)(nil)
@@ -62,12 +63,12 @@ var (
 // client.
 func New(client redis.UniversalClient, opts ...Option) *Locker {
 	l := &Locker{store: redisstore.New("single", client), program: plain}
-	via, queue := redisstore.ViaPlain, plainQueue
+	via := redisstore.ViaPlain
 	if _, ok := client.(*redis.ClusterClient); ok {
-		l.program, via, queue = sharded, redisstore.ViaSharded, shardedQueue
+		l.program, via = sharded, redisstore.ViaSharded
 	}
-	l.notices = l.store.Notices(via)
-	l.line = queue.Line(l.notices)
+	l.subscriber = l.store.Subscriber(via)
+	l.queue = l.program.Queue(l.subscriber)
 	for _, opt := range opts {
 		opt(l)
 	}
@@ -134,43 +135,24 @@ func WithMinUptime(longest time.Duration) Option {
 var (
 	//go:embed acquire.lua
 	acquireSource string
-	//go:embed acquire_alone.lua
-	acquireAloneSource string
 	//go:embed renew.lua
 	renewSource string
-	//go:embed raise.lua
-	raiseSource string
 	//go:embed release.lua
 	releaseSource string
-	//go:embed release_alone.lua
-	releaseAloneSource string
-	//go:embed notify.lua
-	notifySource string
-	//go:embed together.lua
-	togetherSource string
 
-	plain   = redisstore.NewProgram(plainSources)
-	sharded = redisstore.NewProgram(shardedSources)
-
-	plainQueue   = redisstore.NewQueue(plainSources, isFree)
-	shardedQueue = redisstore.NewQueue(shardedSources, isFree)
-
-	renew = redisstore.NewScript(renewSource + redisstore.ClockSource + redisstore.CounterSource + raiseSource)
-
-	plainSources   = newSources("false", releaseAloneSource)
-	shardedSources = newSources("true", "") // for a Cluster, where PUBLISH would go to all nodes
+	plain   = newProgram("false")
+	sharded = newProgram("true") // for a Cluster, where PUBLISH would go to all nodes
 )
 
-func newSources(sharded, releaseAlone string) redisstore.Sources {
-	return redisstore.Sources{
-		AcquireKeys: 2, AcquireArgs: 4, ReleaseKeys: 1, ReleaseArgs: 4,
-		Acquire: acquireSource, AcquireAlone: acquireAloneSource,
-		Release: "local sharded = " + sharded + "\n" + notifySource + releaseSource, ReleaseAlone: releaseAlone,
-		Together: togetherSource,
-	}
+func newProgram(sharded string) *redisstore.Program {
+	return redisstore.NewProgram(redisstore.Sources{
+		Common:  "local sharded = " + sharded + "\n",
+		Acquire: redisstore.Operation{Source: acquireSource, Keys: 2, Args: 2, Shared: 2, Fences: true},
+		Renew:   redisstore.Operation{Source: renewSource, Keys: 2, Args: 2, Shared: 2, Fences: true},
+		Release: redisstore.Operation{Source: releaseSource, Keys: 1, Args: 1, Shared: 2, Record: true},
+		Free:    "local function is_free() return redis.call('EXISTS', KEYS[1]) == 0 end\n",
+	})
 }
-
-const isFree = "local function is_free() return redis.call('EXISTS', KEYS[1]) == 0 end\n"
 
 // Check implements driver.Checker.
 func (l *Locker) Check() error { return l.store.Check() }
@@ -184,6 +166,9 @@ func (l *Locker) Addr() string { return l.store.Addr() }
 // ServerID implements driver.Server. It sends INFO.
 func (l *Locker) ServerID(ctx context.Context) (string, error) { return l.store.ServerID(ctx) }
 
+// Warnings implements driver.Warner. It sends INFO.
+func (l *Locker) Warnings(ctx context.Context) []error { return l.store.Warnings(ctx) }
+
 // TryAcquire implements driver.Locker.
 func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	return l.store.Grant(ctx, l.acquireCall(c))
@@ -195,34 +180,40 @@ func (l *Locker) StartAcquire(ctx context.Context, c driver.Claim, done func(dri
 }
 
 func (l *Locker) acquireCall(c driver.Claim) redisstore.Call {
-	prefix, fence := redisstore.LeasePrefix(c.Key)
 	ttl, label, special := l.store.Terms(c)
-	call := redisstore.Call{Op: driver.OpAcquire, Key: c.Key, TTL: c.TTL, Acks: l.acks}
+	call := l.call(driver.OpAcquire, c, l.program.Acquire)
+	call.TTL, call.Acks = c.TTL, l.acks
+	call.Args, call.Shared = [...]string{c.ID, special, ""}, [...]string{ttl, label, ""}
 	if c.Queue == driver.Unqueued {
-		call.Command = l.program.Acquire(c.Key, fence, c.ID, ttl, label, special).Under(prefix)
-	} else {
-		call.Command = l.line.Acquire(c, []string{prefix + c.Key, fence}, c.ID, ttl, label, special)
+		return call
 	}
+	return l.queue.Acquire(c, call, call.Slot)
+}
+
+// call returns a call of a script for the claim's lease.
+func (l *Locker) call(op driver.Op, c driver.Claim, script *redisstore.Script) redisstore.Call {
+	call := redisstore.Call{Op: op, Key: c.Key, Script: script}
+	prefix, fence := redisstore.LeasePrefix(c.Key)
+	call.Prefix, call.Keys, call.Slot = prefix, [...]string{c.Key, fence}, fence
 	return call
 }
 
 // Renew implements driver.Locker.
 func (l *Locker) Renew(ctx context.Context, c driver.Claim) (bool, error) {
-	held, err := l.store.Int(ctx, renewCall(c))
+	held, err := l.store.Int(ctx, l.renewCall(c))
 	return held == 1, err
 }
 
 // RenewBatch implements driver.BatchRenewer: one pipeline for each node.
 func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
-	l.store.RenewBatch(ctx, claims, renewCall, report)
+	l.store.RenewBatch(ctx, claims, l.renewCall, report)
 }
 
-func renewCall(c driver.Claim) redisstore.Call {
-	lease, fence := redisstore.LeaseKeys(c.Key)
-	return redisstore.Call{
-		Op: driver.OpRenew, Key: c.Key,
-		Command: renew.On([]string{lease, fence}, c.ID, redisstore.Milliseconds(c.TTL), c.Fence, c.Reserve),
-	}
+func (l *Locker) renewCall(c driver.Claim) redisstore.Call {
+	fence, ttl, reserve := l.store.RenewTerms(c)
+	call := l.call(driver.OpRenew, c, l.program.Renew)
+	call.Args, call.Shared = [...]string{c.ID, fence, ""}, [...]string{ttl, reserve, ""}
+	return call
 }
 
 // Release implements driver.Locker.
@@ -237,31 +228,29 @@ func (l *Locker) StartRelease(ctx context.Context, c driver.Claim, after driver.
 }
 
 func (l *Locker) releaseCall(c driver.Claim, after driver.After) redisstore.Call {
-	prefix, fence := redisstore.LeasePrefix(c.Key)
 	leave, label, record := redisstore.Leave(c, after)
-	call := redisstore.Call{Op: driver.OpRelease, Key: c.Key}
+	call := l.call(driver.OpRelease, c, l.program.Release)
+	call.Args, call.Shared, call.Record = [...]string{c.ID, "", ""}, [...]string{leave, label, ""}, record
 	if after.Done && after.Keep > 0 {
 		call.Acks = l.acks
 	}
 	if c.Queue == driver.Unqueued {
-		call.Command = l.program.Release(record, c.Key, c.ID, leave, label).Under(prefix)
-	} else {
-		call.Command = l.line.Release(c, fence, leave, []string{prefix + c.Key}, c.ID, leave, label, record)
+		return call
 	}
-	return call
+	return l.queue.Release(c, call, call.Slot, leave)
 }
 
-// Notify implements driver.Notifier: it listens to the channel on which releases are published,
-// which has the name of the lease's key. All keys that are waited for share one connection, or one
-// to each master of a Cluster, which is closed when nobody waits.
+// Subscribe implements driver.Notifier. Releases are published on a channel that has the name of
+// the lease's key. All subscriptions share one connection, or one to each master of a Cluster.
+// Without subscriptions, these connections are closed.
 func (l *Locker) Subscribe(key string, wake func()) (stop func()) {
 	lease, _ := redisstore.LeaseKeys(key)
-	return l.notices.Listen(lease, wake)
+	return l.subscriber.Subscribe(lease, func(string) { wake() })
 }
 
-// Queue implements driver.Queuer: it listens to a channel of this Locker's own for the key's line,
-// on the connection of Notify.
-func (l *Locker) SubscribeClaim(key, id string, called func(in time.Duration)) (stop func()) {
+// SubscribeClaim implements driver.Queuer. Each Locker has a channel of its own for the queue of a
+// key. It uses the connection of Subscribe.
+func (l *Locker) SubscribeClaim(key, id string, notify func(in time.Duration)) (stop func()) {
 	_, fence := redisstore.LeaseKeys(key)
-	return l.line.Listen(fence, key, id, called)
+	return l.queue.Subscribe(fence, key, id, notify)
 }

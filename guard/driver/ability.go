@@ -118,3 +118,11 @@ type Starter interface {
 	StartAcquire(ctx context.Context, c Claim, done func(Grant, error))
 	StartRelease(ctx context.Context, c Claim, after After, done func(held bool, err error))
 }
+
+// A Warner is a Locker that can say what makes its store lose leases, such as a server that evicts
+// keys when its memory is full. A Guard with a hook for it asks once, after its first lease.
+type Warner interface {
+	// Warnings asks the store, and returns what it found. It returns nothing if the store does not
+	// say, or does not answer.
+	Warnings(ctx context.Context) []error
+}

@@ -19,7 +19,7 @@ var cost = []mutant{
 	},
 	{
 		name: "mutant_key_not_declared", rule: 16, does: "a script reads an undeclared key",
-		hunks: []hunk{{"backend/single/renew.lua", "local lease = redis.call('GET', KEYS[1])", "redis.call('GET', 'onerun:undeclared')\nlocal lease = redis.call('GET', KEYS[1])"}},
+		hunks: []hunk{{"backend/single/renew.lua", "local lease = redis.call('GET', key)", "redis.call('GET', 'onerun:undeclared')\nlocal lease = redis.call('GET', key)"}},
 		pkg:   "backend", test: "TestSuite_cluster/single/a_renewal_restarts_the_TTL",
 	},
 	{
@@ -34,14 +34,14 @@ var cost = []mutant{
 	},
 	{
 		name: "mutant_one_request_a_call", rule: 18, does: "requests that waited for a call to return are sent one by one",
-		hunks: []hunk{{"backend/internal/redisstore/lane.go", "largestFlight = 128", "largestFlight = 1"}},
+		hunks: []hunk{{"backend/internal/redisstore/batcher.go", "largestBatch = 128", "largestBatch = 1"}},
 		pkg:   "backend/single", test: "TestTogether_whatComesWhileACallIsOutGoesOutAsOne",
 	},
 	{
 		name: "mutant_batch_ends_with_a_caller", rule: 18, does: "a batch ends with the context of its first caller",
 		hunks: []hunk{
-			{"backend/internal/redisstore/lane.go", "return context.WithoutCancel(r.ctx), func() {}", "return flight[0].ctx, func() {}"},
-			{"backend/internal/redisstore/lane.go", "context.WithDeadline(context.WithoutCancel(flight[0].ctx), last)", "context.WithDeadline(flight[0].ctx, last)"},
+			{"backend/internal/redisstore/batcher.go", "return context.WithoutCancel(r.ctx), func() {}", "return batch[0].ctx, func() {}"},
+			{"backend/internal/redisstore/batcher.go", "context.WithDeadline(context.WithoutCancel(batch[0].ctx), last)", "context.WithDeadline(batch[0].ctx, last)"},
 		},
 		pkg: "backend", test: "TestTogether_whoLeavesDoesNotEndTheScriptOfTheOthers",
 	},

@@ -7,8 +7,7 @@ var fences = []mutant{
 		hunks: []hunk{
 			{"backend/internal/redisstore/grant.lua", "math.max(last + 1, clock)", "last + 1"},
 			{"backend/internal/redisstore/counter.lua", "return clock + AHEAD - 1", "return 0"},
-			{"backend/single/acquire_alone.lua", "if not ARGV[4] then", "if false then"},
-			{"backend/single/together.lua", "if counter and not values[i] and", "if false and"},
+			{"backend/single/acquire.lua", "if special == '' and", "if false and"},
 		},
 		pkg: "backend/single", test: "TestFault11_fencesGrowAcrossAFlushInTheSameInstant",
 	},
@@ -16,7 +15,7 @@ var fences = []mutant{
 		name: "mutant_fences_are_the_clock", rule: 9, does: "fences are the server's clock, which may stop or go back",
 		hunks: []hunk{
 			{"backend/internal/redisstore/grant.lua", "math.max(last + 1, clock)", "clock"},
-			{"backend/single/acquire_alone.lua", "last < fence and not", "not"},
+			{"backend/internal/redisstore/counter.lua", "last < fence and not", "not"},
 		},
 		pkg: "backend", test: "TestSuite_standalone/single/reserved_fences_are_granted_to_no_other_holder",
 	},

@@ -87,7 +87,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_release_of_another_hold", rule: 6, does: "the script releases another claim of the same owner",
-		hunks: []hunk{{"backend/reentrant/release.lua", "local own, others = survey(id)\n", "local own, others = survey(id)\n  own = own or others.H\n"}},
+		hunks: []hunk{{"backend/reentrant/release.lua", "local own, others = survey(ARGV[i])\n", "local own, others = survey(ARGV[i])\n  own = own or others.H\n"}},
 		pkg:   "backend", test: "TestSuite_standalone/reentrant/a_release_by_another_claim_is_refused",
 	},
 	{

@@ -70,8 +70,8 @@ func (s *server) look() {
 				is.ids = append(is.ids, found[len(found)-26:])
 			}
 		}
-		// or else it is a counter, or a line, which others change
-		if len(is.ids) > 0 && !strings.Contains(key, "}:places:") {
+		// other keys are counters and queues, which other claims change
+		if len(is.ids) > 0 && !strings.Contains(key, "}:waiters:") {
 			is.ends = now.Add(s.redis.TTL(key))
 			seen[key] = is
 		}

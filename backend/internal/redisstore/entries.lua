@@ -1,2 +1,3 @@
--- KEYS: log. ARGV: the most to answer. Answers {record, at, record, at, ...}, the newest first.
+-- Reads a log. KEYS: log. ARGV: the largest number of records. Answers {record, time, record,
+-- time, ...}, newest first.
 return redis.call('ZREVRANGE', KEYS[1], 0, ARGV[1] - 1, 'WITHSCORES')

@@ -12,15 +12,15 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// error returns err, with which a call has ended, as a *driver.StoreError.
+// error returns the error of a call as a *driver.StoreError.
 func (s *Store) error(c *Call, err error) error {
-	if s.nodes != nil {
-		s.nodes.heed(err)
+	if s.router != nil {
+		s.router.heed(err)
 	}
 	return &driver.StoreError{Backend: s.backend, Op: c.Op, Key: c.Key, Addr: s.addr, Kind: kindOf(err), Err: err}
 }
 
-// kindOf says what kind of error go-redis has returned.
+// kindOf returns the kind of an error that go-redis has returned.
 func kindOf(err error) driver.StoreErrorKind {
 	var reply redis.Error
 	if errors.As(err, &reply) {
@@ -47,9 +47,9 @@ func kindOf(err error) driver.StoreErrorKind {
 	return driver.KindOther
 }
 
-// replies tells the kinds of error replies by a part of their text. Redis before 7 puts the text
-// of an error that a command in a script has returned inside of one of its own, so the code is not
-// always in front. The first one that fits counts.
+// replies are the kinds of error replies, by a part of their text. The first match decides. If a
+// command in a script fails, Redis before 7 embeds the error in another one. So the code does not
+// always come first.
 var replies = []struct {
 	part string
 	kind driver.StoreErrorKind
@@ -68,9 +68,9 @@ var replies = []struct {
 	{"WRONGPASS ", driver.KindAuth},
 	{"NOPERM ", driver.KindAuth},
 	{"invalid password", driver.KindAuth}, // AUTH before Redis 6
-	// a command too long for one who has not given a password
+	// a long command on a connection that is not authenticated
 	{"unauthenticated ", driver.KindAuth},
-	{"without any password", driver.KindAuth},   // a password where none is set
+	{"without any password", driver.KindAuth},   // a password is given, but none is set
 	{"can't run this command", driver.KindAuth}, // an ACL, from within a script
 	{"max number of clients", driver.KindLimit},
 	{"MOVED ", driver.KindMoved},
@@ -79,9 +79,9 @@ var replies = []struct {
 	{"CLUSTERDOWN ", driver.KindMoved},
 	{"nknown command", driver.KindUnsupported},       // from the server
 	{"nknown Redis command", driver.KindUnsupported}, // from within a script
-	// Redis before 5, where scripts are replicated as such
+	// Redis before 5, which replicates scripts verbatim
 	{"after non deterministic commands", driver.KindUnsupported},
-	// an argument that the server is too old for
+	// an argument that an old server does not know
 	{"syntax error", driver.KindUnsupported},
 }
 
@@ -94,6 +94,6 @@ func kindOfReply(text string) driver.StoreErrorKind {
 	return driver.KindOther
 }
 
-// isMoved reports whether a node of a Cluster has refused a command, and has not run it, as its
-// keys are on another, or in between.
+// isMoved reports whether a node of a Cluster has refused a command because its keys are on
+// another node or on their way there. Such a command was not run.
 func isMoved(err error) bool { return err != nil && kindOf(err) == driver.KindMoved }

@@ -6,7 +6,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// toGrant reads the answer of a script that asks for a key, see Grant.
+// toGrant reads the answer of a script that acquires a key, see Store.Grant.
 func toGrant(answer any) (driver.Grant, bool) {
 	if fence, ok := answer.(int64); ok {
 		return granted(fence, 0, 0)
@@ -50,8 +50,8 @@ func toGrant(answer any) (driver.Grant, bool) {
 		grant := driver.Grant{State: driver.Busy, Left: left(number), Label: label, Holder: holder}
 		if len(parts) == 6 {
 			ahead, ok2 := parts[4].(int64)
-			called, ok3 := parts[5].(int64)
-			grant.Ahead, grant.Notified = int(ahead), called == 1
+			notified, ok3 := parts[5].(int64)
+			grant.Ahead, grant.Notified = int(ahead), notified == 1
 			ok = ok && ok2 && ok3
 		}
 		return grant, ok && ok1

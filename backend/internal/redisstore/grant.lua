@@ -1,9 +1,9 @@
--- What the scripts that grant keys have in common, where the quick way does not do. It answers
--- nothing.
+-- The new fence of a grant, for scripts that grant keys. The quick path of these scripts does not
+-- use it. Answers nothing.
 
--- read_special reads what few claims ask for: 'fences to reserve, fence to take the key under (or
--- 0), hint (or 0), seconds for which the server must have been up (or 0)', with a space between
--- them, or nothing.
+-- read_special reads the rare parameters of a claim: fences to reserve, the fence to grant (or
+-- 0), a hint (or 0), and the seconds for which the server must have been up (or 0). Spaces
+-- separate them. The text is empty if there are none.
 local reserve, given, hint, min_uptime
 local function read_special(special)
   reserve, given, hint, min_uptime = string.match(special, '^(%d+) (%d+) (%d+) (%d+)$')
@@ -12,7 +12,7 @@ local function read_special(special)
   end
 end
 
--- granted returns the answer for a fence, and for how many further fences were reserved above it.
+-- granted returns the answer for a fence with that many reserved fences above it.
 local function granted(fence, reserved)
   if hint == '0' and reserved == 0 then
     return fence -- the cheapest answer
@@ -20,10 +20,10 @@ local function granted(fence, reserved)
   return {1, fence, hint == '0' and 0 or clock, reserved}
 end
 
--- new_fence returns the fence of a new holder, and how many further fences it reserved above
--- that; or nil and an error. The fence is the given one if there is one, the hint if it suits, or
--- else the clock, or one more than the last fence if that is larger. The counter then covers all
--- of them.
+-- new_fence returns the fence of a new holder and the number of reserved fences above it, or nil
+-- and an error. The fence is the given one, if any, or else the hint, if it is suitable. Otherwise
+-- it is the clock, or one more than the last fence if that is larger. new_fence raises the counter
+-- to the last reserved fence.
 local function new_fence(counter)
   local last, refusal = last_fence(counter)
   if not last then
@@ -37,25 +37,26 @@ local function new_fence(counter)
     else
       fence = math.max(last + 1, clock)
     end
-    -- A sixteenth of what is left up to AHEAD / 2: all keys of the slot share the counter. If it
-    -- runs ahead of the clock, reservations become smaller, and end.
+    -- A sixteenth of what is left up to AHEAD / 2, as all keys of the slot share the counter. If
+    -- the counter runs ahead of the clock, reservations become smaller and then stop.
     local most = math.floor((clock + AHEAD / 2 - fence) / 16)
     reserved = math.max(math.min(reserved, most), 0)
   end
-  -- What a quorum's claim brings with its fence is in use already, so that has no bound.
+  -- The fences that a quorum's claim brings are in use already, so they have no bound.
   remember(counter, last, fence + reserved)
   return fence, reserved
 end
 
--- restarted returns the error of a server that has not been up for long enough: it may have
--- forgotten who holds what.
+-- restarted returns an error if the server has not been up for long enough. It may have forgotten
+-- leases when it restarted.
 local function restarted()
   if min_uptime == '0' then
     return nil
   end
   local up = string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)')
   if tonumber(up or 0) <= tonumber(min_uptime) then
-    return redis.error_reply('RESTARTED ' .. (up or '0') .. ' s ago; it grants nothing before it has been up for more than ' .. min_uptime .. ' s')
+    return redis.error_reply('RESTARTED ' .. (up or '0')
+      .. ' s ago; it grants nothing before it has been up for more than ' .. min_uptime .. ' s')
   end
   return nil
 end

@@ -21,23 +21,27 @@ var (
 	raise       = NewScript(raiseSource)
 )
 
-// ledgerKey names the Redis key of a log ("log") or of counters ("count").
+// ledgerKey returns the Redis key of a log (kind "log") or of counters (kind "count").
 func ledgerKey(kind, name string) string {
 	return "onerun:{" + slotTags()[Slot(name)] + "}:" + kind + ":" + name
 }
 
-// Append is driver.Ledger's.
+// Append implements driver.Ledger.
 func (s *Store) Append(ctx context.Context, name string, e driver.Entry, keep int) error {
 	_, err := s.Int(ctx, Call{
 		Op: driver.OpLedger, Key: name,
-		Command: appendEntry.On([]string{ledgerKey("log", name)}, e.At, e.Record, keep, Milliseconds(driver.LedgerTTL)),
+		Script: appendEntry, FurtherKeys: []string{ledgerKey("log", name)},
+		FurtherArgs: []any{e.At, e.Record, keep, Milliseconds(driver.LedgerTTL)},
 	})
 	return err
 }
 
-// Entries is driver.Ledger's.
+// Entries implements driver.Ledger.
 func (s *Store) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
-	c := Call{Op: driver.OpLedger, Key: name, Command: entries.On([]string{ledgerKey("log", name)}, n)}
+	c := Call{
+		Op: driver.OpLedger, Key: name,
+		Script: entries, FurtherKeys: []string{ledgerKey("log", name)}, FurtherArgs: []any{n},
+	}
 	answer, err := s.run(ctx, &c)
 	all, ok := toEntries(answer)
 	switch {
@@ -49,7 +53,7 @@ func (s *Store) Entries(ctx context.Context, name string, n int) ([]driver.Entry
 	return all, nil
 }
 
-// toEntries reads what entries.lua answers.
+// toEntries reads the answer of entries.lua.
 func toEntries(answer any) ([]driver.Entry, bool) {
 	flat, ok := answer.([]any)
 	if !ok || len(flat)%2 != 0 {
@@ -68,10 +72,11 @@ func toEntries(answer any) ([]driver.Entry, bool) {
 	return all, true
 }
 
-// Raise is driver.Ledger's.
+// Raise implements driver.Ledger.
 func (s *Store) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
 	return s.Int(ctx, Call{
 		Op: driver.OpLedger, Key: name,
-		Command: raise.On([]string{ledgerKey("count", name)}, counter, to, Milliseconds(driver.LedgerTTL)),
+		Script: raise, FurtherKeys: []string{ledgerKey("count", name)},
+		FurtherArgs: []any{counter, to, Milliseconds(driver.LedgerTTL)},
 	})
 }

@@ -32,7 +32,7 @@ func newPooled(user *redis.Client) *pooled {
 
 // use calls f with the connection, or with the client if another caller uses that, or if the pool
 // has only one. f returns the error that makes a connection unfit, or nil.
-func (p *pooled) use(f func(pipeliner) error) {
+func (p *pooled) use(f func(client) error) {
 	client := p.client()
 	if client.Options().PoolSize <= 1 {
 		_ = f(client)
@@ -49,7 +49,7 @@ func (p *pooled) use(f func(pipeliner) error) {
 		p.conn = client.Conn()
 	}
 	if f(p.conn) != nil {
-		p.giveBack()
+		p.putBack()
 		return
 	}
 	if p.idle == nil {
@@ -63,21 +63,16 @@ func (p *pooled) use(f func(pipeliner) error) {
 func (p *pooled) rest() {
 	select {
 	case p.turn <- struct{}{}:
-		p.giveBack()
+		p.putBack()
 		<-p.turn
 	default: // use sets the timer again
 	}
 }
 
-// giveBack returns the connection to the pool, which closes it if it is unfit.
-func (p *pooled) giveBack() {
+// putBack returns the connection to the pool, which closes it if it is unfit.
+func (p *pooled) putBack() {
 	if p.conn != nil {
 		_ = p.conn.Close()
 		p.conn = nil
 	}
-}
-
-// A pipeliner is a client or a connection.
-type pipeliner interface {
-	Pipeline() redis.Pipeliner
 }

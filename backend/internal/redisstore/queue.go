@@ -2,8 +2,6 @@ package redisstore
 
 import (
 	"crypto/rand"
-	_ "embed"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -11,80 +9,65 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-//go:embed queue.lua
-var queueSource string
+// A Queue makes the claims of one Locker respect the queues of waiters, see queue.lua. It is safe
+// for concurrent use.
+type Queue struct {
+	program    *Program
+	subscriber *Subscriber
+	locker     string // identifies the Locker among all others
+	publish    string // how to publish
+}
 
-// A Queue is how a backend takes keys and gives them back for claims that see the line of those
-// who wait: the operations of its Program, and what goes with them in the line.
-type Queue struct{ acquire, release *Script }
-
-// NewQueue returns the Queue of these sources, of which Together and what comes before calls that
-// are alone are not used, and of Lua that defines the local function is_free(id), which says
-// whether nobody has the key, KEYS[1]. The first argument of both operations is the ID.
-func NewQueue(s Sources, free string) *Queue {
-	queue := free + fmt.Sprintf("local grace = %d\n", Milliseconds(driver.NotifyGrace))
-	try := "local give\nlocal function try()\n" + run("acquire", s.AcquireKeys, s.AcquireArgs) + "end\n"
-	give := "local try\nlocal function give()\n" + run("release", s.ReleaseKeys, s.ReleaseArgs) + "end\n"
-	return &Queue{
-		acquire: NewScript(ClockSource + CounterSource + grantSource + s.Common + s.Acquire + queue + try + queueSource + fmt.Sprintf("return stand(%d, %d)\n", s.AcquireKeys, s.AcquireArgs)),
-		release: NewScript(ClockSource + s.Common + s.Release + queue + give + queueSource + fmt.Sprintf("return leave(%d, %d)\n", s.ReleaseKeys, s.ReleaseArgs)),
+// Queue returns the Queue of a Locker. It receives notifications through the Subscriber.
+func (p *Program) Queue(subscriber *Subscriber) *Queue {
+	q := &Queue{program: p, subscriber: subscriber, locker: rand.Text(), publish: "plain"}
+	if subscriber.via != ViaPlain {
+		q.publish = "sharded"
 	}
+	return q
 }
 
-// A Line is where claims of one Locker stand in line. It is safe for concurrent use.
-type Line struct {
-	queue   *Queue
-	notices *Notices
-	locker  string // tells it from all others
-	how     string
-}
-
-// Line returns the Line of a Locker, which hears by notices.
-func (q *Queue) Line(notices *Notices) *Line {
-	l := &Line{queue: q, notices: notices, locker: rand.Text(), how: "plain"}
-	if notices.via != ViaPlain {
-		l.how = "sharded"
-	}
-	return l
-}
-
-// Acquire returns the command that takes a key, or a place in line, for a claim that is not
-// driver.Unqueued: keys and args are those of the Program's acquire.
-func (l *Line) Acquire(c driver.Claim, keys []string, args ...any) Command {
+// Acquire returns the call for a claim that is not driver.Unqueued. fence is the name of the fence
+// counter in the key's slot.
+func (q *Queue) Acquire(c driver.Claim, call Call, fence string) Call {
 	queued := "0"
 	if c.Queue == driver.Queued {
 		queued = "1"
 	}
-	line, places := lineKeys(keys[1], c.Key)
-	return l.queue.acquire.On(append(keys, line, places), append(args, queued, l.locker, l.how, Milliseconds(c.TTL))...)
+	queue, waiters := queueKeys(fence, c.Key)
+	call.Script = q.program.queuedAcquire
+	call.FurtherKeys = []string{queue, waiters}
+	call.FurtherArgs = []any{queued, q.locker, q.publish, Milliseconds(c.TTL)}
+	return call
 }
 
-// Release returns the command that gives back a key, or a place in line. fence is the name of the
-// key's fence counter, and leave what is left behind, as of Leave.
-func (l *Line) Release(c driver.Claim, fence, leave string, keys []string, args ...any) Command {
-	line, places := lineKeys(fence, c.Key)
-	return l.queue.release.On(append(keys, line, places), append(args, l.how, leave)...)
+// Release returns the call for a claim that is not driver.Unqueued. leave is that of Leave.
+func (q *Queue) Release(c driver.Claim, call Call, fence, leave string) Call {
+	queue, waiters := queueKeys(fence, c.Key)
+	call.Script = q.program.queuedRelease
+	call.FurtherKeys = []string{queue, waiters}
+	call.FurtherArgs = []any{q.publish, leave}
+	return call
 }
 
-// Listen is driver.Queuer's Queue.
-func (l *Line) Listen(fence, key, id string, called func(in time.Duration)) (stop func()) {
-	line, _ := lineKeys(fence, key)
-	return l.notices.Hear(line+":"+l.locker, func(text string) {
-		if text == "" { // we listen
-			called(0)
+// Subscribe is driver.Queuer's SubscribeClaim.
+func (q *Queue) Subscribe(fence, key, id string, notify func(in time.Duration)) (stop func()) {
+	queue, _ := queueKeys(fence, key)
+	return q.subscriber.Subscribe(queue+":"+q.locker, func(message string) {
+		if message == "" { // the subscription has begun
+			notify(0)
 			return
 		}
-		if wait, ok := strings.CutPrefix(text, id+" "); ok {
+		if wait, ok := strings.CutPrefix(message, id+" "); ok {
 			if ms, err := strconv.Atoi(wait); err == nil {
-				called(time.Duration(ms) * time.Millisecond)
+				notify(time.Duration(ms) * time.Millisecond)
 			}
 		}
 	})
 }
 
-// lineKeys names the Redis keys of a key's line, in the slot of its fence counter, and so of its
-// own.
-func lineKeys(fence, key string) (line, places string) {
+// queueKeys names the Redis keys of a key's queue. They are in the slot of its fence counter.
+func queueKeys(fence, key string) (queue, waiters string) {
 	prefix := strings.TrimSuffix(fence, "fence")
-	return prefix + "line:" + key, prefix + "places:" + key
+	return prefix + "queue:" + key, prefix + "waiters:" + key
 }

@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// slots is how many slots a Redis Cluster has.
+// slots is the number of slots of a Redis Cluster.
 const slots = 16384
 
-// HashTag returns the part of a name that chooses its slot in a Redis Cluster: what is between its
-// first brace and the next closing one, unless that is nothing; else the whole name. See "Hash
-// tags" in the Redis Cluster specification.
+// HashTag returns the part of a name that chooses its slot in a Redis Cluster. That is the text
+// between the first opening brace and the next closing one. Without such text, it is the whole
+// name. See "Hash tags" in the Redis Cluster specification.
 func HashTag(name string) string {
 	_, after, ok := strings.Cut(name, "{")
 	if !ok {
@@ -27,7 +27,7 @@ func HashTag(name string) string {
 // Slot returns the slot of a key in a Redis Cluster.
 func Slot(key string) int { return int(crc16(HashTag(key)) % slots) }
 
-// crc16 is CRC-16/XMODEM, which the Redis Cluster specification names.
+// crc16 returns the CRC-16/XMODEM checksum, as the Redis Cluster specification requires.
 func crc16(s string) (crc uint16) {
 	for i := range len(s) {
 		crc ^= uint16(s[i]) << 8
@@ -55,9 +55,9 @@ var slotTags = sync.OnceValue(func() *[slots]string {
 	return &found
 })
 
-// FenceKeyBeside returns the fence counter that is in the slot of a key: one for each slot,
-// whatever the server is, as a Cluster may hide behind a proxy.
+// FenceKeyBeside returns the fence counter in the slot of a key. There is one for each slot on any
+// server, because a proxy may hide a Cluster.
 func FenceKeyBeside(key string) string { return "onerun:{" + slotTags()[Slot(key)] + "}:fence" }
 
-// Own reports whether a key may be one of those that LeaseKeys and FenceKeyBeside name.
+// Own reports whether a key may be one that LeaseKeys or FenceKeyBeside returns.
 func Own(key string) bool { return strings.HasPrefix(key, "onerun:{") }

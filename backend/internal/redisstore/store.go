@@ -1,5 +1,5 @@
-// Package redisstore is what the backends on one Redis share: it runs their scripts, bounds every
-// call, names the keys, and says what went wrong in a driver.StoreError.
+// Package redisstore is the common part of the backends on one Redis. It runs their scripts,
+// bounds every call, names the keys, and returns errors as a *driver.StoreError.
 package redisstore
 
 import (
@@ -20,20 +20,21 @@ type Store struct {
 	backend string // the backend's name, for errors
 	client  redis.UniversalClient
 	addr    string
-	lane    *lane     // to the one server
-	nodes   *nodes    // of a Cluster, or nil
-	unused  sync.Pool // of requests that are waited for
+	server  *server   // used if router is nil
+	router  *router   // of a Cluster, or nil
+	unused  sync.Pool // requests for callers that wait
 	setups  []func(*redis.Client)
 	// minUptime is 0 unless MinUptime was called.
 	minUptime time.Duration
-	terms     atomic.Pointer[terms]
+	lastTTL   atomic.Pointer[ttlText]
 	err       error
 }
 
-// New returns a Store for the backend of that name. A client that cannot be used shows in Check.
+// New returns a Store for the backend of that name. If the client cannot be used, Check returns an
+// error.
 func New(backend string, client redis.UniversalClient) *Store {
 	s := &Store{
-		backend: backend, client: client, lane: newLane(client),
+		backend: backend, client: client, server: newServer(client),
 		unused: sync.Pool{New: func() any { return &request{ready: make(chan struct{}, 1)} }},
 	}
 	if s.err = checkClient(client); s.err != nil {
@@ -41,36 +42,67 @@ func New(backend string, client redis.UniversalClient) *Store {
 	}
 	s.addr = address(client)
 	if cluster, ok := client.(*redis.ClusterClient); ok {
-		s.nodes = newNodes(cluster)
+		s.router = newRouter(cluster)
 	}
 	return s
 }
 
-// request returns a request that is to be waited for. free has to follow when it has been
-// answered.
-func (s *Store) request(ctx context.Context, c *Call) *request {
+// run sends a call and returns its answer, or the error of ctx if that ends first. By default,
+// go-redis would continue to read until the client's own time-outs, although ctx has ended.
+func (s *Store) run(ctx context.Context, c *Call) (any, error) {
 	r := s.unused.Get().(*request)
-	r.set(ctx, c)
-	return r
+	r.ctx, r.call = ctx, *c
+	server := s.serverNow(r)
+	if server == nil || ctx.Err() != nil || c.Acks.Replicas > 0 || !server.calls.sendNow(r) {
+		s.start(r)
+	}
+	if err := r.wait(ctx); err != nil {
+		return nil, err // r may still be in use
+	}
+	answer, err := r.answer, r.err
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	*r = request{ready: r.ready, soon: r.soon, key: prefixed{text: r.key.text}}
+	s.unused.Put(r)
+	return answer, err
 }
 
-func (s *Store) free(r *request) {
-	*r = request{ready: r.ready, soon: r.soon, name: longName{text: r.name.text}}
-	s.unused.Put(r)
+// start sends a request, possibly in a batch with others.
+func (s *Store) start(r *request) {
+	if err := r.ctx.Err(); err != nil {
+		r.finish(nil, err)
+	} else if server := s.serverNow(r); server != nil {
+		server.batcher(r).add(r)
+	} else {
+		go s.router.send(r)
+	}
+}
+
+// serverNow returns the server for the request, or nil if the Cluster must be asked for it first.
+func (s *Store) serverNow(r *request) *server {
+	if s.router == nil {
+		return s.server
+	}
+	if !s.router.loaded.Load() {
+		return nil
+	}
+	server, _ := s.router.find(r.ctx, r.call.routeKey())
+	return server
 }
 
 // Check returns a *guard.SettingError if the client or an option cannot be used. It does not ask
 // the server.
 func (s *Store) Check() error { return s.err }
 
-// Refuse makes Check return that an option cannot be used, unless there is something else already.
+// Refuse makes Check return an error for an option, unless it has another error already.
 func (s *Store) Refuse(option, value, reason string) {
 	if s.err == nil {
 		s.err = &driver.SettingError{Setting: option, Value: value, Reason: reason}
 	}
 }
 
-// ClientSetup has f called with each client of our own before it is used. It is option
+// ClientSetup calls f with each of the Store's own clients before its first use. It is option
 // WithClientSetup of the backends.
 func (s *Store) ClientSetup(f func(*redis.Client)) {
 	if f == nil {
@@ -80,25 +112,25 @@ func (s *Store) ClientSetup(f func(*redis.Client)) {
 		return
 	}
 	s.setups = append(s.setups, f)
-	if s.nodes != nil {
-		s.nodes.setups = s.setups
+	if s.router != nil {
+		s.router.setups = s.setups
 		return
 	}
-	s.lane.setUp(s.setups)
-	for _, seat := range s.lane.all() { // now, for a panic to be seen
-		seat.client = nil
-		if _, err := seat.own(); err != nil {
+	s.server.setUp(s.setups)
+	for _, c := range s.server.connections() { // now, so that Check reports a panic
+		c.client = nil
+		if err := c.setUp(); err != nil {
 			s.Refuse("WithClientSetup", "", err.Error())
 		}
 	}
 }
 
-// WithoutBatching keeps the keys of different claims out of one script. It is option
+// WithoutBatching sends each claim in a script of its own. It is option
 // WithoutBatching of the backends.
 func (s *Store) WithoutBatching() {
-	s.lane.apart.Store(noneElse)
-	if s.nodes != nil {
-		s.nodes.apart = noneElse
+	s.server.mode.Store(int32(oneCall))
+	if s.router != nil {
+		s.router.mode |= oneCall
 	}
 }
 
@@ -119,14 +151,14 @@ func checkClient(client redis.UniversalClient) error {
 	return nil
 }
 
-// behindSentinel stands for the address of a server that Sentinel knows.
+// behindSentinel is the address of a server that is found through Sentinel.
 const behindSentinel = "sentinel"
 
-// address names the server, or the servers, for errors.
+// address returns the address of the server, or of several servers, for errors.
 func address(client redis.UniversalClient) string {
 	switch c := client.(type) {
 	case *redis.Client:
-		if addr := c.Options().Addr; addr != "FailoverClient" { // go-redis' stand-in for Sentinel
+		if addr := c.Options().Addr; addr != "FailoverClient" { // go-redis' name for Sentinel
 			return addr
 		}
 		return behindSentinel

@@ -7,7 +7,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// MinUptime makes scripts refuse to grant where the server has not been up for longer than the
+// MinUptime makes scripts refuse to grant unless the server has been up for longer than the
 // longest TTL. It is option WithMinUptime of the backends.
 func (s *Store) MinUptime(longest time.Duration) {
 	if longest < driver.MinTTL {
@@ -17,10 +17,10 @@ func (s *Store) MinUptime(longest time.Duration) {
 	s.minUptime = longest
 }
 
-// uptimeSeconds returns for how many seconds a server that grants must have been up.
+// uptimeSeconds returns the seconds for which a server must have been up before it grants.
 func (s *Store) uptimeSeconds() int64 { return int64((s.minUptime + time.Second - 1) / time.Second) }
 
-// checkTTL returns an error if a lease lasts for longer than what MinUptime was told.
+// checkTTL returns an error if the call's TTL is longer than that of MinUptime.
 func (s *Store) checkTTL(c *Call) error {
 	if s.minUptime == 0 || c.TTL <= s.minUptime {
 		return nil

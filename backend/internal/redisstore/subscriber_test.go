@@ -23,34 +23,34 @@ const (
 	soon = 5 * time.Second
 	step = 5 * time.Millisecond
 
-	linger = 150 * time.Millisecond // in which a connection that nobody needs is closed
+	linger = 150 * time.Millisecond // within which a connection without subscriptions is closed
 )
 
-// An ear counts how often it was woken.
-type ear struct {
+// A subscription counts how often it was woken.
+type subscription struct {
 	wakes atomic.Int64
 	stop  func()
 }
 
-// listen listens to the channel until the test ends, if not before.
-func listen(t *testing.T, n *redisstore.Notices, channel string) *ear {
-	e := &ear{}
+// subscribe subscribes to the channel until the test ends, or until stop.
+func subscribe(t *testing.T, s *redisstore.Subscriber, channel string) *subscription {
+	sub := &subscription{}
 	start := time.Now()
-	e.stop = n.Listen(channel, func() { e.wakes.Add(1) })
+	sub.stop = s.Subscribe(channel, func(string) { sub.wakes.Add(1) })
 	require.Less(t, time.Since(start), time.Second, "it does not wait for the server")
-	t.Cleanup(e.stop)
-	return e
+	t.Cleanup(sub.stop)
+	return sub
 }
 
 // requireWakes waits for that many wakes in all.
-func (e *ear) requireWakes(t *testing.T, want int64) {
+func (s *subscription) requireWakes(t *testing.T, want int64) {
 	t.Helper()
-	require.Eventually(t, func() bool { return e.wakes.Load() >= want }, soon, step, "woken")
-	require.Equal(t, want, e.wakes.Load(), "wakes")
+	require.Eventually(t, func() bool { return s.wakes.Load() >= want }, soon, step, "woken")
+	require.Equal(t, want, s.wakes.Load(), "wakes")
 }
 
-// listeners returns how many connections of the servers are those of listeners.
-func listeners(t *testing.T, servers ...*redistest.Server) (n int) {
+// subscribers returns the number of connections to the servers that have subscriptions.
+func subscribers(t *testing.T, servers ...*redistest.Server) (n int) {
 	t.Helper()
 	for _, s := range servers {
 		list, err := s.Client(t).Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
@@ -60,18 +60,18 @@ func listeners(t *testing.T, servers ...*redistest.Server) (n int) {
 	return n
 }
 
-func requireNoListeners(t *testing.T, servers ...*redistest.Server) {
+func requireNoSubscribers(t *testing.T, servers ...*redistest.Server) {
 	t.Helper()
-	require.Eventually(t, func() bool { return listeners(t, servers...) == 0 }, soon, step, "connections are left")
+	require.Eventually(t, func() bool { return subscribers(t, servers...) == 0 }, soon, step, "connections are left")
 }
 
-// channels returns the channels to which somebody listens, in either way.
+// channels returns the channels that have subscribers, plain and sharded.
 func channels(t *testing.T, rdb *redis.Client) []string {
 	t.Helper()
 	return append(rdb.PubSubChannels(t.Context(), "*").Val(), rdb.PubSubShardChannels(t.Context(), "*").Val()...)
 }
 
-func TestNotices_wakeWhenConfirmedAndAtEachMessage(t *testing.T) {
+func TestSubscriber_wakesWhenConfirmedAndAtEachMessage(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	rdb := server.Client(t)
@@ -87,11 +87,11 @@ func TestNotices_wakeWhenConfirmedAndAtEachMessage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			own := server.Client(t)
-			n := redisstore.New("test", own).Notices(c.via)
-			first, other := listen(t, n, "c"), listen(t, n, "other")
+			s := redisstore.New("test", own).Subscriber(c.via)
+			first, other := subscribe(t, s, "c"), subscribe(t, s, "other")
 			first.requireWakes(t, 1)
 			other.requireWakes(t, 1)
-			second := listen(t, n, "c")
+			second := subscribe(t, s, "c")
 			second.requireWakes(t, 1)
 			first.requireWakes(t, 1) // the channel was confirmed before
 			for i := range int64(3) {
@@ -105,25 +105,25 @@ func TestNotices_wakeWhenConfirmedAndAtEachMessage(t *testing.T) {
 			second.requireWakes(t, 5)
 			first.requireWakes(t, 4)
 			other.requireWakes(t, 1)
-			require.Equal(t, 1, listeners(t, server), "one connection for all")
+			require.Equal(t, 1, subscribers(t, server), "one connection for all")
 			second.stop()
 			require.Eventually(t, func() bool {
 				return !slices.Contains(channels(t, rdb), "c")
-			}, soon, step, "nobody listens to it any more")
+			}, soon, step, "it has no subscribers any more")
 			require.Contains(t, channels(t, rdb), "other")
-			second = listen(t, n, "c")
+			second = subscribe(t, s, "c")
 			second.requireWakes(t, 1)
 			require.NoError(t, c.publish("c"))
 			second.requireWakes(t, 2)
 			second.stop()
-			require.Never(t, func() bool { return own.PoolStats().PubSubStats.Created > 1 }, 2*linger, step, "the one is kept")
+			require.Never(t, func() bool { return own.PoolStats().PubSubStats.Created > 1 }, 2*linger, step, "the connection is kept")
 			other.stop()
 			require.Eventually(t, func() bool { return own.PoolStats().PubSubStats.Active == 0 }, soon, step, "a connection is left")
 		})
 	}
 }
 
-func TestNotices_oneConnectionToEachMasterOfACluster(t *testing.T) {
+func TestSubscriber_hasOneConnectionToEachMasterOfACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	rdb := cluster.Client(t)
@@ -137,58 +137,58 @@ func TestNotices_oneConnectionToEachMasterOfACluster(t *testing.T) {
 		"both":    {redisstore.ViaBoth, 3, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := redisstore.New("test", cluster.Client(t)).Notices(c.via)
-			var ears []*ear
+			s := redisstore.New("test", cluster.Client(t)).Subscriber(c.via)
+			var subs []*subscription
 			for i := range 40 {
-				ears = append(ears, listen(t, n, fmt.Sprintf("c:{%d}", i)))
+				subs = append(subs, subscribe(t, s, fmt.Sprintf("c:{%d}", i)))
 			}
-			for i, e := range ears {
-				e.requireWakes(t, 1)
+			for i, sub := range subs {
+				sub.requireWakes(t, 1)
 				if c.plain {
 					require.NoError(t, rdb.Publish(t.Context(), fmt.Sprintf("c:{%d}", i), "0").Err())
 				} else {
 					require.NoError(t, rdb.SPublish(t.Context(), fmt.Sprintf("c:{%d}", i), "0").Err())
 				}
-				e.requireWakes(t, 2)
+				sub.requireWakes(t, 2)
 			}
-			require.Equal(t, c.most, listeners(t, cluster.Nodes...))
-			for _, e := range ears {
-				e.stop()
+			require.Equal(t, c.most, subscribers(t, cluster.Nodes...))
+			for _, sub := range subs {
+				sub.stop()
 			}
-			requireNoListeners(t, cluster.Nodes...)
+			requireNoSubscribers(t, cluster.Nodes...)
 		})
 	}
 	t.Run("a slot that moves", func(t *testing.T) {
 		slotThatMoves(t, cluster)
 	})
 	t.Run("a node that loses its connections", func(t *testing.T) {
-		n := redisstore.New("test", cluster.Client(t)).Notices(redisstore.ViaSharded)
-		var ears []*ear
+		s := redisstore.New("test", cluster.Client(t)).Subscriber(redisstore.ViaSharded)
+		var subs []*subscription
 		for i := range 12 {
-			ears = append(ears, listen(t, n, fmt.Sprintf("c:{%d}", i)))
+			subs = append(subs, subscribe(t, s, fmt.Sprintf("c:{%d}", i)))
 		}
-		for _, e := range ears {
-			e.requireWakes(t, 1)
+		for _, sub := range subs {
+			sub.requireWakes(t, 1)
 		}
 		for _, node := range cluster.Nodes {
 			require.NoError(t, node.Client(t).ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err())
 		}
-		for i, e := range ears {
-			e.requireWakes(t, 2)
+		for i, sub := range subs {
+			sub.requireWakes(t, 2)
 			require.NoError(t, rdb.SPublish(t.Context(), fmt.Sprintf("c:{%d}", i), "0").Err())
-			e.requireWakes(t, 3)
+			sub.requireWakes(t, 3)
 		}
 	})
 }
 
-// slotThatMoves has the slot of one channel of several move.
+// slotThatMoves moves the slot of one of two channels.
 func slotThatMoves(t *testing.T, cluster *redistest.Cluster) {
 	rdb := cluster.Client(t)
-	n := redisstore.New("test", cluster.Client(t)).Notices(redisstore.ViaSharded)
-	moving := listen(t, n, "moving")
+	s := redisstore.New("test", cluster.Client(t)).Subscriber(redisstore.ViaSharded)
+	moving := subscribe(t, s, "moving")
 	slot := cluster.SlotOf(t, "moving")
 	from := cluster.OwnerOf(t, slot)
-	staying := listen(t, n, cluster.KeyOn(t, from))
+	staying := subscribe(t, s, cluster.KeyOn(t, from))
 	moving.requireWakes(t, 1)
 	staying.requireWakes(t, 1)
 	to := cluster.Nodes[0]
@@ -196,7 +196,7 @@ func slotThatMoves(t *testing.T, cluster *redistest.Cluster) {
 		to = cluster.Nodes[1]
 	}
 	cluster.MoveSlot(t, slot, from, to)
-	moving.requireWakes(t, 2) // as something may have been said meanwhile
+	moving.requireWakes(t, 2) // messages may have been missed meanwhile
 	require.NoError(t, rdb.SPublish(t.Context(), "moving", "0").Err())
 	moving.requireWakes(t, 3)
 	staying.requireWakes(t, 1)
@@ -207,58 +207,58 @@ func slotThatMoves(t *testing.T, cluster *redistest.Cluster) {
 	staying.requireWakes(t, 1)
 }
 
-func TestNotices_followASlotWhoseMasterHasDied(t *testing.T) {
+func TestSubscriber_followsASlotWhoseMasterHasDied(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")
 	slot := cluster.SlotOf(t, "c")
 	old := cluster.OwnerOf(t, slot)
 	rest := slices.DeleteFunc(slices.Clone(cluster.Nodes), func(s *redistest.Server) bool { return s == old })
-	n := redisstore.New("test", cluster.Client(t)).Notices(redisstore.ViaSharded)
-	e := listen(t, n, "c")
-	e.requireWakes(t, 1)
+	s := redisstore.New("test", cluster.Client(t)).Subscriber(redisstore.ViaSharded)
+	sub := subscribe(t, s, "c")
+	sub.requireWakes(t, 1)
 	old.Kill()
 	id, err := rest[0].Client(t).Do(t.Context(), "CLUSTER", "MYID").Text()
 	require.NoError(t, err)
 	for _, node := range rest {
 		require.NoError(t, node.Client(t).Do(t.Context(), "CLUSTER", "SETSLOT", slot, "NODE", id).Err())
 	}
-	require.Eventually(t, func() bool { return e.wakes.Load() > 1 }, 2*soon, step, "it listens at the new one")
+	require.Eventually(t, func() bool { return sub.wakes.Load() > 1 }, 2*soon, step, "it subscribes at the new master")
 	require.Eventually(t, func() bool { return rest[0].Client(t).SPublish(t.Context(), "c", "0").Val() == 1 }, soon, 50*time.Millisecond)
-	require.Eventually(t, func() bool { return e.wakes.Load() > 2 }, soon, step)
+	require.Eventually(t, func() bool { return sub.wakes.Load() > 2 }, soon, step)
 }
 
-func TestNotices_listenAgainWhenTheConnectionIsLost(t *testing.T) {
+func TestSubscriber_subscribesAgainAfterALostConnection(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr())
 	rdb := server.Client(t)
-	n := redisstore.New("test", proxy.Client(t)).Notices(redisstore.ViaPlain)
-	e := listen(t, n, "c")
-	e.requireWakes(t, 1)
+	s := redisstore.New("test", proxy.Client(t)).Subscriber(redisstore.ViaPlain)
+	sub := subscribe(t, s, "c")
+	sub.requireWakes(t, 1)
 	for name, fault := range map[string]func(){
 		"killed":    func() { require.NoError(t, rdb.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err()) },
 		"reset":     proxy.Cut,
 		"restarted": server.Restart,
 	} {
-		before := e.wakes.Load()
+		before := sub.wakes.Load()
 		start := time.Now()
 		fault()
-		e.requireWakes(t, before+1)
+		sub.requireWakes(t, before+1)
 		require.Less(t, time.Since(start), time.Second, name)
 		require.NoError(t, rdb.Publish(t.Context(), "c", "0").Err(), name)
-		e.requireWakes(t, before+2)
-		require.Equal(t, 1, listeners(t, server), name)
+		sub.requireWakes(t, before+2)
+		require.Equal(t, 1, subscribers(t, server), name)
 	}
 }
 
-func TestNotices_askAServerThatRefusesLessAndLessOften(t *testing.T) {
+func TestSubscriber_asksAServerThatRefusesLessAndLessOften(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr())
-	n := redisstore.New("test", proxy.Client(t)).Notices(redisstore.ViaPlain)
+	s := redisstore.New("test", proxy.Client(t)).Subscriber(redisstore.ViaPlain)
 	server.Kill()
-	first, second := listen(t, n, "c"), listen(t, n, "d")
-	// how often a refused listener tries is counted over a time: there is no event to wait for
+	first, second := subscribe(t, s, "c"), subscribe(t, s, "d")
+	// the retries within some time are counted: there is no event to wait for
 	time.Sleep(1500 * time.Millisecond)
 	require.Less(t, proxy.Conns(), 10)
 	require.Greater(t, proxy.Conns(), 2)
@@ -269,62 +269,62 @@ func TestNotices_askAServerThatRefusesLessAndLessOften(t *testing.T) {
 	require.Zero(t, second.wakes.Load())
 }
 
-func TestNotices_outlastAFrozenServer(t *testing.T) {
+func TestSubscriber_outlastsAFrozenServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	rdb := server.Client(t)
-	n := redisstore.New("test", rdb).Notices(redisstore.ViaPlain)
+	s := redisstore.New("test", rdb).Subscriber(redisstore.ViaPlain)
 	server.Freeze()
-	e, left := listen(t, n, "c"), listen(t, n, "d")
+	sub, left := subscribe(t, s, "c"), subscribe(t, s, "d")
 	start := time.Now()
 	left.stop()
-	require.Less(t, time.Since(start), time.Second, "nor does it wait to stop")
-	e.stop()
-	e = listen(t, n, "c")
-	require.Never(t, func() bool { return e.wakes.Load() > 0 }, 200*time.Millisecond, step)
+	require.Less(t, time.Since(start), time.Second, "stop does not wait either")
+	sub.stop()
+	sub = subscribe(t, s, "c")
+	require.Never(t, func() bool { return sub.wakes.Load() > 0 }, 200*time.Millisecond, step)
 	server.Thaw()
-	e.requireWakes(t, 1)
-	require.Equal(t, 1, listeners(t, server))
+	sub.requireWakes(t, 1)
+	require.Equal(t, 1, subscribers(t, server))
 }
 
-func TestNotices_giveUpAConnectionThatIsSilent(t *testing.T) {
+func TestSubscriber_closesAConnectionThatIsSilent(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr())
-	n := redisstore.New("test", proxy.Client(t)).Notices(redisstore.ViaPlain)
-	e := listen(t, n, "c")
-	e.requireWakes(t, 1)
+	s := redisstore.New("test", proxy.Client(t)).Subscriber(redisstore.ViaPlain)
+	sub := subscribe(t, s, "c")
+	sub.requireWakes(t, 1)
 	conns := proxy.Conns()
 	require.Never(t, func() bool { return proxy.Conns() > conns }, 7*time.Second, 100*time.Millisecond, "it answers")
 	proxy.DarkRequests()
 	require.Eventually(t, func() bool { return proxy.Conns() > conns }, 7*time.Second, step)
 	proxy.Restore()
-	e.requireWakes(t, 2)
+	sub.requireWakes(t, 2)
 }
 
-func TestNotices_fromAServerThatDoesNotKnowShards(t *testing.T) {
+func TestSubscriber_worksOnAServerWithoutShardedChannels(t *testing.T) {
 	t.Parallel()
 	for name, via := range map[string]redisstore.Via{"sharded": redisstore.ViaSharded, "both": redisstore.ViaBoth} {
 		t.Run(name, func(t *testing.T) {
 			server := miniredis.RunT(t)
 			rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 			t.Cleanup(func() { _ = rdb.Close() })
-			n := redisstore.New("test", rdb).Notices(via)
+			s := redisstore.New("test", rdb).Subscriber(via)
 			for i := range 3 {
 				channel := fmt.Sprint("c", i)
-				e := listen(t, n, channel)
-				e.requireWakes(t, 1)
+				sub := subscribe(t, s, channel)
+				sub.requireWakes(t, 1)
 				server.Publish(channel, "0")
-				e.requireWakes(t, 2)
+				sub.requireWakes(t, 2)
 			}
-			brief := listen(t, n, "brief")
+			brief := subscribe(t, s, "brief")
 			brief.stop()
 			require.Eventually(t, func() bool { return len(server.PubSubChannels("")) == 3 }, soon, step)
 		})
 	}
 }
 
-func TestNotices_aRefusedChannelDisturbsNoOther(t *testing.T) {
+func TestSubscriber_aRefusedChannelDisturbsNoOther(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	admin := server.Client(t)
@@ -334,10 +334,10 @@ func TestNotices_aRefusedChannelDisturbsNoOther(t *testing.T) {
 	}
 	acl("reset", "on", ">pw", "~*", "+@all", "&ours:*")
 	rdb := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "limited", "pw" })
-	n := redisstore.New("test", rdb).Notices(redisstore.ViaSharded)
-	theirs, ours := listen(t, n, "theirs:c"), listen(t, n, "ours:c")
+	s := redisstore.New("test", rdb).Subscriber(redisstore.ViaSharded)
+	theirs, ours := subscribe(t, s, "theirs:c"), subscribe(t, s, "ours:c")
 	ours.requireWakes(t, 1)
-	// how often a refused listener tries is counted over a time: there is no event to wait for
+	// the retries within some time are counted: there is no event to wait for
 	time.Sleep(1500 * time.Millisecond)
 	refused := rejected(t, admin, "ssubscribe")
 	require.Greater(t, refused, 2)
@@ -349,7 +349,7 @@ func TestNotices_aRefusedChannelDisturbsNoOther(t *testing.T) {
 	ours.requireWakes(t, 2)
 }
 
-// rejected returns how often the server has refused to run the command.
+// rejected returns how often the server has refused the command.
 func rejected(t *testing.T, rdb *redis.Client, command string) (n int) {
 	t.Helper()
 	info, err := rdb.InfoMap(t.Context(), "commandstats").Result()
@@ -361,37 +361,37 @@ func rejected(t *testing.T, rdb *redis.Client, command string) (n int) {
 	return n
 }
 
-func TestNotices_endWithAClientThatWasClosed(t *testing.T) {
+func TestSubscriber_endsWithAClientThatWasClosed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	rdb := server.Client(t)
-	n := redisstore.New("test", rdb).Notices(redisstore.ViaPlain)
-	e := listen(t, n, "c")
-	e.requireWakes(t, 1)
+	s := redisstore.New("test", rdb).Subscriber(redisstore.ViaPlain)
+	sub := subscribe(t, s, "c")
+	sub.requireWakes(t, 1)
 	require.NoError(t, rdb.Close())
-	listen(t, n, "d").stop()
-	requireNoListeners(t, server)
+	subscribe(t, s, "d").stop()
+	requireNoSubscribers(t, server)
 }
 
-func TestNotices_areNotLostInTheCrowd(t *testing.T) {
+func TestSubscriber_losesNoMessageOfManyConcurrentSubscriptions(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	rdb := server.Client(t)
-	n := redisstore.New("test", server.Client(t)).Notices(redisstore.ViaPlain)
+	s := redisstore.New("test", server.Client(t)).Subscriber(redisstore.ViaPlain)
 	done := make(chan error)
 	for g := range 8 {
 		go func() {
 			for i := range 50 {
 				channel := fmt.Sprint("c", (g+i)%5)
 				woken := make(chan struct{}, 1)
-				stop := n.Listen(channel, func() {
+				stop := s.Subscribe(channel, func(string) {
 					select {
 					case woken <- struct{}{}:
 					default:
 					}
 				})
-				if i%3 > 0 { // else it leaves at once
-					for range 2 { // it listens; it is told
+				if i%3 > 0 { // the others stop at once
+					for range 2 { // the confirmation, then a message
 						select {
 						case <-woken:
 						case <-time.After(soon):
@@ -414,6 +414,6 @@ func TestNotices_areNotLostInTheCrowd(t *testing.T) {
 	for range 8 {
 		require.NoError(t, <-done)
 	}
-	requireNoListeners(t, server)
+	requireNoSubscribers(t, server)
 	require.Empty(t, rdb.PubSubChannels(t.Context(), "*").Val())
 }

@@ -1,0 +1,347 @@
+package redisstore
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// largestBatch bounds a batch of claims and releases, so that no answer comes long after its
+	// request could have had one.
+	largestBatch = 128
+	// usualWorkers is how many batches are out at a time if there is much to do. The second one
+	// starts while the first is out if secondBatch requests wait.
+	usualWorkers = 2
+	secondBatch  = 32
+	// largestRenewal bounds a batch of renewals, which are few scripts in one pipeline.
+	largestRenewal = 32 * largestBatch
+	// lateAfter is how long a batch may be out before the next one starts regardless: the
+	// connection may be dead, or the server frozen. There are at most mostWorkers then.
+	lateAfter   = 50 * time.Millisecond
+	mostWorkers = 8
+	// leastPrune is how many requests may wait before the queue is searched for those whose
+	// callers have left, because the server does not answer.
+	leastPrune = 4 * largestBatch
+	// mostBytes is how much of records a batch has beside its first request.
+	mostBytes = 1 << 20
+	// workerIdle is how long a worker waits for more: a goroutine that has grown its stack for
+	// go-redis is worth keeping.
+	workerIdle = 100 * time.Millisecond
+)
+
+// A batcher collects the requests to one server. A request that finds no batch out is sent at once,
+// by itself. Those that come while one is out wait, and go out together as the next one.
+type batcher struct {
+	server  *server
+	conns   []*connection // of its own
+	pooled  *pooled       // from the user's pool, if there are no own connections; or nil
+	largest int           // of a batch
+	acked   bool          // replicas acknowledge its batches
+
+	mu      sync.Mutex
+	queue   []*request
+	prune   int           // how long the queue may be before callers that left are looked for
+	working int           // workers, and callers, that send, or are about to
+	last    time.Time     // when the newest batch was taken from the queue
+	idle    int           // workers that wait for more
+	wake    chan struct{} // wakes one
+	alarm   *time.Timer
+}
+
+func newBatcher(s *server, largest int) *batcher {
+	return &batcher{server: s, largest: largest, wake: make(chan struct{}, usualWorkers)}
+}
+
+// A request is a call on its way.
+type request struct {
+	ctx      context.Context
+	call     Call
+	bySource bool                        // the server did not know the script
+	done     func(answer any, err error) // or nil if a caller waits
+	ready    chan struct{}               // tells the caller that there are:
+	answer   any
+	err      error
+	soon     *time.Timer // of the caller
+	key      prefixed    // the call's first key
+}
+
+// finish gives the request its answer. Nothing may use the request afterwards.
+func (r *request) finish(answer any, err error) {
+	if r.done != nil {
+		r.done(answer, err)
+		return
+	}
+	r.answer, r.err = answer, err
+	r.ready <- struct{}{} // has room
+}
+
+// glance is how long a caller waits before it watches its context too.
+const glance = 20 * time.Millisecond
+
+// wait waits for the answer, and returns an error if ctx ends first. At first it does not watch
+// ctx: most answers come soon, and asking a call's context for its Done channel makes a timer.
+func (r *request) wait(ctx context.Context) error {
+	if r.soon == nil {
+		r.soon = time.NewTimer(glance)
+	} else {
+		r.soon.Reset(glance)
+	}
+	select {
+	case <-r.ready:
+		r.soon.Stop()
+		return nil
+	case <-r.soon.C:
+	}
+	select {
+	case <-r.ready:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// add sends the request with the next batch. It is finished once: soon after its context has ended
+// if the server answers other requests, and at the latest if the client gives up.
+func (b *batcher) add(r *request) {
+	b.mu.Lock()
+	b.queue = append(b.queue, r)
+	left := b.pruned()
+	if b.due() {
+		b.start()
+	} else if b.alarm == nil && b.working < mostWorkers {
+		b.alarm = time.AfterFunc(lateAfter, b.late)
+	}
+	b.mu.Unlock()
+	stillWaited(left)
+}
+
+// pruned removes the requests whose callers have left from a queue that has grown, and returns
+// them. b.mu must be held.
+func (b *batcher) pruned() (left []*request) {
+	if len(b.queue) <= max(b.prune, leastPrune) {
+		return nil
+	}
+	b.queue = slices.DeleteFunc(b.queue, func(r *request) bool {
+		if r.ctx.Err() == nil {
+			return false
+		}
+		left = append(left, r)
+		return true
+	})
+	b.prune = 2 * len(b.queue)
+	return left
+}
+
+// due reports whether the next batch is to start. While one is out, a second one starts if it is
+// worth it: then the server serves one while the client encodes or decodes the other. b.mu must be
+// held.
+func (b *batcher) due() bool {
+	switch b.working {
+	case 0:
+		return len(b.queue) > 0
+	case 1:
+		return len(b.queue) >= secondBatch
+	default:
+		return false
+	}
+}
+
+// start has a worker send a batch. b.mu must be held.
+func (b *batcher) start() {
+	b.working++
+	if b.idle > 0 {
+		b.idle--
+		b.wake <- struct{}{} // has room, as only idle workers are woken
+		return
+	}
+	go b.work()
+}
+
+// late starts a batch behind one that has been out for long.
+func (b *batcher) late() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.alarm = nil
+	switch waited := time.Since(b.last); {
+	case len(b.queue) == 0 || b.working >= mostWorkers:
+	case waited < lateAfter:
+		b.alarm = time.AfterFunc(lateAfter-waited, b.late)
+	default:
+		b.start()
+		if b.working < mostWorkers {
+			b.alarm = time.AfterFunc(lateAfter, b.late)
+		}
+	}
+}
+
+// take takes a batch from the queue. b.mu must be held.
+func (b *batcher) take(batch []*request) []*request {
+	n, bytes := 0, 0
+	for n < min(len(b.queue), b.largest) {
+		bytes += len(b.queue[n].call.Record)
+		if n > 0 && bytes > mostBytes {
+			break
+		}
+		n++
+	}
+	batch = append(batch[:0], b.queue[:n]...)
+	rest := copy(b.queue, b.queue[n:])
+	clear(b.queue[rest:])
+	b.queue = b.queue[:rest]
+	b.last = time.Now()
+	return batch
+}
+
+// work sends batches, one after the other, until there has been none for some time.
+func (b *batcher) work() {
+	rest := time.NewTimer(workerIdle)
+	defer rest.Stop()
+	var batch []*request
+	for {
+		b.mu.Lock()
+		batch = b.take(batch)
+		b.mu.Unlock()
+		if waited := stillWaited(batch); len(waited) > 0 {
+			b.send(waited)
+		}
+		clear(batch)
+		b.mu.Lock()
+		b.working--
+		if b.due() {
+			b.working++
+			b.mu.Unlock()
+			continue
+		}
+		if b.idle == usualWorkers { // they are enough
+			b.mu.Unlock()
+			return
+		}
+		b.idle++
+		b.mu.Unlock()
+		if !b.woken(rest) {
+			return
+		}
+	}
+}
+
+// woken waits until an idle worker is needed, and returns false if none is for some time.
+func (b *batcher) woken(rest *time.Timer) bool {
+	rest.Reset(workerIdle)
+	select {
+	case <-b.wake:
+		return true
+	case <-rest.C:
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.idle > 0 {
+		b.idle--
+		return false
+	}
+	<-b.wake // it was woken at this very moment
+	return true
+}
+
+// send sends a batch on one of the connections.
+func (b *batcher) send(batch []*request) {
+	ctx, cancel := lastOf(batch)
+	defer cancel()
+	for _, c := range b.conns {
+		if c.take(ctx) {
+			c.release(b.server.send(undone{ctx}, c.client, &c.sender, batch, b.acked))
+			return
+		}
+	}
+	if c := b.spare(ctx); c != nil {
+		c.release(b.server.send(undone{ctx}, c.client, &c.sender, batch, b.acked))
+		return
+	}
+	var s sender
+	if b.pooled != nil {
+		b.pooled.use(func(client client) error { return b.server.send(ctx, client, &s, batch, b.acked) })
+		return
+	}
+	_ = b.server.send(ctx, b.server.client, &s, batch, b.acked)
+}
+
+// spare waits for a connection if the application has taken all of its own.
+func (b *batcher) spare(ctx context.Context) *connection {
+	for _, c := range b.conns {
+		if c.userHasNoneLeft() && c.wait(ctx, lateAfter) {
+			return c
+		}
+	}
+	return nil
+}
+
+// sendNow sends the request from the caller's own goroutine if no batch is out and there is a
+// connection, and returns false otherwise: the request is as it was then.
+func (b *batcher) sendNow(r *request) bool {
+	c := b.takeFirst(r.ctx)
+	if c == nil {
+		return false
+	}
+	c.one[0] = r
+	c.release(b.server.send(undone{r.ctx}, c.client, &c.sender, c.one[:], false))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.working--
+	if b.due() { // what has come in meanwhile
+		b.start()
+	}
+	return true
+}
+
+// takeFirst takes the first connection if no batch is out, and counts the caller as a worker.
+func (b *batcher) takeFirst(ctx context.Context) *connection {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.working > 0 || len(b.conns) == 0 || !b.conns[0].take(ctx) {
+		return nil
+	}
+	b.working++
+	b.last = b.conns[0].used
+	return b.conns[0]
+}
+
+// unused reports whether nothing has gone this way for some time.
+func (b *batcher) unused() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.working == 0 && len(b.queue) == 0 && time.Since(b.last) > time.Minute
+}
+
+// stillWaited finishes the requests whose contexts have ended, and returns the others, in the same
+// slice. What is sent for nobody would only have to be undone: after a freeze, that may be much.
+func stillWaited(requests []*request) []*request {
+	n := 0
+	for _, r := range requests {
+		if err := r.ctx.Err(); err != nil {
+			r.finish(nil, err)
+			continue
+		}
+		requests[n] = r
+		n++
+	}
+	return requests[:n]
+}
+
+// lastOf returns a context for a batch, which ends when the last of its requests' contexts has.
+func lastOf(batch []*request) (context.Context, context.CancelFunc) {
+	if len(batch) == 1 {
+		return batch[0].ctx, func() {}
+	}
+	var last time.Time
+	for _, r := range batch {
+		deadline, ok := r.ctx.Deadline()
+		if !ok {
+			return context.WithoutCancel(r.ctx), func() {}
+		}
+		if deadline.After(last) {
+			last = deadline
+		}
+	}
+	return context.WithDeadline(context.WithoutCancel(batch[0].ctx), last)
+}

@@ -1,0 +1,254 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+// A Script is a Lua script that the server knows by its hash.
+type Script struct {
+	source, sha any // strings, which are arguments of commands
+	layout
+}
+
+// A layout says what calls of a script have. KEYS are those of each call, and further ones. ARGV
+// are those of each call, the shared ones, the record, and further ones.
+type layout struct {
+	keys, args int // of each call
+	shared     int
+	record     bool
+	many       bool // the script serves many calls at once, see batch.lua
+}
+
+// NewScript returns the script of that source. It serves one call, which has FurtherKeys and
+// FurtherArgs only.
+func NewScript(source string) *Script {
+	return &Script{source: source, sha: redis.NewScript(source).Hash()}
+}
+
+// A Call is one run of a script for the key of a claim.
+type Call struct {
+	Op   driver.Op
+	Key  string        // the claim's, for errors
+	TTL  time.Duration // of the lease that is asked for
+	Acks Acks          // what else has to be true before the call has succeeded
+
+	Script *Script
+	Prefix string    // of Keys[0]
+	Keys   [2]string // of the call alone, as many as the script says
+	Args   [3]string // of the call alone, as many as the script says
+	// Slot names the slot of the keys in a Cluster. "" stands for FenceKeyBeside(Keys[0]).
+	Slot   string
+	Shared [3]string // arguments that calls must have in common to share a script
+	Record []byte    // follows the shared arguments. A call that has one shares no script
+	// FurtherKeys and FurtherArgs follow all these in a script that serves one call.
+	FurtherKeys []string
+	FurtherArgs []any
+}
+
+// routeKey returns a key in the slot of the call's keys.
+func (c *Call) routeKey() string {
+	switch {
+	case c.Prefix != "":
+		return c.Prefix // which has the hash tag
+	case c.Script.keys == 0:
+		return c.FurtherKeys[0]
+	default:
+		return c.Keys[0]
+	}
+}
+
+// slot returns a name of the slot of the call's keys.
+func (c *Call) slot() string {
+	if c.Slot == "" {
+		return FenceKeyBeside(c.Keys[0])
+	}
+	return c.Slot
+}
+
+// canShare reports whether the calls can share a script, if the server takes their keys together.
+func (c *Call) canShare(other *Call) bool {
+	return c.Script == other.Script && c.Script.many && c.Shared == other.Shared &&
+		len(c.Record) == 0 && len(other.Record) == 0
+}
+
+// provesLost reports whether err, from a renewal or a release, says that the claim does not hold
+// the lease: the first thing that their scripts read is the lease's key, and it holds something
+// else.
+func (c *Call) provesLost(err error) bool {
+	return err != nil && (c.Op == driver.OpRenew || c.Op == driver.OpRelease) && kindOf(err) == driver.KindWrongType
+}
+
+// Int runs a script that answers an integer.
+func (s *Store) Int(ctx context.Context, c Call) (int64, error) {
+	answer, err := s.run(ctx, &c)
+	return s.toInt(&c, answer, err)
+}
+
+// StartInt is Int that does not wait: done is called once with the answer, or an error when none
+// can come any more, which may be some time after ctx has ended. It must not block.
+func (s *Store) StartInt(ctx context.Context, c Call, done func(int64, error)) {
+	r := &request{ctx: ctx, call: c}
+	r.done = func(answer any, err error) { done(s.toInt(&r.call, answer, err)) }
+	s.start(r)
+}
+
+func (s *Store) toInt(c *Call, answer any, err error) (int64, error) {
+	n, ok := answer.(int64)
+	switch {
+	case c.provesLost(err):
+		return 0, nil
+	case err != nil:
+		return 0, s.error(c, err)
+	case !ok:
+		return 0, s.error(c, ErrAnswer)
+	}
+	return n, nil
+}
+
+// Grant runs a script that asks for a key. Its answers are described in acquire.lua of the backends
+// and in queue.lua.
+func (s *Store) Grant(ctx context.Context, c Call) (driver.Grant, error) {
+	if err := s.checkTTL(&c); err != nil {
+		return driver.Grant{}, err
+	}
+	answer, err := s.run(ctx, &c)
+	return s.toGrant(&c, answer, err)
+}
+
+// StartGrant is to Grant what StartInt is to Int.
+func (s *Store) StartGrant(ctx context.Context, c Call, done func(driver.Grant, error)) {
+	if err := s.checkTTL(&c); err != nil {
+		done(driver.Grant{}, err)
+		return
+	}
+	r := &request{ctx: ctx, call: c}
+	r.done = func(answer any, err error) { done(s.toGrant(&r.call, answer, err)) }
+	s.start(r)
+}
+
+func (s *Store) toGrant(c *Call, answer any, err error) (driver.Grant, error) {
+	if err != nil && !isShortOfAcks(err) {
+		return driver.Grant{}, s.error(c, err)
+	}
+	grant, ok := toGrant(answer)
+	switch {
+	case !ok:
+		return driver.Grant{}, s.error(c, ErrAnswer)
+	case err != nil && grant.State == driver.Granted:
+		// where it was not granted, there is nothing to acknowledge
+		return driver.Grant{}, s.error(c, err)
+	}
+	return grant, nil
+}
+
+// RenewBatch implements driver.BatchRenewer: claims that a script can serve together are renewed by
+// one. It calls report once for each claim, and returns when all are reported, soon after ctx has
+// ended at the latest.
+func (s *Store) RenewBatch(
+	ctx context.Context, claims []driver.Claim, call func(driver.Claim) Call, report func(i int, held bool, err error),
+) {
+	type result struct {
+		i    int
+		held int64
+		err  error
+	}
+	results := make(chan result, len(claims)) // room for those that come after ctx has ended
+	requests := make([]request, len(claims))
+	for i, c := range claims {
+		r := &requests[i]
+		r.ctx, r.call = ctx, call(c)
+		r.done = func(answer any, err error) {
+			held, err := s.toInt(&r.call, answer, err)
+			results <- result{i, held, err}
+		}
+		s.start(r)
+	}
+	reported := make([]bool, len(claims))
+	for range claims {
+		select {
+		case r := <-results:
+			reported[r.i] = true
+			report(r.i, r.held == 1, r.err)
+			continue
+		case <-ctx.Done():
+		}
+		for i, c := range claims {
+			if !reported[i] {
+				reported[i] = true
+				report(i, false, s.error(&Call{Op: driver.OpRenew, Key: c.Key}, ctx.Err()))
+			}
+		}
+		return
+	}
+}
+
+// Terms returns the arguments in which acquire finds what a claim asks for beside its key: the TTL
+// in ms, the label, and what few claims ask for, see grant.lua.
+func (s *Store) Terms(c driver.Claim) (ttl, label, special string) {
+	if c.Reserve > 0 || c.Fence != 0 || c.Hint != 0 || s.minUptime != 0 {
+		special = fmt.Sprint(max(c.Reserve, 0), " ", c.Fence, " ", c.Hint, " ", s.uptimeSeconds())
+	}
+	return s.ttlText(c.TTL), c.Label, special
+}
+
+// ttlText returns the TTL in ms. It is mostly that of the call before.
+func (s *Store) ttlText(ttl time.Duration) string {
+	last := s.lastTTL.Load()
+	if last == nil || last.ttl != ttl {
+		last = &ttlText{ttl, milliseconds(ttl)}
+		s.lastTTL.Store(last)
+	}
+	return last.text
+}
+
+type ttlText struct {
+	ttl  time.Duration
+	text string
+}
+
+// Leave returns the arguments that say what release leaves behind: "", or a letter and for how
+// long; the label of a done marker, and its record.
+func Leave(c driver.Claim, after driver.After) (leave, label string, record []byte) {
+	switch {
+	case after.Keep <= 0:
+		return "", "", nil
+	case after.Done:
+		return "D" + milliseconds(after.Keep), c.Label, after.Record
+	default:
+		return "K" + milliseconds(after.Keep), "", nil
+	}
+}
+
+// RenewTerms returns the arguments of a renewal: the fence in use, the TTL in ms, and how many
+// fences to reserve above a fence that is new.
+func (s *Store) RenewTerms(c driver.Claim) (fence, ttl, reserve string) {
+	return strconv.FormatUint(c.Fence, 10), s.ttlText(c.TTL), strconv.Itoa(c.Reserve)
+}
+
+func milliseconds(d time.Duration) string { return strconv.FormatInt(Milliseconds(d), 10) }
+
+// Milliseconds returns d as the argument of PX, rounded up.
+func Milliseconds(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// ErrAnswer is the answer of a script that is not one of its answers.
+var ErrAnswer = errors.New("the script's answer makes no sense")
+
+func isNoScript(err error) bool { return err != nil && strings.Contains(err.Error(), "NOSCRIPT") }
+
+// noRetry keeps go-redis from sending a command again after its reply was lost: the second answer
+// would be taken for the first one's ("busy" for a key that is ours, "not held" for a release that
+// was done). The engine repeats what may be repeated.
+type noRetry struct{ redis.Cmder }
+
+func (*noRetry) NoRetry() bool { return true }

@@ -1,0 +1,364 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+const (
+	// shortIdle is for how long a connection for claims and releases stays without being used, and
+	// busyAfter how many requests make it worth having, with less than that between them.
+	// Occasional callers use the user's client.
+	shortIdle = 500 * time.Millisecond
+	busyAfter = 10
+	// renewalIdle is the same for renewals, of which the next one comes after a third of a TTL.
+	renewalIdle = 15 * time.Second
+	// connectWithin is how long connecting may take, less than shortIdle.
+	connectWithin = 400 * time.Millisecond
+	// lookEvery is how often a connection in use looks whether the user's client was closed.
+	lookEvery = 5 * time.Millisecond
+)
+
+// A connection is one of our own to the server of the user's client, for one user at a time. It
+// needs none of the connections that the application may have taken all. Its user reads and writes
+// in its own goroutine: having another one do that costs as much again as the round trip, and a
+// read of go-redis does not end with its context.
+//
+// It connects when it is needed, and disconnects when it has not been used for some time, or the
+// user's client was closed. While it is not connected, everything uses the user's client.
+type connection struct {
+	user     *redis.Client
+	stays    time.Duration // for how long it stays connected unused
+	renewals bool          // it connects at once, and its users wait for it
+	inUse    chan struct{} // has something in it while the connection is used
+	conn     atomic.Pointer[netConn]
+	mu       sync.Mutex
+
+	// These belong to the connection's user.
+	client    *redis.Client // with one connection, or nil so far
+	setups    []func(*redis.Client)
+	ctx       context.Context // ends what is under way; mu is held to change it
+	connected bool
+	used      time.Time
+	looked    time.Time // when the user's client was last seen at work
+	asked     time.Time
+	inRow     int       // how many asked, one soon after the other
+	tried     time.Time // when connecting last began
+	watched   bool      // clean is to come
+	sender    sender
+	one       [1]*request // a batch
+}
+
+func newConnection(user *redis.Client, stays time.Duration) *connection {
+	return &connection{
+		user: user, stays: stays, renewals: stays == renewalIdle,
+		inUse: make(chan struct{}, 1), ctx: context.Background(),
+	}
+}
+
+// setUp makes the client, or returns an error if that could not be set up.
+func (c *connection) setUp() (err error) {
+	if c.client != nil {
+		return nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("a panic: %v", p)
+		}
+	}()
+	client := c.newClient()
+	for _, f := range c.setups {
+		f(client)
+	}
+	c.client = client
+	return nil
+}
+
+// take gives the caller the connection if it is free and connected, and has it connect if it is
+// asked for often. The caller calls release.
+func (c *connection) take(ctx context.Context) bool {
+	if c.renewals {
+		return c.wait(ctx, lateAfter)
+	}
+	select {
+	case c.inUse <- struct{}{}:
+	default:
+		return false
+	}
+	now := time.Now()
+	if c.usable(now) {
+		c.used = now
+		c.call(ctx)
+		return true
+	}
+	if now.Sub(c.asked) >= shortIdle {
+		c.inRow = 0
+	}
+	c.asked = now
+	c.inRow++
+	if !c.connected && c.inRow >= busyAfter && now.Sub(c.tried) >= shortIdle {
+		go func() { // the caller uses the user's client, which is connected
+			c.connect(context.WithoutCancel(ctx))
+			<-c.inUse
+		}()
+		return false
+	}
+	<-c.inUse
+	return false
+}
+
+// wait gives the caller the connection, connected, as soon as it is free. It returns false if that
+// takes long, or it cannot connect. The caller calls release.
+func (c *connection) wait(ctx context.Context, patience time.Duration) bool {
+	select {
+	case c.inUse <- struct{}{}:
+	default:
+		late := time.NewTimer(patience)
+		defer late.Stop()
+		select {
+		case c.inUse <- struct{}{}:
+		case <-late.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+	now := time.Now()
+	ok := c.usable(now) && now.Sub(c.used) < shortIdle
+	if !ok && (c.connected || now.Sub(c.tried) >= shortIdle) {
+		ok = c.connect(ctx) // it asks the server first if the connection has rested
+	}
+	if !ok {
+		<-c.inUse
+		return false
+	}
+	c.used = now
+	c.call(ctx)
+	return true
+}
+
+// call notes the context of the connection's user.
+func (c *connection) call(ctx context.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ctx = ctx
+}
+
+// calling returns that context, for a dialer: go-redis may dial for longer than it is used.
+func (c *connection) calling() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ctx
+}
+
+// userGone reports whether the user's client has no connection: it may have been closed. If not,
+// it connects when we use it.
+func (c *connection) userGone() bool { return c.user.PoolStats().TotalConns == 0 }
+
+// userHasNoneLeft reports whether the application has taken all connections of the user's client.
+func (c *connection) userHasNoneLeft() bool {
+	stats := c.user.PoolStats()
+	return stats.IdleConns == 0 && int(stats.TotalConns) >= c.user.Options().PoolSize
+}
+
+// usable reports whether it is connected, while the user's client is, too.
+func (c *connection) usable(now time.Time) bool {
+	switch {
+	case !c.connected:
+		return false
+	case now.Sub(c.used) >= c.stays:
+		c.disconnect()
+		return false
+	case now.Sub(c.looked) < lookEvery:
+		return true
+	}
+	if c.userGone() {
+		return false
+	}
+	c.looked = now
+	return true
+}
+
+// connect connects if it is not connected, and asks the server whether the connection is good. An
+// old one may be broken: then it connects again.
+func (c *connection) connect(ctx context.Context) bool {
+	c.tried = time.Now()
+	if c.setUp() != nil || c.userGone() {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectWithin)
+	defer cancel()
+	c.call(ctx)
+	err := c.client.Ping(ctx).Err()
+	if spoilt(err) && ctx.Err() == nil {
+		err = c.client.Ping(ctx).Err()
+	}
+	c.connected = err == nil || redis.HasErrorPrefix(err, "NOPERM")
+	c.call(context.Background())
+	c.used = time.Now()
+	if c.connected && !c.watched {
+		c.watched = true
+		time.AfterFunc(shortIdle, c.clean)
+	}
+	return c.connected
+}
+
+// release ends the caller's use, which has ended with err.
+func (c *connection) release(err error) {
+	c.call(context.Background())
+	c.used = time.Now()
+	if spoilt(err) {
+		c.disconnect() // it is no good, and the next one may take long to make
+	}
+	<-c.inUse
+}
+
+// spoilt reports whether err says that a connection is no good: the server has not answered, or is
+// not the one that writes any more.
+func spoilt(err error) bool {
+	if err == nil {
+		return false
+	}
+	var reply redis.Error
+	return !errors.As(err, &reply) || redis.HasErrorPrefix(err, "READONLY")
+}
+
+// disconnect closes the connection. go-redis notices when it is to use it again.
+func (c *connection) disconnect() {
+	c.connected, c.inRow = false, 0
+	if conn := c.conn.Load(); conn != nil {
+		_ = conn.Close() // all it could say is that it is closed
+	}
+}
+
+// clean disconnects if the connection is not needed any more.
+func (c *connection) clean() {
+	select {
+	case c.inUse <- struct{}{}:
+	default:
+		time.AfterFunc(shortIdle, c.clean)
+		return
+	}
+	defer func() { <-c.inUse }()
+	idle := time.Since(c.used)
+	if c.connected && (idle >= c.stays || c.userGone()) {
+		c.disconnect()
+	}
+	if c.watched = c.connected; c.watched {
+		time.AfterFunc(min(shortIdle, max(c.stays-idle, shortIdle/10)), c.clean)
+	}
+}
+
+// newClient returns a client with one connection, made when it is used, to where the user's client
+// goes. It has what that was made with, but for its hooks, which cannot be read.
+func (c *connection) newClient() *redis.Client {
+	opt := *c.user.Options()
+	dial := opt.Dialer
+	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(c.calling(), cancel)()
+		nc, err := dial(ctx, network, addr)
+		// else go-redis would dial by itself, again and again, until its client is closed
+		if err != nil {
+			nc, _ = net.Pipe()
+		}
+		conn := &netConn{Conn: nc, of: c, failed: err}
+		c.conn.Store(conn)
+		return conn, nil
+	}
+	opt.Limiter = nil // see newPooled
+	opt.PoolSize, opt.MaxActiveConns, opt.MinIdleConns, opt.MaxIdleConns, opt.PipelinePoolSize = 1, 1, 0, 0, -1
+	opt.MaxRetries, opt.DialerRetries = -1, 1
+	opt.ConnMaxIdleTime = c.stays // so that go-redis does not use what disconnect has closed
+	opt.ContextTimeoutEnabled = true
+	opt.ReadTimeout, opt.WriteTimeout = asGiven(opt.ReadTimeout), asGiven(opt.WriteTimeout)
+	// Nothing would read what the server says of itself between two calls.
+	opt.Protocol = 2
+	opt.PushNotificationProcessor = nil
+	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	opt.ClientSideCacheConfig, opt.ClientSideCache = nil, nil
+	return redis.NewClient(&opt)
+}
+
+// asGiven returns the time-out that a user gives to mean what a client's options say: 0 and -1
+// have other meanings there.
+func asGiven(d time.Duration) time.Duration {
+	switch d {
+	case 0:
+		return -1
+	case -1:
+		return -2
+	default:
+		return d
+	}
+}
+
+// undone is a context whose end go-redis does not wait for: netConn and the dialer watch it.
+type undone struct{ context.Context }
+
+func (undone) Done() <-chan struct{} { return nil }
+
+// A netConn is the network connection of a connection.
+type netConn struct {
+	net.Conn
+	of     *connection
+	failed error     // why there is no connection, or nil
+	until  time.Time // when to give up reading, if ever
+}
+
+// Write implements net.Conn.
+func (c *netConn) Write(b []byte) (int, error) {
+	if c.failed != nil {
+		return 0, c.failed
+	}
+	return c.Conn.Write(b)
+}
+
+// SetReadDeadline implements net.Conn. Read keeps to it, also if the wall clock is moved meanwhile:
+// what go-redis gives is an instant of that clock.
+func (c *netConn) SetReadDeadline(t time.Time) error {
+	c.until = time.Time{}
+	if !t.IsZero() {
+		now := time.Now()
+		c.until = now.Add(t.Sub(now))
+	}
+	return nil
+}
+
+// SetDeadline implements net.Conn.
+func (c *netConn) SetDeadline(t time.Time) error {
+	_ = c.SetReadDeadline(t) // which cannot fail
+	return c.SetWriteDeadline(t)
+}
+
+// Read implements net.Conn. It ends soon after the context of the connection's user, which then
+// has to disconnect: the answer that is under way is not the next caller's.
+func (c *netConn) Read(b []byte) (int, error) {
+	for {
+		look := time.Now().Add(glance)
+		last := !c.until.IsZero() && !c.until.After(look)
+		if last {
+			look = c.until
+		}
+		if err := c.Conn.SetReadDeadline(look); err != nil {
+			return 0, err
+		}
+		n, err := c.Conn.Read(b)
+		if n > 0 || last || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+		if err := c.of.ctx.Err(); err != nil {
+			return 0, err
+		}
+	}
+}

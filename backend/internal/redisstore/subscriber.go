@@ -1,0 +1,220 @@
+package redisstore
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Via is the command that publishes messages. It decides how to subscribe to them.
+type Via uint8
+
+// The commands that publish.
+const (
+	// ViaPlain is PUBLISH.
+	ViaPlain Via = iota
+	// ViaSharded is SPUBLISH. A server that does not know it, Redis before 7, gets PUBLISH.
+	ViaSharded
+	// ViaBoth is both commands.
+	ViaBoth
+)
+
+// A Subscriber subscribes to channels and passes their messages to receivers. All channels share
+// one connection. On a Cluster, unless Via is ViaPlain, they share one connection to each master
+// that has any of them. Without receivers there is no connection. A Subscriber is safe for
+// concurrent use.
+//
+// Messages can be lost, so a waiter must also poll now and then.
+type Subscriber struct {
+	store *Store
+	via   Via
+
+	mu            sync.Mutex
+	subscriptions map[string]*subscription    // by channel
+	nodes         map[*redis.Client]*nodeConn // by node, or nil if any node will do
+}
+
+// A subscription is a channel that has receivers. Subscriber.mu guards it.
+type subscription struct {
+	channel   string
+	receivers map[*receiver]struct{}
+	node      *nodeConn          // nil while the node is not known
+	live      bool               // the server has confirmed the subscription
+	refusals  int                // in a row
+	cancel    context.CancelFunc // ends the search for the node
+}
+
+type receiver struct{ receive func(message string) }
+
+// Subscriber returns a Subscriber to messages that are published via that command.
+func (s *Store) Subscriber(via Via) *Subscriber {
+	return &Subscriber{
+		store: s, via: via, subscriptions: map[string]*subscription{}, nodes: map[*redis.Client]*nodeConn{},
+	}
+}
+
+// Subscribe calls receive with each message on the channel. It also calls receive("") each time
+// that the server has confirmed the subscription, because earlier messages were missed. Subscribe
+// and stop return at once. A second stop does nothing. receive must not block. It is called from
+// any goroutine, possibly by Subscribe itself, and possibly once more after stop has returned.
+//
+// If the server refuses or does not answer, the Subscriber tries again, less and less often, until
+// stop. After the last stop, it closes its connections within moments. A connection that is being
+// made ends with the client's time-outs.
+func (s *Subscriber) Subscribe(channel string, receive func(message string)) (stop func()) {
+	r := &receiver{receive}
+	s.mu.Lock()
+	sub := s.subscriptions[channel]
+	if sub == nil {
+		sub = &subscription{channel: channel, receivers: map[*receiver]struct{}{}, cancel: func() {}}
+		s.subscriptions[channel] = sub
+		s.assign(sub)
+	}
+	sub.receivers[r] = struct{}{}
+	live := sub.live
+	s.mu.Unlock()
+	if live {
+		receive("")
+	}
+	return func() { s.stop(sub, r) }
+}
+
+func (s *Subscriber) stop(sub *subscription, r *receiver) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(sub.receivers, r)
+	if len(sub.receivers) > 0 || s.subscriptions[sub.channel] != sub {
+		return
+	}
+	delete(s.subscriptions, sub.channel)
+	sub.cancel()
+	if sub.node != nil {
+		sub.node.remove(sub)
+	}
+}
+
+// assign finds the subscription's node connection. It does so at once if that needs no request.
+// s.mu must be held.
+func (s *Subscriber) assign(sub *subscription) {
+	if sub.refusals == 0 && s.cluster() == nil {
+		s.add(sub, nil)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	sub.cancel = cancel
+	go s.route(ctx, sub, sub.refusals)
+}
+
+// route adds the subscription to the connection of its node. If there were failures, it waits
+// first. ctx ends when the subscription has no receivers any more.
+func (s *Subscriber) route(ctx context.Context, sub *subscription, failures int) {
+	for ; ; failures++ {
+		if failures > 0 && !pause(ctx, failures) {
+			return
+		}
+		node, err := s.node(ctx, sub.channel)
+		s.mu.Lock()
+		if err == nil && ctx.Err() == nil {
+			s.add(sub, node)
+		}
+		s.mu.Unlock()
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// cluster returns the Cluster's client, or nil if any node will do.
+func (s *Subscriber) cluster() *redis.ClusterClient {
+	cluster, ok := s.store.client.(*redis.ClusterClient)
+	if !ok || s.via == ViaPlain {
+		return nil // each node of a Cluster forwards PUBLISH to all others
+	}
+	return cluster
+}
+
+// node returns the master that has the channel, or nil if any node will do.
+func (s *Subscriber) node(ctx context.Context, channel string) (*redis.Client, error) {
+	cluster := s.cluster()
+	if cluster == nil {
+		return nil, nil
+	}
+	return cluster.MasterForKey(ctx, channel)
+}
+
+// add adds the subscription to the connection of that node. s.mu must be held.
+func (s *Subscriber) add(sub *subscription, node *redis.Client) {
+	n := s.nodes[node]
+	if n == nil {
+		n = s.openNode(node)
+	}
+	n.add(sub)
+}
+
+// move moves the subscription to the connection of that node.
+func (s *Subscriber) move(sub *subscription, node *redis.Client) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sub.node != nil && sub.node.node != node {
+		sub.node.remove(sub)
+		s.add(sub, node)
+	}
+}
+
+// refused starts a new search for the subscription's node, after the last one has refused it.
+func (s *Subscriber) refused(sub *subscription) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sub.node == nil || s.subscriptions[sub.channel] != sub {
+		return
+	}
+	sub.node.remove(sub)
+	sub.refusals++
+	s.assign(sub)
+}
+
+// confirmed marks the subscription as live, and wakes its receivers.
+func (s *Subscriber) confirmed(sub *subscription) {
+	s.mu.Lock()
+	sub.refusals = 0
+	sub.live = sub.node != nil
+	s.mu.Unlock()
+	s.deliver(sub.channel, "")
+}
+
+// deliver passes a message to all receivers of the channel.
+func (s *Subscriber) deliver(channel, message string) {
+	s.mu.Lock()
+	var receivers []*receiver
+	if sub := s.subscriptions[channel]; sub != nil {
+		receivers = slices.Collect(maps.Keys(sub.receivers))
+	}
+	s.mu.Unlock()
+	for _, r := range receivers {
+		r.receive(message)
+	}
+}
+
+const (
+	firstRetry   = 100 * time.Millisecond
+	longestRetry = time.Second
+)
+
+// pause sleeps before the n-th retry in a row. It sleeps for half to all of a time that doubles
+// with n. It returns false if ctx ends first.
+func pause(ctx context.Context, n int) bool {
+	d := min(firstRetry<<min(n-1, 10), longestRetry)
+	timer := time.NewTimer(d/2 + rand.N(d/2))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

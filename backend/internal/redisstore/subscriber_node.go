@@ -1,0 +1,152 @@
+package redisstore
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// linger is how long a connection without subscriptions stays open. A process that waits often
+// soon needs it again.
+const linger = 100 * time.Millisecond
+
+// A nodeConn keeps a connection to a node while there are subscriptions for it. If the connection
+// breaks, it makes another.
+type nodeConn struct {
+	subscriber *Subscriber
+	node       *redis.Client // nil if any node will do
+	end        context.CancelFunc
+	changes    chan struct{} // has something in it if changed is not empty
+
+	// Subscriber.mu guards what follows.
+	subscriptions map[string]*subscription // by channel
+	changed       map[string]struct{}      // channels, since the last call of takeChanges
+	open          bool                     // there is a connection
+}
+
+// openNode returns a new nodeConn for the node. It ends with its last subscription. s.mu must be
+// held.
+func (s *Subscriber) openNode(node *redis.Client) *nodeConn {
+	ctx, cancel := context.WithCancel(context.Background())
+	n := &nodeConn{
+		subscriber: s, node: node, end: cancel, changes: make(chan struct{}, 1),
+		subscriptions: map[string]*subscription{}, changed: map[string]struct{}{},
+	}
+	s.nodes[node] = n
+	go n.run(ctx)
+	return n
+}
+
+// add adds a subscription. Subscriber.mu must be held.
+func (n *nodeConn) add(sub *subscription) {
+	sub.node = n
+	n.subscriptions[sub.channel] = sub
+	n.change(sub.channel)
+}
+
+// remove removes a subscription. Subscriber.mu must be held.
+func (n *nodeConn) remove(sub *subscription) {
+	sub.node, sub.live = nil, false
+	delete(n.subscriptions, sub.channel)
+	n.change(sub.channel)
+	if !n.open {
+		n.endIfIdle() // a connection that is being made is of no use any more
+	}
+}
+
+func (n *nodeConn) change(channel string) {
+	n.changed[channel] = struct{}{}
+	select {
+	case n.changes <- struct{}{}:
+	default:
+	}
+}
+
+// endIfIdle ends the nodeConn if it has no subscriptions. Subscriber.mu must be held.
+func (n *nodeConn) endIfIdle() {
+	if len(n.subscriptions) > 0 {
+		return
+	}
+	if n.subscriber.nodes[n.node] == n { // it may have ended before, and have a successor
+		delete(n.subscriber.nodes, n.node)
+	}
+	n.end()
+}
+
+// run makes connections until the nodeConn ends.
+func (n *nodeConn) run(ctx context.Context) {
+	defer n.end()
+	for failures := 1; ; failures++ {
+		start := time.Now()
+		newPubsubConn(n).serve(ctx)
+		if time.Since(start) > longestRetry {
+			failures = 1
+		}
+		n.disconnected(ctx)
+		if ctx.Err() != nil || !pause(ctx, failures) {
+			return
+		}
+		n.reassign(ctx)
+	}
+}
+
+// disconnected notes that there is no connection. The next connection must subscribe to all
+// channels.
+func (n *nodeConn) disconnected(ctx context.Context) {
+	s := n.subscriber
+	if cluster := s.cluster(); cluster != nil && ctx.Err() == nil {
+		cluster.ReloadState(context.Background()) // the node may have lost its slots
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n.open = false
+	for channel, sub := range n.subscriptions {
+		sub.live = false
+		n.changed[channel] = struct{}{}
+	}
+	n.endIfIdle()
+}
+
+// reassign moves subscriptions whose slot now belongs to another node.
+func (n *nodeConn) reassign(ctx context.Context) {
+	s := n.subscriber
+	s.mu.Lock()
+	subscriptions := slices.Collect(maps.Values(n.subscriptions))
+	s.mu.Unlock()
+	for _, sub := range subscriptions {
+		if node, err := s.node(ctx, sub.channel); err == nil && node != n.node {
+			s.move(sub, node)
+		}
+	}
+}
+
+// connected notes that there is a connection.
+func (n *nodeConn) connected() {
+	n.subscriber.mu.Lock()
+	defer n.subscriber.mu.Unlock()
+	n.open = true
+	n.endIfIdle() // the last subscription may have gone while open was false
+}
+
+// closeIfIdle ends the nodeConn unless it has got a subscription meanwhile.
+func (n *nodeConn) closeIfIdle() {
+	n.subscriber.mu.Lock()
+	defer n.subscriber.mu.Unlock()
+	n.endIfIdle()
+}
+
+// takeChanges returns the present subscription of each channel that has changed, or nil if the
+// channel has none. It also reports whether the nodeConn has no subscriptions at all.
+func (n *nodeConn) takeChanges() (present map[string]*subscription, idle bool) {
+	n.subscriber.mu.Lock()
+	defer n.subscriber.mu.Unlock()
+	present = make(map[string]*subscription, len(n.changed))
+	for channel := range n.changed {
+		present[channel] = n.subscriptions[channel]
+	}
+	clear(n.changed)
+	return present, len(n.subscriptions) == 0
+}
