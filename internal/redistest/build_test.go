@@ -19,7 +19,7 @@ func TestUse_startsAnotherProgram(t *testing.T) {
 		`case "$1" in --version) echo "Other server v=7.9.1 sha=00000000:0"; exit; esac` + "\n" +
 		"touch " + marker + "\n" +
 		`exec redis-server "$@"` + "\n"
-	require.NoError(t, os.WriteFile(program, []byte(script), 0o700)) //nolint:gosec // it is a program
+	require.NoError(t, os.WriteFile(program, []byte(script), 0o700))
 	t.Run("inner", func(t *testing.T) {
 		redistest.Use(t, program)
 		require.Equal(t, redistest.Build{Name: "Other", Version: "7.9.1"}, redistest.ProgramBuild(t))

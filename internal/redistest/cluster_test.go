@@ -56,7 +56,7 @@ func TestCluster_replacesANodeWithItsKeys(t *testing.T) {
 	require.Len(t, cluster.Nodes, 3)
 	require.NotContains(t, cluster.Nodes, old)
 	require.Same(t, fresh, cluster.OwnerOf(t, cluster.SlotOf(t, keys[0])))
-	client.ReloadState(ctx) // it learns of moved slots from replies, and by itself once a minute only
+	client.ReloadState(ctx) // by itself it does so once a minute, or when a node says MOVED
 	require.Eventually(t, func() bool { return client.Get(ctx, keys[0]).Val() == old.Addr() }, soon, step,
 		"the key moved with its slot")
 	require.NoError(t, client.Set(ctx, keys[1], "v", 0).Err())

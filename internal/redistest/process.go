@@ -7,8 +7,8 @@ import (
 	"github.com/seed-1795987d/onerun/internal/processtest"
 )
 
-// startProcess runs the server program with its output appended to the file named log, and env added to
-// our environment.
+// startProcess runs the server program with its output appended to the file named log, and env
+// added to our environment.
 func startProcess(log string, env []string, args ...string) (*processtest.Process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
