@@ -15,10 +15,6 @@ if [ -z "$uri" ]; then
 	echo "no source of Debian packages is configured: nothing is fetched" >&2
 	exit 0
 fi
-keys=
-for file in /usr/share/keyrings/debian-archive-keyring.*; do
-	[ -e "$file" ] && keys=$file && break
-done
 
 # fetch SUITES PACKAGE PROGRAM takes the package from the first suite, and what it needs from all
 # of them.
@@ -28,7 +24,6 @@ fetch() {
 	apt=$dir/apt
 	mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/etc"
 	printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: main\n' "$uri" "$suites" > "$apt/etc/debian.sources"
-	[ -n "$keys" ] && echo "Signed-By: $keys" >> "$apt/etc/debian.sources"
 	get() {
 		apt-get -qq -o Dir::Etc::sourcelist="$apt/etc/debian.sources" -o Dir::Etc::sourceparts=/dev/null \
 			-o Dir::State::lists="$apt/lists" -o Dir::Cache="$apt/cache" -o Dir::State::status=/dev/null \
