@@ -38,10 +38,10 @@ const (
 // A fleetResult is what came of it.
 type fleetResult struct {
 	fleet
-	runs, overlaps, requests int64
-	without                  int // processes that had no run
-	gaps                     []time.Duration
-	waits                    []time.Duration
+	runs, requests int64
+	without        int // processes that had no run
+	gaps, waits    []time.Duration
+	violations     []string
 }
 
 const fleetHead = "| processes | `WithFair` | runs/s | requests per run | server busy | gap between two holders, p50 / p99 | wait, p50 / p99 / max | processes without a run |\n" +
@@ -75,86 +75,104 @@ func rounded(all []time.Duration, part float64) string {
 // run runs the fleet in a bubble.
 func (f fleet) run(t *testing.T) (r fleetResult) {
 	t.Helper()
-	synctest.Test(t, func(*testing.T) { r = f.inBubble(t) })
+	synctest.Test(t, func(*testing.T) {
+		w := &world{backend: backends[0], tally: new(tally), service: fleetService}
+		w.start = time.Now().Add(-chaos) // all is calm
+		w.servers = []*server{newServer(w, 0)}
+		n := &fleetRun{world: w, result: fleetResult{fleet: f}}
+		for i := range f.processes {
+			w.processes = append(w.processes, n.process(t, i))
+		}
+		ctx, end := context.WithCancel(context.Background())
+		var all sync.WaitGroup
+		for _, p := range w.processes {
+			all.Go(func() { n.loop(ctx, t, p) })
+		}
+		time.Sleep(f.span)
+		n.result.requests = w.requests.Load()
+		end()
+		all.Wait()
+		w.close()
+		for _, v := range w.violations {
+			n.result.violations = append(n.result.violations, v.String())
+		}
+		r = n.result
+	})
+	require.Empty(t, r.violations)
 	return r
 }
 
-func (f fleet) inBubble(t *testing.T) fleetResult {
-	w := &world{backend: backends[0], tally: new(tally), service: fleetService}
-	w.start = time.Now().Add(-chaos) // all is calm
-	w.servers = []*server{newServer(w, 0)}
-	r := fleetResult{fleet: f}
-	var mu sync.Mutex
-	var inside, begun atomic.Int64
-	var left time.Time
-	ctx, end := context.WithCancel(context.Background())
-	var all sync.WaitGroup
-	for i := range f.processes {
-		p := &process{name: fmt.Sprintf("p%d", i), world: w, dials: make([]atomic.Int64, 1)}
-		p.clients = append(p.clients, p.client(w.servers[0]))
-		opts := []guard.Option{guard.WithTTL(10 * time.Second), guard.WithWait(guard.Forever)}
-		if f.fair {
-			opts = append(opts, guard.WithFair())
-		}
-		g, err := guard.New(single.New(p.clients[0]), opts...)
-		require.NoError(t, err)
-		p.guard = g
-		w.processes = append(w.processes, p)
-		all.Go(func() {
-			mine := 0
-			rng := w.rng(p.name)
-			time.Sleep(upTo(rng, fleetRest))
-			for ctx.Err() == nil {
-				asked := time.Now()
-				err := g.Do(ctx, "k", func(context.Context) error {
-					now := time.Now()
-					if inside.Add(1) > 1 {
-						mu.Lock()
-						r.overlaps++
-						mu.Unlock()
-					}
-					mu.Lock()
-					if !left.IsZero() {
-						r.gaps = append(r.gaps, now.Sub(left))
-					}
-					r.waits = append(r.waits, now.Sub(asked))
-					mu.Unlock()
-					time.Sleep(fleetWork)
-					mu.Lock()
-					left = time.Now()
-					r.runs++
-					mu.Unlock()
-					inside.Add(-1)
-					return nil
-				})
-				if err == nil {
-					mine++
-				} else if !errors.Is(err, context.Canceled) {
-					t.Errorf("%s: %v", p.name, err)
-				}
-				time.Sleep(fleetRest + upTo(rng, fleetRest/10))
-			}
-			if mine == 0 {
-				mu.Lock()
-				r.without++
-				mu.Unlock()
-			}
+// A fleetRun is a fleet at work.
+type fleetRun struct {
+	world *world
+
+	mu     sync.Mutex
+	inside int
+	left   time.Time // when the last holder has ended
+	fence  uint64
+	result fleetResult
+}
+
+func (n *fleetRun) process(t *testing.T, number int) *process {
+	w := n.world
+	p := &process{name: fmt.Sprintf("p%d", number), world: w, dials: make([]atomic.Int64, 1)}
+	p.clients = append(p.clients, p.client(w.servers[0]))
+	opts := []guard.Option{guard.WithTTL(10 * time.Second), guard.WithWait(guard.Forever)}
+	if n.result.fair {
+		opts = append(opts, guard.WithFair())
+	}
+	var err error
+	p.guard, err = guard.New(single.New(p.clients[0]), opts...)
+	require.NoError(t, err)
+	return p
+}
+
+// loop has a process take the key until the context ends.
+func (n *fleetRun) loop(ctx context.Context, t *testing.T, p *process) {
+	rng, runs := n.world.rng(p.name), 0
+	time.Sleep(upTo(rng, fleetRest))
+	for ctx.Err() == nil {
+		asked := time.Now()
+		err := p.guard.Do(ctx, "k", func(ctx context.Context) error {
+			n.begin(asked, guard.Fence(ctx))
+			time.Sleep(fleetWork)
+			n.end()
+			return nil
 		})
+		switch {
+		case err == nil:
+			runs++
+		case !errors.Is(err, context.Canceled):
+			t.Errorf("%s: %v", p.name, err)
+		}
+		time.Sleep(fleetRest + upTo(rng, fleetRest/10))
 	}
-	time.Sleep(f.span)
-	begun.Store(w.requests.Load())
-	end()
-	all.Wait()
-	r.requests = begun.Load()
-	for _, p := range w.processes {
-		require.NoError(t, p.guard.Close(context.Background()))
-		_ = p.clients[0].Close()
+	if runs == 0 {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.result.without++
 	}
-	time.Sleep(5 * time.Second) // longer than a message can be on its way
-	for _, s := range w.servers {
-		s.close()
+}
+
+func (n *fleetRun) begin(asked time.Time, fence uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.inside++; n.inside > 1 || fence <= n.fence {
+		n.result.violations = append(n.result.violations, fmt.Sprintf("%d holders, fence %d after %d", n.inside, fence, n.fence))
 	}
-	return r
+	n.fence = fence
+	if !n.left.IsZero() {
+		n.result.gaps = append(n.result.gaps, time.Since(n.left))
+	}
+	n.result.waits = append(n.result.waits, time.Since(asked))
+}
+
+func (n *fleetRun) end() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.inside--
+	n.left = time.Now()
+	n.result.runs++
 }
 
 // scaleEnv asks for the full form, which writes the table in docs/scale.md.
@@ -172,7 +190,6 @@ func TestFleet_takesTurns(t *testing.T) {
 	for _, n := range sizes {
 		for _, fair := range []bool{false, true} {
 			r := fleet{n, fair, span}.run(t)
-			require.Zero(t, r.overlaps)
 			require.Positive(t, r.runs)
 			fmt.Fprintln(&table, r)
 			t.Log(r)
