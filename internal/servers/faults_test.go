@@ -120,7 +120,7 @@ func (f fault) run(t *testing.T, m mode, open func(redis.UniversalClient) guard.
 		require.True(t, f.forgets, "two holders")
 		select {
 		case <-first.Context().Done():
-		case <-time.After(ttl/3 + ttl/6): // a renewal is due after a third
+		case <-time.After(2 * ttl / 3): // a renewal is due after a third
 			require.Fail(t, "the first holder has not found out")
 		}
 		requireSecond(t, first, second)
