@@ -31,7 +31,7 @@ type fleet struct {
 const (
 	// fleetWork is how long a process works under the key, and fleetRest how long it rests then.
 	fleetWork, fleetRest = time.Millisecond, 100 * time.Millisecond
-	// fleetService is how long the server takes for a request, about as long as Redis with a socket.
+	// fleetService is how long the server takes for a request, about as long as Redis does.
 	fleetService = 15 * time.Microsecond
 )
 
