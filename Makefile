@@ -17,6 +17,11 @@
 # make mutants  the rules of the engine, each broken on purpose, and the tests that notice; some of
 #               them with MUTANTS="mutant_a mutant_b". Minutes
 # make load     100,000 leases held, and as many waiters, on real servers, for a minute each
+# make servers  the suite of the backends, and faults, on each server that Debian's suites have, and
+#               by TLS, as a user, by a unix socket and so on; then docs/servers.md. 15 minutes.
+#               ONERUN_REDIS_SERVERS="name=program,..." adds servers
+# make scale    what one server carries and what a fleet costs, and one key that 1,000 processes
+#               want; then docs/scale.md. Ten minutes, on a machine that does nothing else
 # make soak     six processes with all adapters for DURATION (default 10m), under faults by SEED;
 #               their events stay in bin/_artifacts
 # make demo     the two example programs, with the guard and without
@@ -28,7 +33,7 @@ export CGO_ENABLED ?= 1
 # Where the promtool target puts promtool.
 export PATH := $(PATH):$(CURDIR)/bin
 
-.PHONY: test lint bench bench-short bench-rounds bench-growth fuzz fuzz-short fault cron sim sim-short worlds mutants model model-short load soak demo redis spin promtool
+.PHONY: test lint bench bench-short bench-rounds bench-growth fuzz fuzz-short fault cron sim sim-short worlds mutants model model-short load servers scale soak demo redis spin promtool
 
 # With ONERUN_REQUIRE_REDIS, a test that finds no redis-server fails instead of being skipped. What
 # does not depend on the clock comes first, two at a time.
@@ -175,6 +180,21 @@ model-short: spin
 # The short form of it is part of make test.
 load: redis
 	ONERUN_LOAD=1 ONERUN_REQUIRE_REDIS=1 go test -v -timeout 30m -run TestLoad ./internal/load
+
+# What make test runs of it takes a quarter of a minute.
+servers: redis
+	@echo "== fetching servers into bin/servers"
+	@internal/servers/fetch.sh
+	@status=0; \
+		ONERUN_REDIS_SERVERS="$$(cat bin/servers/list),$$ONERUN_REDIS_SERVERS" ONERUN_SERVERS=all ONERUN_REQUIRE_REDIS=1 \
+			ONERUN_SERVERS_REPORT=1 go test -v -count=1 -timeout 60m ./internal/servers > servers.log 2>&1 || status=1; \
+		grep -E '^ {8,16}--- |^( *--- FAIL|FAIL|ok|panic)' servers.log; cat docs/servers.md; exit $$status
+
+# go test runs all of it in a short form.
+scale: redis
+	@ONERUN_SCALE=1 ONERUN_REQUIRE_REDIS=1 go test -count=1 -timeout 30m ./internal/scale
+	@ONERUN_SCALE=1 go test -count=1 -timeout 30m -run TestFleet ./internal/simulation
+	@cat docs/scale.md
 
 DURATION ?= 10m
 SEED ?= 1

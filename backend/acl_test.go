@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -18,24 +17,6 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/redistest"
 )
-
-// aclLines returns the ACL lines of docs/acl.md by what they are for.
-func aclLines(t *testing.T) map[string]string {
-	t.Helper()
-	text, err := os.ReadFile("../docs/acl.md")
-	require.NoError(t, err)
-	lines, name := map[string]string{}, ""
-	for line := range strings.Lines(string(text)) {
-		line = strings.TrimSpace(line)
-		if title, ok := strings.CutPrefix(line, "# "); ok {
-			name = title
-		}
-		if strings.HasPrefix(line, "ACL ") {
-			lines[name] = line
-		}
-	}
-	return lines
-}
 
 // A user that has the rights of docs/acl.md, and no other, is refused nothing.
 func TestACL_theLinesOfTheDocsAreEnough(t *testing.T) {
@@ -59,8 +40,9 @@ func TestACL_theLinesOfTheDocsAreEnough(t *testing.T) {
 		"single, Cluster":       {locker: onSingle(), cluster: true},
 		"reentrant":             {locker: backends["reentrant"]},
 		"reentrant, WithFair":   {locker: backends["reentrant"], opts: fair},
+		"reentrant, cron":       {locker: backends["reentrant"], logs: true},
 	}
-	lines := aclLines(t)
+	lines := redistest.ACLLines(t, "../docs/acl.md")
 	require.Len(t, lines, len(setups))
 	for name, c := range setups {
 		t.Run(name, func(t *testing.T) {

@@ -2,8 +2,10 @@ package redistest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -15,34 +17,31 @@ const (
 	slotCount   = 16384
 )
 
-// Cluster is three masters without replicas that share the 16384 slots in equal ranges.
+// Cluster is masters without replicas that share the 16384 slots in equal ranges.
 type Cluster struct {
 	Nodes []*Server
 
+	args   []string
 	admins map[*Server]*redis.Client
+	buses  map[*Server]*port
 }
 
-// StartCluster returns when all nodes report cluster_state:ok and take writes, which Redis
+// StartCluster is StartClusterN for three masters.
+func StartCluster(t testing.TB, args ...string) *Cluster {
+	t.Helper()
+	return StartClusterN(t, masterCount, args...)
+}
+
+// StartClusterN returns when all nodes report cluster_state:ok and take writes, which Redis
 // refuses for two seconds after a start. A node is held for dead after 15 seconds without an
 // answer, Redis' own default: with one second, a busy machine on which a node did not get to run
 // for that long brought the whole cluster down (CLUSTERDOWN). The args go to every node. A node
 // that is restarted has its slots, and no keys.
-func StartCluster(t testing.TB, args ...string) *Cluster {
+func StartClusterN(t testing.TB, masters int, args ...string) *Cluster {
 	t.Helper()
 	Require(t)
-	c := &Cluster{admins: map[*Server]*redis.Client{}}
-	c.Nodes = startAll(t, masterCount, func(dir string, port *port) ([]string, error) {
-		bus, err := holdPort()
-		if err != nil {
-			return nil, err
-		}
-		t.Cleanup(bus.release)
-		return append(append(commandLine(dir, port), "--cluster-enabled", "yes", "--cluster-port", bus.String(),
-			"--cluster-announce-ip", loopback), args...), nil
-	})
-	for _, node := range c.Nodes {
-		c.admins[node] = node.Client(t)
-	}
+	c := &Cluster{args: args, admins: map[*Server]*redis.Client{}, buses: map[*Server]*port{}}
+	c.Nodes = c.startNodes(t, masters)
 	if err := c.join(); err != nil {
 		t.Fatalf("redistest: start a cluster: %v", err)
 	}
@@ -50,19 +49,59 @@ func StartCluster(t testing.TB, args ...string) *Cluster {
 	return c
 }
 
+// startNodes starts nodes that know nothing of each other yet.
+func (c *Cluster) startNodes(t testing.TB, n int) []*Server {
+	t.Helper()
+	var mu sync.Mutex
+	buses := map[*port]*port{}
+	nodes := startAll(t, n, func(dir string, port *port) ([]string, error) {
+		bus, err := holdBus(port)
+		if err != nil {
+			return nil, err
+		}
+		t.Cleanup(bus.release)
+		mu.Lock()
+		buses[port] = bus
+		mu.Unlock()
+		line := append(commandLine(dir, port), "--cluster-enabled", "yes", "--cluster-announce-ip", loopback)
+		if knownBuild().atLeast7() {
+			line = append(line, "--cluster-port", bus.String())
+		}
+		return append(line, c.args...), nil
+	})
+	for _, node := range nodes {
+		c.admins[node], c.buses[node] = node.Client(t), buses[node.port]
+	}
+	return nodes
+}
+
+// busOffset is how far a node's bus is from its port, if the server has no option for it.
+const busOffset = 10_000
+
+func holdBus(of *port) (*port, error) {
+	if knownBuild().atLeast7() {
+		return holdPort()
+	}
+	bus, err := holdNumber(of.number + busOffset)
+	if err != nil {
+		return nil, errors.Join(errPortTaken, err) // another pair is tried
+	}
+	return bus, nil
+}
+
 // join deals out the slots and makes the nodes meet. The epochs are set first, while each node
 // is alone: nodes with equal ones would have to settle that by themselves.
 func (c *Cluster) join() error {
 	ctx := context.Background()
 	first := c.Nodes[0]
-	bus, err := c.admins[first].ConfigGet(ctx, "cluster-port").Result()
-	if err != nil {
-		return fmt.Errorf("ask node %s for its bus: %w", first.Addr(), err)
-	}
 	for i, node := range c.Nodes {
 		admin := c.admins[node]
-		from, to := slotCount*i/masterCount, slotCount*(i+1)/masterCount-1
-		if err := admin.ClusterAddSlotsRange(ctx, from, to).Err(); err != nil {
+		from, to := slotCount*i/len(c.Nodes), slotCount*(i+1)/len(c.Nodes)-1
+		var slots []int
+		for slot := from; slot <= to; slot++ {
+			slots = append(slots, slot)
+		}
+		if err := admin.ClusterAddSlots(ctx, slots...).Err(); err != nil {
 			return fmt.Errorf("give node %s the slots %d to %d: %w", node.Addr(), from, to, err)
 		}
 		if err := admin.Do(ctx, "cluster", "set-config-epoch", i+1).Err(); err != nil {
@@ -71,15 +110,24 @@ func (c *Cluster) join() error {
 		if node == first {
 			continue
 		}
-		// go-redis has ClusterMeet, but without the port of the bus.
-		if err := admin.Do(ctx, "cluster", "meet", loopback, first.port.String(), bus["cluster-port"]).Err(); err != nil {
-			return fmt.Errorf("let node %s meet %s: %w", node.Addr(), first.Addr(), err)
+		if err := c.meet(node, first); err != nil {
+			return err
 		}
 	}
 	for _, node := range c.Nodes {
-		if err := poll(func() error { return c.settled(node) }); err != nil {
+		if err := poll(func() error { return c.settled(node, c.Nodes) }); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// meet introduces a node to another one.
+func (c *Cluster) meet(node, other *Server) error {
+	// go-redis has ClusterMeet, but without the port of the bus.
+	err := c.admins[node].Do(context.Background(), "cluster", "meet", loopback, other.port.String(), c.buses[other].String()).Err()
+	if err != nil {
+		return fmt.Errorf("let node %s meet %s: %w", node.Addr(), other.Addr(), err)
 	}
 	return nil
 }
@@ -87,21 +135,29 @@ func (c *Cluster) join() error {
 // settled returns nil when the node sees all the others and the whole cluster at work, and has a
 // link to and from each: until then what is published does not reach every node, and Redis does
 // not send it again.
-func (c *Cluster) settled(node *Server) error {
+func (c *Cluster) settled(node *Server, all []*Server) error {
 	info, err := c.admins[node].ClusterInfo(context.Background()).Result()
 	if err != nil {
 		return fmt.Errorf("node %s: %w", node.Addr(), err)
 	}
-	for _, want := range []string{"cluster_state:ok", "cluster_slots_ok:16384", "cluster_known_nodes:3", "cluster_size:3"} {
+	known := fmt.Sprint("cluster_known_nodes:", len(all))
+	for _, want := range []string{"cluster_state:ok", "cluster_slots_ok:16384", known} {
 		if !strings.Contains(info, want+"\r\n") {
 			return fmt.Errorf("node %s does not report %s but:\n%s", node.Addr(), want, info)
 		}
+	}
+	if !knownBuild().atLeast7() { // which is told of the links from here only
+		nodes, err := c.admins[node].ClusterNodes(context.Background()).Result()
+		if got := strings.Count(nodes, " connected"); err == nil && got != len(all) {
+			err = fmt.Errorf("node %s has %d nodes connected, not %d", node.Addr(), got, len(all))
+		}
+		return err
 	}
 	links, err := c.admins[node].ClusterLinks(context.Background()).Result()
 	if err != nil {
 		return fmt.Errorf("node %s: %w", node.Addr(), err)
 	}
-	if want := 2 * (masterCount - 1); len(links) != want {
+	if want := 2 * (len(all) - 1); len(links) != want {
 		return fmt.Errorf("node %s has %d links, not %d", node.Addr(), len(links), want)
 	}
 	return nil

@@ -41,3 +41,29 @@ func TestCluster_writesToAllMastersAndMovesASlot(t *testing.T) {
 	move.Finish(t)
 	require.Same(t, from, cluster.OwnerOf(t, slot))
 }
+
+func TestCluster_replacesANodeWithItsKeys(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	client := cluster.Client(t)
+	var keys []string
+	for _, node := range cluster.Nodes {
+		keys = append(keys, cluster.KeyOn(t, node))
+		require.NoError(t, client.Set(ctx, keys[len(keys)-1], node.Addr(), 0).Err())
+	}
+	old := cluster.Nodes[0]
+	fresh := cluster.Replace(t, old)
+	require.Len(t, cluster.Nodes, 3)
+	require.NotContains(t, cluster.Nodes, old)
+	require.Same(t, fresh, cluster.OwnerOf(t, cluster.SlotOf(t, keys[0])))
+	client.ReloadState(ctx) // by itself it does so once a minute, or when a node says MOVED
+	require.Eventually(t, func() bool { return client.Get(ctx, keys[0]).Val() == old.Addr() }, soon, step,
+		"the key moved with its slot")
+	require.NoError(t, client.Set(ctx, keys[1], "v", 0).Err())
+	require.Error(t, old.Client(t).Ping(ctx).Err(), "it is gone")
+	for _, node := range cluster.Nodes {
+		nodes, err := node.Client(t).ClusterNodes(ctx).Result()
+		require.NoError(t, err)
+		require.NotContains(t, nodes, old.Addr()+"@", "it is forgotten")
+	}
+}

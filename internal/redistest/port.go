@@ -22,13 +22,16 @@ type port struct {
 }
 
 // holdPort takes a free port. The caller must release it.
-func holdPort() (*port, error) {
+func holdPort() (*port, error) { return holdNumber(0) }
+
+// holdNumber takes the port with that number, or a free one if it is 0.
+func holdNumber(number int) (*port, error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("redistest: hold a port: %w", os.NewSyscallError("socket", err))
 	}
 	held := &port{fd: fd}
-	if err := held.bind(); err != nil {
+	if err := held.bind(number); err != nil {
 		held.release()
 		return nil, fmt.Errorf("redistest: hold a port: %w", err)
 	}
@@ -36,8 +39,9 @@ func holdPort() (*port, error) {
 }
 
 // bind sets SO_REUSEADDR after the bind, not before: two holders must exclude each other.
-func (p *port) bind() error {
-	if err := syscall.Bind(p.fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+func (p *port) bind(number int) error {
+	at := &syscall.SockaddrInet4{Port: number, Addr: [4]byte{127, 0, 0, 1}}
+	if err := syscall.Bind(p.fd, at); err != nil {
 		return os.NewSyscallError("bind", err)
 	}
 	if err := syscall.SetsockoptInt(p.fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {

@@ -10,20 +10,18 @@ import (
 	"testing"
 )
 
-const program = "redis-server"
-
 // requireEnv names the variable that turns a left-out test into a failed one.
 const requireEnv = "ONERUN_REQUIRE_REDIS"
 
-// Require ends the test as skipped when redis-server is not in PATH, or as failed when
+// Require ends the test as skipped when the server program is not installed, or as failed when
 // ONERUN_REQUIRE_REDIS is set to anything. A skipped test is named in one line on the stderr
 // of the go command too, since `go test ./...` swallows what passing packages print. Every
 // Start function calls it; call it yourself only to leave early. A result that go test takes from
 // its cache comes without the line; -count=1 runs the tests again.
 func Require(t testing.TB) {
 	t.Helper()
-	if _, err := exec.LookPath(program); err != nil {
-		leaveOut(t, err, program, "apt-get install redis-server, or run make test")
+	if _, err := exec.LookPath(program()); err != nil {
+		leaveOut(t, err, program(), "apt-get install redis-server, or run make test")
 	}
 }
 

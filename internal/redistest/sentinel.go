@@ -191,6 +191,18 @@ func (s *Sentinel) options(configure []func(*redis.FailoverOptions)) *redis.Fail
 	return options
 }
 
+// Failover has the sentinels make the replica the master by command, while the old master lives
+// on, and returns the new master as WaitFailover does.
+func (s *Sentinel) Failover(t testing.TB) *Server {
+	t.Helper()
+	ctx := context.Background()
+	err := poll(func() error { return s.watchers[0].Failover(ctx, s.MasterName).Err() })
+	if err != nil {
+		t.Fatalf("redistest: fail over %s by command: %v", s.MasterName, err)
+	}
+	return s.WaitFailover(t)
+}
+
 // WaitFailover returns the new master when all sentinels that answer report the same one, and
 // another than at the start or at the last WaitFailover. It fails the test after 15 seconds.
 func (s *Sentinel) WaitFailover(t testing.TB) *Server {

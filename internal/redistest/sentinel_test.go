@@ -29,3 +29,14 @@ func TestSentinel_failsOverAndTheClientFollows(t *testing.T) {
 	sentinel.Replica.Freeze()
 	require.Same(t, sentinel.Master, sentinel.WaitFailover(t), "and the other way round")
 }
+
+func TestSentinel_failsOverByCommandAndTheOldMasterLivesOn(t *testing.T) {
+	t.Parallel()
+	sentinel := redistest.StartSentinel(t)
+	client, old := sentinel.Client(t), sentinel.Master.Client(t)
+	require.NoError(t, client.Set(ctx, "k", "before", 0).Err())
+	require.Same(t, sentinel.Replica, sentinel.Failover(t))
+	require.Eventually(t, func() bool { return client.Set(ctx, "k", "after", 0).Err() == nil }, soon, step)
+	require.Eventually(t, func() bool { return old.Get(ctx, "k").Val() == "after" }, soon, step, "as a replica")
+	require.Same(t, sentinel.Master, sentinel.Failover(t), "and back")
+}

@@ -53,12 +53,16 @@ func StartN(t testing.TB, n int, args ...string) []*Server {
 	})
 }
 
-// commandLine is what every redis-server is started with, before its own arguments.
+// commandLine is what every server is started with, before its own arguments.
 func commandLine(dir string, port *port) []string {
-	return []string{
+	line := []string{
 		"--port", port.String(), "--bind", loopback, "--dir", dir, "--save", "", "--appendonly", "no",
-		"--daemonize", "no", "--enable-debug-command", "yes", "--repl-diskless-sync-delay", "0",
+		"--daemonize", "no", "--repl-diskless-sync-delay", "0",
 	}
+	if knownBuild().atLeast7() {
+		line = append(line, "--enable-debug-command", "yes") // before, DEBUG needs no permission
+	}
+	return line
 }
 
 // startAll starts n servers at once. The command gives each its whole command line.
@@ -86,10 +90,10 @@ func (s *Server) start(command func(dir string, port *port) ([]string, error)) e
 		}
 		s.t.Cleanup(held.release)
 		s.port = held
-		if s.args, err = command(s.dir, held); err != nil {
-			return err
+		if s.args, err = command(s.dir, held); err == nil {
+			err = s.launch()
 		}
-		if err = s.launch(); !errors.Is(err, errPortTaken) || attempt == 5 {
+		if !errors.Is(err, errPortTaken) || attempt == 20 {
 			s.t.Cleanup(s.end)
 			return err
 		}

@@ -145,8 +145,11 @@ func (l *link) deliver(message []byte, to net.Conn, replies bool) bool {
 		message = script.Replace(message)
 	}
 	_, err := to.Write(message)
-	time.Sleep(time.Nanosecond) // until the server has carried it out
-	l.server.audit(l.name, message)
+	time.Sleep(max(l.world.service, time.Nanosecond)) // until the server has carried it out
+	l.world.requests.Add(1)
+	if l.world.service == 0 {
+		l.server.audit(l.name, message)
+	}
 	return err == nil
 }
 

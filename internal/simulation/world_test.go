@@ -33,6 +33,9 @@ type world struct {
 	cast    cast
 	loss    float64 // the share of messages that are lost
 	slow    float64 // the share of messages that take long
+	// service is how long a server takes for a request, or 0 if nothing is measured, but checked.
+	service  time.Duration
+	requests atomic.Int64 // that servers have carried out
 
 	start     time.Time
 	servers   []*server
