@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -283,15 +284,25 @@ func (b *batcher) sendNow(r *request) bool {
 	if c == nil {
 		return false
 	}
+	defer b.sent()
+	err := errAborted // unless send returns
+	defer func() { c.release(err) }()
 	c.one[0] = r
-	c.release(b.server.send(undone{r.ctx}, c.client, &c.sender, c.one[:], false))
+	err = b.server.send(undone{r.ctx}, c.client, &c.sender, c.one[:], false)
+	return true
+}
+
+// errAborted stands for a hook of the client that has panicked or ended the goroutine.
+var errAborted = errors.New("a hook of the client has not returned")
+
+// sent ends what takeFirst began, and starts a batch with what has come in meanwhile.
+func (b *batcher) sent() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.working--
-	if b.due() { // what has come in meanwhile
+	if b.due() {
 		b.start()
 	}
-	return true
 }
 
 // takeFirst takes the first connection if no batch is out, and counts the caller as a worker.
