@@ -11,9 +11,9 @@ import (
 // they use it: the application may have taken all others when the next renewal is due.
 type pooled struct {
 	client func() *redis.Client // on the pool
-	turn   chan struct{}        // has something in it while a caller uses conn
+	inUse  chan struct{}        // has something in it while a caller uses conn
 	conn   *redis.Conn          // or nil
-	idle   *time.Timer          // gives the connection back to the pool
+	idle   *time.Timer          // releases the connection
 }
 
 // newPooled returns a connection from the pool of the user's client. Its calls end with their
@@ -27,7 +27,7 @@ func newPooled(user *redis.Client) *pooled {
 		opt.Limiter = nil
 		return client
 	})
-	return &pooled{client: client, turn: make(chan struct{}, 1)}
+	return &pooled{client: client, inUse: make(chan struct{}, 1)}
 }
 
 // use calls f with the connection, or with the client if another caller uses that, or if the pool
@@ -39,38 +39,38 @@ func (p *pooled) use(f func(client) error) {
 		return
 	}
 	select {
-	case p.turn <- struct{}{}:
+	case p.inUse <- struct{}{}:
 	case <-time.After(lateAfter):
 		_ = f(client)
 		return
 	}
-	defer func() { <-p.turn }()
+	defer func() { <-p.inUse }()
 	if p.conn == nil {
 		p.conn = client.Conn()
 	}
 	if f(p.conn) != nil {
-		p.putBack()
+		p.release()
 		return
 	}
 	if p.idle == nil {
-		p.idle = time.AfterFunc(renewalIdle, p.rest)
+		p.idle = time.AfterFunc(renewalIdle, p.releaseIdle)
 	} else {
 		p.idle.Reset(renewalIdle)
 	}
 }
 
-// rest gives the connection back if no caller uses it.
-func (p *pooled) rest() {
+// releaseIdle releases the connection if no caller uses it.
+func (p *pooled) releaseIdle() {
 	select {
-	case p.turn <- struct{}{}:
-		p.putBack()
-		<-p.turn
+	case p.inUse <- struct{}{}:
+		p.release()
+		<-p.inUse
 	default: // use sets the timer again
 	}
 }
 
-// putBack returns the connection to the pool, which closes it if it is unfit.
-func (p *pooled) putBack() {
+// release returns the connection to the pool, which closes it if it is unfit.
+func (p *pooled) release() {
 	if p.conn != nil {
 		_ = p.conn.Close()
 		p.conn = nil
