@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -59,7 +60,7 @@ func TestACL_theLinesOfTheDocsAreEnough(t *testing.T) {
 			opts := append([]guard.Option{guard.WithTTL(time.Minute), guard.WithWait(time.Minute)}, c.opts...)
 			g, other := guardWith(t, locker, opts), guardWith(t, c.locker(connect()), opts)
 			if name == "single, WithMinUptime" {
-				time.Sleep(2100 * time.Millisecond) // until it has been up for longer
+				awaitUptime(t, servers[0], 1)
 			}
 			use(t, g, other)
 			if c.logs {
@@ -152,4 +153,16 @@ func use(t *testing.T, g, other *guard.Guard) {
 	require.Less(t, time.Since(start), 5*time.Second, "it was notified")
 	require.NoError(t, g.Do(t.Context(), "import:done", nothing, guard.WithOnce(time.Minute)))
 	require.ErrorIs(t, other.Do(t.Context(), "import:done", nothing), guard.ErrDone)
+}
+
+// awaitUptime waits until the server says that it has been up for longer than so many seconds.
+func awaitUptime(t *testing.T, server *redistest.Server, seconds int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		info, err := server.Client(t).InfoMap(t.Context(), "server").Result()
+		require.NoError(t, err)
+		up, err := strconv.Atoi(info["Server"]["uptime_in_seconds"])
+		require.NoError(t, err)
+		return up > seconds
+	}, 30*time.Second, 100*time.Millisecond)
 }

@@ -319,6 +319,7 @@ func TestFences_areGivenOnceAlthoughTheServerForgetsDuringHandOffs(t *testing.T)
 				}
 			}
 			for ctx.Err() == nil {
+				// the server forgets at random instants
 				time.Sleep(time.Duration(rand.IntN(int(300 * time.Millisecond))))
 				_ = rdb.FlushAll(ctx).Err()
 			}
