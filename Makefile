@@ -13,7 +13,8 @@
 #               (default 120)
 # make sim      the simulation over SEEDS seeds for each backend (default 5000)
 # make worlds   the simulation over WORLDS seeds of all backends (default 10000), in two processes
-# make model    the models of the rules in model/, searched by spin, and with each rule broken
+# make model    the models of the rules in internal/verify/model, searched by spin, and with each
+#               rule broken
 # make mutants  the rules of the engine, each broken on purpose, and the tests that notice; some of
 #               them with MUTANTS="mutant_a mutant_b". Minutes
 # make load     100,000 leases held, and as many waiters, on real servers, for a minute each
@@ -58,7 +59,7 @@ bench-short: redis
 
 sim-short:
 	@echo "== the simulation: 504 seeds, and what finds out when it is broken (fewer with the tests, where the race detector makes it slow)"
-	go test -timeout 15m ./internal/simulation
+	go test -timeout 15m ./internal/verify/simulation
 
 # It runs without guidance by coverage, which would compile everything once more.
 SHORT_FUZZ = ONERUN_REQUIRE_REDIS=1 $(CURDIR)/bin/fuzz.test -test.run '^$$' -test.fuzzcachedir "$$(go env GOCACHE)/fuzz"
@@ -144,7 +145,7 @@ fault: redis spin
 		echo "== all faults, on real processes"; \
 		rm -f faults.md; \
 		ONERUN_FAULTS=all ONERUN_FAULTS_REPORT=$(CURDIR)/faults.md ONERUN_REQUIRE_REDIS=1 \
-			go test -race -count=1 -timeout 30m ./internal/faults > faults.log 2>&1 || { status=1; grep -E '^( *--- FAIL|FAIL|panic)' faults.log; }; \
+			go test -race -count=1 -timeout 30m ./internal/verify/faults > faults.log 2>&1 || { status=1; grep -E '^( *--- FAIL|FAIL|panic)' faults.log; }; \
 		cat faults.md || status=1; exit $$status
 
 # The short form of it, of 36 ticks, is part of make test.
@@ -154,13 +155,13 @@ cron:
 
 SEEDS ?= 5000
 sim:
-	ONERUN_SIM_SEEDS=$(SEEDS) go test -timeout 60m -run Simulation ./internal/simulation
+	ONERUN_SIM_SEEDS=$(SEEDS) go test -timeout 60m -run Simulation ./internal/verify/simulation
 
 # A world of redlock has five servers and takes as long as three other worlds, so it gets a tenth of
 # the seeds.
 WORLDS ?= 10000
 worlds:
-	go test -c -o bin/simulation.test ./internal/simulation
+	go test -c -o bin/simulation.test ./internal/verify/simulation
 	@run() { \
 		ONERUN_SIM_FIRST=$$2 ONERUN_SIM_SEEDS=$$3 bin/simulation.test -test.v -test.timeout 60m -test.run "TestSimulation$$/^$$1$$" > bin/worlds.$$1.$$2 2>&1; status=$$?; \
 		if [ $$status = 0 ]; then sed -n "s/^.*_test.go:[0-9]*: \(.* runs .*\)/$$1, $$3 seeds from $$2 on: \1/p" bin/worlds.$$1.$$2; else tail -n 300 bin/worlds.$$1.$$2; fi; \
@@ -171,41 +172,41 @@ worlds:
 	wait $$other && [ $$mine = 0 ]
 
 model: spin
-	@model/check.sh
+	@internal/verify/model/check.sh
 
 model-short: spin
 	@echo "== the models of the rules, a few of them"
-	@model/check.sh short
+	@internal/verify/model/check.sh short
 
 # The short form of it is part of make test.
 load: redis
-	ONERUN_LOAD=1 ONERUN_REQUIRE_REDIS=1 go test -v -timeout 30m -run TestLoad ./internal/load
+	ONERUN_LOAD=1 ONERUN_REQUIRE_REDIS=1 go test -v -timeout 30m -run TestLoad ./internal/verify/load
 
 # What make test runs of it takes a quarter of a minute.
 servers: redis
 	@echo "== fetching servers into bin/servers"
-	@internal/servers/fetch.sh
+	@internal/verify/servers/fetch.sh
 	@status=0; \
 		ONERUN_REDIS_SERVERS="$$(cat bin/servers/list),$$ONERUN_REDIS_SERVERS" ONERUN_SERVERS=all ONERUN_REQUIRE_REDIS=1 \
-			ONERUN_SERVERS_REPORT=1 go test -v -count=1 -timeout 60m ./internal/servers > servers.log 2>&1 || status=1; \
+			ONERUN_SERVERS_REPORT=1 go test -v -count=1 -timeout 60m ./internal/verify/servers > servers.log 2>&1 || status=1; \
 		grep -E '^ {8,16}--- |^( *--- FAIL|FAIL|ok|panic)' servers.log; cat docs/servers.md; exit $$status
 
 # go test runs all of it in a short form.
 scale: redis
-	@ONERUN_SCALE=1 ONERUN_REQUIRE_REDIS=1 go test -count=1 -timeout 30m ./internal/scale
-	@ONERUN_SCALE=1 go test -count=1 -timeout 30m -run TestFleet ./internal/simulation
+	@ONERUN_SCALE=1 ONERUN_REQUIRE_REDIS=1 go test -count=1 -timeout 30m ./internal/verify/scale
+	@ONERUN_SCALE=1 go test -count=1 -timeout 30m -run TestFleet ./internal/verify/simulation
 	@cat docs/scale.md
 
 DURATION ?= 10m
 SEED ?= 1
 soak: redis
 	@rm -rf bin/_artifacts && mkdir -p bin
-	ONERUN_SOAK=$(DURATION) ONERUN_SOAK_SEED=$(SEED) ONERUN_REQUIRE_REDIS=1 go test -v -count=1 -timeout 0 -artifacts -outputdir bin -run TestSoak ./internal/soak
+	ONERUN_SOAK=$(DURATION) ONERUN_SOAK_SEED=$(SEED) ONERUN_REQUIRE_REDIS=1 go test -v -count=1 -timeout 0 -artifacts -outputdir bin -run TestSoak ./internal/verify/soak
 
 # make test runs a few of them, and checks that all are up to date.
 MUTANTS ?=
 mutants: redis
-	@go run ./internal/mutants $(MUTANTS)
+	@go run ./internal/verify/mutants $(MUTANTS)
 
 demo:
 	@echo "== coupon: with the guard, then without"

@@ -1,5 +1,5 @@
-// Package onerun_test tries the whole system from outside: the same story on every backend, and
-// work that is guarded in several processes.
+// Package onerun_test tries the whole system from outside: the same story on every backend. What
+// several processes see is tried in internal/verify/system.
 package onerun_test
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 // backends are what everything is tried on.

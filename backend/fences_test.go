@@ -14,7 +14,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
-	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 // ahead is AHEAD in counter.lua: how far ahead of the clock a store's first fence is.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
-	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 // FuzzForeign writes foreign bytes to the keys of leases and queues. A backend neither takes nor

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
-	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 // FuzzKeys compares which keys are refused with what is said of them, and the slots of what Redis

@@ -15,7 +15,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/internal/redisstore"
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 // counterKeys name the fence counter of a key.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 // contestLimit ends a contest in which somebody starves or everybody sleeps. What was done until

@@ -10,7 +10,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
 

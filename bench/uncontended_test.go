@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 // callers are how many take keys at a time, in one process.

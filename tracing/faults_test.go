@@ -14,7 +14,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
-	"github.com/seed-1795987d/onerun/internal/redistest/faultmetrics"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest/faultmetrics"
 )
 
 // The fault report (make fault) goes by the words of package faultmetrics: they are those of the

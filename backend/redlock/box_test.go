@@ -15,7 +15,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
-	"github.com/seed-1795987d/onerun/internal/redistest/faultmetrics"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest/faultmetrics"
 )
 
 // A box is a node in memory that can be down, freeze, be slow and forget, and whose clock can be

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
-	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 // Answers take a random time, so that each node has another clock in its hands when it grants.

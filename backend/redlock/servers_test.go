@@ -10,8 +10,8 @@ import (
 	"github.com/seed-1795987d/onerun/backend/redlock"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/internal/redistest"
-	"github.com/seed-1795987d/onerun/internal/redistest/faultmetrics"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest/faultmetrics"
 )
 
 // A quorum is so many servers, each with a proxy in front of it.

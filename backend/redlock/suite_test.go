@@ -16,7 +16,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
-	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.VerifyNoLeaks(m) }

@@ -15,8 +15,8 @@ import (
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
-	"github.com/seed-1795987d/onerun/internal/redissontest"
-	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redissontest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 func TestCheckKey_refusesAKeyWhoseChannelIsInAnotherSlot(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/internal/redissontest"
-	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redissontest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 // A world is where services in Go and in Java share locks.

@@ -11,8 +11,8 @@ import (
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
-	"github.com/seed-1795987d/onerun/internal/redistest"
-	"github.com/seed-1795987d/onerun/internal/redistest/faultmetrics"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest/faultmetrics"
 )
 
 // ttl is short, so that leases end within a test, and long beside what a loaded machine adds.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 // A bomb is a hook that panics once when it is armed.

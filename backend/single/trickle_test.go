@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 // A trickle is a link to a server that passes replies on byte by byte, with a pause, once it is

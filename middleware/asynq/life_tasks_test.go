@@ -12,7 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 
-	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 // The test binary is its own worker process when this names what to be.

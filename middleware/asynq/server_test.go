@@ -16,7 +16,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 

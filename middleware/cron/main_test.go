@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 // The test binary is its own worker process when this is set.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/internal/processtest"
-	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/processtest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 // A procChild is a process that does what an order says.

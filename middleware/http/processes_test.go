@@ -17,8 +17,8 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/internal/processtest"
-	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/processtest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
 

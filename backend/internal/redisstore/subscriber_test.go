@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed-1795987d/onerun/backend/internal/redisstore"
-	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

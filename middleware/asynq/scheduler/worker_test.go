@@ -17,7 +17,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/internal/processtest"
+	"github.com/seed-1795987d/onerun/internal/testkit/processtest"
 	guardscheduler "github.com/seed-1795987d/onerun/middleware/asynq/scheduler"
 )
 

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/examples/internal/stage"
-	"github.com/seed-1795987d/onerun/internal/processtest"
-	"github.com/seed-1795987d/onerun/internal/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/processtest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 // programEnv makes the test binary the program. Its child processes inherit it.

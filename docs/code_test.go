@@ -1,0 +1,289 @@
+package docs_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// snippetImports are the packages that a Go block may use without naming them, as goimports would
+// find them.
+var snippetImports = []string{
+	"context", "database/sql", "errors", "fmt", "io", "log", "log/slog", "net/http", "os", "testing", "time",
+	"github.com/hibiken/asynq", "github.com/prometheus/client_golang/prometheus/promhttp",
+	"github.com/redis/go-redis/v9", "github.com/robfig/cron/v3", "github.com/stretchr/testify/require",
+	"go.opentelemetry.io/otel", "github.com/prometheus/client_golang/prometheus",
+	"go.opentelemetry.io/otel/propagation", "go.opentelemetry.io/otel/sdk/metric",
+	module + "/backend/memory", module + "/backend/reentrant", module + "/backend/redlock", module + "/backend/single",
+	module + "/guard", module + "/guard/guardtest", module + "/tracing",
+}
+
+// snippetAliases are the packages that every example imports under another name.
+var snippetAliases = map[string]string{
+	"otelprometheus": "go.opentelemetry.io/otel/exporters/prometheus",
+	"guardhttp":      module + "/middleware/http", "guardasynq": module + "/middleware/asynq",
+	"guardcron": module + "/middleware/cron", "guardgocron": module + "/middleware/gocron",
+	"guardscheduler": module + "/middleware/asynq/scheduler",
+}
+
+// snippetPrelude declares what is the reader's own.
+const snippetPrelude = `
+type accountKey struct{}
+
+var (
+	addrs   []string
+	c       *cron.Cron
+	ctx     context.Context
+	db      *sql.DB
+	g       *guard.Guard
+	jobs    *guardcron.Jobs
+	key     string
+	mux     *http.ServeMux
+	rdb     *redis.Client
+	request *http.Request
+
+	byCustomer asynq.MiddlewareFunc
+
+	client    *asynq.Client
+	config    asynq.Config
+	inspector *asynq.Inspector
+	monitor   string
+	redisOpt  asynq.RedisConnOpt
+	tenant    guardhttp.KeyFunc
+	mystore   struct{ New func(*redis.Client) guard.Locker }
+)
+
+func buildReport(context.Context) error              { return nil }
+func charge(context.Context, *asynq.Task) error      { return nil }
+func claim(http.ResponseWriter, *http.Request)       {}
+func f(context.Context) error                        { return nil }
+func hmacOf(string) string                           { return "" }
+func importTenant(context.Context) error             { return nil }
+func ping(url string)                                {}
+func startServer(testing.TB) *redis.Client           { return nil }
+`
+
+// A snippetModule compiles the blocks that use packages which are no dependencies of Onerun.
+type snippetModule struct {
+	dir     string // of the module that has them
+	uses    string // a regular expression that such blocks match
+	prelude string
+	imports []string
+}
+
+var snippetModules = []snippetModule{
+	{
+		dir: "middleware/http/frameworks", uses: `frameworks\.`,
+		prelude: "var idempotent func(http.Handler) http.Handler\nvar handler http.Handler\n",
+		imports: []string{
+			"net/http", "time", "github.com/gin-gonic/gin", "github.com/go-chi/chi/v5", "github.com/gorilla/mux",
+			"github.com/klauspost/compress/gzhttp", "github.com/labstack/echo/v4",
+			"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp", module + "/middleware/http/frameworks",
+		},
+	},
+	{
+		dir: "bench", uses: `redisotel\.|redsync\.|redislock\.|rueidislock\.|gocron\.`,
+		prelude: `
+var ctx context.Context
+var g *guard.Guard
+var rdb *redis.Client
+func buildReport(context.Context) error { return nil }
+`,
+		imports: []string{
+			"context", "errors", "time", "github.com/bsm/redislock", "github.com/go-co-op/gocron/v2",
+			"github.com/go-redsync/redsync/v4", "github.com/go-redsync/redsync/v4/redis/goredis/v9",
+			"github.com/redis/go-redis/extra/redisotel/v9", "github.com/redis/go-redis/v9",
+			"github.com/redis/rueidis/rueidislock", module + "/backend/reentrant", module + "/backend/single", module + "/guard",
+			module + "/middleware/gocron",
+		},
+	},
+}
+
+var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```")
+
+// pages returns the documentation for users and operators, in English.
+func pages(t *testing.T) []string {
+	t.Helper()
+	all := []string{"README.md"}
+	for _, root := range []string{"docs", "deploy"} {
+		require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case entry.IsDir() && entry.Name() == "i18n":
+				return filepath.SkipDir
+			case filepath.Ext(path) == ".md":
+				all = append(all, filepath.ToSlash(path))
+			}
+			return nil
+		}))
+	}
+	return all
+}
+
+func readPage(t *testing.T, page string) string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// The Go blocks of the documentation compile. A block is a program, or declarations, or a part of
+// a function, and what it declares need not be used.
+func TestDocs_goBlocksCompile(t *testing.T) {
+	t.Parallel()
+	paths := append([]string{}, snippetImports...)
+	for _, path := range snippetAliases {
+		paths = append(paths, path)
+	}
+	compile := snippetCompiler(t, ".", paths...)
+	others := map[string]func(t *testing.T, where, file string){}
+	for _, m := range snippetModules {
+		others[m.dir] = snippetCompiler(t, m.dir, m.imports...)
+	}
+	blocks := 0
+	for _, page := range pages(t) {
+		text := readPage(t, page)
+		for _, at := range goBlock.FindAllStringSubmatchIndex(text, -1) {
+			blocks++
+			line := strings.Count(text[:at[2]], "\n") + 1
+			where := fmt.Sprintf("%s:%d", page, line)
+			block := text[at[2]:at[3]]
+			other := slices.IndexFunc(snippetModules, func(m snippetModule) bool { return regexp.MustCompile(m.uses).MatchString(block) })
+			if other < 0 {
+				compile(t, where, snippetFile(block, snippetPrelude, snippetAliases, snippetImports...))
+				continue
+			}
+			m := snippetModules[other]
+			others[m.dir](t, where, snippetFile(block, m.prelude, nil, m.imports...))
+		}
+	}
+	require.Greater(t, blocks, 40, "they were found")
+}
+
+// Someone who copies the first snippet of a page need not guess its imports.
+func TestDocs_theFirstSnippetOfAPageHasItsImports(t *testing.T) {
+	t.Parallel()
+	for _, page := range pages(t) {
+		first := goBlock.FindStringSubmatch(readPage(t, page))
+		if first != nil && !strings.Contains(first[1], "import (") {
+			t.Errorf("the first Go block of %s has no imports", page)
+		}
+	}
+}
+
+// A test that cannot fail shows nothing.
+func TestDocs_blocksThatDoNotCompileAreFound(t *testing.T) {
+	t.Parallel()
+	check := snippetChecker(t, ".", "context", "errors", module+"/guard")
+	compile := func(block string) error {
+		return check(snippetFile(block, "var ctx context.Context\nvar g *guard.Guard\n", nil, "context", "errors", module+"/guard"))
+	}
+	for _, block := range []string{
+		"import \"context\"\n\nx := y\n",
+		"import \"nosuchpackage\"\n\nx := 1\n",
+		"package main\n\nfunc main() { g.Do(ctx) }\n",
+		"g.Do(ctx)\n",
+		"unknown()\n",
+		"var x int = \"text\"\n",
+	} {
+		require.Error(t, compile(block), block)
+	}
+	for _, block := range []string{
+		"err := g.Close(ctx)\n",
+		"import (\n\t\"context\"\n\t\"errors\"\n)\n\nerr := errors.Join(g.Close(context.Background()))\n",
+		"import \"errors\"\n\nfunc f() error { return errors.New(\"no\") }\n",
+		"package main\n\nimport \"context\"\n\nfunc main() { _ = context.Background() }\n",
+	} {
+		require.NoError(t, compile(block), block)
+	}
+}
+
+// snippetHead matches the imports with which a block may begin.
+var snippetHead = regexp.MustCompile(`(?s)^import (?:\(\n.*?\n\)|[^\n(]*)\n`)
+
+// snippetFile makes a file out of a block: programs and declarations as they are, and statements
+// in a function.
+func snippetFile(block, prelude string, aliases map[string]string, imports ...string) string {
+	if strings.HasPrefix(block, "package ") {
+		return block
+	}
+	head := snippetHead.FindString(block)
+	block = strings.TrimLeft(strings.TrimPrefix(block, head), "\n")
+	var file strings.Builder
+	file.WriteString("package snippet\n\n" + head)
+	for _, path := range imports {
+		if !strings.Contains(head, `"`+path+`"`) {
+			fmt.Fprintf(&file, "import %q\n", path)
+		}
+	}
+	for alias, path := range aliases {
+		if !strings.Contains(head, `"`+path+`"`) {
+			fmt.Fprintf(&file, "import %s %q\n", alias, path)
+		}
+	}
+	file.WriteString(prelude)
+	if regexp.MustCompile(`^(//[^\n]*\n)*(func|type) `).MatchString(block) {
+		file.WriteString(block)
+	} else {
+		file.WriteString("func _() error {\n" + block + "\nreturn nil\n}\n")
+	}
+	return file.String()
+}
+
+func snippetCompiler(t *testing.T, dir string, paths ...string) func(t *testing.T, where, file string) {
+	t.Helper()
+	check := snippetChecker(t, dir, paths...)
+	return func(t *testing.T, where, file string) {
+		t.Helper()
+		if err := check(file); err != nil {
+			t.Errorf("%s does not compile: %v", where, err)
+		}
+	}
+}
+
+// snippetChecker returns a function that checks the types of a file, which may import these
+// packages as the module in a folder sees them.
+func snippetChecker(t *testing.T, dir string, paths ...string) func(file string) error {
+	t.Helper()
+	list := exec.CommandContext(t.Context(), "go", append([]string{"list", "-deps", "-export", "-f", "{{.ImportPath}}={{.Export}}"}, paths...)...)
+	list.Dir = dir
+	out, err := list.Output()
+	require.NoError(t, err)
+	exports := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		path, file, _ := strings.Cut(strings.TrimSpace(line), "=")
+		exports[path] = file
+	}
+	files := token.NewFileSet()
+	imported := importer.ForCompiler(files, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	return func(file string) error {
+		parsed, err := parser.ParseFile(files, "block.go", file, 0)
+		if err != nil {
+			return err
+		}
+		var first error
+		config := types.Config{Importer: imported, Error: func(err error) {
+			//nolint:errorlint // go/types says that this is its type
+			if problem, ok := err.(types.Error); (!ok || !problem.Soft) && first == nil {
+				first = err
+			}
+		}}
+		_, _ = config.Check("snippet", files, []*ast.File{parsed}, nil)
+		return first
+	}
+}

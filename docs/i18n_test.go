@@ -1,0 +1,46 @@
+package docs_test
+
+import (
+	"io/fs"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const chinese = "docs/i18n/zh_CN"
+
+// translations returns the pages in Chinese.
+func translations(t *testing.T) (all []string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(chinese, func(file string, _ fs.DirEntry, err error) error {
+		if err == nil && filepath.Ext(file) == ".md" {
+			all = append(all, filepath.ToSlash(file))
+		}
+		return err
+	}))
+	return all
+}
+
+// original returns the English page of a translation.
+func original(page string) string {
+	page = strings.TrimPrefix(page, chinese+"/")
+	if page == "README.md" {
+		return page
+	}
+	return path.Join("docs", page)
+}
+
+// A translation has the code of the original, to the letter: code is tested in English only.
+func TestDocs_translationsHaveTheCodeOfTheOriginal(t *testing.T) {
+	t.Parallel()
+	all := translations(t)
+	require.NotEmpty(t, all)
+	for _, page := range all {
+		want := fencedCode.FindAllString(readPage(t, original(page)), -1)
+		got := fencedCode.FindAllString(readPage(t, page), -1)
+		require.Equal(t, want, got, "the code blocks of %s are those of %s", page, original(page))
+	}
+}

@@ -1,0 +1,127 @@
+package arch_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// rules say what the code of a folder, tests aside, may import beside the standard library: paths
+// of this module begin with a slash, and a path stands for all below it. The first rule that fits
+// a package counts.
+var rules = []struct {
+	folder string
+	may    []string
+}{
+	{"/guard/guardtest", []string{"/guard", "github.com/stretchr/testify/require"}},
+	{"/guard/driver", nil},
+	{"/guard/internal", []string{"/guard/driver", "/guard/internal"}},
+	{"/guard", []string{"/guard/driver", "/guard/internal"}},
+	{"/backend/internal", []string{"/guard/driver", "/backend/internal", "github.com/redis/go-redis"}},
+	{"/backend/single", []string{"/guard/driver", "/backend/internal", "github.com/redis/go-redis"}},
+	{"/backend/reentrant", []string{"/guard/driver", "/backend/internal", "github.com/redis/go-redis"}},
+	{"/backend/memory", []string{"/guard/driver"}},
+	{"/backend", []string{"/guard"}},
+	{"/middleware/internal", []string{"/guard", "github.com/robfig/cron"}},
+	{"/middleware/http", []string{"/guard", "/middleware/internal", "github.com/felixge/httpsnoop"}},
+	// asynq's Scheduler is robfig/cron, with its specs.
+	{"/middleware/asynq", []string{"/guard", "/middleware/internal", "github.com/hibiken/asynq", "github.com/robfig/cron"}},
+	{"/middleware/gocron", []string{"/guard"}},
+	{"/middleware/cron", []string{"/guard", "/middleware/internal", "github.com/robfig/cron"}},
+	{"/internal/verify/history", []string{"/guard", "github.com/anishathalye/porcupine"}},
+	{"/internal/testkit/redissontest", []string{"github.com/redis/go-redis"}},
+	{"/tracing", []string{"/guard", "go.opentelemetry.io/otel"}},
+}
+
+// never may be imported by code that is not a test, outside of the folder itself and of examples.
+var never = []string{
+	"/guard/guardtest", "/internal/testkit", "/internal/verify", "/examples", "go.opentelemetry.io/otel/sdk", "github.com/alicebob/miniredis",
+}
+
+type listed struct {
+	ImportPath string
+	Dir        string
+	GoFiles    []string
+	Imports    []string
+	Standard   bool
+}
+
+func TestImports_followTheDesign(t *testing.T) {
+	standard := map[string]bool{}
+	for _, p := range list(t, "std") {
+		standard[p.ImportPath] = true
+	}
+	packages := list(t, "./...")
+	require.NotEmpty(t, packages)
+	for _, p := range packages {
+		at := strings.TrimPrefix(p.ImportPath, module)
+		if within(at, "/examples") || within(at, "/internal/testkit/redistest") {
+			continue
+		}
+		for _, path := range p.Imports {
+			if standard[path] || path == "C" {
+				continue
+			}
+			path = strings.TrimPrefix(path, module)
+			for _, n := range never {
+				require.False(t, within(path, n), "%s imports %s", at, path)
+			}
+			require.True(t, allowed(at, path), "%s must not import %s", at, path)
+		}
+	}
+}
+
+// allowed reports whether the package at may import path. A package without a rule may not.
+func allowed(at, path string) bool {
+	for _, r := range rules {
+		if !within(at, r.folder) {
+			continue
+		}
+		for _, may := range r.may {
+			if within(path, may) {
+				return true
+			}
+		}
+		return false
+	}
+	return false
+}
+
+func within(path, folder string) bool { return path == folder || strings.HasPrefix(path, folder+"/") }
+
+// What a user's program is built from when it traces with the API alone.
+func TestImports_tracingDoesWithoutTheSDK(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./tracing").Output()
+	require.NoError(t, err)
+	deps := strings.Fields(string(out))
+	require.Contains(t, deps, "go.opentelemetry.io/otel/trace")
+	for _, dep := range deps {
+		require.False(t, within(dep, "go.opentelemetry.io/otel/sdk"), dep)
+		require.False(t, within(dep, "go.opentelemetry.io/otel/exporters"), dep)
+	}
+}
+
+func TestImports_rulesRefuse(t *testing.T) {
+	require.True(t, allowed("/backend/single", "github.com/redis/go-redis/v9"))
+	require.False(t, allowed("/backend/redlock", "github.com/redis/go-redis/v9"))
+	require.False(t, allowed("/guard", "/backend/memory"))
+	require.False(t, allowed("/middleware/http", "/middleware/asynq"))
+	require.False(t, allowed("/middleware/http", "/backend/single"))
+	require.False(t, allowed("/unheard-of", "/guard"))
+}
+
+func list(t *testing.T, pattern string) (packages []listed) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Dir,GoFiles,Imports,Standard", pattern).Output()
+	require.NoError(t, err)
+	for d := json.NewDecoder(bytes.NewReader(out)); d.More(); {
+		var p listed
+		require.NoError(t, d.Decode(&p))
+		packages = append(packages, p)
+	}
+	return packages
+}

@@ -1,0 +1,333 @@
+package system_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/reentrant"
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/processtest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
+)
+
+// The test binary is a process whose calls stand in line when this is set to the backend and the
+// addresses of the servers.
+const queuerEnv = "ONERUN_TEST_QUEUER"
+
+const (
+	queuers     = 4
+	inLine      = 20
+	runInLine   = 5 * time.Millisecond
+	fairTTL     = 10 * time.Second
+	deadAtMost  = time.Second
+	schedulable = 300 * time.Millisecond // for a machine that has other things to do
+)
+
+// lineBackend returns the named backend.
+func lineBackend(name string, rdb redis.UniversalClient) guard.Locker {
+	if name == "single" {
+		return single.New(rdb)
+	}
+	return reentrant.New(rdb)
+}
+
+func fairGuard(backend, addrs string) (*guard.Guard, redis.UniversalClient, error) {
+	rdb := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: strings.Split(addrs, ",")})
+	g, err := guard.New(lineBackend(backend, rdb), guard.WithTTL(fairTTL), guard.WithFair(), guard.WithWait(guard.Forever))
+	return g, rdb, err
+}
+
+// queue begins a call for each line that comes in, which is its number. The call notes that it
+// runs, when, and under which fence.
+func queue(task string) {
+	backend, addrs, _ := strings.Cut(task, " ")
+	g, rdb, err := fairGuard(backend, addrs)
+	if err != nil {
+		fmt.Println("error", err)
+		return
+	}
+	var all sync.WaitGroup
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		number := lines.Text()
+		all.Go(func() {
+			err := g.Do(context.Background(), backend, func(ctx context.Context) error {
+				note := fmt.Sprint(number, " ", time.Now().UnixMicro(), " ", guard.Fence(ctx))
+				time.Sleep(runInLine) // the work
+				return rdb.RPush(context.Background(), "ran:"+backend, note).Err()
+			})
+			if err != nil {
+				fmt.Println("error", err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A queueing is a key that is held, and calls of several processes that wait for it.
+type queueing struct {
+	t       *testing.T
+	backend string // and the key
+	rdb     redis.UniversalClient
+	g       *guard.Guard
+	holder  *guard.Lease // nil if it has died
+	workers []*processtest.Child
+}
+
+// A ran is what a call has noted.
+type ran struct {
+	number int
+	at     time.Time
+	fence  uint64
+}
+
+// newQueueing has calls stand in line behind a holder, who has died if his lease is said to end.
+func newQueueing(t *testing.T, backend, addrs string, ends time.Duration) *queueing {
+	g, rdb, err := fairGuard(backend, addrs)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, g.Close(context.Background()))
+		require.NoError(t, rdb.Close())
+	})
+	q := &queueing{t: t, backend: backend, rdb: rdb, g: g}
+	if ends == 0 {
+		q.holder, err = g.Acquire(t.Context(), backend)
+	} else {
+		_, err = lineBackend(backend, rdb).TryAcquire(t.Context(), guard.Claim{Key: backend, ID: "dead", Owner: "dead", TTL: ends, Queue: driver.Queued})
+	}
+	require.NoError(t, err)
+	for range queuers {
+		q.workers = append(q.workers, processtest.Self(t, queuerEnv+"="+backend+" "+addrs))
+	}
+	for i := range inLine {
+		q.workers[i%queuers].Tell(strconv.Itoa(i))
+		require.Eventually(t, func() bool { return len(q.line()) == i+1 }, 20*time.Second, time.Millisecond, "call %d stands in line", i)
+	}
+	require.Eventually(t, func() bool { // who has subscribed has asked again
+		for _, id := range q.line() {
+			waiter, err := rdb.HGet(t.Context(), strings.Replace(q.key(), "queue", "waiters", 1), id).Result()
+			if err != nil || !strings.HasPrefix(waiter, "L") {
+				return false
+			}
+		}
+		return true
+	}, 20*time.Second, 10*time.Millisecond, "all listen")
+	return q
+}
+
+// key returns the name of the queue's key, or "".
+func (q *queueing) key() string {
+	var mu sync.Mutex
+	var found []string
+	look := func(ctx context.Context, rdb *redis.Client) error {
+		keys, err := rdb.Keys(ctx, "*}:queue:"+q.backend).Result()
+		mu.Lock()
+		defer mu.Unlock()
+		found = append(found, keys...)
+		return err
+	}
+	var err error
+	if cluster, ok := q.rdb.(*redis.ClusterClient); ok {
+		err = cluster.ForEachMaster(q.t.Context(), look)
+	} else {
+		err = look(q.t.Context(), q.rdb.(*redis.Client))
+	}
+	require.NoError(q.t, err)
+	return strings.Join(found, "")
+}
+
+func (q *queueing) line() []string {
+	key := q.key()
+	if key == "" {
+		return nil
+	}
+	ids, err := q.rdb.ZRange(q.t.Context(), key, 0, -1).Result()
+	require.NoError(q.t, err)
+	return ids
+}
+
+// ran waits until n calls have run, and returns what they have noted, in order.
+func (q *queueing) ran(n int) (all []ran) {
+	q.t.Helper()
+	require.Eventually(q.t, func() bool {
+		return int(q.rdb.LLen(q.t.Context(), "ran:"+q.backend).Val()) >= n
+	}, 30*time.Second, 5*time.Millisecond, "%d calls run", n)
+	notes, err := q.rdb.LRange(q.t.Context(), "ran:"+q.backend, 0, -1).Result()
+	require.NoError(q.t, err)
+	require.Len(q.t, notes, n)
+	for _, note := range notes {
+		var r ran
+		var us int64
+		_, err := fmt.Sscan(note, &r.number, &us, &r.fence)
+		require.NoError(q.t, err)
+		r.at = time.UnixMicro(us)
+		all = append(all, r)
+	}
+	for i := range all[1:] {
+		require.Greater(q.t, all[i+1].fence, all[i].fence)
+	}
+	return all
+}
+
+// release frees the key and returns when.
+func (q *queueing) release() time.Time {
+	at := time.Now()
+	require.NoError(q.t, q.holder.Release(q.t.Context()))
+	return at
+}
+
+// numbers returns those of the calls from all processes but some.
+func numbersBut(workers ...int) (numbers []int) {
+	for i := range inLine {
+		out := false
+		for _, w := range workers {
+			out = out || i%queuers == w
+		}
+		if !out {
+			numbers = append(numbers, i)
+		}
+	}
+	return numbers
+}
+
+func requireOrder(t *testing.T, want []int, all []ran) {
+	t.Helper()
+	var got []int
+	for _, r := range all {
+		got = append(got, r.number)
+	}
+	require.Equal(t, want, got)
+}
+
+// longestGap returns the longest time between the begins of two runs, or from the release to the
+// first.
+func longestGap(from time.Time, all []ran) (longest time.Duration) {
+	for _, r := range all {
+		longest = max(longest, r.at.Sub(from))
+		from = r.at
+	}
+	return longest
+}
+
+func onEachFairServer(t *testing.T, f func(t *testing.T, backend, addrs string, server *redistest.Server)) {
+	for _, backend := range []string{"single", "reentrant"} {
+		t.Run(backend, func(t *testing.T) {
+			server := redistest.Start(t)
+			f(t, backend, server.Addr(), server)
+		})
+	}
+}
+
+func TestFair_servesProcessesInTheOrderInWhichTheirCallsCame(t *testing.T) {
+	onEachFairServer(t, func(t *testing.T, backend, addrs string, server *redistest.Server) {
+		q := newQueueing(t, backend, addrs, 0)
+		server.ResetStats(t)
+		from := q.release()
+		all := q.ran(inLine)
+		requireOrder(t, numbersBut(), all)
+		scripts := server.Calls(t)["evalsha"]
+		took := all[inLine-1].at.Sub(from)
+		t.Logf("%d calls in %v, %v each beside the work; %d scripts after the release", inLine, took, took/inLine-runInLine, scripts)
+		require.LessOrEqual(t, scripts, int64(2+2*inLine), "one to take and one to give back")
+	})
+}
+
+func TestFair_servesProcessesOfAClusterInTheOrderInWhichTheirCallsCame(t *testing.T) {
+	cluster := redistest.StartCluster(t)
+	var addrs []string
+	for _, node := range cluster.Nodes {
+		addrs = append(addrs, node.Addr())
+	}
+	for _, backend := range []string{"single", "reentrant"} {
+		t.Run(backend, func(t *testing.T) {
+			q := newQueueing(t, backend, strings.Join(addrs, ","), 0)
+			q.workers[1].Kill()
+			from := q.release()
+			all := q.ran(inLine - inLine/queuers)
+			requireOrder(t, numbersBut(1), all)
+			require.Less(t, longestGap(from, all), deadAtMost+schedulable)
+			t.Logf("the longest gap was %v", longestGap(from, all))
+		})
+	}
+}
+
+func TestFair_passesOverAKilledProcess(t *testing.T) {
+	onEachFairServer(t, func(t *testing.T, backend, addrs string, _ *redistest.Server) {
+		q := newQueueing(t, backend, addrs, 0)
+		q.workers[0].Kill()
+		q.workers[1].Kill()
+		from := q.release()
+		all := q.ran(inLine / 2)
+		requireOrder(t, numbersBut(0, 1), all)
+		t.Logf("ten waiters of two processes were killed: the longest gap was %v", longestGap(from, all))
+		require.Less(t, longestGap(from, all), schedulable, "their connections have gone")
+	})
+}
+
+func TestFair_passesOverAFrozenProcessWhichKeepsThePlacesThatWereNotCalled(t *testing.T) {
+	onEachFairServer(t, func(t *testing.T, backend, addrs string, _ *redistest.Server) {
+		q := newQueueing(t, backend, addrs, 0)
+		require.NoError(t, q.workers[0].Freeze())
+		require.NoError(t, q.workers[1].Freeze())
+		from := q.release()
+		all := q.ran(inLine / 2)
+		requireOrder(t, numbersBut(0, 1), all)
+		gap := longestGap(from, all)
+		t.Logf("ten waiters of two processes were frozen: the longest gap was %v", gap)
+		require.Less(t, gap, 2*deadAtMost+schedulable, "two processes were frozen")
+		require.Greater(t, gap, driver.NotifyGrace, "they were waited for")
+		require.NoError(t, q.workers[0].Thaw())
+		require.NoError(t, q.workers[1].Thaw())
+		thawed := q.ran(inLine)[inLine/2:]
+		last := thawed[len(thawed)-2:]
+		require.ElementsMatch(t, []int{0, 1}, []int{last[0].number, last[1].number}, "who was called and did not come has lost its place")
+	})
+}
+
+func TestFair_goesOnWhenTheHolderWasKilledToo(t *testing.T) {
+	onEachFairServer(t, func(t *testing.T, backend, addrs string, _ *redistest.Server) {
+		const ends = 3 * time.Second
+		from := time.Now().Add(ends)
+		q := newQueueing(t, backend, addrs, ends)
+		q.workers[0].Kill()
+		require.NoError(t, q.workers[1].Freeze())
+		all := q.ran(inLine / 2)
+		requireOrder(t, numbersBut(0, 1), all)
+		gap := longestGap(from, all)
+		t.Logf("the holder, and of those who waited one process was killed and one was frozen: the longest gap after the end of the lease was %v", gap)
+		require.Greater(t, gap, driver.NotifyGrace, "the frozen one was waited for")
+		require.Less(t, gap, 2*deadAtMost+schedulable)
+	})
+}
+
+func TestFair_leavesNothingBehind(t *testing.T) {
+	onEachFairServer(t, func(t *testing.T, backend, addrs string, server *redistest.Server) {
+		q := newQueueing(t, backend, addrs, 0)
+		q.workers[2].Kill()
+		q.release()
+		q.ran(inLine - inLine/queuers)
+		rdb := server.Client(t)
+		keys, err := rdb.Keys(t.Context(), "*").Result()
+		require.NoError(t, err)
+		for _, key := range keys {
+			if strings.HasSuffix(key, ":fence") || strings.HasPrefix(key, "ran:") {
+				continue
+			}
+			left, err := rdb.PTTL(t.Context(), key).Result()
+			require.NoError(t, err)
+			require.True(t, left > 0 || left == -2, "%s has no end: %v", key, left)
+			require.LessOrEqual(t, left, 2*fairTTL, strconv.Quote(key))
+		}
+	})
+}
