@@ -47,8 +47,8 @@ test: redis promtool spin
 	@$(MAKE) --no-print-directory -j2 -O bench-short sim-short model-short fuzz-short
 	@echo "== tests, with the race detector and in random order"
 	@# Compile everything first, so that no compiler runs beside tests that depend on the clock.
-	@go list -race -test -deps -export ./... ./examples/... ./internal/verify/... >/dev/null
-	ONERUN_REQUIRE_REDIS=1 go test -race -shuffle=on -timeout 15m ./... ./examples/... ./internal/verify/...
+	@go list -race -tags trace -test -deps -export ./... ./examples/... ./internal/verify/... >/dev/null
+	ONERUN_REQUIRE_REDIS=1 go test -race -tags trace -shuffle=on -timeout 15m ./... ./examples/... ./internal/verify/...
 	@echo "== with gocron itself, which is no dependency of ours"
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -race -shuffle=on -timeout 5m ./...
 	@echo "== guardhttp behind frameworks, proxies and buffers, which are no dependencies of ours"
@@ -95,7 +95,7 @@ lowest: redis
 
 lowest-short:
 	@echo "== the lowest versions compile, and each module does without the workspace"
-	@for module in $(MODULES); do (cd $$module && GOWORK=off go vet ./...) || exit; done
+	@for module in $(MODULES); do (cd $$module && GOWORK=off go vet -tags trace ./...) || exit; done
 	GOWORK=off go test -short -timeout 5m ./guard/... ./backend/memory ./tracing
 
 bench: redis
