@@ -59,7 +59,7 @@ func TestImports_followTheDesign(t *testing.T) {
 	require.NotEmpty(t, packages)
 	for _, p := range packages {
 		at := strings.TrimPrefix(p.ImportPath, module)
-		if within(at, "/examples") || within(at, "/internal/testkit/redistest") {
+		if within(at, "/examples") || within(at, "/internal/testkit/redistest") || within(at, "/internal/testkit/backends") {
 			continue
 		}
 		for _, path := range p.Imports {
