@@ -14,20 +14,26 @@ import (
 	"github.com/seed-1795987d/onerun/examples/internal/stage/stagetest"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 func TestMain(m *testing.M) { stagetest.Main(m, main) }
 
-func TestCoupon_givesAwayWhatThereIs(t *testing.T) {
-	stagetest.OnEachBackend(t, func(t *testing.T, args ...string) {
-		file, open := stagetest.Database(t)
-		code, printed := stagetest.Run(t, append(args, "-db", file)...)
-		require.Zero(t, code)
-		require.Contains(t, printed, "The promise was kept.")
-		require.Regexp(t, ` [1-9]\d* got the same answer again`, printed)
-		requireOneEach(t, open())
-	})
+func TestCoupon_givesAwayWhatThereIs(t *testing.T) { stagetest.OnOneBackend(t, givesAwayWhatThereIs) }
+
+func TestLong_couponGivesAwayWhatThereIsOnEachBackend(t *testing.T) {
+	leftout.IfShort(t)
+	stagetest.OnEachBackend(t, givesAwayWhatThereIs)
+}
+
+func givesAwayWhatThereIs(t *testing.T, args ...string) {
+	file, open := stagetest.Database(t)
+	code, printed := stagetest.Run(t, append(args, "-db", file)...)
+	require.Zero(t, code)
+	require.Contains(t, printed, "The promise was kept.")
+	require.Regexp(t, ` [1-9]\d* got the same answer again`, printed)
+	requireOneEach(t, open())
 }
 
 // requireOneEach has the database say that a hundred users have a coupon each, and that a stale
@@ -53,7 +59,8 @@ func requireOneEach(t *testing.T, db *stage.Database) {
 	require.Len(t, users, 100)
 }
 
-func TestCoupon_redlockSurvivesTheDeathOfOneServerOfThree(t *testing.T) {
+func TestLong_couponSurvivesTheDeathOfOneServerOfThree(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	servers := redistest.StartN(t, 3)
 	file, open := stagetest.Database(t)
@@ -71,7 +78,8 @@ func TestCoupon_refusesAMemoryOfEachServersOwn(t *testing.T) {
 	require.Contains(t, printed, `coupon: invalid value "memory" for flag -backend: each process would have a memory of its own`)
 }
 
-func TestCoupon_oversellsWithoutTheGuard(t *testing.T) {
+func TestLong_couponOversellsWithoutTheGuard(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	file, open := stagetest.Database(t)
 	code, printed := stagetest.Run(t, "-guard=off", "-redis", redistest.Start(t).Addr(), "-db", file)
@@ -82,7 +90,8 @@ func TestCoupon_oversellsWithoutTheGuard(t *testing.T) {
 	require.Contains(t, printed, "THE PROMISE WAS BROKEN")
 }
 
-func TestCoupon_endsWithAllItsServersAlsoAFrozenOne(t *testing.T) {
+func TestLong_couponEndsWithAllItsServersAlsoAFrozenOne(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	for _, how := range []struct {
 		signal  os.Signal

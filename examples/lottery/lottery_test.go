@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/examples/internal/stage"
 	"github.com/seed-1795987d/onerun/examples/internal/stage/stagetest"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -83,22 +84,28 @@ func recorded(t *testing.T, printed, outcome string) []string {
 	return all
 }
 
-func TestLottery_drawsEachRoundOnce(t *testing.T) {
-	stagetest.OnEachBackend(t, func(t *testing.T, args ...string) {
-		file, open := stagetest.Database(t)
-		code, printed := stagetest.Run(t, append(args, "-db", file)...)
-		require.Zero(t, code)
-		db := open()
-		require.Equal(t, []result{{1, 1, 10, 1}, {2, 1, 10, 1}, {3, 1, 10, 1}}, results(t, db))
-		skips := regexp.MustCompile(`round \d: skips, after .* another one has drawn it`)
-		require.Len(t, skips.FindAllString(printed, -1), 3*4, "four replicas are fired in each round, and skip it")
-		require.Equal(t, drawn(t, db), recorded(t, printed, "ran"))
-		require.Empty(t, recorded(t, printed, "running"))
-		require.Contains(t, printed, "The promise was kept.")
-	})
+func TestLottery_drawsEachRoundOnce(t *testing.T) { stagetest.OnOneBackend(t, drawsEachRoundOnce) }
+
+func TestLong_lotteryDrawsEachRoundOnceOnEachBackend(t *testing.T) {
+	leftout.IfShort(t)
+	stagetest.OnEachBackend(t, drawsEachRoundOnce)
 }
 
-func TestLottery_drawsEachRoundOnceAgainOnARedisThatIsUsedAgain(t *testing.T) {
+func drawsEachRoundOnce(t *testing.T, args ...string) {
+	file, open := stagetest.Database(t)
+	code, printed := stagetest.Run(t, append(args, "-db", file)...)
+	require.Zero(t, code)
+	db := open()
+	require.Equal(t, []result{{1, 1, 10, 1}, {2, 1, 10, 1}, {3, 1, 10, 1}}, results(t, db))
+	skips := regexp.MustCompile(`round \d: skips, after .* another one has drawn it`)
+	require.Len(t, skips.FindAllString(printed, -1), 3*4, "four replicas are fired in each round, and skip it")
+	require.Equal(t, drawn(t, db), recorded(t, printed, "ran"))
+	require.Empty(t, recorded(t, printed, "running"))
+	require.Contains(t, printed, "The promise was kept.")
+}
+
+func TestLong_lotteryDrawsEachRoundOnceAgainOnARedisThatIsUsedAgain(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	addr := redistest.Start(t).Addr()
 	for range 2 { // the second run does not find its rounds drawn by the first
@@ -109,7 +116,8 @@ func TestLottery_drawsEachRoundOnceAgainOnARedisThatIsUsedAgain(t *testing.T) {
 	}
 }
 
-func TestLottery_hasTooManyWinnersWithoutTheGuard(t *testing.T) {
+func TestLong_lotteryHasTooManyWinnersWithoutTheGuard(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	file, open := stagetest.Database(t)
 	code, printed := stagetest.Run(t, "-guard=off", "-redis", redistest.Start(t).Addr(), "-db", file)
@@ -122,7 +130,8 @@ func TestLottery_hasTooManyWinnersWithoutTheGuard(t *testing.T) {
 	require.Contains(t, printed, "THE PROMISE WAS BROKEN")
 }
 
-func TestLottery_anotherReplicaTakesOverFromOneThatWasKilled(t *testing.T) {
+func TestLong_lotteryAnotherReplicaTakesOverFromOneThatWasKilled(t *testing.T) {
+	leftout.IfShort(t)
 	stagetest.OnEachBackend(t, func(t *testing.T, args ...string) {
 		file, open := stagetest.Database(t)
 		code, printed := stagetest.Run(t, append(args, "-kill", "-db", file)...)
@@ -146,7 +155,8 @@ func TestLottery_anotherReplicaTakesOverFromOneThatWasKilled(t *testing.T) {
 	})
 }
 
-func TestLottery_endsWithAllItsReplicas(t *testing.T) {
+func TestLong_lotteryEndsWithAllItsReplicas(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	for _, how := range []struct {
 		signal  os.Signal

@@ -33,6 +33,7 @@ func Main(m *testing.M, main func()) {
 		main()
 		os.Exit(0)
 	}
+	redistest.AtOnce(4) // programs wait for each other's clocks and leases
 	os.Exit(m.Run())
 }
 
@@ -114,6 +115,12 @@ func (p *Program) Wait() int {
 		p.t.Fatalf("%s, or a child process of it, has not ended", p)
 	}
 	return p.cmd.ProcessState.ExitCode()
+}
+
+// OnOneBackend runs the test on single, on a real server.
+func OnOneBackend(t *testing.T, test func(t *testing.T, args ...string)) {
+	t.Parallel()
+	test(t, "-backend", "single", "-redis", redistest.Start(t).Addr())
 }
 
 // OnEachBackend runs the test on each backend, on embedded servers and on real ones. The args say
