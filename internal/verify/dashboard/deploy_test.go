@@ -15,8 +15,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 
 	"github.com/seed-1795987d/onerun/internal/testkit/metricspage"
 )
