@@ -55,7 +55,7 @@ func TestSentinel_aReplacedMasterKeepsNoLease(t *testing.T) {
 					// renewing: the new master may hold the key for longer than the context lasts.
 					_ = lease.Release(context.Background())
 				})()
-				claimOften(t, holder) // so that the backend has its own connections, if any
+				claimOften(t, holder)       // so that the backend has its own connections, if any
 				time.Sleep(sentinelTTL / 2) // the lease has been renewed once
 
 				c.replace(t, sentinel)
