@@ -150,8 +150,8 @@ func (s *lifeSite) info(t *testing.T, id string) *asynq.TaskInfo {
 	return info
 }
 
-// ageLeases has asynq's own leases of the runs' tasks end a minute ago, so that the next server that
-// starts takes the tasks back. Those that have ended meanwhile have no lease.
+// ageLeases has asynq's own leases of the runs' tasks end a minute ago. The next server that starts
+// takes the tasks back. Those that have ended meanwhile have no lease.
 func (s *lifeSite) ageLeases(t *testing.T, runs ...map[string]string) {
 	t.Helper()
 	rdb := s.queue.Client(t)

@@ -56,8 +56,8 @@ func (s *lifeSite) requireOneRun(t *testing.T, ctx context.Context, book *lifeBo
 	require.False(t, begun[1].at.Before(ended[0].at))
 }
 
-// requireHeld requires that the lease of the run with ctx holds for longer than its TTL, and returns
-// the lease.
+// requireHeld requires that the lease of the run with ctx holds for longer than its TTL.
+// It returns the lease.
 func (s *lifeSite) requireHeld(t *testing.T, ctx context.Context, book *lifeBook) *guard.Lease {
 	t.Helper()
 	lease, ok := guard.FromContext(ctx)
@@ -105,8 +105,8 @@ func TestTimeout_leavesTheKeyBusyUntilTheHandlerReturns(t *testing.T) {
 	}
 }
 
-// asynq takes a task back whose lease has ended, while its handler goes on: another server finds the
-// key busy.
+// asynq takes a task back whose lease has ended, while its handler goes on. Another server
+// finds the key busy.
 func TestTimeout_aTaskThatAsynqTakesBackLeavesTheKeyBusyUntilTheHandlerReturns(t *testing.T) {
 	t.Parallel()
 	s := newLifeSite(t)

@@ -111,8 +111,8 @@ func nights(t *testing.T) map[string]night {
 // TestClockChange_eachTickOnce has three processes, whose clocks differ, live through the nights
 // on which clocks are changed.
 //
-// The zone is in the spec of the jobs with local ticks, and in the Cron of the others. The other two
-// of the four are in TestLong_eachTickOnceWhereverTheZoneIs.
+// The zone is in the spec of the jobs with local ticks, and in the Cron of the others. The other
+// two of the four are in TestLong_eachTickOnceWhereverTheZoneIs.
 func TestClockChange_eachTickOnce(t *testing.T) {
 	t.Parallel()
 	onEachNight(t, true)

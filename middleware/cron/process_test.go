@@ -17,7 +17,7 @@ import (
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
-// The length of the long test in ticks of a second, which is that of its faults as well. Two minutes:
+// The length of the long test in ticks of a second. Its faults last longer, too. Two minutes:
 //
 //	ONERUN_CRON_TICKS=120 go test -race -run TestLong_processes -timeout 10m ./middleware/cron/
 const (
