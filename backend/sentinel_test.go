@@ -51,8 +51,9 @@ func TestSentinel_aReplacedMasterKeepsNoLease(t *testing.T) {
 				ended := make(chan time.Time, 1)
 				defer context.AfterFunc(lease.Context(), func() {
 					ended <- time.Now()
-					// A handler that heeds its context returns now. Until it does, its Guard goes on
-					// renewing: the new master may hold the key for longer than the context lasts.
+					// A handler that heeds its context returns now. Until it does, its Guard
+					// goes on renewing. The new master may then hold the key for longer than
+					// the context lasts.
 					_ = lease.Release(context.Background())
 				})()
 				claimOften(t, holder)       // so that the backend has its own connections, if any

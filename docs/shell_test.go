@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -25,8 +26,14 @@ var docPorts = []string{"6379", "8080"}
 // Someone who types what the README or Getting started say gets the output that they show. The
 // blocks of a page run in their order in one shell. A Go program is saved as main.go first. The
 // program git has this checkout in place of a clone, and the program go finds this module in it.
-func TestDocs_shellBlocksRun(t *testing.T) {
+func TestLong_shellBlocksOfTheDocsRun(t *testing.T) {
+	leftout.IfShort(t) // it compiles and runs two services and the examples
 	redistest.Require(t)
+	// The reader's module gets the lowest versions, which the workspace does not need.
+	download := exec.CommandContext(t.Context(), "go", "mod", "download")
+	download.Env = append(os.Environ(), "GOWORK=off")
+	out, err := download.CombinedOutput()
+	require.NoError(t, err, "%s", out)
 	for _, page := range []string{"README.md", "docs/getting-started.md"} {
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()
@@ -60,7 +67,7 @@ func runPage(t *testing.T, page string) {
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script.String())
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PATH="+stubs(t)+":"+os.Getenv("PATH"), "GOPROXY=off", "GOWORK=off",
+	cmd.Env = append(os.Environ(), "PATH="+stubs(t)+":"+os.Getenv("PATH"), "GOPROXY=off",
 		"DOC_OUTPUT="+filepath.Join(dir, "output"), "DOC_PORT="+ports.Replace("8080"))
 	output, err := os.Create(filepath.Join(dir, "output"))
 	require.NoError(t, err)

@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"strconv"
 	"testing"
+
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 )
 
 // AtOnce lets a package run n of its parallel tests at the same time, or as many as there are
@@ -27,8 +29,6 @@ func AtOnce(n int) {
 // does not, and Long skips them with -short.
 func Long(t *testing.T) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("it takes long, and -short is set; make check runs it")
-	}
+	leftout.IfShort(t)
 	t.Parallel()
 }
