@@ -194,7 +194,7 @@ fault: redis spin
 # The short form of it, of 36 ticks, is part of make check.
 TICKS ?= 120
 cron:
-	ONERUN_CRON_TICKS=$(TICKS) ONERUN_REQUIRE_REDIS=1 go test -race -run TestProcesses_runEachTickOnce -timeout 30m ./middleware/cron
+	ONERUN_CRON_TICKS=$(TICKS) ONERUN_REQUIRE_REDIS=1 go test -race -run TestLong_processesRunEachTickOnce -timeout 30m ./middleware/cron
 
 SEEDS ?= 5000
 sim:

@@ -7,6 +7,7 @@ import (
 	"github.com/robfig/cron/v3"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
@@ -109,43 +110,57 @@ func nights(t *testing.T) map[string]night {
 
 // TestClockChange_eachTickOnce has three processes, whose clocks differ, live through the nights
 // on which clocks are changed.
+//
+// The zone is in the spec of the jobs with local ticks, and in the Cron of the others. The other
+// two of the four are in TestLong_eachTickOnceWhereverTheZoneIs.
 func TestClockChange_eachTickOnce(t *testing.T) {
 	t.Parallel()
+	onEachNight(t, true)
+}
+
+func TestLong_eachTickOnceWhereverTheZoneIs(t *testing.T) {
+	redistest.Long(t)
+	onEachNight(t, false)
+}
+
+// onEachNight runs each job of each night with and without local ticks. The zone is in the spec of
+// the jobs whose ticks are local, or of the others.
+func onEachNight(t *testing.T, inSpecOfLocal bool) {
+	t.Helper()
 	for title, n := range nights(t) {
 		for _, job := range n.jobs {
 			for _, local := range []bool{false, true} {
-				for _, inSpec := range []bool{false, true} {
-					name := title + ", " + job.name
-					want := job.ticks
-					opts := []guardcron.Option{}
-					if local {
-						name += ", local ticks"
-						opts = append(opts, guardcron.WithLocalTicks())
-						if job.local != nil {
-							want = job.local
-						}
+				inSpec := local == inSpecOfLocal
+				name := title + ", " + job.name
+				want := job.ticks
+				opts := []guardcron.Option{}
+				if local {
+					name += ", local ticks"
+					opts = append(opts, guardcron.WithLocalTicks())
+					if job.local != nil {
+						want = job.local
 					}
-					of, spec := setup{cron: []cron.Option{cron.WithLocation(zone(t, n.zone))}}, job.spec
-					if inSpec {
-						if spec[0] == '@' {
-							continue // which has no zone
-						}
-						name += ", CRON_TZ"
-						of, spec = setup{}, "CRON_TZ="+n.zone+" "+spec
-					}
-					t.Run(name, func(t *testing.T) {
-						t.Parallel()
-						onSite(t, n.begin, func(s *site) {
-							all := s.three(of, spec, nil, opts...)
-							s.until(n.end)
-							s.sleep(2 * time.Second) // the last process is late
-							require.Equal(s.t, want, s.ticks())
-							for _, r := range all[0].records("job") {
-								require.Equal(s.t, guardcron.Ran, r.Outcome, "nothing was missed, or left out: %v", r)
-							}
-						})
-					})
 				}
+				of, spec := setup{cron: []cron.Option{cron.WithLocation(zone(t, n.zone))}}, job.spec
+				if inSpec {
+					if spec[0] == '@' {
+						continue // which has no zone
+					}
+					name += ", CRON_TZ"
+					of, spec = setup{}, "CRON_TZ="+n.zone+" "+spec
+				}
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					onSite(t, n.begin, func(s *site) {
+						all := s.three(of, spec, nil, opts...)
+						s.until(n.end)
+						s.sleep(2 * time.Second) // the last process is late
+						require.Equal(s.t, want, s.ticks())
+						for _, r := range all[0].records("job") {
+							require.Equal(s.t, guardcron.Ran, r.Outcome, "nothing was missed, or left out: %v", r)
+						}
+					})
+				})
 			}
 		}
 	}

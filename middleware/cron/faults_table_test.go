@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
@@ -91,8 +92,6 @@ var plantFeatures = map[string]feature{
 
 // A plantFault happens to a plant, and is over when it returns.
 var plantFaults = map[string]func(p *plant){
-	"the store is away for 5 s":  func(p *plant) { p.cut(5 * time.Second) },
-	"the store is away for 15 s": func(p *plant) { p.cut(15 * time.Second) },
 	"the store is away for 60 s": func(p *plant) { p.cut(time.Minute) },
 	"a process is killed": func(p *plant) {
 		for n := 0; p.running() == ""; n++ {
@@ -125,7 +124,21 @@ var plantFaults = map[string]func(p *plant){
 
 func TestFaults_ofEachKindWithEachFeature(t *testing.T) {
 	t.Parallel()
-	for fault, befall := range plantFaults {
+	requireEachFeature(t, plantFaults)
+}
+
+func TestLong_outagesWithEachFeature(t *testing.T) {
+	redistest.Long(t)
+	requireEachFeature(t, map[string]func(p *plant){
+		"the store is away for 5 s":  func(p *plant) { p.cut(5 * time.Second) },
+		"the store is away for 15 s": func(p *plant) { p.cut(15 * time.Second) },
+	})
+}
+
+// requireEachFeature has each of the faults befall a plant with each of the features.
+func requireEachFeature(t *testing.T, faults map[string]func(p *plant)) {
+	t.Helper()
+	for fault, befall := range faults {
 		for title, f := range plantFeatures {
 			t.Run(fault+"/"+title, func(t *testing.T) {
 				t.Parallel()

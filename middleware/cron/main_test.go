@@ -1,10 +1,7 @@
 package guardcron_test
 
 import (
-	"flag"
 	"os"
-	"runtime"
-	"strconv"
 	"testing"
 
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
@@ -18,12 +15,6 @@ func TestMain(m *testing.M) {
 		cronProcess()
 		return
 	}
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	// these tests wait for ticks and for leases most of the time, and not for a processor
-	if !given {
-		_ = flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0))))
-	}
+	redistest.AtOnce(8)
 	redistest.VerifyNoLeaks(m)
 }

@@ -45,7 +45,7 @@ func TestOutage_thatOutlastsTheDeadlineIsNoticedWhenItIsOver(t *testing.T) {
 	}
 }
 
-// An outage of three hours of a job that is due each minute must not push out what is on record.
+// An outage of an hour of a job that is due each minute must not push out what is on record.
 func TestRecords_ofAnOutageAreOne(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
@@ -55,16 +55,16 @@ func TestRecords_ofAnOutageAreOne(t *testing.T) {
 		for _, p := range all {
 			p.line.cut.Store(true)
 		}
-		s.until("2026-06-15T15:08:30Z")
+		s.until("2026-06-15T13:08:30Z")
 		for _, p := range all {
 			p.line.cut.Store(false)
 		}
-		s.until("2026-06-15T15:10:30Z")
-		want := []string{"12:05:00 ran", "12:06:00 ran", "12:07:00 ran", "12:08:00 ran", "12:09:00-15:07:00 missed", "15:08:00 ran", "15:09:00 ran", "15:10:00 ran"}
+		s.until("2026-06-15T13:10:30Z")
+		want := []string{"12:05:00 ran", "12:06:00 ran", "12:07:00 ran", "12:08:00 ran", "12:09:00-13:07:00 missed", "13:08:00 ran", "13:09:00 ran", "13:10:00 ran"}
 		got := all[0].outcomes("job")
 		require.Equal(s.t, want, got[len(got)-len(want):])
-		require.Equal(s.t, []string{"12:09:00-15:07:00 missed"}, missed.outcomes())
-		require.Equal(s.t, 179, missed.records[0].Ticks)
+		require.Equal(s.t, []string{"12:09:00-13:07:00 missed"}, missed.outcomes())
+		require.Equal(s.t, 59, missed.records[0].Ticks)
 	})
 }
 

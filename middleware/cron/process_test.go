@@ -13,12 +13,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
-// The length of the test in ticks of a second, which is that of its faults as well. Two minutes:
+// The length of the long test in ticks of a second. Its faults last longer, too. Two minutes:
 //
-//	ONERUN_CRON_TICKS=120 go test -race -run TestProcesses_ -timeout 10m ./middleware/cron/
+//	ONERUN_CRON_TICKS=120 go test -race -run TestLong_processes -timeout 10m ./middleware/cron/
 const (
 	procTicksEnv = "ONERUN_CRON_TICKS"
 	procTicks    = 36
@@ -40,6 +41,12 @@ var procJobs = []procJob{
 // each is replaced as in a rolling deployment.
 func TestProcesses_runEachTickOnce(t *testing.T) {
 	t.Parallel()
+	// ticks are seconds of real time: the processes have clocks of their own
+	requireEachTickOnce(t, 1, 16, procJobs)
+}
+
+func TestLong_processesRunEachTickOnce(t *testing.T) {
+	redistest.Long(t)
 	ticks := procTicks
 	if n, err := strconv.Atoi(os.Getenv(procTicksEnv)); err == nil {
 		ticks = n
@@ -47,8 +54,8 @@ func TestProcesses_runEachTickOnce(t *testing.T) {
 	requireEachTickOnce(t, 1, ticks, procJobs)
 }
 
-func TestProcesses_runEachTickOnceOverARedLock(t *testing.T) {
-	t.Parallel()
+func TestLong_processesRunEachTickOnceOverARedLock(t *testing.T) {
+	redistest.Long(t)
 	requireEachTickOnce(t, 3, 20, []procJob{procJobs[0], procJobs[3]})
 }
 

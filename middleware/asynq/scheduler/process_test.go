@@ -20,8 +20,8 @@ import (
 // One tick each second, while one of three processes is killed, one is replaced as in a rolling
 // deployment, and one is paused. An entry with a cron spec has a tick each minute, and another each
 // minute of this hour in a time zone. There is one whole minute in the time of the test.
-func TestSchedulerProcesses_enqueueEachTickOnce(t *testing.T) {
-	t.Parallel()
+func TestLong_schedulerProcessesEnqueueEachTickOnce(t *testing.T) {
+	redistest.Long(t)
 	const ticks = 32
 	server := redistest.Start(t)
 	local := time.Now().In(tickZone(t, "Asia/Kolkata"))
@@ -81,17 +81,17 @@ func TestSchedulerProcesses_enqueueOnceAlsoWhatIsHandledAtOnce(t *testing.T) {
 	at := func(tick int, into time.Duration) { until(first.Add(time.Duration(tick)*time.Second + into)) }
 
 	// between ticks: one that dies between the enqueueing and the marker is another test's
-	at(4, 500*time.Millisecond)
+	at(2, 800*time.Millisecond)
 	workers[0].Kill()
-	at(8, 2*time.Millisecond)
+	at(4, 2*time.Millisecond)
 	workers[0] = startScheduler(t, order)
 	workers[1].stop(t)
-	at(11, 500*time.Millisecond)
+	at(6, 800*time.Millisecond)
 	require.NoError(t, workers[2].Freeze())
-	at(16, 500*time.Millisecond)
+	at(10, 500*time.Millisecond) // in real time, as the leases of the frozen process have to end
 	require.NoError(t, workers[2].Thaw())
-	at(20, 0)
-	requireTicks(t, first, 20, time.Second, func() map[time.Time]int {
+	at(12, 0)
+	requireTicks(t, first, 12, time.Second, func() map[time.Time]int {
 		mu.Lock()
 		defer mu.Unlock()
 		copied := map[time.Time]int{}
@@ -110,16 +110,16 @@ func TestManagerProcesses_enqueueEachTickOnce(t *testing.T) {
 	}}
 	workers := []*schedulerWorker{startScheduler(t, order), startScheduler(t, order), startScheduler(t, order)}
 	first := nextSecond()
-	until(first.Add(5*time.Second + 2*time.Millisecond))
+	until(first.Add(3*time.Second + 2*time.Millisecond)) // ticks are seconds of real time
 	workers[0].Kill()
-	until(first.Add(10 * time.Second))
+	until(first.Add(6 * time.Second))
 	workers[0] = startScheduler(t, order)
 	workers[1].stop(t)
-	until(first.Add(15 * time.Second))
+	until(first.Add(9 * time.Second))
 	in := inspect(t, server.Addr())
-	requireTicks(t, first, 15, time.Second, func() map[time.Time]int { return pendingTicks(t, in, "default", "second") })
+	requireTicks(t, first, 9, time.Second, func() map[time.Time]int { return pendingTicks(t, in, "default", "second") })
 	third := time.Unix((first.Unix()+2)/3*3, 0).UTC()
-	requireTicks(t, third, 4, 3*time.Second, func() map[time.Time]int { return pendingTicks(t, in, "default", "third") })
+	requireTicks(t, third, 2, 3*time.Second, func() map[time.Time]int { return pendingTicks(t, in, "default", "third") })
 }
 
 // A process that is alone was paused: it makes up for what it has missed.
@@ -162,8 +162,10 @@ func TestSchedulerProcesses_aTaskWhoseProcessWasKilledBeforeTheMarkerIsNotEnqueu
 	blocked := startScheduler(t, order)
 	first := nextSecond()
 	said := strings.Fields(blocked.Says("releases"))
-	blocked.Kill()
-	require.Equal(t, "true", said[1], "it was going to leave a marker")
+	for said[1] != "true" { // on a busy machine, it may give up a tick that the other one has won
+		said = strings.Fields(blocked.Says("releases"))
+	}
+	blocked.Kill() // it was going to leave a marker
 	tick := tickOf(t, said[0])
 
 	g, err := guard.New(single.New(server.Client(t)))
