@@ -138,7 +138,9 @@ func (n *node) release(ctx context.Context, c driver.Claim, after driver.After, 
 }
 
 // startRelease is release for a caller that calls begin and ended itself.
-func (n *node) startRelease(ctx context.Context, c driver.Claim, after driver.After, done func(held bool, err error)) {
+func (n *node) startRelease(
+	ctx context.Context, c driver.Claim, after driver.After, done func(held bool, err error),
+) {
 	if n.starter != nil {
 		n.starter.StartRelease(ctx, c, after, done)
 		return
