@@ -182,7 +182,7 @@ func (l *Locker) StartAcquire(ctx context.Context, c driver.Claim, done func(dri
 func (l *Locker) acquireCall(c driver.Claim) redisstore.Call {
 	ttl, label, special := l.store.Terms(c)
 	call := l.call(driver.OpAcquire, c, l.program.Acquire)
-	call.TTL, call.Acks = c.TTL, l.acks
+	call.TTL, call.Acks, call.Hint = c.TTL, l.acks, c.Hint
 	call.Args, call.Shared = [...]string{c.ID, special, ""}, [...]string{ttl, label, ""}
 	if c.Queue == driver.Unqueued {
 		return call

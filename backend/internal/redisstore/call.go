@@ -39,6 +39,8 @@ type Call struct {
 	Key  string        // the claim's, for errors
 	TTL  time.Duration // of the lease that is asked for
 	Acks Acks          // what else has to be true before the call has succeeded
+	// Hint is the claim's, if the script may answer the server's clock alone when it grants that.
+	Hint uint64
 
 	Script *Script
 	Prefix string    // of Keys[0]
@@ -153,6 +155,10 @@ func (s *Store) toGrant(c *Call, answer any, err error) (driver.Grant, error) {
 		return driver.Grant{}, s.error(c, err)
 	}
 	grant, ok := toGrant(answer)
+	if _, alone := answer.(int64); ok && alone && c.Hint != 0 {
+		grant.Fence, grant.Clock = c.Hint, grant.Fence
+		ok = !grant.Held
+	}
 	switch {
 	case !ok:
 		return driver.Grant{}, s.error(c, ErrAnswer)
