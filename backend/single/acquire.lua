@@ -3,10 +3,11 @@
 --
 -- A claim that is granted gets the fence, which is negative if the claim held the key already.
 -- With a hint, or with fences reserved, it gets {1, fence, clock as a fence or 0, fences reserved},
--- or the clock as a fence if it asks for its hint alone and gets that. Otherwise it gets {0 busy, ms left (-1 if it never ends), label, holder} or {2 done, ms left,
--- lease, bytes of it before the record, label}: cutting the record out here would take a third of
--- the time. A record of more than 16 MiB (guard.MaxRecord) is not ours and is answered as an empty
--- one. Labels and holders are cut, so that foreign values are not carried around.
+-- or the clock as a fence if it asks for its hint alone and gets that. Otherwise it gets {0 busy,
+-- ms left (-1 if it never ends), label, holder} or {2 done, ms left, lease, bytes of it before the
+-- record, label}: cutting the record out here would take a third of the time. A record of more than
+-- 16 MiB (guard.MaxRecord) is not ours and is answered as an empty one. Labels and holders are cut,
+-- so that foreign values are not carried around.
 --
 -- A lease is one letter (H held, K kept by a minimum hold, D done), the claim's ID, and a newline.
 -- For H and K, the fence, a newline and the label follow. For D there is a space and the length of
