@@ -14,7 +14,8 @@ type ctxKey struct{}
 func TestCallContext_endsWhenAllNodesHaveAnsweredOrAtItsDeadline(t *testing.T) {
 	for _, watched := range []bool{false, true} { // whether a node asks for the Done channel early
 		synctest.Test(t, func(t *testing.T) {
-			caller, cancel := context.WithTimeout(context.WithValue(t.Context(), ctxKey{}, "v"), time.Minute)
+			values := context.WithValue(t.Context(), ctxKey{}, "v")
+			caller, cancel := context.WithTimeout(values, time.Minute)
 			begin := func(longest time.Duration) *callContext {
 				c := &callContext{}
 				c.begin(caller, longest, 2)
@@ -41,12 +42,12 @@ func TestCallContext_endsWhenAllNodesHaveAnsweredOrAtItsDeadline(t *testing.T) {
 			<-answered.Done()
 			require.ErrorIs(t, answered.Err(), context.Canceled)
 
-			child, stop := context.WithCancel(late)
-			defer stop()
 			if !watched {
 				time.Sleep(time.Second)
 				require.ErrorIs(t, late.Err(), context.DeadlineExceeded)
 			}
+			child, stop := context.WithCancel(late)
+			defer stop()
 			<-late.Done()
 			require.ErrorIs(t, late.Err(), context.DeadlineExceeded)
 			<-child.Done()
