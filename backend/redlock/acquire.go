@@ -22,10 +22,12 @@ type ballot struct {
 	claim  driver.Claim
 	turns  *claim
 	start  time.Time
-	news   chan struct{} // a vote has arrived
+	call   callContext
+	asks   []ask // by node
 
 	mu      sync.Mutex
-	votes   []vote // in the order of their arrival, until the ballot is lost
+	waiter  *waiter // of the caller, while it waits
+	votes   []vote  // in the order of their arrival, until the ballot is lost
 	outcome outcome
 	lease   driver.Claim // if won: the claim, its fence, the fences that it reserves
 }
@@ -37,6 +39,13 @@ const (
 	won
 	lost
 )
+
+// An ask is the request of a ballot to one node.
+type ask struct {
+	ballot *ballot
+	node   *node
+	sent   time.Time
+}
 
 // TryAcquire implements driver.Locker. The claim is granted if a majority has granted it while the
 // TTL lasts.
@@ -55,7 +64,7 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, 
 	}
 	b := &ballot{
 		locker: l, claim: c, turns: turns, start: time.Now(),
-		news: make(chan struct{}, 1), votes: make([]vote, 0, len(l.nodes)),
+		waiter: l.newWaiter(), votes: make([]vote, 0, len(l.nodes)),
 	}
 	b.open(ctx)
 	t, err := b.await(ctx)
@@ -75,22 +84,39 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, 
 
 // open sends the claim to the nodes.
 func (b *ballot) open(ctx context.Context) {
-	l := b.locker
-	call, cancel := detached(ctx, b.claim.TTL)
-	last := lastOf(len(l.nodes), cancel)
-	for _, n := range l.nodes {
-		l.claims.inTurn(b.turns, n, func(end func()) {
-			sent := l.clocks.now()
-			n.acquire(call, b.claim, func(grant driver.Grant, err error) {
-				if err == nil {
-					l.clocks.observe(n.index, grant.Clock, sent)
-				}
-				b.take(vote{n, grant, err})
-				last()
-				end()
-			})
-		})
+	nodes := b.locker.nodes
+	b.call.begin(ctx, b.claim.TTL, len(nodes))
+	b.asks = make([]ask, len(nodes))
+	for i, n := range nodes {
+		b.asks[i] = ask{ballot: b, node: n}
+		b.locker.claims.inTurn(b.turns, n, &b.asks[i])
 	}
+}
+
+// start implements step.
+func (a *ask) start() {
+	b := a.ballot
+	a.sent = time.Now()
+	if err := a.node.begin(driver.OpAcquire, b.claim.Key); err != nil {
+		a.vote(driver.Grant{}, err)
+		return
+	}
+	a.node.startAcquire(&b.call, b.claim, a.answered)
+}
+
+func (a *ask) answered(grant driver.Grant, err error) {
+	a.node.ended(&a.ballot.call, driver.OpAcquire, a.sent, err)
+	if err == nil {
+		a.ballot.locker.clocks.observe(a.node.index, grant.Clock, a.sent)
+	}
+	a.vote(grant, err)
+}
+
+func (a *ask) vote(grant driver.Grant, err error) {
+	b := a.ballot
+	b.take(vote{a.node, grant, err})
+	b.call.answered()
+	b.locker.claims.end(b.turns, a.node)
 }
 
 // lastOf returns a function that calls f when it is called for the n-th time.
@@ -104,21 +130,20 @@ func lastOf(n int, f func()) func() {
 	}
 }
 
-// take counts a vote. If the ballot is over, take corrects the node: it must not hold a claim that
-// is not needed.
+// take counts a vote, and wakes the caller if that may decide. If the ballot is over, take corrects
+// the node: it must not hold a claim that is not needed.
 func (b *ballot) take(v vote) {
 	b.mu.Lock()
 	over, lease := b.outcome, b.lease
 	if over != lost {
 		b.votes = append(b.votes, v)
 	}
+	if b.waiter != nil && b.locker.count(b.votes, false).verdict != undecided {
+		b.waiter.wake()
+	}
 	b.mu.Unlock()
 	switch over {
 	case open:
-		select {
-		case b.news <- struct{}{}:
-		default:
-		}
 	case won:
 		b.undoAbove(v, lease)
 		b.locker.claims.hear(b.turns, v.node)
@@ -129,16 +154,15 @@ func (b *ballot) take(v vote) {
 
 // await returns the count of the votes once it is decided.
 func (b *ballot) await(ctx context.Context) (tally, error) {
+	defer b.stopWaiting()
 	var patience <-chan time.Time
 	hasty := false
 	for {
-		select {
-		case <-b.news:
-		case <-patience:
-			hasty = true
-		case <-ctx.Done():
+		late, err := b.waiter.wait(ctx, patience)
+		if err != nil {
 			return tally{}, b.error(ctx)
 		}
+		hasty = hasty || late
 		b.mu.Lock()
 		t := b.locker.count(b.votes, hasty)
 		b.mu.Unlock()
@@ -156,6 +180,14 @@ func (b *ballot) await(ctx context.Context) (tally, error) {
 		case undecided:
 		}
 	}
+}
+
+func (b *ballot) stopWaiting() {
+	b.mu.Lock()
+	w := b.waiter
+	b.waiter = nil // take wakes nobody from now on
+	b.mu.Unlock()
+	b.locker.free(w)
 }
 
 // error returns why there is no majority, or that the caller has left.
@@ -235,16 +267,16 @@ func (b *ballot) raise(ctx context.Context, c driver.Claim, have int, lower []*n
 	}
 	answers := make(chan answer, len(lower))
 	for _, n := range lower {
-		l.claims.inTurn(b.turns, n, func(end func()) {
+		l.claims.inTurn(b.turns, n, stepFunc(func() {
 			n.renew(call, c, func(held bool, err error) {
 				if err == nil && !held {
 					err = errGone
 				}
 				answers <- answer{n, err}
 				last()
-				end()
+				l.claims.end(b.turns, n)
 			})
-		})
+		}))
 	}
 	errs := make([]error, len(l.nodes)) // the errors of nodes that have answered
 	for pending := len(lower); have+pending >= l.quorum; pending-- {

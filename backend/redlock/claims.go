@@ -23,9 +23,9 @@ type claim struct {
 }
 
 type turn struct {
-	busy     bool               // a call is under way
-	next     []func(end func()) // calls that wait for it
-	doubtful bool               // a call to acquire the claim again had no answer
+	busy     bool   // a call is under way
+	next     []step // calls that wait for it
+	doubtful bool   // a call to acquire the claim again had no answer
 	// the claim was granted without this node's vote, which may have to be released
 	unheard bool
 	undoing int // how many of its releases are under way
@@ -141,42 +141,51 @@ func (s *claims) stays(c *claim, n *node, undone int) bool {
 	return !at.unheard && at.undoing == 0 && at.undone == undone
 }
 
-// inTurn starts a call to the node for this claim after the calls before it have ended. start must
-// not block. It calls end when the call has ended.
-func (s *claims) inTurn(c *claim, n *node, start func(end func())) {
-	t := &c.at[n.index]
-	s.queue(c, t, start, func() { t.next = append(t.next, start) })
-}
+// A step is a call to one node for one claim. start must not block. When the call has ended,
+// claims.end must be called.
+type step interface{ start() }
+
+type stepFunc func()
+
+func (f stepFunc) start() { f() }
+
+// inTurn starts a call to the node for this claim after the calls before it have ended.
+func (s *claims) inTurn(c *claim, n *node, call step) { s.enqueue(c, n, call, false) }
 
 // inNextTurn is inTurn, but goes before the calls that wait: a call that undoes the call under way
 // must not undo those.
-func (s *claims) inNextTurn(c *claim, n *node, start func(end func())) {
-	t := &c.at[n.index]
-	s.queue(c, t, start, func() { t.next = slices.Insert(t.next, 0, start) })
-}
+func (s *claims) inNextTurn(c *claim, n *node, call step) { s.enqueue(c, n, call, true) }
 
-func (s *claims) queue(c *claim, t *turn, start func(end func()), wait func()) {
+func (s *claims) enqueue(c *claim, n *node, call step, next bool) {
 	s.mu.Lock()
 	c.users++
-	if t.busy {
-		wait()
-		s.mu.Unlock()
-		return
+	t := &c.at[n.index]
+	waits := t.busy
+	switch {
+	case !waits:
+		t.busy = true
+	case next:
+		t.next = slices.Insert(t.next, 0, call)
+	default:
+		t.next = append(t.next, call)
 	}
-	t.busy = true
 	s.mu.Unlock()
-	start(func() { s.end(c, t) })
+	if !waits {
+		call.start()
+	}
 }
 
-func (s *claims) end(c *claim, t *turn) {
+// end ends the call to the node that is under way for this claim, and starts the next one.
+func (s *claims) end(c *claim, n *node) {
+	t := &c.at[n.index]
 	s.mu.Lock()
 	s.drop(c)
-	var start func(end func())
+	var next step
 	if t.busy = len(t.next) > 0; t.busy {
-		start, t.next = t.next[0], t.next[1:]
+		next, t.next = t.next[0], t.next[1:]
 	}
 	s.mu.Unlock()
-	if start != nil {
-		start(func() { s.end(c, t) })
+	if next != nil {
+		next.start()
 	}
 }

@@ -33,12 +33,12 @@ func newClocks(nodes int) *clocks {
 func (c *clocks) now() time.Duration { return time.Since(c.epoch) }
 
 // observe records a node's clock, as a fence, which was read between sent and now.
-func (c *clocks) observe(node int, clock uint64, sent time.Duration) {
+func (c *clocks) observe(node int, clock uint64, sent time.Time) {
 	if clock == 0 {
 		return
 	}
 	said := sinceUnix(clock)
-	least, most := said-c.now(), said-sent
+	least, most := said-c.now(), said-sent.Sub(c.epoch)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	was := c.ahead[node]

@@ -88,6 +88,12 @@ func (n *node) end(err error) {
 	}
 }
 
+// ended ends a call that was sent at the instant and returned err, and reports it to the hook.
+func (n *node) ended(ctx context.Context, op driver.Op, sent time.Time, err error) {
+	n.end(err)
+	n.tell(ctx, op, sent, err)
+}
+
 // tell reports a call to the hook that was sent at the instant and returned err.
 func (n *node) tell(ctx context.Context, op driver.Op, sent time.Time, err error) {
 	if n.quorum.hook.Call != nil {
@@ -103,16 +109,19 @@ func (n *node) acquire(ctx context.Context, c driver.Claim, done func(driver.Gra
 		return
 	}
 	sent := time.Now()
-	ended := func(g driver.Grant, err error) {
-		n.end(err)
-		n.tell(ctx, driver.OpAcquire, sent, err)
+	n.startAcquire(ctx, c, func(g driver.Grant, err error) {
+		n.ended(ctx, driver.OpAcquire, sent, err)
 		done(g, err)
-	}
+	})
+}
+
+// startAcquire is acquire for a caller that calls begin and ended itself.
+func (n *node) startAcquire(ctx context.Context, c driver.Claim, done func(driver.Grant, error)) {
 	if n.starter != nil {
-		n.starter.StartAcquire(ctx, c, ended)
+		n.starter.StartAcquire(ctx, c, done)
 		return
 	}
-	go func() { ended(n.TryAcquire(ctx, c)) }()
+	go func() { done(n.TryAcquire(ctx, c)) }()
 }
 
 // release releases the claim and calls done with the answer, from any goroutine.
@@ -122,16 +131,21 @@ func (n *node) release(ctx context.Context, c driver.Claim, after driver.After, 
 		return
 	}
 	sent := time.Now()
-	ended := func(held bool, err error) {
-		n.end(err)
-		n.tell(ctx, driver.OpRelease, sent, err)
+	n.startRelease(ctx, c, after, func(held bool, err error) {
+		n.ended(ctx, driver.OpRelease, sent, err)
 		done(held, err)
-	}
+	})
+}
+
+// startRelease is release for a caller that calls begin and ended itself.
+func (n *node) startRelease(
+	ctx context.Context, c driver.Claim, after driver.After, done func(held bool, err error),
+) {
 	if n.starter != nil {
-		n.starter.StartRelease(ctx, c, after, ended)
+		n.starter.StartRelease(ctx, c, after, done)
 		return
 	}
-	go func() { ended(n.Release(ctx, c, after)) }()
+	go func() { done(n.Release(ctx, c, after)) }()
 }
 
 // renew renews the claim and calls done with the answer, from another goroutine.

@@ -43,6 +43,7 @@ type Locker struct {
 	clocks   *clocks
 	claims   *claims
 	presence presence
+	waiters  sync.Pool // those that are not in use
 	hook     guard.Hook
 	err      error
 

@@ -3,6 +3,7 @@ package redlock
 import (
 	"bytes"
 	"context"
+	"sync"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
@@ -18,6 +19,29 @@ const (
 	mostRepeats = 1000
 )
 
+// A releasing is the release of one claim at all nodes at once.
+type releasing struct {
+	locker *Locker
+	claim  driver.Claim
+	after  driver.After
+	turns  *claim
+	call   callContext
+	asks   []releaseAsk // by node
+
+	mu         sync.Mutex
+	waiter     *waiter // of the caller, while it waits
+	held, gone int     // nodes that have released it, and that did not hold it
+	pending    int     // nodes that have not answered
+}
+
+// A releaseAsk is the request of a releasing to one node.
+type releaseAsk struct {
+	of   *releasing
+	node *node
+	sent time.Time
+	err  error // the releasing's mu guards it
+}
+
 // Release implements driver.Locker. It goes to all nodes, and returns when a majority has
 // confirmed it.
 func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
@@ -29,53 +53,84 @@ func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After
 	turns := l.claims.enter(c.ID)
 	defer l.claims.leave(turns)
 	l.claims.setReleased(turns, true)
-	type answer struct {
-		node *node
-		held bool
-		err  error
+	r := &releasing{
+		locker: l, claim: c, after: after, turns: turns, asks: make([]releaseAsk, len(l.nodes)),
+		waiter: l.newWaiter(), pending: len(l.nodes),
 	}
-	answers := make(chan answer, len(l.nodes))
-	call, cancel := detached(ctx, releaseTimeout)
-	last := lastOf(len(l.nodes), cancel)
-	for _, n := range l.nodes {
-		l.claims.inTurn(turns, n, func(end func()) {
-			n.release(call, c, after, func(held bool, err error) {
-				answers <- answer{n, held, err}
-				if err != nil || l.claims.isDoubtful(turns, n) {
-					l.releaseAgain(turns, n, c, after)
-				}
-				last()
-				end()
-			})
-		})
+	r.call.begin(ctx, releaseTimeout, len(l.nodes))
+	for i, n := range l.nodes {
+		r.asks[i] = releaseAsk{of: r, node: n, err: errSilent}
 	}
+	for i, n := range l.nodes {
+		l.claims.inTurn(turns, n, &r.asks[i])
+	}
+	return r.await(ctx)
+}
 
-	spare := len(l.nodes) - l.quorum
-	held, gone := 0, 0
-	errs := silentAll(l.nodes)
-	for pending := len(l.nodes); ; {
-		switch {
-		case held >= l.quorum:
-			return true, nil
-		case gone > spare:
-			return false, nil
-		case held+pending < l.quorum && gone+pending <= spare:
-			return false, l.noQuorum(driver.OpRelease, c.Key, errs)
-		}
-		select {
-		case a := <-answers:
-			pending--
-			switch errs[a.node.index] = a.err; {
-			case a.err != nil:
-			case a.held:
-				held++
-			default:
-				gone++
-			}
-		case <-ctx.Done():
-			return false, l.noQuorum(driver.OpRelease, c.Key, errs)
-		}
+// start implements step.
+func (a *releaseAsk) start() {
+	r := a.of
+	a.sent = time.Now()
+	if err := a.node.begin(driver.OpRelease, r.claim.Key); err != nil {
+		a.take(false, err)
+		return
 	}
+	a.node.startRelease(&r.call, r.claim, r.after, a.answered)
+}
+
+func (a *releaseAsk) answered(held bool, err error) {
+	a.node.ended(&a.of.call, driver.OpRelease, a.sent, err)
+	a.take(held, err)
+}
+
+// take counts the node's answer.
+func (a *releaseAsk) take(held bool, err error) {
+	r := a.of
+	r.mu.Lock()
+	r.pending--
+	switch a.err = err; {
+	case err != nil:
+	case held:
+		r.held++
+	default:
+		r.gone++
+	}
+	if r.waiter != nil && r.decided() {
+		r.waiter.wake()
+	}
+	r.mu.Unlock()
+	if err != nil || r.locker.claims.isDoubtful(r.turns, a.node) {
+		r.locker.releaseAgain(r.turns, a.node, r.claim, r.after)
+	}
+	r.call.answered()
+	r.locker.claims.end(r.turns, a.node)
+}
+
+// decided reports whether a majority has confirmed the release, or denied it, or neither can come
+// any more. r.mu must be held.
+func (r *releasing) decided() bool {
+	quorum, spare := r.locker.quorum, len(r.asks)-r.locker.quorum
+	return r.held >= quorum || r.gone > spare || r.held+r.pending < quorum && r.gone+r.pending <= spare
+}
+
+// await returns the result once it is decided.
+func (r *releasing) await(ctx context.Context) (bool, error) {
+	_, _ = r.waiter.wait(ctx, nil) // if ctx has ended, the answers so far may still decide
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.locker.free(r.waiter)
+	r.waiter = nil // take wakes nobody from now on
+	switch {
+	case r.held >= r.locker.quorum:
+		return true, nil
+	case r.gone > len(r.asks)-r.locker.quorum:
+		return false, nil
+	}
+	errs := make([]error, len(r.asks))
+	for i := range r.asks {
+		errs[i] = r.asks[i].err
+	}
+	return false, r.locker.noQuorum(driver.OpRelease, r.claim.Key, errs)
 }
 
 // giveBack releases a claim at one node, in the background. It goes before the calls that wait
@@ -83,7 +138,7 @@ func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After
 // may still arrive there.
 func (l *Locker) giveBack(turns *claim, n *node, c driver.Claim, doubtful bool) {
 	undone := l.claims.undo(turns, n)
-	l.claims.inNextTurn(turns, n, func(end func()) {
+	l.claims.inNextTurn(turns, n, stepFunc(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 		n.release(ctx, c, driver.After{}, func(_ bool, err error) {
 			cancel()
@@ -98,9 +153,9 @@ func (l *Locker) giveBack(turns *claim, n *node, c driver.Claim, doubtful bool) 
 			if err != nil || doubtful {
 				l.releaseAgain(turns, n, c, driver.After{})
 			}
-			end()
+			l.claims.end(turns, n)
 		})
-	})
+	}))
 }
 
 // releaseAgain repeats a release at one node after some time, in the background, unless the claim
@@ -114,16 +169,16 @@ func (l *Locker) releaseAgain(turns *claim, n *node, c driver.Claim, after drive
 	time.AfterFunc(min(settle, c.TTL), func() {
 		defer l.claims.leave(turns)
 		defer l.repeating.Add(-1)
-		l.claims.inTurn(turns, n, func(end func()) {
+		l.claims.inTurn(turns, n, stepFunc(func() {
 			if !l.claims.isReleased(turns) {
-				end()
+				l.claims.end(turns, n)
 				return
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 			n.release(ctx, c, after, func(bool, error) {
 				cancel()
-				end()
+				l.claims.end(turns, n)
 			})
-		})
+		}))
 	})
 }

@@ -140,9 +140,9 @@ func (r *renewal) giveUp() {
 // takeIn acquires a claim that other nodes hold on a node that lacks it, under the claim's fence,
 // unless its release has begun.
 func (l *Locker) takeIn(turns *claim, n *node, c driver.Claim) {
-	l.claims.inTurn(turns, n, func(end func()) {
+	l.claims.inTurn(turns, n, stepFunc(func() {
 		if l.claims.isReleased(turns) {
-			end()
+			l.claims.end(turns, n)
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), min(c.TTL/4, 3*time.Second))
@@ -154,7 +154,7 @@ func (l *Locker) takeIn(turns *claim, n *node, c driver.Claim) {
 			case grant.State == driver.Granted && grant.Fence > c.Fence && !l.claims.isReleased(turns):
 				l.giveBack(turns, n, c, false)
 			}
-			end()
+			l.claims.end(turns, n)
 		})
-	})
+	}))
 }

@@ -243,7 +243,7 @@ func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After
 
 // StartRelease implements driver.Starter.
 func (l *Locker) StartRelease(ctx context.Context, c driver.Claim, after driver.After, done func(bool, error)) {
-	l.store.StartInt(ctx, l.releaseCall(c, after), func(held int64, err error) { done(held == 1, err) })
+	l.store.StartHeld(ctx, l.releaseCall(c, after), done)
 }
 
 func (l *Locker) releaseCall(c driver.Claim, after driver.After) redisstore.Call {

@@ -2,11 +2,12 @@
 -- and what few claims ask for, see read_special; the TTL in ms, the label.
 --
 -- A claim that is granted gets the fence, which is negative if the claim held the key already.
--- With a hint, or with fences reserved, it gets {1, fence, clock as a fence or 0, fences reserved}.
--- Otherwise it gets {0 busy, ms left (-1 if it never ends), label, holder} or {2 done, ms left,
--- lease, bytes of it before the record, label}: cutting the record out here would take a third of
--- the time. A record of more than 16 MiB (guard.MaxRecord) is not ours and is answered as an empty
--- one. Labels and holders are cut, so that foreign values are not carried around.
+-- With a hint, or with fences reserved, it gets {1, fence, clock as a fence or 0, fences reserved},
+-- or the clock as a fence if it asks for its hint alone and gets that. Otherwise it gets {0 busy,
+-- ms left (-1 if it never ends), label, holder} or {2 done, ms left, lease, bytes of it before the
+-- record, label}: cutting the record out here would take a third of the time. A record of more than
+-- 16 MiB (guard.MaxRecord) is not ours and is answered as an empty one. Labels and holders are cut,
+-- so that foreign values are not carried around.
 --
 -- A lease is one letter (H held, K kept by a minimum hold, D done), the claim's ID, and a newline.
 -- For H and K, the fence, a newline and the label follow. For D there is a space and the length of
@@ -14,17 +15,33 @@
 local ttl, label = shared(1), shared(2)
 local ONE_DAY = 86400000 -- in ms, longer than leases go without being renewed
 -- Claims that ask for nothing special take free keys under one fence, the clock, if their counters
--- are behind it.
+-- are behind it. Those that ask for a hint alone take them under the hint.
 local fence = digits(clock)
 local after_id = '\n' .. fence .. '\n' .. label
+
+-- hint_alone returns the hint of a claim that asks for nothing else, if the clock allows it as a
+-- fence (see new_fence), or nil.
+local function hint_alone(special)
+  local hint = string.match(special, '^0 0 (%d+) 0$')
+  local number = tonumber(hint)
+  if number and number <= clock and clock - number <= AHEAD / 2 then
+    return hint
+  end
+  return nil
+end
 
 local function serve(i)
   local key, counter = KEYS[2 * i - 1], KEYS[2 * i]
   local id, special = ARGV[2 * i - 1], ARGV[2 * i]
-  if special == '' and is_behind(counter, fence) then
-    local set = redis.pcall('SET', key, 'H' .. id .. after_id, 'PX', ttl, 'NX')
+  local quick, rest = fence, after_id
+  if special ~= '' then
+    quick = hint_alone(special)
+    rest = quick and '\n' .. quick .. '\n' .. label
+  end
+  if quick and is_behind(counter, quick) then
+    local set = redis.pcall('SET', key, 'H' .. id .. rest, 'PX', ttl, 'NX')
     if set and not set.err then
-      redis.call('SET', counter, fence)
+      redis.call('SET', counter, quick)
       return clock
     end
   end

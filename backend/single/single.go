@@ -182,7 +182,7 @@ func (l *Locker) StartAcquire(ctx context.Context, c driver.Claim, done func(dri
 func (l *Locker) acquireCall(c driver.Claim) redisstore.Call {
 	ttl, label, special := l.store.Terms(c)
 	call := l.call(driver.OpAcquire, c, l.program.Acquire)
-	call.TTL, call.Acks = c.TTL, l.acks
+	call.TTL, call.Acks, call.Hint = c.TTL, l.acks, c.Hint
 	call.Args, call.Shared = [...]string{c.ID, special, ""}, [...]string{ttl, label, ""}
 	if c.Queue == driver.Unqueued {
 		return call
@@ -224,7 +224,7 @@ func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After
 
 // StartRelease implements driver.Starter.
 func (l *Locker) StartRelease(ctx context.Context, c driver.Claim, after driver.After, done func(bool, error)) {
-	l.store.StartInt(ctx, l.releaseCall(c, after), func(held int64, err error) { done(held == 1, err) })
+	l.store.StartHeld(ctx, l.releaseCall(c, after), done)
 }
 
 func (l *Locker) releaseCall(c driver.Claim, after driver.After) redisstore.Call {

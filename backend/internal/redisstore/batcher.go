@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 const (
@@ -57,10 +59,13 @@ func newBatcher(s *server, largest int) *batcher {
 
 // A request is a call on its way.
 type request struct {
+	store    *Store // of granted or held
 	ctx      context.Context
 	call     Call
 	bySource bool                        // the server did not know the script
-	done     func(answer any, err error) // or nil if a caller waits
+	done     func(answer any, err error) // or nil:
+	granted  func(driver.Grant, error)   // see StartGrant; or nil:
+	held     func(bool, error)           // see StartHeld; or nil if a caller waits
 	ready    chan struct{}               // tells the caller that there are:
 	answer   any
 	err      error
@@ -70,12 +75,15 @@ type request struct {
 
 // finish gives the request its answer. Nothing may use the request afterwards.
 func (r *request) finish(answer any, err error) {
-	if r.done != nil {
+	switch {
+	case r.done != nil:
 		r.done(answer, err)
-		return
+	case r.store != nil:
+		r.store.pass(r, answer, err)
+	default:
+		r.answer, r.err = answer, err
+		r.ready <- struct{}{} // has room
 	}
-	r.answer, r.err = answer, err
-	r.ready <- struct{}{} // has room
 }
 
 // glance is how long a caller waits before it watches its context too.

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -40,6 +39,8 @@ type Call struct {
 	Key  string        // the claim's, for errors
 	TTL  time.Duration // of the lease that is asked for
 	Acks Acks          // what else has to be true before the call has succeeded
+	// Hint is the claim's, if the script may answer the server's clock alone when it grants that.
+	Hint uint64
 
 	Script *Script
 	Prefix string    // of Keys[0]
@@ -93,12 +94,26 @@ func (s *Store) Int(ctx context.Context, c Call) (int64, error) {
 	return s.toInt(&c, answer, err)
 }
 
-// StartInt is Int that does not wait: done is called once with the answer, or an error when none
-// can come any more, which may be some time after ctx has ended. It must not block.
-func (s *Store) StartInt(ctx context.Context, c Call, done func(int64, error)) {
-	r := &request{ctx: ctx, call: c}
-	r.done = func(answer any, err error) { done(s.toInt(&r.call, answer, err)) }
+// StartHeld is Int that does not wait: done is called once with whether the answer is 1, or an
+// error when none can come any more, which may be some time after ctx has ended. It must not block.
+func (s *Store) StartHeld(ctx context.Context, c Call, done func(held bool, err error)) {
+	r := s.unused.Get().(*request)
+	r.store, r.ctx, r.call, r.held = s, ctx, c, done
 	s.start(r)
+}
+
+// pass hands an answer to the caller of StartHeld or StartGrant.
+func (s *Store) pass(r *request, answer any, err error) {
+	granted, held := r.granted, r.held
+	if granted != nil {
+		grant, err := s.toGrant(&r.call, answer, err)
+		s.free(r)
+		granted(grant, err)
+		return
+	}
+	n, err := s.toInt(&r.call, answer, err)
+	s.free(r)
+	held(n == 1, err)
 }
 
 func (s *Store) toInt(c *Call, answer any, err error) (int64, error) {
@@ -124,14 +139,14 @@ func (s *Store) Grant(ctx context.Context, c Call) (driver.Grant, error) {
 	return s.toGrant(&c, answer, err)
 }
 
-// StartGrant is to Grant what StartInt is to Int.
+// StartGrant is to Grant what StartHeld is to Int.
 func (s *Store) StartGrant(ctx context.Context, c Call, done func(driver.Grant, error)) {
 	if err := s.checkTTL(&c); err != nil {
 		done(driver.Grant{}, err)
 		return
 	}
-	r := &request{ctx: ctx, call: c}
-	r.done = func(answer any, err error) { done(s.toGrant(&r.call, answer, err)) }
+	r := s.unused.Get().(*request)
+	r.store, r.ctx, r.call, r.granted = s, ctx, c, done
 	s.start(r)
 }
 
@@ -140,6 +155,10 @@ func (s *Store) toGrant(c *Call, answer any, err error) (driver.Grant, error) {
 		return driver.Grant{}, s.error(c, err)
 	}
 	grant, ok := toGrant(answer)
+	if _, alone := answer.(int64); ok && alone && c.Hint != 0 {
+		grant.Fence, grant.Clock = c.Hint, grant.Fence
+		ok = !grant.Held
+	}
 	switch {
 	case !ok:
 		return driver.Grant{}, s.error(c, ErrAnswer)
@@ -195,7 +214,11 @@ func (s *Store) RenewBatch(
 // in ms, the label, and what few claims ask for, see grant.lua.
 func (s *Store) Terms(c driver.Claim) (ttl, label, special string) {
 	if c.Reserve > 0 || c.Fence != 0 || c.Hint != 0 || s.minUptime != 0 {
-		special = fmt.Sprint(max(c.Reserve, 0), " ", c.Fence, " ", c.Hint, " ", s.uptimeSeconds())
+		var room [4 * 21]byte // four numbers and spaces
+		text := strconv.AppendInt(room[:0], int64(max(c.Reserve, 0)), 10)
+		text = strconv.AppendUint(append(text, ' '), c.Fence, 10)
+		text = strconv.AppendUint(append(text, ' '), c.Hint, 10)
+		special = string(strconv.AppendInt(append(text, ' '), s.uptimeSeconds(), 10))
 	}
 	return s.ttlText(c.TTL), c.Label, special
 }

@@ -22,7 +22,7 @@ type Store struct {
 	addr    string
 	server  *server   // used if router is nil
 	router  *router   // of a Cluster, or nil
-	unused  sync.Pool // requests for callers that wait
+	unused  sync.Pool // requests
 	setups  []func(*redis.Client)
 	// minUptime is 0 unless MinUptime was called.
 	minUptime time.Duration
@@ -63,9 +63,14 @@ func (s *Store) run(ctx context.Context, c *Call) (any, error) {
 	if err != nil && ctx.Err() != nil {
 		err = ctx.Err()
 	}
+	s.free(r)
+	return answer, err
+}
+
+// free makes a request available to another call.
+func (s *Store) free(r *request) {
 	*r = request{ready: r.ready, soon: r.soon, key: prefixed{text: r.key.text}}
 	s.unused.Put(r)
-	return answer, err
 }
 
 // start sends a request, possibly in a batch with others.

@@ -1,0 +1,79 @@
+package single_test
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
+)
+
+// A claim that asks for a hint alone is granted by a shorter way in the script. Its fences must
+// follow the same rules.
+func TestTryAcquire_grantsAHintThatSuitsTheClockAndTheCounter(t *testing.T) {
+	rdb := redistest.Start(t).Client(t)
+	l := single.New(rdb)
+	const second = 1 << 20 // of fences
+	take := func(hint uint64) guard.Grant {
+		c := guard.Claim{Key: "k", ID: "id" + strconv.FormatUint(hint, 10), TTL: time.Minute, Hint: hint}
+		g, err := l.TryAcquire(t.Context(), c)
+		require.NoError(t, err)
+		require.Equal(t, guard.Granted, g.State)
+		require.False(t, g.Held)
+		again, err := l.TryAcquire(t.Context(), c)
+		require.NoError(t, err)
+		require.True(t, again.Held)
+		require.Equal(t, g.Fence, again.Fence, "a repeated claim must have the same fence")
+		held, err := l.Renew(t.Context(), c)
+		require.NoError(t, err)
+		require.True(t, held)
+		held, err = l.Release(t.Context(), c, guard.After{})
+		require.NoError(t, err)
+		require.True(t, held)
+		return g
+	}
+	take(0)
+	counters, err := rdb.Keys(t.Context(), "onerun:*:fence").Result()
+	require.NoError(t, err)
+	require.Len(t, counters, 1)
+	now := func() uint64 {
+		at, err := rdb.Time(t.Context()).Result()
+		require.NoError(t, err)
+		return uint64(at.Unix())<<20 + uint64(at.Nanosecond()/1000)
+	}
+	last := func(fence uint64) {
+		require.NoError(t, rdb.Set(t.Context(), counters[0], fence, 0).Err())
+	}
+
+	hint := now()
+	last(hint - 10)
+	g := take(hint)
+	require.Equal(t, hint, g.Fence)
+	require.GreaterOrEqual(t, g.Clock, hint)
+	require.Less(t, g.Clock, hint+10*second)
+	counter, err := rdb.Get(t.Context(), counters[0]).Uint64()
+	require.NoError(t, err)
+	require.Equal(t, hint, counter)
+
+	for _, refused := range []struct {
+		why        string
+		hint, last uint64
+	}{
+		{"it is the last fence", hint, hint},
+		{"it is below the last fence", hint, hint + 1},
+		{"it is ahead of the clock", now() + 100*second, hint},
+		{"it is far behind the clock", now() - 100*second, hint - 200*second},
+		{"it is far behind the clock, with fewer digits", 1, hint},
+	} {
+		last(refused.last)
+		g := take(refused.hint)
+		require.NotEqual(t, refused.hint, g.Fence, refused.why)
+		require.Greater(t, g.Fence, refused.last, refused.why)
+		require.Less(t, g.Fence, now()+second, refused.why)
+		require.NotZero(t, g.Clock, refused.why)
+	}
+}
