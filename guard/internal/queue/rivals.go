@@ -31,7 +31,7 @@ func (r rivals) met(key string) {
 func (r rivals) granted(key string) {
 	switch n := r[key]; {
 	case n > 1:
-		r[key] = n - (n+31)/32
+		r[key] = n - (n+7)/8
 	case n == 1:
 		delete(r, key)
 	}
