@@ -34,20 +34,22 @@ export CGO_ENABLED ?= 1
 # Where the promtool target puts promtool.
 export PATH := $(PATH):$(CURDIR)/bin
 
-.PHONY: test lint bench bench-short bench-rounds bench-growth fuzz fuzz-short fault cron sim sim-short worlds mutants model model-short load servers scale soak demo redis spin promtool
+.PHONY: test lint bench bench-short bench-rounds bench-growth fuzz fuzz-short fault cron sim sim-short worlds mutants model model-short load servers scale soak demo redis postgres spin promtool
 
-# With ONERUN_REQUIRE_REDIS, a test that finds no redis-server fails instead of being skipped. What
-# does not depend on the clock comes first, two at a time.
-test: redis promtool spin
+# With ONERUN_REQUIRE_REDIS, a test that finds no redis-server fails instead of being skipped, and
+# so for ONERUN_REQUIRE_POSTGRES. What does not depend on the clock comes first, two at a time.
+test: redis postgres promtool spin
 	@$(MAKE) --no-print-directory -j2 -O bench-short sim-short model-short fuzz-short
 	@echo "== tests, with the race detector and in random order"
 	@# Compile everything first, so that no compiler runs beside tests that depend on the clock.
 	@go list -race -test -deps -export ./... >/dev/null
-	ONERUN_REQUIRE_REDIS=1 go test -race -shuffle=on -timeout 15m ./...
+	ONERUN_REQUIRE_REDIS=1 ONERUN_REQUIRE_POSTGRES=1 go test -race -shuffle=on -timeout 15m ./...
 	@echo "== with gocron itself, which is no dependency of ours"
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -race -shuffle=on -timeout 5m ./...
 	@echo "== guardhttp behind frameworks, proxies and buffers, which are no dependencies of ours"
 	cd middleware/http/frameworks && go test -race -shuffle=on -timeout 5m ./...
+	@echo "== a fence in SQLite and PostgreSQL, which are no dependencies of ours"
+	cd examples/sqlfence && ONERUN_REQUIRE_REDIS=1 ONERUN_REQUIRE_POSTGRES=1 go test -race -shuffle=on -timeout 5m ./...
 
 bench-short: redis
 	@echo "== benchmarks, a few rounds each, so that they cannot rot"
@@ -83,6 +85,7 @@ lint: $(GOBIN)/golangci-lint
 	@$(GOBIN)/golangci-lint run ./...
 	@cd bench && $(GOBIN)/golangci-lint run ./...
 	@cd middleware/http/frameworks && $(GOBIN)/golangci-lint run ./...
+	@cd examples/sqlfence && $(GOBIN)/golangci-lint run ./...
 
 bench: redis
 	@echo "== the stores; and a run beside SET NX and a script by hand, on one client and one redis-server"
@@ -225,6 +228,14 @@ redis:
 		$$sudo apt-get update -qq && \
 		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq redis-server && \
 		{ $$sudo service redis-server stop || true; }; }
+
+postgres:
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || { \
+		echo "== PostgreSQL is missing: installing it"; \
+		sudo=$$(test "$$(id -u)" = 0 || echo sudo); \
+		$$sudo apt-get update -qq && \
+		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq postgresql && \
+		{ $$sudo service postgresql stop || true; }; }
 
 spin:
 	@command -v spin >/dev/null || { \
