@@ -130,7 +130,7 @@ func TestSend_saysThatTheMarkerMayBeMissing(t *testing.T) {
 				if n == 1 {
 					return false, guardtest.Hang(ctx)
 				}
-				return true, guardtest.ErrUnscripted // as if it were not scripted: the lease is released
+				return false, guardtest.ErrUnscripted // so the lease is released
 			},
 		}), box.mail)
 		_, err := s.Send(t.Context(), "42")
@@ -140,8 +140,8 @@ func TestSend_saysThatTheMarkerMayBeMissing(t *testing.T) {
 	})
 }
 
-// A run that fails leaves no marker, so that the next call sends the invoice. Calls returns what the
-// Guard asked of the store.
+// A run that fails leaves no marker, so that the next call sends the invoice. Calls returns what
+// the Guard asked of the store.
 func TestSend_leavesNoMarkerIfTheMailerFails(t *testing.T) {
 	t.Parallel()
 	store := &guardtest.Scripted{}
