@@ -1,5 +1,7 @@
 # make test     everything, with the race detector, in random order, on real Redis servers
 # make lint     formatting, go.mod, vet and golangci-lint
+# make lowest   the library's tests with the lowest versions that go.mod allows; everything else
+#               runs with the newest. make lowest-short compiles all modules without the workspace
 # make bench    what a run costs on real Redis servers, ROUNDS times (default 5), beside SET NX and
 #               a script by hand, the peers, and bare asynq; then a table of the goals. Half an hour
 # make bench-short, sim-short, model-short, fuzz-short   parts of make test before its tests
@@ -31,10 +33,13 @@ GOLANGCI_LINT_VERSION := v2.15.0
 GOBIN := $(shell go env GOPATH)/bin
 export CGO_ENABLED ?= 1
 
+# The folders of the modules of the workspace, go.work.
+MODULES := . examples examples/sqlfence internal/verify bench middleware/http/frameworks
+
 # Where the promtool target puts promtool.
 export PATH := $(PATH):$(CURDIR)/bin
 
-.PHONY: test lint bench bench-short bench-rounds bench-growth fuzz fuzz-short fault cron sim sim-short worlds mutants model model-short load servers scale soak demo redis postgres spin promtool
+.PHONY: test lint lowest lowest-short bench bench-short bench-rounds bench-growth fuzz fuzz-short fault cron sim sim-short worlds mutants model model-short load servers scale soak demo redis postgres spin promtool
 
 # With ONERUN_REQUIRE_REDIS, a test that finds no redis-server fails instead of being skipped, and
 # so for ONERUN_REQUIRE_POSTGRES. What does not depend on the clock comes first, two at a time.
@@ -42,14 +47,12 @@ test: redis postgres promtool spin
 	@$(MAKE) --no-print-directory -j2 -O bench-short sim-short model-short fuzz-short
 	@echo "== tests, with the race detector and in random order"
 	@# Compile everything first, so that no compiler runs beside tests that depend on the clock.
-	@go list -race -test -deps -export ./... >/dev/null
-	ONERUN_REQUIRE_REDIS=1 ONERUN_REQUIRE_POSTGRES=1 go test -race -shuffle=on -timeout 15m ./...
+	@go list -race -test -deps -export ./... ./examples/... ./examples/sqlfence ./internal/verify/... >/dev/null
+	ONERUN_REQUIRE_REDIS=1 ONERUN_REQUIRE_POSTGRES=1 go test -race -shuffle=on -timeout 15m ./... ./examples/... ./examples/sqlfence ./internal/verify/...
 	@echo "== with gocron itself, which is no dependency of ours"
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -race -shuffle=on -timeout 5m ./...
 	@echo "== guardhttp behind frameworks, proxies and buffers, which are no dependencies of ours"
 	cd middleware/http/frameworks && go test -race -shuffle=on -timeout 5m ./...
-	@echo "== a fence in SQLite and PostgreSQL, which are no dependencies of ours"
-	cd examples/sqlfence && ONERUN_REQUIRE_REDIS=1 ONERUN_REQUIRE_POSTGRES=1 go test -race -shuffle=on -timeout 5m ./...
 
 bench-short: redis
 	@echo "== benchmarks, a few rounds each, so that they cannot rot"
@@ -80,12 +83,20 @@ lint: $(GOBIN)/golangci-lint
 	@echo "== gofmt"
 	@files=$$(gofmt -l .); test -z "$$files" || { echo "gofmt would change:" $$files; exit 1; }
 	@echo "== go mod tidy"
-	@go mod tidy -diff
+	@for module in $(MODULES); do (cd $$module && go mod tidy -diff) || exit; done
 	@echo "== golangci-lint, go vet's analyzers among it"
-	@$(GOBIN)/golangci-lint run ./...
-	@cd bench && $(GOBIN)/golangci-lint run ./...
-	@cd middleware/http/frameworks && $(GOBIN)/golangci-lint run ./...
-	@cd examples/sqlfence && $(GOBIN)/golangci-lint run ./...
+	@for module in $(MODULES); do (cd $$module && $(GOBIN)/golangci-lint run ./...) || exit; done
+
+# Everything else runs in the workspace, with the newest versions.
+LOWEST := . ./guard/... ./backend/... ./middleware/... ./tracing/...
+lowest: redis
+	@echo "== the library with the lowest versions that go.mod allows"
+	GOWORK=off ONERUN_REQUIRE_REDIS=1 go test -timeout 15m $(LOWEST)
+
+lowest-short:
+	@echo "== the lowest versions compile, and each module does without the workspace"
+	@for module in $(MODULES); do (cd $$module && GOWORK=off go vet ./...) || exit; done
+	GOWORK=off go test -short -timeout 5m ./guard/... ./backend/memory ./tracing
 
 bench: redis
 	@echo "== the stores; and a run beside SET NX and a script by hand, on one client and one redis-server"

@@ -27,6 +27,11 @@ var docPorts = []string{"6379", "8080"}
 // program git has this checkout in place of a clone, and the program go finds this module in it.
 func TestDocs_shellBlocksRun(t *testing.T) {
 	redistest.Require(t)
+	// The reader's module gets the lowest versions, which the workspace does not need.
+	download := exec.CommandContext(t.Context(), "go", "mod", "download")
+	download.Env = append(os.Environ(), "GOWORK=off")
+	out, err := download.CombinedOutput()
+	require.NoError(t, err, "%s", out)
 	for _, page := range []string{"README.md", "docs/getting-started.md"} {
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()
@@ -60,7 +65,7 @@ func runPage(t *testing.T, page string) {
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script.String())
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PATH="+stubs(t)+":"+os.Getenv("PATH"), "GOPROXY=off", "GOWORK=off",
+	cmd.Env = append(os.Environ(), "PATH="+stubs(t)+":"+os.Getenv("PATH"), "GOPROXY=off",
 		"DOC_OUTPUT="+filepath.Join(dir, "output"), "DOC_PORT="+ports.Replace("8080"))
 	output, err := os.Create(filepath.Join(dir, "output"))
 	require.NoError(t, err)

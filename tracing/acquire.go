@@ -69,7 +69,7 @@ func (t *telemetry) acquireEnd(ctx context.Context, e guard.Event) {
 		if e.MissedWakeUp {
 			count(ctx, t.on.missedWakeUps, w, labels{})
 		}
-		if t.on.attempts.Enabled(ctx) {
+		if enabled(ctx, t.on.attempts) {
 			t.on.attempts.Record(ctx, int64(e.Attempts), w.with(by).record...)
 		}
 	}

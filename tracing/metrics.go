@@ -140,15 +140,22 @@ func (t *telemetry) declare(ctx context.Context) {
 	})
 }
 
+// enabled reports whether the SDK keeps what an instrument measures. Before v1.40 of the API,
+// instruments have no method for it: they all count as enabled.
+func enabled(ctx context.Context, instrument any) bool {
+	i, ok := instrument.(interface{ Enabled(context.Context) bool })
+	return !ok || i.Enabled(ctx)
+}
+
 // seconds records a duration if the instrument is enabled.
 func seconds(ctx context.Context, h metric.Float64Histogram, v float64, w *work, l labels) {
-	if h.Enabled(ctx) {
+	if enabled(ctx, h) {
 		h.Record(ctx, v, w.with(l).record...)
 	}
 }
 
 func count(ctx context.Context, c metric.Int64Counter, w *work, l labels) {
-	if c.Enabled(ctx) {
+	if enabled(ctx, c) {
 		c.Add(ctx, 1, w.with(l).add...)
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
+	"github.com/seed-1795987d/onerun/internal/testkit/metricspage"
 	"github.com/seed-1795987d/onerun/tracing"
 )
 
@@ -55,23 +56,23 @@ func TestMetrics_areThoseOfThePageForOperators(t *testing.T) {
 		everything(t, s)
 		s.close(t)
 		found := s.metrics(t)
-		for _, want := range inventory(t) {
-			m, ok := found[want.name]
-			require.True(t, ok, want.name)
-			delete(found, want.name)
-			require.Equal(t, want.unit, m.Unit, want.name)
-			require.Regexp(t, `^(Measures|Counts|Reports) .*\.$`, m.Description, "%s: it is a sentence", want.name)
+		for _, want := range metricspage.Read(t, "../deploy/metrics.md") {
+			m, ok := found[want.Name]
+			require.True(t, ok, want.Name)
+			delete(found, want.Name)
+			require.Equal(t, want.Unit, m.Unit, want.Name)
+			require.Regexp(t, `^(Measures|Counts|Reports) .*\.$`, m.Description, "%s: it is a sentence", want.Name)
 			kind, bounds := shape(m)
-			require.Equal(t, want.kind, kind, want.name)
-			require.Equal(t, strings.Join(want.buckets, " "), bounds, want.name)
+			require.Equal(t, want.Kind, kind, want.Name)
+			require.Equal(t, strings.Join(want.Buckets, " "), bounds, want.Name)
 			for _, line := range points(m) {
 				_, set, _ := strings.Cut(line, "{")
 				set, _, _ = strings.Cut(set, "}")
 				for _, attr := range strings.Fields(set) {
 					key, value, _ := strings.Cut(attr, "=")
-					values, ok := want.labels[strings.ReplaceAll(key, ".", "_")]
-					require.True(t, ok, "%s has %s", want.name, key)
-					require.True(t, len(values) == 0 || slices.Contains(values, value), "%s has %s", want.name, attr)
+					values, ok := want.Labels[strings.ReplaceAll(key, ".", "_")]
+					require.True(t, ok, "%s has %s", want.Name, key)
+					require.True(t, len(values) == 0 || slices.Contains(values, value), "%s has %s", want.Name, attr)
 				}
 			}
 		}
@@ -203,6 +204,7 @@ func requireRightWithLateGlobals(t *testing.T) {
 }
 
 func TestMetrics_carryTheTraceOfTheRun(t *testing.T) {
+	t.Setenv("OTEL_GO_X_EXEMPLAR", "true") // without it, SDKs before v1.31 have no exemplars
 	s := newTelescope(t)
 	g, err := guard.New(memory.New(), guard.WithName("report"), guard.WithHook(s.hook))
 	require.NoError(t, err)

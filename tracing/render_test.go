@@ -121,7 +121,7 @@ func attributes(attrs []attribute.KeyValue) string {
 	slices.SortFunc(attrs, func(a, b attribute.KeyValue) int { return cmp.Compare(a.Key, b.Key) })
 	var words []string
 	for _, a := range attrs {
-		value := a.Value.String()
+		value := fmt.Sprint(a.Value.AsInterface())
 		switch {
 		case slices.Contains(vague, a.Key):
 			value = "…"

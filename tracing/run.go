@@ -47,7 +47,7 @@ func (t *telemetry) runEnd(ctx context.Context, e guard.Event) {
 		w := t.names.of(e.Name)
 		w.runs.Add(-1)
 		seconds(ctx, t.on.runDuration, e.Duration.Seconds(), w, labels{key: keyResult, value: out.result, errorType: out.errorType})
-		if out.result == resultOK && t.on.lastSuccess.Enabled(ctx) {
+		if out.result == resultOK && enabled(ctx, t.on.lastSuccess) {
 			t.on.lastSuccess.Record(ctx, float64(ended.UnixMilli())/1000, w.with(labels{}).record...)
 		}
 	}

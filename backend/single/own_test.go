@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -85,13 +86,23 @@ func busyPool(t *testing.T, rdb *redis.Client) {
 	}, 5*time.Second, time.Millisecond)
 }
 
+// withPools sets the sizes of the user's pools. Before v9.22, go-redis has no pool for pipelines.
+func withPools(size, pipelines int) func(*redis.Options) {
+	return func(o *redis.Options) {
+		o.PoolSize = size
+		if field := reflect.ValueOf(o).Elem().FieldByName("PipelinePoolSize"); field.IsValid() {
+			field.SetInt(int64(pipelines))
+		}
+	}
+}
+
 func TestOwn_leasesAreRenewedWhileTheApplicationHasAllConnections(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	for name, pipelines := range map[string]int{"pipelines have their own": 0, "pipelines have none": -1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rdb := client(t, server.Addr(), func(o *redis.Options) { o.PoolSize, o.PipelinePoolSize = 2, pipelines })
+			rdb := client(t, server.Addr(), withPools(2, pipelines))
 			const ttl = 2 * time.Second
 			g := newGuard(t, rdb, guard.WithTTL(ttl))
 			lease, err := g.Acquire(t.Context(), name)
@@ -111,7 +122,7 @@ func TestOwn_leasesAreRenewedWhileTheApplicationHasAllConnections(t *testing.T) 
 func TestOwn_renewalsGoByTheUsersClientWhereTheServerHasNoConnectionLeft(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	rdb := client(t, server.Addr(), func(o *redis.Options) { o.PoolSize, o.PipelinePoolSize = 2, -1 })
+	rdb := client(t, server.Addr(), withPools(2, -1))
 	admin := server.Client(t)
 	l := single.New(rdb)
 	require.NoError(t, take(t.Context(), l, claimOf(1)))
@@ -148,7 +159,7 @@ func killNewest(t *testing.T, admin *redis.Client) {
 func TestOwn_renewalsMakeANewConnectionWhereTheirsHasBroken(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	rdb := client(t, server.Addr(), func(o *redis.Options) { o.PoolSize, o.PipelinePoolSize = 1, -1 })
+	rdb := client(t, server.Addr(), withPools(1, -1))
 	admin := server.Client(t)
 	require.NoError(t, admin.Ping(t.Context()).Err())
 	l := single.New(rdb)

@@ -24,7 +24,7 @@ const (
 
 // A lab builds tests with mutants and without, and runs them. It is safe for concurrent use.
 type lab struct {
-	root string // of the module
+	root string // of the library's module
 	dir  string // for build output
 
 	mu sync.Mutex
@@ -35,7 +35,7 @@ type lab struct {
 }
 
 func newLab(ctx context.Context) (*lab, error) {
-	mod, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/seed-1795987d/onerun").Output()
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func newLab(ctx context.Context) (*lab, error) {
 		return nil, err
 	}
 	return &lab{
-		root: filepath.Dir(strings.TrimSpace(string(mod))), dir: dir,
+		root: strings.TrimSpace(string(root)), dir: dir,
 		built: map[string]func() (string, error){}, healthy: map[string]func() error{},
 	}, nil
 }

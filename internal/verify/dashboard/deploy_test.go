@@ -1,4 +1,6 @@
-package tracing_test
+// Package dashboard_test holds the rules, the dashboard and the runbook in deploy against the
+// inventory of what is measured.
+package dashboard_test
 
 import (
 	"encoding/json"
@@ -13,31 +15,33 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/seed-1795987d/onerun/internal/testkit/metricspage"
 )
 
-// What operators load and read has to fit what is measured: deploy/metrics.md is the inventory,
-// and rules, dashboard and runbook are held against it.
+// What operators load and read must fit what is measured. deploy/metrics.md is the inventory, and a
+// test of tracing compares it with the code. The tests here compare the rest with the inventory.
 const (
-	metricsPage = "../deploy/metrics.md"
-	rulesFile   = "../deploy/prometheus/onerun.rules.yaml"
-	rulesTests  = "../deploy/prometheus/onerun.rules.test.yaml"
-	runbookPage = "../deploy/runbook.md"
-	dashboard   = "../deploy/grafana/onerun.json"
+	metricsPage = "../../../deploy/metrics.md"
+	rulesFile   = "../../../deploy/prometheus/onerun.rules.yaml"
+	rulesTests  = "../../../deploy/prometheus/onerun.rules.test.yaml"
+	runbookPage = "../../../deploy/runbook.md"
+	dashboard   = "../../../deploy/grafana/onerun.json"
 	runbookURL  = "https://github.com/seed-1795987d/onerun/blob/main/deploy/runbook.md"
 )
 
 func TestDeploy_metricsAreNamedAsTheExporterNamesThem(t *testing.T) {
 	units := map[string]string{"s": "_seconds", "1": ""} // a gauge of unit 1 would be a _ratio
-	for _, i := range inventory(t) {
-		want := strings.ReplaceAll(i.name, ".", "_") + units[i.unit]
-		if i.kind == "counter" {
+	for _, i := range metricspage.Read(t, metricsPage) {
+		want := strings.ReplaceAll(i.Name, ".", "_") + units[i.Unit]
+		if i.Kind == "counter" {
 			want += "_total"
 		}
-		require.Contains(t, []string{"histogram", "counter", "updowncounter", "gauge"}, i.kind, i.name)
-		require.Equal(t, want, i.prometheus)
-		require.Equal(t, i.kind == "histogram", len(i.buckets) > 0, "%s: histograms have buckets of their own", i.name)
-		require.NotEmpty(t, i.answers, i.name)
-		require.NotContains(t, i.labels, "onerun_key", i.name)
+		require.Contains(t, []string{"histogram", "counter", "updowncounter", "gauge"}, i.Kind, i.Name)
+		require.Equal(t, want, i.Prometheus)
+		require.Equal(t, i.Kind == "histogram", len(i.Buckets) > 0, "%s: histograms have buckets of their own", i.Name)
+		require.NotEmpty(t, i.Answers, i.Name)
+		require.NotContains(t, i.Labels, "onerun_key", i.Name)
 	}
 }
 
@@ -84,8 +88,8 @@ func TestDeploy_everyInstrumentIsOnAPanelOrInARule(t *testing.T) {
 			used[known[s.name].instrument] = true
 		}
 	}
-	for _, i := range inventory(t) {
-		require.True(t, used[i.name], "%s is on no panel and in no rule", i.name)
+	for _, i := range metricspage.Read(t, metricsPage) {
+		require.True(t, used[i.Name], "%s is on no panel and in no rule", i.Name)
 	}
 }
 
@@ -107,28 +111,28 @@ func TestDeploy_wordsAreThoseOfTheCode(t *testing.T) {
 	metrics, results, _ := strings.Cut(metrics, "\n## Results of adapters\n")
 	_, errorTypes, _ := strings.Cut(readFile(t, runbookPage), "\n### Error types\n")
 	errorTypes, _, _ = strings.Cut(errorTypes, "\n## ")
-	for _, kind := range code("../guard/driver/errors.go", "Kind") {
+	for _, kind := range code("../../../guard/driver/errors.go", "Kind") {
 		require.Contains(t, quoted(metrics), kind, metricsPage)
 		require.Contains(t, quoted(errorTypes), kind, runbookPage)
 	}
-	for _, reason := range code("../guard/errors.go", "LossReason") {
+	for _, reason := range code("../../../guard/errors.go", "LossReason") {
 		require.Contains(t, quoted(readFile(t, runbookPage)), reason, runbookPage)
 	}
-	for _, i := range inventory(t) {
-		switch i.name {
+	for _, i := range metricspage.Read(t, metricsPage) {
+		switch i.Name {
 		case "onerun.lease.losses":
-			require.ElementsMatch(t, code("../guard/errors.go", "LossReason"), i.labels["onerun_loss_reason"])
+			require.ElementsMatch(t, code("../../../guard/errors.go", "LossReason"), i.Labels["onerun_loss_reason"])
 		case "onerun.store.operation.duration":
-			require.ElementsMatch(t, code("../guard/driver/errors.go", "Op"), i.labels["onerun_operation"])
+			require.ElementsMatch(t, code("../../../guard/driver/errors.go", "Op"), i.Labels["onerun_operation"])
 		}
 	}
 	results = strings.ReplaceAll(results, "\n`", " `") // a line that goes on
 	for line := range strings.Lines(results) {
 		switch adapter, words, _ := strings.Cut(line, " "); adapter {
 		case "http", "asynq":
-			require.Equal(t, code("../middleware/"+adapter+"/outcome.go", "Result"), quoted(words), adapter)
+			require.Equal(t, code("../../../middleware/"+adapter+"/outcome.go", "Result"), quoted(words), adapter)
 		case "cron":
-			ends := slices.DeleteFunc(code("../middleware/cron/record.go", "Outcome"), func(o string) bool { return o == "running" })
+			ends := slices.DeleteFunc(code("../../../middleware/cron/record.go", "Outcome"), func(o string) bool { return o == "running" })
 			require.Equal(t, ends, quoted(words), adapter)
 		}
 	}
@@ -253,39 +257,6 @@ func promtool(t *testing.T, args ...string) {
 	require.NoError(t, err, "promtool %s:\n%s", strings.Join(args, " "), out)
 }
 
-// An instrument is a line of metrics.md. Labels have the values that they can have, or none if
-// those are not bounded.
-type instrument struct {
-	name, kind, unit, prometheus, answers string
-
-	labels  map[string][]string
-	buckets []string
-}
-
-func inventory(t *testing.T) (all []instrument) {
-	t.Helper()
-	label := regexp.MustCompile("`(\\w+)`(?: \\(([^)]*)\\))?")
-	for line := range strings.Lines(readFile(t, metricsPage)) {
-		cells := strings.Split(line, "|")
-		if len(cells) != 9 || !strings.HasPrefix(cells[1], " `onerun.") {
-			continue
-		}
-		for at := range cells {
-			cells[at] = strings.TrimSpace(cells[at])
-		}
-		i := instrument{
-			name: strings.Trim(cells[1], "`"), kind: cells[2], unit: cells[3], prometheus: strings.Trim(cells[4], "`"),
-			labels: map[string][]string{}, buckets: strings.Fields(cells[6]), answers: cells[7],
-		}
-		for _, l := range label.FindAllStringSubmatch(cells[5], -1) {
-			i.labels[l[1]] = strings.Fields(l[2])
-		}
-		all = append(all, i)
-	}
-	require.NotEmpty(t, all, "%s has no table", metricsPage)
-	return all
-}
-
 // A seriesType is what a name in a query stands for.
 type seriesType struct {
 	instrument string
@@ -297,22 +268,22 @@ type seriesType struct {
 func series(t *testing.T) map[string]seriesType {
 	t.Helper()
 	all := map[string]seriesType{"up": {labels: map[string][]string{"job": nil, "instance": nil}}}
-	for _, i := range inventory(t) {
+	for _, i := range metricspage.Read(t, metricsPage) {
 		of := func(more ...string) seriesType {
-			s := seriesType{instrument: i.name, labels: map[string][]string{"job": nil, "instance": nil}}
+			s := seriesType{instrument: i.Name, labels: map[string][]string{"job": nil, "instance": nil}}
 			for _, label := range more {
 				s.labels[label] = nil
 			}
-			for label, values := range i.labels {
+			for label, values := range i.Labels {
 				s.labels[label] = values
 			}
 			return s
 		}
-		if i.kind != "histogram" {
-			all[i.prometheus] = of()
+		if i.Kind != "histogram" {
+			all[i.Prometheus] = of()
 			continue
 		}
-		all[i.prometheus+"_bucket"], all[i.prometheus+"_sum"], all[i.prometheus+"_count"] = of("le"), of(), of()
+		all[i.Prometheus+"_bucket"], all[i.Prometheus+"_sum"], all[i.Prometheus+"_count"] = of("le"), of(), of()
 	}
 	for _, r := range rules(t) {
 		if r.Record == "" {
