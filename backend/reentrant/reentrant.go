@@ -1,17 +1,17 @@
-// Package reentrant is a driver.Locker on one Redis, standalone, behind Sentinel, or a Cluster,
-// that keeps owners: who holds a key may take it again, also from another process that names the
-// same owner, and services in Java that lock the same name with Redisson's RLock are kept out, and
-// keep out.
+// Package reentrant is a driver.Locker on one Redis that keeps owners: an owner that holds a key can
+// acquire it again, even in another process that names the same owner. The Redis is standalone,
+// behind Sentinel, or a Cluster. A Java service that locks the same name with Redisson's RLock
+// excludes this one, and is excluded by it.
 //
 //	g, err := guard.New(reentrant.New(rdb), guard.WithOwner("import of " + tenant))
 //
 // A key is a hash under its own name, with a field for each hold, and is free when the last hold
-// has gone. It needs Redis 6.2 or what speaks like it, with scripts.
+// has gone. It needs Redis 6.2, or a compatible server with scripts.
 //
-// To Redisson a minimum hold and a done marker look like a hold: Java stays out until they end. A
-// Java thread never joins a hold of ours, nor we one of Java's, whatever the owner's name. A Redis
-// that fails over can forget its newest writes, and Java's forceUnlock takes what anybody holds:
-// the holder learns it at its next renewal.
+// To Redisson, a minimum hold and a done marker look like a hold, so Java waits until they end. A
+// Java thread and a holder in Go never share a hold, whatever the owner's name. A Redis that fails
+// over can forget its newest writes, and Java's forceUnlock removes any hold. The holder learns it
+// at its next renewal.
 package reentrant
 
 import (

@@ -2,11 +2,12 @@
 //
 //	g, err := guard.New(single.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})))
 //
-// A lease is one string key with a TTL, and one script each takes, renews and gives it back. It
-// needs Redis 6.2 or what speaks like it, with scripts.
+// A lease is one string key with a TTL. One script each acquires, renews and releases it. It needs
+// Redis 6.2, or a compatible server with scripts.
 //
-// A Redis that fails over can forget its newest writes, and with them a lease: the holder learns
-// it at its next renewal, and until then another may hold the key as well, under a higher fence.
+// A Redis that fails over can forget its newest writes, and with them a lease. The holder learns
+// it at its next renewal. Until then, another process can hold the key as well, under a higher
+// fence.
 package single
 
 import (
