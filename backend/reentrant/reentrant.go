@@ -1,7 +1,7 @@
-// Package reentrant is a driver.Locker on one Redis that keeps owners: an owner that holds a key can
-// acquire it again, even in another process that names the same owner. The Redis is standalone,
-// behind Sentinel, or a Cluster. A Java service that locks the same name with Redisson's RLock
-// excludes this one, and is excluded by it.
+// Package reentrant is a driver.Locker on one Redis that keeps owners: an owner that holds a key
+// can acquire it again, even in another process that names the same owner. The Redis is
+// standalone, behind Sentinel, or a Cluster. A Java service that locks the same name with
+// Redisson's RLock excludes this one, and is excluded by it.
 //
 //	g, err := guard.New(reentrant.New(rdb), guard.WithOwner("import of " + tenant))
 //
