@@ -1,10 +1,15 @@
-# make test     everything, with the race detector, in random order, on real Redis servers
+# make test     what tells a contributor whether a change is right: unit tests, the suite of the
+#               backends on real Redis servers, each adapter on its framework, a short simulation.
+#               With the race detector, in random order. Four minutes on two processors
+# make check    the rest, in a short form: tests named TestLong, models, benchmarks, fuzzing, the
+#               simulation, mutants, faults, load, systems of processes, soak. Ten minutes
+# .ci/run       make test, make lint and make check
 # make lint     formatting, go.mod, vet and golangci-lint
 # make lowest   the library's tests with the lowest versions that go.mod allows; everything else
 #               runs with the newest. make lowest-short compiles all modules without the workspace
 # make bench    what a run costs on real Redis servers, ROUNDS times (default 5), beside SET NX and
 #               a script by hand, the peers, and bare asynq; then a table of the goals. Half an hour
-# make bench-short, sim-short, model-short, fuzz-short   parts of make test before its tests
+# make bench-short, sim-short, model-short, fuzz-short, lowest-short, long, verify   parts of make check
 # make bench-growth   how the cost grows with waiters, held keys and processes; a part of make bench
 # make fuzz     parsers of foreign input, keys in telemetry, and odd bytes in the backends, FUZZTIME
 #               each (default 1m; 10000x is a number of inputs)
@@ -39,20 +44,45 @@ MODULES := . examples examples/sqlfence internal/verify bench middleware/http/fr
 # Where the promtool target puts promtool.
 export PATH := $(PATH):$(CURDIR)/bin
 
-.PHONY: test lint lowest lowest-short bench bench-short bench-rounds bench-growth fuzz fuzz-short fault cron sim sim-short worlds mutants model model-short load servers scale soak demo redis postgres spin promtool
+.PHONY: test check long verify lint lowest lowest-short bench bench-short bench-rounds bench-growth fuzz fuzz-short fault cron sim sim-short worlds mutants model model-short load servers scale soak demo redis postgres spin promtool
 
-# With ONERUN_REQUIRE_REDIS, a test that finds no redis-server fails instead of being skipped, and
-# so for ONERUN_REQUIRE_POSTGRES. What does not depend on the clock comes first, two at a time.
-test: redis postgres promtool spin
-	@$(MAKE) --no-print-directory -j2 -O bench-short sim-short model-short fuzz-short
-	@echo "== tests, with the race detector and in random order"
-	@# Compile everything first, so that no compiler runs beside tests that depend on the clock.
-	@go list -race -test -deps -export ./... ./examples/... ./examples/sqlfence ./internal/verify/... >/dev/null
-	ONERUN_REQUIRE_REDIS=1 ONERUN_REQUIRE_POSTGRES=1 go test -race -shuffle=on -timeout 15m ./... ./examples/... ./examples/sqlfence ./internal/verify/...
-	@echo "== with gocron itself, which is no dependency of ours"
-	cd bench && ONERUN_REQUIRE_REDIS=1 go test -race -shuffle=on -timeout 5m ./...
-	@echo "== guardhttp behind frameworks, proxies and buffers, which are no dependencies of ours"
-	cd middleware/http/frameworks && go test -race -shuffle=on -timeout 5m ./...
+# A test whose name begins with TestLong_ proves more than a contributor waits for. make test leaves
+# these tests to make check. So does go test -short.
+LONG := ^TestLong_
+# What make test runs; make check runs the TestLong_ tests of all packages, and PROOF.
+TESTED := ./... ./examples/... ./examples/sqlfence ./bench/... ./middleware/http/frameworks/... \
+	./internal/verify/history ./internal/verify/simulation
+# The packages that fail soonest come first.
+PROOF := ./internal/verify/page ./internal/verify/dashboard ./internal/verify/mutants \
+	./internal/verify/scale ./internal/verify/servers ./internal/verify/load \
+	./internal/verify/faults ./internal/verify/system ./internal/verify/soak
+
+# With ONERUN_REQUIRE_REDIS, a test that finds no redis-server fails instead of being skipped. So
+# does a test that finds no PostgreSQL, with ONERUN_REQUIRE_POSTGRES.
+# The examples trace with -tags trace.
+GOTEST := ONERUN_REQUIRE_REDIS=1 ONERUN_REQUIRE_POSTGRES=1 go test -race -tags trace -shuffle=on -timeout 15m
+
+# Many tests wait for servers and leases, so three packages run at a time on two processors.
+test: redis postgres
+	@echo "== compile first, so that no compiler runs beside tests that depend on the clock"
+	@go list -race -tags trace -test -deps -export $(TESTED) >/dev/null
+	@echo "== tests, with the race detector and in random order; make check runs the others"
+	$(GOTEST) -p 3 -skip '$(LONG)' $(TESTED)
+
+# What fails soonest comes first. What does not depend on the clock runs two at a time.
+check: redis promtool spin
+	@$(MAKE) --no-print-directory -j2 -O model-short lowest-short fuzz-short bench-short sim-short
+	@$(MAKE) --no-print-directory long
+	@$(MAKE) --no-print-directory verify
+
+long: redis postgres
+	@echo "== the long tests that make test leaves out"
+	$(GOTEST) -p 3 -run '$(LONG)' $$(grep -rl --include='*_test.go' '^func TestLong_' . | xargs -n 1 dirname | sort -u)
+
+verify: redis promtool spin
+	@echo "== the proof, in its short form"
+	@go list -race -tags trace -test -deps -export $(PROOF) >/dev/null
+	$(GOTEST) $(PROOF)
 
 bench-short: redis
 	@echo "== benchmarks, a few rounds each, so that they cannot rot"
@@ -95,7 +125,7 @@ lowest: redis
 
 lowest-short:
 	@echo "== the lowest versions compile, and each module does without the workspace"
-	@for module in $(MODULES); do (cd $$module && GOWORK=off go vet ./...) || exit; done
+	@for module in $(MODULES); do (cd $$module && GOWORK=off go vet -tags trace ./...) || exit; done
 	GOWORK=off go test -short -timeout 5m ./guard/... ./backend/memory ./tracing
 
 bench: redis
@@ -144,7 +174,7 @@ fuzz: redis
 	}; \
 	fuzz middleware/http && fuzz tracing && fuzz backend
 
-# The table explains itself. The rows that take little time are part of make test.
+# The table explains itself. The rows that take little time are part of make check.
 fault: redis spin
 	@status=0; \
 		echo "== the simulation: $(WORLDS) seeds"; \
@@ -162,7 +192,7 @@ fault: redis spin
 			go test -race -count=1 -timeout 30m ./internal/verify/faults > faults.log 2>&1 || { status=1; grep -E '^( *--- FAIL|FAIL|panic)' faults.log; }; \
 		cat faults.md || status=1; exit $$status
 
-# The short form of it, of 36 ticks, is part of make test.
+# The short form of it, of 36 ticks, is part of make check.
 TICKS ?= 120
 cron:
 	ONERUN_CRON_TICKS=$(TICKS) ONERUN_REQUIRE_REDIS=1 go test -race -run TestProcesses_runEachTickOnce -timeout 30m ./middleware/cron
@@ -192,11 +222,11 @@ model-short: spin
 	@echo "== the models of the rules, a few of them"
 	@internal/verify/model/check.sh short
 
-# The short form of it is part of make test.
+# The short form of it is part of make check.
 load: redis
 	ONERUN_LOAD=1 ONERUN_REQUIRE_REDIS=1 go test -v -timeout 30m -run TestLoad ./internal/verify/load
 
-# What make test runs of it takes a quarter of a minute.
+# What make check runs of it takes a quarter of a minute.
 servers: redis
 	@echo "== fetching servers into bin/servers"
 	@internal/verify/servers/fetch.sh
@@ -217,7 +247,7 @@ soak: redis
 	@rm -rf bin/_artifacts && mkdir -p bin
 	ONERUN_SOAK=$(DURATION) ONERUN_SOAK_SEED=$(SEED) ONERUN_REQUIRE_REDIS=1 go test -v -count=1 -timeout 0 -artifacts -outputdir bin -run TestSoak ./internal/verify/soak
 
-# make test runs a few of them, and checks that all are up to date.
+# make check runs a few of them, and checks that all are up to date.
 MUTANTS ?=
 mutants: redis
 	@go run ./internal/verify/mutants $(MUTANTS)

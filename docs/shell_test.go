@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -25,7 +26,8 @@ var docPorts = []string{"6379", "8080"}
 // Someone who types what the README or Getting started say gets the output that they show. The
 // blocks of a page run in their order in one shell. A Go program is saved as main.go first. The
 // program git has this checkout in place of a clone, and the program go finds this module in it.
-func TestDocs_shellBlocksRun(t *testing.T) {
+func TestLong_shellBlocksOfTheDocsRun(t *testing.T) {
+	leftout.IfShort(t) // it compiles and runs two services and the examples
 	redistest.Require(t)
 	// The reader's module gets the lowest versions, which the workspace does not need.
 	download := exec.CommandContext(t.Context(), "go", "mod", "download")

@@ -239,7 +239,7 @@ func TestHook_thatIsTooSlowDropsABoundedNumberOfEvents(t *testing.T) {
 		}
 		g, err := guard.New(store, guard.WithTTL(ttl), guard.WithHook(guard.Hook{Loss: count, Renew: count}))
 		require.NoError(t, err)
-		const leases = 30_000
+		const leases = 21_000 // 20,000 losses wait, and the rest is dropped
 		for i := range leases {
 			hold(t, g, fmt.Sprint("k", i), guard.WithoutRenewal())
 		}
@@ -277,6 +277,8 @@ func TestOrphans_beyondTheBoundAreReported(t *testing.T) {
 		store.OnRelease = func(context.Context, int, guard.Claim, guard.After) (bool, error) {
 			return false, guardtest.Fail(driver.KindConnection)
 		}
+		// Within a longer TTL, each orphan would be tried some 25 times.
+		const ttl = 100 * time.Millisecond
 		g, err := guard.New(store, guard.WithTTL(ttl), guard.WithHook(guard.Hook{Orphan: func(_ context.Context, e guard.Event) {
 			if e.Pending {
 				pending.Add(1)

@@ -23,6 +23,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/metricspage"
 	"github.com/seed-1795987d/onerun/tracing"
 )
@@ -111,7 +112,18 @@ const (
 	mostSeriesOfAll = 60
 )
 
-func TestMetrics_keepToTheirBudgetWithAHundredThousandKeysAndNames(t *testing.T) {
+func TestMetrics_keepToTheirBudgetWithThousandsOfKeysAndNames(t *testing.T) {
+	keepToTheirBudget(t, 500)
+}
+
+func TestLong_metricsKeepToTheirBudgetWithAHundredThousandKeysAndNames(t *testing.T) {
+	leftout.IfShort(t)
+	keepToTheirBudget(t, 10_000)
+}
+
+// keepToTheirBudget has ten parts of as many keys and names each.
+func keepToTheirBudget(t *testing.T, each int) {
+	t.Helper()
 	// spans and logs are no subject of it, and many
 	s := &telescope{reader: sdkmetric.NewManualReader()}
 	hook, err := tracing.New(tracing.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(s.reader))),
@@ -122,8 +134,8 @@ func TestMetrics_keepToTheirBudgetWithAHundredThousandKeysAndNames(t *testing.T)
 	var all sync.WaitGroup
 	for part := range 10 {
 		all.Go(func() {
-			for i := range 10_000 {
-				n := strconv.Itoa(part*10_000 + i)
+			for i := range each {
+				n := strconv.Itoa(part*each + i)
 				_ = g.Do(t.Context(), "key-"+n, nothing, guard.WithName("name-"+n))
 			}
 		})

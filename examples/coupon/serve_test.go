@@ -18,6 +18,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/examples/internal/stage/stagetest"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 )
 
 // serve starts the program with -serve, and returns its URL.
@@ -90,33 +91,40 @@ func twice(t *testing.T, urls [2]string, user, body string) (runs <-chan reply) 
 }
 
 func TestServe_answersAsTheReadmeSays(t *testing.T) {
-	stagetest.OnEachBackend(t, func(t *testing.T, args ...string) {
-		_, url := serve(t, args...)
+	stagetest.OnOneBackend(t, answersAsTheReadmeSays)
+}
 
-		first := reply{Status: http.StatusOK, Body: "alice has a coupon for size M, 99 are left\n"}
-		require.Equal(t, first, mustCurl(t, url, "alice", "k1", `{"size":"M"}`))
-		first.Replayed = "true"
-		require.Equal(t, first, mustCurl(t, url, "alice", "k1", `{"size":"M"}`))
+func TestLong_serveAnswersAsTheReadmeSaysOnEachBackend(t *testing.T) {
+	leftout.IfShort(t)
+	stagetest.OnEachBackend(t, answersAsTheReadmeSays)
+}
 
-		runs := twice(t, [2]string{url, url}, "bob", `{"size":"S","think":"3s"}`)
-		bob := reply{Status: http.StatusOK, Body: "bob has a coupon for size S, 98 are left\n"}
-		require.Equal(t, bob, <-runs)
-		bob.Replayed = "true"
-		require.Equal(t, bob, mustCurl(t, url, "bob", "k1", `{"size":"S","think":"3s"}`))
+func answersAsTheReadmeSays(t *testing.T, args ...string) {
+	_, url := serve(t, args...)
 
-		require.Equal(t, first, mustCurl(t, url, "alice", "k1", `{"size":"M"}`), "what was left then, not now")
+	first := reply{Status: http.StatusOK, Body: "alice has a coupon for size M, 99 are left\n"}
+	require.Equal(t, first, mustCurl(t, url, "alice", "k1", `{"size":"M"}`))
+	first.Replayed = "true"
+	require.Equal(t, first, mustCurl(t, url, "alice", "k1", `{"size":"M"}`))
 
-		other := mustCurl(t, url, "alice", "k1", `{"size":"L"}`)
-		require.Equal(t, http.StatusUnprocessableEntity, other.Status)
-		require.Equal(t, "mismatch", other.problem(t))
+	runs := twice(t, [2]string{url, url}, "bob", `{"size":"S","think":"3s"}`)
+	bob := reply{Status: http.StatusOK, Body: "bob has a coupon for size S, 98 are left\n"}
+	require.Equal(t, bob, <-runs)
+	bob.Replayed = "true"
+	require.Equal(t, bob, mustCurl(t, url, "bob", "k1", `{"size":"S","think":"3s"}`))
 
-		missing := mustCurl(t, url, "alice", "", `{"size":"M"}`)
-		require.Equal(t, http.StatusBadRequest, missing.Status)
-		require.Equal(t, "key_missing", missing.problem(t))
+	require.Equal(t, first, mustCurl(t, url, "alice", "k1", `{"size":"M"}`), "what was left then, not now")
 
-		another := reply{Status: http.StatusConflict, Body: errHasOne.Error() + "\n"}
-		require.Equal(t, another, mustCurl(t, url, "alice", "k2", `{"size":"M"}`))
-	})
+	other := mustCurl(t, url, "alice", "k1", `{"size":"L"}`)
+	require.Equal(t, http.StatusUnprocessableEntity, other.Status)
+	require.Equal(t, "mismatch", other.problem(t))
+
+	missing := mustCurl(t, url, "alice", "", `{"size":"M"}`)
+	require.Equal(t, http.StatusBadRequest, missing.Status)
+	require.Equal(t, "key_missing", missing.problem(t))
+
+	another := reply{Status: http.StatusConflict, Body: errHasOne.Error() + "\n"}
+	require.Equal(t, another, mustCurl(t, url, "alice", "k2", `{"size":"M"}`))
 }
 
 func TestServe_givesAwayWhatThereIs(t *testing.T) {

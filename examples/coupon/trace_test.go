@@ -1,3 +1,5 @@
+//go:build trace
+
 package main
 
 import (
@@ -23,6 +25,7 @@ import (
 	"github.com/seed-1795987d/onerun/examples/internal/spans"
 	"github.com/seed-1795987d/onerun/examples/internal/stage/stagetest"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 )
 
 // traces are the spans of a file, by what one looks for.
@@ -179,7 +182,8 @@ func requireMetrics(t *testing.T, page string) {
 	require.Regexp(t, `(?m)^onerun_adapter_outcomes_total\{.*onerun_result="replayed".*\} 1$`, page)
 }
 
-func TestTrace_showsTheWholeCrowd(t *testing.T) {
+func TestLong_traceShowsTheWholeCrowd(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "spans.jsonl")
 	code, printed := stagetest.Run(t, "-trace", "-trace-file", file)

@@ -1,15 +1,18 @@
 package main
 
 import (
-	"database/sql"
+	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/examples/internal/stage"
 	"github.com/seed-1795987d/onerun/examples/internal/stage/stagetest"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -20,33 +23,48 @@ type result struct {
 	round, draws, winners, replicas int
 }
 
-// results reads them without the program's own SQL.
-func results(t *testing.T, db *sql.DB) (all []result) {
+// requireBooks returns all that the database has.
+func requireBooks(t *testing.T, db *stage.Database) books {
 	t.Helper()
+	b, err := database{db}.books(t.Context())
+	require.NoError(t, err)
+	return b
+}
+
+// results counts them without the program's own table.
+func results(t *testing.T, db *stage.Database) (all []result) {
+	t.Helper()
+	b := requireBooks(t, db)
 	for round := 1; round <= 3; round++ {
-		r := result{round: round}
-		r.draws = stagetest.Int(t, db, `SELECT count(*) FROM draws WHERE round = ?`, round)
-		r.winners = stagetest.Int(t, db, `SELECT count(*) FROM winners
-			WHERE round = ? AND (replica, fence) IN (SELECT replica, fence FROM draws WHERE round = ?)`, round, round)
-		r.replicas = stagetest.Int(t, db, `SELECT count(DISTINCT replica) FROM winners WHERE round = ?`, round)
+		r, drew, replicas := result{round: round}, map[string]bool{}, map[string]bool{}
+		key := func(replica string, fence uint64) string { return fmt.Sprint(replica, " ", fence) }
+		for _, d := range b.draws {
+			if d.Round == round {
+				r.draws++
+				drew[key(d.Replica, d.Fence)] = true
+			}
+		}
+		for _, w := range b.winners {
+			if w.Round == round {
+				replicas[w.Replica] = true
+				if drew[key(w.Replica, w.Fence)] {
+					r.winners++
+				}
+			}
+		}
+		r.replicas = len(replicas)
 		all = append(all, r)
 	}
 	return all
 }
 
 // drawn returns who has drawn each round, and under which fence, as the database has it.
-func drawn(t *testing.T, db *sql.DB) []string {
+func drawn(t *testing.T, db *stage.Database) (all []string) {
 	t.Helper()
-	var all []string
-	rows, err := db.QueryContext(t.Context(), `SELECT round, replica, fence FROM draws ORDER BY round`)
-	require.NoError(t, err)
-	defer rows.Close()
-	for rows.Next() {
-		var round, replica, fence string
-		require.NoError(t, rows.Scan(&round, &replica, &fence))
-		all = append(all, round+" by "+replica+" under fence "+fence)
+	for _, d := range requireBooks(t, db).draws {
+		all = append(all, fmt.Sprintf("%d by %s under fence %d", d.Round, d.Replica, d.Fence))
 	}
-	require.NoError(t, rows.Err())
+	slices.Sort(all)
 	return all
 }
 
@@ -66,22 +84,28 @@ func recorded(t *testing.T, printed, outcome string) []string {
 	return all
 }
 
-func TestLottery_drawsEachRoundOnce(t *testing.T) {
-	stagetest.OnEachBackend(t, func(t *testing.T, args ...string) {
-		file, open := stagetest.Database(t)
-		code, printed := stagetest.Run(t, append(args, "-db", file)...)
-		require.Zero(t, code)
-		db := open()
-		require.Equal(t, []result{{1, 1, 10, 1}, {2, 1, 10, 1}, {3, 1, 10, 1}}, results(t, db))
-		skips := regexp.MustCompile(`round \d: skips, after .* another one has drawn it`)
-		require.Len(t, skips.FindAllString(printed, -1), 3*4, "four replicas are fired in each round, and skip it")
-		require.Equal(t, drawn(t, db), recorded(t, printed, "ran"))
-		require.Empty(t, recorded(t, printed, "running"))
-		require.Contains(t, printed, "The promise was kept.")
-	})
+func TestLottery_drawsEachRoundOnce(t *testing.T) { stagetest.OnOneBackend(t, drawsEachRoundOnce) }
+
+func TestLong_lotteryDrawsEachRoundOnceOnEachBackend(t *testing.T) {
+	leftout.IfShort(t)
+	stagetest.OnEachBackend(t, drawsEachRoundOnce)
 }
 
-func TestLottery_drawsEachRoundOnceAgainOnARedisThatIsUsedAgain(t *testing.T) {
+func drawsEachRoundOnce(t *testing.T, args ...string) {
+	file, open := stagetest.Database(t)
+	code, printed := stagetest.Run(t, append(args, "-db", file)...)
+	require.Zero(t, code)
+	db := open()
+	require.Equal(t, []result{{1, 1, 10, 1}, {2, 1, 10, 1}, {3, 1, 10, 1}}, results(t, db))
+	skips := regexp.MustCompile(`round \d: skips, after .* another one has drawn it`)
+	require.Len(t, skips.FindAllString(printed, -1), 3*4, "four replicas are fired in each round, and skip it")
+	require.Equal(t, drawn(t, db), recorded(t, printed, "ran"))
+	require.Empty(t, recorded(t, printed, "running"))
+	require.Contains(t, printed, "The promise was kept.")
+}
+
+func TestLong_lotteryDrawsEachRoundOnceAgainOnARedisThatIsUsedAgain(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	addr := redistest.Start(t).Addr()
 	for range 2 { // the second run does not find its rounds drawn by the first
@@ -92,7 +116,8 @@ func TestLottery_drawsEachRoundOnceAgainOnARedisThatIsUsedAgain(t *testing.T) {
 	}
 }
 
-func TestLottery_hasTooManyWinnersWithoutTheGuard(t *testing.T) {
+func TestLong_lotteryHasTooManyWinnersWithoutTheGuard(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	file, open := stagetest.Database(t)
 	code, printed := stagetest.Run(t, "-guard=off", "-redis", redistest.Start(t).Addr(), "-db", file)
@@ -105,7 +130,8 @@ func TestLottery_hasTooManyWinnersWithoutTheGuard(t *testing.T) {
 	require.Contains(t, printed, "THE PROMISE WAS BROKEN")
 }
 
-func TestLottery_anotherReplicaTakesOverFromOneThatWasKilled(t *testing.T) {
+func TestLong_lotteryAnotherReplicaTakesOverFromOneThatWasKilled(t *testing.T) {
+	leftout.IfShort(t)
 	stagetest.OnEachBackend(t, func(t *testing.T, args ...string) {
 		file, open := stagetest.Database(t)
 		code, printed := stagetest.Run(t, append(args, "-kill", "-db", file)...)
@@ -120,12 +146,17 @@ func TestLottery_anotherReplicaTakesOverFromOneThatWasKilled(t *testing.T) {
 		}
 		require.Equal(t, drawn(t, db), recorded(t, printed, "ran"))
 		require.Len(t, recorded(t, printed, "lost"), 3, "the ticks at which a replica was killed")
-		require.Zero(t, stagetest.Int(t, db, `SELECT count(*) FROM winners JOIN draws USING (round) WHERE winners.fence > draws.fence`),
-			"winners under a higher fence than that of the draw which counts")
+		b := requireBooks(t, db)
+		for _, w := range b.winners {
+			for _, d := range b.draws {
+				require.False(t, w.Round == d.Round && w.Fence > d.Fence, "a higher fence than that of the draw which counts")
+			}
+		}
 	})
 }
 
-func TestLottery_endsWithAllItsReplicas(t *testing.T) {
+func TestLong_lotteryEndsWithAllItsReplicas(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	for _, how := range []struct {
 		signal  os.Signal

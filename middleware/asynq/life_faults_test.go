@@ -226,8 +226,8 @@ func TestFaults_everyTaskIsHandledAndNoneIsArchived(t *testing.T) {
 	}
 }
 
-// What README says of the queue's latency, which is asynq's: a task that was brought back is behind
-// the backlog, and has no pending time.
+// What docs/asynq.md says of the queue's latency, which is asynq's: a task that was brought back is
+// behind the backlog, and has no pending time.
 func TestBrought_goesBehindTheBacklogWithoutAPendingTime(t *testing.T) {
 	t.Parallel()
 	s, w, holder := aqHolding(t, aqConfig(), guardasynq.WithWait(0))

@@ -312,7 +312,7 @@ func measureLife() (heap int64, goroutines int) {
 // Row 40. It does not run in parallel, as it measures the process.
 func TestStore_keysThatExpireLeaveNothing(t *testing.T) {
 	const (
-		keys      = 10_000
+		keys      = 4_000
 		clients   = 8
 		answer    = 4 << 10
 		retention = 100 * time.Millisecond

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/seed-1795987d/onerun/internal/testkit/clocktest"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 )
 
 // StartWithClock is Start for a server whose wall clock, by which Redis ends keys and answers
@@ -14,7 +15,7 @@ func StartWithClock(t testing.TB, args ...string) (*Server, *clocktest.Clock) {
 	t.Helper()
 	Require(t)
 	if _, err := clocktest.Compiler(); err != nil {
-		leaveOut(t, err, "a C compiler", "apt-get install gcc")
+		leftout.For(t, err, "a C compiler", "apt-get install gcc")
 	}
 	clock := clocktest.New(t)
 	env, err := clock.Preload(t.Context(), t.TempDir())

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 const (
@@ -19,7 +21,11 @@ const (
 
 var ctx = context.Background()
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// Clusters and Sentinels need seconds to agree that a server is gone.
+func TestMain(m *testing.M) {
+	redistest.AtOnce(4)
+	goleak.VerifyTestMain(m)
+}
 
 // lives tells whether a process exists and has not ended: a zombie does not live.
 func lives(pid int) bool {

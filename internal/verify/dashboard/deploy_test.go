@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/seed-1795987d/onerun/internal/testkit/metricspage"
@@ -248,10 +250,7 @@ func TestDeploy_promtoolAgrees(t *testing.T) {
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
 	if _, err := exec.LookPath("promtool"); err != nil {
-		if os.Getenv("ONERUN_REQUIRE_REDIS") != "" {
-			t.Fatalf("ONERUN_REQUIRE_REDIS is set and %v: run `make promtool`, or `make test`", err)
-		}
-		t.Skip("LEFT OUT: promtool is not installed (run make promtool, or make test)")
+		leftout.For(t, err, "promtool", "run make promtool, or make test")
 	}
 	out, err := exec.CommandContext(t.Context(), "promtool", args...).CombinedOutput()
 	require.NoError(t, err, "promtool %s:\n%s", strings.Join(args, " "), out)

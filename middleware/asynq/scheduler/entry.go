@@ -25,9 +25,10 @@ type entry struct {
 	since    time.Time // when it was registered
 
 	// Of the goroutine that looks after the entry:
-	last    time.Time // up to which ticks need no care
-	loaded  bool      // last goes by the store
-	trouble trouble
+	last     time.Time // up to which ticks need no care
+	loaded   bool      // last goes by the store
+	reported time.Time // a missed tick to which the mark is still to be moved, or zero
+	trouble  trouble
 }
 
 func newEntry(spec string, task *asynq.Task, opts []asynq.Option, now time.Time) (*entry, error) {

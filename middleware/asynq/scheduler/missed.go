@@ -6,8 +6,9 @@ import (
 )
 
 // A MissedError is a range of ticks that were not enqueued, as no process could do so before the
-// start deadline, and WithCatchUp did not ask for them. One process reports it, once, to the
-// PostEnqueueFunc and the EnqueueErrorHandler.
+// start deadline, and WithCatchUp did not ask for them. One process reports it to the
+// PostEnqueueFunc and the EnqueueErrorHandler. If the store then does not answer, or the process
+// dies, another process may report some of these ticks again.
 type MissedError struct {
 	Type, Spec  string    // of the entry
 	First, Last time.Time // ticks

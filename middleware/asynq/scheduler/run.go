@@ -4,6 +4,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
 )
 
 // The marks of an entry, in seconds since 1970, in the store.
@@ -86,43 +88,37 @@ func (r *runner) load(ctx context.Context, e *entry) error {
 func (e *entry) ledgerName() string { return "asynq-schedule:" + e.id }
 
 // refresh moves the entry on to where others are.
-func (r *runner) refresh(ctx context.Context, e *entry) error {
-	_, err := r.raise(ctx, e, time.Time{})
-	return err
-}
+func (r *runner) refresh(ctx context.Context, e *entry) error { return r.raise(ctx, e, time.Time{}) }
 
-// raise moves the entry's mark to a tick, and reports whether this process did it.
-func (r *runner) raise(ctx context.Context, e *entry, tick time.Time) (raised bool, err error) {
+// raise moves the entry's mark to a tick.
+func (r *runner) raise(ctx context.Context, e *entry, tick time.Time) error {
 	was, err := r.ledger.Raise(ctx, e.ledgerName(), newestTick, max(0, tick.Unix()))
 	if err != nil {
-		return false, err
+		return err
 	}
 	for _, t := range []time.Time{tick, time.Unix(was, 0)} {
 		if t.After(e.last) && !t.After(r.now()) {
 			e.last = t
 		}
 	}
-	return was < tick.Unix(), nil
+	return nil
 }
 
 // serve enqueues what is due. An error means that it has to be tried again.
 func (r *runner) serve(ctx context.Context, e *entry) error {
-	d := dueTicks(e.schedule, e.last, r.now().In(r.location), r.deadline, r.catchUp)
-	if d.late || d.missed > 0 { // others may have seen to them
-		if err := r.refresh(ctx, e); err != nil {
+	d := r.due(e)
+	if d.late || d.missed > 0 || !e.reported.IsZero() { // others may have seen to them
+		if err := r.raise(ctx, e, e.reported); err != nil {
 			r.reportOnce(e, d.last, err)
 			return err
 		}
-		d = dueTicks(e.schedule, e.last, r.now().In(r.location), r.deadline, r.catchUp)
+		e.reported = time.Time{}
+		d = r.due(e)
 	}
-	if d.missed > 0 {
-		raised, err := r.raise(ctx, e, d.last)
-		if err != nil {
+	for ; d.missed > 0; d = r.due(e) {
+		if err := r.giveUp(ctx, e); err != nil {
 			r.reportOnce(e, d.last, err)
 			return err
-		}
-		if raised {
-			r.report(e, &MissedError{Type: e.task.Type(), Spec: e.spec, First: d.first, Last: d.last, Ticks: d.missed})
 		}
 	}
 	for _, tick := range d.run {
@@ -131,7 +127,34 @@ func (r *runner) serve(ctx context.Context, e *entry) error {
 		}
 		e.last = tick
 		// If it fails, the next tick's does it. Until then, the markers of the ticks keep.
-		_, _ = r.raise(ctx, e, tick)
+		_ = r.raise(ctx, e, tick)
 	}
 	return nil
+}
+
+func (r *runner) due(e *entry) due {
+	return dueTicks(e.schedule, e.last, r.now().In(r.location), r.deadline, r.catchUp)
+}
+
+// giveUp reports the ticks that are too old, and then moves the mark past them. A lease keeps other
+// processes from reporting them as well. A process that dies before it has moved the mark, or whose
+// store does not answer then, leaves them to others, who report them again: none is lost.
+func (r *runner) giveUp(ctx context.Context, e *entry) error {
+	opts := append(r.leaseOptions(e.kind()), guard.WithOnce(0))
+	return r.guard.Do(ctx, "asynq-missed:"+e.id, func(ctx context.Context) error {
+		if err := r.refresh(ctx, e); err != nil {
+			return err
+		}
+		d := r.due(e)
+		if d.missed == 0 {
+			return nil
+		}
+		r.report(e, &MissedError{Type: e.task.Type(), Spec: e.spec, First: d.first, Last: d.last, Ticks: d.missed})
+		e.last, e.reported = d.last, d.last
+		err := r.raise(ctx, e, d.last)
+		if err == nil {
+			e.reported = time.Time{}
+		}
+		return err
+	}, opts...)
 }

@@ -1,4 +1,4 @@
-package redistest
+package leftout
 
 import (
 	"fmt"
@@ -29,7 +29,7 @@ func goCommandStderr() (*os.File, error) {
 		return nil, err
 	}
 	if name := strings.TrimSpace(string(comm)); name != "go" {
-		return nil, fmt.Errorf("redistest: parent %d is %q, not go", pid, name)
+		return nil, fmt.Errorf("leftout: parent %d is %q, not go", pid, name)
 	}
 	if file, err := sharedStderr(pid); err == nil {
 		return file, nil

@@ -1,0 +1,33 @@
+package leftout_test
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
+)
+
+// run runs a test of this binary again, with further arguments.
+func run(t *testing.T, test string, args ...string) string {
+	t.Helper()
+	child := exec.CommandContext(t.Context(), os.Args[0], append(args, "-test.v", "-test.run=^"+test+"$")...)
+	out, err := child.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return string(out)
+}
+
+// TestLong_marked is what the tests below run. It stands for a long test.
+func TestLong_marked(t *testing.T) { leftout.IfShort(t) }
+
+func TestIfShort_namesTheTestThatIsLeftOut(t *testing.T) {
+	out := run(t, "TestLong_marked", "-test.short")
+	require.Contains(t, out, "--- SKIP: TestLong_marked")
+	require.Regexp(t, `(?m)^LEFT OUT: \S+/internal/testkit/leftout TestLong_marked: it is long`, out)
+}
+
+func TestIfShort_letsALongTestRun(t *testing.T) {
+	require.Contains(t, run(t, "TestLong_marked"), "--- PASS: TestLong_marked")
+}
