@@ -34,7 +34,7 @@ var rules = []struct {
 	{"/middleware/gocron", []string{"/guard"}},
 	{"/middleware/cron", []string{"/guard", "/middleware/internal", "github.com/robfig/cron"}},
 	{"/internal/verify/history", []string{"/guard", "github.com/anishathalye/porcupine"}},
-	{"/internal/testkit/postgrestest", []string{"/internal/testkit/processtest"}},
+	{"/internal/testkit/postgrestest", []string{"/internal/testkit/leftout", "/internal/testkit/processtest"}},
 	{"/internal/testkit/redissontest", []string{"github.com/redis/go-redis"}},
 	{"/tracing", []string{"/guard", "go.opentelemetry.io/otel"}},
 }

@@ -4,6 +4,7 @@
 package postgrestest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/processtest"
 )
 
@@ -58,6 +60,8 @@ func (s *Server) DSN() string { return "postgres:///postgres?user=postgres&host=
 
 func (s *Server) log() string { return filepath.Join(s.dir, "log") }
 
+var errMissing = errors.New("there is no initdb")
+
 // programs returns the folder with initdb and postgres. Debian keeps it out of PATH.
 func programs(t testing.TB, pattern string) string {
 	t.Helper()
@@ -69,11 +73,7 @@ func programs(t testing.TB, pattern string) string {
 	if found, err := filepath.Glob(pattern); err == nil && len(found) > 0 {
 		return filepath.Dir(found[len(found)-1])
 	}
-	const missing = "PostgreSQL is not installed (apt-get install postgresql)"
-	if os.Getenv(requireEnv) != "" {
-		t.Fatalf("postgrestest: %s is set and %s", requireEnv, missing)
-	}
-	t.Skipf("LEFT OUT: %s: %s", t.Name(), missing)
+	leftout.Unless(t, requireEnv, errMissing, "PostgreSQL", "apt-get install postgresql, or run make test")
 	return ""
 }
 
