@@ -39,30 +39,31 @@ GOBIN := $(shell go env GOPATH)/bin
 export CGO_ENABLED ?= 1
 
 # The folders of the modules of the workspace, go.work.
-MODULES := . examples internal/verify bench middleware/http/frameworks
+MODULES := . examples examples/sqlfence internal/verify bench middleware/http/frameworks
 
 # Where the promtool target puts promtool.
 export PATH := $(PATH):$(CURDIR)/bin
 
-.PHONY: test check long verify lint lowest lowest-short bench bench-short bench-rounds bench-growth fuzz fuzz-short fault cron sim sim-short worlds mutants model model-short load servers scale soak demo redis spin promtool
+.PHONY: test check long verify lint lowest lowest-short bench bench-short bench-rounds bench-growth fuzz fuzz-short fault cron sim sim-short worlds mutants model model-short load servers scale soak demo redis postgres spin promtool
 
 # A test whose name begins with TestLong_ proves more than a contributor waits for. make test leaves
 # these tests to make check. So does go test -short.
 LONG := ^TestLong_
 # What make test runs; make check runs the TestLong_ tests of all packages, and PROOF.
-TESTED := ./... ./examples/... ./bench/... ./middleware/http/frameworks/... \
+TESTED := ./... ./examples/... ./examples/sqlfence ./bench/... ./middleware/http/frameworks/... \
 	./internal/verify/history ./internal/verify/simulation
 # The packages that fail soonest come first.
 PROOF := ./internal/verify/page ./internal/verify/dashboard ./internal/verify/mutants \
 	./internal/verify/scale ./internal/verify/servers ./internal/verify/load \
 	./internal/verify/faults ./internal/verify/system ./internal/verify/soak
 
-# With ONERUN_REQUIRE_REDIS, a test that finds no redis-server fails instead of being skipped.
+# With ONERUN_REQUIRE_REDIS, a test that finds no redis-server fails instead of being skipped. So
+# does a test that finds no PostgreSQL, with ONERUN_REQUIRE_POSTGRES.
 # The examples trace with -tags trace.
-GOTEST := ONERUN_REQUIRE_REDIS=1 go test -race -tags trace -shuffle=on -timeout 15m
+GOTEST := ONERUN_REQUIRE_REDIS=1 ONERUN_REQUIRE_POSTGRES=1 go test -race -tags trace -shuffle=on -timeout 15m
 
 # Many tests wait for servers and leases, so three packages run at a time on two processors.
-test: redis
+test: redis postgres
 	@echo "== compile first, so that no compiler runs beside tests that depend on the clock"
 	@go list -race -tags trace -test -deps -export $(TESTED) >/dev/null
 	@echo "== tests, with the race detector and in random order; make check runs the others"
@@ -74,7 +75,7 @@ check: redis promtool spin
 	@$(MAKE) --no-print-directory long
 	@$(MAKE) --no-print-directory verify
 
-long: redis
+long: redis postgres
 	@echo "== the long tests that make test leaves out"
 	$(GOTEST) -p 3 -run '$(LONG)' $$(grep -rl --include='*_test.go' '^func TestLong_' . | xargs -n 1 dirname | sort -u)
 
@@ -268,6 +269,14 @@ redis:
 		$$sudo apt-get update -qq && \
 		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq redis-server && \
 		{ $$sudo service redis-server stop || true; }; }
+
+postgres:
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || { \
+		echo "== PostgreSQL is missing: installing it"; \
+		sudo=$$(test "$$(id -u)" = 0 || echo sudo); \
+		$$sudo apt-get update -qq && \
+		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq postgresql && \
+		{ $$sudo service postgresql stop || true; }; }
 
 spin:
 	@command -v spin >/dev/null || { \

@@ -29,8 +29,10 @@
 //	UPDATE stock SET fence = $1 WHERE item = $2 AND fence <= $1 RETURNING remaining
 //	UPDATE stock SET remaining = $3 WHERE item = $2 AND fence = $1
 //
-// If a statement changes no row, a newer holder has come, and the run must stop. A done marker
-// keeps repeats out for its window. None of this is "exactly once".
+// If a statement matches no row, a newer holder has come, and the run must stop. Count the rows
+// that matched: MySQL counts those that changed, unless the data source name has
+// clientFoundRows=true. A done marker keeps repeats out for its window. None of this is "exactly
+// once".
 //
 // # For backends
 //

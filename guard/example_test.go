@@ -75,6 +75,38 @@ func ExampleWithWait() {
 	// second
 }
 
+// The report is built once a day. A run that fails leaves no marker, so that it can run again.
+func ExampleWithOnce() {
+	g, _ := guard.New(memory.New())
+	build := func(context.Context) error {
+		fmt.Println("building the report")
+		return nil
+	}
+	for range 2 {
+		err := g.Do(context.Background(), "report:2026-11-21", build, guard.WithOnce(24*time.Hour))
+		if errors.Is(err, guard.ErrDone) {
+			fmt.Println("it was built before")
+		}
+	}
+	// Output:
+	// building the report
+	// it was built before
+}
+
+// A run that hangs loses its lease, and its context ends.
+func ExampleWithMaxHold() {
+	g, _ := guard.New(memory.New())
+	err := g.Do(context.Background(), "report", func(ctx context.Context) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}, guard.WithMaxHold(50*time.Millisecond))
+	var lost *guard.LostError
+	if errors.As(err, &lost) {
+		fmt.Println(lost.Reason)
+	}
+	// Output: max_hold
+}
+
 // Several replicas start short work at nearly the same time. The minimum hold keeps the key busy
 // for longer than their clocks differ.
 func ExampleWithMinHold() {

@@ -109,20 +109,21 @@ func (s *settings) on() *settings {
 
 // WithName sets the kind of work, such as "nightly-report": one of few names, by which hooks,
 // spans and metrics are grouped. A key is not a name: there may be millions of keys, and they may
-// hold personal data. At most 128 bytes. Default: "", no name.
+// hold personal data. At most 128 bytes. Defaults to "", no name.
 func WithName(name string) Option {
 	return func(s *settings) { s.text(&s.name, "WithName", name, maxName, "\x00") }
 }
 
 // WithNamespace puts "namespace:" before every key, so that several applications can share a
-// store. It must not contain a colon, a brace or a NUL byte. At most 128 bytes. Default: "", none.
+// store. It must not contain a colon, a brace or a NUL byte. At most 128 bytes. Defaults to "",
+// none.
 func WithNamespace(namespace string) Option {
 	return func(s *settings) { s.text(&s.namespace, "WithNamespace", namespace, maxName, ":{}\x00") }
 }
 
 // WithTTL sets how long a lease lasts unless it is renewed: how long the key stays taken after the
 // process that held it has died. The Guard renews the lease at each third of it, so the TTL has
-// nothing to do with how long the work takes. At least MinTTL. Default: DefaultTTL, 30 s.
+// nothing to do with how long the work takes. At least MinTTL. Defaults to DefaultTTL, 30 s.
 func WithTTL(ttl time.Duration) Option {
 	return func(s *settings) {
 		if ttl < MinTTL {
@@ -135,7 +136,7 @@ func WithTTL(ttl time.Duration) Option {
 
 // WithWait makes a call wait up to d for a busy key, instead of returning ErrBusy at once. Forever
 // waits until the context ends. While it waits, the call also tries again after passing errors of
-// the store. Default: 0, no wait.
+// the store. Defaults to 0, no wait.
 //
 // A call that waits for d returns after d and at most a second more, which it grants the store to
 // answer. A call that does not wait gives up on a store that does not answer after the smaller of
@@ -174,50 +175,50 @@ func WithWait(d time.Duration) Option {
 //
 // New, or the call, returns a *SettingError if the backend keeps no queue: backend/memory, single
 // and reentrant do; backend/redlock, whose nodes may each see a different order, does not.
-// Default: only the calls of one Guard are ordered, see WithWait.
+// Defaults to off: only the calls of one Guard are ordered, see WithWait.
 func WithFair() Option { return func(s *settings) { s.fair = true } }
 
 // WithOnce leaves a done marker for the window after the function has returned nil. Until it
 // expires, calls for the key return ErrDone and run nothing. A function that fails leaves no
 // marker, so that it can run again. The window counts from the end of the run. At most ten years.
-// Default: 0, no marker.
+// Defaults to 0, no marker.
 func WithOnce(window time.Duration) Option {
 	return func(s *settings) { s.span(&s.window, "WithOnce", window) }
 }
 
 // WithMinHold keeps the key busy for at least d from the grant, however soon and however the
 // function ends: for short work that several processes start at nearly the same time, by clocks
-// that differ. At most ten years, and at most WithMaxHold. Default: 0, none.
+// that differ. At most ten years, and at most WithMaxHold. Defaults to 0, none.
 func WithMinHold(d time.Duration) Option {
 	return func(s *settings) { s.span(&s.minHold, "WithMinHold", d) }
 }
 
 // WithMaxHold ends the run's context with ErrLost at d after the grant, and stops renewing the
 // lease. A function that hangs thus holds the key for at most d and one TTL. At most ten years.
-// Default: 0, no limit.
+// Defaults to 0, no limit.
 func WithMaxHold(d time.Duration) Option {
 	return func(s *settings) { s.span(&s.maxHold, "WithMaxHold", d) }
 }
 
 // WithoutRenewal does not renew the lease: the run's context ends with ErrLost shortly before the
-// TTL has passed.
+// TTL has passed. Defaults to renewal at each third of the TTL.
 func WithoutRenewal() Option { return func(s *settings) { s.noRenewal = true } }
 
 // WithOwner names the party that makes the claim. If the backend keeps owners (backend/reentrant),
 // all calls that name the same owner hold the key together, even in several processes, and exclude
 // only others. An owner is one thread of work, such as "import of tenant 17", and not a service.
-// Other backends ignore the owner. At most 128 bytes. Default: "", each claim is an owner of its
-// own. See CarryOwner for work that continues in another service.
+// Other backends ignore the owner. At most 128 bytes. See [CarryOwner] for work that continues in
+// another service. Defaults to "": each claim is an owner of its own.
 func WithOwner(owner string) Option {
 	return func(s *settings) { s.text(&s.owner, "WithOwner", owner, maxName, "\x00") }
 }
 
 // WithLabel sets the text by which others see the holder of a busy key (BusyError.Label), or the
 // run that has finished (DoneError.Label). The store keeps it. At most 512 bytes; "" is no label.
-// Default: the host's name and the process ID, "web-1 pid 4242".
+// Defaults to the host's name and the process ID, such as "web-1 pid 4242".
 func WithLabel(label string) Option {
 	return func(s *settings) { s.text(&s.label, "WithLabel", label, maxLabel, "\x00") }
 }
 
-// WithHook adds a hook. Hooks are called in the order in which they were added.
+// WithHook adds a hook. Hooks are called in the order in which they were added. Defaults to none.
 func WithHook(h Hook) Option { return func(s *settings) { s.hooks = append(s.hooks, h) } }

@@ -1,17 +1,17 @@
-// Package reentrant is a driver.Locker on one Redis, standalone, behind Sentinel, or a Cluster,
-// that keeps owners: who holds a key may take it again, also from another process that names the
-// same owner, and services in Java that lock the same name with Redisson's RLock are kept out, and
-// keep out.
+// Package reentrant is a driver.Locker on one Redis that keeps owners: an owner that holds a key
+// can acquire it again, even in another process that names the same owner. The Redis is
+// standalone, behind Sentinel, or a Cluster. A Java service that locks the same name with
+// Redisson's RLock excludes this one, and is excluded by it.
 //
 //	g, err := guard.New(reentrant.New(rdb), guard.WithOwner("import of " + tenant))
 //
 // A key is a hash under its own name, with a field for each hold, and is free when the last hold
-// has gone. It needs Redis 6.2 or what speaks like it, with scripts.
+// has gone. It needs Redis 6.2, or a compatible server with scripts.
 //
-// To Redisson a minimum hold and a done marker look like a hold: Java stays out until they end. A
-// Java thread never joins a hold of ours, nor we one of Java's, whatever the owner's name. A Redis
-// that fails over can forget its newest writes, and Java's forceUnlock takes what anybody holds:
-// the holder learns it at its next renewal.
+// To Redisson, a minimum hold and a done marker look like a hold, so Java waits until they end. A
+// Java thread and a holder in Go never share a hold, whatever the owner's name. A Redis that fails
+// over can forget its newest writes, and Java's forceUnlock removes any hold. The holder learns it
+// at its next renewal.
 package reentrant
 
 import (
@@ -87,9 +87,9 @@ var vias = map[Publish]redisstore.Via{
 	PublishPlain: redisstore.ViaPlain, PublishSharded: redisstore.ViaSharded, PublishBoth: redisstore.ViaBoth,
 }
 
-// WithPublish says how a release is published. Default: PublishSharded on a *redis.ClusterClient,
-// PublishPlain on any other client, as Redisson does. A Cluster behind a proxy that looks like one
-// server may need to be told.
+// WithPublish sets how a release is published. Defaults to PublishSharded on a
+// *redis.ClusterClient, PublishPlain on any other client, as Redisson does. A Cluster behind a
+// proxy that looks like one server may need to be told.
 func WithPublish(p Publish) Option {
 	return func(l *Locker) {
 		switch p {
@@ -101,15 +101,15 @@ func WithPublish(p Publish) Option {
 	}
 }
 
-// WithClientSetup has f called with each client that the Locker makes of its own for the
-// connections that New speaks of, to add hooks to it, such as those of
-// redisotel.InstrumentTracing: those of the user's client cannot be read from it. There are three
-// clients for a server, with one connection at a time each, and they are kept for as long as the
-// Locker is. f must not close them, nor send anything.
+// WithClientSetup calls f with each client that the Locker makes of its own for the connections
+// that New speaks of, to add hooks to it, such as those of redisotel.InstrumentTracing: those of
+// the user's client cannot be read from it. There are three clients for a server, with one
+// connection at a time each, and they are kept for as long as the Locker is. f must not close
+// them, nor send anything.
 //
 // f is called while New runs; for a Cluster it is when a node is first needed, by any goroutine,
 // and perhaps by several at a time. guard.New refuses nil, and an f that panics; to a node of a
-// Cluster everything then goes by the user's client. Default: the clients have no hooks.
+// Cluster everything then goes by the user's client. Defaults to none: the clients have no hooks.
 func WithClientSetup(f func(own *redis.Client)) Option {
 	return func(l *Locker) { l.store.ClientSetup(f) }
 }
@@ -117,19 +117,20 @@ func WithClientSetup(f func(own *redis.Client)) Option {
 // WithoutBatching makes each claim, renewal and release a script of its own, with the keys of one
 // lease. Use it if a proxy stands between the client and several servers, and routes a command by
 // its first key, as Envoy does: a script for several leases would put their keys on one server,
-// and two processes could then hold one of them. Scripts still share pipelines. Default: up to 128
-// claims and releases that meet share a script, if the server takes their keys together.
+// and two processes could then hold one of them. Scripts still share pipelines. Defaults to
+// batching: up to 128 claims and releases that meet share a script, if the server takes their keys
+// together.
 func WithoutBatching() Option {
 	return func(l *Locker) { l.store.WithoutBatching() }
 }
 
-// WithMinUptime has a server that restarted grant nothing until it has been up for longer than the
-// longest TTL that is used: it may have forgotten who holds what, and by then all that has ended.
-// Claims fail with driver.KindRestarted until then, and a lease with a longer TTL is refused. It
-// is the "delayed restart" that the Redis documentation asks for with Redlock, and costs one INFO
-// inside of the script. Done markers and minimum holds that were forgotten remain forgotten, and
-// FLUSHALL or a failover to a replica that was up all the time are not noticed. Default: no server
-// is refused.
+// WithMinUptime refuses to grant leases on a server that restarted, until it has been up for
+// longer than the longest TTL that is used: it may have forgotten who holds what, and by then all
+// that has ended. Claims fail with driver.KindRestarted until then, and a lease with a longer TTL
+// is refused. It is the "delayed restart" that the Redis documentation asks for with Redlock, and
+// costs one INFO inside of the script. Done markers and minimum holds that were forgotten remain
+// forgotten, and FLUSHALL or a failover to a replica that was up all the time are not noticed.
+// Defaults to off: no server is refused.
 func WithMinUptime(longest time.Duration) Option {
 	return func(l *Locker) { l.store.MinUptime(longest) }
 }

@@ -2,11 +2,12 @@
 //
 //	g, err := guard.New(single.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})))
 //
-// A lease is one string key with a TTL, and one script each takes, renews and gives it back. It
-// needs Redis 6.2 or what speaks like it, with scripts.
+// A lease is one string key with a TTL. One script each acquires, renews and releases it. It needs
+// Redis 6.2, or a compatible server with scripts.
 //
-// A Redis that fails over can forget its newest writes, and with them a lease: the holder learns
-// it at its next renewal, and until then another may hold the key as well, under a higher fence.
+// A Redis that fails over can forget its newest writes, and with them a lease. The holder learns
+// it at its next renewal. Until then, another process can hold the key as well, under a higher
+// fence.
 package single
 
 import (
@@ -78,14 +79,14 @@ func New(client redis.UniversalClient, opts ...Option) *Locker {
 // An Option is a setting of New. guard.New refuses one that cannot work.
 type Option func(*Locker)
 
-// WithReplicas asks that n replicas acknowledge a lease that is granted, and a done marker that is
-// left, within a time, by WAIT on the same connection. Where too few do, the claim is given back
-// and the call ends with driver.KindNoReplicas. The time has to be shorter than the client's
-// ReadTimeout, and than the TTL of the leases.
+// WithReplicas requires that n replicas acknowledge a lease that is granted, and a done marker
+// that is left, within a time, by WAIT on the same connection. If too few do, the claim is
+// released and the call ends with driver.KindNoReplicas. The time must be shorter than the
+// client's ReadTimeout, and than the TTL of the leases.
 //
 // It makes it unlikely that a failover forgets a lease; it does not make it impossible, as a
-// replica that has not acknowledged can be the one that is promoted. Default: no replica is asked
-// for.
+// replica that has not acknowledged can be the one that is promoted. Defaults to none: no replica
+// is asked.
 func WithReplicas(n int, within time.Duration) Option {
 	return func(l *Locker) {
 		switch {
@@ -99,15 +100,15 @@ func WithReplicas(n int, within time.Duration) Option {
 	}
 }
 
-// WithClientSetup has f called with each client that the Locker makes of its own for the
-// connections that New speaks of, to add hooks to it, such as those of
-// redisotel.InstrumentTracing: those of the user's client cannot be read from it. There are three
-// clients for a server, with one connection at a time each, and they are kept for as long as the
-// Locker is. f must not close them, nor send anything.
+// WithClientSetup calls f with each client that the Locker makes of its own for the connections
+// that New speaks of, to add hooks to it, such as those of redisotel.InstrumentTracing: those of
+// the user's client cannot be read from it. There are three clients for a server, with one
+// connection at a time each, and they are kept for as long as the Locker is. f must not close
+// them, nor send anything.
 //
 // f is called while New runs; for a Cluster it is when a node is first needed, by any goroutine,
 // and perhaps by several at a time. guard.New refuses nil, and an f that panics; to a node of a
-// Cluster everything then goes by the user's client. Default: the clients have no hooks.
+// Cluster everything then goes by the user's client. Defaults to none: the clients have no hooks.
 func WithClientSetup(f func(own *redis.Client)) Option {
 	return func(l *Locker) { l.store.ClientSetup(f) }
 }
@@ -115,19 +116,20 @@ func WithClientSetup(f func(own *redis.Client)) Option {
 // WithoutBatching makes each claim, renewal and release a script of its own, with the keys of one
 // lease. Use it if a proxy stands between the client and several servers, and routes a command by
 // its first key, as Envoy does: a script for several leases would put their keys on one server,
-// and two processes could then hold one of them. Scripts still share pipelines. Default: up to 128
-// claims and releases that meet share a script, if the server takes their keys together.
+// and two processes could then hold one of them. Scripts still share pipelines. Defaults to
+// batching: up to 128 claims and releases that meet share a script, if the server takes their keys
+// together.
 func WithoutBatching() Option {
 	return func(l *Locker) { l.store.WithoutBatching() }
 }
 
-// WithMinUptime has a server that restarted grant nothing until it has been up for longer than the
-// longest TTL that is used: it may have forgotten who holds what, and by then all that has ended.
-// Claims fail with driver.KindRestarted until then, and a lease with a longer TTL is refused. It
-// is the "delayed restart" that the Redis documentation asks for with Redlock, and costs one INFO
-// inside of the script. Done markers and minimum holds that were forgotten remain forgotten, and
-// FLUSHALL or a failover to a replica that was up all the time are not noticed. Default: no server
-// is refused.
+// WithMinUptime refuses to grant leases on a server that restarted, until it has been up for
+// longer than the longest TTL that is used: it may have forgotten who holds what, and by then all
+// that has ended. Claims fail with driver.KindRestarted until then, and a lease with a longer TTL
+// is refused. It is the "delayed restart" that the Redis documentation asks for with Redlock, and
+// costs one INFO inside of the script. Done markers and minimum holds that were forgotten remain
+// forgotten, and FLUSHALL or a failover to a replica that was up all the time are not noticed.
+// Defaults to off: no server is refused.
 func WithMinUptime(longest time.Duration) Option {
 	return func(l *Locker) { l.store.MinUptime(longest) }
 }

@@ -54,8 +54,8 @@ func WithClient(client *asynq.Client, inspector *asynq.Inspector) Option {
 	}
 }
 
-// WithGroup has tasks of all types whose middlewares name the same group share their keys, in
-// place of each type having keys of its own.
+// WithGroup has tasks of all types whose middlewares name the same group share their keys, instead
+// of each type having keys of its own. Defaults to "", no group.
 func WithGroup(name string) Option {
 	return func(s *settings) {
 		if name == "" {
@@ -65,7 +65,7 @@ func WithGroup(name string) Option {
 	}
 }
 
-// WithBusy says what becomes of a task whose key another run holds. Default: RetryLater.
+// WithBusy sets what happens to a task whose key another run holds. Defaults to RetryLater.
 func WithBusy(b Busy) Option {
 	return func(s *settings) {
 		if b < RetryLater || b > Coalesce {
@@ -77,8 +77,8 @@ func WithBusy(b Busy) Option {
 
 // WithDelay postpones a task that did not run by d, and up to a quarter more, so that not all of
 // them come back at once. asynq looks for such tasks once in its DelayedTaskCheckInterval.
-// Default: what is left of the lease of the run that holds the key, at most a minute; 5 s if the
-// store could not be asked.
+// Defaults to what is left of the lease of the run that holds the key, at most a minute; 5 s if
+// the store could not be asked.
 func WithDelay(d time.Duration) Option {
 	return func(s *settings) { s.NotNegative(&s.every, "WithDelay", d) }
 }
@@ -93,21 +93,21 @@ func WithDelay(d time.Duration) Option {
 // has no such worker keeps a task for 20 ms, for at most half of the time, so that other servers
 // can take the tasks behind it. With Skip and Fail, which end the task, there are no such bounds.
 //
-// Default: one second with RetryLater, on a server that went through Configure; others do not
+// Defaults to one second with RetryLater, on a server that went through Configure; others do not
 // wait. 0 means that tasks do not wait.
 func WithWait(d time.Duration) Option {
 	return func(s *settings) { s.NotNegative(&s.wait, "WithWait", d) }
 }
 
-// WithOnce keeps out repeats for the window after a run whose handler returned nil. What a repeat
-// is says the KeyFunc: ByTaskID, ByPayload, or ByJSON("order") where tasks are run one at a time
+// WithOnce keeps out repeats for the window after a run whose handler returned nil. The KeyFunc
+// says what a repeat is: ByTaskID, ByPayload, or ByJSON("order") if tasks are run one at a time
 // for each customer. A task that comes in the window ends at once, as done, and gets the result of
 // the first one, if there is one: what that has written to its asynq.ResultWriter. A task that by
 // says is ErrUnguarded is no repeat.
 //
 // With a key in New, a run takes two leases, and those of guard.FromContext and guard.Fence are of
 // that key. With none (nil) there is one lease, on the key of by, whose guard.Lease.SetRecord is
-// another way to set the result.
+// another way to set the result. Defaults to no marker.
 func WithOnce(window time.Duration, by KeyFunc) Option {
 	return func(s *settings) {
 		s.NotNegative(&s.once, "WithOnce", window)
@@ -129,7 +129,8 @@ func WithLease(opts ...guard.Option) Option {
 }
 
 // WithTaskLease adds options for the lease of a single task, such as guard.WithOwnerFrom with what
-// its headers say. An option that cannot work fails the task with a *guard.SettingError.
+// its headers say. An option that cannot work fails the task with a *guard.SettingError. Defaults
+// to none.
 func WithTaskLease(f func(ctx context.Context, task *asynq.Task) []guard.Option) Option {
 	return func(s *settings) {
 		if f == nil {
@@ -139,9 +140,9 @@ func WithTaskLease(f func(ctx context.Context, task *asynq.Task) []guard.Option)
 	}
 }
 
-// WithLogger says where to tell what nobody else can be told: that Configure was forgotten, once,
-// and that asynq's Redis could not be asked when a task had to be enqueued again. Default:
-// slog.Default.
+// WithLogger sets where to log what has no caller to return an error to: once, that Configure was
+// forgotten, and that asynq's Redis could not be asked when a task had to be enqueued again.
+// Defaults to slog.Default.
 func WithLogger(log *slog.Logger) Option {
 	return func(s *settings) {
 		if log == nil {
@@ -151,8 +152,8 @@ func WithLogger(log *slog.Logger) Option {
 	}
 }
 
-// WithObserver adds an observer. They are called in the order in which they were added,
-// concurrently for several tasks.
+// WithObserver adds an observer. Observers are called in the order in which they were added,
+// concurrently for several tasks. Defaults to none.
 func WithObserver(o Observer) Option {
 	return func(s *settings) { s.observers = append(s.observers, o) }
 }

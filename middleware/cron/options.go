@@ -70,7 +70,7 @@ type settings struct {
 
 // WithBusy sets what happens to a tick that is due while the job still runs for an earlier one. A
 // tick that is due while an old one is caught up with always waits for the end of that run, also
-// past the start deadline: old ticks never cost a current one. Default: Skip.
+// past the start deadline: old ticks never cost a current one. Defaults to Skip.
 func WithBusy(o Busy) Option {
 	return func(s *settings) {
 		if o < Skip || o > Allow {
@@ -82,7 +82,7 @@ func WithBusy(o Busy) Option {
 
 // WithCatchUp sets what happens to ticks that no process was up to run, or finished, within the
 // start deadline. They run one at a time, while no current tick runs or waits. If current ticks
-// leave no room for the length of the start deadline, old ones are Skipped. Default: NoCatchUp.
+// leave no room for the length of the start deadline, old ones are Skipped. Defaults to NoCatchUp.
 func WithCatchUp(c CatchUp) Option {
 	return func(s *settings) {
 		if c < 0 || c > mostCatchUp {
@@ -94,15 +94,15 @@ func WithCatchUp(c CatchUp) Option {
 
 // WithStartDeadline sets how late a tick may start. A process that was suspended, or could not ask
 // the store, runs no tick that is older, unless WithCatchUp asks for it. A process that takes over
-// from one that has died does so within this time. It is shorter than the tick memory. Default: one
-// minute.
+// from one that has died does so within this time. It is shorter than the tick memory. Defaults to
+// one minute.
 func WithStartDeadline(d time.Duration) Option {
 	return func(s *settings) { s.Positive(&s.deadline, "WithStartDeadline", d) }
 }
 
-// WithMaxHold ends the context of a run after d, with guard.ErrLost as its cause, and lets the next
-// tick in a TTL of the lease later, if the job has not returned by then. It is for a job that may
-// hang. The run is recorded as Lost. It is shorter than the tick memory. 0 is no limit. Default: no
+// WithMaxHold ends the context of a run after d, with guard.ErrLost as its cause, and lets the
+// next tick in a TTL of the lease later, if the job has not returned by then. It is for a job that
+// may hang. The run is recorded as Lost. It is shorter than the tick memory. Defaults to 0, no
 // limit.
 //
 // guard.WithMaxHold in WithLease is no replacement: it would also end the lease of the tick, and
@@ -112,8 +112,8 @@ func WithMaxHold(d time.Duration) Option {
 }
 
 // WithObserver calls f with the outcome of each run in this process, and of each tick that this
-// process has found skipped, missed or unavailable. Nothing is told of ticks that other processes
-// run. Calls may come at the same time. A panic of f is ignored.
+// process has found skipped, missed or unavailable. It is not called for ticks that other
+// processes run. Calls may come at the same time. A panic of f is ignored. Defaults to none.
 func WithObserver(f func(Record)) Option {
 	return func(s *settings) {
 		if f == nil {
@@ -127,23 +127,24 @@ func WithObserver(f func(Record)) Option {
 // WithJitter starts each tick up to d later than the schedule says. The delay differs from tick to
 // tick and from job to job, and is the same in all processes. So jobs with one spec do not all
 // start at one instant. Tick returns the tick of the schedule; the start deadline counts from the
-// delayed instant. It is shorter than the time between two ticks. Default: 0, no delay.
+// delayed instant. It is shorter than the time between two ticks. Defaults to 0, no delay.
 func WithJitter(d time.Duration) Option {
 	return func(s *settings) { s.NotNegative(&s.jitter, "WithJitter", d) }
 }
 
 // WithRerun has a tick whose run has failed, panicked, or was cut short by Close, run again by
-// another process that waits for it, within the start deadline. Default: a tick is run once,
-// whether it fails or not.
+// another process that waits for it, within the start deadline. Defaults to off: a tick is run
+// once, whether it fails or not.
 func WithRerun() Option { return func(s *settings) { s.rerun = true } }
 
-// WithLocalTicks names ticks by what the clock on the wall shows in the schedule's location. A tick
-// in an hour that a clock change repeats then runs once. A job that runs more often than once in an
-// hour does not run in the second of the two. Default: it runs twice, as cron fires twice.
+// WithLocalTicks names ticks by what the clock on the wall shows in the schedule's location. A
+// tick in an hour that a clock change repeats then runs once. A job that runs more often than once
+// in an hour does not run in the second of the two. Defaults to off: it runs twice, as cron fires
+// twice.
 func WithLocalTicks() Option { return func(s *settings) { s.local = true } }
 
 // WithHistory sets how many runs of a job are kept on record, from 1 to 3000, and as many runs by
-// hand. Default: 100.
+// hand. Defaults to 100.
 func WithHistory(runs int) Option {
 	return func(s *settings) {
 		if runs < 1 || runs > mostHistory {
@@ -154,15 +155,15 @@ func WithHistory(runs int) Option {
 }
 
 // WithTickMemory sets for how long the store remembers that a tick was run. It must not be shorter
-// than the time between two ticks, and should be longer than clocks differ. Default: twice the time
-// between two ticks, but at least one hour, or three hours with WithLocalTicks.
+// than the time between two ticks, and should be longer than clocks differ. Defaults to twice the
+// time between two ticks, but at least one hour, or three hours with WithLocalTicks.
 func WithTickMemory(d time.Duration) Option {
 	return func(s *settings) { s.Positive(&s.window, "WithTickMemory", d) }
 }
 
 // WithLease sets options of the leases, such as guard.WithTTL, guard.WithHook, and guard.WithFair
 // for runs that wait for others (Wait). guard.WithName, guard.WithOnce, guard.WithWait and
-// guard.WithLabel have no effect.
+// guard.WithLabel have no effect. Defaults to the options of the Guard.
 func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.lease = append(s.lease, opts...) }
 }

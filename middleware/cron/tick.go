@@ -286,8 +286,8 @@ func outcome(ctx context.Context, returned bool, err error) (Outcome, string) {
 
 type tickContext struct{}
 
-// Tick returns the tick for which a job runs, in UTC, and false if ctx is not that of a job, or of
-// one that runs by hand.
+// Tick returns the tick for which a job runs, in UTC, and false if ctx is not that of a job, or if
+// the job runs by hand.
 func Tick(ctx context.Context) (time.Time, bool) {
 	tick, ok := ctx.Value(tickContext{}).(time.Time)
 	return tick, ok

@@ -13,8 +13,8 @@ import (
 //
 //	scheduler, err := gocron.NewScheduler(gocron.WithDistributedElector(elector))
 //
-// The leader remains it until it is closed, dies, or cannot renew its lease; then the first one
-// that is asked after that is. A tick in between is run by nobody.
+// A leader leads until it is closed, dies, or cannot renew its lease. The next Elector that gocron
+// asks then leads. No process runs the ticks in between. An Elector is safe for concurrent use.
 type Elector struct {
 	guard *guard.Guard
 	name  string
@@ -28,8 +28,8 @@ type Elector struct {
 // errFollower says that another process is the leader.
 var errFollower = errors.New("guardgocron: another process is the leader")
 
-// NewElector returns an Elector. The options are those of the lease by which the leader is told.
-// Call Close at the end, and close the Guard after that.
+// NewElector returns an Elector. The options are those of the leader's lease. Call Close at the
+// end, and close the Guard after that.
 func NewElector(g *guard.Guard, name string, opts ...guard.Option) (*Elector, error) {
 	if g == nil {
 		return nil, &guard.SettingError{Setting: "guard", Reason: "must not be nil"}
@@ -50,8 +50,9 @@ func emptyName(name string) error {
 
 func (e *Elector) key() string { return "gocron-leader:" + e.name }
 
-// IsLeader returns nil if this process is the leader, or has become it, and else an error: one for
-// which errors.Is(err, guard.ErrBusy) holds where another process is.
+// IsLeader returns nil if this process is the leader, or has become it, and an error otherwise:
+// guard.ErrBusy if another process is the leader, guard.ErrStore if the store could not be asked,
+// and guard.ErrClosed after Close.
 func (e *Elector) IsLeader(ctx context.Context) error {
 	e.turn <- struct{}{}
 	defer func() { <-e.turn }()

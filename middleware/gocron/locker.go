@@ -14,17 +14,18 @@ import (
 //	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
 //
 // gocron asks for a lock by the name of the job, and skips the run on an error. Name each job with
-// gocron.WithName: the default is the name of the function, which changes as code is moved. It is
-// safe for concurrent use. See the package documentation for what a Locker cannot promise.
+// gocron.WithName: the default is the name of the function, which changes as code is moved. A
+// Locker is safe for concurrent use. See the package documentation for what a Locker cannot
+// promise.
 type Locker[L any] struct {
 	guard *guard.Guard
 	opts  []guard.Option
 }
 
-// NewLocker returns a Locker whose locks are leases of the Guard, renewed until they are given
-// back. The options are those of the leases; a lock does not wait unless guard.WithWait says so. L
-// must be an interface with the method Unlock(context.Context) error, as gocron.Lock is; NewLocker
-// panics if it is not.
+// NewLocker returns a Locker whose locks are leases of the Guard, which are renewed until they are
+// released. The options are those of the leases; a lock does not wait unless guard.WithWait says
+// so. L must be an interface with the method Unlock(context.Context) error, as gocron.Lock is;
+// NewLocker panics if it is not.
 func NewLocker[L any](g *guard.Guard, opts ...guard.Option) *Locker[L] {
 	if g == nil {
 		panic("guardgocron: NewLocker: the guard must not be nil")
@@ -35,8 +36,8 @@ func NewLocker[L any](g *guard.Guard, opts ...guard.Option) *Locker[L] {
 	return &Locker[L]{guard: g, opts: opts}
 }
 
-// Lock takes a lease on "gocron:" and the key, or returns why not: guard.ErrBusy where another
-// process has it. The end of ctx does not release it.
+// Lock acquires a lease on "gocron:" and the key. It returns guard.ErrBusy if another process
+// holds it. gocron releases it by Unlock; the end of ctx does not.
 func (l *Locker[L]) Lock(ctx context.Context, key string) (L, error) {
 	lease, err := l.guard.Acquire(context.WithoutCancel(ctx), "gocron:"+key, named(l.guard, "gocron", l.opts)...)
 	if err != nil {
@@ -57,5 +58,5 @@ func named(g *guard.Guard, name string, opts []guard.Option) []guard.Option {
 // A lock is a gocron.Lock.
 type lock struct{ lease *guard.Lease }
 
-// Unlock gives the lease back, also where ctx has ended, as that of gocron has when it shuts down.
+// Unlock releases the lease, even if ctx has ended, as that of gocron has when it shuts down.
 func (l *lock) Unlock(ctx context.Context) error { return l.lease.Release(context.WithoutCancel(ctx)) }

@@ -67,16 +67,16 @@ type settings struct {
 	lease      []guard.Option
 }
 
-// WithScope says whose a request is: the stable name of the principal, such as the account's
-// number, which an authentication in front of the middleware has found out. Keys of different
+// WithScope sets the principal to whom a request belongs: a stable name, such as the number of the
+// account, which an authentication in front of the middleware has established. Keys of different
 // scopes never meet. New needs it, or WithGlobalKeys. Within a scope, keys belong to a method, a
 // path, and the host in the route's pattern if it has one (see the package documentation, "Whose
 // keys").
 //
 // Do not take what changes between a request and its retry, such as a token: each retry would be a
 // new request. And not what several principals share, such as an address: one would get the answer
-// of another. An empty scope, or an error of any kind, refuses the request with status 500: nobody
-// should come here who is nobody.
+// of another. An empty scope, or an error of any kind, refuses the request with status 500,
+// because only authenticated requests should reach the middleware.
 func WithScope(scope KeyFunc) Option {
 	return func(s *settings) {
 		if scope == nil {
@@ -92,12 +92,12 @@ func WithGlobalKeys() Option { return func(s *settings) { s.global = true } }
 
 // WithOptionalKey passes on requests that have no key: they run as if there were no middleware,
 // and the store is not asked. A key that is there and cannot be used is refused all the same.
-// Default: a key is required, see WithMethods.
+// Defaults to off: a key is required, see WithMethods.
 func WithOptionalKey() Option { return func(s *settings) { s.optional = true } }
 
-// WithGroup has all routes that name the same group share their keys, in place of each method and
+// WithGroup has all routes that name the same group share their keys, instead of each method and
 // path having keys of its own: for keys that name a thing of your own, such as a user who may do
-// one of several operations at a time.
+// one of several operations at a time. Defaults to "", no group.
 func WithGroup(name string) Option {
 	return func(s *settings) {
 		if name == "" {
@@ -107,10 +107,10 @@ func WithGroup(name string) Option {
 	}
 }
 
-// WithMethods says which methods need a key. Requests of other methods are passed on. HEAD,
-// OPTIONS and TRACE are refused here. Default: POST and PATCH need a key, as the draft has it. GET,
-// HEAD, OPTIONS, TRACE and QUERY change nothing and are passed on. All others, such as PUT and
-// DELETE, are guarded if they have a key, and passed on if they have none.
+// WithMethods sets which methods need a key. Requests of other methods are passed on. HEAD,
+// OPTIONS and TRACE are refused here. Defaults to three rules. POST and PATCH need a key, as in
+// the draft. GET, HEAD, OPTIONS, TRACE and QUERY change nothing and are passed on. All others,
+// such as PUT and DELETE, are guarded if they have a key, and passed on if they have none.
 func WithMethods(methods ...string) Option {
 	return func(s *settings) {
 		if len(methods) == 0 {
@@ -128,7 +128,7 @@ func WithMethods(methods ...string) Option {
 	}
 }
 
-// WithMode says what becomes of a request whose key has been seen before. Default: Replay.
+// WithMode sets what happens to a request whose key has been seen before. Defaults to Replay.
 func WithMode(mode Mode) Option {
 	return func(s *settings) {
 		if mode > Exclusive {
@@ -138,16 +138,16 @@ func WithMode(mode Mode) Option {
 	}
 }
 
-// WithWait lets a request wait up to d while another with its key is under way, in place of being
-// refused at once. After that Mode says what becomes of it, or, where the other one has left
-// nothing, it runs. Its body is read before it waits. Default: 0.
+// WithWait lets a request wait up to d while another with its key is under way, instead of being
+// refused at once. After that, the Mode decides, or the request runs if the other one has left
+// nothing. Its body is read before it waits. Defaults to 0, no wait.
 func WithWait(d time.Duration) Option {
 	return func(s *settings) { s.NotNegative(&s.wait, "WithWait", d) }
 }
 
 // WithMaxWaiters bounds how many requests wait at a time, behind one middleware in one process: in
-// all, and for one key. Those beyond it are refused at once, with status 409. Default:
-// 1024 and 256.
+// all, and for one key. Those beyond it are refused at once, with status 409. Defaults to 1024 and
+// 256.
 func WithMaxWaiters(all, perKey int) Option {
 	return func(s *settings) {
 		if perKey < 1 || all < perKey {
@@ -163,18 +163,18 @@ func WithMaxWaiters(all, perKey int) Option {
 // request with status 400. Use it if retries differ in something that does not matter, such as the
 // boundaries of a multipart form (FingerprintMultipart). f is called concurrently.
 //
-// With nil there is no fingerprint: the key alone says which requests are the same one. This is for
-// keys that your service makes, and not the client. The body is then not read before the handler
-// reads it.
+// With nil there is no fingerprint: the key alone says which requests are the same one. This is
+// for keys that your service makes, and not the client. The body is then not read before the
+// handler reads it.
 //
-// Default: the query and the bytes of the body; none in Reject and Exclusive mode.
+// Defaults to the query and the bytes of the body; none in Reject and Exclusive mode.
 func WithFingerprint(f func(r *http.Request, body []byte) ([]byte, error)) Option {
 	return func(s *settings) { s.print, s.noPrint = f, f == nil }
 }
 
-// WithMaxBody bounds the bodies of requests, in bytes, where the middleware has to read them: for
-// the fingerprint, for a key in them, and before waiting. Larger ones are refused with status 413.
-// Default: 1 MiB.
+// WithMaxBody bounds the bodies of requests, in bytes, if the middleware has to read them: for the
+// fingerprint, for a key in them, and before waiting. Larger ones are refused with status 413.
+// Defaults to 1 MiB.
 func WithMaxBody(bytes int64) Option {
 	return func(s *settings) {
 		if bytes < 0 || bytes > 1<<40 {
@@ -184,8 +184,8 @@ func WithMaxBody(bytes int64) Option {
 	}
 }
 
-// WithMaxAnswer bounds what is recorded of an answer's body, in bytes, up to 8 MiB. The client gets
-// larger ones whole, and they leave a tombstone. Default: 1 MiB.
+// WithMaxAnswer bounds what is recorded of an answer's body, in bytes, up to 8 MiB. The client
+// gets larger ones whole, and they leave a tombstone. Defaults to 1 MiB.
 func WithMaxAnswer(bytes int) Option {
 	return func(s *settings) {
 		if bytes < 0 || bytes > maxAnswer {
@@ -195,9 +195,9 @@ func WithMaxAnswer(bytes int) Option {
 	}
 }
 
-// WithPolicy sets which answers are kept. If p returns false, nothing is kept, and a retry runs the
-// handler. header is what the handler has set of it, and must not be changed. A handler can choose
-// for one of its own, see SetKeep. p is called concurrently. Default: KeepFinal.
+// WithPolicy sets which answers are kept. If p returns false, nothing is kept, and a retry runs
+// the handler. header is what the handler has set of it, and must not be changed. A handler can
+// choose for one of its own, see SetKeep. p is called concurrently. Defaults to KeepFinal.
 func WithPolicy(p func(status int, header http.Header) bool) Option {
 	return func(s *settings) {
 		if p == nil {
@@ -207,12 +207,12 @@ func WithPolicy(p func(status int, header http.Header) bool) Option {
 	}
 }
 
-// WithRerun leaves nothing, in place of a tombstone, after an answer that cannot be replayed (too
-// large, a stream, taken over by Hijack, with trailers): a retry runs the handler again. Default:
-// it does not run again.
+// WithRerun leaves nothing, instead of a tombstone, after an answer that cannot be replayed (too
+// large, a stream, taken over by Hijack, with trailers): a retry runs the handler again. Defaults
+// to off: it does not run again.
 func WithRerun() Option { return func(s *settings) { s.rerun = true } }
 
-// WithReplayedHeader names the header that marks a replay, with the value "true". Default:
+// WithReplayedHeader names the header that marks a replay, with the value "true". Defaults to
 // "Idempotency-Replayed".
 func WithReplayedHeader(name string) Option {
 	return func(s *settings) {
@@ -223,8 +223,8 @@ func WithReplayedHeader(name string) Option {
 	}
 }
 
-// WithOnce says for how long a key is remembered after its run, at most ten years. After that it
-// is new. Publish it to your clients. Default: 24 hours.
+// WithOnce sets for how long a key is remembered after its run, at most ten years. After that it
+// is new. Publish it to your clients. Defaults to 24 hours.
 func WithOnce(d time.Duration) Option {
 	return func(s *settings) {
 		if d > longestRetention {
@@ -235,43 +235,43 @@ func WithOnce(d time.Duration) Option {
 	}
 }
 
-// WithMaxHold bounds a run: the handler's context ends after d. If the handler returns then without
-// having answered, the client gets status 503, and what goroutines of the handler write later is
-// refused. A second after d, writes to a client that does not read, and reads of a body that it
-// does not send, fail. Default: 5 minutes.
+// WithMaxHold bounds a run: the handler's context ends after d. If the handler returns then
+// without having answered, the client gets status 503, and what goroutines of the handler write
+// later is refused. A second after d, writes to a client that does not read, and reads of a body
+// that it does not send, fail. Defaults to 5 minutes.
 func WithMaxHold(d time.Duration) Option {
 	return func(s *settings) { s.Positive(&s.timeout, "WithMaxHold", d) }
 }
 
 // WithRetryAfter bounds what the Retry-After header of a refusal says; seconds are rounded up. It
-// says less where the lease of the first request ends earlier. Default: one second.
+// says less if the lease of the first request ends earlier. Defaults to one second.
 func WithRetryAfter(d time.Duration) Option {
 	return func(s *settings) { s.Positive(&s.retryAfter, "WithRetryAfter", d) }
 }
 
 // WithClientCancel lets the client cancel: the handler's context ends when the client has gone,
-// and then nothing is kept. Default: the handler goes on to its end, so that a retry finds the
-// answer.
+// and then nothing is kept. Defaults to off: the handler goes on to its end, so that a retry finds
+// the answer.
 func WithClientCancel() Option { return func(s *settings) { s.cancel = true } }
 
-// WithFailOpen runs the handler without a lease where the store cannot be asked, which is counted
-// as ResultDegraded: a duplicate may run at the same time then, and afterwards, as nothing is
-// kept. A request waits for the store's answer for 250 ms. If none comes, one request in a second
-// asks again, and all others run without a lease at once. A run that has its lease when the store
-// stops answering waits for up to 5 s at its end. A Guard that is closed refuses all the same.
-// Default: the request is refused with status 503.
+// WithFailOpen runs the handler without a lease if the store cannot be asked, which is counted as
+// ResultDegraded: a duplicate may run at the same time then, and afterwards, as nothing is kept. A
+// request waits for the store's answer for 250 ms. If none comes, one request in a second asks
+// again, and all others run without a lease at once. A run that has its lease when the store stops
+// answering waits for up to 5 s at its end. A Guard that is closed refuses all the same. Defaults
+// to off: the request is refused with status 503.
 func WithFailOpen() Option { return func(s *settings) { s.open = true } }
 
 // WithShadow counts and changes nothing: every request runs as if there were no middleware, and an
-// Observer learns what would have become of it. First answers are kept as without it. No request
+// Observer learns what would have happened to it. First answers are kept as without it. No request
 // waits, and none waits for the store for more than a quarter of a second. It is for the first
-// days in production.
+// days in production. Defaults to off.
 func WithShadow() Option { return func(s *settings) { s.shadow = true } }
 
 // WithDocs sets the page that explains your keys to your clients, an absolute URL without a
 // fragment. The Link header of the problems that the middleware answers points to it (rel
-// "describedby"), with their code as the fragment. Their type does not change. Default: PROBLEMS.md
-// of this version.
+// "describedby"), with their code as the fragment. Their type does not change. Defaults to
+// PROBLEMS.md of this version.
 func WithDocs(url string) Option {
 	return func(s *settings) {
 		if !validDocs(url) {
@@ -283,7 +283,7 @@ func WithDocs(url string) Option {
 
 // WithProblems has f answer where the middleware refuses a request, in a form of your own.
 // Problem.ServeHTTP is what it replaces. The Retry-After header is set before. f is called
-// concurrently.
+// concurrently. Defaults to Problem.ServeHTTP.
 func WithProblems(f func(w http.ResponseWriter, r *http.Request, p Problem)) Option {
 	return func(s *settings) {
 		if f == nil {
@@ -296,7 +296,8 @@ func WithProblems(f func(w http.ResponseWriter, r *http.Request, p Problem)) Opt
 // WithEncryption encrypts what is kept, with AES-GCM. The first key encrypts, all of them decrypt:
 // to rotate, add the new key behind the first in every process, then put it first, and take the
 // old one away when the retention is over. A record is bound to its key, and one that is not
-// encrypted is not believed. A key of AES should not encrypt more than 2³² records.
+// encrypted is not believed. A key of AES should not encrypt more than 2³² records. Defaults to no
+// encryption.
 func WithEncryption(keys ...EncryptionKey) Option {
 	return func(s *settings) {
 		sealer, err := newSealer(keys)
@@ -304,8 +305,8 @@ func WithEncryption(keys ...EncryptionKey) Option {
 	}
 }
 
-// WithObserver adds an observer. They are called in the order in which they were added,
-// concurrently for several requests.
+// WithObserver adds an observer. Observers are called in the order in which they were added,
+// concurrently for several requests. Defaults to none.
 func WithObserver(o Observer) Option {
 	return func(s *settings) { s.observers = append(s.observers, o) }
 }

@@ -27,6 +27,12 @@ const requireEnv = "ONERUN_REQUIRE_REDIS"
 // to anything. The remedy says how to install the program.
 func For(t testing.TB, err error, program, remedy string) {
 	t.Helper()
+	Unless(t, requireEnv, err, program, remedy)
+}
+
+// Unless is For with another variable.
+func Unless(t testing.TB, requireEnv string, err error, program, remedy string) {
+	t.Helper()
 	if os.Getenv(requireEnv) != "" {
 		t.Fatalf("leftout: %s is set and %v: %s", requireEnv, err, remedy)
 	}

@@ -18,8 +18,8 @@ type Process struct {
 	err  error         // how it has ended, once it is
 }
 
-// Start starts the command, of which it sets SysProcAttr, and reaps the process when that ends.
-// Nobody else may wait for the command.
+// Start starts the command, whose SysProcAttr.Pdeathsig it sets, and reaps the process when that
+// ends. Nobody else may wait for the command.
 //
 // The kernel kills the process when the thread that made it ends (Pdeathsig, prctl(2)), which
 // covers a test binary that is itself killed, and a process that is frozen. Go ends threads at
@@ -27,7 +27,10 @@ type Process struct {
 // with the process.
 func Start(cmd *exec.Cmd) (*Process, error) {
 	p := &Process{cmd: cmd, done: make(chan struct{})}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread()

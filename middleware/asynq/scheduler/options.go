@@ -98,19 +98,20 @@ func enqueueName(kind string) string {
 	return prefix + kind
 }
 
-// WithTickMemory says for how long it is remembered that a tick has been enqueued, from
+// WithTickMemory sets for how long it is remembered that a tick has been enqueued, from
 // MinTickMemory to ten years. It must be longer than the clocks of the processes differ, and the
-// start deadline on top of that. Default: DefaultTickMemory, one hour.
+// start deadline on top of that. Defaults to DefaultTickMemory, one hour.
 func WithTickMemory(d time.Duration) Option { return func(s *settings) { s.memory = d } }
 
-// WithStartDeadline says how late a tick may be enqueued: after a restart, a pause, or an outage
-// of the store or the queue. All ticks of that time are, in order, unless others have seen to
-// them. It must be shorter than the tick memory. Default: DefaultStartDeadline, one minute.
+// WithStartDeadline sets how late a tick may be enqueued: after a restart, a pause, or an outage
+// of the store or the queue. All ticks of that time are, in order, unless other replicas have
+// enqueued them. It must be shorter than the tick memory. Defaults to DefaultStartDeadline, one
+// minute.
 func WithStartDeadline(d time.Duration) Option {
 	return func(s *settings) { s.Positive(&s.deadline, "WithStartDeadline", d) }
 }
 
-// WithCatchUp says what becomes of ticks that are older than the start deadline. Default:
+// WithCatchUp sets what happens to ticks that are older than the start deadline. Defaults to
 // NoCatchUp.
 func WithCatchUp(c CatchUp) Option {
 	return func(s *settings) {

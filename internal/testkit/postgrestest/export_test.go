@@ -1,0 +1,4 @@
+package postgrestest
+
+// Programs is for tests.
+var Programs = programs
