@@ -58,12 +58,12 @@ PROOF := ./internal/verify/page ./internal/verify/dashboard ./internal/verify/mu
 	./internal/verify/faults ./internal/verify/system ./internal/verify/soak
 
 # With ONERUN_REQUIRE_REDIS, a test that finds no redis-server fails instead of being skipped.
-GOTEST := ONERUN_REQUIRE_REDIS=1 go test -race -shuffle=on -timeout 15m
+GOTEST := ONERUN_REQUIRE_REDIS=1 go test -race -tags trace -shuffle=on -timeout 15m
 
 # Many tests wait for servers and leases, so three packages run at a time on two processors.
 test: redis
 	@echo "== compile first, so that no compiler runs beside tests that depend on the clock"
-	@go list -race -test -deps -export $(TESTED) >/dev/null
+	@go list -race -tags trace -test -deps -export $(TESTED) >/dev/null
 	@echo "== tests, with the race detector and in random order; make check runs the others"
 	$(GOTEST) -p 3 -skip '$(LONG)' $(TESTED)
 
@@ -79,7 +79,7 @@ long: redis
 
 verify: redis promtool spin
 	@echo "== the proof, in its short form"
-	@go list -race -test -deps -export $(PROOF) >/dev/null
+	@go list -race -tags trace -test -deps -export $(PROOF) >/dev/null
 	$(GOTEST) $(PROOF)
 
 bench-short: redis
@@ -123,7 +123,7 @@ lowest: redis
 
 lowest-short:
 	@echo "== the lowest versions compile, and each module does without the workspace"
-	@for module in $(MODULES); do (cd $$module && GOWORK=off go vet ./...) || exit; done
+	@for module in $(MODULES); do (cd $$module && GOWORK=off go vet -tags trace ./...) || exit; done
 	GOWORK=off go test -short -timeout 5m ./guard/... ./backend/memory ./tracing
 
 bench: redis

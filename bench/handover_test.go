@@ -55,6 +55,11 @@ func BenchmarkHandOver(b *testing.B) {
 			reportHandOvers(b, took, trip)
 		})
 	}
+	b.Run("impl=floor/clients=2", func(b *testing.B) {
+		took, trip := handOverFloor(b, server.Addr())
+		b.StopTimer()
+		reportHandOvers(b, took, trip)
+	})
 }
 
 // handOver releases a lease of from's, for which to waits, and returns what to has then.

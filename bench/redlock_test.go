@@ -58,6 +58,9 @@ func BenchmarkRedLock(b *testing.B) {
 				run(b, g, quorum(b, i.name, connect(b, servers)), i.sends, servers...)
 			})
 		}
+		b.Run(fmt.Sprintf("impl=fenced-floor/g=%d", g), func(b *testing.B) {
+			run(b, g, openQuorumFloor(b, connect(b, servers)), nil, servers...)
+		})
 	}
 }
 

@@ -27,10 +27,11 @@ func BenchmarkUncontended(b *testing.B) {
 		}
 	}
 	for _, g := range callers[1:] {
-		b.Run(fmt.Sprintf("impl=floor/g=%d", g), func(b *testing.B) {
-			i := impl{name: "floor", open: openFloor}
-			run(b, g, i.join(b, server), i.sends, server)
-		})
+		for _, i := range floors {
+			b.Run(fmt.Sprintf("impl=%s/g=%d", i.name, g), func(b *testing.B) {
+				run(b, g, i.join(b, server), i.sends, server)
+			})
+		}
 	}
 	b.Run("impl=raw/g=512/pipeline=256", func(b *testing.B) {
 		rdb := goRedis(setup{addr: server.Addr()})

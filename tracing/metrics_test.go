@@ -112,7 +112,9 @@ const (
 	mostSeriesOfAll = 60
 )
 
-func TestMetrics_keepToTheirBudgetWithThousandsOfKeysAndNames(t *testing.T) { keepToTheirBudget(t, 500) }
+func TestMetrics_keepToTheirBudgetWithThousandsOfKeysAndNames(t *testing.T) {
+	keepToTheirBudget(t, 500)
+}
 
 func TestLong_metricsKeepToTheirBudgetWithAHundredThousandKeysAndNames(t *testing.T) {
 	leftout.IfShort(t)

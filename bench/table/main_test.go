@@ -59,7 +59,7 @@ func goalRow(t *testing.T, out string) string {
 func TestTable_comparesMediansWithTheBestPeer(t *testing.T) {
 	out := printed(t, contest)
 	require.Equal(t, "| 64 callers in one process, one key | × faster than the best peer | onerun 10 µs "+
-		"| redsync 300 µs, redislock 400 µs, rueidislock 200 µs | 20 | at least 20 | met |\n", goalRow(t, out))
+		"| redsync 300 µs, redislock 400 µs, rueidislock 200 µs | 20 | at least 20 |  | met |\n", goalRow(t, out))
 	require.Contains(t, out, "| g=64/clients=1 | redsync | 300 µs | 30 | 2.4 |")
 	require.Contains(t, out, "| case | impl | time | × ours | cmds/pair | p50-µs | B/op | allocs/op |")
 	require.NotContains(t, out, "Reentrant")
@@ -81,11 +81,24 @@ func TestTable_saysByHowMuchAGoalIsMissed(t *testing.T) {
 	require.Equal(t, "met", verdict(goal{limit: 0}, measured{figure: 0}))
 }
 
+func TestTable_saysIfTheFloorMissesAGoalToo(t *testing.T) {
+	const slow = "20000 ns/op"
+	for floor, want := range map[string]string{
+		"10000 ns/op": "at least 20 | 20 | **missed** by 50 % |",
+		"16000 ns/op": "at least 20 | 12.5 | **missed** by 50 %; the floor misses it |",
+	} {
+		in := strings.Replace(contest, "10000 ns/op", slow, 1) + "BenchmarkContended/impl=floor/g=64/clients=1-2 1 " + floor + "\n"
+		require.Contains(t, goalRow(t, printed(t, in)), want)
+	}
+	in := contest + "BenchmarkContended/impl=floor/g=64/clients=1-2 1 16000 ns/op\n"
+	require.Contains(t, goalRow(t, printed(t, in)), "at least 20 | 12.5 | met |")
+}
+
 func TestTable_makesUpNoRatioWhereAnImplementationIsMissing(t *testing.T) {
 	for _, impl := range []string{"onerun", "redsync", "redislock", "rueidislock"} {
 		out := printed(t, without(contest, "impl="+impl+"/"))
 		row := goalRow(t, out)
-		require.Contains(t, row, "| — | at least 20 | no figure: no ns/op of BenchmarkContended/impl="+impl+"/g=64/clients=1 |")
+		require.Contains(t, row, "| — | at least 20 |  | no figure: no ns/op of BenchmarkContended/impl="+impl+"/g=64/clients=1 |")
 		require.NotContains(t, out, "NaN")
 		require.NotContains(t, out, "Inf")
 	}

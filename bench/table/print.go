@@ -13,16 +13,23 @@ import (
 func printGoals(out io.Writer, r *results, goals []goal) (missing int) {
 	fmt.Fprintln(out, "### Goals")
 	fmt.Fprintln(out)
-	row(out, "work", "figure", "ours", "beside", "measured", "goal", "")
-	row(out, "---", "---", "---", "---", "---:", "---", "---")
+	row(out, "work", "figure", "ours", "beside", "measured", "goal", "the floor", "")
+	row(out, "---", "---", "---", "---", "---:", "---", "---:", "---")
 	for _, g := range goals {
-		m, err := g.measure(r)
+		m, err := g.measure(r, ours)
 		if err != nil {
 			missing++
-			row(out, g.work, g.figure, m.from, m.against, "—", g.wanted(), "no figure: "+err.Error())
+			row(out, g.work, g.figure, m.from, m.against, "—", g.wanted(), "", "no figure: "+err.Error())
 			continue
 		}
-		row(out, g.work, g.figure, m.from, m.against, number(m.figure), g.wanted(), verdict(g, m))
+		least, says := "", verdict(g, m)
+		if floor, measured := g.floorOf(r); measured {
+			least = number(floor.figure)
+			if ok, _ := g.reached(m); !ok && verdict(g, floor) != "met" {
+				says += "; the floor misses it"
+			}
+		}
+		row(out, g.work, g.figure, m.from, m.against, number(m.figure), g.wanted(), least, says)
 	}
 	return missing
 }

@@ -2,9 +2,13 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/seed-1795987d/onerun/examples/internal/stage"
 )
 
 var (
@@ -13,37 +17,74 @@ var (
 	errStale   = errors.New("the database refused a stale fence")
 )
 
-// database is the shop's tables, see schema.sql.
-type database struct{ *sql.DB }
+// The buckets of the database.
+const (
+	bucketStock   = "stock"   // a stock for each coupon
+	bucketClaims  = "claims"  // claims, in their order
+	bucketRefused = "refused" // refusals, in their order
+)
+
+// A stock is what is left of a coupon.
+type stock struct {
+	Remaining int
+	Fence     uint64 // the highest that a read has registered
+}
+
+// A claim is a coupon that a user got. The database takes several claims of one user: it is the
+// guard's task here that nobody has two.
+type claim struct {
+	User, Size, Server string
+	Fence              uint64
+}
+
+// A refusal is a write that came too late: a newer holder had read the stock, and its fence was
+// higher.
+type refusal struct {
+	User, Server      string
+	Fence, StockFence uint64
+}
+
+// database is the shop's data.
+type database struct{ *stage.Database }
 
 // read registers the fence and returns how many coupons are left. It returns errStale if a newer
 // holder has registered its fence. If the user cannot have a coupon, read returns errSoldOut or
 // errHasOne.
 func (db database) read(ctx context.Context, user string, fence uint64) (remaining int, err error) {
-	// A SELECT is not enough. An older holder could then still write between this read and our
-	// write, and our write would undo that sale. Without a guard, all fences are 0 and nothing is
-	// refused.
-	err = db.QueryRowContext(ctx, `UPDATE stock SET fence = ? WHERE coupon = ? AND fence <= ?
-		RETURNING remaining`, fence, coupon, fence).Scan(&remaining)
-	if errors.Is(err, sql.ErrNoRows) {
-		return 0, errStale
-	}
-	if err != nil {
-		return 0, fmt.Errorf("read the stock: %w", err)
-	}
-	// A second statement reads the claims, after the first has registered the fence. One statement
-	// would do on SQLite, but not on PostgreSQL. An UPDATE there that has waited for a row lock
-	// returns the new stock, but a subquery in it still sees the claims from before the wait.
-	var claimed bool
-	err = db.QueryRowContext(ctx, `SELECT EXISTS
-		(SELECT 1 FROM claims WHERE coupon = ? AND user = ?)`, coupon, user).Scan(&claimed)
+	var no error // why the user cannot have a coupon
+	err = db.Update(ctx, func(tx *bbolt.Tx) error {
+		s, err := stage.Get[stock](tx, bucketStock, coupon)
+		if err != nil {
+			return err
+		}
+		if s.Fence > fence {
+			return errStale
+		}
+		// To read is not enough. An older holder could then still write between this read and our
+		// write, and our write would undo that sale. Without a guard, all fences are 0 and nothing
+		// is refused.
+		s.Fence = fence
+		if err := stage.Put(tx, bucketStock, coupon, s); err != nil {
+			return err
+		}
+		claims, err := stage.All[claim](tx, bucketClaims)
+		if err != nil {
+			return err
+		}
+		remaining = s.Remaining
+		switch {
+		case slices.ContainsFunc(claims, func(c claim) bool { return c.User == user }):
+			no = errHasOne
+		case remaining <= 0:
+			no = errSoldOut
+		}
+		return nil
+	})
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("read the claims: %w", err)
-	case claimed:
-		return 0, errHasOne
-	case remaining <= 0:
-		return 0, errSoldOut
+		return 0, fmt.Errorf("read the stock: %w", err)
+	case no != nil:
+		return 0, no
 	}
 	return remaining, nil
 }
@@ -57,46 +98,78 @@ type sale struct {
 }
 
 // write writes the new stock and the user's claim, both or neither. It returns errStale if the
-// fence that read registered is no longer the stock's. It then writes a row to refused instead.
-func (db database) write(ctx context.Context, s sale) error {
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
+// fence that read registered is no longer the stock's. It then writes a refusal instead.
+func (db database) write(ctx context.Context, w sale) error {
+	stale := false
+	err := db.Update(ctx, func(tx *bbolt.Tx) error {
+		s, err := stage.Get[stock](tx, bucketStock, coupon)
+		if err != nil {
+			return err
+		}
+		// The database refuses a stale holder here. The comparison and the writes are one
+		// transaction. The fence must be equal, not just high enough. The database therefore also
+		// refuses a write whose fence no read has registered. A holder keeps its fence, so it can
+		// read and write several times.
+		if stale = s.Fence != w.fence; stale {
+			return stage.Append(tx, bucketRefused, refusal{w.user, w.server, w.fence, s.Fence})
+		}
+		s.Remaining = w.remaining
+		return errors.Join(stage.Put(tx, bucketStock, coupon, s),
+			stage.Append(tx, bucketClaims, claim{w.user, w.size, w.server, w.fence}))
+	})
+	switch {
+	case err != nil:
 		return fmt.Errorf("write the stock: %w", err)
+	case stale:
+		return errStale
 	}
-	defer tx.Rollback() // does nothing after Commit
-
-	// The database refuses a stale holder here. The fence must be equal, not just high enough. The
-	// database therefore also refuses a write whose fence no read has registered. A holder keeps
-	// its fence, so it can read and write several times.
-	result, err := tx.ExecContext(ctx, `UPDATE stock SET remaining = ?
-		WHERE coupon = ? AND fence = ?`, s.remaining, coupon, s.fence)
-	if err != nil {
-		return fmt.Errorf("write the stock: %w", err)
-	}
-	changed, err := result.RowsAffected()
-	if err != nil {
-		return fmt.Errorf("write the stock: %w", err)
-	}
-	if changed == 0 {
-		err = errStale
-		_, noted := tx.ExecContext(ctx, `INSERT INTO refused (coupon, user, server, fence, stock_fence)
-			SELECT coupon, ?, ?, ?, fence FROM stock WHERE coupon = ?`, s.user, s.server, s.fence, coupon)
-		return errors.Join(err, noted, tx.Commit())
-	}
-	_, err = tx.ExecContext(ctx, `INSERT INTO claims (coupon, user, size, server, fence) VALUES (?, ?, ?, ?, ?)`,
-		coupon, s.user, s.size, s.server, s.fence)
-	if err != nil {
-		return fmt.Errorf("write the claim: %w", err)
-	}
-	return tx.Commit()
+	return nil
 }
 
 // stock returns how many coupons are left, and the stock's fence. It is for display: nothing is
 // written because of what it returns, so it registers no fence.
 func (db database) stock(ctx context.Context) (remaining int, fence uint64, err error) {
-	err = db.QueryRowContext(ctx, `SELECT remaining, fence FROM stock WHERE coupon = ?`, coupon).Scan(&remaining, &fence)
+	err = db.View(ctx, func(tx *bbolt.Tx) error {
+		s, err := stage.Get[stock](tx, bucketStock, coupon)
+		remaining, fence = s.Remaining, s.Fence
+		return err
+	})
 	if err != nil {
 		return 0, 0, fmt.Errorf("read the stock: %w", err)
 	}
 	return remaining, fence, nil
+}
+
+// fill puts coupons into the stock.
+func (db database) fill(ctx context.Context, n int) error {
+	err := db.Update(ctx, func(tx *bbolt.Tx) error { return stage.Put(tx, bucketStock, coupon, stock{Remaining: n}) })
+	if err != nil {
+		return fmt.Errorf("fill the stock: %w", err)
+	}
+	return nil
+}
+
+// books are all that the database has.
+type books struct {
+	stock   stock
+	claims  []claim
+	refused []refusal
+}
+
+// books reads all that the database has.
+func (db database) books(ctx context.Context) (b books, err error) {
+	err = db.View(ctx, func(tx *bbolt.Tx) (err error) {
+		if b.stock, err = stage.Get[stock](tx, bucketStock, coupon); err != nil {
+			return err
+		}
+		if b.claims, err = stage.All[claim](tx, bucketClaims); err != nil {
+			return err
+		}
+		b.refused, err = stage.All[refusal](tx, bucketRefused)
+		return err
+	})
+	if err != nil {
+		return books{}, fmt.Errorf("read the books: %w", err)
+	}
+	return b, nil
 }

@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
 
 	"github.com/seed-1795987d/onerun/examples/internal/stage"
-	"github.com/seed-1795987d/onerun/examples/internal/stage/stagetest"
 )
 
 // The fences of two holders of the stock. The newer holder has the larger one.
@@ -16,12 +16,17 @@ const older, newer = 7, 8
 // newDatabase returns a database with a full stock.
 func newDatabase(t *testing.T) database {
 	t.Helper()
-	db, err := stage.OpenDatabase(filepath.Join(t.TempDir(), "shop.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	_, err = db.Exec(schema+`INSERT INTO stock (coupon, remaining) VALUES (?, ?)`, coupon, coupons)
-	require.NoError(t, err)
-	return database{db}
+	db := database{stage.OpenDatabase(filepath.Join(t.TempDir(), "shop.db"))}
+	require.NoError(t, db.Update(t.Context(), func(tx *bbolt.Tx) error {
+		for _, bucket := range []string{bucketStock, bucketClaims, bucketRefused} {
+			if _, err := tx.CreateBucket([]byte(bucket)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	require.NoError(t, db.fill(t.Context(), coupons))
+	return db
 }
 
 // requireRead reads the stock under the fence and returns what is left.
@@ -40,14 +45,20 @@ func sell(t *testing.T, db database, user string, left int, fence uint64) error 
 	})
 }
 
+// requireBooks returns all that the database has.
+func requireBooks(t *testing.T, db database) books {
+	t.Helper()
+	b, err := db.books(t.Context())
+	require.NoError(t, err)
+	return b
+}
+
 // requireStock fails unless so many coupons are left, and as many were sold as are missing.
 func requireStock(t *testing.T, db database, left int) {
 	t.Helper()
-	remaining, _, err := db.stock(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, left, remaining)
-	sold := stagetest.Int(t, db.DB, `SELECT count(*) FROM claims`)
-	require.Equal(t, coupons-left, sold, "coupons sold")
+	b := requireBooks(t, db)
+	require.Equal(t, left, b.stock.Remaining)
+	require.Len(t, b.claims, coupons-left, "coupons sold")
 }
 
 func TestRead_registersTheFenceSoThatNoSaleIsLost(t *testing.T) {
@@ -59,26 +70,29 @@ func TestRead_registersTheFenceSoThatNoSaleIsLost(t *testing.T) {
 	require.ErrorIs(t, sell(t, db, "alice", first-1, older), errStale)
 	require.NoError(t, sell(t, db, "bob", second-1, newer))
 	requireStock(t, db, 99)
-	require.Equal(t, 1, stagetest.Int(t, db.DB, `SELECT count(*) FROM refused
-		WHERE user = 'alice' AND fence = 7 AND stock_fence = 8`))
+	require.Equal(t, []refusal{{"alice", "server 1", older, newer}}, requireBooks(t, db).refused)
 }
 
 // This is why read registers the fence. The schedule is the same, but only the writes compare.
 func TestRead_thatDoesNotRegisterTheFenceLosesASale(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)
-	read := func() int { return stagetest.Int(t, db.DB, `SELECT remaining FROM stock`) }
-	write := func(left int, fence uint64) (changed int64) {
-		result, err := db.Exec(`UPDATE stock SET remaining = ?, fence = ? WHERE fence <= ?`,
-			left, fence, fence)
-		require.NoError(t, err)
-		changed, err = result.RowsAffected()
-		require.NoError(t, err)
-		return changed
+	read := func() int { return requireBooks(t, db).stock.Remaining }
+	write := func(left int, fence uint64) error {
+		return db.Update(t.Context(), func(tx *bbolt.Tx) error {
+			s, err := stage.Get[stock](tx, bucketStock, coupon)
+			if err != nil {
+				return err
+			}
+			if s.Fence > fence {
+				return errStale
+			}
+			return stage.Put(tx, bucketStock, coupon, stock{left, fence})
+		})
 	}
 	first, second := read(), read()
-	require.EqualValues(t, 1, write(first-1, older), "no newer holder has written yet")
-	require.EqualValues(t, 1, write(second-1, newer))
+	require.NoError(t, write(first-1, older), "no newer holder has written yet")
+	require.NoError(t, write(second-1, newer))
 	require.Equal(t, 99, read(), "after two sales")
 }
 

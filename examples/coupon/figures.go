@@ -1,34 +1,52 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/seed-1795987d/onerun/examples/internal/stage"
 )
 
 // table reads back from the database what has been claimed.
 func (s *shop) table(ctx context.Context) (*stage.Table, error) {
-	var claimed, left, twice, refused int
-	var by string
-	err := s.db.QueryRowContext(ctx, `SELECT
-			(SELECT count(*) FROM claims),
-			(SELECT remaining FROM stock),
-			(SELECT count(*) FROM (SELECT user FROM claims GROUP BY user HAVING count(*) > 1)),
-			(SELECT count(*) FROM refused),
-			(SELECT coalesce(group_concat(DISTINCT server), 'nobody') FROM refused)`).
-		Scan(&claimed, &left, &twice, &refused, &by)
+	b, err := s.db.books(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read the figures: %w", err)
+		return nil, err
 	}
+	claimed := len(b.claims)
 	var table stage.Table
 	table.Exactly("coupons claimed", coupons, claimed, oversold(claimed))
-	table.Exactly("coupons claimed or in stock", coupons, claimed+left, fmt.Sprintf("%d in stock", left))
-	table.Exactly("users who have more than one", 0, twice, "")
+	table.Exactly("coupons claimed or in stock", coupons, claimed+b.stock.Remaining, fmt.Sprintf("%d in stock", b.stock.Remaining))
+	table.Exactly("users who have more than one", 0, b.greedy(), "")
 	if s.froze {
-		table.AtLeast("stale writes refused by the fence", 1, refused, "by "+by)
+		table.AtLeast("stale writes refused by the fence", 1, len(b.refused), "by "+b.stale())
 	}
 	return &table, nil
+}
+
+// greedy returns how many users have more than one coupon.
+func (b books) greedy() (users int) {
+	has := map[string]int{}
+	for _, c := range b.claims {
+		if has[c.User]++; has[c.User] == 2 {
+			users++
+		}
+	}
+	return users
+}
+
+// stale returns the servers whose writes were refused.
+func (b books) stale() string {
+	var servers []string
+	for _, r := range b.refused {
+		if !slices.Contains(servers, r.Server) {
+			servers = append(servers, r.Server)
+		}
+	}
+	return cmp.Or(strings.Join(servers, ","), "nobody")
 }
 
 func oversold(claimed int) string {

@@ -4,7 +4,7 @@
 //	go run ./examples/coupon                        exactly 100 coupons are claimed, none twice
 //	go run ./examples/coupon -guard=off             the servers conflict, and far more are claimed
 //	go run ./examples/coupon -serve 127.0.0.1:8080  one server without the crowd, for curl
-//	go run ./examples/coupon -trace                 with spans on stdout, metrics and logs
+//	go run -tags trace ./examples/coupon -trace     with spans on stdout, metrics and logs
 //
 // A claim is an idempotent request: its Idempotency-Key says that a second click is the same
 // claim, which is answered as the first one was.
@@ -15,17 +15,16 @@
 // the stock under a higher fence, so the database refuses the write.
 //
 // It needs nothing but Go: Redis is inside the program (or -redis host:port), and the database is
-// SQLite. The table at the end is read back from that database. The leases are kept in one Redis,
+// a file of bbolt, which has transactions. The table at the end is read back from that database. The leases are kept in one Redis,
 // or, with -backend redlock, in a majority of five; -backend reentrant is for those who have
 // Redisson beside it.
 //
 // What matters is in claim.go: how the Guard is made, the middleware, and the call of Guard.Do.
 // The statements that refuse a stale holder are in database.go. What -trace needs is in
-// telemetry.go.
+// telemetry.go, which the tag trace adds.
 package main
 
 import (
-	_ "embed"
 	"os"
 
 	"github.com/seed-1795987d/onerun/examples/internal/stage"
@@ -36,13 +35,10 @@ Coupon has a thousand users claim a hundred coupons at once, from three servers.
 
   coupon                         exactly a hundred coupons are claimed, and nobody has two
   coupon -guard=off              the servers get in each other's way, and far more are claimed
-  coupon -trace                  the same, with spans on standard output, metrics for Prometheus, and logs
+  coupon -trace                  (built with -tags trace) the same, with spans on standard output, metrics for Prometheus, and logs
   coupon -serve 127.0.0.1:8080   one server and no crowd, to be tried by hand:
 
   curl -i -H 'Idempotency-Key: k1' -d '{"size":"M"}' http://127.0.0.1:8080/claim/alice`
-
-//go:embed schema.sql
-var schema string
 
 func main() {
 	var s server
@@ -50,5 +46,5 @@ func main() {
 		os.Exit(s.main(ctx, parent))
 	}
 	var shop shop
-	os.Exit(stage.Example{Name: "coupon", About: about, Schema: schema, Flags: shop.flags, Check: shop.trace.check, Play: shop.play}.Main(os.Args[1:]))
+	os.Exit(stage.Example{Name: "coupon", About: about, Buckets: []string{bucketStock, bucketClaims, bucketRefused}, Flags: shop.flags, Check: shop.trace.check, Play: shop.play}.Main(os.Args[1:]))
 }

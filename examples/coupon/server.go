@@ -57,12 +57,7 @@ func (s *server) main(ctx context.Context, parent *stage.Parent) int {
 
 // run serves until ctx ends.
 func (s *server) run(ctx context.Context) (err error) {
-	db, err := stage.OpenDatabase(s.Database)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	s.db = database{db}
+	s.db = database{stage.OpenDatabase(s.Database)}
 
 	if s.Telemetry != nil {
 		if s.tell, err = s.watch(); err != nil {

@@ -86,9 +86,8 @@ func (s *shop) serve(ctx context.Context) error {
 // open fills the stock, starts n servers, and returns when they serve. One that has read freezeAt
 // asks before it goes on.
 func (s *shop) open(ctx context.Context, n int, address string, freezeAt int) error {
-	_, err := s.db.ExecContext(ctx, `INSERT INTO stock (coupon, remaining) VALUES (?, ?)`, coupon, coupons)
-	if err != nil {
-		return fmt.Errorf("fill the stock: %w", err)
+	if err := s.db.fill(ctx, coupons); err != nil {
+		return err
 	}
 	for i := range n {
 		name := fmt.Sprintf("server %d", i+1)

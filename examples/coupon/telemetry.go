@@ -1,3 +1,5 @@
+//go:build trace
+
 package main
 
 import (
@@ -27,11 +29,8 @@ import (
 	"github.com/seed-1795987d/onerun/tracing"
 )
 
-// telemetrySettings are what the parent tells a server of -trace.
-type telemetrySettings struct {
-	Metrics string // the address to serve them at
-	Verbose bool   // log each lease, too: there are thousands when the crowd comes
-}
+// canTrace is true in a program that has OpenTelemetry and Prometheus.
+const canTrace = true
 
 // telemetry is what a server tells of itself. Without -trace it is zero, and tells nothing.
 type telemetry struct {

@@ -44,9 +44,20 @@ func (f *traceFlags) add(set *flag.FlagSet) {
 	})
 }
 
+// telemetrySettings are what the parent tells a server of -trace.
+type telemetrySettings struct {
+	Metrics string // the address to serve them at
+	Verbose bool   // log each lease, too: there are thousands when the crowd comes
+}
+
+// errNoTelemetry says how to build a program that can trace.
+var errNoTelemetry = errors.New("-trace needs a program with telemetry: go run -tags trace ./examples/coupon -trace")
+
 // check refuses flags that would be of no effect.
 func (f *traceFlags) check() error {
 	switch {
+	case f.on && !canTrace:
+		return errNoTelemetry
 	case f.on:
 		return nil
 	case f.file != "":

@@ -33,9 +33,6 @@ type director struct {
 // play plays all rounds, and returns the figures.
 func (d *director) play(ctx context.Context, run *stage.Run) (*stage.Table, error) {
 	d.run, d.playing, d.killed = run, map[*stage.Member]bool{}, map[int]bool{}
-	if err := d.prepareRounds(ctx); err != nil {
-		return nil, err
-	}
 	if err := d.startReplicas(); err != nil {
 		return nil, err
 	}
@@ -46,15 +43,6 @@ func (d *director) play(ctx context.Context, run *stage.Run) (*stage.Table, erro
 		return nil, err
 	}
 	return d.table(ctx)
-}
-
-func (d *director) prepareRounds(ctx context.Context) error {
-	for round := 1; round <= rounds; round++ {
-		if _, err := d.run.DB.ExecContext(ctx, `INSERT INTO rounds (round) VALUES (?)`, round); err != nil {
-			return fmt.Errorf("prepare round %d: %w", round, err)
-		}
-	}
-	return nil
 }
 
 func (d *director) startReplicas() error {

@@ -61,20 +61,17 @@ func (r *replica) draw(ctx context.Context, round int) error {
 		return err
 	}
 	r.sayThatItDraws(round, fence)
-	entrants, err := r.db.pick(ctx, winnersPerRound)
-	if err != nil {
-		return err
-	}
-	for i, entrant := range entrants {
+	this := drawing{round, r.Name, fence}
+	for i, entrant := range pick(winnersPerRound) {
 		time.Sleep(suspense)
 		if i == winnersPerRound/2 {
 			if err := r.mayBeKilled(round, i); err != nil {
 				return err
 			}
 		}
-		if err := r.db.addWinner(ctx, round, entrant, r.Name, fence); err != nil {
+		if err := r.db.addWinner(ctx, entrant, this); err != nil {
 			return err
 		}
 	}
-	return r.db.finish(ctx, round, r.Name, fence)
+	return r.db.finish(ctx, this)
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/seed-1795987d/onerun/examples/internal/stage"
@@ -10,33 +12,37 @@ import (
 
 // table reads back from the database what has come of the rounds.
 func (d *director) table(ctx context.Context) (*stage.Table, error) {
-	rows, err := d.run.DB.QueryContext(ctx, `SELECT r.round,
-			(SELECT count(*) FROM draws d WHERE d.round = r.round),
-			(SELECT coalesce(group_concat(replica), 'nobody') FROM draws d WHERE d.round = r.round),
-			(SELECT count(*) FROM winners w JOIN draws d USING (round, replica, fence) WHERE w.round = r.round)
-		FROM rounds r ORDER BY r.round`)
+	b, err := database{d.run.DB}.books(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read the figures: %w", err)
+		return nil, err
 	}
-	defer rows.Close()
-
 	var table stage.Table
-	for rows.Next() {
-		var round, draws, winners int
-		var by string
-		if err := rows.Scan(&round, &draws, &by, &winners); err != nil {
-			return nil, fmt.Errorf("read the figures: %w", err)
+	for round := 1; round <= rounds; round++ {
+		by := b.drawnBy(round)
+		winners := 0
+		for _, w := range b.winners {
+			if w.Round == round && slices.Contains(b.draws, w.drawing) {
+				winners++
+			}
 		}
-		table.Exactly(fmt.Sprintf("draws of round %d", round), 1, draws, "by "+strings.ReplaceAll(by, ",replica ", ", "))
+		table.Exactly(fmt.Sprintf("draws of round %d", round), 1, len(by),
+			"by "+cmp.Or(strings.ReplaceAll(strings.Join(by, ","), ",replica ", ", "), "nobody"))
 		table.Exactly(fmt.Sprintf("winners in round %d", round), winnersPerRound, winners, surplus(winners))
 	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("read the figures: %w", err)
-	}
 	if d.kill {
-		return &table, d.addCutShort(ctx, &table)
+		b.addCutShort(&table)
 	}
 	return &table, nil
+}
+
+// drawnBy returns the replicas that have finished a draw of the round.
+func (b books) drawnBy(round int) (replicas []string) {
+	for _, d := range b.draws {
+		if d.Round == round {
+			replicas = append(replicas, d.Replica)
+		}
+	}
+	return replicas
 }
 
 func surplus(winners int) string {
@@ -47,13 +53,13 @@ func surplus(winners int) string {
 }
 
 // addCutShort adds what the replicas that were killed have left behind.
-func (d *director) addCutShort(ctx context.Context, table *stage.Table) error {
-	var draws, winners int
-	err := d.run.DB.QueryRowContext(ctx, `SELECT count(DISTINCT w.round || w.replica), count(*)
-		FROM winners w LEFT JOIN draws d USING (round, replica, fence) WHERE d.round IS NULL`).Scan(&draws, &winners)
-	if err != nil {
-		return fmt.Errorf("read the figures: %w", err)
+func (b books) addCutShort(table *stage.Table) {
+	cutShort, winners := map[drawing]bool{}, 0
+	for _, w := range b.winners {
+		if !slices.Contains(b.draws, w.drawing) {
+			cutShort[w.drawing] = true
+			winners++
+		}
 	}
-	table.AtLeast("draws cut short by a kill", rounds, draws, fmt.Sprintf("their %d winners do not count", winners))
-	return nil
+	table.AtLeast("draws cut short by a kill", rounds, len(cutShort), fmt.Sprintf("their %d winners do not count", winners))
 }

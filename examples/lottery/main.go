@@ -7,7 +7,7 @@
 //	go run ./examples/lottery -kill       the replica that draws is killed; another one takes over
 //
 // It needs nothing but Go: Redis is inside the program (or -redis host:port), and the database is
-// SQLite. The table at the end is read back from that database. The leases are kept in one Redis,
+// a file of bbolt, which has transactions. The table at the end is read back from that database. The leases are kept in one Redis,
 // or, with -backend redlock, in a majority of five; -backend reentrant is for those who have
 // Redisson beside it.
 //
@@ -17,7 +17,6 @@
 package main
 
 import (
-	_ "embed"
 	"flag"
 	"os"
 
@@ -32,9 +31,6 @@ has ten winners.
   lottery -guard=off   each replica draws, and a round has up to fifty winners
   lottery -kill        the replica that draws is killed in mid-draw; another one takes over`
 
-//go:embed schema.sql
-var schema string
-
 func main() {
 	var r replica
 	if ctx, parent, ok := stage.Join(&r); ok { // we are one of the five
@@ -42,9 +38,9 @@ func main() {
 	}
 	var d director
 	os.Exit(stage.Example{
-		Name:   "lottery",
-		About:  about,
-		Schema: schema,
+		Name:    "lottery",
+		About:   about,
+		Buckets: []string{bucketRounds, bucketWinners, bucketDraws},
 		Flags: func(set *flag.FlagSet) {
 			set.BoolVar(&d.kill, "kill", false, "in each round, kill the replica that draws, in mid-draw")
 		},

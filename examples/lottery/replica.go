@@ -66,12 +66,7 @@ func (r *replica) run(ctx context.Context) (err error) {
 	ctx, r.fail = context.WithCancelCause(ctx)
 	defer r.fail(nil)
 
-	db, err := stage.OpenDatabase(r.Database)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	r.db = database{db}
+	r.db = database{stage.OpenDatabase(r.Database)}
 
 	locker, disconnect := r.Backend.Connect()
 	defer disconnect()

@@ -29,8 +29,8 @@ type Example struct {
 	Flags func(*flag.FlagSet)
 	// Check, if not nil, says what is wrong with its flags, once all are known.
 	Check func() error
-	// Schema is the SQL that makes the tables.
-	Schema string
+	// Buckets are those of the database.
+	Buckets []string
 	// Play runs it and returns the figures, read back from the database. It must end soon after
 	// ctx.
 	Play func(ctx context.Context, run *Run) (*Table, error)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -23,7 +22,7 @@ type Run struct {
 	// find its work done by the first.
 	Namespace string
 	// DB is the database, Database the file it is in, for child processes to open.
-	DB       *sql.DB
+	DB       *Database
 	Database string
 	// Crew is the child processes, none at first.
 	Crew *Crew
@@ -44,12 +43,12 @@ func (e Example) newRun(ctx context.Context, f flags) (*Run, error) {
 		return nil, err
 	}
 	run.Crew = newCrew(run)
-	if err := run.createDatabase(f.database, e.Schema); err != nil {
+	if err := run.createDatabase(ctx, f.database, e.Buckets); err != nil {
 		return nil, errors.Join(err, run.end())
 	}
 	fmt.Printf("guard: %s   backend: %s   Redis: %s   database: %s\n\n", &f.guarded, &f.backend,
 		cmp.Or(f.redis.String(), fmt.Sprintf("%d embedded (miniredis)", len(run.Backend.Servers))),
-		cmp.Or(f.database, "temporary (SQLite)"))
+		cmp.Or(f.database, "temporary (bbolt)"))
 	return run, nil
 }
 
@@ -72,7 +71,7 @@ func (r *Run) findBackend(ctx context.Context, f flags) (err error) {
 }
 
 // createDatabase makes the database in the file, or in one of its own where file is empty.
-func (r *Run) createDatabase(file, schema string) (err error) {
+func (r *Run) createDatabase(ctx context.Context, file string, buckets []string) (err error) {
 	if file == "" {
 		if r.scratch, err = os.MkdirTemp("", "onerun-example-*"); err != nil {
 			return fmt.Errorf("make a directory for the database: %w", err)
@@ -80,7 +79,7 @@ func (r *Run) createDatabase(file, schema string) (err error) {
 		file = filepath.Join(r.scratch, "example.db")
 	}
 	r.Database = file
-	r.DB, err = createDatabase(file, schema)
+	r.DB, err = createDatabase(ctx, file, buckets)
 	return err
 }
 
@@ -93,12 +92,8 @@ func (r *Run) Say(who, format string, args ...any) {
 func (r *Run) end() error {
 	r.Crew.end()
 	r.stopRedis()
-	var err error
-	if r.DB != nil {
-		err = r.DB.Close()
+	if r.scratch == "" {
+		return nil
 	}
-	if r.scratch != "" {
-		err = errors.Join(err, os.RemoveAll(r.scratch))
-	}
-	return err
+	return os.RemoveAll(r.scratch)
 }

@@ -4,7 +4,6 @@ package stagetest
 
 import (
 	"bytes"
-	"database/sql"
 	"io"
 	"os"
 	"os/exec"
@@ -151,25 +150,14 @@ func Addresses(servers []*redistest.Server) string {
 
 // Database returns a file for -db, and a function that opens the database in it once the program
 // has ended.
-func Database(t testing.TB) (file string, open func() *sql.DB) {
+func Database(t testing.TB) (file string, open func() *stage.Database) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "kept.db")
-	return file, func() *sql.DB {
+	return file, func() *stage.Database {
 		t.Helper()
 		require.FileExists(t, file)
-		require.NoFileExists(t, file+"-wal", "everything is in the one file")
-		db, err := stage.OpenDatabase(file)
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, db.Close()) })
-		return db
+		return stage.OpenDatabase(file)
 	}
-}
-
-// Int returns the one figure that the query finds.
-func Int(t testing.TB, db *sql.DB, query string, args ...any) (figure int) {
-	t.Helper()
-	require.NoError(t, db.QueryRowContext(t.Context(), query, args...).Scan(&figure))
-	return figure
 }
 
 // output is a buffer that can be read while it is written to.
