@@ -21,6 +21,7 @@ import (
 
 // A user that has the rights of docs/acl.md, and no other, is refused nothing.
 func TestACL_theLinesOfTheDocsAreEnough(t *testing.T) {
+	t.Parallel()
 	type setup struct {
 		locker  func(rdb redis.UniversalClient) guard.Locker
 		opts    []guard.Option
@@ -47,6 +48,7 @@ func TestACL_theLinesOfTheDocsAreEnough(t *testing.T) {
 	require.Len(t, lines, len(setups))
 	for name, c := range setups {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			require.NotEmpty(t, lines[name])
 			servers, connect := aclServers(t, c.cluster, c.replica)
 			for _, server := range servers {

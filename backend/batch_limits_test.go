@@ -18,6 +18,7 @@ import (
 )
 
 func TestWithoutBatching_noScriptHasTheKeysOfTwoClaims(t *testing.T) {
+	t.Parallel()
 	for name, backend := range map[string]func(redis.UniversalClient) guard.Locker{
 		"single": func(rdb redis.UniversalClient) guard.Locker { return single.New(rdb, single.WithoutBatching()) },
 		"reentrant": func(rdb redis.UniversalClient) guard.Locker {
@@ -47,6 +48,7 @@ func TestWithoutBatching_noScriptHasTheKeysOfTwoClaims(t *testing.T) {
 
 // Large records do not share a script: a server is busy with it for as long as all of them take.
 func TestTogether_aBatchIsBoundedByItsBytes(t *testing.T) {
+	t.Parallel()
 	f, _ := newFlight(t, "single")
 	for _, a := range f.together(t, many(20, func(key string) op { return take(key, "id") })...) {
 		require.NoError(t, a.err)
@@ -68,6 +70,7 @@ func TestTogether_aBatchIsBoundedByItsBytes(t *testing.T) {
 
 // Behind a server that does not answer, the requests of callers that have left do not pile up.
 func TestQueue_dropsCallersThatHaveLeft(t *testing.T) {
+	t.Parallel()
 	const callers = 3000
 	server := redistest.Start(t)
 	l := single.New(server.Client(t))

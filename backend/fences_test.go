@@ -96,7 +96,9 @@ func (s storeOn) last(t *testing.T) uint64 {
 }
 
 func TestFences_ofAStoreWithoutACounterStartAheadOfItsClock(t *testing.T) {
+	t.Parallel()
 	eachStore(t, func(t *testing.T, s storeOn) {
+		exact := 0
 		for range 10 {
 			before := clockOf(t, s.rdb)
 			g := s.granted(t, 1000)
@@ -104,13 +106,20 @@ func TestFences_ofAStoreWithoutACounterStartAheadOfItsClock(t *testing.T) {
 			require.LessOrEqual(t, g.Fence, clockOf(t, s.rdb)+ahead)
 			require.Zero(t, g.Reserved, "a store that may have lost its counter reserves nothing")
 			require.Equal(t, g.Fence, s.last(t))
-			require.Equal(t, g.Fence+1, s.granted(t, 0).Fence)
+			next := s.granted(t, 0).Fence
+			require.Greater(t, next, g.Fence)
+			if clockOf(t, s.rdb) <= g.Fence { // the machine has not paused for as long as AHEAD is
+				require.Equal(t, g.Fence+1, next)
+				exact++
+			}
 			require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
 		}
+		require.Positive(t, exact, "the machine pauses all the time")
 	})
 }
 
 func TestFences_areNotReservedFarAheadOfTheClock(t *testing.T) {
+	t.Parallel()
 	eachStore(t, func(t *testing.T, s storeOn) {
 		longAgo(t, s.rdb, s.counter)
 		first := s.granted(t, 1000)
@@ -122,7 +131,9 @@ func TestFences_areNotReservedFarAheadOfTheClock(t *testing.T) {
 		require.Zero(t, s.granted(t, -1).Reserved)
 
 		last, smallest := uint64(0), 1<<30
-		for start := time.Now(); time.Since(start) < 50*time.Millisecond; {
+		shrunk := func() bool { return smallest < ahead/2/16 }
+		// on a machine that pauses, it takes longer until the counter runs ahead of the clock
+		for start := time.Now(); time.Since(start) < 50*time.Millisecond || !shrunk() && time.Since(start) < 5*time.Second; {
 			g := s.granted(t, 1<<30)
 			require.Greater(t, g.Fence, last)
 			last = g.Fence + uint64(g.Reserved)
@@ -130,7 +141,7 @@ func TestFences_areNotReservedFarAheadOfTheClock(t *testing.T) {
 			require.LessOrEqual(t, last, clockOf(t, s.rdb)+ahead/2)
 			smallest = min(smallest, g.Reserved)
 		}
-		require.Less(t, smallest, ahead/2/16, "reservations get smaller when the counter runs ahead")
+		require.True(t, shrunk(), "reservations get smaller when the counter runs ahead")
 
 		require.NoError(t, s.rdb.Set(t.Context(), s.counter, clockOf(t, s.rdb)+1<<30, 0).Err())
 		g := s.granted(t, 1000)
@@ -140,6 +151,7 @@ func TestFences_areNotReservedFarAheadOfTheClock(t *testing.T) {
 }
 
 func TestFences_thatAQuorumBringsAreReservedAsTheyAre(t *testing.T) {
+	t.Parallel()
 	eachStore(t, func(t *testing.T, s storeOn) {
 		far := clockOf(t, s.rdb) + 1<<30
 		c := claim("key", "id")
@@ -162,6 +174,7 @@ func TestFences_thatAQuorumBringsAreReservedAsTheyAre(t *testing.T) {
 }
 
 func TestFences_areNotReservedForAClaimThatHeldTheKey(t *testing.T) {
+	t.Parallel()
 	eachStore(t, func(t *testing.T, s storeOn) {
 		longAgo(t, s.rdb, s.counter)
 		first, err := s.ask(t, claim("key", "id"))
@@ -182,6 +195,7 @@ func TestFences_areNotReservedForAClaimThatHeldTheKey(t *testing.T) {
 
 // What a quorum takes in again, or raises, must not pass for the counter that was lost.
 func TestFences_thatAQuorumBringsDoNotStandForALostCounter(t *testing.T) {
+	t.Parallel()
 	eachStore(t, func(t *testing.T, s storeOn) {
 		for _, lose := range []string{"before it is taken in again", "before it is raised"} {
 			c := claim("key", "id")
@@ -214,6 +228,7 @@ var brokenCounters = []string{
 }
 
 func TestFences_aCounterThatIsBrokenIsRefused(t *testing.T) {
+	t.Parallel()
 	eachStore(t, func(t *testing.T, s storeOn) {
 		for _, broken := range brokenCounters {
 			require.NoError(t, s.rdb.Set(t.Context(), s.counter, broken, 0).Err())
@@ -225,7 +240,8 @@ func TestFences_aCounterThatIsBrokenIsRefused(t *testing.T) {
 				s.requireRefused(t, err, broken)
 			}
 			require.NoError(t, s.rdb.Del(t.Context(), s.counter).Err())
-			require.Greater(t, s.granted(t, 0).Fence, clockOf(t, s.rdb), "as the error says")
+			before := clockOf(t, s.rdb)
+			require.GreaterOrEqual(t, s.granted(t, 0).Fence, before+ahead, "as the error says")
 			require.NoError(t, s.rdb.Del(t.Context(), s.counter).Err())
 		}
 	})
@@ -239,6 +255,7 @@ func (s storeOn) requireRefused(t *testing.T, err error, broken string) {
 }
 
 func TestFences_areNotRaisedOnABrokenCounter(t *testing.T) {
+	t.Parallel()
 	eachStore(t, func(t *testing.T, s storeOn) {
 		c := claim("key", "id")
 		g, err := s.ask(t, c)
@@ -270,6 +287,7 @@ func TestFences_areNotRaisedOnABrokenCounter(t *testing.T) {
 
 // A counter may be as large as fences are exact in Lua.
 func TestFences_ofALargeCounterAreExact(t *testing.T) {
+	t.Parallel()
 	eachStore(t, func(t *testing.T, s storeOn) {
 		const large = 1<<53 - 2*ahead
 		require.NoError(t, s.rdb.Set(t.Context(), s.counter, large, 0).Err())
@@ -280,6 +298,7 @@ func TestFences_ofALargeCounterAreExact(t *testing.T) {
 }
 
 func TestFences_showOddBytesOfABrokenCounterAsQuestionMarks(t *testing.T) {
+	t.Parallel()
 	eachStore(t, func(t *testing.T, s storeOn) {
 		require.NoError(t, s.rdb.Set(t.Context(), s.counter, "OOM a\r\n\x00\xff"+strings.Repeat("x", 1000), 0).Err())
 		_, err := s.ask(t, claim("key", "id"))
@@ -292,6 +311,7 @@ func TestFences_showOddBytesOfABrokenCounterAsQuestionMarks(t *testing.T) {
 // an old lease goes on being handed off for some milliseconds under the fences that were reserved
 // for it.
 func TestFences_areGivenOnceAlthoughTheServerForgetsDuringHandOffs(t *testing.T) {
+	t.Parallel()
 	for name, open := range backends {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t)

@@ -49,6 +49,7 @@ func keyLike(t *testing.T, rdb *redis.Client, part string) string {
 }
 
 func TestQueue_isServedByAServerWhoseMemoryIsFull(t *testing.T) {
+	t.Parallel()
 	onEachQueue(t, func(t *testing.T, l guard.Locker, rdb *redis.Client) {
 		require.Equal(t, guard.Granted, try(t, l, queued("a")).State)
 		require.Equal(t, guard.Busy, try(t, l, queued("b")).State)
@@ -70,6 +71,7 @@ func TestQueue_isServedByAServerWhoseMemoryIsFull(t *testing.T) {
 }
 
 func TestQueue_deadWaitersDoNotAccumulate(t *testing.T) {
+	t.Parallel()
 	onEachQueue(t, func(t *testing.T, l guard.Locker, rdb *redis.Client) {
 		require.Equal(t, guard.Granted, try(t, l, queued("holder")).State)
 		first := queued("first")
@@ -98,6 +100,7 @@ func TestQueue_deadWaitersDoNotAccumulate(t *testing.T) {
 }
 
 func TestQueue_isDeletedWithItsLastWaiter(t *testing.T) {
+	t.Parallel()
 	onEachQueue(t, func(t *testing.T, l guard.Locker, rdb *redis.Client) {
 		for _, id := range []string{"a", "b", "c"} {
 			try(t, l, queued(id))
@@ -115,6 +118,7 @@ func TestQueue_isDeletedWithItsLastWaiter(t *testing.T) {
 
 // The connections of subscriptions break, and are made again.
 func TestQueue_aWaiterWhoseConnectionBreaksKeepsItsPosition(t *testing.T) {
+	t.Parallel()
 	for name, backend := range backends {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t)
@@ -164,6 +168,7 @@ func TestQueue_aWaiterWhoseConnectionBreaksKeepsItsPosition(t *testing.T) {
 }
 
 func TestQueue_aClaimThatTheServerRefusesKeepsItsPosition(t *testing.T) {
+	t.Parallel()
 	onEachQueue(t, func(t *testing.T, l guard.Locker, rdb *redis.Client) {
 		require.Equal(t, guard.Granted, try(t, l, queued("a")).State)
 		require.Equal(t, guard.Busy, try(t, l, queued("b")).State)

@@ -29,8 +29,10 @@ var cautious = map[string]func(redis.UniversalClient, time.Duration) guard.Locke
 func nothing(context.Context) error { return nil }
 
 func TestMinUptime_aServerThatRestartedGrantsNothingUntilAllItForgotHasEnded(t *testing.T) {
+	t.Parallel()
 	for name, locker := range cautious {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			server := redistest.Start(t)
 			const longest = time.Second
 			g, err := guard.New(locker(server.Client(t), longest), guard.WithTTL(longest))
@@ -60,6 +62,7 @@ func TestMinUptime_aServerThatRestartedGrantsNothingUntilAllItForgotHasEnded(t *
 }
 
 func TestMinUptime_refusesLeasesThatLastLonger(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	for name, locker := range cautious {
 		t.Run(name, func(t *testing.T) {
@@ -80,6 +83,7 @@ func TestMinUptime_refusesLeasesThatLastLonger(t *testing.T) {
 // The holder has its lease on three nodes of five, one of which restarts empty: without
 // WithMinUptime that one and the two others would be a majority for somebody else.
 func TestMinUptime_aQuorumDoesNotCountANodeThatRestarted(t *testing.T) {
+	t.Parallel()
 	servers := redistest.StartN(t, 5)
 	const longest = 2 * time.Second
 	nodes := func() (nodes []guard.Locker) {

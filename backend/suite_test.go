@@ -20,7 +20,10 @@ import (
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.VerifyNoLeaks(m) }
+func TestMain(m *testing.M) {
+	redistest.AtOnce(8)
+	redistest.VerifyNoLeaks(m)
+}
 
 // backends are those that stand on one Redis.
 var backends = map[string]func(redis.UniversalClient) guard.Locker{
@@ -28,59 +31,91 @@ var backends = map[string]func(redis.UniversalClient) guard.Locker{
 	"reentrant": func(rdb redis.UniversalClient) guard.Locker { return reentrant.New(rdb) },
 }
 
-// onEach runs the suite on each backend. connect returns a client of its own at each call, and
-// flush empties the servers.
-func onEach(
-	t *testing.T, connect func(testing.TB) redis.UniversalClient, flush func(testing.TB), more func(*guardtest.Backend),
-) {
+// A place is where the suite runs: on servers that nothing else uses meanwhile.
+type place struct {
+	connect func(testing.TB) redis.UniversalClient // a client of its own at each call
+	flush   func(testing.TB)
+	more    func(*guardtest.Backend) // nil if there is nothing to add
+}
+
+// onEach runs the suite, or a part of it, on each backend, with a place of its own.
+func onEach(t *testing.T, run func(*testing.T, guardtest.Backend), start func(t *testing.T) place) {
 	for name, backend := range backends {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := start(t)
 			s := guardtest.Backend{
-				New:    func(t testing.TB) guard.Locker { flush(t); return backend(connect(t)) },
-				Again:  func(t testing.TB, _ guard.Locker) guard.Locker { return backend(connect(t)) },
+				New:    func(t testing.TB) guard.Locker { p.flush(t); return backend(p.connect(t)) },
+				Again:  func(t testing.TB, _ guard.Locker) guard.Locker { return backend(p.connect(t)) },
 				Owners: name == "reentrant",
 				Ledger: true, Notifies: true, Queues: true,
 				Keys: []string{"k:{tag}", "{tag}k", "onerun:3:fence", "onerun:k:lease"},
 			}
-			if more != nil {
-				more(&s)
+			if p.more != nil {
+				p.more(&s)
 			}
-			guardtest.Run(t, s)
+			run(t, s)
 		})
 	}
 }
 
 func TestSuite_standalone(t *testing.T) {
-	server := redistest.Start(t)
-	flush := flusher(server)
-	onEach(t, func(t testing.TB) redis.UniversalClient { return server.Client(t) }, flush, func(s *guardtest.Backend) {
-		s.Flush = flush
-		s.Freeze = func(testing.TB) func() {
-			server.Freeze()
-			return server.Thaw
+	t.Parallel()
+	onEach(t, guardtest.Run, func(t *testing.T) place {
+		server := redistest.Start(t)
+		flush := flusher(t, server)
+		return place{
+			func(t testing.TB) redis.UniversalClient { return server.Client(t) }, flush,
+			func(s *guardtest.Backend) {
+				s.Flush = flush
+				s.Freeze = func(testing.TB) func() {
+					server.Freeze()
+					return server.Thaw
+				}
+			},
 		}
 	})
 }
 
 func TestSuite_cluster(t *testing.T) {
-	cluster := redistest.StartCluster(t)
-	flush := flusher(cluster.Nodes...)
-	onEach(t, func(t testing.TB) redis.UniversalClient { return cluster.Client(t) }, flush,
-		func(s *guardtest.Backend) { s.Flush = flush })
+	t.Parallel()
+	onEach(t, guardtest.Run, func(t *testing.T) place {
+		cluster := redistest.StartCluster(t)
+		flush := flusher(t, cluster.Nodes...)
+		return place{
+			func(t testing.TB) redis.UniversalClient { return cluster.Client(t) }, flush,
+			func(s *guardtest.Backend) { s.Flush = flush },
+		}
+	})
 }
 
 func TestSuite_sentinel(t *testing.T) {
-	sentinel := redistest.StartSentinel(t)
-	onEach(t, func(t testing.TB) redis.UniversalClient { return sentinel.Client(t) }, flusher(sentinel.Master), nil)
+	t.Parallel()
+	onEach(t, guardtest.Run, func(t *testing.T) place {
+		sentinel := redistest.StartSentinel(t)
+		return place{func(t testing.TB) redis.UniversalClient { return sentinel.Client(t) }, flusher(t, sentinel.Master), nil}
+	})
 }
 
+// With the race detector, miniredis takes milliseconds for a script. The random part of the suite
+// makes all calls of a lease; TestLong_suiteOnMiniredis runs the rest, too.
 func TestSuite_miniredis(t *testing.T) {
+	t.Parallel()
+	onEach(t, guardtest.RunExclusion, miniredisPlace)
+}
+
+func TestLong_suiteOnMiniredis(t *testing.T) {
+	redistest.Long(t)
+	onEach(t, guardtest.Run, miniredisPlace)
+}
+
+func miniredisPlace(t *testing.T) place {
 	server := miniredis.NewMiniRedis()
 	server.ClockTTL(true)
 	require.NoError(t, server.Start())
 	t.Cleanup(server.Close)
 	stopTimeInScripts(server)
-	onEach(t, func(t testing.TB) redis.UniversalClient {
+	return place{func(t testing.TB) redis.UniversalClient {
 		rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 		t.Cleanup(func() { _ = rdb.Close() })
 		return rdb
@@ -88,7 +123,7 @@ func TestSuite_miniredis(t *testing.T) {
 		// with the race detector it takes some for a script, of which the most is setting up its
 		// Lua
 		s.MinTTL = 10 * time.Millisecond
-	})
+	}}
 }
 
 // stopTimeInScripts has the time of miniredis stand still while a script runs, as that of Redis
@@ -106,11 +141,15 @@ func stopTimeInScripts(server *miniredis.Miniredis) {
 }
 
 // flusher returns a function that makes the servers forget everything.
-func flusher(servers ...*redistest.Server) func(testing.TB) {
+func flusher(t testing.TB, servers ...*redistest.Server) func(testing.TB) {
+	var admins []*redis.Client
+	for _, s := range servers {
+		admins = append(admins, s.Client(t))
+	}
 	return func(t testing.TB) {
 		t.Helper()
-		for _, s := range servers {
-			require.NoError(t, s.Client(t).FlushAll(t.Context()).Err())
+		for _, admin := range admins {
+			require.NoError(t, admin.FlushAll(t.Context()).Err())
 		}
 	}
 }

@@ -80,6 +80,7 @@ func readCommand(in *bufio.Reader) ([]string, error) {
 }
 
 func TestTogether_answersThatAreMissingOrMakeNoSenseAreTheirCallersOnly(t *testing.T) {
+	t.Parallel()
 	const calls = 5
 	for name, c := range map[string]struct {
 		reply string
@@ -115,6 +116,7 @@ func TestTogether_answersThatAreMissingOrMakeNoSenseAreTheirCallersOnly(t *testi
 }
 
 func TestTogether_anErrorOfOneIsNotTheOthers(t *testing.T) {
+	t.Parallel()
 	for backend, open := range backends {
 		t.Run(backend, func(t *testing.T) {
 			f := flightOn(answersWith(t, "*3\r\n:1\r\n$22\r\nREADONLY of a replica.\r\n:3\r\n"), open)

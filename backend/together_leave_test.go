@@ -15,6 +15,7 @@ import (
 )
 
 func TestTogether_whoLeavesDoesNotEndTheScriptOfTheOthers(t *testing.T) {
+	t.Parallel()
 	eachTogether(t, func(t *testing.T, f *flight, _ *redis.Client, _ func(string) string) {
 		f.together(t, take("a", "id"), take("b", "id")) // the server learns the scripts
 		for name, longest := range map[string]time.Duration{"with a deadline": time.Minute, "without one": 0} {

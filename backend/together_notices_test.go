@@ -21,6 +21,7 @@ var channels = map[string]func(key string) string{
 // of these, and those that travelled alone on the key of a lock: who waited in another process
 // slept on for half a TTL.
 func TestTogether_eachReleaseIsToldOnTheChannelOfItsKey(t *testing.T) {
+	t.Parallel()
 	for name := range backends {
 		for _, claims := range []int{0, 1, 5} {
 			t.Run(fmt.Sprintf("%s, with %d claims", name, claims), func(t *testing.T) {

@@ -48,6 +48,7 @@ const twinKeys, twinIDs = 5, 3
 // Claims come first, as they do in joint scripts. Those for one key are alike but for their IDs,
 // and a claim is released once, as what is quick is done before what is not.
 func TestTogether_isTheSameAsOneByOne(t *testing.T) {
+	t.Parallel()
 	for name, open := range backends {
 		t.Run(name, func(t *testing.T) {
 			seed := rand.Uint64()

@@ -40,6 +40,7 @@ func newFlight(t *testing.T, backend string) (*flight, *redis.Client) {
 }
 
 func TestTogether_aKeyOfAWrongTypeFailsAlone(t *testing.T) {
+	t.Parallel()
 	eachTogether(t, func(t *testing.T, f *flight, rdb *redis.Client, lockKey func(string) string) {
 		require.NoError(t, rdb.RPush(t.Context(), lockKey("key7"), "somebody's").Err())
 		for range 2 { // the second time there are fence counters
@@ -69,6 +70,7 @@ func TestTogether_aKeyOfAWrongTypeFailsAlone(t *testing.T) {
 }
 
 func TestTogether_aFullServerRefusesClaimsAndTakesReleasesAndRenewals(t *testing.T) {
+	t.Parallel()
 	eachTogether(t, func(t *testing.T, f *flight, rdb *redis.Client, lockKey func(string) string) {
 		for _, a := range f.together(t, many(20, func(key string) op { return take(key, "id") })...) {
 			require.NoError(t, a.err)
@@ -113,6 +115,7 @@ func TestTogether_aFullServerRefusesClaimsAndTakesReleasesAndRenewals(t *testing
 }
 
 func TestTogether_aServerThatRestartedRefusesClaimsAndTakesReleases(t *testing.T) {
+	t.Parallel()
 	for name, open := range cautious {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t)
@@ -131,6 +134,7 @@ func TestTogether_aServerThatRestartedRefusesClaimsAndTakesReleases(t *testing.T
 }
 
 func TestTogether_aScriptThatTheServerForgotIsMended(t *testing.T) {
+	t.Parallel()
 	eachTogether(t, func(t *testing.T, f *flight, rdb *redis.Client, _ func(string) string) {
 		for range 3 {
 			for _, of := range []func(key string) op{
@@ -149,6 +153,7 @@ func TestTogether_aScriptThatTheServerForgotIsMended(t *testing.T) {
 }
 
 func TestTogether_twoReleasesOfOneClaimAreOneThatHadItAndOneThatHadNot(t *testing.T) {
+	t.Parallel()
 	eachTogether(t, func(t *testing.T, f *flight, _ *redis.Client, _ func(string) string) {
 		f.together(t, take("a", "id"), take("b", "id"))
 		answers, _ := f.fly(t, give("b", "id"), give("a", "id"), give("a", "another"), give("a", "id"))
@@ -160,6 +165,7 @@ func TestTogether_twoReleasesOfOneClaimAreOneThatHadItAndOneThatHadNot(t *testin
 }
 
 func TestTogether_oneOfManyWhoWantAFreeKeyHasIt(t *testing.T) {
+	t.Parallel()
 	eachTogether(t, func(t *testing.T, f *flight, _ *redis.Client, _ func(string) string) {
 		last := uint64(0)
 		for round := range 3 { // the first one has no fence counter
@@ -178,6 +184,7 @@ func TestTogether_oneOfManyWhoWantAFreeKeyHasIt(t *testing.T) {
 }
 
 func TestTogether_aClusterThatLooksLikeOneServerGetsOneScriptARequest(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	node := cluster.Nodes[0]
 	for name, backend := range backends {
@@ -209,6 +216,7 @@ func TestTogether_aClusterThatLooksLikeOneServerGetsOneScriptARequest(t *testing
 }
 
 func TestTogether_aClaimBehindAReleaseOfItsKeyFindsItFree(t *testing.T) {
+	t.Parallel()
 	eachTogether(t, func(t *testing.T, f *flight, _ *redis.Client, _ func(string) string) {
 		answers, _ := f.fly(t, take("k", "a"), take("other", "a"))
 		require.Equal(t, guard.Granted, answers[0].grant.State)
@@ -226,6 +234,7 @@ func TestTogether_aClaimBehindAReleaseOfItsKeyFindsItFree(t *testing.T) {
 }
 
 func TestTogether_aUserNeedsNoFurtherRights(t *testing.T) {
+	t.Parallel()
 	for name, backend := range backends {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t)

@@ -14,6 +14,7 @@ import (
 )
 
 func TestWarnings_nameTheServerThatEvictsLeases(t *testing.T) {
+	t.Parallel()
 	backends := map[string]func(redis.UniversalClient) guard.Locker{
 		"redlock": func(rdb redis.UniversalClient) guard.Locker {
 			return redlock.New([]guard.Locker{
@@ -57,6 +58,7 @@ func TestWarnings_nameTheServerThatEvictsLeases(t *testing.T) {
 }
 
 func TestWarnings_aUserWhoMayNotAskGetsNone(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	admin := server.Client(t)
 	require.NoError(t, admin.ConfigSet(t.Context(), "maxmemory", "100mb").Err())

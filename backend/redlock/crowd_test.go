@@ -15,6 +15,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/redlock"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 // A network delays what it carries by a random time.
@@ -98,8 +99,18 @@ func (r remote) Subscribe(_ string, wake func()) (stop func()) {
 // Many processes wait for one key. Their claims must not keep each other out: nearly each release
 // is followed by a grant, for a few requests, and no process is left out.
 func TestWaiters_ofManyProcessesGetTheKeyInTurn(t *testing.T) {
-	const span = 2 * time.Second
-	for _, processes := range []int{1, 2, 5, 12, 20, 40} {
+	requireInTurn(t, time.Second, 1, 5, 20)
+}
+
+func TestLong_waitersOfManyProcessesGetTheKeyInTurn(t *testing.T) {
+	redistest.Long(t)
+	requireInTurn(t, 2*time.Second, 1, 2, 5, 12, 20, 40)
+}
+
+// requireInTurn has so many processes want the key for the span, in virtual time.
+func requireInTurn(t *testing.T, span time.Duration, counts ...int) {
+	t.Helper()
+	for _, processes := range counts {
 		synctest.Test(t, func(t *testing.T) {
 			n := &network{rng: rand.New(rand.NewPCG(1, uint64(processes)))}
 			stores := make([]*station, 5)

@@ -33,6 +33,7 @@ func (q *quorum) listened(t *testing.T, nodes int) {
 }
 
 func TestNotify_aReleaseWakesWhoWaitsAlsoWhenAMinorityIsDown(t *testing.T) {
+	t.Parallel()
 	q := startQuorum(t, 5)
 	long := guard.WithTTL(time.Minute) // a waiter that was not notified would wait for half of that
 	holder, waiter := newGuard(t, q.locker(t), long), newGuard(t, q.locker(t), long)
@@ -60,6 +61,7 @@ func (q *quorum) quorumOf(but int) *quorum {
 }
 
 func TestNotify_aWaiterDoesNotWakeItselfByGivingBackWhatTheHolderHasNot(t *testing.T) {
+	t.Parallel()
 	q := startQuorum(t, 5)
 	long := guard.WithTTL(time.Minute)
 	holder, waiter := newGuard(t, q.locker(t), long), newGuard(t, q.locker(t), long)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/redlock"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 // A resource refuses every fence that is lower than one it has seen, and remembers the holder of
@@ -58,6 +59,18 @@ func (r *resource) write(fence uint64) (ok bool) {
 // the resource, unless nodes have forgotten leases that were held: then it is the resource which
 // keeps the older holder out.
 func TestFences_growOverRandomFailures(t *testing.T) {
+	growOverRandomFailures(t, 12*time.Second, 45)
+}
+
+func TestLong_fencesGrowOverRandomFailures(t *testing.T) {
+	redistest.Long(t)
+	growOverRandomFailures(t, 40*time.Second, 150)
+}
+
+// growOverRandomFailures has nodes fail for so long, in virtual time, and wants more than so many
+// leases.
+func growOverRandomFailures(t *testing.T, span time.Duration, leases int) {
+	t.Helper()
 	kill, freeze, forget := (*box).kill, (*box).freeze, (*box).flush
 	for _, c := range []struct {
 		name   string
@@ -85,7 +98,7 @@ func TestFences_growOverRandomFailures(t *testing.T) {
 					b.answerAfter(func() time.Duration { return time.Duration(100+rand.IntN(1900)) * time.Microsecond })
 				}
 				r := &resource{owners: map[uint64]string{}}
-				end := time.Now().Add(40 * time.Second)
+				end := time.Now().Add(span)
 				var workers sync.WaitGroup
 				for i := range 4 {
 					g := newGuard(t, redlock.New(nodesOf(boxes)), guard.WithTTL(randomTTL))
@@ -109,7 +122,7 @@ func TestFences_growOverRandomFailures(t *testing.T) {
 				}
 				workers.Wait()
 				synctest.Wait()
-				require.Greater(t, len(r.owners), 150, "leases")
+				require.Greater(t, len(r.owners), leases, "leases")
 				t.Logf("%d leases, %d writes refused", len(r.owners), r.refusals)
 			})
 		})

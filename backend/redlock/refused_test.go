@@ -75,6 +75,7 @@ func (picky) CheckKey(key string) error {
 }
 
 func TestAcquire_refusesOneServerUnderTwoAddresses(t *testing.T) {
+	t.Parallel()
 	servers := redistest.StartN(t, 5)
 	proxy := redistest.StartProxy(t, servers[1].Addr()).Addr()
 	_, port, err := net.SplitHostPort(servers[1].Addr())
@@ -105,6 +106,7 @@ func TestAcquire_refusesOneServerUnderTwoAddresses(t *testing.T) {
 }
 
 func TestAcquire_namesTheNodesThatCannotBeReachedAtFirst(t *testing.T) {
+	t.Parallel()
 	q := startQuorum(t, 5)
 	var nodes []guard.Locker
 	for _, s := range q.servers {

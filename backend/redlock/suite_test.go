@@ -19,7 +19,10 @@ import (
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.VerifyNoLeaks(m) }
+func TestMain(m *testing.M) {
+	redistest.AtOnce(4) // what runs in virtual time uses the processor, and is not parallel
+	redistest.VerifyNoLeaks(m)
+}
 
 const minTTL = 300 * time.Millisecond
 
@@ -36,23 +39,44 @@ func memories(n int) (nodes []guard.Locker) {
 	return nodes
 }
 
+// The other tests of this package have nodes of single, so that those run the random part of the
+// suite only; TestLong_suiteOnFiveServers runs the rest, too.
 func TestSuite_fiveServers(t *testing.T) {
+	t.Parallel()
+	onFiveServers(t, map[string]func(*testing.T, guardtest.Backend){
+		"single": guardtest.RunExclusion, "reentrant": guardtest.Run,
+	})
+}
+
+func TestLong_suiteOnFiveServers(t *testing.T) {
+	redistest.Long(t)
+	onFiveServers(t, map[string]func(*testing.T, guardtest.Backend){"single": guardtest.Run})
+}
+
+// onFiveServers runs the suite, or a part of it, over five servers that nothing else uses
+// meanwhile, by the backend that is the node on each.
+func onFiveServers(t *testing.T, runs map[string]func(*testing.T, guardtest.Backend)) {
 	kinds := map[string]func(t testing.TB, s *redistest.Server) guard.Locker{
 		"single":    func(t testing.TB, s *redistest.Server) guard.Locker { return single.New(s.Client(t)) },
 		"reentrant": func(t testing.TB, s *redistest.Server) guard.Locker { return reentrant.New(s.Client(t)) },
 	}
-	for name, node := range kinds {
+	for name, run := range runs {
+		node := kinds[name]
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // with each other
+			t.Parallel()
 			servers := redistest.StartN(t, 5)
+			var admins []*redis.Client
+			for _, s := range servers {
+				admins = append(admins, s.Client(t))
+			}
 			var underWay atomic.Int64
 			settled := func(t testing.TB) {
 				require.Eventually(t, func() bool { return underWay.Load() == 0 }, 5*time.Second, time.Millisecond)
 			}
 			flush := func(t testing.TB) {
 				settled(t) // what comes late is of the check before
-				for _, s := range servers {
-					require.NoError(t, s.Client(t).FlushAll(t.Context()).Err())
+				for _, admin := range admins {
+					require.NoError(t, admin.FlushAll(t.Context()).Err())
 				}
 			}
 			over := func(t testing.TB) guard.Locker {
@@ -62,7 +86,7 @@ func TestSuite_fiveServers(t *testing.T) {
 				}
 				return redlock.New(nodes)
 			}
-			guardtest.Run(t, guardtest.Backend{
+			run(t, guardtest.Backend{
 				New:    func(t testing.TB) guard.Locker { flush(t); return over(t) },
 				Again:  func(t testing.TB, _ guard.Locker) guard.Locker { return over(t) },
 				Flush:  flush,

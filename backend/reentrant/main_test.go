@@ -3,7 +3,10 @@ package reentrant_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	redistest.AtOnce(8)
+	redistest.VerifyNoLeaks(m)
+}

@@ -16,6 +16,7 @@ import (
 
 // A user who may not listen waits all the same, and it shows.
 func TestACL_withoutTheRightToListenThoseWhoWaitLookForThemselves(t *testing.T) {
+	t.Parallel()
 	for name, taken := range map[string]string{"no channels": "resetchannels", "no subscribe": "-subscribe"} {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t)

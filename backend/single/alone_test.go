@@ -53,6 +53,7 @@ func (l *lonely) pair(t *testing.T, c guard.Claim) {
 }
 
 func TestAlone_aCallerHasAConnectionOfItsOwnThatEndsSoonAfter(t *testing.T) {
+	t.Parallel()
 	l := alone(t)
 	with, made := l.connections(t), l.proxy.Conns()
 	for start := time.Now(); time.Since(start) < time.Second; { // for longer than it stands unused
@@ -66,6 +67,7 @@ func TestAlone_aCallerHasAConnectionOfItsOwnThatEndsSoonAfter(t *testing.T) {
 }
 
 func TestAlone_aCallThatIsCancelledEndsAtOnceAndItsAnswerIsNotTheNextOnes(t *testing.T) {
+	t.Parallel()
 	l := alone(t)
 	require.NoError(t, take(t.Context(), l, claimOf(1)))
 	for range 5 {
@@ -90,6 +92,7 @@ func TestAlone_aCallThatIsCancelledEndsAtOnceAndItsAnswerIsNotTheNextOnes(t *tes
 }
 
 func TestAlone_aCallToAFrozenServerEndsWithItsContext(t *testing.T) {
+	t.Parallel()
 	l := alone(t)
 	l.server.Freeze()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -100,6 +103,7 @@ func TestAlone_aCallToAFrozenServerEndsWithItsContext(t *testing.T) {
 }
 
 func TestAlone_aClientThatWasClosedShowsInAFewMilliseconds(t *testing.T) {
+	t.Parallel()
 	l := alone(t)
 	require.NoError(t, l.rdb.Close())
 	var failed *guard.StoreError
@@ -110,6 +114,7 @@ func TestAlone_aClientThatWasClosedShowsInAFewMilliseconds(t *testing.T) {
 }
 
 func TestAlone_aServerThatForgotTheScriptsIsToldAgain(t *testing.T) {
+	t.Parallel()
 	l := alone(t)
 	for range 3 {
 		require.NoError(t, l.admin.ScriptFlush(t.Context()).Err())
@@ -118,6 +123,7 @@ func TestAlone_aServerThatForgotTheScriptsIsToldAgain(t *testing.T) {
 }
 
 func TestAlone_whatComesWhileTheCallIsOutGoesOutAfterIt(t *testing.T) {
+	t.Parallel()
 	l := alone(t)
 	l.proxy.Delay(20 * time.Millisecond)
 	before := reads(t, l.admin)

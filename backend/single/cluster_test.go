@@ -190,6 +190,7 @@ func TestCluster_setsUpItsConnectionsWhenANodeIsNeeded(t *testing.T) {
 // A Cluster that is asked for the owners of its slots, and says so when nobody waits any more, is
 // a data race of no batch.
 func TestRenewBatch_leavesBehindAClusterThatDoesNotSayWhereKeysAre(t *testing.T) {
+	t.Parallel()
 	answer := make(chan struct{})
 	asked := make(chan struct{}, 10)
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {

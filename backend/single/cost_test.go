@@ -16,6 +16,7 @@ import (
 )
 
 func TestDo_costsTwoRoundTrips(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	g := newGuard(t, server.Client(t))
 	require.NoError(t, g.Do(t.Context(), "k", nothing)) // the server learns the scripts
@@ -29,6 +30,7 @@ func TestDo_costsTwoRoundTrips(t *testing.T) {
 	require.Zero(t, calls["eval"])
 }
 
+// Not parallel: it counts goroutines.
 func TestAcquire_tenThousandHeldLeasesShareOneGoroutineAndFewPipelines(t *testing.T) {
 	server := redistest.Start(t)
 	rdb := server.Client(t)
@@ -49,8 +51,8 @@ func TestAcquire_tenThousandHeldLeasesShareOneGoroutineAndFewPipelines(t *testin
 	server.ResetStats(t)
 	already := reads(t, rdb)
 	require.Eventually(t, func() bool {
-		return server.Calls(t)["pexpire"] >= int64(2*len(leases))
-	}, 3*ttl, ttl/10)
+		return server.Calls(t)["pexpire"] >= int64(len(leases))
+	}, 3*ttl, ttl/100)
 	took := reads(t, rdb) - already
 	t.Logf("%d renewals of %d leases took %d reads", server.Calls(t)["pexpire"], len(leases), took)
 	require.Less(t, took, len(leases)/10, "renewals travel together")

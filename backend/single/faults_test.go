@@ -80,6 +80,7 @@ func requireFree(t *testing.T, rdb redis.UniversalClient, key string) {
 }
 
 func TestFault7_replyLostOnAcquire(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr())
 	g := newGuard(t, client(t, proxy.Addr()))
@@ -94,6 +95,7 @@ func TestFault7_replyLostOnAcquire(t *testing.T) {
 }
 
 func TestFault7_replyLostOnRenew(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr())
 	g := newGuard(t, client(t, proxy.Addr()))
@@ -107,6 +109,7 @@ func TestFault7_replyLostOnRenew(t *testing.T) {
 }
 
 func TestFault7_replyLostOnRelease(t *testing.T) {
+	t.Parallel()
 	for name, opts := range map[string][]guard.Option{
 		"plain": nil, "once": {guard.WithOnce(time.Minute)}, "min hold": {guard.WithMinHold(time.Minute)},
 	} {
@@ -126,6 +129,7 @@ func TestFault7_replyLostOnRelease(t *testing.T) {
 }
 
 func TestFault8_slowAcquireCountsFromBeforeTheRequest(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr())
 	rdb := client(t, proxy.Addr())
@@ -151,6 +155,7 @@ func TestFault8_slowAcquireCountsFromBeforeTheRequest(t *testing.T) {
 }
 
 func TestFault5_frozenServer(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	for _, pause := range []time.Duration{ttl / 5, ttl, 3 * ttl} {
 		t.Run(pause.String(), func(t *testing.T) {
@@ -188,6 +193,7 @@ func TestFault5_frozenServer(t *testing.T) {
 }
 
 func TestFault9_blackHole(t *testing.T) {
+	t.Parallel()
 	for name, dark := range map[string]func(*redistest.Proxy){
 		"both ways": (*redistest.Proxy).GoDark, "requests": (*redistest.Proxy).DarkRequests, "replies": (*redistest.Proxy).DarkReplies,
 	} {
@@ -213,6 +219,7 @@ func TestFault9_blackHole(t *testing.T) {
 }
 
 func TestFault6_serverDownAndStaysDown(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr())
 	g := newGuard(t, client(t, proxy.Addr(), func(o *redis.Options) { o.DialerRetries = 1 }))
@@ -228,6 +235,7 @@ func TestFault6_serverDownAndStaysDown(t *testing.T) {
 }
 
 func TestFaults10to12_keyGoneUnderTheHolder(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	rdb := server.Client(t)
 	lease := leaseKey(t, rdb, "k")
@@ -255,6 +263,7 @@ func TestFaults10to12_keyGoneUnderTheHolder(t *testing.T) {
 }
 
 func TestFault11_fencesGrowAcrossAFlushInTheSameInstant(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	rdb := server.Client(t)
 	g := newGuard(t, rdb)
@@ -270,6 +279,7 @@ func TestFault11_fencesGrowAcrossAFlushInTheSameInstant(t *testing.T) {
 }
 
 func TestFault13_scriptsFlushed(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	rdb := server.Client(t)
 	g := newGuard(t, rdb)
@@ -289,6 +299,7 @@ func TestFault13_scriptsFlushed(t *testing.T) {
 }
 
 func TestFault14_scriptThatBlocksTheServer(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "--busy-reply-threshold", "50")
 	rdb := server.Client(t, func(o *redis.Options) { o.MaxRetries = -1 })
 	g := newGuard(t, rdb, guard.WithTTL(2*time.Second))
@@ -307,6 +318,7 @@ func TestFault14_scriptThatBlocksTheServer(t *testing.T) {
 }
 
 func TestFault15_outOfMemory(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	rdb := server.Client(t)
 	g := newGuard(t, rdb)
@@ -328,6 +340,7 @@ func TestFault15_outOfMemory(t *testing.T) {
 }
 
 func TestFault16_serverThatRefuses(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	rdb := server.Client(t)
 	g := newGuard(t, rdb)
@@ -365,6 +378,7 @@ func TestFault16_serverThatRefuses(t *testing.T) {
 }
 
 func TestFault16_serverThatIsLoading(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "--key-load-delay", "1000", "--loading-process-events-interval-bytes", "1024")
 	rdb := server.Client(t)
 	g := newGuard(t, rdb, guard.WithTTL(10*time.Second))
@@ -381,6 +395,7 @@ func TestFault16_serverThatIsLoading(t *testing.T) {
 }
 
 func TestFault19_serverRestartsEmpty(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	g := newGuard(t, server.Client(t))
 	lease := acquire(t, g, "k")
@@ -391,6 +406,7 @@ func TestFault19_serverRestartsEmpty(t *testing.T) {
 }
 
 func TestFault20_failoverThatForgetsTheLease(t *testing.T) {
+	t.Parallel()
 	sentinel := redistest.StartSentinel(t)
 	rdb := sentinel.Client(t)
 	g := newGuard(t, rdb, guard.WithTTL(3*time.Second))
@@ -411,6 +427,7 @@ func TestFault20_failoverThatForgetsTheLease(t *testing.T) {
 }
 
 func TestFault21_slotMovesUnderAHeldLease(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	rdb := cluster.Client(t)
 	g := newGuard(t, rdb)
@@ -441,6 +458,7 @@ func TestFault21_slotMovesUnderAHeldLease(t *testing.T) {
 }
 
 func TestFault24_applicationEmptiesTheConnectionPool(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	rdb := client(t, server.Addr(), func(o *redis.Options) { o.PoolSize = 1 })
 	g := newGuard(t, rdb)
@@ -458,6 +476,7 @@ func TestFault24_applicationEmptiesTheConnectionPool(t *testing.T) {
 }
 
 func TestFault25_clientClosedUnderTheGuard(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	rdb := client(t, server.Addr())
 	g := newGuard(t, rdb)
@@ -472,6 +491,7 @@ func TestFault25_clientClosedUnderTheGuard(t *testing.T) {
 }
 
 func TestFaults_aLeaseWithoutATTLEndsWithinADay(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	admin := server.Client(t)
 	l := single.New(server.Client(t))

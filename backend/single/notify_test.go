@@ -24,6 +24,7 @@ func listeners(t *testing.T, servers ...*redistest.Server) (n int) {
 }
 
 func TestNotify_aReleaseWakesWhoWaits(t *testing.T) {
+	t.Parallel()
 	server, cluster := redistest.Start(t), redistest.StartCluster(t)
 	for name, c := range map[string]struct {
 		client func() redis.UniversalClient
@@ -72,6 +73,7 @@ func TestNotify_aReleaseWakesWhoWaits(t *testing.T) {
 }
 
 func TestNotify_aMinimumHoldDoesNotKeepAWaiterForLonger(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	g := newGuard(t, server.Client(t), guard.WithTTL(time.Minute))
 	lease := acquire(t, g, "k", guard.WithMinHold(500*time.Millisecond))

@@ -172,6 +172,7 @@ func TestOwn_renewalsMakeANewConnectionWhereTheirsHasBroken(t *testing.T) {
 }
 
 func TestOwn_whoLosesItsConnectionGoesByTheUsersClient(t *testing.T) {
+	t.Parallel()
 	l := alone(t)
 	// those that are there may stay
 	require.NoError(t, l.admin.ConfigSet(t.Context(), "maxclients", "1").Err())
@@ -296,6 +297,7 @@ func TestWithClientSetup_hooksSeeEveryCommand(t *testing.T) {
 }
 
 func TestWithClientSetup_refusesWhatCannotWork(t *testing.T) {
+	t.Parallel()
 	rdb := client(t, "127.0.0.1:1")
 	for says, f := range map[string]func(*redis.Client){
 		"WithClientSetup(nil): must not be nil":  nil,

@@ -46,6 +46,7 @@ func (b *breaker) ReportResult(error) {}
 
 // Leases are kept on each kind of client, also while the application's circuit breaker is open.
 func TestNew_keepsLeasesOnEachKindOfClient(t *testing.T) {
+	t.Parallel()
 	const ttl = time.Second
 	for name, c := range map[string]struct {
 		change func(o *redis.Options)

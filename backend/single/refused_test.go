@@ -18,6 +18,7 @@ import (
 )
 
 func TestNew_refusesAClientThatCannotWork(t *testing.T) {
+	t.Parallel()
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
 	t.Cleanup(func() { _ = ring.Close() })
 	for name, c := range map[string]struct {
@@ -62,6 +63,7 @@ func refusal(t *testing.T, rdb redis.UniversalClient, opts ...guard.Option) *gua
 }
 
 func TestDo_namesAServerThatIsAbsent(t *testing.T) {
+	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	addr := listener.Addr().String()
@@ -72,6 +74,7 @@ func TestDo_namesAServerThatIsAbsent(t *testing.T) {
 }
 
 func TestDo_saysThatThePasswordIsWrong(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	require.NoError(t, server.Client(t).ConfigSet(t.Context(), "requirepass", "secret").Err())
 	for name, password := range map[string]string{"wrong": "guess", "missing": ""} {
@@ -84,6 +87,7 @@ func TestDo_saysThatThePasswordIsWrong(t *testing.T) {
 }
 
 func TestDo_saysThatTheUserMayNot(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	admin := server.Client(t)
 	for name, rule := range map[string]string{"no scripts": "-evalsha", "no such key": "~other:*"} {
@@ -100,6 +104,7 @@ func TestDo_saysThatTheUserMayNot(t *testing.T) {
 }
 
 func TestDo_saysThatTheKeyHoldsSomethingElse(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	rdb := server.Client(t)
 	lease := leaseKey(t, rdb, "report")
@@ -110,6 +115,7 @@ func TestDo_saysThatTheKeyHoldsSomethingElse(t *testing.T) {
 }
 
 func TestDo_treatsAForeignStringAsBusy(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	rdb := server.Client(t)
 	lease := leaseKey(t, rdb, "report")
@@ -122,6 +128,7 @@ func TestDo_treatsAForeignStringAsBusy(t *testing.T) {
 }
 
 func TestDo_leavesInTheServerWhatIsTooLargeToBeOurs(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	rdb := server.Client(t)
 	lease := leaseKey(t, rdb, "report")
@@ -153,6 +160,7 @@ func TestDo_leavesInTheServerWhatIsTooLargeToBeOurs(t *testing.T) {
 }
 
 func TestDo_saysThatTheServerIsTooOld(t *testing.T) {
+	t.Parallel()
 	for name, reply := range map[string]string{
 		"no scripts":   "-ERR unknown command `evalsha`, with args beginning with: \r\n",
 		"no KEEPTTL":   "-ERR Error running script (call to f_1): @user_script:1: ERR syntax error\r\n",

@@ -14,6 +14,7 @@ import (
 )
 
 func TestReplicas_tooFewRefuseTheLeaseAndTheMarker(t *testing.T) {
+	t.Parallel()
 	sentinel := redistest.StartSentinel(t)
 	locker := single.New(sentinel.Master.Client(t), single.WithReplicas(1, 200*time.Millisecond))
 	g, err := guard.New(locker, guard.WithTTL(5*time.Second))
@@ -40,6 +41,7 @@ func TestReplicas_tooFewRefuseTheLeaseAndTheMarker(t *testing.T) {
 }
 
 func TestReplicas_leaseOutlivesAFailover(t *testing.T) {
+	t.Parallel()
 	sentinel := redistest.StartSentinel(t)
 	rdb := sentinel.Client(t)
 	g, err := guard.New(single.New(rdb, single.WithReplicas(1, time.Second)), guard.WithTTL(10*time.Second))
@@ -56,6 +58,7 @@ func TestReplicas_leaseOutlivesAFailover(t *testing.T) {
 }
 
 func TestReplicas_onACluster(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t) // which has none
 	g, err := guard.New(single.New(cluster.Client(t), single.WithReplicas(1, 50*time.Millisecond)), guard.WithTTL(time.Second))
 	require.NoError(t, err)
@@ -66,6 +69,7 @@ func TestReplicas_onACluster(t *testing.T) {
 }
 
 func TestReplicas_refusesSettingsThatCannotWork(t *testing.T) {
+	t.Parallel()
 	rdb := client(t, "127.0.0.1:1")
 	for want, option := range map[string]single.Option{
 		"WithReplicas(0): must ask for at least one replica": single.WithReplicas(0, time.Second),

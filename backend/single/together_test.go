@@ -43,6 +43,7 @@ func take(ctx context.Context, l guard.Locker, c guard.Claim) error {
 }
 
 func TestTogether_whatComesWhileACallIsOutGoesOutAsOne(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr())
 	proxy.Delay(5 * time.Millisecond)
@@ -59,6 +60,7 @@ func TestTogether_whatComesWhileACallIsOutGoesOutAsOne(t *testing.T) {
 }
 
 func TestTogether_aScriptThatTheServerForgotIsMendedAndAWrongKeyFailsAlone(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr())
 	proxy.Delay(5 * time.Millisecond)
@@ -86,6 +88,7 @@ func TestTogether_aScriptThatTheServerForgotIsMendedAndAWrongKeyFailsAlone(t *te
 // connections of our own, which end a call with its context, and if some of what the leavers had
 // sent has arrived all the same.
 func TestTogether_aCallerThatLeavesDisturbsNobody(t *testing.T) {
+	t.Parallel()
 	// one goes out by itself, and then those that are enough for another script
 	const callers = 1 + 32
 	l := alone(t)
@@ -158,6 +161,7 @@ func (l *lonely) byUsersClient() uint32 {
 	return stats.Hits + stats.Misses
 }
 
+// Not parallel: it counts goroutines.
 func TestTogether_aFrozenServerHoldsUpFewGoroutinesAndNothingAfterwards(t *testing.T) {
 	server := redistest.Start(t)
 	rdb := client(t, server.Addr(), func(o *redis.Options) { o.ReadTimeout = time.Second })

@@ -21,7 +21,7 @@ type trickle struct {
 	slow atomic.Bool
 }
 
-const tricklePause = 50 * time.Millisecond
+const tricklePause = 25 * time.Millisecond
 
 func startTrickle(t *testing.T, target string) *trickle {
 	t.Helper()
@@ -68,13 +68,13 @@ func (l *trickle) pass(to io.Writer, from io.Reader) {
 	}
 }
 
-// An answer to a renewal takes 200 ms on a link that passes a byte each 50 ms. That is far less
+// An answer to a renewal takes 100 ms on a link that passes a byte each 25 ms. That is far less
 // than there is time for.
 func TestOwn_leasesAreRenewedOverALinkThatTrickles(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	link := startTrickle(t, server.Addr())
-	const ttl = 6 * time.Second
+	const ttl = 3 * time.Second
 	renewed := make(chan error, 100)
 	g := newGuard(t, client(t, link.addr), guard.WithTTL(ttl), guard.WithHook(guard.Hook{
 		Renew: func(_ context.Context, e guard.Event) { renewed <- e.Err },

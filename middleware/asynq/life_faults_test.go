@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
@@ -104,6 +105,7 @@ func (s *faultSite) process(t *testing.T) (stop func()) {
 	}
 	config := asynq.Config{
 		Concurrency: 16, LogLevel: asynq.FatalLevel, ShutdownTimeout: 10 * time.Second,
+		TaskCheckInterval: 50 * time.Millisecond, DelayedTaskCheckInterval: 200 * time.Millisecond,
 		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Second },
 	}
 	guardasynq.Configure(&config)
@@ -171,28 +173,17 @@ func (s *faultSite) requireHandled(t *testing.T) {
 // as its policy says; none is archived, and none is left.
 //
 // Tasks whose process was killed, frozen or shut down late are those of
-// TestTasks_aThousandOverProcessesThatDieFreezeAndShutDown. The middleware asks no wall clock but
+// TestTasks_overProcessesThatDieFreezeAndShutDown. The middleware asks no wall clock but
 // for the order of Coalesce, so that clocks that differ change nothing else.
 func TestFaults_everyTaskIsHandledAndNoneIsArchived(t *testing.T) {
 	t.Parallel()
-	outage := func(d time.Duration) func(*testing.T, *faultSite, []func(), func()) {
-		return func(_ *testing.T, s *faultSite, _ []func(), during func()) {
-			s.store.Kill()
-			time.Sleep(d / 2)
-			during()
-			time.Sleep(d / 2)
-			s.store.Restart()
-		}
-	}
-	for name, fault := range map[string]func(t *testing.T, s *faultSite, stops []func(), during func()){
-		"store away for 5 s":  outage(5 * time.Second),
-		"store away for 15 s": outage(15 * time.Second),
-		"store away for 60 s": outage(60 * time.Second),
+	requireEveryTaskHandled(t, map[string]siteFault{
+		"store away for 3 s": outage(3 * time.Second),
 		"scaled to zero and back": func(t *testing.T, s *faultSite, stops []func(), during func()) {
 			for _, stop := range stops {
 				stop()
 			}
-			time.Sleep(3 * time.Second) // nobody is there
+			time.Sleep(time.Second) // nobody is there
 			during()
 			s.process(t)
 			s.process(t)
@@ -204,7 +195,33 @@ func TestFaults_everyTaskIsHandledAndNoneIsArchived(t *testing.T) {
 				stop()
 			}
 		},
-	} {
+	})
+}
+
+func TestLong_everyTaskIsHandledAfterALongOutage(t *testing.T) {
+	redistest.Long(t)
+	requireEveryTaskHandled(t, map[string]siteFault{
+		"store away for 15 s": outage(15 * time.Second),
+		"store away for 60 s": outage(60 * time.Second),
+	})
+}
+
+// A siteFault happens to a site. It calls during while it lasts.
+type siteFault func(t *testing.T, s *faultSite, stops []func(), during func())
+
+func outage(d time.Duration) siteFault {
+	return func(_ *testing.T, s *faultSite, _ []func(), during func()) {
+		s.store.Kill()
+		time.Sleep(d / 2) // the outage
+		during()
+		time.Sleep(d / 2)
+		s.store.Restart()
+	}
+}
+
+func requireEveryTaskHandled(t *testing.T, faults map[string]siteFault) {
+	t.Helper()
+	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newFaultSite(t)

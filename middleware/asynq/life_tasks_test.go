@@ -20,10 +20,19 @@ const (
 	lifeSlots     = 6 // handlers at once in each process
 )
 
+// A lifeLength is how many tasks a lifeStorm has, and how long a lease of theirs is.
+type lifeLength struct {
+	tasks int
+	ttl   time.Duration
+	// aged means that asynq's leases of lost tasks are set back, which asynq takes back only a
+	// minute after the last heartbeat.
+	aged bool
+}
+
 // lifeKinds are the ways in which a handler learns that it must not go on.
 var lifeKinds = []string{"heeding", "careful", "blind"}
 
-// A thousand tasks of fifty customers, over four processes of which one is killed, one is frozen
+// Tasks of fifty customers, over four processes of which one is killed, one is frozen
 // past all its leases and wakes up again, and one is shut down in the midst of its tasks.
 //
 // What must hold, as the resource sees it to which each handler writes its begin, its steps and
@@ -36,10 +45,21 @@ var lifeKinds = []string{"heeding", "careful", "blind"}
 // increase, and each is one run's. - Every task is done, none is archived, none is left in the
 // queue. - What has begun more than once is a task that one of the three had in its hands, once
 // more each.
-func TestTasks_aThousandOverProcessesThatDieFreezeAndShutDown(t *testing.T) {
+func TestTasks_overProcessesThatDieFreezeAndShutDown(t *testing.T) {
 	t.Parallel()
+	lifeStormOver(t, lifeLength{tasks: 250, ttl: 3 * time.Second, aged: true})
+}
+
+func TestLong_aThousandTasksOverProcessesThatDieFreezeAndShutDown(t *testing.T) {
+	redistest.Long(t)
+	lifeStormOver(t, lifeLength{tasks: 1000, ttl: 8 * time.Second})
+}
+
+func lifeStormOver(t *testing.T, length lifeLength) {
+	t.Helper()
 	start := time.Now()
 	s := newLifeStorm(t)
+	s.config.TTL = length.ttl
 	killed, frozen, steady := s.process(t, "killed"), s.process(t, "frozen"), s.process(t, "steady")
 	s.config.ShutdownTimeout = 300 * time.Millisecond
 	shut := s.process(t, "shut")
@@ -50,9 +70,13 @@ func TestTasks_aThousandOverProcessesThatDieFreezeAndShutDown(t *testing.T) {
 	}
 	for i := range 3*lifeSlots + 2 { // more than three processes can take
 		// every other one longer than a lease
-		s.enqueue(t, i, lifeTask{Work: 2000 + i%2*8000, Kind: "long " + lifeKinds[i%len(lifeKinds)]})
+		work := length.ttl / 4
+		if i%2 == 1 {
+			work += length.ttl
+		}
+		s.enqueue(t, i, lifeTask{Work: int(work.Milliseconds()), Kind: "long " + lifeKinds[i%len(lifeKinds)]})
 	}
-	for range 480 {
+	for range length.tasks * 48 / 100 {
 		s.enqueueShort(t)
 	}
 	lifeUntil(t, "all processes are at work", func() bool {
@@ -72,12 +96,19 @@ func TestTasks_aThousandOverProcessesThatDieFreezeAndShutDown(t *testing.T) {
 
 	// asynq takes back what had a lease that ended half a minute ago: a minute after the last
 	// heartbeat, once a minute and when a server starts.
-	for time.Since(frozenAt) < 61*time.Second {
-		if s.enqueued < 900 {
+	lost := 61 * time.Second
+	if length.aged {
+		lost = length.ttl + time.Second // of the Guard's leases, nothing is set back
+	}
+	for time.Since(frozenAt) < lost {
+		if s.enqueued < length.tasks*9/10 {
 			s.enqueueShort(t)
 		}
-		// the tasks of a day come one by one, and asynq needs that minute
+		// the tasks of a day come one by one
 		time.Sleep(140 * time.Millisecond)
+	}
+	if length.aged {
+		s.ageLeases(t, inKilled, inFrozen)
 	}
 	replacement := s.process(t, "replacement")
 	s.awaitDone(t, inKilled, inFrozen, inShut)
@@ -99,10 +130,10 @@ func TestTasks_aThousandOverProcessesThatDieFreezeAndShutDown(t *testing.T) {
 		p.Ends()
 	}
 	before := len(s.resource.log(t))
-	for s.enqueued < 1000 {
+	for s.enqueued < length.tasks {
 		s.enqueueShort(t)
 	}
-	lifeUntil(t, "all are done", func() bool { return s.resource.rdb.SCard(t.Context(), "done").Val() == 1000 })
+	lifeUntil(t, "all are done", func() bool { return s.resource.rdb.SCard(t.Context(), "done").Val() == int64(length.tasks) })
 	require.Zero(t, s.awaitEmpty(t))
 	log := s.resource.log(t)
 	for _, w := range log[before:] {
@@ -110,7 +141,7 @@ func TestTasks_aThousandOverProcessesThatDieFreezeAndShutDown(t *testing.T) {
 	}
 	frozen.CloseInput()
 	frozen.Ends()
-	s.requireHistory(t, log, inFrozen)
+	s.requireHistory(t, log, inFrozen, length.tasks)
 	t.Logf("%.0f s in all; held by the killed process: %d, the frozen one: %d, the one that was shut down: %d", time.Since(start).Seconds(), len(inKilled), len(inFrozen), len(inShut))
 }
 
@@ -128,7 +159,7 @@ func newLifeStorm(t *testing.T) *lifeStorm {
 	s := &lifeStorm{lifeSite: newLifeSite(t), resource: newLifeResource(resource.Client(t), "")}
 	s.config = lifeWorkerConfig{
 		Queue: s.queue.Addr(), Store: s.store.Addr(), Resource: resource.Addr(),
-		TTL: 8 * time.Second, Concurrency: lifeSlots, ShutdownTimeout: lifeSoon,
+		Concurrency: lifeSlots, ShutdownTimeout: lifeSoon,
 	}
 	return s
 }
@@ -165,9 +196,8 @@ func (s *lifeStorm) awaitDone(t *testing.T, runs ...map[string]string) {
 	}
 }
 
-// requireHistory requires what TestTasks_aThousandOverProcessesThatDieFreezeAndShutDown says of
-// the log.
-func (s *lifeStorm) requireHistory(t *testing.T, log []lifeWrite, inFrozen map[string]string) {
+// requireHistory requires what lifeStormOver says of the log.
+func (s *lifeStorm) requireHistory(t *testing.T, log []lifeWrite, inFrozen map[string]string, tasks int) {
 	t.Helper()
 	fences := map[string]uint64{}  // the highest, by customer
 	overtaken := map[string]bool{} // runs that were open at another's begin
@@ -208,7 +238,7 @@ func (s *lifeStorm) requireHistory(t *testing.T, log []lifeWrite, inFrozen map[s
 		require.True(t, overtaken[run], run)
 		require.True(t, last[run].Refused || last[run].Op == "stop", "%+v", last[run])
 	}
-	require.Len(t, ends, 1000)
+	require.Len(t, ends, tasks)
 	repeats, twice := 0, 0
 	for task, processes := range begun {
 		repeats += len(processes) - 1

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/single"
@@ -147,6 +148,24 @@ func (s *lifeSite) info(t *testing.T, id string) *asynq.TaskInfo {
 		require.NoError(t, err)
 	}
 	return info
+}
+
+// ageLeases has asynq's own leases of the runs' tasks end a minute ago, so that the next server that
+// starts takes the tasks back. Those that have ended meanwhile have no lease.
+func (s *lifeSite) ageLeases(t *testing.T, runs ...map[string]string) {
+	t.Helper()
+	rdb := s.queue.Client(t)
+	for _, some := range runs {
+		for _, task := range some {
+			s.ageLease(t, rdb, task)
+		}
+	}
+}
+
+func (s *lifeSite) ageLease(t *testing.T, rdb *redis.Client, task string) {
+	t.Helper()
+	ended := redis.Z{Score: float64(time.Now().Add(-time.Minute).Unix()), Member: task}
+	require.NoError(t, rdb.ZAddXX(t.Context(), "asynq:{default}:lease", ended).Err())
 }
 
 // awaitEmpty waits until the queue has nothing left to do, and returns how many tasks are

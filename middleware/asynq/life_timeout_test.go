@@ -9,12 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
 // lifeShortTTL is shorter than handlers go on here, and longer than a busy machine keeps a renewal
 // waiting.
-const lifeShortTTL = 3 * time.Second
+const lifeShortTTL = 2 * time.Second
 
 // lifeHeedless returns a handler that does not heed its context: the first run goes on until the
 // gate is open, and later ones end at once.
@@ -39,13 +40,7 @@ func lifeHeedless(t *testing.T, book *lifeBook) (h asynq.Handler, contexts chan 
 func (s *lifeSite) requireOneRun(t *testing.T, ctx context.Context, book *lifeBook, gate chan struct{}) {
 	t.Helper()
 	require.Error(t, ctx.Err())
-	lease, ok := guard.FromContext(ctx)
-	require.True(t, ok)
-	// the time of two leases has to pass
-	for end := time.Now().Add(2 * lifeShortTTL); time.Now().Before(end); time.Sleep(lifePoll) {
-		require.True(t, lease.Valid())
-		require.Equal(t, 1, book.together())
-	}
+	lease := s.requireHeld(t, ctx, book)
 	s.seen.await(t, guardasynq.ResultPostponed)
 	begun, ended := book.runs("one")
 	require.Len(t, begun, 1)
@@ -59,6 +54,20 @@ func (s *lifeSite) requireOneRun(t *testing.T, ctx context.Context, book *lifeBo
 	require.Len(t, begun, 2)
 	require.Equal(t, begun[0].task, begun[1].task)
 	require.False(t, begun[1].at.Before(ended[0].at))
+}
+
+// requireHeld requires that the lease of the run with ctx holds for longer than its TTL, and returns
+// the lease.
+func (s *lifeSite) requireHeld(t *testing.T, ctx context.Context, book *lifeBook) *guard.Lease {
+	t.Helper()
+	lease, ok := guard.FromContext(ctx)
+	require.True(t, ok)
+	// the time of two leases has to pass
+	for end := time.Now().Add(2 * lifeShortTTL); time.Now().Before(end); time.Sleep(lifePoll) {
+		require.True(t, lease.Valid())
+		require.Equal(t, 1, book.together())
+	}
+	return lease
 }
 
 func TestTimeout_asynqAloneRunsATaskTwiceAtOnce(t *testing.T) {
@@ -96,10 +105,31 @@ func TestTimeout_leavesTheKeyBusyUntilTheHandlerReturns(t *testing.T) {
 	}
 }
 
+// asynq takes a task back whose lease has ended, while its handler goes on: another server finds the
+// key busy.
+func TestTimeout_aTaskThatAsynqTakesBackLeavesTheKeyBusyUntilTheHandlerReturns(t *testing.T) {
+	t.Parallel()
+	s := newLifeSite(t)
+	var book lifeBook
+	h, contexts, gate := lifeHeedless(t, &book)
+	guarded := s.middleware(t, guardasynq.WithLease(guard.WithTTL(lifeShortTTL)))(h)
+	s.serve(t, guarded)
+	s.enqueue(t, "task", "one", asynq.MaxRetry(5))
+	ctx := lifeReceive(t, contexts, "the first run")
+	s.ageLease(t, s.queue.Client(t), "task")
+	s.serve(t, guarded)
+	s.seen.await(t, guardasynq.ResultPostponed)
+	s.requireHeld(t, ctx, &book)
+	close(gate)
+	book.awaitRuns(t, "one", 2)
+	require.Zero(t, s.awaitEmpty(t))
+	require.Equal(t, 1, book.together())
+}
+
 // asynq's own lease is 30 s long. Its Redis refuses to write, as it has no memory left, so that no
 // heartbeat can prolong it; the guard's is another Redis.
-func TestTimeout_aLostLeaseOfAsynqLeavesTheKeyBusyUntilTheHandlerReturns(t *testing.T) {
-	t.Parallel()
+func TestLong_aLostLeaseOfAsynqLeavesTheKeyBusyUntilTheHandlerReturns(t *testing.T) {
+	redistest.Long(t)
 	s := newLifeSite(t)
 	var book lifeBook
 	h, contexts, gate := lifeHeedless(t, &book)

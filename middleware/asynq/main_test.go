@@ -1,10 +1,7 @@
 package guardasynq_test
 
 import (
-	"flag"
 	"os"
-	"runtime"
-	"strconv"
 	"testing"
 
 	"github.com/redis/go-redis/v9/logging"
@@ -23,12 +20,6 @@ func TestMain(m *testing.M) {
 		return
 	}
 	logging.Disable() // go-redis prints each dial that a server refuses which a test has killed
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	// these tests wait for asynq and for leases most of the time, and not for a processor
-	if !given {
-		_ = flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0))))
-	}
+	redistest.AtOnce(10)
 	redistest.VerifyNoLeaks(m)
 }

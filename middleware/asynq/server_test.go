@@ -87,7 +87,7 @@ func aqConfig(change ...func(*asynq.Config)) asynq.Config {
 // aqPlainConfig is a Config that did not.
 func aqPlainConfig(change ...func(*asynq.Config)) asynq.Config {
 	config := asynq.Config{
-		Concurrency: 10, TaskCheckInterval: 20 * time.Millisecond, DelayedTaskCheckInterval: time.Second,
+		Concurrency: 10, TaskCheckInterval: 20 * time.Millisecond, DelayedTaskCheckInterval: 200 * time.Millisecond,
 		LogLevel: asynq.FatalLevel, ShutdownTimeout: time.Second,
 	}
 	for _, c := range change {
