@@ -59,6 +59,7 @@ PROOF := ./internal/verify/page ./internal/verify/dashboard ./internal/verify/mu
 	./internal/verify/faults ./internal/verify/system ./internal/verify/soak
 
 # With ONERUN_REQUIRE_REDIS, a test that finds no redis-server fails instead of being skipped.
+# The examples trace with -tags trace.
 GOTEST := ONERUN_REQUIRE_REDIS=1 go test -race -tags trace -shuffle=on -timeout 15m
 
 # Many tests wait for servers and leases, so three packages run at a time on two processors.
