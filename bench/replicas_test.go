@@ -29,14 +29,25 @@ const replicaEnv = "ONERUN_BENCH_REPLICA"
 type replica struct {
 	Addr string
 	Work time.Duration
-	// Bare is the floor: asynq without the middleware. A handler pops its customer's token from a
-	// list and pushes it back, which costs least and survives no crash.
-	Bare bool
+	// Around is what keeps the tasks of a customer apart: the middleware, or a floor.
+	Around string
 }
+
+const (
+	// byGuard is the middleware.
+	byGuard = "guard"
+	// byToken has a handler pop its customer's token from a list and push it back. It costs least,
+	// survives no crash, and fills the workers with tasks that wait.
+	byToken = "token"
+	// inOrder has a handler enqueue its customer's next task when it ends. It is an ideal
+	// scheduler that knows the order of the tasks. No task waits in a worker or comes in vain.
+	inOrder = "order"
+)
 
 // replicaTask is what each task carries.
 type replicaTask struct {
 	Customer int `json:"customer"`
+	Next     int `json:"next"` // inOrder: how many tasks of the customer follow
 }
 
 const (
@@ -68,16 +79,16 @@ func (r replica) serve() error {
 	if err != nil {
 		return err
 	}
-	byCustomer, err := guardasynq.New(g, guardasynq.ByJSON("customer"), guardasynq.WithClient(asynq.NewClient(conn), asynq.NewInspector(conn)))
+	client := asynq.NewClient(conn)
+	byCustomer, err := guardasynq.New(g, guardasynq.ByJSON("customer"), guardasynq.WithClient(client, asynq.NewInspector(conn)))
 	if err != nil {
 		return err
 	}
 	config := asynq.Config{Concurrency: replicaWorkers, LogLevel: asynq.FatalLevel}
-	guardasynq.Configure(&config) // also if Bare, so that both look for tasks equally often
-	handler := byCustomer(r.handler(rdb))
-	if r.Bare {
-		handler = byToken(rdb, r.handler(rdb))
-	}
+	guardasynq.Configure(&config) // also of a floor, so that all look for tasks equally often
+	handler := map[string]asynq.Handler{
+		byGuard: byCustomer(r.handler(rdb)), byToken: withToken(rdb, r.handler(rdb)), inOrder: thenNext(client, r.handler(rdb)),
+	}[r.Around]
 	server := asynq.NewServer(conn, config)
 	fmt.Println("ready")
 	in := bufio.NewReader(os.Stdin)
@@ -112,7 +123,7 @@ func (r replica) handler(rdb *redis.Client) asynq.HandlerFunc {
 
 func tokenOf(customer int) string { return fmt.Sprint("bench:token:", customer) }
 
-func byToken(rdb *redis.Client, next asynq.Handler) asynq.Handler {
+func withToken(rdb *redis.Client, next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		var p replicaTask
 		if err := json.Unmarshal(task.Payload(), &p); err != nil {
@@ -123,6 +134,28 @@ func byToken(rdb *redis.Client, next asynq.Handler) asynq.Handler {
 		}
 		return errors.Join(next.ProcessTask(ctx, task), rdb.RPush(ctx, tokenOf(p.Customer), "token").Err())
 	})
+}
+
+func thenNext(client *asynq.Client, next asynq.Handler) asynq.Handler {
+	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		var p replicaTask
+		if err := json.Unmarshal(task.Payload(), &p); err != nil {
+			return err
+		}
+		if err := next.ProcessTask(ctx, task); err != nil || p.Next == 0 {
+			return err
+		}
+		p.Next--
+		return p.enqueue(client)
+	})
+}
+
+func (p replicaTask) enqueue(client *asynq.Client) error {
+	payload, err := json.Marshal(p)
+	if err == nil {
+		_, err = client.Enqueue(asynq.NewTask("charge", payload))
+	}
+	return err
 }
 
 // A replicaLoad is a queue of tasks, each customer's of which must not run at the same time.
@@ -139,20 +172,24 @@ func (l replicaLoad) bound(processes int) time.Duration {
 }
 
 // BenchmarkReplicas measures how long one, two and four worker processes with all defaults take
-// for a queue of tasks. x-bound compares that with the handlers alone, and x-floor with asynq and
-// a lock that costs next to nothing, in the same run. Each is one measurement, however large b.N
-// is.
+// for a queue of tasks. x-bound compares that with the handlers alone. x-token and x-order compare
+// it with asynq without the middleware, in the same run. Each is one measurement, however large
+// b.N is.
 func BenchmarkReplicas(b *testing.B) {
 	for _, load := range []replicaLoad{{50, 20, 30 * time.Millisecond}, {20, 10, 500 * time.Millisecond}} {
 		for _, processes := range []int{1, 2, 4} {
 			b.Run(fmt.Sprintf("customers=%d/work=%v/processes=%d", load.customers, load.work, processes), func(b *testing.B) {
-				floor := load.run(b, processes, true)
-				took := load.run(b, processes, false)
 				bound := load.bound(processes)
+				floors := map[string]time.Duration{"bound": bound}
+				for _, around := range []string{byToken, inOrder} {
+					floors[around] = load.run(b, processes, around)
+					b.ReportMetric(floors[around].Seconds(), "s-"+around)
+				}
+				took := load.run(b, processes, byGuard)
 				b.ReportMetric(took.Seconds(), "s")
-				b.ReportMetric(floor.Seconds(), "s-floor")
-				b.ReportMetric(float64(took)/float64(bound), "x-bound")
-				b.ReportMetric(float64(took)/float64(max(bound, floor)), "x-floor")
+				for around, floor := range floors {
+					b.ReportMetric(float64(took)/float64(max(bound, floor)), "x-"+around)
+				}
 				b.ReportMetric(0, "ns/op")
 			})
 		}
@@ -160,7 +197,7 @@ func BenchmarkReplicas(b *testing.B) {
 }
 
 // run returns how long so many processes take for the load.
-func (l replicaLoad) run(b *testing.B, processes int, bare bool) time.Duration {
+func (l replicaLoad) run(b *testing.B, processes int, around string) time.Duration {
 	b.Helper()
 	server := redistest.Start(b)
 	rdb := server.Client(b)
@@ -169,14 +206,14 @@ func (l replicaLoad) run(b *testing.B, processes int, bare bool) time.Duration {
 	for customer := range l.customers {
 		require.NoError(b, rdb.RPush(b.Context(), tokenOf(customer), "token").Err())
 	}
-	tasks := l.customers * l.each
-	for i := range tasks {
-		payload, err := json.Marshal(replicaTask{Customer: i % l.customers})
-		require.NoError(b, err)
-		_, err = client.Enqueue(asynq.NewTask("charge", payload))
-		require.NoError(b, err)
+	tasks, next := l.customers*l.each, 0
+	if around == inOrder {
+		next = l.each - 1
 	}
-	order, err := json.Marshal(replica{Addr: server.Addr(), Work: l.work, Bare: bare})
+	for i := range tasks / (next + 1) {
+		require.NoError(b, replicaTask{Customer: i % l.customers, Next: next}.enqueue(client))
+	}
+	order, err := json.Marshal(replica{Addr: server.Addr(), Work: l.work, Around: around})
 	require.NoError(b, err)
 	var all []*processtest.Child
 	for range processes {

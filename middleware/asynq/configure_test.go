@@ -109,6 +109,19 @@ func TestConfigure_ofAnEmptyConfigIsWhatAsynqDoes(t *testing.T) {
 	require.PanicsWithValue(t, "guardasynq: Configure: the config must not be nil", func() { guardasynq.Configure(nil) })
 }
 
+// A task that is brought back waits for asynq's next look at the queue: nothing wakes it.
+func TestConfigure_looksForTasksOftenUnlessTheConfigSays(t *testing.T) {
+	t.Parallel()
+	var c asynq.Config
+	guardasynq.Configure(&c)
+	require.Equal(t, 20*time.Millisecond, c.TaskCheckInterval)
+	require.Equal(t, time.Second, c.DelayedTaskCheckInterval)
+	c = asynq.Config{TaskCheckInterval: time.Minute, DelayedTaskCheckInterval: time.Hour}
+	guardasynq.Configure(&c)
+	require.Equal(t, time.Minute, c.TaskCheckInterval)
+	require.Equal(t, time.Hour, c.DelayedTaskCheckInterval)
+}
+
 func TestConfigure_theHandlersFailuresAreStillTheServers(t *testing.T) {
 	t.Parallel()
 	var told aqErrors

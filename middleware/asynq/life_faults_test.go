@@ -243,8 +243,8 @@ func requireEveryTaskHandled(t *testing.T, faults map[string]siteFault) {
 	}
 }
 
-// What README says of the queue's latency, which is asynq's: a task that was brought back is behind
-// the backlog, and has no pending time.
+// What docs/asynq.md says of the queue's latency, which is asynq's: a task that was brought back is
+// behind the backlog, and has no pending time.
 func TestBrought_goesBehindTheBacklogWithoutAPendingTime(t *testing.T) {
 	t.Parallel()
 	s, w, holder := aqHolding(t, aqConfig(), guardasynq.WithWait(0))

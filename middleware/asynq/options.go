@@ -90,7 +90,7 @@ func WithDelay(d time.Duration) Option {
 // one task of a key waits behind one middleware. It begins to wait only if another worker of the
 // server has nothing to do, and stops if a run takes the last such worker. If some handlers of the
 // server are behind no middleware, a quarter of the workers must have nothing to do. A server that
-// has no such worker keeps a task for 100 ms, for at most half of the time, so that other servers
+// has no such worker keeps a task for 20 ms, for at most half of the time, so that other servers
 // can take the tasks behind it. With Skip and Fail, which end the task, there are no such bounds.
 //
 // Default: one second with RetryLater, on a server that went through Configure; others do not

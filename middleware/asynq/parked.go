@@ -180,7 +180,7 @@ func (m *middleware) bringNext(key string) bool {
 // it has the key by then. A task that was brought takes asynq a moment to give to a worker, which
 // can be that of another process.
 const (
-	freedPause   = 20 * time.Millisecond
+	freedPause   = 5 * time.Millisecond
 	broughtPause = 100 * time.Millisecond
 	askPause     = 300 * time.Millisecond // even on a busy machine
 )
