@@ -77,7 +77,7 @@ check: redis promtool spin
 
 long: redis
 	@echo "== the long tests that make test leaves out"
-	$(GOTEST) -p 3 -run '$(LONG)' $$(grep -rl --include='*_test.go' '^func TestLong_' . | xargs -n 1 dirname | sort -u)
+	$(GOTEST) -run '$(LONG)' $$(grep -rl --include='*_test.go' '^func TestLong_' . | xargs -n 1 dirname | sort -u)
 
 verify: redis promtool spin
 	@echo "== the proof, in its short form"
