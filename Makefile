@@ -9,7 +9,8 @@
 #               runs with the newest. make lowest-short compiles all modules without the workspace
 # make bench    what a run costs on real Redis servers, ROUNDS times (default 5), beside SET NX and
 #               a script by hand, the peers, and bare asynq; then a table of the goals. Half an hour
-# make bench-short, sim-short, model-short, fuzz-short, lowest-short, long, verify   parts of make check
+# make bench-short, sim-short, model-short, fuzz-short, lowest-short, long, verify: parts of make
+#               check
 # make bench-growth   how the cost grows with waiters, held keys and processes; a part of make bench
 # make fuzz     parsers of foreign input, keys in telemetry, and odd bytes in the backends, FUZZTIME
 #               each (default 1m; 10000x is a number of inputs)
@@ -77,7 +78,7 @@ check: redis promtool spin
 
 long: redis postgres
 	@echo "== the long tests that make test leaves out"
-	$(GOTEST) -p 3 -run '$(LONG)' $$(grep -rl --include='*_test.go' '^func TestLong_' . | xargs -n 1 dirname | sort -u)
+	$(GOTEST) -run '$(LONG)' $$(grep -rl --include='*_test.go' '^func TestLong_' . | xargs -n 1 dirname | sort -u)
 
 verify: redis promtool spin
 	@echo "== the proof, in its short form"

@@ -17,9 +17,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed-1795987d/onerun/backend/redlock"
-	"github.com/seed-1795987d/onerun/backend/reentrant"
-	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/backends"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest/faultmetrics"
 	"github.com/seed-1795987d/onerun/internal/verify/history"
 )
@@ -126,10 +125,10 @@ func (c *child) locker() guard.Locker {
 	on, of, _ := strings.Cut(c.Backend, " of ")
 	store := func(rdb redis.UniversalClient) guard.Locker {
 		c.clients = append(c.clients, rdb)
-		if on == "reentrant" || of == "reentrant" {
-			return reentrant.New(rdb)
+		if on == backends.Reentrant || of == backends.Reentrant {
+			return backends.On(backends.Reentrant, rdb)
 		}
-		return single.New(rdb)
+		return backends.On(backends.Single, rdb)
 	}
 	switch on {
 	case "cluster":

@@ -15,9 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/backend/reentrant"
-	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/backends"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -33,16 +32,10 @@ type place struct {
 	guards  []*guard.Guard
 }
 
-// backends are those on which the load is put.
-var backends = map[string]func(*redis.Client) guard.Locker{
-	"single":    func(rdb *redis.Client) guard.Locker { return single.New(rdb) },
-	"reentrant": func(rdb *redis.Client) guard.Locker { return reentrant.New(rdb) },
-}
-
 // onEach runs a test on each backend; in the short form on those that are named.
 func onEach(t *testing.T, inShort []string, test func(t *testing.T, backend string)) {
 	t.Helper()
-	for backend := range backends {
+	for _, backend := range backends.OnOneRedis {
 		if full() || slices.Contains(inShort, backend) {
 			t.Run(backend, func(t *testing.T) { test(t, backend) })
 		}
@@ -74,7 +67,7 @@ func (p *place) open(backend string, guards int, opts []guard.Option) {
 	p.t.Helper()
 	for range guards {
 		rdb := p.server.Client(p.t)
-		g, err := guard.New(backends[backend](rdb), opts...)
+		g, err := guard.New(backends.On(backend, rdb), opts...)
 		require.NoError(p.t, err)
 		p.clients, p.guards = append(p.clients, rdb), append(p.guards, g)
 	}

@@ -8,10 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/backend/reentrant"
-	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
+	"github.com/seed-1795987d/onerun/internal/testkit/backends"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -63,16 +62,11 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// backends are those that stand on one Redis.
-var backends = map[string]func(redis.UniversalClient) guard.Locker{
-	"single":    func(rdb redis.UniversalClient) guard.Locker { return single.New(rdb) },
-	"reentrant": func(rdb redis.UniversalClient) guard.Locker { return reentrant.New(rdb) },
-}
-
 // run runs the conformance suite and the faults on each backend. The short form is the suite or the
 // first fault, on one backend.
 func (m mode) run(t *testing.T) {
-	for name, backend := range backends {
+	for _, name := range backends.OnOneRedis {
+		backend := func(rdb redis.UniversalClient) guard.Locker { return backends.On(name, rdb) }
 		if !full() && name != m.short {
 			continue
 		}
@@ -93,8 +87,8 @@ func (m mode) run(t *testing.T) {
 func (m mode) suite(t *testing.T, backend string) {
 	s := m.start(t, backend)
 	guardtest.Run(t, guardtest.Backend{
-		New:    func(t testing.TB) guard.Locker { s.flush(t); return backends[backend](s.connect(t)) },
-		Again:  func(t testing.TB, _ guard.Locker) guard.Locker { return backends[backend](s.connect(t)) },
+		New:    func(t testing.TB) guard.Locker { s.flush(t); return backends.On(backend, s.connect(t)) },
+		Again:  func(t testing.TB, _ guard.Locker) guard.Locker { return backends.On(backend, s.connect(t)) },
 		Flush:  s.forget,
 		Freeze: s.freeze,
 		Owners: backend == "reentrant",

@@ -8,12 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/backend/redlock"
-	"github.com/seed-1795987d/onerun/backend/reentrant"
-	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/backends"
 )
 
 // What make soak says: for how long there are faults, in all, and by what seed.
@@ -23,16 +22,16 @@ const (
 )
 
 func TestSoak(t *testing.T) {
-	backends, faulty, seed := []string{"single"}, 20*time.Second, uint64(1)
+	names, faulty, seed := []string{backends.Single}, 20*time.Second, uint64(1)
 	if text := os.Getenv(durationEnv); text != "" {
 		d, err := time.ParseDuration(text)
 		require.NoError(t, err)
-		backends = []string{"single", "reentrant", "redlock"}
-		faulty = d / time.Duration(len(backends))
+		names = []string{backends.Single, backends.Reentrant, backends.Redlock}
+		faulty = d / time.Duration(len(names))
 		seed, err = strconv.ParseUint(os.Getenv(seedEnv), 10, 64)
 		require.NoError(t, err)
 	}
-	for _, backend := range backends {
+	for _, backend := range names {
 		t.Run(fmt.Sprintf("%s, seed %d", backend, seed), func(t *testing.T) { soak(t, backend, seed, faulty) })
 	}
 }
@@ -82,19 +81,11 @@ func (s *site) requireTicks(after time.Time) {
 
 // requireNothingHeld fails unless each key can be had at once.
 func (s *site) requireNothingHeld() {
-	var lockers []guard.Locker
+	var clients []redis.UniversalClient
 	for _, rdb := range s.admins {
-		if s.backend == "reentrant" {
-			lockers = append(lockers, reentrant.New(rdb))
-		} else {
-			lockers = append(lockers, single.New(rdb))
-		}
+		clients = append(clients, rdb)
 	}
-	store := lockers[0]
-	if len(lockers) > 1 {
-		store = redlock.New(lockers)
-	}
-	g, err := guard.New(store)
+	g, err := guard.New(backends.On(s.backend, clients...))
 	require.NoError(s.t, err)
 	for _, key := range append([]string{"cron:short", "cron:long"}, plainKeys...) {
 		lease, err := g.Acquire(s.t.Context(), key)

@@ -13,10 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
-	"github.com/seed-1795987d/onerun/backend/redlock"
-	"github.com/seed-1795987d/onerun/backend/reentrant"
-	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/backends"
 	"github.com/seed-1795987d/onerun/internal/verify/history"
 )
 
@@ -70,21 +68,13 @@ func (w *worker) open() error {
 	if w.resource, err = history.Dial(context.Background(), w.Resource); err != nil {
 		return err
 	}
-	var lockers []guard.Locker
+	var clients []redis.UniversalClient
 	for _, addr := range w.Stores {
 		rdb := redis.NewClient(&redis.Options{Addr: addr})
 		w.closers = append(w.closers, rdb.Close)
-		if w.Backend == "reentrant" {
-			lockers = append(lockers, reentrant.New(rdb))
-		} else {
-			lockers = append(lockers, single.New(rdb))
-		}
+		clients = append(clients, rdb)
 	}
-	store := lockers[0]
-	if len(lockers) > 1 {
-		store = redlock.New(lockers)
-	}
-	w.guard, err = guard.New(w.log.Record(store), guard.WithTTL(ttl), guard.WithHook(guard.Hook{Release: w.released}))
+	w.guard, err = guard.New(w.log.Record(backends.On(w.Backend, clients...)), guard.WithTTL(ttl), guard.WithHook(guard.Hook{Release: w.released}))
 	return err
 }
 

@@ -14,10 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/backend/reentrant"
-	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/backends"
 	"github.com/seed-1795987d/onerun/internal/testkit/processtest"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
@@ -35,17 +34,9 @@ const (
 	schedulable = 300 * time.Millisecond // for a machine that has other things to do
 )
 
-// lineBackend returns the named backend.
-func lineBackend(name string, rdb redis.UniversalClient) guard.Locker {
-	if name == "single" {
-		return single.New(rdb)
-	}
-	return reentrant.New(rdb)
-}
-
 func fairGuard(backend, addrs string) (*guard.Guard, redis.UniversalClient, error) {
 	rdb := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: strings.Split(addrs, ",")})
-	g, err := guard.New(lineBackend(backend, rdb), guard.WithTTL(fairTTL), guard.WithFair(), guard.WithWait(guard.Forever))
+	g, err := guard.New(backends.On(backend, rdb), guard.WithTTL(fairTTL), guard.WithFair(), guard.WithWait(guard.Forever))
 	return g, rdb, err
 }
 
@@ -104,7 +95,7 @@ func newQueueing(t *testing.T, backend, addrs string, ends time.Duration) *queue
 	if ends == 0 {
 		q.holder, err = g.Acquire(t.Context(), backend)
 	} else {
-		_, err = lineBackend(backend, rdb).TryAcquire(t.Context(), guard.Claim{Key: backend, ID: "dead", Owner: "dead", TTL: ends, Queue: driver.Queued})
+		_, err = backends.On(backend, rdb).TryAcquire(t.Context(), guard.Claim{Key: backend, ID: "dead", Owner: "dead", TTL: ends, Queue: driver.Queued})
 	}
 	require.NoError(t, err)
 	for range queuers {

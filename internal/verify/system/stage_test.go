@@ -8,10 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/backend/redlock"
-	"github.com/seed-1795987d/onerun/backend/reentrant"
-	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/backends"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -47,28 +45,17 @@ func open(on string) (l guard.Locker, end func()) {
 	addrs := strings.Split(list, ",")
 	if backend == "cluster" {
 		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
-		return single.New(rdb), func() { _ = rdb.Close() }
+		return backends.On(backends.Single, rdb), func() { _ = rdb.Close() }
 	}
-	var clients []*redis.Client
-	var nodes []guard.Locker
+	var clients []redis.UniversalClient
 	for _, addr := range addrs {
-		rdb := redis.NewClient(&redis.Options{Addr: addr})
-		clients = append(clients, rdb)
-		if backend == "reentrant" {
-			nodes = append(nodes, reentrant.New(rdb))
-		} else {
-			nodes = append(nodes, single.New(rdb))
-		}
+		clients = append(clients, redis.NewClient(&redis.Options{Addr: addr}))
 	}
-	end = func() {
+	return backends.On(backend, clients...), func() {
 		for _, rdb := range clients {
 			_ = rdb.Close()
 		}
 	}
-	if backend == "redlock" {
-		return redlock.New(nodes), end
-	}
-	return nodes[0], end
 }
 
 // guard returns a Guard on the stage, which ends with the test.
