@@ -2,6 +2,8 @@ package single_test
 
 import (
 	"context"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,15 +16,19 @@ import (
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
-// A bomb is a hook that panics once when it is armed.
+// A bomb is a hook that goes off once when it is armed: it panics, or does what it is told.
 type bomb struct {
 	witness
-	armed atomic.Bool
+	armed   atomic.Bool
+	instead func()
 }
 
 func (b *bomb) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if b.armed.CompareAndSwap(true, false) {
+			if b.instead != nil {
+				b.instead()
+			}
 			panic("a bug in a hook")
 		}
 		b.note(cmd)
@@ -60,4 +66,52 @@ func TestOwn_aHookThatPanicsHoldsUpNobody(t *testing.T) {
 	pairs(40)
 	require.Less(t, time.Since(start), time.Second, "each would wait for 50 ms behind a batch that never ends")
 	require.Eventually(t, onOwn, 10*time.Second, time.Millisecond, "the connection is free again")
+}
+
+// In the goroutine of a batch there is no caller whom a panic could reach. Each call of the batch
+// ends as if it had sent alone, and the others go on.
+func TestOwn_aHookThatDoesNotReturnFromABatchEndsItsCalls(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for name, exit := range map[string]func(){"panic": nil, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			hook := &bomb{instead: exit}
+			l := single.New(client(t, server.Addr()), single.WithClientSetup(func(own *redis.Client) { own.AddHook(hook) }))
+			var ended atomic.Int64
+			for range 5 { // once in a batch, as a rule
+				var all sync.WaitGroup
+				for i := range 64 {
+					all.Go(func() {
+						returned := false
+						defer func() {
+							if recover() != nil || !returned {
+								ended.Add(1)
+							}
+						}()
+						for n := range 20 {
+							if i == 0 && n == 10 {
+								hook.armed.Store(true)
+							}
+							if take(t.Context(), l, claimOf(i)) != nil {
+								ended.Add(1)
+							}
+							if _, err := l.Release(t.Context(), claimOf(i), guard.After{}); err != nil {
+								ended.Add(1)
+							}
+						}
+						returned = true
+					})
+				}
+				all.Wait()
+			}
+			require.Positive(t, ended.Load())
+			start := time.Now()
+			for range 40 {
+				require.NoError(t, take(t.Context(), l, claimOf(1)))
+				_, err := l.Release(t.Context(), claimOf(1), guard.After{})
+				require.NoError(t, err)
+			}
+			require.Less(t, time.Since(start), time.Second, "each would wait for 50 ms behind a batch that never ends")
+		})
+	}
 }

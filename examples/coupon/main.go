@@ -14,10 +14,10 @@
 // between its read and its write, for longer than its lease lasts. By then another holder has read
 // the stock under a higher fence, so the database refuses the write.
 //
-// It needs nothing but Go: Redis is inside the program (or -redis host:port), and the database is
-// a file of bbolt, which has transactions. The table at the end is read back from that database. The leases are kept in one Redis,
-// or, with -backend redlock, in a majority of five; -backend reentrant is for those who have
-// Redisson beside it.
+// It needs nothing but Go: Redis is inside the program (or -redis host:port), and the database is a
+// file of bbolt, which has transactions. The table at the end is read back from that database. The
+// leases are kept in one Redis, or, with -backend redlock, in a majority of five; -backend
+// reentrant is for those who have Redisson beside it.
 //
 // What matters is in claim.go: how the Guard is made, the middleware, and the call of Guard.Do.
 // The statements that refuse a stale holder are in database.go. What -trace needs is in

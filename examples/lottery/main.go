@@ -6,10 +6,10 @@
 //	go run ./examples/lottery -guard=off  each replica draws, and a round has up to fifty winners
 //	go run ./examples/lottery -kill       the replica that draws is killed; another one takes over
 //
-// It needs nothing but Go: Redis is inside the program (or -redis host:port), and the database is
-// a file of bbolt, which has transactions. The table at the end is read back from that database. The leases are kept in one Redis,
-// or, with -backend redlock, in a majority of five; -backend reentrant is for those who have
-// Redisson beside it.
+// It needs nothing but Go: Redis is inside the program (or -redis host:port), and the database is a
+// file of bbolt, which has transactions. The table at the end is read back from that database. The
+// leases are kept in one Redis, or, with -backend redlock, in a majority of five; -backend
+// reentrant is for those who have Redisson beside it.
 //
 // What matters is in draw.go: how the Guard is made, the cron entry with and without it, and how
 // the database refuses what a replica writes that has lost its lease without knowing. In

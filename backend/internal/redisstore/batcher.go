@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -207,13 +208,21 @@ func (b *batcher) take(batch []*request) []*request {
 func (b *batcher) work() {
 	rest := time.NewTimer(workerIdle)
 	defer rest.Stop()
+	sending := false
+	defer func() {
+		if sending { // a hook has ended the goroutine
+			b.sent()
+		}
+	}()
 	var batch []*request
 	for {
 		b.mu.Lock()
 		batch = b.take(batch)
 		b.mu.Unlock()
 		if waited := stillWaited(batch); len(waited) > 0 {
+			sending = true
 			b.send(waited)
+			sending = false
 		}
 		clear(batch)
 		b.mu.Lock()
@@ -259,20 +268,46 @@ func (b *batcher) send(batch []*request) {
 	defer cancel()
 	for _, c := range b.conns {
 		if c.take(ctx) {
-			c.release(b.server.send(undone{ctx}, c.client, &c.sender, batch, b.acked))
+			b.sendOn(ctx, c, batch)
 			return
 		}
 	}
 	if c := b.spare(ctx); c != nil {
-		c.release(b.server.send(undone{ctx}, c.client, &c.sender, batch, b.acked))
+		b.sendOn(ctx, c, batch)
 		return
 	}
 	var s sender
 	if b.pooled != nil {
-		b.pooled.use(func(client client) error { return b.server.send(ctx, client, &s, batch, b.acked) })
+		b.pooled.use(func(client client) error { return b.sendBy(ctx, client, &s, batch) })
 		return
 	}
-	_ = b.server.send(ctx, b.server.client, &s, batch, b.acked)
+	_ = b.sendBy(ctx, b.server.client, &s, batch)
+}
+
+func (b *batcher) sendOn(ctx context.Context, c *connection, batch []*request) {
+	err := errAborted // unless sendBy returns
+	defer func() { c.release(err) }()
+	err = b.sendBy(undone{ctx}, c.client, &c.sender, batch)
+}
+
+// sendBy sends a batch by a client. If a hook of the client panics, callers that wait do as well,
+// and the other requests get an error. So they do if a hook ends the goroutine.
+func (b *batcher) sendBy(ctx context.Context, client client, with *sender, batch []*request) (spoils error) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		spoils = errAborted
+		if p := recover(); p != nil {
+			with.abort(&hookPanic{p})
+			return
+		}
+		with.abort(errAborted)
+	}()
+	spoils = b.server.send(ctx, client, with, batch, b.acked)
+	returned = true
+	return spoils
 }
 
 // spare waits for a connection if the application has taken all of its own.
@@ -302,6 +337,11 @@ func (b *batcher) sendNow(r *request) bool {
 
 // errAborted stands for a hook of the client that has panicked or ended the goroutine.
 var errAborted = errors.New("a hook of the client has not returned")
+
+// A hookPanic is the panic of a hook of the client in the goroutine of a batch.
+type hookPanic struct{ value any }
+
+func (p *hookPanic) Error() string { return fmt.Sprintf("a hook of the client panicked: %v", p.value) }
 
 // sent ends what takeFirst began, and starts a batch with what has come in meanwhile.
 func (b *batcher) sent() {

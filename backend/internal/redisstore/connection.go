@@ -104,8 +104,8 @@ func (c *connection) take(ctx context.Context) bool {
 	c.inRow++
 	if !c.connected && c.inRow >= busyAfter && now.Sub(c.tried) >= shortIdle {
 		go func() { // the caller uses the user's client, which is connected
+			defer func() { <-c.inUse }()
 			c.connect(context.WithoutCancel(ctx))
-			<-c.inUse
 		}()
 		return false
 	}
@@ -195,9 +195,9 @@ func (c *connection) connect(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, connectWithin)
 	defer cancel()
 	c.call(ctx)
-	err := c.client.Ping(ctx).Err()
+	err := c.ping(ctx)
 	if spoilt(err) && ctx.Err() == nil {
-		err = c.client.Ping(ctx).Err()
+		err = c.ping(ctx)
 	}
 	c.connected = err == nil || redis.HasErrorPrefix(err, "NOPERM")
 	c.call(context.Background())
@@ -207,6 +207,17 @@ func (c *connection) connect(ctx context.Context) bool {
 		time.AfterFunc(shortIdle, c.clean)
 	}
 	return c.connected
+}
+
+// ping asks the server for an answer. It runs in other goroutines than callers', which a hook that
+// panics must not end.
+func (c *connection) ping(ctx context.Context) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &hookPanic{p}
+		}
+	}()
+	return c.client.Ping(ctx).Err()
 }
 
 // release ends the caller's use, which has ended with err.

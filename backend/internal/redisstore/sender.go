@@ -68,6 +68,7 @@ func (s *server) send(ctx context.Context, client client, with *sender, batch []
 			default:
 				c.finish(acks)
 			}
+			c.empty()
 		}
 		with.pending = again
 		batch = again
@@ -120,12 +121,28 @@ func (s *sender) add(slot string) {
 func (s *sender) clear() {
 	for i := range s.commands {
 		c := &s.commands[i]
-		clear(c.requests)
+		c.empty()
 		clear(c.args)
-		*c = command{requests: c.requests[:0], args: c.args[:0]}
+		*c = command{requests: c.requests, args: c.args[:0]}
 	}
 	s.commands = s.commands[:0]
 	clear(s.latest)
+}
+
+// empty drops the requests, which have their answers or go again.
+func (c *command) empty() {
+	clear(c.requests)
+	c.requests = c.requests[:0]
+}
+
+// abort finishes the requests that have no answer, because sending has not returned.
+func (s *sender) abort(err error) {
+	for i := range s.commands {
+		for _, r := range s.commands[i].requests {
+			r.finish(nil, err)
+		}
+	}
+	s.clear()
 }
 
 // takes reports whether the request can share the command.

@@ -64,6 +64,9 @@ func (s *Store) run(ctx context.Context, c *Call) (any, error) {
 		err = ctx.Err()
 	}
 	s.free(r)
+	if p, ok := err.(*hookPanic); ok { //nolint:errorlint // it is never wrapped
+		panic(p.value)
+	}
 	return answer, err
 }
 

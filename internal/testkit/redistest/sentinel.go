@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -192,20 +193,28 @@ func (s *Sentinel) options(configure []func(*redis.FailoverOptions)) *redis.Fail
 }
 
 // Failover has the sentinels make the replica the master by command, while the old master lives
-// on, and returns the new master as WaitFailover does.
+// on, and returns the new master as WaitFailover does. It asks until they have done it: soon after
+// another failover, a sentinel may still turn the new master back into a replica.
 func (s *Sentinel) Failover(t testing.TB) *Server {
 	t.Helper()
-	ctx := context.Background()
-	err := poll(func() error { return s.watchers[0].Failover(ctx, s.MasterName).Err() })
-	if err != nil {
-		t.Fatalf("redistest: fail over %s by command: %v", s.MasterName, err)
-	}
-	return s.WaitFailover(t)
+	return s.waitFailover(t, func() error {
+		err := s.watchers[0].Failover(context.Background(), s.MasterName).Err()
+		if redis.HasErrorPrefix(err, "INPROG") {
+			return nil
+		}
+		return err
+	})
 }
 
 // WaitFailover returns the new master when all sentinels that answer report the same one, and
 // another than at the start or at the last WaitFailover. It fails the test after 15 seconds.
 func (s *Sentinel) WaitFailover(t testing.TB) *Server {
+	t.Helper()
+	return s.waitFailover(t, func() error { return nil })
+}
+
+// waitFailover calls ask again and again while all sentinels report the old master.
+func (s *Sentinel) waitFailover(t testing.TB, ask func() error) *Server {
 	t.Helper()
 	s.mu.Lock()
 	old := s.master
@@ -214,7 +223,7 @@ func (s *Sentinel) WaitFailover(t testing.TB) *Server {
 	err := poll(func() (err error) {
 		master, err = s.reported()
 		if err == nil && master == old {
-			err = fmt.Errorf("the master is still %s", master)
+			err = errors.Join(fmt.Errorf("the master is still %s", master), ask())
 		}
 		return err
 	})
