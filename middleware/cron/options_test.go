@@ -254,7 +254,7 @@ func TestOptions_ofJobsAreApart(t *testing.T) {
 }
 
 // Where nothing says a window, it fits what is said.
-func TestWithWindow_defaultFitsTheOtherOptions(t *testing.T) {
+func TestWithTickMemory_defaultFitsTheOtherOptions(t *testing.T) {
 	t.Parallel()
 	jobs, _ := here(t)
 	for name, opt := range map[string]guardcron.Option{"deadline": guardcron.WithStartDeadline(5 * time.Hour), "run": guardcron.WithMaxHold(5 * time.Hour)} {

@@ -148,7 +148,7 @@ func TestRecords_newestFirstAndAtMostN(t *testing.T) {
 	})
 }
 
-func TestWithKeep_boundsTheRecords(t *testing.T) {
+func TestWithHistory_boundsTheRecords(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
 		all := s.three(setup{}, "* * * * *", lasting(time.Second), guardcron.WithHistory(5))
