@@ -7,7 +7,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/guard"
 )
 
@@ -208,6 +212,41 @@ func ExampleWithFair() {
 	// document 2
 	// document 3
 	// document 4
+}
+
+// Two steps of one import hold the key together, perhaps in two processes. The owner needs a
+// backend that keeps owners.
+func ExampleWithOwner() {
+	server, err := miniredis.Run() // stands for a real one
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer func() { _ = rdb.Close() }()
+	g, err := guard.New(reentrant.New(rdb))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	defer func() { _ = g.Close(ctx) }()
+
+	step := func(context.Context) error { return nil }
+	lease, err := g.Acquire(ctx, "tenant:17", guard.WithOwner("import 7"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("same owner:", g.Do(ctx, "tenant:17", step, guard.WithOwner("import 7")))
+	fmt.Println("other owner busy:", errors.Is(g.Do(ctx, "tenant:17", step, guard.WithOwner("import 8")), guard.ErrBusy))
+	fmt.Println("no owner busy:", errors.Is(g.Do(ctx, "tenant:17", step), guard.ErrBusy))
+	_ = lease.Release(ctx)
+	// Output:
+	// same owner: <nil>
+	// other owner busy: true
+	// no owner busy: true
 }
 
 func ExampleGuard_Wrap() {

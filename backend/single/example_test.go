@@ -2,6 +2,7 @@ package single_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 func Example() {
@@ -90,4 +92,85 @@ func ExampleWithClientSetup() {
 	}
 	fmt.Println(c.sent.Load(), "scripts")
 	// Output: 200 scripts
+}
+
+// Two replicas must acknowledge each lease within 50 ms. This server has none, so nothing runs.
+func ExampleWithReplicas() {
+	server, err := miniredis.Run() // stands for a real one
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer func() { _ = rdb.Close() }()
+
+	g, err := guard.New(single.New(rdb, single.WithReplicas(2, 50*time.Millisecond)))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	defer func() { _ = g.Close(ctx) }()
+	err = g.Do(ctx, "report", func(context.Context) error {
+		fmt.Println("building the report")
+		return nil
+	})
+	var failed *guard.StoreError
+	if errors.As(err, &failed) {
+		fmt.Println(failed.Kind)
+	}
+	// Output: noreplicas
+}
+
+// The longest TTL of all leases on this server is 30 s. After a restart, the server grants nothing
+// until it has been up for longer than that.
+func ExampleWithMinUptime() {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
+	defer func() { _ = rdb.Close() }()
+
+	const longest = 30 * time.Second
+	g, err := guard.New(single.New(rdb, single.WithMinUptime(longest)), guard.WithTTL(longest))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	defer func() { _ = g.Close(ctx) }()
+	err = g.Do(ctx, "report", func(context.Context) error {
+		fmt.Println("building the report")
+		return nil
+	})
+	var failed *guard.StoreError
+	if errors.As(err, &failed) && failed.Kind == driver.KindRestarted {
+		fmt.Println("the server has restarted and may have forgotten a lease")
+	}
+}
+
+// A proxy that routes each command by its first key stands before several servers.
+func ExampleWithoutBatching() {
+	server, err := miniredis.Run() // stands for the proxy
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer func() { _ = rdb.Close() }()
+
+	g, err := guard.New(single.New(rdb, single.WithoutBatching()))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	defer func() { _ = g.Close(ctx) }()
+	err = g.Do(ctx, "report", func(context.Context) error {
+		fmt.Println("building the report")
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// building the report
+	// <nil>
 }

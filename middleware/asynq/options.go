@@ -119,11 +119,12 @@ func WithOnce(window time.Duration, by KeyFunc) Option {
 }
 
 // WithLease sets options of the leases, such as guard.WithTTL, guard.WithHook, and guard.WithFair
-// for tasks that wait in their workers. guard.WithWait has no effect: that is for WithWait here,
-// and leave guard.WithOnce to WithOnce. The default of guard.WithTTL is 15 s here: it should be
-// well under the minute after which asynq brings back the task of a worker that has died. It has
-// nothing to do with how long tasks take. The default of guard.WithName is the Guard's, or the
-// type of the task.
+// for tasks that wait in their workers. guard.WithWait has no effect: use WithWait. Leave
+// guard.WithOnce to WithOnce. The TTL has nothing to do with how long tasks take. It should be
+// well under the minute after which asynq brings back the task of a worker that has died.
+//
+// Defaults to a TTL of 15 s, whatever the Guard's is, and to the Guard's other options. The name
+// is the type of the task if the Guard has none.
 func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.lease = append(s.lease, opts...) }
 }

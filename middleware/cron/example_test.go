@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -91,6 +92,69 @@ func ExampleWithObserver_missed() {
 	stop()
 	fmt.Println(r.Job, r.Outcome, r.Tick.After(last))
 	// Output: heartbeat missed true
+}
+
+// A run takes longer than the time between two ticks. The next tick waits for its end, instead of
+// being skipped.
+func ExampleWithBusy() {
+	ctx := context.Background()
+	g, _ := guard.New(memory.New())
+	defer g.Close(ctx)
+	runs := make(chan guardcron.Record, 10)
+	c := cron.New()
+	jobs, _ := guardcron.New(g, c, guardcron.WithObserver(func(r guardcron.Record) { runs <- r }))
+	defer jobs.Close(ctx)
+	slowAtFirst := sync.OnceFunc(func() { time.Sleep(1100 * time.Millisecond) })
+	_, _ = jobs.AddFunc("import", "@every 1s", func(context.Context) error {
+		slowAtFirst()
+		return nil
+	}, guardcron.WithBusy(guardcron.Wait))
+	c.Start()
+	defer c.Stop()
+	first, second := <-runs, <-runs
+	fmt.Println(first.Outcome, second.Outcome)
+	fmt.Println("due during the first run:", second.Tick.Before(first.End))
+	fmt.Println("started after it:", !second.Start.Before(first.End))
+	// Output:
+	// ran ran
+	// due during the first run: true
+	// started after it: true
+}
+
+// No process was up when ticks were due. The next process to start runs the newest of them.
+func ExampleWithCatchUp() {
+	ctx := context.Background()
+	g, _ := guard.New(memory.New())
+	defer g.Close(ctx)
+	ran := make(chan time.Time, 10)
+	run := func() (stop func()) {
+		c := cron.New()
+		jobs, _ := guardcron.New(g, c, guardcron.WithCatchUp(guardcron.Newest), guardcron.WithStartDeadline(100*time.Millisecond))
+		_, _ = jobs.AddFunc("statistics", "@every 1s", func(ctx context.Context) error {
+			tick, _ := guardcron.Tick(ctx)
+			ran <- tick
+			return nil
+		})
+		c.Start()
+		return func() {
+			c.Stop()
+			_ = jobs.Close(ctx)
+		}
+	}
+	stop := run()
+	<-ran
+	stop()
+	time.Sleep(1500 * time.Millisecond) // nobody is up
+	restart := time.Now()
+	stop = run()
+	for tick := range ran {
+		if tick.Before(restart) {
+			fmt.Println("ran a tick that was due before the start")
+			break
+		}
+	}
+	stop()
+	// Output: ran a tick that was due before the start
 }
 
 // A job is run by hand, beside its schedule. What it returns comes back.

@@ -76,7 +76,8 @@ type settings struct {
 // Do not take what changes between a request and its retry, such as a token: each retry would be a
 // new request. And not what several principals share, such as an address: one would get the answer
 // of another. An empty scope, or an error of any kind, refuses the request with status 500,
-// because only authenticated requests should reach the middleware.
+// because only authenticated requests should reach the middleware. Defaults to none: New returns a
+// *guard.SettingError unless WithGlobalKeys is set.
 func WithScope(scope KeyFunc) Option {
 	return func(s *settings) {
 		if scope == nil {
@@ -86,8 +87,9 @@ func WithScope(scope KeyFunc) Option {
 	}
 }
 
-// WithGlobalKeys says that keys are the same for all who call, so that WithScope is not needed:
-// where the key itself names the principal, or there is only one.
+// WithGlobalKeys shares keys among all callers, so that WithScope is not needed. Use it if the key
+// itself names the principal, or if there is only one principal. Defaults to off: New needs
+// WithScope.
 func WithGlobalKeys() Option { return func(s *settings) { s.global = true } }
 
 // WithOptionalKey passes on requests that have no key: they run as if there were no middleware,
@@ -312,9 +314,9 @@ func WithObserver(o Observer) Option {
 }
 
 // WithLease sets options of the lease under which the handler runs, such as guard.WithTTL,
-// guard.WithHook, guard.WithFair for requests that wait, and guard.WithName, the kind of work
-// (default: the Guard's, or "http"). guard.WithOnce and guard.WithWait have no effect: use WithOnce
-// and WithWait.
+// guard.WithHook, guard.WithName for the kind of work, and guard.WithFair for requests that wait.
+// guard.WithOnce and guard.WithWait have no effect: use WithOnce and WithWait. Defaults to the
+// options of the Guard (its TTL is 30 s unless set), with the name "http" if the Guard has none.
 func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.lease = append(s.lease, opts...) }
 }

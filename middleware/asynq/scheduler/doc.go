@@ -6,31 +6,40 @@
 //	err = scheduler.Run()
 //
 // A tick is the instant for which an entry is due, not the instant at which a process gets to it.
-// This is what becomes of one, in each process:
+// What happens to a tick, in each process:
 //
 //	the clock shows the tick
-//	  → acquire the tick's lease     done or enqueued before: that was it
+//	  → acquire the tick's lease     done, or enqueued before: nothing to do
 //	  → enqueue the task             its ID names the tick: a second one is refused
 //	  → release, and leave a marker  others find it for WithTickMemory
-//	  → raise the entry's mark       up to which ticks need no care, also after a restart
-//	if the store or the queue cannot be asked: the same again in a second
-//	if the tick is older than WithStartDeadline by then: WithCatchUp enqueues it all the same,
-//	or it is reported as missed
+//	  → raise the entry's mark       ticks up to it need no care, also after a restart
+//	the store or the queue cannot be asked: all of this again in a second
+//	the tick is older than WithStartDeadline by then: WithCatchUp enqueues it all the same,
+//	or it is reported as a *MissedError
 //
-// The mark is in the store. So a scheduler that was down, all its replicas at once, goes on where
+// The store keeps the mark. If all replicas of a scheduler were down at once, it continues where
 // it was. A change of the spec starts anew.
 //
-// There is no WithHistory, as package guardcron has it: the task of a tick is its record. Its ID
-// names the tick, and asynq.Retention sets for how long asynq keeps it, with its result. A tick
-// without a task is reported as a *MissedError. asynq's own history of an entry
-// (Inspector.ListSchedulerEnqueueEvents) stays empty. asynq keeps it under an ID that is another
-// one in each process, and only asynq's Scheduler can write to it.
+// # History
 //
-// What it does not promise. The clock that is ahead decides when a tick is enqueued; clocks that
-// differ by more than WithTickMemory less WithStartDeadline enqueue it twice. A process that is
-// killed between the enqueueing and the marker leaves the task, whose ID keeps the next process
-// from enqueueing it again. If the task is handled and forgotten by then, a TTL of the lease
-// later, it is enqueued twice; asynq.Retention of a minute closes that gap. A process whose clock
-// was set far ahead leaves a mark in the future: while the clocks have not come there, nothing is
-// caught up with.
+// There is no WithHistory, as package guardcron has it: the task of a tick is its record. Its ID
+// names the tick. [asynq.Retention] sets how long asynq keeps the task, with its result. A tick
+// without a task is reported as a [*MissedError].
+//
+// asynq's own history of an entry ([asynq.Inspector.ListSchedulerEnqueueEvents]) stays empty.
+// asynq keeps it under an ID that differs in each process, and only asynq's Scheduler can write to
+// it.
+//
+// # What it does not promise
+//
+// The clock that is ahead decides when a tick is enqueued. If clocks differ by more than
+// [WithTickMemory] less [WithStartDeadline], the tick is enqueued twice.
+//
+// A process that is killed between the enqueueing and the marker leaves the task. The task's ID
+// keeps the next process from enqueueing it again. That process comes a TTL of the lease later. If
+// the task has been handled and forgotten by then, it is enqueued twice. An asynq.Retention of a
+// minute closes that gap.
+//
+// A process whose clock was set far ahead leaves a mark in the future. Until the clocks have
+// reached it, nothing is caught up with.
 package guardscheduler

@@ -122,11 +122,13 @@ func WithCatchUp(c CatchUp) Option {
 	}
 }
 
-// WithLease sets options of the lease under which a task is enqueued, such as guard.WithHook, and
-// guard.WithTTL: for so long a tick stays taken after the process died that was going to enqueue
-// it (default: 5 s). guard.WithWait and guard.WithOnce have no effect. guard.WithOwner would let
-// all replicas in at once. The default of guard.WithName is the Guard's name, or else "enqueue "
-// and the type of the task.
+// WithLease sets options of the lease under which a task is enqueued, such as guard.WithHook and
+// guard.WithTTL. The TTL is how long a tick stays taken if a process dies before it has enqueued
+// the task. guard.WithWait and guard.WithOnce have no effect. guard.WithOwner would let all
+// replicas in at once.
+//
+// Defaults to a TTL of 5 s, whatever the Guard's is, and to the Guard's other options. The name is
+// "enqueue " and the type of the task if the Guard has none.
 func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.lease = append(s.lease, opts...) }
 }
