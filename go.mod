@@ -9,7 +9,7 @@ require (
 	github.com/alicebob/miniredis/v2 v2.40.0 // for tests; the first with ClockTTL
 	github.com/felixge/httpsnoop v1.1.0 // the first with hooks for WriteString and FlushError
 	github.com/hibiken/asynq v0.26.0 // the first with headers on tasks
-	github.com/redis/go-redis/v9 v9.21.0 // with v9.18, tests of lost replies and absent servers fail
+	github.com/redis/go-redis/v9 v9.22.0 // the first with a pool for pipelines, which our own connections turn off
 	github.com/robfig/cron/v3 v3.0.1
 	github.com/stretchr/testify v1.9.0 // for tests, and guard/guardtest
 	go.opentelemetry.io/otel v1.28.0

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net"
-	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -86,14 +85,8 @@ func busyPool(t *testing.T, rdb *redis.Client) {
 	}, 5*time.Second, time.Millisecond)
 }
 
-// withPools sets the sizes of the user's pools. Before v9.22, go-redis has no pool for pipelines.
 func withPools(size, pipelines int) func(*redis.Options) {
-	return func(o *redis.Options) {
-		o.PoolSize = size
-		if field := reflect.ValueOf(o).Elem().FieldByName("PipelinePoolSize"); field.IsValid() {
-			field.SetInt(int64(pipelines))
-		}
-	}
+	return func(o *redis.Options) { o.PoolSize, o.PipelinePoolSize = size, pipelines }
 }
 
 func TestOwn_leasesAreRenewedWhileTheApplicationHasAllConnections(t *testing.T) {

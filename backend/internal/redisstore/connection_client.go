@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"reflect"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -31,7 +30,7 @@ func (c *connection) newClient() *redis.Client {
 		return conn, nil
 	}
 	opt.Limiter = nil // see newPooled
-	opt.PoolSize, opt.MaxActiveConns, opt.MinIdleConns, opt.MaxIdleConns = 1, 1, 0, 0
+	opt.PoolSize, opt.MaxActiveConns, opt.MinIdleConns, opt.MaxIdleConns, opt.PipelinePoolSize = 1, 1, 0, 0, -1
 	opt.MaxRetries, opt.DialerRetries = -1, 1
 	opt.ConnMaxIdleTime = c.stays // so that go-redis does not use what disconnect has closed
 	opt.ContextTimeoutEnabled = true
@@ -40,22 +39,8 @@ func (c *connection) newClient() *redis.Client {
 	opt.Protocol = 2
 	opt.PushNotificationProcessor = nil
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	set(&opt, "PipelinePoolSize", -1)
-	set(&opt, "ClientSideCacheConfig", nil)
-	set(&opt, "ClientSideCache", nil)
+	opt.ClientSideCacheConfig, opt.ClientSideCache = nil, nil
 	return redis.NewClient(&opt)
-}
-
-// set sets an option that go-redis has only since v9.22, which is newer than go.mod requires. A
-// value of nil stands for the option's zero value.
-func set(opt *redis.Options, name string, value any) {
-	switch field := reflect.ValueOf(opt).Elem().FieldByName(name); {
-	case !field.IsValid(): // an older go-redis
-	case value == nil:
-		field.SetZero()
-	default:
-		field.Set(reflect.ValueOf(value))
-	}
 }
 
 // asGiven returns the time-out that a user gives to mean what a client's options say: 0 and -1
