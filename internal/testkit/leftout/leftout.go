@@ -48,6 +48,15 @@ func IfShort(t testing.TB) {
 	}
 }
 
+// ServersIfShort skips a test that needs servers if go test runs with -short, so that this takes
+// less than a minute. With ONERUN_REQUIRE_REDIS it skips nothing.
+func ServersIfShort(t testing.TB) {
+	t.Helper()
+	if testing.Short() && os.Getenv(requireEnv) == "" {
+		skip(t, "it needs servers, and go test runs with -short")
+	}
+}
+
 func skip(t testing.TB, why string) {
 	t.Helper()
 	line := fmt.Sprintf("LEFT OUT: %s %s: %s", testedPackage(), t.Name(), why)

@@ -31,3 +31,14 @@ func TestIfShort_namesTheTestThatIsLeftOut(t *testing.T) {
 func TestIfShort_letsALongTestRun(t *testing.T) {
 	require.Contains(t, run(t, "TestLong_marked"), "--- PASS: TestLong_marked")
 }
+
+// TestMarked_needsServers is what the test below runs.
+func TestMarked_needsServers(t *testing.T) { leftout.ServersIfShort(t) }
+
+func TestServersIfShort_leavesOutUnlessServersAreRequired(t *testing.T) {
+	for required, says := range map[string]string{"": "--- SKIP", "1": "--- PASS"} {
+		t.Setenv("ONERUN_REQUIRE_REDIS", required)
+		require.Contains(t, run(t, "TestMarked_needsServers", "-test.short"), says)
+		require.Contains(t, run(t, "TestMarked_needsServers"), "--- PASS")
+	}
+}
