@@ -2,6 +2,7 @@ package backend_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -13,9 +14,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/redissontest"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -23,26 +26,39 @@ import (
 func TestACL_theLinesOfTheDocsAreEnough(t *testing.T) {
 	t.Parallel()
 	type setup struct {
-		locker  func(rdb redis.UniversalClient) guard.Locker
-		opts    []guard.Option
-		cluster bool
-		replica bool
-		logs    bool
+		locker    func(rdb redis.UniversalClient) guard.Locker
+		opts      []guard.Option
+		cluster   bool
+		replica   bool
+		logs      bool
+		shares    bool
+		readWrite bool
+		inspects  bool
 	}
 	onSingle := func(opts ...single.Option) func(redis.UniversalClient) guard.Locker {
 		return func(rdb redis.UniversalClient) guard.Locker { return single.New(rdb, opts...) }
 	}
 	fair := []guard.Option{guard.WithFair()}
 	setups := map[string]setup{
-		"single":                {locker: onSingle()},
-		"single, WithFair":      {locker: onSingle(), opts: fair},
-		"single, WithMinUptime": {locker: onSingle(single.WithMinUptime(time.Second)), opts: []guard.Option{guard.WithTTL(time.Second)}},
-		"single, WithReplicas":  {locker: onSingle(single.WithReplicas(1, time.Second)), replica: true},
-		"single, cron":          {locker: onSingle(), logs: true},
-		"single, Cluster":       {locker: onSingle(), cluster: true},
-		"reentrant":             {locker: backends["reentrant"]},
-		"reentrant, WithFair":   {locker: backends["reentrant"], opts: fair},
-		"reentrant, cron":       {locker: backends["reentrant"], logs: true},
+		"single":                          {locker: onSingle()},
+		"single, WithFair":                {locker: onSingle(), opts: fair},
+		"single, WithShared or WithLimit": {locker: onSingle(), shares: true},
+		"single, WithMinUptime":           {locker: onSingle(single.WithMinUptime(time.Second)), opts: []guard.Option{guard.WithTTL(time.Second)}},
+		"single, WithReplicas":            {locker: onSingle(single.WithReplicas(1, time.Second)), replica: true},
+		"single, cron":                    {locker: onSingle(), logs: true},
+		"single, WithPlainKeys":           {locker: onSingle(single.WithPlainKeys(func(key string) string { return key }))},
+		"single, Cluster":                 {locker: onSingle(), cluster: true},
+		"reentrant":                       {locker: backends["reentrant"], shares: true},
+		"reentrant, WithFair":             {locker: backends["reentrant"], opts: fair, shares: true},
+		"reentrant, WithReadWrite": {
+			locker: func(rdb redis.UniversalClient) guard.Locker {
+				return reentrant.New(rdb, reentrant.WithReadWrite())
+			},
+			readWrite: true,
+		},
+		"single, package inspect":    {locker: onSingle(), opts: fair, shares: true, logs: true, inspects: true},
+		"reentrant, package inspect": {locker: backends["reentrant"], opts: fair, shares: true, logs: true, inspects: true},
+		"reentrant, cron":            {locker: backends["reentrant"], logs: true},
 	}
 	lines := redistest.ACLLines(t, "../docs/acl.md")
 	require.Len(t, lines, len(setups))
@@ -65,6 +81,12 @@ func TestACL_theLinesOfTheDocsAreEnough(t *testing.T) {
 				awaitUptime(t, servers[0], 1)
 			}
 			use(t, g, other)
+			if c.shares {
+				share(t, g, other)
+			}
+			if c.readWrite {
+				shareWithJava(t, servers[0], g, other)
+			}
 			if c.logs {
 				ledger := locker.(driver.Ledger)
 				require.NoError(t, ledger.Append(t.Context(), "log", driver.Entry{At: 1, Record: []byte("r")}, 10))
@@ -72,6 +94,9 @@ func TestACL_theLinesOfTheDocsAreEnough(t *testing.T) {
 				require.NoError(t, err)
 				_, err = ledger.Raise(t.Context(), "log", "counter", 1)
 				require.NoError(t, err)
+			}
+			if c.inspects {
+				inspect(t, locker.(driver.Inspector), g)
 			}
 			for _, server := range servers {
 				denied, err := server.Client(t).ACLLog(t.Context(), 100).Result()
@@ -126,6 +151,42 @@ func guardWith(t *testing.T, locker guard.Locker, opts []guard.Option) *guard.Gu
 	return g
 }
 
+// inspect does what operators do: look at each kind of key, and change it.
+func inspect(t *testing.T, i driver.Inspector, g *guard.Guard) {
+	t.Helper()
+	ctx := t.Context()
+	const prefix = "import:inspect "
+	held, err := g.Acquire(ctx, prefix+"held")
+	require.NoError(t, err)
+	shared, err := g.Acquire(ctx, prefix+"shared", guard.WithLimit(3))
+	require.NoError(t, err)
+	require.NoError(t, g.Do(ctx, prefix+"done", func(context.Context) error { return nil }, guard.WithOnce(time.Minute)))
+	keys, next, err := i.Keys(ctx, prefix, "", 100)
+	require.NoError(t, err)
+	require.Empty(t, next)
+	require.Len(t, keys, 3)
+	for _, key := range keys {
+		info, err := i.Show(ctx, key)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, info.Subscribers, 0)
+	}
+	for _, l := range []*guard.Lease{held, shared} {
+		for _, b := range []driver.Break{{ID: "operator"}, {Now: true}} {
+			id := l.ID()
+			if b.Now {
+				id = "operator"
+			}
+			broken, err := i.Break(ctx, l.Key(), id, b)
+			require.NoError(t, err)
+			require.True(t, broken)
+		}
+		require.ErrorIs(t, l.Release(ctx), guard.ErrLost)
+	}
+	forgotten, err := i.Forget(ctx, prefix+"done")
+	require.NoError(t, err)
+	require.True(t, forgotten)
+}
+
 // use does what applications do: many calls, a waiter that is notified, and a done marker.
 func use(t *testing.T, g, other *guard.Guard) {
 	t.Helper()
@@ -155,6 +216,52 @@ func use(t *testing.T, g, other *guard.Guard) {
 	require.Less(t, time.Since(start), 5*time.Second, "it was notified")
 	require.NoError(t, g.Do(t.Context(), "import:done", nothing, guard.WithOnce(time.Minute)))
 	require.ErrorIs(t, other.Do(t.Context(), "import:done", nothing), guard.ErrDone)
+}
+
+// share does what applications do with keys that they share: readers, and a writer that waits.
+func share(t *testing.T, g, other *guard.Guard) {
+	t.Helper()
+	first, err := g.Acquire(t.Context(), "import:k", guard.WithShared())
+	require.NoError(t, err)
+	second, err := other.Acquire(t.Context(), "import:k", guard.WithLimit(3))
+	require.NoError(t, err)
+	require.Equal(t, 1, second.Seat())
+	third, err := other.Acquire(t.Context(), "import:k", guard.WithLimit(3))
+	require.NoError(t, err)
+	require.Equal(t, 2, third.Seat())
+	waiting, came := make(chan struct{}), make(chan error, 1)
+	go func() {
+		came <- other.Do(t.Context(), "import:k", func(context.Context) error { return nil }, guard.WithHook(guard.Hook{
+			Wait: func(context.Context, guard.Event) { close(waiting) },
+		}))
+	}()
+	<-waiting
+	start := time.Now()
+	for _, lease := range []*guard.Lease{first, second, third} {
+		require.NoError(t, lease.Release(t.Context()))
+	}
+	require.NoError(t, <-came)
+	require.Less(t, time.Since(start), 5*time.Second, "it was notified")
+}
+
+// shareWithJava has a writer wait for two readers, one of which is Redisson's and dies.
+func shareWithJava(t *testing.T, server *redistest.Server, g, other *guard.Guard) {
+	t.Helper()
+	nothing := func(context.Context) error { return nil }
+	_, ok, err := redissontest.New(server.Client(t)).ReadLock("import:k").TryLock(t.Context(), 1, 500*time.Millisecond)
+	require.NoError(t, err)
+	require.True(t, ok)
+	lease, err := g.Acquire(t.Context(), "import:k", guard.WithShared(), guard.WithTTL(time.Second))
+	require.NoError(t, err)
+	came := make(chan error, 1)
+	go func() { came <- other.Do(t.Context(), "import:k", nothing) }()
+	require.Eventually(t, func() bool {
+		err := other.Do(t.Context(), "import:k", nothing, guard.WithShared(), guard.WithTTL(10*time.Second), guard.WithWait(time.Millisecond))
+		return errors.Is(err, guard.ErrBusy)
+	}, 10*time.Second, 10*time.Millisecond, "the writer is wanted")
+	time.Sleep(time.Second) // until the lease was renewed
+	require.NoError(t, lease.Release(t.Context()))
+	require.NoError(t, <-came)
 }
 
 // awaitUptime waits until the server says that it has been up for longer than so many seconds.

@@ -146,6 +146,7 @@ func TestQueue_aWaiterWhoseConnectionBreaksKeepsItsPosition(t *testing.T) {
 					return queue != "" && rdb.ZCard(t.Context(), queue).Val() == int64(i+1)
 				}, 10*time.Second, time.Millisecond)
 			}
+			killed := map[string]bool{} // connections, by ID
 			subscribed := func() bool {
 				waiters, err := rdb.HVals(t.Context(), keyLike(t, rdb, "waiters")).Result()
 				require.NoError(t, err)
@@ -155,9 +156,18 @@ func TestQueue_aWaiterWhoseConnectionBreaksKeepsItsPosition(t *testing.T) {
 						n++
 					}
 				}
-				return n == 9 && len(rdb.PubSubChannels(t.Context(), "*").Val()) == 3
+				connections := 0
+				for _, id := range subscribers(t, rdb) {
+					if !killed[id] {
+						connections++
+					}
+				}
+				return n == 9 && connections == 3 && len(rdb.PubSubChannels(t.Context(), "*").Val()) == 3
 			}
 			require.Eventually(t, subscribed, 10*time.Second, time.Millisecond)
+			for _, id := range subscribers(t, rdb) {
+				killed[id] = true
+			}
 			require.NoError(t, rdb.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err())
 			require.Eventually(t, subscribed, 10*time.Second, time.Millisecond)
 			require.NoError(t, lease.Release(t.Context()))
@@ -165,6 +175,18 @@ func TestQueue_aWaiterWhoseConnectionBreaksKeepsItsPosition(t *testing.T) {
 			require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 8}, ran)
 		})
 	}
+}
+
+// subscribers returns the IDs of the connections that are subscribed to something.
+func subscribers(t *testing.T, rdb *redis.Client) (ids []string) {
+	t.Helper()
+	list, err := rdb.Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
+	require.NoError(t, err)
+	for line := range strings.Lines(list) {
+		id, _, _ := strings.Cut(line, " ")
+		ids = append(ids, id)
+	}
+	return ids
 }
 
 func TestQueue_aClaimThatTheServerRefusesKeepsItsPosition(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
@@ -48,7 +49,8 @@ func onEach(t *testing.T, run func(*testing.T, guardtest.Backend), start func(t 
 				New:    func(t testing.TB) guard.Locker { p.flush(t); return backend(p.connect(t)) },
 				Again:  func(t testing.TB, _ guard.Locker) guard.Locker { return backend(p.connect(t)) },
 				Owners: name == "reentrant",
-				Ledger: true, Notifies: true, Queues: true,
+				Ledger: true, Inspects: true, Notifies: true, Queues: true,
+				Shares: []int{2, 3, driver.Any}, Seats: name == "single",
 				Keys: []string{"k:{tag}", "{tag}k", "onerun:3:fence", "onerun:k:lease"},
 			}
 			if p.more != nil {

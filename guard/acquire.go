@@ -36,8 +36,8 @@ type acquisition struct {
 	giveUp time.Duration // until when to wait for an answer
 
 	waiter   queue.Waiter
-	local    *queue.Local   // the waiter, if it is this one, or nil: most calls do not wait
-	unqueued queue.Unqueued // the waiter, if it is this one
+	local    *queue.Local    // the waiter, if it is this one, or nil
+	unqueued *queue.Unqueued // the waiter, if it is this one, or nil
 
 	claim     Claim
 	requests  int
@@ -50,11 +50,17 @@ type acquisition struct {
 	late       bool // a request had no answer: it may still arrive
 	unused     bool // the store has granted the claim, but the call does not use it
 	asking     bool // a request is under way
-	queued     bool // the store has queued the claim
+	queued     bool // the store has queued the claim, or keeps others away for it
 	unprompted bool // the last request was made because of the time alone
 	handedOff  bool // the lease came from another call
 	reported   bool // the hooks were called for the end
 	returned   bool
+}
+
+// An impatientAcquisition is that of a call that does not wait, with its waiter in one allocation.
+type impatientAcquisition struct {
+	acquisition
+	waiter queue.Unqueued
 }
 
 // lastAnswer is what events report of the store's last answer.
@@ -95,11 +101,17 @@ func (g *Guard) acquire(ctx context.Context, key, stored string, set *settings) 
 
 func (g *Guard) newAcquisition(ctx context.Context, key, stored string, set *settings) *acquisition {
 	now := g.clock.Now()
-	a := &acquisition{
-		guard: g, key: key, set: set.on(), caller: ctx, ctx: ctx, start: now,
-		waitFrom: clock.Never, previous: queue.Previous{Ends: clock.Never},
+	var a *acquisition
+	if set.wait <= 0 && !set.joins() {
+		impatient := &impatientAcquisition{}
+		a = &impatient.acquisition
+		a.unqueued = &impatient.waiter
+	} else {
+		a = &acquisition{}
 	}
-	a.claim = Claim{Key: stored, Owner: set.owner, TTL: set.ttl, Label: set.label, Queue: queueMode(set)}
+	a.guard, a.key, a.set, a.caller, a.ctx, a.start = g, key, set.on(), ctx, ctx, now
+	a.waitFrom, a.previous.Ends = clock.Never, clock.Never
+	a.claim = Claim{Key: stored, Owner: set.owner, TTL: set.ttl, Label: set.label, Queue: queueMode(set), Among: set.among, Waits: set.wait > 0}
 	l := queue.Limits{Deadline: now, GiveUp: now + requestTimeout(set.ttl), Announce: len(a.set.hooks) > 0}
 	if set.wait > 0 {
 		l.Deadline = now + min(set.wait, clock.Never-now)
@@ -107,9 +119,9 @@ func (g *Guard) newAcquisition(ctx context.Context, key, stored string, set *set
 	}
 	a.giveUp = l.GiveUp
 	switch {
-	case set.wait <= 0:
+	case a.unqueued != nil:
 		a.unqueued.Init(g.jitter, l)
-		a.waiter = &a.unqueued
+		a.waiter = a.unqueued
 	case set.fair:
 		a.waiter = queue.NewFair(g.jitter, l, set.ttl, func(stop func()) { g.queues.End(stop) })
 	default:
@@ -144,6 +156,9 @@ func (a *acquisition) begin() {
 
 // loop does what the waiter says, until the claim is granted or the call gives up.
 func (a *acquisition) loop() (*hold, error) {
+	if h, err := a.share(); h != nil || err != nil {
+		return h, err
+	}
 	for {
 		switch step := a.next(); step.Move {
 		case queue.Ask:
@@ -175,7 +190,7 @@ func (a *acquisition) loop() (*hold, error) {
 // next returns what to do next. An unqueued waiter shares nothing, so it needs no lock.
 func (a *acquisition) next() queue.Step {
 	g := a.guard
-	if a.waiter == &a.unqueued {
+	if a.unqueued != nil {
 		return a.unqueued.Next(g.clock.Now())
 	}
 	g.mu.Lock()
@@ -251,7 +266,7 @@ func (a *acquisition) ask(step queue.Step) (*hold, error) {
 	a.identify()
 	a.previous, a.unprompted = step.Previous, step.Unprompted
 	a.claim.Reserve = 0
-	if step.Reserve {
+	if step.Reserve || a.set.joins() {
 		a.claim.Reserve = mostHandOffs
 	}
 	sent := g.clock.Now()
@@ -264,7 +279,7 @@ func (a *acquisition) ask(step queue.Step) (*hold, error) {
 	call.InitCall(a.ctx, g.clock.Time(sent+timeout), 0)
 	defer call.End(nil)
 	a.asking = true
-	grant, err := g.tryAcquire(call, a.claim)
+	grant, err := a.set.first.tryAcquire(call, g, a.claim)
 	a.asking = false
 	answered := g.clock.Now()
 	if err != nil {
@@ -308,7 +323,8 @@ func (a *acquisition) use(t *tenure, sent, took time.Duration) (*hold, error) {
 	}
 	g.schedule.add(t)
 	g.warn()
-	g.queues.Granted(sent+took, g.queueID(a.claim.Key, a.set), a.local, h, took)
+	g.queues.Granted(sent+took, g.queueID(a.claim.Key, a.set), a.local, h, took, a.set.among > 1)
+	t.admit(a.set, sent+took)
 	return h, nil
 }
 
@@ -323,8 +339,8 @@ func (a *acquisition) answer(answer queue.Answer) {
 		}
 	default:
 		a.last.set(answer.Grant)
-		a.queued = a.claim.Queue == driver.Queued && answer.Grant.State == Busy
-		if !a.queued { // a queued claim has its position by its ID
+		a.queued = answer.Grant.State == Busy && (a.claim.Queue == driver.Queued || answer.Grant.Wanted)
+		if !a.queued { // a claim has its position in the queue by its ID
 			a.renewClaim()
 		}
 	}
@@ -373,7 +389,7 @@ func (a *acquisition) cleanUp() {
 // leave leaves the queue. A lease that was handed off meanwhile is released.
 func (a *acquisition) leave() {
 	g := a.guard
-	if a.waiter == &a.unqueued {
+	if a.unqueued != nil || a.local != nil && a.got != nil { // which has left with its lease
 		return
 	}
 	g.mu.Lock()

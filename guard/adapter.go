@@ -21,6 +21,15 @@ func (a Adapter) Name(opts ...Option) string {
 	return set.name
 }
 
+// Label returns the label of a call with these options (WithLabel), without what hooks add.
+func (a Adapter) Label(opts ...Option) string {
+	set, _ := a.guard.set.with(opts)
+	return set.label
+}
+
+// Notifies reports whether the backend notifies waiters and watches (driver.Notifier).
+func (a Adapter) Notifies() bool { return a.guard.notifier != nil }
+
 // Auxiliary returns an option for a lease that the adapter holds beside the lease of the run, such
 // as one that keeps two processes from looking for missed ticks at the same time. Hooks receive
 // Event.Auxiliary, so that they do not count it as a run, a skip or a lease of the application.
@@ -82,4 +91,15 @@ func (a Adapter) Ledger() (driver.Ledger, bool) {
 		return nil, false
 	}
 	return &boundedLedger{guard: a.guard, ledger: l}, true
+}
+
+// Inspector returns the Inspector of the Guard's backend. It puts the Guard's namespace before
+// each key and prefix, and bounds each call by 5 s. Its errors are those of Ledger. A page has from
+// 1 to 10,000 keys. Inspector returns false if the backend has none.
+func (a Adapter) Inspector() (driver.Inspector, bool) {
+	i, ok := driver.Ability[driver.Inspector](a.guard.locker)
+	if !ok {
+		return nil, false
+	}
+	return &boundedInspector{guard: a.guard, inspector: i}, true
 }

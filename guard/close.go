@@ -107,7 +107,9 @@ func (g *Guard) revoke() int {
 	g.mu.Lock()
 	held := make([]*hold, 0, len(g.schedule.heap))
 	for _, t := range g.schedule.heap {
-		held = append(held, t.hold)
+		for h := t.hold; h != nil; h = h.next {
+			held = append(held, h)
+		}
 	}
 	g.mu.Unlock()
 

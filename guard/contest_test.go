@@ -128,6 +128,27 @@ func TestNotification_isNotTrustedAlone(t *testing.T) {
 	})
 }
 
+// Another program may hold the key, which notifies nobody of its release. A waiter of a fair queue
+// polls as well, see TestPlainKeys_waitersPollWhileAForeignProgramHoldsTheKey of package single.
+func TestNotification_isNotExpectedFromAHolderWithoutAName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, store, release, done := startWaiter(t)
+		synctest.Wait() // the call has been refused once
+		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+			grant, err := store.Inner.TryAcquire(ctx, c)
+			grant.Holder = ""
+			return grant, err
+		}
+		(<-store.wakes)() // the subscription has begun
+		time.Sleep(time.Second)
+		release()
+		released := time.Now()
+		require.NoError(t, <-done)
+		require.LessOrEqual(t, time.Since(released), 250*time.Millisecond)
+		require.NoError(t, g.Close(t.Context()))
+	})
+}
+
 // The key may become free after the call found it busy and before the subscription begins. The
 // waiter gets no notification of that release.
 func TestNotification_asksOnceTheSubscriptionHasBegun(t *testing.T) {

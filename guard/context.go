@@ -45,7 +45,7 @@ func (g *Guard) holding(ctx context.Context, key string) *hold {
 		if !ok {
 			return nil
 		}
-		if h := c.hold; h.stored == key && sameStore(h.guard, g) && !h.isReleased() {
+		if h := c.hold; h.tenure.claim.Key == key && sameStore(h.guard, g) && !h.isReleased() {
 			return h
 		}
 		ctx = c.Context

@@ -33,6 +33,9 @@ func (g *Guard) Do(ctx context.Context, key string, f func(context.Context) erro
 		return err
 	}
 	if h := g.holding(ctx, stored); h != nil {
+		if err := h.allows(set, key); err != nil {
+			return err
+		}
 		return h.join(ctx, f, set.hooks[len(g.set.hooks):])
 	}
 	h, err := g.acquire(ctx, key, stored, set)
@@ -83,6 +86,9 @@ func (g *Guard) Acquire(ctx context.Context, key string, opts ...Option) (*Lease
 		return nil, err
 	}
 	if h := g.holding(ctx, stored); h != nil {
+		if err := h.allows(set, key); err != nil {
+			return nil, err
+		}
 		if lost, released := h.ended(); lost != nil || released != nil {
 			return nil, h.overtaken(ctx, nil, false)
 		}

@@ -21,6 +21,7 @@ import (
 //	                                        or ctx holds the key under a lease that is lost
 //	ErrClosed  *ClosedError   see Ran       ran, and Close revoked the lease; or was refused
 //	ErrMarker  *MarkerError   ran           returned nil, but its done marker may be missing
+//	ErrUpgrade *UpgradeError  did not run   ctx holds the key together with others
 //	           *KeyError      did not run   the key cannot be used
 //	           *SettingError  did not run   an option cannot work
 //	ctx.Err()                 did not run   the caller's context ended first

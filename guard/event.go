@@ -247,14 +247,12 @@ func (g *Guard) reportCleanUp(o *orphan, sent, took time.Duration) {
 	g.reporter.report(pending{o.report.hooks, o.report.ctx, e, pickCall}, false)
 }
 
-// report calls the hooks of New for a call to the Ledger.
-func (l *boundedLedger) report(ctx context.Context, name string, sent time.Duration, err error) {
-	g := l.guard
+// reportBounded calls the hooks of New for a call that bounded has made.
+func (g *Guard) reportBounded(ctx context.Context, op driver.Op, key string, sent time.Duration, err error) {
 	if len(g.set.hooks) == 0 {
 		return
 	}
 	hooks(g.set.hooks).call(ctx, &Event{
-		Name: g.set.name, Key: name, Op: driver.OpLedger, Start: g.clock.Time(sent),
-		Duration: g.clock.Now() - sent, Err: err,
+		Name: g.set.name, Key: key, Op: op, Start: g.clock.Time(sent), Duration: g.clock.Now() - sent, Err: err,
 	}, pickCall)
 }

@@ -111,6 +111,22 @@ func ExampleWithMaxHold() {
 	// Output: max_hold
 }
 
+// The run starts something that takes a while to end, such as a child process. It gets 200 ms for
+// that before the lease ends, by which time another process may begin.
+func ExampleWithMargin() {
+	g, _ := guard.New(memory.New(), guard.WithTTL(time.Second))
+	started := time.Now()
+	err := g.Do(context.Background(), "import", func(ctx context.Context) error {
+		<-ctx.Done() // "kill the child, and wait for it"
+		fmt.Println("ended before the lease:", time.Since(started) < 900*time.Millisecond)
+		return nil
+	}, guard.WithMargin(200*time.Millisecond), guard.WithoutRenewal()) // as if the store were away
+	fmt.Println(errors.Is(err, guard.ErrLost))
+	// Output:
+	// ended before the lease: true
+	// true
+}
+
 // Several replicas start short work at nearly the same time. The minimum hold keeps the key busy
 // for longer than their clocks differ.
 func ExampleWithMinHold() {

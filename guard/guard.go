@@ -26,6 +26,7 @@ type Guard struct {
 	notifier   driver.Notifier     // nil if the Locker is none
 	warner     driver.Warner       // nil if the Locker is none, or was asked; mu guards it
 	queuer     driver.Queuer       // nil if the Locker is none
+	sharer     driver.Sharer       // nil if the Locker is none
 	ownerless  bool                // the Locker keeps no owners
 	checkKey   func(key string) error
 	set        *settings // the options of New
@@ -44,6 +45,7 @@ type Guard struct {
 	active   counter // acquisitions under way, and holds
 	schedule schedule
 	queues   *queue.Queues
+	shared   map[string]*tenure // by key, the newest that shared calls may join
 	watches  map[*watch]struct{}
 }
 
@@ -68,7 +70,7 @@ func New(locker Locker, opts ...Option) (*Guard, error) {
 	g := &Guard{
 		locker:     locker,
 		comparable: reflect.ValueOf(locker).Comparable(),
-		checkKey:   driver.CheckKey,
+		checkKey:   driver.KeyRules(locker),
 		set:        set,
 		clock:      clock.New(),
 		jitter:     jitter.New(),
@@ -85,14 +87,12 @@ func New(locker Locker, opts ...Option) (*Guard, error) {
 		g.warner, _ = driver.Ability[driver.Warner](locker)
 	}
 	g.queues = queue.New(g.jitter, g.notifier != nil)
-	if err := g.checkFair(set); err != nil {
+	g.sharer, _ = driver.Ability[driver.Sharer](locker)
+	if err := g.check(set); err != nil {
 		return nil, err
 	}
 	if o, ok := driver.Ability[driver.Ownerless](locker); ok {
 		g.ownerless = o.Ownerless()
-	}
-	if c, ok := driver.Ability[driver.KeyChecker](locker); ok {
-		g.checkKey = c.CheckKey
 	}
 	return g, nil
 }
@@ -114,6 +114,14 @@ func defaultLabel() string {
 	return fmt.Sprintf("%s pid %d", host, os.Getpid())
 }
 
+// check returns a *SettingError if set asks for what the backend cannot do.
+func (g *Guard) check(set *settings) error {
+	if err := g.checkFair(set); err != nil {
+		return err
+	}
+	return g.checkSharing(set)
+}
+
 // checkFair returns a *SettingError if set asks for an order that the backend does not keep.
 func (g *Guard) checkFair(set *settings) error {
 	if !set.fair || g.queuer != nil {
@@ -127,7 +135,7 @@ func (g *Guard) checkFair(set *settings) error {
 func (g *Guard) prepare(key string, opts []Option) (set *settings, stored string, err error) {
 	set, err = g.set.with(opts)
 	if err == nil {
-		err = g.checkFair(set)
+		err = g.check(set)
 	}
 	if err != nil {
 		return set, "", err

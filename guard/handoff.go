@@ -3,6 +3,7 @@ package guard
 import (
 	"time"
 
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/internal/clock"
 	"github.com/seed-1795987d/onerun/guard/internal/queue"
 )
@@ -24,16 +25,17 @@ const (
 func handOffPeriod(ttl time.Duration) time.Duration { return min(longestPeriod, ttl/10) }
 
 func termsOf(set *settings) queue.Terms {
-	return queue.Terms{TTL: set.ttl, Owner: set.owner, Renew: !set.noRenewal}
+	return queue.Terms{TTL: set.ttl, Owner: set.owner, Renew: !set.noRenewal, Among: max(set.among, 1)}
 }
 
 // successor returns the waiter to which h's lease can be handed off, or nil. Nothing must be left
-// behind, and the lease must be valid for long enough to begin a run. Guard.mu must be held.
+// behind, and the lease must be valid for long enough to begin a run. Of calls that share the key
+// in any number, none waits for the lease of another. Guard.mu must be held.
 func (h *hold) successor(end ending, now time.Duration) *queue.Local {
 	g, t := h.guard, h.tenure
 	ttl := t.claim.TTL
 	switch {
-	case t.claim.Reserve == 0, g.closed, end.cause != nil, h.lost != nil, t.gone:
+	case t.claim.Reserve == 0, g.closed, h.set.among == driver.Any, end.cause != nil, h.lost != nil, t.gone:
 	case end.complete && h.set.window > 0, now < h.granted+h.set.minHold:
 	case now-t.began >= handOffPeriod(ttl), t.validUntil()-now < ttl/2:
 	default:

@@ -23,8 +23,8 @@ const (
 func marginOf(ttl time.Duration) time.Duration { return ttl/driftShare + minMargin }
 
 // A tenure is the time for which the store knows a claim of this Guard as the holder of a key,
-// from the grant to the release. It has one hold at a time. By hand-off, the hold of one call is
-// followed by that of the next.
+// from the grant to the release. It has one hold at a time, unless the calls share the key. By
+// hand-off, the hold of one call is followed by that of the next.
 type tenure struct {
 	guard  *Guard
 	margin time.Duration
@@ -36,7 +36,7 @@ type tenure struct {
 	// Guard.mu guards what follows.
 	// as the store knows it; Fence is that of the hold, and Reserve counts those above it
 	claim    Claim
-	hold     *hold
+	hold     *hold // the first; those that share it follow by hold.next
 	handOffs int
 	index    int           // in the schedule's heap, or -1
 	next     time.Duration // the next event
@@ -52,8 +52,7 @@ type hold struct {
 	guard    *Guard
 	tenure   *tenure
 	set      *settings
-	key      string // as the caller gave it
-	stored   string // as the store knows it
+	key      string // as the caller gave it; the tenure's claim has it as the store knows it
 	fence    uint64
 	owner    string
 	label    string       // its own: the store has that of the tenure's first hold
@@ -67,6 +66,7 @@ type hold struct {
 	over     atomic.Bool   // it was lost or released
 
 	// Guard.mu guards what follows.
+	next     *hold // which shares the tenure
 	renewals int
 	used     time.Duration // the most of the TTL that had passed when a renewal was answered
 	lost     *LostError    // set once validity has ended by itself
@@ -81,19 +81,20 @@ type hold struct {
 func (g *Guard) newTenure(c Claim, grant Grant, sent, anchor, answered time.Duration) *tenure {
 	t := &tenure{guard: g, margin: marginOf(c.TTL), began: answered, claim: c, index: -1}
 	t.claim.Fence = grant.Fence
+	t.claim.Seat = grant.Seat
 	t.claim.Reserve = grant.Reserved
 	t.count(sent, anchor)
 	return t
 }
 
-// newHold returns the hold of an acquisition that has got the tenure at an instant.
+// newHold returns the hold of an acquisition that has got the tenure at an instant. It takes the
+// place of the hold before it, or is added to those that share the tenure.
 func (g *Guard) newHold(a *acquisition, t *tenure, at time.Duration) *hold {
 	h := &hold{
 		guard:   g,
 		tenure:  t,
 		set:     a.set,
 		key:     a.key,
-		stored:  t.claim.Key,
 		fence:   t.claim.Fence,
 		owner:   t.claim.Owner,
 		label:   a.claim.Label,
@@ -107,6 +108,9 @@ func (g *Guard) newHold(a *acquisition, t *tenure, at time.Duration) *hold {
 	h.life.Init(a.caller)
 	h.ctx = leaseContext{Context: &h.life, hold: h}
 	h.lease = Lease{hold: h, ctx: &h.ctx}
+	if h.set.among == driver.Any {
+		h.next = t.hold
+	}
 	t.hold = h
 	return h
 }
@@ -120,6 +124,9 @@ func (t *tenure) count(sent, anchor time.Duration) {
 
 func (t *tenure) validUntil() time.Duration { return time.Duration(t.until.Load()) }
 
+// validUntil returns the instant at which h's validity ends: that of its tenure, less WithMargin.
+func (h *hold) validUntil() time.Duration { return h.tenure.validUntil() - h.set.margin }
+
 // suspended reports whether the host was suspended since validity was last counted. total is how
 // long it has been suspended by now.
 func (t *tenure) suspended(total time.Duration) bool {
@@ -130,7 +137,7 @@ func (t *tenure) suspended(total time.Duration) bool {
 // suspended.
 func (h *hold) valid() bool {
 	now := h.guard.clock.Now()
-	if h.over.Load() || now >= h.tenure.validUntil() || now >= h.maxAt {
+	if h.over.Load() || now >= h.validUntil() || now >= h.maxAt {
 		return false
 	}
 	return !h.tenure.suspended(h.guard.clock.Suspended(now))
@@ -145,8 +152,10 @@ func (h *hold) Busy(now time.Duration) driver.Grant {
 // nextEvent returns when the schedule has to look at t again. Guard.mu must be held.
 func (t *tenure) nextEvent() time.Duration {
 	next := clock.Never
-	if h := t.hold; h.lost == nil && h.released == nil {
-		next = min(t.validUntil(), h.maxAt)
+	for h := t.hold; h != nil; h = h.next {
+		if h.lost == nil && h.released == nil {
+			next = min(next, h.validUntil(), h.maxAt)
+		}
 	}
 	if !t.renewing {
 		next = min(next, t.renewAt)
@@ -154,15 +163,48 @@ func (t *tenure) nextEvent() time.Duration {
 	return next
 }
 
+// expire ends the validity of all holds whose time has come, and returns them. Guard.mu must be
+// held.
+func (t *tenure) expire(now time.Duration) (lost []*hold) {
+	for h := t.hold; h != nil; h = h.next {
+		if h.expire(now) {
+			lost = append(lost, h)
+		}
+	}
+	return lost
+}
+
+// lose ends the validity of all holds that are held now, and returns them. announceLoss has to
+// follow, without Guard.mu, which must be held.
+func (t *tenure) lose(reason LossReason, now time.Duration) (lost []*hold) {
+	for h := t.hold; h != nil; h = h.next {
+		if h.lost == nil && h.released == nil {
+			h.lose(reason, now-h.validUntil())
+			lost = append(lost, h)
+		}
+	}
+	return lost
+}
+
+// isLost reports whether no hold is valid any more. Guard.mu must be held.
+func (t *tenure) isLost() bool {
+	for h := t.hold; h != nil; h = h.next {
+		if h.lost == nil {
+			return false
+		}
+	}
+	return true
+}
+
 // expire ends h's validity if its time has come, and reports whether it has. Guard.mu must be
 // held.
 func (h *hold) expire(now time.Duration) bool {
-	switch until := h.tenure.validUntil(); {
+	switch until := h.validUntil(); {
 	case h.lost != nil, h.released != nil:
 		return false
 	case now >= h.maxAt:
 		h.lose(LossMaxHold, now-h.maxAt)
-		h.tenure.renewAt = clock.Never
+		h.tenure.restIfOver()
 	case now >= until:
 		// Renewals go on: a function that ignores its context is still running, and the store may
 		// still know the claim.

@@ -22,6 +22,10 @@ func (l *Lease) Key() string { return l.hold.key }
 // Name returns the kind of work, see WithName.
 func (l *Lease) Name() string { return l.hold.set.name }
 
+// ID returns the random ID by which the store knows the lease. Leases that follow each other on a
+// key in this process, without the store, have the same ID.
+func (l *Lease) ID() string { return l.hold.tenure.claim.ID }
+
 // Owner returns the owner of the lease, see WithOwner.
 func (l *Lease) Owner() string { return l.hold.owner }
 
@@ -30,6 +34,11 @@ func (l *Lease) Owner() string { return l.hold.owner }
 // paused, has lost the lease, and does not know it yet. Register the fence where the work first
 // reads the resource, and check it where the work writes: see the package documentation.
 func (l *Lease) Fence() uint64 { return l.hold.fence }
+
+// Seat returns which of the seats of the key the lease has, from 1 to the n of WithLimit: a number
+// that no other holder has at the same time, such as that of a licence, a port or an API key. It is
+// 0 without WithLimit, and if n is more than MaxSeats.
+func (l *Lease) Seat() int { return l.hold.tenure.claim.Seat }
 
 // Context returns the lease's context. It ends with the context that was given to Acquire, and
 // when the lease is lost (its cause is then a *LostError), released (ErrReleased), or revoked by
@@ -100,7 +109,10 @@ func (l *Lease) giveBack(ctx context.Context, end ending) error {
 	var rel release
 	defer rel.report()
 	l.hold.giveBack(ctx, end, &rel)
-	if lost, _ := l.hold.ended(); rel.err != nil && lost == nil && end.complete && l.hold.marks() {
+	if rel.err == nil {
+		return nil
+	}
+	if lost, _ := l.hold.ended(); lost == nil && end.complete && l.hold.marks() {
 		return &MarkerError{Key: l.hold.key, Err: rel.err}
 	}
 	return rel.err

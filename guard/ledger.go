@@ -14,7 +14,7 @@ type boundedLedger struct {
 	ledger driver.Ledger
 }
 
-const ledgerTimeout = 5 * time.Second
+const boundedTimeout = 5 * time.Second
 
 // name returns the name by which the store knows it.
 func (l *boundedLedger) name(name string) (string, error) {
@@ -38,7 +38,7 @@ func (l *boundedLedger) Append(ctx context.Context, name string, e driver.Entry,
 	if err := checkEntries("keep", keep); err != nil {
 		return err
 	}
-	return l.call(ctx, name, func(ctx context.Context) error { return l.ledger.Append(ctx, name, e, keep) })
+	return l.guard.bounded(ctx, driver.OpLedger, name, func(ctx context.Context) error { return l.ledger.Append(ctx, name, e, keep) })
 }
 
 // Entries implements Ledger.
@@ -51,7 +51,7 @@ func (l *boundedLedger) Entries(ctx context.Context, name string, n int) ([]driv
 		return nil, err
 	}
 	var entries []driver.Entry
-	err = l.call(ctx, name, func(ctx context.Context) (err error) {
+	err = l.guard.bounded(ctx, driver.OpLedger, name, func(ctx context.Context) (err error) {
 		entries, err = l.ledger.Entries(ctx, name, n)
 		return err
 	})
@@ -70,34 +70,29 @@ func (l *boundedLedger) Raise(ctx context.Context, name, counter string, to int6
 		return 0, &SettingError{Setting: "to", Value: fmt.Sprint(to), Reason: "must be from 0 to 2^53-1"}
 	}
 	var was int64
-	err = l.call(ctx, name, func(ctx context.Context) (err error) {
+	err = l.guard.bounded(ctx, driver.OpLedger, name, func(ctx context.Context) (err error) {
 		was, err = l.ledger.Raise(ctx, name, counter, to)
 		return err
 	})
 	return was, err
 }
 
-// call makes a bounded call to the store, and reports it.
-func (l *boundedLedger) call(ctx context.Context, name string, f func(context.Context) error) error {
-	sent := l.guard.clock.Now()
-	bounded, cancel := context.WithTimeout(ctx, ledgerTimeout)
+// bounded makes a call to an ability of the store that is not needed for a lease, and reports it.
+// The call ends after 5 s at the latest.
+func (g *Guard) bounded(ctx context.Context, op driver.Op, key string, f func(context.Context) error) error {
+	sent := g.clock.Now()
+	call, cancel := context.WithTimeout(ctx, boundedTimeout)
 	defer cancel()
-	err := ledgerError(ctx, name, f(bounded))
-	l.report(ctx, name, sent, err)
-	return err
-}
-
-// ledgerError returns the error of a call: that of the caller's context if this has ended, and
-// else a *StoreError.
-func ledgerError(ctx context.Context, name string, err error) error {
+	err := f(call)
 	switch {
 	case err == nil:
-		return nil
 	case ctx.Err() != nil:
-		return contextEnded(ctx, driver.OpLedger, name)
+		err = contextEnded(ctx, op, key)
 	default:
-		return asStoreError(driver.OpLedger, name, err)
+		err = asStoreError(op, key, err)
 	}
+	g.reportBounded(ctx, op, key, sent, err)
+	return err
 }
 
 func checkEntries(setting string, n int) error {

@@ -50,7 +50,7 @@ func TestMissedWakeUp_isSetForACallThatWasNotNotified(t *testing.T) {
 			s.release()
 		}},
 		"the subscription has not begun yet": {play: func(s scene) {
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(50 * time.Millisecond)
 			s.release()
 		}},
 		"the holder has died": {takeover: true, play: func(s scene) { s.wake() }},

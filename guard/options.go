@@ -19,6 +19,10 @@ const (
 	// Forever, given to WithWait, waits until the context ends.
 	Forever = time.Duration(math.MaxInt64)
 
+	// marginShare is the part of a TTL that WithMargin may take at most. The first renewal is due
+	// at a third of the TTL, so a third is left to repeat a renewal that fails.
+	marginShare = 3
+
 	maxSpan  = 10 * 365 * 24 * time.Hour
 	maxLabel = 512
 	maxName  = 128
@@ -34,10 +38,13 @@ type Option func(*settings)
 type settings struct {
 	name, namespace, owner, label string
 
-	ttl, wait, window, minHold, maxHold time.Duration
+	ttl, wait, window, minHold, maxHold, margin time.Duration
+
+	among int // how many may hold the key; 0 and 1 are one alone
 
 	noRenewal, auxiliary, probe, fair bool
 	hooks                             []Hook
+	first                             *firstRequest // of a call for several keys, or nil
 	err                               *SettingError // the first bad setting
 }
 
@@ -89,6 +96,12 @@ func (s *settings) with(opts []Option) (*settings, error) {
 	}
 	if s.minHold > 0 && s.maxHold > 0 && s.minHold > s.maxHold {
 		s.refuse("WithMinHold", s.minHold, fmt.Sprintf("must not be longer than WithMaxHold(%v)", s.maxHold))
+	}
+	if most := s.ttl / marginShare; s.margin > most {
+		s.refuse("WithMargin", s.margin, fmt.Sprintf("must be at most %v, a third of WithTTL(%v)", most, s.ttl))
+	}
+	if s.among > 1 && s.window > 0 {
+		s.refuse("WithOnce", s.window, "must be 0 for a key that several hold (WithShared, WithLimit): a done marker is of work that runs alone")
 	}
 	if s.err != nil {
 		return s, s.err
@@ -201,8 +214,27 @@ func WithMaxHold(d time.Duration) Option {
 }
 
 // WithoutRenewal does not renew the lease: the run's context ends with ErrLost shortly before the
-// TTL has passed. Defaults to renewal at each third of the TTL.
+// TTL has passed, see WithMargin. Defaults to renewal at each third of the TTL.
 func WithoutRenewal() Option { return func(s *settings) { s.noRenewal = true } }
+
+// WithMargin ends the run's context d before the lease ends, so that what the run has started can
+// end first: a child process, or a request to a server that does not see the context. The Guard
+// itself ends the context only some milliseconds before the lease.
+//
+// As long as renewals succeed, the margin changes nothing. If they fail, the context ends d
+// earlier than it would without the margin, with a *LostError of the reason LossExpired as its
+// cause. The lease is then no longer valid for this call (Lease.Valid), although the store still
+// has it: the key stays taken for d, or until the run has returned. Calls that share a lease
+// (WithShared) each have their own margin.
+//
+// The margin does not move the end by WithMaxHold: at that time, d is left anyway. It cannot help
+// if the lease is gone without a warning: if the store does not know it (LossNotHeld), if the host
+// was suspended (LossSuspended), or if Close revokes it.
+//
+// At most a third of the TTL; New, or the call, returns a *SettingError otherwise. Defaults to 0.
+func WithMargin(d time.Duration) Option {
+	return func(s *settings) { s.span(&s.margin, "WithMargin", d) }
+}
 
 // WithOwner names the party that makes the claim. If the backend keeps owners (backend/reentrant),
 // all calls that name the same owner hold the key together, even in several processes, and exclude

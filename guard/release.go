@@ -28,6 +28,7 @@ type ending struct {
 	cause    error           // with which its context ends, or nil for ErrReleased
 	complete bool            // leave the marker of WithOnce
 	run      context.Context // the run's, which has the label of the marker, or nil
+	first    *firstRequest   // of a release of several keys, or nil
 }
 
 // A release is the end of a hold.
@@ -36,7 +37,7 @@ type release struct {
 	err       error
 	at        time.Duration // when it began
 	took      time.Duration
-	handedOff bool
+	handedOff bool // to another call, or left to those that share the lease
 
 	claim    Claim
 	marks    bool // leave a done marker
@@ -60,6 +61,9 @@ func (h *hold) giveBack(ctx context.Context, end ending, r *release) {
 		return
 	}
 	if r.handedOff {
+		if h.lost != nil {
+			r.err = h.lost
+		}
 		h.guard.leave()
 		return
 	}
@@ -81,7 +85,7 @@ func (h *hold) giveBack(ctx context.Context, end ending, r *release) {
 	call := lazyctx.NewCall(ctx, deadline, releaseGrace)
 	defer call.End(nil)
 	r.sending = true
-	held, err := r.send(call)
+	held, err := r.send(call, end.first)
 	r.sending = err != nil
 	switch {
 	case err != nil:
@@ -107,7 +111,7 @@ func (h *hold) beginRelease(end ending, r *release) bool {
 	now := g.clock.Now()
 	lost := h.expire(now)
 	if h.lost == nil && t.suspended(g.clock.Suspended(now)) {
-		h.lose(LossSuspended, now-t.validUntil())
+		h.lose(LossSuspended, now-h.validUntil())
 		lost = true
 	}
 	*r = release{hold: h, at: now, record: h.record, storeEnd: now + t.claim.TTL}
@@ -118,7 +122,7 @@ func (h *hold) beginRelease(end ending, r *release) bool {
 	h.released = cause
 	h.over.Store(true)
 	next := h.successor(end, now)
-	if next == nil {
+	if r.handedOff = t.leave(h); next == nil && !r.handedOff {
 		r.endTenure(now)
 	}
 	g.unlock()
@@ -141,6 +145,9 @@ func (h *hold) beginRelease(end ending, r *release) bool {
 func (r *release) endTenure(now time.Duration) {
 	h, t := r.hold, r.hold.tenure
 	h.guard.schedule.remove(t)
+	if h.guard.shared[t.claim.Key] == t {
+		delete(h.guard.shared, t.claim.Key)
+	}
 	h.guard.queues.Releasing(now, t.claim.Key, h)
 	r.claim = t.claim
 	if t.handOffs > 0 {
@@ -205,12 +212,12 @@ func (r *release) after() After {
 
 // send sends the release, again if an answer was lost. If a release that leaves nothing was sent
 // again and the store does not know the claim, the first one has arrived: that counts as held.
-func (r *release) send(ctx context.Context) (held bool, err error) {
+func (r *release) send(ctx context.Context, first *firstRequest) (held bool, err error) {
 	g := r.hold.guard
 	sent := r.at
 	for try := 1; ; try++ {
 		leave := r.after()
-		held, err = g.releaseClaim(ctx, r.claim, leave)
+		held, err = first.release(ctx, g, r.claim, leave)
 		if err != nil {
 			err = asStoreError(driver.OpRelease, r.claim.Key, err)
 		}

@@ -28,8 +28,18 @@ func (g *Guard) renewalAfter(sent, ttl time.Duration) time.Duration {
 }
 
 // renewalTimeout bounds one renewal, so that a lease can be tried three times or more before it
-// ends.
-func renewalTimeout(ttl time.Duration) time.Duration { return min(ttl/4, 3*time.Second) }
+// ends. With a margin (WithMargin), it ends earlier, so each try takes less time.
+func renewalTimeout(ttl, margin time.Duration) time.Duration {
+	return min(ttl/4-margin*3/8, 3*time.Second)
+}
+
+// longestMargin returns the longest margin of the calls that have t. Guard.mu must be held.
+func (t *tenure) longestMargin() (longest time.Duration) {
+	for h := t.hold; h != nil; h = h.next {
+		longest = max(longest, h.set.margin)
+	}
+	return longest
+}
 
 // renewalPause is the pause after a renewal without an answer.
 func (g *Guard) renewalPause(ttl time.Duration, failures int) time.Duration {
@@ -39,18 +49,21 @@ func (g *Guard) renewalPause(ttl time.Duration, failures int) time.Duration {
 // renew renews the batch, which has one TTL, and notes the answer to each.
 func (g *Guard) renew(batch []*tenure) {
 	claims := make([]Claim, len(batch))
+	margin := time.Duration(0)
 	g.mu.Lock()
 	for i, t := range batch {
 		claims[i] = t.claim
+		margin = max(margin, t.longestMargin())
 	}
 	g.mu.Unlock()
+	timeout := renewalTimeout(claims[0].TTL, margin)
 	if g.batch == nil {
-		g.renewEach(batch, claims)
+		g.renewEach(batch, claims, timeout)
 		return
 	}
 	anchor := g.clock.Suspension(clock.AtMost)
 	sent := g.clock.Now()
-	ctx, cancel := context.WithTimeout(g.detached(), renewalTimeout(claims[0].TTL))
+	ctx, cancel := context.WithTimeout(g.detached(), timeout)
 	defer cancel()
 	reported := make([]sync.Once, len(batch))
 	report := func(i int, held bool, err error) {
@@ -73,9 +86,8 @@ func (g *Guard) renew(batch []*tenure) {
 
 // renewEach renews each claim in a call of its own, a bounded number at a time. A call that takes
 // long does not count any more: a slow key must not delay the renewal of others.
-func (g *Guard) renewEach(batch []*tenure, claims []Claim) {
+func (g *Guard) renewEach(batch []*tenure, claims []Claim, timeout time.Duration) {
 	var all sync.WaitGroup
-	timeout := renewalTimeout(claims[0].TTL)
 	for i, t := range batch {
 		g.renewers <- struct{}{}
 		done := sync.OnceFunc(func() { <-g.renewers })
@@ -118,7 +130,7 @@ func (t *tenure) renewed(sent, anchor time.Duration, held bool, err error) {
 		return
 	}
 	now := g.clock.Now()
-	lost := h.expire(now)
+	lost := t.expire(now)
 	used := now - (t.validUntil() + t.margin - t.claim.TTL)
 	if h.lost != nil {
 		used = 0
@@ -133,39 +145,35 @@ func (t *tenure) renewed(sent, anchor time.Duration, held bool, err error) {
 	case !held:
 		t.gone = true
 		t.renewAt = clock.Never
-		if h.lost == nil && h.released == nil {
-			t.lastErr = nil
-			h.lose(LossNotHeld, 0)
-			lost = true
-		}
+		t.lastErr = nil
+		lost = append(lost, t.lose(LossNotHeld, now)...)
 	default:
 		t.failures, t.lastErr = 0, nil
-		h.renewals++
-		h.used = max(h.used, used)
+		for h := t.hold; h != nil; h = h.next {
+			h.renewals++
+			h.used = max(h.used, used)
+		}
 		if t.renewAt != clock.Never {
 			t.renewAt = g.renewalAfter(sent, t.claim.TTL)
 		}
 		switch {
-		case h.lost != nil: // kept for the function that still runs, but not valid again
+		case t.isLost(): // kept for the functions that still run, but not valid again
 		case t.suspended(g.clock.Suspended(now)):
-			if h.released == nil {
-				h.lose(LossSuspended, 0)
-				lost = true
-			}
+			lost = append(lost, t.lose(LossSuspended, now)...)
 		default:
 			t.count(sent, anchor)
 		}
 	}
 	g.schedule.replan(t)
-	failures := t.failures
+	failures, fence := t.failures, h.fence
 	g.unlock()
-	if lost {
+	for _, h := range lost {
 		h.announceLoss()
 	}
 	if err != nil {
 		err = asStoreError(driver.OpRenew, t.claim.Key, err)
 	} else if !held {
-		err = &LostError{Key: h.key, Fence: h.fence, Reason: LossNotHeld, ran: true}
+		err = &LostError{Key: h.key, Fence: fence, Reason: LossNotHeld, ran: true}
 	}
 	h.reportRenewal(sent, now-sent, used, failures, err)
 }

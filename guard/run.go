@@ -12,6 +12,7 @@ type run struct {
 	hooks    hooks
 	ctx      context.Context // with what the hooks have put in
 	joined   bool            // the hold is another call's
+	caller   context.Context // of DoAll: the caller's own, or nil
 	returned bool            // the function returned: it did not panic or end its goroutine
 	start    time.Duration
 	took     time.Duration
@@ -63,11 +64,14 @@ func (h *hold) join(ctx context.Context, f func(context.Context) error, more hoo
 // run calls f with ctx. It does not release the hold.
 func (r *run) run(ctx context.Context, f func(context.Context) error) (err error) {
 	r.ctx = ctx
+	if r.caller == nil {
+		r.caller = ctx
+	}
 	defer func() {
 		r.stop()
 		if r.returned {
 			if lost, end := r.hold.ended(); lost != nil || end != nil {
-				err = r.hold.overtaken(ctx, err, true)
+				err = r.hold.overtaken(r.caller, err, true)
 			} else {
 				err = asFunctionError(err)
 			}

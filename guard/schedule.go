@@ -104,9 +104,7 @@ func (s *schedule) step() (lost []*hold, due [][]*tenure, until time.Duration) {
 	var batches batches
 	for len(s.heap) > 0 && s.heap[0].next <= now {
 		t := s.heap[0]
-		if t.hold.expire(now) {
-			lost = append(lost, t.hold)
-		}
+		lost = append(lost, t.expire(now)...)
 		if !t.renewing && t.renewAt <= now {
 			t.renewing = true
 			batches.add(t)
@@ -134,10 +132,9 @@ func (s *schedule) loseSuspended(now time.Duration) (lost []*hold) {
 	}
 	s.suspended = suspended
 	for _, t := range s.heap {
-		if h := t.hold; h.lost == nil && h.released == nil && t.suspended(suspended) {
-			h.lose(LossSuspended, now-t.validUntil())
+		if t.suspended(suspended) {
+			lost = append(lost, t.lose(LossSuspended, now)...)
 			t.next = t.nextEvent()
-			lost = append(lost, h)
 		}
 	}
 	heap.Init(&s.heap)

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed-1795987d/onerun/backend/internal/holders"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -26,6 +27,7 @@ type Locker struct {
 	counter uint64
 	ledger  ledger
 	queues  queues
+	now     func() time.Time // time.Now, except in a simulation of clocks that jump
 }
 
 var (
@@ -36,29 +38,20 @@ var (
 
 // New returns an empty Locker.
 func New() *Locker {
-	return &Locker{keys: map[string]*entry{}, queues: queues{lines: map[string]*line{}, listeners: map[string]*listener{}}}
+	return &Locker{now: time.Now, keys: map[string]*entry{}, queues: queues{lines: map[string]*line{}, listeners: map[string]*listener{}}}
 }
 
 // An entry is the state of a key, until it ends.
 type entry struct {
-	key   string
-	id    string
-	state state
-	fence uint64
-	label string
-	// record is kept with a done marker.
-	record []byte
-	ends   time.Time
-	index  int // in the heap of expiries
+	key string
+	// A key that is done has one holder: the claim that has left the marker.
+	holders.Key
+	room   [1]holders.Holder // for the only one
+	done   bool
+	record []byte    // kept with a done marker
+	ends   time.Time // when all of these have ended
+	index  int       // in the heap of expiries
 }
-
-type state uint8
-
-const (
-	held state = iota
-	kept       // released, but its minimum hold has not passed
-	done
-)
 
 // Ownerless implements driver.Ownerless. It returns true: only the ID distinguishes claims.
 func (l *Locker) Ownerless() bool { return true }
@@ -79,22 +72,29 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, 
 
 // acquire is TryAcquire of a claim that ignores the queue. The caller holds l.mu.
 func (l *Locker) acquire(c driver.Claim, now time.Time) driver.Grant {
-	e := l.keys[c.Key]
-	switch {
-	case e == nil:
-		grant := l.nextFence(c)
-		e = &entry{key: c.Key, id: c.ID, fence: grant.Fence, label: c.Label, ends: now.Add(c.TTL)}
+	e := l.entry(c.Key, now)
+	if e == nil {
+		e = &entry{key: c.Key, ends: now.Add(c.TTL)}
+		e.Holders = e.room[:0]
 		l.keys[c.Key] = e
 		heap.Push(&l.expiry, e)
-		return grant
-	case e.state == done:
-		return driver.Grant{State: driver.Done, Left: e.ends.Sub(now), Record: bytes.Clone(e.record), Label: e.label}
-	case e.state == kept || e.id != c.ID:
-		return driver.Grant{State: driver.Busy, Left: e.ends.Sub(now), Label: e.label, Holder: e.id}
-	default:
-		l.extend(e, now.Add(c.TTL))
 	}
-	return driver.Grant{State: driver.Granted, Fence: e.fence, Held: true}
+	h := e.Find(c.ID)
+	switch {
+	case e.done:
+		return driver.Grant{State: driver.Done, Left: e.ends.Sub(now), Record: bytes.Clone(e.record), Label: e.Holders[0].Label}
+	case h != nil && !h.Released:
+		l.extend(e, h, now.Add(c.TTL))
+		return driver.Grant{State: driver.Granted, Fence: h.Fence, Seat: h.Seat, Open: e.Open(c), Held: true}
+	case h != nil || !e.Admits(c):
+		grant := e.Refuse(c, now)
+		l.plan(e)
+		return grant
+	}
+	grant := l.nextFence(c)
+	e.Add(c, &grant, now.Add(c.TTL))
+	l.plan(e)
+	return grant
 }
 
 // Renew implements driver.Locker.
@@ -105,13 +105,14 @@ func (l *Locker) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.sweep()
-	e := l.keys[c.Key]
-	if e == nil || e.id != c.ID || e.state != held {
+	e := l.entry(c.Key, now)
+	h := e.find(c.ID)
+	if h == nil || h.Released || e.done || c.Seat > 0 && c.Seat != h.Seat {
 		return false, nil
 	}
-	l.extend(e, now.Add(c.TTL))
-	if c.Fence > e.fence {
-		e.fence = c.Fence
+	l.extend(e, h, now.Add(c.TTL))
+	if c.Fence > h.Fence {
+		h.Fence = c.Fence
 		l.counter = max(l.counter, c.Fence+uint64(max(c.Reserve, 0)))
 	}
 	return true, nil
@@ -142,28 +143,29 @@ func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After
 
 // release is Release of a claim that ignores the queue. The caller holds l.mu.
 func (l *Locker) release(c driver.Claim, after driver.After, now time.Time) bool {
-	e := l.keys[c.Key]
+	e := l.entry(c.Key, now)
+	h := e.find(c.ID)
 	switch {
-	case e == nil || e.id != c.ID:
+	case h == nil:
+		l.remove(e, c.ID)
 		return false
-	case e.state != held: // a release that is repeated
+	case h.Released: // and this release is repeated
+		return true
 	case after.Keep <= 0:
-		delete(l.keys, c.Key)
-		heap.Remove(&l.expiry, e.index)
-	default:
-		e.state = kept
-		if after.Done {
-			e.state, e.record, e.label = done, bytes.Clone(after.Record), c.Label
-		}
-		l.extend(e, now.Add(after.Keep))
+		l.remove(e, c.ID)
+		return true
 	}
+	h.Released = true
+	if after.Done && h.Among == 1 {
+		e.done, e.record, h.Label = true, bytes.Clone(after.Record), c.Label
+	}
+	l.extend(e, h, now.Add(after.Keep))
 	return true
 }
 
-// sweep removes entries that have ended, so that memory is bounded by live entries. It returns the
-// time.
+// sweep removes what has ended, so that memory is bounded by what is live. It returns the time.
 func (l *Locker) sweep() time.Time {
-	now := time.Now()
+	now := l.now()
 	for len(l.expiry) > 0 && !now.Before(l.expiry[0].ends) {
 		e := heap.Pop(&l.expiry).(*entry)
 		delete(l.keys, e.key)
@@ -171,46 +173,12 @@ func (l *Locker) sweep() time.Time {
 	return now
 }
 
-func (l *Locker) extend(e *entry, ends time.Time) {
-	e.ends = ends
-	heap.Fix(&l.expiry, e.index)
-}
-
-// ahead is 2^17 fences, as in the backends on Redis: see AHEAD in backend/internal/redisstore. No
-// reserved fence is more than half of that ahead of the clock, and no granted hint is further
-// behind it. A Locker never loses its counter, so its first fence is the clock. A program that
-// starts again after 65 ms or more therefore has larger fences than before.
-const ahead = 1 << 17
-
-// nextFence returns the grant of a free key, with its fence and the fences that it reserves. As in
-// the backends on Redis, a fence is the wall clock's seconds, shifted left by 20 bits, plus its
-// microseconds. If the last fence is not smaller, the next fence is one more than that.
-func (l *Locker) nextFence(c driver.Claim) driver.Grant {
-	now := time.Now()
-	clock := uint64(now.Unix())<<20 + uint64(now.Nanosecond()/1000)
-	grant := driver.Grant{State: driver.Granted, Fence: max(l.counter+1, clock), Reserved: max(c.Reserve, 0)}
-	if c.Hint != 0 {
-		grant.Clock = clock
-	}
-	if l.counter != 0 && c.Hint > l.counter && c.Hint <= clock && clock-c.Hint <= ahead/2 {
-		grant.Fence = c.Hint
-	}
-	if c.Fence == 0 {
-		grant.Reserved = min(grant.Reserved, reservable(grant.Fence, clock))
-	} else {
-		grant.Fence = c.Fence // and what it reserves is in use already
-	}
-	l.counter = max(l.counter, grant.Fence+uint64(grant.Reserved))
+// nextFence returns the grant of a free key, with its fence and the fences that it reserves. A
+// Locker never loses its counter, so its first fence is the clock. A program that starts again
+// after 65 ms or more therefore has larger fences than before.
+func (l *Locker) nextFence(c driver.Claim) (grant driver.Grant) {
+	grant, l.counter = holders.Fence(c, l.counter, l.counter != 0, holders.Clock(l.now()))
 	return grant
-}
-
-// reservable returns how many fences may be reserved above a fence. It is a sixteenth of the room
-// below half of ahead, because all keys share the counter.
-func reservable(fence, clock uint64) int {
-	if limit := clock + ahead/2; fence < limit {
-		return int((limit - fence) / 16)
-	}
-	return 0
 }
 
 // expiries is a heap of entries by their end. It implements heap.Interface.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
@@ -23,11 +24,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func store(testing.TB) guard.Locker { return memory.New() }
 
 func TestLocker(t *testing.T) {
-	guardtest.Run(t, guardtest.Backend{New: store, Bubble: true, Ledger: true, Queues: true})
+	guardtest.Run(t, guardtest.Backend{New: store, Bubble: true, Ledger: true, Inspects: true, Queues: true, Shares: []int{2, 3, driver.Any}, Seats: true})
 }
 
 func TestLocker_excludesInRealTime(t *testing.T) {
-	guardtest.RunExclusion(t, guardtest.Backend{New: store})
+	guardtest.RunExclusion(t, guardtest.Backend{New: store, Shares: []int{2, 3, driver.Any}, Seats: true})
 }
 
 func BenchmarkLocker(b *testing.B) {

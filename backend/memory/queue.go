@@ -69,7 +69,7 @@ func (l *Locker) acquireInLine(c driver.Claim, now time.Time) driver.Grant {
 	q := &l.queues
 	w := q.line(c.Key, now)
 	ahead := w.stand(c, now)
-	if l.keys[c.Key] == nil {
+	if e := l.entry(c.Key, now); e.find(c.ID) == nil && e.admits(c) {
 		if turn, left := w.turn(q, c.ID, now); turn != "" && turn != c.ID {
 			return driver.Grant{State: driver.Busy, Left: left, Holder: turn, Ahead: w.ahead(c), Notified: true}
 		}
@@ -86,6 +86,9 @@ func (l *Locker) acquireInLine(c driver.Claim, now time.Time) driver.Grant {
 		q.tell(w.watcher, -1)
 		w.watcher = ""
 	}
+	if grant.State == driver.Granted && c.Among > 1 { // the next one may share the key
+		w.turn(q, "", now)
+	}
 	return grant
 }
 
@@ -94,11 +97,11 @@ func (l *Locker) leaveLine(c driver.Claim, now time.Time) {
 	q := &l.queues
 	w := q.line(c.Key, now)
 	w.leave(c.ID)
-	e := l.keys[c.Key]
+	e := l.entry(c.Key, now)
 	switch {
-	case e == nil:
+	case e.isShared():
 		w.turn(q, "", now)
-	case e.id == c.ID: // and all waiters are notified of what it has left
+	case e.find(c.ID) != nil: // and all waiters are notified of what it has left
 		for _, p := range w.places {
 			q.tell(p.id, 0)
 		}

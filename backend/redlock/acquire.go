@@ -27,9 +27,12 @@ type ballot struct {
 
 	mu      sync.Mutex
 	waiter  *waiter // of the caller, while it waits
+	probing bool    // only the first node was asked so far
+	seat    int     // that a majority is to grant, if that is certain
 	votes   []vote  // in the order of their arrival, until the ballot is lost
 	outcome outcome
 	lease   driver.Claim // if won: the claim, its fence, the fences that it reserves
+	wanted  bool         // if lost: it is made again, and nodes keep others away for it
 }
 
 type outcome uint8
@@ -40,10 +43,12 @@ const (
 	lost
 )
 
-// An ask is the request of a ballot to one node.
+// An ask is a request of a ballot to one node.
 type ask struct {
 	ballot *ballot
 	node   *node
+	call   *callContext
+	seat   int // see driver.Claim
 	sent   time.Time
 }
 
@@ -66,15 +71,19 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, 
 		locker: l, claim: c, turns: turns, start: time.Now(),
 		waiter: l.newWaiter(), votes: make([]vote, 0, len(l.nodes)),
 	}
-	b.open(ctx)
-	t, err := b.await(ctx)
+	t, err := b.hold(ctx)
 	if err == nil && t.verdict == granted {
 		var reserved int
 		if reserved, err = b.win(ctx, t); err == nil {
-			return driver.Grant{State: driver.Granted, Fence: t.fence, Reserved: reserved, Held: t.held}, nil
+			return driver.Grant{
+				State: driver.Granted, Fence: t.fence, Reserved: reserved, Held: t.held, Seat: t.seat,
+			}, nil
 		}
 	}
-	b.lose()
+	b.lose(err == nil && t.refusal.Wanted)
+	if t.refusal.Contested {
+		l.probes.met(c.Key)
+	}
 	var failed *driver.StoreError
 	if errors.As(err, &failed) {
 		failed.Revoked = true
@@ -82,14 +91,52 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, 
 	return t.refusal, err
 }
 
-// open sends the claim to the nodes.
-func (b *ballot) open(ctx context.Context) {
+// hold asks the nodes, and returns the count of their votes once it is decided. If they agree on no
+// seat, but could, it asks for that seat.
+func (b *ballot) hold(ctx context.Context) (tally, error) {
+	defer b.stopWaiting()
+	b.prepare(ctx)
+	var asked *node
+	if l := b.locker; l.probes.begin(b.claim) {
+		asked, b.probing = l.probes.first, true
+		b.ask(asked)
+		if behind, refusal := b.probe(ctx); behind {
+			b.call.end()
+			return tally{verdict: refused, refusal: refusal}, nil
+		}
+	}
+	b.askAll(asked)
+	t, err := b.await(ctx)
+	for range moreTries {
+		if err != nil || t.verdict != refused || t.seat == 0 {
+			break
+		}
+		b.askFor(ctx, t.seat)
+		t, err = b.await(ctx)
+	}
+	return t, err
+}
+
+// prepare makes the requests to the nodes.
+func (b *ballot) prepare(ctx context.Context) {
 	nodes := b.locker.nodes
 	b.call.begin(ctx, b.claim.TTL, len(nodes))
 	b.asks = make([]ask, len(nodes))
+	seat := onNode(b.claim).Seat
 	for i, n := range nodes {
-		b.asks[i] = ask{ballot: b, node: n}
-		b.locker.claims.inTurn(b.turns, n, &b.asks[i])
+		b.asks[i] = ask{ballot: b, node: n, call: &b.call, seat: seat}
+	}
+}
+
+// ask sends the claim to the node.
+func (b *ballot) ask(n *node) { b.locker.claims.inTurn(b.turns, n, &b.asks[n.index]) }
+
+// askAll sends the claim to all nodes but the one that was asked, if any.
+func (b *ballot) askAll(asked *node) {
+	for _, n := range b.locker.nodes {
+		if n != asked {
+			b.ask(n)
+		}
 	}
 }
 
@@ -97,15 +144,21 @@ func (b *ballot) open(ctx context.Context) {
 func (a *ask) start() {
 	b := a.ballot
 	a.sent = time.Now()
+	if b.locker.claims.isUndoing(b.turns, a.node) {
+		a.vote(driver.Grant{}, errGivenBack)
+		return
+	}
 	if err := a.node.begin(driver.OpAcquire, b.claim.Key); err != nil {
 		a.vote(driver.Grant{}, err)
 		return
 	}
-	a.node.startAcquire(&b.call, b.claim, a.answered)
+	c := b.claim
+	c.Seat = a.seat
+	a.node.startAcquire(a.call, c, a.answered)
 }
 
 func (a *ask) answered(grant driver.Grant, err error) {
-	a.node.ended(&a.ballot.call, driver.OpAcquire, a.sent, err)
+	a.node.ended(a.call, driver.OpAcquire, a.sent, err)
 	if err == nil {
 		a.ballot.locker.clocks.observe(a.node.index, grant.Clock, a.sent)
 	}
@@ -115,7 +168,7 @@ func (a *ask) answered(grant driver.Grant, err error) {
 func (a *ask) vote(grant driver.Grant, err error) {
 	b := a.ballot
 	b.take(vote{a.node, grant, err})
-	b.call.answered()
+	a.call.answered()
 	b.locker.claims.end(b.turns, a.node)
 }
 
@@ -138,25 +191,32 @@ func (b *ballot) take(v vote) {
 	if over != lost {
 		b.votes = append(b.votes, v)
 	}
-	if b.waiter != nil && b.locker.count(b.votes, false).verdict != undecided {
+	if b.waiter != nil && (b.probing || b.count(false).verdict != undecided) {
 		b.waiter.wake()
 	}
 	b.mu.Unlock()
 	switch over {
 	case open:
 	case won:
-		b.undoAbove(v, lease)
+		b.correct(v, lease)
 		b.locker.claims.hear(b.turns, v.node)
 	case lost:
 		b.undo(v)
 	}
 }
 
+const (
+	// shortPatience is how long to wait for votes that would add information.
+	shortPatience = 5 * time.Millisecond
+	// longPatience is for a claim that seems to be a repeated one. It is rare, as its first answer
+	// was lost, and votes that are missing would tell the fence that it has.
+	longPatience = 100 * time.Millisecond
+)
+
 // await returns the count of the votes once it is decided.
 func (b *ballot) await(ctx context.Context) (tally, error) {
-	defer b.stopWaiting()
 	var patience <-chan time.Time
-	hasty := false
+	hasty, patient := false, false
 	for {
 		late, err := b.waiter.wait(ctx, patience)
 		if err != nil {
@@ -164,7 +224,7 @@ func (b *ballot) await(ctx context.Context) (tally, error) {
 		}
 		hasty = hasty || late
 		b.mu.Lock()
-		t := b.locker.count(b.votes, hasty)
+		t := b.count(hasty)
 		b.mu.Unlock()
 		switch t.verdict {
 		case granted, refused:
@@ -172,8 +232,12 @@ func (b *ballot) await(ctx context.Context) (tally, error) {
 		case failed:
 			return tally{}, b.error(ctx)
 		case hesitant:
-			if patience == nil {
-				timer := time.NewTimer(5*time.Millisecond + 2*time.Since(b.start))
+			if patience == nil || t.held && !patient {
+				wait := shortPatience
+				if patient = t.held; patient {
+					wait = longPatience
+				}
+				timer := time.NewTimer(wait + 2*time.Since(b.start))
 				defer timer.Stop()
 				patience = timer.C
 			}
@@ -208,9 +272,9 @@ func (b *ballot) error(ctx context.Context) error {
 // fences above that a majority has reserved.
 func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 	lease := b.claim
-	lease.Fence, lease.Hint = t.fence, 0
+	lease.Fence, lease.Hint, lease.Seat = t.fence, 0, t.seat
 	b.mu.Lock()
-	lease.Reserve = b.reserved(t.fence)
+	lease.Reserve = b.reserved(t)
 	b.outcome, b.lease = won, lease
 	votes := b.votes // take handles those that arrive from now on
 	b.locker.claims.hearOnly(b.turns, votes)
@@ -220,12 +284,12 @@ func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 	for _, v := range votes {
 		switch {
 		case v.err != nil || v.grant.State != driver.Granted:
+		case v.grant.Seat != t.seat || v.grant.Fence > t.fence:
+			b.correct(v, lease)
 		case v.grant.Fence < t.fence:
 			lower = append(lower, v.node)
-		case v.grant.Fence == t.fence:
-			have++
 		default:
-			b.undoAbove(v, lease)
+			have++
 		}
 	}
 	if have < b.locker.quorum {
@@ -244,10 +308,10 @@ func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 // reserved returns how many fences above the lease's fence are reserved by all nodes that have
 // granted that fence. The other nodes of the majority reserve as many when their fences are
 // raised. b.mu must be held.
-func (b *ballot) reserved(fence uint64) int {
+func (b *ballot) reserved(t tally) int {
 	least := max(b.claim.Reserve, 0)
 	for _, v := range b.votes {
-		if v.err == nil && v.grant.State == driver.Granted && v.grant.Fence == fence {
+		if v.grants(t.seat) && v.grant.Fence == t.fence {
 			least = min(least, v.grant.Reserved)
 		}
 	}
@@ -295,11 +359,12 @@ func (b *ballot) raise(ctx context.Context, c driver.Claim, have int, lower []*n
 	return l.noQuorum(driver.OpAcquire, c.Key, errs)
 }
 
-// lose ends a ballot that is lost, and releases every grant, and every claim that may be one.
-func (b *ballot) lose() {
+// lose ends a ballot that is lost, and releases every grant, and every claim that may be one. If
+// the claim is not wanted by a majority, no node may want it.
+func (b *ballot) lose(wanted bool) {
 	b.locker.claims.setReleased(b.turns, true)
 	b.mu.Lock()
-	b.outcome = lost
+	b.outcome, b.wanted = lost, wanted
 	votes := b.votes // also of a win that failed; take handles those that arrive from now on
 	b.mu.Unlock()
 	for _, v := range votes {
@@ -307,19 +372,21 @@ func (b *ballot) lose() {
 	}
 }
 
-// undo releases the claim at a node that has granted it, or may have.
+// undo releases the claim at a node that has granted it, or may have, or that wants it needlessly.
 func (b *ballot) undo(v vote) {
-	if v.err != nil || v.grant.State == driver.Granted {
+	if v.err != nil || v.grant.State == driver.Granted || v.grant.Wanted && !b.wanted {
 		b.locker.giveBack(b.turns, v.node, b.claim, v.err != nil)
 	}
 }
 
-// undoAbove releases a grant with a fence above the lease's, which would mislead calls that join,
-// and lets the node acquire the lease again under its own fence. The next renewal raises a lower
-// fence. If the lease's release has begun, that release does all of this.
-func (b *ballot) undoAbove(v vote, lease driver.Claim) {
+// correct releases a grant with another seat than the lease's, or with a fence above the lease's,
+// which would mislead calls that join. It lets the node acquire the lease again under its own seat
+// and fence. The next renewal raises a lower fence. If the lease's release has begun, that release
+// does all of this.
+func (b *ballot) correct(v vote, lease driver.Claim) {
 	l := b.locker
-	if v.err != nil || v.grant.State != driver.Granted || v.grant.Fence <= lease.Fence || l.claims.isReleased(b.turns) {
+	right := v.grant.Seat == lease.Seat && v.grant.Fence <= lease.Fence
+	if v.err != nil || v.grant.State != driver.Granted || right || l.claims.isReleased(b.turns) {
 		return
 	}
 	l.giveBack(b.turns, v.node, lease, false)

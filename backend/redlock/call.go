@@ -34,9 +34,18 @@ func (c *callContext) begin(ctx context.Context, longest time.Duration, requests
 
 // answered ends one of the requests.
 func (c *callContext) answered() {
-	if c.open.Add(-1) > 0 {
-		return
+	if c.open.Add(-1) <= 0 {
+		c.cancel()
 	}
+}
+
+// end ends all requests that are left, because they were not sent.
+func (c *callContext) end() {
+	c.open.Store(0)
+	c.cancel()
+}
+
+func (c *callContext) cancel() {
 	if t := c.timed.Load(); t != nil {
 		t.cancel()
 	}

@@ -121,6 +121,13 @@ func (s *claims) undo(c *claim, n *node) (done func()) {
 	}
 }
 
+// isUndoing reports whether a release of the claim is under way at a node, or may still arrive.
+func (s *claims) isUndoing(c *claim, n *node) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return c.at[n.index].undoing > 0
+}
+
 // undone returns how often the claim was released at each node.
 func (s *claims) undone(c *claim) []int {
 	s.mu.Lock()

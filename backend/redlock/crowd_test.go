@@ -92,6 +92,9 @@ func (r remote) Release(ctx context.Context, c driver.Claim, after driver.After)
 	return held, err
 }
 
+// Unwrap has driver.Ability find that the node shares keys.
+func (r remote) Unwrap() driver.Locker { return r.store }
+
 func (r remote) Subscribe(_ string, wake func()) (stop func()) {
 	return r.store.subscribe(func() { time.AfterFunc(r.network.delay(), wake) })
 }
@@ -99,16 +102,25 @@ func (r remote) Subscribe(_ string, wake func()) (stop func()) {
 // Many processes wait for one key. Their claims must not keep each other out: nearly each release
 // is followed by a grant, for a few requests, and no process is left out.
 func TestWaiters_ofManyProcessesGetTheKeyInTurn(t *testing.T) {
-	requireInTurn(t, time.Second, 1, 5, 20)
+	requireInTurn(t, time.Second, 1, 1, 5, 20)
+}
+
+// Claims that get a part of a quorum each, with other seats on each node, must not do so for ever.
+func TestWaiters_ofManyProcessesGetTheSeatsInTurn(t *testing.T) {
+	requireInTurn(t, 300*time.Millisecond, 2, 40)
+	requireInTurn(t, 300*time.Millisecond, 3, 12)
 }
 
 func TestLong_waitersOfManyProcessesGetTheKeyInTurn(t *testing.T) {
 	redistest.Long(t)
-	requireInTurn(t, 2*time.Second, 1, 2, 5, 12, 20, 40)
+	for limit := 1; limit <= driver.MaxSeats; limit *= 2 {
+		requireInTurn(t, 2*time.Second, limit, 1, 2, 5, 12, 20, 40)
+	}
 }
 
-// requireInTurn has so many processes want the key for the span, in virtual time.
-func requireInTurn(t *testing.T, span time.Duration, counts ...int) {
+// requireInTurn has so many processes want the key for the span, in virtual time. So many may hold
+// it at a time.
+func requireInTurn(t *testing.T, span time.Duration, limit int, counts ...int) {
 	t.Helper()
 	for _, processes := range counts {
 		synctest.Test(t, func(t *testing.T) {
@@ -120,19 +132,24 @@ func requireInTurn(t *testing.T, span time.Duration, counts ...int) {
 			ctx, cancel := context.WithTimeout(t.Context(), span)
 			defer cancel()
 			ran := make([]atomic.Int64, processes)
+			var inside atomic.Int64
 			var all sync.WaitGroup
 			for i := range processes {
 				var nodes []guard.Locker
 				for _, s := range stores {
 					nodes = append(nodes, remote{n, s})
 				}
-				g, err := guard.New(redlock.New(nodes), guard.WithTTL(30*time.Second), guard.WithWait(guard.Forever))
+				g, err := guard.New(redlock.New(nodes), guard.WithTTL(30*time.Second), guard.WithWait(guard.Forever), guard.WithLimit(limit))
 				require.NoError(t, err)
 				all.Go(func() {
 					for ctx.Err() == nil {
 						_ = g.Do(ctx, "k", func(context.Context) error {
+							if n := inside.Add(1); n > int64(limit) {
+								t.Errorf("%d hold the key, of %d", n, limit)
+							}
 							ran[i].Add(1)
 							time.Sleep(time.Millisecond) // virtual time
+							inside.Add(-1)
 							return nil
 						})
 					}
@@ -149,10 +166,10 @@ func requireInTurn(t *testing.T, span time.Duration, counts ...int) {
 				least = min(least, ran[i].Load())
 			}
 			require.Positive(t, runs)
-			t.Logf("%d processes: %d runs of %v with the pause between, %.1f requests each, the least served had %.2f of its share",
-				processes, runs, span/time.Duration(runs), float64(n.calls.Load())/float64(runs), float64(least)*float64(processes)/float64(runs))
-			require.LessOrEqual(t, n.calls.Load(), 60*runs, "requests for a run; 10 are needed")
-			require.GreaterOrEqual(t, runs, int64(span/(8*time.Millisecond)))
+			t.Logf("%d of %d processes: %d runs of %v with the pause between, %.1f requests each, the least served had %.2f of its share",
+				limit, processes, runs, span/time.Duration(runs), float64(n.calls.Load())/float64(runs), float64(least)*float64(processes)/float64(runs))
+			require.LessOrEqual(t, n.calls.Load(), 40*runs, "requests for a run; 10 are needed")
+			require.GreaterOrEqual(t, runs, int64(min(limit, processes, 4))*int64(span/(8*time.Millisecond)))
 			require.Positive(t, least)
 		})
 	}

@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,16 +12,21 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest/faultmetrics"
 )
 
 const (
 	// ttl is short, so that leases end within a test, and long beside what a loaded machine adds.
 	ttl = time.Second
-	// healthy is what a call takes at most that waits for no broken node.
-	healthy = 250 * time.Millisecond
+	// renewed is the TTL of a lease that has to stay renewed, also on a loaded machine.
+	renewed = 2 * time.Second
+	// healthy is what a call takes at most that waits for no broken node. One that waited for it
+	// would take about the TTL.
+	healthy = 500 * time.Millisecond
 )
 
 func TestFault22_nodesDownFrozenOrSlow(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ fault, mend func(q *quorum, i int) }{
 		"down":   {func(q *quorum, i int) { q.servers[i].Kill() }, func(q *quorum, i int) { q.servers[i].Restart() }},
 		"frozen": {func(q *quorum, i int) { q.servers[i].Freeze() }, func(q *quorum, i int) { q.servers[i].Thaw() }},
@@ -32,7 +38,7 @@ func TestFault22_nodesDownFrozenOrSlow(t *testing.T) {
 			for broken := range 6 {
 				t.Run(fmt.Sprint(broken, " of 5"), func(t *testing.T) {
 					g := newGuard(t, q.locker(t), guard.WithTTL(ttl))
-					lease, err := g.Acquire(t.Context(), "held")
+					lease, err := g.Acquire(t.Context(), "held", guard.WithTTL(renewed))
 					require.NoError(t, err)
 					for i := range broken {
 						c.fault(q, i)
@@ -41,13 +47,17 @@ func TestFault22_nodesDownFrozenOrSlow(t *testing.T) {
 						q.requireHealthy(t, g, lease)
 					} else {
 						q.requireRefused(t, g, broken)
+						seen := faultmetrics.Watch(t, shows)
+						require.Eventually(t, func() bool {
+							return strings.Contains(strings.Join(seen.Lines(), "\n"), "onerun.node.operation.duration{error.type=")
+						}, ttl+healthy, 10*time.Millisecond, "calls that go on after the refusal end before the nodes answer again")
 					}
 					for i := range broken {
 						c.mend(q, i)
 					}
 					_ = lease.Release(t.Context())
 					q.requireFree(t, "k", ttl+time.Second)
-					q.requireFree(t, "held", ttl+time.Second)
+					q.requireFree(t, "held", renewed+time.Second)
 					require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(5*time.Second)))
 					q.requireFree(t, "k", time.Second) // before its clients are closed
 				})
@@ -63,7 +73,7 @@ func (q *quorum) requireHealthy(t *testing.T, g *guard.Guard, lease *guard.Lease
 	first := newGuard(t, q.locker(t), guard.WithTTL(ttl))
 	redistest.Within(t, healthy, "the first run", func() { require.NoError(t, first.Do(t.Context(), "first", nothing)) })
 	require.ErrorIs(t, first.Do(t.Context(), "held", nothing), guard.ErrBusy)
-	require.Never(t, func() bool { return !lease.Valid() }, 2*ttl, 10*time.Millisecond, "it is renewed")
+	require.Never(t, func() bool { return !lease.Valid() }, renewed+ttl, 10*time.Millisecond, "it is renewed")
 	require.NoError(t, context.Cause(lease.Context()))
 	redistest.Within(t, healthy, "a release", func() { require.NoError(t, lease.Release(t.Context())) })
 	redistest.Within(t, healthy, "a run after it", func() { require.NoError(t, first.Do(t.Context(), "held", nothing)) })
@@ -93,7 +103,7 @@ func TestFault23_aMinorityRestartsEmptyWhileHeld(t *testing.T) {
 	for round := range 2 {
 		q.servers[2*round].Restart()
 		q.servers[2*round+1].Restart()
-		require.Eventually(t, func() bool { return q.held(t, lease) == 5 }, 3*ttl, 50*time.Millisecond,
+		require.Eventually(t, func() bool { return q.held(t, lease) == 5 }, 10*ttl, 50*time.Millisecond,
 			"all have it again, under its fence")
 		require.True(t, lease.Valid())
 	}
@@ -108,6 +118,9 @@ func TestFault23_aMajorityRestartsEmptyWhileHeld(t *testing.T) {
 	lease, err := g.Acquire(t.Context(), "k")
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return q.held(t, lease) == 5 }, ttl, 10*time.Millisecond)
+	for _, s := range q.servers[:3] { // a renewal between two restarts would bring the lease back
+		s.Kill()
+	}
 	for _, s := range q.servers[:3] {
 		s.Restart()
 	}

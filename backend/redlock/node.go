@@ -41,10 +41,7 @@ type node struct {
 }
 
 func newNode(of *Locker, i int, l driver.Locker) *node {
-	n := &node{Locker: l, quorum: of, index: i, name: fmt.Sprintf("node %d", i+1), checkKey: driver.CheckKey, epoch: time.Now()}
-	if c, ok := driver.Ability[driver.KeyChecker](l); ok {
-		n.checkKey = c.CheckKey
-	}
+	n := &node{Locker: l, quorum: of, index: i, name: fmt.Sprintf("node %d", i+1), checkKey: driver.KeyRules(l), epoch: time.Now()}
 	n.addr = n.name
 	if n.server, _ = driver.Ability[driver.Server](l); n.server != nil && n.server.Addr() != "" {
 		n.addr = n.server.Addr()

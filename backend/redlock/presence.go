@@ -17,7 +17,7 @@ const (
 	askAgain = time.Second
 	// courtesy is how long the others have to state their identity after the first majority did:
 	// two of them may be one server.
-	courtesy = 20 * time.Millisecond
+	courtesy = 100 * time.Millisecond
 )
 
 // presence is the identities of the nodes' servers. When the Locker is first used, a majority must

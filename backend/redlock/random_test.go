@@ -59,12 +59,12 @@ func (r *resource) write(fence uint64) (ok bool) {
 // the resource, unless nodes have forgotten leases that were held: then it is the resource which
 // keeps the older holder out.
 func TestFences_growOverRandomFailures(t *testing.T) {
-	growOverRandomFailures(t, 12*time.Second, 45)
+	growOverRandomFailures(t, 12*time.Second, 25)
 }
 
 func TestLong_fencesGrowOverRandomFailures(t *testing.T) {
 	redistest.Long(t)
-	growOverRandomFailures(t, 40*time.Second, 150)
+	growOverRandomFailures(t, 40*time.Second, 80)
 }
 
 // growOverRandomFailures has nodes fail for so long, in virtual time, and wants more than so many

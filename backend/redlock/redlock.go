@@ -8,6 +8,9 @@
 // frozen, slow or empty. A node is any driver.Locker, and must be the only one on its server. If
 // all nodes keep owners (backend/reentrant), the quorum keeps owners.
 //
+// Claims can share a key (guard.WithShared), or have a seat each of at most 16 (guard.WithLimit),
+// but not both at a time.
+//
 // A node can forget its leases: a restart without persistence, FLUSHALL, a failover. If it is
 // asked again at once, it can make a second majority. The fence then tells the holders apart, and
 // single.WithMinUptime closes the gap for restarts. The clocks of the nodes should show about the
@@ -42,6 +45,7 @@ type Locker struct {
 	quorum   int
 	clocks   *clocks
 	claims   *claims
+	probes   *probes
 	presence presence
 	waiters  sync.Pool // those that are not in use
 	hook     guard.Hook
@@ -86,6 +90,7 @@ func New(nodes []driver.Locker, opts ...Option) *Locker {
 	for i, n := range nodes {
 		l.nodes = append(l.nodes, newNode(l, i, n))
 	}
+	l.probes = newProbes(l.nodes)
 	l.presence.ids, l.presence.known = make([]string, len(nodes)), make([]bool, len(nodes))
 	return l
 }

@@ -117,8 +117,8 @@ func (r *renewal) take(n *node, held bool, err error) {
 	if first {
 		r.report(renewed, err)
 	}
-	if r.claim.Fence == 0 {
-		return
+	if r.claim.Fence == 0 || hasSeat(r.claim) && r.claim.Seat == 0 {
+		return // the caller does not say as what to take it in
 	}
 	for _, n := range restore {
 		l.takeIn(r.turns, n, r.claim)
@@ -145,13 +145,16 @@ func (l *Locker) takeIn(turns *claim, n *node, c driver.Claim) {
 			l.claims.end(turns, n)
 			return
 		}
+		c := onNode(c)
+		c.Waits = false // it holds the key, and nobody is to be kept away for it
 		ctx, cancel := context.WithTimeout(context.Background(), min(c.TTL/4, 3*time.Second))
 		n.acquire(ctx, c, func(grant driver.Grant, err error) {
 			cancel()
 			switch {
 			case err != nil:
 				l.claims.doubt(turns, n)
-			case grant.State == driver.Granted && grant.Fence > c.Fence && !l.claims.isReleased(turns):
+			case l.claims.isReleased(turns):
+			case grant.State == driver.Granted && (grant.Fence > c.Fence || hasSeat(c) && grant.Seat != c.Seat):
 				l.giveBack(turns, n, c, false)
 			}
 			l.claims.end(turns, n)

@@ -40,7 +40,7 @@ func TestFault7_repliesLostOnAcquire(t *testing.T) {
 func TestFault7_repliesLostOnRenew(t *testing.T) {
 	t.Parallel()
 	q := startQuorum(t, 5)
-	g := newGuard(t, q.locker(t), guard.WithTTL(ttl))
+	g := newGuard(t, q.locker(t), guard.WithTTL(renewed))
 	lease, err := g.Acquire(t.Context(), "k")
 	require.NoError(t, err)
 	for _, n := range []int{1, 2, 3, 5} {

@@ -28,8 +28,13 @@ const minTTL = 300 * time.Millisecond
 
 func TestSuite_memory(t *testing.T) {
 	nodes := func(testing.TB) guard.Locker { return redlock.New(memories(5)) }
-	guardtest.Run(t, guardtest.Backend{New: nodes, Bubble: true, Ledger: true, MinTTL: 5 * time.Millisecond})
-	guardtest.RunExclusion(t, guardtest.Backend{New: nodes, MinTTL: minTTL})
+	guardtest.Run(t, guardtest.Backend{
+		New: nodes, Bubble: true, Ledger: true, Inspects: true, MinTTL: 5 * time.Millisecond,
+		Shares: []int{2, 3, driver.Any}, Pairs: true,
+	})
+	guardtest.RunExclusion(t, guardtest.Backend{
+		New: nodes, MinTTL: minTTL, Shares: []int{2, 3, driver.Any}, Pairs: true,
+	})
 }
 
 func memories(n int) (nodes []guard.Locker) {
@@ -60,6 +65,7 @@ func onFiveServers(t *testing.T, runs map[string]func(*testing.T, guardtest.Back
 		"single":    func(t testing.TB, s *redistest.Server) guard.Locker { return single.New(s.Client(t)) },
 		"reentrant": func(t testing.TB, s *redistest.Server) guard.Locker { return reentrant.New(s.Client(t)) },
 	}
+	shares := map[string][]int{"single": {2, 3, driver.Any}}
 	for name, run := range runs {
 		node := kinds[name]
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +97,8 @@ func onFiveServers(t *testing.T, runs map[string]func(*testing.T, guardtest.Back
 				Again:  func(t testing.TB, _ guard.Locker) guard.Locker { return over(t) },
 				Flush:  flush,
 				Owners: name == "reentrant",
-				Ledger: true, Notifies: true,
+				Ledger: true, Notifies: true, Inspects: true,
+				Shares: shares[name], Pairs: true,
 				MinTTL:  minTTL,
 				Settled: func(t testing.TB, _ string) { settled(t) },
 				Freeze: func(testing.TB) func() {
@@ -125,6 +132,9 @@ type counted struct {
 	server
 	underWay *atomic.Int64
 }
+
+// Unwrap has driver.Ability find what only some backends can do.
+func (c counted) Unwrap() guard.Locker { return c.server }
 
 func (c counted) StartAcquire(ctx context.Context, claim guard.Claim, done func(guard.Grant, error)) {
 	c.underWay.Add(1)

@@ -122,17 +122,22 @@ func TestTryAcquire_aGrantThatComesAfterItWasWonAndIsHigherIsGivenBackAndTakenUn
 // What a lost ballot still has to undo at a slow node must not undo the vote of the ballot that
 // came after it.
 func TestTryAcquire_whatALateAnswerUndoesIsNotTheNextTry(t *testing.T) {
-	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
-		for _, b := range boxes[:3] {
-			b.kill()
-		}
+	inBubble(t, 5, func(t *testing.T, _ *redlock.Locker, boxes []*box) {
+		fails := &guardtest.Scripted{Inner: boxes[0], OnAcquire: func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+			if n == 1 {
+				return guard.Grant{}, guardtest.Fail(driver.KindOther)
+			}
+			return boxes[0].TryAcquire(ctx, c)
+		}}
+		boxes[1].kill()
+		boxes[2].kill()
 		for _, b := range boxes[3:] {
 			b.answerAfter(func() time.Duration { return 100 * time.Millisecond })
 		}
+		l := redlock.New([]guard.Locker{fails, boxes[1], boxes[2], boxes[3], boxes[4]})
 		c := claimOf("k", "a")
 		_, err := l.TryAcquire(t.Context(), c)
 		requireNoQuorum(t, err, driver.OpAcquire)
-		boxes[0].heal()
 		c = take(t, l, c)
 		time.Sleep(5 * time.Second)
 		for _, i := range []int{0, 3, 4} {
@@ -254,6 +259,26 @@ func TestTryAcquire_aClaimThatIsRepeatedWaitsForTheSlowWhoMayHoldTheKeyForIt(t *
 		for i, b := range boxes[:3] {
 			require.NotZero(t, b.fence(t, "k", "a"), "node %d still has it", i)
 		}
+	})
+}
+
+// A majority has the fence of a claim. Others were late, and granted it under a higher one.
+func TestTryAcquire_aClaimThatIsRepeatedHasTheFenceOfTheMajority(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
+		c := take(t, l, claimOf("k", "a"))
+		synctest.Wait() // all nodes have been asked
+		for _, b := range boxes[3:] {
+			_, err := b.Release(t.Context(), c, guard.After{})
+			require.NoError(t, err)
+			higher := claimOf("k", "a")
+			higher.Fence = c.Fence + 1000
+			take(t, b, higher)
+		}
+		boxes[2].answerAfter(func() time.Duration { return 50 * time.Millisecond })
+		again, err := l.TryAcquire(t.Context(), claimOf("k", "a"))
+		require.NoError(t, err)
+		require.True(t, again.Held)
+		require.Equal(t, c.Fence, again.Fence)
 	})
 }
 

@@ -4,9 +4,9 @@
 -- A claim that is granted gets the fence, which is negative if the claim or its owner held the key
 -- already. With a hint, or with fences reserved, it gets {1, fence, clock as a fence or 0, fences
 -- reserved}. Otherwise it gets {0 busy, ms left (-1 if it never ends), label, holder} or {2 done,
--- ms left, record, 0, label}. A record of more than 16 MiB (guard.MaxRecord) is not ours and is
--- answered as an empty one. Labels and holders are cut, so that foreign values are not carried
--- around.
+-- ms left, record, 0, label}. Labels and holders are cut, so that foreign values are not carried
+-- around. If claims share the key, the answer is the error SHARED: shared_acquire.lua has to
+-- answer the claim.
 local ttl, label = shared(1), shared(2)
 -- Claims that ask for nothing special take free keys under one fence, the clock, if their counters
 -- are behind it.
@@ -18,7 +18,7 @@ local function serve(i)
   local id, owner, special = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
   local counter = KEYS[2 * i]
   lock = KEYS[2 * i - 1]
-  if special == '' and is_behind(counter, fence) and redis.call('EXISTS', lock) == 0 then
+  if special == '' and is_behind(redis.pcall('GET', counter), fence) and redis.call('EXISTS', lock) == 0 then
     local hold = before_owner .. #owner .. ' ' .. owner .. label
     local set = redis.pcall('HSET', lock, 'onerun:' .. id, hold)
     if type(set) == 'number' then
@@ -36,29 +36,26 @@ local function serve(i)
     write(own)
     return granted(-own.fence, 0)
   end
-  if own and own.ends > now then
-    others[own.letter] = own
-    others.last = math.max(others.last, own.ends)
+  if own then
+    add(others, own)
   end
 
-  if others.D then
-    local done = others.D
-    local record = #done.text <= 16777216 and done.text or ''
-    return {2, left(done.ends), record, 0, string.sub(done.label, 1, 512)}
+  local refusal = done_or_foreign(others)
+  if refusal then
+    return refusal
   end
-  if others.foreign then
-    local field = string.sub(others.foreign, 1, 512)
-    return {0, redis.call('PTTL', lock), field, field}
+  if others.S or others.M then
+    return redis.error_reply('SHARED by claims is ' .. lock)
   end
   local holder = others.H or others.K
   if holder and (holder.letter == 'K' or holder.owner ~= owner) then
-    return {0, left(others.last), string.sub(holder.text, 1, 512), string.sub(holder.owner, 1, 128)}
+    return busy(holder, others.last)
   end
 
   if holder then -- one more hold of the owner's
-    local last, refusal = last_fence(counter)
+    local last, unsound = last_fence(counter)
     if not last then
-      return refusal
+      return unsound
     end
     local fence = math.max(tonumber(given), holder.fence)
     write({id = id, letter = 'H', ends = ends, fence = fence, owner = owner, text = label})
@@ -69,7 +66,7 @@ local function serve(i)
     return granted(-fence, 0)
   end
 
-  local refusal = restarted()
+  refusal = restarted()
   if refusal then
     return refusal
   end

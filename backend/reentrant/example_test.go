@@ -103,3 +103,42 @@ func ExampleWithClientSetup() {
 	fmt.Println(c.sent.Load(), "scripts")
 	// Output: 200 scripts
 }
+
+func ExampleWithReadWrite() {
+	server, err := miniredis.Run() // stands for a real one
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer func() { _ = rdb.Close() }()
+
+	// In Java: redisson.getReadWriteLock("config").readLock() and .writeLock()
+	g, err := guard.New(reentrant.New(rdb, reentrant.WithReadWrite()), guard.WithLabel("worker 1"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	defer func() { _ = g.Close(ctx) }()
+
+	load := func(context.Context) error { fmt.Println("loading"); return nil }
+	write := func(context.Context) error { fmt.Println("writing"); return nil }
+	reader, err := g.Acquire(ctx, "config", guard.WithShared())
+	fmt.Println("a reader:", err)
+	fmt.Println("another one:", g.Do(ctx, "config", load, guard.WithShared()))
+	var busy *guard.BusyError
+	if err := g.Do(ctx, "config", write); errors.As(err, &busy) {
+		fmt.Println("a writer: busy, held by", busy.Label)
+	}
+	_ = reader.Release(ctx)
+	fmt.Println("a writer after them:", g.Do(ctx, "config", write))
+	// Output:
+	// a reader: <nil>
+	// loading
+	// another one: <nil>
+	// a writer: busy, held by worker 1
+	// writing
+	// a writer after them: <nil>
+}

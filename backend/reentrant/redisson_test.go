@@ -20,7 +20,8 @@ type world struct {
 	connect func(testing.TB) redis.UniversalClient
 	opts    []reentrant.Option
 	mode    redissontest.ShardedSubscription
-	sharded bool // Java uses sharded channels
+	sharded bool                                               // Java uses sharded channels
+	channel func(java *redissontest.Client, key string) string // of a release; nil for an RLock
 }
 
 // shared is what a check has to do with: its world, clients of its own in it, and a key.
@@ -42,6 +43,8 @@ var checks = map[string]func(*shared){
 	"Java's hold ends by itself":                       javaHoldEnds,
 	"we join no hold of Java's, and Java none of ours": nobodyJoins,
 	"a done marker keeps Java out":                     doneMarkerKeepsJavaOut,
+	"Java's hold keeps shared calls out":               javaKeepsSharedCallsOut,
+	"shared leases keep Java out":                      sharedLeasesKeepJavaOut,
 }
 
 // messages are checks of what is said when the lock is given back.
@@ -50,6 +53,8 @@ var messages = map[string]func(*shared){
 	"Java's unlock wakes us":                 javaUnlockWakesUs,
 	"only our last release wakes Java":       lastReleaseWakesJava,
 	"Java learns how long a key is kept for": minimumHoldKeepsJavaOut,
+	"only the last shared lease wakes Java":  lastSharedReleaseWakesJava,
+	"Java's unlock wakes shared calls":       javaUnlockWakesSharedCalls,
 }
 
 func TestRedisson_sharesItsLocksWithUs(t *testing.T) {
@@ -189,6 +194,9 @@ func (s *shared) weWait(g *guard.Guard) (done <-chan outcome, scripts int64) {
 func (s *shared) requireListener() {
 	s.Helper()
 	channel := s.java.Lock(s.key).Channel()
+	if s.channel != nil {
+		channel = s.channel(s.java, s.key)
+	}
 	require.Eventually(s, func() bool {
 		for _, node := range s.nodes {
 			rdb := node.Client(s)
@@ -342,4 +350,70 @@ func lastReleaseWakesJava(s *shared) {
 	require.NoError(s, second.Release(s.Context()))
 	_, byTTL := s.requireJavaIn(done)
 	require.Zero(s, byTTL)
+}
+
+// shareds are options with which several calls hold a key together.
+var shareds = []guard.Option{guard.WithLimit(3), guard.WithShared()}
+
+// twoLeases has two processes of ours hold the key together.
+func twoLeases(s *shared, opt guard.Option) []*guard.Lease {
+	s.Helper()
+	there := guardOver(s.T, reentrant.New(s.connect(s), s.opts...))
+	return []*guard.Lease{acquire(s, newGuardOver(s), s.key, opt), acquire(s, there, s.key, opt)}
+}
+
+func javaKeepsSharedCallsOut(s *shared) {
+	g := newGuardOver(s)
+	s.javaTakes(long)
+	for _, opt := range append(shareds, guard.WithFair()) {
+		var busy *guard.BusyError
+		require.ErrorAs(s, g.Do(s.Context(), s.key, nothing, opt), &busy)
+		require.Equal(s, s.java.Lock(s.key).Field(1), busy.Label)
+	}
+	s.javaGivesBack()
+	for _, opt := range shareds {
+		require.NoError(s, g.Do(s.Context(), s.key, nothing, opt))
+	}
+}
+
+func sharedLeasesKeepJavaOut(s *shared) {
+	for _, opt := range shareds {
+		for _, lease := range twoLeases(s, opt) {
+			require.InDelta(s, long, s.javaIsRefused(), float64(time.Second))
+			_, err := s.java.Lock(s.key).Unlock(s.Context(), 1)
+			require.ErrorIs(s, err, redissontest.ErrNotOwner)
+			require.NoError(s, lease.Release(s.Context()), "it was left alone")
+		}
+		s.javaTakes(long)
+		s.javaGivesBack()
+	}
+	lease := acquire(s, newGuardOver(s, guard.WithTTL(ttl)), s.key, guard.WithLimit(2))
+	forced, err := s.java.Lock(s.key).ForceUnlock(s.Context())
+	require.NoError(s, err)
+	require.True(s, forced)
+	requireNotHeld(s, lease)
+}
+
+func lastSharedReleaseWakesJava(s *shared) {
+	leases := twoLeases(s, guard.WithShared())
+	done := s.javaWaits()
+	require.NoError(s, leases[0].Release(s.Context()))
+	timeLeft(s, s.rdb, s.key)
+	require.Empty(s, s.other.Messages())
+	s.javaIsRefused()
+	require.NoError(s, leases[1].Release(s.Context()))
+	_, byTTL := s.requireJavaIn(done)
+	require.Zero(s, byTTL)
+}
+
+func javaUnlockWakesSharedCalls(s *shared) {
+	for _, opt := range shareds {
+		s.javaTakes(long)
+		done := waits(s.T, newGuardOver(s, opt), s.key)
+		s.requireListener()
+		settled(s.T, s.nodes...)
+		start := time.Now()
+		s.javaGivesBack()
+		require.Less(s, requireIn(s, done).Sub(start), time.Second, "it was told")
+	}
 }

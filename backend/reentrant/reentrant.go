@@ -8,6 +8,10 @@
 // A key is a hash under its own name, with a field for each hold, and is free when the last hold
 // has gone. It needs Redis 6.2, or a compatible server with scripts.
 //
+// Claims can share a key (guard.WithShared, guard.WithLimit). Those of one owner count as one
+// holder. To Redisson they hold an RLock, which is free when the last of them has ended. With
+// WithReadWrite, a key is an RReadWriteLock of Redisson's instead, which readers in Java share.
+//
 // To Redisson, a minimum hold and a done marker look like a hold, so Java waits until they end. A
 // Java thread and a holder in Go never share a hold, whatever the owner's name. A Redis that fails
 // over can forget its newest writes, and Java's forceUnlock removes any hold. The holder learns it
@@ -17,7 +21,6 @@ package reentrant
 import (
 	"context"
 	_ "embed"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -30,21 +33,26 @@ import (
 type Locker struct {
 	store      *redisstore.Store
 	publish    Publish
+	readWrite  bool
 	subscriber *redisstore.Subscriber
 	queue      *redisstore.Queue
+	revisits   redisstore.Revisits
+	// ifShared is acquireShared. Making a func of that for each call would cost an allocation.
+	ifShared func(redisstore.Call) redisstore.Call
 }
 
 var (
-	_ driver.Locker       = (*Locker)(nil)
-	_ driver.BatchRenewer = (*Locker)(nil)
-	_ driver.Checker      = (*Locker)(nil)
-	_ driver.Ledger       = (*Locker)(nil)
-	_ driver.Server       = (*Locker)(nil)
-	_ driver.Warner       = (*Locker)(nil)
-	_ driver.Starter      = (*Locker)(nil)
-	_ driver.KeyChecker   = (*Locker)(nil)
-	_ driver.Notifier     = (*Locker)(nil)
-	_ driver.Queuer       = (*Locker)(nil)
+	_ driver.Locker        = (*Locker)(nil)
+	_ driver.BatchRenewer  = (*Locker)(nil)
+	_ driver.BatchAcquirer = (*Locker)(nil)
+	_ driver.Checker       = (*Locker)(nil)
+	_ driver.Ledger        = (*Locker)(nil)
+	_ driver.Server        = (*Locker)(nil)
+	_ driver.Warner        = (*Locker)(nil)
+	_ driver.Starter       = (*Locker)(nil)
+	_ driver.KeyChecker    = (*Locker)(nil)
+	_ driver.Notifier      = (*Locker)(nil)
+	_ driver.Queuer        = (*Locker)(nil)
 )
 
 // New returns a Locker on the client, which may be any but a *redis.Ring. guard.New refuses a Ring
@@ -60,8 +68,9 @@ func New(client redis.UniversalClient, opts ...Option) *Locker {
 	for _, opt := range opts {
 		opt(l)
 	}
+	l.ifShared = l.acquireShared
 	l.subscriber = l.store.Subscriber(vias[l.publish])
-	l.queue = program.Queue(l.subscriber)
+	l.queue = redisstore.NewQueue(l.subscriber)
 	return l
 }
 
@@ -138,6 +147,10 @@ func WithMinUptime(longest time.Duration) Option {
 var (
 	//go:embed holds.lua
 	holdsSource string
+	//go:embed survey.lua
+	surveySource string
+	//go:embed publish.lua
+	publishSource string
 	//go:embed acquire.lua
 	acquireSource string
 	//go:embed renew.lua
@@ -148,11 +161,14 @@ var (
 	freeSource string
 
 	program = redisstore.NewProgram(redisstore.Sources{
-		Common:  holdsSource,
-		Acquire: redisstore.Operation{Source: acquireSource, Keys: 2, Args: 3, Shared: 2, Fences: true},
+		Common:  holdsSource + surveySource,
+		Acquire: redisstore.Operation{Source: answersSource + acquireSource, Keys: 2, Args: 3, Shared: 2, Fences: true},
 		Renew:   redisstore.Operation{Source: renewSource, Keys: 2, Args: 2, Shared: 2, Fences: true},
-		Release: redisstore.Operation{Source: releaseSource, Keys: 2, Args: 1, Shared: 3, Record: true},
-		Free:    freeSource,
+		Release: redisstore.Operation{
+			Source: "local FREE = '0'\n" + publishSource + releaseSource,
+			Keys:   2, Args: 1, Shared: 3, Record: true, Free: nextSource,
+		},
+		Free: freeSource,
 	})
 )
 
@@ -175,19 +191,18 @@ func (l *Locker) CheckKey(key string) error {
 	switch {
 	case redisstore.Own(key):
 		return &driver.KeyError{Key: key, Reason: `begins with "onerun:{", as the names of Onerun's own keys do`}
-	case redisstore.HashTag(channel(key)) != redisstore.HashTag(key):
+	case redisstore.HashTag(l.channel(key)) != redisstore.HashTag(key):
 		return &driver.KeyError{Key: key, Reason: "has a brace that does not enclose a hash tag: the lock and the channel of its release would be in two slots of a Redis Cluster"}
 	}
 	return nil
 }
 
-// channel returns the name of the channel on which Redisson tells that a lock is free: its prefix
-// before the lock's name in braces, or before the name as it is if that has a brace.
-func channel(key string) string {
-	if strings.Contains(key, "{") {
-		return "redisson_lock__channel:" + key
+// channel returns the name of the channel on which Redisson tells that a lock is free.
+func (l *Locker) channel(key string) string {
+	if l.readWrite {
+		return "redisson_rwlock:" + inBraces(key)
 	}
-	return "redisson_lock__channel:{" + key + "}"
+	return "redisson_lock__channel:" + inBraces(key)
 }
 
 // Warnings implements driver.Warner. It sends INFO.
@@ -195,11 +210,21 @@ func (l *Locker) Warnings(ctx context.Context) []error { return l.store.Warnings
 
 // TryAcquire implements driver.Locker.
 func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	return l.store.Grant(ctx, l.acquireCall(c))
+	if err := l.checkTTL(c); err != nil {
+		return driver.Grant{}, err
+	}
+	grant, err := l.store.Grant(ctx, l.acquireCall(c))
+	l.revisits.Acquired(c, grant, err)
+	return grant, err
 }
 
 // StartAcquire implements driver.Starter.
 func (l *Locker) StartAcquire(ctx context.Context, c driver.Claim, done func(driver.Grant, error)) {
+	if err := l.checkTTL(c); err != nil {
+		done(driver.Grant{}, err)
+		return
+	}
+	// The claim stays among the revisits after its answer. A func for that would cost each claim.
 	l.store.StartGrant(ctx, l.acquireCall(c), done)
 }
 
@@ -209,6 +234,15 @@ func (l *Locker) acquireCall(c driver.Claim) redisstore.Call {
 	call := redisstore.Call{
 		Op: driver.OpAcquire, Key: c.Key, TTL: c.TTL, Script: program.Acquire, Slot: fence,
 		Keys: [...]string{c.Key, fence}, Args: [...]string{c.ID, c.Owner, special}, Shared: [...]string{ttl, label, ""},
+		Waits: c.Waits,
+	}
+	switch {
+	case l.readWrite:
+		call = l.readWriteAcquire(c, call)
+	case l.usesShared(c):
+		call = l.sharedAcquire(call, c.Among)
+	default:
+		call.IfShared = l.ifShared
 	}
 	if c.Queue == driver.Unqueued {
 		return call
@@ -224,38 +258,83 @@ func (l *Locker) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 
 // RenewBatch implements driver.BatchRenewer: one pipeline for each node.
 func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
-	l.store.RenewBatch(ctx, claims, l.renewCall, report)
+	l.store.HeldBatch(ctx, claims, l.renewCall, report)
+}
+
+// AcquireBatch implements driver.BatchAcquirer: one round trip to each node.
+func (l *Locker) AcquireBatch(ctx context.Context, claims []driver.Claim, report func(i int, g driver.Grant, err error)) {
+	for _, c := range claims {
+		if err := l.checkTTL(c); err != nil {
+			for i := range claims {
+				report(i, driver.Grant{}, err)
+			}
+			return
+		}
+	}
+	l.store.AcquireBatch(ctx, claims, l.acquireCall, func(i int, grant driver.Grant, err error) {
+		l.revisits.Acquired(claims[i], grant, err)
+		report(i, grant, err)
+	})
+}
+
+// ReleaseBatch implements driver.BatchAcquirer: one round trip to each node.
+func (l *Locker) ReleaseBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
+	call := func(c driver.Claim) redisstore.Call { return l.releaseCall(c, driver.After{}) }
+	l.store.HeldBatch(ctx, claims, call, func(i int, held bool, err error) {
+		l.revisits.Released(claims[i], err)
+		report(i, held, err)
+	})
 }
 
 func (l *Locker) renewCall(c driver.Claim) redisstore.Call {
 	fence, ttl, reserve := l.store.RenewTerms(c)
 	counter := redisstore.FenceKeyBeside(c.Key)
-	return redisstore.Call{
+	call := redisstore.Call{
 		Op: driver.OpRenew, Key: c.Key, Script: program.Renew, Slot: counter,
 		Keys: [...]string{c.Key, counter}, Args: [...]string{c.ID, fence, ""}, Shared: [...]string{ttl, reserve, ""},
 	}
+	switch {
+	case l.readWrite:
+		call = l.readWriteRenew(c, call)
+	case c.Among > 1:
+		call.Script = sharing.Renew
+	}
+	return call
 }
 
 // Release implements driver.Locker.
 func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	held, err := l.store.Int(ctx, l.releaseCall(c, after))
+	l.revisits.Released(c, err)
 	return held == 1, err
 }
 
 // StartRelease implements driver.Starter.
 func (l *Locker) StartRelease(ctx context.Context, c driver.Claim, after driver.After, done func(bool, error)) {
-	l.store.StartHeld(ctx, l.releaseCall(c, after), done)
+	if !l.revisits.Has(c.ID) {
+		l.store.StartHeld(ctx, l.releaseCall(c, after), done)
+		return
+	}
+	l.store.StartHeld(ctx, l.releaseCall(c, after), func(held bool, err error) {
+		l.revisits.Released(c, err)
+		done(held, err)
+	})
 }
 
 func (l *Locker) releaseCall(c driver.Claim, after driver.After) redisstore.Call {
-	leave, label, record := redisstore.Leave(c, after)
-	publish := string(l.publish)
-	if l.publish == PublishPlain {
-		publish = "" // which need not be sent
+	if c.Among > 1 {
+		after = driver.After{Keep: after.Keep} // it leaves no marker
 	}
+	leave, label, record := redisstore.Leave(c, after)
 	call := redisstore.Call{
-		Op: driver.OpRelease, Key: c.Key, Script: program.Release, Keys: [...]string{c.Key, channel(c.Key)},
-		Args: [...]string{c.ID, "", ""}, Shared: [...]string{publish, leave, label}, Record: record,
+		Op: driver.OpRelease, Key: c.Key, Script: program.Release, Keys: [...]string{c.Key, l.channel(c.Key)},
+		Args: [...]string{c.ID, "", ""}, Shared: [...]string{l.howToPublish(), leave, label}, Record: record,
+	}
+	switch {
+	case l.readWrite:
+		call = l.readWriteRelease(c, call)
+	case l.usesShared(c):
+		call = l.sharedRelease(call)
 	}
 	if c.Queue == driver.Unqueued {
 		return call
@@ -263,11 +342,19 @@ func (l *Locker) releaseCall(c driver.Claim, after driver.After) redisstore.Call
 	return l.queue.Release(c, call, redisstore.FenceKeyBeside(c.Key), leave)
 }
 
+// howToPublish returns the argument that says how to publish, see publish.lua.
+func (l *Locker) howToPublish() string {
+	if l.publish == PublishPlain {
+		return "" // which need not be sent
+	}
+	return string(l.publish)
+}
+
 // Subscribe implements driver.Notifier. This package and Redisson publish releases of a key on the
 // same channel. All subscriptions share one connection, or one to each master of a Cluster. Without
 // subscriptions, these connections are closed.
 func (l *Locker) Subscribe(key string, wake func()) (stop func()) {
-	return l.subscriber.Subscribe(channel(key), func(string) { wake() })
+	return l.subscriber.Subscribe(l.channel(key), func(string) { wake() })
 }
 
 // SubscribeClaim implements driver.Queuer. Each Locker has a channel of its own for the queue of a

@@ -4,18 +4,6 @@
 -- claim gets 1, or 0 if it does not hold the lock.
 local how, leave, label, record = shared(1), shared(2), shared(3), shared(4)
 
--- publish notifies waiters, also Redisson's. A release that cannot be published is a release all
--- the same: waiters also look for themselves, now and then.
-local function publish(channel)
-  if how == 'both' then
-    redis.pcall('PUBLISH', channel, '0')
-  end
-  local said = how ~= '' and redis.pcall('SPUBLISH', channel, '0')
-  if how == '' or how == 'sharded' and type(said) == 'table' and said.err then
-    redis.pcall('PUBLISH', channel, '0') -- Redis before 7
-  end
-end
-
 local function serve(i)
   lock = KEYS[2 * i - 1]
   if leave == '' then
@@ -23,7 +11,7 @@ local function serve(i)
     local held = redis.call('HGETALL', lock)
     if #held == 2 and held[1] == 'onerun:' .. ARGV[i] and string.sub(held[2], 1, 1) == 'H' then
       redis.call('DEL', lock)
-      publish(KEYS[2 * i])
+      publish(how, KEYS[2 * i], FREE)
       return 1
     end
   end
@@ -55,7 +43,7 @@ local function serve(i)
   end
 
   if not others.H then
-    publish(KEYS[2 * i])
+    publish(how, KEYS[2 * i], FREE)
   end
   return 1
 end

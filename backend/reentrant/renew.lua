@@ -21,6 +21,7 @@ local function serve(i)
     remember(KEYS[2 * i], last, fence + reserve)
     others.held[#others.held + 1] = own
     raise(others.held, fence)
+    raise(others.shared, fence) -- which the same owner has
   end
   return 1
 end

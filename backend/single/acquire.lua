@@ -7,50 +7,33 @@
 -- ms left (-1 if it never ends), label, holder} or {2 done, ms left, lease, bytes of it before the
 -- record, label}: cutting the record out here would take a third of the time. A record of more than
 -- 16 MiB (guard.MaxRecord) is not ours and is answered as an empty one. Labels and holders are cut,
--- so that foreign values are not carried around.
+-- so that foreign values are not carried around. If claims share the key, the answer is the error
+-- SHARED: shared_acquire.lua has to answer the claim.
 --
--- A lease is one letter (H held, K kept by a minimum hold, D done), the claim's ID, and a newline.
+-- A lease is LEAD, one letter (H held, K kept by a minimum hold, D done), the claim's ID, and a
+-- newline. LEAD is '', or 'onerun:' if other programs use the names of the leases.
 -- For H and K, the fence, a newline and the label follow. For D there is a space and the length of
 -- the label before the newline (old markers have neither); the label and the record follow.
 local ttl, label = shared(1), shared(2)
 local ONE_DAY = 86400000 -- in ms, longer than leases go without being renewed
--- Claims that ask for nothing special take free keys under one fence, the clock, if their counters
--- are behind it. Those that ask for a hint alone take them under the hint.
-local fence = digits(clock)
-local after_id = '\n' .. fence .. '\n' .. label
-
--- hint_alone returns the hint of a claim that asks for nothing else, if the clock allows it as a
--- fence (see new_fence), or nil.
-local function hint_alone(special)
-  local hint = string.match(special, '^0 0 (%d+) 0$')
-  local number = tonumber(hint)
-  if number and number <= clock and clock - number <= AHEAD / 2 then
-    return hint
-  end
-  return nil
-end
 
 local function serve(i)
   local key, counter = KEYS[2 * i - 1], KEYS[2 * i]
   local id, special = ARGV[2 * i - 1], ARGV[2 * i]
-  local quick, rest = fence, after_id
-  if special ~= '' then
-    quick = hint_alone(special)
-    rest = quick and '\n' .. quick .. '\n' .. label
-  end
-  if quick and is_behind(counter, quick) then
-    local set = redis.pcall('SET', key, 'H' .. id .. rest, 'PX', ttl, 'NX')
-    if set and not set.err then
-      redis.call('SET', counter, quick)
-      return clock
-    end
-  end
-
   read_special(special)
-  local lease = redis.call('GET', key)
+  local lease = redis.pcall('GET', key)
+  if type(lease) == 'table' then -- the key is not a string
+    if LEAD ~= '' and string.find(lease.err, 'WRONGTYPE', 1, true) then
+      return redis.error_reply('WRONGTYPE ' .. key .. ' is not a string, so it is not a lock')
+    end
+    if LEAD == '' and type(redis.pcall('ZCARD', key)) == 'number' then
+      return redis.error_reply('SHARED by claims is ' .. key)
+    end
+    return lease
+  end
   if lease then
-    local letter = string.sub(lease, 1, 1)
-    local id_end = string.find(lease, '\n', 1, true)
+    local letter = string.sub(lease, #LEAD + 1, #LEAD + 1)
+    local id_end = string.sub(lease, 1, #LEAD) == LEAD and string.find(lease, '\n', 1, true)
     if id_end and letter == 'D' then
       local head = string.sub(lease, 1, math.min(id_end, 256))
       local length = tonumber(string.match(head, ' (%d+)\n$') or 0)
@@ -63,7 +46,7 @@ local function serve(i)
     if not fence_end then
       return {0, redis.call('PTTL', key), '', ''} -- a foreign value
     end
-    local holder = string.sub(lease, 2, id_end - 1)
+    local holder = string.sub(lease, #LEAD + 2, id_end - 1)
     if letter == 'H' and holder == id then
       redis.call('PEXPIRE', key, ttl)
       return granted(-tonumber(string.sub(lease, id_end + 1, fence_end - 1)), 0)
@@ -85,7 +68,7 @@ local function serve(i)
   if not new then
     return reserved -- which is an error then
   end
-  local value = 'H' .. id .. '\n' .. digits(new) .. '\n' .. label
+  local value = HELD .. id .. '\n' .. digits(new) .. '\n' .. label
   if not redis.call('SET', key, value, 'PX', ttl, 'NX') then
     redis.call('GET', key) -- which fails, and says that the key is not a string
   end

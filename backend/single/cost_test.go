@@ -30,6 +30,37 @@ func TestDo_costsTwoRoundTrips(t *testing.T) {
 	require.Zero(t, calls["eval"])
 }
 
+// Claims that share keys have scripts of their own. Those that hold a key alone send what they sent
+// before there was sharing.
+func TestDo_aloneCostsNothingForSharing(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	g := newGuard(t, rdb, guard.WithWait(time.Minute))
+	require.NoError(t, g.Do(t.Context(), "k", nothing)) // the server learns the scripts
+	// The counter of a new server is ahead of its clock for 131 ms.
+	require.NoError(t, rdb.Set(t.Context(), rdb.Keys(t.Context(), "onerun:*:fence").Val()[0], 1<<50, 0).Err())
+	server.ResetStats(t)
+	const runs = 100
+	for range runs {
+		require.NoError(t, g.Do(t.Context(), "k", nothing))
+	}
+	calls := server.Calls(t)
+	want := map[string]int64{
+		"evalsha": 2 * runs, "time": runs,
+		"get": 2 * runs, // the fence counter, and the lease that is released
+		"set": 2 * runs, // the lease, and the fence counter
+		"del": runs, "publish": runs,
+	}
+	for name := range calls {
+		if want[name] == 0 { // connecting
+			require.Contains(t, []string{"hello", "client|setinfo", "client|maint_notifications", "ping", "info"}, name)
+			delete(calls, name)
+		}
+	}
+	require.Equal(t, want, calls)
+}
+
 // Not parallel: it counts goroutines.
 func TestAcquire_tenThousandHeldLeasesShareOneGoroutineAndFewPipelines(t *testing.T) {
 	server := redistest.Start(t)
@@ -73,4 +104,32 @@ func reads(t *testing.T, rdb *redis.Client) int {
 	n, err := strconv.Atoi(info["Stats"]["total_reads_processed"])
 	require.NoError(t, err)
 	return n
+}
+
+// Ten free keys cost one round trip, and their release another.
+func TestDoAll_costsTwoRoundTrips(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	g := newGuard(t, rdb)
+	var keys []string
+	for i := range 10 {
+		keys = append(keys, fmt.Sprint("k", i))
+	}
+	require.NoError(t, g.DoAll(t.Context(), keys, nothing)) // the server learns the scripts
+	for _, counter := range rdb.Keys(t.Context(), "onerun:*:fence").Val() {
+		// at first they are ahead of the clock
+		require.NoError(t, rdb.Set(t.Context(), counter, 1<<50, 0).Err())
+	}
+	require.Len(t, rdb.Keys(t.Context(), "onerun:*:fence").Val(), len(keys), "keys that share a counter need one more")
+	server.ResetStats(t)
+	const runs = 20
+	for range runs {
+		require.NoError(t, g.DoAll(t.Context(), keys, nothing))
+	}
+	calls := server.Calls(t)
+	require.EqualValues(t, 2*runs, calls["evalsha"], "%v", calls)
+	require.EqualValues(t, len(keys)*runs, calls["set"], "each key has a lease")
+	require.EqualValues(t, runs, calls["mset"], "one command raises all counters")
+	require.EqualValues(t, runs, calls["del"], "one command deletes all leases")
 }

@@ -98,7 +98,8 @@ func TestFault7_replyLostOnRenew(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr())
-	g := newGuard(t, client(t, proxy.Addr()))
+	const ttl = 3 * ttl // a busy machine adds some 100 ms to an answer
+	g := newGuard(t, client(t, proxy.Addr()), guard.WithTTL(ttl))
 	lease := acquire(t, g, "k")
 	for n := range 4 {
 		proxy.DropReplyTo("evalsha", 1)
@@ -133,9 +134,10 @@ func TestFault8_slowAcquireCountsFromBeforeTheRequest(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr())
 	rdb := client(t, proxy.Addr())
-	g := newGuard(t, rdb)
+	const ttl = 2 * ttl // a busy machine adds some 100 ms to an answer
+	g := newGuard(t, rdb, guard.WithTTL(ttl))
 	require.NoError(t, g.Do(t.Context(), "warm", nothing))
-	for _, delay := range []time.Duration{ttl / 2, ttl * 9 / 10} {
+	for _, delay := range []time.Duration{ttl / 2, ttl * 3 / 4} {
 		proxy.Delay(delay)
 		var lease *guard.Lease
 		redistest.Within(t, ttl, "from the request to the end of the lease", func() {
@@ -367,7 +369,7 @@ func TestFault16_serverThatRefuses(t *testing.T) {
 	}
 	t.Run("maxclients", func(t *testing.T) {
 		require.NoError(t, rdb.ConfigSet(t.Context(), "maxclients", "1").Err())
-		full := newGuard(t, client(t, server.Addr()))
+		full := newGuard(t, client(t, server.Addr()), guard.WithTTL(10*time.Second))
 		var failed *guard.StoreError
 		require.ErrorAs(t, full.Do(t.Context(), "k", nothing), &failed)
 		// Redis says why and closes the connection: the reset can overtake the words.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/backend/internal/redisstore"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
@@ -76,4 +77,35 @@ func TestTryAcquire_grantsAHintThatSuitsTheClockAndTheCounter(t *testing.T) {
 		require.Less(t, g.Fence, now()+second, refused.why)
 		require.NotZero(t, g.Clock, refused.why)
 	}
+}
+
+// One command raises the counters of all keys of a script. A counter that several keys share must
+// end at the highest of their fences, in whatever order they come.
+func TestAcquireBatch_raisesASharedCounterToTheHighestHint(t *testing.T) {
+	rdb := redistest.Start(t).Client(t)
+	l := single.New(rdb)
+	_, counter := redisstore.LeaseKeys("k")
+	keys := []string{"k"}
+	for i := 0; len(keys) < 3; i++ {
+		key := strconv.Itoa(i)
+		if _, other := redisstore.LeaseKeys(key); other == counter {
+			keys = append(keys, key)
+		}
+	}
+	now, err := rdb.Time(t.Context()).Result()
+	require.NoError(t, err)
+	hint := uint64(now.Unix())<<20 + uint64(now.Nanosecond()/1000)
+	require.NoError(t, rdb.Set(t.Context(), counter, hint-1000, 0).Err())
+	var claims []guard.Claim
+	for i, below := range []uint64{20, 0, 10} {
+		claims = append(claims, guard.Claim{Key: keys[i], ID: "id", TTL: time.Minute, Hint: hint - below})
+	}
+	l.AcquireBatch(t.Context(), claims, func(i int, g guard.Grant, err error) {
+		require.NoError(t, err)
+		require.Equal(t, guard.Granted, g.State)
+		require.Equal(t, claims[i].Hint, g.Fence, "another key may have a higher fence")
+	})
+	last, err := rdb.Get(t.Context(), counter).Uint64()
+	require.NoError(t, err)
+	require.Equal(t, hint, last)
 }

@@ -47,7 +47,7 @@ func (b *breaker) ReportResult(error) {}
 // Leases are kept on each kind of client, also while the application's circuit breaker is open.
 func TestNew_keepsLeasesOnEachKindOfClient(t *testing.T) {
 	t.Parallel()
-	const ttl = time.Second
+	const ttl = 1500 * time.Millisecond // long beside the stalls of a busy machine
 	for name, c := range map[string]struct {
 		change func(o *redis.Options)
 		own    bool // the backend makes connections of its own
@@ -75,15 +75,19 @@ func TestNew_keepsLeasesOnEachKindOfClient(t *testing.T) {
 			var clients atomic.Int64
 			g, err := guard.New(single.New(rdb, single.WithClientSetup(func(*redis.Client) { clients.Add(1) })), guard.WithTTL(ttl))
 			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+			t.Cleanup(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+				defer cancel()
+				require.NoError(t, g.Close(ctx))
+			})
 			lease, err := g.Acquire(t.Context(), "k")
 			require.NoError(t, err)
 			for range 30 { // as often as it takes for connections of our own
 				require.NoError(t, g.Do(t.Context(), "other", nothing))
 			}
-			time.Sleep(ttl) // some renewals
+			time.Sleep(ttl / 2) // a renewal
 			limit.open.Store(true)
-			time.Sleep(2 * ttl)
+			time.Sleep(ttl + ttl/4) // until the lease would have ended
 			require.NoError(t, lease.Context().Err(), "the application's breaker does not end a lease")
 			limit.open.Store(false)
 			require.NoError(t, lease.Release(t.Context()))

@@ -6,7 +6,7 @@ local ttl, reserve = shared(1), shared(2)
 local function serve(i)
   local key, counter, fence = KEYS[2 * i - 1], KEYS[2 * i], ARGV[2 * i]
   local lease = redis.call('GET', key)
-  local mine = 'H' .. ARGV[2 * i - 1] .. '\n'
+  local mine = HELD .. ARGV[2 * i - 1] .. '\n'
   if not lease or string.sub(lease, 1, #mine) ~= mine then
     return 0
   end

@@ -24,24 +24,29 @@ import (
 
 // A Locker keeps leases in one Redis. It is safe for concurrent use.
 type Locker struct {
-	store      *redisstore.Store
-	program    *redisstore.Program
+	store *redisstore.Store
+	*scripts
+	name       func(key string) string // WithPlainKeys, or nil
 	subscriber *redisstore.Subscriber
 	queue      *redisstore.Queue
 	acks       redisstore.Acks
+	revisits   redisstore.Revisits
+	// ifShared is acquireShared. Making a func of that for each call would cost an allocation.
+	ifShared func(redisstore.Call) redisstore.Call
 }
 
 var (
-	_ driver.Locker       = (*Locker)(nil)
-	_ driver.BatchRenewer = (*Locker)(nil)
-	_ driver.Checker      = (*Locker)(nil)
-	_ driver.Ledger       = (*Locker)(nil)
-	_ driver.Server       = (*Locker)(nil)
-	_ driver.Warner       = (*Locker)(nil)
-	_ driver.Starter      = (*Locker)(nil)
-	_ driver.Notifier     = (*Locker)(nil)
-	_ driver.Ownerless    = (*Locker)(nil)
-	_ driver.Queuer       = (*Locker)(nil)
+	_ driver.Locker        = (*Locker)(nil)
+	_ driver.BatchRenewer  = (*Locker)(nil)
+	_ driver.BatchAcquirer = (*Locker)(nil)
+	_ driver.Checker       = (*Locker)(nil)
+	_ driver.Ledger        = (*Locker)(nil)
+	_ driver.Server        = (*Locker)(nil)
+	_ driver.Warner        = (*Locker)(nil)
+	_ driver.Starter       = (*Locker)(nil)
+	_ driver.Notifier      = (*Locker)(nil)
+	_ driver.Ownerless     = (*Locker)(nil)
+	_ driver.Queuer        = (*Locker)(nil)
 )
 
 // New returns a Locker on the client, which may be any but a *redis.Ring. guard.New refuses a Ring
@@ -63,16 +68,18 @@ var (
 // Renewals then keep one connection of its pool for up to 15 seconds. WithReplicas always uses the
 // client.
 func New(client redis.UniversalClient, opts ...Option) *Locker {
-	l := &Locker{store: redisstore.New("single", client), program: plain}
+	l := &Locker{store: redisstore.New("single", client)}
 	via := redisstore.ViaPlain
 	if _, ok := client.(*redis.ClusterClient); ok {
-		l.program, via = sharded, redisstore.ViaSharded
+		via = redisstore.ViaSharded
 	}
+	l.ifShared = l.acquireShared
 	l.subscriber = l.store.Subscriber(via)
-	l.queue = l.program.Queue(l.subscriber)
+	l.queue = redisstore.NewQueue(l.subscriber)
 	for _, opt := range opts {
 		opt(l)
 	}
+	l.scripts = dialect{sharded: via != redisstore.ViaPlain, plain: l.name != nil}.scripts()
 	return l
 }
 
@@ -135,24 +142,35 @@ func WithMinUptime(longest time.Duration) Option {
 }
 
 var (
+	//go:embed acquire_quick.lua
+	acquireQuickSource string
 	//go:embed acquire.lua
 	acquireSource string
+	//go:embed renew_quick.lua
+	renewQuickSource string
 	//go:embed renew.lua
 	renewSource string
+	//go:embed publish.lua
+	publishSource string
+	//go:embed release_quick.lua
+	releaseQuickSource string
 	//go:embed release.lua
 	releaseSource string
-
-	plain   = newProgram("false")
-	sharded = newProgram("true") // for a Cluster, where PUBLISH would go to all nodes
 )
 
-func newProgram(sharded string) *redisstore.Program {
+func newProgram(d dialect) *redisstore.Program {
 	return redisstore.NewProgram(redisstore.Sources{
-		Common:  "local sharded = " + sharded + "\n",
-		Acquire: redisstore.Operation{Source: acquireSource, Keys: 2, Args: 2, Shared: 2, Fences: true},
-		Renew:   redisstore.Operation{Source: renewSource, Keys: 2, Args: 2, Shared: 2, Fences: true},
-		Release: redisstore.Operation{Source: releaseSource, Keys: 1, Args: 1, Shared: 2, Record: true},
-		Free:    "local function is_free() return redis.call('EXISTS', KEYS[1]) == 0 end\n",
+		Common: d.common(),
+		Acquire: redisstore.Operation{
+			Quick: acquireQuickSource, Source: acquireSource, Keys: 2, Args: 2, Shared: 2, Fences: true,
+		},
+		Renew: redisstore.Operation{
+			Quick: renewQuickSource, Source: renewSource, Keys: 2, Args: 2, Shared: 2, Fences: true,
+		},
+		Release: redisstore.Operation{
+			Common: d.publishing(), Quick: releaseQuickSource, Source: releaseSource, Keys: 1, Args: 1, Shared: 2, Record: true,
+		},
+		Free: "local function is_free() return redis.call('EXISTS', KEYS[1]) == 0 end\n",
 	})
 }
 
@@ -173,11 +191,14 @@ func (l *Locker) Warnings(ctx context.Context) []error { return l.store.Warnings
 
 // TryAcquire implements driver.Locker.
 func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	return l.store.Grant(ctx, l.acquireCall(c))
+	grant, err := l.store.Grant(ctx, l.acquireCall(c))
+	l.revisits.Acquired(c, grant, err)
+	return grant, err
 }
 
 // StartAcquire implements driver.Starter.
 func (l *Locker) StartAcquire(ctx context.Context, c driver.Claim, done func(driver.Grant, error)) {
+	// The claim stays among the revisits after its answer. A func for that would cost each claim.
 	l.store.StartGrant(ctx, l.acquireCall(c), done)
 }
 
@@ -186,6 +207,12 @@ func (l *Locker) acquireCall(c driver.Claim) redisstore.Call {
 	call := l.call(driver.OpAcquire, c, l.program.Acquire)
 	call.TTL, call.Acks, call.Hint = c.TTL, l.acks, c.Hint
 	call.Args, call.Shared = [...]string{c.ID, special, ""}, [...]string{ttl, label, ""}
+	call.Waits = c.Waits
+	if l.usesShared(c) {
+		call = l.sharedAcquire(call, c.Among, c.Seat)
+	} else if l.name == nil {
+		call.IfShared = l.ifShared
+	}
 	if c.Queue == driver.Unqueued {
 		return call
 	}
@@ -195,6 +222,12 @@ func (l *Locker) acquireCall(c driver.Claim) redisstore.Call {
 // call returns a call of a script for the claim's lease.
 func (l *Locker) call(op driver.Op, c driver.Claim, script *redisstore.Script) redisstore.Call {
 	call := redisstore.Call{Op: op, Key: c.Key, Script: script}
+	if l.name != nil {
+		name := l.name(c.Key)
+		call.Slot = redisstore.FenceKeyBeside(name)
+		call.Keys = [...]string{name, call.Slot}
+		return call
+	}
 	prefix, fence := redisstore.LeasePrefix(c.Key)
 	call.Prefix, call.Keys, call.Slot = prefix, [...]string{c.Key, fence}, fence
 	return call
@@ -208,33 +241,67 @@ func (l *Locker) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 
 // RenewBatch implements driver.BatchRenewer: one pipeline for each node.
 func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
-	l.store.RenewBatch(ctx, claims, l.renewCall, report)
+	l.store.HeldBatch(ctx, claims, l.renewCall, report)
+}
+
+// AcquireBatch implements driver.BatchAcquirer: one round trip to each node.
+func (l *Locker) AcquireBatch(ctx context.Context, claims []driver.Claim, report func(i int, g driver.Grant, err error)) {
+	l.store.AcquireBatch(ctx, claims, l.acquireCall, func(i int, grant driver.Grant, err error) {
+		l.revisits.Acquired(claims[i], grant, err)
+		report(i, grant, err)
+	})
+}
+
+// ReleaseBatch implements driver.BatchAcquirer: one round trip to each node.
+func (l *Locker) ReleaseBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
+	call := func(c driver.Claim) redisstore.Call { return l.releaseCall(c, driver.After{}) }
+	l.store.HeldBatch(ctx, claims, call, func(i int, held bool, err error) {
+		l.revisits.Released(claims[i], err)
+		report(i, held, err)
+	})
 }
 
 func (l *Locker) renewCall(c driver.Claim) redisstore.Call {
 	fence, ttl, reserve := l.store.RenewTerms(c)
 	call := l.call(driver.OpRenew, c, l.program.Renew)
 	call.Args, call.Shared = [...]string{c.ID, fence, ""}, [...]string{ttl, reserve, ""}
+	if c.Among > 1 && l.name == nil {
+		return l.shared(call, l.sharing.Renew, c.Seat)
+	}
 	return call
 }
 
 // Release implements driver.Locker.
 func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	held, err := l.store.Int(ctx, l.releaseCall(c, after))
+	l.revisits.Released(c, err)
 	return held == 1, err
 }
 
 // StartRelease implements driver.Starter.
 func (l *Locker) StartRelease(ctx context.Context, c driver.Claim, after driver.After, done func(bool, error)) {
-	l.store.StartHeld(ctx, l.releaseCall(c, after), done)
+	if !l.revisits.Has(c.ID) {
+		l.store.StartHeld(ctx, l.releaseCall(c, after), done)
+		return
+	}
+	l.store.StartHeld(ctx, l.releaseCall(c, after), func(held bool, err error) {
+		l.revisits.Released(c, err)
+		done(held, err)
+	})
 }
 
 func (l *Locker) releaseCall(c driver.Claim, after driver.After) redisstore.Call {
+	if c.Among > 1 {
+		after = driver.After{Keep: after.Keep} // it leaves no marker
+	}
 	leave, label, record := redisstore.Leave(c, after)
 	call := l.call(driver.OpRelease, c, l.program.Release)
 	call.Args, call.Shared, call.Record = [...]string{c.ID, "", ""}, [...]string{leave, label, ""}, record
 	if after.Done && after.Keep > 0 {
 		call.Acks = l.acks
+	}
+	if l.usesShared(c) {
+		call = l.shared(call, l.sharing.Release)
 	}
 	if c.Queue == driver.Unqueued {
 		return call
@@ -243,16 +310,15 @@ func (l *Locker) releaseCall(c driver.Claim, after driver.After) redisstore.Call
 }
 
 // Subscribe implements driver.Notifier. Releases are published on a channel that has the name of
-// the lease's key. All subscriptions share one connection, or one to each master of a Cluster.
-// Without subscriptions, these connections are closed.
+// the lease's key, or WithPlainKeys on "onerun:released:" and the name in braces. All
+// subscriptions share one connection, or one to each master of a Cluster. Without subscriptions,
+// these connections are closed.
 func (l *Locker) Subscribe(key string, wake func()) (stop func()) {
-	lease, _ := redisstore.LeaseKeys(key)
-	return l.subscriber.Subscribe(lease, func(string) { wake() })
+	return l.subscriber.Subscribe(l.channel(key), func(string) { wake() })
 }
 
 // SubscribeClaim implements driver.Queuer. Each Locker has a channel of its own for the queue of a
 // key. It uses the connection of Subscribe.
 func (l *Locker) SubscribeClaim(key, id string, notify func(in time.Duration)) (stop func()) {
-	_, fence := redisstore.LeaseKeys(key)
-	return l.queue.Subscribe(fence, key, id, notify)
+	return l.queue.Subscribe(l.fenceOf(key), key, id, notify)
 }

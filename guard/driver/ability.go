@@ -58,6 +58,14 @@ type BatchRenewer interface {
 	RenewBatch(ctx context.Context, claims []Claim, report func(i int, held bool, err error))
 }
 
+// A BatchAcquirer is a Locker that can make many claims, or release many, in one round trip. Each
+// claim is granted or refused by itself. Both methods call report as RenewBatch does.
+type BatchAcquirer interface {
+	AcquireBatch(ctx context.Context, claims []Claim, report func(i int, g Grant, err error))
+	// ReleaseBatch releases the claims, and leaves nothing behind.
+	ReleaseBatch(ctx context.Context, claims []Claim, report func(i int, held bool, err error))
+}
+
 // A Notifier is a Locker that can notify waiters when a key may be free, so that they need not
 // poll.
 type Notifier interface {

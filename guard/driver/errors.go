@@ -19,6 +19,7 @@ const (
 	OpRelease Op = "release"
 	OpCleanUp Op = "cleanup" // a release in the background of a claim with an unknown outcome
 	OpLedger  Op = "ledger"  // any call of a Ledger
+	OpInspect Op = "inspect" // any call of an Inspector
 )
 
 // A StoreErrorKind is the reason why a store did not answer. The kinds are few and fixed, so they

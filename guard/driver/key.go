@@ -35,6 +35,14 @@ func CheckKey(key string) error {
 	return nil
 }
 
+// KeyRules returns the function by which a Locker checks keys: its own, or CheckKey.
+func KeyRules(l Locker) func(key string) error {
+	if c, ok := Ability[KeyChecker](l); ok {
+		return c.CheckKey
+	}
+	return CheckKey
+}
+
 // CheckKeyBytes is CheckKey without the rule about braces, for backends to which braces mean
 // nothing.
 func CheckKeyBytes(key string) error {

@@ -69,6 +69,16 @@ type Claim struct {
 	Label string
 	// Queue is the claim's relation to the queue that a Queuer keeps. Other backends ignore it.
 	Queue QueueMode
+	// Among is how many claims may hold the key at a time, this one included, or Any. 0 is 1: the
+	// claim holds the key alone. It is the same in all calls for a claim. Only a Sharer is given
+	// more than 1.
+	Among int
+	// Seat, of Renew, is the seat of the grant, or 0. If the claim has another seat, Renew returns
+	// false. In TryAcquire it is 0, except for a claim that a quorum makes on one of its nodes: the
+	// seat to grant, or AnySeat. See Sharer.
+	Seat int
+	// Waits, of TryAcquire, means that a claim which is refused will be made again. See Sharer.
+	Waits bool
 }
 
 // A QueueMode is a claim's relation to the queue of waiters that the store keeps for its key. See
@@ -135,11 +145,30 @@ type Grant struct {
 	// Label identifies the holder (Busy) or the run that finished (Done).
 	Label string
 	// Holder, if Busy, is the ID or the owner of the holder's claim, which distinguishes one
-	// holder from the next. It is empty if the store cannot tell.
+	// holder from the next. It is empty if the store cannot tell, as if another program has the
+	// key: nothing may notify of its release then, so a Guard asks a few times a second. To a
+	// claim with a Seat, it names all holders, see Sharer.
 	Holder string
+	// Seat, if Granted, is the number that tells the claim from the others that hold the key, from
+	// 1 to Claim.Among. It is 0 if that is 1, or more than MaxSeats.
+	Seat int
+	// Open, if the claim has a Seat, and if Among is at most MaxSeats, is the set of the seats that
+	// the store could grant to the claim. If Granted, that includes the one that it has. The bit
+	// 1<<i stands for seat i.
+	Open uint32
+	// Wanted, if Busy, means that the store keeps other claims away for this one, which is to be
+	// made again with the same ID, or released. See Sharer.
+	Wanted bool
+	// Shared, if Busy, means that claims which share the key hold it, or that a wanted claim keeps
+	// this one away. The stores of a quorum may then name different claims as the Holder.
+	Shared bool
 	// Contested, if Busy, means that nobody seems to hold the key: several claims met, and each of
 	// them got a part of a quorum. It is worth asking again after a short, random pause.
 	Contested bool
+	// Crowded, if Busy, means that claims of several processes have met on the key, and that
+	// another one seems to be ahead of this one, which Waits. Only a part of a quorum says so: a
+	// release may be under way. The process then takes longer to ask after the next release.
+	Crowded bool
 	// Ahead, if Busy and the claim is Queued, is the number of claims ahead of it in the queue.
 	Ahead int
 	// Notified, if Busy, means that nobody holds the key: a claim ahead of this one was notified,

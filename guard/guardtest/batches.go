@@ -17,6 +17,8 @@ func batchChecks() []check {
 		{name: "a batch of renewals reports on each claim", run: renewsBatch},
 		{name: "a batch whose context has ended reports an error for each claim", run: failsBatch},
 		{name: "an empty batch reports nothing", run: emptyBatch},
+		{name: "a batch of claims is answered one by one", run: acquiresBatch},
+		{name: "a batch of claims whose context has ended reports an error for each", run: failsBatchOfClaims},
 	}
 }
 
@@ -151,4 +153,83 @@ func failsBatch(s *subject) {
 
 func emptyBatch(s *subject) {
 	s.renewBatch(s.Context(), nil).settled(s, 0)
+}
+
+// acquiresBatch makes a batch of claims, and releases them, if the Locker is a
+// driver.BatchAcquirer.
+func acquiresBatch(s *subject) {
+	l, ok := driver.Ability[driver.BatchAcquirer](s.here.locker)
+	if !ok {
+		return
+	}
+	const n = 10
+	taken := s.claim("batch 3")
+	s.there.mustAcquire(taken)
+	done := s.claim("batch 7")
+	s.there.mustAcquire(done)
+	s.there.mustRelease(done, guard.After{Keep: long, Done: true, Record: []byte("record")})
+	claims := make([]guard.Claim, n)
+	for i := range claims {
+		claims[i] = s.claim(fmt.Sprint("batch ", i))
+	}
+	ctx, cancel := s.here.context()
+	defer cancel()
+	for _, again := range []bool{false, true} {
+		grants := make([]guard.Grant, n)
+		reported := map[int]int{}
+		l.AcquireBatch(ctx, claims, func(i int, g guard.Grant, err error) {
+			require.NoError(s, err)
+			grants[i] = g
+			reported[i]++
+		})
+		require.Len(s, reported, n)
+		for i, g := range grants {
+			require.Equal(s, 1, reported[i])
+			switch i {
+			case 3:
+				require.Equal(s, guard.Busy, g.State)
+				require.Equal(s, taken.Label, g.Label)
+			case 7:
+				require.Equal(s, guard.Done, g.State)
+				require.Equal(s, "record", string(g.Record))
+			default:
+				require.Equal(s, guard.Granted, g.State)
+				require.Equal(s, again, g.Held)
+				require.Positive(s, g.Fence)
+			}
+		}
+	}
+	for _, again := range []bool{false, true} {
+		reported := map[int]bool{}
+		l.ReleaseBatch(ctx, claims, func(i int, held bool, err error) {
+			require.NoError(s, err)
+			reported[i] = held
+		})
+		require.Len(s, reported, n)
+		for i, held := range reported {
+			require.Equal(s, !again && i != 3 && i != 7, held, "index %d", i)
+		}
+	}
+	s.there.mustAcquire(s.claim("batch 0"))
+	require.True(s, s.there.renew(taken))
+}
+
+func failsBatchOfClaims(s *subject) {
+	l, ok := driver.Ability[driver.BatchAcquirer](s.here.locker)
+	if !ok {
+		return
+	}
+	ctx, cancel := s.here.context()
+	cancel()
+	claims := []guard.Claim{s.claim("a"), s.claim("b")}
+	reported := 0
+	l.AcquireBatch(ctx, claims, func(_ int, _ guard.Grant, err error) {
+		require.Error(s, err)
+		reported++
+	})
+	l.ReleaseBatch(ctx, claims, func(_ int, _ bool, err error) {
+		require.Error(s, err)
+		reported++
+	})
+	require.Equal(s, 4, reported)
 }

@@ -38,19 +38,27 @@ func (l *notifier) Subscribe(_ string, wake func()) (stop func()) {
 
 func (l *notifier) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
 	held, err := l.Locker.Release(ctx, c, after)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, wake := range l.subscribers {
-		if l.releases && held {
-			wake()
-		}
+	if l.releases && held {
+		l.wakeAll()
 	}
 	return held, err
 }
 
+func (l *notifier) wakeAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, wake := range l.subscribers {
+		wake()
+	}
+}
+
+func newNotifier(l guard.Locker, begins, releases, stops bool) *notifier {
+	return &notifier{Locker: l, begins: begins, releases: releases, stops: stops, subscribers: map[int]func(){}}
+}
+
 func notifying(begins, releases, stops bool) guardtest.Backend {
 	s := wrapped(func(l guard.Locker) guard.Locker {
-		return &notifier{Locker: l, begins: begins, releases: releases, stops: stops, subscribers: map[int]func(){}}
+		return newNotifier(l, begins, releases, stops)
 	})
 	s.Notifies = true
 	return s

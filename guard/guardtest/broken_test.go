@@ -26,7 +26,7 @@ type broken struct {
 
 func allBroken() []broken {
 	return slices.Concat(brokenClaims(), brokenLabels(), brokenRenewals(), brokenReleases(), brokenTimes(),
-		brokenMarkers(), brokenFences(), brokenOwners(), brokenQuorums(), brokenKeys(), brokenBatches(), brokenContexts(), brokenFreezes(), brokenLedgers(), brokenNotifications(), brokenQueues())
+		brokenMarkers(), brokenFences(), brokenOwners(), brokenQuorums(), brokenKeys(), brokenBatches(), brokenContexts(), brokenFreezes(), brokenLedgers(), brokenNotifications(), brokenQueues(), brokenSharing(), brokenSeats(), brokenBatchesOfClaims(), brokenInspections())
 }
 
 func TestRun_failsABrokenBackend(t *testing.T) {

@@ -28,10 +28,14 @@ const (
 	seedEnv = "GUARDTEST_SEED"
 )
 
-// span is how long a random run lasts.
-func span() time.Duration {
-	if testing.Short() {
+// span is how long a random run lasts. In virtual time nothing but the run takes time, so that a
+// short one makes more calls than a long one does in real time.
+func (s *subject) span() time.Duration {
+	switch {
+	case testing.Short():
 		return 200 * time.Millisecond
+	case s.backend.Bubble:
+		return 600 * time.Millisecond
 	}
 	return time.Second
 }
@@ -63,7 +67,7 @@ func source(seed uint64, worker int) *rand.Rand {
 func randomWorkers(s *subject) {
 	r := newReferee()
 	seed := s.seed()
-	end := time.Now().Add(span())
+	end := time.Now().Add(s.span())
 	var all sync.WaitGroup
 	for i := range fuzzWorkers {
 		w := &worker{subject: s, referee: r, random: source(seed, i), leases: map[string]*tenure{}, end: end}
@@ -77,7 +81,7 @@ func randomWorkers(s *subject) {
 // under a lease that does not expire. ShedLock checks its lock providers in the same way.
 func updates(s *subject) {
 	seed := s.seed()
-	end := time.Now().Add(span())
+	end := time.Now().Add(s.span())
 	var numbers, made [2]atomic.Int64
 	var refused atomic.Int64
 	var all sync.WaitGroup

@@ -36,17 +36,9 @@ func keys() []string {
 	}
 }
 
-// keyRules returns the function by which the Locker checks keys.
-func keyRules(l guard.Locker) func(string) error {
-	if c, ok := driver.Ability[driver.KeyChecker](l); ok {
-		return c.CheckKey
-	}
-	return driver.CheckKey
-}
-
 func keysAreApart(s *subject) {
 	var claims []guard.Claim
-	refuse := keyRules(s.here.locker)
+	refuse := driver.KeyRules(s.here.locker)
 	seen := map[string]bool{}
 	for _, key := range append(keys(), s.backend.Keys...) {
 		if refuse(key) != nil || seen[key] {

@@ -74,7 +74,10 @@ func markerEnds(s *subject) {
 	next := s.claim("key")
 	g := s.there.awaitGrant(next, guard.Done, sent.Add(s.short()))
 	require.Empty(s, g.Record, "Record of a grant must be empty")
-	s.here.requireBusy(c, next.TTL)
+	// a node of a quorum may have got the marker later than the others, so that it ends later there
+	s.eventually(func() bool { g = s.here.acquire(c); return g.State != guard.Done }, "the marker ends")
+	require.Equal(s, guard.Busy, g.State, "the answer to the claim whose marker has ended")
+	s.here.requireLeft(g, next.TTL)
 }
 
 func repeatChecks() []check {

@@ -22,20 +22,25 @@ var rules = []struct {
 	{"/guard/driver", nil},
 	{"/guard/internal", []string{"/guard/driver", "/guard/internal"}},
 	{"/guard", []string{"/guard/driver", "/guard/internal"}},
+	{"/backend/internal/holders", []string{"/guard/driver"}},
 	{"/backend/internal", []string{"/guard/driver", "/backend/internal", "github.com/redis/go-redis"}},
 	{"/backend/single", []string{"/guard/driver", "/backend/internal", "github.com/redis/go-redis"}},
 	{"/backend/reentrant", []string{"/guard/driver", "/backend/internal", "github.com/redis/go-redis"}},
-	{"/backend/memory", []string{"/guard/driver"}},
+	{"/backend/memory", []string{"/guard/driver", "/backend/internal/holders"}},
+	{"/backend/postgres", []string{"/guard/driver", "/backend/internal/holders"}},
 	{"/backend", []string{"/guard"}},
-	{"/middleware/internal", []string{"/guard", "github.com/robfig/cron"}},
+	{"/middleware/internal", []string{"/guard", "/middleware/internal", "github.com/robfig/cron"}},
 	{"/middleware/http", []string{"/guard", "/middleware/internal", "github.com/felixge/httpsnoop"}},
+	{"/middleware/grpc", []string{"/guard", "/middleware/internal", "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc"}},
 	// asynq's Scheduler is robfig/cron, with its specs.
 	{"/middleware/asynq", []string{"/guard", "/middleware/internal", "github.com/hibiken/asynq", "github.com/robfig/cron"}},
 	{"/middleware/gocron", []string{"/guard"}},
 	{"/middleware/cron", []string{"/guard", "/middleware/internal", "github.com/robfig/cron"}},
 	{"/internal/verify/history", []string{"/guard", "github.com/anishathalye/porcupine"}},
+	{"/internal/testkit/cronlog", []string{"/guard/driver", "/middleware/cron"}},
 	{"/internal/testkit/postgrestest", []string{"/internal/testkit/leftout", "/internal/testkit/processtest"}},
 	{"/internal/testkit/redissontest", []string{"github.com/redis/go-redis"}},
+	{"/inspect", []string{"/guard", "/middleware/cron", "/inspect"}},
 	{"/tracing", []string{"/guard", "go.opentelemetry.io/otel"}},
 }
 
@@ -46,7 +51,7 @@ var never = []string{
 
 // testkit are packages of tests' code that import what tests do.
 var testkit = []string{
-	"/internal/testkit/backends", "/internal/testkit/metricspage", "/internal/testkit/redistest", "/internal/testkit/redistest/faultmetrics",
+	"/internal/testkit/backends", "/internal/testkit/fleettest", "/internal/testkit/metricspage", "/internal/testkit/redistest", "/internal/testkit/redistest/faultmetrics",
 }
 
 type listed struct {
@@ -121,7 +126,7 @@ func TestImports_rulesRefuse(t *testing.T) {
 }
 
 // modules are the folders of the modules whose packages follow the rules.
-var modules = []string{".", "examples", "internal/verify"}
+var modules = []string{".", "examples", "internal/verify", "middleware/grpc"}
 
 // listAll lists the packages of all modules.
 func listAll(t *testing.T) (packages []listed) {

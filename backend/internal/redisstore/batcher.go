@@ -67,11 +67,24 @@ type request struct {
 	done     func(answer any, err error) // or nil:
 	granted  func(driver.Grant, error)   // see StartGrant; or nil:
 	held     func(bool, error)           // see StartHeld; or nil if a caller waits
-	ready    chan struct{}               // tells the caller that there are:
+	ready    chan signal                 // tells the caller that there are:
 	answer   any
 	err      error
-	soon     *time.Timer // of the caller
+	alarm    *time.Timer // sends overdue
+	late     bool        // it may still do so, although the wait is over
 	key      prefixed    // the call's first key
+}
+
+// A signal wakes a caller that waits for an answer.
+type signal bool
+
+const (
+	answered signal = true
+	overdue  signal = false // there is none yet
+)
+
+func newRequest() *request {
+	return &request{ready: make(chan signal, 2)} // room for one of each
 }
 
 // finish gives the request its answer. Nothing may use the request afterwards.
@@ -83,7 +96,7 @@ func (r *request) finish(answer any, err error) {
 		r.store.pass(r, answer, err)
 	default:
 		r.answer, r.err = answer, err
-		r.ready <- struct{}{} // has room
+		r.ready <- answered
 	}
 }
 
@@ -91,18 +104,22 @@ func (r *request) finish(answer any, err error) {
 const glance = 20 * time.Millisecond
 
 // wait waits for the answer, and returns an error if ctx ends first. At first it does not watch
-// ctx: most answers come soon, and asking a call's context for its Done channel makes a timer.
+// ctx: most answers come soon, and asking a call's context for its Done channel makes a timer. One
+// channel for both signals costs less than a select of two.
 func (r *request) wait(ctx context.Context) error {
-	if r.soon == nil {
-		r.soon = time.NewTimer(glance)
-	} else {
-		r.soon.Reset(glance)
-	}
 	select {
-	case <-r.ready:
-		r.soon.Stop()
+	case <-r.ready: // a direct call has its answer already
 		return nil
-	case <-r.soon.C:
+	default:
+	}
+	if r.alarm == nil {
+		r.alarm = time.AfterFunc(glance, func() { r.ready <- overdue })
+	} else {
+		r.alarm.Reset(glance)
+	}
+	if <-r.ready == answered {
+		r.late = !r.alarm.Stop()
+		return nil
 	}
 	select {
 	case <-r.ready:
@@ -112,11 +129,11 @@ func (r *request) wait(ctx context.Context) error {
 	}
 }
 
-// add sends the request with the next batch. It is finished once: soon after its context has ended
-// if the server answers other requests, and at the latest if the client gives up.
-func (b *batcher) add(r *request) {
+// add sends the requests with the next batch. Each is finished once: soon after its context has
+// ended if the server answers other requests, and at the latest if the client gives up.
+func (b *batcher) add(requests ...*request) {
 	b.mu.Lock()
-	b.queue = append(b.queue, r)
+	b.queue = append(b.queue, requests...)
 	left := b.pruned()
 	if b.due() {
 		b.start()

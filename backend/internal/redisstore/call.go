@@ -16,6 +16,7 @@ import (
 type Script struct {
 	source, sha any // strings, which are arguments of commands
 	layout
+	queued *Script // see Queue; or nil
 }
 
 // A layout says what calls of a script have. KEYS are those of each call, and further ones. ARGV
@@ -53,6 +54,10 @@ type Call struct {
 	// FurtherKeys and FurtherArgs follow all these in a script that serves one call.
 	FurtherKeys []string
 	FurtherArgs []any
+	// IfShared returns the call to make instead of one that acquires a key, and that the script has
+	// answered by the error SHARED. It is nil if there is none. Waits is the claim's, for IfShared.
+	Waits    bool
+	IfShared func(Call) Call
 }
 
 // routeKey returns a key in the slot of the call's keys.
@@ -88,6 +93,16 @@ func (c *Call) provesLost(err error) bool {
 	return err != nil && (c.Op == driver.OpRenew || c.Op == driver.OpRelease) && kindOf(err) == driver.KindWrongType
 }
 
+// instead reports whether another call has to be made after err, and changes c to that.
+func (c *Call) instead(err error) bool {
+	if err == nil || c.IfShared == nil || !redis.HasErrorPrefix(err, "SHARED") {
+		return false
+	}
+	*c = c.IfShared(*c)
+	c.IfShared = nil
+	return true
+}
+
 // Int runs a script that answers an integer.
 func (s *Store) Int(ctx context.Context, c Call) (int64, error) {
 	answer, err := s.run(ctx, &c)
@@ -105,6 +120,11 @@ func (s *Store) StartHeld(ctx context.Context, c Call, done func(held bool, err 
 // pass hands an answer to the caller of StartHeld or StartGrant.
 func (s *Store) pass(r *request, answer any, err error) {
 	granted, held := r.granted, r.held
+	if r.call.instead(err) {
+		r.bySource = false
+		s.start(r)
+		return
+	}
 	if granted != nil {
 		grant, err := s.toGrant(&r.call, answer, err)
 		s.free(r)
@@ -136,6 +156,9 @@ func (s *Store) Grant(ctx context.Context, c Call) (driver.Grant, error) {
 		return driver.Grant{}, err
 	}
 	answer, err := s.run(ctx, &c)
+	if c.instead(err) {
+		answer, err = s.run(ctx, &c)
+	}
 	return s.toGrant(&c, answer, err)
 }
 
@@ -169,51 +192,14 @@ func (s *Store) toGrant(c *Call, answer any, err error) (driver.Grant, error) {
 	return grant, nil
 }
 
-// RenewBatch implements driver.BatchRenewer: claims that a script can serve together are renewed by
-// one. It calls report once for each claim, and returns when all are reported, soon after ctx has
-// ended at the latest.
-func (s *Store) RenewBatch(
-	ctx context.Context, claims []driver.Claim, call func(driver.Claim) Call, report func(i int, held bool, err error),
-) {
-	type result struct {
-		i    int
-		held int64
-		err  error
-	}
-	results := make(chan result, len(claims)) // room for those that come after ctx has ended
-	requests := make([]request, len(claims))
-	for i, c := range claims {
-		r := &requests[i]
-		r.ctx, r.call = ctx, call(c)
-		r.done = func(answer any, err error) {
-			held, err := s.toInt(&r.call, answer, err)
-			results <- result{i, held, err}
-		}
-		s.start(r)
-	}
-	reported := make([]bool, len(claims))
-	for range claims {
-		select {
-		case r := <-results:
-			reported[r.i] = true
-			report(r.i, r.held == 1, r.err)
-			continue
-		case <-ctx.Done():
-		}
-		for i, c := range claims {
-			if !reported[i] {
-				reported[i] = true
-				report(i, false, s.error(&Call{Op: driver.OpRenew, Key: c.Key}, ctx.Err()))
-			}
-		}
-		return
-	}
-}
-
 // Terms returns the arguments in which acquire finds what a claim asks for beside its key: the TTL
 // in ms, the label, and what few claims ask for, see grant.lua.
 func (s *Store) Terms(c driver.Claim) (ttl, label, special string) {
-	if c.Reserve > 0 || c.Fence != 0 || c.Hint != 0 || s.minUptime != 0 {
+	switch {
+	case c.Hint != 0 && c.Reserve <= 0 && c.Fence == 0 && s.minUptime == 0:
+		// as most claims of a quorum
+		special = strconv.FormatUint(c.Hint, 10)
+	case c.Reserve > 0 || c.Fence != 0 || c.Hint != 0 || s.minUptime != 0:
 		var room [4 * 21]byte // four numbers and spaces
 		text := strconv.AppendInt(room[:0], int64(max(c.Reserve, 0)), 10)
 		text = strconv.AppendUint(append(text, ' '), c.Fence, 10)

@@ -14,34 +14,9 @@
 -- longer. backend/memory reserves fences in the same way.
 local AHEAD = 131072
 
--- last_fence returns the last fence that was issued or reserved, or nil and an error. Without a
--- counter, it returns the largest fence that may have been issued or reserved.
-local function last_fence(counter)
-  local text = redis.call('GET', counter)
-  if not text then
-    return clock + AHEAD - 1
-  end
-  -- tonumber alone accepts 'inf', 'nan' and '0x10'
-  local last = not string.find(text, '%D') and tonumber(text)
-  if last and last < 9007199254740992 - AHEAD then -- 2^53: larger fences are exact as well
-    return last
-  end
-  local shown = string.gsub(string.sub(text, 1, 40), '[^%w+.-]', '?')
-  return nil, redis.error_reply('BADFENCE ' .. counter .. ' holds "' .. shown
-    .. '", which is no fence; if the key is deleted, fences go on above all that were granted')
-end
-
--- remember raises the counter to a fence. last is the result of last_fence.
-local function remember(counter, last, fence)
-  if fence > last then
-    redis.call('SET', counter, digits(fence))
-  end
-end
-
--- is_behind reports whether the counter is smaller than a fence, given in digits. It returns false
--- unless both have the same number of digits: only then does text sort like numbers. last_fence
--- handles all other counters.
-local function is_behind(counter, fence)
-  local last = redis.pcall('GET', counter)
+-- is_behind reports whether a counter, as GET or MGET has answered it, is smaller than a fence,
+-- given in digits. It returns false unless both have the same number of digits: only then does
+-- text sort like numbers. last_fence handles all other counters.
+local function is_behind(last, fence)
   return type(last) == 'string' and #last == #fence and last < fence and not string.find(last, '%D')
 end

@@ -22,12 +22,17 @@ func toGrant(answer any) (driver.Grant, bool) {
 	}
 	switch driver.State(state) {
 	case driver.Granted:
-		if len(parts) != 4 {
+		if len(parts) < 4 || len(parts) > 6 {
 			return driver.Grant{}, false
 		}
 		clock, ok := parts[2].(int64)
 		reserved, ok1 := parts[3].(int64)
 		grant, sound := granted(number, clock, reserved)
+		if len(parts) > 4 {
+			seat, ok2 := parts[4].(int64)
+			grant.Seat = int(seat)
+			sound = sound && ok2 && seat > 0 && readOpen(parts[5:], &grant)
+		}
 		return grant, ok && ok1 && sound
 	case driver.Done:
 		if len(parts) != 5 {
@@ -42,13 +47,18 @@ func toGrant(answer any) (driver.Grant, bool) {
 		record := []byte(text[min(int(before), len(text)):])
 		return driver.Grant{State: driver.Done, Left: left(number), Record: record, Label: label}, true
 	case driver.Busy:
-		if len(parts) != 4 && len(parts) != 6 {
+		if len(parts) < 4 || len(parts) == 5 || len(parts) > 8 {
 			return driver.Grant{}, false
 		}
 		label, ok := parts[2].(string)
 		holder, ok1 := parts[3].(string)
 		grant := driver.Grant{State: driver.Busy, Left: left(number), Label: label, Holder: holder}
-		if len(parts) == 6 {
+		if grant.Shared = len(parts) > 6; grant.Shared {
+			wanted, ok2 := parts[6].(int64)
+			grant.Wanted = wanted == 1
+			ok = ok && ok2 && readOpen(parts[7:], &grant)
+		}
+		if len(parts) >= 6 {
 			ahead, ok2 := parts[4].(int64)
 			notified, ok3 := parts[5].(int64)
 			grant.Ahead, grant.Notified = int(ahead), notified == 1
@@ -57,6 +67,16 @@ func toGrant(answer any) (driver.Grant, bool) {
 		return grant, ok && ok1
 	}
 	return driver.Grant{}, false
+}
+
+// readOpen reads the seats that the claim could have, if the answer ends with them.
+func readOpen(rest []any, grant *driver.Grant) bool {
+	if len(rest) == 0 {
+		return true
+	}
+	seats, ok := rest[0].(int64)
+	grant.Open = uint32(seats)
+	return ok && seats >= 0
 }
 
 func granted(fence, clock, reserved int64) (grant driver.Grant, sound bool) {

@@ -1,14 +1,38 @@
--- The new fence of a grant, for scripts that grant keys. The quick path of these scripts does not
--- use it. Answers nothing.
+-- The last fence of a slot, and the new fence of a grant, for scripts that grant keys or raise
+-- fences. The quick path of these scripts does not use it. Answers nothing.
+
+-- last_fence returns the last fence that was issued or reserved, or nil and an error. Without a
+-- counter, it returns the largest fence that may have been issued or reserved.
+local function last_fence(counter)
+  local text = redis.call('GET', counter)
+  if not text then
+    return clock + AHEAD - 1
+  end
+  -- tonumber alone accepts 'inf', 'nan' and '0x10'
+  local last = not string.find(text, '%D') and tonumber(text)
+  if last and last < 9007199254740992 - AHEAD then -- 2^53: larger fences are exact as well
+    return last
+  end
+  local shown = string.gsub(string.sub(text, 1, 40), '[^%w+.-]', '?')
+  return nil, redis.error_reply('BADFENCE ' .. counter .. ' holds "' .. shown
+    .. '", which is no fence; if the key is deleted, fences go on above all that were granted')
+end
+
+-- remember raises the counter to a fence. last is the result of last_fence.
+local function remember(counter, last, fence)
+  if fence > last then
+    redis.call('SET', counter, digits(fence))
+  end
+end
 
 -- read_special reads the rare parameters of a claim: fences to reserve, the fence to grant (or
 -- 0), a hint (or 0), and the seconds for which the server must have been up (or 0). Spaces
--- separate them. The text is empty if there are none.
+-- separate them. The text is empty if there are none, and has the hint alone if there is no other.
 local reserve, given, hint, min_uptime
 local function read_special(special)
   reserve, given, hint, min_uptime = string.match(special, '^(%d+) (%d+) (%d+) (%d+)$')
   if not reserve then
-    reserve, given, hint, min_uptime = '0', '0', '0', '0'
+    reserve, given, hint, min_uptime = '0', '0', special == '' and '0' or special, '0'
   end
 end
 

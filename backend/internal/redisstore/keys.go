@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 )
 
@@ -22,6 +23,16 @@ func LeasePrefix(key string) (lease, fence string) {
 	name := &names()[fnv1a(key)%tags]
 	return name.lease, name.fence
 }
+
+// SharingKeys returns the Redis keys that describe the claims which share a key: holders, limits
+// and wanted. They are in the slot of its fence counter.
+func SharingKeys(fence, key string) []string {
+	prefix := strings.TrimSuffix(fence, "fence")
+	return []string{prefix + "holders:" + key, prefix + "limits:" + key, WantedKey(fence, key)}
+}
+
+// WantedKey returns the Redis key of wanted.lua, in the slot of the fence counter.
+func WantedKey(fence, key string) string { return strings.TrimSuffix(fence, "fence") + "wanted:" + key }
 
 // A prefixed key has two parts, which are joined when the key is sent. A request that is used
 // again has room for the text, so that joining allocates nothing.

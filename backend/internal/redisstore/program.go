@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 
@@ -18,21 +19,24 @@ var (
 	batchSource string
 	//go:embed queue.lua
 	queueSource string
+
+	// WantedSource is the Lua of wanted claims, for backends that share keys.
+	//go:embed wanted.lua
+	WantedSource string
 )
 
-// A Program is how a backend acquires, renews and releases keys. The queued scripts do the same for
-// claims that respect the queue of the key's waiters; they serve one call.
+// A Program is how a backend acquires, renews and releases keys. Queue turns a call of Acquire or
+// Release into one that does the same for a claim that respects the queue of the key's waiters.
 type Program struct {
-	Acquire, Renew, Release      *Script
-	queuedAcquire, queuedRelease *Script
+	Acquire, Renew, Release *Script
 }
 
 // Sources are the Lua of a Program.
 type Sources struct {
-	Common                  string // comes before the operations, and after clock.lua
+	Common                  string // comes before all operations, after clock.lua and counter.lua
 	Acquire, Renew, Release Operation
-	// Free defines the local function is_free(id): whether nobody but that claim has the key,
-	// KEYS[1].
+	// Free defines the local function is_free(id) for claims that respect the queue: whether the
+	// key, KEYS[1], is free for that claim. An operation may define it instead.
 	Free string
 }
 
@@ -40,46 +44,73 @@ type Sources struct {
 // the keys and the arguments of the calls, in their order. shared(i) returns the i-th of the
 // arguments that the calls have in common, or ”.
 type Operation struct {
-	Source             string
+	Common string // comes after that of Sources
+	Source string
+	// Quick answers calls in fewer commands, in the script that serves many: it sets answers[i],
+	// and counts them in answered. serve(i) answers the others. It cannot use grant.lua, which
+	// comes later, and it has no clock without Fences.
+	Quick              string
 	Keys, Args, Shared int
 	Record             bool // a record follows the shared arguments
 	Fences             bool // the Lua uses counter.lua and grant.lua
+	// FurtherKeys and FurtherArgs are how many of Call.FurtherKeys and Call.FurtherArgs the Lua
+	// uses. With such keys, the script serves one call.
+	FurtherKeys, FurtherArgs int
+	Free                     string // instead of Sources.Free, if it is not ""
+	// Admits is a Lua expression: whether the next waiter in the queue may also be granted after a
+	// claim was. "" is false.
+	Admits string
 }
 
 // NewProgram returns the program of these sources.
 func NewProgram(s Sources) *Program {
-	return &Program{
-		Acquire:       s.Acquire.script(s.Common),
-		Renew:         s.Renew.script(s.Common),
-		Release:       s.Release.script(s.Common),
-		queuedAcquire: s.Acquire.queued(s.Common+s.Free, "enter"),
-		queuedRelease: s.Release.queued(s.Common+s.Free, "leave"),
+	p := &Program{
+		Acquire: s.Acquire.script(s.Common), Renew: s.Renew.script(s.Common), Release: s.Release.script(s.Common),
 	}
+	p.Acquire.queued = s.Acquire.queued(s.Common+cmp.Or(s.Acquire.Free, s.Free), "enter")
+	p.Release.queued = s.Release.queued(s.Common+cmp.Or(s.Release.Free, s.Free), "leave")
+	return p
 }
 
-// script returns the script of the operation for calls in batches.
+// script returns the script of the operation for calls in batches, or for one call if it has
+// further keys.
 func (o Operation) script(common string) *Script {
+	if o.FurtherKeys > 0 {
+		return o.with(false, "1", common, "return serve(1)\n")
+	}
 	return o.with(true, fmt.Sprintf("#KEYS / %d", o.Keys), common, batchSource)
 }
 
 // queued returns the script of the operation for one call that respects the queue, by a function
 // of queue.lua. That is given how many keys and arguments come before its own.
 func (o Operation) queued(common, function string) *Script {
-	args := o.Args + o.Shared
+	keys, args := o.Keys+o.FurtherKeys, o.Args+o.Shared+o.FurtherArgs
 	if o.Record {
 		args++
 	}
-	return o.with(false, "1", common, fmt.Sprintf("local grace = %d\n%sreturn %s(%d, %d)\n",
-		Milliseconds(driver.NotifyGrace), queueSource, function, o.Keys, args))
+	return o.with(false, "1", common, fmt.Sprintf("local grace = %d\n%sreturn %s(%d, %d, %s)\n",
+		Milliseconds(driver.NotifyGrace), queueSource, function, keys, args, cmp.Or(o.Admits, "false")))
 }
 
 // with returns the operation's script for n calls, with Lua before and after its own.
 func (o Operation) with(many bool, n, common, after string) *Script {
-	frame := fmt.Sprintf("local n = %s\nlocal function shared(i) return ARGV[n * %d + i] or '' end\n", n, o.Args)
-	if o.Fences {
-		frame = counterSource + grantSource + frame
+	var before, quick, grants string
+	if o.Fences || o.Quick == "" { // with a quick way, only fences need the clock
+		before = clockSource
 	}
-	script := NewScript(clockSource + frame + common + o.Source + after)
+	if o.Fences {
+		before, grants = before+counterSource, grantSource
+	}
+	before += fmt.Sprintf("local n = %s\nlocal function shared(i) return ARGV[n * %d + i] or '' end\n", n, o.Args)
+	if o.Quick == "" {
+		before, grants = before+grants, ""
+	}
+	if many {
+		// What the quick way does not need comes after it: defining functions costs time.
+		quick = "local answers, answered = {}, 0\n" + o.Quick + "if answered == n then\n" +
+			"  return n == 1 and answers[1] or answers\nend\n"
+	}
+	script := NewScript(before + common + o.Common + quick + grants + o.Source + after)
 	script.layout = layout{
 		keys: o.Keys, args: o.Args, shared: o.Shared, record: o.Record, many: many,
 	}

@@ -12,15 +12,14 @@ import (
 // A Queue makes the claims of one Locker respect the queues of waiters, see queue.lua. It is safe
 // for concurrent use.
 type Queue struct {
-	program    *Program
 	subscriber *Subscriber
 	locker     string // identifies the Locker among all others
 	publish    string // how to publish
 }
 
-// Queue returns the Queue of a Locker. It receives notifications through the Subscriber.
-func (p *Program) Queue(subscriber *Subscriber) *Queue {
-	q := &Queue{program: p, subscriber: subscriber, locker: rand.Text(), publish: "plain"}
+// NewQueue returns the Queue of a Locker. It receives notifications through the Subscriber.
+func NewQueue(subscriber *Subscriber) *Queue {
+	q := &Queue{subscriber: subscriber, locker: rand.Text(), publish: "plain"}
 	if subscriber.via != ViaPlain {
 		q.publish = "sharded"
 	}
@@ -34,25 +33,28 @@ func (q *Queue) Acquire(c driver.Claim, call Call, fence string) Call {
 	if c.Queue == driver.Queued {
 		queued = "1"
 	}
-	queue, waiters := queueKeys(fence, c.Key)
-	call.Script = q.program.queuedAcquire
-	call.FurtherKeys = []string{queue, waiters}
-	call.FurtherArgs = []any{queued, q.locker, q.publish, Milliseconds(c.TTL)}
+	call.Script = call.Script.queued
+	call.FurtherKeys = append(call.FurtherKeys, QueueKeys(fence, c.Key)...)
+	call.FurtherArgs = append(call.FurtherArgs, queued, q.locker, q.publish, Milliseconds(c.TTL))
 	return call
 }
 
 // Release returns the call for a claim that is not driver.Unqueued. leave is that of Leave.
 func (q *Queue) Release(c driver.Claim, call Call, fence, leave string) Call {
-	queue, waiters := queueKeys(fence, c.Key)
-	call.Script = q.program.queuedRelease
-	call.FurtherKeys = []string{queue, waiters}
-	call.FurtherArgs = []any{q.publish, leave}
+	call.Script = call.Script.queued
+	call.FurtherKeys = append(call.FurtherKeys, QueueKeys(fence, c.Key)...)
+	call.FurtherArgs = append(call.FurtherArgs, q.publish, leave)
 	return call
+}
+
+// Notify returns the call that also notifies the first in the queue, if the key is free after it.
+func (q *Queue) Notify(call Call, key string) Call {
+	return q.Release(driver.Claim{Key: key}, call, call.Slot, "")
 }
 
 // Subscribe is driver.Queuer's SubscribeClaim.
 func (q *Queue) Subscribe(fence, key, id string, notify func(in time.Duration)) (stop func()) {
-	queue, _ := queueKeys(fence, key)
+	queue := QueueKeys(fence, key)[0]
 	return q.subscriber.Subscribe(queue+":"+q.locker, func(message string) {
 		if message == "" { // the subscription has begun
 			notify(0)
@@ -66,8 +68,12 @@ func (q *Queue) Subscribe(fence, key, id string, notify func(in time.Duration)) 
 	})
 }
 
-// queueKeys names the Redis keys of a key's queue. They are in the slot of its fence counter.
-func queueKeys(fence, key string) (queue, waiters string) {
+// Queued returns the script that does the same for a claim that respects the queue, or nil.
+func (s *Script) Queued() *Script { return s.queued }
+
+// QueueKeys names the Redis keys of a key's queue: queue and waiters. They are in the slot of its
+// fence counter.
+func QueueKeys(fence, key string) []string {
 	prefix := strings.TrimSuffix(fence, "fence")
-	return prefix + "queue:" + key, prefix + "waiters:" + key
+	return []string{prefix + "queue:" + key, prefix + "waiters:" + key}
 }

@@ -215,8 +215,9 @@ end
 -- enter is acquire for a claim that respects the queue. KEYS, after the k of acquire: queue,
 -- waiters. ARGV, after the a of acquire: 1 to join the queue or 0, Locker, how to publish (plain
 -- or sharded), TTL in ms. Answers what acquire answers, but if busy {0, ms left, label, holder,
--- number of waiters ahead, 1 if the key is free and a waiter ahead was notified}.
-local function enter(k, a)
+-- number of waiters ahead, 1 if the key is free and a waiter ahead was notified, more of acquire}.
+-- If admits is true, the next waiter may also be granted after a claim was.
+local function enter(k, a, admits)
   queue, waiters = KEYS[k + 1], KEYS[k + 2]
   local id, queued, locker, ttl = ARGV[1], ARGV[a + 1] == '1', ARGV[a + 2], ARGV[a + 4]
   sharded_publish = ARGV[a + 3] ~= 'plain'
@@ -256,6 +257,9 @@ local function enter(k, a)
         send(of, watcher, -1)
       end
       clear_notified()
+      if admits then
+        next_waiter(nil)
+      end
     end
   end
   return answer

@@ -35,7 +35,7 @@ type Store struct {
 func New(backend string, client redis.UniversalClient) *Store {
 	s := &Store{
 		backend: backend, client: client, server: newServer(client),
-		unused: sync.Pool{New: func() any { return &request{ready: make(chan struct{}, 1)} }},
+		unused: sync.Pool{New: func() any { return newRequest() }},
 	}
 	if s.err = checkClient(client); s.err != nil {
 		return s
@@ -50,11 +50,14 @@ func New(backend string, client redis.UniversalClient) *Store {
 // run sends a call and returns its answer, or the error of ctx if that ends first. By default,
 // go-redis would continue to read until the client's own time-outs, although ctx has ended.
 func (s *Store) run(ctx context.Context, c *Call) (any, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	r := s.unused.Get().(*request)
 	r.ctx, r.call = ctx, *c
 	server := s.serverNow(r)
-	if server == nil || ctx.Err() != nil || c.Acks.Replicas > 0 || !server.calls.sendNow(r) {
-		s.start(r)
+	if server == nil || c.Acks.Replicas > 0 || !server.calls.sendNow(r) {
+		s.startBy(r, server)
 	}
 	if err := r.wait(ctx); err != nil {
 		return nil, err // r may still be in use
@@ -70,17 +73,26 @@ func (s *Store) run(ctx context.Context, c *Call) (any, error) {
 	return answer, err
 }
 
-// free makes a request available to another call.
+// free makes a request available to another call, unless its alarm may still send a signal.
 func (s *Store) free(r *request) {
-	*r = request{ready: r.ready, soon: r.soon, key: prefixed{text: r.key.text}}
-	s.unused.Put(r)
+	if !r.late {
+		*r = request{ready: r.ready, alarm: r.alarm, key: prefixed{text: r.key.text}}
+		s.unused.Put(r)
+	}
 }
 
 // start sends a request, possibly in a batch with others.
 func (s *Store) start(r *request) {
 	if err := r.ctx.Err(); err != nil {
 		r.finish(nil, err)
-	} else if server := s.serverNow(r); server != nil {
+		return
+	}
+	s.startBy(r, s.serverNow(r))
+}
+
+// startBy sends a request to a server, or to that of its key if the Cluster must be asked for it.
+func (s *Store) startBy(r *request, server *server) {
+	if server != nil {
 		server.batcher(r).add(r)
 	} else {
 		go s.router.send(r)

@@ -94,7 +94,7 @@ func (w *Fair) Answer(now time.Duration, a Answer) {
 		w.answer, w.asked = a.Grant, now
 		w.polls++
 		pause := w.jitter.Queued(w.ttl, a.Grant.Left, a.Grant.Ahead)
-		if !w.sub.isLive() {
+		if !w.sub.isLive() || a.Grant.Holder == "" { // see queue.pause
 			pause = min(pause, w.jitter.Poll(w.polls, -1))
 		}
 		w.askAt = now + pause

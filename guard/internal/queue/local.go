@@ -33,6 +33,7 @@ type Terms struct {
 	TTL   time.Duration
 	Owner string
 	Renew bool
+	Among int
 }
 
 // Init makes w ready for use. call is the caller's, see Queues.Successor.
@@ -113,10 +114,10 @@ func (w *Local) giveUp(now time.Duration) Step {
 // ask returns the step in which w, the head, asks the store.
 func (w *Local) ask(now time.Duration) Step {
 	q := w.queue
-	if q.answered && q.err == nil && !q.answer.Contested {
-		w.previous = previous(q.answeredAt, q.answer)
+	if q.wasHeld() {
+		w.previous = previous(q.answeredAt, *q.answer)
 	}
-	unprompted := q.sub != nil && !q.notified && q.polls > 0 && q.err == nil && !q.answer.Contested
+	unprompted := q.sub != nil && !q.notified && q.polls > 0 && q.err == nil && !q.contested()
 	q.asking, q.asked, q.askedAt, q.again = w, q.joined, now, false
 	return Step{
 		Move: Ask, Previous: w.previous, Unprompted: unprompted,
@@ -129,7 +130,7 @@ func (w *Local) ask(now time.Duration) Step {
 // rest returns the step in which w waits.
 func (w *Local) rest(now time.Duration, head, late bool) Step {
 	q := w.queue
-	waiting := !head || q.answered && q.err == nil && !q.answer.Contested
+	waiting := !head || q.wasHeld()
 	if waiting && w.announces {
 		w.announces, w.announcing = false, true
 		if head {

@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -190,7 +191,7 @@ func TestLocal_asksNothingWhileALeaseOfTheProcessHoldsTheKey(t *testing.T) {
 	qs := newQueues(false)
 	all := join(t, qs, 2, waits(time.Minute))
 	holder := &lease{"mine"}
-	qs.Granted(ms, id, all[0], holder, trip)
+	qs.Granted(ms, id, all[0], holder, trip, false)
 	step := all[1].Next(time.Second)
 	require.Equal(t, queue.Rest, step.Move)
 	require.Equal(t, time.Minute, step.Until)
@@ -215,7 +216,7 @@ func TestLocal_aLeaseIsHandedOffToTheHeadWithTheSameTerms(t *testing.T) {
 			qs := newQueues(false)
 			all := join(t, qs, 3, waits(time.Minute))
 			holder, next := &lease{"first"}, &lease{"second"}
-			qs.Granted(ms, id, all[0], holder, trip)
+			qs.Granted(ms, id, all[0], holder, trip, false)
 			step := all[1].Next(ms)
 			w := qs.Successor("k", holder, c.terms)
 			if !c.want {
@@ -240,7 +241,7 @@ func TestLocal_rejectReturnsALeaseThatWasNotTaken(t *testing.T) {
 	qs := newQueues(false)
 	all := join(t, qs, 2, waits(time.Minute))
 	holder, next := &lease{"first"}, &lease{"second"}
-	qs.Granted(ms, id, all[0], holder, trip)
+	qs.Granted(ms, id, all[0], holder, trip, false)
 	qs.HandOff(qs.Successor("k", holder, terms), next)
 	all[1].Leave()
 	require.Equal(t, next, all[1].Reject())
@@ -276,6 +277,43 @@ func TestLocal_aWaiterThatAnnouncesIsOvertaken(t *testing.T) {
 	require.Equal(t, queue.Rest, first.Next(time.Second).Move)
 	require.Equal(t, queue.Rest, second.Next(2*time.Second).Move, "the first waiter is the head again")
 	require.Equal(t, queue.Ask, first.Next(2*time.Second).Move)
+}
+
+func TestLocal_asksLaterAfterAReleaseIfItsClaimsComeTooLate(t *testing.T) {
+	for _, crowded := range []bool{false, true} {
+		t.Run(fmt.Sprint(crowded), func(t *testing.T) {
+			qs := newQueues(true)
+			w := join(t, qs, 1, waits(time.Hour))[0]
+			late := busy(-1)
+			late.Grant.Crowded, late.Took = crowded, ms
+			w.Answer(0, late)
+			sub := w.Next(0).Subscribe
+			require.False(t, sub.Started(func() {}))
+			sub.Notify(0, 0)
+			step := w.Next(0)
+			if step.Move == queue.Rest {
+				step = w.Next(step.Until)
+			}
+			require.Equal(t, queue.Ask, step.Move)
+			rested := 0
+			for i := range 50 {
+				now := time.Duration(i) * time.Second
+				w.Answer(now, late)
+				rest := w.Next(now)
+				require.Equal(t, queue.Rest, rest.Move)
+				require.Equal(t, crowded, rest.Until <= now+jitter.LongestPoll, "a notification may have come already")
+				sub.Notify(now, 0)
+				step := w.Next(now)
+				if step.Move == queue.Rest {
+					rested++
+					require.Less(t, step.Until, now+64*ms)
+					step = w.Next(step.Until)
+				}
+				require.Equal(t, queue.Ask, step.Move)
+			}
+			require.Equal(t, crowded, rested > 0)
+		})
+	}
 }
 
 func TestLocal_subscribesOnceAndUnsubscribesWithTheLast(t *testing.T) {
@@ -324,7 +362,7 @@ func TestLocal_theHeadAsksWhenTheLeaseIsLost(t *testing.T) {
 	qs := newQueues(false)
 	all := join(t, qs, 2, waits(time.Minute))
 	holder := &lease{"mine"}
-	qs.Granted(ms, id, all[0], holder, trip)
+	qs.Granted(ms, id, all[0], holder, trip, false)
 	step := all[1].Next(ms)
 	qs.Lost(time.Second, "k", holder)
 	require.True(t, woken(step))
@@ -335,7 +373,7 @@ func TestLocal_yieldsToOtherProcessesAfterARelease(t *testing.T) {
 	qs := newQueues(false)
 	all := join(t, qs, 2, waits(time.Minute))
 	holder := &lease{"mine"}
-	qs.Granted(ms, id, all[0], holder, trip)
+	qs.Granted(ms, id, all[0], holder, trip, false)
 	qs.Releasing(2*ms, "k", holder)
 	require.Equal(t, queue.Rest, all[1].Next(3*ms).Move, "the release is under way")
 	require.Equal(t, time.Minute, all[1].Next(3*ms).Until)
@@ -400,7 +438,7 @@ func TestLocal_callsOfAnOwnerDoNotWaitForOneAnother(t *testing.T) {
 	second.Init(qs, mine, terms, waits(time.Minute), nil)
 	require.Equal(t, queue.Ask, first.Next(0).Move)
 	step := second.Next(0)
-	qs.Granted(ms, mine, &first, &lease{"mine"}, trip)
+	qs.Granted(ms, mine, &first, &lease{"mine"}, trip, false)
 	require.True(t, woken(step))
 	step = second.Next(ms)
 	require.Equal(t, queue.Ask, step.Move)

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
-	"github.com/seed-1795987d/onerun/guard/internal/clock"
 	"github.com/seed-1795987d/onerun/guard/internal/jitter"
 )
 
@@ -71,9 +70,9 @@ type queue struct {
 	// What the store has last answered.
 	answered   bool
 	answeredAt time.Duration
-	answer     driver.Grant // Busy
-	err        error        // instead of an answer
-	failures   int          // in a row
+	answer     *driver.Grant // Busy; nil if it was never asked
+	err        error         // instead of an answer
+	failures   int           // in a row
 
 	polls  int // answers of busy since a lease of this process held the key
 	missed int // holders of other processes since then
@@ -170,22 +169,38 @@ func (q *queue) wakeHead() {
 // known reports whether anything is known of the key.
 func (q *queue) known() bool { return q.answered || q.holder != nil }
 
+// wasHeld reports whether the store has last answered that somebody held the key.
+func (q *queue) wasHeld() bool {
+	return q.answered && q.err == nil && q.answer != nil && !q.contested()
+}
+
+// contested reports whether several claims met at the last answer, and none was granted.
+func (q *queue) contested() bool { return q.answer != nil && q.answer.Contested }
+
 // busy returns what the store would answer to another claim, as far as is known.
 func (q *queue) busy(now time.Duration) driver.Grant {
 	if q.holder != nil {
 		return q.holder.Busy(now)
 	}
-	g := q.answer
+	if q.answer == nil {
+		return driver.Grant{}
+	}
+	g := *q.answer
 	if g.Left > 0 {
 		g.Left = max(0, g.Left-(now-q.answeredAt))
 	}
 	return g
 }
 
-// pause returns how long to wait before the next request for the busy key.
+// pause returns how long to wait before the next request for the busy key. A holder that the store
+// cannot name may be a program that notifies nobody of its release.
 func (q *queue) pause(w *Local) time.Duration {
-	if q.sub.isLive() {
-		return w.jitter.Notified(w.terms.TTL, q.answer.Left)
+	if q.sub.isLive() && q.answer.Holder != "" {
+		pause := w.jitter.Notified(w.terms.TTL, q.answer.Left)
+		if q.answer.Crowded {
+			pause = min(pause, jitter.LongestPoll) // the release may be notified of already
+		}
+		return pause
 	}
 	return w.jitter.Poll(q.polls, q.answer.Left)
 }
@@ -203,10 +218,13 @@ func (q *queue) contest() time.Duration {
 
 // wasBusy notes an answer that the key is busy.
 func (q *queue) wasBusy(a Answer) {
-	if a.Grant.Holder == "" || a.Grant.Holder != q.answer.Holder {
+	if a.Grant.Holder == "" || q.answer == nil || a.Grant.Holder != q.answer.Holder {
 		q.missed++
 	}
-	q.answer, q.failures = a.Grant, 0
+	if a.Grant.Crowded {
+		q.queues.rivals.lost(q.id.Key)
+	}
+	q.answer, q.failures = &a.Grant, 0
 	q.polls++
 	q.queues.trip.note(a.Took)
 }
@@ -256,114 +274,6 @@ func (q *queue) notify(now time.Duration) {
 	}
 	q.askAt = min(q.askAt, askAt)
 	q.wakeHead()
-}
-
-// Granted notes that the store has granted the key to a call of this process: to w, or to one that
-// is in no queue if w is nil. A lease that several owners' calls may share is not noted as a
-// holder: the next waiter may be granted the key as well.
-func (qs *Queues) Granted(now time.Duration, p ID, w *Local, h Holder, took time.Duration) {
-	var q *queue
-	if w != nil && w.queue != nil {
-		q = w.queue
-		q.remove(w)
-		qs.trip.note(took)
-	} else if len(qs.byID) > 0 {
-		q = qs.byID[p]
-	}
-	if q == nil {
-		return
-	}
-	q.had, q.missed = true, 0
-	qs.rivals.granted(p.Key)
-	if p.Owner != "" {
-		q.askAt = now
-		q.wakeHead()
-		qs.drop(q)
-		return
-	}
-	q.holder = h
-	q.polls, q.failures, q.releases, q.err, q.again = 0, 0, 0, nil, false
-	q.wakeOverdue()
-}
-
-// Successor returns the waiter to which the lease h may be handed off, or nil. It has the same
-// terms.
-func (qs *Queues) Successor(key string, h Holder, t Terms) *Local {
-	q := qs.held(key, h)
-	if q == nil || q.asking != nil {
-		return nil
-	}
-	if w := q.head(); w != nil && w.terms == t {
-		return w
-	}
-	return nil
-}
-
-// held returns the queue of the key if h is its holder.
-func (qs *Queues) held(key string, h Holder) *queue {
-	if len(qs.byID) == 0 {
-		return nil
-	}
-	if q := qs.byID[ID{Key: key}]; q != nil && q.holder == h {
-		return q
-	}
-	return nil
-}
-
-// HandOff makes h, a lease that follows the holder's, the holder, and gives it to w, which leaves
-// the queue. w's next step is Take.
-func (qs *Queues) HandOff(w *Local, h Holder) {
-	q := w.queue
-	q.remove(w)
-	q.holder = h
-	w.offered = h
-	w.signal()
-}
-
-// Releasing notes that the release of h begins. Nobody asks until Released, or until a
-// notification.
-func (qs *Queues) Releasing(now time.Duration, key string, h Holder) {
-	if q := qs.held(key, h); q != nil {
-		q.unhold(now, clock.Never)
-		qs.drop(q)
-	}
-}
-
-// Lost notes that h is not valid any more. The head asks for itself.
-func (qs *Queues) Lost(now time.Duration, key string, h Holder) {
-	if q := qs.held(key, h); q != nil {
-		q.unhold(now, now)
-		q.wakeHead()
-	}
-}
-
-// unhold forgets the holder. The head does not ask before askAt.
-func (q *queue) unhold(now, askAt time.Duration) {
-	q.answer, q.answered, q.answeredAt = q.busy(now), true, now
-	q.holder, q.askAt = nil, askAt
-}
-
-// Released notes that the store has answered a release of the key that began at an instant and
-// took some time: the key may be free.
-func (qs *Queues) Released(now time.Duration, key string, began, took time.Duration) {
-	if len(qs.byID) == 0 {
-		return
-	}
-	q := qs.byID[ID{Key: key}]
-	if q == nil {
-		return
-	}
-	switch {
-	case q.holder != nil, q.askedAt > began:
-		// a lease holds it already, or the head has asked since
-	case q.asking != nil:
-		q.again = true
-	default:
-		qs.trip.note(took)
-		q.polls, q.missed = 0, 0
-		q.notify(now)
-	}
-	qs.drop(q)
 }
 
 // A roundTrip is how long a round trip to the store takes.

@@ -7,7 +7,7 @@ const (
 	mostRivals    = 64
 	mostRivalKeys = 256
 	// rivalTrips is how many round trips of a window there are for each rival.
-	rivalTrips = 2
+	rivalTrips = 1
 	// patientRounds is how many releases a process lets pass before it asks in half of the window,
 	// and then in a third, and so on: its estimate may be too high, or its luck bad.
 	patientRounds = 16
@@ -16,15 +16,21 @@ const (
 // rivals estimates how many processes ask for a key at the same time, for keys of which a quorum
 // was split between their claims. A process then asks at a random instant of a window that has
 // room for all of them, so that mostly one asks first and the others find the key held. As in
-// Ethernet's backoff, the estimate doubles when claims meet, and shrinks with each grant.
+// Ethernet's backoff, the estimate doubles when claims meet, grows by one when the claim comes too
+// late, and shrinks with each grant.
 type rivals map[string]int
 
 // met notes that the claim has met others, and none was granted.
-func (r rivals) met(key string) {
+func (r rivals) met(key string) { r.raise(key, 2*r[key]+1) }
+
+// lost notes that the claim came too late: another was granted the key, at the cost of one call.
+func (r rivals) lost(key string) { r.raise(key, r[key]+1) }
+
+func (r rivals) raise(key string, to int) {
 	if len(r) >= mostRivalKeys && r[key] == 0 {
 		clear(r)
 	}
-	r[key] = min(2*r[key]+1, mostRivals)
+	r[key] = min(to, mostRivals)
 }
 
 // granted notes that the claim was granted.

@@ -32,3 +32,15 @@ func TestRivals_windowGrowsWhenClaimsMeetAndShrinksWithGrants(t *testing.T) {
 		require.LessOrEqual(t, len(r), mostRivalKeys)
 	}
 }
+
+func TestRivals_windowGrowsSlowlyWhenTheClaimComesTooLate(t *testing.T) {
+	r := rivals{}
+	for i := range 2 * mostRivals {
+		r.lost("k")
+		require.Equal(t, time.Duration(min(i+1, mostRivals)*rivalTrips)*time.Millisecond, r.window("k", time.Millisecond))
+	}
+	for i := range 10 * mostRivalKeys {
+		r.lost(fmt.Sprint(i))
+		require.LessOrEqual(t, len(r), mostRivalKeys)
+	}
+}

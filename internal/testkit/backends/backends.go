@@ -15,6 +15,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-1795987d/onerun/backend/both"
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/backend/redlock"
 	"github.com/seed-1795987d/onerun/backend/reentrant"
@@ -52,6 +53,10 @@ var All = []Backend{
 	}},
 	{"redlock", func(t testing.TB) guard.Locker {
 		return On(Redlock, clients(t, 5)...)
+	}},
+	{"both single and reentrant", func(t testing.TB) guard.Locker {
+		rdb := clients(t, 2)
+		return both.New(On(Single, rdb[0]), On(Reentrant, rdb[1]))
 	}},
 	{"redlock of reentrant nodes and memory", func(t testing.TB) guard.Locker {
 		nodes := []guard.Locker{memory.New()}

@@ -11,6 +11,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -30,16 +31,27 @@ const (
 // A Server is one PostgreSQL server with an empty database. It listens on a Unix socket alone.
 type Server struct {
 	dir  string // has the data, the socket and the log
+	bin  string // has the programs
+	set  []string
 	proc *processtest.Process
+
+	databases atomic.Int64 // that were created
 }
 
 // Start runs a server and returns when it accepts connections. It is stopped when the test ends,
 // and its log is shown if the test failed. If PostgreSQL is not installed, the test is skipped, or
-// fails when ONERUN_REQUIRE_POSTGRES is set to anything.
-func Start(t testing.TB) *Server {
+// fails when ONERUN_REQUIRE_POSTGRES is set to anything. Settings, such as "fsync=on", replace
+// those for tests.
+func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
-	bin := programs(t, "/usr/lib/postgresql/*/bin/initdb")
-	s := &Server{}
+	s := &Server{set: settings, bin: programs(t, "/usr/lib/postgresql/*/bin/initdb")}
+	s.startFor(t, func() error { return s.start() })
+	return s
+}
+
+// startFor starts a server, and stops it when the test ends.
+func (s *Server) startFor(t testing.TB, start func() error) {
+	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
 			log, _ := os.ReadFile(s.log())
@@ -49,14 +61,23 @@ func Start(t testing.TB) *Server {
 			t.Errorf("postgrestest: stop: %v", err)
 		}
 	})
-	if err := s.start(bin); err != nil {
+	if err := start(); err != nil {
 		t.Fatalf("postgrestest: start: %v", err)
 	}
-	return s
 }
 
 // DSN returns a URL of the database, as pgx and lib/pq take it.
 func (s *Server) DSN() string { return "postgres:///postgres?user=postgres&host=" + s.dir }
+
+// Database creates another database, and returns a URL of it.
+func (s *Server) Database(t testing.TB) (dsn string) {
+	t.Helper()
+	name := fmt.Sprintf("d%d", s.databases.Add(1))
+	if err := s.run("createdb", "--host", s.dir, "--username=postgres", name); err != nil {
+		t.Fatalf("postgrestest: %v", err)
+	}
+	return "postgres:///" + name + "?user=postgres&host=" + s.dir
+}
 
 func (s *Server) log() string { return filepath.Join(s.dir, "log") }
 
@@ -77,34 +98,75 @@ func programs(t testing.TB, pattern string) string {
 	return ""
 }
 
-func (s *Server) start(bin string) (err error) {
-	// The path of a socket has at most 107 bytes, which those of t.TempDir can exceed.
-	if s.dir, err = os.MkdirTemp("", "pg"); err != nil {
+func (s *Server) start() error {
+	if err := s.makeDir(); err != nil {
 		return err
 	}
-	as, err := s.giveAway()
+	err := s.run("initdb", "--pgdata", s.data(), "--username=postgres",
+		"--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C")
 	if err != nil {
 		return err
 	}
-	data := filepath.Join(s.dir, "data")
-	initdb := exec.Command(filepath.Join(bin, "initdb"), "--pgdata", data, "--username=postgres",
-		"--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C")
-	initdb.Dir, initdb.SysProcAttr = s.dir, as
-	if out, err := initdb.CombinedOutput(); err != nil {
-		return fmt.Errorf("initdb: %w\n%s", err, out)
+	return s.serve()
+}
+
+// makeDir makes the folder of the server. The path of a socket has at most 107 bytes, which those
+// of t.TempDir can exceed.
+func (s *Server) makeDir() (err error) {
+	s.dir, err = os.MkdirTemp("", "pg")
+	return err
+}
+
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+
+// command returns a command of PostgreSQL, or another program, as the user of the server.
+func (s *Server) command(program string, args ...string) (*exec.Cmd, error) {
+	as, err := s.giveAway()
+	if err != nil {
+		return nil, err
 	}
-	server := exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-k", s.dir,
-		"-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=50")
-	log, err := os.Create(s.log())
+	if !filepath.IsAbs(program) {
+		program = filepath.Join(s.bin, program)
+	}
+	cmd := exec.Command(program, args...)
+	cmd.Dir, cmd.SysProcAttr = s.dir, as
+	return cmd, nil
+}
+
+// run runs a program of PostgreSQL to its end.
+func (s *Server) run(program string, args ...string) error {
+	cmd, err := s.command(program, args...)
+	if err != nil {
+		return err
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", program, err, out)
+	}
+	return nil
+}
+
+// serve starts the server on its data, and returns when it accepts connections.
+func (s *Server) serve() error {
+	args := []string{
+		"-D", s.data(), "-k", s.dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=50",
+	}
+	for _, setting := range s.set {
+		args = append(args, "-c", setting)
+	}
+	server, err := s.command("postgres", args...)
+	if err != nil {
+		return err
+	}
+	log, err := os.OpenFile(s.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	server.Dir, server.SysProcAttr, server.Stdout, server.Stderr = s.dir, as, log, log
+	server.Stdout, server.Stderr = log, log
 	if s.proc, err = processtest.Start(server); err != nil {
 		return err
 	}
-	return s.waitUntilReady(filepath.Join(bin, "pg_isready"))
+	return s.waitUntilReady(filepath.Join(s.bin, "pg_isready"))
 }
 
 // waitUntilReady returns when the server accepts connections, or is not going to.
@@ -125,6 +187,7 @@ func (s *Server) waitUntilReady(isReady string) error {
 // end stops the server, with its clients, and removes the folder.
 func (s *Server) end() error {
 	if s.proc != nil {
+		s.Thaw()
 		_ = s.proc.Signal(syscall.SIGINT) // "fast shutdown"; fails only if it has ended
 		select {
 		case <-s.proc.Done():

@@ -1,6 +1,6 @@
-// Package redissontest is a peer for tests: towards Redis it behaves as the RLock of Java's
-// Redisson 4.7 does, so that a Go program which shares locks with one in Java can be tested
-// without Java.
+// Package redissontest is a peer for tests: towards Redis it behaves as the RLock and the
+// RReadWriteLock of Java's Redisson 4.7 do. So a Go program that shares locks with one in Java can
+// be tested without Java.
 //
 //	java := redissontest.New(server.Client(t))
 //	_, held, err := java.Lock("report").TryLock(ctx, 1, 30*time.Second)
@@ -78,8 +78,10 @@ func (c *Client) Sharded() bool { return c.sharded }
 
 // Lock returns the lock of that name, which is its key. Two objects of one name are the same lock;
 // each remembers the lease that was last taken through it, as an RLock does.
-func (c *Client) Lock(name string) *Lock {
-	l := &Lock{client: c, name: name}
+func (c *Client) Lock(name string) *Lock { return c.lock(name, "") }
+
+func (c *Client) lock(name string, m mode) *Lock {
+	l := &Lock{client: c, name: name, mode: m}
 	l.lease.Store(watchdogTimeout)
 	return l
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -24,20 +23,31 @@ const watchdogTimeout = 30_000
 // unlockMessage is what the channel of a lock carries when it has become free.
 const unlockMessage = 0
 
-// A Lock is an RLock. Where Java has the id of the calling thread, its methods take a number. It
-// is safe for concurrent use.
+// A Lock is an RLock, as are the locks of an RReadWriteLock. Where Java has the id of the calling
+// thread, its methods take a number. It is safe for concurrent use.
 type Lock struct {
 	client *Client
 	name   string
+	mode   mode
 	// Redisson's internalLockLeaseTime, ms: the last lease until the lock is given back
 	lease atomic.Int64
 }
 
 // Channel is the name of the channel on which the lock's release is announced.
-func (l *Lock) Channel() string { return prefixName("redisson_lock__channel", l.name) }
+func (l *Lock) Channel() string {
+	if l.mode != "" {
+		return prefixName("redisson_rwlock", l.name)
+	}
+	return prefixName("redisson_lock__channel", l.name)
+}
 
 // Field is the field of the lock's hash that stands for a thread of this client.
-func (l *Lock) Field(thread int64) string { return l.client.id + ":" + strconv.FormatInt(thread, 10) }
+func (l *Lock) Field(thread int64) string {
+	if l.mode == writer {
+		return l.thread(thread) + ":write"
+	}
+	return l.thread(thread)
+}
 
 // TryLock tries once, as tryLock() does, or tryLock(0, lease). A lease of zero or less stands for
 // the watchdog's 30 seconds, or for the last lease of this object if its holds were not given
@@ -50,7 +60,7 @@ func (l *Lock) TryLock(ctx context.Context, thread int64, lease time.Duration) (
 	if lease <= 0 {
 		ms = l.lease.Load()
 	}
-	answer, err := l.client.eval(ctx, acquireScript, []string{l.name}, ms, l.Field(thread)).Int64()
+	answer, err := l.sendAcquire(ctx, thread, ms).Int64()
 	switch {
 	case errors.Is(err, redis.Nil):
 		if lease > 0 {
@@ -82,8 +92,7 @@ func (l *Lock) Unlock(ctx context.Context, thread int64) (released bool, err err
 // unlock is one request, which stands in the latch, so that Redis answers the same when it comes
 // again.
 func (l *Lock) unlock(ctx context.Context, thread int64, latch string) (released bool, err error) {
-	answer, err := l.client.eval(ctx, unlockScript, []string{l.name, l.Channel(), latch},
-		unlockMessage, l.lease.Load(), l.Field(thread), l.client.publishCommand(), latchTime()).Int64()
+	answer, err := l.sendUnlock(ctx, thread, latch).Int64()
 	if err != nil || answer == 1 {
 		l.lease.Store(watchdogTimeout)
 	}
@@ -96,19 +105,19 @@ func (l *Lock) unlock(ctx context.Context, thread int64, latch string) (released
 // ForceUnlock takes the lock from whoever has it and reports whether anyone had.
 func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) {
 	l.lease.Store(watchdogTimeout)
-	answer, err := l.client.eval(ctx, forceUnlockScript, []string{l.name, l.Channel()},
-		unlockMessage, l.client.publishCommand()).Int64()
+	answer, err := l.sendForceUnlock(ctx).Int64()
 	return answer == 1, l.error("force unlock", err)
 }
 
 // Renew does what the watchdog does every ten seconds: it starts the TTL again at 30 seconds and
 // reports whether the thread still has the lock.
 func (l *Lock) Renew(ctx context.Context, thread int64) (bool, error) {
-	held, err := l.client.eval(ctx, renewScript, []string{l.name}, watchdogTimeout, l.Field(thread)).Int64Slice()
+	held, err := l.sendRenew(ctx, thread).Int64Slice()
 	return err == nil && held[0] == 1, l.error("renew", err)
 }
 
-// IsLocked reports whether anyone has the lock.
+// IsLocked reports whether anyone has the lock, by its existence. It is not that of a lock of an
+// RReadWriteLock.
 func (l *Lock) IsLocked(ctx context.Context) (bool, error) {
 	n, err := l.client.rdb.Exists(ctx, l.name).Result()
 	return n == 1, l.error("look at", err)
@@ -154,9 +163,11 @@ func (l *Lock) newLatch() string {
 func latchTime() int64 { return 4 * (3000 + 1000 + rand.Int64N(1001)) }
 
 // prefixName makes a name that lies in the slot of the lock.
-func prefixName(prefix, name string) string {
+func prefixName(prefix, name string) string { return prefix + ":" + inBraces(name) }
+
+func inBraces(name string) string {
 	if strings.Contains(name, "{") {
-		return prefix + ":" + name
+		return name
 	}
-	return prefix + ":{" + name + "}"
+	return "{" + name + "}"
 }

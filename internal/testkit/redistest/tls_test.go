@@ -20,7 +20,8 @@ func TestTLS_isOnlyForClientsWithACertificate(t *testing.T) {
 		o.TLSConfig = &tls.Config{RootCAs: server.Config.RootCAs, MinVersion: tls.VersionTLS12}
 		o.MaxRetries, o.DialerRetries = -1, 1
 	})
-	require.ErrorContains(t, stranger.Ping(ctx).Err(), "certificate required")
+	// The server says why, and closes the connection. The PING may find that it is closed first.
+	require.Regexp(t, "certificate required|connection reset|broken pipe|EOF", stranger.Ping(ctx).Err())
 
 	server.Restart()
 	require.NoError(t, server.Client(t).Ping(ctx).Err(), "the port and the certificates stay the same")

@@ -1,0 +1,213 @@
+// Package holders decides which claims may hold a key. It has the rules of driver.Sharer for
+// backends that keep the holders of a key in a list.
+package holders
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+// A Key is the claims that hold a key, or keep it by their minimum hold, and the wanted claim.
+type Key struct {
+	Holders []Holder
+	Wanted  Wanted
+}
+
+// A Holder is a claim that was granted.
+type Holder struct {
+	ID       string
+	Among    int
+	Fence    uint64
+	Seat     int
+	Label    string
+	Released bool // but its minimum hold has not passed
+	Ends     time.Time
+}
+
+// Wanted is the claim for which others are refused. Its ID is empty if there is none.
+type Wanted struct {
+	ID    string
+	Among int
+	Until time.Time
+}
+
+// Among returns how many may hold the key of the claim at a time.
+func Among(c driver.Claim) int { return max(c.Among, 1) }
+
+// Expire forgets holders whose lease has ended, and the wanted claim if its time has passed.
+func (k *Key) Expire(now time.Time) {
+	k.Holders = slices.DeleteFunc(k.Holders, func(h Holder) bool { return !now.Before(h.Ends) })
+	if !now.Before(k.Wanted.Until) {
+		k.Wanted = Wanted{}
+	}
+}
+
+// Find returns the holder with that ID, or nil.
+func (k *Key) Find(id string) *Holder {
+	for i := range k.Holders {
+		if k.Holders[i].ID == id {
+			return &k.Holders[i]
+		}
+	}
+	return nil
+}
+
+// Admits reports whether the claim, which holds nothing, would be granted.
+func (k *Key) Admits(c driver.Claim) bool {
+	if k.KeepsAway(c) {
+		return false
+	}
+	most := Among(c)
+	for i := range k.Holders {
+		most = min(most, k.Holders[i].Among)
+	}
+	switch {
+	case c.Seat == 0 || Among(c) == 1:
+		return len(k.Holders) < most
+	case Among(c) > driver.MaxSeats:
+		return most > driver.MaxSeats && len(k.Holders) < most
+	case c.Seat < 0:
+		return k.Open(c) != 0
+	default:
+		return k.Open(c)&(1<<c.Seat) != 0
+	}
+}
+
+// hasSeat reports whether a grant of the claim has a seat.
+func hasSeat(c driver.Claim) bool { return Among(c) > 1 && Among(c) <= driver.MaxSeats }
+
+// Open returns the seats that the claim of a quorum could have beside the other holders, as
+// driver.Grant does.
+func (k *Key) Open(c driver.Claim) (seats uint32) {
+	if c.Seat == 0 || !hasSeat(c) {
+		return 0
+	}
+	most, taken := Among(c), uint32(0)
+	for _, h := range k.Holders {
+		switch {
+		case h.ID == c.ID:
+		case h.Seat == 0 || h.Seat > Among(c):
+			return 0
+		default:
+			most, taken = min(most, h.Among), taken|1<<h.Seat
+		}
+	}
+	return (1<<(most+1) - 2) &^ taken
+}
+
+// IsShared reports whether further claims may be granted: nobody holds the key, or nobody alone.
+func (k *Key) IsShared() bool {
+	return !slices.ContainsFunc(k.Holders, func(h Holder) bool { return h.Among == 1 })
+}
+
+// KeepsAway reports whether another claim is wanted, for which this one is refused.
+func (k *Key) KeepsAway(c driver.Claim) bool {
+	return k.Wanted.ID != "" && k.Wanted.ID != c.ID && Among(c) > k.Wanted.Among
+}
+
+// Refuse returns the answer to a claim that is not admitted. It makes the claim the wanted one if
+// the claim waits.
+func (k *Key) Refuse(c driver.Claim, now time.Time) driver.Grant {
+	if k.KeepsAway(c) {
+		return driver.Grant{
+			State: driver.Busy, Left: k.Wanted.Until.Sub(now), Holder: k.Wanted.ID, Shared: true,
+		}
+	}
+	byEnd := func(a, b Holder) int { return a.Ends.Compare(b.Ends) }
+	first := slices.MinFunc(k.Holders, byEnd)
+	if Among(c) == 1 { // all must have gone
+		first = slices.MaxFunc(k.Holders, byEnd)
+	}
+	grant := driver.Grant{
+		State: driver.Busy, Left: first.Ends.Sub(now), Label: first.Label, Holder: first.ID,
+		Shared: first.Among > 1, Open: k.Open(c),
+	}
+	if ids := k.seated(); c.Seat != 0 && hasSeat(c) && ids != "" {
+		grant.Holder = ids
+	}
+	w := k.Wanted
+	switch {
+	case c.Waits && grant.Shared && (w.ID == "" || w.ID == c.ID || Among(c) < w.Among):
+		k.Wanted = Wanted{c.ID, Among(c), now.Add(driver.WantedFor(c.TTL))}
+		grant.Wanted = true
+	case w.ID == c.ID: // another claim has the key alone by now
+		k.Wanted = Wanted{}
+	}
+	return grant
+}
+
+// seated returns the beginnings of the IDs of the holders in the order of their seats, with a
+// space before each, or "" if one has no seat.
+func (k *Key) seated() string {
+	var ids [driver.MaxSeats + 1]string
+	for _, h := range k.Holders {
+		if h.Seat == 0 {
+			return ""
+		}
+		ids[h.Seat] = " " + h.ID[:min(len(h.ID), 7)]
+	}
+	return strings.Join(ids[:], "")
+}
+
+// Add adds a claim that is admitted, under the fence of the grant. It sets the grant's seats.
+func (k *Key) Add(c driver.Claim, grant *driver.Grant, ends time.Time) {
+	grant.Seat, grant.Open = k.seat(c), k.Open(c)
+	if k.Wanted.ID == c.ID {
+		k.Wanted = Wanted{}
+	}
+	k.Holders = append(k.Holders, Holder{
+		ID: c.ID, Among: Among(c), Fence: grant.Fence, Seat: grant.Seat, Label: c.Label, Ends: ends,
+	})
+}
+
+// seat returns the seat of a claim that is granted: the one that it asks for, or the smallest that
+// no holder has. It returns 0 if the claim has no seat.
+func (k *Key) seat(c driver.Claim) int {
+	switch {
+	case !hasSeat(c):
+		return 0
+	case c.Seat > 0:
+		return c.Seat
+	}
+	for seat := 1; ; seat++ {
+		if !slices.ContainsFunc(k.Holders, func(h Holder) bool { return h.Seat == seat }) {
+			return seat
+		}
+	}
+}
+
+// Remove ends the lease of the holder with that ID, or forgets that the claim is wanted.
+func (k *Key) Remove(id string) {
+	k.Holders = slices.DeleteFunc(k.Holders, func(h Holder) bool { return h.ID == id })
+	if k.Wanted.ID == id {
+		k.Wanted = Wanted{}
+	}
+}
+
+// IsFree reports whether nothing is left: no claim holds the key, and none is wanted.
+func (k *Key) IsFree() bool { return len(k.Holders) == 0 && k.Wanted.ID == "" }
+
+// Ends returns when all leases have ended, and the wanted claim is not wanted any more.
+func (k *Key) Ends() time.Time {
+	ends := k.Wanted.Until
+	for i := range k.Holders {
+		if k.Holders[i].Ends.After(ends) {
+			ends = k.Holders[i].Ends
+		}
+	}
+	return ends
+}
+
+// Shown returns the holders as driver.Inspector shows them.
+func (k *Key) Shown(now time.Time) (shown []driver.Holder) {
+	for _, h := range k.Holders {
+		shown = append(shown, driver.Holder{
+			ID: h.ID, Label: h.Label, Fence: h.Fence, Left: h.Ends.Sub(now), Among: h.Among, Seat: h.Seat,
+			Kept: h.Released,
+		})
+	}
+	return shown
+}

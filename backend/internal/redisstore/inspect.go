@@ -1,0 +1,244 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+// An Inspection is how a backend shows a key, and takes it from a claim. Show answers what
+// show.lua of backend/single describes. Queue.Notify turns a call of Break into one that notifies
+// the queue.
+type Inspection struct {
+	Show, Break *Script
+}
+
+// NewInspection returns the scripts of these operations. common comes before each of them.
+func NewInspection(common string, show, breaks Operation) *Inspection {
+	i := &Inspection{Show: show.script(common), Break: breaks.script(common)}
+	i.Break.queued = breaks.queued(common, "leave")
+	return i
+}
+
+// Show runs a script that shows a key.
+func (s *Store) Show(ctx context.Context, c Call) (driver.KeyInfo, error) {
+	answer, err := s.run(ctx, &c)
+	if err != nil {
+		return driver.KeyInfo{}, s.error(&c, err)
+	}
+	info, ok := toKeyInfo(answer)
+	if !ok {
+		return driver.KeyInfo{}, s.error(&c, ErrAnswer)
+	}
+	return info, nil
+}
+
+// A reader reads the parts of a script's answer in order. bad is set by the first that is not as
+// it should be.
+type reader struct {
+	parts []any
+	bad   bool
+}
+
+func (r *reader) next() any {
+	if len(r.parts) == 0 {
+		r.bad = true
+		return nil
+	}
+	first := r.parts[0]
+	r.parts = r.parts[1:]
+	return first
+}
+
+func (r *reader) text() string {
+	s, ok := r.next().(string)
+	r.bad = r.bad || !ok
+	return s
+}
+
+// number reads an integer, also one that a script has answered as text.
+func (r *reader) number() int64 {
+	switch v := r.next().(type) {
+	case int64:
+		return v
+	case string:
+		n, err := strconv.ParseInt(v, 10, 64)
+		r.bad = r.bad || err != nil
+		return n
+	default:
+		r.bad = true
+		return 0
+	}
+}
+
+func (r *reader) list() *reader {
+	parts, ok := r.next().([]any)
+	r.bad = r.bad || !ok
+	return &reader{parts: parts}
+}
+
+// left reads a PTTL.
+func (r *reader) left() time.Duration {
+	return time.Duration(r.number()) * time.Millisecond
+}
+
+func toKeyInfo(answer any) (driver.KeyInfo, bool) {
+	r := &reader{parts: []any{answer}}
+	r = r.list()
+	clock := r.list()
+	info := driver.KeyInfo{Time: time.Unix(clock.number(), clock.number()*int64(time.Microsecond))}
+	info.Subscribers = int(r.number())
+	info.Foreign, info.Wanted = r.text(), r.text()
+	queue := r.list()
+	for len(queue.parts) > 0 {
+		info.Queue = append(info.Queue, queue.text())
+	}
+	marker := r.list()
+	if len(marker.parts) > 0 {
+		info.Marker = &driver.Marker{Label: marker.text(), Left: marker.left(), Size: int(marker.number())}
+	}
+	holders := r.list()
+	bad := r.bad || clock.bad || queue.bad || marker.bad
+	for len(holders.parts) > 0 {
+		of := holders.list()
+		info.Holders = append(info.Holders, driver.Holder{
+			ID: of.text(), Owner: of.text(), Label: of.text(),
+			Fence: uint64(of.number()), Left: of.left(), //nolint:gosec // a fence is not negative
+			Among: int(of.number()), Seat: int(of.number()), Kept: of.number() == 1, Foreign: of.number() == 1,
+		})
+		bad = bad || of.bad
+	}
+	slices.SortFunc(info.Holders, func(a, b driver.Holder) int {
+		return cmp.Or(cmp.Compare(a.Fence, b.Fence), strings.Compare(a.ID, b.ID))
+	})
+	return info, !bad && !holders.bad
+}
+
+// A Scan finds keys by the names under which Redis has them.
+type Scan struct {
+	Prefix  string // of the keys, for errors
+	Pattern string // of SCAN
+	Type    string // of the keys, or "" for any
+	// Key returns the key of a name, or false if the name is not that of a key.
+	Key func(name string) (key string, ok bool)
+}
+
+// LeaseScan finds the keys of leases (see LeaseKeys) that begin with the prefix.
+func LeaseScan(prefix string) Scan {
+	return Scan{
+		Prefix:  prefix,
+		Pattern: "onerun:{*}:lease:" + Literal(prefix) + "*",
+		Key: func(name string) (string, bool) {
+			_, key, ok := strings.Cut(name, "}:lease:")
+			return key, ok
+		},
+	}
+}
+
+// Literal returns a pattern of SCAN for the text itself.
+func Literal(text string) string {
+	return strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`, `\`, `\\`).Replace(text)
+}
+
+const (
+	scanCount = 1000 // names that the server looks at in one SCAN
+	scanCalls = 100  // for one page
+)
+
+// Keys is driver.Inspector's Keys. It looks at up to 100,000 names for a page.
+func (s *Store) Keys(ctx context.Context, scan Scan, cursor string, n int) (keys []string, next string, err error) {
+	c := Call{Op: driver.OpInspect, Key: scan.Prefix}
+	nodes, err := s.masters(ctx)
+	if err != nil {
+		return nil, "", s.error(&c, err)
+	}
+	at, position, err := findCursor(nodes, cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	for range scanCalls {
+		if at == len(nodes) {
+			return keys, "", nil
+		}
+		var names []string
+		cmd := redis.NewScanCmd(ctx, nil, "scan", position, "match", scan.Pattern, "count", scanCount)
+		if scan.Type != "" {
+			cmd = redis.NewScanCmd(ctx, nil, "scan", position, "match", scan.Pattern, "count", scanCount, "type", scan.Type)
+		}
+		if err = bounded(ctx, func() error { return nodes[at].client.Process(ctx, cmd) }); err != nil {
+			return nil, "", s.error(&c, err)
+		}
+		names, position = cmd.Val()
+		for _, name := range names {
+			if key, ok := scan.Key(name); ok {
+				keys = append(keys, key)
+			}
+		}
+		if position == 0 {
+			at++
+		}
+		if len(keys) >= n {
+			break
+		}
+	}
+	if at == len(nodes) {
+		return keys, "", nil
+	}
+	return keys, nodes[at].addr + " " + strconv.FormatUint(position, 10), nil
+}
+
+// A master is a server that has a part of the keys.
+type master struct {
+	addr   string // "" if it is the only one
+	client redis.UniversalClient
+}
+
+// masters returns the masters of a Cluster in the order of their addresses, or the only server.
+func (s *Store) masters(ctx context.Context) ([]master, error) {
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok {
+		return []master{{client: s.client}}, nil
+	}
+	var mu sync.Mutex
+	var all []master
+	err := bounded(ctx, func() error {
+		return cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, master{node.Options().Addr, node})
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	slices.SortFunc(all, func(a, b master) int { return strings.Compare(a.addr, b.addr) })
+	return all, nil
+}
+
+// findCursor returns the index of the master at which a page begins, and its cursor of SCAN. If
+// that master has left, the page begins at the next one.
+func findCursor(nodes []master, cursor string) (at int, position uint64, err error) {
+	if cursor == "" {
+		return 0, 0, nil
+	}
+	addr, text, _ := strings.Cut(cursor, " ")
+	if position, err = strconv.ParseUint(text, 10, 64); err != nil {
+		return 0, 0, &driver.SettingError{Setting: "cursor", Value: cursor, Reason: "is not one that this backend has returned"}
+	}
+	at, found := slices.BinarySearchFunc(nodes, addr, func(m master, addr string) int { return strings.Compare(m.addr, addr) })
+	if !found {
+		position = 0
+	}
+	return at, position, nil
+}

@@ -1,0 +1,86 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"errors"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+var _ driver.Ledger = (*Locker)(nil)
+
+// Rows of a ledger have keys that begin with a NUL byte, which no other key has. A name has none
+// either, so the next one ends it.
+const (
+	entryPrefix   = "\x00e"
+	counterPrefix = "\x00c"
+)
+
+// logRange returns the range of the keys of a log: from the first one, and up to the second one.
+func logRange(name string) (from, to []byte) {
+	return []byte(entryPrefix + name + "\x00"), []byte(entryPrefix + name + "\x01")
+}
+
+// Append implements driver.Ledger. An entry is a row.
+func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep int) error {
+	record := append([]byte{}, e.Record...)
+	_, err := ask(ctx, l, driver.OpLedger, name, func(ctx context.Context) (none struct{}, err error) {
+		from, to := logRange(name)
+		sum := sha256.Sum256(record)
+		key := append(bytes.Clone(from), sum[:]...)
+		for range races {
+			_, err = l.db.ExecContext(ctx, l.sql.append, key, from, to, e.At, record, keep)
+			if !isRace(err) {
+				break
+			}
+		}
+		return none, err
+	})
+	return err
+}
+
+// Entries implements driver.Ledger.
+func (l *Locker) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
+	return ask(ctx, l, driver.OpLedger, name, func(ctx context.Context) (entries []driver.Entry, err error) {
+		from, to := logRange(name)
+		err = l.query(ctx, func(scan func(...any) error) error {
+			var standby bool
+			var at sql.NullInt64
+			var record []byte
+			err := scan(&standby, &at, &record)
+			switch {
+			case err == nil && standby:
+				return errStandby
+			case at.Valid:
+				entries = append(entries, driver.Entry{At: at.Int64, Record: record})
+			}
+			return err
+		}, l.sql.entries, from, to, n)
+		return entries, err
+	})
+}
+
+// Raise implements driver.Ledger. A counter is a row.
+func (l *Locker) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
+	return ask(ctx, l, driver.OpLedger, name, func(ctx context.Context) (was int64, err error) {
+		key := []byte(counterPrefix + name + "\x00" + counter)
+		for range races {
+			var standby bool
+			err = l.db.QueryRowContext(ctx, l.sql.counter, key).Scan(&standby, &was)
+			if err == nil && standby {
+				err = errStandby
+			}
+			if err != nil || was >= to {
+				return was, err
+			}
+			err = l.db.QueryRowContext(ctx, l.sql.raise, key, to).Scan(&was)
+			if !isRace(err) && !errors.Is(err, sql.ErrNoRows) {
+				return was, err
+			}
+		}
+		return 0, errRaces
+	})
+}

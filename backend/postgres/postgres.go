@@ -1,0 +1,140 @@
+// Package postgres is a driver.Locker on PostgreSQL, by database/sql.
+//
+//	db, err := sql.Open("pgx", "postgres://localhost/app")
+//	locker := postgres.New(db)
+//	err = locker.Migrate(ctx) // creates its table
+//	g, err := guard.New(locker)
+//
+// A lease is a row. One statement acquires, renews or releases it. All times are those of the
+// server's clock. It needs PostgreSQL 12. It uses no advisory locks and keeps no state in a
+// session, so it works through a pooler in transaction mode.
+//
+// A server that fails over to an asynchronous replica can forget its newest commits, and with them
+// a lease. The holder learns it at its next renewal. Until then, another process can hold the key
+// as well, under a higher fence.
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"regexp"
+	"sync/atomic"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+// A Locker keeps leases in a table. It is safe for concurrent use.
+type Locker struct {
+	db    *sql.DB
+	table string
+	sql   statements
+	wrong error // of New
+
+	subscriber subscriber
+	releases   atomic.Uint64
+	cleaning   atomic.Bool
+}
+
+var (
+	_ driver.Locker     = (*Locker)(nil)
+	_ driver.Checker    = (*Locker)(nil)
+	_ driver.KeyChecker = (*Locker)(nil)
+	_ driver.Ownerless  = (*Locker)(nil)
+)
+
+// New returns a Locker on the database, which remains the caller's, to be closed after the Guard.
+// Create the table before, by Migrate or Schema. guard.New refuses nil and options that cannot
+// work.
+//
+// If the application can use up all connections of db, give the Locker a sql.DB of its own, with
+// few connections. Otherwise renewals wait, and leases are lost.
+func New(db *sql.DB, opts ...Option) *Locker {
+	l := &Locker{db: db, table: defaultTable}
+	l.subscriber.locker = l
+	for _, opt := range opts {
+		opt(l)
+	}
+	if db == nil {
+		l.wrong = &driver.SettingError{Setting: "db", Reason: "must not be nil"}
+	}
+	l.sql = newStatements(l.table)
+	return l
+}
+
+// An Option is a setting of New. guard.New refuses one that cannot work.
+type Option func(*Locker)
+
+// tableNames are those that need no quotes, with or without a schema.
+var tableNames = regexp.MustCompile(`^([a-z_][a-z0-9_]*\.)?[a-z_][a-z0-9_]*$`)
+
+// maxTable leaves room for the suffix of the index in a name of PostgreSQL.
+const maxTable = 50
+
+// WithTable sets the name of the table, such as "onerun_leases" or "jobs.leases": lower-case
+// letters, digits and underscores, with a schema or without, at most 50 bytes. Processes that use
+// different tables do not exclude each other. Defaults to "onerun_leases", in the first schema of
+// the search path.
+func WithTable(name string) Option {
+	return func(l *Locker) {
+		if len(name) > maxTable || !tableNames.MatchString(name) {
+			l.wrong = &driver.SettingError{
+				Setting: "WithTable", Value: name,
+				Reason: "must be lower-case letters, digits and underscores, at most 50 bytes",
+			}
+			return
+		}
+		l.table = name
+	}
+}
+
+// Check implements driver.Checker.
+func (l *Locker) Check() error { return l.wrong }
+
+// CheckKey implements driver.KeyChecker. Braces are allowed.
+func (l *Locker) CheckKey(key string) error { return driver.CheckKeyBytes(key) }
+
+// Ownerless implements driver.Ownerless. It returns true: only the ID distinguishes claims.
+func (l *Locker) Ownerless() bool { return true }
+
+// TryAcquire implements driver.Locker.
+func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	return ask(ctx, l, driver.OpAcquire, c.Key, func(ctx context.Context) (driver.Grant, error) {
+		if isPlain(c) {
+			if grant, found, err := l.acquireAlone(ctx, c); found != shared {
+				return grant, err
+			}
+		}
+		return l.acquireShared(ctx, c)
+	})
+}
+
+// Renew implements driver.Locker.
+func (l *Locker) Renew(ctx context.Context, c driver.Claim) (bool, error) {
+	return ask(ctx, l, driver.OpRenew, c.Key, func(ctx context.Context) (bool, error) {
+		if c.Among <= 1 {
+			if held, found, err := l.renewAlone(ctx, c); found != shared {
+				return held, err
+			}
+		}
+		return l.renewShared(ctx, c)
+	})
+}
+
+// Release implements driver.Locker.
+func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
+	after.Record = bytes.Clone(after.Record) // the statement may outlast the call
+	released, err := ask(ctx, l, driver.OpRelease, c.Key, func(ctx context.Context) (bool, error) {
+		if c.Among <= 1 {
+			if held, found, err := l.releaseAlone(ctx, c, after); found != shared {
+				return held, err
+			}
+		}
+		return l.releaseShared(ctx, c, after)
+	})
+	if released {
+		l.subscriber.notify(l.payload(c.Key)) // other processes learn it from the server
+		l.cleanSometimes()
+	}
+	return released, err
+}

@@ -1,0 +1,72 @@
+package postgres
+
+import (
+	_ "embed"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/seed-1795987d/onerun/backend/internal/holders"
+)
+
+var (
+	//go:embed acquire.sql
+	acquireSource string
+	//go:embed renew.sql
+	renewSource string
+	//go:embed renew_batch.sql
+	renewBatchSource string
+	//go:embed release.sql
+	releaseSource string
+	//go:embed read.sql
+	readSource string
+	//go:embed write.sql
+	writeSource string
+	//go:embed check.sql
+	checkSource string
+	//go:embed register.sql
+	registerSource string
+	//go:embed append.sql
+	appendSource string
+	//go:embed entries.sql
+	entriesSource string
+	//go:embed counter.sql
+	counterSource string
+	//go:embed raise.sql
+	raiseSource string
+	//go:embed keys.sql
+	keysSource string
+	//go:embed clean.sql
+	cleanSource string
+	//go:embed mark.sql
+	markSource string
+	//go:embed poll.sql
+	pollSource string
+	//go:embed warnings.sql
+	warningsSource string
+)
+
+// comments are those of the sources, which the server need not read.
+var comments = regexp.MustCompile(`(?m)^--.*\n|[ \t]*-- .*$`)
+
+// statements are the statements of a Locker, with the name of its table.
+type statements struct {
+	acquire, renew, renewBatch, release string // of claims that hold a key alone
+	read, write                         string // of everything else
+	check, register                     string // of CheckFence
+	append, entries, counter, raise     string // of the ledger
+	keys, clean, mark, poll, warnings   string
+}
+
+func newStatements(table string) statements {
+	names := strings.NewReplacer(defaultTable, quote(table), "AHEAD", strconv.Itoa(holders.Ahead))
+	in := func(source string) string { return names.Replace(comments.ReplaceAllString(source, "")) }
+	return statements{
+		acquire: in(acquireSource), renew: in(renewSource), renewBatch: in(renewBatchSource),
+		release: in(releaseSource), read: in(readSource), write: in(writeSource),
+		check: in(checkSource), register: in(registerSource),
+		append: in(appendSource), entries: in(entriesSource), counter: in(counterSource),
+		raise: in(raiseSource), keys: in(keysSource), clean: in(cleanSource), mark: in(markSource),
+		poll: in(pollSource), warnings: in(warningsSource),
+	}
+}

@@ -1,0 +1,333 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+var _ driver.Notifier = (*Locker)(nil)
+
+const (
+	// pollEvery is how often a Locker without notifications looks at the keys of its subscribers.
+	pollEvery = 100 * time.Millisecond
+	// markFor is for how long a key is marked, so that its releases are notified, and markEvery how
+	// often that is repeated.
+	markFor   = 45 * time.Second
+	markEvery = 15 * time.Second
+	// lookWithin bounds a statement of the subscriber.
+	lookWithin = 2 * time.Second
+	// linger is how long a listener stays connected without subscriptions.
+	linger = 500 * time.Millisecond
+	// reconnectAfter is the pause before a listener that has ended is called again.
+	reconnectAfter = 500 * time.Millisecond
+)
+
+// A ListenFunc waits for notifications on a connection of its own, which must not go through a
+// pooler in transaction mode. It sends LISTEN for the channel, calls begun, and then calls notify
+// with the payload of each notification. It returns when ctx has ended or the connection is lost.
+// begun and notify do not block.
+type ListenFunc func(
+	ctx context.Context, channel string, begun func(), notify func(payload string),
+) error
+
+// WithListener sets how the Locker waits for notifications (NOTIFY) of releases. It calls listen
+// while there are waiters, in one goroutine, and again after it has returned. The documentation
+// has the function for pgx; with lib/pq, use pq.NewListener. guard.New refuses nil. Defaults to
+// none: while there are waiters, the Locker looks at their keys ten times a second, by one
+// statement for all of them. It also does so while listen is not connected.
+func WithListener(listen ListenFunc) Option {
+	return func(l *Locker) {
+		if listen == nil {
+			l.wrong = &driver.SettingError{Setting: "WithListener", Reason: "must not be nil"}
+		}
+		l.subscriber.listen = listen
+	}
+}
+
+// A subscriber calls the subscribers of keys. Its goroutines run while there are subscriptions.
+type subscriber struct {
+	locker *Locker
+	listen ListenFunc    // or nil
+	change chan struct{} // has one element if there is something to do
+
+	mu        sync.Mutex
+	topics    map[string]*topic // by payload
+	running   bool
+	listening bool
+}
+
+// A topic is a key with its subscriptions.
+type topic struct {
+	key     string
+	wakes   map[*func()]struct{}
+	fresh   map[*func()]struct{} // those that were not called since they have begun
+	version int64                // when it was last looked at, or -1
+	marked  time.Time            // when it was last marked
+}
+
+// Subscribe implements driver.Notifier. All subscriptions of a Locker share a statement or a
+// connection, see WithListener.
+func (l *Locker) Subscribe(key string, wake func()) (stop func()) {
+	s := &l.subscriber
+	if l.wrong != nil {
+		return func() {}
+	}
+	payload, me := l.payload(key), &wake
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.topics == nil {
+		s.topics, s.change = map[string]*topic{}, make(chan struct{}, 1)
+	}
+	t := s.topics[payload]
+	if t == nil {
+		t = &topic{
+			key: key, wakes: map[*func()]struct{}{}, fresh: map[*func()]struct{}{}, version: -1,
+		}
+		s.topics[payload] = t
+	}
+	t.wakes[me], t.fresh[me] = struct{}{}, struct{}{}
+	if !s.running {
+		s.running = true
+		go s.run()
+	}
+	s.signal()
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(t.wakes, me)
+		delete(t.fresh, me)
+		if len(t.wakes) == 0 && s.topics[payload] == t {
+			delete(s.topics, payload)
+			s.signal()
+		}
+	}
+}
+
+func (s *subscriber) signal() {
+	select {
+	case s.change <- struct{}{}:
+	default:
+	}
+}
+
+// run serves subscriptions until there are none. The listener of one round has ended before the
+// next one begins.
+func (s *subscriber) run() {
+	for {
+		ctx, cancel := context.WithCancel(context.Background())
+		var listener sync.WaitGroup
+		if s.listen != nil {
+			listener.Go(func() { s.keepListening(ctx) })
+		}
+		s.serve(ctx)
+		cancel()
+		listener.Wait()
+		s.mu.Lock()
+		if len(s.topics) == 0 {
+			s.running = false
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+	}
+}
+
+// serve looks at the keys, or marks them, until there were no subscriptions for a while.
+func (s *subscriber) serve(ctx context.Context) {
+	var idleSince time.Time
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		s.mu.Lock()
+		idle, listening := len(s.topics) == 0, s.listening
+		s.mu.Unlock()
+		pause := pollEvery
+		switch {
+		case !idle && listening:
+			idleSince = time.Time{}
+			s.mark(ctx)
+			pause = markEvery
+		case !idle:
+			idleSince = time.Time{}
+			s.look(ctx)
+		case idleSince.IsZero():
+			idleSince = time.Now()
+		}
+		if idle && (s.listen == nil || time.Since(idleSince) >= linger) {
+			return
+		}
+		timer.Reset(pause)
+		select {
+		case <-timer.C:
+		case <-s.change:
+		}
+	}
+}
+
+// keepListening calls listen until ctx has ended.
+func (s *subscriber) keepListening(ctx context.Context) {
+	for ctx.Err() == nil {
+		_ = s.listen(ctx, s.locker.channel(), func() { s.setListening(true) }, s.notify)
+		s.setListening(false)
+		select {
+		case <-ctx.Done():
+		case <-time.After(reconnectAfter):
+		}
+	}
+}
+
+// setListening notes whether notifications arrive from now on. All keys are looked at, or marked,
+// and all subscribers called: earlier notifications were missed.
+func (s *subscriber) setListening(listening bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listening = listening
+	for _, t := range s.topics {
+		t.version, t.marked = -1, time.Time{}
+		for me := range t.wakes {
+			t.fresh[me] = struct{}{}
+		}
+	}
+	s.signal()
+}
+
+// notify calls the subscribers of a key.
+func (s *subscriber) notify(payload string) {
+	s.mu.Lock()
+	var calls []func()
+	if t := s.topics[payload]; t != nil {
+		calls = t.all()
+	}
+	s.mu.Unlock()
+	for _, call := range calls {
+		call()
+	}
+}
+
+func (t *topic) all() (calls []func()) {
+	for me := range t.wakes {
+		calls = append(calls, *me)
+	}
+	return calls
+}
+
+// begun returns the subscribers of a topic that are to be called because their subscription has
+// begun.
+func (t *topic) begun() (calls []func()) {
+	for me := range t.fresh {
+		calls = append(calls, *me)
+	}
+	clear(t.fresh)
+	return calls
+}
+
+// keys returns the keys of topics in JSON.
+func keysOf(topics []*topic) string {
+	var keys [][]byte
+	for _, t := range topics {
+		keys = append(keys, []byte(t.key))
+	}
+	text, _ := json.Marshal(keys) // cannot fail
+	return string(text)
+}
+
+// mark asks for notifications of the keys for which that is due, and calls the subscribers whose
+// subscription has begun by that.
+func (s *subscriber) mark(ctx context.Context) {
+	s.mu.Lock()
+	now := time.Now()
+	var due []*topic
+	var fresh []map[*func()]struct{}
+	for _, t := range s.topics {
+		if len(t.fresh) == 0 && now.Sub(t.marked) < markEvery {
+			continue
+		}
+		due = append(due, t)
+		fresh = append(fresh, t.fresh)
+		t.fresh = map[*func()]struct{}{}
+	}
+	s.mu.Unlock()
+	if len(due) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	_, err := s.locker.db.ExecContext(ctx, s.locker.sql.mark, keysOf(due), micros(markFor))
+	s.mu.Lock()
+	var calls []func()
+	for i, t := range due {
+		if err != nil { // the next attempt is made with the next poll
+			for me := range fresh[i] {
+				if _, ok := t.wakes[me]; ok {
+					t.fresh[me] = struct{}{}
+				}
+			}
+			continue
+		}
+		if t.marked.IsZero() { // a look under way may have called them before the key was marked
+			calls = append(calls, t.all()...)
+			t.marked = now
+			continue
+		}
+		t.marked = now
+		for me := range fresh[i] {
+			if _, ok := t.wakes[me]; ok {
+				calls = append(calls, *me)
+			}
+		}
+	}
+	s.mu.Unlock()
+	for _, call := range calls {
+		call()
+	}
+	if err != nil {
+		time.AfterFunc(pollEvery, s.signal)
+	}
+}
+
+// look looks at the keys, and calls the subscribers of those that may be free.
+func (s *subscriber) look(ctx context.Context) {
+	s.mu.Lock()
+	var topics []*topic
+	for _, t := range s.topics {
+		topics = append(topics, t)
+	}
+	s.mu.Unlock()
+	type seen struct {
+		i, version int64
+		open       bool
+	}
+	var all []seen
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	err := s.locker.query(ctx, func(scan func(...any) error) error {
+		var one seen
+		err := scan(&one.i, &one.version, &one.open)
+		all = append(all, one)
+		return err
+	}, s.locker.sql.poll, keysOf(topics))
+	if err != nil {
+		return // the next look calls those whose key has changed
+	}
+	s.mu.Lock()
+	var calls []func()
+	for _, one := range all {
+		t := topics[one.i-1]
+		changed := t.version >= 0 && t.version != one.version
+		t.version = one.version
+		if changed && one.open {
+			clear(t.fresh)
+			calls = append(calls, t.all()...)
+			continue
+		}
+		calls = append(calls, t.begun()...)
+	}
+	s.mu.Unlock()
+	for _, call := range calls {
+		call()
+	}
+}

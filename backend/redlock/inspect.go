@@ -1,0 +1,332 @@
+package redlock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+var _ driver.Inspector = (*Locker)(nil)
+
+var errNoInspector = errors.New("the store cannot show its keys")
+
+const (
+	// inspectTimeout bounds a call to one node for an operator.
+	inspectTimeout = 5 * time.Second
+	// inspectGrace is how much longer than a majority the slower nodes may take to show a key.
+	inspectGrace = 100 * time.Millisecond
+)
+
+// Show implements driver.Inspector. It shows the claims that a majority may know, and how many
+// nodes do (Holder.Nodes), by the nodes that have answered soon after a majority.
+func (l *Locker) Show(ctx context.Context, key string) (driver.KeyInfo, error) {
+	infos, errs, err := inspect(ctx, l, key, inspectGrace, func(ctx context.Context, n driver.Inspector) (driver.KeyInfo, error) {
+		return n.Show(ctx, key)
+	})
+	if err == nil {
+		err = l.tooFewInspected(key, errs)
+	}
+	if err != nil {
+		return driver.KeyInfo{}, err
+	}
+	return l.merge(known(infos, errs)), nil
+}
+
+// merge returns what the nodes that have answered know together.
+func (l *Locker) merge(infos []driver.KeyInfo) driver.KeyInfo {
+	silent := len(l.nodes) - len(infos)
+	most := func(n int) bool { return n+silent >= l.quorum } // it may be a majority
+	info := driver.KeyInfo{Time: infos[len(infos)/2].Time, Subscribers: -1}
+	holders := map[string][]driver.Holder{}
+	wanted := map[string]int{}
+	foreign := 0
+	for _, of := range infos {
+		info.Subscribers = max(info.Subscribers, of.Subscribers)
+		for _, h := range of.Holders {
+			holders[h.ID] = append(holders[h.ID], h)
+		}
+		if m := of.Marker; m != nil && (info.Marker == nil || whole(m.Left) > whole(info.Marker.Left)) {
+			info.Marker = m // the work is done, even if few nodes know it
+		}
+		if wanted[of.Wanted]++; of.Wanted != "" && most(wanted[of.Wanted]) {
+			info.Wanted = of.Wanted
+		}
+		if of.Foreign != "" {
+			if foreign++; foreign+silent > len(l.nodes)-l.quorum {
+				info.Foreign = of.Foreign
+			}
+		}
+	}
+	for _, on := range holders {
+		if most(len(on)) {
+			info.Holders = append(info.Holders, l.holder(on, most))
+		}
+	}
+	slices.SortFunc(info.Holders, func(a, b driver.Holder) int {
+		return cmp.Or(cmp.Compare(a.Fence, b.Fence), strings.Compare(a.ID, b.ID))
+	})
+	return info
+}
+
+// holder returns the claim that these nodes know.
+func (l *Locker) holder(on []driver.Holder, most func(int) bool) driver.Holder {
+	slices.SortFunc(on, func(a, b driver.Holder) int { return cmp.Compare(whole(b.Left), whole(a.Left)) })
+	h := on[0]
+	h.Left = on[min(l.quorum, len(on))-1].Left // until it has no majority
+	h.Nodes = len(on)
+	held := 0
+	// A node that has granted the claim late may have it under another seat or fence for a moment.
+	seats, fences := map[int]int{}, map[uint64]int{}
+	for _, other := range on {
+		if seats[other.Seat]++; seats[other.Seat] > seats[h.Seat] {
+			h.Seat = other.Seat
+		}
+		if fences[other.Fence]++; fences[other.Fence] > fences[h.Fence] {
+			h.Fence = other.Fence
+		}
+		if !other.Kept {
+			held++
+		}
+	}
+	h.Kept = !most(held)
+	return h
+}
+
+// Keys implements driver.Inspector. It asks one node after the other, until it has asked so many
+// that each lease is on one of them. It leaves out a key that an earlier one of these has.
+func (l *Locker) Keys(ctx context.Context, prefix, cursor string, n int) (keys []string, next string, err error) {
+	at, failed, of, err := parseCursor(cursor, len(l.nodes))
+	if err != nil {
+		return nil, "", err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, "", driver.NewStoreError("redlock", driver.OpInspect, prefix, err)
+	}
+	errs := make([]error, len(l.nodes))
+	for enough := len(l.nodes) - l.quorum + 1; at-failed < enough; at, of = at+1, "" {
+		node := l.nodes[at]
+		keys, next, err = keysOf(ctx, node, prefix, of, n)
+		if ctx.Err() != nil {
+			return nil, "", driver.NewStoreError("redlock", driver.OpInspect, prefix, ctx.Err())
+		}
+		if err != nil {
+			errs[at] = err
+			if failed++; failed > len(l.nodes)-enough {
+				return nil, "", l.noQuorum(driver.OpInspect, prefix, errs)
+			}
+			continue
+		}
+		keys = l.onlyHere(ctx, keys, at)
+		if next == "" {
+			if at+1-failed == enough {
+				return keys, "", nil
+			}
+			at++
+		}
+		return keys, strconv.Itoa(at) + " " + strconv.Itoa(failed) + " " + next, nil
+	}
+	return keys, "", nil
+}
+
+// parseCursor returns the node at which a page begins, how many nodes before it have failed, and
+// the cursor of the node.
+func parseCursor(cursor string, nodes int) (at, failed int, of string, err error) {
+	if cursor == "" {
+		return 0, 0, "", nil
+	}
+	parts := strings.SplitN(cursor, " ", 3)
+	if len(parts) == 3 {
+		var err2 error
+		at, err = strconv.Atoi(parts[0])
+		failed, err2 = strconv.Atoi(parts[1])
+		if err == nil && err2 == nil && 0 <= failed && failed <= at && at < nodes {
+			return at, failed, parts[2], nil
+		}
+	}
+	return 0, 0, "", &driver.SettingError{Setting: "cursor", Value: cursor, Reason: "is not one that this backend has returned"}
+}
+
+func keysOf(ctx context.Context, n *node, prefix, cursor string, most int) (keys []string, next string, err error) {
+	type page struct {
+		keys []string
+		next string
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
+	defer cancel()
+	p, err := askInspector(ctx, n, prefix, func(ctx context.Context, i driver.Inspector) (p page, err error) {
+		p.keys, p.next, err = i.Keys(ctx, prefix, cursor, most)
+		return p, err
+	})
+	return p.keys, p.next, err
+}
+
+// looksAtOnce bounds how many keys are looked for on other nodes at a time.
+const looksAtOnce = 32
+
+// onlyHere returns the keys that none of the nodes before that one has.
+func (l *Locker) onlyHere(ctx context.Context, keys []string, at int) []string {
+	found := make([]bool, len(keys))
+	slots := make(chan struct{}, looksAtOnce)
+	var all sync.WaitGroup
+	for i, key := range keys {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			for _, n := range l.nodes[:at] {
+				info, err := askInspector(ctx, n, key, func(ctx context.Context, of driver.Inspector) (driver.KeyInfo, error) {
+					return of.Show(ctx, key)
+				})
+				if err == nil && info.State() != driver.KeyFree {
+					found[i] = true
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	var only []string
+	for i, key := range keys {
+		if !found[i] {
+			only = append(only, key)
+		}
+	}
+	return only
+}
+
+// Break implements driver.Inspector. It returns true if the claim has lost the key on a majority of
+// the nodes. If that is not known, because nodes have failed, it returns an error.
+func (l *Locker) Break(ctx context.Context, key, id string, b driver.Break) (bool, error) {
+	broken, errs, err := inspect(ctx, l, key, inspectTimeout, func(ctx context.Context, n driver.Inspector) (bool, error) {
+		return n.Break(ctx, key, id, b)
+	})
+	if err != nil {
+		return false, err
+	}
+	n, failed := 0, 0
+	for i := range broken {
+		switch {
+		case errs[i] != nil:
+			failed++
+		case broken[i]:
+			n++
+		}
+	}
+	switch {
+	case n >= l.quorum:
+		return true, nil
+	case n+failed >= l.quorum:
+		return false, l.noQuorum(driver.OpInspect, key, errs)
+	default:
+		return false, nil
+	}
+}
+
+// Forget implements driver.Inspector. A marker on one node is enough for the work to count as done.
+// So Forget returns an error, after it has removed the others, if a node has failed that may have
+// one.
+func (l *Locker) Forget(ctx context.Context, key string) (bool, error) {
+	forgotten, errs, err := inspect(ctx, l, key, inspectTimeout, func(ctx context.Context, n driver.Inspector) (bool, error) {
+		return n.Forget(ctx, key)
+	})
+	if err != nil {
+		return false, err
+	}
+	if slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
+		return false, l.noQuorum(driver.OpInspect, key, errs)
+	}
+	return slices.Contains(forgotten, true), nil
+}
+
+// inspect asks the Inspectors of all nodes at once. It returns their answers and errors by the
+// nodes' index, when all have answered, or when a majority has and the grace is over.
+func inspect[T any](
+	ctx context.Context, l *Locker, key string, grace time.Duration, ask func(context.Context, driver.Inspector) (T, error),
+) (values []T, errs []error, ended error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, driver.NewStoreError("redlock", driver.OpInspect, key, err)
+	}
+	type answer struct {
+		index int
+		value T
+		err   error
+	}
+	answers := make(chan answer, len(l.nodes))
+	call, cancel := detached(ctx, inspectTimeout)
+	last := lastOf(len(l.nodes), cancel)
+	for _, n := range l.nodes {
+		go func() {
+			defer last()
+			value, err := askInspector(call, n, key, ask)
+			answers <- answer{n.index, value, err}
+		}()
+	}
+	values, errs = make([]T, len(l.nodes)), silentAll(l.nodes)
+	var over <-chan time.Time
+	succeeded := 0
+	for range l.nodes {
+		select {
+		case a := <-answers:
+			values[a.index], errs[a.index] = a.value, a.err
+			if a.err == nil {
+				succeeded++
+			}
+		case <-over:
+			return values, errs, nil
+		case <-ctx.Done():
+			return values, errs, nil
+		}
+		if succeeded == l.quorum && over == nil {
+			timer := time.NewTimer(grace)
+			defer timer.Stop()
+			over = timer.C
+		}
+	}
+	return values, errs, nil
+}
+
+// askInspector asks the Inspector of one node.
+func askInspector[T any](
+	ctx context.Context, n *node, key string, ask func(context.Context, driver.Inspector) (T, error),
+) (value T, err error) {
+	i, ok := driver.Ability[driver.Inspector](n.Locker)
+	if !ok {
+		return value, &driver.StoreError{Backend: n.name, Op: driver.OpInspect, Key: key, Kind: driver.KindUnsupported, Err: errNoInspector}
+	}
+	if err = n.begin(driver.OpInspect, key); err != nil {
+		return value, err
+	}
+	value, err = ask(ctx, i)
+	n.end(err)
+	return value, err
+}
+
+// known returns the answers without an error.
+func known[T any](values []T, errs []error) (all []T) {
+	for i, v := range values {
+		if errs[i] == nil {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// tooFewInspected returns an error unless a majority has answered.
+func (l *Locker) tooFewInspected(key string, errs []error) error {
+	failed := 0
+	for _, err := range errs {
+		if err != nil {
+			failed++
+		}
+	}
+	if failed > len(l.nodes)-l.quorum {
+		return l.noQuorum(driver.OpInspect, key, errs)
+	}
+	return nil
+}

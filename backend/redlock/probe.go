@@ -1,0 +1,119 @@
+package redlock
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+// This file is about keys that several processes want at the same time. If all of them ask all
+// nodes at once, the nodes split their votes, and nobody is granted the key. So a ballot for such a
+// key asks one node first, which is the same in all processes. The claim that this node grants asks
+// the others. Each other claim has cost one call.
+
+const (
+	// probedBallots is for how many ballots a key is probed after one in which claims met.
+	probedBallots = 64
+	// mostProbed bounds the keys that are probed.
+	mostProbed = 256
+)
+
+// probes are the keys of which claims have met.
+type probes struct {
+	first *node // that is asked first
+
+	mu sync.Mutex
+	of map[string]*probe
+}
+
+type probe struct {
+	ballots int    // to come
+	holder  string // whom the first node has named last
+}
+
+// newProbes returns no keys. The first node is the one with the least address, because processes
+// may name their nodes in different orders.
+func newProbes(nodes []*node) *probes {
+	p := &probes{first: nodes[0], of: map[string]*probe{}}
+	for _, n := range nodes {
+		if n.addr < p.first.addr {
+			p.first = n
+		}
+	}
+	return p
+}
+
+// begin reports whether a ballot for the claim asks the first node alone. What one node says is
+// enough for a claim that will be made again. Claims that share a key, or an owner, may be granted
+// a key that others hold.
+func (p *probes) begin(c driver.Claim) bool {
+	if !c.Waits || c.Among > 1 || c.Owner != c.ID {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	of := p.of[c.Key]
+	if of == nil {
+		return false
+	}
+	if of.ballots--; of.ballots < 0 {
+		delete(p.of, c.Key)
+		return false
+	}
+	return true
+}
+
+// met notes that claims have met, and none was granted.
+func (p *probes) met(key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	of := p.of[key]
+	if of == nil {
+		if len(p.of) >= mostProbed {
+			clear(p.of)
+		}
+		of = &probe{}
+		p.of[key] = of
+	}
+	of.ballots = probedBallots
+}
+
+// isAhead reports whether the holder that the first node names is to be believed: it was another
+// one at the last probe. One that stays may be the rest of a claim that a minority has granted.
+func (p *probes) isAhead(key, holder string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	of := p.of[key]
+	if of == nil || holder == "" || of.holder == holder {
+		return false
+	}
+	of.holder, of.ballots = holder, probedBallots
+	return true
+}
+
+// probe waits for the vote of the first node, but not for long. It returns true if another claim is
+// ahead, and then the ballot is over.
+func (b *ballot) probe(ctx context.Context) (behind bool, refusal driver.Grant) {
+	timer := time.NewTimer(shortPatience)
+	defer timer.Stop()
+	_, _ = b.waiter.wait(ctx, timer.C) // await returns the error of ctx
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.probing = false
+	if len(b.votes) == 0 {
+		return false, driver.Grant{}
+	}
+	refusal = b.votes[0].grant
+	switch {
+	case b.votes[0].err != nil, refusal.State != driver.Busy:
+		return false, driver.Grant{}
+	case refusal.Shared: // a majority has to keep others away for the claim, see driver.Sharer
+		return false, driver.Grant{}
+	case !b.locker.probes.isAhead(b.claim.Key, refusal.Holder):
+		return false, driver.Grant{}
+	}
+	refusal.Crowded = true
+	return true, refusal
+}

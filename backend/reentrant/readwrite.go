@@ -1,0 +1,124 @@
+package reentrant
+
+import (
+	_ "embed"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/seed-1795987d/onerun/backend/internal/redisstore"
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+// maxSharedTTL is Redisson's default lockWatchdogTimeout. While a thread in Java holds a read
+// lock, its renewals set the TTL of the whole hash to that, even if a reader of ours needs more. If
+// that thread then dies, a writer could get the lock while our reader relies on its lease.
+const maxSharedTTL = 30 * time.Second
+
+// WithReadWrite makes each key a read-write lock: Redisson's RReadWriteLock instead of its RLock.
+// A claim that holds its key alone is a writer, and one that shares it (guard.WithShared) is a
+// reader. Readers and writers in Go and in Java exclude one another in both directions.
+// guard.WithLimit is refused with a *guard.SettingError.
+//
+// The TTL of a shared claim is at most 30 s. A call with a longer one fails with a
+// *guard.SettingError inside of a *guard.StoreError: while a thread in Java reads, Redisson sets
+// the TTL of the whole lock to lockWatchdogTimeout, 30 s by default. If yours is shorter, use a
+// TTL that is no longer. A minimum hold of a shared claim may be longer, but ends early if that
+// thread dies.
+//
+// A writer that waits keeps later readers in Go from the key. Readers in Java do not look for it.
+// A minimum hold and a done marker of a claim alone are a writer to Java. A shared claim of an
+// owner that holds the key alone is granted, and holds the key alone as well until its release.
+//
+// Set the option in all processes that use a key. Processes with and without it exclude each
+// other, but Java's RReadWriteLock does not notice those without it, nor any RLock.
+//
+// Each claim and each release is a script of its own. They share pipelines. Defaults to off: each
+// key is an RLock, and to Redisson a shared claim holds it like any other.
+func WithReadWrite() Option { return func(l *Locker) { l.readWrite = true } }
+
+var (
+	//go:embed readwrite.lua
+	readWriteSource string
+	//go:embed readwrite_acquire.lua
+	readWriteAcquireSource string
+	//go:embed readwrite_renew.lua
+	readWriteRenewSource string
+	//go:embed readwrite_release.lua
+	readWriteReleaseSource string
+
+	readWriteProgram = redisstore.NewProgram(redisstore.Sources{
+		Common: holdsSource + readWriteSource + constants + sharedSource,
+		Acquire: redisstore.Operation{
+			Source: acquireSharedSource + "timeout = KEYS[5]\n" + readWriteAcquireSource,
+			Keys:   2, FurtherKeys: 3, Args: 3, Shared: 2, FurtherArgs: 3, Fences: true,
+			Admits: "among > 1",
+		},
+		Renew: redisstore.Operation{
+			Source: "timeout = KEYS[3]\n" + readWriteRenewSource,
+			Keys:   2, FurtherKeys: 1, Args: 2, Shared: 2, Fences: true,
+		},
+		Release: redisstore.Operation{
+			Source: "local FREE = '1'\ntimeout = KEYS[4]\n" + releaseSharedSource + readWriteReleaseSource,
+			Keys:   2, FurtherKeys: 2, Args: 1, Shared: 3, Record: true, Free: nextSource,
+		},
+	})
+)
+
+func (l *Locker) shares(c driver.Claim) bool { return l.readWrite && c.Among == driver.Any }
+
+// checkTTL returns an error if the claim is shared and its TTL is too long for that.
+func (l *Locker) checkTTL(c driver.Claim) error {
+	if !l.shares(c) || c.TTL <= maxSharedTTL {
+		return nil
+	}
+	return &driver.StoreError{
+		Backend: "reentrant", Op: driver.OpAcquire, Key: c.Key, Addr: l.store.Addr(),
+		Kind: driver.KindSettings,
+		Err: &driver.SettingError{
+			Setting: "WithTTL", Value: c.TTL.String(),
+			Reason: fmt.Sprintf("with reentrant.WithReadWrite, a shared lease lasts for %v at most: "+
+				"Redisson would cut a longer one", maxSharedTTL),
+		},
+	}
+}
+
+// readWriteAcquire makes a call of acquire one for a read-write lock.
+func (l *Locker) readWriteAcquire(c driver.Claim, call redisstore.Call) redisstore.Call {
+	call = l.sharedAcquire(call, c.Among)
+	call.Script = readWriteProgram.Acquire
+	call.FurtherKeys = append(call.FurtherKeys, timeoutKey(c))
+	return call
+}
+
+// readWriteRenew is to a renewal what readWriteAcquire is to an acquire. A hold alone is renewed
+// as without the option.
+func (l *Locker) readWriteRenew(c driver.Claim, call redisstore.Call) redisstore.Call {
+	if l.shares(c) {
+		call.Script = readWriteProgram.Renew
+		call.FurtherKeys = []string{timeoutKey(c)}
+	}
+	return call
+}
+
+// readWriteRelease is to a release what readWriteAcquire is to an acquire.
+func (l *Locker) readWriteRelease(c driver.Claim, call redisstore.Call) redisstore.Call {
+	call = l.sharedRelease(call)
+	call.Script = readWriteProgram.Release
+	call.FurtherKeys = append(call.FurtherKeys, timeoutKey(c))
+	return call
+}
+
+// timeoutKey returns the key whose TTL tells Redisson how long a claim has the lock for.
+func timeoutKey(c driver.Claim) string {
+	return inBraces(c.Key) + ":onerun:" + c.ID + ":read:rwlock_timeout:1"
+}
+
+// inBraces returns a key as Redisson writes it in the names of other keys: in braces, or as it is
+// if it has a brace.
+func inBraces(key string) string {
+	if strings.Contains(key, "{") {
+		return key
+	}
+	return "{" + key + "}"
+}

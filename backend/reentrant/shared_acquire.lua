@@ -1,0 +1,203 @@
+-- Asks for a key that claims may share. KEYS: the lock, the fence counter, wanted, the channel,
+-- and in an RReadWriteLock the timeout key of the claim. ARGV: those of acquire.lua for one claim;
+-- Among; for how many ms the claim is wanted if it is refused, or 0; how to publish, as in
+-- release.lua.
+--
+-- Answers what acquire.lua answers. A claim that is granted, and has a seat, gets {1, fence, clock
+-- as a fence or 0, fences reserved, seat}. A claim that is refused, but not because another one
+-- holds the key alone, gets {0, ms left, label, holder, 0, 0, 1 if it is wanted or 0}.
+local ttl, label = shared(1), shared(2)
+local counter, channel = KEYS[2], KEYS[4]
+local among, wanted_for, how = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
+-- What look has found: the claim's own hold, what else there is, what its owner holds of that, how
+-- many other owners hold the key and the hold of each that ends last, how many may hold it, and
+-- the wanted claim.
+local own, others, mine, count, last_of, limit, mark
+
+local function look(id, owner)
+  own, others = survey(id)
+  mine = held_by(others, owner)
+  if READ_WRITE and among == 1 and not others.H then
+    mine = {} -- an owner that reads is refused as a writer, like all others
+  end
+  if own and own.letter ~= 'H' and own.letter ~= 'S' then
+    add(others, own) -- it was released, and left this
+  end
+  local smallest
+  count, smallest, last_of = count_holders(others, #mine > 0 and owner or nil)
+  limit, mark = math.min(among, smallest), read_wanted()
+end
+
+local function is_own()
+  return own and own.ends > now
+end
+
+-- is_kept_away reports whether the claim is refused for one that is wanted. An owner that holds
+-- the key is let in: the wanted claim may wait for it.
+local function is_kept_away(id)
+  return #mine == 0 and keeps_away(mark, id, among)
+end
+
+-- is_free tells the queue whether the claim could be granted, but not as one more of its owner's:
+-- that is granted whatever the queue holds.
+local function is_free(id)
+  look(id, ARGV[2])
+  return not (is_own() or others.D or others.foreign) and #mine == 0
+    and count < limit and not is_kept_away(id)
+end
+
+local function refuse(id)
+  if is_kept_away(id) then
+    return kept_away(mark)
+  end
+  -- All other owners must have gone, or one.
+  local first
+  for _, hold in pairs(last_of) do
+    if not first or (among == 1) == (hold.ends > first.ends) then
+      first = hold
+    end
+  end
+  local answer = busy(first, first.ends)
+  if others.H or others.K then
+    forget_wanted(mark, id) -- the claim is not made again
+  else
+    local noted = want(mark, id, among, wanted_for)
+    if not noted then
+      forget_wanted(mark, id)
+    end
+    answer[5], answer[6], answer[7] = 0, 0, noted and 1 or 0
+  end
+  return answer
+end
+
+-- choose_seat returns the smallest seat that the owner has, if the claim may have that, or that
+-- nobody has, or 0 if the claim has none.
+local function choose_seat()
+  if among == 1 or among > MAX_SEATS then
+    return 0
+  end
+  local kept = ANY
+  for _, hold in ipairs(mine) do
+    if hold.seat and hold.seat > 0 then
+      kept = math.min(kept, hold.seat)
+    end
+  end
+  if kept <= among then
+    return kept
+  end
+  local taken = {}
+  for _, list in ipairs({others.shared, others.kept}) do
+    for _, hold in ipairs(list) do
+      taken[hold.seat or 0] = true
+    end
+  end
+  local seat = 1
+  while taken[seat] do
+    seat = seat + 1
+  end
+  return seat
+end
+
+-- with_seat returns the answer for a grant with a seat.
+local function with_seat(answer, seat)
+  if not seat or seat == 0 then
+    return answer
+  end
+  if type(answer) == 'number' then
+    answer = {1, answer, 0, 0}
+  end
+  answer[5] = seat
+  return answer
+end
+
+-- enters_again returns the fence of the claim's owner if it holds the key, and not with more
+-- others than the claim allows. Other claims of that owner have new fences: they must be larger
+-- than those of all earlier holders.
+local function enters_again()
+  local fence, smallest = 0, ANY
+  for _, hold in ipairs(mine) do
+    fence, smallest = math.max(fence, hold.fence), math.min(smallest, among_of(hold))
+  end
+  return #mine > 0 and among >= smallest and fence
+end
+
+-- choose_fence returns the fence of a claim that is granted, and the answer, or nil and an error.
+local function choose_fence()
+  local fence = enters_again()
+  if fence then
+    local last, refusal = last_fence(counter)
+    if not last then
+      return nil, refusal
+    end
+    fence = math.max(tonumber(given), fence)
+    -- It reserves nothing, but a quorum's claim brings fences that are in use.
+    remember(counter, last, given == '0' and fence or fence + reserve)
+    return fence, granted(-fence, 0)
+  end
+  local refusal = restarted()
+  if refusal then
+    return nil, refusal
+  end
+  local new, reserved = new_fence(counter)
+  if not new then
+    return nil, reserved -- which is an error then
+  end
+  return new, granted(new, reserved)
+end
+
+-- remove_ended removes the holds that have ended, at most 1000, to bound the time that it takes.
+local function remove_ended()
+  if others.any and others.last == 0 then
+    redis.call('DEL', lock)
+    return
+  end
+  for i = 1, math.min(#others.ended, 1000) do
+    remove(others.ended[i])
+  end
+end
+
+local function grant(id, owner)
+  local fence, answer = choose_fence()
+  if not fence then
+    return answer
+  end
+  remove_ended()
+  local ends = from_now(ttl)
+  local hold = {id = id, letter = 'H', ends = ends, fence = fence, owner = owner, text = label}
+  if READ_WRITE then
+    hold.letter = (among == 1 or others.H) and 'H' or 'S' -- a writer that reads is a writer twice
+  elseif among > 1 then
+    hold.letter, hold.among, hold.seat = 'S', among, choose_seat()
+  end
+  put(hold)
+  last_until(math.max(others.last, ends))
+  raise(mine, fence)
+  if forget_wanted(mark, id) and count + 1 < limit then
+    publish(how, channel, '0') -- for those that were refused meanwhile
+  end
+  return with_seat(answer, hold.seat)
+end
+
+local function serve()
+  local id, owner = ARGV[1], ARGV[2]
+  if not limit then
+    look(id, owner)
+  end
+  read_special(ARGV[3])
+  if is_own() and (own.letter == 'H' or own.letter == 'S') then -- a claim that is repeated
+    own.ends = from_now(ttl)
+    last_until(math.max(others.last, own.ends))
+    put(own)
+    forget_wanted(mark, id)
+    return with_seat(granted(-own.fence, 0), own.seat)
+  end
+  local refusal = done_or_foreign(others) or is_own() and busy(own, own.ends)
+  if refusal then
+    forget_wanted(mark, id)
+    return refusal
+  end
+  if count >= limit or is_kept_away(id) then
+    return refuse(id)
+  end
+  return grant(id, owner)
+end

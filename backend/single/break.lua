@@ -1,0 +1,77 @@
+-- Takes a key from a claim for an operator, or forgets that it is done. It follows shared.lua and
+-- publish.lua. KEYS: the lease and the fence counter, holders, limits, wanted. ARGV: the ID of the
+-- claim; what to do (keep: the claim of another ID keeps the key for the time that is left; now:
+-- the key is free at once; forget: the done marker is removed), that other ID, its label. Answers
+-- 1, or 0 if there was nothing to do.
+local what, by, text = shared(1), shared(2), shared(3)
+local ONE_DAY = 86400000 -- in ms
+
+-- is_free reports whether waiters may be granted: nobody holds the key alone, and it is not done.
+local function is_free()
+  return type(redis.pcall('ZCARD', lease)) == 'number'
+end
+
+local function free()
+  redis.call('DEL', lease)
+  publish(lease)
+  return 1
+end
+
+local function break_alone(id)
+  local head = redis.call('GETRANGE', lease, 0, 2047)
+  if string.sub(head, 1, #LEAD) ~= LEAD then
+    return 0
+  end
+  head = string.sub(head, #LEAD + 1)
+  local letter, holder, rest = string.match(head, '^([HKD])(%S+)[^\n]*\n(.*)$')
+  if letter == 'D' then
+    return what == 'forget' and free() or 0
+  end
+  local fence = string.match(rest or '', '^(%d+)\n')
+  if not fence or what == 'forget' then
+    return 0
+  end
+  if what == 'now' then
+    return holder == id and free() or 0
+  end
+  if letter == 'K' then
+    return holder == by and 1 or 0 -- broken before: the answer to that was lost
+  end
+  if holder ~= id then
+    return 0
+  end
+  if redis.call('PTTL', lease) == -1 then
+    redis.call('PEXPIRE', lease, ONE_DAY)
+  end
+  redis.call('SET', lease, LEAD .. 'K' .. by .. '\n' .. fence .. '\n' .. text, 'KEEPTTL')
+  return 1
+end
+
+local function break_shared(id)
+  local own = find_holder(id)
+  if what == 'now' and own then
+    forget({id})
+    publish(lease)
+    return 1
+  end
+  if what ~= 'keep' or not own or own.letter ~= 'H' then
+    return what == 'keep' and find_holder(by) and 1 or 0
+  end
+  local expires = redis.call('ZSCORE', lease, id)
+  redis.call('ZADD', lease, expires, by) -- first, so that the key lasts on
+  redis.call('ZADD', limits, own.among, by)
+  own.letter, own.label = 'K', text
+  write_holder(by, own)
+  forget({id})
+  return 1
+end
+
+local function serve()
+  local kind = redis.call('TYPE', lease).ok
+  if kind == 'string' then
+    return break_alone(ARGV[1])
+  elseif kind == 'zset' and LEAD == '' then
+    return break_shared(ARGV[1])
+  end
+  return 0
+end

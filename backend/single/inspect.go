@@ -1,0 +1,76 @@
+package single
+
+import (
+	"context"
+	_ "embed"
+
+	"github.com/seed-1795987d/onerun/backend/internal/redisstore"
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+var _ driver.Inspector = (*Locker)(nil)
+
+var (
+	//go:embed show.lua
+	showSource string
+	//go:embed break.lua
+	breakSource string
+)
+
+func newInspection(d dialect) *redisstore.Inspection {
+	channel := ""
+	if !d.plain {
+		channel = "local function channel_of(key) return key end\n"
+	}
+	show := redisstore.Operation{Source: channel + showSource, Keys: 2, FurtherKeys: 5}
+	breaks := redisstore.Operation{Source: d.publishing() + breakSource, Keys: 2, FurtherKeys: 3, Args: 1, Shared: 3}
+	return redisstore.NewInspection(sharedCommon(d), show, breaks)
+}
+
+// Show implements driver.Inspector. It needs the right to PUBSUB for KeyInfo.Subscribers. On a
+// Cluster of Redis 6, those are not known.
+func (l *Locker) Show(ctx context.Context, key string) (driver.KeyInfo, error) {
+	call := l.inspectCall(key, l.inspection.Show)
+	call.FurtherKeys = append(call.FurtherKeys, redisstore.QueueKeys(call.Slot, key)...)
+	return l.store.Show(ctx, call)
+}
+
+// Keys implements driver.Inspector, by SCAN. WithPlainKeys, it may return strings of other
+// programs, and a *driver.SettingError if names do not contain their keys. A cursor belongs to one
+// master of a Cluster, and the masters follow each other by their addresses.
+func (l *Locker) Keys(ctx context.Context, prefix, cursor string, n int) (keys []string, next string, err error) {
+	scan := redisstore.LeaseScan(prefix)
+	if l.name != nil {
+		if scan, err = l.plainScan(prefix); err != nil {
+			return nil, "", err
+		}
+	}
+	return l.store.Keys(ctx, scan, cursor, n)
+}
+
+// Break implements driver.Inspector.
+func (l *Locker) Break(ctx context.Context, key, id string, b driver.Break) (bool, error) {
+	what := "keep"
+	if b.Now {
+		what = "now"
+	}
+	return l.breaks(ctx, key, id, [...]string{what, b.ID, b.Label})
+}
+
+// Forget implements driver.Inspector.
+func (l *Locker) Forget(ctx context.Context, key string) (bool, error) {
+	return l.breaks(ctx, key, "", [...]string{"forget", "", ""})
+}
+
+func (l *Locker) breaks(ctx context.Context, key, id string, shared [3]string) (bool, error) {
+	call := l.inspectCall(key, l.inspection.Break)
+	call.Args[0], call.Shared = id, shared
+	done, err := l.store.Int(ctx, l.queue.Notify(call, key))
+	return done == 1, err
+}
+
+func (l *Locker) inspectCall(key string, script *redisstore.Script) redisstore.Call {
+	call := l.call(driver.OpInspect, driver.Claim{Key: key}, script)
+	call.FurtherKeys = redisstore.SharingKeys(call.Slot, key)
+	return call
+}

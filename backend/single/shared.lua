@@ -1,0 +1,89 @@
+-- The holders of a key that several claims share, for the scripts of such claims. Answers nothing.
+-- KEYS, after the lease and the fence counter: holders, limits, wanted.
+--
+-- A claim with an Among above 1 holds the key if its ID is in the lease, a sorted set, and has not
+-- expired. Nothing is counted but that: the other keys only describe the holders.
+--   lease    a sorted set: IDs by the time when they expire (ms since 1970, by this server's clock)
+--   limits   a sorted set: the same IDs by Among
+--   holders  a hash: of each ID, one letter (H held, K kept by a minimum hold), Among, the fence,
+--            the seat or 0, and the label, with spaces between the last four
+--   wanted   a string: the claim for which others are refused: its ID, Among, and until when,
+--            separated by spaces. It may last longer than the holders, so that no other claim is
+--            granted before the wanted claim was made again.
+local lease, holders, limits, wanted = KEYS[1], KEYS[3], KEYS[4], KEYS[5]
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+-- from_now is the time after some ms: never early, although times are whole ms.
+local function from_now(ms)
+  return time[1] * 1000 + math.ceil(time[2] / 1000) + ms
+end
+
+-- left is for how many ms something lasts that has not expired: at least one.
+local function left(expires)
+  return math.max(expires - from_now(0), 1)
+end
+
+-- forget removes holders. ZREM comes first: it is allowed when memory is full, and so is all that
+-- follows it.
+local function forget(ids)
+  redis.call('ZREM', lease, unpack(ids))
+  redis.call('ZREM', limits, unpack(ids))
+  redis.call('HDEL', holders, unpack(ids))
+end
+
+-- count_holders removes expired holders and returns how many are left, or nil if the key has
+-- another type. It removes up to 1000, to bound the time that it takes. If there are more, they
+-- count as holders a little longer.
+local function count_holders()
+  local expired = redis.pcall('ZRANGE', lease, '-inf', digits(now), 'BYSCORE', 'LIMIT', 0, 1000)
+  if expired.err then
+    return nil
+  end
+  if #expired > 0 then
+    forget(expired)
+  end
+  return redis.call('ZCARD', lease)
+end
+
+-- smallest returns the smallest Among of the holders. If some are not in limits, because a key was
+-- evicted or changed by hand, it is 1: any of them could hold the key alone.
+local function smallest(count)
+  if count == 0 then
+    return ANY
+  end
+  if redis.call('ZCARD', limits) ~= count then
+    return 1
+  end
+  return tonumber(redis.call('ZRANGE', limits, 0, 0, 'WITHSCORES')[2])
+end
+
+-- parse_holder returns the parts of a field of holders. The letter is nil if that is not ours.
+local function parse_holder(text)
+  local letter, among, fence, seat, label =
+    string.match(text or '', '^([HK])(%d+) (%d+) (%d+) (.*)$')
+  return {letter = letter, among = among, fence = tonumber(fence), seat = tonumber(seat), label = label or ''}
+end
+
+-- find_holder returns the holder with that ID, or nil.
+local function find_holder(id)
+  local expires = tonumber(redis.call('ZSCORE', lease, id))
+  if not expires or expires <= now then
+    return nil
+  end
+  return parse_holder(redis.call('HGET', holders, id) or '')
+end
+
+local function write_holder(id, h)
+  redis.call('HSET', holders, id,
+    h.letter .. h.among .. ' ' .. digits(h.fence) .. ' ' .. h.seat .. ' ' .. h.label)
+end
+
+-- last_until makes the keys last until a time, and until the last holder expires. It is the first
+-- write of a renewal or a release, as PEXPIRE is allowed when memory is full.
+local function last_until(expires)
+  local last = redis.call('ZRANGE', lease, -1, -1, 'WITHSCORES')
+  local ttl = digits(math.max(tonumber(last[2]) or 0, expires) - now)
+  redis.call('PEXPIRE', lease, ttl)
+  redis.call('PEXPIRE', limits, ttl)
+  redis.call('PEXPIRE', holders, ttl)
+end

@@ -1,0 +1,60 @@
+-- Releases a key that claims may share, or ends that a claim is wanted. It follows release.lua,
+-- whose serve handles a key that is held alone. KEYS: the lease and the fence counter, holders,
+-- limits, wanted. ARGV: those of release.lua. Answers 1, or 0 if the claim does not hold the key.
+local release_alone = serve
+
+-- is_free reports whether waiters may be granted: nobody holds the key alone, and it is not done.
+local function is_free()
+  return type(redis.pcall('ZCARD', lease)) == 'number'
+end
+
+-- publish_if_useful notifies waiters if one of them may be granted, now that count claims share the
+-- key. before is the smallest Among of the holders before that.
+local function publish_if_useful(count, before, mark)
+  local limit = smallest(count)
+  if mark then
+    limit = math.min(limit, mark.among) -- others are refused
+  end
+  if count < limit and (count == 0 or before < ANY or mark) then
+    publish(lease)
+  end
+end
+
+-- release_shared releases the claim, which is one of count holders.
+local function release_shared(id, count, mark)
+  local own = find_holder(id)
+  if not own then
+    return 0
+  end
+  if own.letter == 'K' then
+    return 1 -- released before: the answer to that was lost
+  end
+  if leave ~= '' and own.letter then
+    local expires = from_now(string.sub(leave, 2))
+    last_until(expires)
+    redis.call('ZADD', lease, digits(expires), id)
+    own.letter = 'K'
+    write_holder(id, own)
+    publish(lease) -- waiters learn how long it takes now
+    return 1
+  end
+  local before = smallest(count)
+  forget({id})
+  publish_if_useful(count - 1, before, mark)
+  return 1
+end
+
+local function serve()
+  local id = ARGV[1]
+  local count, mark = count_holders(), read_wanted()
+  if forget_wanted(mark, id) then
+    mark = nil
+    if count then
+      publish(lease) -- for those that were refused meanwhile
+    end
+  end
+  if count then
+    return release_shared(id, count, mark)
+  end
+  return release_alone(1)
+end

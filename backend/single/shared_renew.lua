@@ -1,0 +1,26 @@
+-- Renews a claim that shares its key. KEYS: the lease and the fence counter, holders, limits,
+-- wanted. ARGV: the ID and the fence in use; the TTL in ms, and how many fences to reserve above a
+-- fence that is new; its seat, or 0. Answers 1, or 0 if the claim does not hold the key.
+local ttl, reserve = shared(1), shared(2)
+
+local function serve()
+  local id, fence, seat = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[5])
+  local own = count_holders() and find_holder(id)
+  if not own or own.letter ~= 'H' or seat > 0 and own.seat ~= seat then
+    return 0
+  end
+  local expires = from_now(ttl)
+  last_until(expires)
+  redis.call('ZADD', lease, digits(expires), id)
+  if fence <= own.fence then
+    return 1 -- as nearly always
+  end
+  local last, refusal = last_fence(KEYS[2])
+  if not last then
+    return refusal
+  end
+  remember(KEYS[2], last, fence + reserve)
+  own.fence = fence
+  write_holder(id, own)
+  return 1
+end

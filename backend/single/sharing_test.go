@@ -1,0 +1,506 @@
+package single_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/internal/redisstore"
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
+)
+
+// A sharedKey is the key "k" of a server, which several claims share.
+type sharedKey struct {
+	t      *testing.T
+	server *redistest.Server
+	rdb    *redis.Client
+	l      *single.Locker
+	ttl    time.Duration
+}
+
+func newSharedKey(t *testing.T, opts ...single.Option) *sharedKey {
+	server := redistest.Start(t)
+	return &sharedKey{t, server, server.Client(t), single.New(server.Client(t), opts...), time.Minute}
+}
+
+func (k *sharedKey) claim(id string, among int) guard.Claim {
+	return guard.Claim{Key: "k", ID: id, Owner: id, TTL: k.ttl, Label: "label of " + id, Among: among}
+}
+
+func (k *sharedKey) try(c guard.Claim) guard.Grant {
+	k.t.Helper()
+	g, err := k.l.TryAcquire(k.t.Context(), c)
+	require.NoError(k.t, err)
+	return g
+}
+
+// take acquires the key for claims of those IDs, which share it.
+func (k *sharedKey) take(among int, ids ...string) {
+	k.t.Helper()
+	for _, id := range ids {
+		require.Equal(k.t, guard.Granted, k.try(k.claim(id, among)).State, id)
+	}
+}
+
+func (k *sharedKey) requireBusy(c guard.Claim) guard.Grant {
+	k.t.Helper()
+	g := k.try(c)
+	require.Equal(k.t, guard.Busy, g.State)
+	require.Positive(k.t, g.Left)
+	return g
+}
+
+func (k *sharedKey) renews(id string, among int) bool {
+	k.t.Helper()
+	held, err := k.l.Renew(k.t.Context(), k.claim(id, among))
+	require.NoError(k.t, err)
+	return held
+}
+
+func (k *sharedKey) releases(id string, among int) bool {
+	k.t.Helper()
+	held, err := k.l.Release(k.t.Context(), k.claim(id, among), guard.After{})
+	require.NoError(k.t, err)
+	return held
+}
+
+// redisKey returns the one Redis key of that kind: lease, holders, limits or wanted.
+func (k *sharedKey) redisKey(kind string) string {
+	k.t.Helper()
+	keys, err := k.rdb.Keys(k.t.Context(), "onerun:*:"+kind+":k").Result()
+	require.NoError(k.t, err)
+	require.Len(k.t, keys, 1)
+	return keys[0]
+}
+
+// requireNothing asserts that only the fence counter is left.
+func (k *sharedKey) requireNothing() {
+	k.t.Helper()
+	keys, err := k.rdb.Keys(k.t.Context(), "*").Result()
+	require.NoError(k.t, err)
+	require.Len(k.t, keys, 1, "%v", keys)
+}
+
+func TestSharing_leavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func(k *sharedKey){
+		"released": func(k *sharedKey) {
+			require.True(t, k.releases("a", 2))
+			require.True(t, k.releases("b", driver.Any))
+		},
+		"expired": func(k *sharedKey) {
+			require.Eventually(t, func() bool { return k.rdb.DBSize(t.Context()).Val() == 1 }, 5*time.Second, time.Millisecond)
+		},
+		"wanted, then granted": func(k *sharedKey) {
+			writer := k.claim("writer", 1)
+			writer.Waits = true
+			require.True(t, k.requireBusy(writer).Wanted)
+			require.True(t, k.releases("a", 2))
+			require.True(t, k.releases("b", driver.Any))
+			require.Equal(t, guard.Granted, k.try(writer).State)
+			require.True(t, k.releases("writer", 1))
+		},
+		"wanted, then released": func(k *sharedKey) {
+			other := k.claim("other", 2)
+			other.Waits = true
+			require.True(t, k.requireBusy(other).Wanted)
+			require.False(t, k.releases("other", 2))
+			require.True(t, k.releases("a", 2))
+			require.True(t, k.releases("b", driver.Any))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newSharedKey(t)
+			if name == "expired" {
+				k.ttl = 200 * time.Millisecond
+			}
+			k.take(2, "a")
+			k.take(driver.Any, "b")
+			keys, err := k.rdb.Keys(t.Context(), "*:k").Result()
+			require.NoError(t, err)
+			require.Len(t, keys, 3)
+			for _, key := range keys {
+				require.Positive(t, k.rdb.PTTL(t.Context(), key).Val(), key)
+			}
+			leave(k)
+			k.requireNothing()
+		})
+	}
+}
+
+// The holders expire by their own times, whatever the TTLs of the keys are.
+func TestSharing_expiresAlthoughTheKeysWerePersisted(t *testing.T) {
+	t.Parallel()
+	k := newSharedKey(t)
+	k.ttl = time.Second
+	k.take(2, "a", "b")
+	waits := k.claim("c", 1)
+	waits.Waits = true
+	require.True(t, k.requireBusy(waits).Wanted)
+	for _, kind := range []string{"lease", "holders", "limits", "wanted"} {
+		require.True(t, k.rdb.Persist(t.Context(), k.redisKey(kind)).Val(), kind)
+	}
+	time.Sleep(k.ttl + 20*time.Millisecond)
+	require.False(t, k.renews("a", 2))
+	require.False(t, k.releases("b", 2))
+	k.ttl = time.Minute
+	k.take(driver.Any, "d")
+	require.Positive(t, k.rdb.PTTL(t.Context(), k.redisKey("lease")).Val())
+}
+
+func TestSharing_manyHoldersThatExpireTogetherAreRemovedInParts(t *testing.T) {
+	t.Parallel()
+	k := newSharedKey(t)
+	k.take(driver.Any, "stays")
+	k.ttl = 10 * time.Second
+	for i := range 2500 {
+		k.take(driver.Any, fmt.Sprint("dies", i))
+	}
+	lease := k.redisKey("lease")
+	members, err := k.rdb.ZRange(t.Context(), lease, 0, -1).Result()
+	require.NoError(t, err)
+	for _, id := range members { // as if their time had passed
+		if id != "stays" {
+			require.NoError(t, k.rdb.ZAdd(t.Context(), lease, redis.Z{Score: 1, Member: id}).Err())
+		}
+	}
+	for _, count := range []int64{1501, 501, 1} {
+		require.False(t, k.renews("dies7", driver.Any))
+		require.Equal(t, count, k.rdb.ZCard(t.Context(), lease).Val())
+		require.Equal(t, count, k.rdb.ZCard(t.Context(), k.redisKey("limits")).Val())
+		require.Equal(t, count, k.rdb.HLen(t.Context(), k.redisKey("holders")).Val())
+	}
+	require.True(t, k.renews("stays", driver.Any))
+}
+
+// What others did to the keys never lets too many claims hold the key.
+func TestSharing_staysSafeIfKeysAreChangedByHand(t *testing.T) {
+	t.Parallel()
+	type state = func(k *sharedKey)
+	for name, c := range map[string]struct{ change, then state }{
+		"the lease is deleted": {
+			func(k *sharedKey) { k.rdb.Del(t.Context(), k.redisKey("lease")) },
+			func(k *sharedKey) {
+				require.False(t, k.renews("a", 2))
+				require.False(t, k.releases("b", 2))
+				k.take(3, "c", "d", "e") // the Among of a and b is forgotten with them
+				require.Equal(t, 3, k.try(k.claim("e", 3)).Seat)
+			},
+		},
+		"limits is deleted": {
+			func(k *sharedKey) { k.rdb.Del(t.Context(), k.redisKey("limits")) },
+			func(k *sharedKey) {
+				require.True(t, k.renews("a", 2))
+				k.requireBusy(k.claim("c", 3))
+				require.True(t, k.releases("a", 2))
+				k.requireBusy(k.claim("c", 3))
+				require.True(t, k.releases("b", 2))
+				k.take(3, "c", "d", "e")
+			},
+		},
+		"holders is deleted": {
+			func(k *sharedKey) { k.rdb.Del(t.Context(), k.redisKey("holders")) },
+			func(k *sharedKey) {
+				require.False(t, k.renews("a", 2), "it is not known whether it was released")
+				require.Equal(t, guard.Busy, k.try(k.claim("a", 2)).State)
+				k.requireBusy(k.claim("c", 3))
+				require.True(t, k.releases("a", 2))
+				require.True(t, k.releases("b", 2))
+				k.take(1, "c")
+			},
+		},
+		"a foreign value is in holders": {
+			func(k *sharedKey) { k.rdb.HSet(t.Context(), k.redisKey("holders"), "a", "foreign") },
+			func(k *sharedKey) {
+				require.False(t, k.renews("a", 2))
+				require.Empty(t, k.requireBusy(k.claim("c", 2)).Label)
+				require.True(t, k.renews("b", 2))
+				require.True(t, k.releases("a", 2))
+				k.take(2, "c")
+			},
+		},
+		"wanted has another type": {
+			func(k *sharedKey) {
+				waits := k.claim("w", 1)
+				waits.Waits = true
+				k.requireBusy(waits)
+				wanted := k.redisKey("wanted")
+				k.rdb.Del(t.Context(), wanted)
+				k.rdb.LPush(t.Context(), wanted, "foreign")
+			},
+			func(k *sharedKey) {
+				require.True(t, k.releases("a", 2))
+				k.take(2, "c")
+				waits := k.claim("w", 1)
+				waits.Waits = true
+				require.True(t, k.requireBusy(waits).Wanted, "it takes its place")
+				require.True(t, k.releases("c", 2))
+				k.requireBusy(k.claim("d", 2))
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newSharedKey(t)
+			k.take(2, "a", "b")
+			c.change(k)
+			c.then(k)
+		})
+	}
+}
+
+func TestSharing_saysThatTheKeyHoldsSomethingElse(t *testing.T) {
+	t.Parallel()
+	k := newSharedKey(t)
+	lease := leaseKey(t, k.rdb, "k")
+	require.NoError(t, k.rdb.HSet(t.Context(), lease, "field", "value").Err())
+	for _, among := range []int{1, 2} {
+		for _, queue := range []driver.QueueMode{driver.Unqueued, driver.Queued} {
+			c := k.claim("a", among)
+			c.Queue = queue
+			_, err := k.l.TryAcquire(t.Context(), c)
+			var failed *guard.StoreError
+			require.ErrorAs(t, err, &failed)
+			require.Equal(t, driver.KindWrongType, failed.Kind)
+			held, err := k.l.Release(t.Context(), c, guard.After{})
+			require.NoError(t, err)
+			require.False(t, held)
+		}
+		require.False(t, k.renews("a", among))
+	}
+}
+
+func TestSharing_isServedByAServerWhoseMemoryIsFull(t *testing.T) {
+	t.Parallel()
+	k := newSharedKey(t)
+	k.take(3, "a", "b")
+	require.NoError(t, k.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	_, err := k.l.TryAcquire(t.Context(), k.claim("c", 3))
+	var failed *guard.StoreError
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, driver.KindOOM, failed.Kind)
+	waits := k.claim("w", 1)
+	waits.Waits = true
+	require.False(t, k.requireBusy(waits).Wanted, "it is refused, although it cannot be noted")
+	require.True(t, k.try(k.claim("a", 3)).Held)
+	require.True(t, k.renews("a", 3))
+	raised := k.claim("b", 3)
+	raised.Fence = 1 << 60 >> 8
+	held, err := k.l.Renew(t.Context(), raised)
+	require.NoError(t, err)
+	require.True(t, held)
+	held, err = k.l.Release(t.Context(), k.claim("b", 3), guard.After{Keep: time.Minute})
+	require.NoError(t, err)
+	require.True(t, held)
+	require.True(t, k.releases("a", 3))
+	k.requireBusy(k.claim("d", 1))
+}
+
+// The clock of the server is set back: the holders expire later, and nobody else gets in.
+func TestSharing_staysHeldIfTheClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	server, clock := redistest.StartWithClock(t)
+	k := &sharedKey{t, server, server.Client(t), single.New(server.Client(t)), time.Minute}
+	fence := k.try(k.claim("a", 2)).Fence
+	k.take(driver.Any, "b")
+	clock.Jump(-time.Hour)
+	require.Greater(t, k.requireBusy(k.claim("c", 2)).Left, 59*time.Minute)
+	require.True(t, k.renews("a", 2))
+	require.LessOrEqual(t, k.requireBusy(k.claim("c", 2)).Left, time.Minute)
+	require.True(t, k.releases("a", 2))
+	g := k.try(k.claim("d", 2))
+	require.Equal(t, guard.Granted, g.State)
+	require.Greater(t, g.Fence, fence)
+	clock.Jump(2 * time.Hour)
+	k.take(1, "e")
+}
+
+// A release wakes waiters only if one of them may be granted.
+func TestSharing_publishesReleasesThatMatter(t *testing.T) {
+	t.Parallel()
+	k := newSharedKey(t)
+	channel, _ := redisstore.LeaseKeys("k")
+	published := redistest.Listen(t, k.rdb, channel)
+	release := func(among int, ids ...string) int {
+		for _, id := range ids {
+			require.True(t, k.releases(id, among), id)
+		}
+		return published()
+	}
+
+	k.take(driver.Any, "a", "b", "c")
+	require.Zero(t, release(driver.Any, "a"), "others read on, and anybody might join them")
+	require.Equal(t, 1, release(driver.Any, "b", "c"), "nobody is left")
+
+	k.take(3, "a", "b", "c")
+	require.Equal(t, 1, release(3, "a"), "one more may come")
+	require.Equal(t, 2, release(3, "b", "c"))
+
+	k.take(driver.Any, "a", "b", "c", "d")
+	writer := k.claim("w", 1)
+	writer.Waits = true
+	require.True(t, k.requireBusy(writer).Wanted)
+	require.Zero(t, release(driver.Any, "a", "b"), "the writer waits for all of them")
+	require.False(t, k.releases("w", 1))
+	require.Equal(t, 1, published(), "readers were refused")
+	require.True(t, k.requireBusy(writer).Wanted)
+	require.Equal(t, 1, release(driver.Any, "c", "d"))
+	require.Equal(t, guard.Granted, k.try(writer).State)
+	require.Equal(t, 1, release(1, "w"))
+}
+
+func TestSharing_startedCallsFindOutThatAKeyIsShared(t *testing.T) {
+	t.Parallel()
+	k := newSharedKey(t)
+	k.take(driver.Any, "a")
+	type answer struct {
+		grant guard.Grant
+		err   error
+	}
+	answers := make(chan answer, 1)
+	start := func(c guard.Claim) answer {
+		k.l.StartAcquire(t.Context(), c, func(g guard.Grant, err error) { answers <- answer{g, err} })
+		return <-answers
+	}
+	writer := k.claim("w", 1)
+	require.False(t, start(writer).grant.Wanted)
+	writer.Waits = true
+	got := start(writer)
+	require.NoError(t, got.err)
+	require.Equal(t, "label of a", got.grant.Label)
+	require.True(t, got.grant.Wanted)
+	k.requireBusy(k.claim("b", driver.Any))
+	released := make(chan bool, 1)
+	k.l.StartRelease(t.Context(), writer, guard.After{}, func(held bool, err error) { released <- held || err != nil })
+	require.False(t, <-released)
+	k.take(driver.Any, "b")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	k.l.StartAcquire(ended, writer, func(g guard.Grant, err error) { answers <- answer{g, err} })
+	require.Error(t, (<-answers).err)
+}
+
+func TestSharing_claimsShareThePipelinesOfOthers(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string][]single.Option{"batches": nil, "WithoutBatching": {single.WithoutBatching()}} {
+		t.Run(name, func(t *testing.T) {
+			k := newSharedKey(t, opts...)
+			const calls = 300
+			use := func(i int) error {
+				c := claimOf(i)
+				if i%2 == 0 {
+					c.Among = []int{3, driver.Any}[i/2%2]
+				}
+				if i%10 == 0 {
+					c.Key = "shared by all"
+					c.Among = driver.Any
+				}
+				if err := take(t.Context(), k.l, c); err != nil {
+					return err
+				}
+				if held, err := k.l.Renew(t.Context(), c); !held || err != nil {
+					return fmt.Errorf("renewed: %v, %w", held, err)
+				}
+				if held, err := k.l.Release(t.Context(), c, guard.After{}); !held || err != nil {
+					return fmt.Errorf("released: %v, %w", held, err)
+				}
+				return nil
+			}
+			for _, err := range all(calls, use) { // the server learns the scripts
+				require.NoError(t, err)
+			}
+			already := reads(t, k.rdb)
+			for _, err := range all(calls, use) {
+				require.NoError(t, err)
+			}
+			took := reads(t, k.rdb) - already
+			t.Logf("%d reads for %d calls", took, 3*calls)
+			require.Less(t, took, 3*calls/2)
+			require.Empty(t, k.rdb.Keys(t.Context(), "onerun:*:lease:*").Val())
+		})
+	}
+}
+
+func TestSharing_replicasAcknowledgeIt(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t) // which has none
+	rdb := server.Client(t)
+	k := &sharedKey{t, server, rdb, single.New(rdb, single.WithReplicas(1, 20*time.Millisecond)), time.Minute}
+	_, err := k.l.TryAcquire(t.Context(), k.claim("a", 2))
+	var failed *guard.StoreError
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, driver.KindNoReplicas, failed.Kind)
+	other := &sharedKey{t, server, rdb, single.New(rdb), time.Minute}
+	require.Equal(t, guard.Busy, k.try(k.claim("b", 1)).State, "an answer that writes nothing needs no replica")
+	require.True(t, other.releases("a", 2))
+}
+
+func TestSharing_aServerThatRestartedSharesNothing(t *testing.T) {
+	t.Parallel()
+	k := newSharedKey(t, single.WithMinUptime(time.Hour))
+	_, err := k.l.TryAcquire(t.Context(), k.claim("a", 2))
+	var failed *guard.StoreError
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, driver.KindRestarted, failed.Kind)
+	require.Zero(t, k.rdb.DBSize(t.Context()).Val())
+}
+
+func TestSharing_fencesHintsAndReservesAreAsForOthers(t *testing.T) {
+	t.Parallel()
+	k := newSharedKey(t)
+	counter := strings.Replace(leaseKey(t, k.rdb, "k"), "lease:k", "fence", 1)
+	// a store without a counter is ahead of its clock, and reserves nothing
+	require.NoError(t, k.rdb.Set(t.Context(), counter, 1, 0).Err())
+	last := k.try(k.claim("a", 3))
+	c := k.claim("b", 3)
+	c.Hint, c.Reserve = last.Fence+1, 5
+	g := k.try(c)
+	require.Equal(t, c.Hint, g.Fence)
+	require.Equal(t, 5, g.Reserved)
+	require.Greater(t, g.Clock, g.Fence-1)
+	require.Equal(t, 2, g.Seat)
+	again := k.try(c)
+	require.Equal(t, []any{g.Fence, 2, true, 0}, []any{again.Fence, again.Seat, again.Held, again.Reserved})
+	given := k.claim("c", 3)
+	given.Fence, given.Reserve = g.Fence+1000, 7
+	g = k.try(given)
+	require.Equal(t, given.Fence, g.Fence)
+	require.Equal(t, 7, g.Reserved)
+	require.True(t, k.releases("a", 3))
+	require.Greater(t, k.try(k.claim("d", 3)).Fence, given.Fence+7)
+}
+
+// The next waiter is notified when one was granted, if they may share the key.
+func TestSharing_readersEnterTogetherFromTheQueue(t *testing.T) {
+	t.Parallel()
+	k := newSharedKey(t)
+	queued := func(id string, among int) guard.Claim {
+		c := k.claim(id, among)
+		c.Queue, c.Waits = driver.Queued, true
+		return c
+	}
+	require.Equal(t, guard.Granted, k.try(queued("holder", 1)).State)
+	readers := []string{"a", "b", "c"}
+	notified := map[string]chan time.Duration{}
+	for _, id := range readers {
+		calls := make(chan time.Duration, 100)
+		notified[id] = calls
+		stop := k.l.SubscribeClaim("k", id, func(in time.Duration) { calls <- in })
+		defer stop()
+		require.Zero(t, <-calls)
+		require.Equal(t, guard.Busy, k.try(queued(id, driver.Any)).State)
+	}
+	_, err := k.l.Release(t.Context(), queued("holder", 1), guard.After{})
+	require.NoError(t, err)
+	for _, id := range readers {
+		require.Eventually(t, func() bool { return <-notified[id] == 0 }, 5*time.Second, time.Microsecond, id)
+		require.Equal(t, guard.Granted, k.try(queued(id, driver.Any)).State)
+	}
+}

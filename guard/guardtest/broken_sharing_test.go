@@ -1,0 +1,279 @@
+package guardtest_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+)
+
+// A sharer is a Locker whose keys several claims can hold, and which keeps a queue of claims.
+type sharer struct {
+	guard.Locker
+	driver.Queuer
+	refuses bool
+}
+
+func (s *sharer) CheckAmong(int) error {
+	if s.refuses {
+		return errors.New("it is refused")
+	}
+	return nil
+}
+
+func (s *sharer) Seats() bool { return true }
+
+func sharingBackend(w wrap) guardtest.Backend {
+	return guardtest.Backend{
+		New: func(testing.TB) guard.Locker {
+			m := memory.New()
+			return &sharer{Locker: w(m), Queuer: m}
+		},
+		Bubble: true, Queues: true, Shares: []int{2, 5, driver.Any},
+	}
+}
+
+func TestRun_passesAGoodBackendThatShares(t *testing.T) { guardtest.Run(t, sharingBackend(same)) }
+
+const (
+	saysNumbers     = "the Locker says which numbers of holders it grants"
+	countsHolders   = "a key has as many holders as its claims allow"
+	smallestCounts  = "the smallest number of the holders and the claim counts"
+	aloneExcludes   = "a claim alone and a shared claim exclude each other"
+	repeatShared    = "a repeated shared claim counts once"
+	hasSeat         = "a shared holder has a seat of its own"
+	sharedExpires   = "a shared claim that has expired makes way for another"
+	sharedIsRenewed = "a shared claim that is renewed is held"
+	sharedMinHold   = "a minimum hold of a shared claim counts as a holder"
+	sharedFindsDone = "a shared claim of a done key is answered like any other"
+	sharedFences    = "each holder of a shared key has a larger fence than those before"
+	wantedKeepsOut  = "a claim that waits keeps later readers out"
+	wantedEnds      = "a claim that was wanted and has gone keeps nobody out"
+	sharesInOrder   = "shared claims are served in the order of the queue, those that fit at once"
+	randomSharers   = "random workers never share a key with too many"
+)
+
+// ofShared changes the claims that share a key.
+func ofShared(change func(c *guard.Claim)) wrap {
+	return func(l guard.Locker) guard.Locker {
+		return mapped(l, func(c *guard.Claim) {
+			if c.Among > 1 {
+				change(c)
+			}
+		})
+	}
+}
+
+// granting changes the grants of claims that share a key.
+func granting(change func(g *guard.Grant)) wrap {
+	return func(l guard.Locker) guard.Locker {
+		return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+			g, err := l.TryAcquire(ctx, c)
+			if c.Among > 1 && g.State == guard.Granted {
+				change(&g)
+			}
+			return g, err
+		}}
+	}
+}
+
+func brokenSharing() []broken {
+	refuses := sharingBackend(same)
+	start := refuses.New
+	refuses.New = func(t testing.TB) guard.Locker {
+		l := start(t).(*sharer)
+		l.refuses = true
+		return l
+	}
+	return []broken{
+		{name: "it refuses what it grants", backend: refuses, caughtBy: []string{saysNumbers}},
+		{
+			name:     "limits are ignored",
+			backend:  sharingBackend(ofShared(func(c *guard.Claim) { c.Among = driver.Any })),
+			caughtBy: []string{countsHolders, smallestCounts, hasSeat, randomSharers},
+		},
+		{
+			name:     "nobody shares",
+			backend:  sharingBackend(ofShared(func(c *guard.Claim) { c.Among = 1 })),
+			caughtBy: []string{countsHolders, smallestCounts, hasSeat, sharesInOrder, randomSharers},
+		},
+		{
+			name: "all claims share",
+			backend: sharingBackend(func(l guard.Locker) guard.Locker {
+				return mapped(l, func(c *guard.Claim) { c.Among = max(c.Among, 2) })
+			}),
+			caughtBy: []string{aloneExcludes, randomSharers},
+		},
+		{
+			name: "shared claims with and without a limit do not see each other",
+			backend: sharingBackend(ofShared(func(c *guard.Claim) {
+				if c.Among == driver.Any {
+					c.Key += " any"
+				}
+			})),
+			caughtBy: []string{smallestCounts, aloneExcludes},
+		},
+		{
+			name: "a repeated shared claim is a claim of its own",
+			backend: sharingBackend(func(l guard.Locker) guard.Locker {
+				var seen memo[bool]
+				return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+					if c.Among > 1 && seen.get(c.ID) {
+						c.ID = rand.Text()
+					}
+					seen.set(c.ID, true)
+					return l.TryAcquire(ctx, c)
+				}}
+			}),
+			caughtBy: []string{repeatShared},
+		},
+		{
+			name:     "all have the same seat",
+			backend:  sharingBackend(granting(func(g *guard.Grant) { g.Seat = min(g.Seat, 1) })),
+			caughtBy: []string{hasSeat},
+		},
+		{
+			name:     "a shared claim does not expire",
+			backend:  sharingBackend(ofShared(func(c *guard.Claim) { c.TTL = time.Hour })),
+			caughtBy: []string{sharedExpires},
+		},
+		{
+			name: "a shared claim is not renewed",
+			backend: sharingBackend(func(l guard.Locker) guard.Locker {
+				return &twist{Locker: l, renew: func(ctx context.Context, c guard.Claim) (bool, error) {
+					if c.Among > 1 {
+						c.TTL = time.Nanosecond
+					}
+					return l.Renew(ctx, c)
+				}}
+			}),
+			caughtBy: []string{sharedIsRenewed},
+		},
+		{
+			name: "a shared claim has no minimum hold",
+			backend: sharingBackend(func(l guard.Locker) guard.Locker {
+				return &twist{Locker: l, release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+					if c.Among > 1 {
+						after = guard.After{}
+					}
+					return l.Release(ctx, c, after)
+				}}
+			}),
+			caughtBy: []string{sharedMinHold},
+		},
+		{
+			name: "a shared claim does not see that the key is done",
+			backend: sharingBackend(func(l guard.Locker) guard.Locker {
+				return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+					g, err := l.TryAcquire(ctx, c)
+					if c.Among > 1 && g.State == guard.Done {
+						g = guard.Grant{State: guard.Granted, Fence: 1}
+					}
+					return g, err
+				}}
+			}),
+			caughtBy: []string{sharedFindsDone},
+		},
+		{
+			name:     "shared claims have the same fence",
+			backend:  sharingBackend(granting(func(g *guard.Grant) { g.Fence = 1 })),
+			caughtBy: []string{sharedFences},
+		},
+		{
+			name: "no claim is wanted",
+			backend: sharingBackend(func(l guard.Locker) guard.Locker {
+				return mapped(l, func(c *guard.Claim) { c.Waits = false })
+			}),
+			caughtBy: []string{wantedKeepsOut},
+		},
+		{
+			name: "a claim is wanted although it has gone",
+			backend: sharingBackend(func(l guard.Locker) guard.Locker {
+				return &twist{Locker: l, release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+					if held, err := l.Renew(ctx, c); err != nil || !held {
+						return false, err
+					}
+					return l.Release(ctx, c, after)
+				}}
+			}),
+			caughtBy: []string{wantedEnds},
+		},
+		{
+			name: "shared claims ignore the queue",
+			backend: sharingBackend(ofShared(func(c *guard.Claim) {
+				c.Queue = driver.Unqueued
+			})),
+			caughtBy: []string{sharesInOrder},
+		},
+	}
+}
+
+// A batchAcquirer is a Locker that takes several claims in one call.
+type batchAcquirer struct {
+	guard.Locker
+	acquire func(i int, g guard.Grant, err error) (guard.Grant, error)
+	release func(i int, held bool, err error) (bool, error)
+}
+
+func (b *batchAcquirer) AcquireBatch(ctx context.Context, claims []guard.Claim, report func(int, guard.Grant, error)) {
+	for i, c := range claims {
+		g, err := b.TryAcquire(ctx, c)
+		g, err = b.acquire(i, g, err)
+		report(i, g, err)
+	}
+}
+
+func (b *batchAcquirer) ReleaseBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+	for i, c := range claims {
+		held, err := b.Release(ctx, c, guard.After{})
+		held, err = b.release(i, held, err)
+		report(i, held, err)
+	}
+}
+
+func asAnswered(_ int, g guard.Grant, err error) (guard.Grant, error) { return g, err }
+func asReleased(_ int, held bool, err error) (bool, error)            { return held, err }
+
+func acquiringBatches(
+	acquire func(i int, g guard.Grant, err error) (guard.Grant, error), release func(i int, held bool, err error) (bool, error),
+) guardtest.Backend {
+	return wrapped(func(l guard.Locker) guard.Locker { return &batchAcquirer{l, acquire, release} })
+}
+
+func TestRun_passesAGoodBackendThatAcquiresBatches(t *testing.T) {
+	guardtest.Run(t, acquiringBatches(asAnswered, asReleased))
+}
+
+func brokenBatchesOfClaims() []broken {
+	answers, fails := "a batch of claims is answered one by one", "a batch of claims whose context has ended reports an error for each"
+	return []broken{
+		{
+			name: "all claims of a batch are granted",
+			backend: acquiringBatches(func(_ int, g guard.Grant, err error) (guard.Grant, error) {
+				g.State = guard.Granted
+				return g, err
+			}, asReleased),
+			caughtBy: []string{answers},
+		},
+		{
+			name: "all claims of a batch are released",
+			backend: acquiringBatches(asAnswered, func(_ int, _ bool, err error) (bool, error) {
+				return true, err
+			}),
+			caughtBy: []string{answers},
+		},
+		{
+			name: "a batch of claims has no errors",
+			backend: acquiringBatches(func(_ int, g guard.Grant, _ error) (guard.Grant, error) {
+				return g, nil
+			}, asReleased),
+			caughtBy: []string{fails},
+		},
+	}
+}

@@ -1,0 +1,439 @@
+package guardtest
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+func inspectionChecks() []check {
+	inspects := func(b Backend) bool { return b.Inspects }
+	shares := func(b Backend) bool { return b.Inspects && len(b.Shares) > 0 }
+	return []check{
+		{name: "a key that is free is shown as free", needs: inspects, run: showsFree},
+		{name: "the holder of a key is shown", needs: inspects, run: showsHolder},
+		{name: "a minimum hold and a done marker are shown", needs: inspects, run: showsWhatIsLeft},
+		{name: "the holders of a shared key, and who is wanted, are shown", needs: shares, run: showsSharers},
+		{name: "the queue of a key is shown", needs: func(b Backend) bool { return b.Inspects && b.Queues }, run: showsQueue},
+		{name: "keys are listed by prefix, page by page", needs: inspects, run: listsKeys},
+		{name: "a broken claim loses its key, which is kept until its time is over", needs: inspects, run: breaks},
+		{name: "only the claim of that ID is broken", needs: inspects, run: breaksNoOther},
+		{name: "a broken claim of a shared key counts as a holder until its time is over", needs: shares, run: breaksSharer},
+		{name: "a key that is freed now is free", needs: inspects, run: breaksNow},
+		{name: "a claim of a shared key that is freed now makes way for another", needs: shares, run: breaksSharerNow},
+		{name: "a done marker that is forgotten is gone, and nothing else", needs: inspects, run: forgets},
+		{name: "waiters are notified when a key is freed now", needs: func(b Backend) bool { return b.Inspects && b.Notifies }, run: breakNotifies},
+		{name: "the queue is notified when a key is freed now", needs: func(b Backend) bool { return b.Inspects && b.Queues }, run: breakNotifiesQueue},
+		{name: "an inspection whose context has ended changes nothing", needs: inspects, run: endedBeforeInspect},
+		{name: "an inspection of a frozen store returns when its context ends", needs: func(b Backend) bool { return b.Inspects && freezes(b) }, run: frozenInspect},
+	}
+}
+
+func (p process) inspector() driver.Inspector {
+	p.t.Helper()
+	i, ok := driver.Ability[driver.Inspector](p.locker)
+	require.True(p.t, ok, "Backend.Inspects is set, but the Locker is no driver.Inspector")
+	return i
+}
+
+func (p process) show(key string) driver.KeyInfo {
+	p.t.Helper()
+	ctx, cancel := p.context()
+	defer cancel()
+	info, err := p.inspector().Show(ctx, key)
+	require.NoError(p.t, err)
+	return info
+}
+
+func (p process) breaks(key, id string, b driver.Break) bool {
+	p.t.Helper()
+	ctx, cancel := p.context()
+	defer cancel()
+	broken, err := p.inspector().Break(ctx, key, id, b)
+	require.NoError(p.t, err)
+	return broken
+}
+
+func (p process) forget(key string) bool {
+	p.t.Helper()
+	ctx, cancel := p.context()
+	defer cancel()
+	forgotten, err := p.inspector().Forget(ctx, key)
+	require.NoError(p.t, err)
+	return forgotten
+}
+
+// list returns all keys with the prefix, each once, from pages of n.
+func (p process) list(prefix string, n int) (keys []string) {
+	p.t.Helper()
+	ctx, cancel := p.context()
+	defer cancel()
+	for cursor := ""; ; {
+		page, next, err := p.inspector().Keys(ctx, prefix, cursor, n)
+		require.NoError(p.t, err)
+		keys = append(keys, page...)
+		if next == "" {
+			slices.Sort(keys)
+			return slices.Compact(keys)
+		}
+		require.NotEqual(p.t, cursor, next, "the cursor must change")
+		cursor = next
+	}
+}
+
+func byOperator() driver.Break { return driver.Break{ID: rand.Text(), Label: "broken by an operator"} }
+
+// showState waits until the key is shown in that state: the slower nodes of a quorum may answer
+// first. It returns what is shown.
+func (s *subject) showState(key string, state driver.KeyState) (info driver.KeyInfo) {
+	s.Helper()
+	s.eventually(func() bool {
+		info = s.there.show(key)
+		return info.State() == state
+	}, fmt.Sprintf("%q is shown as %s", key, state))
+	return info
+}
+
+// requireHolder checks a holder that was granted a moment ago.
+func (s *subject) requireHolder(want guard.Claim, fence uint64, h driver.Holder) {
+	s.Helper()
+	require.Equal(s, want.ID, h.ID)
+	require.Equal(s, want.Label, h.Label)
+	require.Equal(s, fence, h.Fence)
+	require.Equal(s, max(want.Among, 1), h.Among)
+	require.False(s, h.Kept)
+	require.False(s, h.Foreign)
+	require.Positive(s, h.Left)
+	require.LessOrEqual(s, h.Left, want.TTL+time.Millisecond)
+	if s.backend.Owners {
+		require.Equal(s, want.Owner, h.Owner)
+	}
+}
+
+func showsFree(s *subject) {
+	for _, key := range append([]string{"key", "größer"}, s.backend.Keys...) {
+		info := s.here.show(key)
+		require.Equal(s, driver.KeyFree, info.State())
+		require.Empty(s, info.Holders)
+		require.Empty(s, info.Queue)
+		require.Empty(s, info.Foreign)
+	}
+	c := s.claim("key")
+	s.here.mustAcquire(c)
+	s.here.mustRelease(c, guard.After{})
+	s.showState("key", driver.KeyFree)
+}
+
+func showsHolder(s *subject) {
+	c := s.claim("key")
+	c.Label = "line one\nline two, größer"
+	before := time.Now()
+	g := s.here.mustAcquire(c)
+	info := s.showState("key", driver.KeyHeld)
+	require.Len(s, info.Holders, 1)
+	s.requireHolder(c, g.Fence, info.Holders[0])
+	require.WithinDuration(s, before, info.Time, 10*time.Second)
+	require.WithinDuration(s, info.Time, info.Holders[0].Since(), 10*time.Second)
+	c.Fence = g.Fence + ahead
+	require.True(s, s.here.renew(c))
+	s.eventually(func() bool { return s.there.show("key").Holders[0].Fence == c.Fence }, "the fence in use is shown")
+	require.Equal(s, guard.Busy, s.there.acquire(s.claim("key")).State, "a look changes nothing")
+}
+
+func showsWhatIsLeft(s *subject) {
+	kept, done := s.claim("kept"), s.claim("done")
+	fence := s.here.mustAcquire(kept).Fence
+	s.here.mustRelease(kept, guard.After{Keep: long})
+	info := s.showState("kept", driver.KeyKept)
+	require.Len(s, info.Holders, 1)
+	h := info.Holders[0]
+	require.True(s, h.Kept)
+	h.Kept = false
+	kept.TTL = long
+	s.requireHolder(kept, fence, h)
+
+	record := allBytes(0)
+	s.here.mustAcquire(done)
+	done.Label = "done\nby this"
+	s.here.mustRelease(done, guard.After{Keep: 2 * long, Done: true, Record: record})
+	s.settled("done")
+	info = s.showState("done", driver.KeyDone)
+	require.Equal(s, done.Label, info.Marker.Label)
+	require.Equal(s, len(record), info.Marker.Size)
+	require.Greater(s, info.Marker.Left, long)
+	require.LessOrEqual(s, info.Marker.Left, 2*long+time.Millisecond)
+	require.Equal(s, guard.Done, s.there.acquire(s.claim("done")).State)
+}
+
+func showsSharers(s *subject) {
+	for _, among := range s.backend.Shares {
+		k := key("shared", among)
+		first, second := s.shared(k, among), s.shared(k, among)
+		grants := map[string]guard.Grant{}
+		for _, c := range []guard.Claim{first, second} {
+			grants[c.ID] = s.here.mustAcquire(c)
+		}
+		alone := waiting(s.claim(k))
+		require.Equal(s, guard.Busy, s.here.acquire(alone).State)
+		s.eventually(func() bool { return len(s.there.show(k).Holders) == 2 }, "both holders are shown")
+		info := s.there.show(k)
+		require.Equal(s, driver.KeyHeld, info.State())
+		require.Equal(s, info.Wanted, alone.ID)
+		for _, h := range info.Holders {
+			c := first
+			if h.ID == second.ID {
+				c = second
+			}
+			s.requireHolder(c, grants[c.ID].Fence, h)
+			require.Equal(s, grants[c.ID].Seat, h.Seat)
+		}
+	}
+}
+
+func showsQueue(s *subject) {
+	s.here.mustAcquire(s.claim("key"))
+	var ids []string
+	for i := range 3 {
+		c := s.claim("key")
+		c.Queue = driver.Queued
+		require.Equal(s, guard.Busy, s.processOf(i).acquire(c).State)
+		ids = append(ids, c.ID)
+	}
+	require.Equal(s, ids, s.there.show("key").Queue)
+}
+
+func listsKeys(s *subject) {
+	const n = 60
+	var want []string
+	for i := range n {
+		k := fmt.Sprintf("a*[b]?%d", i)
+		c := s.claim(k)
+		s.processOf(i).mustAcquire(c)
+		switch i % 3 {
+		case 1:
+			s.processOf(i).mustRelease(c, guard.After{Keep: long})
+		case 2:
+			s.processOf(i).mustRelease(c, guard.After{Keep: long, Done: true})
+		}
+		want = append(want, k)
+	}
+	for _, other := range []string{"a", "ab", "axb", "a*b", "A*[b]?", "x a*[b]?"} {
+		s.here.mustAcquire(s.claim(other))
+	}
+	slices.Sort(want)
+	for _, size := range []int{1, 7, 1000} {
+		require.Equal(s, want, s.there.list("a*[b]?", size), "pages of %d", size)
+	}
+	require.Len(s, s.there.list("", 10), n+6)
+	require.Empty(s, s.there.list("b", 10))
+}
+
+func breaks(s *subject) {
+	c := s.claim("key")
+	c.TTL = s.short()
+	fence := s.here.mustAcquire(c).Fence
+	granted := time.Now()
+	by := byOperator()
+	require.True(s, s.there.breaks("key", c.ID, by))
+	require.True(s, s.there.breaks("key", c.ID, by), "a repeated call")
+	require.False(s, s.here.renew(c), "the holder must learn of it at its next renewal")
+	require.False(s, s.here.release(c, guard.After{Keep: long, Done: true}))
+	// a slow machine may be too late
+	if info := s.there.show("key"); info.State() == driver.KeyKept {
+		require.Equal(s, by.ID, info.Holders[0].ID)
+		require.Equal(s, by.Label, info.Holders[0].Label)
+		require.Equal(s, fence, info.Holders[0].Fence)
+	}
+	next := s.here.awaitGrant(s.claim("key"), guard.Busy, granted.Add(c.TTL-4*early))
+	require.Greater(s, next.Fence, fence)
+}
+
+func breaksNoOther(s *subject) {
+	c, gone, kept, done := s.claim("key"), s.claim("key"), s.claim("kept"), s.claim("done")
+	s.here.mustAcquire(gone)
+	s.here.mustRelease(gone, guard.After{})
+	s.here.mustAcquire(c)
+	s.here.mustAcquire(kept)
+	s.here.mustRelease(kept, guard.After{Keep: long})
+	s.here.mustAcquire(done)
+	s.here.mustRelease(done, guard.After{Keep: long, Done: true})
+	s.settled("done")
+	for _, now := range []bool{false, true} {
+		by := byOperator()
+		by.Now = now
+		require.False(s, s.there.breaks("key", gone.ID, by), "the ID of an earlier holder")
+		require.False(s, s.there.breaks("key", "nobody's", by))
+		require.False(s, s.there.breaks("free", c.ID, by))
+		require.False(s, s.there.breaks("done", done.ID, by), "a done marker is no holder")
+	}
+	require.False(s, s.there.breaks("kept", kept.ID, byOperator()), "nobody holds it any more")
+	require.True(s, s.here.renew(c))
+	require.Equal(s, guard.Busy, s.here.acquire(s.claim("kept")).State)
+	require.Equal(s, guard.Done, s.here.acquire(s.claim("done")).State)
+}
+
+func breaksSharer(s *subject) {
+	for _, among := range s.backend.Shares {
+		k := key("shared", among)
+		holders := s.fill(k, among)
+		by := byOperator()
+		require.True(s, s.there.breaks(k, holders[0].ID, by))
+		require.True(s, s.there.breaks(k, holders[0].ID, by), "a repeated call")
+		require.False(s, s.here.renew(holders[0]))
+		for _, c := range holders[1:] {
+			require.True(s, s.here.renew(c))
+		}
+		if among != driver.Any {
+			require.Equal(s, guard.Busy, s.here.acquire(s.shared(k, among)).State, "its time is not over")
+		}
+		for _, c := range holders[1:] {
+			s.here.mustRelease(c, guard.After{})
+		}
+		require.Equal(s, guard.Busy, s.here.acquire(s.claim(k)).State, "its time is not over")
+	}
+}
+
+func breaksNow(s *subject) {
+	for name, after := range map[string]guard.After{"held": {}, "kept": {Keep: long}} {
+		c := s.claim(name)
+		fence := s.here.mustAcquire(c).Fence
+		if after.Keep > 0 {
+			s.here.mustRelease(c, after)
+		}
+		by := byOperator()
+		by.Now = true
+		require.True(s, s.there.breaks(name, c.ID, by))
+		next := s.claim(name)
+		require.Greater(s, s.here.mustAcquire(next).Fence, fence)
+		require.False(s, s.here.renew(c))
+		require.False(s, s.here.release(c, guard.After{}))
+		require.False(s, s.there.breaks(name, c.ID, by), "the next holder is another one")
+		require.True(s, s.here.renew(next))
+	}
+}
+
+func breaksSharerNow(s *subject) {
+	for _, among := range s.backend.Shares {
+		k := key("shared", among)
+		holders := s.fill(k, among)
+		by := byOperator()
+		by.Now = true
+		require.True(s, s.there.breaks(k, holders[0].ID, by))
+		require.False(s, s.here.renew(holders[0]))
+		s.here.mustAcquire(s.shared(k, among))
+		require.True(s, s.here.renew(holders[1]))
+	}
+}
+
+func forgets(s *subject) {
+	held, kept, done := s.claim("held"), s.claim("kept"), s.claim("done")
+	s.here.mustAcquire(held)
+	s.here.mustAcquire(kept)
+	s.here.mustRelease(kept, guard.After{Keep: long})
+	fence := s.here.mustAcquire(done).Fence
+	s.here.mustRelease(done, guard.After{Keep: long, Done: true, Record: []byte("record")})
+	s.settled("done")
+	for _, key := range []string{"held", "kept", "free"} {
+		require.False(s, s.there.forget(key), "%q has no done marker", key)
+	}
+	require.True(s, s.here.renew(held))
+	require.Equal(s, guard.Busy, s.here.acquire(s.claim("kept")).State)
+	require.True(s, s.there.forget("done"))
+	require.False(s, s.there.forget("done"))
+	require.Greater(s, s.here.mustAcquire(s.claim("done")).Fence, fence)
+}
+
+func breakNotifies(s *subject) {
+	for name, free := range map[string]func(c guard.Claim) bool{
+		"held": func(c guard.Claim) bool {
+			by := byOperator()
+			by.Now = true
+			return s.there.breaks(c.Key, c.ID, by)
+		},
+		"done": func(c guard.Claim) bool { return s.there.forget(c.Key) },
+	} {
+		notified, stop := s.there.subscribe(name)
+		defer stop()
+		s.eventually(func() bool { return notified.Load() > 0 }, "the subscription begins")
+		c := s.claim(name)
+		s.here.mustAcquire(c)
+		if name == "done" {
+			s.here.mustRelease(c, guard.After{Keep: long, Done: true})
+			s.settled(name)
+		}
+		time.Sleep(4 * early) // for earlier notifications
+		before := notified.Load()
+		require.True(s, free(c))
+		s.eventually(func() bool { return notified.Load() > before }, "waiters are notified")
+		if l := s.here.show(name).Subscribers; l >= 0 {
+			require.Positive(s, l)
+		}
+	}
+}
+
+func breakNotifiesQueue(s *subject) {
+	c := s.claim("key")
+	s.here.mustAcquire(c)
+	first := s.queued()
+	s.here.requireQueued(first, 0)
+	b, stop := s.subscribeClaim(s.here, first)
+	defer stop()
+	time.Sleep(4 * early) // for earlier notifications
+	before := b.wakeUps()
+	by := byOperator()
+	by.Now = true
+	require.True(s, s.there.breaks("key", c.ID, by))
+	s.eventually(func() bool { return b.wakeUps() > before }, "the first in the queue is notified")
+	s.here.mustAcquire(first)
+}
+
+func endedBeforeInspect(s *subject) {
+	c, done := s.claim("key"), s.claim("done")
+	s.here.mustAcquire(c)
+	s.here.mustAcquire(done)
+	s.here.mustRelease(done, guard.After{Keep: long, Done: true})
+	for _, call := range inspectorCalls(s, c.ID) {
+		s.withEndedContexts(driver.OpInspect, call)
+	}
+	require.True(s, s.here.renew(c))
+	s.showState("done", driver.KeyDone)
+}
+
+func frozenInspect(s *subject) {
+	c := s.claim("key")
+	s.here.mustAcquire(c)
+	s.freeze()
+	for _, call := range inspectorCalls(s, c.ID) {
+		s.promptly(driver.OpInspect, call)
+	}
+}
+
+// inspectorCalls returns one call of each method, for the key "key".
+func inspectorCalls(s *subject, id string) []func(context.Context) error {
+	i := s.here.inspector()
+	return []func(context.Context) error{
+		func(ctx context.Context) error {
+			_, err := i.Show(ctx, "key")
+			return err
+		},
+		func(ctx context.Context) error {
+			_, _, err := i.Keys(ctx, "key", "", 10)
+			return err
+		},
+		func(ctx context.Context) error {
+			_, err := i.Break(ctx, "key", id, byOperator())
+			return err
+		},
+		func(ctx context.Context) error {
+			_, err := i.Forget(ctx, "key")
+			return err
+		},
+	}
+}

@@ -1,0 +1,401 @@
+package guardtest
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+func sharingChecks() []check {
+	shares := func(b Backend) bool { return len(b.Shares) > 0 }
+	shared := func(run func(s *subject, among int)) func(*subject) {
+		return func(s *subject) {
+			for _, among := range s.backend.Shares {
+				run(s, among)
+			}
+		}
+	}
+	return []check{
+		{name: "the Locker says which numbers of holders it grants", needs: shares, run: shared(saysWhatItShares)},
+		{name: "a key has as many holders as its claims allow", needs: shares, run: shared(countsHolders)},
+		{name: "the smallest number of the holders and the claim counts", needs: func(b Backend) bool { return shares(b) && !b.Pairs }, run: shared(smallestCounts)},
+		{name: "a claim alone and a shared claim exclude each other", needs: shares, run: shared(aloneExcludes)},
+		{name: "a repeated shared claim counts once", needs: shares, run: shared(sharedRepeatCountsOnce)},
+		{name: "a shared holder has a seat of its own", needs: shares, run: shared(hasSeat)},
+		{name: "a shared claim that has expired makes way for another", needs: shares, run: shared(sharedExpires)},
+		{name: "a shared claim that is renewed is held", needs: shares, run: shared(sharedIsRenewed)},
+		{name: "a minimum hold of a shared claim counts as a holder", needs: shares, run: shared(minHoldIsHolder)},
+		{name: "a shared claim of a done key is answered like any other", needs: shares, run: shared(sharedFindsDone)},
+		{name: "each holder of a shared key has a larger fence than those before", needs: shares, run: shared(sharedFencesGrow)},
+		{name: "a claim that waits keeps later readers out", needs: shares, run: shared(wantedKeepsOut)},
+		{name: "a claim that was wanted and has gone keeps nobody out", needs: shares, run: shared(wantedEnds)},
+		{name: "shared claims are served in the order of the queue, those that fit at once", needs: func(b Backend) bool { return shares(b) && b.Queues }, run: shared(sharesInOrder)},
+		{name: "random workers never share a key with too many", needs: shares, run: randomSharers},
+	}
+}
+
+// shared returns a claim of the key for one of several holders.
+func (s *subject) shared(key string, among int) guard.Claim {
+	c := s.claim(key)
+	c.Among = among
+	c.TTL = s.longShared()
+	return c
+}
+
+// longShared returns a TTL of a shared claim that does not pass while a check runs.
+func (s *subject) longShared() time.Duration {
+	if s.backend.MaxSharedTTL > 0 {
+		return s.backend.MaxSharedTTL
+	}
+	return long
+}
+
+// waiting returns c as a claim that waits.
+func waiting(c guard.Claim) guard.Claim {
+	c.Waits = true
+	return c
+}
+
+// fill makes as many claims hold the key as may, or three if any number may.
+func (s *subject) fill(key string, among int) (holders []guard.Claim) {
+	s.Helper()
+	n := among
+	if among == driver.Any {
+		n = 3
+	}
+	for i := range n {
+		c := s.shared(key, among)
+		s.processOf(i).mustAcquire(c)
+		holders = append(holders, c)
+	}
+	return holders
+}
+
+func key(name string, among int) string { return name + " " + strconv.Itoa(among) }
+
+func saysWhatItShares(s *subject, among int) {
+	sharer, ok := driver.Ability[driver.Sharer](s.here.locker)
+	require.True(s, ok, "the Locker must be a driver.Sharer")
+	require.NoError(s, sharer.CheckAmong(among))
+}
+
+func countsHolders(s *subject, among int) {
+	k := key("counted", among)
+	holders := s.fill(k, among)
+	more := s.shared(k, among)
+	if among == driver.Any {
+		s.here.mustAcquire(more)
+		return
+	}
+	g := s.there.requireBusy(more, long)
+	require.NotEmpty(s, g.Label)
+	s.here.mustRelease(holders[1], guard.After{})
+	s.there.mustAcquire(s.shared(k, among))
+	s.there.requireBusy(s.shared(k, among), long)
+	for i, c := range holders {
+		require.Equal(s, i != 1, s.here.renew(c))
+		require.Equal(s, i != 1, s.here.release(c, guard.After{}))
+	}
+}
+
+func smallestCounts(s *subject, among int) {
+	if among == driver.Any {
+		return
+	}
+	if sharer, _ := driver.Ability[driver.Sharer](s.here.locker); sharer.CheckAmong(driver.Any) != nil {
+		return
+	}
+	k := key("smallest", among)
+	limited := s.shared(k, among)
+	s.here.mustAcquire(limited)
+	for range among - 1 {
+		s.there.mustAcquire(s.shared(k, driver.Any))
+	}
+	s.there.requireBusy(s.shared(k, driver.Any), long)
+	s.here.mustRelease(limited, guard.After{})
+	s.there.mustAcquire(s.shared(k, driver.Any))
+	s.here.requireBusy(s.shared(k, among), long)
+}
+
+func aloneExcludes(s *subject, among int) {
+	k := key("alone", among)
+	readers := s.fill(k, among)
+	for i, c := range readers {
+		s.there.requireBusy(s.claim(k), long)
+		s.processOf(i).mustRelease(c, guard.After{})
+	}
+	alone := s.claim(k)
+	s.here.mustAcquire(alone)
+	s.there.requireBusy(s.shared(k, among), long)
+	require.True(s, s.here.renew(alone))
+	s.here.mustRelease(alone, guard.After{})
+	s.there.mustAcquire(s.shared(k, among))
+	s.here.requireBusy(s.claim(k), long)
+}
+
+func sharedRepeatCountsOnce(s *subject, among int) {
+	k := key("repeated", among)
+	c := s.shared(k, among)
+	first := s.here.mustAcquire(c)
+	require.False(s, first.Held)
+	for range 3 {
+		again := s.there.mustAcquire(c)
+		require.True(s, again.Held)
+		require.Equal(s, []uint64{first.Fence, uint64(first.Seat)}, []uint64{again.Fence, uint64(again.Seat)})
+	}
+	s.here.mustRelease(c, guard.After{})
+	require.False(s, s.there.renew(c))
+	s.there.mustAcquire(s.claim(k))
+}
+
+func hasSeat(s *subject, among int) {
+	k := key("seat", among)
+	if among > driver.MaxSeats {
+		require.Zero(s, s.here.mustAcquire(s.shared(k, among)).Seat)
+		return
+	}
+	claims := make([]guard.Claim, among)
+	for i := range claims {
+		claims[i] = s.shared(k, among)
+		require.Equal(s, i+1, s.processOf(i).mustAcquire(claims[i]).Seat)
+	}
+	for i := len(claims) - 1; i >= 0; i-- {
+		s.here.mustRelease(claims[i], guard.After{})
+		claims[i] = s.shared(k, among)
+		require.Equal(s, i+1, s.there.mustAcquire(claims[i]).Seat, "the seat that is free")
+	}
+}
+
+func sharedExpires(s *subject, among int) {
+	k := key("expires", among)
+	c := s.shared(k, among)
+	c.TTL = s.short()
+	stays := s.shared(k, among)
+	s.here.mustAcquire(c)
+	s.here.mustAcquire(stays)
+	s.outlive(c.TTL)
+	require.False(s, s.here.renew(c), "a claim that has expired")
+	require.False(s, s.here.release(c, guard.After{}))
+	s.there.requireBusy(s.claim(k), long)
+	s.there.mustAcquire(s.shared(k, among))
+	require.True(s, s.here.renew(stays))
+}
+
+func sharedIsRenewed(s *subject, among int) {
+	k := key("renewed", among)
+	c := s.shared(k, among)
+	c.TTL = s.short()
+	s.here.mustAcquire(c)
+	c.TTL = s.longShared()
+	require.True(s, s.here.renew(c)) // the other process may have to connect first
+	s.outlive(s.short())
+	s.there.requireBusy(s.claim(k), long)
+	require.True(s, s.here.renew(c))
+	s.here.mustRelease(c, guard.After{})
+	s.there.mustAcquire(s.claim(k))
+}
+
+func minHoldIsHolder(s *subject, among int) {
+	k := key("kept", among)
+	c := s.shared(k, among)
+	s.here.mustAcquire(c)
+	keep := s.short()
+	begin := time.Now()
+	s.here.mustRelease(c, guard.After{Keep: keep})
+	require.True(s, s.here.release(c, guard.After{}), "a release that is repeated")
+	require.False(s, s.here.renew(c))
+	if among == 2 {
+		s.there.mustAcquire(s.shared(k, among))
+		g := s.there.acquire(s.shared(k, among))
+		if time.Since(begin) < keep {
+			require.Equal(s, guard.Busy, g.State)
+		}
+		return
+	}
+	s.there.awaitGrant(s.claim(k), guard.Busy, begin.Add(keep))
+}
+
+func sharedFindsDone(s *subject, among int) {
+	k := key("done", among)
+	c := s.claim(k)
+	s.here.mustAcquire(c)
+	s.here.mustRelease(c, guard.After{Keep: long, Done: true, Record: []byte("record")})
+	s.settled(k)
+	g := s.there.requireDone(s.shared(k, among), long)
+	require.Equal(s, "record", string(g.Record))
+	require.Equal(s, c.Label, g.Label)
+}
+
+func sharedFencesGrow(s *subject, among int) {
+	k := key("fences", among)
+	last := uint64(0)
+	grow := func(g guard.Grant) {
+		s.Helper()
+		require.Greater(s, g.Fence, last)
+		last = g.Fence
+	}
+	for range 3 {
+		var readers []guard.Claim
+		for range 2 {
+			c := s.shared(k, among)
+			c.Reserve = 4
+			g := s.here.mustAcquire(c)
+			grow(g)
+			c.Fence = g.Fence + uint64(g.Reserved)
+			require.True(s, s.there.renew(c)) // under the last that it may use
+			last = c.Fence
+			readers = append(readers, c)
+		}
+		for _, c := range readers {
+			s.there.mustRelease(c, guard.After{})
+		}
+		writer := s.claim(k)
+		grow(s.there.mustAcquire(writer))
+		s.here.mustRelease(writer, guard.After{})
+	}
+}
+
+func wantedKeepsOut(s *subject, among int) {
+	k := key("wanted", among)
+	reader := s.shared(k, among)
+	s.here.mustAcquire(reader)
+	writer := waiting(s.claim(k))
+	for range 2 {
+		require.True(s, s.there.requireBusy(writer, long).Wanted, "a claim that waits for shared holders")
+		s.here.requireBusy(s.shared(k, among), long)
+		require.True(s, s.here.renew(reader), "who holds the key is not affected")
+	}
+	require.False(s, s.here.requireBusy(waiting(s.claim(k)), long).Wanted, "one claim is wanted at a time")
+	s.here.mustRelease(reader, guard.After{})
+	s.here.requireBusy(s.shared(k, among), driver.WantedFor(long))
+	s.there.mustAcquire(writer)
+	s.here.requireBusy(s.shared(k, among), long)
+	s.there.mustRelease(writer, guard.After{})
+	s.here.mustAcquire(s.shared(k, among))
+}
+
+func wantedEnds(s *subject, among int) {
+	k := key("unwanted", among)
+	s.here.mustAcquire(s.shared(k, among))
+	require.False(s, s.there.requireBusy(s.claim(k), long).Wanted, "a claim that does not wait")
+	leaves := waiting(s.claim(k))
+	s.there.requireBusy(leaves, long)
+	require.False(s, s.there.release(leaves, guard.After{}), "a release of a claim that is wanted returns false")
+	reader := s.shared(k, among)
+	s.here.mustAcquire(reader)
+	s.here.mustRelease(reader, guard.After{})
+
+	dies := waiting(s.claim(k))
+	dies.TTL = s.short()
+	begin := time.Now()
+	s.there.requireBusy(dies, long)
+	s.here.awaitGrant(s.shared(k, among), guard.Busy, begin.Add(driver.WantedFor(dies.TTL)))
+	require.Less(s, time.Since(begin), patience)
+}
+
+func sharesInOrder(s *subject, among int) {
+	k := key("queue", among)
+	claim := func(among int) guard.Claim {
+		c := waiting(s.shared(k, among))
+		c.Queue = driver.Queued
+		return c
+	}
+	holder := claim(1)
+	s.here.mustAcquire(holder)
+	line := []guard.Claim{claim(among), claim(among), claim(1), claim(among)}
+	for i, c := range line {
+		s.processOf(i).requireQueued(c, i)
+	}
+	s.here.mustRelease(holder, guard.After{})
+	s.processOf(1).requireOtherNotified(line[1])
+	s.processOf(0).mustAcquire(line[0])
+	s.processOf(1).mustAcquire(line[1])
+	s.processOf(2).requireBusy(line[2], long)
+	s.processOf(3).requireBusy(line[3], long)
+	s.processOf(0).mustRelease(line[0], guard.After{})
+	s.processOf(3).requireBusy(line[3], long)
+	s.processOf(1).mustRelease(line[1], guard.After{})
+	s.processOf(3).requireBusy(line[3], long)
+	s.processOf(2).mustAcquire(line[2])
+	s.processOf(3).requireBusy(line[3], long)
+	s.processOf(2).mustRelease(line[2], guard.After{})
+	s.processOf(3).mustAcquire(line[3])
+}
+
+// A census is who holds a key for certain: after the answer to the acquire, and before the request
+// to release.
+type census struct {
+	mu      sync.Mutex
+	holders map[string]int // Among by ID
+	granted int
+	shared  int // grants beside others
+	wrong   []string
+}
+
+func (c *census) enter(claim guard.Claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.holders[claim.ID] = max(claim.Among, 1)
+	most := driver.Any
+	for _, among := range c.holders {
+		most = min(most, among)
+	}
+	if len(c.holders) > most {
+		c.wrong = append(c.wrong, strconv.Itoa(len(c.holders))+" hold a key that one of them shares with "+strconv.Itoa(most-1)+" others")
+	}
+	c.granted++
+	if len(c.holders) > 1 {
+		c.shared++
+	}
+}
+
+func (c *census) leave(claim guard.Claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.holders, claim.ID)
+}
+
+func randomSharers(s *subject) {
+	seed := s.seed()
+	end := time.Now().Add(s.span())
+	var all sync.WaitGroup
+	keys := [2]census{{holders: map[string]int{}}, {holders: map[string]int{}}}
+	for i := range fuzzWorkers {
+		random := source(seed, i)
+		p := []process{s.here, s.there}[i%2]
+		all.Go(func() {
+			for time.Now().Before(end) {
+				k := random.IntN(len(keys))
+				s.shareOnce(p, random, "shared:"+strconv.Itoa(k), &keys[k])
+			}
+		})
+	}
+	all.Wait()
+	for i := range keys {
+		require.Empty(s, keys[i].wrong)
+		require.Positive(s, keys[i].granted, "no claim was granted")
+		require.Positive(s, keys[i].shared, "no key was shared")
+	}
+}
+
+// shareOnce makes a random claim of the key, and holds it for a moment if it is granted.
+func (s *subject) shareOnce(p process, random *rand.Rand, k string, census *census) {
+	c := s.shared(k, append([]int{1}, s.backend.Shares...)[random.IntN(len(s.backend.Shares)+1)])
+	c.Waits = random.IntN(4) == 0
+	g, err := p.tryAcquire(c)
+	if err == nil && g.State == guard.Granted {
+		census.enter(c)
+	}
+	// A slow store needs a longer hold, or no two claims share the key.
+	time.Sleep(time.Duration(random.Int64N(int64(max(time.Millisecond, s.backend.MinTTL)))))
+	if err == nil && g.State == guard.Granted {
+		census.leave(c)
+	}
+	_, _ = p.tryRelease(c, guard.After{})
+}

@@ -1,0 +1,348 @@
+package guard
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/internal/clock"
+)
+
+// DoAll runs f while it holds all the keys, and releases them when f has ended. It returns the
+// errors of Do. An ErrBusy names one of the keys that were busy.
+//
+// It takes all keys or none. Calls cannot block each other for ever, in whatever order they name
+// their keys: a call that waits for a key (WithWait) holds only keys that are smaller. That does
+// not cover a Do inside of DoAll, or inside of Do, for a further key.
+//
+// The context of f ends with the lease of any of the keys. f has one fence: it is larger than every
+// earlier fence of each key. Options are those of Do, without WithOnce and WithMinHold. On one
+// Redis, free keys cost one round trip, and their release another.
+func (g *Guard) DoAll(ctx context.Context, keys []string, f func(context.Context) error, opts ...Option) (err error) {
+	if f == nil {
+		return errNoFunction
+	}
+	l, err := g.AcquireAll(ctx, keys, opts...)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		released := l.Release(ctx)
+		var lost *LostError
+		if errors.As(released, &lost) && !errors.Is(err, ErrLost) && !errors.Is(err, ErrClosed) {
+			if ctx.Err() == nil {
+				err = driver.HideContext(err) // the context that f saw ended was ours
+			}
+			with := *lost
+			with.Err, with.ran = err, true
+			err = &with
+		}
+	}()
+	r := run{hold: l.leases[len(l.leases)-1].hold, hooks: l.set.hooks, caller: ctx}
+	return r.run(l.ctx, f)
+}
+
+// AcquireAll is to DoAll what Acquire is to Do: the keys are held until Release.
+func (g *Guard) AcquireAll(ctx context.Context, keys []string, opts ...Option) (*Leases, error) {
+	s, err := g.newSeveral(ctx, keys, opts)
+	if err != nil {
+		return nil, err
+	}
+	defer s.abandon() // unless all are held
+	if err := s.acquire(); err != nil {
+		return nil, err
+	}
+	return s.leases()
+}
+
+// Leases are leases on several keys, which were acquired together. They are safe for concurrent
+// use.
+type Leases struct {
+	guard  *Guard
+	set    *settings
+	leases []*Lease
+	ctx    context.Context
+	end    func()
+	fence  uint64
+}
+
+// Keys returns the keys, sorted, each once.
+func (l *Leases) Keys() []string {
+	keys := make([]string, len(l.leases))
+	for i, lease := range l.leases {
+		keys[i] = lease.Key()
+	}
+	return keys
+}
+
+// Fence returns the fence of all of the keys, see Lease.Fence.
+func (l *Leases) Fence() uint64 { return l.fence }
+
+// Context returns a context that ends with the lease of any of the keys, see Lease.Context.
+func (l *Leases) Context() context.Context { return l.ctx }
+
+// Valid reports whether all of the leases are valid, see Lease.Valid.
+func (l *Leases) Valid() bool {
+	return !slices.ContainsFunc(l.leases, func(lease *Lease) bool { return !lease.Valid() })
+}
+
+// Release ends all of the leases, see Lease.Release. It returns the errors, joined.
+func (l *Leases) Release(ctx context.Context) error {
+	defer l.end()
+	own := slices.DeleteFunc(slices.Clone(l.leases), func(lease *Lease) bool { return lease.joined })
+	return l.guard.giveBackAll(ctx, l.set, own)
+}
+
+// giveBackAll releases the leases at once, and returns the errors: one that has no answer must not
+// hide that another was lost.
+func (g *Guard) giveBackAll(ctx context.Context, set *settings, leases []*Lease) error {
+	requests := g.releaseTogether(ctx, set, len(leases))
+	results := make([]error, len(leases))
+	each(len(leases), func(i int) {
+		defer requests[i].leave()
+		// unless giveBack returns
+		results[i] = driver.NewStoreError("", driver.OpRelease, leases[i].Key(), errAborted)
+		results[i] = leases[i].giveBack(ctx, ending{first: requests[i]})
+	})
+	return errors.Join(results...)
+}
+
+// each calls f for 0 to n-1 at once, and returns when all have returned, or ended their goroutines.
+// If one has panicked, so does each: a panic in a goroutine of ours would end the process.
+func each(n int, f func(i int)) {
+	var all sync.WaitGroup
+	panics := make([]any, n)
+	for i := range n {
+		all.Go(func() {
+			defer func() { panics[i] = recover() }()
+			f(i)
+		})
+	}
+	all.Wait()
+	for _, p := range panics {
+		if p != nil {
+			panic(p)
+		}
+	}
+}
+
+// A several is a call for several keys, on its way to all of them.
+type several struct {
+	guard    *Guard
+	ctx      context.Context
+	set      *settings
+	deadline time.Duration // until when it waits
+	keys     []*oneOf      // sorted by what the store calls them
+}
+
+// oneOf is one of several keys.
+type oneOf struct {
+	key, stored string
+	lease       *Lease // nil while it is not held
+	err         error  // why it is not
+}
+
+// newSeveral checks and sorts the keys. Those that ctx holds are joined.
+func (g *Guard) newSeveral(ctx context.Context, keys []string, opts []Option) (*several, error) {
+	if len(keys) == 0 {
+		return nil, &SettingError{Setting: "keys", Reason: "must not be empty"}
+	}
+	s := &several{guard: g, ctx: ctx}
+	for _, key := range keys {
+		set, stored, err := g.prepare(key, opts)
+		if err != nil {
+			return nil, err
+		}
+		s.set = set
+		s.keys = append(s.keys, &oneOf{key: key, stored: stored})
+	}
+	switch {
+	case s.set.window > 0:
+		return nil, &SettingError{Setting: "WithOnce", Value: s.set.window.String(), Reason: "must be 0 for several keys"}
+	case s.set.minHold > 0:
+		return nil, &SettingError{Setting: "WithMinHold", Value: s.set.minHold.String(), Reason: "must be 0 for several keys"}
+	}
+	slices.SortFunc(s.keys, func(a, b *oneOf) int { return cmp.Compare(a.stored, b.stored) })
+	s.keys = slices.CompactFunc(s.keys, func(a, b *oneOf) bool { return a.stored == b.stored })
+	now := g.clock.Now()
+	s.deadline = now + min(s.set.wait, clock.Never-now)
+	for _, k := range s.keys {
+		h := g.holding(ctx, k.stored)
+		if h == nil {
+			continue
+		}
+		if err := h.allows(s.set, k.key); err != nil {
+			return nil, err
+		}
+		var err error
+		if k.lease, err = g.Acquire(ctx, k.key, opts...); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// acquire acquires all the keys. It asks for all at once. If some are busy, it gives back those
+// behind the first of these, waits for that one, and asks for the rest again.
+func (s *several) acquire() error {
+	for {
+		first := s.ask()
+		if first == nil {
+			return nil
+		}
+		s.giveBack(func(k *oneOf) bool { return k.stored > first.stored })
+		left := s.deadline - s.guard.clock.Now()
+		if s.set.wait <= 0 || left <= 0 || !errors.Is(first.err, ErrBusy) && !errors.Is(first.err, ErrStore) {
+			s.reportSkip(first)
+			return first.err
+		}
+		if first.lease, first.err = s.acquireOne(first, func(own *settings) { own.wait = left }); first.err != nil {
+			return first.err
+		}
+		s.giveBack(func(k *oneOf) bool { return !k.lease.Valid() }) // meanwhile
+	}
+}
+
+// ask asks for all keys that are not held, once. It returns the first one that is not granted.
+func (s *several) ask() *oneOf {
+	missing := slices.DeleteFunc(slices.Clone(s.keys), func(k *oneOf) bool { return k.lease != nil })
+	requests := s.guard.acquireTogether(s.ctx, s.set, len(missing))
+	each(len(missing), func(i int) {
+		k := missing[i]
+		defer requests[i].leave()
+		// unless acquireOne returns
+		k.err = driver.NewStoreError("", driver.OpAcquire, k.stored, errAborted)
+		k.lease, k.err = s.acquireOne(k, func(own *settings) { own.wait, own.probe, own.first = 0, true, requests[i] })
+	})
+	for _, k := range missing {
+		if k.err != nil {
+			return k
+		}
+	}
+	return nil
+}
+
+// acquireOne acquires one of the keys, with settings that are changed by a function. The maximum
+// hold begins when all are held.
+func (s *several) acquireOne(k *oneOf, change func(own *settings)) (*Lease, error) {
+	own := *s.set
+	own.maxHold = 0
+	change(&own)
+	h, err := s.guard.acquire(s.ctx, k.key, k.stored, &own)
+	if err != nil {
+		return nil, err
+	}
+	return &h.lease, nil
+}
+
+// giveBack releases the keys that are held, and for which the function returns true.
+func (s *several) giveBack(which func(*oneOf) bool) {
+	var leases []*Lease
+	for _, k := range s.keys {
+		if k.lease != nil && !k.lease.joined && which(k) {
+			leases = append(leases, k.lease)
+			k.lease = nil
+		}
+	}
+	if len(leases) > 0 {
+		_ = s.guard.giveBackAll(s.ctx, s.set, leases) // the Guard keeps trying
+	}
+}
+
+// abandon gives everything back, unless leases has returned it.
+func (s *several) abandon() { s.giveBack(func(*oneOf) bool { return true }) }
+
+// reportSkip calls the hooks for a call that gives up because of a busy key.
+func (s *several) reportSkip(k *oneOf) {
+	hs := hooks(s.set.hooks)
+	if len(hs) == 0 || s.set.probe || !errors.Is(k.err, ErrBusy) && !errors.Is(k.err, ErrDone) {
+		return
+	}
+	e := Event{Name: s.set.name, Key: k.key, State: Busy, TTL: s.set.ttl, Auxiliary: s.set.auxiliary, Err: k.err}
+	var busy *BusyError
+	if errors.As(k.err, &busy) {
+		e.Left, e.Label = busy.Left, busy.Label
+	}
+	hs.call(s.ctx, &e, pickSkip)
+}
+
+// leases returns what was acquired, under one fence: the largest. The store knows it of each key.
+func (s *several) leases() (*Leases, error) {
+	g := s.guard
+	l := &Leases{guard: g, set: s.set, ctx: s.ctx}
+	now := g.clock.Now()
+	g.mu.Lock()
+	for _, k := range s.keys {
+		l.fence = max(l.fence, k.lease.hold.fence)
+		l.leases = append(l.leases, k.lease)
+	}
+	var behind []*tenure
+	for _, k := range s.keys {
+		h := k.lease.hold
+		if h.tenure.claim.Fence < l.fence {
+			h.tenure.claim.Fence, h.tenure.claim.Reserve = l.fence, 0
+			behind = append(behind, h.tenure)
+		}
+		if !k.lease.joined {
+			h.fence = l.fence
+			if s.set.maxHold > 0 {
+				h.maxAt = now + s.set.maxHold
+			}
+			g.schedule.replan(h.tenure)
+		}
+	}
+	g.mu.Unlock()
+	if err := g.raise(s.ctx, behind); err != nil {
+		return nil, err
+	}
+	var ends []func()
+	for _, lease := range l.leases {
+		joined, end := lease.hold.joined(l.ctx)
+		l.ctx = &leaseContext{Context: joined, hold: lease.hold}
+		ends = append(ends, end)
+	}
+	l.end = func() {
+		for _, end := range ends {
+			end()
+		}
+	}
+	for _, k := range s.keys {
+		k.lease = nil
+	}
+	return l, nil
+}
+
+// raise tells the store the fences under which the tenures are used.
+func (g *Guard) raise(ctx context.Context, behind []*tenure) error {
+	if len(behind) == 0 {
+		return nil
+	}
+	errs := make([]error, len(behind))
+	each(len(behind), func(i int) {
+		t := behind[i]
+		g.mu.Lock()
+		c := t.claim
+		g.mu.Unlock()
+		// unless Renew returns
+		errs[i] = driver.NewStoreError("", driver.OpRenew, c.Key, errAborted)
+		call, cancel := context.WithTimeout(ctx, requestTimeout(c.TTL))
+		defer cancel()
+		g.calls.Add(1)
+		defer g.calls.Add(-1)
+		switch held, err := g.locker.Renew(call, c); {
+		case err == nil && held:
+			errs[i] = nil
+		case err != nil && ctx.Err() != nil:
+			errs[i] = contextEnded(ctx, driver.OpAcquire, c.Key)
+		case err != nil:
+			errs[i] = asStoreError(driver.OpRenew, c.Key, err)
+		case !held:
+			errs[i] = &LostError{Key: c.Key, Fence: c.Fence, Reason: LossNotHeld}
+		}
+	})
+	return cmp.Or(errs...)
+}

@@ -1,0 +1,485 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+)
+
+// Whatever the order in which calls name their keys, each gets all of them, alone.
+func TestDoAll_takesAllOrNoneInAnyOrder(t *testing.T) {
+	for _, fair := range []bool{false, true} {
+		t.Run(fmt.Sprint("fair ", fair), func(t *testing.T) {
+			opts := []guard.Option{guard.WithWait(guard.Forever)}
+			if fair {
+				opts = append(opts, guard.WithFair())
+			}
+			sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
+				keys := []string{"a", "b", "c", "d"}
+				holders := map[string]*atomic.Int64{}
+				last := map[string]*atomic.Uint64{}
+				for _, k := range keys {
+					holders[k], last[k] = new(atomic.Int64), new(atomic.Uint64)
+				}
+				var all sync.WaitGroup
+				for i := range 16 {
+					g := []*guard.Guard{here, there}[i%2]
+					all.Go(func() {
+						for range 10 {
+							mine := slices.Clone(keys)
+							rand.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
+							mine = mine[:1+rand.IntN(3)]
+							require.NoError(t, g.DoAll(t.Context(), mine, func(ctx context.Context) error {
+								for _, k := range mine {
+									require.EqualValues(t, 1, holders[k].Add(1))
+									defer holders[k].Add(-1)
+									require.Greater(t, guard.Fence(ctx), last[k].Swap(guard.Fence(ctx)), k)
+								}
+								time.Sleep(rand.N(20 * time.Millisecond))
+								return nil
+							}, opts...))
+						}
+					})
+				}
+				all.Wait()
+				for _, k := range keys {
+					require.True(t, store.free(k))
+				}
+			}, opts...)
+		})
+	}
+}
+
+func TestDoAll_refusesWithoutWaiting(t *testing.T) {
+	sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
+		b := hold(t, there, "b")
+		var busy *guard.BusyError
+		var seen recorder
+		err := here.DoAll(t.Context(), []string{"c", "b", "a"}, nothing, guard.WithHook(seen.hook()))
+		require.ErrorAs(t, err, &busy)
+		require.Equal(t, "b", busy.Key)
+		require.Equal(t, 1, seen.count("skip"), "one call, one skip")
+		require.True(t, store.free("a"))
+		require.True(t, store.free("c"))
+
+		begin := time.Now()
+		err = here.DoAll(t.Context(), []string{"c", "b", "a"}, nothing, guard.WithWait(time.Second))
+		require.ErrorAs(t, err, &busy)
+		require.InDelta(t, time.Second, time.Since(begin), float64(20*time.Millisecond))
+		require.True(t, store.free("a"))
+		require.NoError(t, b.Release(t.Context()))
+	})
+}
+
+// A call that waits holds only the keys before the one that it waits for.
+func TestDoAll_waitsHoldingSmallerKeysOnly(t *testing.T) {
+	sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
+		b := hold(t, there, "b")
+		done := make(chan error)
+		go func() {
+			done <- here.DoAll(t.Context(), []string{"c", "a", "b"}, nothing, guard.WithWait(guard.Forever))
+		}()
+		time.Sleep(time.Second)
+		require.False(t, store.free("a"))
+		require.True(t, store.free("c"))
+		require.NoError(t, b.Release(t.Context()))
+		require.NoError(t, <-done)
+		require.True(t, store.free("a"))
+	})
+}
+
+func TestDoAll_ends(t *testing.T) {
+	failed := errors.New("failed")
+	for name, c := range map[string]struct {
+		f    func(ctx context.Context) error
+		want error
+	}{
+		"returns": {nothing, nil},
+		"fails":   {func(context.Context) error { return failed }, failed},
+		"panics":  {func(context.Context) error { panic(failed) }, failed},
+		"Goexit":  {func(context.Context) error { runtime.Goexit(); return nil }, nil},
+		"sees its context end": {func(ctx context.Context) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}, guard.ErrLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
+				var err error
+				over := make(chan struct{})
+				go func() {
+					defer close(over)
+					defer func() {
+						if p := recover(); p != nil {
+							err = p.(error)
+						}
+					}()
+					err = here.DoAll(t.Context(), []string{"a", "b"}, c.f, guard.WithMaxHold(time.Hour))
+				}()
+				<-over
+				if c.want == nil {
+					require.NoError(t, err)
+				} else {
+					require.ErrorIs(t, err, c.want)
+				}
+				require.True(t, store.free("a"))
+				require.True(t, store.free("b"))
+			})
+		})
+	}
+}
+
+func TestAcquireAll_allKeysAreLostTogether(t *testing.T) {
+	for name, renew := range map[string]func(ctx context.Context) (bool, error){
+		"one is not held":    func(context.Context) (bool, error) { return false, nil },
+		"one is not renewed": func(ctx context.Context) (bool, error) { return false, frozen(ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
+				var held atomic.Bool
+				store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
+					if c.Key == "b" && held.Load() {
+						return renew(ctx)
+					}
+					return false, guardtest.ErrUnscripted
+				}
+				l, err := here.AcquireAll(t.Context(), []string{"c", "a", "b", "a"})
+				require.NoError(t, err)
+				held.Store(true)
+				require.Equal(t, []string{"a", "b", "c"}, l.Keys())
+				require.True(t, l.Valid())
+				select {
+				case <-l.Context().Done():
+				case <-time.After(2 * ttl):
+					require.Fail(t, "the context has not ended")
+				}
+				var lost *guard.LostError
+				require.ErrorAs(t, context.Cause(l.Context()), &lost)
+				require.Equal(t, "b", lost.Key)
+				require.False(t, l.Valid())
+				require.ErrorIs(t, l.Release(t.Context()), guard.ErrLost)
+				require.True(t, store.free("a"))
+				require.True(t, store.free("c"))
+			})
+		})
+	}
+}
+
+func TestAcquireAll_fenceIsLargerThanAllEarlierOnesOfEachKey(t *testing.T) {
+	sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
+		for range 5 {
+			var last uint64
+			for _, k := range []string{"a", "b", "c"} {
+				lease := hold(t, there, k)
+				last = max(last, lease.Fence())
+				require.NoError(t, lease.Release(t.Context()))
+			}
+			l, err := here.AcquireAll(t.Context(), []string{"a", "b", "c"})
+			require.NoError(t, err)
+			require.Greater(t, l.Fence(), last)
+			require.Equal(t, l.Fence(), guard.Fence(l.Context()))
+			require.NoError(t, l.Release(t.Context()))
+			for _, k := range []string{"a", "b", "c"} {
+				lease := hold(t, there, k)
+				require.Greater(t, lease.Fence(), l.Fence(), k)
+				require.NoError(t, lease.Release(t.Context()))
+			}
+		}
+	})
+}
+
+func TestAcquireAll_joinsWhatItsContextHolds(t *testing.T) {
+	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
+		require.NoError(t, here.Do(t.Context(), "b", func(ctx context.Context) error {
+			l, err := here.AcquireAll(ctx, []string{"a", "b", "c"})
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, l.Fence(), guard.Fence(ctx))
+			require.NoError(t, here.Do(l.Context(), "a", nothing), "and is joined")
+			require.NoError(t, l.Release(ctx))
+			require.True(t, store.free("a"))
+			require.False(t, store.free("b"))
+			return nil
+		}))
+		require.NoError(t, here.Do(t.Context(), "b", func(ctx context.Context) error {
+			_, err := here.AcquireAll(ctx, []string{"a", "b"})
+			require.ErrorIs(t, err, guard.ErrUpgrade)
+			return nil
+		}, guard.WithShared()))
+	})
+}
+
+func TestAcquireAll_settings(t *testing.T) {
+	sharing(t, func(t *testing.T, _ sharingStore, here, _ *guard.Guard) {
+		for want, c := range map[string]struct {
+			keys []string
+			opts []guard.Option
+		}{
+			"keys":        {nil, nil},
+			"WithOnce":    {[]string{"a"}, []guard.Option{guard.WithOnce(time.Hour)}},
+			"WithMinHold": {[]string{"a"}, []guard.Option{guard.WithMinHold(time.Hour)}},
+		} {
+			_, err := here.AcquireAll(t.Context(), c.keys, c.opts...)
+			var setting *guard.SettingError
+			require.ErrorAs(t, err, &setting)
+			require.Equal(t, want, setting.Setting)
+		}
+		var bad *guard.KeyError
+		require.ErrorAs(t, here.DoAll(t.Context(), []string{"a", ""}, nothing), &bad)
+		require.Error(t, here.DoAll(t.Context(), []string{"a"}, nil))
+	})
+}
+
+// A store that fails for one key leaves none taken.
+func TestAcquireAll_errorOfTheStore(t *testing.T) {
+	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
+		store.OnAcquire = func(_ context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+			if c.Key == "b" {
+				return guard.Grant{}, guardtest.Fail(driver.KindConnection)
+			}
+			return guard.Grant{}, guardtest.ErrUnscripted
+		}
+		_, err := here.AcquireAll(t.Context(), []string{"a", "b", "c"})
+		require.ErrorIs(t, err, guard.ErrStore)
+		require.True(t, store.free("a"))
+		require.True(t, store.free("c"))
+	})
+}
+
+// The goroutines of several keys are not the caller's: what ends one of them must not end the
+// process, and leaves no key taken.
+func TestAcquireAll_endsOfAGoroutine(t *testing.T) {
+	t.Run("the backend panics while it acquires", func(t *testing.T) {
+		sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
+			store.OnAcquire = func(_ context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+				if c.Key == "b" {
+					panic("a bug")
+				}
+				return guard.Grant{}, guardtest.ErrUnscripted
+			}
+			require.PanicsWithValue(t, "a bug", func() { _, _ = here.AcquireAll(t.Context(), []string{"a", "b", "c"}) })
+			require.True(t, store.free("a"))
+			require.True(t, store.free("c"))
+		})
+	})
+	t.Run("the backend panics while it releases", func(t *testing.T) {
+		sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
+			store.OnRelease = func(_ context.Context, n int, c guard.Claim, _ guard.After) (bool, error) {
+				if n == 1 {
+					panic("a bug")
+				}
+				return false, guardtest.ErrUnscripted
+			}
+			require.PanicsWithValue(t, "a bug", func() { _ = here.DoAll(t.Context(), []string{"a", "b", "c"}, nothing) })
+			time.Sleep(ttl) // the cleaner releases the last one
+			for _, key := range []string{"a", "b", "c"} {
+				require.True(t, store.free(key))
+			}
+		})
+	})
+	t.Run("a hook ends the goroutine", func(t *testing.T) {
+		sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
+			ends := guard.Hook{AcquireEnd: func(_ context.Context, e guard.Event) {
+				if e.Key == "b" {
+					runtime.Goexit()
+				}
+			}}
+			_, err := here.AcquireAll(t.Context(), []string{"a", "b", "c"}, guard.WithHook(ends))
+			require.ErrorIs(t, err, guard.ErrStore)
+			for _, key := range []string{"a", "b", "c"} {
+				require.True(t, store.free(key))
+			}
+		})
+	})
+}
+
+// A severalStore takes several claims in one call.
+type severalStore struct {
+	*testStore
+	batches [][]string // the keys of each
+	on      func(ctx context.Context)
+}
+
+func (s *severalStore) batch(ctx context.Context, claims []guard.Claim) {
+	keys := make([]string, len(claims))
+	for i, c := range claims {
+		keys[i] = c.Key
+	}
+	slices.Sort(keys)
+	s.batches = append(s.batches, keys)
+	if s.on != nil {
+		s.on(ctx)
+	}
+}
+
+func (s *severalStore) AcquireBatch(ctx context.Context, claims []guard.Claim, report func(i int, g guard.Grant, err error)) {
+	s.batch(ctx, claims)
+	for i, c := range claims {
+		g, err := s.memory.TryAcquire(ctx, c)
+		report(i, g, err)
+	}
+}
+
+func (s *severalStore) ReleaseBatch(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error)) {
+	s.batch(ctx, claims)
+	for i, c := range claims {
+		held, err := s.memory.Release(ctx, c, guard.After{})
+		report(i, held, err)
+	}
+}
+
+func TestAcquireAll_goesOutTogether(t *testing.T) {
+	together := func(t *testing.T, f func(t *testing.T, store *severalStore, g *guard.Guard)) {
+		synctest.Test(t, func(t *testing.T) {
+			store := &severalStore{testStore: newTestStore()}
+			g, err := guard.New(store, guard.WithTTL(ttl))
+			require.NoError(t, err)
+			f(t, store, g)
+			ending, cancel := context.WithTimeout(context.Background(), time.Hour)
+			defer cancel()
+			require.NoError(t, g.Close(ending))
+			require.True(t, store.free("a"))
+			require.True(t, store.free("c"))
+		})
+	}
+	t.Run("free keys", func(t *testing.T) {
+		together(t, func(t *testing.T, store *severalStore, g *guard.Guard) {
+			require.NoError(t, g.DoAll(t.Context(), []string{"c", "b", "a"}, nothing))
+			require.Equal(t, [][]string{{"a", "b", "c"}, {"a", "b", "c"}}, store.batches)
+			require.Zero(t, store.count(driver.OpAcquire)+store.count(driver.OpRelease))
+		})
+	})
+	t.Run("a busy key", func(t *testing.T) {
+		together(t, func(t *testing.T, store *severalStore, g *guard.Guard) {
+			b := hold(t, g, "b")
+			time.AfterFunc(time.Second, func() { _ = b.Release(context.Background()) })
+			require.NoError(t, g.DoAll(t.Context(), []string{"c", "b", "a"}, nothing, guard.WithWait(time.Minute)))
+			require.Equal(t, [][]string{{"a", "b", "c"}, {"c"}, {"c"}, {"a", "b", "c"}}, store.batches)
+		})
+	})
+	t.Run("cancelled", func(t *testing.T) {
+		together(t, func(t *testing.T, store *severalStore, g *guard.Guard) {
+			ctx, cancel := context.WithCancel(t.Context())
+			store.on = func(ctx context.Context) { <-ctx.Done() }
+			time.AfterFunc(time.Second, cancel)
+			_, err := g.AcquireAll(ctx, []string{"a", "b", "c"})
+			require.ErrorIs(t, err, context.Canceled)
+		})
+	})
+	t.Run("the backend panics", func(t *testing.T) {
+		together(t, func(t *testing.T, store *severalStore, g *guard.Guard) {
+			store.on = func(context.Context) { panic("a bug") }
+			l, err := g.AcquireAll(t.Context(), []string{"a", "b", "c"})
+			require.NoError(t, err, "each key is asked for again, by itself")
+			require.NoError(t, l.Release(t.Context()))
+			require.Equal(t, 3, store.count(driver.OpAcquire))
+		})
+	})
+}
+
+// A release without an answer does not hide that another of the keys was lost.
+func TestDoAll_reportsALossBesideAnErrorOfTheStore(t *testing.T) {
+	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
+		var fails atomic.Bool
+		store.OnRelease = func(_ context.Context, _ int, c guard.Claim, _ guard.After) (bool, error) {
+			switch {
+			case fails.Load() && c.Key == "a":
+				return false, guardtest.Fail(driver.KindConnection)
+			case fails.Load() && c.Key == "b":
+				return false, nil
+			}
+			return false, guardtest.ErrUnscripted
+		}
+		fails.Store(true)
+		err := here.DoAll(t.Context(), []string{"a", "b", "c"}, nothing)
+		fails.Store(false)
+		require.ErrorIs(t, err, guard.ErrLost)
+	})
+}
+
+// The context that a function saw end was not the caller's, whichever of the keys was lost.
+func TestDoAll_lossIsNoCancellation(t *testing.T) {
+	for _, key := range []string{"a", "b", "c"} {
+		sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
+			var forgotten atomic.Bool
+			store.OnRenew = func(_ context.Context, _ int, c guard.Claim) (bool, error) {
+				if forgotten.Load() && c.Key == key {
+					return false, nil
+				}
+				return false, guardtest.ErrUnscripted
+			}
+			err := here.DoAll(t.Context(), []string{"a", "b", "c"}, func(ctx context.Context) error {
+				forgotten.Store(true)
+				<-ctx.Done()
+				return ctx.Err()
+			})
+			require.ErrorIs(t, err, guard.ErrLost, key)
+			require.NotErrorIs(t, err, context.Canceled, key)
+		})
+	}
+}
+
+// A store whose keys have a counter each must know under which fence a key is used.
+func TestAcquireAll_tellsTheStoreItsFence(t *testing.T) {
+	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
+		var raised sync.Map
+		store.OnRenew = func(_ context.Context, _ int, c guard.Claim) (bool, error) {
+			raised.Store(c.Key, c.Fence)
+			return false, guardtest.ErrUnscripted
+		}
+		l, err := here.AcquireAll(t.Context(), []string{"a", "b", "c"})
+		require.NoError(t, err)
+		told := 0
+		raised.Range(func(_, fence any) bool {
+			require.Equal(t, l.Fence(), fence)
+			told++
+			return true
+		})
+		require.Equal(t, 2, told, "all but the one that was granted this fence")
+		for _, key := range l.Keys() {
+			lease, err := here.Acquire(l.Context(), key)
+			require.NoError(t, err)
+			require.Equal(t, l.Fence(), lease.Fence(), key)
+		}
+		require.NoError(t, l.Release(t.Context()))
+	})
+}
+
+// Keys that are held while the call waits for another one are renewed, and hooks see that: the race
+// detector looks at what AcquireAll changes of them in the end.
+func TestAcquireAll_renewsKeysThatItHoldsWhileItWaits(t *testing.T) {
+	var renewals atomic.Int32
+	hook := guard.Hook{Renew: func(_ context.Context, e guard.Event) {
+		if e.Key == "a" && e.Fence > 0 {
+			renewals.Add(1)
+		}
+	}}
+	sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
+		busy := hold(t, there, "b")
+		time.AfterFunc(3*ttl, func() { _ = busy.Release(context.Background()) })
+		l, err := here.AcquireAll(t.Context(), []string{"a", "b"}, guard.WithWait(10*ttl), guard.WithHook(hook), guard.WithMaxHold(20*ttl))
+		require.NoError(t, err)
+		require.Positive(t, renewals.Load())
+		for _, key := range l.Keys() {
+			lease, err := here.Acquire(l.Context(), key)
+			require.NoError(t, err)
+			require.Equal(t, l.Fence(), lease.Fence())
+		}
+		time.Sleep(2 * ttl)
+		require.True(t, l.Valid())
+		require.NoError(t, l.Release(t.Context()))
+	})
+}

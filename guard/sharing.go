@@ -1,0 +1,207 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/internal/clock"
+)
+
+// MaxSeats is the largest limit (WithLimit) whose holders have a seat each.
+const MaxSeats = driver.MaxSeats
+
+// WithShared lets calls hold the key together with all others that are made WithShared, as the
+// readers of a read-write lock. Calls without it hold the key alone: they wait for all that share
+// it, and those wait for them.
+//
+// A call without WithShared that waits (WithWait) keeps later shared calls from the key, so that
+// readers cannot keep a writer out for ever. If it ends, or its process dies, they go on: after
+// 0.6 TTL at the latest.
+//
+// The fence of a lease that is alone is larger than those of all shared leases before it. So a
+// resource that remembers the largest fence can tell a reader that a writer has come since.
+//
+// The shared calls of one Guard that come within 20 ms of one another, or a tenth of the TTL, have
+// one lease in the store, under a fence each, unless WithFair or WithMinHold is set. It is released
+// after the last of them.
+//
+// Do inside of Do joins the lease that its context holds. If that one is shared and the inner call
+// is not, it would wait for itself: it returns an *UpgradeError at once.
+//
+// New, or the call, returns a *SettingError if the backend cannot share keys, and with WithOnce.
+// Defaults to off: a call holds its key alone.
+func WithShared() Option { return func(s *settings) { s.among = driver.Any } }
+
+// WithLimit lets up to n calls hold the key at a time, in all processes: at most five calls to a
+// partner's API, or two tasks for each customer. Calls may name different limits: a call is granted
+// if there are fewer holders than its own limit and than those of the holders. So a deploy that
+// changes n is safe. No counter is kept that could be wrong after a crash: the holders are
+// counted, and each has a lease. Shared calls of one Guard that have one lease count as one, and so
+// do the calls of one owner (WithOwner) if the backend keeps owners.
+//
+// Each grant has a fence, but several hold the key at a time, so a resource that remembers the
+// largest fence would refuse those that are entitled to it. If n is at most MaxSeats, Lease.Seat
+// says which of n seats the lease has, alone. The fences of a seat grow from one holder to the
+// next: a resource that remembers one for each seat can refuse a holder that has lost its lease.
+// backend/redlock grants limits of at most MaxSeats, and does not count calls WithShared among the
+// holders: these and calls with a limit wait for each other.
+//
+// New, or the call, returns a *SettingError if the backend cannot do so, and with WithOnce. 0 and
+// 1 are off: a call holds its key alone. At most 1,000,000. Defaults to 0.
+func WithLimit(n int) Option {
+	return func(s *settings) {
+		if n < 0 || n > maxLimit {
+			s.refuse("WithLimit", n, fmt.Sprintf("must be from 0 to %d", maxLimit))
+			return
+		}
+		s.among = n
+	}
+}
+
+const maxLimit = 1_000_000
+
+// ErrUpgrade means that the context of the call holds the key together with others, and that the
+// call asked for it alone, or with fewer. See UpgradeError.
+var ErrUpgrade = errors.New("key is held together with others")
+
+// An UpgradeError is ErrUpgrade with the details. Waiting would never end: the lease of the context
+// is among those that the call would have to wait for. Ask for the key alone before, or release
+// the shared lease.
+type UpgradeError struct{ Key string }
+
+func (e *UpgradeError) Error() string {
+	return fmt.Sprintf("guard: %q is held by the context together with others (WithShared or WithLimit): "+
+		"a call for fewer holders would wait for itself", e.Key)
+}
+
+// Is reports whether target is ErrUpgrade.
+func (e *UpgradeError) Is(target error) bool { return target == ErrUpgrade }
+
+// Ran returns false: the function did not run.
+func (e *UpgradeError) Ran() bool { return false }
+
+// checkSharing returns a *SettingError if set asks for what the backend cannot do.
+func (g *Guard) checkSharing(set *settings) error {
+	if set.among <= 1 {
+		return nil
+	}
+	if g.sharer == nil {
+		return &SettingError{Setting: sharingOption(set.among), Reason: fmt.Sprintf("the backend (%T) grants a key to one claim at a time", g.locker)}
+	}
+	return g.sharer.CheckAmong(set.among)
+}
+
+func sharingOption(among int) string {
+	if among == driver.Any {
+		return "WithShared"
+	}
+	return fmt.Sprintf("WithLimit(%d)", among)
+}
+
+// allows returns an *UpgradeError if a call with these settings cannot join h.
+func (h *hold) allows(set *settings, key string) error {
+	if max(set.among, 1) < max(h.set.among, 1) {
+		return &UpgradeError{Key: key}
+	}
+	return nil
+}
+
+// joins reports whether calls with these settings share a lease of the store with one another.
+func (s *settings) joins() bool {
+	return s.among == driver.Any && !s.fair && !s.noRenewal && s.minHold == 0 && s.owner == ""
+}
+
+// share adds the call to a lease that shared calls of this Guard have, if there is one that is not
+// too old, and if no other call waits for the key. It returns nil otherwise.
+func (a *acquisition) share() (*hold, error) {
+	if !a.set.joins() {
+		return nil, nil
+	}
+	g := a.guard
+	g.mu.Lock()
+	var h *hold
+	if t := g.shared[a.claim.Key]; t != nil && !g.queues.Waits(g.queueID(a.claim.Key, a.set)) {
+		h = t.join(a, g.clock.Now())
+	}
+	g.unlock()
+	if h == nil {
+		return nil, nil
+	}
+	return a.take(h)
+}
+
+// join returns a hold of the call under t, whose further fence it takes, or nil if t cannot be
+// joined. Guard.mu must be held.
+func (t *tenure) join(a *acquisition, now time.Duration) *hold {
+	g, ttl := t.guard, t.claim.TTL
+	switch {
+	case t.claim.Reserve == 0, t.gone, g.closed, t.index < 0, ttl != a.set.ttl:
+		return nil
+	case now-t.began >= handOffPeriod(ttl), t.validUntil()-now < ttl/2:
+		return nil
+	}
+	t.claim.Fence++
+	t.claim.Reserve--
+	t.handOffs++
+	h := g.newHold(a, t, now)
+	g.schedule.replan(t)
+	return h
+}
+
+// admit lets the first of the waiting calls join t, which was just granted, as long as they share
+// the key. Guard.mu must be held.
+func (t *tenure) admit(set *settings, now time.Duration) {
+	g := t.guard
+	if !set.joins() {
+		return
+	}
+	if g.shared == nil {
+		g.shared = map[string]*tenure{}
+	}
+	g.shared[t.claim.Key] = t
+	for {
+		w := g.queues.First(g.queueID(t.claim.Key, set))
+		if w == nil {
+			return
+		}
+		next := w.Call().(*acquisition)
+		if !next.set.joins() {
+			return
+		}
+		h := t.join(next, now)
+		if h == nil {
+			return
+		}
+		h.previous = t.hold.label
+		g.queues.Offer(w, h)
+	}
+}
+
+// leave takes a hold out of its tenure, and reports whether the tenure goes on with others.
+// Guard.mu must be held.
+func (t *tenure) leave(h *hold) bool {
+	if t.hold == h && h.next == nil {
+		return false
+	}
+	for at := &t.hold; *at != nil; at = &(*at).next {
+		if *at == h {
+			*at = h.next
+			break
+		}
+	}
+	t.restIfOver()
+	t.guard.schedule.replan(t)
+	return true
+}
+
+// restIfOver stops renewals if no hold may be held any longer. Guard.mu must be held.
+func (t *tenure) restIfOver() {
+	for h := t.hold; h != nil; h = h.next {
+		if h.lost == nil || h.lost.Reason != LossMaxHold {
+			return
+		}
+	}
+	t.renewAt = clock.Never
+}

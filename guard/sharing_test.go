@@ -1,0 +1,429 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+)
+
+// A sharingStore is a testStore whose keys can have several holders.
+type sharingStore struct{ *testStore }
+
+func (s sharingStore) CheckAmong(n int) error { return s.memory.CheckAmong(n) }
+
+func (s sharingStore) SubscribeClaim(key, id string, notify func(in time.Duration)) (stop func()) {
+	return s.memory.SubscribeClaim(key, id, notify)
+}
+
+// sharing runs f in virtual time with two Guards, as of two processes, over one store.
+func sharing(t *testing.T, f func(t *testing.T, store sharingStore, here, there *guard.Guard), opts ...guard.Option) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		store := sharingStore{newTestStore()}
+		var guards [2]*guard.Guard
+		for i := range guards {
+			g, err := guard.New(store, append([]guard.Option{guard.WithTTL(ttl)}, opts...)...)
+			require.NoError(t, err)
+			guards[i] = g
+			t.Cleanup(func() {
+				ending, cancel := context.WithTimeout(context.Background(), time.Hour)
+				defer cancel()
+				require.NoError(t, g.Close(ending))
+			})
+		}
+		f(t, store, guards[0], guards[1])
+		synctest.Wait()
+	})
+}
+
+func TestShared_readersTogetherAndAWriterAlone(t *testing.T) {
+	sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
+		var readers []*guard.Lease
+		fence := uint64(0)
+		for i := range 6 {
+			time.Sleep(50 * time.Millisecond) // so that each has a lease of its own
+			lease := hold(t, []*guard.Guard{here, there}[i%2], "k", guard.WithShared())
+			require.Greater(t, lease.Fence(), fence)
+			fence = lease.Fence()
+			readers = append(readers, lease)
+		}
+		time.Sleep(3 * ttl) // and each is renewed
+		for _, lease := range readers {
+			require.True(t, lease.Valid())
+			_, err := there.Acquire(t.Context(), "k")
+			require.ErrorIs(t, err, guard.ErrBusy)
+			require.NoError(t, lease.Release(t.Context()))
+		}
+		writer := hold(t, there, "k")
+		require.Greater(t, writer.Fence(), fence)
+		_, err := here.Acquire(t.Context(), "k", guard.WithShared())
+		require.ErrorIs(t, err, guard.ErrBusy)
+		require.NoError(t, writer.Release(t.Context()))
+		require.NoError(t, hold(t, here, "k", guard.WithShared()).Release(t.Context()))
+	})
+}
+
+// A thousand readers of one process cost the store what one costs.
+func TestShared_readersOfAProcessHaveOneLease(t *testing.T) {
+	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
+		store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
+			time.Sleep(time.Millisecond) // of virtual time, in which all come
+			return guard.Grant{}, guardtest.ErrUnscripted
+		}
+		var fences sync.Map
+		var most, now atomic.Int64
+		var all sync.WaitGroup
+		for range 1000 {
+			all.Go(func() {
+				require.NoError(t, here.Do(t.Context(), "k", func(ctx context.Context) error {
+					_, known := fences.LoadOrStore(guard.Fence(ctx), true)
+					require.False(t, known, "each has a fence of its own")
+					most.Store(max(most.Load(), now.Add(1)))
+					defer now.Add(-1)
+					time.Sleep(time.Minute)
+					return ctx.Err()
+				}, guard.WithShared()))
+			})
+		}
+		all.Wait()
+		require.EqualValues(t, 1000, most.Load())
+		require.Equal(t, 1, store.count(driver.OpAcquire))
+		require.Equal(t, 1, store.count(driver.OpRelease))
+		require.InDelta(t, 20, store.count(driver.OpRenew), 4, "a minute, at a third of the TTL each")
+		require.True(t, store.free("k"))
+	})
+}
+
+// Readers that come one after the other do not keep each other's lease for ever.
+func TestShared_aLeaseIsJoinedForABoundedTime(t *testing.T) {
+	sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
+		ctx, stop := context.WithCancel(t.Context())
+		var readers sync.WaitGroup
+		for i := range 10 { // there is always one that reads
+			readers.Go(func() {
+				time.Sleep(time.Duration(i) * time.Millisecond)
+				for ctx.Err() == nil {
+					err := here.Do(ctx, "k", func(context.Context) error { time.Sleep(10 * time.Millisecond); return nil }, guard.WithShared(), guard.WithWait(guard.Forever))
+					if ctx.Err() == nil {
+						require.NoError(t, err)
+					}
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		for range 5 {
+			begin := time.Now()
+			require.NoError(t, there.Do(t.Context(), "k", nothing, guard.WithWait(guard.Forever)))
+			require.Less(t, time.Since(begin), time.Second, "a writer's wait")
+			time.Sleep(time.Second)
+		}
+		stop()
+		readers.Wait()
+	})
+}
+
+// Readers do not overtake a writer of their own process.
+func TestShared_readersStandBehindAWriter(t *testing.T) {
+	sharing(t, func(t *testing.T, _ sharingStore, here, _ *guard.Guard) {
+		reader := hold(t, here, "k", guard.WithShared())
+		order := make(chan string, 2)
+		for _, c := range []struct {
+			name string
+			opts []guard.Option
+		}{{"writer", nil}, {"reader", []guard.Option{guard.WithShared()}}} {
+			go func() {
+				_ = here.Do(t.Context(), "k", func(context.Context) error { order <- c.name; return nil }, append(c.opts, guard.WithWait(ttl))...)
+			}()
+			time.Sleep(time.Millisecond)
+		}
+		_, err := here.Acquire(t.Context(), "k", guard.WithShared())
+		require.ErrorIs(t, err, guard.ErrBusy)
+		require.NoError(t, reader.Release(t.Context()))
+		require.Equal(t, []string{"writer", "reader"}, []string{<-order, <-order})
+	})
+}
+
+func TestShared_aWriterThatLeavesLetsReadersIn(t *testing.T) {
+	for name, end := range map[string]func(leave context.CancelFunc, g *guard.Guard){
+		"it is cancelled": func(leave context.CancelFunc, _ *guard.Guard) { leave() },
+		"its Guard is closed": func(_ context.CancelFunc, g *guard.Guard) {
+			_ = g.Close(context.Background())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
+				reader := hold(t, here, "k", guard.WithShared())
+				ctx, leave := context.WithCancel(t.Context())
+				left := make(chan error)
+				go func() {
+					left <- there.Do(ctx, "k", nothing, guard.WithWait(guard.Forever))
+				}()
+				time.Sleep(time.Second)
+				_, err := here.Acquire(t.Context(), "k", guard.WithShared())
+				require.ErrorIs(t, err, guard.ErrBusy, "a writer waits")
+				end(leave, there)
+				require.Error(t, <-left)
+				synctest.Wait()
+				require.NoError(t, hold(t, here, "k", guard.WithShared()).Release(t.Context()))
+				require.NoError(t, reader.Release(t.Context()))
+			})
+		})
+	}
+}
+
+func TestLimit_holdsForAllProcesses(t *testing.T) {
+	for _, n := range []int{2, 5, guard.MaxSeats + 4} {
+		for _, fair := range []bool{false, true} {
+			t.Run(fmt.Sprint(n, fair), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := memory.New()
+					var now, most, runs atomic.Int64
+					var seats, fences sync.Map
+					var all sync.WaitGroup
+					for range 4 {
+						g, err := guard.New(store, guard.WithTTL(ttl), guard.WithWait(guard.Forever), guard.WithLimit(n))
+						require.NoError(t, err)
+						defer func() { require.NoError(t, g.Close(t.Context())) }()
+						for range 20 {
+							all.Go(func() {
+								opts := []guard.Option{}
+								if fair {
+									opts = append(opts, guard.WithFair())
+								}
+								require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
+									most.Store(max(most.Load(), now.Add(1)))
+									defer now.Add(-1)
+									runs.Add(1)
+									lease, _ := guard.FromContext(ctx)
+									if n > guard.MaxSeats {
+										require.Zero(t, lease.Seat())
+									} else {
+										_, taken := seats.LoadOrStore(lease.Seat(), true)
+										require.False(t, taken, "seat %d is taken", lease.Seat())
+										defer seats.Delete(lease.Seat())
+										if last, ok := fences.Swap(lease.Seat(), lease.Fence()); ok {
+											require.Greater(t, lease.Fence(), last.(uint64), "the fences of seat %d", lease.Seat())
+										}
+										require.True(t, lease.Seat() >= 1 && lease.Seat() <= n)
+									}
+									time.Sleep(100 * time.Millisecond)
+									return nil
+								}, opts...))
+							})
+						}
+					}
+					all.Wait()
+					require.EqualValues(t, n, most.Load())
+					require.EqualValues(t, 80, runs.Load())
+				})
+			})
+		}
+	}
+}
+
+// Leases are handed off to those that wait in the process, each under a fence of its own, for a
+// bounded time.
+func TestLimit_handsOff(t *testing.T) {
+	sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
+		const n, calls = 3, 200
+		var fences sync.Map
+		var now atomic.Int64
+		var all sync.WaitGroup
+		for range calls {
+			all.Go(func() {
+				require.NoError(t, here.Do(t.Context(), "k", func(ctx context.Context) error {
+					require.LessOrEqual(t, now.Add(1), int64(n))
+					defer now.Add(-1)
+					_, known := fences.LoadOrStore(guard.Fence(ctx), true)
+					require.False(t, known)
+					time.Sleep(time.Millisecond)
+					return nil
+				}, guard.WithLimit(n), guard.WithWait(guard.Forever)))
+			})
+		}
+		time.Sleep(10 * time.Millisecond)
+		begin := time.Now()
+		require.NoError(t, there.Do(t.Context(), "k", nothing, guard.WithLimit(n), guard.WithWait(guard.Forever)))
+		require.Less(t, time.Since(begin), 300*time.Millisecond, "another process has its turn")
+		all.Wait()
+		require.Less(t, store.count(driver.OpRelease), calls/4)
+		require.True(t, store.free("k"))
+	})
+}
+
+func TestShared_endsOfOneReader(t *testing.T) {
+	for name, end := range map[string]func(){
+		"returns": func() {},
+		"panics":  func() { panic("a reader") },
+		"Goexit":  runtime.Goexit,
+	} {
+		t.Run(name, func(t *testing.T) {
+			sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
+				stays := hold(t, here, "k", guard.WithShared())
+				over := make(chan struct{})
+				go func() {
+					defer close(over)
+					defer func() { _ = recover() }()
+					_ = here.Do(context.Background(), "k", func(context.Context) error { end(); return nil }, guard.WithShared())
+				}()
+				<-over
+				require.Equal(t, 1, store.count(driver.OpAcquire), "they have one lease")
+				require.Zero(t, store.count(driver.OpRelease))
+				time.Sleep(2 * ttl)
+				require.True(t, stays.Valid())
+				require.NoError(t, stays.Release(t.Context()))
+				require.True(t, store.free("k"))
+			})
+		})
+	}
+}
+
+func TestShared_theLeaseOfSeveralIsLostTogether(t *testing.T) {
+	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
+		var forgotten atomic.Bool
+		store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) {
+			if forgotten.Load() {
+				return false, nil
+			}
+			return false, guardtest.ErrUnscripted
+		}
+		leases := []*guard.Lease{hold(t, here, "k", guard.WithShared()), hold(t, here, "k", guard.WithShared())}
+		short := hold(t, here, "k", guard.WithShared(), guard.WithMaxHold(time.Second))
+		require.Equal(t, 1, store.count(driver.OpAcquire))
+		time.Sleep(2 * time.Second)
+		var lost *guard.LostError
+		require.ErrorAs(t, context.Cause(short.Context()), &lost)
+		require.Equal(t, guard.LossMaxHold, lost.Reason)
+		time.Sleep(2 * ttl)
+		for _, lease := range leases {
+			require.True(t, lease.Valid(), "the maximum hold of one ends that one")
+		}
+		forgotten.Store(true)
+		time.Sleep(ttl)
+		for _, lease := range leases {
+			require.ErrorAs(t, context.Cause(lease.Context()), &lost)
+			require.Equal(t, guard.LossNotHeld, lost.Reason)
+			require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
+		}
+		require.ErrorIs(t, short.Release(t.Context()), guard.ErrLost)
+	})
+}
+
+// A function that ignores the end of its maximum hold keeps the key for one TTL more.
+func TestShared_maxHoldOfTheLastEndsRenewal(t *testing.T) {
+	sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
+		hangs := hold(t, here, "k", guard.WithShared(), guard.WithMaxHold(time.Second))
+		stays := hold(t, here, "k", guard.WithShared())
+		time.Sleep(3 * ttl)
+		require.NoError(t, stays.Release(t.Context()))
+		require.NoError(t, there.Do(t.Context(), "k", nothing, guard.WithWait(ttl+time.Second)))
+		require.Error(t, hangs.Release(t.Context()))
+	})
+}
+
+func TestShared_closeRevokesAll(t *testing.T) {
+	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
+		leases := []*guard.Lease{hold(t, here, "k", guard.WithShared()), hold(t, here, "k", guard.WithShared())}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorContains(t, here.Close(ctx), "2 leases were revoked")
+		for _, lease := range leases {
+			require.ErrorIs(t, context.Cause(lease.Context()), guard.ErrClosed)
+		}
+		require.True(t, store.free("k"))
+	})
+}
+
+func TestUpgrade_isRefusedAtOnce(t *testing.T) {
+	any, three, two := guard.WithShared(), guard.WithLimit(3), guard.WithLimit(2)
+	for name, c := range map[string]struct {
+		outer, inner []guard.Option
+		refused      bool
+	}{
+		"alone in shared":         {[]guard.Option{any}, nil, true},
+		"alone in a limit":        {[]guard.Option{two}, nil, true},
+		"a limit in shared":       {[]guard.Option{any}, []guard.Option{two}, true},
+		"a smaller limit":         {[]guard.Option{three}, []guard.Option{two}, true},
+		"the same limit":          {[]guard.Option{two}, []guard.Option{two}, false},
+		"a larger limit":          {[]guard.Option{two}, []guard.Option{three}, false},
+		"shared in shared":        {[]guard.Option{any}, []guard.Option{any}, false},
+		"shared in a limit":       {[]guard.Option{two}, []guard.Option{any}, false},
+		"shared in alone":         {nil, []guard.Option{any}, false},
+		"alone in alone":          {nil, nil, false},
+		"a limit of one in alone": {nil, []guard.Option{guard.WithLimit(1)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sharing(t, func(t *testing.T, _ sharingStore, here, _ *guard.Guard) {
+				wait := guard.WithWait(guard.Forever)
+				require.NoError(t, here.Do(t.Context(), "k", func(ctx context.Context) error {
+					ran := false
+					err := here.Do(ctx, "k", func(context.Context) error { ran = true; return nil }, append(c.inner, wait)...)
+					lease, alike := here.Acquire(ctx, "k", append(c.inner, wait)...)
+					require.Equal(t, !c.refused, ran)
+					if !c.refused {
+						require.NoError(t, errors.Join(err, alike))
+						return lease.Release(ctx)
+					}
+					for _, err := range []error{err, alike} {
+						var upgrade *guard.UpgradeError
+						require.ErrorAs(t, err, &upgrade)
+						require.Equal(t, "k", upgrade.Key)
+						require.ErrorIs(t, err, guard.ErrUpgrade)
+						require.False(t, guard.Ran(err))
+					}
+					return nil
+				}, c.outer...))
+			})
+		})
+	}
+}
+
+func TestSharing_settings(t *testing.T) {
+	shares, alone := memory.New(), &guardtest.Scripted{}
+	for name, c := range map[string]struct {
+		store guard.Locker
+		opts  []guard.Option
+		want  string
+	}{
+		"shared, on a backend that cannot":  {alone, []guard.Option{guard.WithShared()}, "WithShared"},
+		"a limit, on a backend that cannot": {alone, []guard.Option{guard.WithLimit(2)}, "WithLimit(2)"},
+		"a limit of one anywhere":           {alone, []guard.Option{guard.WithLimit(1)}, ""},
+		"switched off":                      {alone, []guard.Option{guard.WithShared(), guard.WithLimit(0)}, ""},
+		"a negative limit":                  {shares, []guard.Option{guard.WithLimit(-1)}, "WithLimit"},
+		"a huge limit":                      {shares, []guard.Option{guard.WithLimit(1_000_001)}, "WithLimit"},
+		"shared once":                       {shares, []guard.Option{guard.WithShared(), guard.WithOnce(time.Hour)}, "WithOnce"},
+		"a limit once":                      {shares, []guard.Option{guard.WithOnce(time.Hour), guard.WithLimit(2)}, "WithOnce"},
+		"shared":                            {shares, []guard.Option{guard.WithShared()}, ""},
+		"a limit":                           {shares, []guard.Option{guard.WithLimit(2)}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, ofNew := guard.New(c.store, c.opts...)
+			g, err := guard.New(c.store)
+			require.NoError(t, err)
+			ofCall := g.Do(t.Context(), "k", nothing, c.opts...)
+			require.NoError(t, g.Close(t.Context()))
+			for _, err := range []error{ofNew, ofCall} {
+				var setting *guard.SettingError
+				if c.want == "" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorAs(t, err, &setting)
+					require.Equal(t, c.want, setting.Setting)
+				}
+			}
+		})
+	}
+}
