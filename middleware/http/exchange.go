@@ -7,16 +7,18 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
 // An exchange is one request on its way through the middleware.
 type exchange struct {
-	m       *middleware
-	next    http.Handler
-	w       http.ResponseWriter
-	r       *http.Request
-	start   time.Time
-	outcome Outcome
+	m     *middleware
+	next  http.Handler
+	w     http.ResponseWriter
+	r     *http.Request
+	start time.Time
+	call  idempotent.Call
 
 	// what key functions and the handler get: r with a body that can be read twice
 	in         *http.Request
@@ -26,37 +28,28 @@ type exchange struct {
 		request http.Request
 		body    body
 	}
-	stored    string // the key in the store
-	print     []byte // the fingerprint, or nil if there are none
-	run       run
-	origin    string // by which the run can be found later
 	client    interrupter
 	answer    *recorder // nil until the handler is called
-	kept      Keep
-	misplaced error         // why the answer is not that of the handler
-	limit     time.Duration // of an attempt to get the lease; 0 if there is none
-	queued    bool          // it is counted as waiting
-	skip      string        // why it was skipped, where hooks have not been told
-	holder    string        // the label of who had the key then
+	replayed  *answer   // what was found in the store
+	status    int       // of the answer, see Outcome.Status
+	misplaced error     // why the answer is not that of the handler
 }
 
 // serve answers the request.
 func (q *exchange) serve() {
 	if !q.m.covers(q.r.Method) {
-		q.outcome.Result = ResultUntouched
+		q.call.Result = idempotent.Untouched
 		q.next.ServeHTTP(q.w, q.r)
 		return
 	}
 	result, err := q.read()
+	q.call.Result, q.call.Err = idempotent.Result(result), err
 	switch {
 	case result == ResultUntouched:
-		q.outcome.Result = result
 		q.pass(q.w, q.in)
-	case q.m.shadow:
-		q.outcome.Result, q.outcome.Err = result, err
+	case q.m.Shadow:
 		q.shadow()
 	case result != "":
-		q.outcome.Result, q.outcome.Err = result, err
 		q.refuse(result, 0, err)
 	default:
 		q.lead()
@@ -144,18 +137,18 @@ func (q *exchange) read() (Result, error) {
 		}
 	}
 	// net/http notices that a client has gone only after its body was read
-	if q.m.prints() || q.m.wait > 0 {
+	if q.m.Prints() || q.m.Wait > 0 {
 		if _, err := q.body.load(); err != nil {
 			return q.badBody()
 		}
 	}
-	if q.m.prints() {
+	if q.m.Prints() {
 		rewind(q.in, q.body)
-		if q.print, err = q.m.print.of(q.in, q.body.bytes); err != nil {
+		if q.call.Fingerprint, err = q.m.print.of(q.in, q.body.bytes); err != nil {
 			return ResultBodyInvalid, fmt.Errorf("guardhttp: the fingerprint: %w", err)
 		}
 	}
-	q.run.key, q.stored = key, q.m.identity(scope, key, q.routeHost(), q.in)
+	q.call.Run.Key, q.call.Key = key, q.m.identity(scope, key, q.routeHost(), q.in)
 	return "", nil
 }
 

@@ -4,30 +4,18 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
-// neverReplayed are the headers of an answer that are not recorded, in canonical form: those of
-// one connection (RFC 9110, section 7.6.1), those that net/http sets itself, and those that are
-// secrets of the request that got them.
-var neverReplayed = map[string]bool{
-	"Connection":          true,
-	"Keep-Alive":          true,
-	"Proxy-Authenticate":  true,
-	"Proxy-Authorization": true,
-	"Proxy-Connection":    true,
-	"Te":                  true,
-	"Trailer":             true,
-	"Transfer-Encoding":   true,
-	"Upgrade":             true,
-
-	"Content-Length": true,
-	"Date":           true,
-
-	"Authorization":    true,
-	"Set-Cookie":       true,
-	"Set-Cookie2":      true,
-	"Www-Authenticate": true,
-}
+// neverReplayed are the headers of an answer that are not recorded, in canonical form.
+var neverReplayed = func() map[string]bool {
+	all := map[string]bool{}
+	for _, name := range idempotent.NeverReplayed {
+		all[name] = true
+	}
+	return all
+}()
 
 // replayable returns those headers of an answer that a replay has, too: not those that stood there
 // before the handler was called, which whoever set them sets again. One that the handler has taken
@@ -56,20 +44,7 @@ func replayable(h, before http.Header) http.Header {
 }
 
 // recordable reports whether headers are within what a record may hold.
-func recordable(h http.Header) bool {
-	lines, bytes := 0, 0
-	for name, values := range h {
-		lines += len(values)
-		bytes += len(name)
-		for _, v := range values {
-			bytes += len(v)
-			if !validValue(v) {
-				return false
-			}
-		}
-	}
-	return len(h) <= maxHeaderNames && lines <= maxHeaderLines && bytes <= maxHeaderBytes
-}
+func recordable(h http.Header) bool { return idempotent.Recordable(h, validField) }
 
 // hasTrailers reports whether an answer has headers that come after its body.
 func hasTrailers(h http.Header) bool {

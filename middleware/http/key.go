@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
-	"strconv"
 	"strings"
 
 	"github.com/seed-1795987d/onerun/middleware/internal/keys"
@@ -118,31 +116,14 @@ func FromContext(key any) KeyFunc {
 }
 
 func fromContext(ctx context.Context, key any) (string, error) {
-	value := ctx.Value(key)
-	missing := fmt.Errorf("guardhttp: the context has no value for %T: %w", key, ErrNoKey)
-	if value == nil {
-		return "", missing
-	}
-	v := reflect.ValueOf(value)
-	uuid := v.Kind() == reflect.Array && v.Len() == 16 && v.Type().Elem().Kind() == reflect.Uint8
-	if (uuid || v.CanInt() || v.CanUint()) && v.IsZero() {
-		return "", missing
-	}
-	if s, ok := value.(fmt.Stringer); ok {
-		return s.String(), nil
-	}
+	value, err := keys.Value(ctx, key)
 	switch {
-	case v.Kind() == reflect.String:
-		return v.String(), nil
-	case v.CanInt():
-		return strconv.FormatInt(v.Int(), 10), nil
-	case v.CanUint():
-		return strconv.FormatUint(v.Uint(), 10), nil
-	case uuid:
-		s := fmt.Sprintf("%x", value)
-		return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:], nil
+	case errors.Is(err, keys.ErrNoValue):
+		return "", fmt.Errorf("guardhttp: the context has no value for %T: %w", key, ErrNoKey)
+	case err != nil:
+		return "", fmt.Errorf("guardhttp: the context's value for %T is a %T, which is no string, integer or UUID", key, ctx.Value(key))
 	}
-	return "", fmt.Errorf("guardhttp: the context's value for %T is a %T, which is no string, integer or UUID", key, value)
+	return value, nil
 }
 
 // Join returns a KeyFunc whose key stands for the keys of all of its functions, none of which may

@@ -1,11 +1,8 @@
 package guardhttp_test
 
 import (
-	"flag"
 	"net/http"
 	"os"
-	"runtime"
-	"strconv"
 	"testing"
 
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
@@ -22,12 +19,6 @@ func TestMain(m *testing.M) {
 		lifeWork(addr)
 		return
 	}
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	// these tests wait for leases and servers most of the time, and not for a processor
-	if !given {
-		_ = flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0))))
-	}
+	redistest.AtOnce(6) // these tests wait for leases and servers most of the time
 	redistest.VerifyNoLeaks(m)
 }

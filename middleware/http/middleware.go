@@ -1,8 +1,6 @@
 package guardhttp
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -10,19 +8,14 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 	"github.com/seed-1795987d/onerun/middleware/internal/refused"
 )
 
 // middleware is what New makes.
 type middleware struct {
 	settings
-	guard   *guard.Guard
-	name    string         // the kind of work
-	once    []guard.Option // for a request that does not wait
-	first   []guard.Option // for one that may wait
-	waiting []guard.Option // for one that does
-	queue   waiters
-	breaker breaker // of WithFailOpen
+	core *idempotent.Core
 }
 
 // New returns a middleware that runs a handler once for each key: what it wraps is asked for a key
@@ -41,75 +34,22 @@ type middleware struct {
 // concurrent use.
 func New(g *guard.Guard, key KeyFunc, opts ...Option) (func(http.Handler) http.Handler, error) {
 	s := settings{
-		key:        key,
-		waiters:    defaultWaiters,
-		keyWaiters: defaultKeyWaiters,
-		maxBody:    defaultMaxBody,
-		maxAnswer:  defaultMaxAnswer,
-		policy:     KeepFinal,
-		replayed:   defaultReplayed,
-		retention:  defaultOnce,
-		timeout:    defaultMaxHold,
-		retryAfter: time.Second,
-		patience:   shadowPatience,
-		docs:       defaultDocs,
-		onProblem:  func(w http.ResponseWriter, r *http.Request, p Problem) { p.ServeHTTP(w, r) },
+		Settings:  idempotent.Defaults(idempotent.HTTP, unreadable),
+		key:       key,
+		maxBody:   defaultMaxBody,
+		policy:    KeepFinal,
+		marker:    defaultReplayed,
+		docs:      defaultDocs,
+		onProblem: func(w http.ResponseWriter, r *http.Request, p Problem) { p.ServeHTTP(w, r) },
 	}
 	refused.Apply(&s.List, &s, opts)
-	s.check(g)
-	m := &middleware{settings: s, guard: g, breaker: breaker{epoch: time.Now()}}
-	m.once = append(slices.Clone(s.lease), guard.WithWait(0))
-	m.waiting = append(slices.Clone(s.lease), guard.WithWait(s.wait))
-	if s.mode != Exclusive {
-		m.once = append(m.once, guard.WithOnce(s.retention))
-		m.waiting = append(m.waiting, guard.WithOnce(s.retention))
-	}
-	m.first = slices.Clone(m.once)
-	if s.wait > 0 {
-		m.first = append(m.first, g.Adapter().Probe())
-	}
-	m.queue = waiters{most: s.waiters, perKey: s.keyWaiters, keys: map[string]int{}}
-	if g != nil {
-		if m.name = g.Adapter().Name(s.lease...); m.name == "" {
-			m.name = defaultName
-			for _, opts := range []*[]guard.Option{&m.once, &m.first, &m.waiting} {
-				*opts = append(*opts, guard.WithName(defaultName))
-			}
-		}
-		_, err := g.Wrap("http", func(context.Context) error { return nil }, m.once...)
-		m.Err = errors.Join(m.Err, err)
-	}
-	if m.Err != nil {
-		return nil, m.Err
+	s.Check(g, s.key != nil, s.scope != nil)
+	m := &middleware{settings: s}
+	var err error
+	if m.core, err = idempotent.New(g, &m.Settings); err != nil {
+		return nil, err
 	}
 	return m.wrap, nil
-}
-
-// check looks at settings that have to fit each other.
-func (s *settings) check(g *guard.Guard) {
-	if g == nil {
-		s.Refuse("guard", nil, "must not be nil")
-	}
-	if s.key == nil {
-		s.Refuse("key", nil, "must not be nil")
-	}
-	switch {
-	case s.scope == nil && !s.global:
-		s.Refuse("WithScope", nil, "is needed, so that nobody gets the answer of somebody else; WithGlobalKeys says that keys are the same for all")
-	case s.scope != nil && s.global:
-		s.Refuse("WithGlobalKeys", nil, "and WithScope exclude each other")
-	}
-	if s.mode == Exclusive && s.print != nil {
-		s.Refuse("WithFingerprint", nil, "has no effect in Exclusive mode, which remembers nothing")
-	}
-	if s.mode == Exclusive && s.sealer != nil {
-		s.Refuse("WithEncryption", nil, "has no effect in Exclusive mode, which keeps nothing")
-	}
-}
-
-// prints reports whether there are fingerprints.
-func (s *settings) prints() bool {
-	return s.print != nil || s.mode == Replay && !s.noPrint
 }
 
 func validDocs(page string) bool {
@@ -132,7 +72,7 @@ func (m *middleware) covers(method string) bool {
 // requires reports whether requests of that method must have a key. The draft speaks of POST and
 // PATCH.
 func (m *middleware) requires(method string) bool {
-	if m.optional {
+	if m.Optional {
 		return false
 	}
 	return len(m.methods) > 0 || method == http.MethodPost || method == http.MethodPatch
@@ -147,10 +87,11 @@ func (m *middleware) wrap(next http.Handler) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := &exchange{m: m, next: next, w: w, r: r, start: time.Now()}
-		q.outcome.Aborted = true // until it has returned
+		q.call.Core, q.call.Transport = m.core, q
+		q.call.Aborted = true // until it has returned
 		defer q.report()
 		defer q.handBack()
 		q.serve()
-		q.outcome.Aborted = false
+		q.call.Aborted = false
 	})
 }

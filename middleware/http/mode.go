@@ -1,6 +1,10 @@
 package guardhttp
 
-import "net/http"
+import (
+	"net/http"
+
+	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
+)
 
 // A Mode says what becomes of a request whose key has been seen before.
 type Mode uint8
@@ -40,13 +44,4 @@ const (
 )
 
 // String returns "nothing", "answer" or "tombstone".
-func (k Keep) String() string {
-	switch k {
-	case KeepAnswer:
-		return "answer"
-	case KeepTombstone:
-		return "tombstone"
-	default:
-		return "nothing"
-	}
-}
+func (k Keep) String() string { return idempotent.Keep(k).String() }

@@ -50,6 +50,31 @@ func TestModes_exclusiveNeverRunsTwoAtATimeAndForgets(t *testing.T) {
 	})
 }
 
+func TestModes_exclusiveRunsUpToTheLimitAtATime(t *testing.T) {
+	t.Parallel()
+	const requests, limit = 12, 3
+	var inside, most atomic.Int64
+	s := lifeServe(t, lifeGuard(t, memory.New()), func(http.ResponseWriter, *http.Request) {
+		now := inside.Add(1)
+		for was := most.Load(); now > was && !most.CompareAndSwap(was, now); was = most.Load() {
+		}
+		time.Sleep(20 * time.Millisecond) // long enough that too many would meet
+		inside.Add(-1)
+	}, guardhttp.WithMode(guardhttp.Exclusive), guardhttp.WithWait(time.Minute), guardhttp.WithLease(guard.WithLimit(limit)))
+	var answers []<-chan lifeAnswer
+	for i := range requests {
+		answers = append(answers, s.start(t.Context(), "tenant", fmt.Sprint("body ", i)))
+	}
+	for _, c := range answers {
+		a := lifeReceive(t, c, "an answer")
+		requireRan(t, a, http.StatusOK, a.body)
+	}
+	require.EqualValues(t, limit, most.Load())
+
+	_, err := guardhttp.New(lifeGuard(t, memory.New()), guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithLease(guard.WithLimit(limit)))
+	require.ErrorContains(t, err, "WithOnce", "an answer is of one run")
+}
+
 func TestModes_exclusiveRefusesWithoutWaiting(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)

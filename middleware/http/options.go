@@ -1,7 +1,6 @@
 package guardhttp
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -9,62 +8,32 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/middleware/internal/refused"
+	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
 // The defaults.
 const (
-	defaultOnce       = 24 * time.Hour
-	defaultMaxHold    = 5 * time.Minute
-	defaultMaxBody    = 1 << 20
-	defaultMaxAnswer  = 1 << 20
-	defaultReplayed   = "Idempotency-Replayed"
-	defaultWaiters    = 1024
-	defaultKeyWaiters = 256
+	defaultMaxBody  = 1 << 20
+	defaultReplayed = "Idempotency-Replayed"
 )
-
-// longestRetention is the longest window of guard.WithOnce.
-const longestRetention = 10 * 365 * 24 * time.Hour
-
-// maxAnswer is the largest answer, in bytes of its body, that can be recorded.
-const maxAnswer = 8 << 20
 
 // An Option is a setting of New. What cannot work is refused there.
 type Option func(*settings)
 
 // settings are what the options have set.
 type settings struct {
-	refused.List
+	idempotent.Settings
 
-	key        KeyFunc
-	scope      KeyFunc
-	global     bool
-	optional   bool
-	group      string
-	methods    []string
-	mode       Mode
-	wait       time.Duration
-	waiters    int
-	keyWaiters int
-	print      fingerprint
-	noPrint    bool
-	maxBody    int64
-	maxAnswer  int
-	policy     func(status int, header http.Header) bool
-	rerun      bool
-	replayed   string
-	retention  time.Duration
-	timeout    time.Duration
-	retryAfter time.Duration
-	cancel     bool
-	open       bool
-	shadow     bool
-	patience   time.Duration // shadow mode's
-	docs       string
-	onProblem  func(http.ResponseWriter, *http.Request, Problem)
-	sealer     *sealer
-	observers  []Observer
-	lease      []guard.Option
+	key       KeyFunc
+	scope     KeyFunc
+	methods   []string
+	print     fingerprint
+	maxBody   int64
+	policy    func(status int, header http.Header) bool
+	marker    string // the header of a replay
+	docs      string
+	onProblem func(http.ResponseWriter, *http.Request, Problem)
+	observers []Observer
 }
 
 // WithScope sets the principal to whom a request belongs: a stable name, such as the number of the
@@ -90,24 +59,17 @@ func WithScope(scope KeyFunc) Option {
 // WithGlobalKeys shares keys among all callers, so that WithScope is not needed. Use it if the key
 // itself names the principal, or if there is only one principal. Defaults to off: New needs
 // WithScope.
-func WithGlobalKeys() Option { return func(s *settings) { s.global = true } }
+func WithGlobalKeys() Option { return func(s *settings) { s.Global = true } }
 
 // WithOptionalKey passes on requests that have no key: they run as if there were no middleware,
 // and the store is not asked. A key that is there and cannot be used is refused all the same.
 // Defaults to off: a key is required, see WithMethods.
-func WithOptionalKey() Option { return func(s *settings) { s.optional = true } }
+func WithOptionalKey() Option { return func(s *settings) { s.Optional = true } }
 
 // WithGroup has all routes that name the same group share their keys, instead of each method and
 // path having keys of its own: for keys that name a thing of your own, such as a user who may do
 // one of several operations at a time. Defaults to "", no group.
-func WithGroup(name string) Option {
-	return func(s *settings) {
-		if name == "" {
-			s.Refuse("WithGroup", nil, "must not be empty")
-		}
-		s.group = name
-	}
-}
+func WithGroup(name string) Option { return func(s *settings) { s.SetGroup(name) } }
 
 // WithMethods sets which methods need a key. Requests of other methods are passed on. HEAD,
 // OPTIONS and TRACE are refused here. Defaults to three rules. POST and PATCH need a key, as in
@@ -132,31 +94,21 @@ func WithMethods(methods ...string) Option {
 
 // WithMode sets what happens to a request whose key has been seen before. Defaults to Replay.
 func WithMode(mode Mode) Option {
-	return func(s *settings) {
-		if mode > Exclusive {
-			s.Refuse("WithMode", int(mode), "is no mode")
-		}
-		s.mode = mode
-	}
+	return func(s *settings) { s.SetMode(idempotent.Mode(mode)) }
 }
 
 // WithWait lets a request wait up to d while another with its key is under way, instead of being
 // refused at once. After that, the Mode decides, or the request runs if the other one has left
 // nothing. Its body is read before it waits. Defaults to 0, no wait.
 func WithWait(d time.Duration) Option {
-	return func(s *settings) { s.NotNegative(&s.wait, "WithWait", d) }
+	return func(s *settings) { s.NotNegative(&s.Wait, "WithWait", d) }
 }
 
 // WithMaxWaiters bounds how many requests wait at a time, behind one middleware in one process: in
 // all, and for one key. Those beyond it are refused at once, with status 409. Defaults to 1024 and
 // 256.
 func WithMaxWaiters(all, perKey int) Option {
-	return func(s *settings) {
-		if perKey < 1 || all < perKey {
-			s.Refuse("WithMaxWaiters", fmt.Sprintf("%d, %d", all, perKey), "must allow one for a key, and in all as many as for a key")
-		}
-		s.waiters, s.keyWaiters = all, perKey
-	}
+	return func(s *settings) { s.SetMaxWaiters(all, perKey) }
 }
 
 // WithFingerprint sets what of a request must be the same in a retry. A request with the same key
@@ -171,7 +123,7 @@ func WithMaxWaiters(all, perKey int) Option {
 //
 // Defaults to the query and the bytes of the body; none in Reject and Exclusive mode.
 func WithFingerprint(f func(r *http.Request, body []byte) ([]byte, error)) Option {
-	return func(s *settings) { s.print, s.noPrint = f, f == nil }
+	return func(s *settings) { s.print, s.OwnPrint, s.NoPrint = f, f != nil, f == nil }
 }
 
 // WithMaxBody bounds the bodies of requests, in bytes, if the middleware has to read them: for the
@@ -189,12 +141,7 @@ func WithMaxBody(bytes int64) Option {
 // WithMaxAnswer bounds what is recorded of an answer's body, in bytes, up to 8 MiB. The client
 // gets larger ones whole, and they leave a tombstone. Defaults to 1 MiB.
 func WithMaxAnswer(bytes int) Option {
-	return func(s *settings) {
-		if bytes < 0 || bytes > maxAnswer {
-			s.Refuse("WithMaxAnswer", bytes, fmt.Sprintf("must be from 0 to %d", maxAnswer))
-		}
-		s.maxAnswer = bytes
-	}
+	return func(s *settings) { s.SetMaxAnswer(bytes) }
 }
 
 // WithPolicy sets which answers are kept. If p returns false, nothing is kept, and a retry runs
@@ -212,7 +159,7 @@ func WithPolicy(p func(status int, header http.Header) bool) Option {
 // WithRerun leaves nothing, instead of a tombstone, after an answer that cannot be replayed (too
 // large, a stream, taken over by Hijack, with trailers): a retry runs the handler again. Defaults
 // to off: it does not run again.
-func WithRerun() Option { return func(s *settings) { s.rerun = true } }
+func WithRerun() Option { return func(s *settings) { s.Rerun = true } }
 
 // WithReplayedHeader names the header that marks a replay, with the value "true". Defaults to
 // "Idempotency-Replayed".
@@ -221,20 +168,14 @@ func WithReplayedHeader(name string) Option {
 		if !validName(name) {
 			s.Refuse("WithReplayedHeader", fmt.Sprintf("%q", name), "is no name of a header")
 		}
-		s.replayed = http.CanonicalHeaderKey(name)
+		s.marker = http.CanonicalHeaderKey(name)
 	}
 }
 
 // WithOnce sets for how long a key is remembered after its run, at most ten years. After that it
 // is new. Publish it to your clients. Defaults to 24 hours.
 func WithOnce(d time.Duration) Option {
-	return func(s *settings) {
-		if d > longestRetention {
-			s.Refuse("WithOnce", d, "must be at most ten years")
-			return
-		}
-		s.Positive(&s.retention, "WithOnce", d)
-	}
+	return func(s *settings) { s.SetOnce(d) }
 }
 
 // WithMaxHold bounds a run: the handler's context ends after d. If the handler returns then
@@ -242,19 +183,19 @@ func WithOnce(d time.Duration) Option {
 // later is refused. A second after d, writes to a client that does not read, and reads of a body
 // that it does not send, fail. Defaults to 5 minutes.
 func WithMaxHold(d time.Duration) Option {
-	return func(s *settings) { s.Positive(&s.timeout, "WithMaxHold", d) }
+	return func(s *settings) { s.Positive(&s.MaxHold, "WithMaxHold", d) }
 }
 
 // WithRetryAfter bounds what the Retry-After header of a refusal says; seconds are rounded up. It
 // says less if the lease of the first request ends earlier. Defaults to one second.
 func WithRetryAfter(d time.Duration) Option {
-	return func(s *settings) { s.Positive(&s.retryAfter, "WithRetryAfter", d) }
+	return func(s *settings) { s.Positive(&s.RetryAfter, "WithRetryAfter", d) }
 }
 
 // WithClientCancel lets the client cancel: the handler's context ends when the client has gone,
 // and then nothing is kept. Defaults to off: the handler goes on to its end, so that a retry finds
 // the answer.
-func WithClientCancel() Option { return func(s *settings) { s.cancel = true } }
+func WithClientCancel() Option { return func(s *settings) { s.Cancel = true } }
 
 // WithFailOpen runs the handler without a lease if the store cannot be asked, which is counted as
 // ResultDegraded: a duplicate may run at the same time then, and afterwards, as nothing is kept. A
@@ -262,13 +203,13 @@ func WithClientCancel() Option { return func(s *settings) { s.cancel = true } }
 // again, and all others run without a lease at once. A run that has its lease when the store stops
 // answering waits for up to 5 s at its end. A Guard that is closed refuses all the same. Defaults
 // to off: the request is refused with status 503.
-func WithFailOpen() Option { return func(s *settings) { s.open = true } }
+func WithFailOpen() Option { return func(s *settings) { s.Open = true } }
 
 // WithShadow counts and changes nothing: every request runs as if there were no middleware, and an
 // Observer learns what would have happened to it. First answers are kept as without it. No request
 // waits, and none waits for the store for more than a quarter of a second. It is for the first
 // days in production. Defaults to off.
-func WithShadow() Option { return func(s *settings) { s.shadow = true } }
+func WithShadow() Option { return func(s *settings) { s.Shadow = true } }
 
 // WithDocs sets the page that explains your keys to your clients, an absolute URL without a
 // fragment. The Link header of the problems that the middleware answers points to it (rel
@@ -302,24 +243,35 @@ func WithProblems(f func(w http.ResponseWriter, r *http.Request, p Problem)) Opt
 // encryption.
 func WithEncryption(keys ...EncryptionKey) Option {
 	return func(s *settings) {
-		sealer, err := newSealer(keys)
-		s.sealer, s.Err = sealer, errors.Join(s.Err, err)
+		all := make([]idempotent.EncryptionKey, len(keys))
+		for i, k := range keys {
+			all[i] = idempotent.EncryptionKey(k)
+		}
+		s.SetEncryption(all)
 	}
 }
 
 // WithObserver adds an observer. Observers are called in the order in which they were added,
 // concurrently for several requests. Defaults to none.
 func WithObserver(o Observer) Option {
-	return func(s *settings) { s.observers = append(s.observers, o) }
+	return func(s *settings) {
+		s.observers, s.Origins = append(s.observers, o), append(s.Origins, o.Origin)
+	}
 }
 
 // WithLease sets options of the lease under which the handler runs, such as guard.WithTTL,
-// guard.WithHook, guard.WithName for the kind of work, and guard.WithFair for requests that wait.
-// guard.WithOnce and guard.WithWait have no effect: use WithOnce and WithWait. Defaults to the
-// options of the Guard (its TTL is 30 s unless set), with the name "http" if the Guard has none.
+// guard.WithHook, guard.WithName for the kind of work, guard.WithFair for requests that wait, and
+// guard.WithLimit(n) for up to n requests of a key at a time, in Exclusive mode. guard.WithOnce and
+// guard.WithWait have no effect: use WithOnce and WithWait. Defaults to the options of the Guard
+// (its TTL is 30 s unless set), with the name "http" if the Guard has none.
 func WithLease(opts ...guard.Option) Option {
-	return func(s *settings) { s.lease = append(s.lease, opts...) }
+	return func(s *settings) { s.Lease = append(s.Lease, opts...) }
 }
 
-// defaultName is the name of work that has none.
-const defaultName = "http"
+// An EncryptionKey is a key of WithEncryption.
+type EncryptionKey struct {
+	// ID names the key in the records that it encrypted: 1 to 64 bytes.
+	ID string
+	// Secret is an AES key of 16, 24 or 32 random bytes.
+	Secret []byte
+}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/http"
 	"time"
-
-	"github.com/seed-1795987d/onerun/guard"
 )
 
 // A Result is what became of a request. The results are few and fixed, fit for a metric.
@@ -99,48 +97,4 @@ type trackKey struct{}
 func Track(r *http.Request) (*http.Request, *Outcome) {
 	o := new(Outcome)
 	return r.WithContext(context.WithValue(r.Context(), trackKey{}, o)), o
-}
-
-// report tells of the request's end.
-func (q *exchange) report() {
-	q.outcome.Name = q.m.name
-	q.outcome.Shadow = q.m.shadow
-	q.outcome.Duration = time.Since(q.start)
-	ctx := q.r.Context()
-	if o, ok := ctx.Value(trackKey{}).(*Outcome); ok {
-		*o = q.outcome
-	}
-	q.m.guard.Adapter().Report(ctx, guard.Outcome{
-		Adapter: "http", Result: string(q.outcome.Result), Name: q.m.name, Start: q.start, Duration: q.outcome.Duration, Fence: q.outcome.Fence,
-		Aborted: q.outcome.Aborted, Err: q.outcome.Err, Refused: q.refused(), Skipped: q.skip, Label: q.holder,
-	}, q.m.lease...)
-	for _, o := range q.m.observers {
-		if o.End != nil {
-			contained(func() { o.End(ctx, q.outcome) })
-		}
-	}
-}
-
-// refused returns why the request was refused, if that is the server's mistake.
-func (q *exchange) refused() error {
-	if q.outcome.Result == ResultRefused {
-		return q.outcome.Err
-	}
-	return q.misplaced
-}
-
-// origin returns what the first observer that knows says of a run. ctx is the handler's.
-func (m *middleware) origin(ctx context.Context) (origin string) {
-	for _, o := range m.observers {
-		if o.Origin != nil && origin == "" {
-			contained(func() { origin = o.Origin(ctx) })
-		}
-	}
-	return origin[:min(len(origin), maxOrigin)]
-}
-
-// contained calls f, and ignores that it panics: observers report and decide nothing.
-func contained(f func()) {
-	defer func() { _ = recover() }()
-	f()
 }

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
 const (
@@ -63,7 +65,7 @@ var problems = map[Result]Problem{
 
 // givenUp is the code of the problem that is answered where a handler's context has ended and it
 // has not answered.
-const givenUp Result = "given_up"
+const givenUp = Result(idempotent.GivenUp)
 
 // refuse answers with the problem of a result.
 func (q *exchange) refuse(result Result, retryAfter time.Duration, err error) {
@@ -73,7 +75,7 @@ func (q *exchange) refuse(result Result, retryAfter time.Duration, err error) {
 	if key, ok := err.(*KeyError); ok { //nolint:errorlint // a wrapped one says more
 		p.Detail += " The " + key.From + " " + key.Reason + "."
 	}
-	q.outcome.Status = p.Status
+	q.status = p.Status
 	h := q.w.Header()
 	if result == ResultBodyTooLarge && q.r.ProtoMajor == 1 {
 		h.Set("Connection", "close") // what is left of the body is not worth reading

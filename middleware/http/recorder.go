@@ -180,7 +180,7 @@ func (c *recorder) begin(status int) {
 	c.orphan = status == http.StatusServiceUnavailable && byTimeoutHandler()
 	h := c.inner.Header()
 	c.announce(h)
-	c.lost = c.lost || status == http.StatusSwitchingProtocols || c.run.streams()
+	c.lost = c.lost || status == http.StatusSwitchingProtocols || c.run.Streams()
 	if !c.lost {
 		_, c.typed = h["Content-Type"]
 		c.header = replayable(h, c.before)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 )
 
@@ -283,9 +284,9 @@ func TestKeys_identity(t *testing.T) {
 		seen[id] = what
 	}
 	plain, grouped, other := &middleware{}, &middleware{}, &middleware{}
-	grouped.group, other.group = "g", "h"
+	grouped.Group, other.Group = "g", "h"
 	exclusive, both := &middleware{}, &middleware{}
-	exclusive.mode, both.mode, both.group = Exclusive, Exclusive, "g"
+	exclusive.Mode, both.Mode, both.Group = idempotent.Exclusive, idempotent.Exclusive, "g"
 	rewritten := func(what, sent, became string) {
 		t.Helper()
 		r, err := http.NewRequest(http.MethodPost, "http://a"+became, http.NoBody)
@@ -330,7 +331,7 @@ func TestKeys_identity(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "grouped", seen[grouped.identity("s", "k", "host", r)], "in a group the path is of no account")
 	reject := &middleware{}
-	reject.mode = Reject
+	reject.Mode = idempotent.Reject
 	r, err = http.NewRequest(http.MethodPost, "http://a/p?another=query", http.NoBody)
 	require.NoError(t, err)
 	r.RequestURI = "/p?another=query"
@@ -347,13 +348,13 @@ func TestContent_sameFingerprints(t *testing.T) {
 		require.Len(t, p, fingerprintSize)
 		return p
 	}
-	require.True(t, same(print("q", "b"), print("q", "b")))
+	require.True(t, idempotent.Same(print("q", "b"), print("q", "b")))
 	for _, other := range [][2]string{{"q", "c"}, {"r", "b"}, {"qb", ""}, {"", "qb"}, {"b", "q"}} {
-		require.False(t, same(print("q", "b"), print(other[0], other[1])), "%q", other)
+		require.False(t, idempotent.Same(print("q", "b"), print(other[0], other[1])), "%q", other)
 	}
-	require.True(t, same(nil, print("q", "b")))
-	require.True(t, same(print("q", "b"), nil))
-	require.False(t, same(print("q", "b"), print("q", "b")[:31]))
+	require.True(t, idempotent.Same(nil, print("q", "b")))
+	require.True(t, idempotent.Same(print("q", "b"), nil))
+	require.False(t, idempotent.Same(print("q", "b"), print("q", "b")[:31]))
 }
 
 // A recorderFile is a writer with a fast way for files, as net/http has one.

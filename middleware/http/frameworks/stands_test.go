@@ -71,7 +71,13 @@ var stands = []stand{
 		t.Cleanup(backend.Close)
 		to, err := url.Parse(backend.URL)
 		require.NoError(t, err)
-		return &httputil.ReverseProxy{ErrorLog: log.New(io.Discard, "", 0), Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }}
+		proxy := &httputil.ReverseProxy{ErrorLog: log.New(io.Discard, "", 0), Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }}
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			// Otherwise the server closes the request's body when the response begins, while the
+			// proxy's transport may still look for its end, and cuts the response off then.
+			_ = http.NewResponseController(w).EnableFullDuplex()
+			proxy.ServeHTTP(w, r)
+		})
 	}},
 	{name: "gzhttp outside", mount: func(_ *testing.T, s *shop, idempotent middleware) http.Handler {
 		return gzhttp.GzipHandler(idempotent(s))

@@ -1,4 +1,4 @@
-package guardhttp
+package idempotent
 
 import (
 	"crypto/aes"
@@ -9,11 +9,10 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// An EncryptionKey is a key of WithEncryption.
+// An EncryptionKey is a key of WithEncryption: an ID of 1 to 64 bytes, which the records have, and
+// an AES key.
 type EncryptionKey struct {
-	// ID names the key in the records that it encrypted: 1 to 64 bytes.
-	ID string
-	// Secret is an AES key of 16, 24 or 32 random bytes.
+	ID     string
 	Secret []byte
 }
 
@@ -26,9 +25,8 @@ const maxKeyID = 64
 //	ID of the key                   text, see record.go
 //	nonce, ciphertext, tag          the rest
 //
-// What is authenticated beside the ciphertext is all before the nonce and the key in the store, so
-// that a record that was copied to another key is refused. A nil sealer leaves records as they
-// are.
+// It also authenticates all bytes before the nonce, and the key in the store. A record that was
+// copied to another key is therefore refused. A nil sealer leaves records as they are.
 type sealer struct {
 	first string
 	keys  map[string]cipher.AEAD
@@ -67,33 +65,33 @@ func (s *sealer) seal(plain []byte, stored string) []byte {
 	if s == nil {
 		return plain
 	}
-	head := appendText(append([]byte(magic), versionSealed), s.first)
+	head := AppendText(append([]byte(magic), versionSealed), s.first)
 	aead := s.keys[s.first]
 	b := make([]byte, len(head), len(head)+len(plain)+aead.Overhead())
 	copy(b, head)
 	return aead.Seal(b, nil, plain, bindTo(head, stored))
 }
 
-// open returns the record out of what was stored. An error is a *RecordError.
-func (s *sealer) open(sealed []byte, stored string) ([]byte, error) {
+// open returns the record out of what was stored. An error is one of unreadable.
+func (s *sealer) open(sealed []byte, stored string, unreadable func(reason string, err error) error) ([]byte, error) {
 	isSealed := len(sealed) > len(magic) && string(sealed[:len(magic)]) == magic && sealed[len(magic)] == versionSealed
 	switch {
 	case s == nil && isSealed:
-		return nil, &RecordError{Reason: "it is encrypted, and there is no key"}
+		return nil, unreadable("it is encrypted, and there is no key", nil)
 	case s == nil:
 		return sealed, nil
 	case !isSealed:
-		return nil, &RecordError{Reason: "it is not encrypted, as it must be"}
+		return nil, unreadable("it is not encrypted, as it must be", nil)
 	}
-	scan := scanner{rest: sealed[len(magic)+1:]}
-	aead := s.keys[string(scan.text(maxKeyID))]
+	scan := Scanner{rest: sealed[len(magic)+1:]}
+	aead := s.keys[string(scan.Text(maxKeyID))]
 	if scan.err != nil || aead == nil {
-		return nil, &RecordError{Reason: "it is encrypted with a key that is unknown here", Err: scan.err}
+		return nil, unreadable("it is encrypted with a key that is unknown here", scan.err)
 	}
 	head := sealed[:len(sealed)-len(scan.rest)]
 	plain, err := aead.Open(nil, nil, scan.rest, bindTo(head, stored))
 	if err != nil {
-		return nil, &RecordError{Reason: "it was changed, or moved from another key", Err: errSeal}
+		return nil, unreadable("it was changed, or moved from another key", errSeal)
 	}
 	return plain, nil
 }

@@ -1,18 +1,18 @@
-package guardhttp
+package idempotent
 
 import "sync"
 
-// waiters counts the requests that wait.
+// waiters counts the calls that wait.
 type waiters struct {
 	most, perKey int
 
 	mu   sync.Mutex
 	all  int
-	keys map[string]int // only those for which somebody waits
+	keys map[string]int // only keys that have a waiter
 }
 
-// enter counts one more for the key, and reports whether that is allowed. leave has to follow if
-// it is.
+// enter counts one more waiter for the key, and reports whether that is allowed. If it is, leave
+// must follow.
 func (w *waiters) enter(key string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

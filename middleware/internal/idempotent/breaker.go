@@ -1,9 +1,8 @@
-package guardhttp
+package idempotent
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -11,17 +10,18 @@ import (
 )
 
 const (
-	// openPatience is how long a request waits for the store if it can run without a lease.
+	// openPatience is how long a call waits for the store if it can run without a lease.
 	openPatience = 250 * time.Millisecond
 	// openPause is how long the store is not asked again after it has not answered.
 	openPause = time.Second
 )
 
-// A breaker keeps requests that can run without a lease (WithFailOpen) from asking a store that
-// does not answer: one request asks in each openPause.
+// A breaker keeps calls that can run without a lease (WithFailOpen) from asking a store that does
+// not answer: one call asks in each openPause.
 type breaker struct {
 	epoch time.Time
 	next  atomic.Int64 // when to ask again, in nanoseconds since the epoch; 0 if the store answers
+	open  error        // for calls that do not ask
 }
 
 // allows reports whether to ask the store.
@@ -31,7 +31,7 @@ func (b *breaker) allows() bool {
 	return next == 0 || int64(now) >= next && b.next.CompareAndSwap(next, int64(now+openPause))
 }
 
-// note notes what asking the store has led to.
+// note notes the result of asking the store.
 func (b *breaker) note(err error) {
 	switch {
 	case errors.Is(err, guard.ErrStore), errors.Is(err, guard.ErrMarker):
@@ -40,5 +40,3 @@ func (b *breaker) note(err error) {
 		b.next.Store(0)
 	}
 }
-
-var errBreaker = fmt.Errorf("guardhttp: %w: it did not answer less than %v ago", guard.ErrStore, openPause)

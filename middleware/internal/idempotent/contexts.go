@@ -1,4 +1,4 @@
-package guardhttp
+package idempotent
 
 import (
 	"context"
@@ -6,15 +6,14 @@ import (
 	"time"
 )
 
-// The contexts of a request make one of the standard library, with its timer and its ties to other
-// contexts, only when somebody asks for Done: most requests are answered before. Until then Err
-// looks for itself, and a context that has ended is made, so that context.Cause finds what it
-// looks for.
+// The contexts of a call make one of the standard library, with its timer and its ties to other
+// contexts, only when Done is called: most calls are answered before. Until then, Err looks at
+// their parts. For a context that has ended, the whole one is made, so that context.Cause works.
 
-// A tether is the context under which a request gets its lease: the request's, until it is cut
+// A tether is the context under which a call acquires its lease: the call's, until it is cut
 // loose.
 type tether struct {
-	context.Context // the request's
+	context.Context // the call's
 
 	mu      sync.Mutex
 	granted bool
@@ -23,11 +22,11 @@ type tether struct {
 	over    bool
 	whole   context.Context // nil until it is made
 	end     context.CancelCauseFunc
-	stop    func() bool // has the end of the request not end it
+	stop    func() bool // lets the end of the call no longer end it
 }
 
 // cut notes that the lease was granted, and returns false if the tether has ended already. A loose
-// tether does not end with the request any more.
+// tether does not end with the call any more.
 func (t *tether) cut(loose bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,7 +120,8 @@ func (t *tether) Value(key any) any {
 // A runContext is the context of a handler: the lease's, with a deadline, and the run in it.
 type runContext struct {
 	context.Context // the lease's
-	run             *run
+	run             *Run
+	adapter         Adapter
 	deadline        time.Time
 
 	mu    sync.Mutex
@@ -171,7 +171,7 @@ func (c *runContext) Err() error {
 
 // Value implements context.Context.
 func (c *runContext) Value(key any) any {
-	if key == (runKey{}) {
+	if k, ok := key.(runKey); ok && Adapter(k) == c.adapter {
 		return c.run
 	}
 	c.mu.Lock()

@@ -1,0 +1,115 @@
+package guardgrpc
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/seed-1795987d/onerun/middleware/internal/keys"
+	"github.com/seed-1795987d/onerun/middleware/internal/refused"
+)
+
+// A ClientOption is a setting of ClientKeys. ClientKeys refuses what cannot work.
+type ClientOption func(*clientSettings)
+
+type clientSettings struct {
+	refused.List
+	methods []string // all if there are none
+	name    string
+}
+
+// WithClientMethods sets which methods get a key, by their full names: "/package.Service/Method".
+// Defaults to all unary methods.
+func WithClientMethods(methods ...string) ClientOption {
+	return func(s *clientSettings) {
+		checkMethods(s.Refuse, "WithClientMethods", methods)
+		s.methods = slices.Clone(methods)
+	}
+}
+
+// WithClientMetadata names the metadata that has the key, for servers that read another one.
+// Defaults to "idempotency-key".
+func WithClientMetadata(name string) ClientOption {
+	return func(s *clientSettings) {
+		name := strings.ToLower(name)
+		if !validName(name) || strings.HasPrefix(name, "grpc-") || strings.HasSuffix(name, "-bin") {
+			s.Refuse("WithClientMetadata", fmt.Sprintf("%q", name), "is no name of metadata that is text")
+		}
+		s.name = name
+	}
+}
+
+// ClientKeys returns an interceptor that sends a key with each unary call: a random UUID, so that
+// the retries of a call, and no other call, have the same key. These are the retries of gRPC's own
+// retry policy (in the service config), and those of an interceptor behind this one, such as
+// go-grpc-middleware's. Put it in front of such an interceptor: behind it, each attempt would be a
+// new call.
+//
+//	grpc.WithChainUnaryInterceptor(keys, retry.UnaryClientInterceptor())
+//
+// A caller that retries by itself chooses the key by WithKey. A key that the caller has put into
+// the outgoing metadata stays. Settings that cannot work are *guard.SettingError, all of them in
+// one error. The interceptor is safe for concurrent use.
+func ClientKeys(opts ...ClientOption) (grpc.UnaryClientInterceptor, error) {
+	s := clientSettings{name: keyName}
+	refused.Apply(&s.List, &s, opts)
+	if s.Err != nil {
+		return nil, s.Err
+	}
+	return s.intercept, nil
+}
+
+func (s *clientSettings) intercept(
+	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, next grpc.UnaryInvoker, opts ...grpc.CallOption,
+) error {
+	if len(s.methods) > 0 && !slices.Contains(s.methods, method) {
+		return next(ctx, method, req, reply, cc, opts...)
+	}
+	if sent, _ := metadata.FromOutgoingContext(ctx); len(sent[s.name]) > 0 {
+		return next(ctx, method, req, reply, cc, opts...)
+	}
+	key, chosen := ctx.Value(clientKey{}).(string)
+	if !chosen {
+		key = newKey()
+	}
+	if invalid := keys.Text(key); invalid != "" {
+		return status.Error(codes.InvalidArgument, "guardgrpc: the key of WithKey "+invalid)
+	}
+	return next(metadata.AppendToOutgoingContext(ctx, s.name, quote(key)), method, req, reply, cc, opts...)
+}
+
+type clientKey struct{}
+
+// WithKey returns a context whose calls have this key, for a caller that makes the attempts of a
+// call itself. A key has 1 to 255 bytes of printable ASCII, and is sent quoted if it has a space
+// or a quote (see IdempotencyKey). A call with any other key ends with INVALID_ARGUMENT before it
+// is sent. Keys belong to a method, so calls of several methods can share one. Two calls of one
+// method with different requests must not. It has an effect on calls behind ClientKeys.
+func WithKey(ctx context.Context, key string) context.Context {
+	return context.WithValue(ctx, clientKey{}, key)
+}
+
+// newKey returns a random UUID (RFC 9562, version 4).
+func newKey() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// quote returns a key as IdempotencyKey reads it: raw, or as a String of RFC 8941 if it has a
+// space or a quote.
+func quote(key string) string {
+	if !strings.ContainsAny(key, `" `) {
+		return key
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
+}

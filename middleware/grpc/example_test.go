@@ -1,0 +1,110 @@
+package guardgrpc_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	guardgrpc "github.com/seed-1795987d/onerun/middleware/grpc"
+)
+
+// ready returns a server of claims.Claims whose calls are guarded, with a client of it.
+func ready(handle handler, opts ...grpc.DialOption) (conn *grpc.ClientConn, stop func()) {
+	g, err := guard.New(memory.New())
+	if err != nil {
+		panic(err)
+	}
+	once, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, guardgrpc.WithGlobalKeys())
+	if err != nil {
+		panic(err)
+	}
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(once))
+	server.RegisterService(service(handle), nil)
+
+	listener := bufconn.Listen(1 << 16)
+	go func() { _ = server.Serve(listener) }()
+	conn, err = grpc.NewClient("passthrough:///", append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))...)
+	if err != nil {
+		panic(err)
+	}
+	return conn, func() {
+		_ = conn.Close()
+		server.GracefulStop()
+		_ = g.Close(context.Background())
+	}
+}
+
+func ExampleNew() {
+	claims := 0
+	conn, stop := ready(func(_ context.Context, req *wrapperspb.StringValue) (any, error) {
+		claims++
+		return wrapperspb.String(fmt.Sprint(req.GetValue(), " is claim ", claims)), nil
+	})
+	defer stop()
+
+	call := func(key, request string) {
+		ctx := metadata.AppendToOutgoingContext(context.Background(), "idempotency-key", key)
+		var header metadata.MD
+		reply := new(wrapperspb.StringValue)
+		err := conn.Invoke(ctx, "/claims.Claims/Claim", wrapperspb.String(request), reply, grpc.Header(&header))
+		fmt.Println(status.Code(err), guardgrpc.ResultOf(err), reply.GetValue(), header["idempotency-replayed"])
+	}
+	call("8e03978e-40d5", "coupon 1")
+	call("8e03978e-40d5", "coupon 1") // a retry
+	call("8e03978e-40d5", "coupon 2") // another request
+	// Output:
+	// OK  coupon 1 is claim 1 []
+	// OK  coupon 1 is claim 1 [true]
+	// InvalidArgument mismatch  []
+}
+
+func ExampleClientKeys() {
+	keys, err := guardgrpc.ClientKeys()
+	if err != nil {
+		panic(err)
+	}
+	seen := map[string]bool{}
+	conn, stop := ready(func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
+		seen[guardgrpc.Key(ctx)] = true
+		return req, nil
+	}, grpc.WithChainUnaryInterceptor(keys)) // and retrying interceptors behind it
+	defer stop()
+
+	for range 2 { // two calls, each with its own key
+		reply := new(wrapperspb.StringValue)
+		err = conn.Invoke(context.Background(), "/claims.Claims/Claim", wrapperspb.String("a"), reply)
+	}
+	fmt.Println(len(seen), err)
+	// Output: 2 <nil>
+}
+
+func ExampleWithKey() {
+	keys, err := guardgrpc.ClientKeys()
+	if err != nil {
+		panic(err)
+	}
+	runs := 0
+	conn, stop := ready(func(_ context.Context, req *wrapperspb.StringValue) (any, error) {
+		runs++
+		return req, nil
+	}, grpc.WithChainUnaryInterceptor(keys))
+	defer stop()
+
+	ctx := guardgrpc.WithKey(context.Background(), "order-17") // the caller retries by itself
+	for range 3 {
+		reply := new(wrapperspb.StringValue)
+		err = conn.Invoke(ctx, "/claims.Claims/Claim", wrapperspb.String("a"), reply)
+	}
+	fmt.Println(runs, err)
+	// Output: 1 <nil>
+}

@@ -1,0 +1,198 @@
+package guardgrpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
+)
+
+// An exchange is one call on its way through the interceptor.
+type exchange struct {
+	m     *middleware
+	ctx   context.Context // the call's
+	req   any
+	info  *grpc.UnaryServerInfo
+	next  grpc.UnaryHandler
+	start time.Time
+	call  idempotent.Call
+
+	recorder *recorder // nil if no stream is known, or nothing is recorded
+	found    *reply    // what was found in the store
+	reply    any       // what the client gets
+	err      error
+}
+
+// serve answers the call.
+func (q *exchange) serve() {
+	if !q.m.covers(q.info.FullMethod) {
+		q.call.Result = idempotent.Untouched
+		q.reply, q.err = q.next(q.ctx, q.req)
+		return
+	}
+	result, err := q.read()
+	q.call.Result, q.call.Err = idempotent.Result(result), err
+	switch {
+	case result == ResultUntouched:
+		q.reply, q.err = q.next(q.ctx, q.req)
+	case q.m.Shadow:
+		if !q.call.Shadow(q.ctx) {
+			q.bare()
+		}
+	case result != "":
+		q.refuse(result, 0, err)
+	default:
+		q.lead()
+	}
+}
+
+// read finds out which call it is. It returns an empty Result if the call can be led, and
+// otherwise its final one.
+func (q *exchange) read() (Result, error) {
+	key, err := q.m.key(q.ctx, q.info, q.req)
+	switch {
+	case errors.Is(err, ErrNoKey), err == nil && key == "":
+		if !q.m.requires() {
+			return ResultUntouched, nil
+		}
+		return ResultKeyMissing, err
+	case err != nil:
+		if invalid := (*KeyError)(nil); errors.As(err, &invalid) {
+			return ResultKeyInvalid, err
+		}
+		return ResultRefused, err
+	}
+	scope := ""
+	if q.m.scope != nil {
+		scope, err = q.m.scope(q.ctx, q.info, q.req)
+		switch {
+		case err != nil:
+			return ResultRefused, fmt.Errorf("guardgrpc: the scope: %w", err)
+		case scope == "":
+			return ResultRefused, errNoScope
+		}
+	}
+	if q.m.Prints() {
+		q.call.Fingerprint, err = q.m.print.of(q.ctx, q.info, q.req)
+		switch {
+		case errors.Is(err, errNoMessage):
+			return ResultRefused, fmt.Errorf("guardgrpc: %w", err)
+		case err != nil:
+			return ResultBodyInvalid, fmt.Errorf("guardgrpc: the fingerprint: %w", err)
+		}
+	}
+	q.call.Run.Key, q.call.Key = key, q.m.Stored(scope, key, "method", q.info.FullMethod)
+	return "", nil
+}
+
+var errNoScope = errors.New("guardgrpc: the scope is empty")
+
+// lead runs the handler under a lease, or says why it does not run.
+func (q *exchange) lead() {
+	q.call.Lead(q.ctx)
+	switch Result(q.call.Result) {
+	case ResultRan:
+	case ResultReplayed:
+		q.replay()
+	case ResultDegraded:
+		q.bare()
+	default:
+		q.refuse(Result(q.call.Result), q.call.RetryAfter, q.call.Err)
+	}
+}
+
+// bare runs the handler as if there were no interceptor.
+func (q *exchange) bare() { q.reply, q.err = q.next(q.call.Bare(q.ctx), q.req) }
+
+// Handle implements idempotent.Transport: it runs the handler and records its reply.
+func (q *exchange) Handle(ctx context.Context) idempotent.Left {
+	header, trailer := q.run(ctx)
+	s := statusOf(q.err)
+	tardy := ctx.Err() != nil
+	if tardy && !q.m.Shadow && q.ctxEnded(ctx, s) {
+		q.refuse(givenUp, q.m.RetryAfter, context.Cause(ctx))
+		return idempotent.Left{Failed: true}
+	}
+	left := idempotent.Left{Failed: serverFailed(s.Code())}
+	r := (*reply)(nil)
+	if most := q.m.Records(); most >= 0 {
+		r = newReply(q.reply, s, header, trailer, most)
+	}
+	left.Keep = q.call.Keep(q.ctx, idempotent.Ending{Replayable: r != nil}, func() bool {
+		// A late error may say no more than that the handler's context had ended.
+		return (!tardy || s.Code() == codes.OK) && q.m.policy(s)
+	})
+	if r != nil {
+		left.Answer = r
+	}
+	return left
+}
+
+// run calls the handler, and returns the metadata that it has set.
+func (q *exchange) run(ctx context.Context) (header, trailer metadata.MD) {
+	if inner := grpc.ServerTransportStreamFromContext(ctx); inner != nil && q.m.Records() >= 0 {
+		q.recorder = &recorder{inner: inner, call: q.ctx, tolerant: !q.m.Cancel && !q.m.Shadow}
+		defer q.recorder.end()
+		ctx = grpc.NewContextWithServerTransportStream(ctx, q.recorder)
+	}
+	q.reply, q.err = q.next(ctx, q.req)
+	if q.recorder != nil {
+		return q.recorder.end()
+	}
+	return nil, nil
+}
+
+// statusOf returns the status that gRPC makes of a handler's error.
+func statusOf(err error) *status.Status {
+	s, ok := status.FromError(err)
+	if !ok {
+		s = status.FromContextError(err)
+	}
+	return s
+}
+
+// ctxEnded reports whether a handler's error says no more than that the handler's context has
+// ended, although the client did not end it. CANCELLED or UNKNOWN would then mislead the client.
+func (q *exchange) ctxEnded(ctx context.Context, s *status.Status) bool {
+	if q.m.Cancel && q.ctx.Err() != nil {
+		return false
+	}
+	switch s.Code() {
+	case codes.OK:
+		return false
+	case codes.Canceled, codes.DeadlineExceeded:
+		return true
+	default:
+		return errors.Is(q.err, context.Cause(ctx)) || errors.Is(q.err, ctx.Err())
+	}
+}
+
+// Read implements idempotent.Transport.
+func (q *exchange) Read(recorded []byte) (err error) {
+	q.found, err = readReply(recorded)
+	return err
+}
+
+// replay gives a reply again.
+func (q *exchange) replay() {
+	message, s, err := q.found.parse()
+	if err != nil {
+		q.call.Result, q.call.Err = idempotent.NotReplayable, err
+		q.refuse(ResultNotReplayable, 0, err)
+		return
+	}
+	marker := metadata.Pairs(q.m.marker, "true")
+	// The client may have gone.
+	_ = grpc.SetHeader(q.ctx, metadata.Join(q.found.header, marker))
+	_ = grpc.SetTrailer(q.ctx, q.found.trailer)
+	if q.err = s.Err(); q.err == nil {
+		q.reply = message
+	}
+}

@@ -1,0 +1,143 @@
+package guardgrpc
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/seed-1795987d/onerun/middleware/internal/keys"
+)
+
+// A KeyFunc finds the key of a call: what must not run twice. An error refuses the call: a
+// *KeyError with INVALID_ARGUMENT, as the client's mistake, any other with INTERNAL, as the
+// server's. An empty key is a missing one, and so is an error for which errors.Is(err, ErrNoKey)
+// holds. It must not change the request. A KeyFunc is called concurrently.
+type KeyFunc func(ctx context.Context, info *grpc.UnaryServerInfo, req any) (string, error)
+
+// ErrNoKey says that a call has no key, see WithMethods.
+var ErrNoKey = errors.New("there is no key")
+
+// A KeyError is a key that a client has left out, or that cannot be used. It has nothing in it
+// that the client has not sent.
+type KeyError struct {
+	From    string // where the key should be: "metadata idempotency-key"
+	Reason  string // "is missing"
+	Missing bool   // ErrNoKey
+}
+
+func (e *KeyError) Error() string { return "guardgrpc: " + e.From + " " + e.Reason }
+
+// Is reports whether target is ErrNoKey and the key is missing.
+func (e *KeyError) Is(target error) bool { return target == ErrNoKey && e.Missing }
+
+func missing(from string) error { return &KeyError{From: from, Reason: "is missing", Missing: true} }
+
+// invalidKey returns a *KeyError, or nil if there is no reason.
+func invalidKey(from, reason string) error {
+	if reason == "" {
+		return nil
+	}
+	return &KeyError{From: from, Reason: reason}
+}
+
+const (
+	keyName = "idempotency-key"
+	// maxText is the longest key in bytes, of those that are not read from metadata.
+	maxText = 4096
+)
+
+// IdempotencyKey is the KeyFunc of the metadata "idempotency-key", which ClientKeys sends. It
+// takes the same values as the HTTP header of that name: raw text, or the quoted string of RFC
+// 8941. abc and "abc" are the same key. A key has 1 to 255 bytes of printable ASCII, and a raw one
+// no spaces and no quotes. An empty key, another character or a second value is a *KeyError.
+func IdempotencyKey(ctx context.Context, _ *grpc.UnaryServerInfo, _ any) (string, error) {
+	const from = "metadata " + keyName
+	value, err := oneValue(ctx, keyName, from)
+	if err != nil {
+		return "", err
+	}
+	key, invalid := keys.Header(value)
+	return key, invalidKey(from, invalid)
+}
+
+// FromMetadata returns a KeyFunc that takes the value of a metadata key as it is: one value of 1
+// to 255 bytes of printable ASCII. For "idempotency-key" use IdempotencyKey, which also reads
+// quoted keys. It panics if the name is none of metadata, or is that of binary metadata (-bin).
+func FromMetadata(name string) KeyFunc {
+	name = strings.ToLower(name)
+	if !validName(name) || strings.HasSuffix(name, "-bin") {
+		panic(fmt.Sprintf("guardgrpc: FromMetadata: %q must be the name of metadata that is text", name))
+	}
+	from := "metadata " + name
+	return func(ctx context.Context, _ *grpc.UnaryServerInfo, _ any) (string, error) {
+		value, err := oneValue(ctx, name, from)
+		if err != nil {
+			return "", err
+		}
+		return value, invalidKey(from, keys.Text(value))
+	}
+}
+
+// oneValue returns the value of metadata that must be in a call once.
+func oneValue(ctx context.Context, name, from string) (string, error) {
+	switch values := metadata.ValueFromIncomingContext(ctx, name); len(values) {
+	case 0:
+		return "", missing(from)
+	case 1:
+		return values[0], nil
+	default:
+		return "", &KeyError{From: from, Reason: fmt.Sprintf("is in the call %d times", len(values))}
+	}
+}
+
+// FromContext returns a KeyFunc that takes a value out of the call's context, such as one that an
+// authenticating interceptor in front has put there: a string, an integer, a UUID ([16]byte), a
+// type of these, or a fmt.Stringer. The number 0 and the UUID of zeros count as missing, because a
+// field that was never set has them. It panics if key is nil.
+func FromContext(key any) KeyFunc {
+	if key == nil {
+		panic("guardgrpc: FromContext: the key must not be nil")
+	}
+	return func(ctx context.Context, _ *grpc.UnaryServerInfo, _ any) (string, error) {
+		value, err := keys.Value(ctx, key)
+		switch {
+		case errors.Is(err, keys.ErrNoValue):
+			return "", fmt.Errorf("guardgrpc: the context has no value for %T: %w", key, ErrNoKey)
+		case err != nil:
+			return "", fmt.Errorf("guardgrpc: the context's value for %T is a %T, which is no string, integer or UUID", key, ctx.Value(key))
+		}
+		return value, nil
+	}
+}
+
+// Join returns a KeyFunc whose key stands for the keys of all of its functions, none of which may
+// be missing. It is a hash of the parts and their lengths, so that no two lists of parts share
+// one. It panics if a function is nil.
+func Join(first KeyFunc, more ...KeyFunc) KeyFunc {
+	all := append([]KeyFunc{first}, more...)
+	for i, f := range all {
+		if f == nil {
+			panic(fmt.Sprintf("guardgrpc: Join: function %d is nil", i+1))
+		}
+	}
+	return func(ctx context.Context, info *grpc.UnaryServerInfo, req any) (string, error) {
+		parts := make([]string, len(all))
+		for i, f := range all {
+			part, err := f(ctx, info, req)
+			if err == nil && part == "" {
+				err = fmt.Errorf("guardgrpc: part %d of the key is empty: %w", i+1, ErrNoKey)
+			}
+			if err != nil {
+				return "", err
+			}
+			parts[i] = part
+		}
+		sum := keys.Hash(parts...)
+		return hex.EncodeToString(sum[:]), nil
+	}
+}

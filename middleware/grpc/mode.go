@@ -1,0 +1,65 @@
+package guardgrpc
+
+import (
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
+)
+
+// A Mode says what happens to a call whose key has been seen before.
+type Mode uint8
+
+const (
+	// Replay gives the first reply again. It is the default.
+	Replay Mode = iota
+	// Reject refuses the call with ALREADY_EXISTS. No reply is kept, only that there was one.
+	Reject
+	// Exclusive runs the handler again: nothing is remembered, and calls of one key only keep out
+	// of each other's way.
+	Exclusive
+)
+
+// KeepFinal is the default of WithPolicy. It keeps the codes that a repeat of the same call would
+// get again: OK, INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION and
+// OUT_OF_RANGE.
+//
+// The other codes say that the next attempt may end differently. UNAUTHENTICATED,
+// PERMISSION_DENIED and RESOURCE_EXHAUSTED depend on the caller's rights and quota. ABORTED asks
+// for another attempt. CANCELLED, DEADLINE_EXCEEDED, UNKNOWN, UNIMPLEMENTED, INTERNAL, UNAVAILABLE
+// and DATA_LOSS are failures of the server or of the way to it. By google.rpc.Code's mapping to
+// HTTP, this is guardhttp.KeepFinal, except that ABORTED is not kept.
+func KeepFinal(s *status.Status) bool {
+	switch s.Code() {
+	case codes.OK, codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.OutOfRange:
+		return true
+	default:
+		return false
+	}
+}
+
+// serverFailed reports whether a code says that the server has failed, by the conventions of
+// OpenTelemetry for spans of gRPC servers.
+func serverFailed(code codes.Code) bool {
+	switch code {
+	case codes.Unknown, codes.DeadlineExceeded, codes.Unimplemented, codes.Internal, codes.Unavailable, codes.DataLoss:
+		return true
+	default:
+		return false
+	}
+}
+
+// A Keep is what is kept of a run.
+type Keep uint8
+
+const (
+	// KeepNothing leaves the key free: a retry runs the handler.
+	KeepNothing Keep = iota
+	// KeepAnswer leaves the reply, or the error: a retry gets it again.
+	KeepAnswer
+	// KeepTombstone leaves only that the handler ran: a retry gets ALREADY_EXISTS.
+	KeepTombstone
+)
+
+// String returns "nothing", "answer" or "tombstone".
+func (k Keep) String() string { return idempotent.Keep(k).String() }

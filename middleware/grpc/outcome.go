@@ -1,0 +1,129 @@
+package guardgrpc
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
+)
+
+// A Result is the final result of a call. The results are few and fixed, fit for a metric. They
+// are those of guardhttp.
+type Result string
+
+// The results. In shadow mode, a Result is what would have happened without it.
+const (
+	// ResultUntouched means that the call was passed on: its method is not guarded, or it has no
+	// key and needs none.
+	ResultUntouched Result = "untouched"
+	// ResultRan means that the handler ran under a lease.
+	ResultRan Result = "ran"
+	// ResultReplayed means that the client got the first reply again.
+	ResultReplayed Result = "replayed"
+	// ResultInFlight means ABORTED: the first call still runs.
+	ResultInFlight Result = "in_flight"
+	// ResultDone means ALREADY_EXISTS: there was a first call (Reject).
+	ResultDone Result = "done"
+	// ResultNotReplayable means ALREADY_EXISTS: the reply of the first call was not kept, or
+	// cannot be read.
+	ResultNotReplayable Result = "not_replayable"
+	// ResultMismatch means INVALID_ARGUMENT: the first call with the key was a different one.
+	ResultMismatch Result = "mismatch"
+	// ResultKeyMissing means INVALID_ARGUMENT: the call has no key.
+	ResultKeyMissing Result = "key_missing"
+	// ResultKeyInvalid means INVALID_ARGUMENT: the key cannot be used.
+	ResultKeyInvalid Result = "key_invalid"
+	// ResultBodyInvalid means INVALID_ARGUMENT: WithFingerprint refused the request.
+	ResultBodyInvalid Result = "body_invalid"
+	// ResultRefused means INTERNAL: the scope or the key could not be determined.
+	ResultRefused Result = "refused"
+	// ResultUnavailable means UNAVAILABLE: the store could not be asked.
+	ResultUnavailable Result = "unavailable"
+	// ResultDegraded means that the handler ran without a lease, because the store could not be
+	// asked (WithFailOpen).
+	ResultDegraded Result = "degraded"
+	// ResultCanceled means that the client left, or that its time was up, before the handler
+	// began.
+	ResultCanceled Result = "canceled"
+)
+
+// An Outcome is the final result of a call, with the details. There is no key in it.
+type Outcome struct {
+	Result Result
+	// Name is the kind of work: that of guard.WithName, or the Guard's, or "grpc".
+	Name string
+	// Method is the full name of the method: "/package.Service/Method".
+	Method string
+	// Shadow says that the handler ran whatever Result is (WithShadow).
+	Shadow bool
+	// Code is that of the call's end, or UNKNOWN if the handler did not return.
+	Code codes.Code
+	// Kept is what the run has left in the store.
+	Kept Keep
+	// Origin is the Observer.Origin of the first run, in a replay, a mismatch, and any other call
+	// that has found its record.
+	Origin string
+	// Fence is the lease's, if the handler ran under one.
+	Fence uint64
+	// Aborted says that the handler panicked or ended its goroutine.
+	Aborted bool
+	// Duration is how long the call took.
+	Duration time.Duration
+	// Err is why, if there is more to say: guard.ErrLost for a run whose lease was lost,
+	// guard.ErrStore, a *RecordError, a *KeyError, an error of your own functions. It may tell
+	// what a client must not see.
+	Err error
+}
+
+// An Observer is notified of the results of calls: for traces, metrics and logs.
+type Observer struct {
+	// Origin returns an identification of a first run for the calls that find its record, such as
+	// its traceparent: at most 256 bytes, of which more is cut off. ctx is the handler's. It may
+	// be nil.
+	Origin func(ctx context.Context) string
+	// End is called once for each call, before the interceptor returns, also if the handler
+	// panicked. ctx is the call's. It may be nil.
+	End func(ctx context.Context, o Outcome)
+}
+
+type trackKey struct{}
+
+// Track returns a context with a place for the Outcome of a call, which is filled in when the
+// interceptor returns. It is for interceptors in front, such as a log:
+//
+//	ctx, outcome := guardgrpc.Track(ctx)
+//	reply, err := handler(ctx, req)
+//	log.Print(info.FullMethod, outcome.Result)
+//
+// Result is empty if the call did not get to an interceptor of this package.
+func Track(ctx context.Context) (context.Context, *Outcome) {
+	o := new(Outcome)
+	return context.WithValue(ctx, trackKey{}, o), o
+}
+
+// report notifies hooks and observers of the call's end.
+func (q *exchange) report() {
+	c := &q.call
+	o := Outcome{
+		Result: Result(c.Result), Name: q.m.core.Name, Method: q.info.FullMethod, Shadow: q.m.Shadow, Code: statusOf(q.err).Code(),
+		Kept: Keep(c.Kept), Origin: c.Origin, Fence: c.Fence, Aborted: c.Aborted, Duration: time.Since(q.start), Err: c.Err,
+	}
+	if c.Aborted {
+		o.Code = codes.Unknown
+	}
+	if tracked, ok := q.ctx.Value(trackKey{}).(*Outcome); ok {
+		*tracked = o
+	}
+	var refused error // if it is the server's mistake
+	if c.Result == idempotent.Refused {
+		refused = c.Err
+	}
+	c.Report(q.ctx, q.start, o.Duration, refused)
+	for _, observer := range q.m.observers {
+		if observer.End != nil {
+			idempotent.Contain(func() { observer.End(q.ctx, o) })
+		}
+	}
+}

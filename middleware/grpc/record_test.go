@@ -1,0 +1,184 @@
+package guardgrpc_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/dynamicpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
+	guardgrpc "github.com/seed-1795987d/onerun/middleware/grpc"
+)
+
+// unknown returns a message of a type that no program has linked in.
+func unknown(t testing.TB) proto.Message {
+	t.Helper()
+	file, err := protodesc.NewFile(&descriptorpb.FileDescriptorProto{
+		Name: proto.String("unknown.proto"), Syntax: proto.String("proto3"), Package: proto.String("unknown"),
+		MessageType: []*descriptorpb.DescriptorProto{{Name: proto.String("Reply")}},
+	}, protoregistry.GlobalFiles)
+	require.NoError(t, err)
+	return dynamicpb.NewMessage(file.Messages().Get(0))
+}
+
+// A reply of a type that the program does not have cannot be replayed, and does not run again.
+func TestRecord_ofAnUnknownType(t *testing.T) {
+	t.Parallel()
+	message := unknown(t)
+	s := setup{}.serve(t, func(context.Context, *wrapperspb.StringValue) (any, error) { return message, nil })
+	requireRan(t, s.call(t.Context(), "k", "a"), "")
+	require.Equal(t, guardgrpc.KeepAnswer, s.log.next(t).Kept)
+	a := s.call(t.Context(), "k", "a")
+	require.Equal(t, codes.AlreadyExists, status.Code(a.err))
+	require.Equal(t, guardgrpc.ResultNotReplayable, guardgrpc.ResultOf(a.err))
+	o := s.log.next(t)
+	require.Equal(t, guardgrpc.ResultNotReplayable, o.Result)
+	require.ErrorAs(t, o.Err, new(*guardgrpc.RecordError))
+	require.ErrorContains(t, o.Err, "this program does not have the type of its message, type.googleapis.com/unknown.Reply")
+}
+
+// A handler that returns no message has run: a retry does not run it again.
+func TestRecord_ofNoMessage(t *testing.T) {
+	t.Parallel()
+	s := setup{}.serve(t, func(context.Context, *wrapperspb.StringValue) (any, error) { return "text", nil })
+	require.Equal(t, codes.Internal, status.Code(s.call(t.Context(), "k", "a").err), "gRPC cannot send it")
+	require.Equal(t, guardgrpc.KeepTombstone, s.log.next(t).Kept)
+	require.Equal(t, guardgrpc.ResultNotReplayable, guardgrpc.ResultOf(s.call(t.Context(), "k", "a").err))
+}
+
+// A corrupt record does not run the handler again.
+func TestRecord_corrupt(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	h, runs := counted(nil)
+	s := setup{guard: newGuard(t, single.New(rdb))}.serve(t, h)
+	requireRan(t, s.call(t.Context(), "k", "a"), "a by run 1")
+	s.log.next(t)
+	names := rdb.Keys(t.Context(), "*grpc:*").Val()
+	require.Len(t, names, 1)
+	stored, err := rdb.Get(t.Context(), names[0]).Result()
+	require.NoError(t, err)
+	for at := len(stored) - 20; at < len(stored); at++ {
+		changed := []byte(stored)
+		changed[at] ^= 1
+		require.NoError(t, rdb.Set(t.Context(), names[0], changed, time.Minute).Err())
+		require.Equal(t, guardgrpc.ResultNotReplayable, guardgrpc.ResultOf(s.call(t.Context(), "k", "a").err), at)
+		require.ErrorAs(t, s.log.next(t).Err, new(*guardgrpc.RecordError))
+	}
+	require.EqualValues(t, 1, runs.Load())
+}
+
+// What is kept can be encrypted, and keys can be rotated.
+func TestRecord_encrypted(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	g := newGuard(t, single.New(rdb))
+	old := guardgrpc.EncryptionKey{ID: "old", Secret: make([]byte, 16)}
+	fresh := guardgrpc.EncryptionKey{ID: "fresh", Secret: []byte("0123456789abcdef")}
+	h, _ := counted(nil)
+	s := setup{guard: g, opts: []guardgrpc.Option{guardgrpc.WithEncryption(old)}}.serve(t, h)
+	requireRan(t, s.call(t.Context(), "k", "plaintext"), "plaintext by run 1")
+	for _, name := range rdb.Keys(t.Context(), "*grpc:*").Val() {
+		require.NotContains(t, rdb.Get(t.Context(), name).Val(), "plaintext")
+	}
+	rotated := setup{guard: g, opts: []guardgrpc.Option{guardgrpc.WithEncryption(fresh, old)}}.serve(t, h)
+	requireReplay(t, rotated.call(t.Context(), "k", "plaintext"), "plaintext by run 1")
+	unknown := setup{guard: g, opts: []guardgrpc.Option{guardgrpc.WithEncryption(fresh)}}.serve(t, h)
+	require.Equal(t, guardgrpc.ResultNotReplayable, guardgrpc.ResultOf(unknown.call(t.Context(), "k", "plaintext").err))
+}
+
+// In shadow mode, every call runs, and the outcomes say what would have happened.
+func TestShadow_changesNothing(t *testing.T) {
+	t.Parallel()
+	h, runs := counted(nil)
+	s := setup{opts: []guardgrpc.Option{guardgrpc.WithShadow(), guardgrpc.WithMethods(claim)}}.serve(t, h)
+	for run, want := range []struct {
+		key, value string
+		result     guardgrpc.Result
+	}{
+		{"k", "a", guardgrpc.ResultRan}, {"k", "a", guardgrpc.ResultReplayed}, {"k", "b", guardgrpc.ResultMismatch}, {"", "a", guardgrpc.ResultKeyMissing},
+	} {
+		requireRan(t, s.call(t.Context(), want.key, want.value), text(want.value, int64(run+1)).GetValue())
+		o := s.log.next(t)
+		require.Equal(t, want.result, o.Result)
+		require.True(t, o.Shadow)
+		require.Equal(t, run == 0, o.Kept == guardgrpc.KeepAnswer)
+	}
+	require.EqualValues(t, 4, runs.Load())
+
+	down := setup{guard: newGuard(t, away()), opts: []guardgrpc.Option{guardgrpc.WithShadow()}}.serve(t, h)
+	requireRan(t, down.call(t.Context(), "k", "a"), "a by run 5")
+	require.Equal(t, guardgrpc.ResultUnavailable, down.log.next(t).Result)
+}
+
+// With WithFailOpen, calls run without a lease if the store is away.
+func TestFailOpen_runsWithoutALease(t *testing.T) {
+	t.Parallel()
+	h, runs := counted(func(ctx context.Context) {
+		if guardgrpc.Key(ctx) != "k" || guard.Fence(ctx) != 0 {
+			panic("the key is missing, or there is a lease")
+		}
+	})
+	s := setup{guard: newGuard(t, away()), opts: []guardgrpc.Option{guardgrpc.WithFailOpen()}}.serve(t, h)
+	for run := range int64(3) {
+		requireRan(t, s.call(t.Context(), "k", "a"), text("a", run+1).GetValue())
+		o := s.log.next(t)
+		require.Equal(t, guardgrpc.ResultDegraded, o.Result)
+		require.ErrorIs(t, o.Err, guard.ErrStore)
+	}
+	require.EqualValues(t, 3, runs.Load())
+}
+
+// Hooks and observers are notified once of each call, and Track has the same Outcome.
+func TestObserver_isNotifiedOnce(t *testing.T) {
+	t.Parallel()
+	reported, tracked := make(chan guard.Outcome, 4), make(chan *guardgrpc.Outcome, 4)
+	hook := guard.Hook{Outcome: func(_ context.Context, o guard.Outcome) { reported <- o }}
+	h, _ := counted(nil)
+	broken := errors.New("broken")
+	noScope := func(ctx context.Context, _ *grpc.UnaryServerInfo, _ any) (string, error) {
+		if metadata.ValueFromIncomingContext(ctx, "tenant")[0] == "none" {
+			return "", broken
+		}
+		return "t", nil
+	}
+	front := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		ctx, outcome := guardgrpc.Track(ctx)
+		defer func() { tracked <- outcome }()
+		return next(ctx, req)
+	}
+	s := setup{guard: newGuard(t, memory.New(), guard.WithHook(hook)), noScope: true, front: []grpc.UnaryServerInterceptor{front},
+		opts: []guardgrpc.Option{guardgrpc.WithScope(noScope), guardgrpc.WithLease(guard.WithName("claims")),
+			guardgrpc.WithObserver(guardgrpc.Observer{End: func(context.Context, guardgrpc.Outcome) { panic("of an observer") }})}}.serve(t, h)
+	for _, c := range []struct {
+		tenant string
+		result guardgrpc.Result
+	}{{"t", guardgrpc.ResultRan}, {"t", guardgrpc.ResultReplayed}, {"none", guardgrpc.ResultRefused}} {
+		s.invoke(metadata.AppendToOutgoingContext(t.Context(), "tenant", c.tenant, "idempotency-key", "k"), claim, "a")
+		o, r, own := s.log.next(t), receive(t, reported, "report"), receive(t, tracked, "outcome")
+		require.Equal(t, c.result, o.Result)
+		require.Equal(t, o, *own)
+		require.Equal(t, "grpc", r.Adapter)
+		require.Equal(t, string(c.result), r.Result)
+		require.Equal(t, "claims", r.Name)
+		require.Equal(t, o.Fence, r.Fence)
+		require.Equal(t, c.result == guardgrpc.ResultRefused, errors.Is(r.Refused, broken))
+	}
+	require.Empty(t, reported)
+}

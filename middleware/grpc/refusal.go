@@ -1,0 +1,90 @@
+package guardgrpc
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
+)
+
+// errorDomain is the domain of the ErrorInfo of refusals.
+const errorDomain = "onerun"
+
+// givenUp is the result in a refusal if the handler's context has ended, and the handler has
+// returned no more than that.
+const givenUp = Result(idempotent.GivenUp)
+
+// A refusal is what the interceptor says itself: nothing that the client has sent, and nothing
+// about the store.
+type refusal struct {
+	code    codes.Code
+	message string
+}
+
+var refusals = map[Result]refusal{
+	ResultKeyMissing: {codes.InvalidArgument,
+		"the call needs a key that says which calls are the same one: send one, and the same one in a retry"},
+	ResultKeyInvalid: {codes.InvalidArgument, "the key that says which calls are the same one cannot be used"},
+	ResultMismatch: {codes.InvalidArgument,
+		"the key was used for a call that was not the same as this one: send a new key with a new call"},
+	ResultInFlight:      {codes.Aborted, "the first call with the key has not ended yet: try again later, with the same key"},
+	ResultDone:          {codes.AlreadyExists, "a call with the key was processed, and is not processed again"},
+	ResultNotReplayable: {codes.AlreadyExists, "a call with the key was processed, and its reply was not kept or cannot be read"},
+	ResultBodyInvalid:   {codes.InvalidArgument, "the request is not what it should be"},
+	ResultRefused:       {codes.Internal, "the server could not find out whose call this is, or which: it was not processed"},
+	ResultUnavailable: {codes.Unavailable,
+		"the server cannot tell whether the call was processed before: it was not processed now; try again later, with the same key"},
+	ResultCanceled: {codes.Unavailable, "the call ended before it was its turn: it was not processed"},
+	givenUp: {codes.Unavailable, "it took too long, or the server could not make sure that it is the only one to process the call: " +
+		"try again later, with the same key"},
+}
+
+// refuse ends the call with the refusal of a result.
+func (q *exchange) refuse(result Result, retryAfter time.Duration, err error) {
+	r := refusals[result]
+	if ended := q.ctx.Err(); ended != nil && result == ResultCanceled {
+		r.code = status.FromContextError(ended).Code()
+	}
+	details := []protoadapt.MessageV1{
+		&errdetails.ErrorInfo{Reason: strings.ToUpper(string(result)), Domain: errorDomain},
+	}
+	if key := (*KeyError)(nil); errors.As(err, &key) {
+		details = append(details, &errdetails.BadRequest{
+			FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: key.From, Description: key.Reason}},
+		})
+	}
+	if retryAfter > 0 && (r.code == codes.Aborted || r.code == codes.Unavailable) {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)})
+		// For the client's retry policy (gRFC A6), which does not read RetryInfo.
+		milliseconds := strconv.FormatInt(max(1, retryAfter.Milliseconds()), 10)
+		_ = grpc.SetTrailer(q.ctx, metadata.Pairs("grpc-retry-pushback-ms", milliseconds))
+	}
+	s := status.New(r.code, "guardgrpc: "+r.message)
+	if detailed, err := s.WithDetails(details...); err == nil {
+		s = detailed
+	}
+	q.reply, q.err = nil, s.Err()
+}
+
+// ResultOf returns the Result for which an interceptor of this package has refused a call, for
+// clients and for interceptors in front. It is empty for any other error. "given_up" means that
+// the handler did not end in time, or lost its lease.
+func ResultOf(err error) Result {
+	s, _ := status.FromError(err)
+	for _, detail := range s.Details() {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetDomain() == errorDomain {
+			return Result(strings.ToLower(info.GetReason()))
+		}
+	}
+	return ""
+}

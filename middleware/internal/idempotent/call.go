@@ -1,0 +1,180 @@
+package idempotent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// A Transport is how a Call runs its handler.
+type Transport interface {
+	// Handle runs the handler in ctx and returns what its run leaves.
+	Handle(ctx context.Context) Left
+	// Read reads an answer that Left.Answer has encoded, before it is replayed. Its error is one
+	// of Settings.Unreadable.
+	Read(answer []byte) error
+}
+
+// An Answer is what can be given again. It encodes itself into a record.
+type Answer interface {
+	// Size returns about how many bytes Append adds.
+	Size() int
+	// Append appends the binary form.
+	Append(b []byte) []byte
+}
+
+// Left is what the run of a handler leaves.
+type Left struct {
+	Keep   Keep
+	Answer Answer // if Keep is KeepAnswer
+	Failed bool   // nothing is kept, and the handler failed, which the Guard reports
+	Err    error  // what there is to say about a run that is otherwise in order
+}
+
+// A Call is one call on its way through a middleware. The adapter sets Core, Transport, Key and
+// Fingerprint before it calls a method. The zero Outcome says that nothing is known yet.
+type Call struct {
+	Outcome
+	Run         Run
+	Core        *Core
+	Transport   Transport
+	Key         string // in the store
+	Fingerprint []byte // nil if there are none
+	RetryAfter  time.Duration
+
+	ran    bool
+	origin string // by which the run can be found later
+	left   Left
+	limit  time.Duration // of an attempt to acquire the lease; 0 if there is none
+	queued bool          // it is counted as waiting
+	skip   string        // why it was skipped, if no hook was notified of that
+	holder string        // the label of the key's holder then
+}
+
+// Lead runs the handler under a lease. Result then is Ran. Otherwise Result says why the handler
+// did not run: Replayed if Transport.Read has read an answer, Degraded if the handler is to run
+// without a lease, or why the call is refused. RetryAfter is when to try again, if that helps. ctx
+// is the context of the call.
+func (c *Call) Lead(ctx context.Context) {
+	defer c.unqueue()
+	err := c.ask(ctx)
+	if c.Core.Wait > 0 && !c.ran && errors.Is(err, guard.ErrBusy) && c.Core.queue.enter(c.Key) {
+		c.queued = true
+		err = c.attempt(ctx, c.Core.waiting)
+		if c.Core.Open {
+			c.Core.breaker.note(err)
+		}
+	}
+	if c.ran {
+		c.ended(err)
+		return
+	}
+	if c.Core.Wait > 0 && !c.queued {
+		c.noteSkip(err) // the first attempt was a probe
+	}
+	c.unqueue()
+	c.judge(err)
+}
+
+// ask makes the first attempt. With WithFailOpen, it does not wait long for the store.
+func (c *Call) ask(ctx context.Context) error {
+	if !c.Core.Open {
+		return c.attempt(ctx, c.Core.first)
+	}
+	if !c.Core.breaker.allows() {
+		return c.Core.breaker.open
+	}
+	c.limit = openPatience
+	err := c.attempt(ctx, c.Core.first)
+	c.limit = 0
+	if errors.Is(err, errNoAnswer) {
+		err = fmt.Errorf("%s: %w: it has not answered within %v", c.Core.Adapter.Package(), guard.ErrStore, openPatience)
+	}
+	c.Core.breaker.note(err)
+	return err
+}
+
+// errNoAnswer ends an attempt whose store does not answer.
+var errNoAnswer = errors.New("no answer")
+
+// unqueue counts the call as one that does not wait.
+func (c *Call) unqueue() {
+	if c.queued {
+		c.queued = false
+		c.Core.queue.leave(c.Key)
+	}
+}
+
+// attempt asks for the lease once, and runs the handler under it. The end of the call ends the
+// waiting, but not the run.
+func (c *Call) attempt(ctx context.Context, opts []guard.Option) error {
+	t := &tether{Context: ctx}
+	defer t.close()
+	if c.limit > 0 {
+		defer time.AfterFunc(c.limit, func() { t.snap(errNoAnswer) }).Stop()
+	}
+	err := c.Core.guard.Do(t, c.Key, func(run context.Context) error {
+		if !t.cut(!c.Core.Cancel) {
+			return c.Core.left
+		}
+		return c.handle(run)
+	}, opts...)
+	if t.hasSnapped() && !c.ran && ctx.Err() == nil {
+		return errNoAnswer
+	}
+	return err
+}
+
+// noteSkip notes for the report that the key was busy, if it was.
+func (c *Call) noteSkip(err error) {
+	var busy *guard.BusyError
+	if errors.As(err, &busy) {
+		c.skip, c.holder = "busy", busy.Label
+	}
+}
+
+// handle runs the handler. leased is the lease's context.
+func (c *Call) handle(leased context.Context) error {
+	c.unqueue()
+	lease, _ := guard.FromContext(leased)
+	c.ran, c.Result, c.Fence = true, Ran, lease.Fence()
+	ctx := &runContext{Context: leased, run: &c.Run, adapter: c.Core.Adapter, deadline: time.Now().Add(c.Core.MaxHold)}
+	defer ctx.close()
+	c.origin = c.Core.origin(ctx)
+	c.left = c.Transport.Handle(ctx)
+	switch {
+	case c.left.Keep == KeepNothing && c.left.Failed:
+		return c.Core.failed
+	case c.left.Keep == KeepNothing:
+		lease.DiscardMarker()
+		return nil
+	}
+	return lease.SetRecord(c.record())
+}
+
+// record returns what to store for the run.
+func (c *Call) record() []byte {
+	r := Record{Fingerprint: c.Fingerprint, Origin: c.origin}
+	if c.left.Keep == KeepAnswer {
+		r.Answer = c.left.Answer
+	}
+	return c.Core.sealer.seal(r.Encode(c.Core.Adapter), c.Key)
+}
+
+// ended notes how a run ended whose lease was released. err is what the Guard returned.
+func (c *Call) ended(err error) {
+	switch {
+	case err == nil:
+		c.Kept, c.Err = c.left.Keep, c.left.Err
+	case err != c.Core.failed: //nolint:errorlint // inside another error, it is not everything
+		c.Err = err
+	}
+}
+
+// Bare returns the context for a handler that runs without a lease.
+func (c *Call) Bare(ctx context.Context) context.Context {
+	return context.WithValue(ctx, runKey(c.Core.Adapter), &c.Run)
+}

@@ -1,0 +1,64 @@
+package idempotent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// A Core is what a middleware keeps for all of its calls. It is safe for concurrent use.
+type Core struct {
+	*Settings
+	Name string // the kind of work
+
+	guard   *guard.Guard
+	once    []guard.Option // for a call that does not wait
+	first   []guard.Option // for the first attempt of a call that may wait
+	waiting []guard.Option // for the second attempt, which waits
+	queue   waiters
+	breaker breaker
+	failed  error // tells the Guard that the handler failed, and that nothing is kept
+	left    error // the client had left when the lease was granted
+}
+
+// New returns the Core for settings that have been checked. All that cannot work is in one error,
+// of *guard.SettingError.
+func New(g *guard.Guard, s *Settings) (*Core, error) {
+	c := &Core{
+		Settings: s,
+		guard:    g,
+		queue:    waiters{most: s.Waiters, perKey: s.KeyWaiters, keys: map[string]int{}},
+		breaker: breaker{epoch: time.Now(),
+			open: fmt.Errorf("%s: %w: it did not answer less than %v ago", s.Adapter.Package(), guard.ErrStore, openPause)},
+		failed: errors.New(s.Adapter.Package() + ": the handler failed, and nothing is kept"),
+		left:   errors.New(s.Adapter.Package() + ": the request ended before it was its turn"),
+	}
+	c.once = append(slices.Clone(s.Lease), guard.WithWait(0))
+	c.waiting = append(slices.Clone(s.Lease), guard.WithWait(s.Wait))
+	if s.Mode != Exclusive {
+		c.once = append(c.once, guard.WithOnce(s.Retention))
+		c.waiting = append(c.waiting, guard.WithOnce(s.Retention))
+	}
+	c.first = slices.Clone(c.once)
+	if s.Wait > 0 {
+		c.first = append(c.first, g.Adapter().Probe())
+	}
+	if g != nil {
+		if c.Name = g.Adapter().Name(s.Lease...); c.Name == "" {
+			c.Name = s.Adapter.String()
+			for _, opts := range []*[]guard.Option{&c.once, &c.first, &c.waiting} {
+				*opts = append(*opts, guard.WithName(c.Name))
+			}
+		}
+		_, err := g.Wrap(s.Adapter.String(), func(context.Context) error { return nil }, c.once...)
+		s.Err = errors.Join(s.Err, err)
+	}
+	if s.Err != nil {
+		return nil, s.Err
+	}
+	return c, nil
+}

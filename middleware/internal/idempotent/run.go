@@ -1,0 +1,37 @@
+package idempotent
+
+import (
+	"context"
+	"sync/atomic"
+)
+
+// runKey is the key of a Run in a context. Each adapter has its own, because a gRPC handler may
+// run inside an HTTP handler.
+type runKey Adapter
+
+// A Run is what a handler can find in its context.
+type Run struct {
+	Key  string       // as the KeyFunc has found it
+	keep atomic.Int32 // a Keep, plus one; 0 if the handler has not chosen
+}
+
+// FromContext returns the Run of the handler whose context is ctx, or nil if there is none.
+func FromContext(ctx context.Context, a Adapter) *Run {
+	r, _ := ctx.Value(runKey(a)).(*Run)
+	return r
+}
+
+// Choose sets what to keep of the run.
+func (r *Run) Choose(keep Keep) { r.keep.Store(int32(keep) + 1) }
+
+// Streams reports whether the handler has chosen to leave a tombstone.
+func (r *Run) Streams() bool {
+	keep, ok := r.chosen()
+	return ok && keep == KeepTombstone
+}
+
+// chosen returns what the handler has chosen, if it has.
+func (r *Run) chosen() (Keep, bool) {
+	k := r.keep.Load()
+	return Keep(k - 1), k > 0
+}

@@ -1,0 +1,165 @@
+package idempotent
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/internal/refused"
+)
+
+// A Mode says what happens to a call whose key has been seen before.
+type Mode uint8
+
+// The modes.
+const (
+	Replay Mode = iota
+	Reject
+	Exclusive
+)
+
+// The defaults.
+const (
+	defaultOnce       = 24 * time.Hour
+	defaultMaxHold    = 5 * time.Minute
+	defaultMaxAnswer  = 1 << 20
+	defaultRetryAfter = time.Second
+	defaultWaiters    = 1024
+	defaultKeyWaiters = 256
+)
+
+const (
+	// longestRetention is the longest window of guard.WithOnce.
+	longestRetention = 10 * 365 * 24 * time.Hour
+	// maxAnswer is the largest answer, in bytes, that can be recorded.
+	maxAnswer = 8 << 20
+)
+
+// Settings are the settings that both adapters have. The options of the adapters set them.
+type Settings struct {
+	refused.List
+	Adapter Adapter
+	// Unreadable returns the adapter's error for a record that cannot be read. err may be nil.
+	Unreadable func(reason string, err error) error
+
+	Global     bool
+	Optional   bool
+	Group      string
+	Mode       Mode
+	Wait       time.Duration
+	Waiters    int
+	KeyWaiters int
+	NoPrint    bool // there are no fingerprints
+	OwnPrint   bool // the user has set what is compared
+	MaxAnswer  int
+	Rerun      bool
+	Retention  time.Duration
+	MaxHold    time.Duration
+	RetryAfter time.Duration
+	Cancel     bool
+	Open       bool
+	Shadow     bool
+	Patience   time.Duration // how long a call in shadow mode waits for the store
+	Origins    []Origin
+	Lease      []guard.Option
+
+	sealer *sealer
+}
+
+// Defaults returns the default settings of an adapter.
+func Defaults(a Adapter, unreadable func(reason string, err error) error) Settings {
+	return Settings{
+		Adapter:    a,
+		Unreadable: unreadable,
+		Waiters:    defaultWaiters,
+		KeyWaiters: defaultKeyWaiters,
+		MaxAnswer:  defaultMaxAnswer,
+		Retention:  defaultOnce,
+		MaxHold:    defaultMaxHold,
+		RetryAfter: defaultRetryAfter,
+		Patience:   shadowPatience,
+	}
+}
+
+// SetGroup is WithGroup.
+func (s *Settings) SetGroup(name string) {
+	if name == "" {
+		s.Refuse("WithGroup", nil, "must not be empty")
+	}
+	s.Group = name
+}
+
+// SetMode is WithMode.
+func (s *Settings) SetMode(mode Mode) {
+	if mode > Exclusive {
+		s.Refuse("WithMode", int(mode), "is no mode")
+	}
+	s.Mode = mode
+}
+
+// SetMaxWaiters is WithMaxWaiters.
+func (s *Settings) SetMaxWaiters(all, perKey int) {
+	if perKey < 1 || all < perKey {
+		s.Refuse("WithMaxWaiters", fmt.Sprintf("%d, %d", all, perKey), "must allow one for a key, and in all as many as for a key")
+	}
+	s.Waiters, s.KeyWaiters = all, perKey
+}
+
+// SetMaxAnswer is WithMaxAnswer.
+func (s *Settings) SetMaxAnswer(bytes int) {
+	if bytes < 0 || bytes > maxAnswer {
+		s.Refuse("WithMaxAnswer", bytes, fmt.Sprintf("must be from 0 to %d", maxAnswer))
+	}
+	s.MaxAnswer = bytes
+}
+
+// SetOnce is WithOnce.
+func (s *Settings) SetOnce(d time.Duration) {
+	if d > longestRetention {
+		s.Refuse("WithOnce", d, "must be at most ten years")
+		return
+	}
+	s.Positive(&s.Retention, "WithOnce", d)
+}
+
+// SetEncryption is WithEncryption.
+func (s *Settings) SetEncryption(keys []EncryptionKey) {
+	sealer, err := newSealer(keys)
+	s.sealer, s.Err = sealer, errors.Join(s.Err, err)
+}
+
+// Check looks at settings that have to fit each other.
+func (s *Settings) Check(g *guard.Guard, hasKey, hasScope bool) {
+	if g == nil {
+		s.Refuse("guard", nil, "must not be nil")
+	}
+	if !hasKey {
+		s.Refuse("key", nil, "must not be nil")
+	}
+	switch {
+	case !hasScope && !s.Global:
+		s.Refuse("WithScope", nil, "is needed, so that nobody gets the answer of somebody else; WithGlobalKeys says that keys are the same for all")
+	case hasScope && s.Global:
+		s.Refuse("WithGlobalKeys", nil, "and WithScope exclude each other")
+	}
+	if s.Mode == Exclusive && s.OwnPrint {
+		s.Refuse("WithFingerprint", nil, "has no effect in Exclusive mode, which remembers nothing")
+	}
+	if s.Mode == Exclusive && s.sealer != nil {
+		s.Refuse("WithEncryption", nil, "has no effect in Exclusive mode, which keeps nothing")
+	}
+}
+
+// Prints reports whether calls have fingerprints.
+func (s *Settings) Prints() bool {
+	return s.OwnPrint || s.Mode == Replay && !s.NoPrint
+}
+
+// Records returns how many bytes of an answer are recorded, or -1 if no answer is.
+func (s *Settings) Records() int {
+	if s.Mode == Replay {
+		return s.MaxAnswer
+	}
+	return -1
+}

@@ -1,0 +1,64 @@
+package idempotent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// shadowPatience is how long a call in shadow mode waits for the store.
+const shadowPatience = 250 * time.Millisecond
+
+// Shadow runs the handler as if there were no middleware, and notes what would have happened to
+// the call. It returns false if it has not run the handler: the adapter then runs it in the
+// context that Bare returns. Result may be known before.
+func (c *Call) Shadow(ctx context.Context) (ran bool) {
+	if c.Result != "" {
+		return false
+	}
+	lease, err := c.shadowLease(ctx)
+	if err != nil {
+		c.judge(err)
+		return false
+	}
+	c.ran, c.Result, c.Fence = true, Ran, lease.Fence()
+	returned := false
+	defer func() {
+		if !returned {
+			_ = c.end(ctx, lease.Release) // a panic is on its way up
+		}
+	}()
+	bare := c.Bare(ctx)
+	c.origin = c.Core.origin(bare)
+	c.left = c.Transport.Handle(bare)
+	returned = true
+	if c.left.Keep == KeepNothing {
+		c.Err = c.end(ctx, lease.Release)
+		return true
+	}
+	set := lease.SetRecord(c.record())
+	if c.Err = errors.Join(set, c.end(ctx, lease.Complete)); c.Err == nil {
+		c.Kept = c.left.Keep
+	}
+	return true
+}
+
+func (c *Call) shadowLease(ctx context.Context) (*guard.Lease, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Core.Patience)
+	defer cancel()
+	lease, err := c.Core.guard.Acquire(ctx, c.Key, c.Core.once...)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Errorf("%w within %v: %w", guard.ErrStore, c.Core.Patience, err)
+	}
+	return lease, err
+}
+
+// end ends the lease of a call in shadow mode.
+func (c *Call) end(ctx context.Context, how func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Core.Patience)
+	defer cancel()
+	return how(ctx)
+}
