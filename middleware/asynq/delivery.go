@@ -37,6 +37,7 @@ type delivery struct {
 	asked    *PostponedError // what it has asked for
 	waits    bool            // it is in the queue of those that wait
 	waiting  *wait           // in its worker
+	position int             // among those that were postponed before, if it was
 	skip     string          // "busy", if it was
 	holder   string          // the label of who had the key then
 	outcome  Outcome
@@ -75,7 +76,7 @@ func (d *delivery) process() error {
 	if d.identity == "" {
 		return d.unguarded()
 	}
-	d.m.parked.remove(d.identity, d.id)
+	d.position = d.m.parked.remove(d.identity, d.id)
 	if d.isRepeated() {
 		d.end(ResultCoalesced, nil)
 		d.handOver() // it may have been brought, and is to bring the next
@@ -212,18 +213,18 @@ func (d *delivery) waitsNoMore() {
 }
 
 func (d *delivery) do(ctx context.Context, wait time.Duration) error {
-	once := guard.WithOnce(d.m.once)
+	once := append(d.leaseOptions(wait), guard.WithOnce(d.m.once), guard.WithLimit(0))
 	switch {
 	case d.single:
 		return d.m.guard.Do(ctx, d.identity, func(ctx context.Context) error {
 			d.once, _ = guard.FromContext(ctx)
 			return d.run(ctx)
-		}, d.leaseOptions(wait, once)...)
+		}, once...)
 	case d.repeats != "":
 		return d.m.guard.Do(ctx, d.repeats, func(ctx context.Context) error {
 			d.once, _ = guard.FromContext(ctx)
 			return d.m.guard.Do(ctx, d.identity, d.run, d.leaseOptions(wait)...)
-		}, d.leaseOptions(wait, once, d.m.guard.Adapter().Auxiliary())...)
+		}, append(once, d.m.guard.Adapter().Auxiliary())...)
 	default:
 		return d.m.guard.Do(ctx, d.identity, d.run, d.leaseOptions(wait)...)
 	}

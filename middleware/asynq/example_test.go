@@ -104,6 +104,47 @@ func ExampleNew() {
 	// at a time: 1
 }
 
+// Six tasks for one customer and four workers: two run at a time, in all processes together.
+func ExampleWithLease() {
+	q, stop := startQueue()
+	defer stop()
+	g, err := guard.New(memory.New())
+	must(err)
+	twoPerCustomer, err := guardasynq.New(g, guardasynq.ByJSON("customer"),
+		guardasynq.WithClient(q.client, q.inspector), guardasynq.WithLease(guard.WithLimit(2)))
+	must(err)
+
+	var mu sync.Mutex
+	var running, most int
+	var all sync.WaitGroup
+	all.Add(6)
+	mux := asynq.NewServeMux()
+	mux.Use(twoPerCustomer)
+	mux.HandleFunc("export", func(context.Context, *asynq.Task) error {
+		defer all.Done()
+		mu.Lock()
+		running++
+		most = max(most, running)
+		mu.Unlock()
+
+		time.Sleep(50 * time.Millisecond) // the work
+
+		mu.Lock()
+		defer mu.Unlock()
+		running--
+		return nil
+	})
+	for range 6 {
+		q.enqueue(asynq.NewTask("export", []byte(`{"customer":42}`)), asynq.MaxRetry(0))
+	}
+	shutdown := q.serve(mux)
+	all.Wait()
+	shutdown()
+	must(g.Close(context.Background()))
+	fmt.Println("at a time:", most)
+	// Output: at a time: 2
+}
+
 // A task that was enqueued twice runs once in a day, and the second one gets the first one's
 // result.
 func ExampleWithOnce() {

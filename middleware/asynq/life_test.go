@@ -193,10 +193,11 @@ func (s *lifeSite) held(t *testing.T) (found []string) {
 	return found
 }
 
-// lifeUntil waits until ok, in bounded time.
+// lifeUntil waits until ok, in bounded time: asynq takes a minute to take back a task that a busy
+// machine has made a server lose.
 func lifeUntil(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(lifeSoon); !ok(); time.Sleep(lifePoll) { // between two looks
+	for end := time.Now().Add(2 * lifeSoon); !ok(); time.Sleep(lifePoll) { // between two looks
 		if time.Now().After(end) {
 			require.FailNow(t, "this has not come: "+what)
 		}

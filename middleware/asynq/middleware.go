@@ -59,8 +59,12 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (asynq.MiddlewareFunc, err
 	m.parked.watch = m.watch
 	if g != nil {
 		m.name = g.Adapter().Name(m.opts...)
-		_, err := g.Wrap("asynq", func(context.Context) error { return nil }, append(m.opts, guard.WithOnce(s.once))...)
-		m.Err = errors.Join(m.Err, err)
+		for _, opts := range [][]guard.Option{m.opts, append(m.opts, guard.WithOnce(s.once), guard.WithLimit(0))} {
+			if _, err := g.Wrap("asynq", func(context.Context) error { return nil }, opts...); err != nil {
+				m.Err = errors.Join(m.Err, err)
+				break
+			}
+		}
 	}
 	if m.Err != nil {
 		return nil, m.Err

@@ -118,10 +118,11 @@ func WithOnce(window time.Duration, by KeyFunc) Option {
 	}
 }
 
-// WithLease sets options of the leases, such as guard.WithTTL, guard.WithHook, and guard.WithFair
-// for tasks that wait in their workers. guard.WithWait has no effect: use WithWait. Leave
-// guard.WithOnce to WithOnce. The TTL has nothing to do with how long tasks take. It should be
-// well under the minute after which asynq brings back the task of a worker that has died.
+// WithLease sets options of the leases, such as guard.WithTTL, guard.WithHook, guard.WithFair for
+// tasks that wait in their workers, and guard.WithLimit(n) for up to n tasks of a key at a time.
+// guard.WithWait has no effect: use WithWait. Leave guard.WithOnce to WithOnce. The TTL has nothing
+// to do with how long tasks take. It should be well under the minute after which asynq brings back
+// the task of a worker that has died.
 //
 // Defaults to a TTL of 15 s, whatever the Guard's is, and to the Guard's other options. The name
 // is the type of the task if the Guard has none.

@@ -15,33 +15,41 @@ import (
 
 // parked are the tasks that this process has postponed because their key was busy, in the order in
 // which they came: when a run of the key ends, here or elsewhere, the next of them is brought back
-// at once. It is no more than a help: each comes back by itself when its time is up.
+// at once. A task that finds its key busy again keeps its position. It is no more than a help: each
+// comes back by itself when its time is up.
 type parked struct {
 	watch func(key string) (stop func()) // learns of the ends of runs elsewhere
 
-	mu    sync.Mutex
-	count int
-	keys  map[string]*parkedKey
-	swept time.Time
+	mu        sync.Mutex
+	count     int
+	positions int // how many have been given out
+	keys      map[string]*parkedKey
+	swept     time.Time
 }
 
-// A parkedKey has the tasks of one key. There is one while there are any.
+// A parkedKey has the tasks of one key. There is one while there are any, or one that was brought
+// is on its way.
 type parkedKey struct {
 	order   list.List // of parkedTask
 	at      map[string]*list.Element
-	brought time.Time // when one was, last, and which:
-	last    parkedTask
+	brought []parkedTask // and not come yet
+	last    parkedTask   // the one that was brought last, and when:
+	lastAt  time.Time
 	stop    func() // ends the watch
 }
 
 type parkedTask struct {
 	queue, id string
 	until     time.Time // it has come back by itself by then
+	position  int       // the larger, the later it came; 0 for one that has none yet
 }
 
 const (
 	// mostParked is how many tasks are remembered. What is beyond comes back by itself.
 	mostParked = 10000
+	// mostBrought is how many tasks of a key keep their positions that were brought and have not
+	// come yet. Usually that is one; more than one if they go to other processes.
+	mostBrought = 16
 	// sweepInterval is how often tasks are forgotten that have come back in other processes, and
 	// fullInterval how often if there is no room for more. To look at all of them takes a while.
 	sweepInterval = time.Minute
@@ -68,19 +76,45 @@ func (p *parked) add(key string, task parkedTask) {
 			k.stop = p.watch(key)
 		}
 	}
-	if k.at[task.id] == nil {
-		k.at[task.id] = k.order.PushBack(task)
-		p.count++
+	if k.at[task.id] != nil {
+		return
 	}
+	if task.position == 0 {
+		p.positions++
+		task.position = p.positions
+	}
+	k.at[task.id] = k.insert(task)
+	p.count++
 }
 
-// remove forgets a task, which has come back.
-func (p *parked) remove(key, id string) {
+// insert puts a task behind those that came before it.
+func (k *parkedKey) insert(task parkedTask) *list.Element {
+	for e := k.order.Back(); e != nil; e = e.Prev() {
+		if e.Value.(parkedTask).position < task.position {
+			return k.order.InsertAfter(task, e)
+		}
+	}
+	return k.order.PushFront(task)
+}
+
+// remove forgets a task, which has come back, and returns its position: 0 if it had none.
+func (p *parked) remove(key, id string) (position int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if k := p.keys[key]; k != nil && k.at[id] != nil {
-		p.take(key, k, k.at[id])
+	k := p.keys[key]
+	switch {
+	case k == nil:
+		return 0
+	case k.at[id] != nil:
+		position = p.take(k, k.at[id]).position
+	default:
+		if i := slices.IndexFunc(k.brought, func(t parkedTask) bool { return t.id == id }); i >= 0 {
+			position = k.brought[i].position
+			k.brought = slices.Delete(k.brought, i, i+1)
+		}
 	}
+	p.forgetEmpty(key, k)
+	return position
 }
 
 // next takes the task out that has waited longest for the key, of those that have not come back by
@@ -88,13 +122,19 @@ func (p *parked) remove(key, id string) {
 func (p *parked) next(key string) (parkedTask, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for k := p.keys[key]; k != nil && k.order.Len() > 0; {
-		k.brought = time.Now()
-		k.last = p.take(key, k, k.order.Front())
-		if k.brought.Before(k.last.until) {
+	k := p.keys[key]
+	if k == nil {
+		return parkedTask{}, false
+	}
+	for k.order.Len() > 0 {
+		k.last, k.lastAt = p.take(k, k.order.Front()), time.Now()
+		if k.lastAt.Before(k.last.until) {
+			k.brought = append(k.brought[max(0, len(k.brought)+1-mostBrought):], k.last)
 			return k.last, true
 		}
 	}
+	k.brought = nil
+	p.forgetEmpty(key, k)
 	return parkedTask{}, false
 }
 
@@ -107,22 +147,30 @@ func (p *parked) sweep() {
 			this := e
 			e = e.Next()
 			if !now.Before(this.Value.(parkedTask).until) {
-				p.take(key, k, this)
+				p.take(k, this)
 			}
 		}
+		if now.Sub(k.lastAt) > sweepInterval {
+			k.brought = nil
+		}
+		p.forgetEmpty(key, k)
 	}
 }
 
 // take takes a task out. p.mu is held.
-func (p *parked) take(key string, k *parkedKey, e *list.Element) parkedTask {
+func (p *parked) take(k *parkedKey, e *list.Element) parkedTask {
 	task := k.order.Remove(e).(parkedTask)
 	delete(k.at, task.id)
 	p.count--
-	if k.order.Len() == 0 {
+	return task
+}
+
+// forgetEmpty forgets a key that has no task left. p.mu is held.
+func (p *parked) forgetEmpty(key string, k *parkedKey) {
+	if k.order.Len() == 0 && len(k.brought) == 0 {
 		delete(p.keys, key)
 		k.stop()
 	}
-	return task
 }
 
 // since returns which task of the key was brought last, how long ago, and whether there are more.
@@ -133,13 +181,13 @@ func (p *parked) since(key string) (last parkedTask, ago time.Duration, more boo
 	if k == nil {
 		return parkedTask{}, 0, false
 	}
-	return k.last, time.Since(k.brought), true
+	return k.last, time.Since(k.lastAt), k.order.Len() > 0
 }
 
 // park remembers the task under the ID under which it will come back. What it has waited in its
 // worker does not count.
 func (d *delivery) park(id string) {
-	d.m.parked.add(d.identity, parkedTask{queue: d.queue, id: id, until: time.Now().Add(max(d.m.every, longestDelay) * 5 / 4)})
+	d.m.parked.add(d.identity, parkedTask{queue: d.queue, id: id, position: d.position, until: time.Now().Add(max(d.m.every, longestDelay) * 5 / 4)})
 }
 
 // handOver brings back a task that waits for the key, now that a run has ended. If a task waited
@@ -158,8 +206,8 @@ func (d *delivery) handOver() {
 // worker that has nothing to do: asynq takes a moment to give it to one. A task that waits already
 // brings the next one itself.
 func (d *delivery) bringAhead() {
-	if d.m.waitsForKeys() && d.server != nil && d.server.hasRoom() && !d.m.waiters.any(d.identity) {
-		d.ahead.Go(func() { d.hasAhead = d.m.bringNext(d.identity) })
+	if d.m.waitsForKeys() && d.server != nil && d.server.hasRoom() {
+		d.ahead.Go(func() { d.hasAhead = !d.m.waiters.any(d.identity) && d.m.bringNext(d.identity) })
 	}
 }
 
@@ -182,7 +230,7 @@ func (m *middleware) bringNext(key string) bool {
 const (
 	freedPause   = 5 * time.Millisecond
 	broughtPause = 100 * time.Millisecond
-	askPause     = 300 * time.Millisecond // even on a busy machine
+	askPause     = time.Second // even on a busy machine
 )
 
 // watch brings the tasks of a key when runs of other processes end. The first call comes when the
@@ -199,6 +247,8 @@ func (m *middleware) watch(key string) (stop func()) {
 // has ended and another one has begun, one is brought to wait for its end in a worker, if this
 // process has one to spare.
 func (m *middleware) freed(ctx context.Context, key string, ended bool) {
+	// when the task that was brought last was first seen with a worker
+	var active time.Time
 	for pause := freedPause + rand.N(freedPause); pause > 0; { //nolint:gosec // jitter
 		select {
 		case <-time.After(pause):
@@ -209,7 +259,7 @@ func (m *middleware) freed(ctx context.Context, key string, ended bool) {
 		if !more || m.waiters.any(key) {
 			return
 		}
-		if pause = broughtPause - ago; pause <= 0 && m.hasTurn(last, ago) {
+		if pause = broughtPause - ago; pause <= 0 && m.hasTurn(last, ago, &active) {
 			pause = broughtPause
 		}
 	}
@@ -225,14 +275,32 @@ func (m *middleware) isIdle() bool {
 	return m.waitsForKeys() && s != nil && s.isIdle()
 }
 
-// hasTurn reports whether a task that was brought some time ago is to have the key first: asynq
-// still has to give it to a worker, or its worker may be about to ask for the key.
-func (m *middleware) hasTurn(task parkedTask, ago time.Duration) bool {
+// hasTurn reports whether a task that was brought some time ago is to have the key first: this
+// process is about to make it pending, asynq still has to give it to a worker, or its worker may be
+// about to ask for the key. active is when it was first seen with a worker.
+func (m *middleware) hasTurn(task parkedTask, ago time.Duration, active *time.Time) bool {
 	if !time.Now().Before(task.until) {
 		return false // also if there is none
 	}
 	info, err := m.inspector.GetTaskInfo(task.queue, task.id)
-	return err == nil && (info.State == asynq.TaskStatePending || info.State == asynq.TaskStateActive && ago < askPause)
+	switch {
+	case err != nil:
+		return false
+	case info.State == asynq.TaskStatePending:
+		return true
+	case info.State == asynq.TaskStateActive:
+		if active.IsZero() {
+			*active = time.Now()
+		}
+		return time.Since(*active) < askPause
+	default:
+		return isPostponed(info) && ago < askPause
+	}
+}
+
+// isPostponed reports whether a task or its copy waits for its key, or for the store.
+func isPostponed(info *asynq.TaskInfo) bool {
+	return info.State == asynq.TaskStateScheduled || info.State == asynq.TaskStateRetry && waitsForKey(info)
 }
 
 // isFree reports whether nobody holds the key.
@@ -267,7 +335,7 @@ func (m *middleware) bring(task parkedTask) bool {
 		switch {
 		case info.State == asynq.TaskStatePending:
 			return true
-		case info.State == asynq.TaskStateScheduled, info.State == asynq.TaskStateRetry && waitsForKey(info):
+		case isPostponed(info):
 			return m.inspector.RunTask(task.queue, task.id) == nil
 		case info.State != asynq.TaskStateActive:
 			return false

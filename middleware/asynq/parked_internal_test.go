@@ -29,16 +29,58 @@ func TestParked_givesTasksBackInTheirOrder(t *testing.T) {
 	for _, want := range []string{"1", "3", "4"} {
 		task, ok := p.next("k")
 		require.True(t, ok)
-		require.Equal(t, parkedTask{queue: "q", id: want, until: soon}, task)
+		require.Equal(t, want, task.id)
+		require.Equal(t, "q", task.queue)
+		require.Equal(t, soon, task.until)
 	}
 	_, ok = p.next("k")
 	require.False(t, ok)
 	require.Equal(t, 1, p.count)
-	require.NotContains(t, p.keys, "k")
+	require.Nil(t, p.keys["k"])
 	p.add("k", parkedTask{id: "1", until: soon})
 	task, ok := p.next("k")
 	require.True(t, ok)
 	require.Equal(t, "1", task.id)
+}
+
+// A task that was brought while a run was under way finds its key busy if that run is long.
+func TestParked_aTaskThatIsPostponedAgainKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	for name, comes := range map[string]func(p *parked){
+		"brought":       func(p *parked) { _, _ = p.next("k") },
+		"both brought":  func(p *parked) { _, _ = p.next("k"); _, _ = p.next("k") },
+		"by itself":     func(*parked) {},
+		"while 2 comes": func(p *parked) { _, _ = p.next("k"); p.add("k", parkedTask{id: "2", until: time.Now().Add(time.Hour)}) },
+	} {
+		for _, copied := range []string{"1", "1~1"} {
+			t.Run(name+" "+copied, func(t *testing.T) {
+				t.Parallel()
+				var p parked
+				soon := time.Now().Add(time.Hour)
+				p.add("k", parkedTask{id: "1", until: soon})
+				if name != "while 2 comes" {
+					p.add("k", parkedTask{id: "2", until: soon})
+				}
+				comes(&p)
+				position := p.remove("k", "1")
+				if name == "both brought" { // and the other one finds its key busy first
+					p.add("k", parkedTask{id: "3", until: soon})
+					p.add("k", parkedTask{id: "2", until: soon, position: p.remove("k", "2")})
+				}
+				p.add("k", parkedTask{id: copied, until: soon, position: position})
+				for _, want := range []string{copied, "2"} {
+					task, ok := p.next("k")
+					require.True(t, ok)
+					require.Equal(t, want, task.id)
+				}
+				for _, id := range []string{copied, "2", "3"} {
+					p.remove("k", id)
+				}
+				require.Zero(t, p.count)
+				require.Empty(t, p.keys)
+			})
+		}
+	}
 }
 
 func TestParked_forgetsWhatHasComeBackWhenItIsFull(t *testing.T) {
@@ -76,7 +118,7 @@ func testFullParked(t *testing.T) {
 	}
 	_, ok = p.next("k")
 	require.False(t, ok)
-	require.NotContains(t, p.keys, "k")
+	require.Nil(t, p.keys["k"])
 }
 
 func TestWaiters_areBoundedForEachKey(t *testing.T) {

@@ -4,54 +4,130 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/middleware/internal/refused"
 )
 
+// A Control shows the jobs of all processes that share a store, pauses them, and has them run. It
+// needs no Cron, and may be in another program than the jobs. It is safe for concurrent use.
+type Control struct {
+	guard  *guard.Guard
+	ledger driver.Ledger
+	ahead  atomic.Int64 // of the clock, as a time.Duration, in tests
+}
+
+// NewControl returns a Control of the jobs whose Guards share the store and the namespace of g. The
+// backend must be a driver.Ledger, as all backends of this module are. NewControl does not ask the
+// store.
+func NewControl(g *guard.Guard) (*Control, error) {
+	if g == nil {
+		return nil, refused.Setting("guard", "nil", "must not be nil")
+	}
+	ledger, ok := g.Adapter().Ledger()
+	if !ok {
+		return nil, refused.Setting("guard", "", "must have a store that is a driver.Ledger")
+	}
+	return &Control{guard: g, ledger: ledger}, nil
+}
+
+func (c *Control) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+
 // The store keeps when a job was last paused or resumed, as a counter: twice the milliseconds since
-// 1970, and 1 more while it is paused. Another counter has the milliseconds of the last Pause.
+// 1970, and 1 more while it is paused. Another counter has the milliseconds at which the pause
+// began, and one for each pause, with the number of the first counter in its name, when it ends by
+// itself.
 const (
 	pauses   = "pauses"
 	pausedAt = "paused"
+	pauseEnd = "until "
 )
 
 // Pause keeps all processes from starting the job for a tick, until Resume. Runs that have begun
-// continue, and RunNow still runs the job. Ticks that are due meanwhile are recorded as Skipped,
-// also if no process is up then, and they are not caught up with. A process that cannot ask the
-// store whether the job is paused does not start it. The error is that of the store.
-func (j *Jobs) Pause(ctx context.Context, name string) error { return j.turn(ctx, name, true) }
+// continue, and RunNow and Trigger still run the job. Ticks that are due meanwhile are recorded as
+// Skipped, also if no process is up then, and they are not caught up with. A process that cannot
+// ask the store whether the job is paused does not start it. The error is that of the store.
+func (c *Control) Pause(ctx context.Context, name string) error {
+	return c.turn(ctx, name, true, time.Time{})
+}
+
+// PauseFor is Pause that ends by itself after d, by the clocks of the processes. It replaces a
+// pause that is under way, and so does Pause. d must be at least 1 ms.
+func (c *Control) PauseFor(ctx context.Context, name string, d time.Duration) error {
+	if d < time.Millisecond {
+		return fmt.Errorf("guardcron: job %q: %w", name, refused.Setting("PauseFor", d.String(), "must be at least 1ms"))
+	}
+	return c.turn(ctx, name, true, c.now().Add(d))
+}
 
 // Resume ends a Pause. The error is that of the store.
-func (j *Jobs) Resume(ctx context.Context, name string) error { return j.turn(ctx, name, false) }
+func (c *Control) Resume(ctx context.Context, name string) error {
+	return c.turn(ctx, name, false, time.Time{})
+}
 
 // Paused reports whether a job is paused. It asks the store.
-func (j *Jobs) Paused(ctx context.Context, name string) (bool, error) {
-	paused, err := j.paused(ctx, name)
+func (c *Control) Paused(ctx context.Context, name string) (bool, error) {
+	paused, err := c.paused(ctx, name)
 	if err != nil {
 		return false, fmt.Errorf("guardcron: job %q: %w", name, err)
 	}
 	return paused, nil
 }
 
-func (j *Jobs) paused(ctx context.Context, name string) (bool, error) {
-	n, err := j.ledger.Raise(ctx, ledgerName(name), pauses, 0)
-	return n%2 == 1, err
+func (c *Control) paused(ctx context.Context, name string) (bool, error) {
+	n, err := c.ledger.Raise(ctx, ledgerName(name), pauses, 0)
+	if err != nil || n%2 == 0 {
+		return false, err
+	}
+	until, err := c.pauseEnds(ctx, name, n)
+	return c.now().Before(until), err
 }
 
-func (j *Jobs) turn(ctx context.Context, name string, paused bool) error {
-	n, err := j.ledger.Raise(ctx, ledgerName(name), pauses, 0)
-	if err == nil && (n%2 == 1) != paused {
-		at := max(j.now().UnixMilli(), n/2+1)
-		to := 2 * at
-		if paused {
-			to++
-			_, err = j.ledger.Raise(ctx, ledgerName(name), pausedAt, at)
-		}
-		if err == nil {
-			_, err = j.ledger.Raise(ctx, ledgerName(name), pauses, to)
-		}
+// forever is when a pause ends that does not end by itself.
+var forever = time.UnixMilli(math.MaxInt64 / int64(time.Millisecond))
+
+// pauseEnds returns when the pause of that number ends by itself.
+func (c *Control) pauseEnds(ctx context.Context, name string, n int64) (time.Time, error) {
+	until, err := c.ledger.Raise(ctx, ledgerName(name), pauseEnd+strconv.FormatInt(n, 10), 0)
+	if until == 0 {
+		return forever, err
 	}
+	return time.UnixMilli(until), err
+}
+
+// turn pauses a job until an instant, or until it is resumed if that is zero, or resumes it.
+func (c *Control) turn(ctx context.Context, name string, pause bool, until time.Time) error {
+	err := func() error {
+		was, err := c.paused(ctx, name)
+		if err != nil || !pause && !was {
+			return err
+		}
+		n, err := c.ledger.Raise(ctx, ledgerName(name), pauses, 0)
+		if err != nil {
+			return err
+		}
+		at := max(c.now().UnixMilli(), n/2+1)
+		to := 2 * at
+		if pause {
+			to++
+		}
+		if pause && !was {
+			if _, err = c.ledger.Raise(ctx, ledgerName(name), pausedAt, at); err != nil {
+				return err
+			}
+		}
+		if !until.IsZero() {
+			if _, err = c.ledger.Raise(ctx, ledgerName(name), pauseEnd+strconv.FormatInt(to, 10), until.UnixMilli()); err != nil {
+				return err
+			}
+		}
+		_, err = c.ledger.Raise(ctx, ledgerName(name), pauses, to)
+		return err
+	}()
 	if err != nil {
 		return fmt.Errorf("guardcron: job %q: %w", name, err)
 	}
@@ -66,23 +142,8 @@ func (b *job) lastPause(ctx context.Context) (from, to time.Time, err error) {
 		return time.Time{}, time.Time{}, err
 	}
 	at, err := b.jobs.ledger.Raise(ctx, ledgerName(b.name), pausedAt, 0)
-	if to = time.UnixMilli(n / 2); n%2 == 1 {
-		to = time.UnixMilli(math.MaxInt64 / int64(time.Millisecond))
+	if to = time.UnixMilli(n / 2); err == nil && n%2 == 1 {
+		to, err = b.jobs.pauseEnds(ctx, b.name, n)
 	}
 	return time.UnixMilli(at), to, err
-}
-
-// RunNow runs a job by hand, in this process and for no tick, and returns the error of the job. It
-// holds the lease of the job, as ticks do. If the job is running, RunNow returns guard.ErrBusy with
-// Skip, waits until ctx ends with Wait, and runs at the same time with Allow. The run is recorded.
-func (j *Jobs) RunNow(ctx context.Context, name string) error {
-	b, err := j.find(name)
-	if err != nil {
-		return err
-	}
-	if !j.begin() {
-		return fmt.Errorf("guardcron: job %q: %w", name, &guard.ClosedError{Key: name})
-	}
-	defer j.end()
-	return b.byHand(ctx)
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // The store is away for five ticks, and a tick may start two seconds late.
-func TestFaults_ticksWithoutAStoreRunOnceOrAreReported(t *testing.T) {
-	t.Parallel()
+func TestLong_ticksWithoutAStoreRunOnceOrAreReported(t *testing.T) {
+	redistest.Long(t)
 	for name, fault := range map[string]func(server *redistest.Server, proxy *redistest.Proxy) (over func()){
 		"frozen": func(server *redistest.Server, _ *redistest.Proxy) func() { server.Freeze(); return server.Thaw },
 		"killed": func(server *redistest.Server, _ *redistest.Proxy) func() { server.Kill(); return server.Restart },

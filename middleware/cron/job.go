@@ -23,6 +23,7 @@ type job struct {
 
 	jobs        *Jobs
 	name        string
+	spec        string // "" if it was given as a schedule
 	schedule    cron.Schedule
 	fingerprint string         // the schedule's
 	location    *time.Location // the schedule's
@@ -43,6 +44,7 @@ type job struct {
 	checked   bool           // the log was searched for ticks that nobody has handled
 	first     bool           // nobody had run the job when this process started
 	looking   bool           // a goroutine looks at what is owed
+	announced bool           // other programs know of the job; only lookOnce uses it
 	look      chan struct{}  // asks it to look again
 	due       int            // ticks that are due now, and neither run to their end nor left out
 	quiet     chan struct{}  // closed when due is 0; nil if nobody waits for that
@@ -79,8 +81,11 @@ func (j *Jobs) newJob(name string, schedule cron.Schedule, f func(ctx context.Co
 		return nil, b.Err
 	}
 	b.fingerprint = ticks.Fingerprint(b.schedule, b.location)
-	if _, err := j.guard.Wrap(b.runKey(), func(context.Context) error { return nil }, b.leaseOptions(0, append(b.runOptions(b.runKey()), guard.WithOnce(b.window))...)...); err != nil {
-		return nil, err
+	ofRun := b.runOptions(b.runKey())
+	for _, opts := range [][]guard.Option{ofRun, append(ofRun, guard.WithOnce(b.window), guard.WithLimit(0))} {
+		if _, err := j.guard.Wrap(b.runKey(), func(context.Context) error { return nil }, b.leaseOptions(0, opts...)...); err != nil {
+			return nil, err
+		}
 	}
 	b.leaving, b.leave = context.WithCancel(context.Background())
 	return b, nil

@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/robfig/cron/v3"
 
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/middleware/internal/refused"
 	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
 )
@@ -20,12 +18,10 @@ import (
 // Jobs are entries of a Cron. Each tick of them is run once, in one of all processes that share a
 // store. Jobs is safe for concurrent use.
 type Jobs struct {
-	guard  *guard.Guard
-	ledger driver.Ledger
-	cron   *cron.Cron
-	set    settings
-	who    string       // this process
-	ahead  atomic.Int64 // of the clock, as a time.Duration, in tests
+	*Control
+	cron *cron.Cron
+	set  settings
+	who  string // this process
 
 	ctx  context.Context // of all runs: cron passes none
 	stop context.CancelCauseFunc
@@ -45,25 +41,18 @@ type Jobs struct {
 // At the end, stop the Cron, call Close, and then close the Guard.
 func New(g *guard.Guard, c *cron.Cron, opts ...Option) (*Jobs, error) {
 	var l refused.List
-	if g == nil {
-		l.Refuse("guard", nil, "must not be nil")
-	}
+	control, err := NewControl(g)
+	l.Err = err
 	if c == nil {
 		l.Refuse("cron", nil, "must not be nil")
 	}
 	s := settings{deadline: startDeadline, keep: history}
 	refused.Apply(&s.List, &s, opts)
 	l.Err = errors.Join(l.Err, s.Err)
-	j := &Jobs{guard: g, cron: c, set: s, who: process(), jobs: map[string]*job{}}
-	if g != nil {
-		var ok bool
-		if j.ledger, ok = g.Adapter().Ledger(); !ok {
-			l.Refuse("guard", nil, "must have a store that is a driver.Ledger")
-		}
-	}
 	if l.Err != nil {
 		return nil, l.Err
 	}
+	j := &Jobs{Control: control, cron: c, set: s, who: process(), jobs: map[string]*job{}}
 	j.ctx, j.stop = context.WithCancelCause(context.Background())
 	return j, nil
 }
@@ -81,7 +70,7 @@ func (j *Jobs) AddFunc(name, spec string, f func(ctx context.Context) error, opt
 	if err != nil {
 		return 0, fmt.Errorf("guardcron: job %q: %w", name, refused.Setting("spec", fmt.Sprintf("%q", spec), err.Error()))
 	}
-	return j.Schedule(name, schedule, f, opts...)
+	return j.schedule(name, spec, schedule, f, opts)
 }
 
 // Schedule is AddFunc with a schedule instead of a spec. The ticks of the schedule must be the same
@@ -90,10 +79,15 @@ func (j *Jobs) AddFunc(name, spec string, f func(ctx context.Context) error, opt
 // 00:00 UTC. The job looks for missed ticks when cron.Entry.Schedule.Next is first called, which
 // cron does when it starts.
 func (j *Jobs) Schedule(name string, schedule cron.Schedule, f func(ctx context.Context) error, opts ...Option) (cron.EntryID, error) {
+	return j.schedule(name, "", schedule, f, opts)
+}
+
+func (j *Jobs) schedule(name, spec string, schedule cron.Schedule, f func(ctx context.Context) error, opts []Option) (cron.EntryID, error) {
 	job, err := j.newJob(name, schedule, f, opts)
 	if err != nil {
 		return 0, fmt.Errorf("guardcron: job %q: %w", name, err)
 	}
+	job.spec = spec
 	if err := j.add(job); err != nil {
 		return 0, err
 	}
@@ -188,8 +182,6 @@ func process() string {
 	}
 	return fmt.Sprintf("%.128s pid %d", host, os.Getpid())
 }
-
-func (j *Jobs) now() time.Time { return time.Now().Add(time.Duration(j.ahead.Load())) }
 
 // inBackground runs f, for which Close waits. It returns false if Jobs are closed.
 func (j *Jobs) inBackground(f func()) bool {

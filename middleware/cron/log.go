@@ -91,8 +91,8 @@ func (b *job) writeAgain() error {
 type view []entry
 
 // entries reads a log. What somebody else has written into it is left out.
-func (j *Jobs) entries(ctx context.Context, log string, n int) (view, error) {
-	lines, err := j.ledger.Entries(ctx, log, n)
+func (c *Control) entries(ctx context.Context, log string, n int) (view, error) {
+	lines, err := c.ledger.Entries(ctx, log, n)
 	var v view
 	for _, l := range lines {
 		var e entry
@@ -146,15 +146,15 @@ func (v view) has(tick time.Time, outcomes ...Outcome) bool {
 }
 
 // abandoned ends the records of runs of a tick that another process has begun and not ended. It
-// returns true if the tick was run, but its marker could not be left. The caller has the lease of
-// the tick.
-func (b *job) abandoned(h *held) (ran bool) {
+// returns true if the tick is not to be run again, although its marker is missing. The caller has
+// the lease of the tick.
+func (b *job) abandoned(h *held) (over bool) {
 	v, err := b.readLog(h.lease.Context())
 	if err != nil {
 		return false
 	}
 	b.end(v.running(h.tick))
-	return v.has(h.tick, Ran)
+	return b.isOnRecord(v, h.tick)
 }
 
 // end writes down that runs were lost with their process.

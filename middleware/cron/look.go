@@ -108,7 +108,7 @@ var errStopped = errors.New("the Cron was stopped")
 // order. It returns when to look again, or zero.
 func (b *job) lookOnce() (next time.Time, err error) {
 	only, end, err := b.acquire(b.jobs.ctx, b.runKey()+"@catch-up", guard.Forever,
-		guard.WithLabel(b.runKey()+"@catch-up "+b.jobs.who), b.jobs.guard.Adapter().Auxiliary())
+		guard.WithLimit(0), guard.WithLabel(b.runKey()+"@catch-up "+b.jobs.who), b.jobs.guard.Adapter().Auxiliary())
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -116,6 +116,13 @@ func (b *job) lookOnce() (next time.Time, err error) {
 	defer func() { _ = only.Release(b.jobs.ctx) }() // it ends by itself otherwise
 	if err := b.writeAgain(); err != nil {
 		return time.Time{}, err
+	}
+	if !b.announced {
+		if err := b.announce(); err != nil {
+			return time.Time{}, err
+		}
+		b.announced = true
+		b.watchTriggers()
 	}
 	v, err := b.readLog(only.Context())
 	if err == nil && !b.wrapped && !b.checked {

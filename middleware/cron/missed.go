@@ -264,14 +264,21 @@ func (b *job) awaitQuiet() bool {
 	return false
 }
 
-// leaveOut keeps a tick that is not run, to report it with others. Its lease is held until then: if
+// leaveOut keeps a tick that is not run, to report it with those that come before it without a gap:
+// a record of several covers all ticks from the first to the last. Its lease is held until then: if
 // this process dies before, another one reports it. why is the word for it.
 func (l *looking) leaveOut(h *held, why string) {
-	if l.why != why {
+	if l.why != why || len(l.reports) > 0 && !l.job.follows(l.reports[len(l.reports)-1].tick, h.tick) {
 		l.report()
 	}
 	l.why = why
 	l.reports = append(l.reports, h)
+}
+
+// follows reports whether there is no tick between two.
+func (b *job) follows(tick, next time.Time) bool {
+	loc := b.jobs.cron.Location()
+	return b.schedule.Next(tick.In(loc)).Equal(next.In(loc))
 }
 
 // report reports the ticks that were left out, in one record.

@@ -161,9 +161,10 @@ func WithTickMemory(d time.Duration) Option {
 	return func(s *settings) { s.Positive(&s.window, "WithTickMemory", d) }
 }
 
-// WithLease sets options of the leases, such as guard.WithTTL, guard.WithHook, and guard.WithFair
-// for runs that wait for others (Wait). guard.WithName, guard.WithOnce, guard.WithWait and
-// guard.WithLabel have no effect. Defaults to the options of the Guard.
+// WithLease sets options of the leases, such as guard.WithTTL, guard.WithHook, guard.WithFair for
+// runs that wait for others (Wait), and guard.WithLimit(n) for up to n runs of the job at a time: a
+// tick is busy (WithBusy) if there are n already. guard.WithName, guard.WithOnce, guard.WithWait
+// and guard.WithLabel have no effect. Defaults to the options of the Guard.
 func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.lease = append(s.lease, opts...) }
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
@@ -65,6 +66,28 @@ func TestRecords_ofAnOutageAreOne(t *testing.T) {
 		require.Equal(s.t, want, got[len(got)-len(want):])
 		require.Equal(s.t, []string{"12:09:00-13:07:00 missed"}, missed.outcomes())
 		require.Equal(s.t, 59, missed.records[0].Ticks)
+	})
+}
+
+// A record of several ticks covers no tick that has another outcome.
+func TestRecords_ofSeveralTicksHaveNoGap(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		p := s.process("a", setup{})
+		p.add("job", "* * * * *", nil)
+		p.cron.Start()
+		s.until("2026-06-15T12:02:30Z")
+		p.line.cut.Store(true)
+		s.until("2026-06-15T12:07:30Z")
+		elsewhere, err := guard.New(s.store, guard.WithOnce(time.Hour))
+		require.NoError(s.t, err)
+		require.NoError(s.t, elsewhere.Do(context.Background(), "cron:job@2026-06-15T12:05:00Z", func(context.Context) error { return nil }))
+		s.until("2026-06-15T12:08:30Z")
+		p.line.cut.Store(false)
+		s.until("2026-06-15T12:09:30Z")
+		want := []string{"12:02:00 ran", "12:03:00-12:04:00 missed", "12:06:00-12:07:00 missed", "12:08:00 ran", "12:09:00 ran"}
+		got := p.outcomes("job")
+		require.Equal(s.t, want, got[len(got)-len(want):])
 	})
 }
 

@@ -32,6 +32,8 @@ func TestOverlap(t *testing.T) {
 			[]string{"12:01:00", "12:03:31", "12:06:02"}, 1, nil},
 		"Allow": {[]guardcron.Option{guardcron.WithBusy(guardcron.Allow)},
 			[]string{"12:01:00", "12:02:00", "12:03:00", "12:04:00", "12:05:00", "12:06:00", "12:07:00"}, 3, nil},
+		"up to two": {[]guardcron.Option{guardcron.WithLease(guard.WithLimit(2))},
+			[]string{"12:01:00", "12:02:00", "12:04:00", "12:05:00", "12:07:00"}, 2, nil},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()

@@ -17,8 +17,8 @@ import (
 )
 
 // Two processes start at the same time, after a break of more than four ticks.
-func TestProcesses_seeOnceToTheTicksThatNobodyWasUpFor(t *testing.T) {
-	t.Parallel()
+func TestLong_processesSeeOnceToTheTicksThatNobodyWasUpFor(t *testing.T) {
+	redistest.Long(t)
 	for name, caught := range map[string]guardcron.CatchUp{"no catch-up": guardcron.NoCatchUp, "the newest": guardcron.Newest, "up to three": guardcron.UpTo(3)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

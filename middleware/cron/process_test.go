@@ -42,7 +42,7 @@ var procJobs = []procJob{
 func TestProcesses_runEachTickOnce(t *testing.T) {
 	t.Parallel()
 	// ticks are seconds of real time: the processes have clocks of their own
-	requireEachTickOnce(t, 1, 16, procJobs)
+	requireEachTickOnce(t, 1, 12, procJobs)
 }
 
 func TestLong_processesRunEachTickOnce(t *testing.T) {

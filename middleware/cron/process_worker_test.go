@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -147,7 +148,12 @@ func (w *procWorker) end(key string, fence uint64) {
 // released is called when a lease was given back, or could not be.
 func (w *procWorker) released(_ context.Context, e guard.Event) {
 	if e.Err != nil {
-		_ = w.log.write(procEvent{Kind: "kept", Who: w.order.Who, Fence: e.Fence, Reason: e.Err.Error()})
+		job, at, _ := strings.Cut(strings.TrimPrefix(e.Key, "cron:"), "@")
+		kept := procEvent{Kind: "kept", Job: job, Who: w.order.Who, Fence: e.Fence, Reason: e.Err.Error()}
+		if tick, err := time.Parse(time.RFC3339Nano, at); err == nil {
+			kept.Tick = tick.UnixMilli()
+		}
+		_ = w.log.write(kept)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

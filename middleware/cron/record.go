@@ -40,8 +40,8 @@ const (
 type Record struct {
 	Job  string    `json:"-"`
 	Tick time.Time `json:"tick,omitzero"` // in UTC; zero for a run by hand
-	// Until is the last tick if the record is of several, which are Missed or Skipped together, and
-	// Ticks is how many they are. Both are zero otherwise.
+	// Until is the last tick if the record is of all ticks from Tick to Until, which are Missed or
+	// Skipped together, and Ticks is how many they are. Both are zero otherwise.
 	Until time.Time `json:"until,omitzero"`
 	Ticks int       `json:"ticks,omitempty"`
 
@@ -54,12 +54,12 @@ type Record struct {
 }
 
 // Records returns what is known of the newest ticks of a job and of its newest runs by hand, at
-// most n, the newest first: by their tick, or by when a run by hand began. The job need not be
-// among these Jobs. Records asks the store.
-func (j *Jobs) Records(ctx context.Context, name string, n int) ([]Record, error) {
+// most n, the newest first: by their tick, or by when a run by hand began. Records asks the
+// store.
+func (c *Control) Records(ctx context.Context, name string, n int) ([]Record, error) {
 	var records []Record
 	for _, log := range []string{ledgerName(name), byHandName(name)} {
-		entries, err := j.entries(ctx, log, min(2*max(n, 1), driver.MaxEntries))
+		entries, err := c.entries(ctx, log, min(2*max(n, 1), driver.MaxEntries))
 		if err != nil {
 			return nil, fmt.Errorf("guardcron: records of job %q: %w", name, err)
 		}

@@ -291,7 +291,8 @@ func (o *told) outcomes() []string {
 type line struct {
 	*memory.Locker
 	cut     atomic.Bool
-	forgets atomic.Bool // the store loses its ledger when somebody has begun to catch up
+	left    atomic.Int64 // it is cut when so many more calls have begun, if that is not 0
+	forgets atomic.Bool  // the store loses its ledger when somebody has begun to catch up
 	forgot  atomic.Bool
 
 	mu    sync.Mutex
@@ -303,6 +304,9 @@ var errCut = errors.New("the line is cut")
 func (l *line) ask(op driver.Op, what, key string) error {
 	if what != "" {
 		l.note(what, key)
+	}
+	if l.left.Load() > 0 && l.left.Add(-1) == 0 {
+		l.cut.Store(true)
 	}
 	if l.cut.Load() {
 		return driver.NewStoreError("memory", op, key, errCut)

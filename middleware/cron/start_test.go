@@ -2,6 +2,9 @@ package guardcron_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -163,6 +166,56 @@ func TestStart_firstOneEverLosesNoTickThatAProcessHasBegun(t *testing.T) {
 					}
 					require.Equal(s.t, begun, len(got) > 0, "begun: %v, on record: %v", begun, counts.outcomes("job"))
 					require.NotContains(s.t, counts.outcomes("job"), "13:00:00 running")
+				})
+			})
+		}
+	}
+}
+
+// A process dies before, between and after the calls by which it ends a run that was not
+// successful. The tick is on record in any case, and it is run again only if it was not yet.
+func TestRun_thatFailsIsOnRecordWheneverItsProcessDies(t *testing.T) {
+	t.Parallel()
+	for name, ends := range map[string]func() error{
+		"failed":   func() error { return errors.New("no") },
+		"panicked": func() error { runtime.Goexit(); return nil },
+	} {
+		for calls := range 4 { // which the store gets before it dies
+			t.Run(fmt.Sprint(name, " after ", calls), func(t *testing.T) {
+				t.Parallel()
+				onSite(t, noon, func(s *site) {
+					job := func(p *process) func(context.Context) error {
+						return func(context.Context) error {
+							if p.who == "a" {
+								p.line.left.Store(int64(calls) + 1)
+								p.cron.Stop()
+							}
+							return ends()
+						}
+					}
+					a := s.process("a", setup{skew: 900 * time.Millisecond})
+					a.add("job", "* * * * *", job(a))
+					b := s.process("b", setup{})
+					b.add("job", "* * * * *", job(b))
+					a.cron.Start()
+					b.cron.Start()
+					s.until("2026-06-15T12:03:30Z")
+					of := map[string]int{}
+					for _, outcome := range b.outcomes("job") {
+						of[outcome]++
+					}
+					require.Equal(s.t, 1, of["12:01:00 "+name], "%v", of)
+					again := 0
+					for _, tick := range s.ticks() {
+						if tick == "2026-06-15T12:01:00Z" {
+							again++
+						}
+					}
+					want := 1
+					if calls == 0 {
+						want = 2
+					}
+					require.Equal(s.t, want, again, "runs of the tick")
 				})
 			})
 		}

@@ -245,6 +245,13 @@ func (b *job) call(ctx context.Context, own *guard.Lease, r Record, ended func(c
 	defer func() {
 		r.Outcome, r.Reason = outcome(ctx, returned, err)
 		r.End = b.now().UTC()
+		if r.Outcome != Ran && (own == nil || own.Valid()) {
+			// First: if this process dies between the two, nobody else would report the run,
+			// because its tick is done.
+			b.record(r, "")
+			_ = ended(run, r.Outcome, begun)
+			return
+		}
 		if lost := ended(run, r.Outcome, begun); errors.Is(lost, guard.ErrLost) && r.Outcome != Lost {
 			r.Outcome, r.Reason = Lost, lost.Error()
 		}

@@ -41,15 +41,18 @@ func (j *Jobs) Wrapper(name string, schedule cron.Schedule, opts ...Option) (cro
 			panic(fmt.Sprintf("guardcron: the wrapper of job %q has wrapped another one: each entry needs one of its own", name))
 		}
 		b.f = func(context.Context) error { inner.Run(); return nil }
-		return wrapped{b}
+		return &wrapped{job: b}
 	}, nil
 }
 
 // wrapped is the job of an entry of which only the schedule is known.
-type wrapped struct{ job *job }
+type wrapped struct {
+	job    *job
+	begins sync.Once
+}
 
 // Run implements cron.Job.
-func (w wrapped) Run() {
+func (w *wrapped) Run() {
 	b := w.job
 	if !b.jobs.begin() {
 		return
@@ -61,6 +64,7 @@ func (w wrapped) Run() {
 	b.mu.Lock()
 	seen := b.seen
 	b.mu.Unlock()
+	w.begins.Do(b.lookAgain) // which announces the job
 	come := b.come(seen, b.now()).ticks
 	if len(come) == 0 {
 		return

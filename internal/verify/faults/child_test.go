@@ -34,10 +34,12 @@ type child struct {
 	resource *history.Client
 	cutOff   bool // its clients were closed
 
-	mu      sync.Mutex
-	held    map[string]*held // by command, not by the loops
-	waiting map[string]*waiting
-	untyped []string // errors that are none of the six
+	mu       sync.Mutex
+	held     map[string]*held   // by command, not by the loops
+	shares   *guard.Guard       // of what is shared; nil if nothing is
+	sharings map[string]sharing // by name
+	waiting  map[string]*waiting
+	untyped  []string // errors that are none of the six
 	// attempts that the store has not granted, as onerun.acquire.duration counts them
 	refused []string
 
@@ -51,7 +53,7 @@ type child struct {
 type command func(c *child, args []string) (string, error)
 
 // commandLists are those of all files that have some.
-var commandLists = []map[string]command{leaseCommands, loopCommands, clientCommands, awaitCommands}
+var commandLists = []map[string]command{leaseCommands, loopCommands, clientCommands, awaitCommands, sharingCommands}
 
 func work(do task, log *history.Log) {
 	lines := make(chan string)
@@ -177,6 +179,9 @@ func (c *child) end(before goleak.Option, stopWatch func()) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	err := c.guard.Close(ctx)
+	if c.shares != nil {
+		err = errors.Join(err, c.shares.Close(ctx))
+	}
 	switch {
 	case c.cutOff && errors.Is(err, guard.ErrStore): // the claim could not be released
 	case c.cutOff:

@@ -41,7 +41,7 @@ var (
 )
 
 // rowLists are those of all files that have some.
-var rowLists = [][]row{processRows, serverRows, replyRows, keyRows, quorumRows, clientRows, refusalRows, forgetfulRows, slotRows, waiterRows, wallClockRows}
+var rowLists = [][]row{processRows, serverRows, replyRows, keyRows, quorumRows, clientRows, refusalRows, forgetfulRows, slotRows, waiterRows, wallClockRows, sharingRows}
 
 const (
 	// allEnv, when it is set to "all", has all rows run, and not those alone that are marked for

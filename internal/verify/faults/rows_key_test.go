@@ -33,28 +33,40 @@ func leaseKeys(s *scene, rdb *redis.Client, name string) (found []string) {
 	return found
 }
 
-func deleted(s *scene, rdb *redis.Client) {
-	keys := leaseKeys(s, rdb, "c")
-	require.Len(s.t, keys, 1)
-	n, err := rdb.Del(s.t.Context(), keys...).Result()
-	require.NoError(s.t, err)
-	s.proven(n == 1, "DEL has deleted %q", keys)
+// leaseKey is the key that stands for the lease on a name. RedLock answers when most of its nodes
+// have granted, so the others may get it a moment later.
+func leaseKey(s *scene, rdb *redis.Client, name string) string {
+	var found []string
+	require.Eventually(s.t, func() bool { found = leaseKeys(s, rdb, name); return len(found) > 0 }, calmLimit, time.Millisecond, "the server keeps the lease")
+	require.Len(s.t, found, 1)
+	return found[0]
 }
 
-func flushed(s *scene, rdb *redis.Client) {
-	require.NotEmpty(s.t, rdb.Keys(s.t.Context(), "*").Val())
+func deleted(s *scene, rdb *redis.Client, key string) {
+	n, err := rdb.Del(s.t.Context(), key).Result()
+	require.NoError(s.t, err)
+	s.proven(n == 1, "DEL has deleted %q", key)
+}
+
+func flushed(s *scene, rdb *redis.Client, key string) {
+	require.EqualValues(s.t, 1, rdb.Exists(s.t.Context(), key).Val())
 	require.NoError(s.t, rdb.FlushAll(s.t.Context()).Err())
 	s.proven(true, "FLUSHALL")
 }
 
 // goneKey makes the lease on "c" go while one holds it and another waits for it.
-func goneKey(fault func(s *scene, rdb *redis.Client)) func(s *scene) {
+func goneKey(fault func(s *scene, rdb *redis.Client, key string)) func(s *scene) {
 	return func(s *scene) {
 		w, other := s.warm()
 		stale := w.fence("hold c")
 		require.Equal(s.t, "true", w.ask("write c"))
-		for _, rdb := range s.admin() {
-			fault(s, rdb)
+		admin := s.admin()
+		keys := make([]string, len(admin))
+		for i, rdb := range admin {
+			keys[i] = leaseKey(s, rdb, "c")
+		}
+		for i, rdb := range admin {
+			fault(s, rdb, keys[i])
 		}
 		begun := time.Now()
 		fence := other.fence("hold c 5s")
@@ -84,16 +96,15 @@ func overwrittenKey(s *scene) {
 	}
 	var all []put
 	for _, rdb := range s.admin() {
-		keys := leaseKeys(s, rdb, "c")
-		require.Len(s.t, keys, 1)
+		key := leaseKey(s, rdb, "c")
 		if s.house.backend == "reentrant" {
-			require.NoError(s.t, rdb.Del(s.t.Context(), keys[0]).Err())
-			require.NoError(s.t, rdb.HSet(s.t.Context(), keys[0], "another:1", 1).Err())
-			require.NoError(s.t, rdb.PExpire(s.t.Context(), keys[0], time.Minute).Err())
+			require.NoError(s.t, rdb.Del(s.t.Context(), key).Err())
+			require.NoError(s.t, rdb.HSet(s.t.Context(), key, "another:1", 1).Err())
+			require.NoError(s.t, rdb.PExpire(s.t.Context(), key, time.Minute).Err())
 		} else {
-			require.NoError(s.t, rdb.Set(s.t.Context(), keys[0], "another's", time.Minute).Err())
+			require.NoError(s.t, rdb.Set(s.t.Context(), key, "another's", time.Minute).Err())
 		}
-		all = append(all, put{rdb, keys[0]})
+		all = append(all, put{rdb, key})
 	}
 	s.proven(true, "%q was overwritten on %d servers", all[0].key, len(all))
 	require.Equal(s.t, "not_held", w.ask("lost c 5s"))

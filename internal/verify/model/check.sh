@@ -18,6 +18,9 @@ found() {
 	*'assertion violated (p[i].fence>=seen)'*) echo stale ;;  # a resource accepts a lower fence than before
 	*'assertion violated (fence<=p[i].fence)'*) echo claim ;; # the store has a higher fence for a claim than its holder
 	*'assertion violated '*'fence>'*) echo fence ;;           # a new holder has no higher fence than those before
+	*'assertion violated (waited<='*) echo starved ;;         # a writer waits while readers come and go
+	*'assertion violated (kept<='*) echo kept ;;              # readers are kept away for a writer that has gone
+	*'assertion violated 0'*) echo two ;;                     # readers and a writer hold the key at once
 	?*) echo else ;;
 	'')
 		if grep -qE 'max search depth too small|Search not completed' out || ! grep -q 'errors: 0$' out; then
@@ -60,6 +63,7 @@ printf '%-8s %-58s %9s %7s %5s  %-8s %s\n' model variant states depth time expec
 check lease correct
 check lease correct -DLIVENESS
 check fence correct -DFORGETS
+check wanted correct
 check lease two -DBREAK_VALID_FROM_THE_ANSWER
 check lease two -DBREAK_RELEASE_OF_ANYBODYS
 check lease left -DBREAK_NO_CLEAN_UP
@@ -114,6 +118,11 @@ check fence fence -DBREAK_PASSED_ON_WITHOUT_A_FENCE
 # Section 5, redlock.
 check majority two -DBREAK_QUORUM_OF_HALF
 check majority two -DBREAK_BACK_BEFORE_A_TTL -DFORGETS
+# Rule 27.
+check wanted starved -DBREAK_WANTED_IGNORED
+check wanted starved -DBREAK_ASKS_TOO_LATE
+check wanted kept -DBREAK_WANTED_WITHOUT_END
+check wanted two -DBREAK_READERS_JOIN_A_WRITER
 # What the design does not promise.
 check majority two -DLIMIT_BACK_AT_ONCE -DFORGETS
 check quorum fence -DLIMIT_FORGETS_BEHIND_THE_CLOCKS -DFORGETS

@@ -19,7 +19,7 @@ var cost = []mutant{
 	},
 	{
 		name: "mutant_key_not_declared", rule: 16, does: "a script reads an undeclared key",
-		hunks: []hunk{{"backend/single/renew.lua", "local lease = redis.call('GET', key)", "redis.call('GET', 'onerun:undeclared')\nlocal lease = redis.call('GET', key)"}},
+		hunks: []hunk{{"backend/single/renew_quick.lua", "local leases = {}", "redis.call('GET', 'onerun:undeclared')\nlocal leases = {}"}},
 		pkg:   "backend", test: "TestSuite_cluster/single/a_renewal_restarts_the_TTL",
 	},
 	{

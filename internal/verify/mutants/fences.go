@@ -6,8 +6,8 @@ var fences = []mutant{
 		name: "mutant_fences_count", rule: 9, does: "fences are a mere counter, which a flush resets",
 		hunks: []hunk{
 			{"backend/internal/redisstore/grant.lua", "math.max(last + 1, clock)", "last + 1"},
-			{"backend/internal/redisstore/counter.lua", "return clock + AHEAD - 1", "return 0"},
-			{"backend/single/acquire.lua", "if quick and", "if false and"},
+			{"backend/internal/redisstore/grant.lua", "return clock + AHEAD - 1", "return 0"},
+			{"backend/single/acquire_quick.lua", "if quick and", "if false and"},
 		},
 		pkg: "backend/single", test: "TestFault11_fencesGrowAcrossAFlushInTheSameInstant",
 	},
@@ -21,7 +21,7 @@ var fences = []mutant{
 	},
 	{
 		name: "mutant_lost_counter_grants_the_clock", rule: 9, does: "a store that has lost its counter grants its clock as a fence",
-		hunks: []hunk{{"backend/internal/redisstore/counter.lua", "return clock + AHEAD - 1", "return clock - 1"}},
+		hunks: []hunk{{"backend/internal/redisstore/grant.lua", "return clock + AHEAD - 1", "return clock - 1"}},
 		pkg:   "backend", test: "TestSuite_standalone/single/reserved_fences_are_below_those_after_a_flush",
 	},
 	{
@@ -31,7 +31,7 @@ var fences = []mutant{
 	},
 	{
 		name: "mutant_broken_counter_is_accepted", rule: 9, does: "a broken fence counter counts as 0, and nan as a number",
-		hunks: []hunk{{"backend/internal/redisstore/counter.lua", "not string.find(text, '%D') and tonumber(text)", "tonumber(text) or 0"}},
+		hunks: []hunk{{"backend/internal/redisstore/grant.lua", "not string.find(text, '%D') and tonumber(text)", "tonumber(text) or 0"}},
 		pkg:   "backend", test: "TestFences_aCounterThatIsBrokenIsRefused",
 	},
 	{
@@ -48,6 +48,11 @@ var fences = []mutant{
 		name: "mutant_quorum_does_not_raise", rule: 9, does: "a quorum does not raise the lower fences of its nodes",
 		hunks: []hunk{{"backend/redlock/acquire.go", "if have < b.locker.quorum {", "if false {"}},
 		pkg:   "backend/redlock", test: "TestTryAcquire_asksASecondTimeForTheFenceOnlyWhereTheClocksDiffer",
+	},
+	{
+		name: "mutant_both_do_not_raise", rule: 9, does: "the lower fence of two backends is not raised",
+		hunks: []hunk{{"backend/both/acquire.go", "case first.Fence == second.Fence:", "case true:"}},
+		pkg:   "backend/both", test: "TestFences_growAcrossTheStages",
 	},
 	{
 		name: "mutant_reentry_has_a_new_fence", rule: 9, does: "an owner that re-enters gets another fence",

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -61,14 +62,21 @@ func requireTest(t *testing.T, pkg, test string) {
 }
 
 func TestMutants_breakEachRule(t *testing.T) {
-	const rules = 24 // of section 4
+	rules := append(upTo(24), 27, 29) // 25, 26 and 28 are not the engine's
 	broken := map[int]bool{}
 	for _, m := range all() {
-		require.GreaterOrEqual(t, m.rule, 1)
-		require.LessOrEqual(t, m.rule, rules)
+		require.Contains(t, rules, m.rule)
 		broken[m.rule] = true
 	}
-	require.Len(t, broken, rules)
+	require.Len(t, broken, len(rules))
+}
+
+// upTo returns the numbers from 1 to n.
+func upTo(n int) (all []int) {
+	for i := range n {
+		all = append(all, i+1)
+	}
+	return all
 }
 
 // The table in guard/RULES.md names a file and a test for each rule. A mutant must break the rule
@@ -82,8 +90,9 @@ func TestMutants_agreeWithTheTableOfRules(t *testing.T) {
 		rules[m.rule] = true
 	}
 	require.Len(t, rows, len(rules))
-	for i, row := range rows {
-		require.Equal(t, strconv.Itoa(i+1), row[1])
+	for i, rule := range slices.Sorted(maps.Keys(rules)) {
+		row := rows[i]
+		require.Equal(t, strconv.Itoa(rule), row[1])
 		require.True(t, slices.ContainsFunc(all(), func(m mutant) bool {
 			return strconv.Itoa(m.rule) == row[1] && m.test == row[3] &&
 				slices.ContainsFunc(m.hunks, func(h hunk) bool { return h.file == row[2] })

@@ -13,6 +13,16 @@ var safety = []mutant{
 		pkg:   "guard", test: "TestLoss_endsTheContextBeforeTheLeaseWhateverTheStoreDoes",
 	},
 	{
+		name: "mutant_margin_of_the_call_ignored", rule: 2, does: "WithMargin does not end the context earlier",
+		hunks: []hunk{{"guard/hold.go", "return h.tenure.validUntil() - h.set.margin", "return h.tenure.validUntil()"}},
+		pkg:   "guard", test: "TestMargin_endsTheContextBeforeTheLease",
+	},
+	{
+		name: "mutant_margin_spoils_the_lease_of_others", rule: 2, does: "the margin of one call ends the lease of all that share it",
+		hunks: []hunk{{"guard/hold.go", "return h.tenure.validUntil() - h.set.margin", "return h.tenure.validUntil() - h.tenure.hold.set.margin"}},
+		pkg:   "guard", test: "TestMargin_ofCallsThatShareALeaseIsTheirOwn",
+	},
+	{
 		name: "mutant_late_grant_is_used", rule: 1, does: "a grant is used although its validity has passed",
 		hunks: []hunk{{"guard/acquire.go", "valid := h.valid()", "valid := true"}},
 		pkg:   "guard", test: "TestAcquire_refusesAGrantThatComesTooLate",
@@ -24,7 +34,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_no_local_deadline", rule: 2, does: "the context does not end at the local deadline",
-		hunks: []hunk{{"guard/schedule.go", "if t.hold.expire(now) {\n\t\t\tlost = append(lost, t.hold)\n\t\t}", "t.hold.expire(now)"}},
+		hunks: []hunk{{"guard/schedule.go", "lost = append(lost, t.expire(now)...)\n\t\tif !t.renewing", "t.expire(now)\n\t\tif !t.renewing"}},
 		pkg:   "guard", test: "TestValid_isFalseBeforeTheContextHasEnded",
 	},
 	{
@@ -36,6 +46,11 @@ var safety = []mutant{
 		name: "mutant_not_held_is_retried", rule: 3, does: "a renewal that answers \"not held\" is repeated like an error",
 		hunks: []hunk{{"guard/renew.go", "case err != nil:\n\t\tt.failures++", "case err != nil || !held:\n\t\tt.failures++"}},
 		pkg:   "guard", test: "TestLoss_isNoticedAtOnceWhenTheStoreSaysNotHeld",
+	},
+	{
+		name: "mutant_held_by_one_of_two", rule: 3, does: "a lease that one of two backends has lost is renewed",
+		hunks: []hunk{{"backend/both/renew.go", "r.lost = true", "r.lost = false"}},
+		pkg:   "backend/both", test: "TestRenew_isLostIfEitherSideHasLost",
 	},
 	{
 		name: "mutant_renewal_error_is_final", rule: 3, does: "a failed renewal is not repeated",
@@ -76,14 +91,24 @@ var safety = []mutant{
 		pkg:   "guard", test: "TestAcquire_cleansUpARequestThatArrivesAfterTheCleanUp",
 	},
 	{
+		name: "mutant_half_a_claim_remains", rule: 5, does: "a claim that one of two backends refuses stays on the other",
+		hunks: []hunk{{"backend/both/acquire.go", "return second, next, l.giveBack(ctx, c, old)", "return second, next, nil"}},
+		pkg:   "backend/both", test: "TestTryAcquire_givesTheFirstBackIfTheSecondDoesNotGrant",
+	},
+	{
 		name: "mutant_own_claim_is_refused", rule: 5, does: "a repeated claim gets the answer that the key is busy",
 		hunks: []hunk{{"backend/single/acquire.lua", "if letter == 'H' and holder == id then", "if false then"}},
 		pkg:   "backend/single", test: "TestFault7_replyLostOnAcquire",
 	},
 	{
 		name: "mutant_release_of_any_claim", rule: 6, does: "the script deletes the key even if another claim holds it",
-		hunks: []hunk{{"backend/single/release.lua", "if not lease or string.sub(lease, 2, #id + 1) ~= id or not string.find(lease, '^[\\n ]', #id + 2) then", "if not lease then"}},
+		hunks: []hunk{{"backend/single/release.lua", "if string.sub(lease, #LEAD + 2, id_end) ~= id or not string.find(lease, '^[\\n ]', id_end + 1) then", "if false then"}},
 		pkg:   "backend", test: "TestSuite_standalone/single/a_release_by_another_claim_is_refused",
+	},
+	{
+		name: "mutant_foreign_strings_are_parsed", rule: 6, does: "with plain keys, the string of another program can be a lease or a done marker",
+		hunks: []hunk{{"backend/single/acquire.lua", "string.sub(lease, 1, #LEAD) == LEAD and string.find(", "string.find("}},
+		pkg:   "backend/single", test: "TestPlainKeys_takeNoForeignStringForALease",
 	},
 	{
 		name: "mutant_release_of_another_hold", rule: 6, does: "the script releases another claim of the same owner",

@@ -5,20 +5,30 @@ var waiting = []mutant{
 	{
 		name: "mutant_no_queue", rule: 11, does: "calls that wait do not queue: each of them asks the store",
 		hunks: []hunk{
-			{"guard/acquire.go", "case set.wait <= 0:\n\t\ta.unqueued", "case true:\n\t\ta.unqueued"},
+			{"guard/acquire.go", "if set.wait <= 0 && !set.joins() {", "if true {"},
 			{"guard/internal/queue/queue.go", "\tif !again {\n\t\tw.result = &a\n\t}", "\tif !again && now+pause >= w.Deadline {\n\t\tw.result = &a\n\t} else if !again {\n\t\tpause = w.jitter.Poll(1, -1)\n\t}"},
 		},
 		pkg: "guard", test: "TestQueue_ofAThousandCostsTheStoreAsMuchAsOne",
 	},
 	{
 		name: "mutant_last_in_first_out", rule: 11, does: "a lease is handed off to the last waiter",
-		hunks: []hunk{{"guard/internal/queue/queues.go", "if w := q.head(); w != nil && w.terms == t {", "if w := q.last; w != nil && w.terms == t {"}},
+		hunks: []hunk{{"guard/internal/queue/leases.go", "if w := q.head(); w != nil && w.terms == t {", "if w := q.last; w != nil && w.terms == t {"}},
 		pkg:   "guard", test: "TestHandOff_needsNoStore",
 	},
 	{
 		name: "mutant_trusts_notifications", rule: 12, does: "a waiter relies on notifications alone and never polls",
 		hunks: []hunk{{"guard/internal/jitter/jitter.go", "return s.until(left, ttl/2+s.UpTo(ttl/20))", "return 1000*ttl"}},
 		pkg:   "guard", test: "TestNotification_isNotTrustedAlone",
+	},
+	{
+		name: "mutant_expects_notifications_of_strangers", rule: 12, does: "a waiter relies on notifications although nobody knows who holds the key",
+		hunks: []hunk{{"guard/internal/queue/queues.go", `q.sub.isLive() && q.answer.Holder != ""`, "q.sub.isLive()"}},
+		pkg:   "guard", test: "TestNotification_isNotExpectedFromAHolderWithoutAName",
+	},
+	{
+		name: "mutant_waiters_wake_each_other", rule: 12, does: "a release on the backend that did not refuse the claim wakes waiters",
+		hunks: []hunk{{"backend/both/notify.go", "g.passes = by", "g.passes = anySide"}},
+		pkg:   "backend/both", test: "TestSubscribe_wakesForTheSideThatHasRefused",
 	},
 	{
 		name: "mutant_ignores_notifications", rule: 12, does: "a notification does not wake a waiter",

@@ -98,7 +98,11 @@ func byTLS(t *testing.T, _ string) *site {
 func asUser(t *testing.T, backend string) *site {
 	lines := redistest.ACLLines(t, "../../../docs/acl.md")
 	var rules []string
-	for _, title := range []string{backend, backend + ", WithFair", backend + ", cron"} {
+	titles := []string{backend, backend + ", WithFair", backend + ", cron"}
+	if backend == "single" {
+		titles = append(titles, backend+", WithShared or WithLimit")
+	}
+	for _, title := range titles {
 		require.Contains(t, lines, title)
 		for _, rule := range strings.Fields(lines[title])[3:] {
 			if !slices.Contains(rules, rule) {

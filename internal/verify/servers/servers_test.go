@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	"github.com/seed-1795987d/onerun/internal/testkit/backends"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
@@ -86,13 +87,17 @@ func (m mode) run(t *testing.T) {
 // suite is what backend_test does for the usual modes.
 func (m mode) suite(t *testing.T, backend string) {
 	s := m.start(t, backend)
+	var shares []int
+	if backend == "single" {
+		shares = []int{2, driver.Any}
+	}
 	guardtest.Run(t, guardtest.Backend{
 		New:    func(t testing.TB) guard.Locker { s.flush(t); return backends.On(backend, s.connect(t)) },
 		Again:  func(t testing.TB, _ guard.Locker) guard.Locker { return backends.On(backend, s.connect(t)) },
 		Flush:  s.forget,
 		Freeze: s.freeze,
 		Owners: backend == "reentrant",
-		Ledger: true, Notifies: true, Queues: true,
+		Ledger: true, Notifies: true, Queues: true, Shares: shares, Seats: backend == "single",
 		Keys: []string{"k:{tag}", "{tag}k"},
 	})
 	s.requireUndenied(t)

@@ -3,6 +3,7 @@ package simulation_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,7 +14,7 @@ import (
 // A claim is one that a store has granted.
 type claim struct {
 	guard.Claim
-	asked      time.Time // when the request that was granted was sent
+	asked      time.Time // when the request that was granted was sent, or that which it repeats
 	proven     instant   // when the last request that was granted, or renewed it, was sent
 	unanswered bool      // a release of it had no answer
 	keep       keep
@@ -36,11 +37,15 @@ type belief struct {
 	overtaken bool // while it was live, another one on the key had a higher fence
 }
 
+// shared reports whether others may hold the key meanwhile.
+func (c *claim) shared() bool { return c.Among > 1 }
+
 // fences are those that a claim may use: the one that it was granted, and those reserved above it.
 type fences struct {
 	id          string
 	first, last uint64
 	answered    time.Time
+	shared      bool // the claim shares the key
 }
 
 // beliefs keeps claims and beliefs, and checks I1, I2, I3, and that done markers and minimum holds
@@ -51,29 +56,50 @@ type beliefs struct {
 	mu     sync.Mutex
 	fences map[string][]fences // by key
 	claims map[string]*claim
+	asked  map[string]time.Time // by claim: its first request
 	owners map[string]*claim    // the claims that were granted last, by owner
 	of     map[string][]*belief // by key, in the order in which they began
-	kept   map[string]keep      // by key
+	kept   map[string][]*claim  // by key, those that have left something
+	seats  map[string]*belief   // by key and seat, the last one
 }
 
-// A keep is what was last left of a key, a done marker or a minimum hold: from when its release
-// was sent, and answered.
+// A keep is what a claim has left of its key, a done marker or a minimum hold: from when its
+// release was sent, and answered.
 type keep struct{ sent, answered, until time.Time }
 
 // granted notes that the store has granted c to a request that was sent at an instant.
 func (b *beliefs) granted(c guard.Claim, sent time.Time, grant guard.Grant) *claim {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	proven := sent
+	if first, ok := b.asked[c.ID]; ok && grant.Held && c.Among > 1 {
+		sent = first // and others were granted since
+	}
 	b.compare(c, sent, grant)
-	left := b.kept[c.Key]
-	if sent.After(left.answered) && time.Now().Before(left.until) && !b.world.disturbedSince(left.sent) {
-		b.world.violate("keep", "%s was granted while a marker or a minimum hold stood", c.Key)
+	kept, most := 0, max(c.Among, 1)
+	for _, one := range b.kept[c.Key] {
+		left := one.keep
+		if sent.After(left.answered) && time.Now().Before(left.until) && !b.world.disturbedSince(left.sent) {
+			kept, most = kept+1, min(most, max(one.Among, 1))
+		}
+	}
+	if kept >= most {
+		b.world.violate("keep", "%s was granted while %d markers or minimum holds stood", c.Key, kept)
 	}
 	c.Fence = grant.Fence
 	known := &claim{Claim: c, asked: sent}
-	known.proven.set(sent)
+	known.proven.set(proven)
 	b.claims[c.ID], b.owners[c.Owner] = known, known
 	return known
+}
+
+// asks notes that a request for the claim is sent.
+func (b *beliefs) asks(c guard.Claim) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, ok := b.asked[c.ID]; !ok {
+		b.asked[c.ID] = time.Now()
+	}
 }
 
 // compare checks that no other claim may use one of the fences that c was granted, and that c's
@@ -81,11 +107,15 @@ func (b *beliefs) granted(c guard.Claim, sent time.Time, grant guard.Grant) *cla
 // whether, or when, they are used: a lease may be handed off long after the store has forgotten
 // it. b.mu must be held.
 func (b *beliefs) compare(c guard.Claim, sent time.Time, grant guard.Grant) {
-	mine := fences{id: c.ID, first: grant.Fence, last: grant.Fence + uint64(grant.Reserved), answered: time.Now()}
+	mine := fences{id: c.ID, first: grant.Fence, last: grant.Fence + uint64(grant.Reserved), answered: time.Now(), shared: c.Among > 1}
 	for _, other := range b.fences[c.Key] {
 		switch {
 		case other.id == mine.id && grant.Held:
 			return // it is the claim that is repeated
+		case other.id == mine.id && other.first == mine.first && !b.hasBegun(c):
+			// A majority granted the claim when its TTL had passed, and now grants it again. A node
+			// still had its fence, which is the highest if nobody was granted the key meanwhile.
+		case b.mayShareFences(mine, other) && !other.answered.Before(sent):
 		case other.first <= mine.last && mine.first <= other.last:
 			b.world.violate("I2", "%.6s and %.6s may both use fences on %s: %d to %d, and %d to %d",
 				other.id, mine.id, c.Key, other.first, other.last, mine.first, mine.last)
@@ -97,11 +127,40 @@ func (b *beliefs) compare(c guard.Claim, sent time.Time, grant guard.Grant) {
 	b.fences[c.Key] = append(b.fences[c.Key], mine)
 }
 
+// hasBegun reports whether a belief in the claim has begun. b.mu must be held.
+func (b *beliefs) hasBegun(c guard.Claim) bool {
+	return slices.ContainsFunc(b.of[c.Key], func(of *belief) bool { return of.ID == c.ID })
+}
+
 // renewed notes that the store has renewed the claim on a request that was sent at an instant.
-func (b *beliefs) renewed(id string, sent time.Time) {
+func (b *beliefs) renewed(c guard.Claim, sent time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.claims[id].proven.set(sent)
+	known := b.claims[c.ID]
+	known.proven.set(later(sent, known.proven.get()))
+	b.raised(c)
+}
+
+// raised notes that a renewal has raised the fence of a claim, to that of another key. b.mu must be
+// held.
+func (b *beliefs) raised(c guard.Claim) {
+	for _, known := range b.fences[c.Key] {
+		switch {
+		case known.first > c.Fence || c.Fence > known.last:
+		case known.id == c.ID:
+			return
+		case b.mayShareFences(known, fences{shared: c.Among > 1}):
+		default:
+			b.world.violate("I2", "%.6s uses fence %d on %s, of those that %.6s may use", c.ID, c.Fence, c.Key, known.id)
+		}
+	}
+	b.fences[c.Key] = append(b.fences[c.Key], fences{id: c.ID, first: c.Fence, last: c.Fence, answered: time.Now(), shared: c.Among > 1})
+}
+
+// mayShareFences reports whether two claims that hold a key together may use the same fence: the
+// nodes of a quorum have granted them in different orders. Those of one seat never do, see sit.
+func (b *beliefs) mayShareFences(one, other fences) bool {
+	return b.world.isQuorum() && one.shared && other.shared
 }
 
 // unanswered notes that the store has not answered to a release. It need not know of the claim.
@@ -134,7 +193,9 @@ func (b *beliefs) keep(id string, sent time.Time, d time.Duration, err error) {
 	}
 	if err == nil {
 		c.keep.answered = time.Now()
-		b.kept[c.Key] = c.keep
+		if !slices.Contains(b.kept[c.Key], c) {
+			b.kept[c.Key] = append(b.kept[c.Key], c)
+		}
 	}
 }
 
@@ -151,17 +212,26 @@ func (b *beliefs) begin(ctx context.Context, worker string, lease *guard.Lease) 
 		w.tally.handed.Add(1)
 	}
 	w.trace.add("%s believes in %s %.6s, fence %d", worker, c.Key, c.ID, mine.Fence)
+	var with []*belief // who shares the key
 	for _, other := range b.of[c.Key] {
-		if other.live && other.ctx.Err() == nil {
+		switch live := other.live && other.ctx.Err() == nil; {
+		case live && c.shared() && other.shared():
+			with = append(with, other)
+		case live:
 			b.overlap(other, mine)
 		}
 		switch {
+		case other.Fence == mine.Fence && b.mayShareFences(fences{shared: other.shared()}, fences{shared: c.shared()}):
 		case other.Fence == mine.Fence:
 			w.violate("I2", "%s and %s both have fence %d on %s", other.worker, worker, mine.Fence, c.Key)
-		case other.Fence > mine.Fence && (other.begun.Before(c.asked) || other.claim == c):
+		case other.Fence > mine.Fence && (other.begun.Before(c.asked) || other.claim == c && !c.shared()):
 			w.violate("I2", "%s has fence %d on %s after %s had %d", worker, mine.Fence, c.Key, other.worker, other.Fence)
+		case other.Fence > mine.Fence && !c.shared() && !w.disturbedSince(c.asked):
+			w.violate("I2", "%s has %s alone with fence %d, and %s has had %d", worker, c.Key, mine.Fence, other.worker, other.Fence)
 		}
 	}
+	b.count(mine, with)
+	b.sit(mine)
 	b.of[c.Key] = append(b.of[c.Key], mine)
 	context.AfterFunc(ctx, func() { b.end(mine, context.Cause(ctx)) })
 	return mine

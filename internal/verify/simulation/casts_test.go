@@ -28,12 +28,25 @@ const (
 
 var casts = []cast{leases, markers, queues, pauses, adapters}
 
+const (
+	// readers is readers and writers of a key.
+	readers cast = "readers"
+	// limits is up to so many holders of a key, on whose number processes do not agree.
+	limits cast = "limits"
+	// several is calls for several keys at once, alone or not.
+	several cast = "several"
+)
+
+var sharingCasts = []cast{readers, limits, several}
+
 // act is one turn of a worker.
 func (k *worker) act() {
 	special := map[cast][]func(){
 		markers:  {k.once, k.onceInACrowd, k.holdLong},
 		queues:   {k.queue},
 		adapters: {k.request, k.request, k.task},
+		readers:  {k.job, k.job, k.crowd, k.upgrade},
+		several:  {k.all, k.all, k.all, k.upgrade},
 	}[k.world.cast]
 	switch {
 	case len(special) > 0 && chance(k.rng, 0.6):
@@ -57,7 +70,7 @@ func (k *worker) ttl() guard.Option {
 
 // step is what a worker does between two things, where it can be stopped.
 func (k *worker) step() {
-	if k.world.cast == pauses {
+	if k.world.pauses() {
 		time.Sleep(upTo(k.rng, time.Millisecond))
 		k.process.step(k.name)
 	}
@@ -69,6 +82,7 @@ func (k *worker) typed(key string, err error) {
 	case err == nil, errors.Is(err, errWork), isContextError(err):
 	case errors.Is(err, guard.ErrBusy), errors.Is(err, guard.ErrDone), errors.Is(err, guard.ErrLost):
 	case errors.Is(err, guard.ErrStore), errors.Is(err, guard.ErrMarker):
+	case errors.Is(err, guard.ErrClosed) && k.world.nodes != nil: // the process has crashed
 	default:
 		k.world.violate("I8", "%s is told of %s what is none of the errors: %v", k.name, key, err)
 	}

@@ -13,6 +13,10 @@
 //	ONERUN_SIM_SEED=17 go test ./internal/verify/simulation -run 'TestSimulation/single' -v
 //	ONERUN_SIM_SEEDS=20000 go test ./internal/verify/simulation -run TestSimulation
 //
+// Worlds in which keys are shared (TestSharing) have a memory.Locker behind the network, in place
+// of miniredis. There are readers and writers, holders on whose number the processes do not agree,
+// and calls for several keys. Processes also crash.
+//
 // What miniredis cannot do is not in here: failover, Cluster, a full memory, a script that blocks.
 // Those are tested on real servers.
 package simulation

@@ -40,7 +40,7 @@ func TestSimulation_findsWhatIsBroken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(500) {
-				if _, cast := lot(seed); cast == adapters && m.mutate.store != nil {
+				if _, cast := backends[0].lot(seed); cast == adapters && m.mutate.store != nil {
 					continue // a store that is broken so has no Ledger, which cron needs
 				}
 				w := simulate(t, backends[0], m.mutate, seed, &tally{})
@@ -54,6 +54,60 @@ func TestSimulation_findsWhatIsBroken(t *testing.T) {
 			require.Fail(t, "it was not found out within 500 seeds")
 		})
 	}
+}
+
+// So can the worlds that share keys.
+func TestSharing_findsWhatIsBroken(t *testing.T) {
+	for name, m := range map[string]struct {
+		store     func(r remote) guard.Locker
+		invariant string
+	}{
+		"a key has one holder more than its claims allow": {func(r remote) guard.Locker { return oneMore{r} }, "I1"},
+		"who waits is not wanted":                         {func(r remote) guard.Locker { return unwanted{r} }, "starved"},
+		"who was wanted is wanted still":                  {func(r remote) guard.Locker { return wantedStill{r} }, "left"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := func(inner guard.Locker, _ *process) guard.Locker {
+				if batch, ok := inner.(batchRemote); ok {
+					inner = batch.remote
+				}
+				return m.store(inner.(remote))
+			}
+			for seed := range uint64(50) {
+				for _, v := range simulate(t, sharing, mutation{store: store}, seed, &tally{}).violations {
+					if v.invariant == m.invariant {
+						t.Logf("seed %d: %v", seed, v)
+						return
+					}
+				}
+			}
+			require.Fail(t, "it was not found out within 50 seeds")
+		})
+	}
+}
+
+type oneMore struct{ remote }
+
+func (m oneMore) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	c.Among = max(c.Among, 1) + 1
+	return m.remote.TryAcquire(ctx, c)
+}
+
+type unwanted struct{ remote }
+
+func (m unwanted) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	c.Waits = false
+	return m.remote.TryAcquire(ctx, c)
+}
+
+// wantedStill loses releases of claims that were never granted, which are those without a fence.
+type wantedStill struct{ remote }
+
+func (m wantedStill) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+	if c.Fence == 0 {
+		return false, nil
+	}
+	return m.remote.Release(ctx, c, after)
 }
 
 // mutant passes everything on to the Locker that it wraps, and hides its abilities.

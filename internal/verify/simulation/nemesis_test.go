@@ -31,7 +31,7 @@ func (w *world) nemesis() {
 		if w.calm() {
 			return
 		}
-		if w.cast == pauses && chance(rng, 0.5) {
+		if w.pauses() && chance(rng, 0.5) {
 			w.interrupt(rng)
 			continue
 		}

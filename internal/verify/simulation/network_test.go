@@ -114,7 +114,11 @@ func receive(from net.Conn, queue chan<- []byte) {
 // if it is cut.
 func (l *link) befall(rng *rand.Rand, replies bool) bool {
 	fate := l.world.draw(rng)
-	l.delay(rng, replies)
+	frozen := &l.server.frozen
+	if replies {
+		frozen = new(instant)
+	}
+	l.world.delay(rng, l.process, frozen)
 	switch fate {
 	case cut:
 		l.world.trace.add("%s is cut, and %s lost", l.name, what(replies))
@@ -160,19 +164,17 @@ func what(reply bool) string {
 	return "a request"
 }
 
-// delay sleeps until a message arrives. Every sleep is a random number of nanoseconds, so that no
-// two things happen at the same instant and the order of all is the seed's.
-func (l *link) delay(rng *rand.Rand, reply bool) {
+// delay sleeps until a message of the process arrives: not before the instant until which its
+// receiver is frozen. Every sleep is a random number of nanoseconds, so that no two things happen
+// at the same instant and the order of all is the seed's.
+func (w *world) delay(rng *rand.Rand, p *process, frozen *instant) {
 	d := 50*time.Microsecond + upTo(rng, time.Millisecond)
-	if !l.world.calm() && chance(rng, l.world.slow) {
+	if !w.calm() && chance(rng, w.slow) {
 		d += upTo(rng, 300*time.Millisecond)
 	}
 	for d > 0 {
 		time.Sleep(d)
-		until := later(l.process.cutOff.get(), l.process.stopped.get())
-		if !reply {
-			until = later(until, l.server.frozen.get())
-		}
+		until := later(frozen.get(), later(p.cutOff.get(), p.stopped.get()))
 		d = 0
 		if held := time.Until(until); held > 0 {
 			d = held + upTo(rng, time.Millisecond)

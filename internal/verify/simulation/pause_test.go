@@ -10,6 +10,9 @@ import (
 // longestStop is for how long a process is stopped at most.
 const longestStop = 3 * longestTTL
 
+// pauses reports whether processes are stopped, and hosts suspended.
+func (w *world) pauses() bool { return w.cast == pauses || w.nodes != nil && w.seed%4 < 2 }
+
 // interrupt stops a process, or suspends the hosts of all.
 func (w *world) interrupt(rng *rand.Rand) {
 	if chance(rng, 0.5) {
@@ -45,6 +48,9 @@ func (w *world) suspend(d time.Duration) {
 	w.trace.add("the hosts are suspended for %v", d)
 	for _, s := range w.servers {
 		s.jump(d)
+	}
+	for _, n := range w.nodes {
+		n.suspend(d)
 	}
 	w.asleep.Add(int64(d))
 	w.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,39 +17,32 @@ import (
 // A process has a Guard and a client for each server, and can be cut off from all of them.
 type process struct {
 	name    string
+	number  int
 	world   *world
 	cutOff  instant        // until when it is
 	stopped instant        // until when it stands still
 	dials   []atomic.Int64 // by server
 	clients []redis.UniversalClient
-	guard   *guard.Guard
 	do      doer
-	queue   queue
-	site    site
+
+	mu    sync.Mutex // for what a crash replaces
+	life  *life
+	ended instant // when it has last crashed
+	guard *guard.Guard
+
+	queue queue
+	site  site
 }
 
 func newProcess(w *world, number int) *process {
-	p := &process{name: fmt.Sprintf("p%d", number), world: w, dials: make([]atomic.Int64, len(w.servers))}
+	p := &process{name: fmt.Sprintf("p%d", number), number: number, world: w, dials: make([]atomic.Int64, len(w.servers))}
 	for _, s := range w.servers {
 		p.clients = append(p.clients, p.client(s))
 	}
-	locker := w.backend.locker(p)
-	if w.mutate.store != nil {
-		locker = w.mutate.store(locker, p)
+	p.open()
+	p.do = func(ctx context.Context, key string, f func(context.Context) error, opts ...guard.Option) error {
+		return p.current().Do(ctx, key, f, opts...)
 	}
-	locker = record(p, spread(w, p.name, locker))
-	if w.mutate.asks != nil {
-		locker = w.mutate.asks(locker, p)
-	}
-	var err error
-	p.guard, err = guard.New(locker, guard.WithLabel(p.name), guard.WithHook(guard.Hook{Release: noteHandOver}))
-	if err != nil {
-		panic(err)
-	}
-	if w.cast == pauses && !w.mutate.awake {
-		p.hearOfSuspensions()
-	}
-	p.do = p.guard.Do
 	if w.mutate.do != nil {
 		p.do = w.mutate.do(p.do)
 	}
@@ -57,6 +51,38 @@ func newProcess(w *world, number int) *process {
 	}
 	p.queue = queue{world: w, waiting: map[string][]*waiter{}}
 	return p
+}
+
+// open starts a Guard. p.mu must be held, but for the first time.
+func (p *process) open() {
+	w := p.world
+	p.life = new(life)
+	locker := w.backend.locker(p)
+	if w.mutate.store != nil {
+		locker = w.mutate.store(locker, p)
+	}
+	if w.nodes == nil { // whose messages have instants of their own
+		locker = spread(w, p.name, locker)
+	}
+	locker = record(p, locker)
+	if w.mutate.asks != nil {
+		locker = w.mutate.asks(locker, p)
+	}
+	var err error
+	p.guard, err = guard.New(locker, guard.WithLabel(p.name), guard.WithHook(guard.Hook{Release: noteHandOver}))
+	if err != nil {
+		panic(err)
+	}
+	if w.pauses() && !w.mutate.awake {
+		p.hearOfSuspensions()
+	}
+}
+
+// current returns the Guard of the process, which is another one after a crash.
+func (p *process) current() *guard.Guard {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.guard
 }
 
 func (p *process) client(s *server) *redis.Client {

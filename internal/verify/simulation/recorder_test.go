@@ -2,6 +2,7 @@ package simulation_test
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
@@ -27,6 +28,9 @@ type batchRecorder struct {
 
 func record(p *process, l guard.Locker) guard.Locker {
 	r := recorder{l, p}
+	if _, ok := l.(driver.Sharer); ok {
+		return recordSharing(r)
+	}
 	if batch, ok := l.(driver.BatchRenewer); ok {
 		return batchRecorder{r, batch}
 	}
@@ -34,7 +38,7 @@ func record(p *process, l guard.Locker) guard.Locker {
 }
 
 // An attempt travels in the context of a call and finds what became of its lease.
-type attempt struct{ handedOn bool }
+type attempt struct{ handedOn atomic.Bool }
 
 type attemptKey struct{}
 
@@ -46,7 +50,7 @@ func withAttempt(ctx context.Context) (context.Context, *attempt) {
 // noteHandOver is a hook.
 func noteHandOver(ctx context.Context, e guard.Event) {
 	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
-		a.handedOn = e.HandedOff
+		a.handedOn.CompareAndSwap(false, e.HandedOff)
 	}
 }
 
@@ -75,11 +79,9 @@ func (r recorder) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, e
 		c.Reserve = 1 << 20 // as many as the store is able to
 	}
 	call := r.begin("acquire", c)
+	r.process.world.beliefs.asks(c)
 	grant, err := r.Locker.TryAcquire(ctx, c)
-	call.end(grant.State, err)
-	if err == nil && grant.State == guard.Granted {
-		r.process.world.beliefs.granted(c, call.sent, grant)
-	}
+	call.acquired(grant, err)
 	return grant, err
 }
 
@@ -119,14 +121,7 @@ func (r recorder) Release(ctx context.Context, c guard.Claim, after guard.After)
 	if err == nil {
 		held, err = r.Locker.Release(ctx, c, after)
 	}
-	call.end(held, err)
-	if err != nil {
-		r.process.world.beliefs.unanswered(c.ID)
-		r.process.world.spans.unanswered(c.Key)
-	}
-	if after.Keep > 0 && (held || err != nil) {
-		r.process.world.beliefs.keep(c.ID, call.sent, after.Keep, err)
-	}
+	call.released(after, held, err)
 	return held, err
 }
 
@@ -145,9 +140,28 @@ func (c call) end(answer any, err error) {
 		outcome(answer, err), time.Since(c.sent))
 }
 
+func (c call) acquired(grant guard.Grant, err error) {
+	c.end(grant.State, err)
+	if err == nil && grant.State == guard.Granted {
+		c.process.world.beliefs.granted(c.claim, c.sent, grant)
+	}
+}
+
+func (c call) released(after guard.After, held bool, err error) {
+	c.end(held, err)
+	w := c.process.world
+	if err != nil {
+		w.beliefs.unanswered(c.claim.ID)
+		w.spans.unanswered(c.claim.Key)
+	}
+	if after.Keep > 0 && (held || err != nil) {
+		w.beliefs.keep(c.claim.ID, c.sent, after.Keep, err)
+	}
+}
+
 func (c call) renewed(held bool, err error) {
 	c.end(held, err)
 	if err == nil && held {
-		c.process.world.beliefs.renewed(c.claim.ID, c.sent)
+		c.process.world.beliefs.renewed(c.claim, c.sent)
 	}
 }

@@ -16,7 +16,7 @@ import (
 // without.
 func TestSimulation_repeatsItself(t *testing.T) {
 	const tries = 10
-	for _, b := range backends {
+	for _, b := range append(backends, sharing) {
 		for seed := range min(seedsByDefault/5, 15) {
 			seen := map[string]bool{}
 			again := false

@@ -69,11 +69,11 @@ func (k *worker) visitor(key string, ttl guard.Option) {
 			k.world.resource.write(b, lease)
 		}
 		return nil
-	}, append(k.fair(), ttl, guard.WithWait(upTo(k.rng, time.Second)))...)
+	}, append(append(k.fair(), k.sharing()...), ttl, guard.WithWait(upTo(k.rng, time.Second)))...)
 	k.world.trace.add("%s has ended with %s: %v", k.name, key, outcome(nil, err))
 	if b != nil {
 		k.world.tally.runs.Add(1)
-		k.world.beliefs.reported(b, mine.handedOn, err)
+		k.world.beliefs.reported(b, k.untold(b, mine), err)
 	}
 }
 
@@ -108,12 +108,12 @@ func (k *worker) job() {
 		return
 	}
 	k.world.tally.runs.Add(1)
-	k.world.beliefs.reported(b, mine.handedOn, err)
+	k.world.beliefs.reported(b, k.untold(b, mine), err)
 }
 
 // acquire is job by Acquire.
 func (k *worker) acquire(ctx context.Context, key string) (*belief, error) {
-	lease, err := k.process.guard.Acquire(ctx, key, k.options()...)
+	lease, err := k.process.current().Acquire(ctx, key, k.options()...)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (k *worker) options() []guard.Option {
 	if chance(k.rng, 0.5) {
 		opts = append(opts, guard.WithWait(upTo(k.rng, time.Second)))
 	}
-	if chance(k.rng, 0.1) {
+	if k.world.nodes == nil && chance(k.rng, 0.1) {
 		opts = append(opts, guard.WithOnce(upTo(k.rng, longestKeep)))
 	}
 	if chance(k.rng, 0.1) {
@@ -149,7 +149,7 @@ func (k *worker) options() []guard.Option {
 	if chance(k.rng, 0.2) {
 		opts = append(opts, guard.WithoutRenewal())
 	}
-	return append(opts, k.fair()...)
+	return append(append(opts, k.fair()...), k.sharing()...)
 }
 
 // work works for less or more than the TTL, and writes now and then while the lease is valid. At
@@ -195,11 +195,17 @@ func (k *worker) visit() {
 				lease, _ := guard.FromContext(ctx)
 				k.world.beliefs.begin(ctx, k.name, lease)
 				return nil
-			}, append(k.fair(), guard.WithWait(guard.Forever), guard.WithTTL(longestTTL))...)
+			}, append(append(k.fair(), k.sharing()...), guard.WithWait(guard.Forever), guard.WithTTL(longestTTL))...)
 		}
 		cancel()
 		if err != nil {
 			k.world.violate("I9", "%s does not get %s after all is well: %v", k.name, key, err)
 		}
 	}
+}
+
+// untold reports whether the worker need not be told that b was lost: the lease was handed on, or
+// the process has crashed.
+func (k *worker) untold(b *belief, mine *attempt) bool {
+	return mine.handedOn.Load() || !k.process.ended.get().Before(b.begun)
 }

@@ -39,6 +39,7 @@ type world struct {
 
 	start     time.Time
 	servers   []*server
+	nodes     []*node // in place of servers
 	processes []*process
 	carriers  atomic.Int64 // goroutines of connections
 	beliefs   beliefs
@@ -93,25 +94,32 @@ func simulate(t *testing.T, b backend, mutate mutation, seed uint64, counts *tal
 	t.Helper()
 	cryptotest.SetGlobalRandom(t, seed) // claims' IDs, and the pauses of Guards
 	w := &world{backend: b, mutate: mutate, seed: seed, tally: counts}
-	w.mix, w.cast = lot(seed)
+	w.mix, w.cast = b.lot(seed)
 	synctest.Test(t, func(*testing.T) { w.run() })
 	return w
 }
 
 // lot returns the mix of faults and the cast of the world of a seed.
-func lot(seed uint64) (mix, cast) {
-	return mixes[seed%uint64(len(mixes))], casts[seed/uint64(len(mixes))%uint64(len(casts))]
+func (b backend) lot(seed uint64) (mix, cast) {
+	return mixes[seed%uint64(len(mixes))], b.casts[seed/uint64(len(mixes))%uint64(len(b.casts))]
 }
 
 func (w *world) run() {
 	w.start = time.Now()
 	rng := w.rng("world")
 	w.loss, w.slow = 0.08*rng.Float64(), 0.1*rng.Float64()
-	w.beliefs = beliefs{world: w, claims: map[string]*claim{}, owners: map[string]*claim{}, of: map[string][]*belief{}, kept: map[string]keep{}, fences: map[string][]fences{}}
-	w.resource = resource{world: w, highest: map[string]*belief{}}
+	w.beliefs = beliefs{world: w, claims: map[string]*claim{}, asked: map[string]time.Time{}, owners: map[string]*claim{}, of: map[string][]*belief{}, kept: map[string][]*claim{}, seats: map[string]*belief{}, fences: map[string][]fences{}}
+	w.resource = resource{world: w, highest: map[string]*belief{}, alone: map[string]*belief{}}
 	w.spans, w.claims = newSpans(w), map[string]string{}
 	for i := range w.backend.servers {
 		w.servers = append(w.servers, newServer(w, i))
+	}
+	nemesis := w.nemesis
+	if w.backend.servers == 0 {
+		for i := range w.backend.nodes {
+			w.nodes = append(w.nodes, newNode(w, i))
+		}
+		nemesis = w.disturb
 	}
 	for i := range processes {
 		w.processes = append(w.processes, newProcess(w, i))
@@ -124,7 +132,7 @@ func (w *world) run() {
 		}
 	}
 	var all sync.WaitGroup
-	all.Go(w.nemesis)
+	all.Go(nemesis)
 	var ticks sync.WaitGroup
 	for _, p := range w.processes {
 		if p.site.ticker != nil {
@@ -153,6 +161,9 @@ func (w *world) finale(crew []*worker) {
 		markers:  (*worker).doTogether,
 		queues:   (*worker).lineUp,
 		adapters: (*worker).finishAll,
+		readers:  (*worker).shareAll,
+		limits:   (*worker).shareAll,
+		several:  (*worker).shareAll,
 	}[w.cast]
 	if last == nil {
 		return
@@ -162,10 +173,18 @@ func (w *world) finale(crew []*worker) {
 		all.Go(func() { last(k) })
 	}
 	all.Wait()
+	if w.nodes != nil {
+		w.flow(crew)
+		w.allOrNone(crew)
+		w.noTrace(crew)
+	}
 	if n := w.together.Load(); w.cast == markers && n != 1 {
 		w.violate("once", "%d have done what all were to do together, once", n)
 	}
 }
+
+// isQuorum reports whether a majority of several nodes grants leases.
+func (w *world) isQuorum() bool { return w.backend.nodes > 1 }
 
 // close ends everything and checks that it has ended.
 func (w *world) close() {
@@ -173,7 +192,15 @@ func (w *world) close() {
 		p.close()
 	}
 	w.beliefs.over()
+	if w.nodes != nil && !w.isQuorum() {
+		w.nodes[0].isFree()
+	}
 	time.Sleep(5 * time.Second) // longer than a message can be on its way
+	if w.isQuorum() {           // which releases in the background what came late
+		for _, n := range w.nodes {
+			n.isFree()
+		}
+	}
 	if n := w.carriers.Load(); n > 0 {
 		w.violate("I5", "connections are left: %d goroutines of them", n)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardscheduler "github.com/seed-1795987d/onerun/middleware/asynq/scheduler"
 )
 
@@ -169,7 +170,8 @@ func (r *cloudReplica) stop() {
 // Each fault, with each policy of catching up, at the ticks of each second and of each minute:
 // every tick is enqueued once or reported as missed, and none that was within the start deadline
 // when the fault was over is missed.
-func TestFaults_everyTickIsEnqueuedOnceOrReported(t *testing.T) {
+func TestLong_everyTickIsEnqueuedOnceOrReportedUnderFaults(t *testing.T) {
+	redistest.Long(t)
 	outage := func(d time.Duration) func(*cloud, string, []guardscheduler.Option) {
 		return func(c *cloud, _ string, _ []guardscheduler.Option) {
 			c.set(true)

@@ -102,8 +102,8 @@ func TestSchedulerProcesses_enqueueOnceAlsoWhatIsHandledAtOnce(t *testing.T) {
 	})
 }
 
-func TestManagerProcesses_enqueueEachTickOnce(t *testing.T) {
-	t.Parallel()
+func TestLong_managerProcessesEnqueueEachTickOnce(t *testing.T) {
+	redistest.Long(t)
 	server := redistest.Start(t)
 	order := schedulerOrder{Addr: server.Addr(), Manager: true, TTL: 2 * time.Second, Entries: []schedulerEntry{
 		{"@every 1s", "second", "default"}, {"@every 3s", "third", "default"},

@@ -1,0 +1,208 @@
+// Package inspect shows operators which keys are held, by whom and since when, and lets them break
+// a lease, keep a key busy, or have finished work run again.
+//
+//	i, err := inspect.New(g)
+//	key, err := i.Show(ctx, "nightly-report")
+//	by := inspect.By{Actor: "alice", Reason: "it hangs"}
+//	broken, err := i.Break(ctx, "nightly-report", key.Holders[0].ID, by)
+//
+// An Inspector uses the namespace and the hooks of its Guard. It works on what the store keeps, so
+// it also shows and changes what other processes hold.
+package inspect
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
+)
+
+// An Inspector shows and changes what a backend keeps. It is safe for concurrent use.
+type Inspector struct {
+	guard   *guard.Guard
+	store   driver.Inspector
+	ledger  driver.Ledger      // nil if the backend has none
+	control *guardcron.Control // nil without a ledger
+}
+
+// New returns an Inspector of the Guard's store. It returns a *guard.SettingError if the backend
+// cannot show its keys.
+func New(g *guard.Guard) (*Inspector, error) {
+	if g == nil {
+		return nil, &guard.SettingError{Setting: "guard", Value: "nil", Reason: "must not be nil"}
+	}
+	store, ok := g.Adapter().Inspector()
+	if !ok {
+		return nil, &guard.SettingError{Setting: "guard", Reason: "its backend cannot show its keys (driver.Inspector)"}
+	}
+	i := &Inspector{guard: g, store: store}
+	if i.ledger, ok = g.Adapter().Ledger(); ok {
+		var err error
+		if i.control, err = guardcron.NewControl(g); err != nil {
+			return nil, err
+		}
+	}
+	return i, nil
+}
+
+// A Key is what the store keeps about a key.
+type Key struct {
+	Name string // the key without the Guard's namespace
+	driver.KeyInfo
+}
+
+// A Holder is a claim that holds a key. A Marker is what is left of finished work.
+type (
+	Holder = driver.Holder
+	Marker = driver.Marker
+)
+
+// Show returns what the store keeps about the key. It changes nothing. Its errors are a
+// *guard.KeyError, a *guard.StoreError, or the error of ctx.
+func (i *Inspector) Show(ctx context.Context, key string) (Key, error) {
+	info, err := i.store.Show(ctx, key)
+	return Key{key, info}, err
+}
+
+// showsAtOnce bounds how many keys are shown at a time, for a page.
+const showsAtOnce = 64
+
+// List returns a page of about n keys that begin with the prefix and are not free, from 1 to
+// 10,000, in no order. The first cursor is "", and so is the one after the last page. A page may be
+// empty although it is not the last.
+//
+// On Redis, List scans the keys of the server, at most 100,000 of them for a page, and then asks
+// for each key that it has found. So it is for people, and not for a timer.
+func (i *Inspector) List(ctx context.Context, prefix, cursor string, n int) (keys []Key, next string, err error) {
+	names, next, err := i.store.Keys(ctx, prefix, cursor, n)
+	if err != nil {
+		return nil, "", err
+	}
+	all := make([]Key, len(names))
+	errs := make([]error, len(names))
+	slots := make(chan struct{}, showsAtOnce)
+	var shown sync.WaitGroup
+	for at, name := range names {
+		slots <- struct{}{}
+		shown.Go(func() {
+			defer func() { <-slots }()
+			all[at], errs[at] = i.Show(ctx, name)
+		})
+	}
+	shown.Wait()
+	seen := make(map[string]bool, len(all))
+	for at, key := range all {
+		switch state := key.State(); {
+		case isKeyError(errs[at]):
+			// another program's key has such a name
+		case errs[at] != nil:
+			return nil, "", errs[at]
+		case state != driver.KeyFree && state != driver.KeyForeign && !seen[key.Name]:
+			seen[key.Name] = true
+			keys = append(keys, key)
+		}
+	}
+	return keys, next, nil
+}
+
+func isKeyError(err error) bool {
+	var bad *guard.KeyError
+	return errors.As(err, &bad)
+}
+
+// By says who asks for a change, and why. Both become part of the label that others see, of the
+// record of the operation, and of what hooks receive.
+type By struct {
+	Actor  string // must not be empty
+	Reason string
+}
+
+// label returns the label of what By leaves behind.
+func (b By) label(what string) string {
+	label := what + " by " + b.Actor
+	if b.Reason != "" {
+		label += ": " + b.Reason
+	}
+	return label
+}
+
+const (
+	maxActor  = 100 // bytes
+	maxReason = 300
+)
+
+func (b By) check() error {
+	switch {
+	case b.Actor == "":
+		return &guard.SettingError{Setting: "By.Actor", Value: `""`, Reason: "must say who asks for the change"}
+	case len(b.Actor) > maxActor:
+		return &guard.SettingError{Setting: "By.Actor", Reason: fmt.Sprintf("must not exceed %d bytes", maxActor)}
+	case len(b.Reason) > maxReason:
+		return &guard.SettingError{Setting: "By.Reason", Reason: fmt.Sprintf("must not exceed %d bytes", maxReason)}
+	}
+	return nil
+}
+
+// Break takes the key from the claim of that ID (Holder.ID). Its holder learns of it at its next
+// renewal, within a third of its TTL: the context of the run ends, and Do returns guard.ErrLost.
+// The key stays taken until the TTL of the claim has passed, so that no other run begins while the
+// broken one still runs. Waiters see the actor and the reason as the label of the holder.
+//
+// Break returns false if no claim of that ID holds the key any more. So it never hits a later
+// holder. Its other errors are those of Show, and a *guard.SettingError for a bad By. After an
+// error, it is unknown whether the claim was broken.
+func (i *Inspector) Break(ctx context.Context, key, id string, by By) (bool, error) {
+	return i.breaks(ctx, ActionBreak, key, id, by)
+}
+
+// BreakNow is Break that frees the key at once. Two runs can then overlap, until the holder's next
+// renewal: only the fence tells them apart. Use it if the holder is dead for certain. It also ends
+// the rest of a minimum hold, and what Hold or Break keep busy.
+func (i *Inspector) BreakNow(ctx context.Context, key, id string, by By) (bool, error) {
+	return i.breaks(ctx, ActionBreakNow, key, id, by)
+}
+
+func (i *Inspector) breaks(ctx context.Context, action Action, key, id string, by By) (bool, error) {
+	if id == "" {
+		return false, &guard.SettingError{Setting: "id", Value: `""`, Reason: "must be the ID of a holder of " + key}
+	}
+	return i.change(ctx, Operation{Action: action, Key: key, ID: id}, by, func() (bool, error) {
+		return i.store.Break(ctx, key, id, driver.Break{
+			ID: rand.Text(), Label: by.label("broken"), Now: action == ActionBreakNow,
+		})
+	})
+}
+
+// Forget removes the done marker of the key (guard.WithOnce), so that its work runs again when it
+// is asked for. It returns false if there is no marker. Its errors are those of Break.
+func (i *Inspector) Forget(ctx context.Context, key string, by By) (bool, error) {
+	return i.change(ctx, Operation{Action: ActionForget, Key: key}, by, func() (bool, error) {
+		return i.store.Forget(ctx, key)
+	})
+}
+
+// Hold keeps the key busy for d, at most ten years, although nothing runs: to keep work from
+// starting. It waits for the present holder only if opts has guard.WithWait, and returns a
+// *guard.BusyError otherwise. It returns the ID by which BreakNow ends the hold early. Its other
+// errors are those of Break and of Guard.Acquire.
+func (i *Inspector) Hold(ctx context.Context, key string, d time.Duration, by By, opts ...guard.Option) (id string, err error) {
+	if d <= 0 {
+		return "", &guard.SettingError{Setting: "Hold", Value: d.String(), Reason: "must be positive"}
+	}
+	_, err = i.change(ctx, Operation{Action: ActionHold, Key: key, For: d}, by, func() (bool, error) {
+		opts = append(opts[:len(opts):len(opts)], guard.WithMinHold(d), guard.WithLabel(by.label("held")), guard.WithMaxHold(0), guard.WithLimit(0))
+		lease, err := i.guard.Acquire(ctx, key, opts...)
+		if err != nil {
+			return false, err
+		}
+		id = lease.ID()
+		return true, lease.Release(ctx)
+	})
+	return id, err
+}

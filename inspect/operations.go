@@ -1,0 +1,99 @@
+package inspect
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+// An Action is a change that an operator has asked for.
+type Action string
+
+// The actions.
+const (
+	ActionBreak    Action = "break"
+	ActionBreakNow Action = "break-now"
+	ActionForget   Action = "forget"
+	ActionHold     Action = "hold"
+	ActionPause    Action = "pause"
+	ActionResume   Action = "resume"
+	ActionTrigger  Action = "trigger"
+)
+
+// An Operation is the record of a change. It is written before the change is made, so it may name
+// one that found nothing to do.
+type Operation struct {
+	Time   time.Time     `json:"time"` // by the clock of the process that asked for it
+	Action Action        `json:"action"`
+	Key    string        `json:"key,omitempty"`
+	ID     string        `json:"id,omitempty"`  // of the claim that was to be broken
+	Job    string        `json:"job,omitempty"` // instead of a key
+	For    time.Duration `json:"for,omitempty"`
+	Actor  string        `json:"actor"`
+	Reason string        `json:"reason,omitempty"`
+}
+
+const (
+	// operationsName is the name of the log of operations in the Ledger.
+	operationsName = "onerun:operations"
+	// keptOperations is how many operations the store keeps.
+	keptOperations = 1000
+)
+
+// Operations returns the newest operations, at most n of 1,000, the newest first. It returns none
+// if the backend keeps no records (driver.Ledger). Its errors are those of Show.
+func (i *Inspector) Operations(ctx context.Context, n int) ([]Operation, error) {
+	if i.ledger == nil {
+		return nil, nil
+	}
+	entries, err := i.ledger.Entries(ctx, operationsName, n)
+	if err != nil {
+		return nil, err
+	}
+	var all []Operation
+	for _, e := range entries {
+		var o Operation
+		if json.Unmarshal(e.Record, &o) == nil { // else it is another version's
+			all = append(all, o)
+		}
+	}
+	return all, nil
+}
+
+// change records the operation, makes it, and reports it to the hooks.
+func (i *Inspector) change(ctx context.Context, o Operation, by By, do func() (bool, error)) (changed bool, err error) {
+	if err := by.check(); err != nil {
+		return false, err
+	}
+	o.Time, o.Actor, o.Reason = time.Now(), by.Actor, by.Reason
+	if err := i.record(ctx, o); err != nil {
+		return false, err
+	}
+	changed, err = do()
+	result := "failed"
+	switch {
+	case err == nil && changed:
+		result = string(o.Action)
+	case err == nil:
+		result = "unchanged"
+	}
+	i.guard.Adapter().Report(ctx, guard.Outcome{
+		Adapter: "inspect", Name: o.Job, Result: result, Key: o.Key, Owner: o.ID, Label: by.label(string(o.Action)),
+		Start: o.Time, Duration: time.Since(o.Time), Err: err,
+	})
+	return changed, err
+}
+
+func (i *Inspector) record(ctx context.Context, o Operation) error {
+	if i.ledger == nil {
+		return nil
+	}
+	record, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	return i.ledger.Append(ctx, operationsName, driver.Entry{At: o.Time.UnixMilli(), Record: record}, keptOperations)
+}

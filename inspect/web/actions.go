@@ -1,0 +1,171 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/inspect"
+)
+
+var errForbidden = errors.New("you may look, but not act")
+
+// An action is something that an operator may do to a key, or to a job.
+type action struct {
+	Action  inspect.Action
+	Title   string
+	Effect  string // what happens, and what does not
+	OfJob   bool
+	NeedsID bool
+	// For is a proposal for how long, if the action needs that. It is optional if Optional is set.
+	For      time.Duration
+	Optional bool
+	do       func(ctx context.Context, i *inspect.Inspector, c change) (done bool, err error)
+}
+
+// A change is what a form asks for.
+type change struct {
+	target string // a key or a job
+	id     string
+	span   time.Duration
+	by     inspect.By
+}
+
+// actions returns what can be done.
+func actions() map[inspect.Action]action {
+	all := map[inspect.Action]action{}
+	add := func(a action) { all[a.Action] = a }
+	add(action{
+		Action: inspect.ActionBreak, Title: "Break the lease", NeedsID: true,
+		Effect: "The holder learns of it at its next renewal, and its context ends. The key stays taken until the lease " +
+			"would have ended, so that no two runs overlap.",
+		do: func(ctx context.Context, i *inspect.Inspector, c change) (bool, error) {
+			return i.Break(ctx, c.target, c.id, c.by)
+		},
+	})
+	add(action{
+		Action: inspect.ActionBreakNow, Title: "Free the key now", NeedsID: true,
+		Effect: "Another run can begin at once. If the holder still runs, two runs overlap until its next renewal. " +
+			"Do this only if the holder is dead for certain, or to end a hold.",
+		do: func(ctx context.Context, i *inspect.Inspector, c change) (bool, error) {
+			return i.BreakNow(ctx, c.target, c.id, c.by)
+		},
+	})
+	add(action{
+		Action: inspect.ActionForget, Title: "Forget that it is done",
+		Effect: "The done marker and its record are deleted. The work runs again when it is asked for.",
+		do: func(ctx context.Context, i *inspect.Inspector, c change) (bool, error) {
+			return i.Forget(ctx, c.target, c.by)
+		},
+	})
+	add(action{
+		Action: inspect.ActionHold, Title: "Keep the key busy", For: time.Hour,
+		Effect: "Nothing runs under this key until the time is over. It can be freed before that.",
+		do: func(ctx context.Context, i *inspect.Inspector, c change) (bool, error) {
+			_, err := i.Hold(ctx, c.target, c.span, c.by)
+			return true, err
+		},
+	})
+	add(action{
+		Action: inspect.ActionPause, Title: "Pause the job", OfJob: true, For: 2 * time.Hour, Optional: true,
+		Effect: "No process starts the job for a tick. A run that has begun goes on. Ticks that are left out are not caught up with.",
+		do: func(ctx context.Context, i *inspect.Inspector, c change) (bool, error) {
+			return true, i.PauseJob(ctx, c.target, c.span, c.by)
+		},
+	})
+	add(action{
+		Action: inspect.ActionResume, Title: "Resume the job", OfJob: true,
+		Effect: "The job runs again at its next tick.",
+		do: func(ctx context.Context, i *inspect.Inspector, c change) (bool, error) {
+			return true, i.ResumeJob(ctx, c.target, c.by)
+		},
+	})
+	add(action{
+		Action: inspect.ActionTrigger, Title: "Run the job now", OfJob: true,
+		Effect: "One of the processes that have the job runs it now, also if it is paused.",
+		do: func(ctx context.Context, i *inspect.Inspector, c change) (bool, error) {
+			return true, i.TriggerJob(ctx, c.target, c.by)
+		},
+	})
+	return all
+}
+
+// asked returns the action that a request names, and its target.
+func (h *handler) asked(r *http.Request) (a action, target string, err error) {
+	a, ok := actions()[inspect.Action(r.FormValue("what"))]
+	if !ok {
+		return a, "", &guard.SettingError{Setting: "what", Value: r.FormValue("what"), Reason: "is no action"}
+	}
+	if a.OfJob {
+		return a, r.FormValue("job"), nil
+	}
+	target, err = h.linked(r.FormValue("k"))
+	return a, target, err
+}
+
+// confirm asks whether an action is meant, and why.
+func (h *handler) confirm(r *http.Request) (any, string, error) {
+	actor, ok := h.actorOf(r)
+	if !ok {
+		return nil, "", errForbidden
+	}
+	a, target, err := h.asked(r)
+	if err != nil {
+		return nil, "", err
+	}
+	v := struct {
+		action
+		Target, Link, ID, Actor string
+	}{a, target, r.FormValue("k"), r.FormValue("id"), actor}
+	if !a.OfJob {
+		v.Target = h.shown(target)
+	} else {
+		v.Link = target
+	}
+	return v, "confirm", nil
+}
+
+// act does what a form asks for, and leads back to the key or the job.
+func (h *handler) act(w http.ResponseWriter, r *http.Request) {
+	actor, ok := h.actorOf(r)
+	if !ok {
+		h.write(w, r, 0, "", nil, errForbidden)
+		return
+	}
+	back, err := h.do(r, actor)
+	if err != nil {
+		h.write(w, r, 0, "", nil, err)
+		return
+	}
+	seeOther(w, back)
+}
+
+func (h *handler) do(r *http.Request, actor string) (back string, err error) {
+	a, target, err := h.asked(r)
+	if err != nil {
+		return "", err
+	}
+	c := change{target: target, id: r.FormValue("id"), by: inspect.By{Actor: actor, Reason: r.FormValue("reason")}}
+	if text := r.FormValue("for"); a.For > 0 && (text != "" || !a.Optional) {
+		if c.span, err = time.ParseDuration(text); err != nil || c.span <= 0 {
+			return "", &guard.SettingError{Setting: "for", Value: text, Reason: "must be a duration such as 90m or 2h"}
+		}
+	}
+	done, err := a.do(r.Context(), h.inspector, c)
+	switch {
+	case err != nil:
+		return "", err
+	case !done:
+		return "", &guard.SettingError{
+			Setting: string(a.Action), Value: h.shown(target), Reason: "found nothing to do: it has ended, or another has the key by now",
+		}
+	case a.OfJob:
+		return fmt.Sprintf("job?name=%s", template.URLQueryEscaper(target)), nil
+	default:
+		return fmt.Sprintf("key?k=%s", template.URLQueryEscaper(r.FormValue("k"))), nil
+	}
+}

@@ -1,0 +1,166 @@
+// Package web is a page for operators: what is held and by whom, who waits, what is done, and how
+// the jobs of guardcron ran. It is an http.Handler.
+//
+//	i, err := inspect.New(g)
+//	page, err := web.New(i)
+//	http.Handle("/onerun/", http.StripPrefix("/onerun/", page))
+//
+// The page is read-only, unless WithActions says who may act. It does not authenticate anybody: put
+// it behind whatever does that for your other internal pages. It works under any prefix, without
+// scripts, and never looks at the store by itself.
+package web
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"html/template"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/inspect"
+)
+
+//go:embed page
+var files embed.FS
+
+type handler struct {
+	inspector *inspect.Inspector
+	actor     func(*http.Request) (actor string, ok bool) // nil: the page is read-only
+	show      func(key string) string                     // nil: keys are shown as they are
+	tokens    *tokens                                     // of keys in links, if keys are redacted
+	views     *template.Template
+	mux       *http.ServeMux
+}
+
+// An Option is a setting of New.
+type Option func(*handler)
+
+// WithActions lets those act for whom f returns true: break leases, forget done markers, keep keys
+// busy, pause, resume and trigger jobs. f gets the request, and returns the name under which the
+// store records who did it (inspect.By). It must not take that name from anything that the browser
+// can choose freely. Requests from other origins are refused in any case. Defaults to nobody: the
+// page is read-only.
+func WithActions(f func(*http.Request) (actor string, ok bool)) Option {
+	return func(h *handler) { h.actor = f }
+}
+
+// WithKeys shows f(key) instead of each key, for keys with personal data. Links then name keys in a
+// way that only this handler understands, so they do not outlast it, and several replicas need a
+// load balancer that keeps a browser on one of them. Labels, owners and names of jobs are shown as
+// they are. Defaults to the keys themselves.
+func WithKeys(f func(key string) string) Option {
+	return func(h *handler) { h.show = f }
+}
+
+// New returns the page. A nil Inspector is a *guard.SettingError.
+func New(i *inspect.Inspector, opts ...Option) (http.Handler, error) {
+	if i == nil {
+		return nil, &guard.SettingError{Setting: "inspector", Value: "nil", Reason: "must not be nil"}
+	}
+	h := &handler{inspector: i, mux: http.NewServeMux()}
+	for _, opt := range opts {
+		opt(h)
+	}
+	if h.show != nil {
+		h.tokens = newTokens()
+	}
+	h.views = template.Must(template.New("").Funcs(h.functions()).ParseFS(files, "page/*.html"))
+	for pattern, view := range map[string]func(*http.Request) (any, string, error){
+		"GET /{$}": h.keys, "GET /key": h.key, "GET /processes": h.processes, "GET /jobs": h.jobs, "GET /job": h.job,
+		"GET /log": h.log, "GET /confirm": h.confirm,
+	} {
+		h.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			data, name, err := view(r)
+			h.write(w, r, http.StatusOK, name, data, err)
+		})
+	}
+	for _, file := range []string{"style.css", "icon.svg"} {
+		h.mux.HandleFunc("GET /"+file, func(w http.ResponseWriter, r *http.Request) {
+			http.ServeFileFS(w, r, files, "page/"+file)
+		})
+	}
+	h.mux.HandleFunc("POST /find", h.find)
+	h.mux.HandleFunc("POST /act", h.act)
+	return http.NewCrossOriginProtection().Handler(h), nil
+}
+
+// policy allows nothing but our own style, and forms that come back to us.
+const policy = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// ServeHTTP serves the page. A prefix, if there is one, is already stripped.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Content-Security-Policy", policy)
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "same-origin")
+	header.Set("Cache-Control", "no-store")
+	if !strings.HasPrefix(r.URL.Path, "/") {
+		if r.URL.Path == "" && !strings.HasSuffix(originalPath(r), "/") {
+			// all links are relative to the slash at the end
+			http.Redirect(w, r, path.Base(originalPath(r))+"/", http.StatusMovedPermanently)
+			return
+		}
+		r = r.Clone(r.Context())
+		r.URL.Path = "/" + r.URL.Path
+	}
+	h.mux.ServeHTTP(w, r)
+}
+
+// originalPath returns the path as the client has sent it.
+func originalPath(r *http.Request) string {
+	p, _, _ := strings.Cut(r.RequestURI, "?")
+	return p
+}
+
+// A frame is what all views have in common.
+type frame struct {
+	View string // the name of the template
+	Data any
+	Act  bool // there are buttons
+}
+
+// write writes a view, or an error.
+func (h *handler) write(w http.ResponseWriter, r *http.Request, status int, name string, data any, err error) {
+	if err != nil {
+		status, name, data = statusOf(err), "error", err.Error()
+	}
+	_, acts := h.actorOf(r)
+	var page bytes.Buffer
+	if err := h.views.ExecuteTemplate(&page, name+".html", frame{name, data, acts}); err != nil {
+		http.Error(w, "the page cannot be shown: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = page.WriteTo(w)
+}
+
+// actorOf returns who has sent the request, if that one may act.
+func (h *handler) actorOf(r *http.Request) (string, bool) {
+	if h.actor == nil {
+		return "", false
+	}
+	actor, ok := h.actor(r)
+	return actor, ok && actor != ""
+}
+
+// statusOf returns the status for an error.
+func statusOf(err error) int {
+	var setting *guard.SettingError
+	var key *guard.KeyError
+	switch {
+	case errors.Is(err, errForbidden):
+		return http.StatusForbidden
+	case errors.As(err, &setting), errors.As(err, &key), errors.Is(err, errLink):
+		return http.StatusBadRequest
+	case errors.Is(err, guard.ErrStore):
+		return http.StatusBadGateway
+	case errors.Is(err, guard.ErrBusy), errors.Is(err, guard.ErrDone):
+		return http.StatusConflict
+	default:
+		return http.StatusInternalServerError
+	}
+}

@@ -1,0 +1,79 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/both"
+	"github.com/seed-1795987d/onerun/backend/postgres"
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+	"github.com/seed-1795987d/onerun/internal/testkit/fleettest"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
+	"github.com/seed-1795987d/onerun/internal/testkit/postgrestest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
+)
+
+// A fleet that moves from Redis to PostgreSQL, or back, has both for a while.
+func TestLong_suiteWhileAFleetMovesFromRedis(t *testing.T) {
+	leftout.IfShort(t)
+	t.Parallel()
+	server := redistest.Start(t)
+	to := postgrestest.Start(t)
+	s := suite(t, to, open(t, to.DSN()), open(t, to.DSN()))
+	rdb := [2]*redis.Client{server.Client(t), server.Client(t)}
+	flush, connect, again := s.Flush, s.New, s.Again
+	s.Flush = func(t testing.TB) {
+		require.NoError(t, rdb[0].FlushAll(t.Context()).Err())
+		flush(t)
+	}
+	s.New = func(t testing.TB) guard.Locker {
+		s.Flush(t)
+		return both.New(single.New(rdb[0]), connect(t))
+	}
+	s.Again = func(t testing.TB, _ guard.Locker) guard.Locker { return both.New(single.New(rdb[1]), again(t, nil)) }
+	s.Freeze, s.Shares, s.Seats, s.Inspects = nil, nil, false, false
+	s.MinTTL = 150 * time.Millisecond // as in the suite of package both
+	guardtest.Run(t, s)
+}
+
+// memberEnv makes the test binary a member of a fleet: it holds the role.
+const memberEnv = "ONERUN_POSTGRES_MEMBER"
+
+// openMember opens a member, whose kind is the stage of the move.
+func openMember(role fleettest.Role) (fleettest.Acquire, error) {
+	db, err := sql.Open("pgx", role.Addrs[1])
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(4)
+	from := single.New(redis.NewClient(&redis.Options{Addr: role.Addrs[0]}))
+	to := postgres.New(db)
+	lockers := map[string]guard.Locker{"old": from, "both": both.New(from, to), "next": to}
+	g, err := guard.New(lockers[role.Kind], guard.WithTTL(fleettest.TTL), guard.WithWait(guard.Forever))
+	return func(ctx context.Context) (uint64, func() error, error) {
+		lease, err := g.Acquire(ctx, "report")
+		if err != nil {
+			return 0, nil, err
+		}
+		return lease.Fence(), func() error { return lease.Release(context.Background()) }, nil
+	}, err
+}
+
+// Six processes move from Redis to PostgreSQL and back, under load, and some are killed. No two
+// hold the lock at the same time, and fences grow across the stages.
+func TestLong_aFleetMovesFromRedisAndBackWithoutAGap(t *testing.T) {
+	leftout.IfShort(t)
+	t.Parallel()
+	to := postgrestest.Start(t)
+	migrated(t, to.DSN())
+	f := fleettest.New(t, memberEnv)
+	kills := f.Roll([]string{"old", "both", "next", "both", "old"}, time.Second, redistest.Start(t).Addr(), to.DSN())
+	t.Logf("%d kills: %v", kills, f.Check())
+}

@@ -1,0 +1,68 @@
+package simulation_test
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+// A sharingRecorder is a recorder around a node, which notifies waiters in an order that a seed
+// repeats.
+type sharingRecorder struct {
+	batchRecorder
+	queuer driver.Queuer
+}
+
+// A severalRecorder is a sharingRecorder around a node that takes several claims in one request.
+type severalRecorder struct {
+	sharingRecorder
+	several driver.BatchAcquirer
+}
+
+var _ driver.BatchAcquirer = severalRecorder{}
+
+func recordSharing(r recorder) guard.Locker {
+	batch := batchRecorder{r, r.Locker.(driver.BatchRenewer)}
+	queuer, ok := r.Locker.(driver.Queuer)
+	if !ok {
+		return batch
+	}
+	s := sharingRecorder{batch, queuer}
+	if several, ok := r.Locker.(driver.BatchAcquirer); ok {
+		return severalRecorder{s, several}
+	}
+	return s
+}
+
+func (r sharingRecorder) SubscribeClaim(key, id string, notify func(time.Duration)) (stop func()) {
+	return r.queuer.SubscribeClaim(key, id, notify)
+}
+
+func (r severalRecorder) AcquireBatch(ctx context.Context, claims []guard.Claim, report func(int, guard.Grant, error)) {
+	calls := r.beginAll("acquire", claims)
+	r.several.AcquireBatch(ctx, claims, func(i int, grant guard.Grant, err error) {
+		calls[i].acquired(grant, err)
+		report(i, grant, err)
+	})
+}
+
+func (r severalRecorder) ReleaseBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+	calls := r.beginAll("release", claims)
+	r.several.ReleaseBatch(ctx, claims, func(i int, held bool, err error) {
+		calls[i].released(guard.After{}, held, err)
+		report(i, held, err)
+	})
+}
+
+func (r recorder) beginAll(op string, claims []guard.Claim) []call {
+	r.process.step(claims[0].ID)
+	calls := make([]call, len(claims))
+	for i, c := range claims {
+		if calls[i] = r.begin(op, c); op == "acquire" {
+			r.process.world.beliefs.asks(c)
+		}
+	}
+	return calls
+}
