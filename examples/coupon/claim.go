@@ -52,6 +52,7 @@ func (s *server) handler() (http.Handler, error) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("POST /claim/{user}", s.tell.traced(s.seat(claim)))
+	mux.HandleFunc("GET /stock", s.look) // see sharing.go
 	return mux, nil
 }
 
@@ -76,6 +77,9 @@ func (s *server) claim(w http.ResponseWriter, r *http.Request) {
 func (s *server) sell(ctx context.Context, o order) (left int, err error) {
 	if s.soldOut.Load() {
 		return 0, errSoldOut // for good: nobody has to wait for a lease to be told that
+	}
+	if err := s.checkUser(ctx, o); err != nil { // with -partner, see sharing.go
+		return 0, err
 	}
 	if !s.Guarded {
 		return s.takeOne(ctx, o)

@@ -71,6 +71,31 @@ func TestLong_couponSurvivesTheDeathOfOneServerOfThree(t *testing.T) {
 	requireOneEach(t, open())
 }
 
+func TestLong_couponWithAPartnerAndReaders(t *testing.T) {
+	leftout.IfShort(t)
+	t.Parallel()
+	file, open := stagetest.Database(t)
+	code, printed := stagetest.Run(t, "-partner", "4", "-readers", "10", "-db", file)
+	require.Zero(t, code, printed)
+	require.Regexp(t, `calls to the partner .* up to [234] at a time`, printed)
+	require.Regexp(t, `looks at the stock .* yes`, printed)
+	requireOneEach(t, open())
+
+	code, printed = stagetest.Run(t, "-partner", "4", "-readers", "10", "-guard=off")
+	require.NotZero(t, code)
+	require.Regexp(t, `calls that the partner refused .* NO`, printed)
+	require.Regexp(t, `looks that found a sale half done .* NO`, printed)
+}
+
+func TestCoupon_refusesFlagsOfSharingThatCannotWork(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"-partner", "-1"}, {"-partner", "13"}, {"-readers", "-1"}, {"-readers", "101"}} {
+		code, printed := stagetest.Run(t, args...)
+		require.Equal(t, 2, code, args)
+		require.Contains(t, printed, args[0]+" must be from 0 to")
+	}
+}
+
 func TestCoupon_refusesAMemoryOfEachServersOwn(t *testing.T) {
 	t.Parallel()
 	code, printed := stagetest.Run(t, "-backend", "memory")

@@ -24,6 +24,12 @@ func (s *shop) table(ctx context.Context) (*stage.Table, error) {
 	if s.froze {
 		table.AtLeast("stale writes refused by the fence", 1, len(b.refused), "by "+b.stale())
 	}
+	if s.partner != nil {
+		s.partner.add(&table)
+	}
+	if s.sharing.readers > 0 {
+		s.readers.add(&table)
+	}
 	return &table, nil
 }
 

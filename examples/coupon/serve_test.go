@@ -127,6 +127,24 @@ func answersAsTheReadmeSays(t *testing.T, args ...string) {
 	require.Equal(t, another, mustCurl(t, url, "alice", "k2", `{"size":"M"}`))
 }
 
+func TestUI_showsTheKeyThatIsHeld(t *testing.T) {
+	t.Parallel()
+	program, url := serve(t, "-ui", "127.0.0.1:0")
+	go func() { _, _ = curl(url, "alice", "k1", `{"size":"M","think":"10s"}`) }()
+	program.AwaitPage("/", ">coupon:spring<", ">held<", "server 1")
+	program.Signal(os.Interrupt)
+	require.Equal(t, 130, program.Wait())
+}
+
+func TestUI_isForThisHostAlone(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{"0.0.0.0:7380", ":7380", "7380"} {
+		code, printed := stagetest.Run(t, "-ui", address)
+		require.Equal(t, 2, code, address)
+		require.Contains(t, printed, "for flag -ui: ")
+	}
+}
+
 func TestServe_givesAwayWhatThereIs(t *testing.T) {
 	t.Parallel()
 	_, url := serve(t)

@@ -37,6 +37,10 @@ type server struct {
 	FreezeAt  int    // the stock at which it can be frozen between reading and writing it, or 0
 	Telemetry *telemetrySettings
 
+	Partner      string // where the partner is, or ""
+	PartnerTakes int    // calls at a time
+	Readers      bool   // look at the stock
+
 	parent  *stage.Parent
 	tell    telemetry
 	guard   *guard.Guard
@@ -70,6 +74,9 @@ func (s *server) run(ctx context.Context) (err error) {
 	locker, disconnect := s.Backend.Connect(redlock.WithHook(s.tell.hook))
 	defer disconnect()
 	if s.guard, err = s.newGuard(locker); err != nil {
+		return err
+	}
+	if err := s.checkSharing(); err != nil {
 		return err
 	}
 	handler, err := s.handler()

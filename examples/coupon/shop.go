@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/seed-1795987d/onerun/examples/internal/stage"
@@ -23,10 +25,15 @@ const (
 type shop struct {
 	address string // of -serve, or ""
 	trace   traceFlags
+	sharing sharingFlags
 
 	run   *stage.Run
 	db    database
 	ready []string // the addresses of the servers
+
+	partner   *partner // with -partner
+	partnerAt string
+	readers   readers // with -readers
 
 	frozen *stage.Member // the server that is frozen, or nil
 	fence  uint64        // under which it holds the stock
@@ -42,13 +49,24 @@ func (s *shop) flags(set *flag.FlagSet) {
 		return err
 	})
 	s.trace.add(set)
+	s.sharing.add(set)
 }
+
+// check says what is wrong with the flags.
+func (s *shop) check() error { return errors.Join(s.trace.check(), s.sharing.check()) }
 
 // play keeps the shop open until the crowd has gone, and returns the figures.
 func (s *shop) play(ctx context.Context, run *stage.Run) (*stage.Table, error) {
 	s.run, s.db = run, database{run.DB}
 	if err := s.trace.open(run.Crew); err != nil {
 		return nil, err
+	}
+	if s.sharing.partner > 0 {
+		var err error
+		if s.partner, s.partnerAt, err = startPartner(s.sharing.partner); err != nil {
+			return nil, err
+		}
+		defer s.partner.server.Close()
 	}
 	if s.address != "" {
 		return nil, s.serve(ctx)
@@ -62,7 +80,12 @@ func (s *shop) play(ctx context.Context, run *stage.Run) (*stage.Table, error) {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
+		looking, stop := context.WithCancel(ctx)
+		var lookers sync.WaitGroup
+		lookers.Go(func() { s.readers.look(looking, s.sharing.readers, s.ready) })
 		crowd.claim(ctx)
+		stop()
+		lookers.Wait()
 	}()
 	err := s.attend(ctx, gone)
 	cancel()
@@ -95,6 +118,7 @@ func (s *shop) open(ctx context.Context, n int, address string, freezeAt int) er
 			Name: name, Guarded: s.run.Guarded, Address: address, FreezeAt: freezeAt,
 			Backend: s.run.Backend, Namespace: s.run.Namespace, Database: s.run.Database,
 			Telemetry: s.trace.settings(i, s.address != ""),
+			Partner:   s.partnerAt, PartnerTakes: s.sharing.partner, Readers: s.sharing.readers > 0,
 		})
 		if err != nil {
 			return err

@@ -84,6 +84,15 @@ func recorded(t *testing.T, printed, outcome string) []string {
 	return all
 }
 
+func TestUI_showsTheDrawAndItsTicks(t *testing.T) {
+	t.Parallel()
+	program := stagetest.Start(t, "-ui", "127.0.0.1:0")
+	program.AwaitPage("/", ">held<", "draw")
+	program.AwaitPage("/job?name=draw", `class="ran"`)
+	program.Signal(os.Interrupt)
+	require.Equal(t, 130, program.Wait())
+}
+
 func TestLottery_drawsEachRoundOnce(t *testing.T) { stagetest.OnOneBackend(t, drawsEachRoundOnce) }
 
 func TestLong_lotteryDrawsEachRoundOnceOnEachBackend(t *testing.T) {

@@ -2,9 +2,10 @@
 // processes, whose clocks differ by up to a few hundred milliseconds, cron fires the same draw
 // three times. A round has ten winners, so it must be drawn once.
 //
-//	go run ./examples/lottery             one replica draws each round; the others skip it
-//	go run ./examples/lottery -guard=off  each replica draws, and a round has up to fifty winners
-//	go run ./examples/lottery -kill       the replica that draws is killed; another one takes over
+//	go run ./examples/lottery                     one replica draws each round; the others skip it
+//	go run ./examples/lottery -guard=off          each replica draws: a round has up to 50 winners
+//	go run ./examples/lottery -kill               the replica that draws is killed; another draws
+//	go run ./examples/lottery -ui 127.0.0.1:7380  with the page for operators, until Ctrl-C
 //
 // It needs nothing but Go: Redis is inside the program (or -redis host:port), and the database is a
 // file of bbolt, which has transactions. The table at the end is read back from that database. The
@@ -29,7 +30,8 @@ has ten winners.
 
   lottery              each round is drawn by one replica; the others say why they skip it
   lottery -guard=off   each replica draws, and a round has up to fifty winners
-  lottery -kill        the replica that draws is killed in mid-draw; another one takes over`
+  lottery -kill        the replica that draws is killed in mid-draw; another one takes over
+  lottery -ui 127.0.0.1:7380   the first, with the page for operators, until Ctrl-C`
 
 func main() {
 	var r replica

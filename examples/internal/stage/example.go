@@ -85,6 +85,10 @@ func (e Example) perform(ctx context.Context, flags flags) (kept bool, err error
 	default:
 		fmt.Println("THE PROMISE WAS BROKEN: this is what happens without the guard (-guard=off).")
 	}
+	if flags.page != "" {
+		fmt.Println("The page for operators stays until Ctrl-C.")
+		<-ctx.Done()
+	}
 	return table.Kept(), nil
 }
 
@@ -94,6 +98,7 @@ type flags struct {
 	backend  backendName
 	redis    addresses
 	database string
+	page     loopback
 }
 
 func (e Example) parse(args []string) (flags, error) {
@@ -105,6 +110,7 @@ func (e Example) parse(args []string) (flags, error) {
 	set.Var(&f.redis, "redis", "use this Redis, `host:port`, or for redlock three or more, with commas between them;\n"+
 		"after an hour nothing is left there but fence counters, and who ran lottery's draws (default: embedded)")
 	set.StringVar(&f.database, "db", "", "keep the database in this new `file` (default: it is removed)")
+	set.Var(&f.page, "ui", "serve the page for operators at this `host:port`, until Ctrl-C")
 	if e.Flags != nil {
 		e.Flags(set)
 	}

@@ -29,6 +29,7 @@ type Run struct {
 
 	begin     time.Time
 	stopRedis func() // of those that are embedded
+	hidePage  func() error
 	scratch   string // a directory to remove, or ""
 }
 
@@ -38,6 +39,7 @@ func (e Example) newRun(ctx context.Context, f flags) (*Run, error) {
 		Guarded:   bool(f.guarded),
 		Namespace: e.Name + "-" + strings.ToLower(rand.Text()[:8]),
 		begin:     time.Now(),
+		hidePage:  func() error { return nil },
 	}
 	if err := run.findBackend(ctx, f); err != nil {
 		return nil, err
@@ -49,6 +51,11 @@ func (e Example) newRun(ctx context.Context, f flags) (*Run, error) {
 	fmt.Printf("guard: %s   backend: %s   Redis: %s   database: %s\n\n", &f.guarded, &f.backend,
 		cmp.Or(f.redis.String(), fmt.Sprintf("%d embedded (miniredis)", len(run.Backend.Servers))),
 		cmp.Or(f.database, "temporary (bbolt)"))
+	if f.page != "" {
+		if err := run.showPage(f.page); err != nil {
+			return nil, errors.Join(err, run.end())
+		}
+	}
 	return run, nil
 }
 
@@ -91,9 +98,10 @@ func (r *Run) Say(who, format string, args ...any) {
 // end ends the children, and what they ran on.
 func (r *Run) end() error {
 	r.Crew.end()
+	err := r.hidePage()
 	r.stopRedis()
 	if r.scratch == "" {
-		return nil
+		return err
 	}
-	return os.RemoveAll(r.scratch)
+	return errors.Join(err, os.RemoveAll(r.scratch))
 }

@@ -5,10 +5,12 @@ package stagetest
 import (
 	"bytes"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -97,6 +99,25 @@ func (p *Program) Find(pattern string) (found string) {
 		return match != nil
 	}, patience, 5*time.Millisecond, "%s never printed %s", p, pattern)
 	return found
+}
+
+// AwaitPage returns when a view of the page for operators (-ui) has all of the texts.
+func (p *Program) AwaitPage(view string, texts ...string) {
+	p.t.Helper()
+	url := p.Find(`page for operators: (http://127\.0\.0\.1:\d+)/`) + view
+	var shown string
+	require.Eventually(p.t, func() bool {
+		answer, err := http.Get(url)
+		if err != nil {
+			return false
+		}
+		defer answer.Body.Close()
+		body, err := io.ReadAll(answer.Body)
+		shown = string(body)
+		misses := func(text string) bool { return !strings.Contains(shown, text) }
+		ok := err == nil && answer.StatusCode == http.StatusOK
+		return ok && !slices.ContainsFunc(texts, misses)
+	}, patience, 5*time.Millisecond, "%s never showed %q at %s", p, texts, view)
 }
 
 // Signal sends the signal to the program itself, and not to its child processes.

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/seed-1795987d/onerun/inspect"
+)
+
+// psCommand is "onerun ps".
+type psCommand struct{}
+
+// Help implements kong.HelpProvider.
+func (c *psCommand) Help() string {
+	return `It shows processes that report what they hold (inspect.Inspector.Announce), and scans nothing.`
+}
+
+// Run shows what processes hold.
+func (c *psCommand) Run(g *globals) error {
+	return g.operator(func(ctx context.Context, i *inspect.Inspector) error {
+		all, err := i.Processes(ctx)
+		if err != nil {
+			return err
+		}
+		if all == nil {
+			all = []inspect.Process{}
+		}
+		return g.print(all, func(w io.Writer) {
+			if len(all) == 0 {
+				fmt.Fprintln(w, "no process has reported in the last 30 seconds")
+				return
+			}
+			row(w, "PROCESS", "KEY", "HELD FOR", "KIND", "FENCE")
+			for _, p := range all {
+				if len(p.Held) == 0 {
+					row(w, p.Label, "-")
+				}
+				for _, l := range p.Held {
+					row(w, p.Label, l.Key, span(max(p.Time.Sub(l.Since), 0)), orDash(l.Name), fmt.Sprint(l.Fence))
+				}
+				if p.More > 0 {
+					row(w, p.Label, fmt.Sprintf("and %d more", p.More))
+				}
+			}
+		})
+	})
+}
+
+// logCommand is "onerun log".
+type logCommand struct {
+	Max int `short:"n" default:"20" help:"How many changes to show at most, up to 1000."`
+}
+
+// Run shows what operators have changed.
+func (c *logCommand) Run(g *globals) error {
+	if c.Max < 1 {
+		return fmt.Errorf("--max: %d must be at least 1", c.Max)
+	}
+	return g.operator(func(ctx context.Context, i *inspect.Inspector) error {
+		all, err := i.Operations(ctx, min(c.Max, 1000))
+		if err != nil {
+			return err
+		}
+		if all == nil {
+			all = []inspect.Operation{}
+		}
+		return g.print(all, func(w io.Writer) {
+			if len(all) == 0 {
+				fmt.Fprintln(w, "nobody has changed anything")
+				return
+			}
+			row(w, "TIME", "WHO", "WHAT", "KEY OR JOB", "WHY")
+			for _, o := range all {
+				what := string(o.Action)
+				if o.For > 0 {
+					what += " for " + span(o.For)
+				}
+				row(w, instant(o.Time), o.Actor, what, orDash(o.Key+o.Job), o.Reason)
+			}
+		})
+	})
+}

@@ -1,0 +1,45 @@
+//go:build unix
+
+package child
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// CatchSignals has the channel notified of all signals, without those that are ignored (nohup),
+// and those that only this process understands.
+func CatchSignals(c chan<- os.Signal) {
+	for n := 1; n < 65; n++ {
+		switch s := syscall.Signal(n); s {
+		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPIPE,
+			syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE,
+			syscall.SIGSEGV, syscall.SIGPROF:
+		default:
+			if !signal.Ignored(s) {
+				signal.Notify(c, s)
+			}
+		}
+	}
+}
+
+// Stops reports whether the signal suspends a process.
+func Stops(s syscall.Signal) bool {
+	return s == syscall.SIGTSTP || s == syscall.SIGTTIN || s == syscall.SIGTTOU
+}
+
+// Ends reports whether the signal ends a process that does not handle it.
+func Ends(s syscall.Signal) bool {
+	return !Stops(s) && s != syscall.SIGCONT && s != syscall.SIGWINCH && s != syscall.SIGIO
+}
+
+// FromTerminal reports whether the terminal sends the signal to a whole process group.
+func FromTerminal(s syscall.Signal) bool {
+	switch s {
+	case syscall.SIGINT, syscall.SIGQUIT, syscall.SIGWINCH, syscall.SIGCONT:
+		return true
+	default:
+		return Stops(s)
+	}
+}

@@ -1,0 +1,139 @@
+package connect
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-1795987d/onerun/backend/redlock"
+	"github.com/seed-1795987d/onerun/backend/reentrant"
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// The backends.
+const (
+	Single    = "single"
+	Reentrant = "reentrant"
+	RedLock   = "redlock"
+)
+
+// Config is what the user names.
+type Config struct {
+	URLs    []string
+	Backend string // "" is Single
+	TLS     TLS
+}
+
+// Servers are clients of the servers, and the backend over them.
+type Servers struct {
+	// Clients has one client, or one for each node of a RedLock.
+	Clients []redis.UniversalClient
+	Locker  guard.Locker
+}
+
+// Open returns clients for the URLs. It does not connect them. Its errors name the flag, and no
+// password. The caller must call Close.
+func Open(c Config) (*Servers, error) {
+	if len(c.URLs) == 0 {
+		return nil, errors.New("--redis: is missing; ONERUN_REDIS can name the servers as well")
+	}
+	groups := [][]string{c.URLs}
+	if c.Backend == RedLock {
+		groups = nil
+		for _, address := range c.URLs {
+			groups = append(groups, []string{address})
+		}
+	}
+	s := &Servers{}
+	for _, group := range groups {
+		client, err := open(group, c.TLS)
+		if err != nil {
+			_ = s.Close()
+			return nil, err
+		}
+		s.Clients = append(s.Clients, client)
+	}
+	switch c.Backend {
+	case Single, "":
+		s.Locker = single.New(s.Clients[0])
+	case Reentrant:
+		s.Locker = reentrant.New(s.Clients[0])
+	case RedLock:
+		var nodes []guard.Locker
+		for _, client := range s.Clients {
+			nodes = append(nodes, single.New(client))
+		}
+		s.Locker = redlock.New(nodes)
+	default:
+		_ = s.Close()
+		return nil, fmt.Errorf("--backend: %q is not single, reentrant or redlock", c.Backend)
+	}
+	return s, nil
+}
+
+// Close closes the clients.
+func (s *Servers) Close() error {
+	var all []error
+	for _, client := range s.Clients {
+		all = append(all, client.Close())
+	}
+	return errors.Join(all...)
+}
+
+// open returns the client of one Redis: a server, the master behind a Sentinel, or a Cluster.
+func open(addresses []string, files TLS) (redis.UniversalClient, error) {
+	kinds, urls := make([]kind, len(addresses)), make([]string, len(addresses))
+	for i, address := range addresses {
+		var err error
+		if kinds[i], urls[i], err = kindOf(address); err != nil {
+			return nil, badURL(i, len(addresses), err)
+		}
+	}
+	if len(urls) > 1 || kinds[0] == cluster {
+		if slices.Contains(kinds, sentinel) {
+			return nil, errors.New("--redis: several URLs name the nodes of a Cluster (or of a RedLock, " +
+				"with --backend redlock); put all Sentinels into one URL, as in " +
+				"redis+sentinel://host:26379,host:26379/mymaster/0")
+		}
+		o, err := parseCluster(urls)
+		if err != nil {
+			return nil, badURL(0, len(urls), err)
+		}
+		if err := files.apply(o.TLSConfig); err != nil {
+			return nil, err
+		}
+		o.ContextTimeoutEnabled = true
+		return redis.NewClusterClient(o), nil
+	}
+	if kinds[0] == sentinel {
+		o, err := parseSentinel(urls[0])
+		if err != nil {
+			return nil, badURL(0, 1, err)
+		}
+		if err := files.apply(o.TLSConfig); err != nil {
+			return nil, err
+		}
+		o.ContextTimeoutEnabled = true
+		return redis.NewFailoverClient(o), nil
+	}
+	o, err := parseServer(urls[0])
+	if err != nil {
+		return nil, badURL(0, 1, err)
+	}
+	if err := files.apply(o.TLSConfig); err != nil {
+		return nil, err
+	}
+	o.ContextTimeoutEnabled = true
+	return redis.NewClient(o), nil
+}
+
+// badURL returns the error of the i-th of n URLs, without the URL, which may have a password.
+func badURL(i, n int, err error) error {
+	if n == 1 {
+		return fmt.Errorf("--redis: the URL cannot be used: %w", err)
+	}
+	return fmt.Errorf("--redis: URL %d of %d cannot be used: %w", i+1, n, err)
+}

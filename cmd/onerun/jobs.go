@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/seed-1795987d/onerun/inspect"
+	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
+)
+
+// jobView is a job as --json prints it.
+type jobView struct {
+	guardcron.JobInfo
+	Paused bool              `json:"paused"`
+	Last   *guardcron.Record `json:"last,omitempty"`
+}
+
+// jobsCommand is "onerun jobs".
+type jobsCommand struct{}
+
+// Run lists the jobs.
+func (c *jobsCommand) Run(g *globals) error {
+	return g.operator(func(ctx context.Context, i *inspect.Inspector) error {
+		all, err := i.Jobs(ctx)
+		if err != nil {
+			return err
+		}
+		views := []jobView{}
+		for _, info := range all {
+			v := jobView{JobInfo: info, Paused: info.Paused}
+			records, err := i.Records(ctx, info.Name, 1)
+			if err != nil {
+				return err
+			}
+			if len(records) > 0 {
+				v.Last = &records[0]
+			}
+			views = append(views, v)
+		}
+		return g.print(views, func(w io.Writer) {
+			if len(views) == 0 {
+				fmt.Fprintln(w, "no process has announced a job")
+				return
+			}
+			row(w, "JOB", "SCHEDULE", "STATE", "LAST TICK", "OUTCOME", "BY")
+			for _, v := range views {
+				state := "active"
+				if v.Paused {
+					state = "paused"
+				}
+				last := guardcron.Record{}
+				if v.Last != nil {
+					last = *v.Last
+				}
+				row(w, v.Name, orDash(v.Spec), state, orDash(tickOf(last)), orDash(string(last.Outcome)), last.Who)
+			}
+		})
+	})
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// tickOf says for what a record is.
+func tickOf(r guardcron.Record) string {
+	switch {
+	case r.Outcome == "":
+		return ""
+	case r.Tick.IsZero():
+		return "by hand"
+	case r.Ticks > 0:
+		return fmt.Sprintf("%s and %d more", instant(r.Tick), r.Ticks-1)
+	default:
+		return instant(r.Tick)
+	}
+}
+
+// recordsCommand is "onerun records".
+type recordsCommand struct {
+	Job string `arg:"" help:"The name of the job."`
+	Max int    `short:"n" default:"10" help:"How many records to show at most."`
+}
+
+// Run shows the newest ticks and runs of a job.
+func (c *recordsCommand) Run(g *globals) error {
+	if c.Max < 1 {
+		return fmt.Errorf("--max: %d must be at least 1", c.Max)
+	}
+	return g.operator(func(ctx context.Context, i *inspect.Inspector) error {
+		records, err := i.Records(ctx, c.Job, c.Max)
+		if err != nil {
+			return err
+		}
+		if records == nil {
+			records = []guardcron.Record{}
+		}
+		return g.print(records, func(w io.Writer) {
+			if len(records) == 0 {
+				fmt.Fprintf(w, "there are no records of %s\n", c.Job)
+				return
+			}
+			row(w, "TICK", "OUTCOME", "BY", "BEGAN", "TOOK", "WHY")
+			for _, r := range records {
+				took := "-"
+				if !r.End.IsZero() && !r.Start.IsZero() {
+					took = span(r.End.Sub(r.Start))
+				}
+				row(w, tickOf(r), string(r.Outcome), orDash(r.Who), orDash(instant(r.Start)), took, r.Reason)
+			}
+		})
+	})
+}
+
+// jobNames are the jobs that a command changes.
+type jobNames struct {
+	Jobs []string `arg:"" name:"job" help:"Names of jobs. A * stands for any text: quote it."`
+}
+
+// expand returns the names of the jobs, by those that processes have announced.
+func (n jobNames) expand(ctx context.Context, i *inspect.Inspector) (names []string, err error) {
+	known, err := i.Jobs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, pattern := range n.Jobs {
+		found := false
+		for _, info := range known {
+			match, err := path.Match(pattern, info.Name)
+			if err != nil {
+				return nil, fmt.Errorf("%q is no pattern: %w", pattern, err)
+			}
+			if match || pattern == info.Name {
+				names = append(names, info.Name)
+				found = true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("no process has announced a job %q; see \"onerun jobs\"", pattern)
+		}
+	}
+	return names, nil
+}
+
+// each changes the jobs one after the other, and says so.
+func (n jobNames) each(g *globals, done string, change func(ctx context.Context, i *inspect.Inspector, job string) error) error {
+	return g.operator(func(ctx context.Context, i *inspect.Inspector) error {
+		names, err := n.expand(ctx, i)
+		if err != nil {
+			return err
+		}
+		var changed []string
+		for _, name := range names {
+			if err = change(ctx, i, name); err != nil {
+				break
+			}
+			changed = append(changed, name)
+		}
+		if len(changed) > 0 {
+			text := done + ": " + strings.Join(changed, ", ")
+			shown := g.print(map[string]any{"jobs": changed, "text": text}, func(w io.Writer) { fmt.Fprintln(w, text) })
+			err = errors.Join(err, shown)
+		}
+		return err
+	})
+}
+
+// pauseCommand is "onerun pause".
+type pauseCommand struct {
+	by
+	jobNames
+
+	For time.Duration `placeholder:"2h" help:"For how long. Default: until \"onerun resume\"."`
+}
+
+// Run pauses jobs.
+func (c *pauseCommand) Run(g *globals) error {
+	done := "paused"
+	switch {
+	case c.For < 0:
+		return fmt.Errorf("--for: %s must be positive", c.For)
+	case c.For > 0:
+		done += " for " + span(c.For)
+	}
+	return c.each(g, done, func(ctx context.Context, i *inspect.Inspector, job string) error {
+		return i.PauseJob(ctx, job, c.For, c.by.by())
+	})
+}
+
+// resumeCommand is "onerun resume".
+type resumeCommand struct {
+	by
+	jobNames
+}
+
+// Run ends the pauses of jobs.
+func (c *resumeCommand) Run(g *globals) error {
+	return c.each(g, "resumed", func(ctx context.Context, i *inspect.Inspector, job string) error {
+		return i.ResumeJob(ctx, job, c.by.by())
+	})
+}
+
+// triggerCommand is "onerun trigger".
+type triggerCommand struct {
+	by
+	jobNames
+}
+
+// Help implements kong.HelpProvider.
+func (c *triggerCommand) Help() string {
+	return `One of the processes that have the job runs it, once and for no tick, also if it is paused. See
+"onerun records" for how it went.`
+}
+
+// Run has jobs run now.
+func (c *triggerCommand) Run(g *globals) error {
+	return c.each(g, "triggered", func(ctx context.Context, i *inspect.Inspector, job string) error {
+		return i.TriggerJob(ctx, job, c.by.by())
+	})
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/inspect"
+)
+
+// keyView is a key as --json prints it.
+type keyView struct {
+	Key         string       `json:"key"`
+	State       string       `json:"state"`
+	Time        time.Time    `json:"time"` // the clock of the store
+	Holders     []holderView `json:"holders,omitempty"`
+	Done        *doneView    `json:"done,omitempty"`
+	Queue       []string     `json:"queue,omitempty"`
+	Wanted      string       `json:"wanted,omitempty"`
+	Subscribers int          `json:"subscribers"` // -1 if it is not known
+	Foreign     string       `json:"foreign,omitempty"`
+}
+
+type holderView struct {
+	ID      string     `json:"id"`
+	Label   string     `json:"label,omitempty"`
+	Owner   string     `json:"owner,omitempty"`
+	Fence   uint64     `json:"fence,omitempty"`
+	Since   *time.Time `json:"since,omitempty"`
+	Left    string     `json:"left"`
+	Among   int        `json:"among,omitempty"` // 0 is any number
+	Seat    int        `json:"seat,omitempty"`
+	Kept    bool       `json:"kept,omitempty"`
+	Foreign bool       `json:"foreign,omitempty"`
+	Nodes   int        `json:"nodes,omitempty"`
+}
+
+type doneView struct {
+	Label string `json:"label,omitempty"`
+	Left  string `json:"left"`
+	Size  int    `json:"size"`
+}
+
+func viewOf(k inspect.Key) keyView {
+	v := keyView{
+		Key: k.Name, State: string(k.State()), Time: k.Time.UTC(), Queue: k.Queue, Wanted: k.Wanted,
+		Subscribers: k.Subscribers, Foreign: k.Foreign,
+	}
+	for _, h := range k.Holders {
+		of := holderView{
+			ID: h.ID, Label: h.Label, Fence: h.Fence, Left: span(h.Left), Among: h.Among, Seat: h.Seat,
+			Kept: h.Kept, Foreign: h.Foreign, Nodes: h.Nodes,
+		}
+		if h.Owner != h.ID {
+			of.Owner = h.Owner
+		}
+		if h.Among == driver.Any {
+			of.Among = 0
+		}
+		if since := h.Since().UTC(); h.Fence != 0 {
+			of.Since = &since
+		}
+		v.Holders = append(v.Holders, of)
+	}
+	if m := k.Marker; m != nil {
+		v.Done = &doneView{Label: m.Label, Left: span(m.Left), Size: m.Size}
+	}
+	return v
+}
+
+// who names the holder.
+func (h *holderView) who() string {
+	if h.Label != "" {
+		return h.Label
+	}
+	return h.ID
+}
+
+// age is for how long a holder has held a key, or "".
+func (v *keyView) age(h holderView) string {
+	if h.Since == nil {
+		return ""
+	}
+	return span(max(v.Time.Sub(*h.Since), 0))
+}
+
+// print prints the key for people.
+func (v keyView) print(w io.Writer) {
+	fmt.Fprintf(w, "%s is %s\n", v.Key, v.State)
+	line := func(name, text string) {
+		if text != "" {
+			fmt.Fprintf(w, "  %s\t%s\n", name, strings.Join(strings.Fields(text), " "))
+		}
+	}
+	for i, h := range v.Holders {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		line("by", h.Label)
+		if h.Since != nil {
+			line("since", fmt.Sprintf("%s (%s)", instant(*h.Since), v.age(h)))
+		}
+		switch left := h.Left; {
+		case h.Foreign:
+			line("left", left+", by another library")
+		case h.Kept:
+			line("left", left+"; nobody holds it any more")
+		default:
+			line("left", left+", unless it is renewed")
+		}
+		line("owner", h.Owner)
+		switch h.Among {
+		case 1:
+		case 0:
+			line("with", "any number of others")
+		default:
+			line("with", fmt.Sprintf("%d at a time", h.Among))
+		}
+		if h.Seat > 0 {
+			line("seat", fmt.Sprint(h.Seat))
+		}
+		if h.Fence > 0 {
+			line("fence", fmt.Sprint(h.Fence))
+		}
+		line("id", h.ID)
+		if h.Nodes > 0 {
+			line("nodes", fmt.Sprint(h.Nodes))
+		}
+	}
+	if d := v.Done; d != nil {
+		line("by", d.Label)
+		line("left", d.Left)
+		line("record", fmt.Sprintf("%d bytes", d.Size))
+	}
+	line("other", v.Foreign)
+	line("wanted", v.Wanted)
+	if len(v.Queue) > 0 {
+		line("queue", fmt.Sprintf("%d waiting, %s is first", len(v.Queue), v.Queue[0]))
+	}
+	if v.Subscribers > 0 {
+		line("waiting", fmt.Sprintf("%d processes", v.Subscribers))
+	}
+}

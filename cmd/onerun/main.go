@@ -1,0 +1,125 @@
+// Onerun runs a command once, cluster-wide, and checks the servers that keep its leases.
+//
+//	onerun run --once 24h nightly-backup -- ./backup.sh
+//	onerun doctor
+//
+// See docs/operate.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/alecthomas/kong"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-1795987d/onerun/cmd/onerun/internal/connect"
+)
+
+// Exit codes beside those of the command that runs.
+const (
+	exitProblem = 1   // doctor has found a problem
+	exitBusy    = 75  // EX_TEMPFAIL of sysexits.h
+	exitLost    = 124 // as of timeout(1)
+	exitError   = 125 // these as of env(1)
+	exitNoExec  = 126
+	exitNoFile  = 127
+	exitSignal  = 128 // and the signal
+)
+
+// globals are the flags of all commands.
+type globals struct {
+	Redis     []string         `placeholder:"URL" sep:"none" env:"ONERUN_REDIS" help:"URL of a server: redis://, rediss:// (TLS) or unix://; redis+sentinel://host,host/master/db; redis+cluster://. Several are the nodes of a Cluster, or of a RedLock with --backend redlock. A password on the command line is seen by all users of the host: prefer ONERUN_REDIS, which takes several, separated by commas."`
+	Backend   string           `default:"single" enum:"single,reentrant,redlock" env:"ONERUN_BACKEND" help:"single, reentrant (shares its keys with Redisson) or redlock (a quorum)."`
+	Namespace string           `env:"ONERUN_NAMESPACE" help:"Put before every key, as in namespace:key."`
+	TLSCA     string           `name:"tls-ca" placeholder:"FILE" env:"ONERUN_TLS_CA" help:"Certificates of the authorities that sign the servers' certificates, in PEM."`
+	TLSCert   string           `name:"tls-cert" placeholder:"FILE" env:"ONERUN_TLS_CERT" help:"Certificate of this client."`
+	TLSKey    string           `name:"tls-key" placeholder:"FILE" env:"ONERUN_TLS_KEY" help:"Key of the certificate."`
+	JSON      bool             `name:"json" help:"Print JSON."`
+	Version   kong.VersionFlag `help:"Print the version."`
+}
+
+// config returns what the flags say about the servers.
+func (g *globals) config() connect.Config {
+	var urls []string
+	for _, list := range g.Redis {
+		urls = append(urls, connect.Split(list)...)
+	}
+	files := connect.TLS{CA: g.TLSCA, Cert: g.TLSCert, Key: g.TLSKey}
+	return connect.Config{URLs: urls, Backend: g.Backend, TLS: files}
+}
+
+type commands struct {
+	globals
+
+	Run    runCommand    `cmd:"" help:"Run a command under a lease on a key. It ends before the lease does."`
+	Doctor doctorCommand `cmd:"" help:"Check the servers, and say what each backend promises there."`
+
+	Show    showCommand    `cmd:"" help:"Show who holds a key, since when, and who waits for it."`
+	Ls      lsCommand      `cmd:"" help:"List keys that are held, kept or done."`
+	Break   breakCommand   `cmd:"" help:"Take a key from its holder, without two at a time."`
+	Forget  forgetCommand  `cmd:"" help:"Forget that work is done, so that it can run again."`
+	Hold    holdCommand    `cmd:"" help:"Keep a key busy for some time, so that nothing runs under it."`
+	Ps      psCommand      `cmd:"" help:"Show what processes hold that report it."`
+	Jobs    jobsCommand    `cmd:"" help:"List the cron jobs of all processes."`
+	Records recordsCommand `cmd:"" help:"Show the newest ticks of a job: who ran them, and why some were not."`
+	Pause   pauseCommand   `cmd:"" help:"Pause jobs, for a time or until they are resumed."`
+	Resume  resumeCommand  `cmd:"" help:"Resume jobs."`
+	Trigger triggerCommand `cmd:"" help:"Run jobs now, each once, in one of the processes that have it."`
+	Log     logCommand     `cmd:"" help:"Show what operators have changed, who, and why."`
+	UI      uiCommand      `cmd:"" name:"ui" help:"Serve a page for operators on this host."`
+}
+
+func main() {
+	if code, keeper := keep(); keeper {
+		os.Exit(code)
+	}
+	os.Exit(start(os.Args[1:]))
+}
+
+// An exit is the end of the program with a code.
+type exit int
+
+func (e exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// silence is the log of go-redis: what matters comes as an error.
+type silence struct{}
+
+// Printf implements the logger of go-redis.
+func (silence) Printf(context.Context, string, ...any) {}
+
+// start runs the program, and returns its exit code. What follows "--" is the command of run,
+// which the parser must not look at.
+func start(args []string) int {
+	redis.SetLogger(silence{})
+	var c commands
+	parser, err := kong.New(&c, kong.Name("onerun"), kong.UsageOnError(), kong.Vars{"version": version()},
+		kong.Description("Runs work once, cluster-wide."))
+	if err != nil {
+		return say(err)
+	}
+	if at := slices.Index(args, "--"); at >= 0 {
+		args, c.Run.command = args[:at], args[at+1:]
+	}
+	call, err := parser.Parse(args)
+	if err != nil {
+		return say(err)
+	}
+	return say(call.Run(&c.globals))
+}
+
+// say prints an error, and returns the exit code that it stands for.
+func say(err error) int {
+	var code exit
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &code):
+		return int(code)
+	}
+	fmt.Fprintln(os.Stderr, "onerun:", err)
+	return exitError
+}

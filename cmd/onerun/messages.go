@@ -1,0 +1,80 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// A message is what run tells the user, on the standard error: the rest belongs to the command.
+type message struct {
+	Outcome string   `json:"outcome"` // busy, done, lost, signal, error or warning
+	Keys    []string `json:"keys"`
+	Text    string   `json:"text"`
+	Holder  string   `json:"holder,omitempty"`
+	Left    string   `json:"left,omitempty"`
+	Reason  string   `json:"reason,omitempty"`
+	Exit    int      `json:"exit"`
+}
+
+// print prints the message.
+func (m message) print(to io.Writer, asJSON bool) {
+	if asJSON {
+		_ = json.NewEncoder(to).Encode(m)
+		return
+	}
+	fmt.Fprintln(to, "onerun:", m.Text)
+}
+
+// messageOf returns the message for the error of a call of the Guard, and the exit code.
+func (r *runCommand) messageOf(err error) message {
+	m := message{Outcome: "error", Keys: r.Keys, Text: asFlag(err).Error(), Exit: exitError}
+	var (
+		busy *guard.BusyError
+		done *guard.DoneError
+		lost *guard.LostError
+		sent *signalError
+	)
+	switch {
+	case errors.As(err, &lost):
+		m.Outcome, m.Exit, m.Reason = "lost", exitLost, string(lost.Reason)
+		m.Text = fmt.Sprintf("lease on %q was lost (%s), so the command was ended", lost.Key, lost.Reason)
+		if lost.Renew != nil {
+			m.Text += fmt.Sprintf("; last renewal: %v", lost.Renew)
+		}
+	case errors.As(err, &sent):
+		m.Outcome, m.Exit = "signal", exitSignal+int(sent.signal)
+		m.Text = fmt.Sprintf("%v while waiting for %q", sent.signal, r.Keys)
+	case errors.As(err, &busy):
+		m.Outcome, m.Exit, m.Holder, m.Left = "busy", r.ConflictExitCode, busy.Label, seconds(busy.Left)
+		m.Text = fmt.Sprintf("%q is busy", busy.Key)
+		if busy.Label != "" {
+			m.Text += fmt.Sprintf(": %s holds it", busy.Label)
+		}
+	case errors.As(err, &done):
+		m.Outcome, m.Exit, m.Holder, m.Left = "done", r.DoneExit, done.Label, seconds(done.Left)
+		m.Text = fmt.Sprintf("%q is done", done.Key)
+		if done.Label != "" {
+			m.Text += fmt.Sprintf(": %s has run it", done.Label)
+		}
+		if done.Left > 0 {
+			m.Text += fmt.Sprintf("; it can run again in %v", done.Left.Round(time.Second))
+		}
+	case errors.Is(err, guard.ErrMarker):
+		m.Outcome, m.Exit = "warning", 0
+	}
+	return m
+}
+
+func seconds(d time.Duration) string {
+	if d <= 0 {
+		return ""
+	}
+	return d.Round(time.Millisecond).String()
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"os/user"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/seed-1795987d/onerun/cmd/onerun/internal/connect"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/inspect"
+)
+
+// exitNothing is the exit code of a command that found nothing to change.
+const exitNothing = 1
+
+// operator calls f with an Inspector of the servers, and a context that ends with a signal.
+func (g *globals) operator(f func(ctx context.Context, i *inspect.Inspector) error) error {
+	servers, err := connect.Open(g.config())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = servers.Close() }()
+	locks, err := guard.New(servers.Locker, guard.WithNamespace(g.Namespace))
+	if err != nil {
+		return asFlag(err)
+	}
+	i, err := inspect.New(locks)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err = f(ctx, i)
+	closing, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = locks.Close(closing)
+	return asFlag(err)
+}
+
+// by are the flags of commands that change something.
+type by struct {
+	Actor string `name:"by" env:"ONERUN_ACTOR" placeholder:"NAME" help:"Who asks for the change. Default: user and host."`
+	Why   string `placeholder:"TEXT" help:"Why. Others see it, and it is recorded."`
+}
+
+func (b by) by() inspect.By {
+	if b.Actor != "" {
+		return inspect.By{Actor: b.Actor, Reason: b.Why}
+	}
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return inspect.By{Actor: fmt.Sprintf("%.40s@%.59s", name, host), Reason: b.Why}
+}
+
+// print prints a value as JSON, or by a function.
+func (g *globals) print(value any, text func(w io.Writer)) error {
+	if g.JSON {
+		out := json.NewEncoder(os.Stdout)
+		out.SetIndent("", "  ")
+		return out.Encode(value)
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	text(w)
+	return w.Flush()
+}
+
+// row prints the cells of a table. Tabs and newlines in them would break it.
+func row(w io.Writer, cells ...string) {
+	for i, cell := range cells {
+		cells[i] = strings.Join(strings.Fields(cell), " ")
+	}
+	fmt.Fprintln(w, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
+}
+
+// instant is a time in messages.
+func instant(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05 UTC")
+}
+
+// span is a duration in messages. It is "for ever" if it is negative.
+func span(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "for ever"
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	default:
+		return d.Round(time.Second).String()
+	}
+}

@@ -1,0 +1,194 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/seed-1795987d/onerun/cmd/onerun/internal/child"
+	"github.com/seed-1795987d/onerun/cmd/onerun/internal/connect"
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// Run runs the command.
+func (r *runCommand) Run(g *globals) error {
+	if len(r.command) == 0 {
+		return errors.New(`no command: it follows "--", as in: onerun run KEY -- CMD ARGS`)
+	}
+	path, err := exec.LookPath(r.command[0])
+	if err != nil && !errors.Is(err, exec.ErrDot) {
+		fmt.Fprintln(os.Stderr, "onerun:", err)
+		return notStarted(err)
+	}
+	servers, err := connect.Open(g.config())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = servers.Close() }()
+	w := &work{
+		run: r, path: path, nodes: len(servers.Clients),
+		leases: newTracker(), signals: newDispatcher(),
+	}
+	w.trace = traceparent(os.Getenv("TRACEPARENT"))
+	locks, err := guard.New(servers.Locker, append(r.options(g), guard.WithHook(w.leases.hook()))...)
+	if err != nil {
+		return asFlag(err)
+	}
+	w.locks = locks
+	err = w.do()
+	closing, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = locks.Close(closing) // the key is free within its TTL
+	return w.end(err, g.JSON)
+}
+
+// keep is the keeper of a command, if this process was started as one (child.Start). It returns the
+// exit code.
+func keep() (code int, keeper bool) {
+	if len(os.Args) < 2 || os.Args[1] != child.KeeperArg {
+		return 0, false
+	}
+	if err := child.Keep(); err != nil {
+		fmt.Fprintln(os.Stderr, "onerun: keeper:", err)
+		return exitError, true
+	}
+	return 0, true
+}
+
+// notStarted returns the exit code for a command that could not be started.
+func notStarted(err error) exit {
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		return exitNoFile
+	}
+	return exitNoExec
+}
+
+// work is one run of the command.
+type work struct {
+	run     *runCommand
+	path    string
+	nodes   int // of a quorum, or 1
+	locks   *guard.Guard
+	trace   string
+	broken  string // who has broken the lease, and why
+	leases  *tracker
+	signals *dispatcher
+}
+
+// do runs the command under the keys.
+func (w *work) do() error {
+	ctx, stop := w.signals.waiting()
+	defer stop()
+	if len(w.run.Keys) > 1 {
+		return w.locks.DoAll(ctx, w.run.Keys, w.underLease)
+	}
+	return w.locks.Do(ctx, w.run.Keys[0], w.underLease)
+}
+
+// end says how the run has ended, and returns the exit code.
+func (w *work) end(err error, asJSON bool) error {
+	var code exit
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &code) && !errors.Is(err, guard.ErrLost):
+		return code
+	}
+	m := w.run.messageOf(err)
+	if w.broken != "" && m.Outcome == "lost" {
+		m.Holder, m.Text = w.broken, fmt.Sprintf("%s: %s", m.Text, w.broken)
+	}
+	m.print(os.Stderr, asJSON)
+	return exit(m.Exit)
+}
+
+// underLease runs the command. ctx ends when the lease is about to be lost. It returns an exit
+// unless the command has succeeded.
+func (w *work) underLease(ctx context.Context) error {
+	if err := w.signals.start(ctx); err != nil {
+		return err
+	}
+	process, err := child.Start(child.Command{
+		Path:     w.path,
+		Args:     w.run.command,
+		Env:      w.environment(ctx),
+		Terminal: w.signals.terminal,
+		Grace:    w.run.grace(),
+	}, w.leases.Left())
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "onerun: %v\n", err)
+		var failed *child.StartError
+		if errors.As(err, &failed) {
+			return notStarted(failed.Errno)
+		}
+		return exit(exitError)
+	}
+	w.leases.follow(process.Extend)
+	w.signals.forward(process)
+	select {
+	case <-process.Done():
+	case <-ctx.Done():
+		w.stop(process, context.Cause(ctx))
+		<-process.Done()
+	}
+	switch result := process.Result(); {
+	case result.Signal != 0:
+		return exit(exitSignal + int(result.Signal))
+	case result.Killed:
+		if ctx.Err() == nil {
+			fmt.Fprintln(os.Stderr, "onerun: the keeper has died, so the command was killed")
+		}
+		return exit(exitError)
+	case result.Code != 0:
+		return exit(result.Code)
+	}
+	return nil
+}
+
+// stop ends the command because of the cause. If the key stays taken for a while, the command gets
+// SIGTERM and its grace period. Otherwise another process may be running by now. Limit never puts
+// off the end that the last renewal has set, so the command is dead before the lease ends.
+func (w *work) stop(process *child.Process, cause error) {
+	grace := w.grace(cause)
+	process.Limit(grace)
+	if grace > 0 {
+		process.Signal(syscall.SIGTERM)
+	}
+}
+
+// environment returns the environment of the command.
+func (w *work) environment(ctx context.Context) []string {
+	ids := make([]string, len(w.run.Keys))
+	for i, key := range w.run.Keys {
+		ids[i] = w.leases.id(key)
+	}
+	own := map[string]string{
+		"ONERUN_KEY":   strings.Join(w.run.Keys, "\n"),
+		"ONERUN_FENCE": strconv.FormatUint(guard.Fence(ctx), 10),
+		"ONERUN_ID":    strings.Join(ids, "\n"),
+		"TRACEPARENT":  w.trace,
+	}
+	if w.run.Owner != "" {
+		own["ONERUN_OWNER"] = w.run.Owner
+		delete(own, "ONERUN_ID")
+	}
+	var env []string
+	for _, entry := range os.Environ() {
+		if name, _, _ := strings.Cut(entry, "="); name != "ONERUN_ID" && own[name] == "" {
+			env = append(env, entry)
+		}
+	}
+	for name, value := range own {
+		env = append(env, name+"="+value)
+	}
+	return env
+}

@@ -1,0 +1,309 @@
+package main_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
+)
+
+func TestRun_once(t *testing.T) {
+	s := newSite(t)
+	require.Equal(t, 4, first(s.run("run", "--once=1h", "k", "--", "sh", "-c", "exit 4")))
+	code, out, _ := s.run("run", "--once=1h", "--label=web-3", "k", "--", "echo", "ran")
+	require.Equal(t, 0, code, "a failure leaves no marker")
+	require.Equal(t, "ran\n", out)
+	code, out, errs := s.run("run", "--once=1h", "k", "--", "echo", "ran")
+	require.Equal(t, 0, code)
+	require.Empty(t, out)
+	require.Equal(t, "onerun: \"k\" is done: web-3 has run it; it can run again in 1h0m0s\n", errs)
+	require.Equal(t, 6, first(s.run("run", "--once=1h", "--done-exit=6", "k", "--", "echo", "ran")))
+	_, _, errs = s.run("run", "--json", "--once=1h", "k", "--", "echo", "ran")
+	var m map[string]any
+	require.NoError(t, json.Unmarshal([]byte(errs), &m))
+	require.Equal(t, "done", m["outcome"])
+	require.Equal(t, "web-3", m["holder"])
+}
+
+func TestRun_passesTheStreamsThrough(t *testing.T) {
+	s := newSite(t)
+	cmd := s.command("run", "k", "--", "sh", "-c", "cat; echo problem >&2")
+	cmd.Stdin = strings.NewReader(strings.Repeat("line\n", 10000))
+	e := execute(t, cmd)
+	require.Equal(t, 0, e.wait())
+	require.Equal(t, strings.Repeat("line\n", 10000), e.out.String())
+	require.Equal(t, "problem\n", e.errs.String())
+}
+
+func TestRun_aReaderSeesThatTheCommandHasClosedItsOutput(t *testing.T) {
+	s := newSite(t)
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	cmd := s.command("run", "k", "--", "sh", "-c", "echo all; exec >&-; echo >closed; exec sleep 100")
+	cmd.Stdout = w
+	e := execute(t, cmd)
+	require.NoError(t, w.Close())
+	text, err := io.ReadAll(r)
+	require.NoError(t, err)
+	require.Equal(t, "all\n", string(text))
+	e.signal(syscall.SIGTERM)
+	require.Equal(t, 128+15, e.wait())
+}
+
+func TestRun_environment(t *testing.T) {
+	s := newSite(t)
+	const trace = "0af7651916cd43dd8448eb211c80319c"
+	run := func(own []string, args ...string) map[string]string {
+		cmd := s.command(append(append([]string{"run"}, args...), "--", "env", "-0")...)
+		cmd.Env = append(cmd.Env, own...)
+		e := execute(t, cmd)
+		require.Equal(t, 0, e.wait(), e.errs.String())
+		env := map[string]string{}
+		for entry := range strings.SplitSeq(e.out.String(), "\x00") {
+			name, value, _ := strings.Cut(entry, "=")
+			require.NotContains(t, env, name, "it is there twice")
+			env[name] = value
+		}
+		return env
+	}
+	one := run([]string{"TRACEPARENT=00-" + trace + "-b7ad6b7169203331-00", "ONERUN_KEY=other", "ONERUN_FENCE=1", "MINE=1"}, "k")
+	require.Equal(t, "k", one["ONERUN_KEY"])
+	require.Regexp(t, "^[1-9][0-9]{14,}$", one["ONERUN_FENCE"])
+	require.Len(t, one["ONERUN_ID"], 26)
+	require.NotContains(t, one, "ONERUN_OWNER")
+	require.Regexp(t, "^00-"+trace+"-[0-9a-f]{16}-00$", one["TRACEPARENT"])
+	require.NotContains(t, one["TRACEPARENT"], "b7ad6b7169203331", "the run is a span of its own")
+	require.Equal(t, "1", one["MINE"])
+
+	two := run([]string{"TRACEPARENT=nonsense"}, "--backend=reentrant", "--owner=import 7", "a", "b")
+	require.Equal(t, "a\nb", two["ONERUN_KEY"])
+	require.Equal(t, "import 7", two["ONERUN_OWNER"])
+	require.Regexp(t, "^00-[0-9a-f]{32}-[0-9a-f]{16}-01$", two["TRACEPARENT"])
+	require.NotEqual(t, one["TRACEPARENT"][3:35], two["TRACEPARENT"][3:35])
+	require.Greater(t, run(nil, "k")["ONERUN_FENCE"], one["ONERUN_FENCE"])
+}
+
+func TestRun_theFenceInTheEnvironmentIsThatOfTheStore(t *testing.T) {
+	s := newSite(t)
+	code, out, _ := s.run("run", "--label=me", "k", "--", "sh", "-c", "redis-cli -u $ONERUN_REDIS get onerun:{k}:lease; echo $ONERUN_ID $ONERUN_FENCE")
+	require.Equal(t, 0, code)
+	lease, own, _ := strings.Cut(strings.TrimSpace(out), "\n")
+	for part := range strings.FieldsSeq(own) {
+		require.Contains(t, lease, part)
+	}
+}
+
+func TestRun_exitCodesBeforeTheCommand(t *testing.T) {
+	s := newSite(t)
+	require.NoError(t, os.WriteFile(s.path("plain"), []byte("text"), 0o600))
+	require.NoError(t, os.WriteFile(s.path("broken"), []byte("\x7fELF"), 0o700))
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		says string
+	}{
+		"not found":       {[]string{"k", "--", "no-such-command"}, 127, "no-such-command"},
+		"no such file":    {[]string{"k", "--", "./no-such-file"}, 127, "no-such-file"},
+		"no program":      {[]string{"k", "--", "./plain"}, 126, "permission denied"},
+		"a broken one":    {[]string{"k", "--", "./broken"}, 126, "exec format error"},
+		"a folder":        {[]string{"k", "--", "/tmp"}, 126, "/tmp"},
+		"no command":      {[]string{"k"}, 125, "no command"},
+		"no key":          {[]string{"--", "true"}, 125, "<key>"},
+		"an empty key":    {[]string{"", "--", "true"}, 125, "key"},
+		"bad duration":    {[]string{"--ttl=soon", "k", "--", "true"}, 125, "--ttl"},
+		"short TTL":       {[]string{"--ttl=1ms", "k", "--", "true"}, 125, "--ttl: 1ms must be at least"},
+		"bad wait":        {[]string{"--wait=long", "k", "--", "true"}, 125, "--wait"},
+		"long grace":      {[]string{"--grace=20s", "k", "--", "true"}, 125, "--grace: 20s must be at most 10s, a third of --ttl(30s)"},
+		"limit and once":  {[]string{"--limit=2", "--once=1h", "k", "--", "true"}, 125, "--once"},
+		"both":            {[]string{"--limit=2", "--shared", "k", "--", "true"}, 125, "--limit"},
+		"once of several": {[]string{"--once=1h", "a", "b", "--", "true"}, 125, "--once"},
+		"bad backend":     {[]string{"--backend=disk", "k", "--", "true"}, 125, "--backend"},
+		"unknown flag":    {[]string{"--nope", "k", "--", "true"}, 125, "--nope"},
+		"fair quorum":     {[]string{"--backend=redlock", "--redis=redis://a:1", "--redis=redis://b:1", "--redis=redis://c:1", "--fair", "k", "--", "true"}, 125, "--fair"},
+		"two nodes":       {[]string{"--backend=redlock", "--redis=redis://a:1", "--redis=redis://b:1", "k", "--", "true"}, 125, "--redis"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, out, errs := s.run(append([]string{"run"}, c.args...)...)
+			require.Equal(t, c.code, code, errs)
+			require.Empty(t, out)
+			require.Contains(t, errs, "onerun: ")
+			require.Contains(t, errs, c.says)
+		})
+	}
+	cmd := s.command("run", "k", "--", "true")
+	cmd.Env = os.Environ()
+	e := execute(t, cmd)
+	require.Equal(t, 125, e.wait())
+	require.Contains(t, e.errs.String(), "--redis: is missing; ONERUN_REDIS")
+	keys, err := s.client.Keys(t.Context(), "*lease*").Result()
+	require.NoError(t, err)
+	require.Empty(t, keys, "a command that cannot be started leaves no key taken")
+}
+
+func TestRun_severalKeys(t *testing.T) {
+	s := newSite(t)
+	e := s.start("run", "a", "b", "--", "sh", "-c", "echo >ready; exec sleep 100")
+	s.written("ready")
+	for _, keys := range [][]string{{"a"}, {"c", "b"}} {
+		require.Equal(t, 75, first(s.run(append(append([]string{"run"}, keys...), "--", "true")...)))
+	}
+	require.Equal(t, 0, first(s.run("run", "c", "--", "true")))
+	e.signal(syscall.SIGTERM)
+	require.Equal(t, 128+15, e.wait())
+	require.Equal(t, 0, first(s.run("run", "b", "a", "--", "true")))
+}
+
+func TestRun_sharesAKey(t *testing.T) {
+	s := newSite(t)
+	s.start("run", "--limit=2", "k", "--", "sh", "-c", "echo >ready; exec sleep 100")
+	s.written("ready")
+	require.Equal(t, 0, first(s.run("run", "--limit=2", "k", "--", "true")))
+	require.Equal(t, 75, first(s.run("run", "k", "--", "true")))
+}
+
+func TestRun_waitsForTheKey(t *testing.T) {
+	s := newSite(t)
+	holder := s.start("run", "--fair", "k", "--", "sh", "-c", "echo >ready; while ! [ -e go ]; do sleep 0.01; done; echo first >>order")
+	s.written("ready")
+	waiter := s.start("run", "--wait=10s", "--fair", "k", "--", "sh", "-c", "echo second >>order")
+	require.Equal(t, 75, first(s.run("run", "--wait=100ms", "k", "--", "true")))
+	require.NoError(t, os.WriteFile(s.path("go"), nil, 0o600))
+	require.Equal(t, 0, holder.wait())
+	require.Equal(t, 0, waiter.wait())
+	require.Equal(t, "first\nsecond\n", s.read("order"))
+}
+
+func TestRun_maxHoldEndsTheCommandWithItsGracePeriod(t *testing.T) {
+	s := newSite(t)
+	e := s.start("run", "--max-hold=300ms", "--grace=5s", "k", "--", "sh", "-c", "trap 'echo >asked; exit 0' TERM; echo >ready; while :; do sleep 0.01; done")
+	start := time.Now()
+	require.Equal(t, 124, e.wait())
+	require.Less(t, time.Since(start), 3*time.Second)
+	require.Equal(t, "\n", s.read("asked"))
+	require.Contains(t, e.errs.String(), "max_hold")
+}
+
+// The key is renewed, and the processes that are left get the grace period.
+func TestRun_whatIsLeftHasTimeToEnd(t *testing.T) {
+	s := newSite(t)
+	e := s.start("run", "k", "--", "sh", "-c",
+		`sh -c 'trap "sleep 0.3; echo >cleaned; exit" TERM; echo >ready; while :; do sleep 0.01; done' & while ! [ -s ready ]; do sleep 0.01; done`)
+	require.Equal(t, 0, e.wait())
+	require.Equal(t, "\n", s.read("cleaned"))
+}
+
+func TestRun_stopsAndContinuesTheCommand(t *testing.T) {
+	s := newSite(t)
+	e := s.start("run", "k", "--", "sh", "-c", "echo $$ >pid; while ! [ -e go ]; do sleep 0.01; done; exit 7")
+	pid := s.pid("pid")
+	state := func(of int) string {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", of))
+		_, rest, _ := strings.Cut(string(text), ") ")
+		return rest[:min(1, len(rest))]
+	}
+	e.signal(syscall.SIGTSTP)
+	s.eventually(func() bool { return state(pid) == "T" && state(e.cmd.Process.Pid) == "T" }, "they do not stop")
+	require.NoError(t, os.WriteFile(s.path("go"), nil, 0o600))
+	e.signal(syscall.SIGCONT)
+	require.Equal(t, 7, e.wait())
+}
+
+func TestRun_aSignalThatIsIgnoredStaysIgnored(t *testing.T) {
+	s := newSite(t)
+	cmd := s.command()
+	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `trap '' HUP; exec "$0" run k -- sh -c 'echo >ready; while ! [ -e go ]; do sleep 0.01; done'`, program}
+	e := execute(t, cmd)
+	s.written("ready")
+	e.signal(syscall.SIGHUP)
+	require.NoError(t, os.WriteFile(s.path("go"), nil, 0o600))
+	require.Equal(t, 0, e.wait(), "as under nohup")
+}
+
+// The command is in the foreground: it can read, and Ctrl-C reaches it.
+func TestRun_onATerminal(t *testing.T) {
+	s := newSite(t)
+	ours, theirs := terminal(t)
+	cmd := s.command("run", "k", "--", "sh", "-c", `trap 'echo interrupted >result; exit 9' INT; read line; echo "$line" >read; while :; do sleep 0.01; done`)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, theirs
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	e := execute(t, cmd)
+	_, err := ours.WriteString("typed\n")
+	require.NoError(t, err)
+	require.Equal(t, "typed", s.written("read"))
+	_, err = ours.WriteString("\x03")
+	require.NoError(t, err)
+	require.Equal(t, 9, e.wait())
+	require.Equal(t, "interrupted\n", s.read("result"))
+}
+
+// terminal returns both ends of a pseudoterminal.
+func terminal(t *testing.T) (ours, theirs *os.File) {
+	t.Helper()
+	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	require.NoError(t, err)
+	require.NoError(t, unix.IoctlSetPointerInt(int(ours.Fd()), unix.TIOCSPTLCK, 0))
+	n, err := unix.IoctlGetInt(int(ours.Fd()), unix.TIOCGPTN)
+	require.NoError(t, err)
+	theirs, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { _, _ = theirs.Close(), ours.Close() })
+	return ours, theirs
+}
+
+func TestKeeper_isNotForUsers(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), program, "_keeper").CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(out), "only for onerun itself")
+}
+
+func TestRun_onAQuorum(t *testing.T) {
+	s := newSite(t)
+	nodes := redistest.StartN(t, 3)
+	var urls []string
+	for _, node := range nodes {
+		urls = append(urls, "redis://"+node.Addr())
+	}
+	run := func(args ...string) *execution {
+		cmd := s.command(append([]string{"run", "--backend=redlock"}, args...)...)
+		cmd.Env = append(cmd.Env, "ONERUN_REDIS="+strings.Join(urls, ","))
+		return execute(t, cmd)
+	}
+	nodes[1].Kill()
+	holder := run("k", "--", "sh", "-c", "echo >ready; while ! [ -e go ]; do sleep 0.01; done")
+	s.written("ready")
+	require.Equal(t, 75, run("k", "--", "true").wait())
+	require.NoError(t, os.WriteFile(s.path("go"), nil, 0o600))
+	require.Equal(t, 0, holder.wait())
+	nodes[2].Kill()
+	require.Equal(t, 125, run("k", "--", "true").wait(), "there is no majority")
+}
+
+func TestRun_saysThatTheKeeperHasDied(t *testing.T) {
+	s := newSite(t)
+	e := s.start("run", "k", "--", "sh", "-c", "echo >ready; exec sleep 100")
+	s.written("ready")
+	require.NoError(t, syscall.Kill(e.keeper(), syscall.SIGKILL))
+	require.Equal(t, 125, e.wait())
+	require.Contains(t, e.errs.String(), "keeper")
+}
+
+func TestRun_warnsOfAMarkerThatMayBeMissing(t *testing.T) {
+	s := newSite(t)
+	pid := s.server.PID()
+	e := s.start("run", "--once=1h", "--ttl=3s", "k", "--", "kill", "-STOP", strconv.Itoa(pid))
+	require.Equal(t, 0, e.wait(), "the command has succeeded")
+	require.NoError(t, syscall.Kill(pid, syscall.SIGCONT))
+	require.Contains(t, e.errs.String(), "done marker may be missing")
+}

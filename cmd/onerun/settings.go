@@ -1,0 +1,88 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard"
+)
+
+// defaultGrace is how long before the end of its lease a command gets SIGTERM.
+const defaultGrace = 10 * time.Second
+
+// A wait is a duration, or "forever".
+type wait time.Duration
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (w *wait) UnmarshalText(text []byte) error {
+	if string(text) == "forever" {
+		*w = wait(guard.Forever)
+		return nil
+	}
+	d, err := time.ParseDuration(string(text))
+	*w = wait(d)
+	if err != nil {
+		return fmt.Errorf("%q is neither a duration such as 30s nor \"forever\"", text)
+	}
+	return nil
+}
+
+// options returns the options of the Guard for the flags.
+func (r *runCommand) options(g *globals) []guard.Option {
+	opts := []guard.Option{
+		guard.WithTTL(r.TTL), guard.WithMargin(r.grace()), guard.WithWait(time.Duration(r.Wait)),
+		guard.WithOnce(r.Once), guard.WithMinHold(r.MinHold), guard.WithMaxHold(r.MaxHold),
+		guard.WithNamespace(g.Namespace), guard.WithOwner(r.Owner),
+	}
+	if r.Label != "" {
+		opts = append(opts, guard.WithLabel(r.Label))
+	}
+	if r.Fair {
+		opts = append(opts, guard.WithFair())
+	}
+	switch {
+	case r.Shared:
+		opts = append(opts, guard.WithShared())
+	case r.Limit != 0:
+		opts = append(opts, guard.WithLimit(r.Limit))
+	}
+	return opts
+}
+
+// grace returns the grace period: by default ten seconds, or a third of the TTL if that is less.
+func (r *runCommand) grace() time.Duration {
+	if r.Grace == nil {
+		return min(defaultGrace, max(r.TTL/3, 0))
+	}
+	return *r.Grace
+}
+
+// flags are the flags that set an option of the Guard.
+var flags = map[string]string{
+	"WithTTL": "--ttl", "WithWait": "--wait", "WithFair": "--fair", "WithShared": "--shared", "WithLimit": "--limit",
+	"WithOnce": "--once", "WithMinHold": "--min-hold", "WithMaxHold": "--max-hold", "WithLabel": "--label",
+	"WithOwner": "--owner", "WithMargin": "--grace", "WithNamespace": "--namespace", "nodes": "--redis",
+}
+
+// asFlag returns the error of a setting as one of a flag, and other errors as they are.
+func asFlag(err error) error {
+	var bad *guard.SettingError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	setting, _, _ := strings.Cut(bad.Setting, "(")
+	name, ok := flags[setting]
+	if !ok {
+		return err
+	}
+	reason := bad.Reason
+	for option, flag := range flags {
+		reason = strings.ReplaceAll(reason, option, flag)
+	}
+	if bad.Value == "" {
+		return fmt.Errorf("%s: %s", name, reason)
+	}
+	return fmt.Errorf("%s: %s %s", name, bad.Value, reason)
+}

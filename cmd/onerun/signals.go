@@ -1,0 +1,103 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"golang.org/x/term"
+
+	"github.com/seed-1795987d/onerun/cmd/onerun/internal/child"
+)
+
+// A signalError means that a signal has ended the wait for the key.
+type signalError struct{ signal syscall.Signal }
+
+func (e *signalError) Error() string {
+	return fmt.Sprintf("received signal %d (%v)", int(e.signal), e.signal)
+}
+
+// A dispatcher takes all signals of this process. While it waits for the key, a signal ends the
+// wait. Then all are forwarded to the command.
+type dispatcher struct {
+	signals  chan os.Signal
+	terminal bool // the command is in our process group
+
+	mu      sync.Mutex
+	process *child.Process // nil while it waits
+	early   []syscall.Signal
+	started bool // the command is about to start
+	cancel  context.CancelCauseFunc
+}
+
+func newDispatcher() *dispatcher {
+	return &dispatcher{signals: make(chan os.Signal, 64), terminal: term.IsTerminal(int(os.Stdin.Fd()))}
+}
+
+// waiting begins to take signals. It returns the context of the wait. Signals are taken until stop
+// is called.
+func (d *dispatcher) waiting() (ctx context.Context, stop func()) {
+	ctx, d.cancel = context.WithCancelCause(context.Background())
+	child.CatchSignals(d.signals)
+	ended := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case s := <-d.signals:
+				d.take(s.(syscall.Signal))
+			case <-ended:
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(d.signals)
+		close(ended)
+		d.cancel(nil)
+	}
+}
+
+// start returns the signal that has ended the wait just now, if there is one. Otherwise signals
+// are kept for the command, which is about to start.
+func (d *dispatcher) start(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.started = true
+	return context.Cause(ctx)
+}
+
+// forward forwards signals to the command from now on.
+func (d *dispatcher) forward(p *child.Process) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.process = p
+	for _, s := range d.early {
+		p.Signal(s)
+	}
+	d.early = nil
+}
+
+func (d *dispatcher) take(s syscall.Signal) {
+	d.mu.Lock()
+	forwards := !d.terminal || !child.FromTerminal(s)
+	switch {
+	case d.process != nil && forwards:
+		d.process.Signal(s)
+	case d.process != nil:
+	case d.started && !child.Stops(s):
+		d.early = append(d.early, s)
+	case child.Ends(s):
+		d.cancel(&signalError{s})
+	}
+	d.mu.Unlock()
+	if child.Stops(s) {
+		// The shell has to see that this process stops, too. If it stays stopped, the keeper ends
+		// the command before the lease ends.
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	}
+}
