@@ -201,6 +201,29 @@ func (f *floor) close() {
 	f.onGoRedis.close()
 }
 
+// A lonelyFloor is the least for one caller, who has nobody to share a script with.
+type lonelyFloor struct {
+	onGoRedis
+	token string
+}
+
+func (f lonelyFloor) take(ctx context.Context, key string) (lease, error) {
+	counter := floorCounters[maphash.String(floorSeed, key)%uint64(len(floorCounters))]
+	return nil, f.run(ctx, fencedScripts.take, []string{key, counter}, f.token, ttl.Milliseconds())
+}
+
+func (f lonelyFloor) give(ctx context.Context, key string, _ lease) error {
+	return f.run(ctx, fencedScripts.give, []string{key}, f.token)
+}
+
+func (f lonelyFloor) run(ctx context.Context, script *redis.Script, keys []string, args ...any) error {
+	answers, err := script.Run(ctx, f.rdb, keys, args...).Int64Slice()
+	if err == nil && answers[0] != 1 {
+		return errFloor
+	}
+	return err
+}
+
 // A quorumFloor is the least for a RedLock: the floor on each node, and callers that wait for a
 // majority.
 type quorumFloor struct{ nodes []*floor }

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"crypto/rand"
 	"net/http"
 	"testing"
 
@@ -16,10 +17,10 @@ import (
 
 // BenchmarkHTTPGuard is what keeping out of each other's way costs an empty handler whose key is
 // known, with nobody else at it: the key is a header, nothing else is read of the request, and
-// nothing is kept of the answer. raw is the two round trips by hand.
+// nothing is kept of the answer. raw is the two round trips by hand, and the floor keeps fences.
 func BenchmarkHTTPGuard(b *testing.B) {
 	server := redistest.Start(b)
-	for _, i := range []httpImpl{{"raw", excludedByHand}, {"onerun", excluded}} {
+	for _, i := range []httpImpl{{"raw", excludedByHand}, {"onerun", excluded}, {"fenced-floor", excludedByFloor}} {
 		b.Run("impl="+i.name+"/g=1", func(b *testing.B) {
 			e := i.around(b, server.Client(b), noContent, noContent)
 			b.ReportAllocs()
@@ -38,6 +39,22 @@ func excludedByHand(b *testing.B, rdb *redis.Client, work http.Handler, _ answer
 		}
 		work.ServeHTTP(w, r)
 		if err := deleteOwn.Run(ctx, rdb, []string{key}, token).Err(); err != nil {
+			b.Error(err)
+		}
+	})
+	return endpoint{first: h}
+}
+
+func excludedByFloor(b *testing.B, rdb *redis.Client, work http.Handler, _ answer) endpoint {
+	l := lonelyFloor{onGoRedis{rdb}, rand.Text()}
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key := r.Header.Get("Idempotency-Key")
+		if _, err := l.take(r.Context(), key); err != nil {
+			b.Error("claimed: ", err)
+			return
+		}
+		work.ServeHTTP(w, r)
+		if err := l.give(r.Context(), key, nil); err != nil {
 			b.Error(err)
 		}
 	})

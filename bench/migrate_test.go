@@ -20,19 +20,24 @@ func TestMigrate_redsyncAndOnerunExcludeEachOtherOnlyOnTheSameKeys(t *testing.T)
 	rdb := redistest.Start(t).Client(t)
 	mutex := redsync.New(goredis.NewPool(rdb)).NewMutex("report", redsync.WithExpiry(time.Minute))
 	nothing := func(context.Context) error { return nil }
-	for _, locker := range []guard.Locker{single.New(rdb), reentrant.New(rdb)} {
+	plain := single.New(rdb, single.WithPlainKeys(func(key string) string { return key }))
+	for _, locker := range []guard.Locker{single.New(rdb), plain, reentrant.New(rdb)} {
 		g, err := guard.New(locker)
 		require.NoError(t, err)
-		_, shared := locker.(*reentrant.Locker)
+		_, java := locker.(*reentrant.Locker)
+		shared := java || locker == plain
 
 		require.NoError(t, mutex.TryLockContext(t.Context()))
 		err = g.Do(t.Context(), "report", nothing)
-		if shared {
+		switch {
+		case locker == plain:
+			require.ErrorIs(t, err, guard.ErrBusy)
+		case java:
 			var refused *guard.StoreError
 			require.ErrorAs(t, err, &refused)
 			require.EqualValues(t, "wrong_type", refused.Kind)
 			require.False(t, guard.Ran(err))
-		} else {
+		default:
 			require.NoError(t, err)
 		}
 		_, err = mutex.UnlockContext(t.Context())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/internal/testkit/fleettest"
 	"github.com/seed-1795987d/onerun/internal/testkit/processtest"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
@@ -22,10 +23,15 @@ func TestMain(m *testing.M) {
 		serveReplica(text)
 		return
 	}
+	if text := os.Getenv(memberEnv); text != "" {
+		fleettest.Serve(text, openMember)
+		return
+	}
 	if text := os.Getenv(jobEnv); text != "" {
 		work(text)
 		return
 	}
+	redistest.AtOnce(6)
 	os.Exit(m.Run())
 }
 

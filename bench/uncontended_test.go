@@ -25,8 +25,14 @@ func BenchmarkUncontended(b *testing.B) {
 				run(b, g, i.join(b, server), i.sends, server)
 			})
 		}
-	}
-	for _, g := range callers[1:] {
+		if g == 1 {
+			b.Run("impl=fenced-floor/g=1", func(b *testing.B) {
+				l := lonelyFloor{onGoRedis{goRedis(setup{addr: server.Addr()})}, rand.Text()}
+				b.Cleanup(l.close)
+				run(b, 1, l, nil, server)
+			})
+			continue
+		}
 		for _, i := range floors {
 			b.Run(fmt.Sprintf("impl=%s/g=%d", i.name, g), func(b *testing.B) {
 				run(b, g, i.join(b, server), i.sends, server)

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"runtime"
 	"sync"
@@ -48,6 +49,7 @@ func BenchmarkWaiters(b *testing.B) {
 			})
 		}
 	}
+	b.Run("impl=fenced-floor/waiters=1", func(b *testing.B) { floorWaiter(b, server, settle, window) })
 }
 
 func benchmarkWaiters(b *testing.B, server *redistest.Server, i impl, waiters int, settle, window time.Duration) {
@@ -102,6 +104,50 @@ func benchmarkWaiters(b *testing.B, server *redistest.Server, i impl, waiters in
 	b.ReportMetric(float64(drained.Milliseconds()), "drain-ms")
 	b.ReportMetric(float64(turns.Load())/n, "drained")
 	b.ReportMetric(0, "ns/op") // says nothing here, and is left out
+}
+
+// floorPing is how often a floor's waiter asks whether its subscription is alive: as often as ours.
+const floorPing = 3 * time.Second
+
+// floorWaiter is the least for a waiter: a subscription that is checked now and then, as its
+// connection may be dead, and a claim in each half of a TTL, as a message may be lost.
+func floorWaiter(b *testing.B, server *redistest.Server, settle, window time.Duration) {
+	l := lonelyFloor{onGoRedis{goRedis(setup{addr: server.Addr()})}, rand.Text()}
+	holder := lonelyFloor{l.onGoRedis, rand.Text()}
+	defer l.close()
+	key := keys()(0)
+	_, err := holder.take(b.Context(), key)
+	require.NoError(b, err)
+	ctx, cancel := context.WithCancel(b.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	subscription := l.rdb.Subscribe(ctx, key)
+	defer subscription.Close()
+	_, err = subscription.Receive(ctx)
+	require.NoError(b, err)
+	all.Go(func() {
+		claims, pings := time.NewTicker(waitersTTL/2), time.NewTicker(floorPing)
+		defer claims.Stop()
+		defer pings.Stop()
+		for {
+			select {
+			case <-claims.C:
+				_, _ = l.take(ctx, key) // it is busy
+			case <-pings.C:
+				_ = subscription.Ping(ctx)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	time.Sleep(settle)
+	require.NoError(b, l.rdb.PExpire(b.Context(), key, settle+2*window).Err())
+	count := counted(b, nil, []*redistest.Server{server})
+	time.Sleep(window)
+	commands := float64(count())
+	b.ReportMetric(commands*float64(waitersTTL/2)/float64(window), "cmds/half-ttl/waiter")
+	b.ReportMetric(0, "ns/op")
 }
 
 // manyEnough is how many there have to be before what the process uses says something about each:

@@ -48,8 +48,8 @@ func (g goal) wanted() string {
 
 // goals are those of docs/performance.md.
 var goals = []goal{
-	{"uncontended, 1 caller, fences on", "time × raw", slower("Uncontended", "raw"), 1.1, false},
-	{"", "time × fastest peer", slower("Uncontended", peers...), 1, false},
+	{"uncontended, 1 caller, fences on", "time × raw", slower("Alone", "raw"), 1.1, false},
+	{"", "time × fastest peer", slower("Alone", peers...), 1, false},
 	{"64 callers, a key each", "× faster than the best peer", faster("Uncontended", "g=64", peers...), 2, true},
 	{"", "time × the floor", over("Uncontended", "g=64", "fenced-floor"), 2, false},
 	{"512 callers, a key each", "× faster than redislock", faster("Uncontended", "g=512", "redislock"), 5, true},
@@ -69,14 +69,17 @@ var goals = []goal{
 	{"10,000 held leases, TTL 10 s", "goroutines beside those for 1", value("Held", "keys=10000", "goroutines", peers...), 0, false},
 	{"", "heap of each, B", value("Held", "keys=10000", "heap-B/key", peers...), 1024, false},
 	{"", "pipelines for 100 renewals", value("Held", "keys=10000", "pipelines/100-renewals", "redsync", "redislock"), 1, false},
-	{"RedLock of five, 1 caller", "× faster than redsync", faster("RedLock", "g=1", "redsync"), 1.25, true},
-	{"64 callers", "× faster than redsync", faster("RedLock", "g=64", "redsync"), 4, true},
+	{"RedLock of five, 1 caller", "× faster than redsync", faster("RedLockAlone", "g=1", "redsync"), 1.25, true},
+	{"RedLock of five, 64 callers", "× faster than redsync", faster("RedLock", "g=64", "redsync"), 4, true},
 	{"", "allocations of a pair", value("RedLock", "g=64", "allocs/op", "redsync"), 110, false},
 	{"RedLock of five, 20 processes that want one key", "scripts a run", value("RedLockWaiters", "guards=20", "scripts/run"), 40, false},
 	{"", "round trips without a holder, p50", value("RedLockWaiters", "guards=20", "gap-p50-trips"), 5, false},
 	{"", "ms without a holder, p99", value("RedLockWaiters", "guards=20", "gap-p99-ms"), 100, false},
-	{"guard around an empty HTTP handler, key known", "time × the two round trips", slower("HTTPGuard", "raw"), 1.3, false},
-	{"the same with Idempotency-Key, body and answer", "time × the two round trips", slower("HTTPEmpty", "raw"), 1.3, false},
+	{"64 readers of one key", "time × 64 keys of their own", over("Readers", "keys=one", "onerun/keys=own"), 1, false},
+	{"64 callers, eight at a time", "× faster than a counter in Redis", faster("Limits", "", "counter"), 1, true},
+	{"", "× faster than x/rate's commands", faster("Limits", "", "x-rate"), 1, true},
+	{"guard around an empty HTTP handler, key known", "time × the two round trips", slower("HTTPGuardAlone", "raw"), 1.3, false},
+	{"the same with Idempotency-Key, body and answer", "time × the two round trips", slower("HTTPEmptyAlone", "raw"), 1.3, false},
 }
 
 // floorOf is the goal's figure for the floor, if that was measured.

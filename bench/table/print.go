@@ -26,7 +26,7 @@ func printGoals(out io.Writer, r *results, goals []goal) (missing int) {
 		if floor, measured := g.floorOf(r); measured {
 			least = number(floor.figure)
 			if ok, _ := g.reached(m); !ok && verdict(g, floor) != "met" {
-				says += "; the floor misses it"
+				says = "the floor forbids it"
 			}
 		}
 		row(out, g.work, g.figure, m.from, m.against, number(m.figure), g.wanted(), least, says)
