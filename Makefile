@@ -1,6 +1,6 @@
 # make test     what tells a contributor whether a change is right: unit tests, the suite of the
 #               backends on real Redis servers, each adapter on its framework, a short simulation.
-#               With the race detector, in random order. Four minutes on two processors
+#               With the race detector, in random order. Six minutes on two processors
 # make check    the rest, in a short form: tests named TestLong, models, benchmarks, fuzzing, the
 #               simulation, mutants, faults, load, systems of processes, soak. Ten minutes
 # .ci/run       make test, make lint and make check
@@ -20,7 +20,8 @@
 # make cron     five processes with different clocks, killed, frozen and replaced, over TICKS ticks
 #               (default 120)
 # make sim      the simulation over SEEDS seeds for each backend (default 5000)
-# make worlds   the simulation over WORLDS seeds of all backends (default 10000), in two processes
+# make worlds   the simulation over WORLDS seeds of all backends (default 10000), and of keys that
+#               are shared, in two processes
 # make model    the models of the rules in internal/verify/model, searched by spin, and with each
 #               rule broken
 # make mutants  the rules of the engine, each broken on purpose, and the tests that notice; some of
@@ -33,6 +34,9 @@
 #               want; then docs/scale.md. Ten minutes, on a machine that does nothing else
 # make soak     six processes with all adapters for DURATION (default 10m), under faults by SEED;
 #               their events stay in bin/_artifacts
+# make screenshots   the pictures of the page for operators in docs/, taken in Chromium
+# make release-check   what docs/development.md says of releasing, tried with a module proxy in a
+#               folder. Three minutes
 # make demo     the two example programs, with the guard and without
 
 GOLANGCI_LINT_VERSION := v2.15.0
@@ -40,38 +44,40 @@ GOBIN := $(shell go env GOPATH)/bin
 export CGO_ENABLED ?= 1
 
 # The folders of the modules of the workspace, go.work.
-MODULES := . examples examples/sqlfence internal/verify bench middleware/http/frameworks
+MODULES := . examples examples/sqlfence cmd/onerun internal/verify bench middleware/grpc middleware/http/frameworks
 
 # Where the promtool target puts promtool.
 export PATH := $(PATH):$(CURDIR)/bin
 
-.PHONY: test check long verify lint lowest lowest-short bench bench-short bench-rounds bench-growth fuzz fuzz-short fault cron sim sim-short worlds mutants model model-short load servers scale soak demo redis postgres spin promtool
+.PHONY: test check long verify lint lowest lowest-short bench bench-short bench-rounds bench-growth fuzz fuzz-short fault cron sim sim-short worlds mutants model model-short load servers scale soak screenshots demo redis postgres spin promtool chromium
 
 # A test whose name begins with TestLong_ proves more than a contributor waits for. make test leaves
 # these tests to make check. So does go test -short.
 LONG := ^TestLong_
 # What make test runs; make check runs the TestLong_ tests of all packages, and PROOF.
-TESTED := ./... ./examples/... ./examples/sqlfence ./bench/... ./middleware/http/frameworks/... \
-	./internal/verify/history ./internal/verify/simulation
+TESTED := ./... ./examples/... ./examples/sqlfence ./cmd/onerun/... ./bench/... \
+	./middleware/grpc/... ./middleware/http/frameworks/... ./internal/verify/history \
+	./internal/verify/postgres ./internal/verify/simulation
 # The packages that fail soonest come first.
-PROOF := ./internal/verify/page ./internal/verify/dashboard ./internal/verify/mutants \
-	./internal/verify/scale ./internal/verify/servers ./internal/verify/load \
+PROOF := ./internal/verify/page ./internal/verify/dashboard ./internal/verify/browser \
+	./internal/verify/mutants ./internal/verify/scale ./internal/verify/servers ./internal/verify/load \
 	./internal/verify/faults ./internal/verify/system ./internal/verify/soak
 
 # With ONERUN_REQUIRE_REDIS, a test that finds no redis-server fails instead of being skipped. So
-# does a test that finds no PostgreSQL, with ONERUN_REQUIRE_POSTGRES.
-# The examples trace with -tags trace.
-GOTEST := ONERUN_REQUIRE_REDIS=1 ONERUN_REQUIRE_POSTGRES=1 go test -race -tags trace -shuffle=on -timeout 15m
+# does a test that finds no PostgreSQL, or no Chromium, with the other two variables.
+# The examples trace with -tags trace. -w leaves out what only debuggers read, which links faster.
+GOTEST := ONERUN_REQUIRE_REDIS=1 ONERUN_REQUIRE_POSTGRES=1 ONERUN_REQUIRE_CHROMIUM=1 go test -race -tags trace -shuffle=on -timeout 15m -ldflags=-w
 
-# Many tests wait for servers and leases, so three packages run at a time on two processors.
+# Two packages at a time: with three, the test is a fourth shorter, but tests that depend on the
+# clock fail now and then, because the processors are busy all the time.
 test: redis postgres
 	@echo "== compile first, so that no compiler runs beside tests that depend on the clock"
 	@go list -race -tags trace -test -deps -export $(TESTED) >/dev/null
 	@echo "== tests, with the race detector and in random order; make check runs the others"
-	$(GOTEST) -p 3 -skip '$(LONG)' $(TESTED)
+	$(GOTEST) -p 2 -skip '$(LONG)' $(TESTED)
 
 # What fails soonest comes first. What does not depend on the clock runs two at a time.
-check: redis promtool spin
+check: redis promtool spin chromium
 	@$(MAKE) --no-print-directory -j2 -O model-short lowest-short fuzz-short bench-short sim-short
 	@$(MAKE) --no-print-directory long
 	@$(MAKE) --no-print-directory verify
@@ -80,18 +86,19 @@ long: redis postgres
 	@echo "== the long tests that make test leaves out"
 	$(GOTEST) -run '$(LONG)' $$(grep -rl --include='*_test.go' '^func TestLong_' . | xargs -n 1 dirname | sort -u)
 
-verify: redis promtool spin
+verify: redis promtool spin chromium
 	@echo "== the proof, in its short form"
 	@go list -race -tags trace -test -deps -export $(PROOF) >/dev/null
 	$(GOTEST) $(PROOF)
 
-bench-short: redis
+bench-short: redis postgres
 	@echo "== benchmarks, a few rounds each, so that they cannot rot"
 	ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench . -benchtime 20x ./backend/memory ./backend/single
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench 'RedLock$$|Reentrant$$|HTTP|Asynq|Frozen$$/impl=onerun' -benchtime 10x ./...
-	cd bench && ONERUN_REQUIRE_REDIS=1 go test -short -run '^$$' -bench '[Cc]ontended$$|RedLock$$|HandOver' -benchtime 20x -timeout 5m . > short.out || { cat short.out; exit 1; }
+	cd bench && ONERUN_REQUIRE_REDIS=1 go test -short -run '^$$' -bench '[Cc]ontended$$|RedLock$$|Alone$$|HandOver|Readers|Limits' -benchtime 20x -timeout 5m . > short.out || { cat short.out; exit 1; }
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -short -run '^$$' -bench 'Waiters|Held|Processes' -benchtime 1x -timeout 5m . >> short.out || { cat short.out; exit 1; }
 	cd bench && go run ./table < short.out
+	cd bench && ONERUN_REQUIRE_POSTGRES=1 go test -run '^$$' -bench Postgres -benchtime 10x .
 
 sim-short:
 	@echo "== the simulation: 504 seeds, and what finds out when it is broken (fewer with the tests, where the race detector makes it slow)"
@@ -108,7 +115,7 @@ fuzz-short: redis
 			(cd $$1 && $(SHORT_FUZZ) -test.fuzz "^$$target$$" -test.fuzztime $$2) || return; \
 		done; \
 	}; \
-	fuzz middleware/http 10000x && fuzz tracing 2000x && fuzz backend 500x
+	fuzz middleware/http 10000x && fuzz middleware/grpc 10000x && fuzz tracing 2000x && fuzz backend 500x
 
 lint: $(GOBIN)/golangci-lint
 	@echo "== gofmt"
@@ -129,7 +136,7 @@ lowest-short:
 	@for module in $(MODULES); do (cd $$module && GOWORK=off go vet -tags trace ./...) || exit; done
 	GOWORK=off go test -short -timeout 5m ./guard/... ./backend/memory ./tracing
 
-bench: redis
+bench: redis postgres
 	@echo "== the stores; and a run beside SET NX and a script by hand, on one client and one redis-server"
 	ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench . -benchmem -count 5 ./backend/...
 	@echo "== reentrant beside single"
@@ -140,6 +147,8 @@ bench: redis
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench Asynq -benchtime 10000x -count 5 ./...
 	@echo "== a queue of tasks on one, two and four worker processes"
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench Replicas -benchtime 1x -count 5 .
+	@echo "== PostgreSQL beside advisory locks and unique jobs of River"
+	cd bench && ONERUN_REQUIRE_POSTGRES=1 go test -run '^$$' -bench Postgres -benchmem -count 5 .
 	@echo "== RedLock with some of five servers frozen; a pair of redsync's takes seconds then, so it makes one"
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench 'RedLockFrozen/impl=onerun' -benchtime 3000x -count 3 ./...
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench 'RedLockFrozen/impl=redsync' -benchtime 1x ./...
@@ -156,9 +165,10 @@ bench-rounds: redis
 	cd bench && go test -c -o bench.test . && rm -f rounds.out
 	@cd bench && for round in $$(seq $(ROUNDS)); do \
 		echo "round $$round"; \
-		{ $(BENCH) -test.bench 'Uncontended$$|RedLock$$' -test.benchtime 0.5s && \
+		{ $(BENCH) -test.bench 'Uncontended$$|RedLock$$|Alone$$' -test.benchtime 0.5s && \
 		  $(BENCH) -test.bench 'Contended$$' -test.benchtime 2s && \
 		  $(BENCH) -test.bench 'HTTP(Guard|Empty)$$/impl=/g=1$$' -test.benchtime 0.5s && \
+		  $(BENCH) -test.bench 'Readers|Limits' -test.benchtime 0.5s && \
 		  $(BENCH) -test.bench HandOver -test.benchtime 500x; } >> rounds.out || { tail -n 50 rounds.out; exit 1; }; \
 	done
 
@@ -173,7 +183,7 @@ fuzz: redis
 		targets=$$(go test -list '^Fuzz' ./$$1 | grep '^Fuzz') || return; \
 		for target in $$targets; do ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) ./$$1 || return; done; \
 	}; \
-	fuzz middleware/http && fuzz tracing && fuzz backend
+	fuzz middleware/http && fuzz middleware/grpc && fuzz tracing && fuzz backend
 
 # The table explains itself. The rows that take little time are part of make check.
 fault: redis spin
@@ -207,13 +217,15 @@ sim:
 WORLDS ?= 10000
 worlds:
 	go test -c -o bin/simulation.test ./internal/verify/simulation
-	@run() { \
-		ONERUN_SIM_FIRST=$$2 ONERUN_SIM_SEEDS=$$3 bin/simulation.test -test.v -test.timeout 60m -test.run "TestSimulation$$/^$$1$$" > bin/worlds.$$1.$$2 2>&1; status=$$?; \
+	@run() { simulate "$$@" "TestSimulation$$/^$$1$$"; }; \
+	simulate() { \
+		ONERUN_SIM_FIRST=$$2 ONERUN_SIM_SEEDS=$$3 bin/simulation.test -test.v -test.timeout 60m -test.run "$$4" > bin/worlds.$$1.$$2 2>&1; status=$$?; \
 		if [ $$status = 0 ]; then sed -n "s/^.*_test.go:[0-9]*: \(.* runs .*\)/$$1, $$3 seeds from $$2 on: \1/p" bin/worlds.$$1.$$2; else tail -n 300 bin/worlds.$$1.$$2; fi; \
 		return $$status; \
 	}; n=$$(($(WORLDS) / 20)); \
 	{ run single 0 $$((9 * n)) && run reentrant 0 $$((2 * n)); } & other=$$!; \
-	{ run redlock 0 $$((2 * n)) && run reentrant $$((2 * n)) $$((7 * n)); }; mine=$$?; \
+	{ run redlock 0 $$((2 * n)) && run reentrant $$((2 * n)) $$((7 * n)) && \
+		simulate sharing 0 $$((20 * n)) "TestSharing$$" && simulate quorum 0 $$((20 * n)) "TestSharing_quorum$$"; }; mine=$$?; \
 	wait $$other && [ $$mine = 0 ]
 
 model: spin
@@ -253,6 +265,14 @@ MUTANTS ?=
 mutants: redis
 	@go run ./internal/verify/mutants $(MUTANTS)
 
+screenshots: chromium
+	ONERUN_SCREENSHOTS=1 ONERUN_REQUIRE_CHROMIUM=1 \
+		go test -count=1 -run TestScreenshots ./internal/verify/browser
+	@ls -l docs/page-*.png
+
+release-check:
+	go test -tags release -run '^TestRelease_' -v ./cmd/onerun
+
 demo:
 	@echo "== coupon: with the guard, then without"
 	go run ./examples/coupon
@@ -272,12 +292,23 @@ redis:
 		{ $$sudo service redis-server stop || true; }; }
 
 postgres:
-	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || { \
-		echo "== PostgreSQL is missing: installing it"; \
+	@{ ls /usr/lib/postgresql/*/bin/initdb || command -v initdb; } >/dev/null 2>&1 && \
+		PATH=$$PATH:/usr/sbin command -v pgbouncer >/dev/null || { \
+		echo "== PostgreSQL or PgBouncer is missing: installing them"; \
 		sudo=$$(test "$$(id -u)" = 0 || echo sudo); \
 		$$sudo apt-get update -qq && \
-		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq postgresql && \
-		{ $$sudo service postgresql stop || true; }; }
+		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq postgresql pgbouncer && \
+		{ $$sudo service pgbouncer stop; $$sudo service postgresql stop || true; }; }
+
+# Each of the three names will do: Debian's, Ubuntu's, and that of Google's build.
+chromium:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+	command -v google-chrome >/dev/null || { \
+		echo "== Chromium is missing: installing it"; \
+		sudo=$$(test "$$(id -u)" = 0 || echo sudo); \
+		$$sudo apt-get update -qq && \
+		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+			chromium fonts-dejavu-core; }
 
 spin:
 	@command -v spin >/dev/null || { \

@@ -28,8 +28,8 @@ var snippetImports = []string{
 	"github.com/redis/go-redis/v9", "github.com/robfig/cron/v3", "github.com/stretchr/testify/require",
 	"go.opentelemetry.io/otel", "github.com/prometheus/client_golang/prometheus",
 	"go.opentelemetry.io/otel/propagation", "go.opentelemetry.io/otel/sdk/metric",
-	module + "/backend/memory", module + "/backend/reentrant", module + "/backend/redlock", module + "/backend/single",
-	module + "/guard", module + "/guard/guardtest", module + "/tracing",
+	module + "/backend/both", module + "/backend/memory", module + "/backend/postgres", module + "/backend/reentrant", module + "/backend/redlock", module + "/backend/single",
+	module + "/guard", module + "/guard/guardtest", module + "/inspect", module + "/inspect/web", module + "/tracing",
 }
 
 // snippetAliases are the packages that every example imports under another name.
@@ -61,6 +61,7 @@ var (
 	client    *asynq.Client
 	config    asynq.Config
 	inspector *asynq.Inspector
+	locker    *postgres.Locker
 	monitor   string
 	redisOpt  asynq.RedisConnOpt
 	tenant    guardhttp.KeyFunc
@@ -93,6 +94,25 @@ var snippetModules = []snippetModule{
 			"net/http", "time", "github.com/gin-gonic/gin", "github.com/go-chi/chi/v5", "github.com/gorilla/mux",
 			"github.com/klauspost/compress/gzhttp", "github.com/labstack/echo/v4",
 			"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp", module + "/middleware/http/frameworks",
+		},
+	},
+	{
+		dir: "middleware/grpc", uses: `guardgrpc\.`,
+		prelude: `
+type accountKey struct{}
+var authenticate grpc.UnaryServerInterceptor
+var creds grpc.DialOption
+var g *guard.Guard
+var retries grpc.UnaryClientInterceptor
+var target string
+`,
+		imports: []string{"google.golang.org/grpc", module + "/guard", module + "/middleware/grpc"},
+	},
+	{
+		dir: "internal/verify", uses: `pgx`,
+		imports: []string{
+			"context", "database/sql", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/stdlib",
+			module + "/backend/postgres", module + "/guard",
 		},
 	},
 	{

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -61,9 +62,10 @@ func TestRunbook_commandsRun(t *testing.T) {
 	}
 	require.Greater(t, ran, 8, "they were found")
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script.String())
+	cmd.Env = append(os.Environ(), "PATH="+buildOnerun(t)+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	rest := string(out)
+	rest, times := string(out), 0
 	for i, block := range blocks {
 		if block[1] != "sh" {
 			continue
@@ -74,12 +76,14 @@ func TestRunbook_commandsRun(t *testing.T) {
 		if i+1 < len(blocks) && blocks[i+1][1] == "text" {
 			require.Regexp(t, outputPattern(blocks[i+1][2]), got, "%s", block[2])
 		}
-		if strings.Contains(block[2], "FENCE >> 20") {
-			since, err := time.Parse(time.RFC3339, strings.TrimSpace(got))
+		if since := shownSince.FindStringSubmatch(got); since != nil {
+			at, err := time.Parse("2006-01-02 15:04:05", since[1])
 			require.NoError(t, err)
-			require.WithinDuration(t, began, since, time.Minute, "since when the key is held")
+			require.WithinDuration(t, began, at, time.Minute, "since when the key is held")
+			times++
 		}
 	}
+	require.Equal(t, 3, times)
 
 	// A command of the runbook has taken the key: no renewal succeeds, and the key stays busy.
 	var lost *guard.LostError
@@ -90,6 +94,19 @@ func TestRunbook_commandsRun(t *testing.T) {
 	// Others have forgotten the markers.
 	require.NoError(t, g.Do(t.Context(), "report:2026-11-20", nothing))
 	require.NoError(t, owners.Do(t.Context(), "import:16", nothing))
+}
+
+var shownSince = regexp.MustCompile(`(?m)^  since  (\S+ \S+) UTC`)
+
+// buildOnerun returns a folder with the command onerun.
+func buildOnerun(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir, ".")
+	build.Dir = "cmd/onerun"
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return dir
 }
 
 func runbookGuard(t *testing.T, locker guard.Locker) *guard.Guard {
@@ -147,11 +164,10 @@ func chargeCustomer42(t *testing.T, g *guard.Guard, addr string) {
 
 var (
 	redisCommand = regexp.MustCompile("`([A-Z]{2,}(?: [A-Z]{2,})*(?: [a-z0-9-]+)*)`")
-	goCommand    = regexp.MustCompile("`(jobs\\.\\w+\\(ctx, [^`]*\\))`")
+	ownCommand   = regexp.MustCompile("`onerun ([a-z]+)[^`]*`")
 )
 
-// The commands in the text of the runbook exist: those of Redis on a server, those of Go in a
-// compiler.
+// The commands in the text of the runbook exist: those of Redis on a server, and those of onerun.
 func TestRunbook_commandsInTheTextExist(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
@@ -172,13 +188,13 @@ func TestRunbook_commandsInTheTextExist(t *testing.T) {
 		}
 	}
 	require.Greater(t, ran, 6, "commands of Redis were found")
-	compile := snippetCompiler(t, ".", "context", module+"/middleware/cron")
-	calls := goCommand.FindAllStringSubmatch(text, -1)
-	require.Len(t, calls, 3)
-	for _, found := range calls {
-		compile(t, found[1], snippetFile(found[1]+"\n", "var ctx context.Context\nvar jobs *guardcron.Jobs\n",
-			map[string]string{"guardcron": module + "/middleware/cron"}, "context"))
+	dir, own := buildOnerun(t), 0
+	for _, found := range ownCommand.FindAllStringSubmatch(text, -1) {
+		own++
+		out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "onerun"), found[1], "--help").CombinedOutput()
+		require.NoError(t, err, "%s", out)
 	}
+	require.Greater(t, own, 5, "commands of onerun were found")
 	_, err := os.Stat("docs/acl.md") // to which it links
 	require.NoError(t, err)
 }

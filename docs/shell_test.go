@@ -122,9 +122,12 @@ func stubs(t *testing.T) string {
 	require.NoError(t, err)
 	gobin, err := exec.LookPath("go")
 	require.NoError(t, err)
+	git, err := exec.LookPath("git") // go build asks it for the commit
+	require.NoError(t, err)
 	dir := t.TempDir()
 	for name, script := range map[string]string{
-		"git": fmt.Sprintf("#!/bin/sh\n[ \"$1\" = clone ] && ln -s %q onerun\n", root),
+		"git": fmt.Sprintf("#!/bin/sh\n[ \"$1\" != clone ] || exec ln -s %q onerun\n"+
+			"exec %q \"$@\"\n", root, git),
 		"go": fmt.Sprintf("#!/bin/sh\n%q \"$@\" || exit\n"+
 			"[ \"$1 $2\" != 'mod init' ] || { %q mod edit -require %s@v0.0.0 -replace %s=%s && cp %q go.sum; }\n",
 			gobin, gobin, module, module, root, filepath.Join(root, "go.sum")),
