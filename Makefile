@@ -55,18 +55,18 @@ export PATH := $(PATH):$(CURDIR)/bin
 # these tests to make check. So does go test -short.
 LONG := ^TestLong_
 # What make test runs; make check runs the TestLong_ tests of all packages, and PROOF.
-TESTED := ./... ./examples/... ./examples/sqlfence ./cmd/onerun/... ./bench/... \
-	./middleware/grpc/... ./middleware/http/frameworks/... ./internal/verify/history \
-	./internal/verify/postgres ./internal/verify/simulation
+TESTED := ./... ./examples/... ./examples/sqlfence ./cmd/onerun/... ./middleware/grpc/... \
+	./middleware/http/frameworks/... ./internal/verify/postgres ./internal/verify/simulation
 # The packages that fail soonest come first.
-PROOF := ./internal/verify/page ./internal/verify/dashboard ./internal/verify/browser \
+PROOF := ./internal/verify/history ./bench/... ./internal/verify/page ./internal/verify/dashboard ./internal/verify/browser \
 	./internal/verify/mutants ./internal/verify/scale ./internal/verify/servers ./internal/verify/load \
 	./internal/verify/faults ./internal/verify/system ./internal/verify/soak
 
 # With ONERUN_REQUIRE_REDIS, a test that finds no redis-server fails instead of being skipped. So
 # does a test that finds no PostgreSQL, or no Chromium, with the other two variables.
 # The examples trace with -tags trace. -w leaves out what only debuggers read, which links faster.
-GOTEST := ONERUN_REQUIRE_REDIS=1 ONERUN_REQUIRE_POSTGRES=1 ONERUN_REQUIRE_CHROMIUM=1 go test -race -tags trace -shuffle=on -timeout 15m -ldflags=-w
+# The race detector would let each test binary sleep for a second at its end.
+GOTEST := GORACE=atexit_sleep_ms=0 ONERUN_REQUIRE_REDIS=1 ONERUN_REQUIRE_POSTGRES=1 ONERUN_REQUIRE_CHROMIUM=1 go test -race -tags trace -shuffle=on -timeout 15m -ldflags=-w
 
 # Two packages at a time: with three, the test is a fourth shorter, but tests that depend on the
 # clock fail now and then, because the processors are busy all the time.

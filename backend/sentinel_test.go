@@ -30,8 +30,8 @@ func isolate(t *testing.T, s *redistest.Sentinel) {
 
 // A master that Sentinel has replaced may live on. It must not keep a lease alive: claims, renewals
 // and releases follow the application's client.
-func TestSentinel_aReplacedMasterKeepsNoLease(t *testing.T) {
-	t.Parallel()
+func TestLong_aReplacedMasterKeepsNoLease(t *testing.T) {
+	redistest.Long(t)
 	for name, c := range map[string]struct {
 		start   func(t testing.TB, args ...string) *redistest.Sentinel
 		replace func(t *testing.T, s *redistest.Sentinel)

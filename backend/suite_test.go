@@ -91,8 +91,8 @@ func TestSuite_cluster(t *testing.T) {
 	})
 }
 
-func TestSuite_sentinel(t *testing.T) {
-	t.Parallel()
+func TestLong_suiteOnSentinel(t *testing.T) {
+	redistest.Long(t)
 	onEach(t, guardtest.Run, func(t *testing.T) place {
 		sentinel := redistest.StartSentinel(t)
 		return place{func(t testing.TB) redis.UniversalClient { return sentinel.Client(t) }, flusher(t, sentinel.Master), nil}

@@ -16,6 +16,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 )
 
 // closeWithin closes g with a time limit and returns the error of Close.
@@ -226,7 +227,8 @@ func TestDo_doesNotRunUnderALeaseThatEndedInAHook(t *testing.T) {
 
 // A slow hook delays only the reports. The Guard keeps a bounded number of events for it and
 // counts the events that it drops.
-func TestHook_thatIsTooSlowDropsABoundedNumberOfEvents(t *testing.T) {
+func TestLong_aHookThatIsTooSlowDropsABoundedNumberOfEvents(t *testing.T) {
+	leftout.IfShort(t)
 	var delivered, dropped atomic.Int64
 	unblock := make(chan struct{})
 	synctest.Test(t, func(t *testing.T) {
@@ -267,7 +269,8 @@ func TestHook_thatEndsItsGoroutineDoesNotEndTheReports(t *testing.T) {
 
 // The cleaner keeps a bounded number of orphans. It leaves further claims to their TTLs and
 // reports an error for each of them.
-func TestOrphans_beyondTheBoundAreReported(t *testing.T) {
+func TestLong_orphansBeyondTheBoundAreReported(t *testing.T) {
+	leftout.IfShort(t)
 	synctest.Test(t, func(t *testing.T) {
 		var pending, failed atomic.Int64
 		store := newTestStore()

@@ -100,11 +100,12 @@ func TestFault23_aMinorityRestartsEmptyWhileHeld(t *testing.T) {
 	g := newGuard(t, q.locker(t), guard.WithTTL(ttl))
 	lease, err := g.Acquire(t.Context(), "k")
 	require.NoError(t, err)
+	onAll := func() bool { return q.held(t, lease) == 5 }
+	require.Eventually(t, onAll, 10*ttl, 10*time.Millisecond)
 	for round := range 2 {
 		q.servers[2*round].Restart()
 		q.servers[2*round+1].Restart()
-		require.Eventually(t, func() bool { return q.held(t, lease) == 5 }, 10*ttl, 50*time.Millisecond,
-			"all have it again, under its fence")
+		require.Eventually(t, onAll, 10*ttl, 50*time.Millisecond, "all have it again, under its fence")
 		require.True(t, lease.Valid())
 	}
 	require.NoError(t, lease.Release(t.Context()))

@@ -49,13 +49,13 @@ func memories(n int) (nodes []guard.Locker) {
 func TestSuite_fiveServers(t *testing.T) {
 	t.Parallel()
 	onFiveServers(t, map[string]func(*testing.T, guardtest.Backend){
-		"single": guardtest.RunExclusion, "reentrant": guardtest.Run,
+		"single": guardtest.RunExclusion, "reentrant": guardtest.RunExclusion,
 	})
 }
 
 func TestLong_suiteOnFiveServers(t *testing.T) {
 	redistest.Long(t)
-	onFiveServers(t, map[string]func(*testing.T, guardtest.Backend){"single": guardtest.Run})
+	onFiveServers(t, map[string]func(*testing.T, guardtest.Backend){"single": guardtest.Run, "reentrant": guardtest.Run})
 }
 
 // onFiveServers runs the suite, or a part of it, over five servers that nothing else uses

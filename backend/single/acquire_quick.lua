@@ -3,37 +3,32 @@
 -- the same fence. KEYS and ARGV are those of acquire.lua, which answers all other claims. One
 -- command reads all counters, and one raises those of the keys that were granted. If the user has
 -- no right to MGET or MSET, each counter has a command of its own.
-local fence = digits(clock)
-local after_id = '\n' .. fence .. '\n' .. shared(2)
 
--- hint_alone returns the hint of a claim that asks for nothing else, if the clock allows it as a
--- fence (see new_fence), or false or nil.
-local function hint_alone(special)
+-- fence_for returns the fence of a claim: clock_digits, unless it asks for a hint alone, and the
+-- clock allows that as a fence (see new_fence). It returns nil for other claims.
+local function fence_for(special, clock_digits)
+  if special == '' then
+    return clock_digits or digits(clock)
+  end
   local hint = tonumber(special) -- nil if there are several numbers
-  return hint and hint <= clock and clock - hint <= AHEAD / 2 and special
+  return hint and hint <= clock and clock - hint <= AHEAD / 2 and special or nil
 end
 
--- try grants the key of the i-th claim if its counter, as GET or MGET has answered it, allows that.
--- It returns the fence, or nil.
-local function try(i, last)
-  local quick, rest = fence, after_id
-  if ARGV[2 * i] ~= '' then
-    quick = hint_alone(ARGV[2 * i])
-    rest = quick and '\n' .. quick .. '\n' .. shared(2)
-  end
-  if quick and is_behind(last, quick) then
-    local set = redis.pcall('SET', KEYS[2 * i - 1], HELD .. ARGV[2 * i - 1] .. rest, 'PX', shared(1), 'NX')
-    return set and not set.err and quick or nil
-  end
+-- grant grants the key of the i-th claim under a fence, and reports whether the key was free.
+local function grant(i, fence)
+  local lease = HELD .. ARGV[2 * i - 1] .. '\n' .. fence .. '\n' .. shared(2)
+  local set = redis.pcall('SET', KEYS[2 * i - 1], lease, 'PX', shared(1), 'NX')
+  return set and not set.err
 end
 
 if n == 1 then -- without the tables that many claims need
-  local quick = try(1, redis.pcall('GET', KEYS[2]))
-  if quick then
-    redis.call('SET', KEYS[2], quick)
+  local fence = fence_for(ARGV[2])
+  if fence and is_behind(redis.pcall('GET', KEYS[2]), fence) and grant(1, fence) then
+    redis.call('SET', KEYS[2], fence)
     return clock
   end
 else
+  local clock_digits = digits(clock)
   local counters = {}
   for i = 1, n do
     counters[i] = KEYS[2 * i]
@@ -43,15 +38,15 @@ else
   local raised, raises = {}, {} -- the new numbers of counters, and what to send for them
   for i = 1, n do
     local key, counter = KEYS[2 * i - 1], counters[i]
-    local quick = not refused[key] and try(i, last.err and redis.pcall('GET', counter) or last[i])
-    if not quick then
-      refused[key] = true
-    else
+    local fence = not refused[key] and fence_for(ARGV[2 * i], clock_digits)
+    if fence and is_behind(last.err and redis.pcall('GET', counter) or last[i], fence) and grant(i, fence) then
       answers[i], answered = clock, answered + 1
-      if (raised[counter] or '') < quick then
-        raised[counter] = quick
-        raises[#raises + 1], raises[#raises + 2] = counter, quick
+      if (raised[counter] or '') < fence then
+        raised[counter] = fence
+        raises[#raises + 1], raises[#raises + 2] = counter, fence
       end
+    else
+      refused[key] = true
     end
   end
   if #raises > 0 and redis.pcall('MSET', unpack(raises)).err then

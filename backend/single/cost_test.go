@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -62,7 +63,8 @@ func TestDo_aloneCostsNothingForSharing(t *testing.T) {
 }
 
 // Not parallel: it counts goroutines.
-func TestAcquire_tenThousandHeldLeasesShareOneGoroutineAndFewPipelines(t *testing.T) {
+func TestLong_tenThousandHeldLeasesShareOneGoroutineAndFewPipelines(t *testing.T) {
+	leftout.IfShort(t)
 	server := redistest.Start(t)
 	rdb := server.Client(t)
 	const ttl = 6 * time.Second

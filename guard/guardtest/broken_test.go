@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 )
 
 // A broken is a backend with one defect, and the checks that must fail for it. Other checks may
@@ -29,7 +30,8 @@ func allBroken() []broken {
 		brokenMarkers(), brokenFences(), brokenOwners(), brokenQuorums(), brokenKeys(), brokenBatches(), brokenContexts(), brokenFreezes(), brokenLedgers(), brokenNotifications(), brokenQueues(), brokenSharing(), brokenSeats(), brokenBatchesOfClaims(), brokenInspections())
 }
 
-func TestRun_failsABrokenBackend(t *testing.T) {
+func TestLong_aBrokenBackendFails(t *testing.T) {
+	leftout.IfShort(t)
 	for _, b := range allBroken() {
 		t.Run(b.name, func(t *testing.T) {
 			for _, name := range b.caughtBy {

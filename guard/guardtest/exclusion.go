@@ -28,16 +28,12 @@ const (
 	seedEnv = "GUARDTEST_SEED"
 )
 
-// span is how long a random run lasts. In virtual time nothing but the run takes time, so that a
-// short one makes more calls than a long one does in real time.
+// span is how long a random run lasts.
 func (s *subject) span() time.Duration {
-	switch {
-	case testing.Short():
+	if testing.Short() {
 		return 200 * time.Millisecond
-	case s.backend.Bubble:
-		return 600 * time.Millisecond
 	}
-	return time.Second
+	return 600 * time.Millisecond
 }
 
 // seed returns the seed of a run, and logs it if the check fails.

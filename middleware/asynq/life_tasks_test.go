@@ -98,7 +98,8 @@ func lifeStormOver(t *testing.T, length lifeLength) {
 	// heartbeat, once a minute and when a server starts.
 	lost := 61 * time.Second
 	if length.aged {
-		lost = length.ttl + time.Second // of the Guard's leases, nothing is set back
+		// of the Guard's leases, nothing is set back
+		lost = max(length.ttl, lifeHeartbeat) + 2*time.Second
 	}
 	for time.Since(frozenAt) < lost {
 		if s.enqueued < length.tasks*9/10 {
@@ -108,7 +109,7 @@ func lifeStormOver(t *testing.T, length lifeLength) {
 		time.Sleep(140 * time.Millisecond)
 	}
 	if length.aged {
-		s.ageLeases(t, inKilled, inFrozen)
+		s.ageLeases(t, frozenAt)
 	}
 	replacement := s.process(t, "replacement")
 	s.awaitDone(t, inKilled, inFrozen, inShut)
@@ -243,9 +244,9 @@ func (s *lifeStorm) requireHistory(t *testing.T, log []lifeWrite, inFrozen map[s
 	for task, processes := range begun {
 		repeats += len(processes) - 1
 		twice += ends[task] - 1
-		for _, p := range processes[:len(processes)-1] {
-			require.Contains(t, []string{"killed", "frozen", "shut"}, p, "%s ran in %v", task, processes)
-		}
+		// the frozen process may also begin a task that it had in its hands after another's run
+		steady := slices.DeleteFunc(slices.Clone(processes), func(p string) bool { return p == "killed" || p == "frozen" || p == "shut" })
+		require.LessOrEqual(t, len(steady), 1, "%s ran in %v", task, processes)
 	}
 	require.LessOrEqual(t, repeats, 3*lifeSlots)
 	t.Logf("begun again: %d, of which done twice: %d; overtaken: %d; after the thaw refused: %d, stopped: %d", repeats, twice, len(overtaken), refused, stopped)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -150,22 +151,28 @@ func (s *lifeSite) info(t *testing.T, id string) *asynq.TaskInfo {
 	return info
 }
 
-// ageLeases has asynq's own leases of the runs' tasks end a minute ago. The next server that starts
-// takes the tasks back. Those that have ended meanwhile have no lease.
-func (s *lifeSite) ageLeases(t *testing.T, runs ...map[string]string) {
+// lifeHeartbeat is how often a server extends asynq's own leases of the tasks that it works on.
+const lifeHeartbeat = 5 * time.Second
+
+// ageLeases has asynq's own leases end a minute ago that no server has extended since the instant,
+// which was more than a heartbeat ago. The next server that starts takes their tasks back.
+func (s *lifeSite) ageLeases(t *testing.T, since time.Time) {
 	t.Helper()
 	rdb := s.queue.Client(t)
-	for _, some := range runs {
-		for _, task := range some {
-			s.ageLease(t, rdb, task)
-		}
+	last := since.Add(30 * time.Second) // to which a heartbeat extends a lease
+	stale, err := rdb.ZRangeByScore(t.Context(), lifeLeases, &redis.ZRangeBy{Min: "-inf", Max: fmt.Sprint(last.Unix())}).Result()
+	require.NoError(t, err)
+	for _, task := range stale {
+		s.ageLease(t, rdb, task)
 	}
 }
+
+const lifeLeases = "asynq:{default}:lease"
 
 func (s *lifeSite) ageLease(t *testing.T, rdb *redis.Client, task string) {
 	t.Helper()
 	ended := redis.Z{Score: float64(time.Now().Add(-time.Minute).Unix()), Member: task}
-	require.NoError(t, rdb.ZAddXX(t.Context(), "asynq:{default}:lease", ended).Err())
+	require.NoError(t, rdb.ZAddXX(t.Context(), lifeLeases, ended).Err())
 }
 
 // awaitEmpty waits until the queue has nothing left to do, and returns how many tasks are

@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
 
@@ -302,8 +303,8 @@ func TestStreams_sameAsWithoutUs(t *testing.T) {
 }
 
 // The same for handlers that nobody has thought of.
-func TestStreams_sameAsWithoutUsAtRandom(t *testing.T) {
-	t.Parallel()
+func TestLong_streamsSameAsWithoutUsAtRandom(t *testing.T) {
+	redistest.Long(t)
 	store := contentRedis(t)
 	files := streamsMakeFiles(t)
 	contentProtocols(t, func(t *testing.T, http2 bool) {

@@ -358,7 +358,7 @@ func (lifeBusy) TryAcquire(context.Context, guard.Claim) (guard.Grant, error) {
 // Row 40 for the keys that were waited for. It does not run in parallel, as it measures the
 // process.
 func TestStore_keysThatWereWaitedForLeaveNothing(t *testing.T) {
-	const keys, clients = 20_000, 50
+	const keys, clients = 5_000, 50
 	h, _ := counted(http.StatusCreated, nil)
 	idempotent, err := guardhttp.New(lifeGuard(t, lifeBusy{memory.New()}), guardhttp.IdempotencyKey, guardhttp.WithScope(lifeTenant),
 		guardhttp.WithWait(time.Millisecond))

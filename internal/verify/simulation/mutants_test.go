@@ -10,11 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 )
 
 // The simulation can fail: each of these breaks one rule, and is found out by the invariant that
 // the rule is for.
-func TestSimulation_findsWhatIsBroken(t *testing.T) {
+func TestLong_simulationFindsWhatIsBroken(t *testing.T) {
+	leftout.IfShort(t)
 	for name, m := range map[string]struct {
 		mutate    mutation
 		invariant string
@@ -57,7 +59,8 @@ func TestSimulation_findsWhatIsBroken(t *testing.T) {
 }
 
 // So can the worlds that share keys.
-func TestSharing_findsWhatIsBroken(t *testing.T) {
+func TestLong_sharingFindsWhatIsBroken(t *testing.T) {
+	leftout.IfShort(t)
 	for name, m := range map[string]struct {
 		store     func(r remote) guard.Locker
 		invariant string
