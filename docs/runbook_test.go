@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -98,16 +99,21 @@ func TestRunbook_commandsRun(t *testing.T) {
 
 var shownSince = regexp.MustCompile(`(?m)^  since  (\S+ \S+) UTC`)
 
-// buildOnerun returns a folder with the command onerun.
+// buildOnerun returns a folder with the command onerun, which is built once.
 func buildOnerun(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir, ".")
-	build.Dir = "cmd/onerun"
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	return dir
+	require.NoError(t, built())
+	return programs
 }
+
+var built = sync.OnceValue(func() error {
+	build := exec.CommandContext(context.Background(), "go", "build", "-o", programs, ".")
+	build.Dir = "cmd/onerun"
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+})
 
 func runbookGuard(t *testing.T, locker guard.Locker) *guard.Guard {
 	t.Helper()

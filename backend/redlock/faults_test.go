@@ -118,7 +118,7 @@ func TestFault23_aMajorityRestartsEmptyWhileHeld(t *testing.T) {
 	g := newGuard(t, q.locker(t), guard.WithTTL(3*ttl))
 	lease, err := g.Acquire(t.Context(), "k")
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return q.held(t, lease) == 5 }, ttl, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return q.held(t, lease) == 5 }, 10*ttl, 10*time.Millisecond)
 	for _, s := range q.servers[:3] { // a renewal between two restarts would bring the lease back
 		s.Kill()
 	}

@@ -26,7 +26,7 @@ import (
 const (
 	// lifeSoon bounds what should take no time, on a machine that is busy with other work.
 	lifeSoon = time.Minute
-	lifePoll = 10 * time.Millisecond
+	lifePoll = 20 * time.Millisecond
 	lifeType = "life:work"
 )
 

@@ -14,6 +14,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	"github.com/seed-1795987d/onerun/internal/testkit/postgrestest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 // within returns a context that ends after a time.
@@ -112,8 +113,8 @@ func TestFault_connectionsAreCut(t *testing.T) {
 	cutter.Wait()
 }
 
-func TestFault_failoverToAReplica(t *testing.T) {
-	t.Parallel()
+func TestLong_failoverToAReplica(t *testing.T) {
+	redistest.Long(t)
 	primary := postgrestest.Start(t)
 	l, db := migrated(t, primary.DSN())
 	early := claim("before", long)
@@ -178,8 +179,8 @@ func TestFault_failoverToAReplica(t *testing.T) {
 }
 
 // With a synchronous standby, a lease that was granted is on both servers.
-func TestFault_failoverToASynchronousReplica(t *testing.T) {
-	t.Parallel()
+func TestLong_failoverToASynchronousReplica(t *testing.T) {
+	redistest.Long(t)
 	primary := postgrestest.Start(t)
 	l, db := migrated(t, primary.DSN())
 	replica := primary.StartReplica(t)

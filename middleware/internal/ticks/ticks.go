@@ -73,9 +73,20 @@ func Gaps(s cron.Schedule, tick time.Time) (shortest, longest time.Duration) {
 		}
 	}
 	look(32, 0)
+	if isDaily(s) {
+		look(2*48, time.Hour/2)
+		return shortest, longest
+	}
 	look(8*48, time.Hour/2)
 	look(400, 24*time.Hour)
 	return shortest, longest
+}
+
+// isDaily reports whether a schedule has the same ticks on each day.
+func isDaily(s cron.Schedule) bool {
+	const star = 1 << 63 // cron sets this bit for "*"
+	spec, ok := s.(*cron.SpecSchedule)
+	return ok && spec.Dom&spec.Month&spec.Dow&star != 0
 }
 
 // shorter returns the shorter of two times, of which 0 is none.
