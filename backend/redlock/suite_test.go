@@ -31,6 +31,7 @@ func TestSuite_memory(t *testing.T) {
 	guardtest.Run(t, guardtest.Backend{
 		New: nodes, Bubble: true, Ledger: true, Inspects: true, MinTTL: 5 * time.Millisecond,
 		Shares: []int{2, 3, driver.Any}, Pairs: true,
+		Settled: func(testing.TB) { time.Sleep(time.Microsecond) }, // which waits for all other goroutines
 	})
 	guardtest.RunExclusion(t, guardtest.Backend{
 		New: nodes, MinTTL: minTTL, Shares: []int{2, 3, driver.Any}, Pairs: true,
@@ -100,7 +101,7 @@ func onFiveServers(t *testing.T, runs map[string]func(*testing.T, guardtest.Back
 				Ledger: true, Notifies: true, Inspects: true,
 				Shares: shares[name], Pairs: true,
 				MinTTL:  minTTL,
-				Settled: func(t testing.TB, _ string) { settled(t) },
+				Settled: settled,
 				Freeze: func(testing.TB) func() {
 					for _, s := range servers {
 						s.Freeze()

@@ -58,6 +58,7 @@ func (p process) breaks(key, id string, b driver.Break) bool {
 	defer cancel()
 	broken, err := p.inspector().Break(ctx, key, id, b)
 	require.NoError(p.t, err)
+	p.settled(p.t)
 	return broken
 }
 
@@ -67,6 +68,7 @@ func (p process) forget(key string) bool {
 	defer cancel()
 	forgotten, err := p.inspector().Forget(ctx, key)
 	require.NoError(p.t, err)
+	p.settled(p.t)
 	return forgotten
 }
 
@@ -163,7 +165,6 @@ func showsWhatIsLeft(s *subject) {
 	s.here.mustAcquire(done)
 	done.Label = "done\nby this"
 	s.here.mustRelease(done, guard.After{Keep: 2 * long, Done: true, Record: record})
-	s.settled("done")
 	info = s.showState("done", driver.KeyDone)
 	require.Equal(s, done.Label, info.Marker.Label)
 	require.Equal(s, len(record), info.Marker.Size)
@@ -264,7 +265,6 @@ func breaksNoOther(s *subject) {
 	s.here.mustRelease(kept, guard.After{Keep: long})
 	s.here.mustAcquire(done)
 	s.here.mustRelease(done, guard.After{Keep: long, Done: true})
-	s.settled("done")
 	for _, now := range []bool{false, true} {
 		by := byOperator()
 		by.Now = now
@@ -339,7 +339,6 @@ func forgets(s *subject) {
 	s.here.mustRelease(kept, guard.After{Keep: long})
 	fence := s.here.mustAcquire(done).Fence
 	s.here.mustRelease(done, guard.After{Keep: long, Done: true, Record: []byte("record")})
-	s.settled("done")
 	for _, key := range []string{"held", "kept", "free"} {
 		require.False(s, s.there.forget(key), "%q has no done marker", key)
 	}
@@ -366,7 +365,6 @@ func breakNotifies(s *subject) {
 		s.here.mustAcquire(c)
 		if name == "done" {
 			s.here.mustRelease(c, guard.After{Keep: long, Done: true})
-			s.settled(name)
 		}
 		time.Sleep(4 * early) // for earlier notifications
 		before := notified.Load()

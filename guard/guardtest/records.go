@@ -43,7 +43,6 @@ func recordStays(s *subject) {
 	s.here.mustAcquire(other)
 	s.here.mustRelease(other, guard.After{Keep: long, Done: true, Record: []byte("other's")})
 	s.here.mustRelease(first, guard.After{Keep: s.short(), Done: true, Record: []byte("first")})
-	s.settled(first.Key)
 	second := s.claim("key")
 	s.eventually(func() bool { return s.there.acquire(second).State == guard.Granted }, "the window of the marker passes")
 	require.Empty(s, s.here.requireBusy(s.claim("key"), second.TTL).Record, "Record must be empty if the key is busy")

@@ -226,7 +226,6 @@ func sharedFindsDone(s *subject, among int) {
 	c := s.claim(k)
 	s.here.mustAcquire(c)
 	s.here.mustRelease(c, guard.After{Keep: long, Done: true, Record: []byte("record")})
-	s.settled(k)
 	g := s.there.requireDone(s.shared(k, among), long)
 	require.Equal(s, "record", string(g.Record))
 	require.Equal(s, c.Label, g.Label)

@@ -32,13 +32,6 @@ type subject struct {
 	there   process // the same Locker if Again is nil
 }
 
-// settled waits until all parts of the store know that the key is done.
-func (s *subject) settled(key string) {
-	if s.backend.Settled != nil {
-		s.backend.Settled(s, key)
-	}
-}
-
 func newSubject(t testing.TB, backend Backend) *subject {
 	here := backend.New(t)
 	require.NotNil(t, here, "New returned no Locker")
@@ -47,7 +40,11 @@ func newSubject(t testing.TB, backend Backend) *subject {
 		there = backend.Again(t, here)
 		require.NotNil(t, there, "Again returned no Locker")
 	}
-	return &subject{TB: t, backend: backend, here: process{t, here}, there: process{t, there}}
+	settled := backend.Settled
+	if settled == nil {
+		settled = func(testing.TB) {}
+	}
+	return &subject{TB: t, backend: backend, here: process{t, here, settled}, there: process{t, there, settled}}
 }
 
 // claim returns a claim of the key with an ID and an owner of its own.
@@ -72,10 +69,13 @@ func (s *subject) eventually(condition func() bool, what string) {
 	}
 }
 
-// A process is a Locker as one process uses it. Its methods check the answers.
+// A process is a Locker as one process uses it. Its methods check the answers, and return when all
+// parts of the store have done what they were asked for. Those whose names begin with try do
+// neither.
 type process struct {
-	t      testing.TB
-	locker guard.Locker
+	t       testing.TB
+	locker  guard.Locker
+	settled func(testing.TB)
 }
 
 func (p process) context() (context.Context, context.CancelFunc) {
@@ -91,6 +91,7 @@ func (p process) acquire(c guard.Claim) guard.Grant {
 	for {
 		g, err := p.locker.TryAcquire(ctx, c)
 		require.NoError(p.t, err)
+		p.settled(p.t)
 		if !g.Contested {
 			return g
 		}
@@ -104,6 +105,7 @@ func (p process) renew(c guard.Claim) (held bool) {
 	defer cancel()
 	held, err := p.locker.Renew(ctx, c)
 	require.NoError(p.t, err)
+	p.settled(p.t)
 	return held
 }
 
@@ -113,6 +115,7 @@ func (p process) release(c guard.Claim, after guard.After) (held bool) {
 	defer cancel()
 	held, err := p.locker.Release(ctx, c, after)
 	require.NoError(p.t, err)
+	p.settled(p.t)
 	return held
 }
 

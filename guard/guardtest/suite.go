@@ -70,10 +70,10 @@ type Backend struct {
 	// needs it, because it counts how long its answers took and refuses a grant that would be over
 	// at once.
 	MinTTL time.Duration
-	// Settled waits until all parts of the store know that the key is done, after a claim of the
-	// key was released. It is for backends whose calls return before the last part has answered,
-	// such as a quorum. It is nil for all others.
-	Settled func(t testing.TB, key string)
+	// Settled waits until all parts of the store have done what they were asked for. It is for
+	// backends whose calls return before the last part has answered, such as a quorum. It is nil
+	// for all others.
+	Settled func(t testing.TB)
 	// Keys are additional keys to check, such as keys that resemble the backend's internal names.
 	Keys []string
 }
