@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -160,7 +159,7 @@ func (s *lifeSite) ageLeases(t *testing.T, since time.Time) {
 	t.Helper()
 	rdb := s.queue.Client(t)
 	last := since.Add(30 * time.Second) // to which a heartbeat extends a lease
-	stale, err := rdb.ZRangeByScore(t.Context(), lifeLeases, &redis.ZRangeBy{Min: "-inf", Max: fmt.Sprint(last.Unix())}).Result()
+	stale, err := rdb.ZRangeArgs(t.Context(), redis.ZRangeArgs{Key: lifeLeases, Start: "-inf", Stop: last.Unix(), ByScore: true}).Result()
 	require.NoError(t, err)
 	for _, task := range stale {
 		s.ageLease(t, rdb, task)
