@@ -31,7 +31,8 @@ func TestSuite_memory(t *testing.T) {
 	guardtest.Run(t, guardtest.Backend{
 		New: nodes, Bubble: true, Ledger: true, Inspects: true, MinTTL: 5 * time.Millisecond,
 		Shares: []int{2, 3, driver.Any}, Pairs: true,
-		Settled: func(testing.TB) { time.Sleep(time.Microsecond) }, // which waits for all other goroutines
+		// it waits for all other goroutines
+		Settled: func(testing.TB) { time.Sleep(time.Microsecond) },
 	})
 	guardtest.RunExclusion(t, guardtest.Backend{
 		New: nodes, MinTTL: minTTL, Shares: []int{2, 3, driver.Any}, Pairs: true,
