@@ -2,8 +2,8 @@
 #               backends on real Redis servers, each adapter on its framework, a short simulation.
 #               With the race detector, in random order. Five minutes on two processors
 # make check    the rest, in a short form: tests named TestLong, examples, models, benchmarks,
-#               fuzzing, the simulation, mutants, faults, load, systems of processes, soak. A quarter
-#               of an hour
+#               fuzzing, the simulation, mutants, faults, load, systems of processes, soak. A
+#               quarter of an hour
 # .ci/run       make test, make lint and make check
 # make lint     formatting, go.mod, vet and golangci-lint
 # make lowest   the library's tests with the lowest versions that go.mod allows; everything else
