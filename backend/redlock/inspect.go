@@ -100,7 +100,9 @@ func (l *Locker) holder(on []driver.Holder, most func(int) bool) driver.Holder {
 }
 
 // Keys implements driver.Inspector. It asks one node after the other, until it has asked so many
-// that each lease is on one of them. It leaves out a key that an earlier one of these has.
+// that each lease is on one of them. It leaves out a key that an earlier one of these has. So it
+// may miss a key that was acquired just before, if an earlier node gets that while Keys is under
+// way.
 func (l *Locker) Keys(ctx context.Context, prefix, cursor string, n int) (keys []string, next string, err error) {
 	at, failed, of, err := parseCursor(cursor, len(l.nodes))
 	if err != nil {
