@@ -238,7 +238,7 @@ func listsKeys(s *subject) {
 
 func breaks(s *subject) {
 	c := s.claim("key")
-	c.TTL = s.short()
+	c.TTL = 4 * s.short()
 	fence := s.here.mustAcquire(c).Fence
 	granted := time.Now()
 	by := byOperator()

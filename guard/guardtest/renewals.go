@@ -31,12 +31,21 @@ func renewStartsTTL(s *subject) {
 }
 
 func renewedOutlives(s *subject) {
+	c := s.outlivesItsTTL(func() guard.Claim { return s.claim("key") }, long)
+	s.there.requireBusy(s.claim("key"), c.TTL)
+	require.True(s, s.here.renew(c))
+}
+
+// outlivesItsTTL makes a claim that has a short TTL, renews it for a longer one, and returns when
+// the short one has passed.
+func (s *subject) outlivesItsTTL(claim func() guard.Claim, renewed time.Duration) guard.Claim {
+	s.Helper()
 	for first := s.short(); ; first *= 2 {
-		c := s.claim("key")
+		c := claim()
 		c.TTL = first
 		sent := time.Now()
 		s.here.mustAcquire(c)
-		c.TTL = long
+		c.TTL = renewed
 		held := s.here.renew(c)
 		if !held && time.Since(sent) >= first-early {
 			require.Less(s, first, patience, "this machine is too slow for the check")
@@ -44,9 +53,7 @@ func renewedOutlives(s *subject) {
 		}
 		require.True(s, held, "a renewal must return true before the TTL has passed")
 		s.outlive(first)
-		s.there.requireBusy(s.claim("key"), c.TTL)
-		require.True(s, s.here.renew(c))
-		return
+		return c
 	}
 }
 

@@ -189,12 +189,7 @@ func sharedExpires(s *subject, among int) {
 
 func sharedIsRenewed(s *subject, among int) {
 	k := key("renewed", among)
-	c := s.shared(k, among)
-	c.TTL = s.short()
-	s.here.mustAcquire(c)
-	c.TTL = s.longShared()
-	require.True(s, s.here.renew(c)) // the other process may have to connect first
-	s.outlive(s.short())
+	c := s.outlivesItsTTL(func() guard.Claim { return s.shared(k, among) }, s.longShared())
 	s.there.requireBusy(s.claim(k), long)
 	require.True(s, s.here.renew(c))
 	s.here.mustRelease(c, guard.After{})
@@ -205,7 +200,7 @@ func minHoldIsHolder(s *subject, among int) {
 	k := key("kept", among)
 	c := s.shared(k, among)
 	s.here.mustAcquire(c)
-	keep := s.short()
+	keep := 4 * s.short()
 	begin := time.Now()
 	s.here.mustRelease(c, guard.After{Keep: keep})
 	require.True(s, s.here.release(c, guard.After{}), "a release that is repeated")
