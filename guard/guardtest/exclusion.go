@@ -28,12 +28,12 @@ const (
 	seedEnv = "GUARDTEST_SEED"
 )
 
-// span is how long a random run lasts.
+// span is how long a random run lasts. A slow store needs a longer one.
 func (s *subject) span() time.Duration {
 	if testing.Short() {
 		return 200 * time.Millisecond
 	}
-	return 600 * time.Millisecond
+	return max(600*time.Millisecond, 6*s.backend.MinTTL)
 }
 
 // seed returns the seed of a run, and logs it if the check fails.
