@@ -194,6 +194,7 @@ func TestFences_growAcrossTheStages(t *testing.T) {
 							held, err := l.Release(t.Context(), c, guard.After{})
 							require.NoError(t, err)
 							require.True(t, held)
+							// of virtual time: the clocks go on by a random amount
 							time.Sleep(time.Duration(mathrand.N(int64(time.Second))))
 						}
 					}
@@ -356,6 +357,7 @@ func TestSubscribe_waitersDoNotWakeEachOther(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { // all wait, and have calmed down
 		before := total()
+		// no event says that a waiter has calmed down
 		time.Sleep(300 * time.Millisecond)
 		return before >= 2*cap(ran) && total() == before
 	}, 20*time.Second, time.Millisecond)
