@@ -36,6 +36,17 @@ func (s *subject) span() time.Duration {
 	return max(600*time.Millisecond, 6*s.backend.MinTTL)
 }
 
+// during returns a function that reports whether a random run goes on. It goes on for span, and
+// then until everything it requires has happened, which takes longer on a slow machine. It ends
+// after patience at the latest.
+func (s *subject) during(happened func() bool) func() bool {
+	begin := time.Now()
+	return func() bool {
+		took := time.Since(begin)
+		return took < s.span() || took < patience && !happened()
+	}
+}
+
 // seed returns the seed of a run, and logs it if the check fails.
 func (s *subject) seed() uint64 {
 	seed := rand.Uint64()
@@ -63,10 +74,10 @@ func source(seed uint64, worker int) *rand.Rand {
 func randomWorkers(s *subject) {
 	r := newReferee()
 	seed := s.seed()
-	end := time.Now().Add(s.span())
+	goesOn := s.during(r.sawEachKey)
 	var all sync.WaitGroup
 	for i := range fuzzWorkers {
-		w := &worker{subject: s, referee: r, random: source(seed, i), leases: map[string]*tenure{}, end: end}
+		w := &worker{subject: s, referee: r, random: source(seed, i), leases: map[string]*tenure{}, goesOn: goesOn}
 		all.Go(w.work)
 	}
 	all.Wait()
@@ -77,15 +88,15 @@ func randomWorkers(s *subject) {
 // under a lease that does not expire. ShedLock checks its lock providers in the same way.
 func updates(s *subject) {
 	seed := s.seed()
-	end := time.Now().Add(s.span())
 	var numbers, made [2]atomic.Int64
 	var refused atomic.Int64
+	goesOn := s.during(func() bool { return made[0].Load() > 0 && made[1].Load() > 0 })
 	var all sync.WaitGroup
 	for i := range fuzzWorkers {
 		random := source(seed, i)
 		p := []process{s.here, s.there}[i%2]
 		all.Go(func() {
-			for time.Now().Before(end) {
+			for goesOn() {
 				k := random.IntN(len(numbers))
 				c := s.claim("number:" + strconv.Itoa(k))
 				g, err := p.tryAcquire(c)

@@ -133,6 +133,13 @@ func (r *referee) objectLocked(format string, args ...any) {
 	r.objections = append(r.objections, fmt.Sprintf(format, args...))
 }
 
+// sawEachKey reports whether each key has been granted.
+func (r *referee) sawEachKey() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.grants) == fuzzKeys
+}
+
 // verdict fails the check if there were objections.
 func (r *referee) verdict(s *subject) {
 	r.mu.Lock()

@@ -355,16 +355,23 @@ func (c *census) leave(claim guard.Claim) {
 	delete(c.holders, claim.ID)
 }
 
+// sawShares reports whether the key has been shared.
+func (c *census) sawShares() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.shared > 0
+}
+
 func randomSharers(s *subject) {
 	seed := s.seed()
-	end := time.Now().Add(s.span())
-	var all sync.WaitGroup
 	keys := [2]census{{holders: map[string]int{}}, {holders: map[string]int{}}}
+	goesOn := s.during(func() bool { return keys[0].sawShares() && keys[1].sawShares() })
+	var all sync.WaitGroup
 	for i := range fuzzWorkers {
 		random := source(seed, i)
 		p := []process{s.here, s.there}[i%2]
 		all.Go(func() {
-			for time.Now().Before(end) {
+			for goesOn() {
 				k := random.IntN(len(keys))
 				s.shareOnce(p, random, "shared:"+strconv.Itoa(k), &keys[k])
 			}

@@ -27,18 +27,18 @@ func (p process) tryRelease(c guard.Claim, after guard.After) (bool, error) {
 	return p.locker.Release(ctx, c, after)
 }
 
-// A worker uses a few keys at random until end.
+// A worker uses a few keys at random.
 type worker struct {
 	*subject
 	referee *referee
 	random  *rand.Rand
-	end     time.Time
+	goesOn  func() bool
 	leases  map[string]*tenure // current leases, by key
 	former  []*tenure          // earlier leases
 }
 
 func (w *worker) work() {
-	for time.Now().Before(w.end) {
+	for w.goesOn() {
 		key := fmt.Sprintf("key:%d", w.random.IntN(fuzzKeys))
 		switch t := w.leases[key]; {
 		case w.chance(10):
