@@ -37,13 +37,13 @@ func (s *subject) span() time.Duration {
 }
 
 // during returns a function that reports whether a random run goes on. It goes on for span, and
-// then until everything it requires has happened, which takes longer on a slow machine. It ends
-// after patience at the latest.
+// then until everything it requires has happened, which takes longer on a slow machine, but not
+// longer than ten times span.
 func (s *subject) during(happened func() bool) func() bool {
 	begin := time.Now()
 	return func() bool {
 		took := time.Since(begin)
-		return took < s.span() || took < patience && !happened()
+		return took < s.span() || took < 10*s.span() && !happened()
 	}
 }
 
