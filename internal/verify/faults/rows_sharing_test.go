@@ -152,7 +152,7 @@ func killedWriter(s *scene) {
 	s.proven(true, "the writer was killed while it kept a reader out")
 	require.Less(s.t, time.Since(begun), 2*ttl, "it keeps readers out for 0.6 TTL")
 	late.ask("unshare r")
-	reader.ask("unshare r")
+	reader.try("unshare r") // on a machine that has stalled, it has lost its lease by now
 }
 
 func faultyHolders(s *scene) {

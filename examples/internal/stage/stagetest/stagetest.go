@@ -27,7 +27,7 @@ import (
 const programEnv = "ONERUN_EXAMPLE_PROGRAM"
 
 // patience is how long a program may take.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 // Main is TestMain for a program whose main function is main.
 func Main(m *testing.M, main func()) {
