@@ -37,14 +37,19 @@ func suite(t *testing.T, server *postgrestest.Server, here, there *sql.DB, opts 
 	}
 }
 
-// settle waits until the server has ended the sessions that the clients have given up: after a
-// freeze, their last statements arrive late.
+// settle waits until the clients have ended their calls, and the server the sessions that they have
+// given up. After a freeze, the last statements arrive late, and lib/pq ends a call only when it
+// has the answer.
 func settle(t testing.TB, clients ...*sql.DB) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		open := 0
 		for _, db := range clients {
-			open += db.Stats().OpenConnections
+			stats := db.Stats()
+			if stats.InUse > 0 {
+				return false
+			}
+			open += stats.OpenConnections
 		}
 		var sessions int
 		err := clients[0].QueryRowContext(t.Context(), `SELECT count(*) FROM pg_stat_activity
