@@ -154,18 +154,30 @@ func expiredIsGone(s *subject) {
 	s.there.mustAcquire(s.claim("released"))
 }
 
-// seenBusy reports whether another claim found the key busy right after acquire, in one of a few
-// tries. One try is not enough: a lease of less than a millisecond may be over before the other
-// claim arrives.
-func (s *subject) seenBusy(acquire func(c guard.Claim)) bool {
-	for range fewTries {
-		c := s.claim("key")
-		acquire(c)
-		rival := s.claim("key")
-		if s.there.acquire(rival).State == guard.Busy {
+// seenBusy reports whether a rival ever found the key busy for no longer than s.fraction, in one of
+// a few tries. shorten makes that the time for which c keeps the key. In turn, the rival asks
+// afterwards and at the same time: on a slow machine, one may be too late each time, and the other
+// too soon. If it asks too soon, or if a call fails, the try says nothing.
+func (s *subject) seenBusy(hold, shorten func(c guard.Claim)) bool {
+	for try := range fewTries {
+		c, rival := s.claim("key"), s.claim("key")
+		hold(c)
+		var answer guard.Grant
+		ask := func() { answer, _ = s.there.tryAcquire(rival) }
+		if try%2 == 0 {
+			shorten(c)
+			ask()
+		} else {
+			var asking sync.WaitGroup
+			asking.Go(ask)
+			shorten(c)
+			asking.Wait()
+		}
+		if answer.State == guard.Busy && answer.Left <= s.fraction()+time.Millisecond {
 			return true
 		}
-		s.there.mustRelease(rival, guard.After{})
+		_, _ = s.there.tryRelease(rival, guard.After{})
+		s.there.settled(s)
 	}
 	return false
 }
@@ -173,17 +185,19 @@ func (s *subject) seenBusy(acquire func(c guard.Claim)) bool {
 // fraction is a lease duration that is not a whole number of milliseconds: MinTTL plus 300 µs.
 func (s *subject) fraction() time.Duration { return s.backend.MinTTL + 300*time.Microsecond }
 
+// hold acquires the key for long, once an earlier claim has left it.
+func (s *subject) hold(c guard.Claim) { s.here.awaitGrant(c, guard.Busy, time.Time{}) }
+
 func fractionOfTTL(s *subject) {
-	busy := s.seenBusy(func(c guard.Claim) {
+	busy := s.seenBusy(func(guard.Claim) {}, func(c guard.Claim) {
 		c.TTL = s.fraction()
-		s.here.mustAcquire(c)
+		_, _ = s.here.tryAcquire(c)
 	})
 	require.True(s, busy, "no other claim ever found a lease of %v busy", s.fraction())
 }
 
 func fractionOfRenewal(s *subject) {
-	busy := s.seenBusy(func(c guard.Claim) {
-		s.here.mustAcquire(c)
+	busy := s.seenBusy(s.hold, func(c guard.Claim) {
 		c.TTL = s.fraction()
 		require.True(s, s.here.renew(c))
 	})

@@ -44,8 +44,7 @@ func holdEnds(s *subject) {
 }
 
 func fractionOfHold(s *subject) {
-	busy := s.seenBusy(func(c guard.Claim) {
-		s.here.mustAcquire(c)
+	busy := s.seenBusy(s.hold, func(c guard.Claim) {
 		s.here.mustRelease(c, guard.After{Keep: s.fraction()})
 	})
 	require.True(s, busy, "no other claim ever found a minimum hold of %v busy", s.fraction())
