@@ -97,7 +97,7 @@ func (q *quorum) requireRefused(t *testing.T, g *guard.Guard, broken int) {
 func TestFault23_aMinorityRestartsEmptyWhileHeld(t *testing.T) {
 	t.Parallel()
 	q := startQuorum(t, 5)
-	g := newGuard(t, q.locker(t), guard.WithTTL(ttl))
+	g := newGuard(t, q.locker(t), guard.WithTTL(3*ttl))
 	lease, err := g.Acquire(t.Context(), "k")
 	require.NoError(t, err)
 	onAll := func() bool { return q.held(t, lease) == 5 }
@@ -106,7 +106,7 @@ func TestFault23_aMinorityRestartsEmptyWhileHeld(t *testing.T) {
 		q.servers[2*round].Restart()
 		q.servers[2*round+1].Restart()
 		require.Eventually(t, onAll, 10*ttl, 50*time.Millisecond, "all have it again, under its fence")
-		require.True(t, lease.Valid())
+		require.True(t, lease.Valid(), "%v", context.Cause(lease.Context()))
 	}
 	require.NoError(t, lease.Release(t.Context()))
 	q.requireFree(t, "k", ttl)
