@@ -191,7 +191,9 @@ func (s *subject) hold(c guard.Claim) { s.here.awaitGrant(c, guard.Busy, time.Ti
 func fractionOfTTL(s *subject) {
 	busy := s.seenBusy(func(guard.Claim) {}, func(c guard.Claim) {
 		c.TTL = s.fraction()
-		_, _ = s.here.tryAcquire(c)
+		if _, err := s.here.tryAcquire(c); err != nil {
+			s.Log(err) // a slow backend may take longer than so short a TTL
+		}
 	})
 	require.True(s, busy, "no other claim ever found a lease of %v busy", s.fraction())
 }

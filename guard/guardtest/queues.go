@@ -246,16 +246,16 @@ func skipsTheDead(s *subject) {
 	}
 	s.here.mustRelease(holder, guard.After{})
 	start := time.Now()
-	// what the store asks it to wait, rather than how long this machine takes
-	var delay time.Duration
+	var delay time.Duration // that the store asks for, however long this machine takes
 	var g guard.Grant
 	for g.State != guard.Granted {
 		g = s.processOf(2).acquire(waiting[2])
 		if g.State == guard.Busy {
 			require.True(s, g.Notified)
 			s.processOf(2).requireLeft(g, driver.NotifyGrace)
-			time.Sleep(g.Left + time.Millisecond)
-			delay += g.Left
+			wait := g.Left + time.Millisecond
+			time.Sleep(wait)
+			delay += wait
 		}
 		require.Less(s, delay, 2*(driver.NotifyGrace+slack), "two dead claims have delayed the queue for too long")
 	}
