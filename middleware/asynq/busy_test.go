@@ -106,6 +106,45 @@ func TestRetryLater_bringsNoTaskBeforeTheOneThatIsAboutToAsk(t *testing.T) {
 	s.awaitEmpty(t)
 }
 
+// The end of a run is learned from the store before the run itself comes to bring a task: another
+// one would overtake the first if it asked for the key before it.
+func TestRetryLater_bringsOneTaskAtTheEndOfARun(t *testing.T) {
+	t.Parallel()
+	s, w, stops, asks := newAqSite(t), newAqWork(t), new(aqStops), make(chan struct{})
+	var free atomic.Bool
+	key := func(ctx context.Context, task *asynq.Task) (string, error) {
+		if id, _ := asynq.GetTaskID(ctx); free.Load() && id == "1" {
+			<-asks
+		}
+		return guardasynq.ByJSON("key")(ctx, task)
+	}
+	g := s.newGuard(t, guard.WithHook(stops.hook()))
+	m := s.middlewareOf(t, g, key, guardasynq.WithWait(0), guardasynq.WithDelay(10*time.Minute))
+	s.serve(t, aqConfig(), m(w))
+	t.Cleanup(w.release)
+	s.send(t, "holder")
+	run := w.next(t)
+	for _, id := range []string{"1", "2"} {
+		s.send(t, id)
+		s.awaitState(t, id, asynq.TaskStateRetry)
+	}
+	free.Store(true)
+	released := stops.at(t, "holder release")
+	run.returns(nil)
+	released.await(t)
+	s.awaitState(t, "1", asynq.TaskStateActive)
+	released.pass()
+	s.outcomes.await(t, guardasynq.ResultRan, 1)
+	require.Equal(t, asynq.TaskStateRetry, s.info(t, "2").State)
+	close(asks)
+	for _, id := range []string{"1", "2"} {
+		run = w.next(t)
+		require.Equal(t, id, run.id)
+		run.returns(nil)
+	}
+	s.awaitEmpty(t)
+}
+
 // The run ends between the moment in which the task finds its key busy and that in which it is
 // known to wait.
 func TestRetryLater_doesNotMissTheEndOfTheRun(t *testing.T) {

@@ -275,7 +275,7 @@ func (d *delivery) bringIfFree(id string) {
 	}
 	if d.m.busy == Coalesce {
 		d.bringFollowUp() // maybe another one's, which has found the key taken by this call
-	} else if d.m.bringNext(d.identity) { // this one, or one that came before it
+	} else if d.m.bringNext(d.identity, time.Now()) { // this one, or one that came before it
 		return
 	}
 	d.m.bring(parkedTask{queue: d.queue, id: id})

@@ -83,6 +83,7 @@ func (s *aqStops) hook() guard.Hook {
 		AcquireStart: func(ctx context.Context, e guard.Event) context.Context { s.hold(ctx, e, "acquire", ""); return ctx },
 		AcquireEnd:   func(ctx context.Context, e guard.Event) { s.hold(ctx, e, "acquire", " got") },
 		RunStart:     func(ctx context.Context, e guard.Event) context.Context { s.hold(ctx, e, "run", ""); return ctx },
+		Release:      func(ctx context.Context, e guard.Event) { s.hold(ctx, e, "release", "") },
 	}
 }
 

@@ -32,6 +32,7 @@ type delivery struct {
 	single   bool         // identity is that of WithOnce
 	once     *guard.Lease // which leaves the done marker
 	started  bool         // the handler was called
+	ended    time.Time    // it had the key until then, or a while longer
 	returned bool         // it returned, and what:
 	err      error
 	asked    *PostponedError // what it has asked for
@@ -79,7 +80,7 @@ func (d *delivery) process() error {
 	d.position = d.m.parked.remove(d.identity, d.id)
 	if d.isRepeated() {
 		d.end(ResultCoalesced, nil)
-		d.handOver() // it may have been brought, and is to bring the next
+		d.handOver(time.Now()) // it may have been brought, and is to bring the next
 		return nil
 	}
 	d.end(ResultRefused, nil) // where the function of WithTaskLease does
@@ -235,6 +236,7 @@ func (d *delivery) run(ctx context.Context) error {
 	if d.waiting.end() {
 		return context.Canceled // by the server, at the same moment
 	}
+	defer func() { d.ended = time.Now() }()
 	d.waitsNoMore()
 	d.server.makeRoom()
 	if d.m.busy == Coalesce {
@@ -279,7 +281,7 @@ func (d *delivery) settle(err error) (tell error, settled bool) {
 		return err, true
 	case d.overtaken:
 		d.end(ResultCoalesced, nil)
-		d.handOver()
+		d.handOver(d.ended)
 		return nil, true
 	case errors.Is(err, guard.ErrDone):
 		return d.giveResult(err)
@@ -339,7 +341,7 @@ func (d *delivery) end(r Result, err error) { d.outcome.Result, d.outcome.Err = 
 func (d *delivery) finish() {
 	d.leave()
 	if d.started {
-		d.handOver()
+		d.handOver(d.ended)
 	}
 	d.outcome.Aborted = d.started && !d.returned
 	d.outcome.Duration = time.Since(d.start)

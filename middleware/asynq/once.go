@@ -3,6 +3,7 @@ package guardasynq
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
 )
@@ -37,6 +38,6 @@ func (d *delivery) giveResult(err error) (tell error, settled bool) {
 		d.skip = "done" // of which a lease beside that of the run tells no hook
 	}
 	d.end(ResultDone, nil)
-	d.handOver() // it may have been brought, and is to bring the next
+	d.handOver(time.Now()) // it may have been brought, and is to bring the next
 	return nil, true
 }

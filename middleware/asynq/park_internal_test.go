@@ -12,7 +12,7 @@ func TestPark_countsFromNow(t *testing.T) {
 	m := &middleware{}
 	d := &delivery{m: m, identity: "key", queue: "default", start: time.Now().Add(-time.Hour)}
 	d.park("id")
-	task, ok := m.parked.next("key")
+	task, ok := m.parked.next("key", time.Now())
 	require.True(t, ok)
 	require.Equal(t, "id", task.id)
 }

@@ -33,15 +33,15 @@ type parkedKey struct {
 	order   list.List // of parkedTask
 	at      map[string]*list.Element
 	brought []parkedTask // and not come yet
-	last    parkedTask   // the one that was brought last, and when:
-	lastAt  time.Time
-	stop    func() // ends the watch
+	last    parkedTask   // the one that was brought last
+	stop    func()       // ends the watch
 }
 
 type parkedTask struct {
 	queue, id string
 	until     time.Time // it has come back by itself by then
-	position  int       // the larger, the later it came; 0 for one that has none yet
+	broughtAt time.Time
+	position  int // the larger, the later it came; 0 for one that has none yet
 }
 
 const (
@@ -118,17 +118,18 @@ func (p *parked) remove(key, id string) (position int) {
 }
 
 // next takes the task out that has waited longest for the key, of those that have not come back by
-// themselves.
-func (p *parked) next(key string) (parkedTask, bool) {
+// themselves, unless another one was taken out since.
+func (p *parked) next(key string, since time.Time) (parkedTask, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k := p.keys[key]
-	if k == nil {
+	if k == nil || k.last.broughtAt.After(since) {
 		return parkedTask{}, false
 	}
 	for k.order.Len() > 0 {
-		k.last, k.lastAt = p.take(k, k.order.Front()), time.Now()
-		if k.lastAt.Before(k.last.until) {
+		k.last = p.take(k, k.order.Front())
+		k.last.broughtAt = time.Now()
+		if k.last.broughtAt.Before(k.last.until) {
 			k.brought = append(k.brought[max(0, len(k.brought)+1-mostBrought):], k.last)
 			return k.last, true
 		}
@@ -150,7 +151,7 @@ func (p *parked) sweep() {
 				p.take(k, this)
 			}
 		}
-		if now.Sub(k.lastAt) > sweepInterval {
+		if now.Sub(k.last.broughtAt) > sweepInterval {
 			k.brought = nil
 		}
 		p.forgetEmpty(key, k)
@@ -173,15 +174,15 @@ func (p *parked) forgetEmpty(key string, k *parkedKey) {
 	}
 }
 
-// since returns which task of the key was brought last, how long ago, and whether there are more.
-func (p *parked) since(key string) (last parkedTask, ago time.Duration, more bool) {
+// brought returns which task of the key was brought last, and whether there are more.
+func (p *parked) brought(key string) (last parkedTask, more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k := p.keys[key]
 	if k == nil {
-		return parkedTask{}, 0, false
+		return parkedTask{}, false
 	}
-	return k.last, time.Since(k.lastAt), k.order.Len() > 0
+	return k.last, k.order.Len() > 0
 }
 
 // park remembers the task under the ID under which it will come back. What it has waited in its
@@ -190,15 +191,16 @@ func (d *delivery) park(id string) {
 	d.m.parked.add(d.identity, parkedTask{queue: d.queue, id: id, position: d.position, until: time.Now().Add(max(d.m.every, longestDelay) * 5 / 4)})
 }
 
-// handOver brings back a task that waits for the key, now that a run has ended. If a task waited
-// for it in a worker of this process, that one runs now, and brings the next one itself.
-func (d *delivery) handOver() {
+// handOver brings back a task that waits for the key, now that a run has ended, unless that was
+// learned elsewhere (watch), and one was brought since. If a task waited for it in a worker of this
+// process, that one runs now, and brings the next one itself.
+func (d *delivery) handOver(since time.Time) {
 	if d.m.busy == Coalesce {
 		d.bringFollowUp()
 	}
 	d.ahead.Wait()
 	if !d.hasAhead && !d.hasNext {
-		d.m.bringNext(d.identity)
+		d.m.bringNext(d.identity, since)
 	}
 }
 
@@ -207,21 +209,24 @@ func (d *delivery) handOver() {
 // brings the next one itself.
 func (d *delivery) bringAhead() {
 	if d.m.waitsForKeys() && d.server != nil && d.server.hasRoom() {
-		d.ahead.Go(func() { d.hasAhead = !d.m.waiters.any(d.identity) && d.m.bringNext(d.identity) })
+		d.ahead.Go(func() { d.hasAhead = !d.m.waiters.any(d.identity) && d.m.bringNext(d.identity, time.Now()) })
 	}
 }
 
 // waitsForKeys reports whether tasks wait in workers before they are postponed.
 func (m *middleware) waitsForKeys() bool { return m.busy == RetryLater && m.wait != 0 }
 
-// bringNext brings the first task that can be, and reports whether there was one.
-func (m *middleware) bringNext(key string) bool {
-	for task, ok := m.parked.next(key); ok; task, ok = m.parked.next(key) {
-		if m.bring(task) {
-			return true
+// bringNext brings the first task that can be, unless another one was brought since, and reports
+// whether there was one. So two that learn of the end of the same run bring one task, rather than
+// two that might come in any order.
+func (m *middleware) bringNext(key string, since time.Time) bool {
+	for {
+		task, ok := m.parked.next(key, since)
+		if !ok || m.bring(task) {
+			return ok
 		}
+		since = task.broughtAt
 	}
-	return false
 }
 
 // The end of a run elsewhere is left to a task that waits in a worker, here or in another process:
@@ -248,23 +253,25 @@ func (m *middleware) watch(key string) (stop func()) {
 // process has one to spare.
 func (m *middleware) freed(ctx context.Context, key string, ended bool) {
 	// when the task that was brought last was first seen with a worker
-	var active time.Time
+	var active, asked time.Time
 	for pause := freedPause + rand.N(freedPause); pause > 0; { //nolint:gosec // jitter
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return
 		}
-		last, ago, more := m.parked.since(key)
+		asked = time.Now()
+		last, more := m.parked.brought(key)
 		if !more || m.waiters.any(key) {
 			return
 		}
+		ago := asked.Sub(last.broughtAt)
 		if pause = broughtPause - ago; pause <= 0 && m.hasTurn(last, ago, &active) {
 			pause = broughtPause
 		}
 	}
 	if ended && m.isIdle() || m.isFree(ctx, key, m.name) {
-		m.bringNext(key)
+		m.bringNext(key, asked)
 	}
 }
 

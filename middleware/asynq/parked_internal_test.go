@@ -13,7 +13,7 @@ func TestParked_givesTasksBackInTheirOrder(t *testing.T) {
 	t.Parallel()
 	var p parked
 	soon := time.Now().Add(time.Hour)
-	_, ok := p.next("k")
+	_, ok := p.next("k", time.Now())
 	require.False(t, ok)
 	p.remove("k", "none")
 	for _, id := range []string{"1", "2", "3", "1"} { // a task is there once, at its first place
@@ -27,18 +27,18 @@ func TestParked_givesTasksBackInTheirOrder(t *testing.T) {
 	p.remove("k", "2")
 	require.Equal(t, 5, p.count)
 	for _, want := range []string{"1", "3", "4"} {
-		task, ok := p.next("k")
+		task, ok := p.next("k", time.Now())
 		require.True(t, ok)
 		require.Equal(t, want, task.id)
 		require.Equal(t, "q", task.queue)
 		require.Equal(t, soon, task.until)
 	}
-	_, ok = p.next("k")
+	_, ok = p.next("k", time.Now())
 	require.False(t, ok)
 	require.Equal(t, 1, p.count)
 	require.Nil(t, p.keys["k"])
 	p.add("k", parkedTask{id: "1", until: soon})
-	task, ok := p.next("k")
+	task, ok := p.next("k", time.Now())
 	require.True(t, ok)
 	require.Equal(t, "1", task.id)
 }
@@ -47,10 +47,13 @@ func TestParked_givesTasksBackInTheirOrder(t *testing.T) {
 func TestParked_aTaskThatIsPostponedAgainKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	for name, comes := range map[string]func(p *parked){
-		"brought":       func(p *parked) { _, _ = p.next("k") },
-		"both brought":  func(p *parked) { _, _ = p.next("k"); _, _ = p.next("k") },
-		"by itself":     func(*parked) {},
-		"while 2 comes": func(p *parked) { _, _ = p.next("k"); p.add("k", parkedTask{id: "2", until: time.Now().Add(time.Hour)}) },
+		"brought":      func(p *parked) { _, _ = p.next("k", time.Now()) },
+		"both brought": func(p *parked) { _, _ = p.next("k", time.Now()); _, _ = p.next("k", time.Now()) },
+		"by itself":    func(*parked) {},
+		"while 2 comes": func(p *parked) {
+			_, _ = p.next("k", time.Now())
+			p.add("k", parkedTask{id: "2", until: time.Now().Add(time.Hour)})
+		},
 	} {
 		for _, copied := range []string{"1", "1~1"} {
 			t.Run(name+" "+copied, func(t *testing.T) {
@@ -69,7 +72,7 @@ func TestParked_aTaskThatIsPostponedAgainKeepsItsPlace(t *testing.T) {
 				}
 				p.add("k", parkedTask{id: copied, until: soon, position: position})
 				for _, want := range []string{copied, "2"} {
-					task, ok := p.next("k")
+					task, ok := p.next("k", time.Now())
 					require.True(t, ok)
 					require.Equal(t, want, task.id)
 				}
@@ -105,7 +108,7 @@ func testFullParked(t *testing.T) {
 	p.add("k", parkedTask{id: "new", until: soon})
 	require.Equal(t, mostParked/2+1, p.count)
 	require.Len(t, p.keys, mostParked/4+1)
-	task, ok := p.next("key 0")
+	task, ok := p.next("key 0", time.Now())
 	require.True(t, ok)
 	require.Equal(t, "1", task.id)
 	for i := range mostParked {
@@ -113,10 +116,10 @@ func testFullParked(t *testing.T) {
 	}
 	require.Equal(t, mostParked, p.count, "what is beyond it is not remembered")
 	for range mostParked - mostParked/2 + 1 {
-		_, ok = p.next("k")
+		_, ok = p.next("k", time.Now())
 		require.True(t, ok)
 	}
-	_, ok = p.next("k")
+	_, ok = p.next("k", time.Now())
 	require.False(t, ok)
 	require.Nil(t, p.keys["k"])
 }
