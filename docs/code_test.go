@@ -9,6 +9,7 @@ import (
 	"go/types"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/internal/testkit/gobuild"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 )
 
 // snippetImports are the packages that a Go block may use without naming them, as goimports would
@@ -84,6 +88,8 @@ type snippetModule struct {
 	uses    string // a regular expression that such blocks match
 	prelude string
 	imports []string
+	aliases map[string]string
+	long    bool // compiling its imports takes minutes, if they are not in the cache
 }
 
 var snippetModules = []snippetModule{
@@ -116,7 +122,7 @@ var target string
 		},
 	},
 	{
-		dir: "bench", uses: `redisotel\.|redsync\.|redislock\.|rueidislock\.|gocron\.`,
+		dir: "bench", long: true, uses: `redisotel\.|redsync\.|redislock\.|rueidislock\.|gocron\.`,
 		prelude: `
 var ctx context.Context
 var g *guard.Guard
@@ -166,33 +172,45 @@ func readPage(t *testing.T, page string) string {
 // a function, and what it declares need not be used.
 func TestDocs_goBlocksCompile(t *testing.T) {
 	t.Parallel()
-	paths := append([]string{}, snippetImports...)
-	for _, path := range snippetAliases {
-		paths = append(paths, path)
-	}
-	compile := snippetCompiler(t, ".", paths...)
-	others := map[string]func(t *testing.T, where, file string){}
-	for _, m := range snippetModules {
-		others[m.dir] = snippetCompiler(t, m.dir, m.imports...)
-	}
-	blocks := 0
+	require.Greater(t, compileBlocks(t, false), 40, "they were found")
+}
+
+// So do those that use the peers.
+func TestLong_goBlocksOfTheDocsCompile(t *testing.T) {
+	leftout.IfShort(t)
+	t.Parallel()
+	require.Greater(t, compileBlocks(t, true), 4, "they were found")
+}
+
+// compileBlocks compiles the blocks that take long, or the others, and returns how many they are.
+func compileBlocks(t *testing.T, long bool) (blocks int) {
+	t.Helper()
+	own := snippetModule{dir: ".", prelude: snippetPrelude, imports: snippetImports, aliases: snippetAliases}
+	checks := map[string]func(file string) error{} // by the folder of the module
 	for _, page := range pages(t) {
 		text := readPage(t, page)
 		for _, at := range goBlock.FindAllStringSubmatchIndex(text, -1) {
-			blocks++
-			line := strings.Count(text[:at[2]], "\n") + 1
-			where := fmt.Sprintf("%s:%d", page, line)
-			block := text[at[2]:at[3]]
-			other := slices.IndexFunc(snippetModules, func(m snippetModule) bool { return regexp.MustCompile(m.uses).MatchString(block) })
-			if other < 0 {
-				compile(t, where, snippetFile(block, snippetPrelude, snippetAliases, snippetImports...))
+			block, m := text[at[2]:at[3]], own
+			for _, other := range snippetModules {
+				if regexp.MustCompile(other.uses).MatchString(block) {
+					m = other
+					break
+				}
+			}
+			if m.long != long {
 				continue
 			}
-			m := snippetModules[other]
-			others[m.dir](t, where, snippetFile(block, m.prelude, nil, m.imports...))
+			blocks++
+			if checks[m.dir] == nil {
+				checks[m.dir] = snippetChecker(t, m.dir, slices.AppendSeq(slices.Clone(m.imports), maps.Values(m.aliases))...)
+			}
+			if err := checks[m.dir](snippetFile(block, m.prelude, m.aliases, m.imports...)); err != nil {
+				line := strings.Count(text[:at[2]], "\n") + 1
+				t.Errorf("%s:%d does not compile: %v", page, line, err)
+			}
 		}
 	}
-	require.Greater(t, blocks, 40, "they were found")
+	return blocks
 }
 
 // Someone who copies the first snippet of a page need not guess its imports.
@@ -265,22 +283,12 @@ func snippetFile(block, prelude string, aliases map[string]string, imports ...st
 	return file.String()
 }
 
-func snippetCompiler(t *testing.T, dir string, paths ...string) func(t *testing.T, where, file string) {
-	t.Helper()
-	check := snippetChecker(t, dir, paths...)
-	return func(t *testing.T, where, file string) {
-		t.Helper()
-		if err := check(file); err != nil {
-			t.Errorf("%s does not compile: %v", where, err)
-		}
-	}
-}
-
 // snippetChecker returns a function that checks the types of a file, which may import these
 // packages as the module in a folder sees them.
 func snippetChecker(t *testing.T, dir string, paths ...string) func(file string) error {
 	t.Helper()
-	list := exec.CommandContext(t.Context(), "go", append([]string{"list", "-deps", "-export", "-f", "{{.ImportPath}}={{.Export}}"}, paths...)...)
+	args := slices.Concat([]string{"list", "-deps", "-export", "-f", "{{.ImportPath}}={{.Export}}"}, gobuild.Flags(), paths)
+	list := exec.CommandContext(t.Context(), "go", args...)
 	list.Dir = dir
 	out, err := list.Output()
 	require.NoError(t, err)
