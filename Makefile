@@ -77,7 +77,7 @@ COMPILE := go list -race -tags trace -test -deps -export
 # clock fail now and then, because the processors are busy all the time.
 test: redis postgres
 	@echo "== compile first, so that no compiler runs beside tests that depend on the clock"
-	@$(COMPILE) $(TESTED) >/dev/null
+	@$(COMPILE) $(TESTED) >/dev/null && go build -o /dev/null ./cmd/onerun
 	@echo "== tests, with the race detector and in random order; make check runs the others"
 	$(GOTEST) -p 2 -skip '$(LONG)' $(TESTED)
 

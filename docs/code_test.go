@@ -14,13 +14,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/internal/testkit/gobuild"
 	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 )
 
@@ -283,11 +283,26 @@ func snippetFile(block, prelude string, aliases map[string]string, imports ...st
 	return file.String()
 }
 
+// buildFlags returns the flags with which the test was built. With them, the packages that it
+// imports are in the cache of the go command already.
+func buildFlags() (flags []string) {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return nil
+	}
+	for _, setting := range info.Settings {
+		if setting.Key == "-race" || setting.Key == "-tags" {
+			flags = append(flags, setting.Key+"="+setting.Value)
+		}
+	}
+	return flags
+}
+
 // snippetChecker returns a function that checks the types of a file, which may import these
 // packages as the module in a folder sees them.
 func snippetChecker(t *testing.T, dir string, paths ...string) func(file string) error {
 	t.Helper()
-	args := slices.Concat([]string{"list", "-deps", "-export", "-f", "{{.ImportPath}}={{.Export}}"}, gobuild.Flags(), paths)
+	args := slices.Concat([]string{"list", "-deps", "-export", "-f", "{{.ImportPath}}={{.Export}}"}, buildFlags(), paths)
 	list := exec.CommandContext(t.Context(), "go", args...)
 	list.Dir = dir
 	out, err := list.Output()

@@ -23,7 +23,6 @@ import (
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/internal/testkit/gobuild"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
@@ -107,7 +106,14 @@ func buildOnerun(t *testing.T) string {
 	return programs
 }
 
-var built = sync.OnceValue(func() error { return gobuild.Program("cmd/onerun", programs) })
+var built = sync.OnceValue(func() error {
+	build := exec.CommandContext(context.Background(), "go", "build", "-o", programs, ".")
+	build.Dir = "cmd/onerun"
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+})
 
 func runbookGuard(t *testing.T, locker guard.Locker) *guard.Guard {
 	t.Helper()

@@ -18,7 +18,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/internal/testkit/gobuild"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -42,8 +41,8 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	program = filepath.Join(dir, "onerun")
-	if err := gobuild.Program(".", program); err != nil {
-		fmt.Fprintln(os.Stderr, err)
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
 		return 1
 	}
 	redistest.AtOnce(5) // they wait for leases to end

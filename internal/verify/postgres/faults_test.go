@@ -102,7 +102,8 @@ func TestFault_connectionsAreCut(t *testing.T) {
 			start := time.Now()
 			_, _ = admin.ExecContext(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 				WHERE application_name = 'cut' AND random() < 0.3`)
-			time.Sleep(max(20*time.Millisecond, 4*time.Since(start))) // most calls are to succeed, also on a slow machine
+			// most calls are to succeed, also on a slow machine
+			time.Sleep(max(20*time.Millisecond, 4*time.Since(start)))
 		}
 	})
 	cut := s.Again
