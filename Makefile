@@ -57,9 +57,9 @@ export PATH := $(PATH):$(CURDIR)/bin
 LONG := ^TestLong_
 # What make test runs; make check runs their TestLong_ tests, and all tests of the others. Those run
 # without the race detector: with it, the servers that the examples embed take minutes for a crowd.
-TESTED := ./... ./cmd/onerun/... ./middleware/grpc/... ./middleware/http/frameworks/... \
+TESTED := ./... ./middleware/grpc/... ./middleware/http/frameworks/... \
 	./internal/verify/postgres ./internal/verify/simulation
-OTHERS := ./examples/... ./examples/sqlfence ./bench/... ./internal/verify/history
+OTHERS := ./cmd/onerun/... ./examples/... ./examples/sqlfence ./bench/... ./internal/verify/history
 # The packages that fail soonest come first.
 PROOF := ./internal/verify/page ./internal/verify/dashboard ./internal/verify/browser \
 	./internal/verify/mutants ./internal/verify/scale ./internal/verify/servers ./internal/verify/load \
@@ -89,8 +89,8 @@ check: redis promtool spin chromium
 
 long: redis postgres
 	@echo "== the long tests that make test leaves out"
-	$(GOTEST) -run '$(LONG)' $$(grep -rl --include='*_test.go' '^func TestLong_' . | xargs -n 1 dirname | grep -Ev '^./(examples|bench)\b' | sort -u)
-	@echo "== the tests of the examples, the benchmarks and the judges"
+	$(GOTEST) -run '$(LONG)' $$(grep -rl --include='*_test.go' '^func TestLong_' . | xargs -n 1 dirname | grep -Ev '^./(cmd|examples|bench)\b' | sort -u)
+	@echo "== the tests of the command, the examples, the benchmarks and the judges"
 	@$(subst -race ,,$(COMPILE)) $(OTHERS) >/dev/null
 	$(subst -race ,,$(GOTEST)) $(OTHERS)
 
