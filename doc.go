@@ -10,12 +10,18 @@
 //
 //   - [github.com/seed-1795987d/onerun/guard]: the Guard, its options and its errors. Start here.
 //   - [github.com/seed-1795987d/onerun/middleware/http]: idempotent HTTP endpoints.
+//   - [github.com/seed-1795987d/onerun/middleware/grpc]: unary gRPC calls that run once. It is a
+//     module of its own.
 //   - [github.com/seed-1795987d/onerun/middleware/asynq]: one task at a time for each key.
 //   - [github.com/seed-1795987d/onerun/middleware/asynq/scheduler]: asynq's Scheduler, for any
 //     number of replicas.
 //   - [github.com/seed-1795987d/onerun/middleware/cron]: jobs of robfig/cron, once for each tick.
 //   - [github.com/seed-1795987d/onerun/middleware/gocron]: a Locker and an Elector for gocron v2.
 //   - [github.com/seed-1795987d/onerun/tracing]: spans, metrics and logs.
+//   - [github.com/seed-1795987d/onerun/inspect]: what operators see and change.
+//   - [github.com/seed-1795987d/onerun/inspect/web]: a page for operators.
+//   - [github.com/seed-1795987d/onerun/cmd/onerun]: a command that runs any program once, and is
+//     inspect for operators. It is a module of its own, for the Redis backends.
 //
 // # Backends
 //
@@ -24,6 +30,9 @@
 //   - [github.com/seed-1795987d/onerun/backend/reentrant]: one Redis, with owners. It shares its
 //     keys with Redisson's RLock.
 //   - [github.com/seed-1795987d/onerun/backend/redlock]: a majority of three or more stores.
+//   - [github.com/seed-1795987d/onerun/backend/postgres]: one PostgreSQL.
+//   - [github.com/seed-1795987d/onerun/backend/both]: two backends at once, to move from one to the
+//     other.
 //   - [github.com/seed-1795987d/onerun/backend/memory]: a map, for one process and for tests.
 //
 // # For tests, and for your own backend

@@ -44,3 +44,22 @@ func TestDocs_translationsHaveTheCodeOfTheOriginal(t *testing.T) {
 		require.Equal(t, want, got, "the code blocks of %s are those of %s", page, original(page))
 	}
 }
+
+// headings returns how many headings of each level a page has.
+func headings(text string) map[int]int {
+	all := map[int]int{}
+	for _, row := range headingRow.FindAllString(fencedCode.ReplaceAllString(text, ""), -1) {
+		level, _, _ := strings.Cut(row, " ")
+		all[len(level)]++
+	}
+	return all
+}
+
+// A translation that lacks a section of the original is out of date.
+func TestDocs_translationsHaveTheHeadingsOfTheOriginal(t *testing.T) {
+	t.Parallel()
+	for _, page := range translations(t) {
+		require.Equal(t, headings(readPage(t, original(page))), headings(readPage(t, page)),
+			"the headings of %s at each level are as many as those of %s", page, original(page))
+	}
+}

@@ -132,7 +132,7 @@ func TestDeploy_wordsAreThoseOfTheCode(t *testing.T) {
 	results = strings.ReplaceAll(results, "\n`", " `") // a line that goes on
 	for line := range strings.Lines(results) {
 		switch adapter, words, _ := strings.Cut(line, " "); adapter {
-		case "http", "asynq":
+		case "http", "grpc", "asynq":
 			require.Equal(t, code("../../../middleware/"+adapter+"/outcome.go", "Result"), quoted(words), adapter)
 		case "cron":
 			ends := slices.DeleteFunc(code("../../../middleware/cron/record.go", "Outcome"), func(o string) bool { return o == "running" })
