@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"slices"
 
 	"github.com/alecthomas/kong"
@@ -91,17 +92,16 @@ type silence struct{}
 // Printf implements the logger of go-redis.
 func (silence) Printf(context.Context, string, ...any) {}
 
-// start runs the program, and returns its exit code. What follows "--" is the command of run,
-// which the parser must not look at.
+// start runs the program, and returns its exit code.
 func start(args []string) int {
 	redis.SetLogger(silence{})
 	var c commands
 	parser, err := kong.New(&c, kong.Name("onerun"), kong.UsageOnError(), kong.Vars{"version": version()},
-		kong.Description("Runs work once, cluster-wide."))
+		kong.Description("Runs work once, cluster-wide."), kong.KindMapper(reflect.String, kong.MapperFunc(asGiven)))
 	if err != nil {
 		return say(err)
 	}
-	if at := slices.Index(args, "--"); at >= 0 {
+	if at := slices.Index(args, "--"); at >= 0 && isRun(parser, args[:at]) {
 		args, c.Run.command = args[:at], args[at+1:]
 	}
 	call, err := parser.Parse(args)
@@ -109,6 +109,28 @@ func start(args []string) int {
 		return say(err)
 	}
 	return say(call.Run(&c.globals))
+}
+
+// isRun reports whether the arguments are those of run. Its command follows "--", and the parser
+// must not look at that.
+func isRun(parser *kong.Kong, args []string) bool {
+	call, err := kong.Trace(parser, args)
+	if err != nil {
+		return false
+	}
+	command := call.Selected()
+	return command != nil && command.Name == "run"
+}
+
+// asGiven sets a text to the bytes of an argument. The mapper of kong makes JSON of it, so it would
+// change a key that is not UTF-8.
+func asGiven(c *kong.DecodeContext, target reflect.Value) error {
+	token, err := c.Scan.PopValue("string")
+	if err != nil {
+		return err
+	}
+	target.SetString(fmt.Sprint(token.Value))
+	return nil
 }
 
 // say prints an error, and returns the exit code that it stands for.

@@ -21,6 +21,9 @@ import (
 
 // Run runs the command.
 func (r *runCommand) Run(g *globals) error {
+	if err := r.checkCodes(); err != nil {
+		return err
+	}
 	if len(r.command) == 0 {
 		return errors.New(`no command: it follows "--", as in: onerun run KEY -- CMD ARGS`)
 	}
@@ -114,16 +117,20 @@ func (w *work) end(err error, asJSON bool) error {
 // underLease runs the command. ctx ends when the lease is about to be lost. It returns an exit
 // unless the command has succeeded.
 func (w *work) underLease(ctx context.Context) error {
-	if err := w.signals.start(ctx); err != nil {
+	starting, err := w.signals.start(ctx)
+	if err != nil {
 		return err
 	}
-	process, err := child.Start(child.Command{
+	process, err := child.Start(starting, child.Command{
 		Path:     w.path,
 		Args:     w.run.command,
 		Env:      w.environment(ctx),
 		Terminal: w.signals.terminal,
 		Grace:    w.run.grace(),
 	}, w.leases.Left())
+	if starting.Err() != nil && err != nil {
+		return err
+	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "onerun: %v\n", err)
 		var failed *child.StartError
