@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -39,7 +40,7 @@ type globals struct {
 	TLSCA     string           `name:"tls-ca" placeholder:"FILE" env:"ONERUN_TLS_CA" help:"Certificates of the authorities that sign the servers' certificates, in PEM."`
 	TLSCert   string           `name:"tls-cert" placeholder:"FILE" env:"ONERUN_TLS_CERT" help:"Certificate of this client."`
 	TLSKey    string           `name:"tls-key" placeholder:"FILE" env:"ONERUN_TLS_KEY" help:"Key of the certificate."`
-	JSON      bool             `name:"json" help:"Print JSON."`
+	JSON      bool             `name:"json" help:"Print JSON, also errors. Durations are numbers of seconds, and null if they do not end."`
 	Version   kong.VersionFlag `help:"Print the version."`
 }
 
@@ -99,16 +100,25 @@ func start(args []string) int {
 	parser, err := kong.New(&c, kong.Name("onerun"), kong.UsageOnError(), kong.Vars{"version": version()},
 		kong.Description("Runs work once, cluster-wide."), kong.KindMapper(reflect.String, kong.MapperFunc(asGiven)))
 	if err != nil {
-		return say(err)
+		return say(err, "", false)
 	}
-	if at := slices.Index(args, "--"); at >= 0 && isRun(parser, args[:at]) {
-		args, c.Run.command = args[:at], args[at+1:]
+	at := slices.Index(args, "--")
+	own := args
+	if at >= 0 {
+		own = args[:at]
+		if isRun(parser, own) {
+			args, c.Run.command = own, args[at+1:]
+		}
 	}
 	call, err := parser.Parse(args)
 	if err != nil {
-		return say(err)
+		return say(err, "", slices.Contains(own, "--json"))
 	}
-	return say(call.Run(&c.globals))
+	key := ""
+	if of, ok := call.Selected().Target.Interface().(interface{ about() string }); ok {
+		key = of.about()
+	}
+	return say(call.Run(&c.globals), key, c.JSON)
 }
 
 // isRun reports whether the arguments are those of run. Its command follows "--", and the parser
@@ -133,15 +143,25 @@ func asGiven(c *kong.DecodeContext, target reflect.Value) error {
 	return nil
 }
 
-// say prints an error, and returns the exit code that it stands for.
-func say(err error) int {
+// A failure is an error as --json prints it.
+type failure struct {
+	Error string `json:"error"`
+	Key   string `json:"key,omitempty"`
+	Exit  int    `json:"exit"`
+}
+
+// say prints an error, which may be about a key, and returns the exit code that it stands for.
+func say(err error, key string, asJSON bool) int {
 	var code exit
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &code):
 		return int(code)
+	case asJSON:
+		_ = json.NewEncoder(os.Stderr).Encode(failure{err.Error(), key, exitError})
+	default:
+		fmt.Fprintln(os.Stderr, "onerun:", err)
 	}
-	fmt.Fprintln(os.Stderr, "onerun:", err)
 	return exitError
 }
