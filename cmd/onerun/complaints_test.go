@@ -41,7 +41,7 @@ func first(code int, _, _ string) int { return code }
 func TestRun_forwardsSignals(t *testing.T) {
 	for name, sig := range map[string]syscall.Signal{
 		"HUP": syscall.SIGHUP, "INT": syscall.SIGINT, "QUIT": syscall.SIGQUIT, "TERM": syscall.SIGTERM,
-		"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "ALRM": syscall.SIGALRM, "WINCH": syscall.SIGWINCH,
+		"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "ALRM": syscall.SIGALRM, "ABRT": syscall.SIGABRT, "WINCH": syscall.SIGWINCH,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)

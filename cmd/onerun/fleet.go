@@ -47,6 +47,12 @@ func (c *psCommand) Run(g *globals) error {
 	})
 }
 
+// operationView is a change as --json prints it.
+type operationView struct {
+	inspect.Operation
+	For seconds `json:"for,omitempty"`
+}
+
 // logCommand is "onerun log".
 type logCommand struct {
 	Max int `short:"n" default:"20" help:"How many changes to show at most, up to 1000."`
@@ -62,10 +68,11 @@ func (c *logCommand) Run(g *globals) error {
 		if err != nil {
 			return err
 		}
-		if all == nil {
-			all = []inspect.Operation{}
+		views := make([]operationView, len(all))
+		for i, o := range all {
+			views[i] = operationView{o, seconds(o.For)}
 		}
-		return g.print(all, func(w io.Writer) {
+		return g.print(views, func(w io.Writer) {
 			if len(all) == 0 {
 				fmt.Fprintln(w, "nobody has changed anything")
 				return

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -132,15 +132,15 @@ func (n jobNames) expand(ctx context.Context, i *inspect.Inspector) (names []str
 		return nil, err
 	}
 	for _, pattern := range n.Jobs {
+		exact := slices.ContainsFunc(known, func(info guardcron.JobInfo) bool { return info.Name == pattern })
 		found := false
 		for _, info := range known {
-			match, err := path.Match(pattern, info.Name)
-			if err != nil {
-				return nil, fmt.Errorf("%q is no pattern: %w", pattern, err)
+			if info.Name != pattern && (exact || !matches(pattern, info.Name)) {
+				continue
 			}
-			if match || pattern == info.Name {
+			found = true
+			if !slices.Contains(names, info.Name) {
 				names = append(names, info.Name)
-				found = true
 			}
 		}
 		if !found {
@@ -148,6 +148,23 @@ func (n jobNames) expand(ctx context.Context, i *inspect.Inspector) (names []str
 		}
 	}
 	return names, nil
+}
+
+// matches reports whether the name is the pattern, in which each * stands for any text. All other
+// characters, such as the / and the [ of path.Match, stand for themselves.
+func matches(pattern, name string) bool {
+	parts := strings.Split(pattern, "*")
+	last := len(parts) - 1
+	rest, ok := strings.CutPrefix(name, parts[0])
+	if last == 0 {
+		return ok && rest == ""
+	}
+	for _, part := range parts[1:last] {
+		if ok {
+			_, rest, ok = strings.Cut(rest, part)
+		}
+	}
+	return ok && strings.HasSuffix(rest, parts[last])
 }
 
 // each changes the jobs one after the other, and says so.

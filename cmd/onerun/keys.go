@@ -13,9 +13,7 @@ import (
 )
 
 // showCommand is "onerun show".
-type showCommand struct {
-	Key string `arg:"" help:"The key."`
-}
+type showCommand struct{ oneKey }
 
 // Run shows a key.
 func (c *showCommand) Run(g *globals) error {
@@ -64,7 +62,7 @@ func (c *lsCommand) Run(g *globals) error {
 		if len(views) > c.Max {
 			views, more = views[:c.Max], true
 		}
-		return g.print(views, func(w io.Writer) {
+		return g.print(map[string]any{"keys": views, "more": more}, func(w io.Writer) {
 			if len(views) == 0 {
 				fmt.Fprintln(w, "no keys are held, kept or done")
 				return
@@ -73,13 +71,13 @@ func (c *lsCommand) Run(g *globals) error {
 			for _, v := range views {
 				switch {
 				case v.Done != nil:
-					row(w, v.Key, v.State, "-", v.Done.Left, v.Done.Label)
+					row(w, v.Key, v.State, "-", span(time.Duration(v.Done.Left)), v.Done.Label)
 				case len(v.Holders) > 0:
 					who := v.Holders[0].who()
 					if n := len(v.Holders) - 1; n > 0 {
 						who += fmt.Sprintf(", and %d more", n)
 					}
-					row(w, v.Key, v.State, v.age(v.Holders[0]), v.Holders[0].Left, who)
+					row(w, v.Key, v.State, v.age(v.Holders[0]), v.Holders[0].left(), who)
 				}
 			}
 			if more {
@@ -92,8 +90,8 @@ func (c *lsCommand) Run(g *globals) error {
 // breakCommand is "onerun break".
 type breakCommand struct {
 	by
+	oneKey
 
-	Key string `arg:"" help:"The key."`
 	ID  string `arg:"" optional:"" help:"The ID of the holder, if there are several: see \"onerun show\"."`
 	Now bool   `help:"Free the key at once. If the holder still runs, two run until its next renewal."`
 }
@@ -138,7 +136,7 @@ func (c *breakCommand) Run(g *globals) error {
 				text += " for " + age
 			}
 			if !c.Now {
-				text += fmt.Sprintf("; the key is free in %s", h.Left)
+				text += fmt.Sprintf("; the key is free in %s", h.left())
 			}
 			return text
 		}, "nobody holds "+c.Key)
@@ -183,8 +181,7 @@ func (g *globals) changed(changed bool, target string, done func() string, nothi
 // forgetCommand is "onerun forget".
 type forgetCommand struct {
 	by
-
-	Key string `arg:"" help:"The key."`
+	oneKey
 }
 
 // Help implements kong.HelpProvider.
@@ -209,8 +206,8 @@ func (c *forgetCommand) Run(g *globals) error {
 // holdCommand is "onerun hold".
 type holdCommand struct {
 	by
+	oneKey
 
-	Key  string        `arg:"" help:"The key."`
 	For  time.Duration `required:"" placeholder:"2h" help:"How long the key stays busy."`
 	Wait wait          `default:"0s" help:"How long to wait for the present holder; \"forever\" has no end."`
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/inspect"
@@ -13,6 +14,7 @@ import (
 // keyView is a key as --json prints it.
 type keyView struct {
 	Key         string       `json:"key"`
+	Bytes       []byte       `json:"key_bytes,omitempty"` // of a key that is not UTF-8, which JSON changes
 	State       string       `json:"state"`
 	Time        time.Time    `json:"time"` // the clock of the store
 	Holders     []holderView `json:"holders,omitempty"`
@@ -29,7 +31,7 @@ type holderView struct {
 	Owner   string     `json:"owner,omitempty"`
 	Fence   uint64     `json:"fence,omitempty"`
 	Since   *time.Time `json:"since,omitempty"`
-	Left    string     `json:"left"`
+	Left    seconds    `json:"left"`
 	Among   int        `json:"among,omitempty"` // 0 is any number
 	Seat    int        `json:"seat,omitempty"`
 	Kept    bool       `json:"kept,omitempty"`
@@ -38,9 +40,9 @@ type holderView struct {
 }
 
 type doneView struct {
-	Label string `json:"label,omitempty"`
-	Left  string `json:"left"`
-	Size  int    `json:"size"`
+	Label string  `json:"label,omitempty"`
+	Left  seconds `json:"left"`
+	Size  int     `json:"size"`
 }
 
 func viewOf(k inspect.Key) keyView {
@@ -48,9 +50,12 @@ func viewOf(k inspect.Key) keyView {
 		Key: k.Name, State: string(k.State()), Time: k.Time.UTC(), Queue: k.Queue, Wanted: k.Wanted,
 		Subscribers: k.Subscribers, Foreign: k.Foreign,
 	}
+	if !utf8.ValidString(k.Name) {
+		v.Bytes = []byte(k.Name)
+	}
 	for _, h := range k.Holders {
 		of := holderView{
-			ID: h.ID, Label: h.Label, Fence: h.Fence, Left: span(h.Left), Among: h.Among, Seat: h.Seat,
+			ID: h.ID, Label: h.Label, Fence: h.Fence, Left: seconds(h.Left), Among: h.Among, Seat: h.Seat,
 			Kept: h.Kept, Foreign: h.Foreign, Nodes: h.Nodes,
 		}
 		if h.Owner != h.ID {
@@ -65,7 +70,7 @@ func viewOf(k inspect.Key) keyView {
 		v.Holders = append(v.Holders, of)
 	}
 	if m := k.Marker; m != nil {
-		v.Done = &doneView{Label: m.Label, Left: span(m.Left), Size: m.Size}
+		v.Done = &doneView{Label: m.Label, Left: seconds(m.Left), Size: m.Size}
 	}
 	return v
 }
@@ -77,6 +82,9 @@ func (h *holderView) who() string {
 	}
 	return h.ID
 }
+
+// left is for how long the key stays taken, unless the lease is renewed.
+func (h *holderView) left() string { return span(time.Duration(h.Left)) }
 
 // age is for how long a holder has held a key, or "".
 func (v *keyView) age(h holderView) string {
@@ -102,7 +110,7 @@ func (v keyView) print(w io.Writer) {
 		if h.Since != nil {
 			line("since", fmt.Sprintf("%s (%s)", instant(*h.Since), v.age(h)))
 		}
-		switch left := h.Left; {
+		switch left := h.left(); {
 		case h.Foreign:
 			line("left", left+", by another library")
 		case h.Kept:
@@ -131,7 +139,7 @@ func (v keyView) print(w io.Writer) {
 	}
 	if d := v.Done; d != nil {
 		line("by", d.Label)
-		line("left", d.Left)
+		line("left", span(time.Duration(d.Left)))
 		line("record", fmt.Sprintf("%d bytes", d.Size))
 	}
 	line("other", v.Foreign)

@@ -8,9 +8,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"slices"
 
 	"github.com/alecthomas/kong"
@@ -38,7 +40,7 @@ type globals struct {
 	TLSCA     string           `name:"tls-ca" placeholder:"FILE" env:"ONERUN_TLS_CA" help:"Certificates of the authorities that sign the servers' certificates, in PEM."`
 	TLSCert   string           `name:"tls-cert" placeholder:"FILE" env:"ONERUN_TLS_CERT" help:"Certificate of this client."`
 	TLSKey    string           `name:"tls-key" placeholder:"FILE" env:"ONERUN_TLS_KEY" help:"Key of the certificate."`
-	JSON      bool             `name:"json" help:"Print JSON."`
+	JSON      bool             `name:"json" help:"Print JSON, also errors. Durations are numbers of seconds, and null if they do not end."`
 	Version   kong.VersionFlag `help:"Print the version."`
 }
 
@@ -91,35 +93,75 @@ type silence struct{}
 // Printf implements the logger of go-redis.
 func (silence) Printf(context.Context, string, ...any) {}
 
-// start runs the program, and returns its exit code. What follows "--" is the command of run,
-// which the parser must not look at.
+// start runs the program, and returns its exit code.
 func start(args []string) int {
 	redis.SetLogger(silence{})
 	var c commands
 	parser, err := kong.New(&c, kong.Name("onerun"), kong.UsageOnError(), kong.Vars{"version": version()},
-		kong.Description("Runs work once, cluster-wide."))
+		kong.Description("Runs work once, cluster-wide."), kong.KindMapper(reflect.String, kong.MapperFunc(asGiven)))
 	if err != nil {
-		return say(err)
+		return say(err, "", false)
 	}
-	if at := slices.Index(args, "--"); at >= 0 {
-		args, c.Run.command = args[:at], args[at+1:]
+	at := slices.Index(args, "--")
+	own := args
+	if at >= 0 {
+		own = args[:at]
+		if isRun(parser, own) {
+			args, c.Run.command = own, args[at+1:]
+		}
 	}
 	call, err := parser.Parse(args)
 	if err != nil {
-		return say(err)
+		return say(err, "", slices.Contains(own, "--json"))
 	}
-	return say(call.Run(&c.globals))
+	key := ""
+	if of, ok := call.Selected().Target.Interface().(interface{ about() string }); ok {
+		key = of.about()
+	}
+	return say(call.Run(&c.globals), key, c.JSON)
 }
 
-// say prints an error, and returns the exit code that it stands for.
-func say(err error) int {
+// isRun reports whether the arguments are those of run. Its command follows "--", and the parser
+// must not look at that.
+func isRun(parser *kong.Kong, args []string) bool {
+	call, err := kong.Trace(parser, args)
+	if err != nil {
+		return false
+	}
+	command := call.Selected()
+	return command != nil && command.Name == "run"
+}
+
+// asGiven sets a text to the bytes of an argument. The mapper of kong makes JSON of it, so it would
+// change a key that is not UTF-8.
+func asGiven(c *kong.DecodeContext, target reflect.Value) error {
+	token, err := c.Scan.PopValue("string")
+	if err != nil {
+		return err
+	}
+	target.SetString(fmt.Sprint(token.Value))
+	return nil
+}
+
+// A failure is an error as --json prints it.
+type failure struct {
+	Error string `json:"error"`
+	Key   string `json:"key,omitempty"`
+	Exit  int    `json:"exit"`
+}
+
+// say prints an error, which may be about a key, and returns the exit code that it stands for.
+func say(err error, key string, asJSON bool) int {
 	var code exit
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &code):
 		return int(code)
+	case asJSON:
+		_ = json.NewEncoder(os.Stderr).Encode(failure{err.Error(), key, exitError})
+	default:
+		fmt.Fprintln(os.Stderr, "onerun:", err)
 	}
-	fmt.Fprintln(os.Stderr, "onerun:", err)
 	return exitError
 }

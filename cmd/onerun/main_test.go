@@ -64,11 +64,13 @@ func newSite(t *testing.T) *site {
 	return &site{t: t, server: server, client: server.Client(t), dir: t.TempDir()}
 }
 
-// command returns onerun with arguments, in the folder of the site.
+// command returns onerun with arguments, in the folder of the site. It has no terminal, also if the
+// test has one.
 func (s *site) command(args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(s.t.Context(), program, args...)
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), "ONERUN_REDIS=redis://"+s.server.Addr())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd
 }
 
@@ -177,18 +179,29 @@ func alive(pid int) bool {
 // keeper returns the only child of onerun.
 func (e *execution) keeper() int {
 	e.t.Helper()
-	var all []string
+	all := e.children()
+	require.Len(e.t, all, 1)
+	return all[0]
+}
+
+// children returns the children of onerun.
+func (e *execution) children() (all []int) {
+	e.t.Helper()
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", e.cmd.Process.Pid))
 	require.NoError(e.t, err)
 	for _, file := range tasks {
 		text, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // the thread has ended
+		}
 		require.NoError(e.t, err)
-		all = append(all, strings.Fields(string(text))...)
+		for _, field := range strings.Fields(string(text)) {
+			pid, err := strconv.Atoi(field)
+			require.NoError(e.t, err)
+			all = append(all, pid)
+		}
 	}
-	require.Len(e.t, all, 1)
-	pid, err := strconv.Atoi(all[0])
-	require.NoError(e.t, err)
-	return pid
+	return all
 }
 
 // buffer is a bytes.Buffer that is safe for concurrent use.

@@ -14,11 +14,12 @@ import (
 
 // A message is what run tells the user, on the standard error: the rest belongs to the command.
 type message struct {
-	Outcome string   `json:"outcome"` // busy, done, lost, signal, error or warning
+	Outcome string   `json:"outcome"`         // busy, done, lost, signal, error or warning
+	Error   string   `json:"error,omitempty"` // the text of an error, as of other commands
 	Keys    []string `json:"keys"`
 	Text    string   `json:"text"`
 	Holder  string   `json:"holder,omitempty"`
-	Left    string   `json:"left,omitempty"`
+	Left    seconds  `json:"left,omitempty"`
 	Reason  string   `json:"reason,omitempty"`
 	Exit    int      `json:"exit"`
 }
@@ -26,6 +27,9 @@ type message struct {
 // print prints the message.
 func (m message) print(to io.Writer, asJSON bool) {
 	if asJSON {
+		if m.Outcome == "error" {
+			m.Error = m.Text
+		}
 		_ = json.NewEncoder(to).Encode(m)
 		return
 	}
@@ -52,13 +56,13 @@ func (r *runCommand) messageOf(err error) message {
 		m.Outcome, m.Exit = "signal", exitSignal+int(sent.signal)
 		m.Text = fmt.Sprintf("%v while waiting for %q", sent.signal, r.Keys)
 	case errors.As(err, &busy):
-		m.Outcome, m.Exit, m.Holder, m.Left = "busy", r.ConflictExitCode, busy.Label, seconds(busy.Left)
+		m.Outcome, m.Exit, m.Holder, m.Left = "busy", r.ConflictExitCode, busy.Label, seconds(max(busy.Left, 0))
 		m.Text = fmt.Sprintf("%q is busy", busy.Key)
 		if busy.Label != "" {
 			m.Text += fmt.Sprintf(": %s holds it", busy.Label)
 		}
 	case errors.As(err, &done):
-		m.Outcome, m.Exit, m.Holder, m.Left = "done", r.DoneExit, done.Label, seconds(done.Left)
+		m.Outcome, m.Exit, m.Holder, m.Left = "done", r.DoneExit, done.Label, seconds(max(done.Left, 0))
 		m.Text = fmt.Sprintf("%q is done", done.Key)
 		if done.Label != "" {
 			m.Text += fmt.Sprintf(": %s has run it", done.Label)
@@ -70,11 +74,4 @@ func (r *runCommand) messageOf(err error) message {
 		m.Outcome, m.Exit = "warning", 0
 	}
 	return m
-}
-
-func seconds(d time.Duration) string {
-	if d <= 0 {
-		return ""
-	}
-	return d.Round(time.Millisecond).String()
 }

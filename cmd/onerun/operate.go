@@ -45,6 +45,14 @@ func (g *globals) operator(f func(ctx context.Context, i *inspect.Inspector) err
 	return asFlag(err)
 }
 
+// oneKey is the argument of commands about a key.
+type oneKey struct {
+	Key string `arg:"" help:"The key."`
+}
+
+// about returns the key.
+func (k oneKey) about() string { return k.Key }
+
 // by are the flags of commands that change something.
 type by struct {
 	Actor string `name:"by" env:"ONERUN_ACTOR" placeholder:"NAME" help:"Who asks for the change. Default: user and host."`
@@ -106,4 +114,15 @@ func span(d time.Duration) string {
 	default:
 		return d.Round(time.Second).String()
 	}
+}
+
+// seconds is a duration in JSON: a number of seconds, or null if it does not end.
+type seconds time.Duration
+
+// MarshalJSON implements json.Marshaler.
+func (s seconds) MarshalJSON() ([]byte, error) {
+	if s < 0 {
+		return []byte("null"), nil
+	}
+	return json.Marshal(time.Duration(s).Round(time.Millisecond).Seconds())
 }

@@ -21,34 +21,42 @@ import (
 
 // Run runs the command.
 func (r *runCommand) Run(g *globals) error {
+	if err := r.checkCodes(); err != nil {
+		return r.fail(g, err, exitError)
+	}
 	if len(r.command) == 0 {
-		return errors.New(`no command: it follows "--", as in: onerun run KEY -- CMD ARGS`)
+		return r.fail(g, errors.New(`no command: it follows "--", as in: onerun run KEY -- CMD ARGS`), exitError)
 	}
 	path, err := exec.LookPath(r.command[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) {
-		fmt.Fprintln(os.Stderr, "onerun:", err)
-		return notStarted(err)
+		return r.fail(g, err, notStarted(err))
 	}
 	servers, err := connect.Open(g.config())
 	if err != nil {
-		return err
+		return r.fail(g, err, exitError)
 	}
 	defer func() { _ = servers.Close() }()
 	w := &work{
-		run: r, path: path, nodes: len(servers.Clients),
+		run: r, globals: g, path: path, nodes: len(servers.Clients),
 		leases: newTracker(), signals: newDispatcher(),
 	}
 	w.trace = traceparent(os.Getenv("TRACEPARENT"))
 	locks, err := guard.New(servers.Locker, append(r.options(g), guard.WithHook(w.leases.hook()))...)
 	if err != nil {
-		return asFlag(err)
+		return r.fail(g, asFlag(err), exitError)
 	}
 	w.locks = locks
 	err = w.do()
 	closing, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = locks.Close(closing) // the key is free within its TTL
-	return w.end(err, g.JSON)
+	return w.end(err)
+}
+
+// fail prints an error, and returns the exit code.
+func (r *runCommand) fail(g *globals, err error, code exit) error {
+	message{Outcome: "error", Keys: r.Keys, Text: err.Error(), Exit: int(code)}.print(os.Stderr, g.JSON)
+	return code
 }
 
 // keep is the keeper of a command, if this process was started as one (child.Start). It returns the
@@ -75,6 +83,7 @@ func notStarted(err error) exit {
 // work is one run of the command.
 type work struct {
 	run     *runCommand
+	globals *globals
 	path    string
 	nodes   int // of a quorum, or 1
 	locks   *guard.Guard
@@ -95,7 +104,7 @@ func (w *work) do() error {
 }
 
 // end says how the run has ended, and returns the exit code.
-func (w *work) end(err error, asJSON bool) error {
+func (w *work) end(err error) error {
 	var code exit
 	switch {
 	case err == nil:
@@ -107,30 +116,32 @@ func (w *work) end(err error, asJSON bool) error {
 	if w.broken != "" && m.Outcome == "lost" {
 		m.Holder, m.Text = w.broken, fmt.Sprintf("%s: %s", m.Text, w.broken)
 	}
-	m.print(os.Stderr, asJSON)
+	m.print(os.Stderr, w.globals.JSON)
 	return exit(m.Exit)
 }
 
 // underLease runs the command. ctx ends when the lease is about to be lost. It returns an exit
 // unless the command has succeeded.
 func (w *work) underLease(ctx context.Context) error {
-	if err := w.signals.start(ctx); err != nil {
+	starting, err := w.signals.start(ctx)
+	if err != nil {
 		return err
 	}
-	process, err := child.Start(child.Command{
+	process, err := child.Start(starting, child.Command{
 		Path:     w.path,
 		Args:     w.run.command,
 		Env:      w.environment(ctx),
 		Terminal: w.signals.terminal,
 		Grace:    w.run.grace(),
 	}, w.leases.Left())
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "onerun: %v\n", err)
-		var failed *child.StartError
-		if errors.As(err, &failed) {
-			return notStarted(failed.Errno)
-		}
-		return exit(exitError)
+	var failed *child.StartError
+	switch {
+	case errors.As(err, &failed):
+		return w.run.fail(w.globals, err, notStarted(failed.Errno))
+	case starting.Err() != nil && err != nil:
+		return err
+	case err != nil:
+		return w.run.fail(w.globals, err, exitError)
 	}
 	w.leases.follow(process.Extend)
 	w.signals.forward(process)
@@ -145,7 +156,7 @@ func (w *work) underLease(ctx context.Context) error {
 		return exit(exitSignal + int(result.Signal))
 	case result.Killed:
 		if ctx.Err() == nil {
-			fmt.Fprintln(os.Stderr, "onerun: the keeper has died, so the command was killed")
+			return w.run.fail(w.globals, errors.New("the keeper has died, so the command was killed"), exitError)
 		}
 		return exit(exitError)
 	case result.Code != 0:

@@ -17,8 +17,8 @@ type runCommand struct {
 	Grace            *time.Duration `placeholder:"10s" help:"The command gets SIGTERM that long before its lease ends, and SIGKILL at the end. At most a third of --ttl, and that by default if it is less than 10s."`
 	Label            string         `help:"How others see the holder of the key. Default: host and process."`
 	Owner            string         `env:"ONERUN_OWNER" help:"Runs of one owner hold a key together, with --backend reentrant."`
-	ConflictExitCode int            `short:"E" default:"75" placeholder:"CODE" help:"Exit code if the key is busy. Default: 75."`
-	DoneExit         int            `default:"0" placeholder:"CODE" help:"Exit code if the work is done (--once). Default: 0."`
+	ConflictExitCode int            `short:"E" default:"75" placeholder:"CODE" help:"Exit code if the key is busy, 0 to 255. Default: 75."`
+	DoneExit         int            `default:"0" placeholder:"CODE" help:"Exit code if the work is done (--once), 0 to 255. Default: 0."`
 
 	command []string // what follows "--"
 }
@@ -29,7 +29,7 @@ func (r *runCommand) Help() string {
 
 Exit codes: that of the command; 128 and the signal that killed it; 75 if the key is busy (-E); 0
 if the work is done (--done-exit); 124 if the lease was lost; 125 for errors of onerun itself; 126
-and 127 if the command cannot be executed, or is not found.
+and 127 if the command cannot be executed, or is not found. A script without #! cannot be executed.
 
 The command finds ONERUN_KEY, ONERUN_FENCE, ONERUN_ID, ONERUN_OWNER and TRACEPARENT in its
 environment.`

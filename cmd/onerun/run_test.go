@@ -96,9 +96,10 @@ func TestRun_environment(t *testing.T) {
 
 func TestRun_theFenceInTheEnvironmentIsThatOfTheStore(t *testing.T) {
 	s := newSite(t)
-	code, out, _ := s.run("run", "--label=me", "k", "--", "sh", "-c", "redis-cli -u $ONERUN_REDIS get onerun:{k}:lease; echo $ONERUN_ID $ONERUN_FENCE")
+	code, out, _ := s.run("run", "--label=me", "k", "--", "sh", "-c", `cli="redis-cli -u $ONERUN_REDIS"; $cli get "$($cli keys '*lease:k')" | tr '\n' ' '; echo; echo $ONERUN_ID $ONERUN_FENCE`)
 	require.Equal(t, 0, code)
 	lease, own, _ := strings.Cut(strings.TrimSpace(out), "\n")
+	require.Len(t, strings.Fields(own), 2)
 	for part := range strings.FieldsSeq(own) {
 		require.Contains(t, lease, part)
 	}
@@ -108,6 +109,7 @@ func TestRun_exitCodesBeforeTheCommand(t *testing.T) {
 	s := newSite(t)
 	require.NoError(t, os.WriteFile(s.path("plain"), []byte("text"), 0o600))
 	require.NoError(t, os.WriteFile(s.path("broken"), []byte("\x7fELF"), 0o700))
+	require.NoError(t, os.WriteFile(s.path("bare"), []byte("echo no interpreter\n"), 0o700))
 	for name, c := range map[string]struct {
 		args []string
 		code int
@@ -117,6 +119,7 @@ func TestRun_exitCodesBeforeTheCommand(t *testing.T) {
 		"no such file":    {[]string{"k", "--", "./no-such-file"}, 127, "no-such-file"},
 		"no program":      {[]string{"k", "--", "./plain"}, 126, "permission denied"},
 		"a broken one":    {[]string{"k", "--", "./broken"}, 126, "exec format error"},
+		"no #!":           {[]string{"k", "--", "./bare"}, 126, "exec format error"},
 		"a folder":        {[]string{"k", "--", "/tmp"}, 126, "/tmp"},
 		"no command":      {[]string{"k"}, 125, "no command"},
 		"no key":          {[]string{"--", "true"}, 125, "<key>"},
@@ -129,6 +132,9 @@ func TestRun_exitCodesBeforeTheCommand(t *testing.T) {
 		"both":            {[]string{"--limit=2", "--shared", "k", "--", "true"}, 125, "--limit"},
 		"once of several": {[]string{"--once=1h", "a", "b", "--", "true"}, 125, "--once"},
 		"bad backend":     {[]string{"--backend=disk", "k", "--", "true"}, 125, "--backend"},
+		"wide -E":         {[]string{"-E", "256", "k", "--", "true"}, 125, "-E: 256 must be from 0 to 255"},
+		"negative -E":     {[]string{"--conflict-exit-code=-1", "k", "--", "true"}, 125, "-E: -1 must be from 0 to 255"},
+		"wide --done":     {[]string{"--done-exit=1000", "k", "--", "true"}, 125, "--done-exit: 1000 must be"},
 		"unknown flag":    {[]string{"--nope", "k", "--", "true"}, 125, "--nope"},
 		"fair quorum":     {[]string{"--backend=redlock", "--redis=redis://a:1", "--redis=redis://b:1", "--redis=redis://c:1", "--fair", "k", "--", "true"}, 125, "--fair"},
 		"two nodes":       {[]string{"--backend=redlock", "--redis=redis://a:1", "--redis=redis://b:1", "k", "--", "true"}, 125, "--redis"},
@@ -245,6 +251,21 @@ func TestRun_onATerminal(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 9, e.wait())
 	require.Equal(t, "interrupted\n", s.read("result"))
+}
+
+// The command was in the background, so reading the terminal stopped it for good.
+func TestRun_readsTheTerminalAlthoughStdinIsAPipe(t *testing.T) {
+	s := newSite(t)
+	ours, theirs := terminal(t)
+	cmd := s.command("run", "k", "--", "sh", "-c", "cat >piped; read line </dev/tty; echo \"$line\" >read")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("from the pipe\n"), theirs, theirs
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 1}
+	e := execute(t, cmd)
+	require.Equal(t, "from the pipe", s.written("piped"))
+	_, err := ours.WriteString("typed\n")
+	require.NoError(t, err)
+	require.Equal(t, "typed", s.written("read"))
+	require.Equal(t, 0, e.wait())
 }
 
 // terminal returns both ends of a pseudoterminal.

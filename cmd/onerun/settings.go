@@ -51,6 +51,16 @@ func (r *runCommand) options(g *globals) []guard.Option {
 	return opts
 }
 
+// checkCodes refuses exit codes that would be another one: 256 would be 0.
+func (r *runCommand) checkCodes() error {
+	for name, code := range map[string]int{"-E": r.ConflictExitCode, "--done-exit": r.DoneExit} {
+		if code < 0 || code > 255 {
+			return fmt.Errorf("%s: %d must be from 0 to 255", name, code)
+		}
+	}
+	return nil
+}
+
 // grace returns the grace period: by default ten seconds, or a third of the TTL if that is less.
 func (r *runCommand) grace() time.Duration {
 	if r.Grace == nil {

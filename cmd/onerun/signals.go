@@ -9,7 +9,9 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/seed-1795987d/onerun/cmd/onerun/internal/child"
@@ -22,6 +24,10 @@ func (e *signalError) Error() string {
 	return fmt.Sprintf("received signal %d (%v)", int(e.signal), e.signal)
 }
 
+// patience is how long a command may still take to start after a signal that ends programs. It then
+// gets the signal.
+const patience = time.Second
+
 // A dispatcher takes all signals of this process. While it waits for the key, a signal ends the
 // wait. Then all are forwarded to the command.
 type dispatcher struct {
@@ -31,18 +37,31 @@ type dispatcher struct {
 	mu      sync.Mutex
 	process *child.Process // nil while it waits
 	early   []syscall.Signal
-	started bool // the command is about to start
-	cancel  context.CancelCauseFunc
+	started bool                    // the command is about to start
+	cancel  context.CancelCauseFunc // ends the wait, or the start
 }
 
 func newDispatcher() *dispatcher {
-	return &dispatcher{signals: make(chan os.Signal, 64), terminal: term.IsTerminal(int(os.Stdin.Fd()))}
+	return &dispatcher{signals: make(chan os.Signal, 64), terminal: term.IsTerminal(int(os.Stdin.Fd())) || foreground()}
+}
+
+// foreground reports whether this process is in the foreground of its terminal: the command may
+// read from /dev/tty then, which stops a process group in the background.
+func foreground() bool {
+	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
+	if err != nil {
+		return false
+	}
+	defer tty.Close()
+	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == syscall.Getpgrp()
 }
 
 // waiting begins to take signals. It returns the context of the wait. Signals are taken until stop
 // is called.
 func (d *dispatcher) waiting() (ctx context.Context, stop func()) {
-	ctx, d.cancel = context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(context.Background())
+	d.cancel = cancel
 	child.CatchSignals(d.signals)
 	ended := make(chan struct{})
 	go func() {
@@ -58,17 +77,21 @@ func (d *dispatcher) waiting() (ctx context.Context, stop func()) {
 	return ctx, func() {
 		signal.Stop(d.signals)
 		close(ended)
-		d.cancel(nil)
+		cancel(nil)
 	}
 }
 
 // start returns the signal that has ended the wait just now, if there is one. Otherwise signals
-// are kept for the command, which is about to start.
-func (d *dispatcher) start(ctx context.Context) error {
+// are kept for the command, which is about to start under the context that start returns.
+func (d *dispatcher) start(ctx context.Context) (context.Context, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.started = true
-	return context.Cause(ctx)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	ctx, d.cancel = context.WithCancelCause(ctx)
+	return ctx, nil
 }
 
 // forward forwards signals to the command from now on.
@@ -91,6 +114,9 @@ func (d *dispatcher) take(s syscall.Signal) {
 	case d.process != nil:
 	case d.started && !child.Stops(s):
 		d.early = append(d.early, s)
+		if cancel := d.cancel; child.Ends(s) {
+			time.AfterFunc(patience, func() { cancel(&signalError{s}) })
+		}
 	case child.Ends(s):
 		d.cancel(&signalError{s})
 	}

@@ -2,17 +2,13 @@ package web
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
 	"time"
 
-	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/inspect"
 )
-
-var errForbidden = errors.New("you may look, but not act")
 
 // An action is something that an operator may do to a key, or to a job.
 type action struct {
@@ -98,7 +94,7 @@ func actions() map[inspect.Action]action {
 func (h *handler) asked(r *http.Request) (a action, target string, err error) {
 	a, ok := actions()[inspect.Action(r.FormValue("what"))]
 	if !ok {
-		return a, "", &guard.SettingError{Setting: "what", Value: r.FormValue("what"), Reason: "is no action"}
+		return a, "", badForm("%q is no action", r.FormValue("what"))
 	}
 	if a.OfJob {
 		return a, r.FormValue("job"), nil
@@ -152,7 +148,7 @@ func (h *handler) do(r *http.Request, actor string) (back string, err error) {
 	c := change{target: target, id: r.FormValue("id"), by: inspect.By{Actor: actor, Reason: r.FormValue("reason")}}
 	if text := r.FormValue("for"); a.For > 0 && (text != "" || !a.Optional) {
 		if c.span, err = time.ParseDuration(text); err != nil || c.span <= 0 {
-			return "", &guard.SettingError{Setting: "for", Value: text, Reason: "must be a duration such as 90m or 2h"}
+			return "", badForm("for how long: %q must be a duration such as 90m or 2h", text)
 		}
 	}
 	done, err := a.do(r.Context(), h.inspector, c)
@@ -160,9 +156,7 @@ func (h *handler) do(r *http.Request, actor string) (back string, err error) {
 	case err != nil:
 		return "", err
 	case !done:
-		return "", &guard.SettingError{
-			Setting: string(a.Action), Value: h.shown(target), Reason: "found nothing to do: it has ended, or another has the key by now",
-		}
+		return "", badForm("%s %s found nothing to do: it has ended, or another has the key by now", a.Action, h.shown(target))
 	case a.OfJob:
 		return fmt.Sprintf("job?name=%s", template.URLQueryEscaper(target)), nil
 	default:

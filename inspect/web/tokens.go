@@ -5,11 +5,7 @@ import (
 	"crypto/cipher"
 	"crypto/rand"
 	"encoding/base64"
-	"errors"
 )
-
-// errLink is a link that this handler has not made.
-var errLink = errors.New("the link is too old: search for the key again")
 
 // tokens stand for keys in links, if keys are redacted. Only their maker can read them.
 type tokens struct{ aead cipher.AEAD }

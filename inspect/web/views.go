@@ -112,19 +112,26 @@ func viewOf(k inspect.Key) keyView {
 
 // keys lists keys by prefix.
 func (h *handler) keys(r *http.Request) (any, string, error) {
-	prefix, err := h.linkedPrefix(r)
+	prefix, err := h.linkedPart(r, "prefix")
 	if err != nil {
 		return nil, "", err
 	}
-	keys, next, err := h.inspector.List(r.Context(), prefix, r.FormValue("cursor"), keysOfPage)
+	cursor, err := h.linkedPart(r, "cursor") // the last key of a page, on some backends
 	if err != nil {
 		return nil, "", err
+	}
+	keys, next, err := h.inspector.List(r.Context(), prefix, cursor, keysOfPage)
+	if err != nil {
+		return nil, "", err
+	}
+	if next != "" {
+		next = h.link(next)
 	}
 	page := struct {
 		Prefix, PrefixLink, Next string
 		Keys                     []keyView
 		First                    bool
-	}{Prefix: prefix, PrefixLink: r.FormValue("prefix"), Next: next, First: r.FormValue("cursor") == ""}
+	}{Prefix: prefix, PrefixLink: r.FormValue("prefix"), Next: next, First: cursor == ""}
 	for _, k := range keys {
 		page.Keys = append(page.Keys, viewOf(k))
 	}
@@ -139,9 +146,9 @@ func rank(s driver.KeyState) int {
 	return slices.Index([]driver.KeyState{driver.KeyHeld, driver.KeyKept, driver.KeyForeign, driver.KeyDone}, s)
 }
 
-// linkedPrefix returns the prefix in a link, which may be none.
-func (h *handler) linkedPrefix(r *http.Request) (string, error) {
-	link := r.FormValue("prefix")
+// linkedPart returns what stands in a link under a name, which may be nothing.
+func (h *handler) linkedPart(r *http.Request, name string) (string, error) {
+	link := r.FormValue(name)
 	if link == "" {
 		return "", nil
 	}

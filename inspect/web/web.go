@@ -13,7 +13,6 @@ package web
 import (
 	"bytes"
 	"embed"
-	"errors"
 	"html/template"
 	"net/http"
 	"path"
@@ -31,6 +30,7 @@ type handler struct {
 	actor     func(*http.Request) (actor string, ok bool) // nil: the page is read-only
 	show      func(key string) string                     // nil: keys are shown as they are
 	tokens    *tokens                                     // of keys in links, if keys are redacted
+	origins   []string                                    // from which actions come, beside the page's own
 	views     *template.Template
 	mux       *http.ServeMux
 }
@@ -55,7 +55,14 @@ func WithKeys(f func(key string) string) Option {
 	return func(h *handler) { h.show = f }
 }
 
-// New returns the page. A nil Inspector is a *guard.SettingError.
+// WithTrustedOrigins names origins from which actions are taken, such as "https://ops.example". The
+// page knows its own by the Host header. Name it here if a proxy in front of the page changes that
+// header: the page then refuses its own forms, unless the browser uses HTTPS. Defaults to none.
+func WithTrustedOrigins(origins ...string) Option {
+	return func(h *handler) { h.origins = append(h.origins, origins...) }
+}
+
+// New returns the page. A nil Inspector, or an origin that is none, is a *guard.SettingError.
 func New(i *inspect.Inspector, opts ...Option) (http.Handler, error) {
 	if i == nil {
 		return nil, &guard.SettingError{Setting: "inspector", Value: "nil", Reason: "must not be nil"}
@@ -82,9 +89,17 @@ func New(i *inspect.Inspector, opts ...Option) (http.Handler, error) {
 			http.ServeFileFS(w, r, files, "page/"+file)
 		})
 	}
-	h.mux.HandleFunc("POST /find", h.find)
-	h.mux.HandleFunc("POST /act", h.act)
-	return http.NewCrossOriginProtection().Handler(h), nil
+	h.mux.HandleFunc("POST /find", h.find) // from any origin: it changes nothing
+	protection := http.NewCrossOriginProtection()
+	for _, origin := range h.origins {
+		if err := protection.AddTrustedOrigin(origin); err != nil {
+			return nil, &guard.SettingError{
+				Setting: "WithTrustedOrigins", Value: origin, Reason: "must be an origin such as https://ops.example",
+			}
+		}
+	}
+	h.mux.Handle("POST /act", protection.Handler(http.HandlerFunc(h.act)))
+	return h, nil
 }
 
 // policy allows nothing but our own style, and forms that come back to us.
@@ -125,12 +140,12 @@ type frame struct {
 // write writes a view, or an error.
 func (h *handler) write(w http.ResponseWriter, r *http.Request, status int, name string, data any, err error) {
 	if err != nil {
-		status, name, data = statusOf(err), "error", err.Error()
+		status, name, data = statusOf(err), "error", h.textOf(err)
 	}
 	_, acts := h.actorOf(r)
 	var page bytes.Buffer
 	if err := h.views.ExecuteTemplate(&page, name+".html", frame{name, data, acts}); err != nil {
-		http.Error(w, "the page cannot be shown: "+err.Error(), http.StatusInternalServerError)
+		http.Error(w, "the page cannot be shown: "+h.textOf(err), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -145,22 +160,4 @@ func (h *handler) actorOf(r *http.Request) (string, bool) {
 	}
 	actor, ok := h.actor(r)
 	return actor, ok && actor != ""
-}
-
-// statusOf returns the status for an error.
-func statusOf(err error) int {
-	var setting *guard.SettingError
-	var key *guard.KeyError
-	switch {
-	case errors.Is(err, errForbidden):
-		return http.StatusForbidden
-	case errors.As(err, &setting), errors.As(err, &key), errors.Is(err, errLink):
-		return http.StatusBadRequest
-	case errors.Is(err, guard.ErrStore):
-		return http.StatusBadGateway
-	case errors.Is(err, guard.ErrBusy), errors.Is(err, guard.ErrDone):
-		return http.StatusConflict
-	default:
-		return http.StatusInternalServerError
-	}
 }

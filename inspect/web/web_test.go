@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -15,9 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/inspect"
 	"github.com/seed-1795987d/onerun/inspect/web"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
@@ -31,7 +34,12 @@ type site struct {
 
 func newSite(t *testing.T, opts ...web.Option) *site {
 	t.Helper()
-	g, err := guard.New(memory.New(), guard.WithLabel("worker 1"), guard.WithTTL(3*time.Second))
+	return newSiteOn(t, memory.New(), opts...)
+}
+
+func newSiteOn(t *testing.T, store guard.Locker, opts ...web.Option) *site {
+	t.Helper()
+	g, err := guard.New(store, guard.WithLabel("worker 1"), guard.WithTTL(3*time.Second))
 	require.NoError(t, err)
 	i, err := inspect.New(g)
 	require.NoError(t, err)
@@ -75,10 +83,16 @@ func (s *site) see(path string) string {
 // post sends a form as a browser does from the same origin, and follows where it leads.
 func (s *site) post(path string, form url.Values) (string, int) {
 	s.Helper()
+	return s.postWith(path, form, "Sec-Fetch-Site", "same-origin")
+}
+
+// postWith sends a form with a header.
+func (s *site) postWith(path string, form url.Values, header, value string) (string, int) {
+	s.Helper()
 	r, err := http.NewRequestWithContext(s.Context(), http.MethodPost, s.url+path, strings.NewReader(form.Encode()))
 	require.NoError(s, err)
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	r.Header.Set(header, value)
 	answer, err := s.client.Do(r)
 	require.NoError(s, err)
 	return s.read(answer)
@@ -291,13 +305,7 @@ func TestActions_areRefusedToOthers(t *testing.T) {
 		l := s.hold("report")
 		form.Set("id", l.ID())
 		for header, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"} {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/act", strings.NewReader(form.Encode()))
-			require.NoError(t, err)
-			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-			r.Header.Set(header, value)
-			answer, err := s.client.Do(r)
-			require.NoError(t, err)
-			_, status := s.read(answer)
+			_, status := s.postWith("/act", form, header, value)
 			require.Equal(t, http.StatusForbidden, status)
 		}
 		_, status := s.get("/act?" + form.Encode())
@@ -329,6 +337,100 @@ func TestKeys_areRedactedEverywhere(t *testing.T) {
 	require.NotContains(t, all+page, "ada")
 	_, status = s.get("/key?k=" + url.QueryEscape(secret))
 	require.Equal(t, http.StatusBadRequest, status, "a link names no key")
+}
+
+// The text of an error named the key, and the address of the store.
+func TestKeys_areRedactedInErrors(t *testing.T) {
+	server := redistest.Start(t)
+	redact := web.WithKeys(func(string) string { return "a key" })
+	s := newSiteOn(t, single.New(server.Client(t)), web.WithActions(alice), redact)
+	l := s.hold("ada")
+	link := regexp.MustCompile(`href="key\?k=([^"]+)"`).FindStringSubmatch(s.see("/"))
+	require.NotNil(t, link)
+	key, err := url.QueryUnescape(link[1])
+	require.NoError(t, err)
+	act := func(what string, fields url.Values) (string, int) {
+		fields.Set("what", what)
+		fields.Set("k", key)
+		return s.post("/act", fields)
+	}
+	long := strings.Repeat("x", 400)
+	refused := func(page string, status int) func(want int, says string) {
+		return func(want int, says string) {
+			t.Helper()
+			require.Equal(t, want, status, page)
+			require.Contains(t, page, says)
+			for _, secret := range []string{"ada", server.Addr(), "127.0.0.1", "onerun:"} {
+				require.NotContains(t, page, secret)
+			}
+		}
+	}
+	refused(act("hold", url.Values{"for": {"1h"}}))(http.StatusConflict, "the key is busy")
+	refused(act("hold", url.Values{"for": {"soon"}}))(http.StatusBadRequest, "must be a duration")
+	refused(act("break", url.Values{}))(http.StatusBadRequest, "id cannot be used")
+	refused(act("break", url.Values{"id": {"another"}}))(http.StatusBadRequest, "break a key found nothing to do")
+	refused(act("break", url.Values{"id": {l.ID()}, "reason": {long}}))(http.StatusBadRequest, "By.Reason cannot be used")
+	refused(act("forget", url.Values{}))(http.StatusBadRequest, "found nothing to do")
+	refused(act("explode", url.Values{}))(http.StatusBadRequest, "is no action")
+	for _, text := range []string{"ada{", "ada" + strings.Repeat("x", 5000)} {
+		refused(s.post("/find", url.Values{"text": {text}}))(http.StatusBadRequest, "the key cannot be used")
+	}
+	refused(s.get("/key?k=ada"))(http.StatusBadRequest, "the link is too old")
+	refused(s.get("/?cursor=ada"))(http.StatusBadRequest, "the link is too old")
+	server.Kill()
+	for _, path := range []string{"/", "/key?k=" + link[1], "/jobs", "/job?name=x", "/processes", "/log"} {
+		refused(s.get(path))(http.StatusBadGateway, "the store could not be asked (connection)")
+	}
+	refused(act("forget", url.Values{}))(http.StatusBadGateway, "the store could not be asked (connection)")
+
+	s = newSite(t, web.WithKeys(func(key string) string { panic(key) }))
+	s.hold("ada")
+	refused(s.get("/"))(http.StatusInternalServerError, "the error is not shown")
+}
+
+// On some backends, the cursor of the next page is the last key of this one.
+func TestKeys_areRedactedInLinksToTheNextPage(t *testing.T) {
+	s := newSite(t, web.WithKeys(func(string) string { return "a key" }))
+	for i := range 150 {
+		s.hold(fmt.Sprint("ada", i))
+	}
+	page := s.see("/")
+	require.NotContains(t, page, "ada")
+	next := regexp.MustCompile(`<a href="\./(\?[^"]*)">Next page`).FindStringSubmatch(page)
+	require.NotNil(t, next)
+	page = s.see("/" + strings.ReplaceAll(next[1], "&amp;", "&"))
+	require.Len(t, regexp.MustCompile(`href="key\?k=`).FindAllString(page, -1), 50)
+	require.NotContains(t, page, "ada")
+}
+
+// A proxy that changes the Host header, as nginx does by default, makes the page's own origin look
+// like another. A browser says that it is the same one by Sec-Fetch-Site, but not without HTTPS.
+func TestPage_behindAProxyThatChangesTheHost(t *testing.T) {
+	const origin = "http://ops.example"
+	hold := url.Values{"what": {"hold"}, "k": {"report"}, "for": {"2h"}}
+	s := newSite(t, web.WithActions(alice))
+	s.finish("nightly")
+	page, status := s.postWith("/find", url.Values{"text": {"nightly"}}, "Origin", origin)
+	require.Equal(t, http.StatusOK, status, "it changes nothing")
+	require.Contains(t, page, "15 bytes")
+	_, status = s.postWith("/act", hold, "Origin", origin)
+	require.Equal(t, http.StatusForbidden, status)
+
+	s = newSite(t, web.WithActions(alice), web.WithTrustedOrigins(origin))
+	_, status = s.postWith("/act", hold, "Origin", "http://evil.example")
+	require.Equal(t, http.StatusForbidden, status)
+	page, status = s.postWith("/act", hold, "Origin", origin)
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, page, "held by alice")
+
+	for _, bad := range []string{"ops.example", origin + "/path", ""} {
+		i, err := inspect.New(s.guard)
+		require.NoError(t, err)
+		_, err = web.New(i, web.WithTrustedOrigins(bad))
+		var setting *guard.SettingError
+		require.ErrorAs(t, err, &setting)
+		require.Equal(t, "WithTrustedOrigins", setting.Setting)
+	}
 }
 
 // All links are relative, so that the page works under any prefix and behind any proxy.

@@ -14,7 +14,8 @@
 //
 // On Linux, "the command" means all processes that descend from it, including those that have left
 // its process group or its session: both processes are subreapers (PR_SET_CHILD_SUBREAPER), so no
-// descendant can leave the tree. On other systems it means its process group.
+// descendant can leave the tree. On other systems it means its process group, or the first process
+// alone if it shares the group of Run (Command.Terminal).
 //
 // A process of another user (setuid) cannot be killed. Processes that another process starts on
 // behalf of the command, such as containers and services, do not belong to it.

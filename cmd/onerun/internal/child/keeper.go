@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"syscall"
@@ -65,8 +66,14 @@ type keeper struct {
 // command could not be started.
 func (k *keeper) start(orders *json.Decoder) error {
 	var first order
-	if err := orders.Decode(&first); err != nil || first.Start == nil {
+	err := orders.Decode(&first)
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return nil // the first process has given up, or has died
+	case err != nil || first.Start == nil:
 		return fmt.Errorf("is only for onerun itself to start: %w", err)
+	case now() >= time.Duration(first.Until):
+		return nil // the host was suspended, and the lease has ended
 	}
 	if err := adopt(); err != nil {
 		return fmt.Errorf("adopt orphans: %w", err)
@@ -74,14 +81,18 @@ func (k *keeper) start(orders *json.Decoder) error {
 	s := first.Start
 	attr := &syscall.SysProcAttr{Setpgid: true, Pgid: s.Group}
 	dieWithParent(attr)
-	process, err := os.StartProcess(s.Path, s.Args, &os.ProcAttr{
+	args := make([]string, len(s.Args))
+	for i, arg := range s.Args {
+		args[i] = string(arg)
+	}
+	process, err := os.StartProcess(string(s.Path), args, &os.ProcAttr{
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
 		Sys:   attr,
 	})
 	if err != nil {
 		var errno syscall.Errno
 		_ = errors.As(err, &errno)
-		return k.reports.Encode(report{Failed: err.Error(), Errno: errno})
+		return k.reports.Encode(report{Failed: []byte(err.Error()), Errno: errno})
 	}
 	k.pid, k.grace, k.until = process.Pid, s.Grace, time.Duration(first.Until)
 	k.target = -k.pid

@@ -15,10 +15,11 @@ type order struct {
 	Signal syscall.Signal `json:",omitempty"` // send this to the command
 }
 
-// start is what the keeper starts.
+// start is what the keeper starts. The path and the arguments need not be UTF-8, which strings of
+// JSON are.
 type start struct {
-	Path  string
-	Args  []string
+	Path  []byte
+	Args  [][]byte
 	Group int           // the process group to join, or 0 for one of its own
 	Grace time.Duration // for what is left when the command has exited
 }
@@ -26,7 +27,7 @@ type start struct {
 // A report is what the keeper sends to the first process.
 type report struct {
 	PID    int            `json:",omitempty"` // the command has started
-	Failed string         `json:",omitempty"` // or it could not be
+	Failed []byte         `json:",omitempty"` // or it could not be: an error with the path
 	Errno  syscall.Errno  `json:",omitempty"`
 	Exited bool           `json:",omitempty"` // it has exited, and so have all that it had started
 	Code   int            `json:",omitempty"`

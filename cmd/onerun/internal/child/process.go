@@ -3,8 +3,11 @@
 package child
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"syscall"
@@ -56,28 +59,21 @@ type StartError struct {
 
 func (e *StartError) Error() string { return e.reason }
 
-// Start starts the command. It is killed at most left from now, unless Extend says otherwise.
-func Start(c Command, left time.Duration) (*Process, error) {
+// Start starts the command. It is killed at most left from now, unless Extend says otherwise. If it
+// has not started by then, or before ctx ends, Start returns an error, and nothing of it is left.
+func Start(ctx context.Context, c Command, left time.Duration) (*Process, error) {
 	if err := adopt(); err != nil {
 		return nil, fmt.Errorf("adopt orphans: %w", err)
 	}
 	p := &Process{done: make(chan struct{}), changed: make(chan struct{}, 1), until: now() + left}
-	group := 0
-	if c.Terminal {
-		group = syscall.Getpgrp()
-	}
 	reports, err := p.startKeeper(c.Env)
 	if err != nil {
 		return nil, fmt.Errorf("start the keeper: %w", err)
 	}
-	p.send(order{Until: int64(p.until), Start: &start{c.Path, c.Args, group, c.Grace}})
-	var first report
-	if err := reports.Decode(&first); err != nil || first.PID == 0 {
-		p.endKeeper()
-		if first.Failed != "" {
-			return nil, &StartError{first.Errno, first.Failed}
-		}
-		return nil, fmt.Errorf("the keeper has died before it started the command: %w", err)
+	first, err := p.order(ctx, c, reports, time.Now().Add(left))
+	if err != nil {
+		p.abandon()
+		return nil, err
 	}
 	if p.target = -first.PID; c.Terminal {
 		p.target = first.PID
@@ -91,6 +87,41 @@ func Start(c Command, left time.Duration) (*Process, error) {
 	}()
 	go p.watch(last)
 	return p, nil
+}
+
+// order has the keeper start the command, and returns its report. The order is longer than a pipe
+// if the arguments are, and the keeper may be slow, or suspended. So only the deadline and the end
+// of ctx bound the wait.
+func (p *Process) order(ctx context.Context, c Command, reports *json.Decoder, deadline time.Time) (first report, err error) {
+	bound := func(at time.Time) {
+		_ = p.pipes[0].SetWriteDeadline(at)
+		_ = p.pipes[1].SetReadDeadline(at)
+	}
+	bound(deadline)
+	stop := context.AfterFunc(ctx, func() { bound(time.Now()) })
+	s := &start{Path: []byte(c.Path), Grace: c.Grace}
+	for _, arg := range c.Args {
+		s.Args = append(s.Args, []byte(arg))
+	}
+	if c.Terminal {
+		s.Group = syscall.Getpgrp()
+	}
+	if err = p.orders.Encode(order{Until: int64(p.until), Start: s}); err == nil {
+		err = reports.Decode(&first)
+	}
+	switch {
+	case !stop():
+		return first, context.Cause(ctx)
+	case first.PID != 0:
+		bound(time.Time{})
+		return first, nil
+	case len(first.Failed) > 0:
+		return first, &StartError{first.Errno, string(first.Failed)}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return first, errors.New("the keeper has not started the command before the lease would have ended")
+	default:
+		return first, fmt.Errorf("the keeper has died before it started the command: %w", err)
+	}
 }
 
 // startKeeper starts this program once more. It returns the keeper's reports.
@@ -198,6 +229,18 @@ func (p *Process) watch(last <-chan report) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.result = Result{Code: r.Code, Signal: r.Signal, Killed: !r.Exited}
+}
+
+// abandon ends the keeper, and the command if it has started by now.
+func (p *Process) abandon() {
+	_ = p.pipes[0].Close() // a keeper that is not suspended kills the command then, on all systems
+	_ = p.pipes[1].SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	_, _ = io.Copy(io.Discard, p.pipes[1])
+	for signalAll(0, 0, syscall.SIGKILL) {
+		_, _ = p.keeper.Wait()
+		time.Sleep(pace)
+	}
+	p.endKeeper()
 }
 
 // endKeeper ends the keeper, and waits for it.

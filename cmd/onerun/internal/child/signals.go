@@ -8,14 +8,15 @@ import (
 	"syscall"
 )
 
-// CatchSignals has the channel notified of all signals, without those that are ignored (nohup),
-// and those that only this process understands.
+// CatchSignals has the channel notified of all signals, without those that are ignored (nohup), that
+// the kernel or the Go runtime sends to this process itself, or that nobody can catch. The runtime
+// leaves 32 to 34 alone: the C library uses them.
 func CatchSignals(c chan<- os.Signal) {
 	for n := 1; n < 65; n++ {
 		switch s := syscall.Signal(n); s {
 		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPIPE,
-			syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE,
-			syscall.SIGSEGV, syscall.SIGPROF:
+			syscall.SIGILL, syscall.SIGTRAP, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV,
+			syscall.SIGPROF:
 		default:
 			if !signal.Ignored(s) {
 				signal.Notify(c, s)

@@ -20,7 +20,9 @@ func open(t *testing.T, c connect.Config) *connect.Servers {
 func TestSplit_keepsTheHostsOfASentinelTogether(t *testing.T) {
 	require.Equal(t, []string{"redis://a", "redis+sentinel://b:1,c:2/m/0", "unix:///d"},
 		connect.Split("redis://a,redis+sentinel://b:1,c:2/m/0,,unix:///d,"))
-	require.Empty(t, connect.Split(""))
+	require.Equal(t, []string{"redis://a", "redis+sentinel://b:1,c:2/m/0"},
+		connect.Split(" redis://a, redis+sentinel://b:1, c:2/m/0 ,\n"))
+	require.Empty(t, connect.Split(" "))
 }
 
 func TestOpen_servers(t *testing.T) {

@@ -9,11 +9,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Split splits a list of URLs at its commas. The URL of a Sentinel has commas itself, so a part
+// Split splits a list of URLs at its commas. It drops the space around each, which a file or a
+// secret may end with. The URL of a Sentinel has commas itself, so a part
 // that has no scheme belongs to the URL before it.
 func Split(list string) (urls []string) {
 	for part := range strings.SplitSeq(list, ",") {
-		switch {
+		switch part = strings.TrimSpace(part); {
 		case part == "":
 		case !strings.Contains(part, "://") && len(urls) > 0:
 			urls[len(urls)-1] += "," + part
