@@ -101,6 +101,10 @@ func (s *Scheduler) Register(cronspec string, task *asynq.Task, opts ...asynq.Op
 	if err != nil {
 		return "", err
 	}
+	return s.register(e)
+}
+
+func (s *Scheduler) register(e *entry) (entryID string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, other := range s.entries {
@@ -108,10 +112,11 @@ func (s *Scheduler) Register(cronspec string, task *asynq.Task, opts ...asynq.Op
 			return "", err
 		}
 	}
-	id, err := s.shown.Register(shownSpec(e.spec, e.schedule), task, e.opts...)
+	id, err := s.shown.Register(shownSpec(e.spec, e.schedule), e.task, e.opts...)
 	if err != nil {
-		return "", fmt.Errorf("guardscheduler: register %q: %w", cronspec, err)
+		return "", fmt.Errorf("guardscheduler: register %q: %w", e.spec, err)
 	}
+	s.runner.add(e)
 	added := &registered{entry: e}
 	s.entries[id] = added
 	if s.started {
@@ -128,11 +133,24 @@ func (s *Scheduler) Unregister(entryID string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if gone := s.entries[entryID]; gone != nil && gone.stop != nil {
-		gone.stop()
+	if gone := s.entries[entryID]; gone != nil {
+		s.runner.remove(gone.entry)
+		if gone.stop != nil {
+			gone.stop()
+		}
 	}
 	delete(s.entries, entryID)
 	return nil
+}
+
+// specOf returns the idAndSpec of an entry, or "" if there is none of that ID.
+func (s *Scheduler) specOf(entryID string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.entries[entryID]; e != nil {
+		return e.idAndSpec()
+	}
+	return ""
 }
 
 var errShutdown = errors.New("guardscheduler: it has been shut down")
