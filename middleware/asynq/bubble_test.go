@@ -78,7 +78,7 @@ func (b *bubble) Release(ctx context.Context, claim guard.Claim, after guard.Aft
 	return b.Locker.Release(ctx, claim, after)
 }
 
-// middleware returns one over a Guard of its own, as another process has one, and what closes that.
+// middleware returns one over a Guard of its own, as another process has, and what closes that.
 func (b *bubble) middleware(key guardasynq.KeyFunc, opts ...guardasynq.Option) (m asynq.MiddlewareFunc, end func()) {
 	b.t.Helper()
 	g, err := guard.New(b)

@@ -76,7 +76,7 @@ func (r *Replica) Start(spec string, task *asynq.Task) error {
 	return err
 }
 
-// Enable begins with an entry whose ticks up to floor are none, as a Manager does, and returns what
+// Enable begins with an entry whose ticks up to floor are none, as a Manager does. It returns what
 // ends that.
 func (r *Replica) Enable(spec string, task *asynq.Task, floor time.Time) (disable func(), err error) {
 	return r.start(spec, task, floor)

@@ -17,6 +17,9 @@ import (
 //
 // The provider of each process is asked on its own. While they differ, as one has heard of a
 // change and another has not, a tick is enqueued if any of them has it.
+//
+// A config that was left out for a while has no ticks of that time. While the Manager runs, one
+// that comes back counts from one SyncInterval ago.
 type Manager struct {
 	scheduler *Scheduler
 	provider  asynq.PeriodicTaskConfigProvider

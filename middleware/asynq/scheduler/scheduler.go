@@ -94,8 +94,9 @@ func newScheduler(g *guard.Guard, s settings, client *asynq.Client, opts *asynq.
 // A spec that cannot be parsed is a *guard.SettingError that names it. So is an entry that has the
 // type and payload of another one and differs from it in options or headers, as of two such tasks
 // that are due at the same instant only one would be enqueued: TickName tells them apart. With the
-// same options they are fine: of ticks that they share there is one. Options inside the task are
-// not looked at.
+// same options they are fine: of ticks that they share there is one. Register them before Start:
+// an entry that is alone with its task begins anew if another spec of the task came after its own.
+// Options inside the task are not looked at.
 func (s *Scheduler) Register(cronspec string, task *asynq.Task, opts ...asynq.Option) (entryID string, err error) {
 	e, err := newEntry(cronspec, task, opts, s.runner.now())
 	if err != nil {
