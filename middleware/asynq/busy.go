@@ -48,9 +48,9 @@ const (
 // ErrNotConfigured says that the server's asynq.Config was not given to Configure.
 var ErrNotConfigured = errors.New("guardasynq.Configure was not called on the server's asynq.Config")
 
-// A PostponedError is a task that did not run and comes back later, because its key was busy
-// (guard.ErrBusy) or the guard's store could not be asked (guard.ErrStore). With Configure, it
-// costs no attempt.
+// A PostponedError is a task that comes back later. It did not run, because its key was busy
+// (guard.ErrBusy) or the guard's store could not be asked (guard.ErrStore), or an outage of the
+// store ended its run (guard.ErrLost). With Configure, it costs no attempt.
 type PostponedError struct {
 	// After is how long it takes at most, give or take asynq's own intervals.
 	After time.Duration
@@ -58,8 +58,8 @@ type PostponedError struct {
 	// have archived it or counted a failure. The error is asynq.RevokeTask to errors.Is then:
 	// asynq removes this one.
 	Copy string
-	// Err is why: a *guard.BusyError, *guard.StoreError, *guard.ClosedError. It is nil if the
-	// handler has asked for it (Postpone).
+	// Err is why: a *guard.BusyError, *guard.StoreError, *guard.ClosedError, *guard.LostError. It
+	// is nil if the handler has asked for it (Postpone).
 	Err error
 
 	asked, settled bool // the handler has asked for it; the middleware has seen to it

@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // A delivery is one task that asynq has given to a worker.
@@ -47,6 +48,7 @@ type delivery struct {
 	hasNext  bool // the next one waited in a worker when the run ended
 	hasAhead bool // the next one was brought during the run; ahead says when this is known
 
+	bound     *bound
 	overtaken bool // a newer task waits: this one has nothing to do
 }
 
@@ -132,6 +134,7 @@ func (d *delivery) findKeys() error {
 // unguarded runs the handler without a lease.
 func (d *delivery) unguarded() error {
 	d.started = true
+	d.server.makeRoom()
 	d.end(ResultUnguarded, nil)
 	d.err = d.next.ProcessTask(context.WithValue(d.ctx, runKey{}, d), d.task)
 	d.returned = true
@@ -213,7 +216,20 @@ func (d *delivery) waitsNoMore() {
 	}
 }
 
+// do runs the handler if it gets the key within wait. It ends before the task's deadline, unless
+// the handler does not.
 func (d *delivery) do(ctx context.Context, wait time.Duration) error {
+	ctx, d.bound = newBound(ctx)
+	defer d.bound.end()
+	err := d.guarded(ctx, wait)
+	if !d.started && errors.Is(err, errNoTime) {
+		return &guard.StoreError{Op: driver.OpAcquire, Key: d.identity, Kind: driver.KindTimeout, Err: errNoTime}
+	}
+	return err
+}
+
+func (d *delivery) guarded(ctx context.Context, wait time.Duration) error {
+	until := time.Now().Add(wait)
 	once := append(d.leaseOptions(wait), guard.WithOnce(d.m.once), guard.WithLimit(0))
 	switch {
 	case d.single:
@@ -224,7 +240,8 @@ func (d *delivery) do(ctx context.Context, wait time.Duration) error {
 	case d.repeats != "":
 		return d.m.guard.Do(ctx, d.repeats, func(ctx context.Context) error {
 			d.once, _ = guard.FromContext(ctx)
-			return d.m.guard.Do(ctx, d.identity, d.run, d.leaseOptions(wait)...)
+			// what is left: the wait is that for both leases
+			return d.m.guard.Do(ctx, d.identity, d.run, d.leaseOptions(time.Until(until))...)
 		}, append(once, d.m.guard.Adapter().Auxiliary())...)
 	default:
 		return d.m.guard.Do(ctx, d.identity, d.run, d.leaseOptions(wait)...)
@@ -233,6 +250,10 @@ func (d *delivery) do(ctx context.Context, wait time.Duration) error {
 
 // run calls the handler. ctx is that of the lease.
 func (d *delivery) run(ctx context.Context) error {
+	if !d.bound.pause() {
+		return errNoTime
+	}
+	defer d.bound.resume()
 	if d.waiting.end() {
 		return context.Canceled // by the server, at the same moment
 	}
@@ -276,6 +297,9 @@ func (d *delivery) settle(err error) (tell error, settled bool) {
 	case d.returned && d.err == nil:
 		d.end(ResultRan, err)
 		return nil, true
+	case d.isCutOff(err):
+		d.end(ResultUnavailable, err)
+		return d.postpone(err)
 	case d.started:
 		d.end(ResultRan, err)
 		return err, true
@@ -291,13 +315,31 @@ func (d *delivery) settle(err error) (tell error, settled bool) {
 	case errors.Is(err, guard.ErrBusy):
 		d.tellSkip(err)
 		return d.busy(err)
-	case errors.Is(err, guard.ErrStore), errors.Is(err, guard.ErrClosed):
-		d.end(ResultUnavailable, err)
+	case errors.Is(err, guard.ErrStore), errors.Is(err, guard.ErrClosed), errors.Is(err, guard.ErrLost):
+		d.end(ResultUnavailable, err) // or the lease of WithOnce was lost while the task waited for its key
 		return d.postpone(err)
 	default:
 		d.end(ResultRefused, err)
 		return fmt.Errorf("guardasynq: lease of task %q: %w", d.task.Type(), err), true
 	}
+}
+
+// isCutOff reports whether an outage of the store ended a run that had not failed: its lease
+// expired because it could not be renewed, and the handler returned the error of its context. A
+// lease that ends for another reason, such as WithMaxHold, would end the next run in the same way,
+// so that run costs an attempt.
+func (d *delivery) isCutOff(err error) bool {
+	var lost *guard.LostError
+	if !d.returned || d.ctx.Err() != nil || !errors.As(err, &lost) || lost.Reason != guard.LossExpired || lost.Renew == nil {
+		return false
+	}
+	// errors.Is would also look into an errors.Join, which has an error of the handler's own
+	for e := d.err; e != nil; e = errors.Unwrap(e) {
+		if _, isLost := e.(*guard.LostError); isLost || e == context.Canceled { //nolint:errorlint // see above
+			return true
+		}
+	}
+	return false
 }
 
 // busy decides what becomes of a task whose key is busy.

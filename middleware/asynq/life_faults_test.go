@@ -23,8 +23,12 @@ type faultFeature struct {
 	key       guardasynq.KeyFunc
 	opts      []guardasynq.Option
 	attempts  int
-	postpones bool // the handler does, once for each task
-	every     bool // each task runs itself; others may end as another one runs
+	timeout   time.Duration // of each task
+	usual     bool          // its Guard has the timeouts that go-redis has by itself
+	work      time.Duration // 0 is a moment
+	plain     bool          // the handler returns its context's error
+	postpones bool          // the handler does, once for each task
+	every     bool          // each task runs itself; others may end as another one runs
 }
 
 // faultFeatures are all that a fault may meet, by the type of the task.
@@ -43,7 +47,11 @@ func faultFeatures() map[string]faultFeature {
 		"Postpone, last attempt":    {key: byCustomer, postpones: true, every: true},
 		"not guarded":               {key: guardasynq.Optional(guardasynq.ByHeader("None")), every: true},
 		"WithWait(0), last attempt": {key: byCustomer, opts: with(guardasynq.WithWait(0)), every: true},
-		"a minimum hold":            {key: byCustomer, opts: with(guardasynq.WithLease(guard.WithMinHold(200 * time.Millisecond))), every: true},
+		// of two attempts, a busy machine may cost one
+		"a short timeout": {key: byCustomer, attempts: 1, timeout: 3 * time.Second, usual: true, every: true},
+		"a handler that returns ctx.Err(), last attempt": {key: byCustomer, opts: with(guardasynq.WithLease(guard.WithTTL(2 * time.Second))),
+			work: 500 * time.Millisecond, plain: true, every: true},
+		"a minimum hold": {key: byCustomer, opts: with(guardasynq.WithLease(guard.WithMinHold(200 * time.Millisecond))), every: true},
 	}
 }
 
@@ -74,7 +82,7 @@ func (s *faultSite) send(t *testing.T, when string) {
 		for i := range 12 {
 			id := fmt.Sprint(name, " ", when, " ", i)
 			payload := fmt.Appendf(nil, `{"customer": %d}`, i%4)
-			_, err := s.client.Enqueue(asynq.NewTask(name, payload), asynq.TaskID(id), asynq.MaxRetry(f.attempts))
+			_, err := s.client.Enqueue(asynq.NewTask(name, payload), asynq.TaskID(id), asynq.MaxRetry(f.attempts), asynq.Timeout(f.timeout))
 			require.NoError(t, err)
 			s.ids[name] = append(s.ids[name], id)
 		}
@@ -90,6 +98,9 @@ func (s *faultSite) process(t *testing.T) (stop func()) {
 	rdb := s.store.Client(t, func(o *redis.Options) { o.ReadTimeout, o.DialTimeout = 500*time.Millisecond, 500*time.Millisecond })
 	g, err := guard.New(single.New(rdb))
 	require.NoError(t, err)
+	usualRDB := redis.NewClient(&redis.Options{Addr: s.store.Addr()})
+	usual, err := guard.New(single.New(usualRDB))
+	require.NoError(t, err)
 	mux := asynq.NewServeMux()
 	mux.Use(func(next asynq.Handler) asynq.Handler {
 		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
@@ -97,7 +108,11 @@ func (s *faultSite) process(t *testing.T) (stop func()) {
 		})
 	})
 	for name, f := range s.features {
-		m, err := guardasynq.New(g, f.key, append([]guardasynq.Option{
+		of := g
+		if f.usual {
+			of = usual
+		}
+		m, err := guardasynq.New(of, f.key, append([]guardasynq.Option{
 			guardasynq.WithClient(s.client, s.inspector), guardasynq.WithObserver(guardasynq.Observer{End: s.note}), guardasynq.WithLease(guard.WithTTL(5 * time.Second)),
 		}, f.opts...)...)
 		require.NoError(t, err)
@@ -114,6 +129,8 @@ func (s *faultSite) process(t *testing.T) (stop func()) {
 	stop = sync.OnceFunc(func() {
 		server.Shutdown()
 		_ = g.Close(context.Background()) // it may have lost its store
+		_ = usual.Close(context.Background())
+		_ = usualRDB.Close()
 	})
 	t.Cleanup(stop)
 	return stop
@@ -133,12 +150,16 @@ func (s *faultSite) handle(ctx context.Context, task *asynq.Task) error {
 	first := !s.began[id]
 	s.began[id] = true
 	s.mu.Unlock()
-	if s.features[task.Type()].postpones && first {
+	f := s.features[task.Type()]
+	if f.postpones && first {
 		return guardasynq.Postpone(time.Second)
 	}
 	select {
-	case <-time.After(50 * time.Millisecond): // the work
+	case <-time.After(max(f.work, 50*time.Millisecond)):
 	case <-ctx.Done():
+		if f.plain {
+			return ctx.Err()
+		}
 		return guardasynq.Postpone(0) // the lease was lost, or the server shuts down
 	}
 	s.mu.Lock()
@@ -179,6 +200,13 @@ func TestFaults_everyTaskIsHandledAndNoneIsArchived(t *testing.T) {
 	t.Parallel()
 	requireEveryTaskHandled(t, map[string]siteFault{
 		"store away for 3 s": outage(3 * time.Second),
+		"store frozen for 9 s": func(_ *testing.T, s *faultSite, _ []func(), during func()) {
+			s.store.Freeze()
+			time.Sleep(time.Second) // the outage
+			during()
+			time.Sleep(8 * time.Second)
+			s.store.Thaw()
+		},
 		"scaled to zero and back": func(t *testing.T, s *faultSite, stops []func(), during func()) {
 			for _, stop := range stops {
 				stop()

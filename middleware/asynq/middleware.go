@@ -38,8 +38,10 @@ type middleware struct {
 // that is a *guard.LostError around it; if it returned nil, the task is done, and an Observer
 // learns of the loss.
 //
-// Where the guard's store cannot be asked, the handler does not run, and the task is postponed as
-// one whose key is busy.
+// If the guard's store cannot be asked, the handler does not run, and the task is postponed before
+// its deadline. A run whose lease expired in an outage is postponed, too, if the handler returned
+// its context's error (or wrapped it) and nothing else. Any other error costs an attempt, and so
+// does a run that was lost for another reason, such as guard.WithMaxHold.
 //
 // Settings that cannot work are *guard.SettingError, all of them in one error. Neither Redis is
 // asked. The Guard remains the caller's, to be closed after the server has shut down. The

@@ -84,7 +84,8 @@ func WithDelay(d time.Duration) Option {
 }
 
 // WithWait lets a task wait for its key in its worker, for up to d and no longer than a second
-// before its deadline, before WithBusy decides. A worker that waits does nothing else.
+// before its deadline, before WithBusy decides. A worker that waits does nothing else. With
+// WithOnce, d bounds the wait for both leases.
 //
 // With RetryLater and Coalesce, tasks that wait keep no worker from tasks that can run. At most
 // one task of a key waits behind one middleware. It begins to wait only if another worker of the

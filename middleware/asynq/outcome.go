@@ -25,8 +25,10 @@ const (
 	// ResultPostponed means that the key was busy, or that the handler has asked for it (Postpone;
 	// there is a Fence then), and that the task, or a copy of it, comes back.
 	ResultPostponed Result = "postponed"
-	// ResultUnavailable means that the guard's store could not be asked, or that the Guard was
-	// closed. The task, or a copy of it, comes back.
+	// ResultUnavailable means that the guard's store could not be asked, that the Guard was closed,
+	// or that the task lost the lease of WithOnce while it waited for its key. It also means that
+	// an outage of the store ended the run, of which there is a Fence then. The task, or a copy of
+	// it, comes back.
 	ResultUnavailable Result = "unavailable"
 	// ResultBusy means that the key was busy, and that the task has failed (Fail).
 	ResultBusy Result = "busy"

@@ -70,11 +70,7 @@ func (j *Jobs) newJob(name string, schedule cron.Schedule, f func(ctx context.Co
 	if schedule == nil {
 		b.Refuse("schedule", nil, "must not be nil")
 	} else {
-		b.schedule, b.location = ticks.Align(schedule), j.cron.Location()
-		// as it is with CRON_TZ
-		if spec, ok := schedule.(*cron.SpecSchedule); ok && spec.Location != time.Local {
-			b.location = spec.Location
-		}
+		b.schedule, b.location = ticks.Align(schedule), ticks.Location(schedule, j.cron.Location())
 		b.checkWindow(j.now().In(j.cron.Location()))
 	}
 	if b.Err != nil {

@@ -18,7 +18,17 @@
 //	or it is reported as a *MissedError
 //
 // The store keeps the mark. If all replicas of a scheduler were down at once, it continues where
-// it was. A change of the spec starts anew.
+// it was.
+//
+// Each spec of a task has a mark of its own. A change of the spec starts anew. So does a change
+// back. A config that a Manager's provider leaves out for a while starts anew when it is back.
+//
+// # Daylight saving time
+//
+// Ticks are instants. A spec is read in the Location of the SchedulerOpts, UTC by default, or in
+// that of CRON_TZ. If clocks are put forward, a daily tick in the hour that is left out does not
+// come. If they are put back, one in the hour that is repeated comes twice, as two ticks. Use UTC,
+// or an hour that no change touches.
 //
 // # History
 //

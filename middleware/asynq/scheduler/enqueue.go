@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
 )
 
 // enqueueTimeout bounds how long it may take to enqueue a task.
@@ -33,6 +34,9 @@ type runner struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
+	mu      sync.Mutex
+	entries map[*entry]bool // that are registered
+
 	// turn is held while a task is enqueued. asynq appends the options of the call to those inside
 	// the task, in place where there is room: of two tasks with such options in common, one could
 	// get the other's ID. A mutex could not be waited for with a context.
@@ -45,7 +49,7 @@ type enqueuer interface {
 }
 
 func newRunner(g *guard.Guard, s settings, client enqueuer, opts *asynq.SchedulerOpts) *runner {
-	r := &runner{settings: s, guard: g, client: client, now: wallClock, location: time.UTC, turn: make(chan struct{}, 1)}
+	r := &runner{settings: s, guard: g, client: client, now: wallClock, location: time.UTC, turn: make(chan struct{}, 1), entries: map[*entry]bool{}}
 	r.ledger, _ = g.Adapter().Ledger()
 	if opts != nil {
 		r.pre, r.post = opts.PreEnqueueFunc, opts.PostEnqueueFunc
@@ -60,6 +64,33 @@ func newRunner(g *guard.Guard, s settings, client enqueuer, opts *asynq.Schedule
 
 // wallClock returns the time. It has no monotonic reading: ticks are instants of the wall clock.
 func wallClock() time.Time { return time.Now().Round(0) }
+
+// add registers an entry, before start.
+func (r *runner) add(e *entry) {
+	e.print = ticks.Fingerprint(e.schedule, ticks.Location(e.schedule, r.location))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.entries[e] = true
+}
+
+// remove undoes add.
+func (r *runner) remove(e *entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.entries, e)
+}
+
+// isOnlySpec reports whether no entry for the same task has another spec.
+func (r *runner) isOnlySpec(e *entry) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for other := range r.entries {
+		if other.id == e.id && other.print != e.print {
+			return false
+		}
+	}
+	return true
+}
 
 // start looks after an entry until stop.
 func (r *runner) start(e *entry) (stop func()) {

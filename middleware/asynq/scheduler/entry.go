@@ -23,6 +23,8 @@ type entry struct {
 	task     *asynq.Task // the caller's
 	opts     []asynq.Option
 	since    time.Time // when it was registered
+	floor    time.Time // its ticks up to then are none, if it is not zero
+	print    string    // the schedule's fingerprint, set by runner.add
 
 	// Of the goroutine that looks after the entry:
 	last     time.Time // up to which ticks need no care
@@ -55,13 +57,12 @@ func entryID(task *asynq.Task, opts []asynq.Option) string {
 			parts = append(parts, o.value)
 		}
 	}
-	return shortHash(parts...)
-}
-
-func shortHash(parts ...string) string {
 	sum := keys.Hash(parts...)
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10]))
 }
+
+// idAndSpec returns what the marks of the entry are known by.
+func (e *entry) idAndSpec() string { return e.id + " " + e.spec }
 
 // tickNames returns the ID of a tick's task, and the key of its lease. Types that a key cannot
 // hold, or could hardly, are known by the hash alone.

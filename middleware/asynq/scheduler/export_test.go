@@ -72,11 +72,28 @@ func NewReplica(g *guard.Guard, off time.Duration, opts *asynq.SchedulerOpts, cl
 
 // Start begins with an entry.
 func (r *Replica) Start(spec string, task *asynq.Task) error {
-	e, err := newEntry(spec, task, nil, r.runner.now())
-	if err == nil {
-		r.runner.start(e)
-	}
+	_, err := r.start(spec, task, time.Time{})
 	return err
+}
+
+// Enable begins with an entry whose ticks up to floor are none, as a Manager does. It returns what
+// ends that.
+func (r *Replica) Enable(spec string, task *asynq.Task, floor time.Time) (disable func(), err error) {
+	return r.start(spec, task, floor)
+}
+
+func (r *Replica) start(spec string, task *asynq.Task, floor time.Time) (end func(), err error) {
+	e, err := newEntry(spec, task, nil, r.runner.now())
+	if err != nil {
+		return nil, err
+	}
+	e.floor = floor
+	r.runner.add(e)
+	stop := r.runner.start(e)
+	return func() {
+		r.runner.remove(e)
+		stop()
+	}, nil
 }
 
 // Stop ends it, and waits for what is under way.

@@ -17,6 +17,9 @@ import (
 //
 // The provider of each process is asked on its own. While they differ, as one has heard of a
 // change and another has not, a tick is enqueued if any of them has it.
+//
+// A config that was left out for a while has no ticks of that time. While the Manager runs, one
+// that comes back counts from one SyncInterval ago.
 type Manager struct {
 	scheduler *Scheduler
 	provider  asynq.PeriodicTaskConfigProvider
@@ -24,8 +27,9 @@ type Manager struct {
 	log       func(...any)
 	wg        sync.WaitGroup
 
-	mu    sync.Mutex
-	known map[string]string // the IDs of the entries, by what they are
+	mu     sync.Mutex
+	known  map[string]string // the IDs of the entries, by what they are
+	synced bool              // once, at least
 }
 
 // defaultSyncInterval is asynq's.
@@ -125,8 +129,11 @@ func (m *Manager) sync() error {
 	if err != nil {
 		return fmt.Errorf("guardscheduler: configs of the provider: %w", err)
 	}
+	floor := m.floor()
+	replaced := map[string]bool{} // with other options or headers, perhaps: its ticks count on
 	for identity, id := range m.known {
 		if wanted[identity] == nil {
+			replaced[m.scheduler.specOf(id)] = true
 			_ = m.scheduler.Unregister(id) // it is there
 			delete(m.known, identity)
 		}
@@ -135,7 +142,14 @@ func (m *Manager) sync() error {
 		if m.known[identity] != "" {
 			continue
 		}
-		id, err := m.scheduler.Register(c.Cronspec, c.Task, c.Opts...)
+		e, err := newEntry(c.Cronspec, c.Task, c.Opts, m.scheduler.runner.now())
+		if err == nil && !replaced[e.idAndSpec()] {
+			e.floor = floor
+		}
+		id := ""
+		if err == nil {
+			id, err = m.scheduler.register(e)
+		}
 		if err != nil {
 			m.log(err)
 			continue
@@ -143,6 +157,16 @@ func (m *Manager) sync() error {
 		m.known[identity] = id
 	}
 	return nil
+}
+
+// floor returns up to when the ticks of a config are none that a sync adds: it was enabled after
+// the sync before. A Manager that starts does not know that, and its floor is zero.
+func (m *Manager) floor() time.Time {
+	if !m.synced {
+		m.synced = true
+		return time.Time{}
+	}
+	return m.scheduler.runner.now().Add(-m.interval)
 }
 
 // read returns the configs that can be used, by what they are. Others are logged. A list that

@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardscheduler "github.com/seed-1795987d/onerun/middleware/asynq/scheduler"
 )
 
@@ -141,6 +142,59 @@ func TestManager_followsItsProvider(t *testing.T) {
 		require.Error(t, m.Start())
 		require.Error(t, m.Run())
 	}
+}
+
+func TestManager_aConfigThatIsEnabledAgainHasNoTicksOfTheTimeBetween(t *testing.T) {
+	t.Parallel()
+	site := newSchedulerSite(t)
+	enabled := func() []*asynq.PeriodicTaskConfig { return []*asynq.PeriodicTaskConfig{everySecond("a")} }
+	list := &configList{list: enabled}
+	m := site.manager(list)
+	require.NoError(t, m.Start())
+	t.Cleanup(m.Shutdown)
+	site.enqueued("default", 1)
+	list.set(t, nil)
+	disabled := time.Now().Add(time.Second) // a tick may be under way
+	time.Sleep(4 * time.Second)             // of real ticks
+	again := time.Now().Add(-time.Second)
+	list.set(t, enabled)
+	site.more("default", 2)
+	for _, info := range site.pending("default") {
+		tick := tickOf(t, info.ID)
+		require.False(t, tick.After(disabled) && tick.Before(again), tick)
+	}
+}
+
+// The same spec goes on where it was, so that a tick is not left out that waits for the store.
+func TestManager_aConfigWithAnotherHeaderGoesOn(t *testing.T) {
+	t.Parallel()
+	site := newSchedulerSite(t)
+	site.queues = redistest.Start(t)
+	site.in = inspect(t, site.queues.Addr())
+	list := &configList{list: func() []*asynq.PeriodicTaskConfig { return []*asynq.PeriodicTaskConfig{everySecond("a")} }}
+	m := site.manager(list)
+	require.NoError(t, m.Start())
+	t.Cleanup(m.Shutdown)
+	site.enqueued("default", 1)
+	site.server.Freeze()
+	time.Sleep(3 * time.Second) // of real ticks
+	changed := time.Now()
+	list.set(t, func() []*asynq.PeriodicTaskConfig {
+		c := everySecond("a")
+		c.Task = asynq.NewTaskWithHeaders("a", nil, map[string]string{"version": "2"})
+		return []*asynq.PeriodicTaskConfig{c}
+	})
+	site.server.Thaw()
+	var newest time.Time
+	require.Eventually(t, func() bool {
+		newest = tickOf(t, site.newest("default").ID)
+		return newest.After(changed)
+	}, schedulerSoon, 20*time.Millisecond)
+	ticks := map[time.Time]bool{}
+	for _, info := range site.pending("default") {
+		ticks[tickOf(t, info.ID)] = true
+	}
+	require.True(t, ticks[newest.Add(-time.Second)] && ticks[newest.Add(-2*time.Second)] && ticks[newest.Add(-3*time.Second)], ticks)
 }
 
 // asynq tells configs apart by a hash in which these four are one.

@@ -8,12 +8,15 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// The marks of an entry, in seconds since 1970, in the store.
+// The marks of an entry, in seconds since 1970, in the store. Those of a spec have its fingerprint
+// behind them: a program can register several specs for one task.
 const (
-	// newestTick is the tick up to which ticks of the entry need no care.
-	newestTick = "newest tick"
-	// sinceSpec, and a hash of the spec and the location, is since when the entry has the spec.
+	// newestTick is the tick of the spec up to which its ticks need no care.
+	newestTick = "newest tick "
+	// sinceSpec is since when the entry has the spec.
 	sinceSpec = "since "
+	// newestSince is since when the entry has the spec that it got last.
+	newestSince = "newest since"
 )
 
 const (
@@ -55,26 +58,12 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// load finds out where the entry is: at the newest tick that was seen to, but not before it had
-// this spec. An entry that is new begins when it was registered.
+// load finds out where the entry is.
 func (r *runner) load(ctx context.Context, e *entry) error {
 	if e.loaded {
 		return nil
 	}
-	err := func() error {
-		counter := sinceSpec + shortHash(e.spec, r.location.String())
-		since, err := r.ledger.Raise(ctx, e.ledgerName(), counter, 0)
-		if err == nil && since == 0 {
-			since = e.since.Unix()
-			_, err = r.ledger.Raise(ctx, e.ledgerName(), counter, since)
-		}
-		if err != nil {
-			return err
-		}
-		e.last = time.Unix(since, 0)
-		return r.refresh(ctx, e)
-	}()
-	if err != nil {
+	if err := r.find(ctx, e); err != nil {
 		r.reportOnce(e, e.since, err)
 		return err
 	}
@@ -85,6 +74,44 @@ func (r *runner) load(ctx context.Context, e *entry) error {
 	return nil
 }
 
+// find sets e.last to the newest tick that was seen to, but not before the entry had this spec. A
+// spec that is new begins when it was registered. So does one that has replaced another and is now
+// back: its own ticks of that time are none.
+func (r *runner) find(ctx context.Context, e *entry) error {
+	since, err := r.ledger.Raise(ctx, e.ledgerName(), sinceSpec+e.print, 0)
+	if err != nil {
+		return err
+	}
+	newest, err := r.ledger.Raise(ctx, e.ledgerName(), newestSince, 0)
+	if err != nil {
+		return err
+	}
+	if since == 0 || newest > since && r.isOnlySpec(e) {
+		since = max(newest, e.since.Unix())
+		if err := r.begin(ctx, e, since); err != nil {
+			return err
+		}
+	}
+	e.last = time.Unix(since, 0)
+	if err := r.refresh(ctx, e); err != nil {
+		return err
+	}
+	if e.floor.IsZero() || e.schedule.Next(e.last.In(r.location)).After(e.floor) {
+		return nil
+	}
+	e.last = e.floor
+	return r.begin(ctx, e, e.floor.Unix())
+}
+
+// begin has the entry begin anew. If the process dies halfway, the next one begins it again.
+func (r *runner) begin(ctx context.Context, e *entry, since int64) error {
+	_, err := r.ledger.Raise(ctx, e.ledgerName(), newestSince, since)
+	if err == nil {
+		_, err = r.ledger.Raise(ctx, e.ledgerName(), sinceSpec+e.print, since)
+	}
+	return err
+}
+
 func (e *entry) ledgerName() string { return "asynq-schedule:" + e.id }
 
 // refresh moves the entry on to where others are.
@@ -92,7 +119,7 @@ func (r *runner) refresh(ctx context.Context, e *entry) error { return r.raise(c
 
 // raise moves the entry's mark to a tick.
 func (r *runner) raise(ctx context.Context, e *entry, tick time.Time) error {
-	was, err := r.ledger.Raise(ctx, e.ledgerName(), newestTick, max(0, tick.Unix()))
+	was, err := r.ledger.Raise(ctx, e.ledgerName(), newestTick+e.print, max(0, tick.Unix()))
 	if err != nil {
 		return err
 	}

@@ -94,13 +94,18 @@ func newScheduler(g *guard.Guard, s settings, client *asynq.Client, opts *asynq.
 // A spec that cannot be parsed is a *guard.SettingError that names it. So is an entry that has the
 // type and payload of another one and differs from it in options or headers, as of two such tasks
 // that are due at the same instant only one would be enqueued: TickName tells them apart. With the
-// same options they are fine: of ticks that they share there is one. Options inside the task are
-// not looked at.
+// same options they are fine: of ticks that they share there is one. Register them before Start:
+// an entry that is alone with its task begins anew if another spec of the task came after its own.
+// Options inside the task are not looked at.
 func (s *Scheduler) Register(cronspec string, task *asynq.Task, opts ...asynq.Option) (entryID string, err error) {
 	e, err := newEntry(cronspec, task, opts, s.runner.now())
 	if err != nil {
 		return "", err
 	}
+	return s.register(e)
+}
+
+func (s *Scheduler) register(e *entry) (entryID string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, other := range s.entries {
@@ -108,10 +113,11 @@ func (s *Scheduler) Register(cronspec string, task *asynq.Task, opts ...asynq.Op
 			return "", err
 		}
 	}
-	id, err := s.shown.Register(shownSpec(e.spec, e.schedule), task, e.opts...)
+	id, err := s.shown.Register(shownSpec(e.spec, e.schedule), e.task, e.opts...)
 	if err != nil {
-		return "", fmt.Errorf("guardscheduler: register %q: %w", cronspec, err)
+		return "", fmt.Errorf("guardscheduler: register %q: %w", e.spec, err)
 	}
+	s.runner.add(e)
 	added := &registered{entry: e}
 	s.entries[id] = added
 	if s.started {
@@ -128,11 +134,24 @@ func (s *Scheduler) Unregister(entryID string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if gone := s.entries[entryID]; gone != nil && gone.stop != nil {
-		gone.stop()
+	if gone := s.entries[entryID]; gone != nil {
+		s.runner.remove(gone.entry)
+		if gone.stop != nil {
+			gone.stop()
+		}
 	}
 	delete(s.entries, entryID)
 	return nil
+}
+
+// specOf returns the idAndSpec of an entry, or "" if there is none of that ID.
+func (s *Scheduler) specOf(entryID string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.entries[entryID]; e != nil {
+		return e.idAndSpec()
+	}
+	return ""
 }
 
 var errShutdown = errors.New("guardscheduler: it has been shut down")

@@ -34,3 +34,12 @@ func Fingerprint(s cron.Schedule, loc *time.Location) string {
 	}
 	return fmt.Sprintf("%x", sum.Sum64())
 }
+
+// Location returns the location in which a schedule has its ticks: its own, which CRON_TZ sets, or
+// otherwise loc.
+func Location(s cron.Schedule, loc *time.Location) *time.Location {
+	if spec, ok := s.(*cron.SpecSchedule); ok && spec.Location != time.Local {
+		return spec.Location
+	}
+	return loc
+}

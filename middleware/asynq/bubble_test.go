@@ -1,0 +1,299 @@
+package guardasynq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
+)
+
+// A bubble is a middleware in virtual time, without a queue, over a store that can be frozen.
+type bubble struct {
+	guard.Locker // which hides what else the backend can do
+	t            *testing.T
+	seen         lifeOutcomes
+	tell         func(context.Context) context.Context // of a task, as asynq makes it
+
+	mu     sync.Mutex
+	frozen bool
+}
+
+// inBubble calls f in virtual time. The server of the tasks has two workers.
+func inBubble(t *testing.T, f func(t *testing.T, b *bubble)) {
+	synctest.Test(t, func(t *testing.T) {
+		config := asynq.Config{Concurrency: 2}
+		guardasynq.Configure(&config)
+		b := &bubble{Locker: memory.New(), t: t}
+		b.tell = func(context.Context) context.Context { return config.BaseContext() }
+		f(t, b)
+	})
+}
+
+func (b *bubble) freeze(frozen bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.frozen = frozen
+}
+
+func (b *bubble) ask(ctx context.Context) error {
+	b.mu.Lock()
+	frozen := b.frozen
+	b.mu.Unlock()
+	if frozen {
+		<-ctx.Done()
+	}
+	return ctx.Err()
+}
+
+func (b *bubble) TryAcquire(ctx context.Context, claim guard.Claim) (guard.Grant, error) {
+	if err := b.ask(ctx); err != nil {
+		return guard.Grant{}, err
+	}
+	return b.Locker.TryAcquire(ctx, claim)
+}
+
+func (b *bubble) Renew(ctx context.Context, claim guard.Claim) (bool, error) {
+	if err := b.ask(ctx); err != nil {
+		return false, err
+	}
+	return b.Locker.Renew(ctx, claim)
+}
+
+func (b *bubble) Release(ctx context.Context, claim guard.Claim, after guard.After) (bool, error) {
+	if err := b.ask(ctx); err != nil {
+		return false, err
+	}
+	return b.Locker.Release(ctx, claim, after)
+}
+
+// middleware returns one over a Guard of its own, as another process has, and what closes that.
+func (b *bubble) middleware(key guardasynq.KeyFunc, opts ...guardasynq.Option) (m asynq.MiddlewareFunc, end func()) {
+	b.t.Helper()
+	g, err := guard.New(b)
+	require.NoError(b.t, err)
+	noQueue := asynq.RedisClientOpt{Addr: "127.0.0.1:1"} // which nothing asks: asynq delivers no task
+	client, inspector := asynq.NewClient(noQueue), asynq.NewInspector(noQueue)
+	m, err = guardasynq.New(g, key, append([]guardasynq.Option{
+		guardasynq.WithClient(client, inspector), guardasynq.WithLogger(slog.New(slog.DiscardHandler)),
+		guardasynq.WithObserver(guardasynq.Observer{End: b.seen.add}),
+	}, opts...)...)
+	require.NoError(b.t, err)
+	return m, func() {
+		b.freeze(false)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour) // if a test has failed
+		defer cancel()
+		assert.NoError(b.t, errors.Join(g.Close(ctx), client.Close(), inspector.Close()))
+	}
+}
+
+// deliver gives a task to a worker, and returns what that returns.
+func (b *bubble) deliver(h asynq.Handler, task lifeTask, timeout time.Duration) <-chan error {
+	returned := make(chan error, 1)
+	made := newLifeTask(b.t, task)
+	go func() {
+		ctx, cancel := context.WithTimeout(b.tell(context.Background()), timeout)
+		defer cancel()
+		returned <- h.ProcessTask(ctx, made)
+	}()
+	return returned
+}
+
+// requirePostponed requires that asynq is told that a task was postponed, for want of the store.
+func (b *bubble) requirePostponed(err, why error) {
+	b.t.Helper()
+	var postponed *guardasynq.PostponedError
+	require.ErrorAs(b.t, err, &postponed)
+	require.ErrorIs(b.t, err, why)
+	require.Len(b.t, b.seen.of(guardasynq.ResultUnavailable), 1)
+}
+
+var byCustomer = guardasynq.ByJSON("customer")
+
+// The request to the store alone may take 5 s.
+func TestDeadline_aTaskThatCannotGetItsKeyIsPostponedBefore(t *testing.T) {
+	for name, timeout := range map[string]time.Duration{"a second": time.Second, "3 s": 3 * time.Second, "half an hour": 30 * time.Minute} {
+		for with, opts := range map[string][]guardasynq.Option{"a key": nil, "WithOnce beside it": {guardasynq.WithOnce(time.Hour, guardasynq.ByPayload())}} {
+			t.Run(name+", "+with, func(t *testing.T) {
+				inBubble(t, func(t *testing.T, b *bubble) {
+					m, end := b.middleware(byCustomer, opts...)
+					defer end()
+					b.freeze(true)
+					begun := time.Now()
+					h := m(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return errors.New("ran") }))
+					b.requirePostponed(<-b.deliver(h, lifeTask{Customer: "c"}, timeout), guard.ErrStore)
+					left := timeout - time.Since(begun)
+					require.GreaterOrEqual(t, left, min(timeout/2, time.Second/2)-100*time.Millisecond, "asynq needs some of it")
+				})
+			})
+		}
+	}
+}
+
+// asynq would archive a task, or run it again, if it heard of its success after the deadline.
+func TestDeadline_asynqHearsOfASuccessBeforeAlthoughTheReleaseHasNoAnswer(t *testing.T) {
+	for name, opts := range map[string][]guardasynq.Option{
+		"a key": nil, "WithOnce beside it": {guardasynq.WithOnce(time.Hour, guardasynq.ByPayload())},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				m, end := b.middleware(byCustomer, opts...)
+				defer end()
+				begun := time.Now()
+				h := m(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+					time.Sleep(1500 * time.Millisecond)
+					b.freeze(true)
+					return nil
+				}))
+				require.NoError(t, <-b.deliver(h, lifeTask{Customer: "c"}, 2*time.Second))
+				require.Less(t, time.Since(begun), 1950*time.Millisecond)
+			})
+		})
+	}
+}
+
+// The bound of requests is none of the run.
+func TestDeadline_aRunHasAllTheTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		m, end := b.middleware(byCustomer)
+		defer end()
+		begun := time.Now()
+		h := m(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}))
+		require.ErrorIs(t, <-b.deliver(h, lifeTask{Customer: "c"}, 3*time.Second), context.DeadlineExceeded)
+		require.Equal(t, 3*time.Second, time.Since(begun))
+	})
+}
+
+func TestLost_aRunThatAnOutageCutsOffIsPostponed(t *testing.T) {
+	failure := errors.New("half done")
+	cause := func(ctx context.Context) error { return context.Cause(ctx) }
+	for name, c := range map[string]struct {
+		returns   func(ctx context.Context) error
+		opts      []guard.Option
+		calm      bool // there is no outage
+		postponed bool
+	}{
+		"its context's error":          {returns: context.Context.Err, postponed: true},
+		"the cause of that":            {returns: cause, postponed: true},
+		"wrapped":                      {returns: func(ctx context.Context) error { return fmt.Errorf("query: %w", ctx.Err()) }, postponed: true},
+		"another error":                {returns: func(context.Context) error { return failure }},
+		"another error as well":        {returns: func(ctx context.Context) error { return errors.Join(failure, ctx.Err()) }},
+		"after the longest hold":       {returns: context.Context.Err, opts: []guard.Option{guard.WithMaxHold(3 * time.Second)}, calm: true},
+		"a lease that is not renewed":  {returns: context.Context.Err, opts: []guard.Option{guard.WithoutRenewal()}, calm: true},
+		"of a lease that is too short": {returns: cause, opts: []guard.Option{guard.WithoutRenewal()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				m, end := b.middleware(byCustomer, guardasynq.WithLease(c.opts...))
+				defer end()
+				h := m(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+					b.freeze(!c.calm)
+					<-ctx.Done()
+					return c.returns(ctx)
+				}))
+				err := <-b.deliver(h, lifeTask{Customer: "c"}, 30*time.Minute)
+				require.ErrorIs(t, err, guard.ErrLost)
+				if c.postponed {
+					b.requirePostponed(err, guard.ErrLost)
+					require.Positive(t, b.seen.of(guardasynq.ResultUnavailable)[0].Fence)
+					return
+				}
+				require.NotErrorAs(t, err, new(*guardasynq.PostponedError))
+				require.Len(t, b.seen.of(guardasynq.ResultRan), 1)
+			})
+		})
+	}
+}
+
+// A task with WithOnce beside its key has one lease while it waits for the other one.
+func TestOnce_aTaskThatLosesItsLeaseWhileItWaitsIsPostponed(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		m, end := b.middleware(byCustomer, guardasynq.WithOnce(time.Hour, guardasynq.ByPayload()),
+			guardasynq.WithBusy(guardasynq.Fail), guardasynq.WithWait(time.Minute))
+		defer end()
+		gate := make(chan struct{})
+		h := m(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+			<-gate
+			return nil
+		}))
+		holder := b.deliver(h, lifeTask{Customer: "c", Work: 1}, 30*time.Minute)
+		synctest.Wait()
+		waits := b.deliver(h, lifeTask{Customer: "c", Work: 2}, 30*time.Minute)
+		synctest.Wait()
+		b.freeze(true)
+		b.requirePostponed(<-waits, guard.ErrLost)
+		b.freeze(false)
+		close(gate)
+		require.NoError(t, <-holder)
+	})
+}
+
+func TestOnce_theWaitIsThatForBothLeases(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		m, end := b.middleware(byCustomer, guardasynq.WithOnce(time.Hour, guardasynq.ByPayload()),
+			guardasynq.WithBusy(guardasynq.Fail), guardasynq.WithWait(20*time.Second))
+		defer end()
+		gate := make(chan struct{})
+		h := m(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+			<-gate
+			return nil
+		}))
+		holder := b.deliver(h, lifeTask{Customer: "c", Work: 1}, 30*time.Minute)
+		synctest.Wait()
+		first := b.deliver(h, lifeTask{Customer: "c", Work: 2}, 30*time.Minute)
+		time.Sleep(10 * time.Second)
+		begun := time.Now()
+		repeat := b.deliver(h, lifeTask{Customer: "c", Work: 2}, 30*time.Minute)
+		require.ErrorIs(t, <-first, guard.ErrBusy)
+		require.ErrorIs(t, <-repeat, guard.ErrBusy)
+		require.Less(t, time.Since(begun), 22*time.Second, "10 s for the one, and 10 s for the other")
+		close(gate)
+		require.NoError(t, <-holder)
+	})
+}
+
+// A task that waits for its key keeps no worker from a task that has none.
+func TestWait_anUnguardedTaskThatTakesTheLastWorkerEndsIt(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		m, end := b.middleware(guardasynq.Optional(byCustomer), guardasynq.WithWait(20*time.Second))
+		defer end()
+		elsewhere, endElsewhere := b.middleware(byCustomer)
+		defer endElsewhere()
+		gate, begun := make(chan struct{}), make(chan struct{})
+		own := asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+			begun <- struct{}{}
+			<-gate
+			return nil
+		})
+		tell := b.tell
+		b.tell = func(ctx context.Context) context.Context { return ctx } // of another server
+		holder := b.deliver(elsewhere(own), lifeTask{Customer: "c"}, 30*time.Minute)
+		<-begun
+		b.tell = tell
+		waits := b.deliver(m(own), lifeTask{Customer: "c"}, 30*time.Minute)
+		synctest.Wait()
+		require.Empty(t, waits)
+		free := b.deliver(m(own), lifeTask{}, 30*time.Minute)
+		<-begun
+		synctest.Wait()
+		require.Len(t, waits, 1)
+		require.ErrorIs(t, <-waits, guard.ErrBusy)
+		close(gate)
+		require.NoError(t, <-free)
+		require.NoError(t, <-holder)
+	})
+}
