@@ -401,7 +401,7 @@ func TestLife_passingFailuresAreNotKept(t *testing.T) {
 	t.Parallel()
 	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
 		g := lifeGuard(t, store)
-		for _, status := range []int{500, 502, 503, 504, 401, 403, 408, 423, 425, 429, 499} {
+		for _, status := range []int{500, 502, 503, 504, 401, 403, 407, 408, 421, 423, 425, 429, 499} {
 			h, runs := counted(status, nil)
 			s := lifeServe(t, g, h)
 			key := strconv.Itoa(status)
