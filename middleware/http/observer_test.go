@@ -421,7 +421,7 @@ func TestObserver_noRawKeyAnywhere(t *testing.T) {
 			}
 			problem := func(w http.ResponseWriter, r *http.Request, p guardhttp.Problem) { tell(p, p.Err); p.ServeHTTP(w, r) }
 			gates := make(chan *lifeGate, 1)
-			s := lifeServe(t, lifeGuard(t, open(rdb, func(own *redis.Client) { own.AddHook(sent) }), guard.WithTTL(lifeShortTTL)), func(w http.ResponseWriter, r *http.Request) {
+			s := lifeServe(t, lifeGuard(t, open(rdb, func(own *redis.Client) { own.AddHook(sent) }), guard.WithTTL(lifeTTL/2)), func(w http.ResponseWriter, r *http.Request) {
 				select {
 				case gate := <-gates:
 					gate.pass(r.Context())

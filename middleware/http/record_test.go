@@ -263,7 +263,7 @@ func TestRecord_ofTheLargestAnswer(t *testing.T) {
 			for try := range 10 {
 				requireRan(t, s.post(t, strconv.Itoa(try), ""), http.StatusOK, string(answer))
 				outcome := s.log.awaitResult(t, guardhttp.ResultRan, try+1)
-				if errors.Is(outcome.Err, guard.ErrStore) {
+				if errors.Is(outcome.Err, guard.ErrMarker) {
 					continue
 				}
 				require.NoError(t, outcome.Err)
