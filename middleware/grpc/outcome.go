@@ -90,17 +90,18 @@ type Observer struct {
 
 type trackKey struct{}
 
-// Track returns a context with a place for the Outcome of a call, which is filled in when the
-// interceptor returns. It is for interceptors in front, such as a log:
+// Track returns a context for a call, and a function that returns the call's Outcome once the
+// interceptor has returned. It is for interceptors in front, such as a log:
 //
 //	ctx, outcome := guardgrpc.Track(ctx)
 //	reply, err := handler(ctx, req)
-//	log.Print(info.FullMethod, outcome.Result)
+//	log.Print(info.FullMethod, outcome().Result)
 //
-// Result is empty if the call did not get to an interceptor of this package.
-func Track(ctx context.Context) (context.Context, *Outcome) {
-	o := new(Outcome)
-	return context.WithValue(ctx, trackKey{}, o), o
+// Result is empty if the call did not get to an interceptor of this package, or is still there. The
+// function is safe for concurrent use.
+func Track(ctx context.Context) (context.Context, func() Outcome) {
+	p := new(idempotent.Place[Outcome])
+	return context.WithValue(ctx, trackKey{}, p), p.Get
 }
 
 // report notifies hooks and observers of the call's end.
@@ -113,8 +114,8 @@ func (q *exchange) report() {
 	if c.Aborted {
 		o.Code = codes.Unknown
 	}
-	if tracked, ok := q.ctx.Value(trackKey{}).(*Outcome); ok {
-		*tracked = o
+	if tracked, ok := q.ctx.Value(trackKey{}).(*idempotent.Place[Outcome]); ok {
+		tracked.Set(o)
 	}
 	var refused error // if it is the server's mistake
 	if c.Result == idempotent.Refused {

@@ -148,7 +148,7 @@ func TestFailOpen_runsWithoutALease(t *testing.T) {
 // Hooks and observers are notified once of each call, and Track has the same Outcome.
 func TestObserver_isNotifiedOnce(t *testing.T) {
 	t.Parallel()
-	reported, tracked := make(chan guard.Outcome, 4), make(chan *guardgrpc.Outcome, 4)
+	reported, tracked := make(chan guard.Outcome, 4), make(chan guardgrpc.Outcome, 4)
 	hook := guard.Hook{Outcome: func(_ context.Context, o guard.Outcome) { reported <- o }}
 	h, _ := counted(nil)
 	broken := errors.New("broken")
@@ -160,7 +160,7 @@ func TestObserver_isNotifiedOnce(t *testing.T) {
 	}
 	front := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		ctx, outcome := guardgrpc.Track(ctx)
-		defer func() { tracked <- outcome }()
+		defer func() { tracked <- outcome() }()
 		return next(ctx, req)
 	}
 	s := setup{guard: newGuard(t, memory.New(), guard.WithHook(hook)), noScope: true, front: []grpc.UnaryServerInterceptor{front},
@@ -173,7 +173,7 @@ func TestObserver_isNotifiedOnce(t *testing.T) {
 		s.invoke(metadata.AppendToOutgoingContext(t.Context(), "tenant", c.tenant, "idempotency-key", "k"), claim, "a")
 		o, r, own := s.log.next(t), receive(t, reported, "report"), receive(t, tracked, "outcome")
 		require.Equal(t, c.result, o.Result)
-		require.Equal(t, o, *own)
+		require.Equal(t, o, own)
 		require.Equal(t, "grpc", r.Adapter)
 		require.Equal(t, string(c.result), r.Result)
 		require.Equal(t, "claims", r.Name)

@@ -17,7 +17,8 @@ func Key(ctx context.Context) string {
 }
 
 // SetKeep chooses, from inside a handler, what is kept of its run, whatever the policy says. The
-// last choice counts. A reply that cannot be replayed leaves a tombstone if KeepAnswer was chosen.
+// last choice counts. If the handler is behind several interceptors, it is the choice for all of
+// them. A reply that cannot be replayed leaves a tombstone if KeepAnswer was chosen.
 // In Reject mode, KeepAnswer leaves a tombstone, too. In Exclusive mode, nothing is kept. SetKeep
 // reports whether ctx is that of a handler behind the interceptor. Otherwise it does nothing.
 func SetKeep(ctx context.Context, keep Keep) bool {

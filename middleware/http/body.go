@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"mime"
-	"mime/multipart"
 	"net/http"
-	"net/url"
 )
 
 // A body is a request's body that can be read several times. It is read from the connection when
@@ -123,31 +120,4 @@ func wholeBody(r *http.Request) ([]byte, error) {
 	all, err := b.load()
 	b.reader.Reset(all)
 	return all, err
-}
-
-var errNoForm = errors.New("the body is no form")
-
-// formValues returns the values of a field of the form in the body.
-func formValues(r *http.Request, field string) ([]string, error) {
-	all, err := wholeBody(r)
-	if err != nil {
-		return nil, err
-	}
-	kind, parameters, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil {
-		return nil, errNoForm
-	}
-	switch kind {
-	case "application/x-www-form-urlencoded":
-		values, err := url.ParseQuery(string(all))
-		return values[field], err
-	case "multipart/form-data":
-		form, err := multipart.NewReader(bytes.NewReader(all), parameters["boundary"]).ReadForm(int64(len(all)))
-		if err != nil {
-			return nil, err
-		}
-		defer form.RemoveAll() //nolint:errcheck // all of it was in memory
-		return form.Value[field], nil
-	}
-	return nil, errNoForm
 }

@@ -47,7 +47,8 @@
 // # Answers
 //
 // The middleware records the answer while it goes to the client, even if the handler flushes it. A
-// replay has the same status, headers and body, in one piece and with its length.
+// replay has the same status, headers and body, in one piece. Its length is announced, unless a
+// writer of another middleware is in front, such as a compressor's.
 //
 // A stream is not recorded. It leaves a tombstone, so that a retry learns that the handler ran.
 // These are streams:

@@ -231,7 +231,7 @@ func ExampleTrack() {
 	log := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r, outcome := guardhttp.Track(r)
 		h.ServeHTTP(w, r)
-		fmt.Println(r.Method, r.URL.Path, outcome.Result)
+		fmt.Println(r.Method, r.URL.Path, outcome().Result)
 	})
 	send(log, "/claims", "k", "")
 	send(log, "/claims", "k", "")

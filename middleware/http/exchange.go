@@ -1,6 +1,7 @@
 package guardhttp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -32,12 +33,13 @@ type exchange struct {
 	answer    *recorder // nil until the handler is called
 	replayed  *answer   // what was found in the store
 	status    int       // of the answer, see Outcome.Status
+	route     string    // the pattern of a mux behind the middleware that the request matches
 	misplaced error     // why the answer is not that of the handler
 }
 
 // serve answers the request.
 func (q *exchange) serve() {
-	if !q.m.covers(q.r.Method) {
+	if !q.m.covers(q.r.Method) || !q.routed() {
 		q.call.Result = idempotent.Untouched
 		q.next.ServeHTTP(q.w, q.r)
 		return
@@ -54,6 +56,17 @@ func (q *exchange) serve() {
 	default:
 		q.lead()
 	}
+}
+
+// routed reports whether the handler can be more than a mux that knows no route for the request.
+// The next version of the service may have the route, so the answer must not be kept.
+func (q *exchange) routed() bool {
+	mux, ok := q.next.(*http.ServeMux)
+	if !ok {
+		return true
+	}
+	_, q.route = mux.Handler(q.r)
+	return q.route != ""
 }
 
 // pass calls the handler. in is a copy of the request.
@@ -155,12 +168,7 @@ func (q *exchange) read() (Result, error) {
 // routeHost returns the host in the pattern that has matched the request, or that a mux behind the
 // middleware will match; "" if the pattern has none.
 func (q *exchange) routeHost() string {
-	host := patternHost(q.r.Pattern)
-	if mux, ok := q.next.(*http.ServeMux); ok && host == "" {
-		_, pattern := mux.Handler(q.in)
-		host = patternHost(pattern)
-	}
-	return host
+	return cmp.Or(patternHost(q.r.Pattern), patternHost(q.route))
 }
 
 // patternHost returns the host of a pattern of http.ServeMux: "[METHOD ][HOST]/[PATH]".

@@ -122,15 +122,21 @@ func TestFlush_aClientThatHasGone(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		t.Run(fmt.Sprint("stream ", stream), func(t *testing.T) {
 			contentProtocols(t, func(t *testing.T, http2 bool) {
-				left := make(chan bool)
+				clients := make(chan context.Context, 2)
 				told := make(chan error, 1)
-				site := store.site(t, contentSetup{http2: http2, handler: func(w http.ResponseWriter, r *http.Request) {
+				site := store.site(t, contentSetup{http2: http2, mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
+					inner := idempotent(h)
+					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						clients <- r.Context()
+						inner.ServeHTTP(w, r)
+					})
+				}, handler: func(w http.ResponseWriter, r *http.Request) {
 					if stream {
 						guardhttp.SetKeep(r.Context(), guardhttp.KeepTombstone)
 					}
 					_, _ = io.WriteString(w, "first ")
 					streamsMust(http.NewResponseController(w).Flush())
-					<-left
+					<-(<-clients).Done() // the server has noticed that the client has gone
 					for range 1000 {
 						_, err := io.WriteString(w, "x")
 						if err == nil {
@@ -154,7 +160,6 @@ func TestFlush_aClientThatHasGone(t *testing.T) {
 				require.NoError(t, err)
 				cancel()
 				_ = response.Body.Close()
-				left <- true
 				err = lifeReceive(t, told, "the handler's end")
 				site.outcome(t)
 				again := site.post(t, key, "")

@@ -85,20 +85,22 @@ func TestHeaders_areNotReplayed(t *testing.T) {
 	const secret = "the-secret-value"
 	store := contentRedis(t)
 	never := http.Header{
-		"Set-Cookie":         {"a=" + secret, "b=" + secret + "; Path=/"},
-		"Set-Cookie2":        {"a=" + secret},
-		"Www-Authenticate":   {"Basic realm=" + secret},
-		"Authorization":      {"Bearer " + secret},
-		"Proxy-Authenticate": {"Basic realm=" + secret},
-		"Proxy-Connection":   {secret},
-		"Keep-Alive":         {secret},
-		"Te":                 {"trailers"},
-		"Upgrade":            {secret},
-		"Date":               {"Mon, 02 Jan 2006 15:04:05 GMT"},
-		"Connection":         {"X-Hop, x-hop-two", "X-Hop-Three"},
-		"X-Hop":              {secret},
-		"X-Hop-Two":          {secret},
-		"X-Hop-Three":        {secret},
+		"Set-Cookie":                {"a=" + secret, "b=" + secret + "; Path=/"},
+		"Set-Cookie2":               {"a=" + secret},
+		"Www-Authenticate":          {"Basic realm=" + secret},
+		"Authentication-Info":       {"nextnonce=" + secret},
+		"Authorization":             {"Bearer " + secret},
+		"Proxy-Authentication-Info": {"nextnonce=" + secret},
+		"Proxy-Authenticate":        {"Basic realm=" + secret},
+		"Proxy-Connection":          {secret},
+		"Keep-Alive":                {secret},
+		"Te":                        {"trailers"},
+		"Upgrade":                   {secret},
+		"Date":                      {"Mon, 02 Jan 2006 15:04:05 GMT"},
+		"Connection":                {"X-Hop, x-hop-two", "X-Hop-Three"},
+		"X-Hop":                     {secret},
+		"X-Hop-Two":                 {secret},
+		"X-Hop-Three":               {secret},
 	}
 	contentProtocols(t, func(t *testing.T, http2 bool) {
 		require.NoError(t, store.rdb.FlushAll(t.Context()).Err())

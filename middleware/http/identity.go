@@ -11,19 +11,19 @@ import (
 // A fingerprint returns what of a request must be the same in a retry, see WithFingerprint.
 type fingerprint func(r *http.Request, body []byte) ([]byte, error)
 
-// of hashes what makes a request the same as another: by default the query and the raw body.
+// of hashes what makes a request the same as another: by default the query and the body.
 func (f fingerprint) of(r *http.Request, body []byte) ([]byte, error) {
 	h := sha256.New()
 	if f == nil {
 		query := keys.Hash(r.URL.RawQuery)
 		h.Write(query[:])
-	} else {
-		var err error
-		if body, err = f(r, body); err != nil {
-			return nil, err
-		}
+		f = content
 	}
-	h.Write(body)
+	what, err := f(r, body)
+	if err != nil {
+		return nil, err
+	}
+	h.Write(what)
 	return h.Sum(nil), nil
 }
 

@@ -123,8 +123,8 @@ func (q *exchange) report() {
 		Origin: c.Origin, Fence: c.Fence, Aborted: c.Aborted, Duration: time.Since(q.start), Err: c.Err,
 	}
 	ctx := q.r.Context()
-	if tracked, ok := ctx.Value(trackKey{}).(*Outcome); ok {
-		*tracked = o
+	if tracked, ok := ctx.Value(trackKey{}).(*idempotent.Place[Outcome]); ok {
+		tracked.Set(o)
 	}
 	c.Report(ctx, q.start, o.Duration, q.refused())
 	for _, observer := range q.m.observers {

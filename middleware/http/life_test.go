@@ -41,15 +41,16 @@ func counted(status int, work func(ctx context.Context)) (http.HandlerFunc, *ato
 func TestLife_aRunOfThreeLeasesKeepsItsKey(t *testing.T) {
 	t.Parallel()
 	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
+		const ttl = 2 * lifeShortTTL // a machine that holds this process up for as long ends it
 		gate := newLifeGate(t)
 		h, runs := counted(http.StatusCreated, gate.pass)
-		s := lifeServe(t, lifeGuard(t, store, guard.WithTTL(lifeShortTTL)), h)
+		s := lifeServe(t, lifeGuard(t, store, guard.WithTTL(ttl)), h)
 		first := s.start(t.Context(), "k", "b")
 		ctx := gate.await(t)
-		for begun := time.Now(); time.Since(begun) < 3*lifeShortTTL; {
+		for begun := time.Now(); time.Since(begun) < 3*ttl; {
 			requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, guardhttp.ResultInFlight)
 			// the lease has to pass three times, and its time is the store's
-			time.Sleep(lifeShortTTL / 4)
+			time.Sleep(ttl / 4)
 		}
 		require.NoError(t, ctx.Err())
 		gate.open()
@@ -401,7 +402,7 @@ func TestLife_passingFailuresAreNotKept(t *testing.T) {
 	t.Parallel()
 	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
 		g := lifeGuard(t, store)
-		for _, status := range []int{500, 502, 503, 504, 401, 403, 408, 423, 425, 429, 499} {
+		for _, status := range []int{500, 502, 503, 504, 401, 403, 407, 408, 421, 423, 425, 429, 499} {
 			h, runs := counted(status, nil)
 			s := lifeServe(t, g, h)
 			key := strconv.Itoa(status)

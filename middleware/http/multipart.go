@@ -18,16 +18,17 @@ import (
 // FingerprintMultipart is a function for WithFingerprint, for uploads. Clients separate the parts
 // of a form by a boundary that they make up for each request, so the bytes of a retry differ. It
 // compares the query and, of each part, the name, the file name, the content type and the content.
-// Parts of different names may come in another order. A request that is no multipart form is
-// compared by its bytes, as it is by default. A form that cannot be read is refused with status
-// 400.
+// Parts of different names may come in another order. A request that is no multipart form, or whose
+// form code in front has parsed, is compared as it is by default. A form that cannot be read is
+// refused with status 400.
 func FingerprintMultipart(r *http.Request, body []byte) ([]byte, error) {
 	kind, parameters, _ := mime.ParseMediaType(r.Header.Get("Content-Type")) // "" on an error
-	if kind != "multipart/form-data" {
-		sum := keys.Hash(r.URL.RawQuery, string(body))
-		return sum[:], nil
+	if kind != "multipart/form-data" || parsed(r, body) {
+		query := keys.Hash(r.URL.RawQuery)
+		what, err := content(r, body)
+		return append(query[:], what...), err // which has the default fingerprint
 	}
-	if !bytes.Contains(body, []byte("--"+parameters["boundary"]+"--")) {
+	if !hasEnd(body, parameters) {
 		return nil, errors.New("the form has no end")
 	}
 	type part struct{ name, hash string }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/backend/memory"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
 
@@ -83,6 +84,17 @@ func TestFingerprintMultipart(t *testing.T) {
 		first := site.post(t, key, "text")
 		site.post(t, key, "text").requireReplayOf(t, first)
 		site.post(t, key, "other").requireRefused(t, http.StatusUnprocessableEntity, guardhttp.ResultMismatch)
+	})
+	t.Run("what is no form has the default fingerprint", func(t *testing.T) {
+		h, _ := counted(http.StatusCreated, nil)
+		g := lifeGuard(t, memory.New())
+		before := lifeServe(t, g, h)
+		now := lifeServe(t, g, h, guardhttp.WithFingerprint(guardhttp.FingerprintMultipart))
+		for _, kind := range []string{"application/json", "application/x-www-form-urlencoded"} {
+			first := before.post(t, kind[12:], "{}", "Content-Type", kind)
+			require.False(t, first.replayed())
+			requireReplay(t, now.post(t, kind[12:], "{}", "Content-Type", kind), http.StatusCreated, first.body)
+		}
 	})
 	t.Run("a broken form", func(t *testing.T) {
 		body, kind := upload(t, "b", name, file)

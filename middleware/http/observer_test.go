@@ -46,7 +46,7 @@ func serveObserved(t *testing.T, g *guard.Guard, h http.HandlerFunc, opts ...gua
 		defer func() {
 			o.mu.Lock()
 			defer o.mu.Unlock()
-			o.tracked = append(o.tracked, *outcome)
+			o.tracked = append(o.tracked, outcome())
 		}()
 		idempotent.ServeHTTP(w, r)
 	}))
@@ -223,7 +223,29 @@ func TestTrack_saysNothingOfWhatDoesNotGetThere(t *testing.T) {
 	t.Parallel()
 	r, outcome := guardhttp.Track(httptest.NewRequest(http.MethodPost, "/", nil))
 	http.NotFound(httptest.NewRecorder(), r)
-	require.Zero(t, *outcome)
+	require.Zero(t, outcome())
+}
+
+// http.TimeoutHandler answers while the handler still runs, and a log in front reads the Outcome.
+func TestTrack_isSafeInFrontOfATimeoutHandler(t *testing.T) {
+	t.Parallel()
+	gate := newLifeGate(t)
+	h, _ := counted(http.StatusCreated, gate.pass)
+	idempotent, seen := lifeIdempotent(t, lifeGuard(t, memory.New()), h)
+	timeout := http.TimeoutHandler(idempotent, 20*time.Millisecond, "too slow")
+	s := lifeListen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r, outcome := guardhttp.Track(r)
+		timeout.ServeHTTP(w, r)
+		if outcome().Result != "" {
+			return // a machine that is so slow shows nothing
+		}
+		gate.open()
+		for outcome().Result != guardhttp.ResultRan && t.Context().Err() == nil {
+			time.Sleep(time.Millisecond) // reads while the Outcome is written
+		}
+	}))
+	requireRan(t, s.post(t, "k", "b"), http.StatusServiceUnavailable, "too slow")
+	seen.awaitResult(t, guardhttp.ResultRan, 1)
 }
 
 // What Outcome.Name and WithName say.
@@ -399,7 +421,7 @@ func TestObserver_noRawKeyAnywhere(t *testing.T) {
 			}
 			problem := func(w http.ResponseWriter, r *http.Request, p guardhttp.Problem) { tell(p, p.Err); p.ServeHTTP(w, r) }
 			gates := make(chan *lifeGate, 1)
-			s := lifeServe(t, lifeGuard(t, open(rdb, func(own *redis.Client) { own.AddHook(sent) }), guard.WithTTL(lifeShortTTL)), func(w http.ResponseWriter, r *http.Request) {
+			s := lifeServe(t, lifeGuard(t, open(rdb, func(own *redis.Client) { own.AddHook(sent) }), guard.WithTTL(lifeTTL/2)), func(w http.ResponseWriter, r *http.Request) {
 				select {
 				case gate := <-gates:
 					gate.pass(r.Context())

@@ -121,7 +121,9 @@ func WithMaxWaiters(all, perKey int) Option {
 // for keys that your service makes, and not the client. The body is then not read before the
 // handler reads it.
 //
-// Defaults to the query and the bytes of the body; none in Reject and Exclusive mode.
+// Defaults to the query and the bytes of the body; none in Reject and Exclusive mode. If code in
+// front of the middleware has parsed a form and left no body, the fields and files of the form
+// count instead of the bytes. The same request then differs from itself with an unparsed form.
 func WithFingerprint(f func(r *http.Request, body []byte) ([]byte, error)) Option {
 	return func(s *settings) { s.print, s.OwnPrint, s.NoPrint = f, f != nil, f == nil }
 }

@@ -286,7 +286,7 @@ func TestOptions_oneMiddlewareForSeveralHandlers(t *testing.T) {
 func TestOptions_policies(t *testing.T) {
 	t.Parallel()
 	for status := 200; status < 600; status++ {
-		final := status < 500 && !slices.Contains([]int{401, 403, 408, 423, 425, 429, 499}, status)
+		final := status < 500 && !slices.Contains([]int{401, 403, 407, 408, 421, 423, 425, 429, 499}, status)
 		require.Equal(t, final, guardhttp.KeepFinal(status, nil), "%d", status)
 		require.True(t, keepAll(status, nil))
 	}

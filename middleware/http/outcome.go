@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"time"
+
+	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
 // A Result is what became of a request. The results are few and fixed, fit for a metric.
@@ -12,7 +14,7 @@ type Result string
 // The results. In shadow mode, a Result is what would have happened without it.
 const (
 	// ResultUntouched means that the request was passed on: it has another method, or no key though
-	// keys are optional.
+	// keys are optional, or no route in the http.ServeMux that the middleware wraps.
 	ResultUntouched Result = "untouched"
 	// ResultRan means that the handler ran under a lease.
 	ResultRan Result = "ran"
@@ -86,15 +88,16 @@ type Observer struct {
 
 type trackKey struct{}
 
-// Track returns the request with a place for its Outcome, which is filled in by the time that the
-// handler of the request returns. It is for what stands in front of the middleware, such as a log:
+// Track returns the request, and a function that returns its Outcome once the middleware has
+// returned. It is for what stands in front of the middleware, such as a log:
 //
 //	r, outcome := guardhttp.Track(r)
 //	next.ServeHTTP(w, r)
-//	log.Print(r.URL.Path, outcome.Result)
+//	log.Print(r.URL.Path, outcome().Result)
 //
-// Result is empty if the request did not get to a middleware.
-func Track(r *http.Request) (*http.Request, *Outcome) {
-	o := new(Outcome)
-	return r.WithContext(context.WithValue(r.Context(), trackKey{}, o)), o
+// Result is empty if the request did not get to a middleware, or is still there: an
+// http.TimeoutHandler answers before. The function is safe for concurrent use.
+func Track(r *http.Request) (*http.Request, func() Outcome) {
+	p := new(idempotent.Place[Outcome])
+	return r.WithContext(context.WithValue(r.Context(), trackKey{}, p)), p.Get
 }

@@ -16,6 +16,9 @@ const (
 	defaultDocs = "https://github.com/seed-1795987d/onerun/blob/v0.1.0/middleware/http/PROBLEMS.md"
 )
 
+// refusedHeader marks a refusal, with its code, for a guardhttp in front, see KeepFinal.
+const refusedHeader = "Idempotency-Refused"
+
 // A Problem is an answer of the middleware's own, a problem document of RFC 9457. It has nothing
 // in it that the client has sent, and nothing about the store.
 type Problem struct {
@@ -77,10 +80,12 @@ func (q *exchange) refuse(result Result, retryAfter time.Duration, err error) {
 	}
 	q.status = p.Status
 	h := q.w.Header()
+	h.Set(refusedHeader, string(result))
 	if result == ResultBodyTooLarge && q.r.ProtoMajor == 1 {
 		h.Set("Connection", "close") // what is left of the body is not worth reading
 	}
 	if p.RetryAfter > 0 {
+		SetKeep(q.r.Context(), KeepNothing) // of a run around this one, whose answer this is
 		h.Set("Retry-After", strconv.FormatInt(seconds(p.RetryAfter), 10))
 	}
 	q.m.onProblem(q.w, q.r, p)
@@ -101,7 +106,7 @@ func (p Problem) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 		panic(err) // there is nothing in it that could fail
 	}
 	document = append(document, '\n')
-	h.Set("Content-Length", strconv.Itoa(len(document)))
+	h.Del("Content-Length") // net/http sets it; a compressor in front sends another length
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(document) // the client may have gone
 }

@@ -63,10 +63,13 @@ func lifeRoutes(g *guard.Guard, rdb redis.UniversalClient, name string, said fun
 	return mux, nil
 }
 
+// lifeWorkerTTL is that of leases which end when their process is killed or paused.
+const lifeWorkerTTL = 2 * time.Second
+
 // lifeWork is a worker process: it serves lifeRoutes until its input ends, and says what happens.
 func lifeWork(addr string) {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	g, err := guard.New(single.New(rdb), guard.WithTTL(lifeTTL))
+	g, err := guard.New(single.New(rdb), guard.WithTTL(lifeWorkerTTL))
 	if err != nil {
 		fmt.Println("fails", err)
 		return
@@ -207,7 +210,7 @@ func TestProcesses_anotherRunsAfterTheOwnerWasKilled(t *testing.T) {
 		a = lifeSend(t.Context(), other.client, other.url+"/reject", "k", "b")
 		return a.status != http.StatusConflict
 	}, lifeSoon, 20*time.Millisecond)
-	require.Less(t, time.Since(killed), lifeTTL+5*time.Second)
+	require.Less(t, time.Since(killed), lifeWorkerTTL+5*time.Second)
 	requireRan(t, a, http.StatusCreated, fmt.Sprintf("run 2, by process %d", other.PID()))
 	requireReplay(t, other.post(t, "/reject", "k"), http.StatusCreated, a.body)
 	require.Equal(t, 2, lifeRuns(t, rdb, "k"))

@@ -20,7 +20,8 @@ func Key(ctx context.Context) string {
 }
 
 // SetKeep chooses, from inside a handler, what is kept of its run, whatever the policy says. The
-// last choice counts. A handler that chooses KeepTombstone before its first byte says that its
+// last choice counts. If the handler is behind several middlewares, it is the choice for all of
+// them. A handler that chooses KeepTombstone before its first byte says that its
 // answer is a stream: nothing of it is recorded, and writes fail when the client has gone. An
 // answer that cannot be replayed leaves a tombstone if KeepAnswer was chosen. In Reject mode
 // KeepAnswer leaves a tombstone, too, and in Exclusive mode nothing is kept. SetKeep reports

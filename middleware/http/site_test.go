@@ -42,7 +42,7 @@ type contentStore struct {
 func contentRedis(t *testing.T) *contentStore {
 	t.Helper()
 	s := &contentStore{server: redistest.Start(t)}
-	s.rdb = s.server.Client(t)
+	s.rdb = s.server.Client(t, func(o *redis.Options) { o.ReadTimeout, o.WriteTimeout = contentPatience, contentPatience })
 	g, err := guard.New(single.New(s.rdb), guard.WithTTL(contentPatience))
 	require.NoError(t, err)
 	t.Cleanup(func() {

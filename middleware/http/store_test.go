@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -300,6 +301,26 @@ func TestStore_aLostReplyLosesNoRecord(t *testing.T) {
 	require.EqualValues(t, 3, runs.Load(), "a claim whose reply was lost is recognised")
 }
 
+// A Redis that is full takes no new keys, and yet the answer of a run whose lease it has.
+func TestStore_anAnswerIsKeptAlthoughTheServerIsFull(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	h, runs := counted(http.StatusCreated, func(ctx context.Context) { streamsMust(rdb.ConfigSet(ctx, "maxmemory", "1").Err()) })
+	large := strings.Repeat("x", 500_000)
+	s := lifeServe(t, lifeGuard(t, single.New(server.Client(t))), func(w http.ResponseWriter, r *http.Request) {
+		h(w, r)
+		_, _ = io.WriteString(w, large)
+	})
+	requireRan(t, s.post(t, "k", "b"), http.StatusCreated, "run 1"+large)
+	requireReplay(t, s.post(t, "k", "b"), http.StatusCreated, "run 1"+large)
+	requireProblem(t, s.post(t, "k", "another"), http.StatusUnprocessableEntity, guardhttp.ResultMismatch)
+	requireProblem(t, s.post(t, "k2", "b"), http.StatusServiceUnavailable, guardhttp.ResultUnavailable)
+	require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	requireReplay(t, s.post(t, "k", "b"), http.StatusCreated, "run 1"+large)
+	require.EqualValues(t, 1, runs.Load())
+}
+
 // measureLife returns what the process holds.
 func measureLife() (heap int64, goroutines int) {
 	runtime.GC()
@@ -312,7 +333,7 @@ func measureLife() (heap int64, goroutines int) {
 // Row 40. It does not run in parallel, as it measures the process.
 func TestStore_keysThatExpireLeaveNothing(t *testing.T) {
 	const (
-		keys      = 4_000
+		keys      = 10_000
 		clients   = 8
 		answer    = 4 << 10
 		retention = 100 * time.Millisecond
@@ -358,7 +379,8 @@ func (lifeBusy) TryAcquire(context.Context, guard.Claim) (guard.Grant, error) {
 // Row 40 for the keys that were waited for. It does not run in parallel, as it measures the
 // process.
 func TestStore_keysThatWereWaitedForLeaveNothing(t *testing.T) {
-	const keys, clients = 5_000, 50
+	const keys, clients = 10_000, 16
+	var refused atomic.Int64
 	h, _ := counted(http.StatusCreated, nil)
 	idempotent, err := guardhttp.New(lifeGuard(t, lifeBusy{memory.New()}), guardhttp.IdempotencyKey, guardhttp.WithScope(lifeTenant),
 		guardhttp.WithWait(time.Millisecond))
@@ -373,7 +395,9 @@ func TestStore_keysThatWereWaitedForLeaveNothing(t *testing.T) {
 					r.Header.Set("X-Tenant", "acme")
 					r.Header.Set("Idempotency-Key", fmt.Sprint("key-", i))
 					w := httptest.NewRecorder()
-					if endpoint.ServeHTTP(w, r); w.Code != http.StatusConflict {
+					if endpoint.ServeHTTP(w, r); w.Code == http.StatusConflict {
+						refused.Add(1)
+					} else if w.Code != http.StatusServiceUnavailable { // the machine held it up
 						t.Errorf("key %d: %d", i, w.Code)
 						return
 					}
@@ -389,5 +413,6 @@ func TestStore_keysThatWereWaitedForLeaveNothing(t *testing.T) {
 		h, n := measureLife()
 		return h < heap+50*keys && n <= goroutines+10 // a key in the store has 48 bytes
 	}, lifeSoon, 50*time.Millisecond)
+	require.Greater(t, refused.Load(), int64(keys*9/10), "these were waited for")
 	runtime.KeepAlive(endpoint)
 }

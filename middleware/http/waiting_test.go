@@ -70,10 +70,12 @@ func TestWaiting_endsAfterItsTime(t *testing.T) {
 		s := lifeServe(t, lifeGuard(t, store), h, guardhttp.WithWait(wait))
 		first := s.start(t.Context(), "k", "b")
 		gate.await(t)
-		start := time.Now()
-		requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, guardhttp.ResultInFlight)
-		require.GreaterOrEqual(t, time.Since(start), wait)
-		require.Less(t, time.Since(start), wait+3*time.Second)
+		lifePrompt(t, wait+100*time.Millisecond, "the end of the wait", func() time.Time {
+			start := time.Now()
+			requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, guardhttp.ResultInFlight)
+			require.GreaterOrEqual(t, time.Since(start), wait)
+			return start
+		})
 		gate.open()
 		requireRan(t, lifeReceive(t, first, "an answer"), http.StatusCreated, "run 1")
 		requireReplay(t, s.post(t, "k", "b"), http.StatusCreated, "run 1")
@@ -103,24 +105,28 @@ func TestWaiting_endsWhenTheClientLeaves(t *testing.T) {
 				s := lifeServe(t, g, h, append(c.opts, guardhttp.WithWait(time.Hour), countWaits(&waits))...)
 				first := s.start(t.Context(), key, c.body)
 				owner := gate.await(t)
-				ctx, leave := context.WithCancel(t.Context())
-				defer leave()
-				waiting := s.start(ctx, key, c.body)
-				awaitWaits(t, &waits, 1)
-				start := time.Now()
-				leave()
-				require.Error(t, lifeReceive(t, waiting, "the end of a request").err)
-				o := s.log.await(t, 1)[0]
-				require.Less(t, time.Since(start), 5*time.Second, "at once")
-				require.Equal(t, guardhttp.ResultCanceled, o.Result)
-				require.ErrorIs(t, o.Err, context.Canceled)
-				require.False(t, o.Aborted)
+				left := 0
+				lifePrompt(t, 200*time.Millisecond, "leaving", func() time.Time {
+					left++
+					ctx, leave := context.WithCancel(t.Context())
+					defer leave()
+					waiting := s.start(ctx, key, c.body)
+					awaitWaits(t, &waits, left)
+					start := time.Now()
+					leave()
+					o := s.log.await(t, left)[left-1]
+					require.Equal(t, guardhttp.ResultCanceled, o.Result)
+					require.ErrorIs(t, o.Err, context.Canceled)
+					require.False(t, o.Aborted)
+					require.Error(t, lifeReceive(t, waiting, "the end of a request").err)
+					return start
+				})
 
 				require.NoError(t, owner.Err(), "the owner is not disturbed")
 				gate.open()
 				requireRan(t, lifeReceive(t, first, "an answer"), http.StatusCreated, "run 1")
 				require.EqualValues(t, 1, runs.Load())
-				require.Equal(t, guardhttp.ResultRan, s.log.await(t, 2)[1].Result)
+				require.Equal(t, guardhttp.ResultRan, s.log.await(t, left+1)[left].Result)
 			})
 		}
 	})

@@ -105,10 +105,11 @@ func (k *worker) request() { k.post(requests[k.rng.IntN(len(requests))]) }
 // post returns whether the request has been carried out by now.
 func (k *worker) post(key string) bool {
 	ctx, d := k.begin(context.Background())
-	r, o := guardhttp.Track(httptest.NewRequestWithContext(ctx, http.MethodPost, "/claims", http.NoBody))
+	r, outcome := guardhttp.Track(httptest.NewRequestWithContext(ctx, http.MethodPost, "/claims", http.NoBody))
 	r.Header.Set("Idempotency-Key", key)
 	w := httptest.NewRecorder()
 	k.process.site.claims.ServeHTTP(w, r)
+	o := outcome()
 	k.world.trace.add("%s has posted %s: %d, %s, kept %v", k.name, key, w.Code, o.Result, o.Kept)
 	d.over(o.Kept == guardhttp.KeepAnswer, 24*time.Hour, o.Err)
 	switch o.Result {

@@ -141,6 +141,7 @@ func (c *Call) handle(leased context.Context) error {
 	c.unqueue()
 	lease, _ := guard.FromContext(leased)
 	c.ran, c.Result, c.Fence = true, Ran, lease.Fence()
+	c.Run.Outer = FromContext(leased, c.Core.Adapter)
 	ctx := &runContext{Context: leased, run: &c.Run, adapter: c.Core.Adapter, deadline: time.Now().Add(c.Core.MaxHold)}
 	defer ctx.close()
 	c.origin = c.Core.origin(ctx)
@@ -176,5 +177,6 @@ func (c *Call) ended(err error) {
 
 // Bare returns the context for a handler that runs without a lease.
 func (c *Call) Bare(ctx context.Context) context.Context {
+	c.Run.Outer = FromContext(ctx, c.Core.Adapter)
 	return context.WithValue(ctx, runKey(c.Core.Adapter), &c.Run)
 }

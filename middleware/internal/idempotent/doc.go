@@ -43,5 +43,5 @@ var NeverReplayed = []string{
 
 	"Content-Length", "Date",
 
-	"Authorization", "Set-Cookie", "Set-Cookie2", "Www-Authenticate",
+	"Authentication-Info", "Authorization", "Proxy-Authentication-Info", "Set-Cookie", "Set-Cookie2", "Www-Authenticate",
 }

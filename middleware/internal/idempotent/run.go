@@ -11,8 +11,9 @@ type runKey Adapter
 
 // A Run is what a handler can find in its context.
 type Run struct {
-	Key  string       // as the KeyFunc has found it
-	keep atomic.Int32 // a Keep, plus one; 0 if the handler has not chosen
+	Key   string       // as the KeyFunc has found it
+	Outer *Run         // that of a middleware around this one, or nil
+	keep  atomic.Int32 // a Keep, plus one; 0 if the handler has not chosen
 }
 
 // FromContext returns the Run of the handler whose context is ctx, or nil if there is none.
@@ -21,8 +22,12 @@ func FromContext(ctx context.Context, a Adapter) *Run {
 	return r
 }
 
-// Choose sets what to keep of the run.
-func (r *Run) Choose(keep Keep) { r.keep.Store(int32(keep) + 1) }
+// Choose sets what to keep of the run, and of those around it: they have the same answer.
+func (r *Run) Choose(keep Keep) {
+	for ; r != nil; r = r.Outer {
+		r.keep.Store(int32(keep) + 1)
+	}
+}
 
 // Streams reports whether the handler has chosen to leave a tombstone.
 func (r *Run) Streams() bool {
