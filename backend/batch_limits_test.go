@@ -3,6 +3,7 @@ package backend_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -66,6 +67,54 @@ func TestTogether_aBatchIsBoundedByItsBytes(t *testing.T) {
 		sum += n
 	}
 	require.GreaterOrEqual(t, sum, 20/4)
+}
+
+// Large records in answers do not share a script or a pipeline either. The first pipeline of
+// scripts for one call each has no bound: nobody knows how large their answers are.
+func TestTogether_aBatchIsBoundedByTheBytesOfItsAnswers(t *testing.T) {
+	t.Parallel()
+	record := []byte(strings.Repeat("r", 300<<10)) // four of them are more than 1 MiB
+	const calls, least = 20, 20 / 4
+	for name, c := range map[string]struct {
+		open func(redis.UniversalClient) guard.Locker
+		most int // commands in a pipeline, once answers were large
+	}{
+		"single":    {backends["single"], 1},
+		"reentrant": {backends["reentrant"], 1},
+		"single, without batching": {
+			func(rdb redis.UniversalClient) guard.Locker { return single.New(rdb, single.WithoutBatching()) }, 3,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := flightOn(redistest.Start(t).Client(t), c.open)
+			for i := range calls {
+				key := fmt.Sprint("done", i)
+				_, err := f.locker.TryAcquire(t.Context(), claim(key, "id"))
+				require.NoError(t, err)
+				_, err = f.locker.Release(t.Context(), claim(key, "id"), guard.After{Done: true, Keep: time.Hour, Record: record})
+				require.NoError(t, err)
+			}
+			var ops []op
+			for i := range calls {
+				ops = append(ops, take(fmt.Sprint("done", i), "another"), take(fmt.Sprint("free", i), "another"))
+			}
+			for round := range 2 {
+				answers, sizes := f.fly(t, ops...)
+				for i := range calls {
+					require.NoError(t, answers[2*i].err)
+					require.Equal(t, guard.Done, answers[2*i].grant.State)
+					require.Len(t, answers[2*i].grant.Record, len(record))
+					require.NoError(t, answers[2*i+1].err)
+					require.Equal(t, guard.Granted, answers[2*i+1].grant.State)
+				}
+				if round == 0 && c.most > 1 {
+					continue
+				}
+				require.GreaterOrEqual(t, len(sizes), least, "%v", sizes)
+				require.LessOrEqual(t, slices.Max(sizes), c.most, "%v", sizes)
+			}
+		})
+	}
 }
 
 // Behind a server that does not answer, the requests of callers that have left do not pile up.

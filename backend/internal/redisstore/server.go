@@ -35,6 +35,7 @@ func (m keyMode) stricter() keyMode {
 type server struct {
 	client redis.UniversalClient
 	mode   atomic.Int32 // a keyMode
+	large  answerBound
 	// moved sends a request that the node of a Cluster has refused to where its key is, or is nil
 	moved func(*request)
 
