@@ -148,3 +148,48 @@ func TestQueue_dropsCallersThatHaveLeft(t *testing.T) {
 	require.Zero(t, stay.Load(), "nothing has been answered")
 	require.EqualValues(t, callers, left.Load())
 }
+
+// A turnstile holds each command until it may pass.
+type turnstile struct {
+	waiting atomic.Int64
+	pass    chan struct{}
+}
+
+func (h *turnstile) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.waiting.Add(1)
+		<-h.pass
+		return next(ctx, cmd)
+	}
+}
+
+func (h *turnstile) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *turnstile) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// When as many batches are out as may be, and one of them ends, the next one starts, although the
+// others get no answer.
+func TestQueue_goesOnWhenOneOfTheMostBatchesEnds(t *testing.T) {
+	t.Parallel()
+	const most = 8
+	rdb := redistest.Start(t).Client(t)
+	hook := &turnstile{pass: make(chan struct{})}
+	rdb.AddHook(hook)
+	l := single.New(wrapped{rdb})
+	var ended atomic.Int64
+	start := func(n int) {
+		l.StartAcquire(t.Context(), claim(fmt.Sprint("k", n), "id"), func(guard.Grant, error) { ended.Add(1) })
+	}
+	waiting := func(n int64) func() bool { return func() bool { return hook.waiting.Load() == n } }
+	for n := range most {
+		start(n)
+		require.Eventually(t, waiting(int64(n+1)), 10*time.Second, time.Millisecond)
+	}
+	start(most)
+	hook.pass <- struct{}{}
+	require.Eventually(t, waiting(most+1), 10*time.Second, time.Millisecond)
+	close(hook.pass)
+	require.Eventually(t, func() bool { return ended.Load() == most+1 }, 10*time.Second, time.Millisecond)
+}

@@ -70,7 +70,7 @@ func (s *server) send(ctx context.Context, client client, with *sender, batch []
 				again = append(again, c.requests...)
 			case s.moved != nil && isElsewhere(err):
 				for _, r := range c.requests {
-					s.moved(r)
+					s.moved(r, err)
 				}
 			default:
 				again = append(again, stillWaited(c.finish(acks))...)
