@@ -3,6 +3,7 @@ package backend_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -68,6 +69,54 @@ func TestTogether_aBatchIsBoundedByItsBytes(t *testing.T) {
 	require.GreaterOrEqual(t, sum, 20/4)
 }
 
+// Large records in answers do not share a script or a pipeline either. The first pipeline of
+// scripts for one call each has no bound: nobody knows how large their answers are.
+func TestTogether_aBatchIsBoundedByTheBytesOfItsAnswers(t *testing.T) {
+	t.Parallel()
+	record := []byte(strings.Repeat("r", 300<<10)) // four of them are more than 1 MiB
+	const calls, least = 20, 20 / 4
+	for name, c := range map[string]struct {
+		open func(redis.UniversalClient) guard.Locker
+		most int // commands in a pipeline, once answers were large
+	}{
+		"single":    {backends["single"], 1},
+		"reentrant": {backends["reentrant"], 1},
+		"single, without batching": {
+			func(rdb redis.UniversalClient) guard.Locker { return single.New(rdb, single.WithoutBatching()) }, 3,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := flightOn(redistest.Start(t).Client(t), c.open)
+			for i := range calls {
+				key := fmt.Sprint("done", i)
+				_, err := f.locker.TryAcquire(t.Context(), claim(key, "id"))
+				require.NoError(t, err)
+				_, err = f.locker.Release(t.Context(), claim(key, "id"), guard.After{Done: true, Keep: time.Hour, Record: record})
+				require.NoError(t, err)
+			}
+			var ops []op
+			for i := range calls {
+				ops = append(ops, take(fmt.Sprint("done", i), "another"), take(fmt.Sprint("free", i), "another"))
+			}
+			for round := range 2 {
+				answers, sizes := f.fly(t, ops...)
+				for i := range calls {
+					require.NoError(t, answers[2*i].err)
+					require.Equal(t, guard.Done, answers[2*i].grant.State)
+					require.Len(t, answers[2*i].grant.Record, len(record))
+					require.NoError(t, answers[2*i+1].err)
+					require.Equal(t, guard.Granted, answers[2*i+1].grant.State)
+				}
+				if round == 0 && c.most > 1 {
+					continue
+				}
+				require.GreaterOrEqual(t, len(sizes), least, "%v", sizes)
+				require.LessOrEqual(t, slices.Max(sizes), c.most, "%v", sizes)
+			}
+		})
+	}
+}
+
 // Behind a server that does not answer, the requests of callers that have left do not pile up.
 func TestQueue_dropsCallersThatHaveLeft(t *testing.T) {
 	t.Parallel()
@@ -98,4 +147,53 @@ func TestQueue_dropsCallersThatHaveLeft(t *testing.T) {
 	}
 	require.Zero(t, stay.Load(), "nothing has been answered")
 	require.EqualValues(t, callers, left.Load())
+}
+
+// A turnstile holds each command until it may pass.
+type turnstile struct {
+	waiting atomic.Int64
+	pass    chan struct{}
+}
+
+func (h *turnstile) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.waiting.Add(1)
+		<-h.pass
+		return next(ctx, cmd)
+	}
+}
+
+func (h *turnstile) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *turnstile) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// When as many batches are out as may be, and one of them ends, the next one starts, although the
+// others get no answer.
+func TestQueue_goesOnWhenOneOfTheMostBatchesEnds(t *testing.T) {
+	t.Parallel()
+	const most = 8
+	server := redistest.Start(t)
+	// The server learns the script, so that no command comes twice.
+	_, err := single.New(server.Client(t)).TryAcquire(t.Context(), claim("warm", "id"))
+	require.NoError(t, err)
+	rdb := server.Client(t)
+	hook := &turnstile{pass: make(chan struct{})}
+	rdb.AddHook(hook)
+	l := single.New(wrapped{rdb})
+	var ended atomic.Int64
+	start := func(n int) {
+		l.StartAcquire(t.Context(), claim(fmt.Sprint("k", n), "id"), func(guard.Grant, error) { ended.Add(1) })
+	}
+	waiting := func(n int64) func() bool { return func() bool { return hook.waiting.Load() == n } }
+	for n := range most {
+		start(n)
+		require.Eventually(t, waiting(int64(n+1)), 10*time.Second, time.Millisecond)
+	}
+	start(most)
+	hook.pass <- struct{}{}
+	require.Eventually(t, waiting(most+1), 10*time.Second, time.Millisecond)
+	close(hook.pass)
+	require.Eventually(t, func() bool { return ended.Load() == most+1 }, 10*time.Second, time.Millisecond)
 }

@@ -344,7 +344,7 @@ func TestFences_areGivenOnceAlthoughTheServerForgetsDuringHandOffs(t *testing.T)
 				_ = rdb.FlushAll(ctx).Err()
 			}
 			all.Wait()
-			require.Greater(t, len(given), 1000)
+			require.Greater(t, len(given), 100, "many leases are handed off between two flushes")
 			twice := 0
 			for _, n := range given {
 				if n > 1 {

@@ -2,10 +2,12 @@ package backend_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 // answersWith returns a client of a server that answers "1" to scripts for few keys, and so to
@@ -124,6 +127,38 @@ func TestTogether_anErrorOfOneIsNotTheOthers(t *testing.T) {
 			require.EqualValues(t, 1, answers[0].grant.Fence)
 			require.Equal(t, driver.KindReadOnly, answers[1].kind(t))
 			require.EqualValues(t, 3, answers[2].grant.Fence)
+		})
+	}
+}
+
+// A name may stand for another server after a failover. The connection on which a server says that
+// it is a replica now is closed, also if it says so to many calls at once.
+func TestTogether_aConnectionToADemotedMasterIsNotUsedAgain(t *testing.T) {
+	t.Parallel()
+	for backend, open := range backends {
+		t.Run(backend, func(t *testing.T) {
+			old, next := redistest.Start(t), redistest.Start(t)
+			var master atomic.Value
+			master.Store(old.Addr())
+			f := flightOn(old.Client(t, func(o *redis.Options) {
+				o.PoolSize, o.PipelinePoolSize = 1, -1
+				o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
+					return new(net.Dialer).DialContext(ctx, network, master.Load().(string))
+				}
+			}), open)
+			f.together(t, take("a", "id"), take("b", "id"))
+			require.NoError(t, old.Client(t).Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err())
+			master.Store(next.Addr())
+			ops := many(10, func(key string) op { return take(key, "id") })
+			answers, _ := f.fly(t, ops...)
+			for _, a := range answers {
+				require.Equal(t, driver.KindReadOnly, a.kind(t))
+			}
+			answers, _ = f.fly(t, ops...)
+			for _, a := range answers {
+				require.NoError(t, a.err)
+				require.Equal(t, guard.Granted, a.grant.State)
+			}
 		})
 	}
 }

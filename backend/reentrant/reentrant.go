@@ -56,7 +56,7 @@ var (
 )
 
 // New returns a Locker on the client, which may be any but a *redis.Ring. guard.New refuses a Ring
-// and nil.
+// and nil. It cannot recognise a Ring inside of a wrapper of your own: do not give it one.
 //
 // The client remains the caller's, to be closed after the Guard. What single.New says of its
 // retries, time-outs and connections is true here, too.

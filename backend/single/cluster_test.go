@@ -2,8 +2,11 @@ package single_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +15,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -210,4 +214,46 @@ func TestRenewBatch_leavesBehindAClusterThatDoesNotSayWhereKeysAre(t *testing.T)
 	require.ErrorIs(t, failed, guard.ErrStore)
 	_, err := rdb.MasterForKey(context.Background(), "k") // waits for the same answer
 	require.NoError(t, err)
+}
+
+// go-redis closes the clients of nodes that have left a Cluster. Callers that meet one have not
+// closed anything: a waiter would give up after that error.
+func TestCluster_noCallerHearsOfAClientThatGoRedisHasClosed(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	l := single.New(cluster.Client(t))
+	const callers = 60
+	ctx, stop := context.WithCancel(t.Context())
+	var closed, asked atomic.Int64
+	var busy sync.WaitGroup
+	for i := range callers {
+		busy.Go(func() {
+			for ctx.Err() == nil {
+				within, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				_, err := l.TryAcquire(within, claimOf(i))
+				if err == nil {
+					_, err = l.Renew(within, claimOf(i))
+				}
+				cancel()
+				var failed *guard.StoreError
+				if errors.As(err, &failed) && failed.Kind == driver.KindClosed {
+					closed.Add(1)
+				}
+				asked.Add(1)
+			}
+		})
+	}
+	cluster.Replace(t, cluster.Nodes[0])
+	before := asked.Load()
+	require.Eventually(t, func() bool {
+		for i := range callers {
+			if take(t.Context(), l, claimOf(i)) != nil {
+				return false
+			}
+		}
+		return asked.Load() > before+10*callers
+	}, 30*time.Second, 10*time.Millisecond)
+	stop()
+	busy.Wait()
+	require.Zero(t, closed.Load())
 }

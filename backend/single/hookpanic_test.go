@@ -115,3 +115,52 @@ func TestOwn_aHookThatDoesNotReturnFromABatchEndsItsCalls(t *testing.T) {
 		})
 	}
 }
+
+// Nothing waits in the goroutines in which these hooks run: a panic there would end the process.
+func TestWarnings_areNoneIfAHookPanics(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	hook := &bomb{}
+	rdb.AddHook(hook)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	hook.armed.Store(true)
+	require.Empty(t, single.New(rdb).Warnings(ctx))
+	hook.armed.Store(true)
+	_, err := single.New(rdb).ServerID(ctx)
+	require.ErrorContains(t, err, "a bug in a hook")
+}
+
+func TestSubscribe_connectsAgainIfAHookPanics(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	var bad atomic.Bool
+	var panics atomic.Int64
+	rdb := server.Client(t, func(o *redis.Options) {
+		o.OnConnect = func(context.Context, *redis.Conn) error {
+			if bad.Load() {
+				panics.Add(1)
+				panic("a bug in OnConnect")
+			}
+			return nil
+		}
+	})
+	l := single.New(rdb)
+	require.NoError(t, take(t.Context(), l, claimOf(1)))
+	bad.Store(true)
+	var wakes atomic.Int64
+	stop := l.Subscribe("k", func() { wakes.Add(1) })
+	defer stop()
+	require.Eventually(t, func() bool { return panics.Load() > 1 }, 10*time.Second, time.Millisecond)
+	bad.Store(false)
+	require.Eventually(t, func() bool { return wakes.Load() > 0 }, 10*time.Second, time.Millisecond, "it is confirmed")
+
+	bad.Store(true)
+	before := panics.Load()
+	killed, err := server.Client(t).ClientKillByFilter(t.Context(), "TYPE", "pubsub").Result()
+	require.NoError(t, err)
+	require.EqualValues(t, 1, killed)
+	require.Eventually(t, func() bool { return panics.Load() > before }, 10*time.Second, time.Millisecond)
+	bad.Store(false)
+	require.Eventually(t, func() bool { return wakes.Load() > 1 }, 10*time.Second, time.Millisecond, "it is confirmed")
+}

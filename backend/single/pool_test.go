@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -94,4 +97,95 @@ func TestNew_keepsLeasesOnEachKindOfClient(t *testing.T) {
 			require.Equal(t, c.own, clients.Load() > 0)
 		})
 	}
+}
+
+// An outage empties the pool, and opens the breaker. An open breaker lets no command of the
+// application's connect again.
+func TestRenew_connectsWhileTheApplicationsBreakerIsOpen(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	limit := &breaker{}
+	var down atomic.Bool
+	var mu sync.Mutex
+	var conns []net.Conn
+	rdb := client(t, server.Addr(), func(o *redis.Options) {
+		o.Limiter, o.DialerRetries = limit, 1
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if down.Load() {
+				return nil, errors.New("refused")
+			}
+			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+			mu.Lock()
+			defer mu.Unlock()
+			conns = append(conns, conn)
+			return conn, err
+		}
+	})
+	l := single.New(rdb)
+	require.NoError(t, take(t.Context(), l, claimOf(1)))
+	renew(t, l, claimOf(1))
+	down.Store(true)
+	mu.Lock()
+	for _, conn := range conns {
+		_ = conn.Close()
+	}
+	mu.Unlock()
+	require.Eventually(t, func() bool {
+		_ = rdb.Ping(t.Context()).Err()
+		return rdb.PoolStats().TotalConns == 0
+	}, 10*time.Second, time.Millisecond)
+	limit.open.Store(true)
+	down.Store(false)
+	require.Eventually(t, func() bool {
+		held, err := l.Renew(t.Context(), claimOf(1))
+		return held && err == nil
+	}, 10*time.Second, 10*time.Millisecond)
+	require.ErrorContains(t, rdb.Ping(t.Context()).Err(), "the breaker is open")
+}
+
+// noDeadlines has renewals use a connection of the client's pool.
+func noDeadlines(o *redis.Options) { o.ReadTimeout = -2 }
+
+func TestRenew_leavesTheOnlyConnectionOfAPoolToTheApplication(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for name, limit := range map[string]func(o *redis.Options){
+		"PoolSize":       func(o *redis.Options) { o.PoolSize = 1 },
+		"MaxActiveConns": func(o *redis.Options) { o.MaxActiveConns = 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			rdb := client(t, server.Addr(), noDeadlines, limit, func(o *redis.Options) { o.PipelinePoolSize = -1 })
+			l := single.New(rdb)
+			require.NoError(t, take(t.Context(), l, claimOf(1)))
+			renew(t, l, claimOf(1))
+			require.NoError(t, rdb.Ping(t.Context()).Err())
+		})
+	}
+}
+
+func TestRenew_keepsNoConnectionForLongerThanConnMaxLifetime(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	admin := server.Client(t)
+	rdb := client(t, server.Addr(), noDeadlines, func(o *redis.Options) {
+		o.ClientName, o.ConnMaxLifetime = "app", 200*time.Millisecond
+	})
+	l := single.New(rdb)
+	require.NoError(t, take(t.Context(), l, claimOf(1)))
+	renew(t, l, claimOf(1))
+	ids := func() (ids []string) {
+		list, err := admin.ClientList(t.Context()).Result()
+		require.NoError(t, err)
+		for line := range strings.Lines(list) {
+			if strings.Contains(line, " name=app ") {
+				ids = append(ids, strings.Fields(line)[0])
+			}
+		}
+		return ids
+	}
+	first := ids()
+	require.Eventually(t, func() bool {
+		renew(t, l, claimOf(1))
+		return !slices.ContainsFunc(ids(), func(id string) bool { return slices.Contains(first, id) })
+	}, 10*time.Second, 20*time.Millisecond)
 }

@@ -2,9 +2,11 @@ package single_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/single"
@@ -79,5 +81,71 @@ func TestReplicas_refusesSettingsThatCannotWork(t *testing.T) {
 		var refused *guard.SettingError
 		require.ErrorAs(t, err, &refused)
 		require.ErrorContains(t, err, want)
+	}
+}
+
+// A routed hook notes what goes to which node of a Cluster.
+type routed struct {
+	addr string
+	note func(addr string, names []string)
+}
+
+func (r routed) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (r routed) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (r routed) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		var names []string
+		for _, cmd := range cmds {
+			names = append(names, cmd.Name())
+		}
+		r.note(r.addr, names)
+		return next(ctx, cmds)
+	}
+}
+
+// WAIT answers for the connection on which it comes. Without the write before it, it says at once
+// that all is well.
+func TestReplicas_areAskedByTheMasterThatHasWrittenAlsoAfterASlotMoved(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t) // whose masters have no replicas
+	rdb := cluster.Client(t, func(o *redis.ClusterOptions) { o.ClusterStateReloadInterval = time.Hour })
+	var mu sync.Mutex
+	var sent [][]string
+	rdb.OnNewNode(func(node *redis.Client) {
+		node.AddHook(routed{node.Options().Addr, func(addr string, names []string) {
+			mu.Lock()
+			defer mu.Unlock()
+			sent = append(sent, append([]string{addr}, names...))
+		}})
+	})
+	l := single.New(rdb, single.WithReplicas(1, 20*time.Millisecond))
+	var failed *guard.StoreError
+	_, err := l.TryAcquire(t.Context(), claimOf(1))
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, driver.KindNoReplicas, failed.Kind)
+	slot := cluster.SlotOf(t, clusterLeaseKey(t, cluster, claimOf(1).Key))
+	from, to := cluster.OwnerOf(t, slot), cluster.Nodes[0]
+	if to == from {
+		to = cluster.Nodes[1]
+	}
+	cluster.MoveSlot(t, slot, from, to)
+	mu.Lock()
+	sent = nil
+	mu.Unlock()
+	_, err = l.TryAcquire(t.Context(), claimOf(1))
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, driver.KindMoved, failed.Kind, "the engine asks again after it")
+	require.Eventually(t, func() bool {
+		_, err = l.TryAcquire(t.Context(), claimOf(1))
+		require.ErrorAs(t, err, &failed)
+		return failed.Kind == driver.KindNoReplicas
+	}, 10*time.Second, 20*time.Millisecond)
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, to.Addr(), sent[len(sent)-1][0])
+	for _, pipeline := range sent {
+		if pipeline[len(pipeline)-1] == "wait" {
+			require.Regexp(t, "^eval", pipeline[1], "%v", sent)
+		}
 	}
 }

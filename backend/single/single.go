@@ -50,7 +50,7 @@ var (
 )
 
 // New returns a Locker on the client, which may be any but a *redis.Ring. guard.New refuses a Ring
-// and nil.
+// and nil. It cannot recognise a Ring inside of a wrapper of your own: do not give it one.
 //
 // The client remains the caller's, to be closed after the Guard. Its own retries do not apply to
 // leases, and whatever its time-outs are, each call ends with its context.
@@ -59,9 +59,9 @@ var (
 // one pipeline to each node. Renewals, and claims that come often, use up to three connections of
 // the Locker's own to the server, or to each master of a Cluster, so that they do not wait for an
 // application that uses up those of the client. These connections have the client's options, except
-// for its Limiter. They do not run its hooks, see WithClientSetup. The Locker closes them if they
-// were not used for half a second (15 seconds for renewals), or if the client was closed. If the
-// server accepts no more connections, everything uses the client.
+// for its Limiter, which no renewal asks. They do not run its hooks, see WithClientSetup. The
+// Locker closes them if they were not used for half a second (15 seconds for renewals), or if the
+// client was closed. If the server accepts no more connections, everything uses the client.
 //
 // Everything uses the connections of the client if it finds its server through Sentinel, has a
 // StreamingCredentialsProvider or no read deadlines (a ReadTimeout of -2), or is of another type.
@@ -137,6 +137,9 @@ func WithoutBatching() Option {
 // costs one INFO inside of the script. Done markers and minimum holds that were forgotten remain
 // forgotten, and FLUSHALL or a failover to a replica that was up all the time are not noticed.
 // Defaults to off: no server is refused.
+//
+// Redis counts the seconds since its start by the wall clock. If that clock is set ahead after the
+// start, the server grants too early, by as much. If it is set back, the server grants later.
 func WithMinUptime(longest time.Duration) Option {
 	return func(l *Locker) { l.store.MinUptime(longest) }
 }

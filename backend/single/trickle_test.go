@@ -2,14 +2,18 @@ package single_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
@@ -92,5 +96,42 @@ func TestLong_leasesAreRenewedOverALinkThatTrickles(t *testing.T) {
 	for _, lease := range leases {
 		require.NoError(t, context.Cause(lease.Context()))
 		require.True(t, lease.Valid())
+	}
+}
+
+// A multiplexed connection has time-outs of its own, as those of yamux and smux.
+type multiplexed struct{ net.Conn }
+
+func (c multiplexed) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = ownTimeout{}
+	}
+	return n, err
+}
+
+// ownTimeout is a net.Error that is no os.ErrDeadlineExceeded.
+type ownTimeout struct{}
+
+func (ownTimeout) Error() string   { return "i/o deadline reached" }
+func (ownTimeout) Timeout() bool   { return true }
+func (ownTimeout) Temporary() bool { return true }
+
+func TestOwn_waitsForAnswersOnATransportWithItsOwnTimeouts(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	proxy := redistest.StartProxy(t, server.Addr())
+	rdb := client(t, proxy.Addr(), func(o *redis.Options) {
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+			return multiplexed{conn}, err
+		}
+	})
+	l := single.New(rdb)
+	require.NoError(t, take(t.Context(), l, claimOf(1)))
+	renew(t, l, claimOf(1))
+	proxy.Delay(50 * time.Millisecond) // more than once the time after which a read looks at its context
+	for range 3 {
+		renew(t, l, claimOf(1))
 	}
 }

@@ -41,6 +41,7 @@ type batcher struct {
 	server  *server
 	conns   []*connection // of its own
 	pooled  *pooled       // from the user's pool, if there are no own connections; or nil
+	always  func() client // what sends if there is no connection
 	largest int           // of a batch
 	acked   bool          // replicas acknowledge its batches
 
@@ -55,7 +56,10 @@ type batcher struct {
 }
 
 func newBatcher(s *server, largest int) *batcher {
-	return &batcher{server: s, largest: largest, wake: make(chan struct{}, usualWorkers)}
+	return &batcher{
+		server: s, largest: largest, wake: make(chan struct{}, usualWorkers),
+		always: func() client { return s.client },
+	}
 }
 
 // A request is a call on its way.
@@ -137,8 +141,8 @@ func (b *batcher) add(requests ...*request) {
 	left := b.pruned()
 	if b.due() {
 		b.start()
-	} else if b.alarm == nil && b.working < mostWorkers {
-		b.alarm = time.AfterFunc(lateAfter, b.late)
+	} else {
+		b.arm()
 	}
 	b.mu.Unlock()
 	stillWaited(left)
@@ -184,6 +188,13 @@ func (b *batcher) start() {
 		return
 	}
 	go b.work()
+}
+
+// arm sets the alarm if requests wait and a worker may start. b.mu must be held.
+func (b *batcher) arm() {
+	if len(b.queue) > 0 && b.alarm == nil && b.working < mostWorkers {
+		b.alarm = time.AfterFunc(lateAfter, b.late)
+	}
 }
 
 // late starts a batch behind one that has been out for long.
@@ -249,6 +260,7 @@ func (b *batcher) work() {
 			b.mu.Unlock()
 			continue
 		}
+		b.arm()                     // as most workers may have been at work until now
 		if b.idle == usualWorkers { // they are enough
 			b.mu.Unlock()
 			return
@@ -298,7 +310,7 @@ func (b *batcher) send(batch []*request) {
 		b.pooled.use(func(client client) error { return b.sendBy(ctx, client, &s, batch) })
 		return
 	}
-	_ = b.sendBy(ctx, b.server.client, &s, batch)
+	_ = b.sendBy(ctx, b.always(), &s, batch)
 }
 
 func (b *batcher) sendOn(ctx context.Context, c *connection, batch []*request) {
@@ -367,6 +379,8 @@ func (b *batcher) sent() {
 	b.working--
 	if b.due() {
 		b.start()
+	} else {
+		b.arm()
 	}
 }
 
@@ -382,11 +396,11 @@ func (b *batcher) takeFirst(ctx context.Context) *connection {
 	return b.conns[0]
 }
 
-// unused reports whether nothing has gone this way for some time.
-func (b *batcher) unused() bool {
+// unused reports whether nothing has gone this way for that time.
+func (b *batcher) unused(d time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.working == 0 && len(b.queue) == 0 && time.Since(b.last) > time.Minute
+	return b.working == 0 && len(b.queue) == 0 && time.Since(b.last) > d
 }
 
 // stillWaited finishes the requests whose contexts have ended, and returns the others, in the same

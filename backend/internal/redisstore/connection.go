@@ -164,7 +164,7 @@ func (c *connection) userGone() bool { return c.user.PoolStats().TotalConns == 0
 // userHasNoneLeft reports whether the application has taken all connections of the user's client.
 func (c *connection) userHasNoneLeft() bool {
 	stats := c.user.PoolStats()
-	return stats.IdleConns == 0 && int(stats.TotalConns) >= c.user.Options().PoolSize
+	return stats.IdleConns == 0 && int(stats.TotalConns) >= poolSize(c.user)
 }
 
 // usable reports whether it is connected, while the user's client is, too.
@@ -209,15 +209,9 @@ func (c *connection) connect(ctx context.Context) bool {
 	return c.connected
 }
 
-// ping asks the server for an answer. It runs in other goroutines than callers', which a hook that
-// panics must not end.
-func (c *connection) ping(ctx context.Context) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = &hookPanic{p}
-		}
-	}()
-	return c.client.Ping(ctx).Err()
+// ping asks the server for an answer.
+func (c *connection) ping(ctx context.Context) error {
+	return recovered(func() error { return c.client.Ping(ctx).Err() })
 }
 
 // release ends the caller's use, which has ended with err.
@@ -245,6 +239,16 @@ func (c *connection) disconnect() {
 	c.connected, c.inRow = false, 0
 	if conn := c.conn.Load(); conn != nil {
 		_ = conn.Close() // all it could say is that it is closed
+	}
+}
+
+// close closes the client. Whoever uses the connection all the same gets redis.ErrClosed.
+func (c *connection) close() {
+	c.inUse <- struct{}{}
+	defer func() { <-c.inUse }()
+	c.connected = false
+	if c.client != nil {
+		_ = c.client.Close() // all it could say is that it is closed
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -107,11 +106,18 @@ func (c *netConn) Read(b []byte) (int, error) {
 			return 0, err
 		}
 		n, err := c.Conn.Read(b)
-		if n > 0 || last || !errors.Is(err, os.ErrDeadlineExceeded) {
+		if n > 0 || last || !isTimeout(err) || time.Now().Before(look) {
 			return n, err
 		}
 		if err := c.of.ctx.Err(); err != nil {
 			return 0, err
 		}
 	}
+}
+
+// isTimeout reports whether a read has ended at its deadline. The errors of some transports are not
+// os.ErrDeadlineExceeded.
+func isTimeout(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) && network.Timeout()
 }

@@ -13,6 +13,7 @@ type pooled struct {
 	client func() *redis.Client // on the pool
 	inUse  chan struct{}        // has something in it while a caller uses conn
 	conn   *redis.Conn          // or nil
+	since  time.Time            // when conn was taken from the pool
 	idle   *time.Timer          // releases the connection
 }
 
@@ -30,11 +31,14 @@ func newPooled(user *redis.Client) *pooled {
 	return &pooled{client: client, inUse: make(chan struct{}, 1)}
 }
 
+// unlimited returns the client on the pool, which has no Limiter.
+func (p *pooled) unlimited() client { return p.client() }
+
 // use calls f with the connection, or with the client if another caller uses that, or if the pool
 // has only one. f returns the error that makes a connection unfit, or nil.
 func (p *pooled) use(f func(client) error) {
 	client := p.client()
-	if client.Options().PoolSize <= 1 {
+	if poolSize(client) <= 1 {
 		_ = f(client)
 		return
 	}
@@ -45,8 +49,11 @@ func (p *pooled) use(f func(client) error) {
 		return
 	}
 	defer func() { <-p.inUse }()
+	if most := client.Options().ConnMaxLifetime; most > 0 && time.Since(p.since) >= most {
+		p.release() // the pool closes it when it is next asked for it
+	}
 	if p.conn == nil {
-		p.conn = client.Conn()
+		p.conn, p.since = client.Conn(), time.Now()
 	}
 	if f(p.conn) != nil {
 		p.release()
@@ -57,6 +64,15 @@ func (p *pooled) use(f func(client) error) {
 	} else {
 		p.idle.Reset(renewalIdle)
 	}
+}
+
+// poolSize returns how many connections the client's pool may have.
+func poolSize(client *redis.Client) int {
+	opt := client.Options()
+	if opt.MaxActiveConns > 0 {
+		return min(opt.PoolSize, opt.MaxActiveConns)
+	}
+	return opt.PoolSize
 }
 
 // releaseIdle releases the connection if no caller uses it.

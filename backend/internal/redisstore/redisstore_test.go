@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/internal/redisstore"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 // reply is an error that a server has answered with.
@@ -91,4 +93,42 @@ func TestMilliseconds_roundsUp(t *testing.T) {
 	require.EqualValues(t, 1, redisstore.Milliseconds(1))
 	require.EqualValues(t, 100, redisstore.Milliseconds(100*time.Millisecond))
 	require.EqualValues(t, 101, redisstore.Milliseconds(100*time.Millisecond+1))
+}
+
+// A Cluster whose nodes are replaced again and again must not leave a client behind for each.
+func TestCluster_closesItsClientsOfNodesThatItDrops(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	s := redisstore.New("test", cluster.Client(t))
+	var mu sync.Mutex
+	var own []*redis.Client
+	s.ClientSetup(func(client *redis.Client) {
+		mu.Lock()
+		defer mu.Unlock()
+		own = append(own, client)
+	})
+	script := redisstore.NewScript("return 1")
+	run := func() {
+		n, err := s.Int(t.Context(), redisstore.Call{
+			Op: driver.OpRenew, Key: "k", Script: script, FurtherKeys: []string{"k"},
+		})
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n)
+	}
+	run() // a renewal has a client at once
+	run()
+	mu.Lock()
+	first := own
+	mu.Unlock()
+	require.NotEmpty(t, first)
+	redisstore.DropUnused(s)
+	for _, client := range first {
+		require.Eventually(t, func() bool {
+			return errors.Is(client.Ping(t.Context()).Err(), redis.ErrClosed)
+		}, soon, step)
+	}
+	run()
+	mu.Lock()
+	defer mu.Unlock()
+	require.Greater(t, len(own), len(first))
 }

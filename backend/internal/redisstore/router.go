@@ -6,6 +6,7 @@ import (
 	"maps"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -55,7 +56,7 @@ func (r *router) add(node *redis.Client) *server {
 	if s := r.servers[node]; s != nil {
 		return s
 	}
-	maps.DeleteFunc(r.servers, func(_ *redis.Client, s *server) bool { return s.unused() })
+	r.drop(time.Minute)
 	s := newServer(node)
 	s.mode.Store(int32(r.mode))
 	s.moved = r.resend
@@ -64,9 +65,25 @@ func (r *router) add(node *redis.Client) *server {
 	return s
 }
 
+// drop drops the ways to masters that nothing has used for that time, and closes their clients.
+// r.mu must be held.
+func (r *router) drop(unusedFor time.Duration) {
+	maps.DeleteFunc(r.servers, func(_ *redis.Client, s *server) bool {
+		if !s.unused(unusedFor) {
+			return false
+		}
+		s.close()
+		return true
+	})
+}
+
 // send sends a request to its master, when that is found.
 func (r *router) send(q *request) {
-	s, err := r.find(q.ctx, q.call.routeKey())
+	var s *server
+	err := recovered(func() (err error) {
+		s, err = r.find(q.ctx, q.call.routeKey())
+		return err
+	})
 	if err != nil {
 		q.finish(nil, err)
 		return
@@ -75,9 +92,18 @@ func (r *router) send(q *request) {
 }
 
 // resend sends a request that a master has refused, or whose master has left, by the Cluster's
-// client, which follows where its key has gone.
-func (r *router) resend(q *request) {
+// client, which follows where its key has gone. That client would send WAIT to another master, so
+// a request that replicas have to acknowledge ends with an error instead, after which the engine
+// asks again.
+func (r *router) resend(q *request, err error) {
 	r.cluster.ReloadState(context.Background())
+	if q.call.Acks.Replicas > 0 {
+		if !isMoved(err) {
+			err = refusal("TRYAGAIN the node has left the Cluster")
+		}
+		q.finish(nil, err)
+		return
+	}
 	go r.whole.batcher(q).send([]*request{q})
 }
 

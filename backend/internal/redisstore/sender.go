@@ -37,15 +37,22 @@ var evalsha, eval any = "evalsha", "eval"
 // connection is no good, or nil.
 //
 // A request goes again, by its source, if the server does not know its script; by itself, or with
-// fewer others, if the server does not take several keys together; and by the Cluster's client if
-// its key has moved.
+// fewer others, if the server does not take several keys together; by the Cluster's client if its
+// key has moved; and later if the answers to those before it are large.
 func (s *server) send(ctx context.Context, client client, with *sender, batch []*request, acked bool) (spoils error) {
 	for len(batch) > 0 {
 		mode := keyMode(s.mode.Load())
 		commands := with.join(batch, mode)
-		acks := s.exec(ctx, client, commands, acked)
+		now := commands[:min(len(commands), s.large.most())]
+		acks := s.exec(ctx, client, now, acked)
+		s.large.note(now)
 		again := with.pending[:0]
-		for i := range commands {
+		for i := range commands[len(now):] { // first, so that they do not wait for more large answers
+			c := &commands[len(now)+i]
+			again = append(again, stillWaited(c.requests)...)
+			c.empty()
+		}
+		for i := range now {
 			c := &commands[i]
 			err := c.cmd.Err()
 			if spoilt(err) {
@@ -63,10 +70,10 @@ func (s *server) send(ctx context.Context, client client, with *sender, batch []
 				again = append(again, c.requests...)
 			case s.moved != nil && isElsewhere(err):
 				for _, r := range c.requests {
-					s.moved(r)
+					s.moved(r, err)
 				}
 			default:
-				c.finish(acks)
+				again = append(again, stillWaited(c.finish(acks))...)
 			}
 			c.empty()
 		}
@@ -241,15 +248,16 @@ func (c *command) text(text *string) any {
 	return *text
 }
 
-// finish gives each request its answer. acks is why an answer may not count, or nil.
-func (c *command) finish(acks error) {
+// finish gives each request its answer, and returns those that the script has not served. acks is
+// why an answer may not count, or nil.
+func (c *command) finish(acks error) (again []*request) {
 	err := c.cmd.Err()
 	if len(c.requests) == 1 {
 		if err == nil {
 			err = acks
 		}
 		c.requests[0].finish(c.cmd.Val(), err)
-		return
+		return nil
 	}
 	answers, _ := c.cmd.Val().([]any)
 	for i, r := range c.requests {
@@ -258,11 +266,18 @@ func (c *command) finish(acks error) {
 			r.finish(nil, err)
 		case i >= len(answers):
 			r.finish(nil, ErrAnswer)
+		case answers[i] == notServed && i > 0:
+			r.bySource = false // the server knows the script by now
+			again = append(again, r)
 		default:
 			r.finishWith(answers[i], acks)
 		}
 	}
+	return again
 }
+
+// notServed is the answer to a call behind others whose answers are large, see batch.lua.
+const notServed = "AGAIN"
 
 // finishWith gives the request one of many answers: an error is a text there, see batch.lua.
 func (r *request) finishWith(answer any, acks error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -35,8 +36,9 @@ func (m keyMode) stricter() keyMode {
 type server struct {
 	client redis.UniversalClient
 	mode   atomic.Int32 // a keyMode
+	large  answerBound
 	// moved sends a request that the node of a Cluster has refused to where its key is, or is nil
-	moved func(*request)
+	moved func(*request, error)
 
 	// Claims and releases, renewals, and what replicas have to acknowledge. Renewals do not wait
 	// behind the others, nor for their connections.
@@ -52,10 +54,13 @@ func newServer(client redis.UniversalClient) *server {
 	if !ok || user == nil {
 		return s
 	}
+	pooled := newPooled(user)
 	if onlyByPool(user) {
-		s.renewals.pooled = newPooled(user)
+		s.renewals.pooled = pooled
 		return s
 	}
+	// else an open circuit breaker could keep the user's client, and so ours, from connecting
+	s.renewals.always = pooled.unlimited
 	for range usualWorkers {
 		s.calls.conns = append(s.calls.conns, newConnection(user, shortIdle))
 	}
@@ -79,6 +84,13 @@ func (s *server) connections() []*connection {
 	return append(s.calls.conns[:len(s.calls.conns):len(s.calls.conns)], s.renewals.conns...)
 }
 
+// close closes the clients of the connections, when these are not in use.
+func (s *server) close() {
+	for _, c := range s.connections() {
+		go c.close()
+	}
+}
+
 // setUp has the clients of the connections set up before they are used.
 func (s *server) setUp(setups []func(*redis.Client)) {
 	for _, c := range s.connections() {
@@ -98,8 +110,10 @@ func (s *server) batcher(r *request) *batcher {
 	}
 }
 
-// unused reports whether nothing has gone to the server for some time.
-func (s *server) unused() bool { return s.calls.unused() && s.renewals.unused() && s.acked.unused() }
+// unused reports whether nothing has gone to the server for that time.
+func (s *server) unused(d time.Duration) bool {
+	return s.calls.unused(d) && s.renewals.unused(d) && s.acked.unused(d)
+}
 
 // keysApart reports whether err says that the keys of one script must not be in several slots: a
 // Cluster stands behind what looks like one server. Some proxies have words of their own for it.
@@ -148,20 +162,29 @@ func unfit(kind driver.StoreErrorKind) bool {
 
 // bounded runs f and returns what it returns, or the error of ctx when that ends first: by default
 // go-redis reads on when a context has ended, for as long as the client's own time-outs say. f is
-// then left behind; it ends with those, and nothing looks at what it finds.
+// then left behind; it ends with those, and nothing looks at what it finds. If a hook of the client
+// panics, that is the error.
 func bounded(ctx context.Context, f func() error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if ctx.Done() == nil {
-		return f()
-	}
 	done := make(chan error, 1)
-	go func() { done <- f() }()
+	go func() { done <- recovered(f) }()
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// recovered returns what f returns, or an error if a hook of the client panics: it runs in
+// goroutines of our own, where a panic would end the process.
+func recovered(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &hookPanic{p}
+		}
+	}()
+	return f()
 }

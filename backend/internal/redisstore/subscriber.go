@@ -144,7 +144,12 @@ func (s *Subscriber) node(ctx context.Context, channel string) (*redis.Client, e
 	if cluster == nil {
 		return nil, nil
 	}
-	return cluster.MasterForKey(ctx, channel)
+	var node *redis.Client
+	err := recovered(func() (err error) {
+		node, err = cluster.MasterForKey(ctx, channel)
+		return err
+	})
+	return node, err
 }
 
 // add adds the subscription to the connection of that node. s.mu must be held.

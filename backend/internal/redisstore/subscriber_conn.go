@@ -42,6 +42,7 @@ type pubsubConn struct {
 	channels   map[string]*channelState
 	old        bool        // the server does not know SSUBSCRIBE
 	received   atomic.Bool // a message has arrived since the last ping
+	locked     atomic.Bool // a panic in Receive has left pubsub locked, without a connection
 }
 
 // An event is a result of Receive.
@@ -72,7 +73,11 @@ func (c *pubsubConn) serve(ctx context.Context) {
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	c.pubsub = c.open(ctx)
-	defer func() { _ = c.pubsub.Close() }() // the only error says that it is closed
+	defer func() {
+		if !c.locked.Load() {
+			_ = c.pubsub.Close() // the only error says that it is closed
+		}
+	}()
 	defer cancel()
 
 	idle, err := c.update(ctx)
@@ -121,7 +126,14 @@ func (c *pubsubConn) open(ctx context.Context) *redis.PubSub {
 // read delivers messages, and sends other events to serve, until the connection breaks.
 func (c *pubsubConn) read(ctx context.Context) {
 	for {
-		value, err := c.pubsub.Receive(ctx)
+		var value any
+		err := recovered(func() (err error) {
+			value, err = c.pubsub.Receive(ctx)
+			return err
+		})
+		if _, ok := err.(*hookPanic); ok { //nolint:errorlint // it is never wrapped
+			c.locked.Store(true)
+		}
 		if m, ok := value.(*redis.Message); ok {
 			c.received.Store(true)
 			// from this goroutine, as another one would add to the latency

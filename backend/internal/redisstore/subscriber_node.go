@@ -81,7 +81,10 @@ func (n *nodeConn) run(ctx context.Context) {
 	defer n.end()
 	for failures := 1; ; failures++ {
 		start := time.Now()
-		newPubsubConn(n).serve(ctx)
+		_ = recovered(func() error { // a connection that a hook's panic has ended is one that broke
+			newPubsubConn(n).serve(ctx)
+			return nil
+		})
 		if time.Since(start) > longestRetry {
 			failures = 1
 		}
