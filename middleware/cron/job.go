@@ -208,8 +208,21 @@ func (b *job) Run() {
 	if b.leaving.Err() != nil {
 		return
 	}
-	for i, tick := range b.arrived() {
-		b.fire(tick, i > 0)
+	come := b.arrived()
+	defer func() {
+		if len(come) == 0 {
+			return
+		}
+		// The job panicked for one of them, which passes to the Cron.
+		b.mu.Lock()
+		b.oweGap(gap{ticks: come}, false)
+		b.mu.Unlock()
+		b.lookAgain()
+	}()
+	for old := false; len(come) > 0; old = true {
+		tick := come[0]
+		come = come[1:]
+		b.fire(tick, old)
 	}
 }
 
