@@ -175,7 +175,7 @@ func (b *job) Next(t time.Time) time.Time {
 	if begins {
 		b.born, b.seen = now, now
 	}
-	seen, owes := b.seen, len(b.owed) > 0 && !b.looking
+	owes := len(b.owed) > 0 && !b.looking
 	b.mu.Unlock()
 	// After a firing, Run has taken the tick, or takes it in a moment. Older ticks have come while
 	// the Cron was stopped, or the process was suspended.
@@ -190,6 +190,7 @@ func (b *job) Next(t time.Time) time.Time {
 	from := t.Add(ahead)
 	for tick := b.schedule.Next(from.Add(-b.jitter)); !tick.IsZero(); tick = b.schedule.Next(tick) {
 		if at := b.at(tick); at.After(from) {
+	seen := b.seenAt(now)
 			return at.Add(-ahead)
 		}
 	}
@@ -199,7 +200,22 @@ func (b *job) Next(t time.Time) time.Time {
 // restart is how late a tick is at least that the Cron has not fired for.
 const restart = 2 * time.Second
 
-// Run implements cron.Job.
+// seenAt returns up to when ticks have been handled or are owed. If that is far ahead of now, the
+// clock was wrong: ticks count from now on. The markers of those that were handled already stand.
+func (b *job) seenAt(now time.Time) time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.seen.Sub(now) > mostSkew {
+		b.seen = now.Add(-restart) // for a tick that has just come
+		if b.born.After(b.seen) {
+			b.born = b.seen
+		}
+	}
+	return b.seen
+}
+
+// Run implements cron.Job. Only the Cron calls it: to run the job at once, there is RunNow. It does
+// nothing before the Cron is started.
 func (b *job) Run() {
 	if !b.jobs.begin() {
 		return
@@ -231,11 +247,12 @@ func (b *job) Run() {
 // Those that are too late are owed.
 func (b *job) arrived() []time.Time {
 	now := b.now()
-	b.mu.Lock()
-	seen := b.seen
-	b.mu.Unlock()
+	seen := b.seenAt(now)
+	if seen.IsZero() { // the Cron was not started, and somebody else calls
+		return nil
+	}
 	come := b.come(seen, now).ticks
-	if len(come) == 0 { // the clock was set back
+	if len(come) == 0 { // the clock was set back a little
 		return nil
 	}
 	newest := len(come) - 1
