@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -128,9 +129,21 @@ func (b *job) runKey() string { return "cron:" + b.name }
 
 func (b *job) tickKey(tick time.Time) string {
 	if b.local {
-		return b.runKey() + "@" + tick.In(b.location).Format("2006-01-02T15:04:05.999999999")
+		name := tick.In(b.location).Format("2006-01-02T15:04:05.999999999")
+		return b.runKey() + "@" + name + "@" + url.QueryEscape(b.location.String()) // the zone may have a name of any kind
 	}
 	return b.runKey() + "@" + tick.UTC().Format(time.RFC3339Nano)
+}
+
+// namesake returns the tick that was due before this one and has the same name, because the clock
+// was set back in between (WithLocalTicks), or else the tick itself.
+func (b *job) namesake(tick time.Time) time.Time {
+	_, offset := tick.In(b.location).Zone()
+	_, before := tick.Add(-mostRepeated).In(b.location).Zone()
+	if first := tick.Add(time.Duration(offset-before) * time.Second); b.tickKey(first) == b.tickKey(tick) {
+		return first
+	}
+	return tick
 }
 
 func (b *job) leaseOptions(wait time.Duration, more ...guard.Option) []guard.Option {
@@ -177,6 +190,7 @@ func (b *job) Next(t time.Time) time.Time {
 	}
 	owes := len(b.owed) > 0 && !b.looking
 	b.mu.Unlock()
+	seen := b.seenAt(now)
 	// After a firing, Run has taken the tick, or takes it in a moment. Older ticks have come while
 	// the Cron was stopped, or the process was suspended.
 	if !begins && now.Sub(seen) > restart && len(b.come(seen, now.Add(-restart)).ticks) > 0 {
@@ -190,7 +204,6 @@ func (b *job) Next(t time.Time) time.Time {
 	from := t.Add(ahead)
 	for tick := b.schedule.Next(from.Add(-b.jitter)); !tick.IsZero(); tick = b.schedule.Next(tick) {
 		if at := b.at(tick); at.After(from) {
-	seen := b.seenAt(now)
 			return at.Add(-ahead)
 		}
 	}

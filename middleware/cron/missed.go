@@ -20,7 +20,7 @@ func (b *job) findMissed(v view) error {
 		}
 	}
 	since = since.In(b.jobs.cron.Location())
-	for next := b.schedule.Next(since); !since.IsZero() && v.has(next); next = b.schedule.Next(next) {
+	for next := b.schedule.Next(since); !since.IsZero() && b.has(v, next); next = b.schedule.Next(next) {
 		since = next
 	}
 	b.mu.Lock()
@@ -135,13 +135,18 @@ func (b *job) handleOwed(ctx context.Context, v view) (next time.Time, err error
 // isOnRecord reports whether the log says how a tick ended, and no process may run it again.
 func (b *job) isOnRecord(v view, tick time.Time) bool {
 	if b.late(tick) > b.deadline {
-		return v.has(tick)
+		return b.has(v, tick)
 	}
 	again := []Outcome{Lost}
 	if b.rerun {
 		again = append(again, Failed, Panicked)
 	}
-	return v.has(tick) && !v.has(tick, again...) || v.has(tick, Ran)
+	return b.has(v, tick) && !b.has(v, tick, again...) || b.has(v, tick, Ran)
+}
+
+// has is that of the view, for all ticks that share a name with the tick.
+func (b *job) has(v view, tick time.Time, outcomes ...Outcome) bool {
+	return v.has(tick, outcomes...) || b.local && v.has(b.namesake(tick), outcomes...)
 }
 
 // at handles one tick that is owed. An error means that it and those after it are owed still.
@@ -180,7 +185,7 @@ func (l *looking) at(o owed) error {
 		return err
 	}
 	runs := l.view.running(o.tick)
-	begun := len(runs) > 0 || l.view.has(o.tick)
+	begun := len(runs) > 0 || b.has(l.view, o.tick)
 	b.end(runs)
 	switch {
 	case o.begun && !begun, b.late(o.tick) >= b.remembered() && begun:

@@ -146,6 +146,10 @@ func WithLocalTicks() Option { return func(s *settings) { s.local = true } }
 // WithHistory sets how many runs of a job are kept on record, from 1 to 3000, and as many runs by
 // hand. Defaults to 100.
 func WithHistory(runs int) Option {
+//
+// The name of a tick has the name of the location in it. While processes with and without the
+// option run at the same time, or with locations of different names, such as "Local" and
+// "Europe/Berlin", a tick can run twice: stop all of them before such a change.
 	return func(s *settings) {
 		if runs < 1 || runs > mostHistory {
 			s.Refuse("WithHistory", runs, fmt.Sprintf("must be from 1 to %d", mostHistory))
