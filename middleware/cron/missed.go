@@ -51,7 +51,7 @@ func (b *job) endRunsByHand() error {
 	if err != nil || len(runs) == 0 || b.overlap == Allow {
 		return err
 	}
-	own, end, err := b.acquire(b.jobs.ctx, b.runKey(), 0, guard.WithLabel(b.label(b.born, true)), b.jobs.guard.Adapter().Auxiliary(), b.jobs.guard.Adapter().Probe())
+	own, end, err := b.acquire(b.jobs.ctx, b.runKey(), 0, guard.WithLabel(b.label(b.born, start{old: true})), b.jobs.guard.Adapter().Auxiliary(), b.jobs.guard.Adapter().Probe())
 	switch {
 	case errors.Is(err, guard.ErrBusy):
 		return nil

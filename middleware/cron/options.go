@@ -68,9 +68,13 @@ type settings struct {
 	observed []func(Record)
 }
 
-// WithBusy sets what happens to a tick that is due while the job still runs for an earlier one. A
-// tick that is due while an old one is caught up with always waits for the end of that run, also
-// past the start deadline: old ticks never cost a current one. Defaults to Skip.
+// WithBusy sets what happens to a tick that is due while the job still runs for an earlier one.
+// Defaults to Skip. A tick that is due while an old one is caught up with waits for the end of that
+// run whatever is set: until the start deadline, or until the next tick if that is later. If it
+// starts late for that reason, the next ones may start as late.
+//
+// It replaces cron.SkipIfStillRunning and cron.DelayIfStillRunning. In the chain of the Cron, these
+// keep ticks from this package, so that they are run late, or Missed.
 func WithBusy(o Busy) Option {
 	return func(s *settings) {
 		if o < Skip || o > Allow {
