@@ -73,13 +73,7 @@ func (b *job) decide(h *held, here, old bool) {
 // may wait. over is called when that is decided and done.
 func (b *job) start(h *held, s start, over func()) {
 	ctx := h.lease.Context()
-	switch paused, err := b.jobs.paused(ctx, b.name); {
-	case err != nil: // a job that may be paused does not run
-		b.giveUp(h, err)
-		over()
-		return
-	case paused:
-		b.leaveOut(h, skippedPaused, "the job is paused")
+	if b.heldBack(h) {
 		over()
 		return
 	}
@@ -89,6 +83,10 @@ func (b *job) start(h *held, s start, over func()) {
 	}
 	own, end, err := b.enter(h, s)
 	switch {
+	case err == nil && !s.here && b.heldBack(h): // it has waited
+		_ = own.Release(ctx) // it ends by itself otherwise
+		end()
+		over()
 	case err == nil:
 		b.execute(own.Context(), h, s, own, func() {
 			_ = own.Release(ctx) // it ends by itself otherwise
@@ -108,6 +106,20 @@ func (b *job) start(h *held, s start, over func()) {
 		b.giveUp(h, err)
 		over()
 	}
+}
+
+// heldBack ends a tick without a run if the job is paused. A job that may be paused does not run
+// either: the tick is left to others.
+func (b *job) heldBack(h *held) bool {
+	switch paused, err := b.jobs.paused(h.lease.Context(), b.name); {
+	case err != nil:
+		b.giveUp(h, err)
+	case paused:
+		b.leaveOut(h, skippedPaused, "the job is paused")
+	default:
+		return false
+	}
+	return true
 }
 
 // execute runs a tick under its leases: here, or by the Cron. own is the lease of the job, which
