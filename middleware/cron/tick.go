@@ -253,6 +253,9 @@ func (b *job) byHand(ctx context.Context) error {
 	r := Record{}
 	var own *guard.Lease
 	if b.overlap != Allow {
+		if ctx.Value(runContext{b}) != nil { // it would join the lease of that run
+			return fmt.Errorf("guardcron: job %q: it cannot run within its own run: %w", b.name, &guard.BusyError{Key: b.runKey(), Left: -1})
+		}
 		var wait time.Duration
 		if b.overlap == Wait {
 			wait = guard.Forever
@@ -277,6 +280,7 @@ func (b *job) call(ctx context.Context, own *guard.Lease, r Record, ended func(c
 		defer cancel()
 		ctx = bounded
 	}
+	ctx = context.WithValue(ctx, runContext{b}, true)
 	r.Outcome, r.Who, r.Start = Running, b.jobs.who, b.now().UTC()
 	defer b.recordBeginning(r)()
 	run := ctx // with what the hooks put in
@@ -332,6 +336,9 @@ func outcome(ctx context.Context, returned bool, err error) (Outcome, string) {
 }
 
 type tickContext struct{}
+
+// runContext is the key of a value in the context of a run of the job.
+type runContext struct{ job *job }
 
 // Tick returns the tick for which a job runs, in UTC, and false if ctx is not that of a job, or if
 // the job runs by hand.

@@ -12,7 +12,8 @@ import (
 
 // RunNow runs a job by hand, in this process and for no tick, and returns the error of the job. It
 // holds the lease of the job, as ticks do. If the job is running, RunNow returns guard.ErrBusy with
-// Skip, waits until ctx ends with Wait, and runs at the same time with Allow. The run is recorded.
+// Skip, waits until ctx ends with Wait, and runs at the same time with Allow. With the context of a
+// run of the same job, it returns guard.ErrBusy also with Wait. The run is recorded.
 func (j *Jobs) RunNow(ctx context.Context, name string) error {
 	b, err := j.find(name)
 	if err != nil {
