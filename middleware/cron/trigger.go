@@ -54,7 +54,15 @@ func (c *Control) Trigger(ctx context.Context, name string) error {
 		if !c.guard.Adapter().Notifies() {
 			return errors.New("the backend notifies nobody: use RunNow in a process that has the job")
 		}
-		if _, err = c.ledger.Raise(ctx, ledgerName(name), triggers, c.now().UnixMilli()); err != nil {
+		// The counter only grows, and the clock of another caller may be ahead.
+		last, err := c.ledger.Raise(ctx, ledgerName(name), triggers, 0)
+		if err != nil {
+			return err
+		}
+		if ahead := time.UnixMilli(last).Sub(c.now()); ahead >= triggerWindow {
+			return fmt.Errorf("by the clock of this process, the last Trigger is %v from now: one of the clocks is wrong", ahead.Round(time.Second))
+		}
+		if _, err = c.ledger.Raise(ctx, ledgerName(name), triggers, max(c.now().UnixMilli(), last+1)); err != nil {
 			return err
 		}
 		lease, err := c.guard.Acquire(ctx, triggerKey(name), c.guard.Adapter().Auxiliary(), guard.WithWait(triggerWindow), guard.WithLimit(0))
