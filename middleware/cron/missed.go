@@ -11,10 +11,11 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// findMissed owes the ticks before this process was up of which the log says no end.
+// findMissed owes the ticks before this process was up of which the log says no end. Those of a
+// wrapped job count only if a process has begun them.
 func (b *job) findMissed(v view) error {
 	since := v.since(b.fingerprint)
-	if since.IsZero() { // the job or its schedule is new: it counts from now
+	if since.IsZero() && !b.wrapped { // the job or its schedule is new: it counts from now
 		if err := b.append(entry{Since: b.born.UTC()}); err != nil {
 			return err
 		}
@@ -25,10 +26,12 @@ func (b *job) findMissed(v view) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if since.IsZero() {
+	switch {
+	case b.wrapped:
+	case since.IsZero():
 		// A process whose clock is behind may take these, and die in them.
 		b.oweGap(b.come(b.born.Add(-mostSkew), b.born), true)
-	} else {
+	default:
 		b.oweGap(b.come(b.at(since), b.born), false)
 	}
 	for _, r := range v.running(time.Time{}) {

@@ -41,8 +41,7 @@ func TestTrigger_runsTheJobOnceInOneOfTheProcesses(t *testing.T) {
 			return nil
 		})
 		require.NoError(t, err)
-		every, err := cron.ParseStandard("@every 1s")
-		require.NoError(t, err)
+		every := parsed(t, "* * * * * *")
 		wrapper, err := jobs.Wrapper("wrapped", every)
 		require.NoError(t, err)
 		c.Schedule(every, cron.NewChain(wrapper).Then(cron.FuncJob(func() { wrappedRan.Add(1) })))
@@ -195,6 +194,7 @@ func TestNewControl_refusesAGuardWithoutALedger(t *testing.T) {
 		require.ErrorAs(t, err, &bad)
 		require.Equal(t, "guard", bad.Setting)
 	}
+}
 
 // A trigger counts although the clock of its caller is behind that of the one before. By a clock
 // that is far behind, it cannot, and the caller is told.
@@ -230,5 +230,4 @@ func TestTrigger_byAClockThatIsBehind(t *testing.T) {
 	}
 	guardcron.SetClock(admin, -time.Hour)
 	require.ErrorContains(t, admin.Trigger(t.Context(), "nightly"), "clocks is wrong")
-}
 }
