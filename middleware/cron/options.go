@@ -146,15 +146,15 @@ func WithRerun() Option { return func(s *settings) { s.rerun = true } }
 // tick in an hour that a clock change repeats then runs once. A job that runs more often than once
 // in an hour does not run in the second of the two. Defaults to off: it runs twice, as cron fires
 // twice.
+//
+// The name of a tick has the name of the location in it. While processes with and without the
+// option run at the same time, or with locations of different names, such as "Local" and
+// "Europe/Berlin", a tick can run twice: stop all of them before such a change.
 func WithLocalTicks() Option { return func(s *settings) { s.local = true } }
 
 // WithHistory sets how many runs of a job are kept on record, from 1 to 3000, and as many runs by
 // hand. Defaults to 100.
 func WithHistory(runs int) Option {
-//
-// The name of a tick has the name of the location in it. While processes with and without the
-// option run at the same time, or with locations of different names, such as "Local" and
-// "Europe/Berlin", a tick can run twice: stop all of them before such a change.
 	return func(s *settings) {
 		if runs < 1 || runs > mostHistory {
 			s.Refuse("WithHistory", runs, fmt.Sprintf("must be from 1 to %d", mostHistory))
