@@ -193,3 +193,68 @@ func TestClockChange_localTicksAreRememberedForLongEnough(t *testing.T) {
 		require.Equal(s.t, []string{"2026-11-01T07:00:00Z"}, s.ticks())
 	})
 }
+
+// The second 06:30 of the night was not run. When the marker of the first has gone, a process that
+// starts neither reports it nor catches up with it.
+func TestClockChange_localTicksLeaveNoHoleForAStart(t *testing.T) {
+	t.Parallel()
+	for title, test := range map[string]struct {
+		end, back string
+		opts      []guardcron.Option
+		want      []string // after 05:30
+	}{
+		"restart":  {"2026-11-01T12:40:00Z", "2026-11-01T12:41:00Z", nil, []string{"07:30:00 ran", "08:30:00 ran", "09:30:00 ran", "10:30:00 ran", "11:30:00 ran", "12:30:00 ran"}},
+		"catch-up": {"2026-11-01T06:40:00Z", "2026-11-01T08:40:00Z", []guardcron.Option{guardcron.WithCatchUp(guardcron.UpTo(3))}, []string{"07:30:00 ran", "08:30:00 ran"}},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			onSite(t, "2026-11-01T04:20:00Z", func(s *site) {
+				var o told
+				start := func(who string) *process {
+					p := s.process(who, setup{cron: []cron.Option{cron.WithLocation(zone(s.t, "America/New_York"))}})
+					p.add("job", "30 * * * *", nil, append(test.opts, guardcron.WithLocalTicks(), guardcron.WithObserver(o.tell))...)
+					p.cron.Start()
+					return p
+				}
+				p := start("a")
+				s.until(test.end)
+				p.end()
+				s.until(test.back)
+				p = start("b")
+				s.sleep(5 * time.Minute)
+				want := append([]string{"04:30:00 ran", "05:30:00 ran"}, test.want...)
+				require.Equal(s.t, want, p.outcomes("job"))
+				require.Equal(s.t, want, o.outcomes())
+			})
+		})
+	}
+}
+
+// Two ticks have the same name in two zones.
+func TestClockChange_localTicksOfAnotherZoneAreOthers(t *testing.T) {
+	t.Parallel()
+	onSite(t, "2026-06-15T00:30:00Z", func(s *site) {
+		p := s.process("a", setup{})
+		p.add("job", "CRON_TZ=Europe/Berlin 0 3 * * *", nil, guardcron.WithLocalTicks())
+		p.cron.Start()
+		s.until("2026-06-15T05:00:00Z")
+		p.end()
+		p = s.process("b", setup{})
+		p.add("job", "CRON_TZ=America/New_York 0 3 * * *", nil, guardcron.WithLocalTicks())
+		p.cron.Start()
+		s.until("2026-06-15T09:00:00Z")
+		require.Equal(s.t, []string{"2026-06-15T01:00:00Z", "2026-06-15T07:00:00Z"}, s.ticks())
+	})
+}
+
+// A zone may have a name that is not fit for a key.
+func TestClockChange_localTicksOfAZoneWithAnyName(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		p := s.process("a", setup{cron: []cron.Option{cron.WithLocation(time.FixedZone("{my} @zone\x00", 3600))}})
+		p.add("job", "* * * * *", hanging(90*time.Second), guardcron.WithLocalTicks())
+		p.cron.Start()
+		s.until("2026-06-15T12:02:50Z")
+		require.Equal(s.t, []string{"12:01:00 ran", "12:02:00 skipped"}, p.outcomes("job"))
+	})
+}

@@ -254,3 +254,45 @@ func TestPause_whatItRefuses(t *testing.T) {
 		}
 	})
 }
+
+// The lease of the run is in its context, and RunNow does not join it.
+func TestRunNow_withinARunOfTheJobIsBusy(t *testing.T) {
+	t.Parallel()
+	for title, test := range map[string]struct {
+		busy guardcron.Busy
+		err  error
+	}{"Skip": {guardcron.Skip, guard.ErrBusy}, "Wait": {guardcron.Wait, guard.ErrBusy}, "Allow": {guardcron.Allow, nil}} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			onSite(t, noon, func(s *site) {
+				p := s.process("a", setup{})
+				p.add("other", "0 3 * * *", func(ctx context.Context) error { return p.RunNow(ctx, "job") })
+				p.add("job", "0 * * * *", func(ctx context.Context) error {
+					if len(s.ticks()) > 1 {
+						return nil
+					}
+					require.ErrorIs(s.t, p.RunNow(ctx, "job"), test.err)
+					require.ErrorIs(s.t, p.RunNow(ctx, "other"), test.err, "by another job")
+					return nil
+				}, guardcron.WithBusy(test.busy))
+				p.cron.Start()
+				s.until("2026-06-15T13:00:30Z")
+				require.Contains(s.t, p.outcomes("job"), "13:00:00 ran")
+			})
+		})
+	}
+}
+
+// A user may call the job of an entry before the Cron is started.
+func TestEntry_calledBeforeTheStartDoesNothing(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		var o told
+		p := s.process("a", setup{})
+		id := p.add("job", "0 3 * * *", nil, guardcron.WithObserver(o.tell))
+		p.cron.Entry(id).WrappedJob.Run()
+		s.sleep(2 * time.Minute)
+		require.Empty(s.t, s.ticks())
+		require.Empty(s.t, o.outcomes())
+	})
+}

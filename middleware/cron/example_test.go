@@ -218,7 +218,7 @@ func ExampleJobs_Wrapper() {
 	ctx := context.Background()
 	store := memory.New()
 	ran := make(chan string, 10)
-	schedule := cron.Every(time.Second) // or that of cron.ParseStandard
+	schedule, _ := cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow).Parse("* * * * * *")
 	for range 2 {
 		g, _ := guard.New(store)
 		defer g.Close(ctx)

@@ -20,7 +20,7 @@ func TestWrapper_takesNoTickForMissed(t *testing.T) {
 	c := cron.New()
 	jobs, err := guardcron.New(g, c)
 	require.NoError(t, err)
-	wrapper, err := jobs.Wrapper("job", cron.Every(time.Second), guardcron.WithStartDeadline(time.Second), onMissed(func(r guardcron.Record) { t.Errorf("missed: %+v", r) }))
+	wrapper, err := jobs.Wrapper("job", parsed(t, "* * * * * *"), guardcron.WithStartDeadline(time.Second), onMissed(func(r guardcron.Record) { t.Errorf("missed: %+v", r) }))
 	require.NoError(t, err)
 	runs := 0
 	job := wrapper(cron.FuncJob(func() { runs++ }))

@@ -1,6 +1,7 @@
 package guardcron_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -49,6 +50,7 @@ type plantRun struct {
 
 // A feature is an option, or another way to use the package.
 type feature struct {
+	spec    string // "" is each twenty seconds
 	opts    []guardcron.Option
 	wrapped bool
 	overlap bool                                // runs may overlap
@@ -70,6 +72,8 @@ var plantFeatures = map[string]feature{
 	"History(5)":    {opts: []guardcron.Option{guardcron.WithHistory(5)}},
 	"TickMemory":    {opts: []guardcron.Option{guardcron.WithTickMemory(time.Minute)}},
 	"Wrapper":       {wrapped: true},
+	"Wrapper with options": {wrapped: true, spec: "7-59/20 * * * * *", opts: []guardcron.Option{
+		guardcron.WithBusy(guardcron.Wait), guardcron.WithRerun(), guardcron.WithLocalTicks(), guardcron.WithMaxHold(15 * time.Second)}},
 	"Pause": {during: func(t *testing.T, p *plant) func() {
 		t.Helper()
 		require.NoError(t, p.all[0].Pause(context.Background(), "job"))
@@ -152,7 +156,7 @@ func requireFeatures(t *testing.T, faults map[string]func(p *plant), every int) 
 				t.Parallel()
 				onSite(t, "2026-06-15T12:00:05Z", func(s *site) {
 					p := &plant{site: s, feature: f, reported: map[string]bool{}}
-					p.starts("*/20 * * * * *")
+					p.starts(cmp.Or(f.spec, "*/20 * * * * *"))
 					p.until("2026-06-15T12:02:01.5Z") // a run has begun
 					after := func() {}
 					if f.during != nil {
@@ -206,8 +210,7 @@ func (p *plant) addTo(n *process) {
 		require.NoError(p.t, err)
 		return
 	}
-	schedule, err := cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow).Parse(p.spec)
-	require.NoError(p.t, err)
+	schedule := parsed(p.t, p.spec)
 	wrapper, err := n.Wrapper("job", schedule)
 	require.NoError(p.t, err)
 	// A wrapped job has no context. The newest tick is the one of its run.
@@ -273,7 +276,7 @@ func (p *plant) told(r guardcron.Record) {
 	if r.Outcome == guardcron.Ran || r.Outcome == guardcron.Unavailable || r.Tick.IsZero() {
 		return
 	}
-	schedule, _ := cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow).Parse(p.spec)
+	schedule := parsed(p.t, p.spec)
 	last := r.Tick
 	if r.Ticks > 0 {
 		last = r.Until
@@ -296,15 +299,13 @@ func (p *plant) check() {
 			require.True(p.t, p.feature.overlap || !o.end.After(r.begun), "overlap: %+v and %+v", o, r)
 		}
 	}
-	parser := cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
 	ticks := 0
 	from := p.up[0].from
 	for n, up := range p.up {
 		if n > 0 && (p.feature.wrapped || up.spec != p.up[n-1].spec) {
 			from = up.from // what nobody was up for does not count
 		}
-		schedule, err := parser.Parse(up.spec)
-		require.NoError(p.t, err)
+		schedule := parsed(p.t, up.spec)
 		// a tick of the last seconds may be left to the next process
 		for tick := schedule.Next(from); tick.Before(up.to.Add(-20 * time.Second)); tick = schedule.Next(tick) {
 			ticks++

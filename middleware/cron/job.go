@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -124,9 +125,21 @@ func (b *job) runKey() string { return "cron:" + b.name }
 
 func (b *job) tickKey(tick time.Time) string {
 	if b.local {
-		return b.runKey() + "@" + tick.In(b.location).Format("2006-01-02T15:04:05.999999999")
+		name := tick.In(b.location).Format("2006-01-02T15:04:05.999999999")
+		return b.runKey() + "@" + name + "@" + url.QueryEscape(b.location.String()) // the zone may have a name of any kind
 	}
 	return b.runKey() + "@" + tick.UTC().Format(time.RFC3339Nano)
+}
+
+// namesake returns the tick that was due before this one and has the same name, because the clock
+// was set back in between (WithLocalTicks), or else the tick itself.
+func (b *job) namesake(tick time.Time) time.Time {
+	_, offset := tick.In(b.location).Zone()
+	_, before := tick.Add(-mostRepeated).In(b.location).Zone()
+	if first := tick.Add(time.Duration(offset-before) * time.Second); b.tickKey(first) == b.tickKey(tick) {
+		return first
+	}
+	return tick
 }
 
 func (b *job) leaseOptions(wait time.Duration, more ...guard.Option) []guard.Option {
@@ -171,8 +184,9 @@ func (b *job) Next(t time.Time) time.Time {
 	if begins {
 		b.born, b.seen = now, now
 	}
-	seen, owes := b.seen, len(b.owed) > 0 && !b.looking
+	owes := len(b.owed) > 0 && !b.looking
 	b.mu.Unlock()
+	seen := b.seenAt(now)
 	// After a firing, Run has taken the tick, or takes it in a moment. Older ticks have come while
 	// the Cron was stopped, or the process was suspended.
 	if !begins && now.Sub(seen) > restart && len(b.come(seen, now.Add(-restart)).ticks) > 0 {
@@ -195,7 +209,22 @@ func (b *job) Next(t time.Time) time.Time {
 // restart is how late a tick is at least that the Cron has not fired for.
 const restart = 2 * time.Second
 
-// Run implements cron.Job.
+// seenAt returns up to when ticks have been handled or are owed. If that is far ahead of now, the
+// clock was wrong: ticks count from now on. The markers of those that were handled already stand.
+func (b *job) seenAt(now time.Time) time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.seen.Sub(now) > mostSkew {
+		b.seen = now.Add(-restart) // for a tick that has just come
+		if b.born.After(b.seen) {
+			b.born = b.seen
+		}
+	}
+	return b.seen
+}
+
+// Run implements cron.Job. Only the Cron calls it: to run the job at once, there is RunNow. It does
+// nothing before the Cron is started.
 func (b *job) Run() {
 	if !b.jobs.begin() {
 		return
@@ -204,8 +233,21 @@ func (b *job) Run() {
 	if b.leaving.Err() != nil {
 		return
 	}
-	for i, tick := range b.arrived() {
-		b.fire(tick, i > 0)
+	come := b.arrived()
+	defer func() {
+		if len(come) == 0 {
+			return
+		}
+		// The job panicked for one of them, which passes to the Cron.
+		b.mu.Lock()
+		b.oweGap(gap{ticks: come}, false)
+		b.mu.Unlock()
+		b.lookAgain()
+	}()
+	for old := false; len(come) > 0; old = true {
+		tick := come[0]
+		come = come[1:]
+		b.fire(tick, old)
 	}
 }
 
@@ -214,11 +256,12 @@ func (b *job) Run() {
 // Those that are too late are owed.
 func (b *job) arrived() []time.Time {
 	now := b.now()
-	b.mu.Lock()
-	seen := b.seen
-	b.mu.Unlock()
+	seen := b.seenAt(now)
+	if seen.IsZero() { // the Cron was not started, and somebody else calls
+		return nil
+	}
 	come := b.come(seen, now).ticks
-	if len(come) == 0 { // the clock was set back
+	if len(come) == 0 { // the clock was set back a little
 		return nil
 	}
 	newest := len(come) - 1

@@ -78,7 +78,7 @@ func (b *job) lookAround() {
 		}
 		timer = nil
 		switch next, err := b.lookOnce(); {
-		case errors.Is(err, errStopped): // Next asks to look again
+		case errors.Is(err, errStopped) && !b.wrapped: // Next asks to look again
 		case err != nil:
 			timer = time.After(delay)
 			delay = min(2*delay, lookLast)
@@ -125,7 +125,7 @@ func (b *job) lookOnce() (next time.Time, err error) {
 		b.watchTriggers()
 	}
 	v, err := b.readLog(only.Context())
-	if err == nil && !b.wrapped && !b.checked {
+	if err == nil && !b.checked {
 		if err = b.endRunsByHand(); err == nil {
 			err = b.findMissed(v)
 		}

@@ -11,24 +11,27 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// findMissed owes the ticks before this process was up of which the log says no end.
+// findMissed owes the ticks before this process was up of which the log says no end. Those of a
+// wrapped job count only if a process has begun them.
 func (b *job) findMissed(v view) error {
 	since := v.since(b.fingerprint)
-	if since.IsZero() { // the job or its schedule is new: it counts from now
+	if since.IsZero() && !b.wrapped { // the job or its schedule is new: it counts from now
 		if err := b.append(entry{Since: b.born.UTC()}); err != nil {
 			return err
 		}
 	}
 	since = since.In(b.jobs.cron.Location())
-	for next := b.schedule.Next(since); !since.IsZero() && v.has(next); next = b.schedule.Next(next) {
+	for next := b.schedule.Next(since); !since.IsZero() && b.has(v, next); next = b.schedule.Next(next) {
 		since = next
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if since.IsZero() {
+	switch {
+	case b.wrapped:
+	case since.IsZero():
 		// A process whose clock is behind may take these, and die in them.
 		b.oweGap(b.come(b.born.Add(-mostSkew), b.born), true)
-	} else {
+	default:
 		b.oweGap(b.come(b.at(since), b.born), false)
 	}
 	for _, r := range v.running(time.Time{}) {
@@ -51,7 +54,7 @@ func (b *job) endRunsByHand() error {
 	if err != nil || len(runs) == 0 || b.overlap == Allow {
 		return err
 	}
-	own, end, err := b.acquire(b.jobs.ctx, b.runKey(), 0, guard.WithLabel(b.label(b.born, true)), b.jobs.guard.Adapter().Auxiliary(), b.jobs.guard.Adapter().Probe())
+	own, end, err := b.acquire(b.jobs.ctx, b.runKey(), 0, guard.WithLabel(b.label(b.born, start{old: true})), b.jobs.guard.Adapter().Auxiliary(), b.jobs.guard.Adapter().Probe())
 	switch {
 	case errors.Is(err, guard.ErrBusy):
 		return nil
@@ -135,13 +138,18 @@ func (b *job) handleOwed(ctx context.Context, v view) (next time.Time, err error
 // isOnRecord reports whether the log says how a tick ended, and no process may run it again.
 func (b *job) isOnRecord(v view, tick time.Time) bool {
 	if b.late(tick) > b.deadline {
-		return v.has(tick)
+		return b.has(v, tick)
 	}
 	again := []Outcome{Lost}
 	if b.rerun {
 		again = append(again, Failed, Panicked)
 	}
-	return v.has(tick) && !v.has(tick, again...) || v.has(tick, Ran)
+	return b.has(v, tick) && !b.has(v, tick, again...) || b.has(v, tick, Ran)
+}
+
+// has is that of the view, for all ticks that share a name with the tick.
+func (b *job) has(v view, tick time.Time, outcomes ...Outcome) bool {
+	return v.has(tick, outcomes...) || b.local && v.has(b.namesake(tick), outcomes...)
 }
 
 // at handles one tick that is owed. An error means that it and those after it are owed still.
@@ -180,7 +188,7 @@ func (l *looking) at(o owed) error {
 		return err
 	}
 	runs := l.view.running(o.tick)
-	begun := len(runs) > 0 || l.view.has(o.tick)
+	begun := len(runs) > 0 || b.has(l.view, o.tick)
 	b.end(runs)
 	switch {
 	case o.begun && !begun, b.late(o.tick) >= b.remembered() && begun:

@@ -68,9 +68,13 @@ type settings struct {
 	observed []func(Record)
 }
 
-// WithBusy sets what happens to a tick that is due while the job still runs for an earlier one. A
-// tick that is due while an old one is caught up with always waits for the end of that run, also
-// past the start deadline: old ticks never cost a current one. Defaults to Skip.
+// WithBusy sets what happens to a tick that is due while the job still runs for an earlier one.
+// Defaults to Skip. A tick that is due while an old one is caught up with waits for the end of that
+// run whatever is set: until the start deadline, or until the next tick if that is later. If it
+// starts late for that reason, the next ones may start as late.
+//
+// It replaces cron.SkipIfStillRunning and cron.DelayIfStillRunning. In the chain of the Cron, these
+// keep ticks from this package, so that they are run late, or Missed.
 func WithBusy(o Busy) Option {
 	return func(s *settings) {
 		if o < Skip || o > Allow {
@@ -127,7 +131,8 @@ func WithObserver(f func(Record)) Option {
 // WithJitter starts each tick up to d later than the schedule says. The delay differs from tick to
 // tick and from job to job, and is the same in all processes. So jobs with one spec do not all
 // start at one instant. Tick returns the tick of the schedule; the start deadline counts from the
-// delayed instant. It is shorter than the time between two ticks. Defaults to 0, no delay.
+// delayed instant. It is shorter than the time between two ticks. Defaults to 0, no delay, which is
+// all that a Wrapper accepts.
 func WithJitter(d time.Duration) Option {
 	return func(s *settings) { s.NotNegative(&s.jitter, "WithJitter", d) }
 }
@@ -141,6 +146,10 @@ func WithRerun() Option { return func(s *settings) { s.rerun = true } }
 // tick in an hour that a clock change repeats then runs once. A job that runs more often than once
 // in an hour does not run in the second of the two. Defaults to off: it runs twice, as cron fires
 // twice.
+//
+// The name of a tick has the name of the location in it. While processes with and without the
+// option run at the same time, or with locations of different names, such as "Local" and
+// "Europe/Berlin", a tick can run twice: stop all of them before such a change.
 func WithLocalTicks() Option { return func(s *settings) { s.local = true } }
 
 // WithHistory sets how many runs of a job are kept on record, from 1 to 3000, and as many runs by

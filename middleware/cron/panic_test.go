@@ -180,3 +180,33 @@ func TestWithLease_hooks(t *testing.T) {
 		require.Len(s.t, s.ticks(), 2)
 	})
 }
+
+// A firing is late, and several ticks can still start. The newest is first, and the job breaks in
+// it.
+func TestPanic_atALateFiringCostsNoOtherTick(t *testing.T) {
+	t.Parallel()
+	for title, breaks := range map[string]func(){"panic": func() { panic(errPanic) }, "Goexit": runtime.Goexit} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			onSite(t, noon, func(s *site) {
+				p := s.process("a", setup{})
+				id := p.add("job", "* * * * *", func(ctx context.Context) error {
+					if tick, _ := guardcron.Tick(ctx); tick.Minute() == 6 {
+						breaks()
+					}
+					return nil
+				}, guardcron.WithStartDeadline(150*time.Second))
+				p.cron.Start()
+				s.until("2026-06-15T12:01:30Z")
+				guardcron.SetClock(p.Jobs, s.base+5*time.Minute) // it is 12:06:30 then
+				job := p.cron.Entry(id).WrappedJob
+				go func() { // as the Cron does, with a cron.Recover
+					defer func() { _ = recover() }()
+					job.Run()
+				}()
+				s.sleep(time.Second)
+				require.Equal(s.t, []string{"12:01:00 ran", "12:02:00-12:03:00 missed", "12:04:00 ran", "12:05:00 ran", "12:06:00 panicked"}, p.outcomes("job"))
+			})
+		})
+	}
+}

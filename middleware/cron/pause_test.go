@@ -57,3 +57,21 @@ func TestPause_whileNobodyIsUpIsNoAlarm(t *testing.T) {
 		})
 	}
 }
+
+// With Wait, ticks wait for a long run when the job is paused.
+func TestPause_holdsTicksThatAlreadyWait(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		p := s.process("a", setup{})
+		p.add("job", "* * * * *", hanging(150*time.Second), guardcron.WithBusy(guardcron.Wait), guardcron.WithStartDeadline(30*time.Minute))
+		p.cron.Start()
+		s.until("2026-06-15T12:02:30Z")
+		require.NoError(s.t, p.Pause(context.Background(), "job"))
+		s.until("2026-06-15T12:05:30Z")
+		require.NoError(s.t, p.Resume(context.Background(), "job"))
+		s.until("2026-06-15T12:09:30Z")
+		require.Equal(s.t, []string{"12:01:00 ran", "12:02:00 skipped", "12:03:00 skipped", "12:04:00 skipped", "12:05:00 skipped", "12:06:00 ran", "12:07:00 running"},
+			p.outcomes("job"))
+		s.sleep(time.Hour / 2)
+	})
+}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/robfig/cron/v3"
 	"github.com/stretchr/testify/require"
 
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
@@ -220,4 +221,69 @@ func TestRun_thatFailsIsOnRecordWheneverItsProcessDies(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A run takes longer than a period. Old ticks run first, and then Skip applies again: soon each run
+// is for a tick that has just come.
+func TestCatchUp_leavesSkipAndTheDeadlineOnForARunLongerThanItsPeriod(t *testing.T) {
+	t.Parallel()
+	for title, test := range map[string]struct {
+		spec  string
+		takes time.Duration
+		opts  []guardcron.Option
+	}{
+		"no catch-up":      {"0 * * * * *", 95 * time.Second, nil},
+		"Newest":           {"0 * * * * *", 95 * time.Second, []guardcron.Option{guardcron.WithCatchUp(guardcron.Newest)}},
+		"UpTo(3)":          {"*/10 * * * * *", 12300 * time.Millisecond, []guardcron.Option{guardcron.WithCatchUp(guardcron.UpTo(3))}},
+		"UpTo(3) and Wait": {"*/10 * * * * *", 12300 * time.Millisecond, []guardcron.Option{guardcron.WithCatchUp(guardcron.UpTo(3)), guardcron.WithBusy(guardcron.Wait)}},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			onSite(t, noon, func(s *site) {
+				of := setup{cron: []cron.Option{cron.WithSeconds()}}
+				before := s.process("before", of)
+				before.add("job", test.spec, nil)
+				before.cron.Start()
+				s.until("2026-06-15T12:01:30Z")
+				before.end()
+				s.until("2026-06-15T12:10:30Z")
+				s.forget()
+				s.three(of, test.spec, hanging(test.takes), test.opts...)
+				s.until("2026-06-15T12:40:00Z")
+				s.forget()
+				s.until("2026-06-15T12:59:59Z")
+				late := time.Second // the Cron of the first process fires early
+				if strings.HasSuffix(title, "Wait") {
+					late = time.Minute
+				}
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				require.Greater(s.t, len(s.runs), 8)
+				for _, r := range s.runs {
+					require.WithinDuration(s.t, instant(s.t, r.tick), instant(s.t, r.at), late)
+				}
+			})
+		})
+	}
+}
+
+// One old run of a job that is due each hour takes three hours. The current ticks do not queue up:
+// the newest one waits for its end.
+func TestCatchUp_oneCurrentTickWaitsForALongRun(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		s.ranOnce("0 * * * *", "2026-06-15T13:00:30Z")
+		s.until("2026-06-15T15:30:00Z")
+		p := s.process("a", setup{})
+		p.add("job", "0 * * * *", func(context.Context) error {
+			if len(s.ticks()) == 1 {
+				time.Sleep(3 * time.Hour) // virtual time
+			}
+			return nil
+		}, guardcron.WithCatchUp(guardcron.Newest))
+		p.cron.Start()
+		s.until("2026-06-15T19:00:30Z")
+		require.Equal(s.t, []string{"13:00:00 ran", "14:00:00 missed", "15:00:00 ran", "16:00:00 skipped", "17:00:00 skipped", "18:00:00 ran", "19:00:00 ran"},
+			p.outcomes("job"))
+	})
 }

@@ -14,25 +14,36 @@ import (
 type start struct {
 	here bool          // in this goroutine, without any wait
 	old  bool          // it is caught up with: those that are due go before it
-	held bool          // it has waited for an old one: those after it wait for it
+	held bool          // it has waited for an old one: those after it wait as long as it did
 	wait time.Duration // for the job, if another tick runs
 }
 
 // label says which tick a lease is for, and which process has it.
-func (b *job) label(tick time.Time, old bool) string {
-	if old {
-		return b.tickKey(tick) + oldLabel + b.jobs.who
+func (b *job) label(tick time.Time, s start) string {
+	kind := " "
+	switch {
+	case s.old:
+		kind = oldLabel
+	case s.held:
+		kind = heldLabel
 	}
-	return b.tickKey(tick) + " " + b.jobs.who
+	return b.tickKey(tick) + kind + b.jobs.who
 }
 
-const oldLabel = " catch-up "
+const (
+	oldLabel  = " catch-up "
+	heldLabel = " after-catch-up "
+)
 
-// isOld reports whether a label is that of a tick which is caught up with.
-func (b *job) isOld(label string) bool {
-	tick, ok := strings.CutPrefix(label, b.runKey()+"@")
+// isLabel reports whether the error is that a lease has a label of that kind.
+func (b *job) isLabel(err error, kind string) bool {
+	var busy *guard.BusyError
+	if !errors.As(err, &busy) {
+		return false
+	}
+	tick, ok := strings.CutPrefix(busy.Label, b.runKey()+"@")
 	_, who, _ := strings.Cut(tick, " ")
-	return ok && strings.HasPrefix(" "+who, oldLabel)
+	return ok && strings.HasPrefix(" "+who, kind)
 }
 
 // decide starts a tick that is due, if it can still be started in time. If not, it is for look. A
@@ -62,13 +73,7 @@ func (b *job) decide(h *held, here, old bool) {
 // may wait. over is called when that is decided and done.
 func (b *job) start(h *held, s start, over func()) {
 	ctx := h.lease.Context()
-	switch paused, err := b.jobs.paused(ctx, b.name); {
-	case err != nil: // a job that may be paused does not run
-		b.giveUp(h, err)
-		over()
-		return
-	case paused:
-		b.leaveOut(h, skippedPaused, "the job is paused")
+	if b.heldBack(h) {
 		over()
 		return
 	}
@@ -78,13 +83,17 @@ func (b *job) start(h *held, s start, over func()) {
 	}
 	own, end, err := b.enter(h, s)
 	switch {
+	case err == nil && !s.here && b.heldBack(h): // it has waited
+		_ = own.Release(ctx) // it ends by itself otherwise
+		end()
+		over()
 	case err == nil:
 		b.execute(own.Context(), h, s, own, func() {
 			_ = own.Release(ctx) // it ends by itself otherwise
 			end()
 		}, over)
-	case s.here && b.mayWait(h, s, err):
-		s.here, s.held = false, b.isOld(busyLabel(err))
+	case s.here && errors.Is(err, guard.ErrBusy) && max(s.wait, b.patience(h, s, err)) > 0:
+		s.here, s.held = false, b.isHeldUp(err)
 		if !b.jobs.inBackground(func() { b.start(h, s, over) }) {
 			h.release()
 			over()
@@ -97,6 +106,20 @@ func (b *job) start(h *held, s start, over func()) {
 		b.giveUp(h, err)
 		over()
 	}
+}
+
+// heldBack ends a tick without a run if the job is paused. A job that may be paused does not run
+// either: the tick is left to others.
+func (b *job) heldBack(h *held) bool {
+	switch paused, err := b.jobs.paused(h.lease.Context(), b.name); {
+	case err != nil:
+		b.giveUp(h, err)
+	case paused:
+		b.leaveOut(h, skippedPaused, "the job is paused")
+	default:
+		return false
+	}
+	return true
 }
 
 // execute runs a tick under its leases: here, or by the Cron. own is the lease of the job, which
@@ -129,45 +152,62 @@ func (b *job) execute(ctx context.Context, h *held, s start, own *guard.Lease, f
 	over()
 }
 
-// enter takes the lease of the job. If it is held for this very tick, that is by a process which
-// has died, and it ends soon. A run that is caught up with ends, and the tick that is due is next.
+// enter takes the lease of the job, and waits for it as long as s and patience say.
 func (b *job) enter(h *held, s start) (*guard.Lease, func(), error) {
 	ctx, wait := h.lease.Context(), s.wait
 	if s.here {
 		wait = 0
 	}
 	for {
-		own, end, err := b.acquire(ctx, b.runKey(), wait, b.runOptions(b.label(h.tick, s.old || s.held))...)
-		var busy *guard.BusyError
-		if !s.here && errors.As(err, &busy) && b.ends(busy, h, s) && ctx.Err() == nil {
-			wait, s.held = untilOver(busy), b.isOld(busy.Label)
-			continue
+		own, end, err := b.acquire(ctx, b.runKey(), wait, b.runOptions(b.label(h.tick, s))...)
+		if s.here || ctx.Err() != nil {
+			return own, end, err
 		}
-		return own, end, err
+		if wait = b.patience(h, s, err); wait <= 0 {
+			return own, end, err
+		}
+		s.held = s.held || b.isHeldUp(err)
 	}
 }
 
-// busyLabel returns the label of the holder, if the error is that a key is busy.
-func busyLabel(err error) string {
-	var busy *guard.BusyError
-	if errors.As(err, &busy) {
-		return busy.Label
-	}
-	return ""
-}
+// isHeldUp reports whether the error is that an old tick runs, or one that an old tick has delayed.
+func (b *job) isHeldUp(err error) bool { return b.isLabel(err, oldLabel) || b.isLabel(err, heldLabel) }
 
-// ends reports whether a tick waits for the run that keeps the job busy, however long that takes.
-func (b *job) ends(busy *guard.BusyError, h *held, s start) bool {
-	return strings.HasPrefix(busy.Label, b.tickKey(h.tick)+" ") || !s.old && b.isOld(busy.Label)
-}
-
-// mayWait reports whether a tick that could not take the lease of the job at once can wait for it.
-func (b *job) mayWait(h *held, s start, err error) bool {
+// patience returns for how long a tick waits for the run that keeps the job busy, whatever WithBusy
+// says. It is 0 if the error is another one.
+//
+// A lease that is held for this very tick is that of a process which has died, and ends soon. If an
+// old tick runs, the newest current one waits: until the deadline, or the next tick. The ticks after
+// it may be as late as it was: without the old one, they would have found the job idle.
+func (b *job) patience(h *held, s start, err error) time.Duration {
 	var busy *guard.BusyError
 	if !errors.As(err, &busy) {
-		return false
+		return 0
 	}
-	return s.wait > 0 || b.ends(busy, h, s)
+	left, late := untilOver(busy), b.late(h.tick)
+	switch {
+	case strings.HasPrefix(busy.Label, b.tickKey(h.tick)+" "):
+		return left
+	case s.old:
+		return 0
+	case b.isLabel(err, oldLabel):
+		most := b.deadline
+		if next := b.schedule.Next(h.tick.In(b.jobs.cron.Location())); !next.IsZero() {
+			most = max(most, b.at(next).Sub(b.at(h.tick)))
+		}
+		return min(left, most-late)
+	case b.isLabel(err, heldLabel):
+		v, err := b.readLog(h.lease.Context())
+		for _, r := range v.running(time.Time{}) {
+			if strings.HasPrefix(busy.Label, b.tickKey(r.Tick)+" ") {
+				return min(left, r.Start.Sub(b.at(r.Tick))-late)
+			}
+		}
+		if err == nil { // it has just begun: it will be on record, or have ended
+			return min(left, 2*longRun, b.deadline-late)
+		}
+	}
+	return 0
 }
 
 // giveUp leaves a tick to whoever finds it next. If that is not because this process ends, it asks
@@ -213,6 +253,9 @@ func (b *job) byHand(ctx context.Context) error {
 	r := Record{}
 	var own *guard.Lease
 	if b.overlap != Allow {
+		if ctx.Value(runContext{b}) != nil { // it would join the lease of that run
+			return fmt.Errorf("guardcron: job %q: it cannot run within its own run: %w", b.name, &guard.BusyError{Key: b.runKey(), Left: -1})
+		}
 		var wait time.Duration
 		if b.overlap == Wait {
 			wait = guard.Forever
@@ -237,6 +280,7 @@ func (b *job) call(ctx context.Context, own *guard.Lease, r Record, ended func(c
 		defer cancel()
 		ctx = bounded
 	}
+	ctx = context.WithValue(ctx, runContext{b}, true)
 	r.Outcome, r.Who, r.Start = Running, b.jobs.who, b.now().UTC()
 	defer b.recordBeginning(r)()
 	run := ctx // with what the hooks put in
@@ -292,6 +336,9 @@ func outcome(ctx context.Context, returned bool, err error) (Outcome, string) {
 }
 
 type tickContext struct{}
+
+// runContext is the key of a value in the context of a run of the job.
+type runContext struct{ job *job }
 
 // Tick returns the tick for which a job runs, in UTC, and false if ctx is not that of a job, or if
 // the job runs by hand.

@@ -202,3 +202,17 @@ func TestStart_afterStop(t *testing.T) {
 		require.Equal(s.t, []string{"12:03:00-12:05:00 missed", "12:09:00-12:11:00 missed", "12:15:00-12:17:00 missed"}, missed.outcomes(), "each once")
 	})
 }
+
+// A clock was two hours ahead when the process started.
+func TestFiring_clockThatWasWrongAtTheStart(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		p := s.process("a", setup{skew: 2 * time.Hour})
+		p.add("job", "*/10 * * * *", nil)
+		p.cron.Start()
+		s.until("2026-06-15T12:01:30Z")
+		guardcron.SetClock(p.Jobs, s.base)
+		s.until("2026-06-15T12:31:00Z")
+		require.Equal(s.t, every(s.t, 10*time.Minute, "2026-06-15T12:10:00Z", "2026-06-15T12:30:00Z"), s.ticks())
+	})
+}

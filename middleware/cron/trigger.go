@@ -12,7 +12,8 @@ import (
 
 // RunNow runs a job by hand, in this process and for no tick, and returns the error of the job. It
 // holds the lease of the job, as ticks do. If the job is running, RunNow returns guard.ErrBusy with
-// Skip, waits until ctx ends with Wait, and runs at the same time with Allow. The run is recorded.
+// Skip, waits until ctx ends with Wait, and runs at the same time with Allow. With the context of a
+// run of the same job, it returns guard.ErrBusy also with Wait. The run is recorded.
 func (j *Jobs) RunNow(ctx context.Context, name string) error {
 	b, err := j.find(name)
 	if err != nil {
@@ -53,7 +54,15 @@ func (c *Control) Trigger(ctx context.Context, name string) error {
 		if !c.guard.Adapter().Notifies() {
 			return errors.New("the backend notifies nobody: use RunNow in a process that has the job")
 		}
-		if _, err = c.ledger.Raise(ctx, ledgerName(name), triggers, c.now().UnixMilli()); err != nil {
+		// The counter only grows, and the clock of another caller may be ahead.
+		last, err := c.ledger.Raise(ctx, ledgerName(name), triggers, 0)
+		if err != nil {
+			return err
+		}
+		if ahead := time.UnixMilli(last).Sub(c.now()); ahead >= triggerWindow {
+			return fmt.Errorf("by the clock of this process, the last Trigger is %v from now: one of the clocks is wrong", ahead.Round(time.Second))
+		}
+		if _, err = c.ledger.Raise(ctx, ledgerName(name), triggers, max(c.now().UnixMilli(), last+1)); err != nil {
 			return err
 		}
 		lease, err := c.guard.Acquire(ctx, triggerKey(name), c.guard.Adapter().Auxiliary(), guard.WithWait(triggerWindow), guard.WithLimit(0))

@@ -41,8 +41,7 @@ func TestTrigger_runsTheJobOnceInOneOfTheProcesses(t *testing.T) {
 			return nil
 		})
 		require.NoError(t, err)
-		every, err := cron.ParseStandard("@every 1s")
-		require.NoError(t, err)
+		every := parsed(t, "* * * * * *")
 		wrapper, err := jobs.Wrapper("wrapped", every)
 		require.NoError(t, err)
 		c.Schedule(every, cron.NewChain(wrapper).Then(cron.FuncJob(func() { wrappedRan.Add(1) })))
@@ -195,4 +194,40 @@ func TestNewControl_refusesAGuardWithoutALedger(t *testing.T) {
 		require.ErrorAs(t, err, &bad)
 		require.Equal(t, "guard", bad.Setting)
 	}
+}
+
+// A trigger counts although the clock of its caller is behind that of the one before. By a clock
+// that is far behind, it cannot, and the caller is told.
+func TestTrigger_byAClockThatIsBehind(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	g, err := guard.New(single.New(server.Client(t)))
+	require.NoError(t, err)
+	c := cron.New()
+	jobs, err := guardcron.New(g, c)
+	require.NoError(t, err)
+	runs := make(chan struct{}, 10)
+	_, err = jobs.AddFunc("nightly", "0 3 29 2 *", func(context.Context) error { runs <- struct{}{}; return nil })
+	require.NoError(t, err)
+	admin, err := guardcron.New(g, cron.New())
+	require.NoError(t, err)
+	c.Start()
+	t.Cleanup(func() {
+		<-c.Stop().Done()
+		for _, j := range []*guardcron.Jobs{jobs, admin} {
+			require.NoError(t, j.Close(context.Background()))
+		}
+		require.NoError(t, g.Close(context.Background()))
+	})
+	require.Eventually(t, func() bool {
+		all, err := admin.List(t.Context())
+		return err == nil && len(all) == 1
+	}, 10*time.Second, 10*time.Millisecond, "the job is announced")
+	for _, behind := range []time.Duration{0, -30 * time.Second, -10 * time.Second} {
+		guardcron.SetClock(admin, behind)
+		require.NoError(t, admin.Trigger(t.Context(), "nightly"))
+		receive(t, runs, "a run")
+	}
+	guardcron.SetClock(admin, -time.Hour)
+	require.ErrorContains(t, admin.Trigger(t.Context(), "nightly"), "clocks is wrong")
 }

@@ -22,20 +22,32 @@ func (s *site) wrapped(spec string, f func(), opts ...guardcron.Option) *process
 	var p *process
 	for i, skew := range skews {
 		p = s.process(string(rune('a'+i)), setup{skew: skew})
-		parsed, err := cron.ParseStandard(spec)
-		require.NoError(s.t, err)
-		wrapper, err := p.Wrapper("job", parsed, opts...)
-		require.NoError(s.t, err)
-		who := p.who
-		p.cron.Schedule(ahead{parsed, s.base + skew}, cron.NewChain(wrapper).Then(cron.FuncJob(func() {
-			s.ran(context.Background(), who)
-			if f != nil {
-				f()
-			}
-		})))
+		p.wrap(spec, f, opts...)
 		p.cron.Start()
 	}
 	return p
+}
+
+// wrap adds a wrapped entry that notes its runs.
+func (p *process) wrap(spec string, f func(), opts ...guardcron.Option) {
+	p.site.t.Helper()
+	schedule := parsed(p.site.t, spec)
+	wrapper, err := p.Wrapper("job", schedule, opts...)
+	require.NoError(p.site.t, err)
+	p.cron.Schedule(ahead{schedule, guardcron.Clock(p.Jobs)}, cron.NewChain(wrapper).Then(cron.FuncJob(func() {
+		p.site.ran(context.Background(), p.who)
+		if f != nil {
+			f()
+		}
+	})))
+}
+
+// parsed returns the schedule of a spec, which may have a field for seconds.
+func parsed(t *testing.T, spec string) cron.Schedule {
+	t.Helper()
+	schedule, err := cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor).Parse(spec)
+	require.NoError(t, err)
+	return schedule
 }
 
 // ahead is a schedule by another clock.
@@ -115,28 +127,32 @@ func TestWrapper_isAJobAsOthersAre(t *testing.T) {
 func TestWrapper_refusals(t *testing.T) {
 	t.Parallel()
 	jobs, _ := here(t)
-	never, err := cron.ParseStandard("0 0 30 2 *")
-	require.NoError(t, err)
-	for _, schedule := range []cron.Schedule{nil, never} {
+	for _, schedule := range []cron.Schedule{nil, parsed(t, "0 0 30 2 *")} {
 		wrapper, err := jobs.Wrapper("job", schedule)
 		require.Equal(t, []string{"schedule"}, settings(err))
 		require.ErrorContains(t, err, `guardcron: job "job"`)
 		require.Nil(t, wrapper)
 	}
-	_, err = jobs.Wrapper("1s", cron.Every(time.Second))
+	_, err := jobs.Wrapper("1s", parsed(t, "* * * * * *"))
 	require.NoError(t, err)
-	_, err = jobs.Wrapper("1s", cron.Every(time.Minute))
+	_, err = jobs.Wrapper("1s", parsed(t, "* * * * *"))
 	require.Equal(t, []string{"name"}, settings(err), "it has that name already")
 	_, err = jobs.AddFunc("1s", "@daily", none)
 	require.Equal(t, []string{"name"}, settings(err), "for others as well")
-	_, err = jobs.Wrapper("x@y", cron.Every(time.Minute), guardcron.WithHistory(0))
+	_, err = jobs.Wrapper("x@y", parsed(t, "* * * * *"), guardcron.WithHistory(0))
 	require.ElementsMatch(t, []string{"name", "WithHistory"}, settings(err))
+	_, err = jobs.Wrapper("delay", cron.Every(time.Minute))
+	require.Equal(t, []string{"schedule"}, settings(err))
+	require.ErrorContains(t, err, "AddFunc or Schedule")
+	_, err = jobs.Wrapper("jitter", parsed(t, "* * * * *"), guardcron.WithJitter(time.Second))
+	require.Equal(t, []string{"WithJitter"}, settings(err))
+	require.ErrorContains(t, err, "AddFunc or Schedule")
 }
 
 func TestWrapper_isForOneJob(t *testing.T) {
 	t.Parallel()
 	jobs, _ := here(t)
-	wrapper, err := jobs.Wrapper("job", cron.Every(time.Minute))
+	wrapper, err := jobs.Wrapper("job", parsed(t, "* * * * *"))
 	require.NoError(t, err)
 	require.ErrorContains(t, jobs.RunNow(t.Context(), "job"), "it wraps no job")
 	calls := 0
@@ -151,7 +167,7 @@ func TestWrapper_isForOneJob(t *testing.T) {
 func TestWrapper_afterClose(t *testing.T) {
 	t.Parallel()
 	jobs, _ := here(t)
-	wrapper, err := jobs.Wrapper("job", cron.Every(time.Minute))
+	wrapper, err := jobs.Wrapper("job", parsed(t, "* * * * *"))
 	require.NoError(t, err)
 	calls := 0
 	job := wrapper(cron.FuncJob(func() { calls++ }))
@@ -187,4 +203,78 @@ func TestWrapper_closeWaitsForTheRun(t *testing.T) {
 		require.NoError(s.t, p.Close(context.Background()))
 		require.Greater(s.t, time.Since(begun), 18*time.Second)
 	})
+}
+
+// The options and schedules of the fault table, in three processes with different clocks: each is
+// refused, or each tick is run once.
+func TestWrapper_runsEachTickOnceWithEachOptionOrRefusesIt(t *testing.T) {
+	t.Parallel()
+	for title, feature := range plantFeatures {
+		for _, spec := range []string{"*/20 * * * * *", "10 * * * *", "@every 20s"} {
+			t.Run(title+", "+spec, func(t *testing.T) {
+				t.Parallel()
+				onSite(t, "2026-06-15T12:00:05Z", func(s *site) {
+					p := s.process("first", setup{})
+					if _, err := p.Wrapper("job", parsed(s.t, spec), feature.opts...); err != nil {
+						require.NotEmpty(s.t, settings(err))
+						return
+					}
+					s.wrapped(spec, nil, feature.opts...)
+					s.until("2026-06-15T12:30:05Z")
+					want := map[string]int{"*/20 * * * * *": 90, "10 * * * *": 1}[spec]
+					require.Len(s.t, s.times(), want)
+				})
+			})
+		}
+	}
+}
+
+// A wrapped job is known to other programs, and can be triggered, before its first tick.
+func TestWrapper_announcesTheJobBeforeItsFirstTick(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		p := s.process("a", setup{})
+		p.wrap("0 3 1 * *", nil)
+		p.cron.Start()
+		s.sleep(time.Second)
+		list, err := p.List(context.Background())
+		require.NoError(s.t, err)
+		require.Len(s.t, list, 1)
+	})
+}
+
+// The only process is killed in a run, for a tick or by hand, and started again.
+func TestWrapper_runThatWasAbandonedDoesNotStayRunning(t *testing.T) {
+	t.Parallel()
+	for title, test := range map[string]struct {
+		at, back string
+		byHand   bool
+		want     []string
+	}{
+		"in time":  {"2026-06-15T13:00:05Z", "2026-06-15T13:00:50Z", false, []string{"13:00:00 lost", "13:00:00 ran", "14:00:00 ran"}},
+		"too late": {"2026-06-15T13:00:05Z", "2026-06-15T13:30:00Z", false, []string{"13:00:00 lost", "13:00:00 missed", "14:00:00 ran"}},
+		"by hand":  {"2026-06-15T12:30:00Z", "2026-06-15T13:30:00Z", true, []string{"by hand lost", "14:00:00 ran"}},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			onSite(t, noon, func(s *site) {
+				a := s.process("a", setup{})
+				a.wrap("0 * * * *", func() { time.Sleep(time.Minute) }) // virtual time
+				if test.byHand {
+					go func() { _ = a.RunNow(context.Background(), "job") }()
+					s.sleep(5 * time.Second)
+				} else {
+					a.cron.Start()
+					s.until(test.at)
+				}
+				a.die()
+				s.until(test.back)
+				b := s.process("b", setup{})
+				b.wrap("0 * * * *", nil)
+				b.cron.Start()
+				s.until("2026-06-15T14:00:30Z")
+				require.Equal(s.t, test.want, b.outcomes("job"))
+			})
+		})
+	}
 }
