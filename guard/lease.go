@@ -40,6 +40,17 @@ func (l *Lease) Fence() uint64 { return l.hold.fence }
 // 0 without WithLimit, and if n is more than MaxSeats.
 func (l *Lease) Seat() int { return l.hold.tenure.claim.Seat }
 
+// Claims returns the claim by which the store knows the lease, with its fence. Its key has the
+// namespace. It is for functions of a backend, such as postgres.Locker.CheckFence.
+func (l *Lease) Claims() []Claim {
+	h := l.hold
+	h.guard.mu.Lock()
+	defer h.guard.mu.Unlock()
+	c := h.tenure.claim
+	c.Fence, c.Reserve = h.fence, 0
+	return []Claim{c}
+}
+
 // Context returns the lease's context. It ends with the context that was given to Acquire, and
 // when the lease is lost (its cause is then a *LostError), released (ErrReleased), or revoked by
 // Close (*ClosedError).

@@ -82,6 +82,14 @@ func (l *Leases) Keys() []string {
 // Fence returns the fence of all of the keys, see Lease.Fence.
 func (l *Leases) Fence() uint64 { return l.fence }
 
+// Claims returns the claims of all of the leases, see Lease.Claims.
+func (l *Leases) Claims() (claims []Claim) {
+	for _, lease := range l.leases {
+		claims = append(claims, lease.Claims()...)
+	}
+	return claims
+}
+
 // Context returns a context that ends with the lease of any of the keys, see Lease.Context.
 func (l *Leases) Context() context.Context { return l.ctx }
 
