@@ -110,7 +110,7 @@ func TestACL_claimsThatShareFailWithoutTheirRights(t *testing.T) {
 	t.Parallel()
 	servers, connect := aclServers(t, false, false)
 	useLine(t, servers, redistest.ACLLines(t, "../docs/acl.md")["single"])
-	g, err := guard.New(single.New(connect()))
+	g, err := guard.New(single.New(connect()), guard.WithTTL(5*time.Second))
 	require.NoError(t, err)
 	defer g.Close(context.Background()) // whose error names the claims that could not be released
 	for name, opt := range map[string]guard.Option{"shared": guard.WithShared(), "limit": guard.WithLimit(3)} {
