@@ -103,7 +103,6 @@ func (g *Guard) giveBackAll(ctx context.Context, set *settings, leases []*Lease)
 	requests := g.releaseTogether(ctx, set, len(leases))
 	results := make([]error, len(leases))
 	each(len(leases), func(i int) {
-		defer requests[i].leave()
 		// unless giveBack returns
 		results[i] = driver.NewStoreError("", driver.OpRelease, leases[i].Key(), errAborted)
 		results[i] = leases[i].giveBack(ctx, ending{first: requests[i]})
