@@ -447,9 +447,7 @@ func TestAcquireAll_hooksOfAKeyDoNotDelayTheOthers(t *testing.T) {
 			}}
 			l, err := g.AcquireAll(t.Context(), []string{"a", "b"}, guard.WithHook(hook))
 			require.NoError(t, err)
-			info, err := store.memory.Show(t.Context(), "a")
-			require.NoError(t, err)
-			store.release(t, guard.Claim{Key: "a", ID: info.Holders[0].ID}, guard.After{})
+			store.forget(t, "a")
 			<-l.Context().Done() // "a" is lost, so that its release sends nothing
 			require.ErrorIs(t, l.Release(t.Context()), guard.ErrLost)
 		})
@@ -487,13 +485,46 @@ func TestDoAll_lossIsNoCancellation(t *testing.T) {
 				}
 				return false, guardtest.ErrUnscripted
 			}
+			var seen recorder
 			err := here.DoAll(t.Context(), []string{"a", "b", "c"}, func(ctx context.Context) error {
 				forgotten.Store(true)
 				<-ctx.Done()
 				return ctx.Err()
-			})
+			}, guard.WithHook(seen.hook()))
 			require.ErrorIs(t, err, guard.ErrLost, key)
 			require.NotErrorIs(t, err, context.Canceled, key)
+			end := seen.last(t, "run end")
+			require.ErrorIs(t, end.Err, guard.ErrLost, key)
+			require.True(t, end.LeaseEnded, key)
+		})
+	}
+}
+
+// A lease that was joined is not released by the call, which reports its end nevertheless.
+func TestDoAll_reportsTheEndOfAJoinedLease(t *testing.T) {
+	forget := func(store sharingStore, _ *guard.Guard) { store.forget(t, "a") }
+	revoke := func(_ sharingStore, outer *guard.Guard) {
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = outer.Close(ended)
+	}
+	for name, c := range map[string]struct {
+		end  func(store sharingStore, outer *guard.Guard)
+		want error
+	}{"lost": {forget, guard.ErrLost}, "revoked": {revoke, guard.ErrClosed}} {
+		t.Run(name, func(t *testing.T) {
+			sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
+				err := here.Do(t.Context(), "a", func(ctx context.Context) error {
+					err := there.DoAll(ctx, []string{"a", "b"}, func(ctx context.Context) error {
+						c.end(store, here)
+						<-ctx.Done()
+						return nil
+					})
+					require.ErrorIs(t, err, c.want)
+					return nil
+				})
+				require.ErrorIs(t, err, c.want)
+			})
 		})
 	}
 }
