@@ -64,6 +64,9 @@ type Event struct {
 	Aborted bool
 	// Joined means that the run took place under a lease that its context already held.
 	Joined bool
+	// LeaseEnded, of the end of a run, means that a lease of the run was lost or revoked before the
+	// function returned. Err says which and why, see LostError and ClosedError.
+	LeaseEnded bool
 	// Err is how the operation ended. It is nil for success.
 	Err error
 }
@@ -175,7 +178,7 @@ func (r *run) report(err error) {
 		return
 	}
 	e := r.event(err)
-	e.Aborted = !r.returned
+	e.Aborted, e.LeaseEnded = !r.returned, r.ended
 	r.hooks.call(r.ctx, &e, pickRunEnd)
 }
 

@@ -42,7 +42,11 @@ func (g *Guard) DoAll(ctx context.Context, keys []string, f func(context.Context
 			err = &with
 		}
 	}()
-	r := run{hold: l.leases[len(l.leases)-1].hold, hooks: l.set.hooks, caller: ctx}
+	last := len(l.leases) - 1
+	r := run{hold: l.leases[last].hold, hooks: l.set.hooks, caller: ctx}
+	for _, lease := range l.leases[:last] {
+		r.others = append(r.others, lease.hold)
+	}
 	return r.run(l.ctx, f)
 }
 
@@ -111,7 +115,6 @@ func (g *Guard) giveBackAll(ctx context.Context, set *settings, leases []*Lease)
 	requests := g.releaseTogether(ctx, set, len(leases))
 	results := make([]error, len(leases))
 	each(len(leases), func(i int) {
-		defer requests[i].leave()
 		// unless giveBack returns
 		results[i] = driver.NewStoreError("", driver.OpRelease, leases[i].Key(), errAborted)
 		results[i] = leases[i].giveBack(ctx, ending{first: requests[i]})

@@ -123,6 +123,11 @@ var sharing = []mutant{
 		pkg:   "guard", test: "TestDoAll_reportsALossBesideAnErrorOfTheStore",
 	},
 	{
+		name: "mutant_end_of_a_joined_lease_not_reported", rule: 8, does: "DoAll reports the end of the last key's lease only",
+		hunks: []hunk{{"guard/run.go", "append(r.others, r.hold)", "[]*hold{r.hold}"}},
+		pkg:   "guard", test: "TestDoAll_reportsTheEndOfAJoinedLease",
+	},
+	{
 		name: "mutant_one_request_for_each_key", rule: 17, does: "several keys are asked for one by one",
 		hunks: []hunk{{"guard/together.go", "func (g *Guard) acquireTogether(ctx context.Context, set *settings, n int) []*firstRequest {\n", "func (g *Guard) acquireTogether(ctx context.Context, set *settings, n int) []*firstRequest {\n	if n > 0 {\n		return make([]*firstRequest, n)\n	}\n"}},
 		pkg:   "guard", test: "TestAcquireAll_goesOutTogether",
