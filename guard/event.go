@@ -184,7 +184,7 @@ func (r *run) report(err error) {
 
 // report calls the hooks for a release.
 func (r *release) report() {
-	if r.hold == nil || len(r.hold.set.hooks) == 0 {
+	if r.hold == nil || r.untaken || len(r.hold.set.hooks) == 0 {
 		return
 	}
 	h, hs := r.hold, hooks(r.hold.set.hooks)

@@ -67,6 +67,7 @@ type hold struct {
 
 	// Guard.mu guards what follows.
 	next     *hold // which shares the tenure
+	offered  bool  // to a call that waits and has not taken it yet
 	renewals int
 	used     time.Duration // the most of the TTL that had passed when a renewal was answered
 	lost     *LostError    // set once validity has ended by itself
