@@ -102,7 +102,7 @@ func (a *acquisition) report(err error) {
 	now := a.guard.clock.Now()
 	e := a.event(now, err)
 	if h := a.got; h != nil {
-		e.Fence = h.fence
+		e.Fence = h.fence.Load()
 		e.Previous, e.Takeover = a.previous.Label, now >= a.previous.Ends
 		e.MissedWakeUp = a.missedWakeUp(now)
 	}
@@ -131,7 +131,7 @@ func (h *hold) event() Event {
 		Name:      h.set.name,
 		Key:       h.key,
 		Owner:     h.owner,
-		Fence:     h.fence,
+		Fence:     h.fence.Load(),
 		TTL:       h.set.ttl,
 		Used:      h.used,
 		Renewals:  h.renewals,

@@ -222,6 +222,95 @@ func TestAcquireAll_joinsWhatItsContextHolds(t *testing.T) {
 	})
 }
 
+// The key that the context holds may be the first or the last one.
+func TestDoAll_aJoinedKeyHasTheFenceOfAll(t *testing.T) {
+	for outer, other := range map[string]string{"a": "b", "b": "a"} {
+		sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
+			require.NoError(t, here.Do(t.Context(), outer, func(ctx context.Context) error {
+				before := guard.Fence(ctx)
+				l := hold(t, there, other)
+				earlier := l.Fence()
+				require.NoError(t, l.Release(t.Context()))
+				var inner uint64
+				require.NoError(t, here.DoAll(ctx, []string{"a", "b"}, func(ctx context.Context) error {
+					inner = guard.Fence(ctx)
+					require.Greater(t, inner, max(before, earlier))
+					lease, _ := guard.FromContext(ctx)
+					require.Equal(t, inner, lease.Fence())
+					require.True(t, lease.Valid())
+					keys := map[string]uint64{}
+					for _, c := range lease.Claims() {
+						keys[c.Key] = c.Fence
+					}
+					require.Equal(t, map[string]uint64{"a": inner, "b": inner}, keys)
+					return nil
+				}))
+				require.Equal(t, inner, guard.Fence(ctx), "the resource knows it by now")
+				lease, _ := guard.FromContext(ctx)
+				require.Len(t, lease.Claims(), 1)
+				return nil
+			}))
+		})
+	}
+}
+
+// The lease of a run of several keys is valid as long as those of all keys are.
+func TestDoAll_theLeaseIsThatOfAllKeys(t *testing.T) {
+	sharing(t, func(t *testing.T, _ sharingStore, here, _ *guard.Guard) {
+		err := here.Do(t.Context(), "a", func(ctx context.Context) error {
+			return here.DoAll(ctx, []string{"a", "b"}, func(ctx context.Context) error {
+				lease, _ := guard.FromContext(ctx)
+				require.Equal(t, "b", lease.Key())
+				require.True(t, lease.Valid())
+				time.Sleep(ttl) // the maximum hold of "a" passes
+				require.False(t, lease.Valid())
+				return nil
+			})
+		}, guard.WithMaxHold(ttl/2))
+		require.ErrorIs(t, err, guard.ErrLost)
+	})
+}
+
+// The renewal that tells the store the fence can be repeated, so a call that waits does so.
+func TestAcquireAll_repeatsToTellTheFence(t *testing.T) {
+	for name, c := range map[string]struct {
+		failures int
+		kind     driver.StoreErrorKind
+		opts     []guard.Option
+		fails    bool
+	}{
+		"does not wait":   {1, driver.KindConnection, nil, true},
+		"waits":           {2, driver.KindConnection, []guard.Option{guard.WithWait(guard.Forever)}, false},
+		"waits too short": {1000, driver.KindConnection, []guard.Option{guard.WithWait(ttl / 4)}, true},
+		"loses the lease": {1000, driver.KindConnection, []guard.Option{guard.WithWait(guard.Forever)}, true},
+		"has no right":    {1, driver.KindAuth, []guard.Option{guard.WithWait(guard.Forever)}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
+				for range 3 { // so that "b" has the larger fence
+					require.NoError(t, hold(t, there, "b").Release(t.Context()))
+				}
+				var calls atomic.Int32
+				store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) {
+					if int(calls.Add(1)) <= c.failures {
+						return false, guardtest.Fail(c.kind)
+					}
+					return false, guardtest.ErrUnscripted
+				}
+				l, err := here.AcquireAll(t.Context(), []string{"a", "b"}, c.opts...)
+				if c.fails {
+					require.ErrorIs(t, err, guard.ErrStore)
+					require.True(t, store.free("a"))
+					require.True(t, store.free("b"))
+					return
+				}
+				require.NoError(t, err)
+				require.NoError(t, l.Release(t.Context()))
+			})
+		})
+	}
+}
+
 func TestAcquireAll_settings(t *testing.T) {
 	sharing(t, func(t *testing.T, _ sharingStore, here, _ *guard.Guard) {
 		for want, c := range map[string]struct {

@@ -240,6 +240,27 @@ func checksFences(t *testing.T, dsn string) {
 		require.ErrorIs(t, all.Release(t.Context()), guard.ErrLost)
 	})
 
+	t.Run("DoAll that joins a key leaves no lease stale", func(t *testing.T) {
+		g, err := guard.New(l)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, g.Close(context.Background())) }()
+		inTx := func(ctx context.Context) error {
+			lease, _ := guard.FromContext(ctx)
+			return l.InTx(ctx, lease, selling)
+		}
+		require.NoError(t, g.Do(t.Context(), "nested 2", func(outer context.Context) error {
+			require.NoError(t, inTx(outer))
+			require.NoError(t, g.DoAll(outer, []string{"nested 1", "nested 2", "nested 3"}, func(ctx context.Context) error {
+				require.NoError(t, inTx(outer))
+				require.NoError(t, inTx(ctx))
+				lease, _ := guard.FromContext(ctx)
+				require.Len(t, lease.Claims(), 3)
+				return nil
+			}))
+			return inTx(outer)
+		}))
+	})
+
 	t.Run("each claim that shares a key has its fence", func(t *testing.T) {
 		var grants []driver.Grant
 		var claims []driver.Claim
