@@ -21,8 +21,10 @@ import (
 //
 // The context of f ends with the lease of any of the keys. f has one fence: it is larger than every
 // earlier fence of each key. A key that ctx holds already is joined: its lease gets that fence, too,
-// and keeps it after DoAll. So an outer run must read its fence (Fence) again then. Options are those of Do, without WithOnce and WithMinHold. On one
-// Redis, free keys cost one round trip, and their release another.
+// and keeps it after DoAll. So an outer run must read its fence (Fence) again then.
+//
+// Options are those of Do, without WithOnce and WithMinHold. On one Redis, free keys cost one round
+// trip, and their release another.
 func (g *Guard) DoAll(ctx context.Context, keys []string, f func(context.Context) error, opts ...Option) (err error) {
 	if f == nil {
 		return errNoFunction
