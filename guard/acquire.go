@@ -87,6 +87,7 @@ func (g *Guard) acquire(ctx context.Context, key, stored string, set *settings) 
 	a.begin()
 	h, err := a.loop()
 	a.got = h
+	set.first.leave() // the others do not wait for the hooks
 	a.leave()
 	a.report(err)
 	a.returned = true
@@ -160,7 +161,11 @@ func (a *acquisition) loop() (*hold, error) {
 		return h, err
 	}
 	for {
-		switch step := a.next(); step.Move {
+		step := a.next()
+		if step.Move != queue.Ask {
+			a.set.first.leave() // what the call rests for may wait for the others' requests
+		}
+		switch step.Move {
 		case queue.Ask:
 			if h, err := a.ask(step); h != nil || err != nil {
 				return h, err

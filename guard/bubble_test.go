@@ -48,6 +48,16 @@ func (s *testStore) free(key string) bool {
 	return err == nil
 }
 
+// forget makes the store forget the lease on the key, as if it had been deleted.
+func (s *testStore) forget(t *testing.T, key string) {
+	t.Helper()
+	info, err := s.memory.Show(t.Context(), key)
+	require.NoError(t, err)
+	require.Len(t, info.Holders, 1)
+	_, err = s.memory.Release(t.Context(), guard.Claim{Key: key, ID: info.Holders[0].ID}, guard.After{})
+	require.NoError(t, err)
+}
+
 // frozen simulates a store that does not answer: it blocks until the context ends.
 func frozen(ctx context.Context) error {
 	<-ctx.Done()

@@ -120,11 +120,14 @@ func (g *Guard) revoke() int {
 	for _, h := range held {
 		sent.Go(func() {
 			var r release
-			h.giveBack(ended, ending{cause: &ClosedError{Key: h.key, ran: true}}, &r)
-			r.report()
-			if r.hold != nil {
-				revoked.Add(1)
-			}
+			defer func() { // also if the Locker ends the goroutine
+				if r.hold != nil && !r.untaken {
+					revoked.Add(1)
+				}
+				r.report()
+			}()
+			// A panic of the Locker would end the process. The cleaner goes on with its claim.
+			contain(func() { h.giveBack(ended, ending{cause: &ClosedError{Key: h.key, ran: true}}, &r) })
 		})
 	}
 	sent.Wait()

@@ -129,6 +129,65 @@ func TestClose_countsClaimsWhoseCleanUpFailedBefore(t *testing.T) {
 	}
 }
 
+// A Locker that panics must not end the process from a goroutine of Close.
+func TestClose_containsAPanicOfTheLocker(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		hold(t, g, "k")
+		var panicked atomic.Bool
+		store.OnRelease = func(context.Context, int, guard.Claim, guard.After) (bool, error) {
+			if !panicked.Swap(true) {
+				panic("a bug")
+			}
+			return false, guardtest.ErrUnscripted
+		}
+		require.ErrorContains(t, closeWithin(t, g, 0), "1 lease was revoked")
+		time.Sleep(ttl)
+		require.True(t, store.free("k"), "the cleaner has released it")
+	})
+}
+
+// slowWaiter is the context of a call whose goroutine stops when it begins to rest.
+type slowWaiter struct {
+	context.Context
+	goesOn chan struct{}
+}
+
+func (c slowWaiter) Done() <-chan struct{} {
+	<-c.goesOn
+	return c.Context.Done()
+}
+
+// Close revokes a lease that was offered to a waiter before the waiter has seen it. Hooks know of
+// no acquire, so they must not receive a release.
+func TestClose_reportsNoReleaseOfALeaseThatNobodyHasTaken(t *testing.T) {
+	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
+		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+			time.Sleep(time.Second)
+			return store.memory.TryAcquire(ctx, c)
+		}
+		waiter := slowWaiter{t.Context(), make(chan struct{})}
+		var seen recorder
+		errs := make(chan error, 2)
+		go func() {
+			errs <- here.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return nil }, guard.WithShared(), guard.WithHook(seen.hook()))
+		}()
+		synctest.Wait()
+		go func() {
+			errs <- here.Do(waiter, "k", nothing, guard.WithShared(), guard.WithWait(time.Minute), guard.WithHook(seen.hook()))
+		}()
+		time.Sleep(2 * time.Second)
+		err := closeWithin(t, here, 0)
+		require.ErrorContains(t, err, "1 lease was revoked")
+		require.ErrorContains(t, err, "1 call has not returned")
+		require.ErrorIs(t, <-errs, guard.ErrClosed)
+		close(waiter.goesOn)
+		require.ErrorIs(t, <-errs, guard.ErrClosed)
+		require.Equal(t, 2, seen.count("acquire end"))
+		require.Equal(t, 1, seen.count("release"), "of the one that was granted")
+		require.True(t, store.free("k"))
+	})
+}
+
 // Close must not count a store call that has not returned as finished.
 func TestClose_countsTheCallsThatHaveNotReturned(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -8,7 +8,8 @@ type leaseKey struct{}
 // leases of the contexts around it can be found through it.
 type leaseContext struct {
 	context.Context
-	hold *hold
+	hold   *hold
+	others []*hold // of DoAll: those of its other keys
 }
 
 func (c *leaseContext) Value(key any) any {
@@ -25,14 +26,14 @@ func FromContext(ctx context.Context) (*Lease, bool) {
 	if !ok {
 		return nil, false
 	}
-	return &Lease{hold: c.hold, ctx: c, joined: true}, true
+	return &Lease{hold: c.hold, ctx: c, joined: true, others: c.others}, true
 }
 
 // Fence returns the fence of the lease under which ctx runs, or 0 if there is none. See
 // Lease.Fence.
 func Fence(ctx context.Context) uint64 {
 	if c, ok := ctx.Value(leaseKey{}).(*leaseContext); ok {
-		return c.hold.fence
+		return c.hold.fence.Load()
 	}
 	return 0
 }

@@ -64,6 +64,9 @@ type Event struct {
 	Aborted bool
 	// Joined means that the run took place under a lease that its context already held.
 	Joined bool
+	// LeaseEnded, of the end of a run, means that a lease of the run was lost or revoked before the
+	// function returned. Err says which and why, see LostError and ClosedError.
+	LeaseEnded bool
 	// Err is how the operation ended. It is nil for success.
 	Err error
 }
@@ -99,7 +102,7 @@ func (a *acquisition) report(err error) {
 	now := a.guard.clock.Now()
 	e := a.event(now, err)
 	if h := a.got; h != nil {
-		e.Fence = h.fence
+		e.Fence = h.fence.Load()
 		e.Previous, e.Takeover = a.previous.Label, now >= a.previous.Ends
 		e.MissedWakeUp = a.missedWakeUp(now)
 	}
@@ -128,7 +131,7 @@ func (h *hold) event() Event {
 		Name:      h.set.name,
 		Key:       h.key,
 		Owner:     h.owner,
-		Fence:     h.fence,
+		Fence:     h.fence.Load(),
 		TTL:       h.set.ttl,
 		Used:      h.used,
 		Renewals:  h.renewals,
@@ -175,13 +178,13 @@ func (r *run) report(err error) {
 		return
 	}
 	e := r.event(err)
-	e.Aborted = !r.returned
+	e.Aborted, e.LeaseEnded = !r.returned, r.ended
 	r.hooks.call(r.ctx, &e, pickRunEnd)
 }
 
 // report calls the hooks for a release.
 func (r *release) report() {
-	if r.hold == nil || len(r.hold.set.hooks) == 0 {
+	if r.hold == nil || r.untaken || len(r.hold.set.hooks) == 0 {
 		return
 	}
 	h, hs := r.hold, hooks(r.hold.set.hooks)

@@ -57,7 +57,7 @@ func (h *hold) handOff(end ending) bool {
 	t.claim.Reserve--
 	t.handOffs++
 	next := g.newHold(w.Call().(*acquisition), t, now)
-	next.previous = h.label
+	next.previous, next.offered = h.label, true
 	g.queues.HandOff(w, next)
 	g.schedule.replan(t)
 	return true
@@ -67,7 +67,7 @@ func (h *hold) handOff(end ending) bool {
 // before the call came to it, and an error if the call must not go on.
 func (a *acquisition) take(h *hold) (*hold, error) {
 	a.cleanUp() // the call's own claim
-	if err := a.interrupted(); err != nil || !h.valid() {
+	if err := a.interrupted(); err != nil || !h.accept() {
 		a.reject(h)
 		return nil, err
 	}
@@ -78,11 +78,16 @@ func (a *acquisition) take(h *hold) (*hold, error) {
 	return h, nil
 }
 
-// reject releases a lease that was handed off to the call, which goes on without it.
-func (a *acquisition) reject(h *hold) {
-	g := a.guard
-	g.mu.Lock()
-	g.active.add(1)
-	g.mu.Unlock()
-	h.giveBack(a.caller, ending{}, new(release))
+// accept makes h, which was offered, the hold of the call. It returns false if h is over.
+func (h *hold) accept() bool {
+	if !h.valid() {
+		return false
+	}
+	h.guard.mu.Lock()
+	defer h.guard.mu.Unlock()
+	h.offered = h.released != nil // by Close
+	return !h.offered
 }
+
+// reject releases a lease that was handed off to the call, which goes on without it.
+func (a *acquisition) reject(h *hold) { h.giveBack(a.caller, ending{}, new(release)) }

@@ -52,8 +52,8 @@ type hold struct {
 	guard    *Guard
 	tenure   *tenure
 	set      *settings
-	key      string // as the caller gave it; the tenure's claim has it as the store knows it
-	fence    uint64
+	key      string        // as the caller gave it; the tenure's claim has it as the store knows it
+	fence    atomic.Uint64 // DoAll inside of the run raises it
 	owner    string
 	label    string       // its own: the store has that of the tenure's first hold
 	previous string       // the label of the hold that has handed the tenure off
@@ -67,6 +67,7 @@ type hold struct {
 
 	// Guard.mu guards what follows.
 	next     *hold // which shares the tenure
+	offered  bool  // to a call that waits and has not taken it yet
 	renewals int
 	used     time.Duration // the most of the TTL that had passed when a renewal was answered
 	lost     *LostError    // set once validity has ended by itself
@@ -95,13 +96,13 @@ func (g *Guard) newHold(a *acquisition, t *tenure, at time.Duration) *hold {
 		tenure:  t,
 		set:     a.set,
 		key:     a.key,
-		fence:   t.claim.Fence,
 		owner:   t.claim.Owner,
 		label:   a.claim.Label,
 		origin:  a.ctx,
 		granted: at,
 		maxAt:   clock.Never,
 	}
+	h.fence.Store(t.claim.Fence)
 	if h.set.maxHold > 0 {
 		h.maxAt = at + h.set.maxHold
 	}
@@ -220,7 +221,7 @@ func (h *hold) lose(reason LossReason, late time.Duration) {
 	h.guard.queues.Lost(h.guard.clock.Now(), h.tenure.claim.Key, h)
 	h.over.Store(true)
 	h.lost = &LostError{
-		Key: h.key, Fence: h.fence, Reason: reason, Late: max(late, 0), Renew: h.tenure.lastErr, ran: true,
+		Key: h.key, Fence: h.fence.Load(), Reason: reason, Late: max(late, 0), Renew: h.tenure.lastErr, ran: true,
 	}
 }
 
@@ -256,5 +257,5 @@ func (h *hold) overtaken(ctx context.Context, err error, ran bool) error {
 	case errors.Is(released, ErrClosed):
 		return &ClosedError{Key: h.key, Err: err, ran: ran}
 	}
-	return &LostError{Key: h.key, Fence: h.fence, Reason: LossReleased, Err: err, ran: ran}
+	return &LostError{Key: h.key, Fence: h.fence.Load(), Reason: LossReleased, Err: err, ran: ran}
 }

@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
@@ -14,6 +15,7 @@ type Lease struct {
 	ctx  context.Context
 	// joined leases belong to another call: releasing one does nothing.
 	joined bool
+	others []*hold // in DoAll: those of its other keys
 }
 
 // Key returns the key, as it was given to Do or Acquire.
@@ -33,12 +35,33 @@ func (l *Lease) Owner() string { return l.hold.owner }
 // the key. A resource that remembers the highest fence it has seen can refuse a holder that was
 // paused, has lost the lease, and does not know it yet. Register the fence where the work first
 // reads the resource, and check it where the work writes: see the package documentation.
-func (l *Lease) Fence() uint64 { return l.hold.fence }
+//
+// It grows once DoAll or AcquireAll, called with a context of the lease, has joined it: see there.
+func (l *Lease) Fence() uint64 { return l.hold.fence.Load() }
 
 // Seat returns which of the seats of the key the lease has, from 1 to the n of WithLimit: a number
 // that no other holder has at the same time, such as that of a licence, a port or an API key. It is
 // 0 without WithLimit, and if n is more than MaxSeats.
 func (l *Lease) Seat() int { return l.hold.tenure.claim.Seat }
+
+// Claims returns the claim by which the store knows the lease, with its fence. Its key has the
+// namespace. In DoAll, the claims of all its keys follow. It is for functions of a backend, such as
+// postgres.Locker.CheckFence.
+func (l *Lease) Claims() []Claim {
+	claims := []Claim{l.hold.claim()}
+	for _, h := range l.others {
+		claims = append(claims, h.claim())
+	}
+	return claims
+}
+
+func (h *hold) claim() Claim {
+	h.guard.mu.Lock()
+	defer h.guard.mu.Unlock()
+	c := h.tenure.claim
+	c.Fence, c.Reserve = h.fence.Load(), 0
+	return c
+}
 
 // Context returns the lease's context. It ends with the context that was given to Acquire, and
 // when the lease is lost (its cause is then a *LostError), released (ErrReleased), or revoked by
@@ -47,8 +70,10 @@ func (l *Lease) Context() context.Context { return l.ctx }
 
 // Valid reports whether the lease is still valid. It reads the clock and does not ask the store.
 // Call it right before a side effect: after a process was paused, the context may not have ended
-// yet although the lease has. False is final.
-func (l *Lease) Valid() bool { return l.hold.valid() }
+// yet although the lease has. False is final. In DoAll, it is about the leases of all its keys.
+func (l *Lease) Valid() bool {
+	return l.hold.valid() && !slices.ContainsFunc(l.others, func(h *hold) bool { return !h.valid() })
+}
 
 // MaxRecord is the longest record of a done marker in bytes.
 const MaxRecord = driver.MaxRecord

@@ -38,6 +38,7 @@ type release struct {
 	at        time.Duration // when it began
 	took      time.Duration
 	handedOff bool // to another call, or left to those that share the lease
+	untaken   bool // no call has had the hold, and hooks do not know of it
 
 	claim    Claim
 	marks    bool // leave a done marker
@@ -57,6 +58,7 @@ type storeCall struct {
 // giveBack ends h: it ends the context, and hands the lease off or releases it. It does nothing
 // after the first time. ctx is the caller's: its end bounds the call only. The result is in r.
 func (h *hold) giveBack(ctx context.Context, end ending, r *release) {
+	defer end.first.leave() // before the hooks
 	if !h.beginRelease(end, r) {
 		return
 	}
@@ -114,7 +116,10 @@ func (h *hold) beginRelease(end ending, r *release) bool {
 		h.lose(LossSuspended, now-h.validUntil())
 		lost = true
 	}
-	*r = release{hold: h, at: now, record: h.record, storeEnd: now + t.claim.TTL}
+	*r = release{hold: h, at: now, record: h.record, storeEnd: now + t.claim.TTL, untaken: h.offered}
+	if h.offered {
+		g.active.add(1) // so far, it counted with the call to which it was offered
+	}
 	if h.lost == nil {
 		r.storeEnd = t.validUntil() + t.margin
 	}

@@ -165,7 +165,7 @@ func (t *tenure) renewed(sent, anchor time.Duration, held bool, err error) {
 		}
 	}
 	g.schedule.replan(t)
-	failures, fence := t.failures, h.fence
+	failures, fence := t.failures, h.fence.Load()
 	g.unlock()
 	for _, h := range lost {
 		h.announceLoss()

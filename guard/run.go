@@ -12,8 +12,10 @@ type run struct {
 	hooks    hooks
 	ctx      context.Context // with what the hooks have put in
 	joined   bool            // the hold is another call's
+	others   []*hold         // of DoAll: those of its other keys
 	caller   context.Context // of DoAll: the caller's own, or nil
 	returned bool            // the function returned: it did not panic or end its goroutine
+	ended    bool            // and a lease of the run had ended by then: its error says so
 	start    time.Duration
 	took     time.Duration
 }
@@ -28,7 +30,7 @@ func (h *hold) do(ctx context.Context, f func(context.Context) error) (err error
 		r.stop()
 		h.giveBack(ctx, ending{complete: r.returned && err == nil, run: r.ctx}, &rel)
 		if r.returned {
-			err = h.result(ctx, err, rel.err)
+			r.ended, err = h.result(ctx, err, rel.err)
 		}
 	}()
 	r.begin(h.set.window > 0)
@@ -38,16 +40,16 @@ func (h *hold) do(ctx context.Context, f func(context.Context) error) (err error
 }
 
 // result returns what Do returns after f has returned err, and the release has ended with
-// released.
-func (h *hold) result(ctx context.Context, err, released error) error {
+// released, and whether that is because the lease ended while f ran.
+func (h *hold) result(ctx context.Context, err, released error) (ended bool, _ error) {
 	//nolint:errorlint // the cause is never wrapped
 	if lost, end := h.ended(); lost != nil || end != ErrReleased {
-		return h.overtaken(ctx, err, true)
+		return true, h.overtaken(ctx, err, true)
 	}
 	if err == nil && released != nil && h.marks() {
-		return &MarkerError{Key: h.key, Err: released}
+		return false, &MarkerError{Key: h.key, Err: released}
 	}
-	return asFunctionError(err)
+	return false, asFunctionError(err)
 }
 
 // join runs f under h, which ctx already holds.
@@ -70,11 +72,7 @@ func (r *run) run(ctx context.Context, f func(context.Context) error) (err error
 	defer func() {
 		r.stop()
 		if r.returned {
-			if lost, end := r.hold.ended(); lost != nil || end != nil {
-				err = r.hold.overtaken(r.caller, err, true)
-			} else {
-				err = asFunctionError(err)
-			}
+			r.ended, err = r.result(err)
 		}
 		r.report(err)
 	}()
@@ -82,6 +80,17 @@ func (r *run) run(ctx context.Context, f func(context.Context) error) (err error
 	err = f(r.ctx)
 	r.returned = true
 	return err
+}
+
+// result returns what the run returns after its function has returned err, and whether that is
+// because a lease ended meanwhile.
+func (r *run) result(err error) (ended bool, _ error) {
+	for _, h := range append(r.others, r.hold) {
+		if lost, end := h.ended(); lost != nil || end != nil {
+			return true, h.overtaken(r.caller, err, true)
+		}
+	}
+	return false, asFunctionError(err)
 }
 
 // begin calls the hooks. If a done marker may follow, they are asked now what to add to its label:

@@ -20,8 +20,11 @@ import (
 // not cover a Do inside of DoAll, or inside of Do, for a further key.
 //
 // The context of f ends with the lease of any of the keys. f has one fence: it is larger than every
-// earlier fence of each key. Options are those of Do, without WithOnce and WithMinHold. On one
-// Redis, free keys cost one round trip, and their release another.
+// earlier fence of each key. A key that ctx holds already is joined: its lease gets that fence, too,
+// and keeps it after DoAll. So an outer run must read its fence (Fence) again then.
+//
+// Options are those of Do, without WithOnce and WithMinHold. On one Redis, free keys cost one round
+// trip, and their release another.
 func (g *Guard) DoAll(ctx context.Context, keys []string, f func(context.Context) error, opts ...Option) (err error) {
 	if f == nil {
 		return errNoFunction
@@ -42,7 +45,11 @@ func (g *Guard) DoAll(ctx context.Context, keys []string, f func(context.Context
 			err = &with
 		}
 	}()
-	r := run{hold: l.leases[len(l.leases)-1].hold, hooks: l.set.hooks, caller: ctx}
+	last := len(l.leases) - 1
+	r := run{hold: l.leases[last].hold, hooks: l.set.hooks, caller: ctx}
+	for _, lease := range l.leases[:last] {
+		r.others = append(r.others, lease.hold)
+	}
 	return r.run(l.ctx, f)
 }
 
@@ -82,6 +89,14 @@ func (l *Leases) Keys() []string {
 // Fence returns the fence of all of the keys, see Lease.Fence.
 func (l *Leases) Fence() uint64 { return l.fence }
 
+// Claims returns the claims of all of the leases, see Lease.Claims.
+func (l *Leases) Claims() (claims []Claim) {
+	for _, lease := range l.leases {
+		claims = append(claims, lease.Claims()...)
+	}
+	return claims
+}
+
 // Context returns a context that ends with the lease of any of the keys, see Lease.Context.
 func (l *Leases) Context() context.Context { return l.ctx }
 
@@ -103,7 +118,6 @@ func (g *Guard) giveBackAll(ctx context.Context, set *settings, leases []*Lease)
 	requests := g.releaseTogether(ctx, set, len(leases))
 	results := make([]error, len(leases))
 	each(len(leases), func(i int) {
-		defer requests[i].leave()
 		// unless giveBack returns
 		results[i] = driver.NewStoreError("", driver.OpRelease, leases[i].Key(), errAborted)
 		results[i] = leases[i].giveBack(ctx, ending{first: requests[i]})
@@ -272,37 +286,31 @@ func (s *several) reportSkip(k *oneOf) {
 
 // leases returns what was acquired, under one fence: the largest. The store knows it of each key.
 func (s *several) leases() (*Leases, error) {
-	g := s.guard
-	l := &Leases{guard: g, set: s.set, ctx: s.ctx}
-	now := g.clock.Now()
-	g.mu.Lock()
+	l := &Leases{guard: s.guard, set: s.set, ctx: s.ctx}
+	var all []*hold
 	for _, k := range s.keys {
-		l.fence = max(l.fence, k.lease.hold.fence)
+		l.fence = max(l.fence, k.lease.Fence())
 		l.leases = append(l.leases, k.lease)
+		all = append(all, k.lease.hold)
 	}
-	var behind []*tenure
+	var behind []*hold
+	now := s.guard.clock.Now()
 	for _, k := range s.keys {
-		h := k.lease.hold
-		if h.tenure.claim.Fence < l.fence {
-			h.tenure.claim.Fence, h.tenure.claim.Reserve = l.fence, 0
-			behind = append(behind, h.tenure)
-		}
-		if !k.lease.joined {
-			h.fence = l.fence
-			if s.set.maxHold > 0 {
-				h.maxAt = now + s.set.maxHold
-			}
-			g.schedule.replan(h.tenure)
+		if k.lease.use(l.fence, s.set, now) {
+			behind = append(behind, k.lease.hold)
 		}
 	}
-	g.mu.Unlock()
-	if err := g.raise(s.ctx, behind); err != nil {
+	if err := s.raise(behind); err != nil {
 		return nil, err
 	}
 	var ends []func()
-	for _, lease := range l.leases {
-		joined, end := lease.hold.joined(l.ctx)
-		l.ctx = &leaseContext{Context: joined, hold: lease.hold}
+	for _, h := range all {
+		joined, end := h.joined(l.ctx)
+		c := &leaseContext{Context: joined, hold: h}
+		if last := len(all) - 1; h == all[last] {
+			c.others = all[:last]
+		}
+		l.ctx = c
 		ends = append(ends, end)
 	}
 	l.end = func() {
@@ -316,33 +324,75 @@ func (s *several) leases() (*Leases, error) {
 	return l, nil
 }
 
-// raise tells the store the fences under which the tenures are used.
-func (g *Guard) raise(ctx context.Context, behind []*tenure) error {
-	if len(behind) == 0 {
-		return nil
+// use makes the lease one of several that have a fence, whose maximum hold begins now. It reports
+// whether the store must be told of the fence. A lease that was joined may be that of another
+// Guard. Its fence moves up as well: what f writes under the fence of all keys must not make the
+// rest of the outer run stale.
+func (l *Lease) use(fence uint64, set *settings, now time.Duration) (behind bool) {
+	h := l.hold
+	h.guard.mu.Lock()
+	defer h.guard.mu.Unlock()
+	h.fence.Store(max(h.fence.Load(), fence))
+	if behind = h.tenure.claim.Fence < fence; behind {
+		h.tenure.claim.Fence, h.tenure.claim.Reserve = fence, 0
 	}
+	if !l.joined {
+		if set.maxHold > 0 {
+			h.maxAt = now + set.maxHold
+		}
+		h.guard.schedule.replan(h.tenure)
+	}
+	return behind
+}
+
+// raise tells the store the fences under which the leases are used.
+func (s *several) raise(behind []*hold) error {
 	errs := make([]error, len(behind))
 	each(len(behind), func(i int) {
-		t := behind[i]
-		g.mu.Lock()
-		c := t.claim
-		g.mu.Unlock()
-		// unless Renew returns
-		errs[i] = driver.NewStoreError("", driver.OpRenew, c.Key, errAborted)
-		call, cancel := context.WithTimeout(ctx, requestTimeout(c.TTL))
-		defer cancel()
-		g.calls.Add(1)
-		defer g.calls.Add(-1)
-		switch held, err := g.locker.Renew(call, c); {
-		case err == nil && held:
-			errs[i] = nil
-		case err != nil && ctx.Err() != nil:
-			errs[i] = contextEnded(ctx, driver.OpAcquire, c.Key)
-		case err != nil:
-			errs[i] = asStoreError(driver.OpRenew, c.Key, err)
-		case !held:
-			errs[i] = &LostError{Key: c.Key, Fence: c.Fence, Reason: LossNotHeld}
-		}
+		// unless raiseOne returns
+		errs[i] = driver.NewStoreError("", driver.OpRenew, behind[i].key, errAborted)
+		errs[i] = s.raiseOne(behind[i])
 	})
 	return cmp.Or(errs...)
+}
+
+// raiseOne tells the store the fence of one of the leases. It asks until there is an answer, as
+// long as the call waits, and the lease is valid: nothing changes if the store has it already.
+func (s *several) raiseOne(h *hold) error {
+	g := s.guard
+	for failures := 1; ; failures++ {
+		err := s.renew(h)
+		now := g.clock.Now()
+		switch {
+		case err == nil:
+			return nil
+		case s.ctx.Err() != nil:
+			return contextEnded(s.ctx, driver.OpAcquire, h.key)
+		case !errors.Is(err, ErrStore), permanent(err), now >= s.deadline, !h.valid():
+			return err
+		}
+		pause := g.renewalPause(h.set.ttl, failures)
+		if !g.sleep(now+pause, nil, s.ctx.Done(), g.closing) && s.ctx.Err() == nil {
+			return err // the Guard is closing
+		}
+	}
+}
+
+// renew renews the claim of one of the leases, once.
+func (s *several) renew(h *hold) error {
+	g := s.guard
+	h.guard.mu.Lock()
+	c := h.tenure.claim
+	h.guard.mu.Unlock()
+	ctx, cancel := context.WithTimeout(s.ctx, requestTimeout(c.TTL))
+	defer cancel()
+	g.calls.Add(1)
+	defer g.calls.Add(-1)
+	switch held, err := g.locker.Renew(ctx, c); {
+	case err != nil:
+		return asStoreError(driver.OpRenew, c.Key, err)
+	case !held:
+		return &LostError{Key: h.key, Fence: c.Fence, Reason: LossNotHeld}
+	}
+	return nil
 }

@@ -222,6 +222,95 @@ func TestAcquireAll_joinsWhatItsContextHolds(t *testing.T) {
 	})
 }
 
+// The key that the context holds may be the first or the last one.
+func TestDoAll_aJoinedKeyHasTheFenceOfAll(t *testing.T) {
+	for outer, other := range map[string]string{"a": "b", "b": "a"} {
+		sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
+			require.NoError(t, here.Do(t.Context(), outer, func(ctx context.Context) error {
+				before := guard.Fence(ctx)
+				l := hold(t, there, other)
+				earlier := l.Fence()
+				require.NoError(t, l.Release(t.Context()))
+				var inner uint64
+				require.NoError(t, here.DoAll(ctx, []string{"a", "b"}, func(ctx context.Context) error {
+					inner = guard.Fence(ctx)
+					require.Greater(t, inner, max(before, earlier))
+					lease, _ := guard.FromContext(ctx)
+					require.Equal(t, inner, lease.Fence())
+					require.True(t, lease.Valid())
+					keys := map[string]uint64{}
+					for _, c := range lease.Claims() {
+						keys[c.Key] = c.Fence
+					}
+					require.Equal(t, map[string]uint64{"a": inner, "b": inner}, keys)
+					return nil
+				}))
+				require.Equal(t, inner, guard.Fence(ctx), "the resource knows it by now")
+				lease, _ := guard.FromContext(ctx)
+				require.Len(t, lease.Claims(), 1)
+				return nil
+			}))
+		})
+	}
+}
+
+// The lease of a run of several keys is valid as long as those of all keys are.
+func TestDoAll_theLeaseIsThatOfAllKeys(t *testing.T) {
+	sharing(t, func(t *testing.T, _ sharingStore, here, _ *guard.Guard) {
+		err := here.Do(t.Context(), "a", func(ctx context.Context) error {
+			return here.DoAll(ctx, []string{"a", "b"}, func(ctx context.Context) error {
+				lease, _ := guard.FromContext(ctx)
+				require.Equal(t, "b", lease.Key())
+				require.True(t, lease.Valid())
+				time.Sleep(ttl) // the maximum hold of "a" passes
+				require.False(t, lease.Valid())
+				return nil
+			})
+		}, guard.WithMaxHold(ttl/2))
+		require.ErrorIs(t, err, guard.ErrLost)
+	})
+}
+
+// The renewal that tells the store the fence can be repeated, so a call that waits does so.
+func TestAcquireAll_repeatsToTellTheFence(t *testing.T) {
+	for name, c := range map[string]struct {
+		failures int
+		kind     driver.StoreErrorKind
+		opts     []guard.Option
+		fails    bool
+	}{
+		"does not wait":   {1, driver.KindConnection, nil, true},
+		"waits":           {2, driver.KindConnection, []guard.Option{guard.WithWait(guard.Forever)}, false},
+		"waits too short": {1000, driver.KindConnection, []guard.Option{guard.WithWait(ttl / 4)}, true},
+		"loses the lease": {1000, driver.KindConnection, []guard.Option{guard.WithWait(guard.Forever)}, true},
+		"has no right":    {1, driver.KindAuth, []guard.Option{guard.WithWait(guard.Forever)}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
+				for range 3 { // so that "b" has the larger fence
+					require.NoError(t, hold(t, there, "b").Release(t.Context()))
+				}
+				var calls atomic.Int32
+				store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) {
+					if int(calls.Add(1)) <= c.failures {
+						return false, guardtest.Fail(c.kind)
+					}
+					return false, guardtest.ErrUnscripted
+				}
+				l, err := here.AcquireAll(t.Context(), []string{"a", "b"}, c.opts...)
+				if c.fails {
+					require.ErrorIs(t, err, guard.ErrStore)
+					require.True(t, store.free("a"))
+					require.True(t, store.free("b"))
+					return
+				}
+				require.NoError(t, err)
+				require.NoError(t, l.Release(t.Context()))
+			})
+		})
+	}
+}
+
 func TestAcquireAll_settings(t *testing.T) {
 	sharing(t, func(t *testing.T, _ sharingStore, here, _ *guard.Guard) {
 		for want, c := range map[string]struct {
@@ -308,9 +397,11 @@ func TestAcquireAll_endsOfAGoroutine(t *testing.T) {
 
 // A severalStore takes several claims in one call.
 type severalStore struct {
-	*testStore
+	sharingStore
+	on func(ctx context.Context)
+
+	mu      sync.Mutex
 	batches [][]string // the keys of each
-	on      func(ctx context.Context)
 }
 
 func (s *severalStore) batch(ctx context.Context, claims []guard.Claim) {
@@ -319,7 +410,9 @@ func (s *severalStore) batch(ctx context.Context, claims []guard.Claim) {
 		keys[i] = c.Key
 	}
 	slices.Sort(keys)
+	s.mu.Lock()
 	s.batches = append(s.batches, keys)
+	s.mu.Unlock()
 	if s.on != nil {
 		s.on(ctx)
 	}
@@ -341,20 +434,23 @@ func (s *severalStore) ReleaseBatch(ctx context.Context, claims []guard.Claim, r
 	}
 }
 
+// together runs f in virtual time with a Guard over a severalStore.
+func together(t *testing.T, f func(t *testing.T, store *severalStore, g *guard.Guard)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		store := &severalStore{sharingStore: sharingStore{newTestStore()}}
+		g, err := guard.New(store, guard.WithTTL(ttl))
+		require.NoError(t, err)
+		f(t, store, g)
+		ending, cancel := context.WithTimeout(context.Background(), time.Hour)
+		defer cancel()
+		require.NoError(t, g.Close(ending))
+		require.True(t, store.free("a"))
+		require.True(t, store.free("c"))
+	})
+}
+
 func TestAcquireAll_goesOutTogether(t *testing.T) {
-	together := func(t *testing.T, f func(t *testing.T, store *severalStore, g *guard.Guard)) {
-		synctest.Test(t, func(t *testing.T) {
-			store := &severalStore{testStore: newTestStore()}
-			g, err := guard.New(store, guard.WithTTL(ttl))
-			require.NoError(t, err)
-			f(t, store, g)
-			ending, cancel := context.WithTimeout(context.Background(), time.Hour)
-			defer cancel()
-			require.NoError(t, g.Close(ending))
-			require.True(t, store.free("a"))
-			require.True(t, store.free("c"))
-		})
-	}
 	t.Run("free keys", func(t *testing.T) {
 		together(t, func(t *testing.T, store *severalStore, g *guard.Guard) {
 			require.NoError(t, g.DoAll(t.Context(), []string{"c", "b", "a"}, nothing))
@@ -390,6 +486,63 @@ func TestAcquireAll_goesOutTogether(t *testing.T) {
 	})
 }
 
+// Each of two calls is the first in the queue for one of the keys, and waits for the other key.
+func TestDoAll_sharedCallsDoNotWaitForEachOther(t *testing.T) {
+	together(t, func(t *testing.T, _ *severalStore, g *guard.Guard) {
+		begin := time.Now()
+		var all sync.WaitGroup
+		for _, late := range []string{"a", "b"} {
+			hook := guard.Hook{AcquireStart: func(ctx context.Context, e guard.Event) context.Context {
+				if e.Key == late {
+					time.Sleep(time.Millisecond)
+				}
+				return ctx
+			}}
+			all.Go(func() {
+				err := g.DoAll(t.Context(), []string{"a", "b"}, nothing, guard.WithShared(), guard.WithHook(hook))
+				require.NoError(t, err)
+			})
+		}
+		all.Wait()
+		require.Less(t, time.Since(begin), 10*time.Millisecond)
+	})
+}
+
+// A hook that blocks delays the keys of its own event only.
+func TestAcquireAll_hooksOfAKeyDoNotDelayTheOthers(t *testing.T) {
+	const blocked = time.Second
+	t.Run("acquire", func(t *testing.T) {
+		together(t, func(t *testing.T, store *severalStore, g *guard.Guard) {
+			lease := hold(t, g, "a", guard.WithShared()) // which the call joins without a request
+			hook := guard.Hook{AcquireEnd: func(_ context.Context, e guard.Event) {
+				if e.Key == "a" {
+					time.Sleep(blocked)
+					require.False(t, store.free("b"))
+				}
+			}}
+			l, err := g.AcquireAll(t.Context(), []string{"a", "b"}, guard.WithShared(), guard.WithHook(hook))
+			require.NoError(t, err)
+			require.NoError(t, l.Release(t.Context()))
+			require.NoError(t, lease.Release(t.Context()))
+		})
+	})
+	t.Run("release", func(t *testing.T) {
+		together(t, func(t *testing.T, store *severalStore, g *guard.Guard) {
+			hook := guard.Hook{Release: func(_ context.Context, e guard.Event) {
+				if e.Key == "a" {
+					time.Sleep(blocked)
+					require.True(t, store.free("b"))
+				}
+			}}
+			l, err := g.AcquireAll(t.Context(), []string{"a", "b"}, guard.WithHook(hook))
+			require.NoError(t, err)
+			store.forget(t, "a")
+			<-l.Context().Done() // "a" is lost, so that its release sends nothing
+			require.ErrorIs(t, l.Release(t.Context()), guard.ErrLost)
+		})
+	})
+}
+
 // A release without an answer does not hide that another of the keys was lost.
 func TestDoAll_reportsALossBesideAnErrorOfTheStore(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
@@ -421,13 +574,46 @@ func TestDoAll_lossIsNoCancellation(t *testing.T) {
 				}
 				return false, guardtest.ErrUnscripted
 			}
+			var seen recorder
 			err := here.DoAll(t.Context(), []string{"a", "b", "c"}, func(ctx context.Context) error {
 				forgotten.Store(true)
 				<-ctx.Done()
 				return ctx.Err()
-			})
+			}, guard.WithHook(seen.hook()))
 			require.ErrorIs(t, err, guard.ErrLost, key)
 			require.NotErrorIs(t, err, context.Canceled, key)
+			end := seen.last(t, "run end")
+			require.ErrorIs(t, end.Err, guard.ErrLost, key)
+			require.True(t, end.LeaseEnded, key)
+		})
+	}
+}
+
+// A lease that was joined is not released by the call, which reports its end nevertheless.
+func TestDoAll_reportsTheEndOfAJoinedLease(t *testing.T) {
+	forget := func(store sharingStore, _ *guard.Guard) { store.forget(t, "a") }
+	revoke := func(_ sharingStore, outer *guard.Guard) {
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = outer.Close(ended)
+	}
+	for name, c := range map[string]struct {
+		end  func(store sharingStore, outer *guard.Guard)
+		want error
+	}{"lost": {forget, guard.ErrLost}, "revoked": {revoke, guard.ErrClosed}} {
+		t.Run(name, func(t *testing.T) {
+			sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
+				err := here.Do(t.Context(), "a", func(ctx context.Context) error {
+					err := there.DoAll(ctx, []string{"a", "b"}, func(ctx context.Context) error {
+						c.end(store, here)
+						<-ctx.Done()
+						return nil
+					})
+					require.ErrorIs(t, err, c.want)
+					return nil
+				})
+				require.ErrorIs(t, err, c.want)
+			})
 		})
 	}
 }

@@ -132,7 +132,7 @@ func (a *acquisition) share() (*hold, error) {
 	return a.take(h)
 }
 
-// join returns a hold of the call under t, whose further fence it takes, or nil if t cannot be
+// join offers the call a hold under t, whose further fence it takes. It returns nil if t cannot be
 // joined. Guard.mu must be held.
 func (t *tenure) join(a *acquisition, now time.Duration) *hold {
 	g, ttl := t.guard, t.claim.TTL
@@ -146,6 +146,7 @@ func (t *tenure) join(a *acquisition, now time.Duration) *hold {
 	t.claim.Reserve--
 	t.handOffs++
 	h := g.newHold(a, t, now)
+	h.offered = true
 	g.schedule.replan(t)
 	return h
 }

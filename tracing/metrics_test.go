@@ -106,6 +106,25 @@ func shape(m metricdata.Metrics) (kind, bounds string) {
 	return fmt.Sprintf("%T", m.Data), ""
 }
 
+// The run of DoAll is reported under the last key, whichever key was lost.
+func TestMetrics_countARunWithALostKeyAsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newTelescope(t), guard.WithName("report"))
+		untilLost := func(ctx context.Context) error { <-ctx.Done(); return nil }
+		require.ErrorIs(t, s.one.DoAll(t.Context(), []string{"a", "b"}, untilLost, guard.WithoutRenewal()), guard.ErrLost)
+		ofAnother := func(ctx context.Context) error {
+			return s.one.Do(ctx, "c", untilLost, guard.WithoutRenewal(), guard.WithName("inner"))
+		}
+		require.ErrorIs(t, s.one.Do(t.Context(), "a", ofAnother), guard.ErrLost)
+		s.close(t)
+		require.Equal(t, []string{
+			"onerun.run.duration{error.type=_OTHER onerun.name=report onerun.result=error} ×1",
+			"onerun.run.duration{error.type=lost_expired onerun.name=inner onerun.result=lost} ×1",
+			"onerun.run.duration{error.type=lost_expired onerun.name=report onerun.result=lost} ×1",
+		}, points(s.metrics(t)["onerun.run.duration"]))
+	})
+}
+
 // The budget: what one instrument may have for each name, and all of them together.
 const (
 	mostSeriesOfOne = 12

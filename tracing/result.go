@@ -70,12 +70,11 @@ func outcomeOfRun(e *guard.Event) outcome {
 	case e.Err == nil:
 		return outcome{result: resultOK}
 	}
-	var lost *guard.LostError
-	var closed *guard.ClosedError
-	switch {
-	case errors.As(e.Err, &lost) && lost.Key == e.Key:
-		return outcome{resultLost, "lost_" + string(lost.Reason)}
-	case errors.As(e.Err, &closed) && closed.Key == e.Key:
+	if e.LeaseEnded {
+		//nolint:errorlint // the error inside it may be that of another lease
+		if lost, ok := e.Err.(*guard.LostError); ok {
+			return outcome{resultLost, "lost_" + string(lost.Reason)}
+		}
 		return outcome{resultClosed, resultClosed}
 	}
 	err := e.Err

@@ -111,10 +111,8 @@ func (l *Locker) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 		return false, nil
 	}
 	l.extend(e, h, now.Add(c.TTL))
-	if c.Fence > h.Fence {
-		h.Fence = c.Fence
-		l.counter = max(l.counter, c.Fence+uint64(max(c.Reserve, 0)))
-	}
+	h.Use(c.Fence, c.Reserve)
+	l.counter = max(l.counter, h.Last)
 	return true, nil
 }
 

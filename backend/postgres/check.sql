@@ -1,5 +1,5 @@
--- Reads a lease and keeps new holders of its key away until the transaction ends: each grant needs
--- a lock that conflicts with KEY SHARE. Renewals and releases need none. $1 key.
-SELECT state, fence, last, ends > clock_timestamp(), (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
-	sharing
+-- Reads a key as read.sql does, and keeps new holders of it away until the transaction ends: each
+-- grant needs a lock that conflicts with KEY SHARE. Renewals and releases need none. $1 key.
+SELECT pg_is_in_recovery(), (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, version,
+	state, id, label, fence, last, (extract(epoch FROM ends) * 1000000)::bigint, record, sharing
 FROM onerun_leases WHERE key = $1::bytea FOR KEY SHARE

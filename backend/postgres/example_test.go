@@ -49,7 +49,7 @@ func ExampleLocker_InTx() {
 	}
 	err = g.Do(ctx, "stock:spring", func(ctx context.Context) error {
 		lease, _ := guard.FromContext(ctx)
-		return locker.InTx(ctx, lease.Key(), lease.Fence(), func(tx *sql.Tx) error {
+		return locker.InTx(ctx, lease, func(tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, `UPDATE stock SET remaining = remaining - 1 WHERE item = 'spring'`)
 			return err
 		})
@@ -64,7 +64,7 @@ func ExampleLocker_CheckFence() {
 	var locker *postgres.Locker
 	sell := func(ctx context.Context, tx *sql.Tx) error {
 		lease, _ := guard.FromContext(ctx)
-		if err := locker.CheckFence(ctx, tx, lease.Key(), lease.Fence()); err != nil {
+		if err := locker.CheckFence(ctx, tx, lease); err != nil {
 			return err // and roll back
 		}
 		_, err := tx.ExecContext(ctx, `UPDATE stock SET remaining = remaining - 1 WHERE item = 'spring'`)

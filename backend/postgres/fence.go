@@ -5,105 +5,145 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"time"
 
+	"github.com/seed-1795987d/onerun/backend/internal/holders"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// ErrStale means that the lease is not held under that fence any more. Roll the transaction back.
-var ErrStale = errors.New("postgres: the lease is not held under this fence")
+// ErrStale means that the lease is not held under its fence any more. Roll the transaction back.
+var ErrStale = errors.New("postgres: the lease is not held under its fence")
 
 // A Tx is a *sql.Tx, or another type with its method.
 type Tx interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// CheckFence checks, inside of the caller's own transaction, that the lease on the key is held
-// under the fence. If it returns nil, no other holder is granted the key before the transaction has
-// ended, even if the lease is lost meanwhile. So a stale write cannot commit.
+// A Lease is a *guard.Lease or a *guard.Leases, such as guard.FromContext returns.
+type Lease interface {
+	// Claims returns the claims that the store has granted, under the fences that are in use.
+	Claims() []driver.Claim
+}
+
+// CheckFence checks, inside of the caller's own transaction, that the lease is held under its
+// fence. If it returns nil, no other holder is granted the key before the transaction has ended,
+// even if the lease is lost meanwhile. So a stale write cannot commit.
 //
 //	lease, _ := guard.FromContext(ctx)
 //	tx, err := db.BeginTx(ctx, nil)
 //	…
-//	err = locker.CheckFence(ctx, tx, lease.Key(), lease.Fence())
+//	err = locker.CheckFence(ctx, tx, lease)
 //
-// Call it first in the transaction, before the reads that the work relies on. key is the key as the
-// store has it: with a namespace (guard.WithNamespace), it is "namespace:key". The table of leases
+// Call it first in the transaction, before the reads that the work relies on. The table of leases
 // must be in the database of the transaction.
 //
-// It returns ErrStale if the lease has expired or was released, or if there is a newer holder. All
-// other errors mean that it could not be checked. After any error, roll back. A transaction at a
-// higher level than READ COMMITTED can fail with a serialization error, because renewals write the
-// same row; then begin it again.
+// It returns ErrStale if the lease has expired or was released, or if there is a newer holder. The
+// calls of one Guard that share one lease (guard.WithShared) are told apart by nothing: the check
+// succeeds for each of them until the last one has released it. All other errors mean that the
+// lease could not be checked. After any error, roll back. A transaction at a higher level than READ
+// COMMITTED can fail with a serialization error, because renewals write the same row; then begin it
+// again.
 //
 // The lock of the row does not delay renewals or the release. If another transaction waits for the
 // key, it waits until this one has ended: keep it short. After a hand-off inside of the process,
-// CheckFence also needs a connection of the Locker's own database handle.
-func (l *Locker) CheckFence(ctx context.Context, tx Tx, key string, fence uint64) error {
-	var state string
-	var inUse, last, now int64
-	var live bool
-	var text []byte
-	err := tx.QueryRowContext(ctx, l.sql.check, []byte(key)).
-		Scan(&state, &inUse, &last, &live, &now, &text)
-	f := int64(fence)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return stale(key, fence)
-	case err != nil:
-		return l.storeError(driver.OpInspect, key, err)
-	case state == shared:
-		return checkShared(text, time.UnixMicro(now), key, fence)
-	case state != held, !live, f < inUse, f > last:
-		return stale(key, fence)
-	case f == inUse:
-		return nil
-	}
-	// The lease was handed off inside of the process, which did not need the store.
-	result, err := l.db.ExecContext(ctx, l.sql.register, []byte(key), f)
-	if err != nil {
-		return l.storeError(driver.OpInspect, key, err)
-	}
-	if n, err := result.RowsAffected(); err != nil || n == 0 {
-		return errors.Join(stale(key, fence), err)
-	}
-	return nil
-}
-
-// checkShared checks a fence among those of the claims that share a key.
-func checkShared(text []byte, now time.Time, key string, fence uint64) error {
-	k, err := decode(text)
+// CheckFence also needs a connection of the Locker's own database handle. If the transaction has
+// the last one of a pool, that waits until ctx ends: use InTx, which needs no second connection.
+func (l *Locker) CheckFence(ctx context.Context, tx Tx, lease Lease) error {
+	ahead, err := l.check(ctx, tx, lease)
 	if err != nil {
 		return err
 	}
-	k.Expire(now)
-	for _, h := range k.Holders {
-		if h.Fence == fence && !h.Released {
-			return nil
-		}
-	}
-	return stale(key, fence)
-}
-
-func stale(key string, fence uint64) error {
-	return fmt.Errorf("%w: %q, %d", ErrStale, key, fence)
+	return l.register(ctx, ahead)
 }
 
 // InTx calls f with a transaction of the Locker's database, after CheckFence, and commits it if f
 // returns nil. It is for work that has its data and its leases in one database.
-func (l *Locker) InTx(
-	ctx context.Context, key string, fence uint64, f func(tx *sql.Tx) error,
-) error {
+func (l *Locker) InTx(ctx context.Context, lease Lease, f func(tx *sql.Tx) error) error {
+	for {
+		ahead, err := l.try(ctx, lease, f)
+		if err != nil || len(ahead) == 0 {
+			return err
+		}
+		if err := l.register(ctx, ahead); err != nil {
+			return err
+		}
+	}
+}
+
+// try is InTx, unless the store has to know first that some fences are in use. Then it returns the
+// claims, and has not called f: the transaction must not keep its connection meanwhile, because it
+// can be the last one of a pool.
+func (l *Locker) try(
+	ctx context.Context, lease Lease, f func(tx *sql.Tx) error,
+) (ahead []driver.Claim, err error) {
 	tx, err := l.db.BeginTx(ctx, nil)
 	if err != nil {
-		return l.storeError(driver.OpInspect, key, err)
+		return nil, l.storeError(driver.OpInspect, "", err)
 	}
 	defer tx.Rollback()
-	if err := l.CheckFence(ctx, tx, key, fence); err != nil {
-		return err
+	if ahead, err = l.check(ctx, tx, lease); err != nil || len(ahead) > 0 {
+		return ahead, err
 	}
 	if err := f(tx); err != nil {
-		return err
+		return nil, err
 	}
-	return tx.Commit()
+	return nil, tx.Commit()
 }
+
+// check checks the fences of a lease. It returns the claims that use a later fence than the store
+// knows: after a hand-off inside of the process, which does not need the store.
+func (l *Locker) check(ctx context.Context, tx Tx, lease Lease) (ahead []driver.Claim, err error) {
+	claims := lease.Claims()
+	if len(claims) == 0 {
+		return nil, fmt.Errorf("%w: it has no claims", ErrStale)
+	}
+	for _, c := range claims {
+		r, err := scan(tx.QueryRowContext(ctx, l.sql.check, []byte(c.Key)))
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+			return nil, stale(c)
+		case err != nil:
+			return nil, l.storeError(driver.OpInspect, c.Key, err)
+		}
+		h := r.holder(c)
+		if h == nil {
+			return nil, stale(c)
+		}
+		if c.Fence > h.Fence && h.Among != driver.Any {
+			ahead = append(ahead, c)
+		}
+	}
+	return ahead, nil
+}
+
+// holder returns the holder with the ID of the claim, or nil if it does not hold the key under the
+// fence of the claim.
+func (r *row) holder(c driver.Claim) *holders.Holder {
+	h := r.Find(c.ID)
+	if h == nil || h.Released || r.done || c.Fence < h.First || c.Fence > h.Last {
+		return nil
+	}
+	return h
+}
+
+// register notes that fences are in use, so that those before them are stale.
+func (l *Locker) register(ctx context.Context, ahead []driver.Claim) error {
+	for _, c := range ahead {
+		holds, err := l.operate(ctx, c.Key, func(r *row) (e effect, holds bool) {
+			h := r.holder(c)
+			if h == nil {
+				return nothing, false
+			}
+			h.Use(c.Fence, 0)
+			return changed, true
+		})
+		if err != nil {
+			return err
+		}
+		if !holds {
+			return stale(c)
+		}
+	}
+	return nil
+}
+
+func stale(c driver.Claim) error { return fmt.Errorf("%w: %q, %d", ErrStale, c.Key, c.Fence) }

@@ -57,13 +57,19 @@ func (l *Locker) change(
 }
 
 func (l *Locker) read(ctx context.Context, key string) (*row, error) {
+	return scan(l.db.QueryRowContext(ctx, l.sql.read, []byte(key)))
+}
+
+// scan returns the row that a statement has read.
+func scan(answer *sql.Row) (*row, error) {
 	var r row
 	var standby bool
 	var now, fence, last, ends int64
 	var state, id string
 	var label, text []byte
-	err := l.db.QueryRowContext(ctx, l.sql.read, []byte(key)).
-		Scan(&standby, &now, &r.version, &state, &id, &label, &fence, &last, &ends, &r.record, &text)
+	err := answer.Scan(
+		&standby, &now, &r.version, &state, &id, &label, &fence, &last, &ends, &r.record, &text,
+	)
 	if err == nil && standby {
 		err = errStandby
 	}
@@ -75,8 +81,8 @@ func (l *Locker) read(ctx context.Context, key string) (*row, error) {
 	case "", free:
 	case held, kept, done:
 		r.Holders = []holders.Holder{{
-			ID: id, Among: 1, Fence: uint64(fence), Label: string(label), Released: state != held,
-			Ends: time.UnixMicro(ends),
+			ID: id, Among: 1, Fence: uint64(fence), First: uint64(fence), Last: uint64(last),
+			Label: string(label), Released: state != held, Ends: time.UnixMicro(ends),
 		}}
 	case shared:
 		if r.Key, err = decode(text); err != nil {

@@ -74,8 +74,8 @@ func (l *Locker) renewShared(ctx context.Context, c driver.Claim) (renewed bool,
 		}
 		h.Ends = r.now.Add(c.TTL)
 		if c.Fence > h.Fence {
-			h.Fence = c.Fence
-			r.last = max(r.last, c.Fence+uint64(max(c.Reserve, 0)))
+			h.Use(c.Fence, c.Reserve)
+			r.last = max(r.last, h.Last)
 		}
 		renewed = true
 		return changed
@@ -132,6 +132,8 @@ type sharer struct {
 	ID    string `json:"id"`
 	Among int    `json:"among"`
 	Fence uint64 `json:"fence"`
+	First uint64 `json:"first"`
+	Last  uint64 `json:"last"`
 	Seat  int    `json:"seat,omitempty"`
 	Label []byte `json:"label,omitempty"`
 	Kept  bool   `json:"kept,omitempty"`
@@ -152,8 +154,8 @@ func decode(text []byte) (k holders.Key, err error) {
 	}
 	for _, h := range s.Holders {
 		k.Holders = append(k.Holders, holders.Holder{
-			ID: h.ID, Among: h.Among, Fence: h.Fence, Seat: h.Seat, Label: string(h.Label),
-			Released: h.Kept, Ends: time.UnixMicro(h.Ends),
+			ID: h.ID, Among: h.Among, Fence: h.Fence, First: h.First, Last: h.Last, Seat: h.Seat,
+			Label: string(h.Label), Released: h.Kept, Ends: time.UnixMicro(h.Ends),
 		})
 	}
 	if w := s.Wanted; w != nil {
@@ -166,8 +168,8 @@ func encode(k *holders.Key) ([]byte, error) {
 	var s sharing
 	for _, h := range k.Holders {
 		s.Holders = append(s.Holders, sharer{
-			ID: h.ID, Among: h.Among, Fence: h.Fence, Seat: h.Seat, Label: []byte(h.Label),
-			Kept: h.Released, Ends: ceilMicro(h.Ends),
+			ID: h.ID, Among: h.Among, Fence: h.Fence, First: h.First, Last: h.Last, Seat: h.Seat,
+			Label: []byte(h.Label), Kept: h.Released, Ends: ceilMicro(h.Ends),
 		})
 	}
 	if k.Wanted.ID != "" {

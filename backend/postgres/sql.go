@@ -24,8 +24,6 @@ var (
 	writeSource string
 	//go:embed check.sql
 	checkSource string
-	//go:embed register.sql
-	registerSource string
 	//go:embed append.sql
 	appendSource string
 	//go:embed entries.sql
@@ -53,7 +51,7 @@ var comments = regexp.MustCompile(`(?m)^--.*\n|[ \t]*-- .*$`)
 type statements struct {
 	acquire, renew, renewBatch, release string // of claims that hold a key alone
 	read, write                         string // of everything else
-	check, register                     string // of CheckFence
+	check                               string // of CheckFence
 	append, entries, counter, raise     string // of the ledger
 	keys, clean, mark, poll, warnings   string
 }
@@ -64,9 +62,8 @@ func newStatements(table string) statements {
 	return statements{
 		acquire: in(acquireSource), renew: in(renewSource), renewBatch: in(renewBatchSource),
 		release: in(releaseSource), read: in(readSource), write: in(writeSource),
-		check: in(checkSource), register: in(registerSource),
-		append: in(appendSource), entries: in(entriesSource), counter: in(counterSource),
-		raise: in(raiseSource), keys: in(keysSource), clean: in(cleanSource), mark: in(markSource),
+		check: in(checkSource), append: in(appendSource), entries: in(entriesSource),
+		counter: in(counterSource), raise: in(raiseSource), keys: in(keysSource), clean: in(cleanSource), mark: in(markSource),
 		poll: in(pollSource), warnings: in(warningsSource),
 	}
 }

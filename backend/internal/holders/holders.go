@@ -18,13 +18,16 @@ type Key struct {
 
 // A Holder is a claim that was granted.
 type Holder struct {
-	ID       string
-	Among    int
-	Fence    uint64
-	Seat     int
-	Label    string
-	Released bool // but its minimum hold has not passed
-	Ends     time.Time
+	ID    string
+	Among int
+	// Fence is in use. First and Last are the smallest and the largest fence that a lease under the
+	// claim may have now: readers of one process that have one claim have a fence each, and a
+	// hand-off inside of a process goes on to the next reserved one.
+	Fence, First, Last uint64
+	Seat               int
+	Label              string
+	Released           bool // but its minimum hold has not passed
+	Ends               time.Time
 }
 
 // Wanted is the claim for which others are refused. Its ID is empty if there is none.
@@ -159,8 +162,22 @@ func (k *Key) Add(c driver.Claim, grant *driver.Grant, ends time.Time) {
 		k.Wanted = Wanted{}
 	}
 	k.Holders = append(k.Holders, Holder{
-		ID: c.ID, Among: Among(c), Fence: grant.Fence, Seat: grant.Seat, Label: c.Label, Ends: ends,
+		ID: c.ID, Among: Among(c), Fence: grant.Fence, First: grant.Fence,
+		Last: grant.Fence + uint64(max(grant.Reserved, 0)), Seat: grant.Seat, Label: c.Label, Ends: ends,
 	})
+}
+
+// Use notes that the holder uses a fence, and has reserved some above it. Smaller fences are in use
+// as well if the claim is one of readers.
+func (h *Holder) Use(fence uint64, reserve int) {
+	if fence <= h.Fence {
+		return
+	}
+	h.Fence = fence
+	h.Last = max(h.Last, fence+uint64(max(reserve, 0)))
+	if h.Among != driver.Any {
+		h.First = fence
+	}
 }
 
 // seat returns the seat of a claim that is granted: the one that it asks for, or the smallest that

@@ -54,12 +54,12 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_fence_of_several_keys_not_raised", rule: 9, does: "the store is not told of the fence of several keys",
-		hunks: []hunk{{"guard/several.go", "behind = append(behind, h.tenure)", "_ = behind"}},
+		hunks: []hunk{{"guard/several.go", "behind = append(behind, k.lease.hold)", "_ = behind"}},
 		pkg:   "guard", test: "TestAcquireAll_tellsTheStoreItsFence",
 	},
 	{
 		name: "mutant_each_key_has_its_fence", rule: 9, does: "each of several keys is used with the fence that it was granted",
-		hunks: []hunk{{"guard/several.go", "			h.fence = l.fence\n", ""}},
+		hunks: []hunk{{"guard/several.go", "	h.fence.Store(max(h.fence.Load(), fence))\n", ""}},
 		pkg:   "guard", test: "TestAcquireAll_tellsTheStoreItsFence",
 	},
 	{
@@ -121,6 +121,11 @@ var sharing = []mutant{
 		name: "mutant_loss_of_a_key_not_reported", rule: 8, does: "DoAll does not report a lost key if the release of another had no answer",
 		hunks: []hunk{{"guard/several.go", "return errors.Join(results...)", "return cmp.Or(results...)"}},
 		pkg:   "guard", test: "TestDoAll_reportsALossBesideAnErrorOfTheStore",
+	},
+	{
+		name: "mutant_end_of_a_joined_lease_not_reported", rule: 8, does: "DoAll reports the end of the last key's lease only",
+		hunks: []hunk{{"guard/run.go", "append(r.others, r.hold)", "[]*hold{r.hold}"}},
+		pkg:   "guard", test: "TestDoAll_reportsTheEndOfAJoinedLease",
 	},
 	{
 		name: "mutant_one_request_for_each_key", rule: 17, does: "several keys are asked for one by one",

@@ -82,10 +82,11 @@ func TestFault_serverIsFrozen(t *testing.T) {
 		return nil
 	})
 	require.ErrorIs(t, err, guard.ErrLost)
-	next := awaitGrant(t, other, claim("key", long))
+	last := claim("key", long)
+	next := awaitGrant(t, other, last)
 	require.Greater(t, next.Fence, fence)
 	require.NoError(t, g.Close(context.Background()))
-	require.NoError(t, other.InTx(t.Context(), "key", next.Fence, func(*sql.Tx) error { return nil }))
+	require.NoError(t, other.InTx(t.Context(), under(last, next.Fence), func(*sql.Tx) error { return nil }))
 }
 
 // The outcome of a statement whose connection is cut is unknown.
@@ -177,7 +178,7 @@ func TestLong_failoverToAReplica(t *testing.T) {
 		require.False(t, held, "the holder learns of the loss at its next renewal")
 		g := mustAcquire(t, standby, claim(c.Key, long))
 		require.Greater(t, g.Fence, fences[c.Key], "and the fence tells the two apart")
-		require.ErrorIs(t, standby.InTx(t.Context(), c.Key, fences[c.Key], nil), postgres.ErrStale)
+		require.ErrorIs(t, standby.InTx(t.Context(), under(c, fences[c.Key]), nil), postgres.ErrStale)
 	}
 }
 
@@ -205,5 +206,5 @@ func TestLong_failoverToASynchronousReplica(t *testing.T) {
 	held, err := after.Renew(t.Context(), c)
 	require.NoError(t, err)
 	require.True(t, held)
-	require.NoError(t, after.InTx(t.Context(), "key", g.Fence, func(*sql.Tx) error { return nil }))
+	require.NoError(t, after.InTx(t.Context(), under(c, g.Fence), func(*sql.Tx) error { return nil }))
 }

@@ -23,6 +23,17 @@ func claim(key string, ttl time.Duration) driver.Claim {
 	return driver.Claim{Key: key, ID: id, Owner: id, TTL: ttl, Label: "claimed by " + id}
 }
 
+// A leased claim is a lease that was acquired without a Guard.
+type leased driver.Claim
+
+func (l leased) Claims() []driver.Claim { return []driver.Claim{driver.Claim(l)} }
+
+// under returns the lease of a claim that was granted, under a fence.
+func under(c driver.Claim, fence uint64) leased {
+	c.Fence = fence
+	return leased(c)
+}
+
 // mustAcquire makes a claim that must be granted.
 func mustAcquire(t testing.TB, l *postgres.Locker, c driver.Claim) driver.Grant {
 	t.Helper()
@@ -73,20 +84,23 @@ func checksFences(t *testing.T, dsn string) {
 
 	t.Run("a write under a fence that is not the newest does not commit", func(t *testing.T) {
 		before := remaining(t, db)
-		first := mustAcquire(t, l, claim("stale", 50*time.Millisecond))
+		old := claim("stale", 50*time.Millisecond)
+		first := mustAcquire(t, l, old)
 		second := claim("stale", long)
 		g := awaitGrant(t, other, second)
-		require.ErrorIs(t, l.InTx(t.Context(), "stale", first.Fence, selling), postgres.ErrStale)
+		require.ErrorIs(t, l.InTx(t.Context(), under(old, first.Fence), selling), postgres.ErrStale)
 		require.Equal(t, before, remaining(t, db))
-		require.NoError(t, other.InTx(t.Context(), "stale", g.Fence, selling))
+		require.NoError(t, other.InTx(t.Context(), under(second, g.Fence), selling))
 		require.Equal(t, before-1, remaining(t, db))
 		for _, fence := range []uint64{0, g.Fence - 1, g.Fence + 1, g.Fence + 1<<40} {
-			require.ErrorIs(t, l.InTx(t.Context(), "stale", fence, selling), postgres.ErrStale)
+			require.ErrorIs(t, l.InTx(t.Context(), under(second, fence), selling), postgres.ErrStale)
 		}
-		require.ErrorIs(t, l.InTx(t.Context(), "unknown", g.Fence, selling), postgres.ErrStale)
+		require.ErrorIs(t, l.InTx(t.Context(), under(claim("unknown", long), g.Fence), selling), postgres.ErrStale)
+		require.ErrorIs(t, l.InTx(t.Context(), under(claim("stale", long), g.Fence), selling), postgres.ErrStale, "another claim")
+		require.ErrorIs(t, l.InTx(t.Context(), new(guard.Leases), selling), postgres.ErrStale, "no claim")
 		_, err := other.Release(t.Context(), second, driver.After{})
 		require.NoError(t, err)
-		require.ErrorIs(t, l.InTx(t.Context(), "stale", g.Fence, selling), postgres.ErrStale)
+		require.ErrorIs(t, l.InTx(t.Context(), under(second, g.Fence), selling), postgres.ErrStale)
 		require.Equal(t, before-1, remaining(t, db))
 	})
 
@@ -100,7 +114,7 @@ func checksFences(t *testing.T, dsn string) {
 			first := mustAcquire(t, l, c)
 			begun, proceed, ended := make(chan struct{}), make(chan struct{}), make(chan error)
 			go func() {
-				ended <- l.InTx(t.Context(), key, first.Fence, func(tx *sql.Tx) error {
+				ended <- l.InTx(t.Context(), under(c, first.Fence), func(tx *sql.Tx) error {
 					close(begun)
 					<-proceed
 					return sell(t.Context(), tx)
@@ -122,7 +136,7 @@ func checksFences(t *testing.T, dsn string) {
 			require.NoError(t, <-ended)
 			g := awaitGrant(t, other, next)
 			require.Greater(t, g.Fence, first.Fence)
-			require.NoError(t, other.InTx(t.Context(), key, g.Fence, selling))
+			require.NoError(t, other.InTx(t.Context(), under(next, g.Fence), selling))
 			require.Equal(t, before-2, remaining(t, db))
 		})
 	}
@@ -132,7 +146,7 @@ func checksFences(t *testing.T, dsn string) {
 		g := mustAcquire(t, l, c)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		require.NoError(t, l.InTx(ctx, c.Key, g.Fence, func(tx *sql.Tx) error {
+		require.NoError(t, l.InTx(ctx, under(c, g.Fence), func(tx *sql.Tx) error {
 			for range 3 {
 				held, err := l.Renew(ctx, c)
 				require.NoError(t, err)
@@ -142,7 +156,7 @@ func checksFences(t *testing.T, dsn string) {
 					require.True(t, held)
 				})
 			}
-			require.NoError(t, other.CheckFence(ctx, tx, c.Key, g.Fence))
+			require.NoError(t, other.CheckFence(ctx, tx, under(c, g.Fence)))
 			held, err := l.Release(ctx, c, driver.After{})
 			require.NoError(t, err)
 			require.True(t, held)
@@ -150,24 +164,101 @@ func checksFences(t *testing.T, dsn string) {
 		}))
 	})
 
-	t.Run("a fence that was handed off inside of the process replaces the one before", func(t *testing.T) {
-		var g driver.Grant
-		require.Eventually(t, func() bool { // a new key reserves none for 131 ms
-			c := claim("handed off", long)
-			c.Reserve = 3
-			g = mustAcquire(t, l, c)
-			if g.Reserved == 0 {
-				_, err := l.Release(t.Context(), c, driver.After{})
+	// As by hand-offs inside of the process, which the store does not know.
+	for name, among := range map[string]int{"alone": 1, "limit": 3} {
+		t.Run("a reserved fence replaces the one before: "+name, func(t *testing.T) {
+			c, g := reserving(t, l, "handed off "+name, among)
+			require.NoError(t, l.InTx(t.Context(), under(c, g.Fence), selling))
+			require.NoError(t, l.InTx(t.Context(), under(c, g.Fence+2), selling))
+			require.NoError(t, l.InTx(t.Context(), under(c, g.Fence+2), selling))
+			for _, fence := range []uint64{g.Fence, g.Fence + 1, g.Fence + uint64(g.Reserved) + 1} {
+				require.ErrorIs(t, l.InTx(t.Context(), under(c, fence), selling), postgres.ErrStale)
+			}
+		})
+	}
+
+	t.Run("InTx needs one connection after a hand-off", func(t *testing.T) {
+		one := open(t, dsn)
+		one.SetMaxOpenConns(1)
+		alone := postgres.New(one)
+		c, g := reserving(t, alone, "one connection", 1)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		require.NoError(t, alone.InTx(ctx, under(c, g.Fence+1), func(tx *sql.Tx) error { return sell(ctx, tx) }))
+		require.ErrorIs(t, alone.InTx(ctx, under(c, g.Fence), selling), postgres.ErrStale)
+	})
+
+	// Each of them has a fence, of which the store knows the first and the last.
+	t.Run("readers that share one lease write under their fences", func(t *testing.T) {
+		g, err := guard.New(l, guard.WithTTL(time.Minute), guard.WithShared(), guard.WithNamespace("ns"))
+		require.NoError(t, err)
+		defer func() { require.NoError(t, g.Close(context.Background())) }()
+		readers := make([]*guard.Lease, 4)
+		require.Eventually(t, func() bool { // a new key reserves no fences for 131 ms
+			for i := range readers {
+				readers[i], err = g.Acquire(t.Context(), "readers")
 				require.NoError(t, err)
 			}
-			return g.Reserved > 0
+			if readers[0].ID() == readers[3].ID() {
+				return true
+			}
+			for _, r := range readers {
+				require.NoError(t, r.Release(t.Context()))
+			}
+			return false
 		}, 20*time.Second, 10*time.Millisecond)
-		require.NoError(t, l.InTx(t.Context(), "handed off", g.Fence, selling))
-		require.NoError(t, l.InTx(t.Context(), "handed off", g.Fence+2, selling))
-		require.NoError(t, l.InTx(t.Context(), "handed off", g.Fence+2, selling))
-		for _, fence := range []uint64{g.Fence, g.Fence + 1, g.Fence + 4} {
-			require.ErrorIs(t, l.InTx(t.Context(), "handed off", fence, selling), postgres.ErrStale)
+		for range 2 {
+			for _, r := range readers {
+				require.NoError(t, l.InTx(t.Context(), r, selling))
+			}
+			c := readers[3].Claims()[0]
+			require.Equal(t, "ns:readers", c.Key)
+			held, err := l.Renew(t.Context(), c) // under the last of the fences
+			require.NoError(t, err)
+			require.True(t, held)
 		}
+		beyond := readers[3].Claims()[0]
+		require.ErrorIs(t, l.InTx(t.Context(), under(beyond, readers[0].Fence()-1), selling), postgres.ErrStale)
+		require.ErrorIs(t, l.InTx(t.Context(), under(beyond, beyond.Fence+1<<20), selling), postgres.ErrStale)
+		for _, r := range readers {
+			require.NoError(t, r.Release(t.Context()))
+		}
+		require.ErrorIs(t, l.InTx(t.Context(), readers[3], selling), postgres.ErrStale)
+	})
+
+	t.Run("leases on several keys are checked together", func(t *testing.T) {
+		g, err := guard.New(l)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, g.Close(context.Background())) }()
+		all, err := g.AcquireAll(t.Context(), []string{"both 1", "both 2"})
+		require.NoError(t, err)
+		require.NoError(t, l.InTx(t.Context(), all, selling))
+		broken, err := other.Break(t.Context(), "both 1", all.Claims()[0].ID, driver.Break{ID: rand.Text(), Now: true})
+		require.NoError(t, err)
+		require.True(t, broken)
+		require.ErrorIs(t, l.InTx(t.Context(), all, selling), postgres.ErrStale)
+		require.ErrorIs(t, all.Release(t.Context()), guard.ErrLost)
+	})
+
+	t.Run("DoAll that joins a key leaves no lease stale", func(t *testing.T) {
+		g, err := guard.New(l)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, g.Close(context.Background())) }()
+		inTx := func(ctx context.Context) error {
+			lease, _ := guard.FromContext(ctx)
+			return l.InTx(ctx, lease, selling)
+		}
+		require.NoError(t, g.Do(t.Context(), "nested 2", func(outer context.Context) error {
+			require.NoError(t, inTx(outer))
+			require.NoError(t, g.DoAll(outer, []string{"nested 1", "nested 2", "nested 3"}, func(ctx context.Context) error {
+				require.NoError(t, inTx(outer))
+				require.NoError(t, inTx(ctx))
+				lease, _ := guard.FromContext(ctx)
+				require.Len(t, lease.Claims(), 3)
+				return nil
+			}))
+			return inTx(outer)
+		}))
 	})
 
 	t.Run("each claim that shares a key has its fence", func(t *testing.T) {
@@ -179,13 +270,13 @@ func checksFences(t *testing.T, dsn string) {
 			claims = append(claims, c)
 			grants = append(grants, mustAcquire(t, l, c))
 		}
-		for _, g := range grants {
-			require.NoError(t, l.InTx(t.Context(), "shared", g.Fence, selling))
+		for i, g := range grants {
+			require.NoError(t, l.InTx(t.Context(), under(claims[i], g.Fence), selling))
 		}
 		_, err := l.Release(t.Context(), claims[0], driver.After{Keep: long})
 		require.NoError(t, err)
-		require.ErrorIs(t, l.InTx(t.Context(), "shared", grants[0].Fence, selling), postgres.ErrStale)
-		require.NoError(t, l.InTx(t.Context(), "shared", grants[1].Fence, selling))
+		require.ErrorIs(t, l.InTx(t.Context(), under(claims[0], grants[0].Fence), selling), postgres.ErrStale)
+		require.NoError(t, l.InTx(t.Context(), under(claims[1], grants[1].Fence), selling))
 	})
 
 	t.Run("a run that has lost its lease rolls back", func(t *testing.T) {
@@ -196,16 +287,32 @@ func checksFences(t *testing.T, dsn string) {
 		err = g.Do(t.Context(), "operator", func(ctx context.Context) error {
 			lease, _ := guard.FromContext(ctx)
 			run := func(tx *sql.Tx) error { return sell(ctx, tx) }
-			if err := l.InTx(ctx, lease.Key(), lease.Fence(), run); err != nil {
+			if err := l.InTx(ctx, lease, run); err != nil {
 				return err
 			}
 			broken, err := other.Break(ctx, lease.Key(), lease.ID(), driver.Break{ID: rand.Text(), Now: true})
 			if err != nil || !broken {
 				return errors.Join(err, errors.New("not broken"))
 			}
-			return l.InTx(ctx, lease.Key(), lease.Fence(), run)
+			return l.InTx(ctx, lease, run)
 		})
 		require.ErrorIs(t, err, postgres.ErrStale)
 		require.Equal(t, before-1, remaining(t, db))
 	})
+}
+
+// reserving acquires the key with reserved fences: a new key reserves none for 131 ms.
+func reserving(t testing.TB, l *postgres.Locker, key string, among int) (c driver.Claim, g driver.Grant) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		c = claim(key, long)
+		c.Reserve, c.Among = 3, among
+		g = mustAcquire(t, l, c)
+		if g.Reserved < 2 {
+			_, err := l.Release(t.Context(), c, driver.After{})
+			require.NoError(t, err)
+		}
+		return g.Reserved >= 2
+	}, 20*time.Second, 10*time.Millisecond)
+	return c, g
 }

@@ -83,7 +83,7 @@ func needsFewRights(t *testing.T, dsn string) {
 	c := claim("key", long)
 	c.Among = 2
 	g := mustAcquire(t, l, c)
-	require.NoError(t, l.InTx(t.Context(), "key", g.Fence, func(*sql.Tx) error { return nil }))
+	require.NoError(t, l.InTx(t.Context(), under(c, g.Fence), func(*sql.Tx) error { return nil }))
 	_, err = l.Release(t.Context(), c, driver.After{})
 	require.NoError(t, err)
 	require.NoError(t, l.Append(t.Context(), "job", driver.Entry{At: 1, Record: []byte("r")}, 1))
