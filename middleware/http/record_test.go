@@ -259,9 +259,15 @@ func TestRecord_ofTheLargestAnswer(t *testing.T) {
 				_ = g.Close(ctx) // claims of failed tries may be left
 			})
 			s := lifeServe(t, g, handler, opts...)
+			runs := 0
 			for try := range 10 {
-				requireRan(t, s.post(t, strconv.Itoa(try), ""), http.StatusOK, string(answer))
-				outcome := s.log.awaitResult(t, guardhttp.ResultRan, try+1)
+				first := s.post(t, strconv.Itoa(try), "")
+				if first.status == http.StatusServiceUnavailable {
+					continue // the last record is still on its way
+				}
+				requireRan(t, first, http.StatusOK, string(answer))
+				runs++
+				outcome := s.log.awaitResult(t, guardhttp.ResultRan, runs)
 				if errors.Is(outcome.Err, guard.ErrMarker) {
 					continue
 				}
