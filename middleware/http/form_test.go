@@ -13,9 +13,10 @@ import (
 
 // formParsers are ways in which code in front of the middleware reads a form.
 var formParsers = map[string]func(*http.Request){
-	"PostFormValue":      func(r *http.Request) { _ = r.PostFormValue("csrf") },
-	"ParseForm":          func(r *http.Request) { _ = r.ParseForm() },
-	"ParseMultipartForm": func(r *http.Request) { _ = r.ParseMultipartForm(8) }, // files go to the disk
+	"PostFormValue": func(r *http.Request) { _ = r.PostFormValue("csrf") },
+	"ParseForm":     func(r *http.Request) { _ = r.ParseForm() },
+	// files go to the disk
+	"ParseMultipartForm": func(r *http.Request) { _ = r.ParseMultipartForm(8) },
 }
 
 // parsedInFront calls parse before the middleware.
@@ -60,9 +61,8 @@ func TestForm_parsedInFrontHasAFingerprint(t *testing.T) {
 			for kind, form := range map[string]func(string) (string, contentEdit){
 				"urlencoded": urlencoded, "multipart": fields, "a file": file("f", "text/plain"), "its name": fileNamed, "its type": fileTyped,
 			} {
-				unparsed := name == "ParseForm" && kind != "urlencoded" // its body is compared as it is
-				if unparsed && print == "default" {
-					continue // another boundary makes it another request
+				if name == "ParseForm" && kind != "urlencoded" && print == "default" {
+					continue // it is not parsed, and another boundary makes it another request
 				}
 				t.Run(print+", "+name+", "+kind, func(t *testing.T) {
 					key := rand.Text()
@@ -79,7 +79,7 @@ func TestForm_parsedInFrontHasAFingerprint(t *testing.T) {
 	}
 }
 
-// A KeyFunc that parses the form itself does not change the fingerprint, because the body is there.
+// A KeyFunc that parses the form itself does not change the fingerprint: the body is there.
 func TestForm_parsedByTheKeyFuncIsComparedByItsBytes(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
