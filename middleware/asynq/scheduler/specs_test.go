@@ -95,7 +95,7 @@ func TestSpecs_oneThatIsRolledBackBeginsAnew(t *testing.T) {
 				time.Sleep(150 * time.Minute) // to 02:30
 				a.stop()
 				b := c.start("0 3 1 * *", 0, opt) // monthly
-				time.Sleep(10 * 24 * time.Hour)
+				time.Sleep(36 * time.Hour)
 				b.stop()
 				before := len(c.enqueued)
 				for range 2 { // the second time, it was not replaced meanwhile
@@ -105,7 +105,7 @@ func TestSpecs_oneThatIsRolledBackBeginsAnew(t *testing.T) {
 				}
 				require.Empty(t, c.missed)
 				require.Len(t, c.enqueued, before)
-				time.Sleep(3 * time.Hour) // to 05:30, with nobody there
+				time.Sleep(3 * time.Hour) // with nobody there
 				a = c.start("0 * * * *", 0, opt)
 				time.Sleep(10 * time.Second)
 				a.stop()
