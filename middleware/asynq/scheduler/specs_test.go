@@ -55,10 +55,11 @@ func TestSpecs_twoOfOneTaskHaveMarksOfTheirOwnInAnOutage(t *testing.T) {
 			c.set(true)
 			time.Sleep(3*time.Minute + 58*time.Second + time.Duration(i)*time.Second/4)
 			c.set(false)
-			time.Sleep(10 * time.Minute)
+			time.Sleep(9 * time.Minute)
+			end := time.Now() // not at a tick
 			r.stop()
-			c.requireEach(t, dailySpec, begin, time.Now().Add(-10*time.Second), 1)
-			c.requireEach(t, oftenSpec, begin, time.Now().Add(-10*time.Second), 0)
+			c.requireEach(t, dailySpec, begin, end, 1)
+			c.requireEach(t, oftenSpec, begin, end, 0)
 		})
 	}
 }
