@@ -210,6 +210,8 @@ func TestLost_aRunThatAnOutageCutsOffIsPostponed(t *testing.T) {
 				if c.postponed {
 					b.requirePostponed(err, guard.ErrLost)
 					require.Positive(t, b.seen.of(guardasynq.ResultUnavailable)[0].Fence)
+					require.True(t, guardasynq.IsPostponed(&asynq.TaskInfo{State: asynq.TaskStateRetry, LastErr: err.Error()}))
+					require.NotContains(t, err.Error(), "guardasynq: postponed", "that has not run: Coalesce goes by it")
 					return
 				}
 				require.NotErrorAs(t, err, new(*guardasynq.PostponedError))

@@ -63,6 +63,7 @@ type PostponedError struct {
 	Err error
 
 	asked, settled bool // the handler has asked for it; the middleware has seen to it
+	cutOff         bool // an outage ended its run
 	unconfigured   bool
 }
 
@@ -80,7 +81,8 @@ func Postpone(after time.Duration) error { return &PostponedError{After: max(0, 
 // leave these out. The copies of tasks on their last attempts are in the scheduled set, and have
 // no error.
 func IsPostponed(info *asynq.TaskInfo) bool {
-	return info != nil && info.State == asynq.TaskStateRetry && (waitsForKey(info) || strings.HasPrefix(info.LastErr, askedFor))
+	return info != nil && info.State == asynq.TaskStateRetry &&
+		(waitsForKey(info) || strings.HasPrefix(info.LastErr, askedFor) || strings.HasPrefix(info.LastErr, endedBy))
 }
 
 // waitsForKey reports whether a task in the retry set waits there for its key, or for the store.
@@ -90,12 +92,16 @@ func waitsForKey(info *asynq.TaskInfo) bool { return strings.Contains(info.LastE
 const (
 	postponed = "guardasynq: postponed"
 	askedFor  = "guardasynq: the handler postponed it"
+	endedBy   = "guardasynq: an outage ended its run, postponed"
 )
 
 func (e *PostponedError) Error() string {
 	begin := postponed
-	if e.asked {
+	switch {
+	case e.asked:
 		begin = askedFor
+	case e.cutOff:
+		begin = endedBy
 	}
 	s := fmt.Sprintf("%s by %v", begin, e.After.Round(time.Millisecond))
 	if e.Copy != "" {

@@ -24,7 +24,7 @@ const enqueueTimeout = 10 * time.Second
 // postpone has the task come back later, as it did not run because of err. It is not settled if
 // that could not be seen to.
 func (d *delivery) postpone(err error) (tell error, settled bool) {
-	p := &PostponedError{After: d.m.delay(err), Err: err, settled: true, unconfigured: d.known && d.server == nil}
+	p := &PostponedError{After: d.m.delay(err), Err: err, settled: true, cutOff: d.started && d.asked == nil, unconfigured: d.known && d.server == nil}
 	if d.asked != nil {
 		p.After, p.asked = d.asked.After, true
 		if err == error(d.asked) { //nolint:errorlint // one that is wrapped says more
@@ -116,6 +116,9 @@ func (d *delivery) headers() map[string]string {
 	headers := map[string]string{}
 	maps.Copy(headers, d.task.Headers())
 	headers[originHeader] = TaskID(d.ctx, d.task)
+	if d.m.busy == Coalesce && d.started {
+		headers[arrivedHeader] = "0" // older than all, as arrived has it
+	}
 	return headers
 }
 
