@@ -44,7 +44,10 @@ func TestRun_aSignalEndsARunWhoseKeeperIsStuck(t *testing.T) {
 		args := append([]string{"run", key, "--", "sh", "-c", "echo >" + began + "; exec sleep 100"}, manyArguments()...)
 		e := s.start(args...)
 		var keepers []int
-		s.eventually(func() bool { keepers = e.children(); return len(keepers) == 1 }, "there is no keeper")
+		s.eventually(func() bool {
+			keepers = e.children()
+			return len(keepers) == 1 && isKeeper(keepers[0])
+		}, "there is no keeper")
 		require.NoError(t, syscall.Kill(keepers[0], syscall.SIGSTOP))
 		e.signal(syscall.SIGTERM)
 		s.eventually(func() bool { return !alive(e.cmd.Process.Pid) }, "it goes on")
@@ -56,6 +59,13 @@ func TestRun_aSignalEndsARunWhoseKeeperIsStuck(t *testing.T) {
 		}
 	}
 	t.Fatal("no keeper was suspended before it had started the command")
+}
+
+// isKeeper reports whether a process is a keeper by now. Between fork and exec, it still has the
+// arguments of onerun, which waits for it then.
+func isKeeper(pid int) bool {
+	args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return strings.HasSuffix(string(args), "\x00"+"_keeper\x00")
 }
 
 func TestRun_changesNoBytesOfArguments(t *testing.T) {
