@@ -178,13 +178,10 @@ func (g *Guard) newSeveral(ctx context.Context, keys []string, opts []Option) (*
 		if h == nil {
 			continue
 		}
-		if err := h.allows(s.set, k.key); err != nil {
+		if err := h.allows(ctx, s.set, k.key); err != nil {
 			return nil, err
 		}
-		var err error
-		if k.lease, err = g.Acquire(ctx, k.key, opts...); err != nil {
-			return nil, err
-		}
+		k.lease = &Lease{hold: h, joined: true}
 	}
 	return s, nil
 }
@@ -277,28 +274,17 @@ func (s *several) reportSkip(k *oneOf) {
 func (s *several) leases() (*Leases, error) {
 	g := s.guard
 	l := &Leases{guard: g, set: s.set, ctx: s.ctx}
-	now := g.clock.Now()
-	g.mu.Lock()
 	for _, k := range s.keys {
 		l.fence = max(l.fence, k.lease.hold.fence)
 		l.leases = append(l.leases, k.lease)
 	}
 	var behind []*tenure
+	now := g.clock.Now()
 	for _, k := range s.keys {
-		h := k.lease.hold
-		if h.tenure.claim.Fence < l.fence {
-			h.tenure.claim.Fence, h.tenure.claim.Reserve = l.fence, 0
-			behind = append(behind, h.tenure)
-		}
-		if !k.lease.joined {
-			h.fence = l.fence
-			if s.set.maxHold > 0 {
-				h.maxAt = now + s.set.maxHold
-			}
-			g.schedule.replan(h.tenure)
+		if k.lease.takeFence(l.fence, s.set, now) {
+			behind = append(behind, k.lease.hold.tenure)
 		}
 	}
-	g.mu.Unlock()
 	if err := g.raise(s.ctx, behind); err != nil {
 		return nil, err
 	}
@@ -319,6 +305,26 @@ func (s *several) leases() (*Leases, error) {
 	return l, nil
 }
 
+// takeFence makes the lease one of several that have a fence, whose maximum hold begins now. It
+// reports whether the store does not know the fence yet. A lease that was joined may be that of
+// another Guard.
+func (l *Lease) takeFence(fence uint64, set *settings, now time.Duration) (behind bool) {
+	h := l.hold
+	h.guard.mu.Lock()
+	defer h.guard.mu.Unlock()
+	if behind = h.tenure.claim.Fence < fence; behind {
+		h.tenure.claim.Fence, h.tenure.claim.Reserve = fence, 0
+	}
+	if !l.joined {
+		h.fence = fence
+		if set.maxHold > 0 {
+			h.maxAt = now + set.maxHold
+		}
+		h.guard.schedule.replan(h.tenure)
+	}
+	return behind
+}
+
 // raise tells the store the fences under which the tenures are used.
 func (g *Guard) raise(ctx context.Context, behind []*tenure) error {
 	if len(behind) == 0 {
@@ -327,9 +333,9 @@ func (g *Guard) raise(ctx context.Context, behind []*tenure) error {
 	errs := make([]error, len(behind))
 	each(len(behind), func(i int) {
 		t := behind[i]
-		g.mu.Lock()
+		t.guard.mu.Lock()
 		c := t.claim
-		g.mu.Unlock()
+		t.guard.mu.Unlock()
 		// unless Renew returns
 		errs[i] = driver.NewStoreError("", driver.OpRenew, c.Key, errAborted)
 		call, cancel := context.WithTimeout(ctx, requestTimeout(c.TTL))

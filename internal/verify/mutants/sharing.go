@@ -54,12 +54,12 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_fence_of_several_keys_not_raised", rule: 9, does: "the store is not told of the fence of several keys",
-		hunks: []hunk{{"guard/several.go", "behind = append(behind, h.tenure)", "_ = behind"}},
+		hunks: []hunk{{"guard/several.go", "behind = append(behind, k.lease.hold.tenure)", "_ = behind"}},
 		pkg:   "guard", test: "TestAcquireAll_tellsTheStoreItsFence",
 	},
 	{
 		name: "mutant_each_key_has_its_fence", rule: 9, does: "each of several keys is used with the fence that it was granted",
-		hunks: []hunk{{"guard/several.go", "			h.fence = l.fence\n", ""}},
+		hunks: []hunk{{"guard/several.go", "		h.fence = fence\n", ""}},
 		pkg:   "guard", test: "TestAcquireAll_tellsTheStoreItsFence",
 	},
 	{
