@@ -33,7 +33,7 @@ func (g *Guard) Do(ctx context.Context, key string, f func(context.Context) erro
 		return err
 	}
 	if h := g.holding(ctx, stored); h != nil {
-		if err := h.allows(set, key); err != nil {
+		if err := h.allows(ctx, set, key); err != nil {
 			return err
 		}
 		return h.join(ctx, f, set.hooks[len(g.set.hooks):])
@@ -79,21 +79,19 @@ func DoValue[T any](
 // until Release or Complete, one of which the caller must call. The end of ctx does not release
 // it. Acquire returns the errors of Do.
 //
-// If ctx already holds the key, Acquire joins that lease. Releasing the result does nothing.
+// If ctx already holds the key, Acquire joins that lease. Releasing the result then ends only the
+// context of the result.
 func (g *Guard) Acquire(ctx context.Context, key string, opts ...Option) (*Lease, error) {
 	set, stored, err := g.prepare(key, opts)
 	if err != nil {
 		return nil, err
 	}
 	if h := g.holding(ctx, stored); h != nil {
-		if err := h.allows(set, key); err != nil {
+		if err := h.allows(ctx, set, key); err != nil {
 			return nil, err
 		}
-		if lost, released := h.ended(); lost != nil || released != nil {
-			return nil, h.overtaken(ctx, nil, false)
-		}
-		joined, _ := h.joined(ctx)
-		return &Lease{hold: h, ctx: &leaseContext{Context: joined, hold: h}, joined: true}, nil
+		joined, end := h.joined(ctx)
+		return &Lease{hold: h, ctx: &leaseContext{Context: joined, hold: h}, joined: true, end: end}, nil
 	}
 	h, err := g.acquire(ctx, key, stored, set)
 	if err != nil {

@@ -13,9 +13,10 @@ import (
 type Lease struct {
 	hold *hold
 	ctx  context.Context
-	// joined leases belong to another call: releasing one does nothing.
+	// joined leases belong to another call: releasing one ends its own context, if it has one
 	joined bool
 	others []*hold // in DoAll: those of its other keys
+	end    func()  // ends the context of a joined lease, or nil
 }
 
 // Key returns the key, as it was given to Do or Acquire.
@@ -114,8 +115,8 @@ func (l *Lease) Run(ctx context.Context, f func(context.Context) error) error {
 // Release ends the lease and leaves no done marker. It returns a *LostError if the lease had been
 // lost before, and a *StoreError if the store could not be asked: the Guard then keeps trying in
 // the background until the lease would have ended. Release works after ctx has ended, but then
-// returns soon. A second call does nothing. Releasing a lease that was joined does nothing (see
-// Acquire).
+// returns soon. A second call does nothing. Releasing a lease that was joined (see Acquire) ends only
+// its Context.
 func (l *Lease) Release(ctx context.Context) error {
 	return l.giveBack(ctx, ending{})
 }
@@ -129,6 +130,9 @@ func (l *Lease) Complete(ctx context.Context) error {
 
 func (l *Lease) giveBack(ctx context.Context, end ending) error {
 	if l.joined {
+		if l.end != nil {
+			l.end()
+		}
 		return nil
 	}
 	var rel release

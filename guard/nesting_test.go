@@ -3,8 +3,10 @@ package guard_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
+	"weak"
 
 	"github.com/stretchr/testify/require"
 
@@ -52,6 +54,31 @@ func TestNesting_acquireJoinsToo(t *testing.T) {
 		require.NoError(t, g.Do(inner.Context(), "k", nothing))
 		require.NoError(t, outer.Release(t.Context()))
 		require.Equal(t, 1, store.count(driver.OpAcquire))
+	})
+}
+
+// A lease of a service is held for months, and joined millions of times.
+func TestNesting_aReleasedLeaseKeepsNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
+		outer := hold(t, g, "k")
+		join := func() weak.Pointer[int] {
+			value := new(int)
+			ctx := context.WithValue(outer.Context(), contextKey{}, value)
+			inner, err := g.Acquire(ctx, "k")
+			require.NoError(t, err)
+			require.NoError(t, inner.Context().Err())
+			require.NoError(t, inner.Release(t.Context()))
+			require.ErrorIs(t, context.Cause(inner.Context()), guard.ErrReleased)
+			several, err := g.AcquireAll(ctx, []string{"k"})
+			require.NoError(t, err)
+			require.NoError(t, several.Release(t.Context()))
+			return weak.Make(value)
+		}
+		value := join()
+		runtime.GC()
+		require.Nil(t, value.Value(), "it is reachable from the outer lease")
+		require.True(t, outer.Valid())
+		require.NoError(t, outer.Release(t.Context()))
 	})
 }
 

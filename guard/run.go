@@ -54,9 +54,6 @@ func (h *hold) result(ctx context.Context, err, released error) (ended bool, _ e
 
 // join runs f under h, which ctx already holds.
 func (h *hold) join(ctx context.Context, f func(context.Context) error, more hooks) error {
-	if lost, released := h.ended(); lost != nil || released != nil {
-		return h.overtaken(ctx, nil, false)
-	}
 	joined, end := h.joined(ctx)
 	defer end()
 	r := run{hold: h, hooks: append(h.set.hooks[:len(h.set.hooks):len(h.set.hooks)], more.on()...), joined: true}

@@ -189,13 +189,10 @@ func (g *Guard) newSeveral(ctx context.Context, keys []string, opts []Option) (*
 		if h == nil {
 			continue
 		}
-		if err := h.allows(s.set, k.key); err != nil {
+		if err := h.allows(ctx, s.set, k.key); err != nil {
 			return nil, err
 		}
-		var err error
-		if k.lease, err = g.Acquire(ctx, k.key, opts...); err != nil {
-			return nil, err
-		}
+		k.lease = &Lease{hold: h, joined: true}
 	}
 	return s, nil
 }
@@ -296,7 +293,7 @@ func (s *several) leases() (*Leases, error) {
 	var behind []*hold
 	now := s.guard.clock.Now()
 	for _, k := range s.keys {
-		if k.lease.use(l.fence, s.set, now) {
+		if k.lease.takeFence(l.fence, s.set, now) {
 			behind = append(behind, k.lease.hold)
 		}
 	}
@@ -324,11 +321,11 @@ func (s *several) leases() (*Leases, error) {
 	return l, nil
 }
 
-// use makes the lease one of several that have a fence, whose maximum hold begins now. It reports
-// whether the store must be told of the fence. A lease that was joined may be that of another
-// Guard. Its fence moves up as well: what f writes under the fence of all keys must not make the
+// takeFence makes the lease one of several that have a fence, whose maximum hold begins now. It
+// reports whether the store does not know the fence yet. A lease that was joined may be that of
+// another Guard. Its fence moves up as well: what f writes under the fence of all keys must not make the
 // rest of the outer run stale.
-func (l *Lease) use(fence uint64, set *settings, now time.Duration) (behind bool) {
+func (l *Lease) takeFence(fence uint64, set *settings, now time.Duration) (behind bool) {
 	h := l.hold
 	h.guard.mu.Lock()
 	defer h.guard.mu.Unlock()

@@ -311,6 +311,29 @@ func TestAcquireAll_repeatsToTellTheFence(t *testing.T) {
 	}
 }
 
+// The joined lease is renewed by its own Guard while DoAll of the other changes it: the race detector
+// looks at that.
+func TestDoAll_joinsALeaseOfAnotherGuard(t *testing.T) {
+	sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
+		store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) {
+			time.Sleep(time.Second)
+			return false, guardtest.ErrUnscripted
+		}
+		require.NoError(t, here.Do(t.Context(), "a", func(outer context.Context) error {
+			for start := time.Now(); time.Since(start) < ttl; { // in which renewals are due
+				before := guard.Fence(outer)
+				require.NoError(t, there.DoAll(outer, []string{"a", "b"}, func(ctx context.Context) error {
+					require.Greater(t, guard.Fence(ctx), before)
+					return nil
+				}))
+			}
+			return nil
+		}))
+		require.True(t, store.free("a"))
+		require.True(t, store.free("b"))
+	})
+}
+
 func TestAcquireAll_settings(t *testing.T) {
 	sharing(t, func(t *testing.T, _ sharingStore, here, _ *guard.Guard) {
 		for want, c := range map[string]struct {

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -100,10 +101,14 @@ func sharingOption(among int) string {
 	return fmt.Sprintf("WithLimit(%d)", among)
 }
 
-// allows returns an *UpgradeError if a call with these settings cannot join h.
-func (h *hold) allows(set *settings, key string) error {
+// allows returns an *UpgradeError if a call with these settings cannot join h, and how h ended if it
+// has.
+func (h *hold) allows(ctx context.Context, set *settings, key string) error {
 	if max(set.among, 1) < max(h.set.among, 1) {
 		return &UpgradeError{Key: key}
+	}
+	if lost, released := h.ended(); lost != nil || released != nil {
+		return h.overtaken(ctx, nil, false)
 	}
 	return nil
 }
