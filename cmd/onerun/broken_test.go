@@ -28,7 +28,7 @@ func TestRun_givesTheGracePeriodWhenAnOperatorBreaksTheLease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
-			run, command := []string{"run", "--ttl=6s", "--grace=1s"}, []string{"k", "--", "sh", "-c", cleansUp}
+			run, command := []string{"run", "--ttl=9s", "--grace=1s"}, []string{"k", "--", "sh", "-c", cleansUp}
 			args := slices.Concat(c.servers, run, c.flags, command)
 			e := s.start(args...)
 			pid := s.pid("pid")
@@ -60,7 +60,7 @@ func TestRun_givesTheGracePeriodOnAQuorum(t *testing.T) {
 		urls = append(urls, "redis://"+node.Addr())
 	}
 	quorum := []string{"--backend=redlock", "--redis=" + strings.Join(urls, ",")}
-	run := []string{"run", "--ttl=6s", "--grace=1s", "k", "--", "sh", "-c", cleansUp}
+	run := []string{"run", "--ttl=3s", "--grace=1s", "k", "--", "sh", "-c", cleansUp}
 	e := s.start(append(quorum, run...)...)
 	pid := s.pid("pid")
 	nodes[2].Kill()

@@ -25,7 +25,7 @@ import (
 // it is dead before the next one begins.
 func TestOperate_breaksAStuckKeyWithoutTwoAtATime(t *testing.T) {
 	s := newSite(t)
-	s.start("run", "--ttl=6s", "--label=web-1", "report", "--", "sh", "-c", "echo $$ >pid; exec sleep 100")
+	s.start("run", "--ttl=9s", "--label=web-1", "report", "--", "sh", "-c", "echo $$ >pid; exec sleep 100")
 	pid := s.pid("pid")
 	code, out, _ := s.run("show", "report")
 	require.Zero(t, code)
