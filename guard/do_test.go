@@ -231,6 +231,7 @@ func TestOptions_badValuesAreRefusedByName(t *testing.T) {
 		"max hold negative":  {[]guard.Option{guard.WithMaxHold(-1)}, "WithMaxHold", "negative"},
 		"min over max":       {[]guard.Option{guard.WithMinHold(2 * time.Hour), guard.WithMaxHold(time.Hour)}, "WithMinHold", "WithMaxHold(1h0m0s)"},
 		"name long":          {[]guard.Option{guard.WithName(strings.Repeat("n", 129))}, "WithName", "128"},
+		"name not UTF-8":     {[]guard.Option{guard.WithName("n\xff")}, "WithName", "UTF-8"},
 		"namespace colon":    {[]guard.Option{guard.WithNamespace("a:b")}, "WithNamespace", "must not contain"},
 		"namespace brace":    {[]guard.Option{guard.WithNamespace("{a}")}, "WithNamespace", "must not contain"},
 		"owner NUL":          {[]guard.Option{guard.WithOwner("a\x00")}, "WithOwner", "must not contain"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
 // untilEnd returns a function that runs until its context ends. It records how long that took, and
@@ -54,6 +56,40 @@ func TestLoss_endsTheContextBeforeTheLeaseWhateverTheStoreDoes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What the queue knew before the call waited for its lease is out of date when that is lost.
+func TestLoss_forgetsWhoHeldTheKeyBefore(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		elsewhere := func(label string) guard.Claim {
+			c := guard.Claim{Key: "k", ID: label, Owner: label, TTL: ttl, Label: label}
+			grant, err := store.memory.TryAcquire(t.Context(), c)
+			require.NoError(t, err)
+			require.Equal(t, guard.Granted, grant.State)
+			return c
+		}
+		before := elsewhere("before")
+		time.AfterFunc(time.Second, func() { store.release(t, before, guard.After{}) })
+		lease := hold(t, g, "k", guard.WithWait(time.Minute), guard.WithoutRenewal())
+		<-lease.Context().Done()
+		require.Zero(t, guard.Queues(g))
+		time.Sleep(margin)
+		elsewhere("now")
+		store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
+			time.Sleep(50 * time.Millisecond)
+			return guard.Grant{}, guardtest.ErrUnscripted
+		}
+		var all sync.WaitGroup
+		for range 2 {
+			all.Go(func() {
+				var busy *guard.BusyError
+				require.ErrorAs(t, g.Do(t.Context(), "k", nothing, guard.WithWait(10*time.Millisecond)), &busy)
+				require.Equal(t, "now", busy.Label)
+			})
+		}
+		all.Wait()
+		require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
+	})
 }
 
 func TestLoss_wrapsTheFunctionsErrorButNotTheEndOfOurContext(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
@@ -122,9 +123,15 @@ func (s *settings) on() *settings {
 
 // WithName sets the kind of work, such as "nightly-report": one of few names, by which hooks,
 // spans and metrics are grouped. A key is not a name: there may be millions of keys, and they may
-// hold personal data. At most 128 bytes. Defaults to "", no name.
+// hold personal data. Valid UTF-8, of at most 128 bytes. Defaults to "", no name.
 func WithName(name string) Option {
-	return func(s *settings) { s.text(&s.name, "WithName", name, maxName, "\x00") }
+	return func(s *settings) {
+		if !utf8.ValidString(name) {
+			s.refuse("WithName", fmt.Sprintf("%q", name), "must be valid UTF-8")
+			return
+		}
+		s.text(&s.name, "WithName", name, maxName, "\x00")
+	}
 }
 
 // WithNamespace puts "namespace:" before every key, so that several applications can share a

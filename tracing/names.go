@@ -29,6 +29,7 @@ type work struct {
 }
 
 func newWork(job Job) *work {
+	job.Name = valid(job.Name) // an adapter can report other names than WithName takes
 	return &work{
 		job: job, name: keyName.String(job.Name),
 		acquire: "acquire " + job.Name, run: "run " + job.Name, release: "release " + job.Name, renew: "renew " + job.Name, skip: "skip " + job.Name,

@@ -28,8 +28,11 @@ func (t *telemetry) redacted(secret string) (shown string) {
 			shown = ""
 		}
 	}()
-	return t.set.redact(secret)
+	return valid(t.set.redact(secret))
 }
+
+// valid returns text as UTF-8. An exporter drops a whole batch of spans that has other text in it.
+func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
 // A redaction is a key and its redacted form.
 type redaction struct{ key, shown string }
@@ -65,7 +68,7 @@ func (t *telemetry) scrubbed(text string, secrets ...string) string {
 			}
 		}
 	}
-	if len(text) > longest {
+	if text = valid(text); len(text) > longest {
 		text = strings.ToValidUTF8(text[:longest], "") + "…"
 	}
 	return text

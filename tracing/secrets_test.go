@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
@@ -150,4 +151,28 @@ func TestSecrets_areShownAsTheRedactorSays(t *testing.T) {
 		require.Contains(t, text, "coupon:42:user:7", "as it was asked for")
 	})
 	require.Equal(t, "2cf24dba5fb0a30e", tracing.Redact("hello"))
+}
+
+// An exporter drops a whole batch of spans if one text in it is no UTF-8.
+func TestSpans_haveNoTextThatIsNotUTF8(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asItIs := tracing.WithRedactor(func(secret string) string { return secret })
+		s := newSite(t, newTelescope(t, asItIs, tracing.WithMaxNames(1)), guard.WithLabel("host\xff"), guard.WithOwner("owner\xff"))
+		require.NoError(t, s.one.Do(t.Context(), "k\xff", func(context.Context) error {
+			require.ErrorIs(t, s.other.Do(t.Context(), "k\xff", nothing), guard.ErrBusy)
+			return nil
+		}))
+		for _, name := range []string{"n\xff", "beyond WithMaxNames\xff"} {
+			s.one.Adapter().Report(t.Context(), guard.Outcome{Name: name, Key: "k\xff", Label: "host\xff", Skipped: "busy"})
+		}
+		s.close(t)
+		spans := s.spans.GetSpans()
+		require.Len(t, spans, 6)
+		for _, span := range spans {
+			require.True(t, utf8.ValidString(span.Name), "%q", span.Name)
+			for _, attr := range span.Attributes {
+				require.True(t, utf8.ValidString(attr.Value.AsString()), "%s=%q", attr.Key, attr.Value.AsString())
+			}
+		}
+	})
 }

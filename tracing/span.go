@@ -16,7 +16,7 @@ func (t *telemetry) spanName(e *guard.Event, what string) string {
 	w := t.names.of(e.Name)
 	switch {
 	case w == t.names.other:
-		return what + " " + e.Name
+		return what + " " + valid(e.Name)
 	case what == "acquire":
 		return w.acquire
 	case what == "run":
@@ -49,7 +49,7 @@ func (t *telemetry) common(e *guard.Event) []attribute.KeyValue {
 	w := t.names.of(e.Name)
 	name := w.name
 	if w == t.names.other {
-		name = keyName.String(e.Name)
+		name = keyName.String(valid(e.Name))
 	}
 	attrs = append(attrs, name)
 	if key := t.redactedKey(e.Key); key != "" {

@@ -133,6 +133,7 @@ func (qs *Queues) Lost(now time.Duration, key string, h Holder) {
 	if q := qs.held(key, h); q != nil {
 		q.unhold(now, now)
 		q.wakeHead()
+		qs.drop(q)
 	}
 }
 
