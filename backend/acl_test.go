@@ -104,8 +104,8 @@ func TestACL_theLinesOfTheDocsAreEnough(t *testing.T) {
 	}
 }
 
-// A user that has no rights to sorted sets gets the error of the server. The script once took it for
-// a key of another type: the first reader got the key alone, and lost it at its first renewal.
+// A user that has no rights to sorted sets gets the error of the server. The script once took it
+// for a key of another type: the first reader got the key alone, and lost it at its first renewal.
 func TestACL_claimsThatShareFailWithoutTheirRights(t *testing.T) {
 	t.Parallel()
 	servers, connect := aclServers(t, false, false)

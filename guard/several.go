@@ -20,8 +20,8 @@ import (
 // not cover a Do inside of DoAll, or inside of Do, for a further key.
 //
 // The context of f ends with the lease of any of the keys. f has one fence: it is larger than every
-// earlier fence of each key. A key that ctx holds already is joined: its lease gets that fence, too,
-// and keeps it after DoAll. So an outer run must read its fence (Fence) again then.
+// earlier fence of each key. A key that ctx holds already is joined: its lease gets that fence,
+// too, and keeps it after DoAll. So an outer run must read its fence (Fence) again then.
 //
 // Options are those of Do, without WithOnce and WithMinHold. On one Redis, free keys cost one round
 // trip, and their release another.
@@ -323,8 +323,8 @@ func (s *several) leases() (*Leases, error) {
 
 // takeFence makes the lease one of several that have a fence, whose maximum hold begins now. It
 // reports whether the store does not know the fence yet. A lease that was joined may be that of
-// another Guard. Its fence moves up as well: what f writes under the fence of all keys must not make the
-// rest of the outer run stale.
+// another Guard. Its fence moves up as well: what f writes under the fence of all keys must not
+// make the rest of the outer run stale.
 func (l *Lease) takeFence(fence uint64, set *settings, now time.Duration) (behind bool) {
 	h := l.hold
 	h.guard.mu.Lock()

@@ -311,8 +311,8 @@ func TestAcquireAll_repeatsToTellTheFence(t *testing.T) {
 	}
 }
 
-// The joined lease is renewed by its own Guard while DoAll of the other changes it: the race detector
-// looks at that.
+// The joined lease is renewed by its own Guard while DoAll of the other changes it. The race
+// detector looks at that.
 func TestDoAll_joinsALeaseOfAnotherGuard(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
 		store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) {

@@ -130,7 +130,8 @@ func TestOwn_waitsForAnswersOnATransportWithItsOwnTimeouts(t *testing.T) {
 	l := single.New(rdb)
 	require.NoError(t, take(t.Context(), l, claimOf(1)))
 	renew(t, l, claimOf(1))
-	proxy.Delay(50 * time.Millisecond) // more than once the time after which a read looks at its context
+	// more than once the time after which a read looks at its context
+	proxy.Delay(50 * time.Millisecond)
 	for range 3 {
 		renew(t, l, claimOf(1))
 	}

@@ -14,7 +14,7 @@ import (
 // keyView is a key as --json prints it.
 type keyView struct {
 	Key         string       `json:"key"`
-	Bytes       []byte       `json:"key_bytes,omitempty"` // of a key that is not UTF-8, which JSON changes
+	Bytes       []byte       `json:"key_bytes,omitempty"` // of a key that is not UTF-8
 	State       string       `json:"state"`
 	Time        time.Time    `json:"time"` // the clock of the store
 	Holders     []holderView `json:"holders,omitempty"`

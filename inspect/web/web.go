@@ -30,7 +30,7 @@ type handler struct {
 	actor     func(*http.Request) (actor string, ok bool) // nil: the page is read-only
 	show      func(key string) string                     // nil: keys are shown as they are
 	tokens    *tokens                                     // of keys in links, if keys are redacted
-	origins   []string                                    // from which actions come, beside the page's own
+	origins   []string                                    // of actions, beside the page's own
 	views     *template.Template
 	mux       *http.ServeMux
 }

@@ -83,7 +83,7 @@ func (b *bubble) middleware(key guardasynq.KeyFunc, opts ...guardasynq.Option) (
 	b.t.Helper()
 	g, err := guard.New(b)
 	require.NoError(b.t, err)
-	noQueue := asynq.RedisClientOpt{Addr: "127.0.0.1:1"} // which nothing asks: asynq delivers no task
+	noQueue := asynq.RedisClientOpt{Addr: "127.0.0.1:1"} // asynq delivers no task
 	client, inspector := asynq.NewClient(noQueue), asynq.NewInspector(noQueue)
 	m, err = guardasynq.New(g, key, append([]guardasynq.Option{
 		guardasynq.WithClient(client, inspector), guardasynq.WithLogger(slog.New(slog.DiscardHandler)),

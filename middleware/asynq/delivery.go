@@ -316,7 +316,8 @@ func (d *delivery) settle(err error) (tell error, settled bool) {
 		d.tellSkip(err)
 		return d.busy(err)
 	case errors.Is(err, guard.ErrStore), errors.Is(err, guard.ErrClosed), errors.Is(err, guard.ErrLost):
-		d.end(ResultUnavailable, err) // or the lease of WithOnce was lost while the task waited for its key
+		// The lease of WithOnce can be lost while the task waits for its key.
+		d.end(ResultUnavailable, err)
 		return d.postpone(err)
 	default:
 		d.end(ResultRefused, err)
@@ -335,7 +336,8 @@ func (d *delivery) isCutOff(err error) bool {
 	}
 	// errors.Is would also look into an errors.Join, which has an error of the handler's own
 	for e := d.err; e != nil; e = errors.Unwrap(e) {
-		if _, isLost := e.(*guard.LostError); isLost || e == context.Canceled { //nolint:errorlint // see above
+		_, isLost := e.(*guard.LostError)    //nolint:errorlint // see above
+		if isLost || e == context.Canceled { //nolint:errorlint // see above
 			return true
 		}
 	}

@@ -126,7 +126,8 @@ func (b *job) runKey() string { return "cron:" + b.name }
 func (b *job) tickKey(tick time.Time) string {
 	if b.local {
 		name := tick.In(b.location).Format("2006-01-02T15:04:05.999999999")
-		return b.runKey() + "@" + name + "@" + url.QueryEscape(b.location.String()) // the zone may have a name of any kind
+		zone := url.QueryEscape(b.location.String()) // its name may be of any kind
+		return b.runKey() + "@" + name + "@" + zone
 	}
 	return b.runKey() + "@" + tick.UTC().Format(time.RFC3339Nano)
 }

@@ -176,9 +176,9 @@ func (b *job) isHeldUp(err error) bool { return b.isLabel(err, oldLabel) || b.is
 // patience returns for how long a tick waits for the run that keeps the job busy, whatever WithBusy
 // says. It is 0 if the error is another one.
 //
-// A lease that is held for this very tick is that of a process which has died, and ends soon. If an
-// old tick runs, the newest current one waits: until the deadline, or the next tick. The ticks after
-// it may be as late as it was: without the old one, they would have found the job idle.
+// A lease that is held for this very tick is that of a process which has died, and ends soon. If
+// an old tick runs, the newest current one waits: until the deadline, or the next tick. The ticks
+// after it may be as late as it was: without the old one, they would have found the job idle.
 func (b *job) patience(h *held, s start, err error) time.Duration {
 	var busy *guard.BusyError
 	if !errors.As(err, &busy) {

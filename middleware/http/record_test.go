@@ -249,8 +249,8 @@ func TestRecord_ofTheLargestAnswer(t *testing.T) {
 			requireReplay(t, s.post(t, "k", ""), http.StatusOK, string(answer))
 		})
 		t.Run(name+", Redis", func(t *testing.T) {
-			// The Guard waits 2 s for the store to take a record. On a machine that takes longer for
-			// 8 MiB, nothing is shown, so there are several tries.
+			// The Guard waits 2 s for the store to take a record. On a machine that takes longer
+			// for 8 MiB, nothing is shown, so there are several tries.
 			g, err := guard.New(single.New(redistest.Start(t).Client(t)), guard.WithTTL(contentPatience))
 			require.NoError(t, err)
 			t.Cleanup(func() {

@@ -47,7 +47,8 @@ func (s *server) send(ctx context.Context, client client, with *sender, batch []
 		acks := s.exec(ctx, client, now, acked)
 		s.large.note(now)
 		again := with.pending[:0]
-		for i := range commands[len(now):] { // first, so that they do not wait for more large answers
+		// first, so that they do not wait for more large answers
+		for i := range commands[len(now):] {
 			c := &commands[len(now)+i]
 			again = append(again, stillWaited(c.requests)...)
 			c.empty()

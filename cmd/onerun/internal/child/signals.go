@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// CatchSignals has the channel notified of all signals, without those that are ignored (nohup), that
-// the kernel or the Go runtime sends to this process itself, or that nobody can catch. The runtime
-// leaves 32 to 34 alone: the C library uses them.
+// CatchSignals has the channel notified of all signals, without those that are ignored (nohup),
+// that the kernel or the Go runtime sends to this process itself, or that nobody can catch. The
+// runtime leaves 32 to 34 alone: the C library uses them.
 func CatchSignals(c chan<- os.Signal) {
 	for n := 1; n < 65; n++ {
 		switch s := syscall.Signal(n); s {
