@@ -90,8 +90,8 @@ func (l *Lease) Run(ctx context.Context, f func(context.Context) error) error {
 // Release ends the lease and leaves no done marker. It returns a *LostError if the lease had been
 // lost before, and a *StoreError if the store could not be asked: the Guard then keeps trying in
 // the background until the lease would have ended. Release works after ctx has ended, but then
-// returns soon. A second call does nothing. Releasing a lease that was joined (see Acquire) ends only
-// its Context.
+// returns soon. A second call does nothing. Releasing a lease that was joined (see Acquire) ends
+// only its Context.
 func (l *Lease) Release(ctx context.Context) error {
 	return l.giveBack(ctx, ending{})
 }

@@ -101,8 +101,8 @@ func sharingOption(among int) string {
 	return fmt.Sprintf("WithLimit(%d)", among)
 }
 
-// allows returns an *UpgradeError if a call with these settings cannot join h, and how h ended if it
-// has.
+// allows returns an *UpgradeError if a call with these settings cannot join h, and the error of a
+// call that did not run if h has ended.
 func (h *hold) allows(ctx context.Context, set *settings, key string) error {
 	if max(set.among, 1) < max(h.set.among, 1) {
 		return &UpgradeError{Key: key}
