@@ -180,7 +180,6 @@ func TestDeadline_aRunHasAllTheTime(t *testing.T) {
 
 func TestLost_aRunThatAnOutageCutsOffIsPostponed(t *testing.T) {
 	failure := errors.New("half done")
-	cause := func(ctx context.Context) error { return context.Cause(ctx) }
 	for name, c := range map[string]struct {
 		returns   func(ctx context.Context) error
 		opts      []guard.Option
@@ -188,13 +187,13 @@ func TestLost_aRunThatAnOutageCutsOffIsPostponed(t *testing.T) {
 		postponed bool
 	}{
 		"its context's error":          {returns: context.Context.Err, postponed: true},
-		"the cause of that":            {returns: cause, postponed: true},
+		"the cause of that":            {returns: context.Cause, postponed: true},
 		"wrapped":                      {returns: func(ctx context.Context) error { return fmt.Errorf("query: %w", ctx.Err()) }, postponed: true},
 		"another error":                {returns: func(context.Context) error { return failure }},
 		"another error as well":        {returns: func(ctx context.Context) error { return errors.Join(failure, ctx.Err()) }},
 		"after the longest hold":       {returns: context.Context.Err, opts: []guard.Option{guard.WithMaxHold(3 * time.Second)}, calm: true},
 		"a lease that is not renewed":  {returns: context.Context.Err, opts: []guard.Option{guard.WithoutRenewal()}, calm: true},
-		"of a lease that is too short": {returns: cause, opts: []guard.Option{guard.WithoutRenewal()}},
+		"of a lease that is too short": {returns: context.Cause, opts: []guard.Option{guard.WithoutRenewal()}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bubble) {

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
 
@@ -126,7 +128,7 @@ const longestName = 128
 
 // typeName returns the type of a task as a name.
 func typeName(typename string) string {
-	if len(typename) > longestName || slices.Contains([]byte(typename), 0) {
+	if len(typename) > longestName || strings.Contains(typename, "\x00") || !utf8.ValidString(typename) {
 		return "asynq"
 	}
 	return typename

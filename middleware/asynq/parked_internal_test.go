@@ -166,4 +166,5 @@ func TestTypeName_isANameThatTheGuardTakes(t *testing.T) {
 	require.Equal(t, "import", typeName("import"))
 	require.Equal(t, "asynq", typeName(long))
 	require.Equal(t, "asynq", typeName("a\x00b"))
+	require.Equal(t, "asynq", typeName("a\xff"))
 }

@@ -62,13 +62,13 @@ func everySecond(kind string, opts ...asynq.Option) *asynq.PeriodicTaskConfig {
 	return &asynq.PeriodicTaskConfig{Cronspec: "@every 1s", Task: asynq.NewTask(kind, nil), Opts: opts}
 }
 
-func (s *schedulerSite) manager(list *configList, more ...guardscheduler.Option) *guardscheduler.Manager {
+func (s *schedulerSite) manager(list *configList) *guardscheduler.Manager {
 	m, err := guardscheduler.NewManager(s.guard(), asynq.PeriodicTaskManagerOpts{
 		PeriodicTaskConfigProvider: list,
 		RedisConnOpt:               s.conn(),
 		SchedulerOpts:              &asynq.SchedulerOpts{LogLevel: asynq.FatalLevel, Logger: silent{}},
 		SyncInterval:               50 * time.Millisecond,
-	}, more...)
+	})
 	require.NoError(s.t, err)
 	return m
 }
