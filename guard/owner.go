@@ -35,6 +35,9 @@ func CarryOwner(ctx context.Context, set func(name, owner string)) {
 // characters is a *SettingError.
 func WithOwnerFrom(get func(name string) string) Option {
 	return func(s *settings) {
+		if get == nil {
+			return
+		}
 		if owner := get(ownerHeader); owner != "" {
 			s.text(&s.owner, "WithOwnerFrom", owner, maxName, controls)
 		}

@@ -33,6 +33,7 @@ func TestOwner_isCarriedOnlyIfBothSidesAskForIt(t *testing.T) {
 			require.Equal(t, lease.Owner(), owner(guard.WithOwnerFrom(carried.Header.Get)))
 			require.NotEqual(t, lease.Owner(), owner(guard.WithOwnerFrom(silent.Header.Get)))
 			require.NotEqual(t, lease.Owner(), owner())
+			require.Equal(t, "importer", owner(guard.WithOwner("importer"), guard.WithOwnerFrom(nil)))
 			require.Equal(t, "importer", owner(guard.WithOwner("importer"), guard.WithOwnerFrom(silent.Header.Get)))
 			return nil
 		}))

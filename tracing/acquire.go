@@ -107,7 +107,7 @@ func (t *telemetry) endAcquire(span trace.Span, e *guard.Event, out outcome) {
 			attrs = append(attrs, keyMissedWakeUp.Bool(true))
 		}
 		if e.HandedOff {
-			attrs = append(attrs, keyHandedOn.Bool(true))
+			attrs = append(attrs, keyHandedOff.Bool(true))
 		}
 		t.link(span, e.Previous, linkPrevious)
 	case e.State == guard.Done:

@@ -29,7 +29,7 @@ const (
 	keyUtilization  = attribute.Key("onerun.lease.utilization")
 	keyHeld         = attribute.Key("onerun.lease.held")
 	keyLateness     = attribute.Key("onerun.lateness")
-	keyHandedOn     = attribute.Key("onerun.handed_on")
+	keyHandedOff    = attribute.Key("onerun.handed_off")
 	keyJoined       = attribute.Key("onerun.joined")
 	keyHolder       = attribute.Key("onerun.holder")
 	keyLink         = attribute.Key("onerun.link")

@@ -89,7 +89,7 @@ func (t *telemetry) release(ctx context.Context, e guard.Event) {
 		attrs = append(attrs, keyAttempts.Int(e.Attempts))
 	}
 	if e.HandedOff {
-		attrs = append(attrs, keyHandedOn.Bool(true))
+		attrs = append(attrs, keyHandedOff.Bool(true))
 	}
 	end(span, attrs, out, e.Start.Add(e.Duration))
 }

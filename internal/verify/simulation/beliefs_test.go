@@ -269,12 +269,12 @@ func (b *beliefs) end(mine *belief, cause error) {
 // reported checks that a lease which another one has overtaken was reported as lost: err is what
 // came of it. The Guard cannot know of it if its release was not answered, or if it was handed on
 // and the store not asked.
-func (b *beliefs) reported(mine *belief, handedOn bool, err error) {
+func (b *beliefs) reported(mine *belief, handedOff bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if errors.Is(err, guard.ErrLost) {
 		b.world.tally.lost.Add(1)
-	} else if mine.overtaken && !mine.unanswered && !handedOn {
+	} else if mine.overtaken && !mine.unanswered && !handedOff {
 		b.world.violate("I1", "%s was overtaken on %s and not told so: %v", mine.worker, mine.Key, err)
 	}
 }

@@ -82,7 +82,7 @@ func (k *worker) doOnce(ctx context.Context, key string, window time.Duration, o
 	}
 	if b != nil {
 		k.world.tally.runs.Add(1)
-		k.world.beliefs.reported(b, mine.handedOn.Load(), err)
+		k.world.beliefs.reported(b, mine.handedOff.Load(), err)
 	}
 	return err
 }
@@ -117,7 +117,7 @@ func (k *worker) holdLong() {
 		return
 	}
 	k.world.tally.runs.Add(1)
-	k.world.beliefs.reported(b, mine.handedOn.Load(), err)
+	k.world.beliefs.reported(b, mine.handedOff.Load(), err)
 	if err == nil && !k.world.beliefs.isUnanswered(b) {
 		k.world.spans.close(key, span{"hold", k.name + " began a minimum hold", b.begun, b.asked.Add(hold)})
 	}

@@ -104,7 +104,7 @@ func (k *worker) standInLine(key string, stay time.Duration, opts ...guard.Optio
 	k.typed(key, err)
 	if b != nil {
 		k.world.tally.runs.Add(1)
-		k.world.beliefs.reported(b, mine.handedOn.Load(), err)
+		k.world.beliefs.reported(b, mine.handedOff.Load(), err)
 	} else if late := time.Since(later(left, k.process.stopped.get())); late > 100*time.Millisecond {
 		k.world.violate("I6", "%s has returned %v after it was to leave", k.name, late)
 	}

@@ -38,7 +38,7 @@ func record(p *process, l guard.Locker) guard.Locker {
 }
 
 // An attempt travels in the context of a call and finds what became of its lease.
-type attempt struct{ handedOn atomic.Bool }
+type attempt struct{ handedOff atomic.Bool }
 
 type attemptKey struct{}
 
@@ -50,7 +50,7 @@ func withAttempt(ctx context.Context) (context.Context, *attempt) {
 // noteHandOver is a hook.
 func noteHandOver(ctx context.Context, e guard.Event) {
 	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
-		a.handedOn.CompareAndSwap(false, e.HandedOff)
+		a.handedOff.CompareAndSwap(false, e.HandedOff)
 	}
 }
 

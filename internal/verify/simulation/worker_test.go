@@ -207,5 +207,5 @@ func (k *worker) visit() {
 // untold reports whether the worker need not be told that b was lost: the lease was handed on, or
 // the process has crashed.
 func (k *worker) untold(b *belief, mine *attempt) bool {
-	return mine.handedOn.Load() || !k.process.ended.get().Before(b.begun)
+	return mine.handedOff.Load() || !k.process.ended.get().Before(b.begun)
 }
