@@ -19,11 +19,9 @@ const (
 // An answerBound bounds the pipelines to a server whose answers were large: how large they are is
 // known only afterwards. It is safe for concurrent use.
 type answerBound struct {
-	fits atomic.Int64 // how many such answers a pipeline may have, or 0 if none was large
-	seen atomic.Int64 // when, as a time.Duration since started
+	fits atomic.Int64              // how many such answers a pipeline may have, or 0 if none was large
+	seen atomic.Pointer[time.Time] // when; it is set before fits
 }
-
-var started = time.Now()
 
 // most returns how many commands a pipeline may have.
 func (a *answerBound) most() int {
@@ -31,7 +29,7 @@ func (a *answerBound) most() int {
 	if fits == 0 {
 		return math.MaxInt
 	}
-	if time.Since(started)-time.Duration(a.seen.Load()) > largeFor {
+	if time.Since(*a.seen.Load()) > largeFor {
 		a.fits.CompareAndSwap(fits, 0)
 		return math.MaxInt
 	}
@@ -47,7 +45,8 @@ func (a *answerBound) note(commands []command) {
 	if largest < largeAnswer {
 		return
 	}
-	a.seen.Store(int64(time.Since(started)))
+	now := time.Now()
+	a.seen.Store(&now)
 	fits := int64(max(mostAnswers/largest, 1))
 	if old := a.fits.Load(); old == 0 || fits < old {
 		a.fits.Store(fits)
