@@ -122,7 +122,7 @@ func TestCluster_closesItsClientsOfNodesThatItDrops(t *testing.T) {
 	mu.Unlock()
 	require.NotEmpty(t, first)
 	for _, client := range first {
-		require.Eventually(t, func() bool { // a moment after its answer, a call still uses its server
+		require.Eventually(t, func() bool { // a call still uses its server for a moment
 			redisstore.DropUnused(s)
 			return errors.Is(client.Ping(t.Context()).Err(), redis.ErrClosed)
 		}, soon, step)
