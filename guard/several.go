@@ -197,7 +197,7 @@ func (g *Guard) newSeveral(ctx context.Context, keys []string, opts []Option) (*
 	return s, nil
 }
 
-// acquire acquires all the keys. It asks for all at once. If some are busy, it gives back those
+// acquire acquires all the keys. It asks for all at once. If some are busy, it releases those
 // behind the first of these, waits for that one, and asks for the rest again.
 func (s *several) acquire() error {
 	for {
