@@ -64,8 +64,8 @@ func (d *delivery) needsCopy() bool {
 	return d.known && (d.left == 0 || d.server == nil)
 }
 
-// errGivenUp is a task that asynq has retried, archived or given back before its worker was
-// through with it.
+// errGivenUp is a task that asynq has retried, archived or returned to its queue before its worker
+// was through with it.
 var errGivenUp = errors.New("asynq has given the task up")
 
 // enqueueCopy enqueues the task again, with all that it carries and what is left of its attempts,
