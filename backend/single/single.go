@@ -133,11 +133,12 @@ func WithoutBatching() Option {
 // have ended. Claims fail with driver.KindRestarted until then, and a lease with a longer TTL is
 // refused. It is the "delayed restart" that the Redis documentation asks for with Redlock, and
 // costs one INFO inside of the script. Done markers and minimum holds that were forgotten remain
-// forgotten, and FLUSHALL or a failover to a replica that was up all the time are not noticed.
-// Defaults to off: no server is refused.
+// forgotten. The Locker does not notice FLUSHALL, or a failover to a replica that was up all the
+// time.
 //
 // Redis counts the seconds since its start by the wall clock. If that clock is set ahead after the
 // start, the server grants too early, by as much. If it is set back, the server grants later.
+// Defaults to off: no server is refused.
 func WithMinUptime(longest time.Duration) Option {
 	return func(l *Locker) { l.store.MinUptime(longest) }
 }
