@@ -41,7 +41,7 @@ type delivery struct {
 	waiting  *wait           // in its worker
 	position int             // among those that were postponed before, if it was
 	skip     string          // "busy", if it was
-	holder   string          // the label of who had the key then
+	holder   string          // the label of the holder at that time
 	outcome  Outcome
 
 	ahead    sync.WaitGroup

@@ -14,8 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// originHeader is the header of a copy that names the task of which it is one. ByTaskID goes by
-// it.
+// originHeader is the header of a copy that names the original task. ByTaskID goes by it.
 const originHeader = "Onerun-Task-Id"
 
 // enqueueTimeout bounds how long it may take to enqueue a task.

@@ -135,7 +135,8 @@ func WithLease(opts ...guard.Option) Option {
 
 // TickName is an option of an entry, for Register and asynq.PeriodicTaskConfig. It distinguishes
 // entries whose tasks have the same type and payload, such as one for each of several queues. The
-// name must be the same in all processes, and stay the same when the program changes.
+// name must be the same in all processes, and stay the same when the program changes. Defaults to
+// no name.
 func TickName(name string) asynq.Option { return tickOption{value: name} }
 
 // A tickOption is an option that asynq does not know, and leaves alone.

@@ -95,11 +95,11 @@ func newScheduler(g *guard.Guard, s settings, client *asynq.Client, opts *asynq.
 // handled.
 //
 // A spec that cannot be parsed is a *guard.SettingError that names it. So is an entry with the
-// type and payload of another one, but with other options or headers: of two such tasks due at the
-// same instant, only one would be enqueued. TickName distinguishes them. Entries with the same
-// options are accepted: a tick that they share is enqueued once. Register them before Start: an
-// entry that is alone with its task begins anew if another spec of the task came after its own.
-// Options inside the task are not looked at.
+// type and payload of another one, but with other options or headers. Of two such tasks that are
+// due at the same instant, only one would be enqueued. TickName distinguishes them. Entries with
+// the same options are accepted: a tick that they share is enqueued once. Register them before
+// Start: an entry that is alone with its task begins anew if another spec of the task came after
+// its own. Options inside the task are not looked at.
 func (s *Scheduler) Register(cronspec string, task *asynq.Task, opts ...asynq.Option) (entryID string, err error) {
 	e, err := newEntry(cronspec, task, opts, s.runner.now())
 	if err != nil {
