@@ -71,9 +71,9 @@ type Outcome struct {
 	Aborted bool
 	// Duration is how long the call took.
 	Duration time.Duration
-	// Err is the reason, if there is more to say: guard.ErrLost for a run whose lease was lost,
-	// guard.ErrStore, a *RecordError, a *KeyError, or the error of a function of yours. It may
-	// contain what a client must not see.
+	// Err is the reason, if there is more to say. It is guard.ErrLost for a run whose lease was
+	// lost, guard.ErrStore, a *RecordError, a *KeyError, or the error of a function of yours. It
+	// may contain what a client must not see.
 	Err error
 }
 
