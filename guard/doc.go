@@ -24,7 +24,7 @@
 // A lease is advice with an expiry. While the process runs, the context of the work ends before
 // the lease does. But a process that is paused past its lease can believe for a moment that it
 // holds what it has lost. So call [Lease.Valid] right before a side effect, and let the resource
-// refuse stale holders by the fence. The work registers the fence where it first reads the
+// refuse stale holders by the fence. The work registers the fence when it first reads the
 // resource, because a holder that is paused between its read and its write would otherwise
 // overwrite what came between:
 //

@@ -34,8 +34,8 @@ func (l *Lease) Owner() string { return l.hold.owner }
 
 // Fence returns the lease's fencing token: a number larger than that of every earlier holder of
 // the key. A resource that remembers the highest fence it has seen can refuse a holder that was
-// paused, has lost the lease, and does not know it yet. Register the fence where the work first
-// reads the resource, and check it where the work writes: see the package documentation.
+// paused, has lost the lease, and does not know it yet. Register the fence when the work first
+// reads the resource, and check it when the work writes: see the package documentation.
 //
 // It grows once DoAll or AcquireAll, called with a context of the lease, has joined it: see there.
 func (l *Lease) Fence() uint64 { return l.hold.fence.Load() }

@@ -51,7 +51,7 @@ type KeyInfo struct {
 	// Subscribers is how many Lockers wait for a notification that the key is free (see Notifier).
 	// It is -1 if the store cannot tell.
 	Subscribers int
-	// Foreign describes what another program keeps where the key would be. The key is busy then.
+	// Foreign describes what another program keeps in the place of the key. The key is busy then.
 	Foreign string
 }
 
