@@ -7,11 +7,11 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// An Adapter is the part of a Guard that packages need which adapt a framework to it, such as
-// those below middleware/. Applications do not need it. It is safe for concurrent use.
+// An Adapter is the part of a Guard for packages that adapt a framework to it, such as those below
+// middleware/. Applications do not need it. It is safe for concurrent use.
 type Adapter struct{ guard *Guard }
 
-// Adapter returns what packages need that adapt a framework to the Guard.
+// Adapter returns the part of the Guard for packages that adapt a framework to it.
 func (g *Guard) Adapter() Adapter { return Adapter{g} }
 
 // Name returns the kind of work of a call with these options (WithName), which hooks receive as
@@ -30,9 +30,10 @@ func (a Adapter) Label(opts ...Option) string {
 // Notifies reports whether the backend notifies waiters and watches (driver.Notifier).
 func (a Adapter) Notifies() bool { return a.guard.notifier != nil }
 
-// Auxiliary returns an option for a lease that the adapter holds beside the lease of the run, such
-// as one that keeps two processes from looking for missed ticks at the same time. Hooks receive
-// Event.Auxiliary, so that they do not count it as a run, a skip or a lease of the application.
+// Auxiliary returns an option for a lease that the adapter holds beside the lease of the run. For
+// example, such a lease keeps two processes from looking for missed ticks at the same time. Hooks
+// receive Event.Auxiliary, so that they do not count it as a run, a skip or a lease of the
+// application.
 func (a Adapter) Auxiliary() Option { return func(s *settings) { s.auxiliary = true } }
 
 // Probe returns an option for a call after which the adapter handles ErrBusy itself, for example
@@ -82,9 +83,10 @@ func (a Adapter) Report(ctx context.Context, o Outcome, opts ...Option) {
 }
 
 // Ledger returns the Ledger of the Guard's backend. It puts the Guard's namespace before each
-// name, and bounds each call by 5 s. Its calls return a *KeyError for a bad name, a *SettingError
-// for other values that cannot be kept, the error of the caller's context if that has ended, and a
-// *StoreError if the store could not be asked. Ledger returns false if the backend has none.
+// name, and bounds each call by 5 s. Its calls return a *KeyError for a bad name, and a
+// *SettingError for other values that cannot be kept. They return the error of the caller's
+// context if that has ended, and a *StoreError if the store could not be asked. Ledger returns
+// false if the backend has none.
 func (a Adapter) Ledger() (driver.Ledger, bool) {
 	l, ok := driver.Ability[driver.Ledger](a.guard.locker)
 	if !ok {

@@ -21,17 +21,17 @@ const (
 )
 
 // Close refuses new work, and ends the waiting of calls that have no lease yet. Both return
-// ErrClosed. It waits until every lease has been released, and until every claim that the store
-// may still have (an acquire or a release without an answer, or a grant that came too late) has
-// been released, too.
+// ErrClosed. It waits until every lease has been released. It also waits for every claim that the
+// store may still have: after an acquire or a release without an answer, or a grant that came too
+// late.
 //
 // If ctx ends before that, Close revokes the leases of functions that are still running: their
-// contexts end with ErrClosed as the cause. It returns an error that wraps the cause of ctx, and
-// says how many leases were revoked, how many claims were not released and so hold their keys
-// until their TTL has passed, how many calls to the store have not returned, and whether a hook is
-// still running. The error also wraps ErrStore if there are such claims or calls. If ctx has no
-// deadline, Close waits for the functions that are running as long as they take, but at most 5 s
-// for a store that does not answer.
+// contexts end with ErrClosed as the cause. It returns an error that wraps the cause of ctx. The
+// error counts the leases that were revoked, the claims that were not released, and the calls to
+// the store that have not returned. It also says whether a hook is still running. A claim that was
+// not released holds its key until its TTL has passed. The error also wraps ErrStore if there are
+// such claims or calls. If ctx has no deadline, Close waits for the functions that are running as
+// long as they take, but at most 5 s for a store that does not answer.
 //
 // If Close returns nil, nothing is left: no lease, no claim, no goroutine. Close can be called
 // again, and concurrently; the first context to end counts for all.

@@ -12,10 +12,17 @@ import (
 // the lease ended while f ran, even if f returned nil; what f returned is then inside the error.
 // It returns ErrMarker if f returned nil, but the done marker of WithOnce may be missing.
 //
-// If f did not run, Do returns ErrBusy if another owner held the key for as long as WithWait
-// allows, ErrDone if the work is done (WithOnce), ErrLost if ctx already holds the key but that
-// lease is lost, ErrClosed, ErrStore if the store could not be asked, the error of ctx if that
-// ended first, or a *KeyError or *SettingError. Ran tells the two cases apart.
+// If f did not run, Do returns one of these errors:
+//
+//   - ErrBusy: another owner held the key for as long as WithWait allows
+//   - ErrDone: the work is done (WithOnce)
+//   - ErrLost: ctx already holds the key, but that lease is lost
+//   - ErrClosed: the Guard was closed
+//   - ErrStore: the store could not be asked
+//   - the error of ctx, if ctx ended first
+//   - a *KeyError or a *SettingError
+//
+// Ran distinguishes the two cases.
 //
 // The context of f is derived from ctx. While the process runs, it ends before the lease ends in
 // the store, with ErrLost as its cause, and f should then stop. FromContext and Fence find the
@@ -75,9 +82,9 @@ func DoValue[T any](
 	return value, err
 }
 
-// Acquire takes a lease on the key, which is held for as long as the caller likes: it is renewed
-// until Release or Complete, one of which the caller must call. The end of ctx does not release
-// it. Acquire returns the errors of Do.
+// Acquire acquires a lease on the key. The Guard renews the lease until the caller calls Release
+// or Complete, and one of them must be called. The end of ctx does not release it. Acquire returns
+// the errors of Do.
 //
 // If ctx already holds the key, Acquire joins that lease. Releasing the result then ends only the
 // context of the result.

@@ -12,17 +12,19 @@
 // # For applications
 //
 // Create one [Guard] per process with [New], over the Locker of a backend. Run work with
-// [Guard.Do], [DoValue] or [Guard.Wrap], or hold a [Lease] with [Guard.Acquire]. An [Option] sets
-// what others get meanwhile: WithWait and WithFair make them wait, WithOnce keeps repeats out for
-// a window, WithMinHold and WithMaxHold bound the time that the key is taken. Inside the run,
-// [FromContext] and [Fence] return the lease and its fencing token. The error values, beginning
-// with [ErrBusy], say how a call ended, and [Ran] whether the function ran. A [Hook] receives
-// everything that happens; package tracing has one. Call [Guard.Close] at the end.
+// [Guard.Do], [DoValue] or [Guard.Wrap], or hold a [Lease] with [Guard.Acquire]. An [Option]
+// changes how a call treats a busy key, and what others find. WithWait and WithFair make calls
+// wait, and WithOnce keeps repeats out for a window. WithMinHold and WithMaxHold bound the time
+// that the key is taken. WithShared and WithLimit let several calls hold a key, and [Guard.DoAll]
+// holds several keys. Inside the run, [FromContext] and [Fence] return the lease and its fencing
+// token. The error values, beginning with [ErrBusy], say how a call ended, and [Ran] whether the
+// function ran. A [Hook] receives everything that happens; package tracing has one. Call
+// [Guard.Close] at the end.
 //
 // A lease is advice with an expiry. While the process runs, the context of the work ends before
 // the lease does. But a process that is paused past its lease can believe for a moment that it
 // holds what it has lost. So call [Lease.Valid] right before a side effect, and let the resource
-// refuse stale holders by the fence. The work registers the fence where it first reads the
+// refuse stale holders by the fence. The work registers the fence when it first reads the
 // resource, because a holder that is paused between its read and its write would otherwise
 // overwrite what came between:
 //
@@ -43,8 +45,8 @@
 //
 // # For adapters
 //
-// An adapter puts a Guard in front of a framework, as middleware/http, middleware/asynq and
-// middleware/cron do. [Guard.Adapter] returns what it needs beyond the API for applications: a
-// name for the work, leases and probes that hooks do not count, a report of the final [Outcome],
-// and a log.
+// An adapter puts a Guard in front of a framework, as middleware/http, middleware/grpc,
+// middleware/asynq and middleware/cron do. [Guard.Adapter] returns what it needs beyond the API
+// for applications. This is a name for the work, leases and probes that hooks do not count, a
+// report of the final [Outcome], and a log.
 package guard

@@ -206,8 +206,9 @@ func (e *MarkerError) Is(target error) bool { return target == ErrMarker }
 // Ran returns true: the function ran.
 func (e *MarkerError) Ran() bool { return true }
 
-// A StoreError is ErrStore with the details: the backend, the call, the key, the server's address
-// if it is known, a kind that can be a label of a metric, and the store's own error.
+// A StoreError is ErrStore with the details: the backend, the call, the key, and the server's
+// address if it is known. It also has a kind that can be a label of a metric, and the store's own
+// error.
 type StoreError = driver.StoreError
 
 // A SettingError is a setting that cannot work, such as the value of an option. It names the

@@ -58,7 +58,8 @@ type Event struct {
 	// Auxiliary means that the lease is an adapter's own, beside the lease of the run.
 	Auxiliary bool
 	// HandedOff means that the lease went from one call of the Guard to the next, without the
-	// store: to another call, for a Release, or from another call, for an AcquireEnd.
+	// store. In a Release, this call handed the lease off. In an AcquireEnd, this call received
+	// it.
 	HandedOff bool
 	// Aborted means that the function panicked or ended its goroutine.
 	Aborted bool

@@ -9,10 +9,10 @@ import (
 )
 
 // A lease that is released while calls of this Guard wait for its key is handed off to the first
-// of them, without a round trip, under the next of the fences that the store has reserved. The
-// store sees one claim throughout. Each hold has a fence, a context and limits of its own.
-// Hand-offs are bounded in number, by the fences, and in time, so that other processes can acquire
-// the key.
+// of them. That needs no round trip. The next call uses the next of the fences that the store has
+// reserved. The store sees one claim throughout. Each hold has a fence, a context and limits of
+// its own. Hand-offs are bounded in number, by the fences, and in time, so that other processes
+// can acquire the key.
 const (
 	// longestPeriod, and a tenth of the TTL, bound for how long a lease is handed off after its
 	// grant.

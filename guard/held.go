@@ -16,9 +16,9 @@ type HeldLease struct {
 	Since time.Time `json:"since"` // by the clock of this process
 }
 
-// Held returns the leases that the Guard has held for at least that long, those that it has held
-// for longest first, and at most n of them. more is how many others there are. It does not ask the
-// store. Leases of an adapter's own (Auxiliary) are left out.
+// Held returns the leases that the Guard has held for at least that long, the longest first. It
+// returns at most n of them, and more is how many others there are. It does not ask the store.
+// Leases of an adapter's own (Auxiliary) are left out.
 func (a Adapter) Held(atLeast time.Duration, n int) (held []HeldLease, more int) {
 	g := a.guard
 	held = g.heldSince(g.clock.Now() - atLeast)

@@ -12,14 +12,13 @@ import "context"
 // are dropped (Event.Dropped), renewals first.
 type Hook struct {
 	// Off is called before each acquire. If it returns true, the Guard skips the hook for that
-	// acquire and for the lease that follows. A hook that has nobody to report to then costs next
-	// to nothing.
+	// acquire and for the lease that follows.
 	Off func() bool
-	// Label returns text that is added, after a space, to the label of the claim that is about to
-	// be sent: a traceparent, by which a call that finds the key busy can link to the holder. It
-	// is called after AcquireStart, with its context. It is called again after RunStart of a run
-	// that may leave a done marker, with the context of the run, so that a call that finds the key
-	// done can link to the run. Text beyond 512 bytes is left out.
+	// Label returns text that is added, after a space, to the label of the claim. An example is a
+	// traceparent, by which a call that finds the key busy can link to the holder. It is called
+	// after AcquireStart, with its context. It is called again after RunStart if the run may leave
+	// a done marker, with the context of the run. A call that finds the key done can then link to
+	// the run. Text beyond 512 bytes is left out.
 	Label func(ctx context.Context) string
 	// AcquireStart is called before the first request. The context that it returns must be derived
 	// from ctx. It is passed to the store and to the other hooks of this acquire.
@@ -53,9 +52,9 @@ type Hook struct {
 	// server that evicts keys when its memory is full. A Guard asks after its first lease, if the
 	// backend can tell and a hook that was given to New has Warn.
 	Warn func(ctx context.Context, e Event)
-	// Background returns the context for calls to the store that no caller waits for: renewals and
-	// the releases of orphans. ctx is empty, and the result must be derived from it. Only hooks
-	// that were given to New are called.
+	// Background returns the context for calls to the store that no caller waits for. These are
+	// renewals and the releases of orphans. ctx is empty, and the result must be derived from it.
+	// Only hooks that were given to New are called.
 	Background func(ctx context.Context) context.Context
 	// Outcome is called by adapters (Adapter.Report) with the final result of a request, a task or
 	// a tick.

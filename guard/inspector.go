@@ -12,7 +12,7 @@ import (
 // maxPage is the largest number of keys in a page.
 const maxPage = 10000
 
-// A boundedInspector checks what an Inspector is told, and bounds its calls.
+// A boundedInspector checks the arguments of an Inspector, and bounds its calls.
 type boundedInspector struct {
 	guard     *Guard
 	inspector driver.Inspector

@@ -34,15 +34,15 @@ func (l *Lease) Owner() string { return l.hold.owner }
 
 // Fence returns the lease's fencing token: a number larger than that of every earlier holder of
 // the key. A resource that remembers the highest fence it has seen can refuse a holder that was
-// paused, has lost the lease, and does not know it yet. Register the fence where the work first
-// reads the resource, and check it where the work writes: see the package documentation.
+// paused, has lost the lease, and does not know it yet. Register the fence when the work first
+// reads the resource, and check it when the work writes: see the package documentation.
 //
 // It grows once DoAll or AcquireAll, called with a context of the lease, has joined it: see there.
 func (l *Lease) Fence() uint64 { return l.hold.fence.Load() }
 
-// Seat returns which of the seats of the key the lease has, from 1 to the n of WithLimit: a number
-// that no other holder has at the same time, such as that of a licence, a port or an API key. It is
-// 0 without WithLimit, and if n is more than MaxSeats.
+// Seat returns which of the seats of the key the lease has, from 1 to the n of WithLimit. No other
+// holder has the same seat at the same time. A seat can be the number of a licence, a port or an
+// API key. It is 0 without WithLimit, and if n is more than MaxSeats.
 func (l *Lease) Seat() int { return l.hold.tenure.claim.Seat }
 
 // Claims returns the claim by which the store knows the lease, with its fence. Its key has the
@@ -113,10 +113,10 @@ func (l *Lease) Run(ctx context.Context, f func(context.Context) error) error {
 }
 
 // Release ends the lease and leaves no done marker. It returns a *LostError if the lease had been
-// lost before, and a *StoreError if the store could not be asked: the Guard then keeps trying in
-// the background until the lease would have ended. Release works after ctx has ended, but then
-// returns soon. A second call does nothing. Releasing a lease that was joined (see Acquire) ends
-// only its Context.
+// lost before, and a *StoreError if the store could not be asked. In that case, the Guard keeps
+// trying in the background until the lease would have ended. Release works after ctx has ended,
+// but then returns soon. A second call does nothing. Releasing a lease that was joined (see
+// Acquire) ends only its Context.
 func (l *Lease) Release(ctx context.Context) error {
 	return l.giveBack(ctx, ending{})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// A boundedLedger checks what a Ledger is told, and bounds its calls.
+// A boundedLedger checks the arguments of a Ledger, and bounds its calls.
 type boundedLedger struct {
 	guard  *Guard
 	ledger driver.Ledger

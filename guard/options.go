@@ -121,9 +121,9 @@ func (s *settings) on() *settings {
 	return &own
 }
 
-// WithName sets the kind of work, such as "nightly-report": one of few names, by which hooks,
-// spans and metrics are grouped. A key is not a name: there may be millions of keys, and they may
-// hold personal data. Valid UTF-8, of at most 128 bytes. Defaults to "", no name.
+// WithName sets the kind of work, such as "nightly-report". It is one of few names, by which
+// hooks, spans and metrics are grouped. A key is not a name: there may be millions of keys, and
+// they may hold personal data. Valid UTF-8, of at most 128 bytes. Defaults to "", no name.
 func WithName(name string) Option {
 	return func(s *settings) {
 		if !utf8.ValidString(name) {
@@ -141,8 +141,8 @@ func WithNamespace(namespace string) Option {
 	return func(s *settings) { s.text(&s.namespace, "WithNamespace", namespace, maxName, ":{}\x00") }
 }
 
-// WithTTL sets how long a lease lasts unless it is renewed: how long the key stays taken after the
-// process that held it has died. The Guard renews the lease at each third of it, so the TTL has
+// WithTTL sets how long a lease lasts unless it is renewed. So it is how long the key stays taken
+// after its holder has died. The Guard renews the lease at each third of it, so the TTL has
 // nothing to do with how long the work takes. At least MinTTL. Defaults to DefaultTTL, 30 s.
 func WithTTL(ttl time.Duration) Option {
 	return func(s *settings) {
@@ -156,15 +156,15 @@ func WithTTL(ttl time.Duration) Option {
 
 // WithWait makes a call wait up to d for a busy key, instead of returning ErrBusy at once. Forever
 // waits until the context ends. While it waits, the call also tries again after passing errors of
-// the store. Defaults to 0, no wait.
+// the store.
 //
-// A call that waits for d returns after d and at most a second more, which it grants the store to
-// answer. A call that does not wait gives up on a store that does not answer after the smaller of
-// 5 s and the TTL. For a hard limit, use the context.
+// A call that waits for d returns after d and at most a second more, in which the store can still
+// answer. A call that does not wait stops waiting for the store's answer after 5 s, or after the
+// TTL if that is shorter. For a hard limit, use the context.
 //
 // The waiting calls of one Guard for one key are served in the order in which they came, if they
 // name the same owner or none. A call that does not wait asks the store at once. WithFair orders
-// the calls of all processes.
+// the calls of all processes. Defaults to 0, no wait.
 func WithWait(d time.Duration) Option {
 	return func(s *settings) {
 		if d < 0 {
@@ -181,11 +181,11 @@ func WithWait(d time.Duration) Option {
 // A call that finds the key busy subscribes, asks once more, and then sleeps until it is notified.
 // It also asks at the end of the holder's lease, and at least once in half a TTL, by which it
 // keeps its position. The lease of such a call is not handed off inside the process, because that
-// would overtake others: each run costs its two round trips.
+// would overtake others. So each run costs its two round trips.
 //
-// A waiter that has died or is frozen delays the queue by less than a second: the queue skips a
-// waiter without a live subscriber, and another takes over from one that was notified and does not
-// come. A waiter that comes back within its TTL, and was not notified, keeps its position. A
+// A waiter that has died or is frozen delays the queue by less than a second. The queue skips a
+// waiter without a live subscriber. If a waiter was notified and does not come, another takes
+// over. A waiter that comes back within its TTL, and was not notified, keeps its position. A
 // waiter that does not ask for a TTL loses it.
 //
 // A call that does not wait gets ErrBusy even if the key is free, as long as others are queued.
@@ -193,8 +193,8 @@ func WithWait(d time.Duration) Option {
 // late. So give WithFair to New, or to all calls for a key. It does not change which call may hold
 // the key, nor for how long.
 //
-// New, or the call, returns a *SettingError if the backend keeps no queue: backend/memory, single
-// and reentrant do; backend/redlock, whose nodes may each see a different order, does not.
+// New, or the call, returns a *SettingError if the backend keeps no queue. backend/memory, single
+// and reentrant keep one. Others do not: the nodes of a redlock may each see a different order.
 // Defaults to off: only the calls of one Guard are ordered, see WithWait.
 func WithFair() Option { return func(s *settings) { s.fair = true } }
 
@@ -207,8 +207,8 @@ func WithOnce(window time.Duration) Option {
 }
 
 // WithMinHold keeps the key busy for at least d from the grant, however soon and however the
-// function ends: for short work that several processes start at nearly the same time, by clocks
-// that differ. At most ten years, and at most WithMaxHold. Defaults to 0, none.
+// function ends. It is for short work that several processes start at nearly the same time, by
+// clocks that differ. At most ten years, and at most WithMaxHold. Defaults to 0, none.
 func WithMinHold(d time.Duration) Option {
 	return func(s *settings) { s.span(&s.minHold, "WithMinHold", d) }
 }
@@ -224,9 +224,9 @@ func WithMaxHold(d time.Duration) Option {
 // TTL has passed, see WithMargin. Defaults to renewal at each third of the TTL.
 func WithoutRenewal() Option { return func(s *settings) { s.noRenewal = true } }
 
-// WithMargin ends the run's context d before the lease ends, so that what the run has started can
-// end first: a child process, or a request to a server that does not see the context. The Guard
-// itself ends the context only some milliseconds before the lease.
+// WithMargin ends the run's context d before the lease ends. It is for work that ends some time
+// after the context: a child process, or a request to a server that does not see the context. The
+// Guard itself ends the context only some milliseconds before the lease.
 //
 // As long as renewals succeed, the margin changes nothing. If they fail, the context ends d
 // earlier than it would without the margin, with a *LostError of the reason LossExpired as its
@@ -235,8 +235,8 @@ func WithoutRenewal() Option { return func(s *settings) { s.noRenewal = true } }
 // (WithShared) each have their own margin.
 //
 // The margin does not move the end by WithMaxHold: at that time, d is left anyway. It cannot help
-// if the lease is gone without a warning: if the store does not know it (LossNotHeld), if the host
-// was suspended (LossSuspended), or if Close revokes it.
+// if the lease ends without a warning, as with LossNotHeld and LossSuspended, or if Close revokes
+// it.
 //
 // At most a third of the TTL; New, or the call, returns a *SettingError otherwise. Defaults to 0.
 func WithMargin(d time.Duration) Option {

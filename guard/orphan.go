@@ -47,11 +47,11 @@ type orphan struct {
 	interval time.Duration // to the next repetition
 	tries    int
 	answered bool // the store has answered a clean-up
-	settled  bool // and one that was sent when a late attempt had arrived, as far as can be told
+	settled  bool // and one that was sent when a late attempt should have arrived
 	err      error
 }
 
-// settles returns when a late attempt has arrived, as far as can be told.
+// settles returns the time by which a late attempt should have arrived.
 func (o *orphan) settles() time.Duration { return o.since + min(o.claim.TTL, settle) }
 
 // holds reports whether the store may still have the claim, or lacks what it was to be left.

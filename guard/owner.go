@@ -22,8 +22,8 @@ func CarryOwner(ctx context.Context, set func(name, owner string)) {
 	}
 }
 
-// WithOwnerFrom is WithOwner with the owner that a caller has carried here (CarryOwner). It
-// changes nothing if there is none:
+// WithOwnerFrom is WithOwner with the owner that a caller has sent (CarryOwner). It changes
+// nothing if there is none:
 //
 //	err := g.Do(ctx, key, f, guard.WithOwnerFrom(request.Header.Get))
 //	header := func(name string) string { return task.Headers()[name] }
@@ -32,7 +32,7 @@ func CarryOwner(ctx context.Context, set func(name, owner string)) {
 // A key that this owner already holds is then granted, with the holder's fence. A client that can
 // set the header can enter a key if it knows the owner's name. So accept it only from callers that
 // you trust, and remove it at the edge of your network. An owner that is too long or has control
-// characters is a *SettingError.
+// characters is a *SettingError. Defaults to the owner of WithOwner.
 func WithOwnerFrom(get func(name string) string) Option {
 	return func(s *settings) {
 		if get == nil {

@@ -19,8 +19,8 @@ const (
 // releaseTimeout bounds the release for which a call waits.
 func releaseTimeout(ttl time.Duration) time.Duration { return min(ttl, 2*time.Second) }
 
-// errAborted stands for the result of a call in which the Locker panicked, or the Locker or a hook
-// ended the goroutine.
+// errAborted is the error of a call in which the Locker panicked, or the Locker or a hook ended
+// the goroutine.
 var errAborted = errors.New("the backend panicked, or the backend or a hook ended the goroutine")
 
 // An ending is how a lease ends.

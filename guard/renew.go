@@ -11,7 +11,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/internal/clock"
 )
 
-// errUnreported stands for the answer to a claim on which RenewBatch did not report.
+// errUnreported is the error of a claim on which RenewBatch did not report.
 var errUnreported = errors.New("the backend's RenewBatch did not report on the claim")
 
 // renewersAtOnce bounds the renewals that are under way at a time, for a Locker that is no

@@ -197,7 +197,7 @@ func (g *Guard) newSeveral(ctx context.Context, keys []string, opts []Option) (*
 	return s, nil
 }
 
-// acquire acquires all the keys. It asks for all at once. If some are busy, it gives back those
+// acquire acquires all the keys. It asks for all at once. If some are busy, it releases those
 // behind the first of these, waits for that one, and asks for the rest again.
 func (s *several) acquire() error {
 	for {
@@ -342,7 +342,7 @@ func (l *Lease) takeFence(fence uint64, set *settings, now time.Duration) (behin
 	return behind
 }
 
-// raise tells the store the fences under which the leases are used.
+// raise sends the store the fences under which the leases are used.
 func (s *several) raise(behind []*hold) error {
 	errs := make([]error, len(behind))
 	each(len(behind), func(i int) {
@@ -353,8 +353,9 @@ func (s *several) raise(behind []*hold) error {
 	return cmp.Or(errs...)
 }
 
-// raiseOne tells the store the fence of one of the leases. It asks until there is an answer, as
-// long as the call waits, and the lease is valid: nothing changes if the store has it already.
+// raiseOne sends the store the fence of one of the leases. It asks until there is an answer, as
+// long as the call waits and the lease is valid. Nothing changes if the store has the fence
+// already.
 func (s *several) raiseOne(h *hold) error {
 	g := s.guard
 	for failures := 1; ; failures++ {

@@ -14,40 +14,41 @@ import (
 const MaxSeats = driver.MaxSeats
 
 // WithShared lets calls hold the key together with all others that are made WithShared, as the
-// readers of a read-write lock. Calls without it hold the key alone: they wait for all that share
-// it, and those wait for them.
+// readers of a read-write lock. Calls without it hold the key alone: they wait for the shared
+// calls, and the shared calls wait for them.
 //
 // A call without WithShared that waits (WithWait) keeps later shared calls from the key, so that
 // readers cannot keep a writer out for ever. If it ends, or its process dies, they go on: after
 // 0.6 TTL at the latest.
 //
 // The fence of a lease that is alone is larger than those of all shared leases before it. So a
-// resource that remembers the largest fence can tell a reader that a writer has come since.
+// resource that remembers the largest fence can refuse a reader if a writer has come since.
 //
-// The shared calls of one Guard that come within 20 ms of one another, or a tenth of the TTL, have
-// one lease in the store, under a fence each, unless WithFair or WithMinHold is set. It is released
-// after the last of them.
+// Shared calls of one Guard with the same TTL that come within 20 ms, or a tenth of the TTL if
+// that is shorter, share one lease in the store. Each call has a fence of its own. The lease is
+// released after the last of them. A call WithFair, WithMinHold, WithoutRenewal or WithOwner has a
+// lease of its own.
 //
-// Do inside of Do joins the lease that its context holds. If that one is shared and the inner call
-// is not, it would wait for itself: it returns an *UpgradeError at once.
+// Do inside of Do joins the lease that its context holds. If that lease is shared and the inner
+// call is not, the call would wait for itself. So it returns an *UpgradeError at once.
 //
 // New, or the call, returns a *SettingError if the backend cannot share keys, and with WithOnce.
 // Defaults to off: a call holds its key alone.
 func WithShared() Option { return func(s *settings) { s.among = driver.Any } }
 
 // WithLimit lets up to n calls hold the key at a time, in all processes: at most five calls to a
-// partner's API, or two tasks for each customer. Calls may name different limits: a call is granted
-// if there are fewer holders than its own limit and than those of the holders. So a deploy that
-// changes n is safe. No counter is kept that could be wrong after a crash: the holders are
-// counted, and each has a lease. Shared calls of one Guard that have one lease count as one, and so
-// do the calls of one owner (WithOwner) if the backend keeps owners.
+// partner's API, or two tasks for each customer. Calls may name different limits. A call is
+// granted if the number of holders is below its own limit and below those of the holders. So a
+// deploy that changes n is safe. No counter is kept that could be wrong after a crash: the holders
+// are counted, and each has a lease. Shared calls of one Guard that have one lease count as one,
+// and so do the calls of one owner (WithOwner) if the backend keeps owners.
 //
 // Each grant has a fence, but several hold the key at a time, so a resource that remembers the
 // largest fence would refuse those that are entitled to it. If n is at most MaxSeats, Lease.Seat
 // says which of n seats the lease has, alone. The fences of a seat grow from one holder to the
-// next: a resource that remembers one for each seat can refuse a holder that has lost its lease.
-// backend/redlock grants limits of at most MaxSeats, and does not count calls WithShared among the
-// holders: these and calls with a limit wait for each other.
+// next. So a resource that remembers one for each seat can refuse a holder that has lost its
+// lease. backend/redlock grants limits of at most MaxSeats. There, calls WithShared and calls with
+// a limit wait for each other.
 //
 // New, or the call, returns a *SettingError if the backend cannot do so, and with WithOnce. 0 and
 // 1 are off: a call holds its key alone. At most 1,000,000. Defaults to 0.

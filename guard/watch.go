@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// Watch calls f when the key may be free: after a release by any process, and when the backend may
-// have missed one, as until its subscription began or while its connection was lost. f runs in a
-// goroutine for which Close waits, never twice at the same time, and once more if there was a
-// notification while it ran. opts are those of the calls for the key. The watch ends with stop and
-// with Close: the context of f ends then, and stop does not wait for it. On a backend that is no
-// driver.Notifier, f is never called.
+// Watch calls f when the key may be free. This is after a release by any process, and when the
+// backend may have missed one: before its subscription began, or while its connection was lost. f
+// runs in a goroutine for which Close waits. f never runs twice at the same time. If there was a
+// notification while it ran, it runs once more. opts are those of the calls for the key. The watch
+// ends with stop and with Close: the context of f ends then, and stop does not wait for it. On a
+// backend that is no driver.Notifier, f is never called.
 func (a Adapter) Watch(key string, f func(ctx context.Context), opts ...Option) (stop func()) {
 	g := a.guard
 	_, stored, err := g.prepare(key, opts)

@@ -1,5 +1,5 @@
-// Package inspect shows operators which keys are held, by whom and since when, and lets them break
-// a lease, keep a key busy, or have finished work run again.
+// Package inspect shows operators which keys are held, by which process, and since when. It lets
+// them break a lease, keep a key busy, or have finished work run again.
 //
 //	i, err := inspect.New(g)
 //	key, err := i.Show(ctx, "nightly-report")
@@ -116,8 +116,8 @@ func isKeyError(err error) bool {
 	return errors.As(err, &bad)
 }
 
-// By says who asks for a change, and why. Both become part of the label that others see, of the
-// record of the operation, and of what hooks receive.
+// By names the operator who asks for a change, and the reason. Both become part of the label that
+// others see, of the record of the operation, and of what hooks receive.
 type By struct {
 	Actor  string // must not be empty
 	Reason string
@@ -140,7 +140,7 @@ const (
 func (b By) check() error {
 	switch {
 	case b.Actor == "":
-		return &guard.SettingError{Setting: "By.Actor", Value: `""`, Reason: "must say who asks for the change"}
+		return &guard.SettingError{Setting: "By.Actor", Value: `""`, Reason: "must name the operator who asks for the change"}
 	case len(b.Actor) > maxActor:
 		return &guard.SettingError{Setting: "By.Actor", Reason: fmt.Sprintf("must not exceed %d bytes", maxActor)}
 	case len(b.Reason) > maxReason:
@@ -162,8 +162,8 @@ func (i *Inspector) Break(ctx context.Context, key, id string, by By) (bool, err
 }
 
 // BreakNow is Break that frees the key at once. Two runs can then overlap, until the holder's next
-// renewal: only the fence tells them apart. Use it if the holder is dead for certain. It also ends
-// the rest of a minimum hold, and what Hold or Break keep busy.
+// renewal: only the fence distinguishes them. Use it only if the holder is certainly dead. It also
+// ends the rest of a minimum hold, and what Hold or Break keep busy.
 func (i *Inspector) BreakNow(ctx context.Context, key, id string, by By) (bool, error) {
 	return i.breaks(ctx, ActionBreakNow, key, id, by)
 }
@@ -179,8 +179,8 @@ func (i *Inspector) breaks(ctx context.Context, action Action, key, id string, b
 	})
 }
 
-// Forget removes the done marker of the key (guard.WithOnce), so that its work runs again when it
-// is asked for. It returns false if there is no marker. Its errors are those of Break.
+// Forget removes the done marker of the key (guard.WithOnce), so that its work runs again at the
+// next call. It returns false if there is no marker. Its errors are those of Break.
 func (i *Inspector) Forget(ctx context.Context, key string, by By) (bool, error) {
 	return i.change(ctx, Operation{Action: ActionForget, Key: key}, by, func() (bool, error) {
 		return i.store.Forget(ctx, key)

@@ -88,9 +88,9 @@ func (i *Inspector) report(ctx context.Context, p Process) error {
 
 // Processes returns the processes that have reported in the last 30 seconds (Announce), by label.
 // It reads one record for each report of that time, and no lease. Of more than 600 processes, it
-// returns some. Processes are told apart by their own clocks: one whose clock is half a minute
-// behind the others' is not shown. It returns none if the backend keeps no records (driver.Ledger).
-// Its errors are those of Show.
+// returns some. A report has the time of its process: a process whose clock is half a minute
+// behind the others' is not shown. It returns none if the backend keeps no records
+// (driver.Ledger). Its errors are those of Show.
 func (i *Inspector) Processes(ctx context.Context) ([]Process, error) {
 	if i.ledger == nil {
 		return nil, nil

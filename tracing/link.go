@@ -31,7 +31,7 @@ func (t *telemetry) labelOf(ctx context.Context) string {
 }
 
 // spanOf finds the span that labelOf has put into a label. The label comes from the store and may
-// hold anything. who is the rest of the label.
+// hold anything. The second result is the rest of the label.
 func spanOf(label string) (sc trace.SpanContext, who string) {
 	at := strings.LastIndexByte(label, ' ') + 1
 	text := label[at:]

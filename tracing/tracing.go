@@ -99,8 +99,8 @@ func (t *telemetry) off() bool {
 	return t.log == nil && !t.traces() && t.unset.meters != nil && otel.GetMeterProvider() == t.unset.meters
 }
 
-// isPlaceholder reports whether p stands for a global provider that was not set yet. Its tracers
-// make spans that record nothing, and that cost three allocations each.
+// isPlaceholder reports whether p is the placeholder for a global provider that was not set yet.
+// Its tracers make spans that record nothing, and that cost three allocations each.
 func isPlaceholder(p any) bool {
 	of := reflect.TypeOf(p)
 	if of.Kind() == reflect.Pointer {

@@ -36,12 +36,12 @@ type Lease interface {
 // Call it first in the transaction, before the reads that the work relies on. The table of leases
 // must be in the database of the transaction.
 //
-// It returns ErrStale if the lease has expired or was released, or if there is a newer holder. The
-// calls of one Guard that share one lease (guard.WithShared) are told apart by nothing: the check
-// succeeds for each of them until the last one has released it. All other errors mean that the
-// lease could not be checked. After any error, roll back. A transaction at a higher level than READ
-// COMMITTED can fail with a serialization error, because renewals write the same row; then begin it
-// again.
+// It returns ErrStale if the lease has expired or was released, or if there is a newer holder. It
+// cannot distinguish the calls of one Guard that share one lease (guard.WithShared): it succeeds
+// for each of them until the last one has released the lease. All other errors mean that the lease
+// could not be checked. After any error, roll back. A transaction at a higher level than READ
+// COMMITTED can fail with a serialization error, because renewals write the same row; then begin
+// it again.
 //
 // The lock of the row does not delay renewals or the release. If another transaction waits for the
 // key, it waits until this one has ended: keep it short. After a hand-off inside of the process,

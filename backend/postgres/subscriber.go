@@ -36,9 +36,9 @@ type ListenFunc func(
 
 // WithListener sets how the Locker waits for notifications (NOTIFY) of releases. It calls listen
 // while there are waiters, in one goroutine, and again after it has returned. The documentation
-// has the function for pgx; with lib/pq, use pq.NewListener. guard.New refuses nil. Defaults to
-// none: while there are waiters, the Locker looks at their keys ten times a second, by one
-// statement for all of them. It also does so while listen is not connected.
+// has the function for pgx; with lib/pq, use pq.NewListener. guard.New refuses nil. Without a
+// listener, or while it is not connected, the Locker looks at the keys of waiters ten times a
+// second, by one statement for all of them. Defaults to none.
 func WithListener(listen ListenFunc) Option {
 	return func(l *Locker) {
 		if listen == nil {

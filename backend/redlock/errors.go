@@ -8,7 +8,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// errSilent stands for a node that had not answered when the call ended.
+// errSilent is the error of a node that had not answered when the call ended.
 var errSilent = errors.New("no answer so far")
 
 // tooFew is the error of a call without a majority: the errors of the nodes, which name the nodes.

@@ -30,7 +30,7 @@ type probes struct {
 
 type probe struct {
 	ballots int    // to come
-	holder  string // whom the first node has named last
+	holder  string // the holder that the first node has named last
 }
 
 // newProbes returns no keys. The first node is the one with the least address, because processes

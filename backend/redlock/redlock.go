@@ -12,9 +12,9 @@
 // but not both at a time.
 //
 // A node can forget its leases: a restart without persistence, FLUSHALL, a failover. If it is
-// asked again at once, it can make a second majority. The fence then tells the holders apart, and
-// single.WithMinUptime closes the gap for restarts. The clocks of the nodes should show about the
-// same time: clocks that differ cost a second round trip for the fence.
+// asked again at once, it can make a second majority. The fence then distinguishes the holders,
+// and single.WithMinUptime closes the gap for restarts. The clocks of the nodes should show about
+// the same time: clocks that differ cost a second round trip for the fence.
 package redlock
 
 import (
@@ -65,7 +65,7 @@ var (
 
 // New returns a Locker on the nodes. A majority is more than half of them, so an even number
 // allows no more failures than the odd number below it. guard.New refuses fewer than three nodes,
-// nil, and a node that is there twice.
+// nil, and a node that occurs twice.
 //
 // The first call returns a *driver.StoreError that names the nodes if a majority cannot be
 // reached. So does a call after which two nodes are known to be one server under two addresses.

@@ -11,7 +11,7 @@ import (
 
 // errGivenBack is the answer of a node that holds the claim, and that is about to release it, or
 // may be. It must acquire the claim again first.
-var errGivenBack = errors.New("the claim may be given back there")
+var errGivenBack = errors.New("the node may be releasing the claim")
 
 // A renewal is the renewal of one claim at all nodes at once.
 type renewal struct {

@@ -10,10 +10,11 @@ import (
 
 var _ driver.Sharer = (*Locker)(nil)
 
-// CheckAmong implements driver.Sharer. It returns nil for driver.Any, and for a limit whose holders
-// have a seat each, if all nodes can share keys that way. It refuses larger limits. Each node would
-// count only its own holders, so a key with a limit of n could have a holder for each majority
-// that can be made of n grants on each node. With seats, nothing is counted, see driver.Sharer.
+// CheckAmong implements driver.Sharer. It returns nil for driver.Any, and for a limit whose
+// holders have a seat each, if all nodes can share keys that way. It refuses larger limits. Each
+// node would count only its own holders. So a key with a limit of n could have more holders: one
+// for each majority that can be made of n grants on each node. With seats, nothing is counted, see
+// driver.Sharer.
 func (l *Locker) CheckAmong(n int) error {
 	option := "WithShared"
 	if n != driver.Any {

@@ -21,7 +21,7 @@ const maxSharedTTL = 30 * time.Second
 // guard.WithLimit is refused with a *guard.SettingError.
 //
 // The TTL of a shared claim is at most 30 s. A call with a longer one fails with a
-// *guard.SettingError inside of a *guard.StoreError: while a thread in Java reads, Redisson sets
+// *guard.SettingError inside of a *guard.StoreError. While a thread in Java reads, Redisson sets
 // the TTL of the whole lock to lockWatchdogTimeout, 30 s by default. If yours is shorter, use a
 // TTL that is no longer. A minimum hold of a shared claim may be longer, but ends early if that
 // thread dies.
@@ -109,7 +109,7 @@ func (l *Locker) readWriteRelease(c driver.Claim, call redisstore.Call) redissto
 	return call
 }
 
-// timeoutKey returns the key whose TTL tells Redisson how long a claim has the lock for.
+// timeoutKey returns the key whose TTL is, to Redisson, how long a claim has the lock.
 func timeoutKey(c driver.Claim) string {
 	return inBraces(c.Key) + ":onerun:" + c.ID + ":read:rwlock_timeout:1"
 }

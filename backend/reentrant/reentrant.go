@@ -77,18 +77,18 @@ func New(client redis.UniversalClient, opts ...Option) *Locker {
 // An Option is a setting of New. guard.New refuses one that cannot work.
 type Option func(*Locker)
 
-// Publish says how those who wait for a key are told that it is free.
+// Publish is the command by which releases are published.
 type Publish string
 
 // How to publish.
 const (
-	// PublishPlain is PUBLISH: what Redisson listens to but on a Cluster of Redis 7.
+	// PublishPlain is PUBLISH. Redisson subscribes to it, except on a Cluster of Redis 7.
 	PublishPlain Publish = "plain"
-	// PublishSharded is SPUBLISH, where the server has it (Redis 7), and PUBLISH where not: what
-	// Redisson listens to on a Cluster.
+	// PublishSharded is SPUBLISH if the server has it (Redis 7), and PUBLISH otherwise. Redisson
+	// subscribes to it on a Cluster.
 	PublishSharded Publish = "sharded"
-	// PublishBoth is for services of which some listen to this and some to that, as with
-	// Redisson's shardedSubscriptionMode, or Redisson before 3.22.
+	// PublishBoth sends both. It is for services that subscribe differently, for example because
+	// of Redisson's shardedSubscriptionMode, or with Redisson before 3.22.
 	PublishBoth Publish = "both"
 )
 
@@ -96,9 +96,9 @@ var vias = map[Publish]redisstore.Via{
 	PublishPlain: redisstore.ViaPlain, PublishSharded: redisstore.ViaSharded, PublishBoth: redisstore.ViaBoth,
 }
 
-// WithPublish sets how a release is published. Defaults to PublishSharded on a
-// *redis.ClusterClient, PublishPlain on any other client, as Redisson does. A Cluster behind a
-// proxy that looks like one server may need to be told.
+// WithPublish sets how a release is published. Set it if a Cluster is behind a proxy that looks
+// like one server. Defaults to PublishSharded on a *redis.ClusterClient, and to PublishPlain on
+// any other client, as Redisson does.
 func WithPublish(p Publish) Option {
 	return func(l *Locker) {
 		switch p {
@@ -110,36 +110,35 @@ func WithPublish(p Publish) Option {
 	}
 }
 
-// WithClientSetup calls f with each client that the Locker makes of its own for the connections
-// that New speaks of, to add hooks to it, such as those of redisotel.InstrumentTracing: those of
-// the user's client cannot be read from it. There are three clients for a server, with one
-// connection at a time each, and they are kept for as long as the Locker is. f must not close
-// them, nor send anything.
+// WithClientSetup calls f with each client that the Locker creates for its own connections (see
+// New). f can add hooks, such as those of redisotel.InstrumentTracing. The Locker cannot read the
+// hooks of the user's client. There are three clients for a server, with one connection at a time
+// each. They are kept for as long as the Locker is. f must not close them, nor send anything.
 //
-// f is called while New runs; for a Cluster it is when a node is first needed, by any goroutine,
-// and perhaps by several at a time. guard.New refuses nil, and an f that panics; to a node of a
-// Cluster everything then goes by the user's client. Defaults to none: the clients have no hooks.
+// f is called while New runs. For a Cluster, it is called when a node is first needed, by any
+// goroutine, and perhaps by several at a time. guard.New refuses nil, and an f that panics. If f
+// panics for a node of a Cluster, everything for that node uses the user's client. Defaults to
+// none: the clients have no hooks.
 func WithClientSetup(f func(own *redis.Client)) Option {
 	return func(l *Locker) { l.store.ClientSetup(f) }
 }
 
 // WithoutBatching makes each claim, renewal and release a script of its own, with the keys of one
-// lease. Use it if a proxy stands between the client and several servers, and routes a command by
-// its first key, as Envoy does: a script for several leases would put their keys on one server,
-// and two processes could then hold one of them. Scripts still share pipelines. Defaults to
-// batching: up to 128 claims and releases that meet share a script, if the server takes their keys
-// together.
+// lease. Use it if a proxy between the client and several servers routes a command by its first
+// key, as Envoy does. A script for several leases would put their keys on one server, and two
+// processes could then hold one of them. Scripts still share pipelines. Defaults to batching: up
+// to 128 claims and releases that meet share a script, if the server takes their keys together.
 func WithoutBatching() Option {
 	return func(l *Locker) { l.store.WithoutBatching() }
 }
 
 // WithMinUptime refuses to grant leases on a server that restarted, until it has been up for
-// longer than the longest TTL that is used: it may have forgotten who holds what, and by then all
-// that has ended. Claims fail with driver.KindRestarted until then, and a lease with a longer TTL
-// is refused. It is the "delayed restart" that the Redis documentation asks for with Redlock, and
+// longer than the longest TTL that is used. The server may have forgotten leases, and by then they
+// have ended. Claims fail with driver.KindRestarted until then, and a lease with a longer TTL is
+// refused. It is the "delayed restart" that the Redis documentation asks for with Redlock, and
 // costs one INFO inside of the script. Done markers and minimum holds that were forgotten remain
-// forgotten, and FLUSHALL or a failover to a replica that was up all the time are not noticed.
-// Defaults to off: no server is refused.
+// forgotten. The Locker does not notice FLUSHALL, or a failover to a replica that was up all the
+// time. Defaults to off: no server is refused.
 func WithMinUptime(longest time.Duration) Option {
 	return func(l *Locker) { l.store.MinUptime(longest) }
 }
@@ -197,7 +196,7 @@ func (l *Locker) CheckKey(key string) error {
 	return nil
 }
 
-// channel returns the name of the channel on which Redisson tells that a lock is free.
+// channel returns the name of the channel on which Redisson publishes that a lock is free.
 func (l *Locker) channel(key string) string {
 	if l.readWrite {
 		return "redisson_rwlock:" + inBraces(key)

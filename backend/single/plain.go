@@ -11,7 +11,7 @@ import (
 
 var _ driver.KeyChecker = (*Locker)(nil)
 
-// WithPlainKeys puts the lease of a key at name(key), where another lock library has its lock. A
+// WithPlainKeys stores the lease of a key at name(key), the Redis key of another library's lock. A
 // process with this option and one with that library then exclude each other, so that a rolling
 // deployment can replace the library. The key that name is given begins with the namespace of the
 // Guard, if it has one. name must be a pure function, and safe for concurrent use.
@@ -21,7 +21,7 @@ var _ driver.KeyChecker = (*Locker)(nil)
 //	rueidislock                           "rueidislock:0:" + key, and so on, see below
 //
 // The lease is a string that begins with "onerun:". A string that does not is the lock of another
-// program: the key is busy, whoever holds it is not known, and nothing notifies waiters of its
+// program. The key is then busy, its holder is not known, and nothing notifies waiters of its
 // release. So they ask for the key a few times a second. Any other type is an error of the kind
 // driver.KindWrongType that names the Redis key, and is left as it is.
 //
@@ -83,8 +83,8 @@ func (l *Locker) fenceOf(key string) string {
 }
 
 // CheckKey implements driver.KeyChecker: it is driver.CheckKey. With WithPlainKeys, a key and its
-// name may have braces that enclose a hash tag, such as "{tenant}:report", because the lease and
-// the channel of its release are then in the same slot of a Redis Cluster.
+// name may have braces that enclose a hash tag, such as "{tenant}:report". The lease and the
+// channel of its release are then in one slot of a Redis Cluster.
 func (l *Locker) CheckKey(key string) error {
 	if l.name == nil {
 		return driver.CheckKey(key)

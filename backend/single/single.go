@@ -56,9 +56,9 @@ var (
 // leases, and whatever its time-outs are, each call ends with its context.
 //
 // Claims and releases that meet on their way to a server go out as one script, and on a Cluster as
-// one pipeline to each node. Renewals, and claims that come often, use up to three connections of
-// the Locker's own to the server, or to each master of a Cluster, so that they do not wait for an
-// application that uses up those of the client. These connections have the client's options, except
+// one pipeline to each node. Renewals and frequent claims use up to three connections of the
+// Locker's own to the server, or to each master of a Cluster. So they do not wait for an
+// application that uses up the client's pool. These connections have the client's options, except
 // for its Limiter, which no renewal asks. They do not run its hooks, see WithClientSetup. The
 // Locker closes them if they were not used for half a second (15 seconds for renewals), or if the
 // client was closed. If the server accepts no more connections, everything uses the client.
@@ -91,9 +91,8 @@ type Option func(*Locker)
 // released and the call ends with driver.KindNoReplicas. The time must be shorter than the
 // client's ReadTimeout, and than the TTL of the leases.
 //
-// It makes it unlikely that a failover forgets a lease; it does not make it impossible, as a
-// replica that has not acknowledged can be the one that is promoted. Defaults to none: no replica
-// is asked.
+// It makes it unlikely that a failover forgets a lease. It does not make it impossible, because a
+// replica that has not acknowledged can be promoted. Defaults to none: no replica is asked.
 func WithReplicas(n int, within time.Duration) Option {
 	return func(l *Locker) {
 		switch {
@@ -107,39 +106,39 @@ func WithReplicas(n int, within time.Duration) Option {
 	}
 }
 
-// WithClientSetup calls f with each client that the Locker makes of its own for the connections
-// that New speaks of, to add hooks to it, such as those of redisotel.InstrumentTracing: those of
-// the user's client cannot be read from it. There are three clients for a server, with one
-// connection at a time each, and they are kept for as long as the Locker is. f must not close
-// them, nor send anything.
+// WithClientSetup calls f with each client that the Locker creates for its own connections (see
+// New). f can add hooks, such as those of redisotel.InstrumentTracing. The Locker cannot read the
+// hooks of the user's client. There are three clients for a server, with one connection at a time
+// each. They are kept for as long as the Locker is. f must not close them, nor send anything.
 //
-// f is called while New runs; for a Cluster it is when a node is first needed, by any goroutine,
-// and perhaps by several at a time. guard.New refuses nil, and an f that panics; to a node of a
-// Cluster everything then goes by the user's client. Defaults to none: the clients have no hooks.
+// f is called while New runs. For a Cluster, it is called when a node is first needed, by any
+// goroutine, and perhaps by several at a time. guard.New refuses nil, and an f that panics. If f
+// panics for a node of a Cluster, everything for that node uses the user's client. Defaults to
+// none: the clients have no hooks.
 func WithClientSetup(f func(own *redis.Client)) Option {
 	return func(l *Locker) { l.store.ClientSetup(f) }
 }
 
 // WithoutBatching makes each claim, renewal and release a script of its own, with the keys of one
-// lease. Use it if a proxy stands between the client and several servers, and routes a command by
-// its first key, as Envoy does: a script for several leases would put their keys on one server,
-// and two processes could then hold one of them. Scripts still share pipelines. Defaults to
-// batching: up to 128 claims and releases that meet share a script, if the server takes their keys
-// together.
+// lease. Use it if a proxy between the client and several servers routes a command by its first
+// key, as Envoy does. A script for several leases would put their keys on one server, and two
+// processes could then hold one of them. Scripts still share pipelines. Defaults to batching: up
+// to 128 claims and releases that meet share a script, if the server takes their keys together.
 func WithoutBatching() Option {
 	return func(l *Locker) { l.store.WithoutBatching() }
 }
 
 // WithMinUptime refuses to grant leases on a server that restarted, until it has been up for
-// longer than the longest TTL that is used: it may have forgotten who holds what, and by then all
-// that has ended. Claims fail with driver.KindRestarted until then, and a lease with a longer TTL
-// is refused. It is the "delayed restart" that the Redis documentation asks for with Redlock, and
+// longer than the longest TTL that is used. The server may have forgotten leases, and by then they
+// have ended. Claims fail with driver.KindRestarted until then, and a lease with a longer TTL is
+// refused. It is the "delayed restart" that the Redis documentation asks for with Redlock, and
 // costs one INFO inside of the script. Done markers and minimum holds that were forgotten remain
-// forgotten, and FLUSHALL or a failover to a replica that was up all the time are not noticed.
-// Defaults to off: no server is refused.
+// forgotten. The Locker does not notice FLUSHALL, or a failover to a replica that was up all the
+// time.
 //
 // Redis counts the seconds since its start by the wall clock. If that clock is set ahead after the
 // start, the server grants too early, by as much. If it is set back, the server grants later.
+// Defaults to off: no server is refused.
 func WithMinUptime(longest time.Duration) Option {
 	return func(l *Locker) { l.store.MinUptime(longest) }
 }
@@ -180,7 +179,7 @@ func newProgram(d dialect) *redisstore.Program {
 // Check implements driver.Checker.
 func (l *Locker) Check() error { return l.store.Check() }
 
-// Ownerless implements driver.Ownerless: a claim is told from others by its ID alone.
+// Ownerless implements driver.Ownerless: the ID alone distinguishes a claim from others.
 func (l *Locker) Ownerless() bool { return true }
 
 // Addr implements driver.Server.

@@ -77,8 +77,8 @@ type Notifier interface {
 	Subscribe(key string, wake func()) (stop func())
 }
 
-// NotifyGrace is how long a Queuer waits for a claim that it has notified. After that, the turn of
-// that claim goes to the next one.
+// NotifyGrace is how long a Queuer waits for a claim that it has notified. After that, the next
+// claim in the queue takes over.
 const NotifyGrace = 750 * time.Millisecond
 
 // A Queuer is a Locker that keeps the waiting claims of a key in a queue: first come, first
@@ -118,10 +118,10 @@ type Server interface {
 	ServerID(ctx context.Context) (string, error)
 }
 
-// A Starter is a Locker whose calls do not make the caller wait, for a quorum that asks several
-// nodes at once. done is called once, from any goroutine, with the results of TryAcquire or
-// Release, or with an error if no answer can come any more. That may be some time after ctx has
-// ended. done must not block.
+// A Starter is a Locker whose calls do not make the caller wait. It is for a quorum that asks
+// several nodes at once. done is called once, from any goroutine, with the results of TryAcquire
+// or Release. If no answer can come any more, it is called with an error. That may be some time
+// after ctx has ended. done must not block.
 type Starter interface {
 	StartAcquire(ctx context.Context, c Claim, done func(Grant, error))
 	StartRelease(ctx context.Context, c Claim, after After, done func(held bool, err error))

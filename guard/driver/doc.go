@@ -1,5 +1,5 @@
-// Package driver is what a backend implements, and what an application does not need: the Locker
-// with its Claim and Grant, the optional abilities of a Locker, and the errors of a store.
+// Package driver specifies what a backend implements: the Locker with its Claim and Grant, the
+// optional abilities of a Locker, and the errors of a store. Applications do not need it.
 //
 //	type Locker struct{ ... }
 //

@@ -25,11 +25,11 @@ type Inspector interface {
 	Forget(ctx context.Context, key string) (bool, error)
 }
 
-// A Break says what a claim leaves behind that loses its key to an operator.
+// A Break sets what remains of a claim that loses its key to an operator.
 type Break struct {
-	// ID and Label replace those of the claim, whose time goes on: the key is kept until the claim
-	// would have ended, as by a minimum hold, because its holder may not know yet. The ID is
-	// random, like that of a claim. Repeating a Break with the same ID returns true.
+	// ID and Label replace those of the claim. The key is kept until the claim would have ended,
+	// as by a minimum hold, because the holder may not know yet. The ID is random, like that of a
+	// claim. Repeating a Break with the same ID returns true.
 	ID, Label string
 	// Now frees the key at once instead, and notifies waiters. It also ends a minimum hold. The
 	// holder may not know, so that two hold the key until its next renewal.
@@ -51,7 +51,7 @@ type KeyInfo struct {
 	// Subscribers is how many Lockers wait for a notification that the key is free (see Notifier).
 	// It is -1 if the store cannot tell.
 	Subscribers int
-	// Foreign describes what another program keeps where the key would be. The key is busy then.
+	// Foreign describes what another program keeps in the place of the key. The key is busy then.
 	Foreign string
 }
 

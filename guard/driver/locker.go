@@ -52,8 +52,8 @@ type Claim struct {
 	// rounds it up.
 	TTL time.Duration
 	// Fence is the fence in use, for Renew and Release. In TryAcquire it is 0, except for a claim
-	// that already holds the key on other nodes of a quorum: if the key is free on this node, the
-	// node grants it under exactly that fence, and reserves exactly Reserve fences above it.
+	// that already holds the key on other nodes of a quorum. If the key is free on this node, the
+	// node then grants it under exactly that fence, and reserves exactly Reserve fences above it.
 	Fence uint64
 	// Hint is a fence that would suit TryAcquire, or 0. All nodes of a quorum that the hint suits
 	// grant the same fence. A store grants it only if it knows its last fence and if the hint is
@@ -145,12 +145,12 @@ type Grant struct {
 	// Label identifies the holder (Busy) or the run that finished (Done).
 	Label string
 	// Holder, if Busy, is the ID or the owner of the holder's claim, which distinguishes one
-	// holder from the next. It is empty if the store cannot tell, as if another program has the
-	// key: nothing may notify of its release then, so a Guard asks a few times a second. To a
-	// claim with a Seat, it names all holders, see Sharer.
+	// holder from the next. It is empty if the store does not know, for example if another program
+	// has the key. Nothing may notify of its release then, so a Guard asks a few times a second.
+	// To a claim with a Seat, it names all holders, see Sharer.
 	Holder string
-	// Seat, if Granted, is the number that tells the claim from the others that hold the key, from
-	// 1 to Claim.Among. It is 0 if that is 1, or more than MaxSeats.
+	// Seat, if Granted, is the number that distinguishes the claim from the others that hold the
+	// key, from 1 to Claim.Among. It is 0 if that is 1, or more than MaxSeats.
 	Seat int
 	// Open, if the claim has a Seat, and if Among is at most MaxSeats, is the set of the seats that
 	// the store could grant to the claim. If Granted, that includes the one that it has. The bit

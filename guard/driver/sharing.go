@@ -34,8 +34,8 @@ const (
 //
 // On a Locker that keeps owners, all claims of an owner count as one holder. A claim of an owner
 // that holds the key is not kept away for a claim that is wanted. It has the fence and the seat of
-// the owner. If its Among is smaller than those of the owner's other claims, it is a new grant: it
-// has a new fence, which these then have as well, and Held is false.
+// the owner. If its Among is smaller than those of the owner's other claims, it is a new grant,
+// and Held is false. It has a new fence, which these claims then have as well.
 //
 // A node of a quorum cannot count the holders, because each majority has other nodes. But two
 // majorities have a node in common. So a claim with a Seat is granted by a rule for pairs, which

@@ -118,7 +118,7 @@ const (
 	showsFree          = "a key that is free is shown as free"
 	showsHolder        = "the holder of a key is shown"
 	showsWhatIsLeft    = "a minimum hold and a done marker are shown"
-	showsSharers       = "the holders of a shared key, and who is wanted, are shown"
+	showsSharers       = "the holders of a shared key, and the claim that is wanted, are shown"
 	showsQueue         = "the queue of a key is shown"
 	listsKeys          = "keys are listed by prefix, page by page"
 	breaksClaim        = "a broken claim loses its key, which is kept until its time is over"

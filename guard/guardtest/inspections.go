@@ -20,7 +20,7 @@ func inspectionChecks() []check {
 		{name: "a key that is free is shown as free", needs: inspects, run: showsFree},
 		{name: "the holder of a key is shown", needs: inspects, run: showsHolder},
 		{name: "a minimum hold and a done marker are shown", needs: inspects, run: showsWhatIsLeft},
-		{name: "the holders of a shared key, and who is wanted, are shown", needs: shares, run: showsSharers},
+		{name: "the holders of a shared key, and the claim that is wanted, are shown", needs: shares, run: showsSharers},
 		{name: "the queue of a key is shown", needs: func(b Backend) bool { return b.Inspects && b.Queues }, run: showsQueue},
 		{name: "keys are listed by prefix, page by page", needs: inspects, run: listsKeys},
 		{name: "a broken claim loses its key, which is kept until its time is over", needs: inspects, run: breaks},

@@ -263,7 +263,7 @@ func wantedKeepsOut(s *subject, among int) {
 	for range 2 {
 		require.True(s, s.there.requireBusy(writer, long).Wanted, "a claim that waits for shared holders")
 		s.here.requireBusy(s.shared(k, among), long)
-		require.True(s, s.here.renew(reader), "who holds the key is not affected")
+		require.True(s, s.here.renew(reader), "the holder of the key is not affected")
 	}
 	require.False(s, s.here.requireBusy(waiting(s.claim(k)), long).Wanted, "one claim is wanted at a time")
 	s.here.mustRelease(reader, guard.After{})
@@ -322,8 +322,8 @@ func sharesInOrder(s *subject, among int) {
 	s.processOf(3).mustAcquire(line[3])
 }
 
-// A census is who holds a key for certain: after the answer to the acquire, and before the request
-// to release.
+// A census is the claims that certainly hold a key: after the answer to the acquire, and before
+// the request to release.
 type census struct {
 	mu      sync.Mutex
 	holders map[string]int // Among by ID

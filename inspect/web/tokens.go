@@ -34,7 +34,7 @@ func (t *tokens) key(token string) (string, error) {
 	return string(key), nil
 }
 
-// link returns what stands for a key in a link.
+// link returns the text for a key in a link.
 func (h *handler) link(key string) string {
 	if h.tokens == nil {
 		return key
@@ -42,7 +42,7 @@ func (h *handler) link(key string) string {
 	return h.tokens.of(key)
 }
 
-// linked returns the key for which that stands in a link.
+// linked returns the key of which this is the text in a link.
 func (h *handler) linked(link string) (string, error) {
 	if h.tokens == nil {
 		return link, nil

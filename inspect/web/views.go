@@ -68,7 +68,7 @@ func spanText(d time.Duration) string {
 	}
 }
 
-// durationText returns a duration as forms take it: 2h, where its String is 2h0m0s.
+// durationText returns a duration as forms take it: 2h, although its String is 2h0m0s.
 func durationText(d time.Duration) string {
 	text := d.String()
 	for _, zero := range []string{"m0s", "h0m"} {
@@ -146,7 +146,7 @@ func rank(s driver.KeyState) int {
 	return slices.Index([]driver.KeyState{driver.KeyHeld, driver.KeyKept, driver.KeyForeign, driver.KeyDone}, s)
 }
 
-// linkedPart returns what stands in a link under a name, which may be nothing.
+// linkedPart returns the key that a link has under a name. It is "" if the link has none.
 func (h *handler) linkedPart(r *http.Request, name string) (string, error) {
 	link := r.FormValue(name)
 	if link == "" {

@@ -1,13 +1,13 @@
-// Package web is a page for operators: what is held and by whom, who waits, what is done, and how
-// the jobs of guardcron ran. It is an http.Handler.
+// Package web is a page for operators, as an http.Handler. It shows which keys are held and by
+// which process, the waiters, the work that is done, and the runs of the jobs of guardcron.
 //
 //	i, err := inspect.New(g)
 //	page, err := web.New(i)
 //	http.Handle("/onerun/", http.StripPrefix("/onerun/", page))
 //
-// The page is read-only, unless WithActions says who may act. It does not authenticate anybody: put
-// it behind whatever does that for your other internal pages. It works under any prefix, without
-// scripts, and never looks at the store by itself.
+// The page is read-only without WithActions. It does not authenticate anybody: put it behind what
+// does that for your other internal pages. It works under any prefix, without scripts, and never
+// looks at the store by itself.
 package web
 
 import (
@@ -38,17 +38,17 @@ type handler struct {
 // An Option is a setting of New.
 type Option func(*handler)
 
-// WithActions lets those act for whom f returns true: break leases, forget done markers, keep keys
-// busy, pause, resume and trigger jobs. f gets the request, and returns the name under which the
-// store records who did it (inspect.By). It must not take that name from anything that the browser
+// WithActions allows the requests for which f returns true to act: to break leases, forget done
+// markers, keep keys busy, and pause, resume and trigger jobs. f returns the operator's name,
+// which the store records (inspect.By). It must not take that name from anything that the browser
 // can choose freely. Requests from other origins are refused in any case. Defaults to nobody: the
 // page is read-only.
 func WithActions(f func(*http.Request) (actor string, ok bool)) Option {
 	return func(h *handler) { h.actor = f }
 }
 
-// WithKeys shows f(key) instead of each key, for keys with personal data. Links then name keys in a
-// way that only this handler understands, so they do not outlast it, and several replicas need a
+// WithKeys shows f(key) instead of each key, for keys with personal data. Links then name keys in
+// a way that only this handler understands, so they do not outlast it. Several replicas need a
 // load balancer that keeps a browser on one of them. Labels, owners and names of jobs are shown as
 // they are. Defaults to the keys themselves.
 func WithKeys(f func(key string) string) Option {
@@ -153,7 +153,8 @@ func (h *handler) write(w http.ResponseWriter, r *http.Request, status int, name
 	_, _ = page.WriteTo(w)
 }
 
-// actorOf returns who has sent the request, if that one may act.
+// actorOf returns the name of the operator who has sent the request, and whether the request may
+// act.
 func (h *handler) actorOf(r *http.Request) (string, bool) {
 	if h.actor == nil {
 		return "", false

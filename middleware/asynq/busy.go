@@ -12,12 +12,12 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// Busy says what becomes of a task whose key another run holds.
+// Busy sets what happens to a task if another run holds its key.
 type Busy int
 
 const (
-	// RetryLater gives the task back to the queue. It comes back when a run of its key ends, in
-	// any process, and at the latest after the time that is left of the holder's lease, or that of
+	// RetryLater returns the task to the queue. The task comes back when a run of its key ends, in
+	// any process. It comes back at the latest when the holder's lease would end, or after
 	// WithDelay. That costs no attempt and is no failure. On a backend that is no driver.Notifier,
 	// such as memory, only the end of a run in the same process brings it back early.
 	//
@@ -25,23 +25,23 @@ const (
 	// it: Inspector.RunTask is asynq's only call that makes a task pending, and does both.
 	// Enqueueing it anew would give it a pending time, but no better place, and another ID.
 	//
-	// On its last attempt, where asynq would archive the task, a copy is enqueued in its place,
-	// with all that it carries but its lock of asynq.Unique. While the copy waits, asynq.TaskID
-	// does not keep out another task with the original's ID. If that one has the same type and
-	// payload, and still waits when the copy comes to a worker, it runs for both: the copy ends
-	// (ResultCoalesced). If it has run by then, or runs, the copy runs as well. WithOnce keeps such
-	// repeats out, and so does a MaxRetry above 0: copies are made on the last attempt only.
+	// On its last attempt, asynq would archive the task. So a copy is enqueued in its place, with
+	// all that it carries but its lock of asynq.Unique. While the copy waits, asynq.TaskID does
+	// not keep out another task with the original's ID. If that one has the same type and payload,
+	// and still waits when the copy comes to a worker, it runs for both: the copy ends
+	// (ResultCoalesced). If it has run by then, or runs, the copy runs as well. WithOnce keeps
+	// such repeats out, and so does a MaxRetry above 0: copies are made on the last attempt only.
 	RetryLater Busy = iota
-	// Skip ends the task, as done: the run that is under way does for both.
+	// Skip ends the task, as done: the run that holds the key does the work of both.
 	Skip
 	// Fail fails the task with the *guard.BusyError, which costs an attempt, and archives it on
 	// its last one.
 	Fail
-	// Coalesce has all tasks that come while a run is under way lead to one more run after it, of
-	// the newest of them. The others end, as done. Which one is the newest goes by when they came
-	// to their workers: there is no order between those that were with workers at the same time,
-	// and the clocks of the hosts count. The tasks of a key have to be in one queue. A task that
-	// fails is retried whatever has run since, unless a newer one waits.
+	// Coalesce makes one more run of all tasks that come during a run, after it. The newest of
+	// them runs, and the others end, as done. The newest is the one that came to its worker last,
+	// by the clocks of the hosts. Tasks that were with workers at the same time have no order. The
+	// tasks of a key must be in one queue. A task that fails is retried whatever has run since,
+	// unless a newer one waits.
 	Coalesce
 )
 
@@ -52,7 +52,7 @@ var ErrNotConfigured = errors.New("guardasynq.Configure was not called on the se
 // (guard.ErrBusy) or the guard's store could not be asked (guard.ErrStore), or an outage of the
 // store ended its run (guard.ErrLost). With Configure, it costs no attempt.
 type PostponedError struct {
-	// After is how long it takes at most, give or take asynq's own intervals.
+	// After is how long it takes at most, plus asynq's own intervals.
 	After time.Duration
 	// Copy is the ID of the task that has been enqueued in the place of this one, if asynq would
 	// have archived it or counted a failure. The error is asynq.RevokeTask to errors.Is then:
@@ -67,10 +67,10 @@ type PostponedError struct {
 	unconfigured   bool
 }
 
-// Postpone returns an error by which a handler has its task come back after a while, as when a
-// service that it needs is busy: it costs no attempt, counts as no failure, and never archives the
-// task. On the last attempt, where asynq would, a copy takes its place, as with RetryLater. The
-// lease is released meanwhile. The error can be wrapped. asynq looks for such tasks once in its
+// Postpone returns an error by which a handler makes its task come back later, for example when a
+// service that it needs is busy. That costs no attempt, counts as no failure, and never archives
+// the task. On the last attempt, a copy takes its place, as with RetryLater. The lease is released
+// meanwhile. The error can be wrapped. asynq looks for such tasks once in its
 // DelayedTaskCheckInterval. A handler that is not behind the middleware can use it on a server
 // that went through Configure, but not on the last attempt.
 func Postpone(after time.Duration) error { return &PostponedError{After: max(0, after), asked: true} }
@@ -125,7 +125,7 @@ func (e *PostponedError) Is(target error) bool {
 // Unwrap returns why the task did not run.
 func (e *PostponedError) Unwrap() error { return e.Err }
 
-// The delay of a task that did not run, where nothing says how long.
+// The delay of a task that did not run, if nothing else sets it.
 const (
 	defaultDelay = 5 * time.Second
 	longestDelay = time.Minute

@@ -19,8 +19,8 @@ import (
 // A follow-up that has ended, but is kept by asynq, in the archive or for its Retention, keeps its
 // ID: the next one gets a further ID, whose number is a counter in the store of the leases.
 
-// arrivedHeader is the header of a follow-up that says when the task which it stands for came to a
-// worker, in nanoseconds since 1970.
+// arrivedHeader is the header of a follow-up that says when the original task came to a worker, in
+// nanoseconds since 1970.
 const arrivedHeader = "Onerun-Arrived"
 
 // errOvertaken is a run that does not take place because a newer task waits.
@@ -64,7 +64,7 @@ func (f followUp) comes() bool {
 	return f.waits() || f.info != nil && f.info.State == asynq.TaskStateActive
 }
 
-// arrived returns when the task for which it stands came to a worker.
+// arrived returns when the original task came to a worker.
 func (f followUp) arrived() int64 {
 	at, _ := arrivedAt(f.info.Headers)
 	return at
@@ -96,9 +96,9 @@ func (d *delivery) turn(slot string, n int64) (int64, error) {
 	return ledger.Raise(d.ctx, d.identity+":follow-up", slot, n)
 }
 
-// arrived returns when the task, or the one that it stands for, came to a worker. It is 0, older
-// than all, for a task that has run before and is retried: what it wants to have done may have
-// been overtaken meanwhile.
+// arrived returns when the task, or the original of a follow-up, came to a worker. It is 0, older
+// than all, for a task that has run before and is retried: a newer task may have done its work
+// meanwhile.
 func (d *delivery) arrived() (int64, error) {
 	if at, ok := arrivedAt(d.task.Headers()); ok {
 		return at, nil
@@ -118,8 +118,8 @@ func arrivedAt(headers map[string]string) (int64, bool) {
 	return at, err == nil
 }
 
-// coalesce sees to it that there is one more run after that which is under way, of this task or of
-// a newer one.
+// coalesce ensures that there is one more run after the current one, of this task or of a newer
+// one.
 func (d *delivery) coalesce(busy error) (tell error, settled bool) {
 	d.end(ResultPostponed, busy)
 	if !d.known {
@@ -171,9 +171,9 @@ func (d *delivery) coalesce(busy error) (tell error, settled bool) {
 	return nil, true
 }
 
-// overtake is called at the begin of a run: an older task that waits for its turn need not run any
-// more, and where a newer one does, this one need not. An older one that is with another worker
-// finds the key busy in a moment, and waits then.
+// overtake is called at the begin of a run. An older task that waits need not run any more. If a
+// newer one waits, this one need not run. An older one that is with another worker finds the key
+// busy in a moment, and waits then.
 func (d *delivery) overtake() error {
 	for range bringTries {
 		others, err := d.look()

@@ -11,25 +11,29 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// What Configure sets where the Config says nothing.
+// What Configure sets if the Config does not.
 const (
 	taskCheckInterval        = 20 * time.Millisecond
 	delayedTaskCheckInterval = time.Second
 )
 
-// Configure has a server treat a task that did not run as one that did not fail: it is not
-// counted, and comes back when PostponedError says. It goes around what the Config has already, so
-// call it last: your IsFailure and RetryDelayFunc decide about all other errors, your ErrorHandler
-// is told of everything but keys that are busy and what a handler has postponed (Postpone), and
-// your BaseContext is what the tasks' contexts come from. It panics if config is nil.
+// Configure makes a server treat a task that did not run as one that did not fail: asynq does not
+// count it, and brings it back when PostponedError says. Call it last, because it wraps what the
+// Config has:
 //
-// Where the Config has none, it sets a TaskCheckInterval of 20 ms and a DelayedTaskCheckInterval
-// of 1 s. With asynq's own defaults, 1 s and 5 s, a task that is brought back because its key is
-// free would wait that long for a worker that has nothing to do: asynq polls, and nothing wakes
-// it. A server without tasks then asks its Redis 50 times a second for each queue.
+//   - IsFailure and RetryDelayFunc decide about all other errors.
+//   - ErrorHandler does not receive busy keys, nor tasks that a handler has postponed (Postpone).
+//   - BaseContext is the parent of the tasks' contexts.
 //
-// A server without it loses nothing: a task whose key is busy is replaced by a copy. But its
-// ErrorHandler is told each time, and WithLogger once.
+// It panics if config is nil.
+//
+// If the Config has none, it sets a TaskCheckInterval of 20 ms and a DelayedTaskCheckInterval of 1
+// s. asynq polls, and nothing wakes it. With its own defaults, 1 s and 5 s, a task whose key is
+// free would wait that long for an idle worker. A server without tasks then asks its Redis 50
+// times a second for each queue.
+//
+// A server without Configure loses nothing: the middleware replaces a task whose key is busy by a
+// copy. But its ErrorHandler receives each such task, and WithLogger one warning.
 func Configure(config *asynq.Config) {
 	if config == nil {
 		panic("guardasynq: Configure: the config must not be nil")

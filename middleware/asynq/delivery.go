@@ -41,7 +41,7 @@ type delivery struct {
 	waiting  *wait           // in its worker
 	position int             // among those that were postponed before, if it was
 	skip     string          // "busy", if it was
-	holder   string          // the label of who had the key then
+	holder   string          // the label of the holder at that time
 	outcome  Outcome
 
 	ahead    sync.WaitGroup
@@ -68,8 +68,7 @@ func (m *middleware) deliver(ctx context.Context, task *asynq.Task, next asynq.H
 	return d
 }
 
-// process runs the handler, or sees to it that it will be run, and returns what asynq is to be
-// told.
+// process runs the handler, or ensures that it will be run. It returns the error for asynq.
 func (d *delivery) process() error {
 	d.end(ResultKeyInvalid, nil) // where the KeyFunc panics
 	if err := d.findKeys(); err != nil {
@@ -142,7 +141,7 @@ func (d *delivery) unguarded() error {
 	return d.err
 }
 
-// unsettledPause is between two tries to run a task, or to enqueue it again, where neither can be
+// unsettledPause is between two tries to run a task, or to enqueue it again, if neither can be
 // done.
 const unsettledPause = time.Second
 
@@ -286,9 +285,8 @@ func (d *delivery) run(ctx context.Context) error {
 	return d.err
 }
 
-// settle decides what becomes of the task after a try that ended with err. It returns what asynq
-// is to be told, and whether that can be believed in: where it cannot, there has to be another
-// try.
+// settle decides what happens to the task after a try that ended with err. It returns the error
+// for asynq, and whether the task is settled: if it is not, there must be another try.
 func (d *delivery) settle(err error) (tell error, settled bool) {
 	switch {
 	case d.asked != nil:
@@ -344,7 +342,7 @@ func (d *delivery) isCutOff(err error) bool {
 	return false
 }
 
-// busy decides what becomes of a task whose key is busy.
+// busy decides what happens to a task whose key is busy.
 func (d *delivery) busy(err error) (tell error, settled bool) {
 	switch d.m.busy {
 	case Skip:

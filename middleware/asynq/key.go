@@ -13,19 +13,18 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 )
 
-// A KeyFunc finds in a task what must not run twice at a time. ctx is that of the task, in which
-// asynq.GetTaskID and its like find something. An error fails the task: a *KeyError, which says
-// that the task will never have a key, archives it at once, and any other is retried as errors of
-// the handler are. ErrUnguarded has the task run without a lease. An empty key is a *KeyError. A
-// KeyFunc is called concurrently.
+// A KeyFunc returns the key of a task: what must not run twice at a time. ctx is that of the task,
+// with the values of asynq.GetTaskID and its like. An error fails the task. A *KeyError says that
+// the task will never have a key, and archives it at once. Any other error is retried, as errors
+// of the handler are. With ErrUnguarded, the task runs without a lease. An empty key is a
+// *KeyError. A KeyFunc is called concurrently.
 type KeyFunc func(ctx context.Context, task *asynq.Task) (string, error)
 
 // ErrUnguarded is what a KeyFunc returns for a task that needs no key: it runs without a lease.
 var ErrUnguarded = errors.New("guardasynq: the task is not guarded")
 
-// A KeyError is a task that has no key where it should have one. It is asynq.SkipRetry to
-// errors.Is: asynq archives the task, which can be run again from there, and tells the
-// ErrorHandler.
+// A KeyError is a task that should have a key, and has none. It is asynq.SkipRetry to errors.Is:
+// asynq archives the task, which can be run again from there, and calls the ErrorHandler.
 type KeyError struct {
 	Type   string // the task's
 	From   string // where the key should be: `JSON field customer of the payload`
@@ -54,9 +53,9 @@ func ByPayload() KeyFunc {
 }
 
 // ByJSON returns a KeyFunc that takes a field of the JSON object in the payload, or, with more
-// names, of the objects inside of it. The value has to be a string or an integer. A name that
-// stands in an object twice is refused, also in other letters (id and ID): decoders differ in
-// which of them they take. It panics without a name.
+// names, of the objects inside of it. The value must be a string or an integer. A name that occurs
+// twice in an object is refused, even in other letters (id and ID): decoders differ in which of
+// them they take. It panics without a name.
 func ByJSON(field string, inside ...string) KeyFunc {
 	names := append([]string{field}, inside...)
 	for _, n := range names {
@@ -94,9 +93,9 @@ func ByTaskID() KeyFunc {
 	}
 }
 
-// Join returns a KeyFunc whose key stands for the keys of all of its functions, none of which may
-// be missing. It is a hash of the parts and their lengths, so that no two lists of parts share
-// one. It panics if a function is nil.
+// Join returns a KeyFunc whose key combines the keys of all of its functions. None may be missing.
+// It is a hash of the parts and their lengths, so that no two lists of parts share one. It panics
+// if a function is nil.
 func Join(first KeyFunc, more ...KeyFunc) KeyFunc {
 	all := append([]KeyFunc{first}, more...)
 	for i, f := range all {
@@ -121,9 +120,9 @@ func Join(first KeyFunc, more ...KeyFunc) KeyFunc {
 	}
 }
 
-// Optional returns a KeyFunc for which tasks that have no key, by a *KeyError of the function, are
-// not guarded (ErrUnguarded): for a middleware over all types of a mux of which only some carry
-// the field. A task whose field is misspelt runs unguarded, too. It panics if the function is nil.
+// Optional returns a KeyFunc that does not guard tasks for which the function returns a *KeyError
+// (ErrUnguarded). It is for a middleware over all types of a mux of which only some carry the
+// field. A task whose field is misspelt runs unguarded, too. It panics if the function is nil.
 func Optional(key KeyFunc) KeyFunc {
 	if key == nil {
 		panic("guardasynq: Optional: the function must not be nil")

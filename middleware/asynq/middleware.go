@@ -29,16 +29,16 @@ type middleware struct {
 	warning sync.Once
 }
 
-// New returns a middleware for a handler, or for asynq.ServeMux.Use, that runs the handler under a
-// lease on the key of the KeyFunc, with a context in which guard.FromContext finds it. The lease
-// is renewed until the handler has returned, also after asynq has given the task up for its
-// timeout, a lost lease of its own, or a shutdown. The handler's context ends then, and when the
-// lease is lost (guard.ErrLost is the cause). WithBusy says what becomes of a task whose key is
-// busy. A panic goes on up, and leaves the key free.
+// New returns a middleware, for a handler or for asynq.ServeMux.Use, that runs the handler under a
+// lease on the key of the KeyFunc. guard.FromContext finds the lease in the handler's context. The
+// lease is renewed until the handler has returned. This is true even after asynq has given the
+// task up for its timeout, a lost lease of asynq's, or a shutdown. The handler's context ends
+// then, and when the lease is lost (guard.ErrLost is the cause). WithBusy sets what happens to a
+// task whose key is busy. A panic propagates, and leaves the key free.
 //
-// What the handler returns is what asynq gets. If it returned an error and the lease was lost,
-// that is a *guard.LostError around it; if it returned nil, the task is done, and an Observer
-// learns of the loss.
+// asynq gets what the handler returns. If the lease was lost and the handler returned an error,
+// asynq gets a *guard.LostError around that. If the handler returned nil, the task is done, and an
+// Observer receives the loss.
 //
 // If the guard's store cannot be asked, the handler does not run, and the task is postponed before
 // its deadline. A run whose lease expired in an outage is postponed, too, if the handler returned
@@ -47,8 +47,8 @@ type middleware struct {
 //
 // Settings that cannot work are *guard.SettingError, all of them in one error. Neither Redis is
 // asked. The Guard remains the caller's, to be closed after the server has shut down. The
-// middleware can wrap several handlers and is safe for concurrent use. The server's Config has to
-// go through Configure.
+// middleware can wrap several handlers and is safe for concurrent use. Call Configure on the
+// server's Config.
 func New(g *guard.Guard, key KeyFunc, opts ...Option) (asynq.MiddlewareFunc, error) {
 	s := settings{key: key, wait: -1, log: slog.Default()}
 	refused.Apply(&s.List, &s, opts)

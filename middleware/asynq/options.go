@@ -15,7 +15,7 @@ import (
 // it a minute.
 const defaultTTL = 15 * time.Second
 
-// defaultWait is how long a task waits for its key in its worker where WithWait says nothing else.
+// defaultWait is how long a task waits for its key in its worker without WithWait.
 const defaultWait = time.Second
 
 // An Option is a setting of New. What cannot work is refused there.
@@ -40,11 +40,11 @@ type settings struct {
 	observers []Observer
 }
 
-// WithClient gives the middleware a client and an inspector of the Redis that the asynq server
-// works from: to enqueue a task again that is on its last attempt, to bring a task that waits for
-// its key back as soon as it is free, and to find the result that WithOnce keeps. It is needed:
-// without it, asynq would archive a task whose last attempt meets a busy key, or a store that is
-// away. They remain the caller's, to be closed after the server has shut down.
+// WithClient sets a client and an inspector of the Redis of the asynq server. The middleware needs
+// them to enqueue a task again on its last attempt, and to bring back a waiting task when its key
+// is free. It also finds the result that WithOnce keeps with them. Without them, asynq would
+// archive a task whose last attempt finds the key busy or the store away. Close them after the
+// server has shut down. Defaults to none: New returns a *guard.SettingError.
 func WithClient(client *asynq.Client, inspector *asynq.Inspector) Option {
 	return func(s *settings) {
 		if client == nil || inspector == nil {
@@ -54,8 +54,8 @@ func WithClient(client *asynq.Client, inspector *asynq.Inspector) Option {
 	}
 }
 
-// WithGroup has tasks of all types whose middlewares name the same group share their keys, instead
-// of each type having keys of its own. Defaults to "", no group.
+// WithGroup makes tasks of several types share their keys, if their middlewares name the same
+// group. Otherwise, each type has keys of its own. Defaults to "", no group.
 func WithGroup(name string) Option {
 	return func(s *settings) {
 		if name == "" {
@@ -77,8 +77,8 @@ func WithBusy(b Busy) Option {
 
 // WithDelay postpones a task that did not run by d, and up to a quarter more, so that not all of
 // them come back at once. asynq looks for such tasks once in its DelayedTaskCheckInterval.
-// Defaults to what is left of the lease of the run that holds the key, at most a minute; 5 s if
-// the store could not be asked.
+// Defaults to what is left of the lease of the run that holds the key, at most a minute, and to 5
+// s if the store could not be asked.
 func WithDelay(d time.Duration) Option {
 	return func(s *settings) { s.NotNegative(&s.every, "WithDelay", d) }
 }
@@ -94,20 +94,20 @@ func WithDelay(d time.Duration) Option {
 // has no such worker keeps a task for 20 ms, for at most half of the time, so that other servers
 // can take the tasks behind it. With Skip and Fail, which end the task, there are no such bounds.
 //
-// Defaults to one second with RetryLater, on a server that went through Configure; others do not
-// wait. 0 means that tasks do not wait.
+// 0 means that tasks do not wait. Defaults to one second with RetryLater, on a server that went
+// through Configure, and to 0 otherwise.
 func WithWait(d time.Duration) Option {
 	return func(s *settings) { s.NotNegative(&s.wait, "WithWait", d) }
 }
 
 // WithOnce keeps out repeats for the window after a run whose handler returned nil. The KeyFunc
 // says what a repeat is: ByTaskID, ByPayload, or ByJSON("order") if tasks are run one at a time
-// for each customer. A task that comes in the window ends at once, as done, and gets the result of
-// the first one, if there is one: what that has written to its asynq.ResultWriter. A task that by
-// says is ErrUnguarded is no repeat.
+// for each customer. A task that comes in the window ends at once, as done. It gets the result
+// that the first one has written to its asynq.ResultWriter, if any. A task for which by returns
+// ErrUnguarded is no repeat.
 //
-// With a key in New, a run takes two leases, and those of guard.FromContext and guard.Fence are of
-// that key. With none (nil) there is one lease, on the key of by, whose guard.Lease.SetRecord is
+// With a key in New, a run has two leases, and guard.FromContext and guard.Fence return the one of
+// that key. With none (nil) there is one lease, on the key of by. Its guard.Lease.SetRecord is
 // another way to set the result. Defaults to no marker.
 func WithOnce(window time.Duration, by KeyFunc) Option {
 	return func(s *settings) {
@@ -119,21 +119,20 @@ func WithOnce(window time.Duration, by KeyFunc) Option {
 	}
 }
 
-// WithLease sets options of the leases, such as guard.WithTTL, guard.WithHook, guard.WithFair for
-// tasks that wait in their workers, and guard.WithLimit(n) for up to n tasks of a key at a time.
-// guard.WithWait has no effect: use WithWait. Leave guard.WithOnce to WithOnce. The TTL has nothing
-// to do with how long tasks take. It should be well under the minute after which asynq brings back
-// the task of a worker that has died.
+// WithLease sets options of the leases, such as guard.WithTTL and guard.WithHook. guard.WithFair
+// orders tasks that wait in their workers, and guard.WithLimit(n) allows up to n tasks of a key at
+// a time. guard.WithWait has no effect: use WithWait. Leave guard.WithOnce to WithOnce. The TTL
+// has nothing to do with how long tasks take. It should be well under the minute after which asynq
+// brings back the task of a worker that has died.
 //
-// Defaults to a TTL of 15 s, whatever the Guard's is, and to the Guard's other options. The name
-// is the type of the task if the Guard has none.
+// If the Guard has no name, the name is the type of the task. Defaults to a TTL of 15 s, whatever
+// the Guard's is, and to the Guard's other options.
 func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.lease = append(s.lease, opts...) }
 }
 
-// WithTaskLease adds options for the lease of a single task, such as guard.WithOwnerFrom with what
-// its headers say. An option that cannot work fails the task with a *guard.SettingError. Defaults
-// to none.
+// WithTaskLease adds options for the lease of a single task, such as guard.WithOwnerFrom with its
+// headers. An option that cannot work fails the task with a *guard.SettingError. Defaults to none.
 func WithTaskLease(f func(ctx context.Context, task *asynq.Task) []guard.Option) Option {
 	return func(s *settings) {
 		if f == nil {
@@ -143,9 +142,9 @@ func WithTaskLease(f func(ctx context.Context, task *asynq.Task) []guard.Option)
 	}
 }
 
-// WithLogger sets where to log what has no caller to return an error to: once, that Configure was
-// forgotten, and that asynq's Redis could not be asked when a task had to be enqueued again.
-// Defaults to slog.Default.
+// WithLogger sets the logger for problems that no caller receives. One is that Configure was
+// forgotten, which is logged once. The other is that asynq's Redis could not be asked when a task
+// had to be enqueued again. Defaults to slog.Default.
 func WithLogger(log *slog.Logger) Option {
 	return func(s *settings) {
 		if log == nil {

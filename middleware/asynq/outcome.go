@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A Result is what became of a delivery of a task. The results are few and fixed, fit for a
-// metric.
+// A Result is the final result of a delivery of a task. The results are few and fixed, so they can
+// be a label of a metric.
 type Result string
 
 // The results.
@@ -22,8 +22,8 @@ const (
 	// ResultCoalesced means that another run covers this task: the key was busy (Coalesce), or the
 	// task is a copy and there is another one of the original's ID.
 	ResultCoalesced Result = "coalesced"
-	// ResultPostponed means that the key was busy, or that the handler has asked for it (Postpone;
-	// there is a Fence then), and that the task, or a copy of it, comes back.
+	// ResultPostponed means that the key was busy, or that the handler has postponed the task
+	// (Postpone), of which there is a Fence then. The task, or a copy of it, comes back.
 	ResultPostponed Result = "postponed"
 	// ResultUnavailable means that the guard's store could not be asked, that the Guard was closed,
 	// or that the task lost the lease of WithOnce while it waited for its key. It also means that
@@ -40,29 +40,30 @@ const (
 	ResultCanceled Result = "canceled"
 )
 
-// An Outcome is what became of a delivery, with the details. There is no key in it.
+// An Outcome is a Result with its details. It contains no key.
 type Outcome struct {
 	Result Result
 	// Name is the kind of work, Type the task's type, Queue its queue.
 	Name, Type, Queue string
 	// Fence is the lease's, if the handler ran under one.
 	Fence uint64
-	// After is how long it takes at most until a task that did not run comes back, and Copy the ID
-	// under which, if it is another one.
+	// After is how long it takes at most until a task that did not run comes back. Copy is the ID
+	// under which it comes back, if that is another one.
 	After time.Duration
 	Copy  string
 	// Aborted says that the handler panicked or ended its goroutine.
 	Aborted bool
 	// Duration is how long the delivery took.
 	Duration time.Duration
-	// Err is why, where there is more to say: what the handler returned, guard.ErrLost for a run
-	// whose lease was lost, also if the handler returned nil, guard.ErrStore, ErrNotConfigured.
+	// Err is the reason, if there is more to say: what the handler returned, guard.ErrStore or
+	// ErrNotConfigured. It is guard.ErrLost for a run whose lease was lost, even if the handler
+	// returned nil.
 	Err error
 }
 
-// An Observer is told what becomes of tasks: for metrics and logs.
+// An Observer receives the outcome of each delivery of a task, for metrics and logs.
 type Observer struct {
-	// End is called once for each delivery, before the middleware returns, also where the handler
+	// End is called once for each delivery, before the middleware returns, even if the handler
 	// panicked. ctx is the task's. It may be nil.
 	End func(ctx context.Context, o Outcome)
 }

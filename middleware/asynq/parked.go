@@ -204,7 +204,7 @@ func (d *delivery) handOver(since time.Time) {
 	}
 }
 
-// bringAhead brings the task that is to follow this one's run while it is under way, to wait in a
+// bringAhead brings the task that is to follow this one's run before the run ends, to wait in a
 // worker that has nothing to do: asynq takes a moment to give it to one. A task that waits already
 // brings the next one itself.
 func (d *delivery) bringAhead() {

@@ -14,8 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// originHeader is the header of a copy that names the task of which it is one. ByTaskID goes by
-// it.
+// originHeader is the header of a copy that names the original task. ByTaskID goes by it.
 const originHeader = "Onerun-Task-Id"
 
 // enqueueTimeout bounds how long it may take to enqueue a task.
@@ -64,8 +63,8 @@ func (d *delivery) needsCopy() bool {
 	return d.known && (d.left == 0 || d.server == nil)
 }
 
-// errGivenUp is a task that asynq has retried, archived or given back before its worker was
-// through with it.
+// errGivenUp is a task that asynq has retried, archived or returned to its queue before its worker
+// was through with it.
 var errGivenUp = errors.New("asynq has given the task up")
 
 // enqueueCopy enqueues the task again, with all that it carries and what is left of its attempts,

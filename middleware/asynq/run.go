@@ -18,9 +18,9 @@ func Key(ctx context.Context) string {
 	return ""
 }
 
-// TaskID returns the ID under which a task was enqueued: that of asynq.GetTaskID, unless the task
-// is a copy that the middleware enqueued in the place of one on its last attempt, or of one that
-// was coalesced; then that of the first of them. ctx is the task's.
+// TaskID returns the ID under which a task was enqueued. It is that of asynq.GetTaskID, unless the
+// middleware enqueued the task as a copy: of a task on its last attempt, or of one that was
+// coalesced. Then it is the ID of the first of them. ctx is the task's.
 func TaskID(ctx context.Context, task *asynq.Task) string {
 	if id := task.Headers()[originHeader]; id != "" {
 		return id

@@ -12,9 +12,9 @@ type waiters struct {
 	keys map[string]int
 }
 
-// How many tasks of a key wait in a process: one of those that would be postponed, so that the
-// tasks of one key do not keep the workers from those of others, and any number of those that
-// would end.
+// How many tasks of a key wait in a process. Of those that would be postponed it is one, so that
+// the tasks of one key do not keep the workers from others. Of those that would end it is any
+// number.
 const (
 	keyWaiters = 1
 	noBound    = math.MaxInt

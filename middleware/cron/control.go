@@ -49,14 +49,14 @@ const (
 
 // Pause keeps all processes from starting the job for a tick, until Resume. Runs that have begun
 // continue, and RunNow and Trigger still run the job. Ticks that are due meanwhile are recorded as
-// Skipped, also if no process is up then, and they are not caught up with. A process that cannot
+// Skipped, even if no process is up then, and they are not caught up with. A process that cannot
 // ask the store whether the job is paused does not start it. The error is that of the store.
 func (c *Control) Pause(ctx context.Context, name string) error {
 	return c.turn(ctx, name, true, time.Time{})
 }
 
-// PauseFor is Pause that ends by itself after d, by the clocks of the processes. It replaces a
-// pause that is under way, and so does Pause. d must be at least 1 ms.
+// PauseFor is Pause that ends by itself after d, by the clocks of the processes. It replaces an
+// earlier pause, and so does Pause. d must be at least 1 ms.
 func (c *Control) PauseFor(ctx context.Context, name string, d time.Duration) error {
 	if d < time.Millisecond {
 		return fmt.Errorf("guardcron: job %q: %w", name, refused.Setting("PauseFor", d.String(), "must be at least 1ms"))

@@ -30,7 +30,7 @@
 //	the function runs: its context ends if a lease is lost (Lost), after WithMaxHold (Lost), or
 //	      │            when Close has waited long enough
 //	      ▼
-//	the tick's lease becomes a marker, which stands for WithTickMemory: no process runs it again
+//	the tick's lease becomes a marker, which lasts for WithTickMemory: no process runs it again
 //	the outcome goes on record, which Records returns: Ran, Failed, Panicked or Lost
 //	the job's lease is released
 //

@@ -18,7 +18,7 @@ import (
 )
 
 // A job is one entry. To cron it is both the schedule, which knows the ticks, and the job, which
-// is not told them.
+// does not receive them.
 type job struct {
 	settings
 
@@ -66,7 +66,7 @@ func (j *Jobs) newJob(name string, schedule cron.Schedule, f func(ctx context.Co
 	case name == "":
 		b.Refuse("name", `""`, "must not be empty")
 	case strings.Contains(name, "@"):
-		b.Refuse("name", fmt.Sprintf("%q", name), "must not have an @ in it, which stands before a tick")
+		b.Refuse("name", fmt.Sprintf("%q", name), "must not contain @, which separates a job from its tick")
 	}
 	if schedule == nil {
 		b.Refuse("schedule", nil, "must not be nil")
@@ -147,8 +147,9 @@ func (b *job) leaseOptions(wait time.Duration, more ...guard.Option) []guard.Opt
 	return append(append(slices.Clip(b.lease), guard.WithName(b.name), guard.WithWait(max(wait, 0))), more...)
 }
 
-// runOptions are what the lease of the job has more. The longest run bounds that one only: who
-// loses the lease of a tick cannot end the tick, and others would run it again.
+// runOptions are the further options of the lease of the job. The longest run bounds that lease
+// only: a process that loses the lease of a tick cannot end the tick, and others would run it
+// again.
 func (b *job) runOptions(label string) []guard.Option {
 	opts := []guard.Option{guard.WithLabel(label)}
 	if b.longest > 0 {

@@ -57,11 +57,11 @@ func New(g *guard.Guard, c *cron.Cron, opts ...Option) (*Jobs, error) {
 	return j, nil
 }
 
-// AddFunc adds a job, as cron.AddFunc does, under a name. All processes know the job by its name,
-// which must not be that of another job, and must stay the same when the program changes. f is
-// called once for each tick of the spec, in one of the processes. Its context ends when the lease
-// of the run is lost (the cause is guard.ErrLost) and when Close ends the run (guard.ErrClosed). A
-// panic of f propagates to the Cron.
+// AddFunc adds a job, as cron.AddFunc does, under a name. The name identifies the job in all
+// processes. It must not be that of another job, and must stay the same when the program changes.
+// f is called once for each tick of the spec, in one of the processes. Its context ends when the
+// lease of the run is lost (the cause is guard.ErrLost) and when Close ends the run
+// (guard.ErrClosed). A panic of f propagates to the Cron.
 //
 // A spec that cannot be parsed or never fires, a bad name, and options that cannot work or do not
 // fit the schedule are errors that name the job.
@@ -245,7 +245,7 @@ func (j *Jobs) Close(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	j.stop(errClosed)
-	// Runs that heed their context return in a moment, and give their leases back.
+	// Runs that heed their context return in a moment, and release their leases.
 	select {
 	case <-idle:
 		return fmt.Errorf("guardcron: runs were ended: %w", ctx.Err())

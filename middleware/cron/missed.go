@@ -67,7 +67,7 @@ func (b *job) endRunsByHand() error {
 	return nil
 }
 
-// remembered is for how long after a tick it is certain that the marker of its run stands. One
+// remembered is for how long after a tick it is certain that the marker of its run exists. One
 // that shares its name with an earlier tick (WithLocalTicks) may have its marker from that.
 func (b *job) remembered() time.Duration {
 	if b.local {

@@ -68,13 +68,13 @@ type settings struct {
 	observed []func(Record)
 }
 
-// WithBusy sets what happens to a tick that is due while the job still runs for an earlier one.
-// Defaults to Skip. A tick that is due while an old one is caught up with waits for the end of that
-// run whatever is set: until the start deadline, or until the next tick if that is later. If it
-// starts late for that reason, the next ones may start as late.
+// WithBusy sets what happens to a tick that is due while the job still runs for an earlier one. A
+// tick that is due while an old one is caught up with waits for the end of that run whatever is
+// set. It waits until the start deadline, or until the next tick if that is later. If it starts
+// late for that reason, the next ones may start as late.
 //
-// It replaces cron.SkipIfStillRunning and cron.DelayIfStillRunning. In the chain of the Cron, these
-// keep ticks from this package, so that they are run late, or Missed.
+// It replaces cron.SkipIfStillRunning and cron.DelayIfStillRunning. In the chain of the Cron,
+// these keep ticks from this package, so that they are run late, or Missed. Defaults to Skip.
 func WithBusy(o Busy) Option {
 	return func(s *settings) {
 		if o < Skip || o > Allow {
@@ -104,13 +104,12 @@ func WithStartDeadline(d time.Duration) Option {
 	return func(s *settings) { s.Positive(&s.deadline, "WithStartDeadline", d) }
 }
 
-// WithMaxHold ends the context of a run after d, with guard.ErrLost as its cause, and lets the
-// next tick in a TTL of the lease later, if the job has not returned by then. It is for a job that
-// may hang. The run is recorded as Lost. It is shorter than the tick memory. Defaults to 0, no
-// limit.
+// WithMaxHold ends the context of a run after d, with guard.ErrLost as its cause. It is for a job
+// that may hang. If the job does not return, the next tick can run one TTL of the lease later. The
+// run is recorded as Lost. It is shorter than the tick memory.
 //
 // guard.WithMaxHold in WithLease is no replacement: it would also end the lease of the tick, and
-// the tick would be run again.
+// the tick would be run again. Defaults to 0, no limit.
 func WithMaxHold(d time.Duration) Option {
 	return func(s *settings) { s.NotNegative(&s.longest, "WithMaxHold", d) }
 }
@@ -130,26 +129,26 @@ func WithObserver(f func(Record)) Option {
 
 // WithJitter starts each tick up to d later than the schedule says. The delay differs from tick to
 // tick and from job to job, and is the same in all processes. So jobs with one spec do not all
-// start at one instant. Tick returns the tick of the schedule; the start deadline counts from the
-// delayed instant. It is shorter than the time between two ticks. Defaults to 0, no delay, which is
-// all that a Wrapper accepts.
+// start at one instant. Tick returns the tick of the schedule. The start deadline counts from the
+// delayed instant. It is shorter than the time between two ticks. A Wrapper accepts only 0.
+// Defaults to 0, no delay.
 func WithJitter(d time.Duration) Option {
 	return func(s *settings) { s.NotNegative(&s.jitter, "WithJitter", d) }
 }
 
-// WithRerun has a tick whose run has failed, panicked, or was cut short by Close, run again by
-// another process that waits for it, within the start deadline. Defaults to off: a tick is run
-// once, whether it fails or not.
+// WithRerun makes another process that waits for a tick run it again, within the start deadline,
+// if its run has failed, panicked, or was cut short by Close. Defaults to off: a tick is run once,
+// whether it fails or not.
 func WithRerun() Option { return func(s *settings) { s.rerun = true } }
 
-// WithLocalTicks names ticks by what the clock on the wall shows in the schedule's location. A
-// tick in an hour that a clock change repeats then runs once. A job that runs more often than once
-// in an hour does not run in the second of the two. Defaults to off: it runs twice, as cron fires
-// twice.
+// WithLocalTicks names ticks by the local time in the schedule's location. A tick in an hour that
+// a clock change repeats then runs once. A job that runs more often than once in an hour does not
+// run in the second of the two hours.
 //
-// The name of a tick has the name of the location in it. While processes with and without the
-// option run at the same time, or with locations of different names, such as "Local" and
-// "Europe/Berlin", a tick can run twice: stop all of them before such a change.
+// The name of a tick has the name of the location in it. A tick can run twice while processes with
+// and without the option run at the same time. The same is true of locations with different names,
+// such as "Local" and "Europe/Berlin". So stop all processes before such a change. Defaults to
+// off: a tick in a repeated hour runs twice, as cron fires twice.
 func WithLocalTicks() Option { return func(s *settings) { s.local = true } }
 
 // WithHistory sets how many runs of a job are kept on record, from 1 to 3000, and as many runs by
@@ -170,10 +169,10 @@ func WithTickMemory(d time.Duration) Option {
 	return func(s *settings) { s.Positive(&s.window, "WithTickMemory", d) }
 }
 
-// WithLease sets options of the leases, such as guard.WithTTL, guard.WithHook, guard.WithFair for
-// runs that wait for others (Wait), and guard.WithLimit(n) for up to n runs of the job at a time: a
-// tick is busy (WithBusy) if there are n already. guard.WithName, guard.WithOnce, guard.WithWait
-// and guard.WithLabel have no effect. Defaults to the options of the Guard.
+// WithLease sets options of the leases, such as guard.WithTTL and guard.WithHook. guard.WithFair
+// orders runs that wait for others (Wait). guard.WithLimit(n) allows up to n runs of the job at a
+// time, and a tick is busy (WithBusy) if there are n already. guard.WithName, guard.WithOnce,
+// guard.WithWait and guard.WithLabel have no effect. Defaults to the options of the Guard.
 func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.lease = append(s.lease, opts...) }
 }

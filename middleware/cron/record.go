@@ -53,9 +53,8 @@ type Record struct {
 	Reason  string    `json:"reason,omitempty"` // the error, or why it was skipped or missed
 }
 
-// Records returns what is known of the newest ticks of a job and of its newest runs by hand, at
-// most n, the newest first: by their tick, or by when a run by hand began. Records asks the
-// store.
+// Records returns the records of the newest ticks of a job and of its newest runs by hand, at most
+// n, the newest first. A run by hand is sorted by its start. Records asks the store.
 func (c *Control) Records(ctx context.Context, name string, n int) ([]Record, error) {
 	var records []Record
 	for _, log := range []string{ledgerName(name), byHandName(name)} {
@@ -82,9 +81,9 @@ func (c *Control) Records(ctx context.Context, name string, n int) ([]Record, er
 	return records[:min(len(records), max(n, 0))], nil
 }
 
-// record tells observers and hooks how a tick or a run has ended, and writes it down. It does not
-// fail: what cannot be written down now is written when the store answers. skipped is the word for
-// why it did not run, if it did not.
+// record reports the end of a tick or a run to observers and hooks, and writes it down. It does
+// not fail: what cannot be written down now is written when the store answers. skipped is the word
+// for why it did not run, if it did not.
 func (b *job) record(r Record, skipped string) {
 	r.Job = b.name
 	b.report(r, "", skipped)
@@ -123,11 +122,11 @@ const longRun = time.Second
 
 // Outcomes that are not on record.
 const (
-	elsewhere Outcome = "elsewhere" // another process has handled it: only hooks are told
+	elsewhere Outcome = "elsewhere" // another process has handled it: only hooks are notified
 	// Unavailable means that this process could not ask the store about the tick until the start
 	// deadline. Another process may have run it. This one asks again until the store answers, and
 	// then the tick is Missed, or run if it is to be caught up with, or was handled elsewhere.
-	// Observers are told, but it is not on record.
+	// Observers receive it, but it is not on record.
 	Unavailable Outcome = "unavailable"
 )
 
@@ -139,8 +138,8 @@ const (
 	skippedBusy   = "busy"
 )
 
-// report tells the Guard's hooks what became of a tick. label is that of the run that was found
-// instead.
+// report reports the outcome of a tick to the Guard's hooks. label is that of the run that was
+// found instead.
 func (b *job) report(r Record, label, skipped string) {
 	b.jobs.guard.Adapter().Report(context.WithoutCancel(b.jobs.ctx), guard.Outcome{
 		Adapter: "cron", Result: string(r.Outcome), Skipped: skipped, Name: b.name, Start: r.Start, Duration: r.End.Sub(r.Start), Fence: r.Fence, Label: label,

@@ -16,7 +16,7 @@ type held struct {
 	again bool   // another process had the tick before, and has not ended it
 }
 
-// release leaves the tick to whoever finds it next.
+// release leaves the tick to the next process that finds it.
 func (h *held) release() {
 	_ = h.lease.Release(h.lease.Context())
 	h.end()
@@ -162,7 +162,7 @@ func (b *job) watch(tick, begin time.Time, wait time.Duration, again bool) {
 // untilOver returns how long to wait for a lease that is not renewed any more.
 func untilOver(busy *guard.BusyError) time.Duration { return max(busy.Left, 0) + time.Second }
 
-// cannot tells the observers that the store could not be asked. This process asks again.
+// cannot notifies the observers that the store could not be asked. This process asks again.
 func (b *job) cannot(tick time.Time, err error) {
 	now := b.now().UTC()
 	r := Record{Job: b.name, Tick: tick.UTC(), Outcome: Unavailable, Who: b.jobs.who, Start: now, End: now, Reason: err.Error()}

@@ -210,8 +210,8 @@ func (b *job) patience(h *held, s start, err error) time.Duration {
 	return 0
 }
 
-// giveUp leaves a tick to whoever finds it next. If that is not because this process ends, it asks
-// again itself.
+// giveUp leaves a tick to the next process that finds it. If that is not because this process
+// ends, it asks again itself.
 func (b *job) giveUp(h *held, err error) {
 	lost := h.lease.Context().Err() != nil
 	h.release()

@@ -77,7 +77,7 @@ func (c *Control) Trigger(ctx context.Context, name string) error {
 	return nil
 }
 
-// triggerKey is the key whose release tells that a job was triggered.
+// triggerKey is the key whose release announces that a job was triggered.
 func triggerKey(name string) string { return "cron:" + name + "@trigger" }
 
 // watchTriggers runs the job when it is triggered, until the job is removed.

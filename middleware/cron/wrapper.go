@@ -10,15 +10,15 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// Wrapper returns a cron.JobWrapper for one entry of an existing chain, where AddFunc cannot be
-// used. It takes the schedule of the entry, of which cron tells a wrapper nothing:
+// Wrapper returns a cron.JobWrapper for one entry of an existing chain, if AddFunc cannot be used.
+// It needs the schedule of the entry, which cron does not pass to a wrapper:
 //
 //	schedule, err := cron.ParseStandard("0 3 * * *")
 //	wrapper, err := jobs.Wrapper("nightly-report", schedule)
 //	c.Schedule(schedule, cron.NewChain(cron.Recover(log), wrapper).Then(job))
 //
-// Leave cron.SkipIfStillRunning and cron.DelayIfStillRunning out of the chain: WithBusy does what
-// they do, in all processes.
+// Leave cron.SkipIfStillRunning and cron.DelayIfStillRunning out of the chain: WithBusy replaces
+// them, in all processes.
 //
 // When the entry fires, the newest tick of the schedule is run, unless it is later than the start
 // deadline. Ticks for which no process was up are neither caught up with nor reported as missed. A
@@ -26,9 +26,9 @@ import (
 // is recorded and goes no further.
 //
 // Two settings cannot work, and are refused. A cron.ConstantDelaySchedule, such as "@every 5m",
-// counts from the start of each process, so that processes have no tick in common: use AddFunc or
-// Schedule, or a spec such as "*/5 * * * *". The entry fires without WithJitter, so the jitter must
-// be 0; if New has set one, pass WithJitter(0).
+// counts from the start of each process, so that processes have no tick in common. Use AddFunc or
+// Schedule instead, or a spec such as "*/5 * * * *". The entry fires without WithJitter, so the
+// jitter must be 0; if New has set one, pass WithJitter(0).
 //
 // It is for one job: to wrap another one panics. A name that another job has is an error, as are
 // options that cannot work. The job is announced (see List) when it is wrapped.

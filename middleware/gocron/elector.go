@@ -20,7 +20,7 @@ type Elector struct {
 	name  string
 	opts  []guard.Option
 
-	turn   chan struct{} // held by whoever asks, or gives back
+	turn   chan struct{} // held by the call that acquires or releases
 	lease  *guard.Lease
 	closed bool
 }
@@ -50,9 +50,9 @@ func emptyName(name string) error {
 
 func (e *Elector) key() string { return "gocron-leader:" + e.name }
 
-// IsLeader returns nil if this process is the leader, or has become it, and an error otherwise:
-// guard.ErrBusy if another process is the leader, guard.ErrStore if the store could not be asked,
-// and guard.ErrClosed after Close.
+// IsLeader returns nil if this process is the leader, or has become it. It returns guard.ErrBusy
+// if another process is the leader, guard.ErrStore if the store could not be asked, and
+// guard.ErrClosed after Close.
 func (e *Elector) IsLeader(ctx context.Context) error {
 	e.turn <- struct{}{}
 	defer func() { <-e.turn }()

@@ -48,8 +48,8 @@
 // # Shutdown
 //
 // Call [grpc.Server.GracefulStop] first, and then close the Guard. [grpc.Server.Stop] ends the
-// calls and not their handlers, because they outlive their clients. [guard.Guard.Close] ends the
-// contexts of handlers that have not returned in time.
+// calls and not their handlers, because handlers outlive their clients. [guard.Guard.Close] ends
+// the contexts of handlers that have not returned in time.
 //
 // # What it does not promise
 //

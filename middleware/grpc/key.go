@@ -91,14 +91,14 @@ func oneValue(ctx context.Context, name, from string) (string, error) {
 	case 1:
 		return values[0], nil
 	default:
-		return "", &KeyError{From: from, Reason: fmt.Sprintf("is in the call %d times", len(values))}
+		return "", &KeyError{From: from, Reason: fmt.Sprintf("occurs %d times in the call", len(values))}
 	}
 }
 
 // FromContext returns a KeyFunc that takes a value out of the call's context, such as one that an
-// authenticating interceptor in front has put there: a string, an integer, a UUID ([16]byte), a
-// type of these, or a fmt.Stringer. The number 0 and the UUID of zeros count as missing, because a
-// field that was never set has them. It panics if key is nil.
+// authenticating interceptor in front has put there. It is a string, an integer, a UUID
+// ([16]byte), a type of these, or a fmt.Stringer. The number 0 and the UUID of zeros count as
+// missing, because a field that was never set has them. It panics if key is nil.
 func FromContext(key any) KeyFunc {
 	if key == nil {
 		panic("guardgrpc: FromContext: the key must not be nil")
@@ -115,9 +115,9 @@ func FromContext(key any) KeyFunc {
 	}
 }
 
-// Join returns a KeyFunc whose key stands for the keys of all of its functions, none of which may
-// be missing. It is a hash of the parts and their lengths, so that no two lists of parts share
-// one. It panics if a function is nil.
+// Join returns a KeyFunc whose key combines the keys of all of its functions. None may be missing.
+// It is a hash of the parts and their lengths, so that no two lists of parts share one. It panics
+// if a function is nil.
 func Join(first KeyFunc, more ...KeyFunc) KeyFunc {
 	all := append([]KeyFunc{first}, more...)
 	for i, f := range all {

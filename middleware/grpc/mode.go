@@ -15,8 +15,8 @@ const (
 	Replay Mode = iota
 	// Reject refuses the call with ALREADY_EXISTS. No reply is kept, only that there was one.
 	Reject
-	// Exclusive runs the handler again: nothing is remembered, and calls of one key only keep out
-	// of each other's way.
+	// Exclusive runs the handler again. Nothing is remembered: calls of one key only do not run at
+	// the same time.
 	Exclusive
 )
 

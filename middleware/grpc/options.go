@@ -32,9 +32,9 @@ type settings struct {
 	observers []Observer
 }
 
-// WithScope sets the principal to whom a call belongs: a stable name, such as the number of the
-// account, which an authenticating interceptor in front has established. Keys of different scopes
-// never meet. New needs it, or WithGlobalKeys. Within a scope, keys belong to a method.
+// WithScope sets the principal that owns a call: a stable name, such as the number of the account,
+// which an authenticating interceptor in front has established. Keys of different scopes never
+// meet. New needs it, or WithGlobalKeys. Within a scope, keys belong to a method.
 //
 // Do not take what changes between a call and its retry, such as a token: each retry would be a
 // new call. And do not take what several principals share, such as an address: one would get the
@@ -56,8 +56,8 @@ func WithScope(scope KeyFunc) Option {
 func WithGlobalKeys() Option { return func(s *settings) { s.Global = true } }
 
 // WithMethods sets which methods need a key, by their full names: "/package.Service/Method". Calls
-// of other methods are passed on. Defaults to none in particular: a call of any unary method is
-// guarded if it has a key, and passed on if it has none.
+// of other methods are passed on. Defaults to no names: a call of any unary method is guarded if
+// it has a key, and passed on if it has none.
 func WithMethods(methods ...string) Option {
 	return func(s *settings) {
 		checkMethods(s.Refuse, "WithMethods", methods)
@@ -83,8 +83,8 @@ func checkMethods(refuse func(option string, value any, reason string), option s
 // refused all the same. Defaults to off: methods of WithMethods need a key.
 func WithOptionalKey() Option { return func(s *settings) { s.Optional = true } }
 
-// WithGroup lets all methods that name the same group share their keys, instead of each method
-// having keys of its own: for keys that name a thing of your own, such as a user who may do one of
+// WithGroup makes all methods that name the same group share their keys. Otherwise, each method
+// has keys of its own. It is for keys that name a thing of your own, such as a user with one of
 // several operations at a time. Defaults to "", no group.
 func WithGroup(name string) Option { return func(s *settings) { s.SetGroup(name) } }
 
@@ -115,9 +115,9 @@ func WithMaxWaiters(all, perKey int) Option {
 // With nil there is no fingerprint: the key alone says which calls are the same one. This is for
 // keys that your service makes, and not the client.
 //
-// Defaults to the type and the deterministic bytes of the message, and to none in Reject and
-// Exclusive mode. These bytes can change with the version of protobuf and of the message, so a
-// retry across a deployment can, rarely, be refused.
+// The deterministic bytes of a message can change with the version of protobuf and of the message.
+// So a retry across a deployment can, rarely, be refused. Defaults to the type and the
+// deterministic bytes of the message, and to none in Reject and Exclusive mode.
 func WithFingerprint(f func(ctx context.Context, info *grpc.UnaryServerInfo, req any) ([]byte, error)) Option {
 	return func(s *settings) { s.print, s.OwnPrint, s.NoPrint = f, f != nil, f == nil }
 }
@@ -180,18 +180,18 @@ func WithRetryAfter(d time.Duration) Option {
 // so that a retry finds the reply.
 func WithClientCancel() Option { return func(s *settings) { s.Cancel = true } }
 
-// WithFailOpen runs the handler without a lease if the store cannot be asked, which is counted as
-// ResultDegraded: a duplicate may run at the same time then, and afterwards, as nothing is kept. A
-// call waits for the store's answer for 250 ms. If none comes, one call in a second asks again,
-// and all others run without a lease at once. A run that has its lease when the store stops
+// WithFailOpen runs the handler without a lease if the store cannot be asked. The result is
+// ResultDegraded. A duplicate may run at the same time then, and afterwards, because nothing is
+// kept. A call waits for the store's answer for 250 ms. If none comes, one call in a second asks
+// again, and all others run without a lease at once. A run that has its lease when the store stops
 // answering waits for up to 5 s at its end. A Guard that is closed refuses all the same. Defaults
 // to off: the call is refused with UNAVAILABLE.
 func WithFailOpen() Option { return func(s *settings) { s.Open = true } }
 
 // WithShadow counts and changes nothing: every call runs as if there were no interceptor, and an
-// Observer is notified of what would have happened to it. First replies are kept as without it. No
-// call waits, and none waits for the store for more than a quarter of a second. It is for the
-// first days in production. Defaults to off.
+// Observer receives what would have happened to it. First replies are kept as without it. No call
+// waits, and none waits for the store for more than a quarter of a second. It is for the first
+// days in production. Defaults to off.
 func WithShadow() Option { return func(s *settings) { s.Shadow = true } }
 
 // An EncryptionKey is a key of WithEncryption.
@@ -202,9 +202,9 @@ type EncryptionKey struct {
 	Secret []byte
 }
 
-// WithEncryption encrypts what is kept, with AES-GCM. The first key encrypts, all of them decrypt.
-// To rotate, add the new key behind the first in every process, then put it first, and take the
-// old one away when the retention is over. A record is bound to its key, and one that is not
+// WithEncryption encrypts what is kept, with AES-GCM. The first key encrypts, and all of them
+// decrypt. To rotate, add the new key behind the first in every process, then put it first. Remove
+// the old one when the retention is over. A record is bound to its key, and one that is not
 // encrypted is not believed. A key of AES should not encrypt more than 2³² records. Defaults to no
 // encryption.
 func WithEncryption(keys ...EncryptionKey) Option {
@@ -225,11 +225,11 @@ func WithObserver(o Observer) Option {
 	}
 }
 
-// WithLease sets options of the lease under which the handler runs, such as guard.WithTTL,
-// guard.WithHook, guard.WithName for the kind of work, guard.WithFair for calls that wait, and
-// guard.WithLimit(n) for up to n calls of a key at a time, in Exclusive mode. guard.WithOnce and
-// guard.WithWait have no effect: use WithOnce and WithWait. Defaults to the options of the Guard
-// (its TTL is 30 s unless set), with the name "grpc" if the Guard has none.
+// WithLease sets options of the lease under which the handler runs, such as guard.WithTTL and
+// guard.WithHook. guard.WithName sets the kind of work, and guard.WithFair orders calls that wait.
+// In Exclusive mode, guard.WithLimit(n) allows up to n calls of a key at a time. guard.WithOnce
+// and guard.WithWait have no effect: use WithOnce and WithWait. Defaults to the options of the
+// Guard (its TTL is 30 s unless set), with the name "grpc" if the Guard has none.
 func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.Lease = append(s.Lease, opts...) }
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
-// A Result is the final result of a call. The results are few and fixed, fit for a metric. They
-// are those of guardhttp.
+// A Result is the final result of a call. The results are few and fixed, so they can be a label of
+// a metric. They are those of guardhttp.
 type Result string
 
 // The results. In shadow mode, a Result is what would have happened without it.
@@ -49,7 +49,7 @@ const (
 	ResultCanceled Result = "canceled"
 )
 
-// An Outcome is the final result of a call, with the details. There is no key in it.
+// An Outcome is a Result with its details. It contains no key.
 type Outcome struct {
 	Result Result
 	// Name is the kind of work: that of guard.WithName, or the Guard's, or "grpc".
@@ -71,19 +71,19 @@ type Outcome struct {
 	Aborted bool
 	// Duration is how long the call took.
 	Duration time.Duration
-	// Err is why, if there is more to say: guard.ErrLost for a run whose lease was lost,
-	// guard.ErrStore, a *RecordError, a *KeyError, an error of your own functions. It may tell
-	// what a client must not see.
+	// Err is the reason, if there is more to say. It is guard.ErrLost for a run whose lease was
+	// lost, guard.ErrStore, a *RecordError, a *KeyError, or the error of a function of yours. It
+	// may contain what a client must not see.
 	Err error
 }
 
-// An Observer is notified of the results of calls: for traces, metrics and logs.
+// An Observer receives the outcome of each call, for traces, metrics and logs.
 type Observer struct {
-	// Origin returns an identification of a first run for the calls that find its record, such as
-	// its traceparent: at most 256 bytes, of which more is cut off. ctx is the handler's. It may
-	// be nil.
+	// Origin returns the text that identifies a first run to calls that find its record, such as
+	// its traceparent. It has at most 256 bytes, and the rest is cut off. ctx is the handler's. It
+	// may be nil.
 	Origin func(ctx context.Context) string
-	// End is called once for each call, before the interceptor returns, also if the handler
+	// End is called once for each call, before the interceptor returns, even if the handler
 	// panicked. ctx is the call's. It may be nil.
 	End func(ctx context.Context, o Outcome)
 }

@@ -44,7 +44,7 @@ var refusals = map[Result]refusal{
 	ResultRefused:       {codes.Internal, "the server could not find out whose call this is, or which: it was not processed"},
 	ResultUnavailable: {codes.Unavailable,
 		"the server cannot tell whether the call was processed before: it was not processed now; try again later, with the same key"},
-	ResultCanceled: {codes.Unavailable, "the call ended before it was its turn: it was not processed"},
+	ResultCanceled: {codes.Unavailable, "the call ended before its handler began: it was not processed"},
 	givenUp: {codes.Unavailable, "it took too long, or the server could not make sure that it is the only one to process the call: " +
 		"try again later, with the same key"},
 }

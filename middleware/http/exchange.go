@@ -110,7 +110,7 @@ func (q *exchange) handBack() {
 }
 
 // read finds out which request it is. It returns an empty Result if the request can be led, and
-// otherwise what becomes of it.
+// otherwise its result.
 func (q *exchange) read() (Result, error) {
 	q.in = &q.own.request
 	*q.in = *q.r
@@ -182,7 +182,7 @@ func patternHost(pattern string) string {
 
 var errNoScope = errors.New("guardhttp: the scope is empty")
 
-// badBody says what became of a request whose body could not be read.
+// badBody returns the result of a request whose body could not be read.
 func (q *exchange) badBody() (Result, error) {
 	if large := (*http.MaxBytesError)(nil); errors.As(q.body.err, &large) {
 		return ResultBodyTooLarge, q.body.err

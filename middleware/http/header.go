@@ -17,9 +17,9 @@ var neverReplayed = func() map[string]bool {
 	return all
 }()
 
-// replayable returns those headers of an answer that a replay has, too: not those that stood there
-// before the handler was called, which whoever set them sets again. One that the handler has taken
-// out has no values.
+// replayable returns those headers of an answer that a replay has, too: not those that were set
+// before the handler was called, because the code that set them sets them again. One that the
+// handler has taken out has no values.
 func replayable(h, before http.Header) http.Header {
 	kept := make(http.Header, len(h))
 	for name, values := range h {

@@ -9,7 +9,7 @@ import (
 )
 
 // http.ResponseController looks inside of a writer that can only be unwrapped, as those of many
-// logs can, and would flush and hijack behind our back. A hiding stands for such a writer, and has
+// logs can, and would flush and hijack behind our back. A hiding replaces such a writer, and has
 // it look inside of a deeper first.
 type hiding struct {
 	http.ResponseWriter

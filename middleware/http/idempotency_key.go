@@ -9,9 +9,10 @@ import (
 const keyHeader = "Idempotency-Key"
 
 // IdempotencyKey is the KeyFunc of the Idempotency-Key header. It takes the quoted string that the
-// draft asks for (a String of RFC 8941, whose parameters are ignored), and the raw text that most
-// clients send: abc and "abc" are the same key. A key has 1 to 255 bytes of printable ASCII, a raw
-// one no spaces and no quotes; an empty one, another character or a second line is a *KeyError.
+// draft asks for (a String of RFC 8941, whose parameters are ignored). It also takes the raw text
+// that most clients send: abc and "abc" are the same key. A key has 1 to 255 bytes of printable
+// ASCII, and a raw one has no spaces and no quotes. An empty key, another character or a second
+// line is a *KeyError.
 func IdempotencyKey(r *http.Request) (string, error) {
 	line, err := oneLine(r.Header, keyHeader, "header "+keyHeader)
 	if err != nil {

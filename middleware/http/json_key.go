@@ -9,9 +9,9 @@ import (
 )
 
 // FromJSON returns a KeyFunc that takes a field of the JSON object in the body, or, with more
-// names, of the objects inside of it. The value has to be a string or an integer. A name that
-// stands in an object twice is refused, also in other letters (id and ID): decoders differ in
-// which of them they take, and encoding/json takes either. It panics without a name.
+// names, of the objects inside of it. The value must be a string or an integer. A name that occurs
+// twice in an object is refused, even in other letters (id and ID): decoders differ in which of
+// them they take, and encoding/json takes either. It panics without a name.
 func FromJSON(field string, inside ...string) KeyFunc {
 	names := append([]string{field}, inside...)
 	for _, n := range names {

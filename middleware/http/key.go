@@ -22,7 +22,7 @@ type KeyFunc func(r *http.Request) (string, error)
 // ErrNoKey says that a request has no key. It is refused, unless New was given WithOptionalKey.
 var ErrNoKey = errors.New("there is no key")
 
-// A KeyError is a key that a client has left out, or that cannot be used. It tells nothing that
+// A KeyError is a key that a client has left out, or that cannot be used. It contains nothing that
 // the client has not sent.
 type KeyError struct {
 	From    string // where the key should be: "header Idempotency-Key"
@@ -55,7 +55,7 @@ func FromHeader(name string) KeyFunc {
 	}
 }
 
-// oneLine returns the value of a header that must stand in a request once.
+// oneLine returns the value of a header that must occur once in a request.
 func oneLine(h http.Header, name, from string) (string, error) {
 	switch lines := h.Values(name); len(lines) {
 	case 0:
@@ -63,7 +63,7 @@ func oneLine(h http.Header, name, from string) (string, error) {
 	case 1:
 		return lines[0], nil
 	default:
-		return "", &KeyError{From: from, Reason: fmt.Sprintf("stands in the request %d times", len(lines))}
+		return "", &KeyError{From: from, Reason: fmt.Sprintf("occurs %d times in the request", len(lines))}
 	}
 }
 
@@ -84,7 +84,7 @@ func FromPathValue(name string) KeyFunc {
 }
 
 // FromForm returns a KeyFunc that takes a field of a form in the body, URL-encoded or multipart,
-// and none of the query. A field that stands there twice is refused. It panics without a name.
+// and none of the query. A field that occurs twice is refused. It panics without a name.
 func FromForm(field string) KeyFunc {
 	mustName("FromForm", field)
 	from := "form field " + field
@@ -99,15 +99,15 @@ func FromForm(field string) KeyFunc {
 		case 1:
 			return found(values[0], from)
 		default:
-			return "", &KeyError{From: from, Reason: "stands in the form more than once"}
+			return "", &KeyError{From: from, Reason: "occurs more than once in the form"}
 		}
 	}
 }
 
-// FromContext returns a KeyFunc that takes a value out of the request's context, where an
-// authentication in front of the middleware has put it: a string, an integer, a UUID ([16]byte), a
-// type of these, or a fmt.Stringer. The number 0 and the UUID of zeros count as missing, because
-// they are what a field has that was never set. It panics if key is nil.
+// FromContext returns a KeyFunc that takes a value out of the request's context, such as one that
+// an authentication in front of the middleware has put there. It is a string, an integer, a UUID
+// ([16]byte), a type of these, or a fmt.Stringer. The number 0 and the UUID of zeros count as
+// missing, because they are what a field has that was never set. It panics if key is nil.
 func FromContext(key any) KeyFunc {
 	if key == nil {
 		panic("guardhttp: FromContext: the key must not be nil")
@@ -126,9 +126,9 @@ func fromContext(ctx context.Context, key any) (string, error) {
 	return value, nil
 }
 
-// Join returns a KeyFunc whose key stands for the keys of all of its functions, none of which may
-// be missing. It is a hash of the parts and their lengths, so that no two lists of parts share
-// one. It panics if a function is nil.
+// Join returns a KeyFunc whose key combines the keys of all of its functions. None may be missing.
+// It is a hash of the parts and their lengths, so that no two lists of parts share one. It panics
+// if a function is nil.
 func Join(first KeyFunc, more ...KeyFunc) KeyFunc {
 	all := append([]KeyFunc{first}, more...)
 	for i, f := range all {

@@ -115,7 +115,7 @@ func (q *exchange) bare() {
 	}
 }
 
-// report tells of the request's end.
+// report notifies hooks and observers of the request's end.
 func (q *exchange) report() {
 	c := &q.call
 	o := Outcome{

@@ -18,15 +18,17 @@ type middleware struct {
 	core *idempotent.Core
 }
 
-// New returns a middleware that runs a handler once for each key: what it wraps is asked for a key
-// by the KeyFunc, takes a lease on it, and runs under that, with a context in which
-// guard.FromContext finds it. An Option says what becomes of requests whose key has been seen
-// before; by default the first answer is replayed for 24 hours, and a request that comes while the
-// first is under way is refused with status 409.
+// New returns a middleware that runs a handler once for each key. It asks the KeyFunc for the key
+// of a request, acquires a lease on it, and runs the handler. guard.FromContext finds the lease in
+// the handler's context.
 //
-// The handler outlives its client: its context has the values of the request's and ends when the
-// lease is lost (guard.ErrLost is the cause) or after WithMaxHold, so that a retry finds the
-// answer. A panic goes on up, and leaves the key free.
+// An Option sets what happens to a request whose key has been seen before. By default, the first
+// answer is replayed for 24 hours. A request that comes while the first one runs is refused with
+// status 409.
+//
+// The handler outlives its client, so that a retry finds the answer. Its context has the values of
+// the request's. It ends when the lease is lost (guard.ErrLost is the cause), or after
+// WithMaxHold. A panic propagates, and leaves the key free.
 //
 // Settings that cannot work are *guard.SettingError, all of them in one error. WithScope or
 // WithGlobalKeys is needed. The store is not asked. The Guard remains the caller's, to be closed

@@ -6,7 +6,7 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
-// A Mode says what becomes of a request whose key has been seen before.
+// A Mode sets what happens to a request whose key has been seen before.
 type Mode uint8
 
 const (
@@ -14,15 +14,16 @@ const (
 	Replay Mode = iota
 	// Reject refuses the request with status 409. No answer is kept, only that there was one.
 	Reject
-	// Exclusive runs the handler again: nothing is remembered, and requests of one key only keep
-	// out of each other's way.
+	// Exclusive runs the handler again. Nothing is remembered: requests of one key only do not run
+	// at the same time.
 	Exclusive
 )
 
-// KeepFinal is the default of WithPolicy. It keeps 2xx, 3xx and 4xx, without those that the same
-// request may not get the next time: 401, 403, 407, 408, 421, 423, 425, 429, and 499, by which some
-// servers say that the client has gone. It does not keep a refusal of another guardhttp behind the
-// handler, such as that of the service behind a gateway, if the refusal has a Retry-After header.
+// KeepFinal is the default of WithPolicy. It keeps 2xx, 3xx and 4xx, except for those that the
+// same request may not get the next time. These are 401, 403, 407, 408, 421, 423, 425, 429, and
+// 499, which some servers use if the client has gone. It does not keep a refusal of another
+// guardhttp behind the handler, such as that of the service behind a gateway, if the refusal has a
+// Retry-After header.
 func KeepFinal(status int, header http.Header) bool {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusRequestTimeout,
@@ -41,9 +42,9 @@ type Keep uint8
 const (
 	// KeepNothing leaves the key free: a retry runs the handler.
 	KeepNothing Keep = iota
-	// KeepAnswer leaves the answer: a retry is given it again.
+	// KeepAnswer leaves the answer: a retry gets it again.
 	KeepAnswer
-	// KeepTombstone leaves only that the handler ran: a retry is told so, with status 409.
+	// KeepTombstone leaves only that the handler ran: a retry gets status 409.
 	KeepTombstone
 )
 

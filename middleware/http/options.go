@@ -36,7 +36,7 @@ type settings struct {
 	observers []Observer
 }
 
-// WithScope sets the principal to whom a request belongs: a stable name, such as the number of the
+// WithScope sets the principal that owns a request: a stable name, such as the number of the
 // account, which an authentication in front of the middleware has established. Keys of different
 // scopes never meet. New needs it, or WithGlobalKeys. Within a scope, keys belong to a method, a
 // path, and the host in the route's pattern if it has one (see the package documentation, "Whose
@@ -66,15 +66,17 @@ func WithGlobalKeys() Option { return func(s *settings) { s.Global = true } }
 // Defaults to off: a key is required, see WithMethods.
 func WithOptionalKey() Option { return func(s *settings) { s.Optional = true } }
 
-// WithGroup has all routes that name the same group share their keys, instead of each method and
-// path having keys of its own: for keys that name a thing of your own, such as a user who may do
-// one of several operations at a time. Defaults to "", no group.
+// WithGroup makes all routes that name the same group share their keys. Otherwise, each method and
+// path has keys of its own. It is for keys that name a thing of your own, such as a user with one
+// of several operations at a time. Defaults to "", no group.
 func WithGroup(name string) Option { return func(s *settings) { s.SetGroup(name) } }
 
-// WithMethods sets which methods need a key. Requests of other methods are passed on. HEAD,
-// OPTIONS and TRACE are refused here. Defaults to three rules. POST and PATCH need a key, as in
-// the draft. GET, HEAD, OPTIONS, TRACE and QUERY change nothing and are passed on. All others,
-// such as PUT and DELETE, are guarded if they have a key, and passed on if they have none.
+// WithMethods sets which methods need a key. Requests of other methods are passed on. New refuses
+// HEAD, OPTIONS and TRACE.
+//
+// Without WithMethods, only POST and PATCH need a key. GET, HEAD, OPTIONS, TRACE and QUERY change
+// nothing and are passed on. Requests of other methods, such as PUT and DELETE, are guarded if
+// they have a key, and passed on if they have none. Defaults to POST and PATCH, as in the draft.
 func WithMethods(methods ...string) Option {
 	return func(s *settings) {
 		if len(methods) == 0 {
@@ -97,15 +99,15 @@ func WithMode(mode Mode) Option {
 	return func(s *settings) { s.SetMode(idempotent.Mode(mode)) }
 }
 
-// WithWait lets a request wait up to d while another with its key is under way, instead of being
-// refused at once. After that, the Mode decides, or the request runs if the other one has left
-// nothing. Its body is read before it waits. Defaults to 0, no wait.
+// WithWait lets a request wait up to d while another with its key runs, instead of being refused
+// at once. After that, the Mode decides, or the request runs if the other one has left nothing.
+// Its body is read before it waits. Defaults to 0, no wait.
 func WithWait(d time.Duration) Option {
 	return func(s *settings) { s.NotNegative(&s.Wait, "WithWait", d) }
 }
 
 // WithMaxWaiters bounds how many requests wait at a time, behind one middleware in one process: in
-// all, and for one key. Those beyond it are refused at once, with status 409. Defaults to 1024 and
+// all, and for one key. More requests are refused at once, with status 409. Defaults to 1024 and
 // 256.
 func WithMaxWaiters(all, perKey int) Option {
 	return func(s *settings) { s.SetMaxWaiters(all, perKey) }
@@ -121,9 +123,9 @@ func WithMaxWaiters(all, perKey int) Option {
 // for keys that your service makes, and not the client. The body is then not read before the
 // handler reads it.
 //
-// Defaults to the query and the bytes of the body; none in Reject and Exclusive mode. If code in
-// front of the middleware has parsed a form and left no body, the fields and files of the form
-// count instead of the bytes. The same request then differs from itself with an unparsed form.
+// If code in front of the middleware has parsed a form and left no body, the fields and files of
+// the form count instead of the bytes. The same request then differs from itself with an unparsed
+// form. Defaults to the query and the bytes of the body, and to none in Reject and Exclusive mode.
 func WithFingerprint(f func(r *http.Request, body []byte) ([]byte, error)) Option {
 	return func(s *settings) { s.print, s.OwnPrint, s.NoPrint = f, f != nil, f == nil }
 }
@@ -199,18 +201,18 @@ func WithRetryAfter(d time.Duration) Option {
 // the answer.
 func WithClientCancel() Option { return func(s *settings) { s.Cancel = true } }
 
-// WithFailOpen runs the handler without a lease if the store cannot be asked, which is counted as
-// ResultDegraded: a duplicate may run at the same time then, and afterwards, as nothing is kept. A
-// request waits for the store's answer for 250 ms. If none comes, one request in a second asks
-// again, and all others run without a lease at once. A run that has its lease when the store stops
-// answering waits for up to 5 s at its end. A Guard that is closed refuses all the same. Defaults
-// to off: the request is refused with status 503.
+// WithFailOpen runs the handler without a lease if the store cannot be asked. The result is
+// ResultDegraded. A duplicate may run at the same time then, and afterwards, because nothing is
+// kept. A request waits for the store's answer for 250 ms. If none comes, one request in a second
+// asks again, and all others run without a lease at once. A run that has its lease when the store
+// stops answering waits for up to 5 s at its end. A Guard that is closed refuses all the same.
+// Defaults to off: the request is refused with status 503.
 func WithFailOpen() Option { return func(s *settings) { s.Open = true } }
 
 // WithShadow counts and changes nothing: every request runs as if there were no middleware, and an
-// Observer learns what would have happened to it. First answers are kept as without it. No request
-// waits, and none waits for the store for more than a quarter of a second. It is for the first
-// days in production. Defaults to off.
+// Observer receives what would have happened to it. First answers are kept as without it. No
+// request waits, and none waits for the store for more than a quarter of a second. It is for the
+// first days in production. Defaults to off.
 func WithShadow() Option { return func(s *settings) { s.Shadow = true } }
 
 // WithDocs sets the page that explains your keys to your clients, an absolute URL without a
@@ -226,7 +228,7 @@ func WithDocs(url string) Option {
 	}
 }
 
-// WithProblems has f answer where the middleware refuses a request, in a form of your own.
+// WithProblems makes f answer if the middleware refuses a request, in a form of your own.
 // Problem.ServeHTTP is what it replaces. The Retry-After header is set before. f is called
 // concurrently. Defaults to Problem.ServeHTTP.
 func WithProblems(f func(w http.ResponseWriter, r *http.Request, p Problem)) Option {
@@ -238,9 +240,9 @@ func WithProblems(f func(w http.ResponseWriter, r *http.Request, p Problem)) Opt
 	}
 }
 
-// WithEncryption encrypts what is kept, with AES-GCM. The first key encrypts, all of them decrypt:
-// to rotate, add the new key behind the first in every process, then put it first, and take the
-// old one away when the retention is over. A record is bound to its key, and one that is not
+// WithEncryption encrypts what is kept, with AES-GCM. The first key encrypts, and all of them
+// decrypt. To rotate, add the new key behind the first in every process, then put it first. Remove
+// the old one when the retention is over. A record is bound to its key, and one that is not
 // encrypted is not believed. A key of AES should not encrypt more than 2³² records. Defaults to no
 // encryption.
 func WithEncryption(keys ...EncryptionKey) Option {
@@ -261,11 +263,11 @@ func WithObserver(o Observer) Option {
 	}
 }
 
-// WithLease sets options of the lease under which the handler runs, such as guard.WithTTL,
-// guard.WithHook, guard.WithName for the kind of work, guard.WithFair for requests that wait, and
-// guard.WithLimit(n) for up to n requests of a key at a time, in Exclusive mode. guard.WithOnce and
-// guard.WithWait have no effect: use WithOnce and WithWait. Defaults to the options of the Guard
-// (its TTL is 30 s unless set), with the name "http" if the Guard has none.
+// WithLease sets options of the lease under which the handler runs, such as guard.WithTTL and
+// guard.WithHook. guard.WithName sets the kind of work, and guard.WithFair orders requests that
+// wait. In Exclusive mode, guard.WithLimit(n) allows up to n requests of a key at a time.
+// guard.WithOnce and guard.WithWait have no effect: use WithOnce and WithWait. Defaults to the
+// options of the Guard (its TTL is 30 s unless set), with the name "http" if the Guard has none.
 func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.Lease = append(s.Lease, opts...) }
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
-// A Result is what became of a request. The results are few and fixed, fit for a metric.
+// A Result is the final result of a request. The results are few and fixed, so they can be a label
+// of a metric.
 type Result string
 
 // The results. In shadow mode, a Result is what would have happened without it.
@@ -20,7 +21,7 @@ const (
 	ResultRan Result = "ran"
 	// ResultReplayed means that the client got the first answer again.
 	ResultReplayed Result = "replayed"
-	// ResultInFlight means 409: the first request is under way.
+	// ResultInFlight means 409: the first request still runs.
 	ResultInFlight Result = "in_flight"
 	// ResultDone means 409: there was a first request (Reject).
 	ResultDone Result = "done"
@@ -48,20 +49,20 @@ const (
 	ResultCanceled Result = "canceled"
 )
 
-// An Outcome is what became of a request, with the details. There is no key in it.
+// An Outcome is a Result with its details. It contains no key.
 type Outcome struct {
 	Result Result
 	// Name is the kind of work: that of WithName, or the Guard's, or "http".
 	Name string
 	// Shadow says that the handler ran whatever Result is (WithShadow).
 	Shadow bool
-	// Status is that of the answer; 0 if the request was passed on untouched, the connection was
-	// taken over, or the handler did not return.
+	// Status is that of the answer. It is 0 if the request was passed on untouched, the connection
+	// was taken over, or the handler did not return.
 	Status int
 	// Kept is what the run has left in the store.
 	Kept Keep
-	// Origin is what Observer.Origin said of the first run, in a replay, a mismatch, and whatever
-	// else has found its record.
+	// Origin is the Observer.Origin of the first run, in a replay, a mismatch, and any other
+	// request that has found its record.
 	Origin string
 	// Fence is the lease's, if the handler ran under one.
 	Fence uint64
@@ -69,19 +70,19 @@ type Outcome struct {
 	Aborted bool
 	// Duration is how long the request took.
 	Duration time.Duration
-	// Err is why, where there is more to say: guard.ErrLost for a run whose lease was lost,
-	// guard.ErrStore, a *RecordError, a *KeyError, what a function of yours returned. It may tell
-	// what a client must not see.
+	// Err is the reason, if there is more to say. It is guard.ErrLost for a run whose lease was
+	// lost, guard.ErrStore, a *RecordError, a *KeyError, or the error of a function of yours. It
+	// may contain what a client must not see.
 	Err error
 }
 
-// An Observer is told what becomes of requests: for traces, metrics and logs.
+// An Observer receives the outcome of each request, for traces, metrics and logs.
 type Observer struct {
-	// Origin returns what a first run is to be known by to those who find its record, such as its
-	// traceparent: at most 256 bytes, of which more is cut off. ctx is the handler's. It may be
-	// nil.
+	// Origin returns the text that identifies a first run to requests that find its record, such
+	// as its traceparent. It has at most 256 bytes, and the rest is cut off. ctx is the handler's.
+	// It may be nil.
 	Origin func(ctx context.Context) string
-	// End is called once for each request, before the middleware returns, also where the handler
+	// End is called once for each request, before the middleware returns, even if the handler
 	// panicked. ctx is the request's. It may be nil.
 	End func(ctx context.Context, o Outcome)
 }
@@ -89,7 +90,7 @@ type Observer struct {
 type trackKey struct{}
 
 // Track returns the request, and a function that returns its Outcome once the middleware has
-// returned. It is for what stands in front of the middleware, such as a log:
+// returned. It is for code in front of the middleware, such as a log:
 //
 //	r, outcome := guardhttp.Track(r)
 //	next.ServeHTTP(w, r)

@@ -66,8 +66,8 @@ var problems = map[Result]Problem{
 		Detail: "It took too long, or the server could not make sure that it is the only one to process it. Try again after a while, with the same key."},
 }
 
-// givenUp is the code of the problem that is answered where a handler's context has ended and it
-// has not answered.
+// givenUp is the code of the problem that is answered if a handler's context has ended and it has
+// not answered.
 const givenUp = Result(idempotent.GivenUp)
 
 // refuse answers with the problem of a result.

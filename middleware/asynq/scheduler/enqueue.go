@@ -38,8 +38,8 @@ type runner struct {
 	entries map[*entry]bool // that are registered
 
 	// turn is held while a task is enqueued. asynq appends the options of the call to those inside
-	// the task, in place where there is room: of two tasks with such options in common, one could
-	// get the other's ID. A mutex could not be waited for with a context.
+	// the task, in place if there is room: of two tasks with such options in common, one could get
+	// the other's ID. A mutex could not be waited for with a context.
 	turn chan struct{}
 }
 
@@ -102,9 +102,9 @@ func (r *runner) start(e *entry) (stop func()) {
 	return cancel
 }
 
-// enqueue sees to it that the task of a tick is enqueued, by this process or another. An error
-// means that it may not be. What is under way when ctx ends is finished: this process alone may
-// know of the tick.
+// enqueue ensures that the task of a tick is enqueued, by this process or another. An error means
+// that it may not be. A call that runs when ctx ends is finished: this process alone may know of
+// the tick.
 func (r *runner) enqueue(ctx context.Context, e *entry, tick time.Time) error {
 	taskID, key := e.tickNames(tick)
 	waiting, cancel := context.WithCancel(context.WithoutCancel(ctx))

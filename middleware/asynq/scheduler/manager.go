@@ -15,8 +15,8 @@ import (
 // A Manager is asynq's PeriodicTaskManager, of which any number can run in as many processes: each
 // tick of a config is enqueued once, as Scheduler describes. It has the methods of asynq's.
 //
-// The provider of each process is asked on its own. While they differ, as one has heard of a
-// change and another has not, a tick is enqueued if any of them has it.
+// The provider of each process is asked separately. While they differ, because only one knows of a
+// change, a tick is enqueued if any of them has it.
 //
 // A config that was left out for a while has no ticks of that time. While the Manager runs, one
 // that comes back counts from one SyncInterval ago.
@@ -39,16 +39,16 @@ const defaultSyncInterval = 3 * time.Minute
 // opts is not changed. A RedisUniversalClient remains the caller's, to be closed after Shutdown.
 //
 // Configs of the same type and payload must have the same options and headers, unless they have a
-// TickName, see Scheduler.Register: others are an error for the whole list. Start then fails, and
-// a later list is not taken, so that what was there goes on. What becomes of that, and of single
-// configs that cannot be used, goes to the Logger of the SchedulerOpts, or else to slog.Default.
+// TickName, see Scheduler.Register: others are an error for the whole list. Start then fails. A
+// later list with such an error is not used, and the previous entries continue. Such errors, and
+// those of single configs, go to the Logger of the SchedulerOpts, or else to slog.Default.
 func NewManager(g *guard.Guard, opts asynq.PeriodicTaskManagerOpts, more ...Option) (*Manager, error) {
 	s := newSettings(g, more)
 	if isNil(opts.PeriodicTaskConfigProvider) {
 		s.Refuse("PeriodicTaskConfigProvider", nil, "must not be nil")
 	}
 	if opts.RedisUniversalClient == nil && isNil(opts.RedisConnOpt) {
-		s.Refuse("RedisConnOpt", nil, "must not be nil where there is no RedisUniversalClient")
+		s.Refuse("RedisConnOpt", nil, "must not be nil if there is no RedisUniversalClient")
 	}
 	if s.Err != nil {
 		return nil, s.Err

@@ -45,7 +45,7 @@ type trouble struct {
 	told  bool
 }
 
-// report tells the caller's hooks that a task was not enqueued.
+// report calls the caller's hooks for a task that was not enqueued.
 func (r *runner) report(e *entry, err error) {
 	if r.post != nil {
 		r.post(nil, err)

@@ -25,7 +25,7 @@ const (
 	mostCatchUp = 1000
 )
 
-// CatchUp says what becomes of ticks that are older than the start deadline.
+// CatchUp sets what happens to ticks that are older than the start deadline.
 type CatchUp int
 
 // NoCatchUp reports them as missed. Newest enqueues the newest of them.
@@ -37,7 +37,7 @@ const (
 // UpTo enqueues the newest n of them, the oldest first.
 func UpTo(n int) CatchUp { return CatchUp(n) }
 
-// An Option is a setting of New and NewManager. What cannot work is refused there.
+// An Option is a setting of New and NewManager. They refuse a setting that cannot work.
 type Option func(*settings)
 
 // settings are what the options have set.
@@ -127,15 +127,16 @@ func WithCatchUp(c CatchUp) Option {
 // the task. guard.WithWait and guard.WithOnce have no effect. guard.WithOwner would let all
 // replicas in at once.
 //
-// Defaults to a TTL of 5 s, whatever the Guard's is, and to the Guard's other options. The name is
-// "enqueue " and the type of the task if the Guard has none.
+// If the Guard has no name, the name is "enqueue " and the type of the task. Defaults to a TTL of
+// 5 s, whatever the Guard's is, and to the Guard's other options.
 func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.lease = append(s.lease, opts...) }
 }
 
-// TickName is an option of an entry, for Register and asynq.PeriodicTaskConfig. It tells entries
-// apart whose tasks have the same type and payload, such as one for each of several queues. The
-// name must be the same in all processes, and be kept when the program changes.
+// TickName is an option of an entry, for Register and asynq.PeriodicTaskConfig. It distinguishes
+// entries whose tasks have the same type and payload, such as one for each of several queues. The
+// name must be the same in all processes, and stay the same when the program changes. Defaults to
+// no name.
 func TickName(name string) asynq.Option { return tickOption{value: name} }
 
 // A tickOption is an option that asynq does not know, and leaves alone.

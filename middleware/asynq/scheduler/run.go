@@ -163,9 +163,10 @@ func (r *runner) due(e *entry) due {
 	return dueTicks(e.schedule, e.last, r.now().In(r.location), r.deadline, r.catchUp)
 }
 
-// giveUp reports the ticks that are too old, and then moves the mark past them. A lease keeps other
-// processes from reporting them as well. A process that dies before it has moved the mark, or whose
-// store does not answer then, leaves them to others, who report them again: none is lost.
+// giveUp reports the ticks that are too old, and then moves the mark past them. A lease keeps
+// other processes from reporting them as well. A process that dies before it has moved the mark,
+// or whose store does not answer then, leaves them to others, which report them again: none is
+// lost.
 func (r *runner) giveUp(ctx context.Context, e *entry) error {
 	opts := append(r.leaseOptions(e.kind()), guard.WithOnce(0))
 	return r.guard.Do(ctx, "asynq-missed:"+e.id, func(ctx context.Context) error {

@@ -17,21 +17,23 @@ import (
 // A Scheduler is asynq's Scheduler, of which any number can run in as many processes: each tick of
 // an entry is enqueued once. It is safe for concurrent use, and has the methods of asynq's.
 //
-// An entry is known by the type and the payload of its task (and by TickName), so that an old and
-// a new version of a program agree about ticks while one replaces the other, also where they
-// differ in options or in headers. The ID of the task is made of that:
+// The type and payload of its task, and its TickName, identify an entry. So an old and a new
+// version of a program agree about ticks during a deployment, even if their options or headers
+// differ. The ID of the task is made of these:
 // "report:build@2026-11-21T08:00:00Z~k2tupns5ael3hagg". A TaskID option of the entry's own has no
 // effect.
 //
 // "@every d" has its ticks at the multiples of d since 1970-01-01 00:00 UTC, the same in all
 // processes, in place of d after the start of each.
 //
-// The hooks of asynq.SchedulerOpts are called where asynq calls them, but only in the process that
+// The hooks of asynq.SchedulerOpts are called when asynq calls them, but only in the process that
 // enqueues, several at a time for different entries. PostEnqueueFunc and EnqueueErrorHandler also
-// learn, once for a tick, that the store or the queue could not be asked for 5 s: the tick is
-// tried again all the same, by this process or another. And they get a *MissedError for ticks that
-// were given up. asynq's list of entries (Inspector.SchedulerEntries, asynqmon) shows the entries
-// of each process; its history of enqueue events for each entry stays empty.
+// receive an error, once for a tick, if the store or the queue could not be asked for 5 s. This
+// process, or another, tries the tick again all the same. They get a *MissedError for ticks that
+// were given up.
+//
+// asynq's list of entries (Inspector.SchedulerEntries, asynqmon) shows the entries of each
+// process. Its history of enqueue events for each entry stays empty.
 type Scheduler struct {
 	shown    *asynq.Scheduler // keeps asynq's list of entries, and enqueues nothing
 	runner   *runner
@@ -89,14 +91,15 @@ func newScheduler(g *guard.Guard, s settings, client *asynq.Client, opts *asynq.
 }
 
 // Register adds an entry, and returns its ID for Unregister. Its first tick is the first one after
-// the call, or after the newest that the replicas have seen to if they know the entry.
+// the call. If the replicas know the entry, it is the first one after the newest that they have
+// handled.
 //
-// A spec that cannot be parsed is a *guard.SettingError that names it. So is an entry that has the
-// type and payload of another one and differs from it in options or headers, as of two such tasks
-// that are due at the same instant only one would be enqueued: TickName tells them apart. With the
-// same options they are fine: of ticks that they share there is one. Register them before Start:
-// an entry that is alone with its task begins anew if another spec of the task came after its own.
-// Options inside the task are not looked at.
+// A spec that cannot be parsed is a *guard.SettingError that names it. So is an entry with the
+// type and payload of another one, but with other options or headers. Of two such tasks that are
+// due at the same instant, only one would be enqueued. TickName distinguishes them. Entries with
+// the same options are accepted: a tick that they share is enqueued once. Register them before
+// Start: an entry that is alone with its task begins anew if another spec of the task came after
+// its own. Options inside the task are not looked at.
 func (s *Scheduler) Register(cronspec string, task *asynq.Task, opts ...asynq.Option) (entryID string, err error) {
 	e, err := newEntry(cronspec, task, opts, s.runner.now())
 	if err != nil {
@@ -185,9 +188,9 @@ func (s *Scheduler) Run() error {
 	return nil
 }
 
-// Shutdown stops for good. Ticks for which this process waits are left to the others at once; one
-// that it is enqueueing is finished, for which it takes up to as long as Redis lets a command
-// wait. It can be called several times, and returns when all has ended.
+// Shutdown stops for good. Other processes take over the ticks for which this one waits. It
+// finishes a tick that it is enqueueing, which takes at most as long as a command can wait for
+// Redis. It can be called several times, and returns when all has ended.
 func (s *Scheduler) Shutdown() {
 	s.shutdown.Do(func() {
 		s.mu.Lock() // no entry starts after this

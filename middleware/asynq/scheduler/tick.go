@@ -24,7 +24,7 @@ func parse(spec string) (cron.Schedule, error) {
 }
 
 // shownSpec returns a spec by which asynq's list of entries shows the right next tick: it would
-// count "@every d" from the start of the process. Where no spec fits, it shows the entry's own.
+// count "@every d" from the start of the process. If no spec fits, it shows the entry's own.
 func shownSpec(spec string, s cron.Schedule) string {
 	d, ok := s.(ticks.Every)
 	const minute, hour, day = 60, 60 * 60, 24 * 60 * 60

@@ -35,7 +35,7 @@ func New(g *guard.Guard, s *Settings) (*Core, error) {
 		breaker: breaker{epoch: time.Now(),
 			open: fmt.Errorf("%s: %w: it did not answer less than %v ago", s.Adapter.Package(), guard.ErrStore, openPause)},
 		failed: errors.New(s.Adapter.Package() + ": the handler failed, and nothing is kept"),
-		left:   errors.New(s.Adapter.Package() + ": the request ended before it was its turn"),
+		left:   errors.New(s.Adapter.Package() + ": the request ended before its handler began"),
 	}
 	c.once = append(slices.Clone(s.Lease), guard.WithWait(0))
 	c.waiting = append(slices.Clone(s.Lease), guard.WithWait(s.Wait))
