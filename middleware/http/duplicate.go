@@ -31,7 +31,7 @@ func (q *exchange) replay(a *answer) {
 func setHeaders(h, recorded http.Header) {
 	for name, values := range recorded {
 		switch {
-		case neverReplayed[http.CanonicalHeaderKey(name)]: // even if another program wrote the record
+		case neverReplayed[http.CanonicalHeaderKey(name)]: // whatever wrote the record
 		case len(values) == 0 && len(h[name]) > 0:
 			delete(h, name)
 		default:

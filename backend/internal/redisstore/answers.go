@@ -19,7 +19,7 @@ const (
 // An answerBound bounds the pipelines to a server whose answers were large: how large they are is
 // known only afterwards. It is safe for concurrent use.
 type answerBound struct {
-	fits atomic.Int64              // how many such answers a pipeline may have, or 0 if none was large
+	fits atomic.Int64              // large answers that a pipeline may have, or 0 if none was large
 	seen atomic.Pointer[time.Time] // when; it is set before fits
 }
 

@@ -114,7 +114,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_context_of_one_key", rule: 2, does: "the context of several keys ends with the lease of the last one only",
-		hunks: []hunk{{"guard/several.go", "for _, lease := range l.leases {\n		joined, end", "for _, lease := range l.leases[len(l.leases)-1:] {\n		joined, end"}},
+		hunks: []hunk{{"guard/several.go", "for _, h := range all {\n		joined, end", "for _, h := range all[len(all)-1:] {\n		joined, end"}},
 		pkg:   "guard", test: "TestAcquireAll_allKeysAreLostTogether",
 	},
 	{
