@@ -61,8 +61,9 @@ func TestNesting_acquireJoinsToo(t *testing.T) {
 func TestNesting_aReleasedLeaseKeepsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		outer := hold(t, g, "k")
-		join := func() weak.Pointer[int] {
-			value := new(int)
+		type large [64]byte // small values without pointers share their memory
+		join := func() weak.Pointer[large] {
+			value := new(large)
 			ctx := context.WithValue(outer.Context(), contextKey{}, value)
 			inner, err := g.Acquire(ctx, "k")
 			require.NoError(t, err)
