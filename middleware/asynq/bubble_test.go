@@ -213,8 +213,8 @@ func TestLost_aRunThatAnOutageCutsOffIsPostponed(t *testing.T) {
 					require.NotContains(t, err.Error(), "guardasynq: postponed", "that has not run: Coalesce goes by it")
 					return
 				}
-				var postponed *guardasynq.PostponedError
-				require.False(t, errors.As(err, &postponed), "%v", err)
+				_, postponed := errors.AsType[*guardasynq.PostponedError](err)
+				require.False(t, postponed, "%v", err)
 				require.Len(t, b.seen.of(guardasynq.ResultRan), 1)
 			})
 		})
