@@ -161,7 +161,8 @@ func faultyHolders(s *scene) {
 	next := []*worker{s.worker(), s.worker()}
 	fences := map[int]uint64{}
 	for i, w := range holders {
-		// A first claim on five servers can take longer than a TTL on a slow machine: it is repeated.
+		// On a slow machine, a first claim on five servers can take longer than a TTL. The wait
+		// lets it be repeated.
 		fence, seat := w.shares("h shared 3 5s")
 		require.Equal(s.t, i+1, seat)
 		fences[seat] = fence
