@@ -79,8 +79,8 @@ func TestSuite_standalone(t *testing.T) {
 	})
 }
 
-func TestSuite_cluster(t *testing.T) {
-	t.Parallel()
+func TestLong_suiteOnACluster(t *testing.T) {
+	redistest.Long(t)
 	onEach(t, guardtest.Run, func(t *testing.T) place {
 		cluster := redistest.StartCluster(t)
 		flush := flusher(t, cluster.Nodes...)

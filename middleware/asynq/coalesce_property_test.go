@@ -112,7 +112,7 @@ func (h *aqHistory) check(t *testing.T, key string) {
 
 func TestCoalesce_whateverComesWhen(t *testing.T) {
 	t.Parallel()
-	const rounds = 30
+	const rounds = 15
 	for name, config := range map[string]asynq.Config{"configured": aqConfig(), "without Configure": aqPlainConfig()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -200,6 +200,19 @@ func TestFaults_everyTaskIsHandledAndNoneIsArchived(t *testing.T) {
 	t.Parallel()
 	requireEveryTaskHandled(t, map[string]siteFault{
 		"store away for 3 s": outage(3 * time.Second),
+		"one process after the other is replaced": func(t *testing.T, s *faultSite, stops []func(), during func()) {
+			for _, stop := range stops {
+				s.process(t)
+				during()
+				stop()
+			}
+		},
+	})
+}
+
+func TestLong_everyTaskIsHandledAfterALongOutage(t *testing.T) {
+	redistest.Long(t)
+	requireEveryTaskHandled(t, map[string]siteFault{
 		"store frozen for 9 s": func(_ *testing.T, s *faultSite, _ []func(), during func()) {
 			s.store.Freeze()
 			time.Sleep(time.Second) // the outage
@@ -216,19 +229,6 @@ func TestFaults_everyTaskIsHandledAndNoneIsArchived(t *testing.T) {
 			s.process(t)
 			s.process(t)
 		},
-		"one process after the other is replaced": func(t *testing.T, s *faultSite, stops []func(), during func()) {
-			for _, stop := range stops {
-				s.process(t)
-				during()
-				stop()
-			}
-		},
-	})
-}
-
-func TestLong_everyTaskIsHandledAfterALongOutage(t *testing.T) {
-	redistest.Long(t)
-	requireEveryTaskHandled(t, map[string]siteFault{
 		"store away for 15 s": outage(15 * time.Second),
 		"store away for 60 s": outage(60 * time.Second),
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
@@ -143,8 +144,8 @@ func TestOnce_runsAgainAfterTheWindow(t *testing.T) {
 	}, aqSoon, aqPoll)
 }
 
-func TestOnce_aResultThatIsTooLargeToKeepIsTold(t *testing.T) {
-	t.Parallel()
+func TestLong_onceAResultThatIsTooLargeToKeepIsTold(t *testing.T) {
+	redistest.Long(t)
 	var log aqBuffer
 	s, _ := aqOnce(t, time.Hour, func(_ context.Context, task *asynq.Task) error {
 		_, err := task.ResultWriter().Write(make([]byte, guard.MaxRecord+1))

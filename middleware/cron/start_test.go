@@ -234,8 +234,8 @@ func TestCatchUp_leavesSkipAndTheDeadlineOnForARunLongerThanItsPeriod(t *testing
 	}{
 		"no catch-up":      {"0 * * * * *", 95 * time.Second, nil},
 		"Newest":           {"0 * * * * *", 95 * time.Second, []guardcron.Option{guardcron.WithCatchUp(guardcron.Newest)}},
-		"UpTo(3)":          {"*/10 * * * * *", 12300 * time.Millisecond, []guardcron.Option{guardcron.WithCatchUp(guardcron.UpTo(3))}},
-		"UpTo(3) and Wait": {"*/10 * * * * *", 12300 * time.Millisecond, []guardcron.Option{guardcron.WithCatchUp(guardcron.UpTo(3)), guardcron.WithBusy(guardcron.Wait)}},
+		"UpTo(3)":          {"0 * * * * *", 74 * time.Second, []guardcron.Option{guardcron.WithCatchUp(guardcron.UpTo(3))}},
+		"UpTo(3) and Wait": {"0 * * * * *", 74 * time.Second, []guardcron.Option{guardcron.WithCatchUp(guardcron.UpTo(3)), guardcron.WithBusy(guardcron.Wait)}},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()

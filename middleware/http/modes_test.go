@@ -160,7 +160,7 @@ func serveSlowly(t *testing.T, h http.HandlerFunc, opts ...guardhttp.Option) (sl
 // then, in the others the record is there.
 func TestModes_whoHasTheAnswerCanAskAgainAtOnce(t *testing.T) {
 	t.Parallel()
-	const rounds = 2
+	const rounds = 1
 	for _, mode := range []guardhttp.Mode{guardhttp.Replay, guardhttp.Exclusive, guardhttp.Reject} {
 		for name, write := range lifeWrites {
 			t.Run(fmt.Sprintf("mode=%d %s", mode, name), func(t *testing.T) {

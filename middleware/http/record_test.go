@@ -115,7 +115,7 @@ func TestRecord_thatIsNone(t *testing.T) {
 	t.Parallel()
 	s := recordMade(t)
 	body := s.record[:len(s.record)-4]
-	huge := strings.Repeat("\x00huge", 4<<20)
+	huge := strings.Repeat("\x00huge", 2<<20)
 	for name, c := range map[string]struct{ record, reason string }{
 		"empty":                      {"", "none of ours"},
 		"a text":                     {"hello, world", "none of ours"},
@@ -231,8 +231,8 @@ func recordAll(t *testing.T, rdb *redis.Client) string {
 }
 
 // An answer as large as can be asked for is kept and replayed.
-func TestRecord_ofTheLargestAnswer(t *testing.T) {
-	t.Parallel()
+func TestLong_recordOfTheLargestAnswer(t *testing.T) {
+	redistest.Long(t)
 	answer := make([]byte, (8 << 20))
 	_, _ = rand.Read(answer)
 	secret := make([]byte, 32)

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
+	"maps"
 	mathrand "math/rand/v2"
 	"net/http"
 	"net/http/httptrace"
@@ -203,8 +204,21 @@ func streamsRequireReplay(t *testing.T, bare, ours *streamsStage, play streamsPl
 const streamsMaxAnswer = 20_000
 
 // Row 33: what comes back is what comes back without us.
+// The other writers are in TestLong_streamsSameAsWithoutUs.
 func TestStreams_sameAsWithoutUs(t *testing.T) {
 	t.Parallel()
+	streamsRequireSameBy(t, "net/http", "hidden")
+}
+
+func TestLong_streamsSameAsWithoutUs(t *testing.T) {
+	redistest.Long(t)
+	streamsRequireSameBy(t, slices.Collect(maps.Keys(streamsWriters))...)
+}
+
+// streamsRequireSameBy has handlers answer through each of the writers, with the middleware and
+// without.
+func streamsRequireSameBy(t *testing.T, writers ...string) {
+	t.Helper()
 	store := contentRedis(t)
 	files := streamsMakeFiles(t)
 	plays := []streamsPlay{
@@ -285,10 +299,10 @@ func TestStreams_sameAsWithoutUs(t *testing.T) {
 		{streamsWrite(10), streamsHijack},
 		{streamsWrite(10), streamsFlush, streamsHijack},
 	}
-	for name, behind := range streamsWriters {
+	for _, name := range writers {
 		t.Run(name, func(t *testing.T) {
 			contentProtocols(t, func(t *testing.T, http2 bool) {
-				bare, ours := streamsStages(t, store, http2, behind, guardhttp.WithMaxAnswer(streamsMaxAnswer))
+				bare, ours := streamsStages(t, store, http2, streamsWriters[name], guardhttp.WithMaxAnswer(streamsMaxAnswer))
 				for _, play := range plays {
 					if http2 && play.any(func(s streamsStep) bool {
 						return s.name == `header Connection ["close"]` || strings.HasPrefix(s.name, "header Transfer")

@@ -19,6 +19,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
@@ -331,7 +332,9 @@ func measureLife() (heap int64, goroutines int) {
 }
 
 // Row 40. It does not run in parallel, as it measures the process.
-func TestStore_keysThatExpireLeaveNothing(t *testing.T) {
+// It measures the heap, so it does not run beside others.
+func TestLong_keysThatExpireLeaveNothing(t *testing.T) {
+	leftout.IfShort(t)
 	const (
 		keys      = 10_000
 		clients   = 8

@@ -20,7 +20,7 @@ var cost = []mutant{
 	{
 		name: "mutant_key_not_declared", rule: 16, does: "a script reads an undeclared key",
 		hunks: []hunk{{"backend/single/renew_quick.lua", "local leases = {}", "redis.call('GET', 'onerun:undeclared')\nlocal leases = {}"}},
-		pkg:   "backend", test: "TestSuite_cluster/single/a_renewal_restarts_the_TTL",
+		pkg:   "backend", test: "TestLong_suiteOnACluster/single/a_renewal_restarts_the_TTL",
 	},
 	{
 		name: "mutant_third_round_trip", rule: 17, does: "a lease is renewed before the function runs",
