@@ -19,7 +19,6 @@
 package reentrant
 
 import (
-	"context"
 	_ "embed"
 	"time"
 
@@ -31,15 +30,19 @@ import (
 
 // A Locker keeps leases in one Redis. It is safe for concurrent use.
 type Locker struct {
+	*locker
 	store      *redisstore.Store
 	publish    Publish
 	readWrite  bool
 	subscriber *redisstore.Subscriber
 	queue      *redisstore.Queue
-	revisits   redisstore.Revisits
+	revisits   *redisstore.Revisits
 	// ifShared is acquireShared. Making a func of that for each call would cost an allocation.
 	ifShared func(redisstore.Call) redisstore.Call
 }
+
+// locker has what the Locker shares with that of package single.
+type locker = redisstore.Locker
 
 var (
 	_ driver.Locker        = (*Locker)(nil)
@@ -61,7 +64,10 @@ var (
 // The client remains the caller's, to be closed after the Guard. What single.New says of its
 // retries, time-outs and connections is true here, too.
 func New(client redis.UniversalClient, opts ...Option) *Locker {
-	l := &Locker{store: redisstore.New("reentrant", client), publish: PublishPlain}
+	l := &Locker{store: redisstore.New("reentrant", client), revisits: new(redisstore.Revisits), publish: PublishPlain}
+	l.locker = redisstore.NewLocker(l.store, l.revisits, redisstore.Calls{
+		Acquire: l.acquireCall, Renew: l.renewCall, Release: l.releaseCall, Check: l.checkTTL,
+	})
 	if _, ok := client.(*redis.ClusterClient); ok {
 		l.publish = PublishSharded
 	}
@@ -171,15 +177,6 @@ var (
 	})
 )
 
-// Check implements driver.Checker.
-func (l *Locker) Check() error { return l.store.Check() }
-
-// Addr implements driver.Server.
-func (l *Locker) Addr() string { return l.store.Addr() }
-
-// ServerID implements driver.Server. It sends INFO.
-func (l *Locker) ServerID(ctx context.Context) (string, error) { return l.store.ServerID(ctx) }
-
 // CheckKey implements driver.KeyChecker. Keys may have braces, which choose the slot in a Cluster,
 // as long as the key's channel is then in the same slot: "{tenant}:report" is a key, "a{b", "a{}b"
 // and "a}b" are not.
@@ -204,29 +201,6 @@ func (l *Locker) channel(key string) string {
 	return "redisson_lock__channel:" + inBraces(key)
 }
 
-// Warnings implements driver.Warner. It sends INFO.
-func (l *Locker) Warnings(ctx context.Context) []error { return l.store.Warnings(ctx) }
-
-// TryAcquire implements driver.Locker.
-func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	if err := l.checkTTL(c); err != nil {
-		return driver.Grant{}, err
-	}
-	grant, err := l.store.Grant(ctx, l.acquireCall(c))
-	l.revisits.Acquired(c, grant, err)
-	return grant, err
-}
-
-// StartAcquire implements driver.Starter.
-func (l *Locker) StartAcquire(ctx context.Context, c driver.Claim, done func(driver.Grant, error)) {
-	if err := l.checkTTL(c); err != nil {
-		done(driver.Grant{}, err)
-		return
-	}
-	// The claim stays among the revisits after its answer. A func for that would cost each claim.
-	l.store.StartGrant(ctx, l.acquireCall(c), done)
-}
-
 func (l *Locker) acquireCall(c driver.Claim) redisstore.Call {
 	ttl, label, special := l.store.Terms(c)
 	fence := redisstore.FenceKeyBeside(c.Key)
@@ -249,42 +223,6 @@ func (l *Locker) acquireCall(c driver.Claim) redisstore.Call {
 	return l.queue.Acquire(c, call, fence)
 }
 
-// Renew implements driver.Locker.
-func (l *Locker) Renew(ctx context.Context, c driver.Claim) (bool, error) {
-	held, err := l.store.Int(ctx, l.renewCall(c))
-	return held == 1, err
-}
-
-// RenewBatch implements driver.BatchRenewer: one pipeline for each node.
-func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
-	l.store.HeldBatch(ctx, claims, l.renewCall, report)
-}
-
-// AcquireBatch implements driver.BatchAcquirer: one round trip to each node.
-func (l *Locker) AcquireBatch(ctx context.Context, claims []driver.Claim, report func(i int, g driver.Grant, err error)) {
-	for _, c := range claims {
-		if err := l.checkTTL(c); err != nil {
-			for i := range claims {
-				report(i, driver.Grant{}, err)
-			}
-			return
-		}
-	}
-	l.store.AcquireBatch(ctx, claims, l.acquireCall, func(i int, grant driver.Grant, err error) {
-		l.revisits.Acquired(claims[i], grant, err)
-		report(i, grant, err)
-	})
-}
-
-// ReleaseBatch implements driver.BatchAcquirer: one round trip to each node.
-func (l *Locker) ReleaseBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
-	call := func(c driver.Claim) redisstore.Call { return l.releaseCall(c, driver.After{}) }
-	l.store.HeldBatch(ctx, claims, call, func(i int, held bool, err error) {
-		l.revisits.Released(claims[i], err)
-		report(i, held, err)
-	})
-}
-
 func (l *Locker) renewCall(c driver.Claim) redisstore.Call {
 	fence, ttl, reserve := l.store.RenewTerms(c)
 	counter := redisstore.FenceKeyBeside(c.Key)
@@ -299,25 +237,6 @@ func (l *Locker) renewCall(c driver.Claim) redisstore.Call {
 		call.Script = sharing.Renew
 	}
 	return call
-}
-
-// Release implements driver.Locker.
-func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
-	held, err := l.store.Int(ctx, l.releaseCall(c, after))
-	l.revisits.Released(c, err)
-	return held == 1, err
-}
-
-// StartRelease implements driver.Starter.
-func (l *Locker) StartRelease(ctx context.Context, c driver.Claim, after driver.After, done func(bool, error)) {
-	if !l.revisits.Has(c.ID) {
-		l.store.StartHeld(ctx, l.releaseCall(c, after), done)
-		return
-	}
-	l.store.StartHeld(ctx, l.releaseCall(c, after), func(held bool, err error) {
-		l.revisits.Released(c, err)
-		done(held, err)
-	})
 }
 
 func (l *Locker) releaseCall(c driver.Claim, after driver.After) redisstore.Call {

@@ -11,7 +11,6 @@
 package single
 
 import (
-	"context"
 	_ "embed"
 	"strconv"
 	"time"
@@ -24,16 +23,20 @@ import (
 
 // A Locker keeps leases in one Redis. It is safe for concurrent use.
 type Locker struct {
+	*locker
 	store *redisstore.Store
 	*scripts
 	name       func(key string) string // WithPlainKeys, or nil
 	subscriber *redisstore.Subscriber
 	queue      *redisstore.Queue
 	acks       redisstore.Acks
-	revisits   redisstore.Revisits
+	revisits   *redisstore.Revisits
 	// ifShared is acquireShared. Making a func of that for each call would cost an allocation.
 	ifShared func(redisstore.Call) redisstore.Call
 }
+
+// locker has what the Locker shares with that of package reentrant.
+type locker = redisstore.Locker
 
 var (
 	_ driver.Locker        = (*Locker)(nil)
@@ -68,7 +71,10 @@ var (
 // Renewals then keep one connection of its pool for up to 15 seconds. WithReplicas always uses the
 // client.
 func New(client redis.UniversalClient, opts ...Option) *Locker {
-	l := &Locker{store: redisstore.New("single", client)}
+	l := &Locker{store: redisstore.New("single", client), revisits: new(redisstore.Revisits)}
+	l.locker = redisstore.NewLocker(l.store, l.revisits, redisstore.Calls{
+		Acquire: l.acquireCall, Renew: l.renewCall, Release: l.releaseCall,
+	})
 	via := redisstore.ViaPlain
 	if _, ok := client.(*redis.ClusterClient); ok {
 		via = redisstore.ViaSharded
@@ -176,33 +182,8 @@ func newProgram(d dialect) *redisstore.Program {
 	})
 }
 
-// Check implements driver.Checker.
-func (l *Locker) Check() error { return l.store.Check() }
-
 // Ownerless implements driver.Ownerless: the ID alone distinguishes a claim from others.
 func (l *Locker) Ownerless() bool { return true }
-
-// Addr implements driver.Server.
-func (l *Locker) Addr() string { return l.store.Addr() }
-
-// ServerID implements driver.Server. It sends INFO.
-func (l *Locker) ServerID(ctx context.Context) (string, error) { return l.store.ServerID(ctx) }
-
-// Warnings implements driver.Warner. It sends INFO.
-func (l *Locker) Warnings(ctx context.Context) []error { return l.store.Warnings(ctx) }
-
-// TryAcquire implements driver.Locker.
-func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	grant, err := l.store.Grant(ctx, l.acquireCall(c))
-	l.revisits.Acquired(c, grant, err)
-	return grant, err
-}
-
-// StartAcquire implements driver.Starter.
-func (l *Locker) StartAcquire(ctx context.Context, c driver.Claim, done func(driver.Grant, error)) {
-	// The claim stays among the revisits after its answer. A func for that would cost each claim.
-	l.store.StartGrant(ctx, l.acquireCall(c), done)
-}
 
 func (l *Locker) acquireCall(c driver.Claim) redisstore.Call {
 	ttl, label, special := l.store.Terms(c)
@@ -235,34 +216,6 @@ func (l *Locker) call(op driver.Op, c driver.Claim, script *redisstore.Script) r
 	return call
 }
 
-// Renew implements driver.Locker.
-func (l *Locker) Renew(ctx context.Context, c driver.Claim) (bool, error) {
-	held, err := l.store.Int(ctx, l.renewCall(c))
-	return held == 1, err
-}
-
-// RenewBatch implements driver.BatchRenewer: one pipeline for each node.
-func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
-	l.store.HeldBatch(ctx, claims, l.renewCall, report)
-}
-
-// AcquireBatch implements driver.BatchAcquirer: one round trip to each node.
-func (l *Locker) AcquireBatch(ctx context.Context, claims []driver.Claim, report func(i int, g driver.Grant, err error)) {
-	l.store.AcquireBatch(ctx, claims, l.acquireCall, func(i int, grant driver.Grant, err error) {
-		l.revisits.Acquired(claims[i], grant, err)
-		report(i, grant, err)
-	})
-}
-
-// ReleaseBatch implements driver.BatchAcquirer: one round trip to each node.
-func (l *Locker) ReleaseBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
-	call := func(c driver.Claim) redisstore.Call { return l.releaseCall(c, driver.After{}) }
-	l.store.HeldBatch(ctx, claims, call, func(i int, held bool, err error) {
-		l.revisits.Released(claims[i], err)
-		report(i, held, err)
-	})
-}
-
 func (l *Locker) renewCall(c driver.Claim) redisstore.Call {
 	fence, ttl, reserve := l.store.RenewTerms(c)
 	call := l.call(driver.OpRenew, c, l.program.Renew)
@@ -271,25 +224,6 @@ func (l *Locker) renewCall(c driver.Claim) redisstore.Call {
 		return l.shared(call, l.sharing.Renew, c.Seat)
 	}
 	return call
-}
-
-// Release implements driver.Locker.
-func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
-	held, err := l.store.Int(ctx, l.releaseCall(c, after))
-	l.revisits.Released(c, err)
-	return held == 1, err
-}
-
-// StartRelease implements driver.Starter.
-func (l *Locker) StartRelease(ctx context.Context, c driver.Claim, after driver.After, done func(bool, error)) {
-	if !l.revisits.Has(c.ID) {
-		l.store.StartHeld(ctx, l.releaseCall(c, after), done)
-		return
-	}
-	l.store.StartHeld(ctx, l.releaseCall(c, after), func(held bool, err error) {
-		l.revisits.Released(c, err)
-		done(held, err)
-	})
 }
 
 func (l *Locker) releaseCall(c driver.Claim, after driver.After) redisstore.Call {

@@ -7,76 +7,53 @@ import (
 )
 
 // toGrant reads the answer of a script that acquires a key, see Store.Grant.
-func toGrant(answer any) (driver.Grant, bool) {
+func toGrant(answer any) (grant driver.Grant, sound bool) {
 	if fence, ok := answer.(int64); ok {
 		return granted(fence, 0, 0)
 	}
 	parts, ok := answer.([]any)
-	if !ok || len(parts) < 3 {
+	if !ok {
 		return driver.Grant{}, false
 	}
-	state, ok := parts[0].(int64)
-	number, ok1 := parts[1].(int64)
-	if !ok || !ok1 {
-		return driver.Grant{}, false
-	}
-	switch driver.State(state) {
+	r := &reader{parts: parts}
+	state, number := driver.State(r.integer()), r.integer()
+	switch state {
 	case driver.Granted:
-		if len(parts) < 4 || len(parts) > 6 {
-			return driver.Grant{}, false
+		grant, sound = granted(number, r.integer(), r.integer())
+		if len(r.parts) > 0 {
+			grant.Seat = int(r.integer())
+			sound = sound && grant.Seat > 0
+			r.open(&grant)
 		}
-		clock, ok := parts[2].(int64)
-		reserved, ok1 := parts[3].(int64)
-		grant, sound := granted(number, clock, reserved)
-		if len(parts) > 4 {
-			seat, ok2 := parts[4].(int64)
-			grant.Seat = int(seat)
-			sound = sound && ok2 && seat > 0 && readOpen(parts[5:], &grant)
-		}
-		return grant, ok && ok1 && sound
 	case driver.Done:
-		if len(parts) != 5 {
-			return driver.Grant{}, false
-		}
-		text, ok := parts[2].(string)
-		before, ok1 := parts[3].(int64)
-		label, ok2 := parts[4].(string)
-		if !ok || !ok1 || !ok2 || before < 0 {
-			return driver.Grant{}, false
-		}
-		record := []byte(text[min(int(before), len(text)):])
-		return driver.Grant{State: driver.Done, Left: left(number), Record: record, Label: label}, true
+		text, before, label := r.text(), r.integer(), r.text()
+		sound = before >= 0
+		record := []byte(text[min(max(before, 0), int64(len(text))):])
+		grant = driver.Grant{State: state, Left: left(number), Record: record, Label: label}
 	case driver.Busy:
-		if len(parts) < 4 || len(parts) == 5 || len(parts) > 8 {
-			return driver.Grant{}, false
+		sound = true
+		grant = driver.Grant{State: state, Left: left(number), Label: r.text(), Holder: r.text()}
+		if len(r.parts) > 0 {
+			grant.Ahead, grant.Notified = int(r.integer()), r.integer() == 1
 		}
-		label, ok := parts[2].(string)
-		holder, ok1 := parts[3].(string)
-		grant := driver.Grant{State: driver.Busy, Left: left(number), Label: label, Holder: holder}
-		if grant.Shared = len(parts) > 6; grant.Shared {
-			wanted, ok2 := parts[6].(int64)
-			grant.Wanted = wanted == 1
-			ok = ok && ok2 && readOpen(parts[7:], &grant)
+		if grant.Shared = len(r.parts) > 0; grant.Shared {
+			grant.Wanted = r.integer() == 1
+			r.open(&grant)
 		}
-		if len(parts) >= 6 {
-			ahead, ok2 := parts[4].(int64)
-			notified, ok3 := parts[5].(int64)
-			grant.Ahead, grant.Notified = int(ahead), notified == 1
-			ok = ok && ok2 && ok3
-		}
-		return grant, ok && ok1
 	}
-	return driver.Grant{}, false
+	if !sound || r.bad || len(r.parts) > 0 {
+		return driver.Grant{}, false
+	}
+	return grant, true
 }
 
-// readOpen reads the seats that the claim could have, if the answer ends with them.
-func readOpen(rest []any, grant *driver.Grant) bool {
-	if len(rest) == 0 {
-		return true
+// open reads the seats that the claim could have, if the answer ends with them.
+func (r *reader) open(grant *driver.Grant) {
+	if len(r.parts) > 0 {
+		seats := r.integer()
+		grant.Open = uint32(seats) //nolint:gosec // a negative number is refused
+		r.bad = r.bad || seats < 0
 	}
-	seats, ok := rest[0].(int64)
-	grant.Open = uint32(seats)
-	return ok && seats >= 0
 }
 
 func granted(fence, clock, reserved int64) (grant driver.Grant, sound bool) {

@@ -64,6 +64,12 @@ func (r *reader) text() string {
 	return s
 }
 
+func (r *reader) integer() int64 {
+	n, ok := r.next().(int64)
+	r.bad = r.bad || !ok
+	return n
+}
+
 // number reads an integer, also one that a script has answered as text.
 func (r *reader) number() int64 {
 	switch v := r.next().(type) {

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -129,35 +128,6 @@ func (s *Store) Addr() string {
 		return ""
 	}
 	return s.addr
-}
-
-// ServerID returns the server's run ID, from INFO: a random number that it draws when it starts.
-// It is "" if the server does not tell, or is a Cluster.
-func (s *Store) ServerID(ctx context.Context) (string, error) {
-	if _, ok := s.client.(*redis.ClusterClient); ok {
-		return "", nil
-	}
-	cmd := redis.NewStringCmd(ctx, "info", "server")
-	err := bounded(ctx, func() error { return s.client.Process(ctx, cmd) })
-	var refused redis.Error
-	switch {
-	case errors.As(err, &refused) && !unfit(kindOf(err)):
-		return "", nil
-	case err != nil:
-		return "", &driver.StoreError{Backend: s.backend, Op: driver.OpAcquire, Addr: s.addr, Kind: kindOf(err), Err: err}
-	}
-	return infoField(cmd.Val(), "run_id"), nil
-}
-
-// unfit reports whether a server that has answered with an error of that kind cannot be used at
-// all.
-func unfit(kind driver.StoreErrorKind) bool {
-	switch kind {
-	case driver.KindLoading, driver.KindLimit:
-		return true
-	default:
-		return false
-	}
 }
 
 // bounded runs f and returns what it returns, or the error of ctx when that ends first: by default

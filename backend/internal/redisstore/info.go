@@ -1,0 +1,97 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+// ServerID returns the server's run ID, from INFO: a random number that it draws when it starts.
+// It is "" if the server does not tell, or is a Cluster.
+func (s *Store) ServerID(ctx context.Context) (string, error) {
+	if _, ok := s.client.(*redis.ClusterClient); ok {
+		return "", nil
+	}
+	cmd := redis.NewStringCmd(ctx, "info", "server")
+	err := bounded(ctx, func() error { return s.client.Process(ctx, cmd) })
+	var refused redis.Error
+	switch {
+	case errors.As(err, &refused) && !unfit(kindOf(err)):
+		return "", nil
+	case err != nil:
+		return "", &driver.StoreError{Backend: s.backend, Op: driver.OpAcquire, Addr: s.addr, Kind: kindOf(err), Err: err}
+	}
+	return infoField(cmd.Val(), "run_id"), nil
+}
+
+// unfit reports whether a server that has answered with an error of that kind cannot be used at
+// all.
+func unfit(kind driver.StoreErrorKind) bool {
+	switch kind {
+	case driver.KindLoading, driver.KindLimit:
+		return true
+	default:
+		return false
+	}
+}
+
+// Warnings implements driver.Warner. It asks the server, or a node of a Cluster, for its memory
+// settings by INFO: a server that evicts keys can evict leases, which all have a TTL.
+func (s *Store) Warnings(ctx context.Context) []error {
+	cmd := redis.NewStringCmd(ctx, "info", "memory")
+	if bounded(ctx, func() error { return s.client.Process(ctx, cmd) }) != nil {
+		return nil
+	}
+	policy, limit := infoField(cmd.Val(), "maxmemory_policy"), infoField(cmd.Val(), "maxmemory")
+	if policy == "" || policy == "noeviction" || limit == "0" {
+		return nil
+	}
+	return []error{fmt.Errorf("%s: %s evicts leases when its memory is full (maxmemory-policy %s); "+
+		"use noeviction, or a server for leases alone", s.backend, serverName(s.addr), policy)}
+}
+
+// serverName returns how a warning names the server.
+func serverName(addr string) string {
+	if addr == "" {
+		return "the server"
+	}
+	return "the server at " + addr
+}
+
+// infoField returns a field of what INFO answers, or "".
+func infoField(info, name string) string {
+	for line := range strings.SplitSeq(info, "\r\n") {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// MinUptime makes scripts refuse to grant unless the server has been up for longer than the
+// longest TTL. It is option WithMinUptime of the backends.
+func (s *Store) MinUptime(longest time.Duration) {
+	if longest < driver.MinTTL {
+		s.Refuse("WithMinUptime", longest.String(), fmt.Sprintf("must be the longest TTL of all leases, which is %v at least", driver.MinTTL))
+		return
+	}
+	s.minUptime = longest
+}
+
+// uptimeSeconds returns the seconds for which a server must have been up before it grants.
+func (s *Store) uptimeSeconds() int64 { return int64((s.minUptime + time.Second - 1) / time.Second) }
+
+// checkTTL returns an error if the call's TTL is longer than that of MinUptime.
+func (s *Store) checkTTL(c *Call) error {
+	if s.minUptime == 0 || c.TTL <= s.minUptime {
+		return nil
+	}
+	return &driver.StoreError{Backend: s.backend, Op: c.Op, Key: c.Key, Addr: s.addr, Kind: driver.KindSettings, Err: fmt.Errorf(
+		"WithMinUptime(%v) is shorter than the lease's TTL of %v: a server that restarted could forget it unnoticed", s.minUptime, c.TTL)}
+}

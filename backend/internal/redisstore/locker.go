@@ -1,0 +1,134 @@
+package redisstore
+
+import (
+	"context"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+// A Locker is what Lockers on one Redis have in common, once they have said which Calls they make.
+// It is safe for concurrent use.
+type Locker struct {
+	store    *Store
+	revisits *Revisits
+	calls    Calls
+}
+
+// Calls are the calls that a Locker makes for a claim.
+type Calls struct {
+	Acquire func(driver.Claim) Call
+	Renew   func(driver.Claim) Call
+	Release func(driver.Claim, driver.After) Call
+	// Check returns an error for a claim that must not be made. It may be nil.
+	Check func(driver.Claim) error
+}
+
+// NewLocker returns a Locker on the store. The calls may share the revisits with it.
+func NewLocker(store *Store, revisits *Revisits, calls Calls) *Locker {
+	if calls.Check == nil {
+		calls.Check = func(driver.Claim) error { return nil }
+	}
+	return &Locker{store: store, revisits: revisits, calls: calls}
+}
+
+// Check implements driver.Checker.
+func (l *Locker) Check() error { return l.store.Check() }
+
+// Addr implements driver.Server.
+func (l *Locker) Addr() string { return l.store.Addr() }
+
+// ServerID implements driver.Server. It sends INFO.
+func (l *Locker) ServerID(ctx context.Context) (string, error) { return l.store.ServerID(ctx) }
+
+// Warnings implements driver.Warner. It sends INFO.
+func (l *Locker) Warnings(ctx context.Context) []error { return l.store.Warnings(ctx) }
+
+// Append implements driver.Ledger.
+func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep int) error {
+	return l.store.Append(ctx, name, e, keep)
+}
+
+// Entries implements driver.Ledger.
+func (l *Locker) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
+	return l.store.Entries(ctx, name, n)
+}
+
+// Raise implements driver.Ledger.
+func (l *Locker) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
+	return l.store.Raise(ctx, name, counter, to)
+}
+
+// TryAcquire implements driver.Locker.
+func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	if err := l.calls.Check(c); err != nil {
+		return driver.Grant{}, err
+	}
+	grant, err := l.store.Grant(ctx, l.calls.Acquire(c))
+	l.revisits.Acquired(c, grant, err)
+	return grant, err
+}
+
+// StartAcquire implements driver.Starter.
+func (l *Locker) StartAcquire(ctx context.Context, c driver.Claim, done func(driver.Grant, error)) {
+	if err := l.calls.Check(c); err != nil {
+		done(driver.Grant{}, err)
+		return
+	}
+	// The claim stays among the revisits after its answer. A func for that would cost each claim.
+	l.store.StartGrant(ctx, l.calls.Acquire(c), done)
+}
+
+// AcquireBatch implements driver.BatchAcquirer: one round trip to each node.
+func (l *Locker) AcquireBatch(ctx context.Context, claims []driver.Claim, report func(i int, g driver.Grant, err error)) {
+	for _, c := range claims {
+		if err := l.calls.Check(c); err != nil {
+			for i := range claims {
+				report(i, driver.Grant{}, err)
+			}
+			return
+		}
+	}
+	l.store.AcquireBatch(ctx, claims, l.calls.Acquire, func(i int, grant driver.Grant, err error) {
+		l.revisits.Acquired(claims[i], grant, err)
+		report(i, grant, err)
+	})
+}
+
+// Renew implements driver.Locker.
+func (l *Locker) Renew(ctx context.Context, c driver.Claim) (bool, error) {
+	held, err := l.store.Int(ctx, l.calls.Renew(c))
+	return held == 1, err
+}
+
+// RenewBatch implements driver.BatchRenewer: one round trip to each node.
+func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
+	l.store.HeldBatch(ctx, claims, l.calls.Renew, report)
+}
+
+// Release implements driver.Locker.
+func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
+	held, err := l.store.Int(ctx, l.calls.Release(c, after))
+	l.revisits.Released(c, err)
+	return held == 1, err
+}
+
+// StartRelease implements driver.Starter.
+func (l *Locker) StartRelease(ctx context.Context, c driver.Claim, after driver.After, done func(bool, error)) {
+	if !l.revisits.Has(c.ID) {
+		l.store.StartHeld(ctx, l.calls.Release(c, after), done)
+		return
+	}
+	l.store.StartHeld(ctx, l.calls.Release(c, after), func(held bool, err error) {
+		l.revisits.Released(c, err)
+		done(held, err)
+	})
+}
+
+// ReleaseBatch implements driver.BatchAcquirer: one round trip to each node.
+func (l *Locker) ReleaseBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
+	call := func(c driver.Claim) Call { return l.calls.Release(c, driver.After{}) }
+	l.store.HeldBatch(ctx, claims, call, func(i int, held bool, err error) {
+		l.revisits.Released(claims[i], err)
+		report(i, held, err)
+	})
+}
