@@ -205,7 +205,7 @@ fault: redis spin
 		echo "== the models of the rules, and with each rule broken"; \
 		$(MAKE) --no-print-directory model || status=1; \
 		echo "== faults of the servers, and the metrics that show them"; \
-		ONERUN_REQUIRE_REDIS=1 go test -race -v -run '^TestFault' -timeout 15m ./backend/single ./backend/redlock > fault.log 2>&1 || status=1; \
+		ONERUN_REQUIRE_REDIS=1 go test -race -v -run '^Test(Long_f|F)ault' -timeout 15m ./backend/single ./backend/redlock > fault.log 2>&1 || status=1; \
 		sed -n 's/^.*fault report: //p' fault.log | sort; grep -E '^( *--- FAIL|FAIL|ok)' fault.log; \
 		echo "== all faults, on real processes"; \
 		rm -f faults.md; \

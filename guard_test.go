@@ -20,7 +20,7 @@ import (
 
 // Most of the time, the stories wait for leases to end.
 func TestMain(m *testing.M) {
-	redistest.AtOnce(8)
+	redistest.AtOnce(5)
 	os.Exit(m.Run())
 }
 

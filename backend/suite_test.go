@@ -22,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redistest.AtOnce(8)
+	redistest.AtOnce(5)
 	redistest.VerifyNoLeaks(m)
 }
 

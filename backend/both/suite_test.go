@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 		fleettest.Serve(text, openMember)
 		return
 	}
-	redistest.AtOnce(8)
+	redistest.AtOnce(5)
 	redistest.VerifyNoLeaks(m)
 }
 

@@ -20,7 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redistest.AtOnce(4) // what runs in virtual time uses the processor, and is not parallel
+	redistest.AtOnce(3) // what runs in virtual time uses the processor, and is not parallel
 	redistest.VerifyNoLeaks(m)
 }
 

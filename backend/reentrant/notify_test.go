@@ -142,7 +142,8 @@ func TestNotify_aWaiterThatWasNotToldLooksForItself(t *testing.T) {
 func TestNotify_aWaiterOutlastsARestart(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	lease := acquire(t, newGuard(t, server.Client(t), guard.WithTTL(ttl)), "k")
+	// a busy machine takes some 100 ms to restart a server
+	lease := acquire(t, newGuard(t, server.Client(t), guard.WithTTL(5*ttl)), "k")
 	done := waits(t, newGuard(t, server.Client(t)), "k")
 	requireListening(t, server)
 	server.Restart() // empty

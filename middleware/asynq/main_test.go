@@ -20,6 +20,6 @@ func TestMain(m *testing.M) {
 		return
 	}
 	logging.Disable() // go-redis prints each dial that a server refuses which a test has killed
-	redistest.AtOnce(10)
+	redistest.AtOnce(6)
 	redistest.VerifyNoLeaks(m)
 }

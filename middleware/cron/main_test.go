@@ -15,6 +15,6 @@ func TestMain(m *testing.M) {
 		cronProcess()
 		return
 	}
-	redistest.AtOnce(8)
+	redistest.AtOnce(5)
 	redistest.VerifyNoLeaks(m)
 }

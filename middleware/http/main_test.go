@@ -19,6 +19,6 @@ func TestMain(m *testing.M) {
 		lifeWork(addr)
 		return
 	}
-	redistest.AtOnce(6) // these tests wait for leases and servers most of the time
+	redistest.AtOnce(5) // these tests wait for leases and servers most of the time
 	redistest.VerifyNoLeaks(m)
 }

@@ -17,7 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redistest.AtOnce(12)
+	redistest.AtOnce(8)
 	redistest.VerifyNoLeaks(m)
 }
 

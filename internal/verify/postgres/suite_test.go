@@ -64,12 +64,7 @@ func TestSuite(t *testing.T) {
 	guardtest.Run(t, suite(t, server, open(t, server.DSN()), open(t, server.DSN())))
 }
 
-// Through PgBouncer, each statement may run in another session.
-func TestSuite_poolerInTransactionMode(t *testing.T) {
-	t.Parallel()
-	guardtest.RunExclusion(t, poolerSuite(t))
-}
-
+// Through PgBouncer in transaction mode, each statement may run in another session.
 func TestLong_suiteThroughThePooler(t *testing.T) {
 	leftout.IfShort(t)
 	t.Parallel()

@@ -3,4 +3,4 @@
 package simulation_test
 
 // The race detector makes the simulation five times as slow.
-const seedsByDefault uint64 = 10
+const seedsByDefault uint64 = 6
