@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -308,4 +309,49 @@ func ExampleGuard_Close() {
 	// Output:
 	// <nil>
 	// guard: "k": guard is closed
+}
+
+// A service that holds a key calls another one, which works under the same key meanwhile.
+func ExampleCarryOwner() {
+	server, err := miniredis.Run() // stands for a real one
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer func() { _ = rdb.Close() }()
+	g, err := guard.New(reentrant.New(rdb)) // each service has one
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	defer func() { _ = g.Close(ctx) }()
+
+	called := func(header http.Header) error {
+		return g.Do(context.Background(), "tenant:17", func(context.Context) error { return nil },
+			guard.WithOwnerFrom(header.Get))
+	}
+	_ = g.Do(ctx, "tenant:17", func(ctx context.Context) error {
+		header := http.Header{}
+		fmt.Println("busy without:", errors.Is(called(header), guard.ErrBusy))
+		guard.CarryOwner(ctx, header.Set)
+		fmt.Println("with the owner:", called(header))
+		return nil
+	}, guard.WithOwner("import 7"))
+	// Output:
+	// busy without: true
+	// with the owner: <nil>
+}
+
+// The work must end within the TTL, whatever happens.
+func ExampleWithoutRenewal() {
+	g, _ := guard.New(memory.New())
+	err := g.Do(context.Background(), "import", func(ctx context.Context) error {
+		<-ctx.Done() // it hangs
+		return ctx.Err()
+	}, guard.WithTTL(50*time.Millisecond), guard.WithoutRenewal())
+	fmt.Println(errors.Is(err, guard.ErrLost))
+	// Output: true
 }

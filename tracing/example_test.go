@@ -85,3 +85,47 @@ func ExampleWithLogger() {
 	// msg="duplicate skipped" onerun.key=262b85d2b8121311 onerun.reason=done onerun.holder=w
 	// true
 }
+
+// The keys of this service are no secrets, so its logs name them.
+func ExampleWithRedactor() {
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == "onerun.key" {
+				return a
+			}
+			return slog.Attr{}
+		},
+		Level: slog.LevelDebug,
+	}))
+	hook, err := tracing.New(tracing.WithLogger(logger), tracing.WithRedactor(func(s string) string { return s }))
+	if err != nil {
+		panic(err)
+	}
+	g, err := guard.New(memory.New(), guard.WithHook(hook))
+	if err != nil {
+		panic(err)
+	}
+	defer g.Close(context.Background())
+	fmt.Println(g.Do(context.Background(), "report:2026-11-21", func(context.Context) error { return nil }))
+	// Output:
+	// onerun.key=report:2026-11-21
+	// onerun.key=report:2026-11-21
+	// onerun.key=report:2026-11-21
+	// <nil>
+}
+
+// Alerts know from the start how often the report should succeed, and that it has one key. So they
+// notice that it has never run, and that two run.
+func ExampleWithJob() {
+	hook, err := tracing.New(tracing.WithJob(tracing.Job{Name: "report", Every: 24 * time.Hour, Single: true}))
+	if err != nil {
+		panic(err)
+	}
+	g, err := guard.New(memory.New(), guard.WithHook(hook), guard.WithName("report"))
+	if err != nil {
+		panic(err)
+	}
+	defer g.Close(context.Background())
+	fmt.Println(g.Do(context.Background(), "report", func(context.Context) error { return nil }))
+	// Output: <nil>
+}

@@ -72,3 +72,15 @@ func ExampleLocker_CheckFence() {
 	}
 	_ = sell
 }
+
+// Two services share a database. Each has leases of its own, in its schema.
+func ExampleWithTable() {
+	var db *sql.DB // is opened elsewhere
+	locker := postgres.New(db, postgres.WithTable("billing.leases"))
+	g, err := guard.New(locker)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_ = g.Close(context.Background())
+}

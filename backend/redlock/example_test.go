@@ -59,3 +59,40 @@ func Example() {
 	// <nil>
 	// true
 }
+
+// One of three nodes is down. No call fails, so nobody would know of it without the hook.
+func ExampleWithHook() {
+	var nodes []guard.Locker
+	for range 3 {
+		server, err := miniredis.Run() // stands for a real one
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		defer server.Close()
+		rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), DialerRetries: 1})
+		defer func() { _ = rdb.Close() }()
+		nodes = append(nodes, single.New(rdb))
+		if len(nodes) == 3 {
+			server.Close()
+		}
+	}
+	failed := make(chan int, 100)
+	hook := guard.Hook{Call: func(_ context.Context, e guard.Event) {
+		if e.Err != nil {
+			failed <- e.Node
+		}
+	}}
+	g, err := guard.New(redlock.New(nodes, redlock.WithHook(hook)))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	defer func() { _ = g.Close(ctx) }()
+	fmt.Println(g.Do(ctx, "report", func(context.Context) error { return nil }))
+	fmt.Println("node", <-failed, "has failed")
+	// Output:
+	// <nil>
+	// node 3 has failed
+}

@@ -142,3 +142,16 @@ func ExampleWithReadWrite() {
 	// writing
 	// a writer after them: <nil>
 }
+
+// Behind the one address is a Cluster, which the client cannot see, and Java subscribes as on a
+// Cluster.
+func ExampleWithPublish() {
+	rdb := redis.NewClient(&redis.Options{Addr: "redis-proxy:6379"})
+	defer func() { _ = rdb.Close() }()
+	g, err := guard.New(reentrant.New(rdb, reentrant.WithPublish(reentrant.PublishSharded)))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = g.Close(context.Background()) }()
+}

@@ -174,3 +174,36 @@ func ExampleWithoutBatching() {
 	// building the report
 	// <nil>
 }
+
+// Processes that still use redsync, redislock or gocron's locker on the name of the key exclude
+// this one, and are excluded by it.
+func ExampleWithPlainKeys() {
+	server, err := miniredis.Run() // stands for a real one
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer func() { _ = rdb.Close() }()
+	g, err := guard.New(single.New(rdb, single.WithPlainKeys(func(key string) string { return "locks:" + key })))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	defer func() { _ = g.Close(ctx) }()
+
+	rdb.SetNX(ctx, "locks:report", "a lock of the other library", time.Minute)
+	err = g.Do(ctx, "report", func(context.Context) error { return nil })
+	fmt.Println("busy:", errors.Is(err, guard.ErrBusy))
+	rdb.Del(ctx, "locks:report")
+	fmt.Println(g.Do(ctx, "report", func(ctx context.Context) error {
+		fmt.Println("its lock is taken:", rdb.Exists(ctx, "locks:report").Val() == 1)
+		return nil
+	}))
+	// Output:
+	// busy: true
+	// its lock is taken: true
+	// <nil>
+}

@@ -2,10 +2,12 @@ package guardcron_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -311,4 +313,58 @@ func ExampleJobs_Remove() {
 	// <nil>
 	// guardcron: there is no job "nightly-report"
 	// <nil>
+}
+
+// The clocks of this country are set back at 03:00 on one night. The backup runs once in it.
+func ExampleWithLocalTicks() {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	g, _ := guard.New(memory.New())
+	defer g.Close(ctx)
+	c := cron.New(cron.WithLocation(berlin))
+	jobs, err := guardcron.New(g, c)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer jobs.Close(ctx)
+	_, err = jobs.AddFunc("backup", "30 2 * * *", func(context.Context) error { return nil }, guardcron.WithLocalTicks())
+	fmt.Println(err)
+	// Output: <nil>
+}
+
+// The first run of a tick fails. The other process, which has waited for it, runs the tick again.
+func ExampleWithRerun() {
+	ctx := context.Background()
+	store := memory.New() // in production single.New(rdb), for one
+	var runs atomic.Int64
+	ticks := make(chan time.Time, 100)
+	for range 2 {
+		g, _ := guard.New(store)
+		defer g.Close(ctx)
+		c := cron.New(cron.WithLogger(cron.DiscardLogger))
+		jobs, err := guardcron.New(g, c)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		defer jobs.Close(ctx)
+		_, _ = jobs.AddFunc("import", "@every 1s", func(ctx context.Context) error {
+			tick, _ := guardcron.Tick(ctx)
+			ticks <- tick
+			if runs.Add(1) == 1 {
+				return errors.New("the file is not there yet")
+			}
+			return nil
+		}, guardcron.WithRerun())
+		c.Start()
+		defer c.Stop()
+	}
+	first, second := <-ticks, <-ticks
+	fmt.Println("the same tick:", first.Equal(second))
+	// Output: the same tick: true
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
 
@@ -328,4 +330,52 @@ func ExampleFingerprintMultipart() {
 	// Output:
 	// 200 false
 	// 200 true
+}
+
+// The store does not answer, and this endpoint would rather run twice than not at all.
+func ExampleWithFailOpen() {
+	g, err := guard.New(&guardtest.Scripted{OnAcquire: func(context.Context, int, guard.Claim) (guard.Grant, error) {
+		return guard.Grant{}, guardtest.Fail(driver.KindTimeout)
+	}})
+	if err != nil {
+		panic(err)
+	}
+	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(tenant), guardhttp.WithFailOpen())
+	if err != nil {
+		panic(err)
+	}
+	send(idempotent(http.HandlerFunc(hello)), "/", "k", "")
+	// Output: 200 hello
+}
+
+// Two paths take the same keys, because they change the same thing.
+func ExampleWithGroup() {
+	h := wrap(hello, guardhttp.IdempotencyKey, guardhttp.WithGroup("order"))
+	send(h, "/v1/orders", "k", "")
+	send(h, "/v2/orders", "k", "")
+	// Output:
+	// 200 hello
+	// 200 hello (replayed)
+}
+
+// Answers in the range of 500 are not kept, nor is one that the handler has marked.
+func ExampleWithPolicy() {
+	busy := true
+	h := wrap(func(w http.ResponseWriter, _ *http.Request) {
+		if busy {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusConflict)
+		}
+		_, _ = io.WriteString(w, "hello")
+		busy = false
+	}, guardhttp.IdempotencyKey, guardhttp.WithPolicy(func(status int, header http.Header) bool {
+		return status < 500 && header.Get("Retry-After") == ""
+	}))
+	send(h, "/", "k", "")
+	send(h, "/", "k", "")
+	send(h, "/", "k", "")
+	// Output:
+	// 409 hello
+	// 200 hello
+	// 200 hello (replayed)
 }

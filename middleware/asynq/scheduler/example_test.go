@@ -74,3 +74,23 @@ func ExampleWithStartDeadline() {
 	fmt.Println(err)
 	// Output: guard: WithStartDeadline(2h0m0s): must be shorter than the tick memory, 1h0m0s
 }
+
+// The same task for two queues is two entries, which their names tell apart.
+func ExampleTickName() {
+	g, _ := guard.New(memory.New())
+	scheduler, err := guardscheduler.New(g, asynq.RedisClientOpt{Addr: "localhost:6379"}, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, queue := range []string{"europe", "asia"} {
+		_, err := scheduler.Register("0 3 * * *", asynq.NewTask("report", nil), asynq.Queue(queue), guardscheduler.TickName(queue))
+		fmt.Println(err)
+	}
+	_, err = scheduler.Register("0 4 * * *", asynq.NewTask("backup", nil))
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// <nil>
+	// <nil>
+}
