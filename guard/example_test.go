@@ -351,7 +351,7 @@ func ExampleWithoutRenewal() {
 	err := g.Do(context.Background(), "import", func(ctx context.Context) error {
 		<-ctx.Done() // it hangs
 		return ctx.Err()
-	}, guard.WithTTL(50*time.Millisecond), guard.WithoutRenewal())
+	}, guard.WithTTL(200*time.Millisecond), guard.WithoutRenewal())
 	fmt.Println(errors.Is(err, guard.ErrLost))
 	// Output: true
 }

@@ -90,7 +90,7 @@ func ExampleWithLogger() {
 func ExampleWithRedactor() {
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			if a.Key == "onerun.key" {
+			if a.Key == "key" {
 				return a
 			}
 			return slog.Attr{}

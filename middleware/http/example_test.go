@@ -345,6 +345,7 @@ func ExampleWithFailOpen() {
 		panic(err)
 	}
 	send(idempotent(http.HandlerFunc(hello)), "/", "k", "")
+	_ = g.Close(context.Background()) // releases what the store may have granted
 	// Output: 200 hello
 }
 

@@ -83,6 +83,7 @@ func ExampleTickName() {
 		fmt.Println(err)
 		return
 	}
+	defer scheduler.Shutdown()
 	for _, queue := range []string{"europe", "asia"} {
 		_, err := scheduler.Register("0 3 * * *", asynq.NewTask("report", nil), asynq.Queue(queue), guardscheduler.TickName(queue))
 		fmt.Println(err)
