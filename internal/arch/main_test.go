@@ -1,4 +1,5 @@
-// Package arch_test checks the shape of the code: who imports whom, and what no package does.
+// Package arch_test checks the shape of the code: which package may import which, and what no
+// package does.
 package arch_test
 
 import (

@@ -21,10 +21,10 @@ import (
 
 // A bubble is a middleware in virtual time, without a queue, over a store that can be frozen.
 type bubble struct {
-	guard.Locker // which hides what else the backend can do
+	guard.Locker // embedding it hides what else the backend can do
 	t            *testing.T
 	seen         lifeOutcomes
-	tell         func(context.Context) context.Context // of a task, as asynq makes it
+	base         func(context.Context) context.Context // makes a task's context, as asynq does
 
 	mu     sync.Mutex
 	frozen bool
@@ -36,7 +36,7 @@ func inBubble(t *testing.T, f func(t *testing.T, b *bubble)) {
 		config := asynq.Config{Concurrency: 2}
 		guardasynq.Configure(&config)
 		b := &bubble{Locker: memory.New(), t: t}
-		b.tell = func(context.Context) context.Context { return config.BaseContext() }
+		b.base = func(context.Context) context.Context { return config.BaseContext() }
 		f(t, b)
 	})
 }
@@ -78,7 +78,8 @@ func (b *bubble) Release(ctx context.Context, claim guard.Claim, after guard.Aft
 	return b.Locker.Release(ctx, claim, after)
 }
 
-// middleware returns one over a Guard of its own, as another process has, and what closes that.
+// middleware returns a middleware over a Guard of its own, as in another process, and a function
+// that closes the Guard.
 func (b *bubble) middleware(key guardasynq.KeyFunc, opts ...guardasynq.Option) (m asynq.MiddlewareFunc, end func()) {
 	b.t.Helper()
 	g, err := guard.New(b)
@@ -98,19 +99,20 @@ func (b *bubble) middleware(key guardasynq.KeyFunc, opts ...guardasynq.Option) (
 	}
 }
 
-// deliver gives a task to a worker, and returns what that returns.
+// deliver gives a task to a worker, and returns the worker's result.
 func (b *bubble) deliver(h asynq.Handler, task lifeTask, timeout time.Duration) <-chan error {
 	returned := make(chan error, 1)
 	made := newLifeTask(b.t, task)
 	go func() {
-		ctx, cancel := context.WithTimeout(b.tell(context.Background()), timeout)
+		ctx, cancel := context.WithTimeout(b.base(context.Background()), timeout)
 		defer cancel()
 		returned <- h.ProcessTask(ctx, made)
 	}()
 	return returned
 }
 
-// requirePostponed requires that asynq is told that a task was postponed, for want of the store.
+// requirePostponed requires that the error tells asynq to postpone a task because the store is
+// away.
 func (b *bubble) requirePostponed(err, why error) {
 	b.t.Helper()
 	var postponed *guardasynq.PostponedError
@@ -141,8 +143,8 @@ func TestDeadline_aTaskThatCannotGetItsKeyIsPostponedBefore(t *testing.T) {
 	}
 }
 
-// asynq would archive a task, or run it again, if it heard of its success after the deadline.
-func TestDeadline_asynqHearsOfASuccessBeforeAlthoughTheReleaseHasNoAnswer(t *testing.T) {
+// If asynq learned of a success after the deadline, it would archive the task or run it again.
+func TestDeadline_asynqLearnsOfASuccessInTimeEvenIfTheReleaseHasNoAnswer(t *testing.T) {
 	for name, opts := range map[string][]guardasynq.Option{
 		"a key": nil, "WithOnce beside it": {guardasynq.WithOnce(time.Hour, guardasynq.ByPayload())},
 	} {
@@ -163,7 +165,7 @@ func TestDeadline_asynqHearsOfASuccessBeforeAlthoughTheReleaseHasNoAnswer(t *tes
 	}
 }
 
-// The bound of requests is none of the run.
+// The bound of requests does not bound the run.
 func TestDeadline_aRunHasAllTheTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		m, end := b.middleware(byCustomer)
@@ -221,7 +223,7 @@ func TestLost_aRunThatAnOutageCutsOffIsPostponed(t *testing.T) {
 	}
 }
 
-// A task with WithOnce beside its key has one lease while it waits for the other one.
+// A task with a key and WithOnce has one lease while it waits for the other one.
 func TestOnce_aTaskThatLosesItsLeaseWhileItWaitsIsPostponed(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		m, end := b.middleware(byCustomer, guardasynq.WithOnce(time.Hour, guardasynq.ByPayload()),
@@ -268,7 +270,7 @@ func TestOnce_theWaitIsThatForBothLeases(t *testing.T) {
 	})
 }
 
-// A task that waits for its key keeps no worker from a task that has none.
+// A task that waits for its key keeps no worker from a task that has no worker.
 func TestWait_anUnguardedTaskThatTakesTheLastWorkerEndsIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		m, end := b.middleware(guardasynq.Optional(byCustomer), guardasynq.WithWait(20*time.Second))
@@ -281,11 +283,11 @@ func TestWait_anUnguardedTaskThatTakesTheLastWorkerEndsIt(t *testing.T) {
 			<-gate
 			return nil
 		})
-		tell := b.tell
-		b.tell = func(ctx context.Context) context.Context { return ctx } // of another server
+		base := b.base
+		b.base = func(ctx context.Context) context.Context { return ctx } // of another server
 		holder := b.deliver(elsewhere(own), lifeTask{Customer: "c"}, 30*time.Minute)
 		<-begun
-		b.tell = tell
+		b.base = base
 		waits := b.deliver(m(own), lifeTask{Customer: "c"}, 30*time.Minute)
 		synctest.Wait()
 		require.Empty(t, waits)

@@ -23,7 +23,7 @@ const (
 	//
 	// A task that comes back early goes behind the backlog, and asynq counts no pending time for
 	// it: Inspector.RunTask is asynq's only call that makes a task pending, and does both.
-	// Enqueueing it anew would give it a pending time, but no better place, and another ID.
+	// To enqueue it anew would give it a pending time, but no better position, and another ID.
 	//
 	// On its last attempt, asynq would archive the task. So a copy is enqueued in its place, with
 	// all that it carries but its lock of asynq.Unique. While the copy waits, asynq.TaskID does
@@ -62,7 +62,7 @@ type PostponedError struct {
 	// is nil if the handler has asked for it (Postpone).
 	Err error
 
-	asked, settled bool // the handler has asked for it; the middleware has seen to it
+	asked, settled bool // the handler has asked for it; the middleware has handled it
 	cutOff         bool // an outage ended its run
 	unconfigured   bool
 }

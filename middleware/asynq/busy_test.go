@@ -17,10 +17,10 @@ import (
 
 func TestRetryLater_costsNoAttemptAndNoWorker(t *testing.T) {
 	t.Parallel()
-	var told aqErrors
+	var reported aqErrors
 	s, w := newAqSite(t), newAqWork(t)
 	m := s.middleware(t, guardasynq.ByJSON("key"))
-	s.serve(t, aqConfig(func(c *asynq.Config) { c.Concurrency, c.ErrorHandler = 2, &told }), m(w))
+	s.serve(t, aqConfig(func(c *asynq.Config) { c.Concurrency, c.ErrorHandler = 2, &reported }), m(w))
 	t.Cleanup(w.release)
 	s.enqueue(t, "import", aqJSON("k", "holder"))
 	holder := w.next(t)
@@ -48,7 +48,7 @@ func TestRetryLater_costsNoAttemptAndNoWorker(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, q.FailedTotal)
 	require.Equal(t, 3, q.ProcessedTotal)
-	ids, _ := told.told()
+	ids, _ := reported.all()
 	require.Empty(t, ids)
 }
 
@@ -76,8 +76,8 @@ func TestRetryLater_bringsTasksBackOneAfterTheOtherInTheirOrder(t *testing.T) {
 	}
 }
 
-// A task that was brought is with a worker, which has not asked for its key yet. That takes a
-// while on a busy machine.
+// A task that was brought is with a worker, which has not asked for its key yet: on a busy
+// machine, that takes a while.
 func TestRetryLater_bringsNoTaskBeforeTheOneThatIsAboutToAsk(t *testing.T) {
 	t.Parallel()
 	s, w := newAqSite(t), newAqWork(t)
@@ -106,8 +106,8 @@ func TestRetryLater_bringsNoTaskBeforeTheOneThatIsAboutToAsk(t *testing.T) {
 	s.awaitEmpty(t)
 }
 
-// The end of a run is learned from the store before the run itself comes to bring a task: another
-// one would overtake the first if it asked for the key before it.
+// The store announces the end of a run before the run itself brings a task. A second task that was
+// brought could overtake the first if it asked for the key earlier.
 func TestRetryLater_bringsOneTaskAtTheEndOfARun(t *testing.T) {
 	t.Parallel()
 	s, w, stops, asks := newAqSite(t), newAqWork(t), new(aqStops), make(chan struct{})
@@ -145,8 +145,7 @@ func TestRetryLater_bringsOneTaskAtTheEndOfARun(t *testing.T) {
 	s.awaitEmpty(t)
 }
 
-// The run ends between the moment in which the task finds its key busy and that in which it is
-// known to wait.
+// The run ends after the task finds its key busy, and before the task is known to wait.
 func TestRetryLater_doesNotMissTheEndOfTheRun(t *testing.T) {
 	t.Parallel()
 	s, w, stops := newAqSite(t), newAqWork(t), new(aqStops)
@@ -166,7 +165,7 @@ func TestRetryLater_doesNotMissTheEndOfTheRun(t *testing.T) {
 	require.Empty(t, s.outcomes.of(guardasynq.ResultPostponed))
 }
 
-// A process that is not ours holds the key, so that nobody tells when it is free.
+// Another program holds the key, so that no notification comes when the key is free.
 func TestRetryLater_comesBackByItself(t *testing.T) {
 	t.Parallel()
 	for name, attempts := range map[string]int{"as it is": 3, "as a copy": 0} {
@@ -190,8 +189,8 @@ func TestRetryLater_comesBackByItself(t *testing.T) {
 	}
 }
 
-// aqElsewhere has another process, as it were, run a task of the type "import". What it returns
-// ends the run.
+// aqElsewhere runs a task of the type "import" as another process would. It returns a function
+// that ends the run.
 func aqElsewhere(t *testing.T, s *aqSite, key guardasynq.KeyFunc) func(error) {
 	t.Helper()
 	begun, end, ended := make(chan struct{}), make(chan error, 1), make(chan struct{})
@@ -235,7 +234,7 @@ func TestRetryLater_doesNotComeBackAllAtOnce(t *testing.T) {
 	w.none(t)
 }
 
-// asynq would run again whatever is completed or archived, and before its time what has failed.
+// asynq would run a completed or archived task again, and a failed task too early.
 func TestRetryLater_doesNotBringBackWhatHasEndedMeanwhile(t *testing.T) {
 	t.Parallel()
 	for state, result := range map[asynq.TaskState]error{
@@ -264,8 +263,8 @@ func TestRetryLater_doesNotBringBackWhatHasEndedMeanwhile(t *testing.T) {
 			w.next(t).returns(result)
 			require.Eventually(t, func() bool {
 				select {
-				case again := <-w.begun: // the watch had looked before RunTask, and acted after the run
-					again.returns(result)
+				case again := <-w.begun:
+					again.returns(result) // the watch looked before RunTask, and acted after it
 				default:
 				}
 				info := s.info(t, "1")
@@ -296,9 +295,9 @@ func TestSkip_endsTheTaskAsDone(t *testing.T) {
 
 func TestFail_countsAndArchivesAtTheLast(t *testing.T) {
 	t.Parallel()
-	var told aqErrors
+	var reported aqErrors
 	s, w, holder := aqHolding(t, aqConfig(func(c *asynq.Config) {
-		c.ErrorHandler = &told
+		c.ErrorHandler = &reported
 		c.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return 0 }
 	}), guardasynq.WithBusy(guardasynq.Fail))
 	s.enqueue(t, "import", aqJSON("k", "1"), asynq.TaskID("1"), asynq.MaxRetry(1))
@@ -306,7 +305,7 @@ func TestFail_countsAndArchivesAtTheLast(t *testing.T) {
 	require.Equal(t, 1, info.Retried)
 	require.Regexp(t, `^guardasynq: task "import": guard: ".+" is busy`, info.LastErr)
 	s.outcomes.await(t, guardasynq.ResultBusy, 2)
-	ids, errs := told.told()
+	ids, errs := reported.all()
 	require.Equal(t, []string{"1", "1"}, ids)
 	var busy *guard.BusyError
 	require.ErrorAs(t, errs[0], &busy)
@@ -338,7 +337,7 @@ func TestWait_isInTheWorkerAndBounded(t *testing.T) {
 	s.awaitEmpty(t)
 }
 
-func TestWait_whoeverRunsWaitsNoMore(t *testing.T) {
+func TestWait_aTaskThatRunsIsNoWaiter(t *testing.T) {
 	t.Parallel()
 	s, w, run := aqHolding(t, aqConfig(), guardasynq.WithWait(time.Minute))
 	for i := range 3 {

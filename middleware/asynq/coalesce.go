@@ -13,8 +13,9 @@ import (
 )
 
 // With Coalesce, a task that finds its key busy becomes the follow-up of the run: it is enqueued
-// under one of two IDs made from the key, of which the one can wait while the other runs. A newer
-// task takes its place. A process that changes the follow-ups of a key holds a lease for that.
+// under one of two IDs made from the key. The task with one ID can wait while the task with the
+// other runs. A newer task replaces a follow-up that waits. A process that changes the follow-ups
+// of a key holds a lease for that.
 //
 // A follow-up that has ended, but is kept by asynq, in the archive or for its Retention, keeps its
 // ID: the next one gets a further ID, whose number is a counter in the store of the leases.
@@ -46,7 +47,7 @@ type followUp struct {
 	info     *asynq.TaskInfo // nil if there is none
 }
 
-// waits reports whether asynq is still to give it to a worker.
+// waits reports whether asynq has yet to give it to a worker.
 func (f followUp) waits() bool {
 	if f.info == nil {
 		return false
@@ -73,7 +74,7 @@ func (f followUp) arrived() int64 {
 // look returns the follow-ups of the key but the task itself.
 func (d *delivery) look() (all []followUp, err error) {
 	for _, slot := range slots {
-		n, err := d.turn(slot, 0)
+		n, err := d.raiseSlot(slot, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -90,8 +91,8 @@ func (d *delivery) look() (all []followUp, err error) {
 	return all, nil
 }
 
-// turn raises the number of the IDs of a slot, and returns the one that it had.
-func (d *delivery) turn(slot string, n int64) (int64, error) {
+// raiseSlot raises the number in the IDs of a slot, and returns the previous one.
+func (d *delivery) raiseSlot(slot string, n int64) (int64, error) {
 	ledger, _ := d.m.guard.Adapter().Ledger()
 	return ledger.Raise(d.ctx, d.identity+":follow-up", slot, n)
 }
@@ -149,7 +150,7 @@ func (d *delivery) coalesce(busy error) (tell error, settled bool) {
 		d.outcome.Err = errors.Join(busy, err)
 	}
 	if errors.Is(err, guard.ErrBusy) {
-		// others change them all the time: once more, while it is known when this one came
+		// other calls keep changing them: try again while this delivery knows when it came
 		return busy, false
 	}
 	if !overtaken && placed == "" {
@@ -164,16 +165,16 @@ func (d *delivery) coalesce(busy error) (tell error, settled bool) {
 	}
 	d.outcome.Copy = placed
 	d.bringIfFree(placed)
-	// of another of our middlewares, which may keep out (WithOnce) what follows, if this ends well
+	// an outer middleware of ours may keep out the follow-up (WithOnce) if this run ends well
 	if _, inside := d.ctx.Value(runKey{}).(*delivery); inside {
 		return &PostponedError{Copy: placed, Err: busy}, true
 	}
 	return nil, true
 }
 
-// overtake is called at the begin of a run. An older task that waits need not run any more. If a
-// newer one waits, this one need not run. An older one that is with another worker finds the key
-// busy in a moment, and waits then.
+// overtake is called at the beginning of a run. An older task that waits need not run any more. If
+// a newer one waits, this task need not run. An older task that is with another worker finds the
+// key busy in a moment, and waits then.
 func (d *delivery) overtake() error {
 	for range bringTries {
 		others, err := d.look()
@@ -204,7 +205,7 @@ func (d *delivery) overtake() error {
 	return nil
 }
 
-// changing runs f while nobody else changes the follow-ups of the key.
+// changing runs f under a lease, so that no other call changes the follow-ups of the key.
 func (d *delivery) changing(f func() error) error {
 	lease, err := d.m.guard.Acquire(d.ctx, d.identity+":follow-up", guard.WithTTL(10*time.Second), guard.WithWait(3*time.Second), guard.WithName(d.outcome.Name), d.m.guard.Adapter().Auxiliary())
 	if err != nil {
@@ -247,8 +248,8 @@ func (d *delivery) place(others []followUp, arrived int64, after time.Duration) 
 	headers[arrivedHeader] = strconv.FormatInt(arrived, 10)
 	for i := range others {
 		f := &others[i]
-		if f.info != nil && !f.comes() { // it has ended, well or not, and stays
-			if _, err := d.turn(f.slot, f.n+1); err != nil {
+		if f.info != nil && !f.comes() { // it has ended, and asynq keeps it
+			if _, err := d.raiseSlot(f.slot, f.n+1); err != nil {
 				return "", err
 			}
 			f.id, f.info = d.slotID(f.slot, f.n+1), nil

@@ -27,13 +27,13 @@ type aqTrigger struct {
 	enqueued, came, settled time.Time
 }
 
-// An aqTriggerRun is a run of one.
+// An aqTriggerRun is a run of a trigger.
 type aqTriggerRun struct {
 	of           *aqTrigger
 	begun, ended time.Time
 }
 
-// An aqHistory is what has become of the triggers, and the handler that writes it.
+// An aqHistory records the triggers and their runs, and is the handler.
 type aqHistory struct {
 	mu       sync.Mutex
 	triggers map[string][]*aqTrigger
@@ -58,8 +58,7 @@ func (h *aqHistory) read(task *asynq.Task) *aqTrigger {
 	return h.triggers[t.Key][t.N]
 }
 
-// around notes when a trigger comes to a worker for the first time, and when that is through with
-// it.
+// around notes when a trigger first comes to a worker, and when the worker has handled it.
 func (h *aqHistory) around(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		t := h.read(task)
@@ -81,7 +80,7 @@ func (h *aqHistory) around(next asynq.Handler) asynq.Handler {
 
 func (h *aqHistory) ProcessTask(_ context.Context, task *asynq.Task) error {
 	run := aqTriggerRun{of: h.read(task), begun: time.Now()}
-	time.Sleep(run.of.For) // it is the work
+	time.Sleep(run.of.For) // the work
 	run.ended = time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -89,8 +88,8 @@ func (h *aqHistory) ProcessTask(_ context.Context, task *asynq.Task) error {
 	return nil
 }
 
-// older reports whether one trigger came before another. Between those that were with workers at
-// the same time there is no order.
+// older reports whether one trigger came before another. Triggers that were with workers at the
+// same time have no order.
 func (t *aqTrigger) older(other *aqTrigger) bool { return t.settled.Before(other.came) }
 
 func (h *aqHistory) check(t *testing.T, key string) {
@@ -99,7 +98,7 @@ func (h *aqHistory) check(t *testing.T, key string) {
 	require.NotEmpty(t, runs)
 	require.LessOrEqual(t, len(runs), len(triggers))
 	for i, r := range runs[1:] {
-		require.False(t, r.begun.Before(runs[i].ended), "runs %d and %d of %s met", i, i+1, key)
+		require.False(t, r.begun.Before(runs[i].ended), "runs %d and %d of %s overlapped", i, i+1, key)
 	}
 	last := runs[len(runs)-1].of
 	for _, trigger := range triggers {

@@ -14,17 +14,16 @@ import (
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
-// aqStops hold deliveries up at points on their way: "T2 acquire" is where task T2 asks for its
-// key, "T2 change" where it asks for the follow-ups, "T2 free" where it looks whether the key is
-// free, each with " got" after it has its answer, and "T2 run" is before its run. The follow-ups
-// are a and b.
+// aqStops stop deliveries at points. At "T2 acquire", task T2 asks for its key. At "T2 change", it
+// asks for the lease on the follow-ups. At "T2 free", it checks whether the key is free. Each of
+// these with " got" is after the answer. "T2 run" is before its run. The follow-ups are a and b.
 type aqStops struct {
 	mu    sync.Mutex
 	stops map[string]*aqStop
 }
 
-// An aqStop is closed twice: by the delivery that has reached it, and by the test that lets that
-// go on.
+// An aqStop has two channels: the delivery that reaches it closes one, and the test that lets the
+// delivery go on closes the other.
 type aqStop struct {
 	once    sync.Once
 	reached chan struct{}
@@ -87,8 +86,8 @@ func (s *aqStops) hook() guard.Hook {
 	}
 }
 
-// aqRacing serves w behind a middleware that coalesces, with stops. Nothing comes by itself while
-// a test lasts.
+// aqRacing serves w behind a middleware that coalesces, with stops. No task comes back by itself
+// during a test.
 func aqRacing(t *testing.T) (*aqSite, *aqWork, *aqStops) {
 	t.Helper()
 	s, w, stops := newAqSite(t), newAqWork(t), new(aqStops)
@@ -104,7 +103,7 @@ func (s *aqSite) send(t *testing.T, id string, opts ...asynq.Option) {
 	s.enqueue(t, "index", aqJSON("k", id), append(opts, asynq.TaskID(id))...)
 }
 
-// followUp returns the ID of the one follow-up that is scheduled.
+// followUp returns the ID of the only follow-up that is scheduled.
 func (s *aqSite) followUp(t *testing.T) string {
 	t.Helper()
 	tasks, err := s.inspector.ListScheduledTasks(aqQueue)
@@ -113,7 +112,7 @@ func (s *aqSite) followUp(t *testing.T) string {
 	return tasks[0].ID
 }
 
-// aqStored returns the key by which the store knows that of a run.
+// aqStored returns the key of a run as the store has it.
 func aqStored(t *testing.T, r *aqRun) string {
 	t.Helper()
 	lease, ok := guard.FromContext(r.ctx)
@@ -176,7 +175,7 @@ func TestCoalesce_aTaskThatIsOvertakenBringsTheNewerOne(t *testing.T) {
 
 // T3 holds the key for a moment, to see whether it is free, when T4 looks, and T4 is the newer
 // one.
-func TestCoalesce_whoeverLooksWhetherTheKeyIsFreeBringsWhatWaits(t *testing.T) {
+func TestCoalesce_theCallThatChecksTheKeyBringsTheFollowUp(t *testing.T) {
 	t.Parallel()
 	s, w, stops := aqRacing(t)
 	s.send(t, "T1")
@@ -247,7 +246,7 @@ func TestCoalesce_aFollowUpThatIsAboutToWaitComesPromptly(t *testing.T) {
 	require.NoError(t, s.inspector.RunTask(aqQueue, s.followUp(t)))
 	change.await(t)
 	first.returns(nil)
-	require.Eventually(t, func() bool { // it has given the key back, and looks for follow-ups now
+	require.Eventually(t, func() bool { // it has released the key, and now looks for follow-ups
 		lease, err := s.guard.Acquire(t.Context(), key)
 		return err == nil && lease.Release(t.Context()) == nil
 	}, aqSoon, time.Millisecond)
@@ -256,7 +255,7 @@ func TestCoalesce_aFollowUpThatIsAboutToWaitComesPromptly(t *testing.T) {
 	requireAqRuns(t, s, w, "T1", "T2")
 }
 
-// Somebody else changes the follow-ups of the key for longer than a task waits for that.
+// Another caller holds the lease on the follow-ups for longer than a task waits for it.
 func TestCoalesce_aTaskThatCannotBePlacedYetStaysWithItsWorker(t *testing.T) {
 	t.Parallel()
 	s, w, stops := aqRacing(t)
@@ -292,8 +291,8 @@ func TestCoalesce_aTaskThatAsynqHasGivenUpIsNotEnqueuedAgain(t *testing.T) {
 	require.NotNil(t, s.info(t, "T2"))
 }
 
-// T5 has been postponed by the middleware around, because its tenant was busy, and is still the
-// newest when it comes again.
+// The outer middleware has postponed T5, because its tenant was busy. T5 is still the newest when
+// it comes again.
 func TestCoalesce_aTaskThatWasPostponedBeforeItCameHereIsNotOld(t *testing.T) {
 	t.Parallel()
 	s, w := newAqSite(t), newAqWork(t)

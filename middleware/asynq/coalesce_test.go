@@ -97,7 +97,7 @@ func TestCoalesce_theFollowUpComesPromptlyWhateverTheDelay(t *testing.T) {
 }
 
 // The follow-up is with asynq, ready to be run, while no worker is free for it.
-func TestCoalesce_aTriggerTakesThePlaceOfAFollowUpThatIsPending(t *testing.T) {
+func TestCoalesce_aTriggerReplacesAPendingFollowUp(t *testing.T) {
 	t.Parallel()
 	s, w := newAqSite(t), newAqWork(t)
 	aqCoalescing(t, s, 1, w)
@@ -112,7 +112,7 @@ func TestCoalesce_aTriggerTakesThePlaceOfAFollowUpThatIsPending(t *testing.T) {
 	}, aqSoon, aqPoll)
 	s.enqueue(t, "index", aqJSON("k", "2"))
 	require.NoError(t, s.inspector.UnpauseQueue(aqQueue))
-	for { // both may have their turn, but the newest is the last
+	for { // both may run, but the newest is the last
 		run := w.next(t)
 		run.returns(nil)
 		if run.payload == aqJSON("k", "2") {
@@ -168,7 +168,7 @@ func TestCoalesce_aFollowUpThatFailsIsRetried(t *testing.T) {
 	require.Equal(t, 1, info.Retried)
 	require.Equal(t, 3, info.MaxRetry)
 
-	s.trigger(t, "k", "2") // it takes the place of the one that fails again
+	s.trigger(t, "k", "2") // it replaces the one that fails again
 	again.returns(errors.New("of the handler"))
 	last := w.next(t)
 	require.Equal(t, aqJSON("k", "2"), last.payload)
@@ -215,8 +215,8 @@ func coalesceFirstRetried(t *testing.T, counts bool) {
 	require.Len(t, w.payloads(), 3)
 }
 
-// A follow-up that has ended, well or not, is not one that waits, though it is newer than the
-// first one's retry.
+// A follow-up that has completed or was archived does not wait, although it is newer than the
+// retry of the first run.
 func TestCoalesce_theRetryOfTheFirstRunRunsAfterAFollowUpThatHasEnded(t *testing.T) {
 	t.Parallel()
 	for state, result := range map[asynq.TaskState]error{asynq.TaskStateCompleted: nil, asynq.TaskStateArchived: errAqOther} {
@@ -264,7 +264,7 @@ func TestCoalesce_tasksOnTheirLastAttemptAndServersWithoutConfigure(t *testing.T
 				require.Equal(t, aqJSON("k", fmt.Sprint(i)), run.payload)
 				require.Zero(t, s.info(t, run.id).MaxRetry)
 			}
-			for range 3 { // follow-ups in the archive are in nobody's way
+			for range 3 { // follow-ups in the archive block no others
 				run.returns(errors.New("for good"))
 				require.Equal(t, "for good", s.awaitState(t, run.id, asynq.TaskStateArchived).LastErr)
 				s.enqueue(t, "index", aqJSON("k", "9"))
@@ -337,8 +337,8 @@ func TestCoalesce_keysDoNotMix(t *testing.T) {
 	s.awaitEmpty(t)
 }
 
-// What a trigger leads to bears its task ID, so the middleware around may not take it for done
-// when the trigger itself has ended.
+// A follow-up has the task ID of its trigger, so the outer middleware must not take the follow-up
+// for done when the trigger itself has ended.
 func TestCoalesce_insideOfAMiddlewareThatKeepsRepeatsOfATaskOut(t *testing.T) {
 	t.Parallel()
 	s, w := newAqSite(t), newAqWork(t)

@@ -46,7 +46,7 @@ func Configure(config *asynq.Config) {
 	}
 	workers := config.Concurrency
 	if workers < 1 {
-		workers = runtime.NumCPU() // as asynq has it
+		workers = runtime.NumCPU() // as asynq does
 	}
 	self := &server{workers: workers}
 	base := config.BaseContext

@@ -18,10 +18,10 @@ import (
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
-// An aqErrors is an ErrorHandler that keeps what it is told.
+// An aqErrors is an ErrorHandler that keeps the errors that it receives.
 type aqErrors struct {
 	mu  sync.Mutex
-	all []string // of tasks
+	ids []string // of tasks
 	err []error
 }
 
@@ -29,13 +29,13 @@ func (e *aqErrors) HandleError(ctx context.Context, _ *asynq.Task, err error) {
 	id, _ := asynq.GetTaskID(ctx)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.all, e.err = append(e.all, id), append(e.err, err)
+	e.ids, e.err = append(e.ids, id), append(e.err, err)
 }
 
-func (e *aqErrors) told() ([]string, []error) {
+func (e *aqErrors) all() ([]string, []error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return append([]string(nil), e.all...), append([]error(nil), e.err...)
+	return append([]string(nil), e.ids...), append([]error(nil), e.err...)
 }
 
 var (
@@ -44,7 +44,7 @@ var (
 	errAqOther       = errors.New("of the handler")
 )
 
-func TestConfigure_goesAroundWhatTheConfigHas(t *testing.T) {
+func TestConfigure_wrapsWhatTheConfigHas(t *testing.T) {
 	t.Parallel()
 	type baseKey struct{}
 	task, ctx := asynq.NewTask("import", nil), context.WithValue(t.Context(), baseKey{}, "handler's")
@@ -124,9 +124,9 @@ func TestConfigure_looksForTasksOftenUnlessTheConfigSays(t *testing.T) {
 
 func TestConfigure_theHandlersFailuresAreStillTheServers(t *testing.T) {
 	t.Parallel()
-	var told aqErrors
+	var reported aqErrors
 	s, w, holder := aqHolding(t, aqConfig(func(c *asynq.Config) {
-		c.ErrorHandler = &told
+		c.ErrorHandler = &reported
 		c.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Hour }
 		c.IsFailure = func(err error) bool { return !strings.Contains(err.Error(), "no failure") }
 	}))
@@ -143,17 +143,17 @@ func TestConfigure_theHandlersFailuresAreStillTheServers(t *testing.T) {
 	holder.returns(nil)
 	w.next(t).returns(nil)
 	s.awaitGone(t, "busy")
-	ids, _ := told.told()
+	ids, _ := reported.all()
 	require.ElementsMatch(t, []string{"counted", "not counted"}, ids)
 }
 
-func TestConfigure_forgottenIsToldAndLosesNothing(t *testing.T) {
+func TestConfigure_aServerWithoutItIsReportedAndLosesNothing(t *testing.T) {
 	t.Parallel()
-	var told aqErrors
+	var reported aqErrors
 	var log aqBuffer
 	s, w := newAqSite(t), newAqWork(t)
 	m := s.middleware(t, guardasynq.ByJSON("key"), guardasynq.WithDelay(10*time.Minute), guardasynq.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-	s.serve(t, aqPlainConfig(func(c *asynq.Config) { c.ErrorHandler = &told }), m(w))
+	s.serve(t, aqPlainConfig(func(c *asynq.Config) { c.ErrorHandler = &reported }), m(w))
 	t.Cleanup(w.release)
 	s.enqueue(t, "import", aqJSON("k", "0"))
 	run := w.next(t)
@@ -165,7 +165,7 @@ func TestConfigure_forgottenIsToldAndLosesNothing(t *testing.T) {
 		require.Zero(t, copied.Retried)
 		s.awaitGone(t, id)
 	}
-	ids, errs := told.told()
+	ids, errs := reported.all()
 	require.Equal(t, []string{"1", "2", "3"}, ids)
 	for _, err := range errs {
 		require.ErrorIs(t, err, guardasynq.ErrNotConfigured)

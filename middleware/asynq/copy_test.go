@@ -31,7 +31,7 @@ func TestCopy_carriesAllThatTheTaskDid(t *testing.T) {
 	task := asynq.NewTaskWithHeaders("import", []byte(aqJSON("k", "1")), map[string]string{"Tenant": "17"})
 	s.enqueueTask(t, task, asynq.TaskID("41"), asynq.Queue("critical"), asynq.MaxRetry(0), asynq.Timeout(7*time.Minute), asynq.Deadline(deadline),
 		asynq.Retention(time.Hour), asynq.Group("group"))
-	// asynq delivers a task of a group by itself only if someone says so
+	// asynq delivers a single task of a group only if RunTask is called
 	require.NoError(t, s.inspector.RunTask("critical", "41"))
 	outcome := s.outcomes.await(t, guardasynq.ResultPostponed, 1)[0]
 	require.Equal(t, "41~1", outcome.Copy)
@@ -50,7 +50,7 @@ func TestCopy_carriesAllThatTheTaskDid(t *testing.T) {
 	require.Equal(t, deadline, info.Deadline)
 	require.Equal(t, time.Hour, info.Retention)
 	require.Equal(t, "group", info.Group)
-	// although it is to be retained, it is not shown as completed: the copy will be
+	// although it has a Retention, it is not shown as completed: the copy will be
 	require.Eventually(t, func() bool {
 		_, err := s.inspector.GetTaskInfo("critical", "41")
 		return errors.Is(err, asynq.ErrTaskNotFound)

@@ -23,24 +23,24 @@ type delivery struct {
 
 	id, queue string
 	left      int     // attempts after this one
-	known     bool    // it comes from an asynq server: there are the fields above
-	server    *server // that, if it went through Configure
-	leave     func()  // it
+	known     bool    // it comes from an asynq server, so the fields above are set
+	server    *server // the asynq server, if its Config went through Configure
+	leave     func()  // notifies the server that the task leaves the middleware
 
 	key      string       // what the KeyFunc found
 	identity string       // the store's key
-	repeats  string       // that of WithOnce, if there is one beside it
-	single   bool         // identity is that of WithOnce
-	once     *guard.Lease // which leaves the done marker
+	repeats  string       // the key of WithOnce, if it is another one
+	single   bool         // identity is the key of WithOnce
+	once     *guard.Lease // the lease that leaves the done marker
 	started  bool         // the handler was called
 	ended    time.Time    // it had the key until then, or a while longer
-	returned bool         // it returned, and what:
+	returned bool         // the handler returned err
 	err      error
-	asked    *PostponedError // what it has asked for
-	waits    bool            // it is in the queue of those that wait
-	waiting  *wait           // in its worker
-	position int             // among those that were postponed before, if it was
-	skip     string          // "busy", if it was
+	asked    *PostponedError // what the handler has asked for
+	waits    bool            // it is counted in waiters
+	waiting  *wait           // its wait in its worker
+	position int             // among the postponed tasks; 0 if it has none
+	skip     string          // why it did not run: "busy" or "done"
 	holder   string          // the label of the holder at that time
 	outcome  Outcome
 
@@ -70,7 +70,7 @@ func (m *middleware) deliver(ctx context.Context, task *asynq.Task, next asynq.H
 
 // process runs the handler, or ensures that it will be run. It returns the error for asynq.
 func (d *delivery) process() error {
-	d.end(ResultKeyInvalid, nil) // where the KeyFunc panics
+	d.end(ResultKeyInvalid, nil) // if the KeyFunc panics
 	if err := d.findKeys(); err != nil {
 		d.end(ResultKeyInvalid, err)
 		return fmt.Errorf("guardasynq: key of task %q: %w", d.task.Type(), err)
@@ -81,10 +81,10 @@ func (d *delivery) process() error {
 	d.position = d.m.parked.remove(d.identity, d.id)
 	if d.isRepeated() {
 		d.end(ResultCoalesced, nil)
-		d.handOver(time.Now()) // it may have been brought, and is to bring the next
+		d.handOff(time.Now()) // if it was brought, it brings the next one
 		return nil
 	}
-	d.end(ResultRefused, nil) // where the function of WithTaskLease does
+	d.end(ResultRefused, nil) // if the function of WithTaskLease panics
 	for err := d.try(); ; {
 		tell, settled := d.settle(err)
 		if settled {
@@ -169,7 +169,7 @@ func (d *delivery) try() error {
 	return err
 }
 
-// waitFor waits in the worker, until that is needed for another task.
+// waitFor waits in the worker until the worker is needed for another task.
 func (d *delivery) waitFor(wait time.Duration) error {
 	d.waits = true
 	defer d.waitsNoMore()
@@ -187,11 +187,11 @@ func (d *delivery) waitFor(wait time.Duration) error {
 	return err
 }
 
-// ran reports whether a try that ended with err found the key free, or something else than busy.
+// ran reports whether a try ran the handler, or ended with anything but ErrBusy.
 func (d *delivery) ran(err error) bool { return d.started || !errors.Is(err, guard.ErrBusy) }
 
-// wait returns for how long the task may wait for its key. One that ends if it does not run may in
-// any case; others do not keep the last workers.
+// wait returns how long the task may wait for its key. A task that ends if it does not run may
+// always wait. Any other task waits only while another worker is idle.
 func (d *delivery) wait() time.Duration {
 	wait := d.m.wait
 	if d.m.busy == RetryLater || d.m.busy == Coalesce {
@@ -239,7 +239,7 @@ func (d *delivery) guarded(ctx context.Context, wait time.Duration) error {
 	case d.repeats != "":
 		return d.m.guard.Do(ctx, d.repeats, func(ctx context.Context) error {
 			d.once, _ = guard.FromContext(ctx)
-			// what is left: the wait is that for both leases
+			// the rest of the wait, which is for both leases
 			return d.m.guard.Do(ctx, d.identity, d.run, d.leaseOptions(time.Until(until))...)
 		}, append(once, d.m.guard.Adapter().Auxiliary())...)
 	default:
@@ -303,7 +303,7 @@ func (d *delivery) settle(err error) (tell error, settled bool) {
 		return err, true
 	case d.overtaken:
 		d.end(ResultCoalesced, nil)
-		d.handOver(d.ended)
+		d.handOff(d.ended)
 		return nil, true
 	case errors.Is(err, guard.ErrDone):
 		return d.giveResult(err)
@@ -311,7 +311,7 @@ func (d *delivery) settle(err error) (tell error, settled bool) {
 		d.end(ResultCanceled, err)
 		return err, true
 	case errors.Is(err, guard.ErrBusy):
-		d.tellSkip(err)
+		d.noteBusy(err)
 		return d.busy(err)
 	case errors.Is(err, guard.ErrStore), errors.Is(err, guard.ErrClosed), errors.Is(err, guard.ErrLost):
 		// The lease of WithOnce can be lost while the task waits for its key.
@@ -359,8 +359,8 @@ func (d *delivery) busy(err error) (tell error, settled bool) {
 	}
 }
 
-// tellSkip has the hooks told that the key was busy.
-func (d *delivery) tellSkip(err error) {
+// noteBusy notes for the hooks that the key was busy, and the holder's label.
+func (d *delivery) noteBusy(err error) {
 	d.skip = "busy"
 	var busy *guard.BusyError
 	if errors.As(err, &busy) {
@@ -368,7 +368,7 @@ func (d *delivery) tellSkip(err error) {
 	}
 }
 
-// skipped returns why the task was not run, in a word, if it was not.
+// skipped returns the word for why the task was not run, or "" if it ran.
 func (d *delivery) skipped() string {
 	if d.started {
 		return "" // in a later try
@@ -378,12 +378,11 @@ func (d *delivery) skipped() string {
 
 func (d *delivery) end(r Result, err error) { d.outcome.Result, d.outcome.Err = r, err }
 
-// finish is what remains to be done when there is something to tell asynq, or the handler has
-// panicked.
+// finish is called when the delivery has a result for asynq, or when the handler has panicked.
 func (d *delivery) finish() {
 	d.leave()
 	if d.started {
-		d.handOver(d.ended)
+		d.handOff(d.ended)
 	}
 	d.outcome.Aborted = d.started && !d.returned
 	d.outcome.Duration = time.Since(d.start)

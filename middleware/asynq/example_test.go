@@ -63,7 +63,7 @@ func (q queue) serve(h asynq.Handler) (stop func()) {
 func ExampleNew() {
 	q, stop := startQueue()
 	defer stop()
-	g, err := guard.New(memory.New()) // single.New(redisClient), where there are several processes
+	g, err := guard.New(memory.New()) // single.New(redisClient), if there are several processes
 	must(err)
 	byCustomer, err := guardasynq.New(g, guardasynq.ByJSON("customer"), guardasynq.WithClient(q.client, q.inspector))
 	must(err)

@@ -38,10 +38,10 @@ func TestPostpone_costsNoAttemptAndNeverArchives(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newAqSite(t)
-			var told aqErrors
+			var reported aqErrors
 			config := c.config
 			if handler := config.ErrorHandler; handler == nil && !c.copies {
-				config = aqConfig(func(c *asynq.Config) { c.ErrorHandler = &told })
+				config = aqConfig(func(c *asynq.Config) { c.ErrorHandler = &reported })
 			}
 			var calls atomic.Int64
 			h := s.middleware(t, guardasynq.ByJSON("key"))(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
@@ -76,7 +76,7 @@ func TestPostpone_costsNoAttemptAndNeverArchives(t *testing.T) {
 			require.NoError(t, err)
 			require.Zero(t, q.Archived)
 			require.Zero(t, q.FailedTotal)
-			ids, _ := told.told()
+			ids, _ := reported.all()
 			require.Empty(t, ids)
 		})
 	}
@@ -168,7 +168,7 @@ func TestOnce_aRepeatIsNotWhatMustNotRunAtATime(t *testing.T) {
 	second := w.next(t)
 	require.Equal(t, "2", second.payload)
 	send("one", "1") // ends, though its customer is busy
-	send("two", "1") // a repeat, whosever
+	send("two", "1") // a repeat, of whichever customer
 	s.outcomes.await(t, guardasynq.ResultDone, 2)
 	second.returns(nil)
 	s.awaitEmpty(t)
@@ -228,8 +228,8 @@ func TestUnguarded_tasksWithoutAKeyRun(t *testing.T) {
 }
 
 // The ID of a task is free while a copy is in its place. A task that is enqueued under it
-// meanwhile does for both.
-func TestCopy_endsWhereItsOriginalWasEnqueuedAgain(t *testing.T) {
+// meanwhile runs for both.
+func TestCopy_endsIfItsOriginalWasEnqueuedAgain(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]struct {
 		payload string

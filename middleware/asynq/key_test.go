@@ -134,13 +134,13 @@ func TestKeys_constructorsPanicWithoutWhatTheyNeed(t *testing.T) {
 
 func TestKeyError_archivesTheTaskAtOnce(t *testing.T) {
 	t.Parallel()
-	var told aqErrors
-	s, w, _ := aqHolding(t, aqConfig(func(c *asynq.Config) { c.ErrorHandler = &told }))
+	var reported aqErrors
+	s, w, _ := aqHolding(t, aqConfig(func(c *asynq.Config) { c.ErrorHandler = &reported }))
 	s.enqueue(t, "import", `{"key":null}`, asynq.TaskID("1"), asynq.MaxRetry(9))
 	info := s.awaitState(t, "1", asynq.TaskStateArchived)
 	require.Equal(t, `guardasynq: key of task "import": guardasynq: task "import": JSON field key of the payload is missing`, info.LastErr)
 	require.Zero(t, info.Retried)
-	ids, errs := told.told()
+	ids, errs := reported.all()
 	require.Equal(t, []string{"1"}, ids)
 	var no *guardasynq.KeyError
 	require.ErrorAs(t, errs[0], &no)

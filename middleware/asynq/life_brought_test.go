@@ -12,7 +12,7 @@ import (
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
-// asynq would run again whatever it is told to, also what has ended.
+// asynq would run any task again on request, even one that has ended.
 func TestSerial_theEndOfARunLeavesAloneWhatIsNoLongerPostponed(t *testing.T) {
 	t.Parallel()
 	run := func(end error) func(*testing.T, *lifeSite) {
@@ -50,14 +50,14 @@ func TestSerial_theEndOfARunLeavesAloneWhatIsNoLongerPostponed(t *testing.T) {
 			s.enqueue(t, "third", "one")
 			lifeUntil(t, "two wait", func() bool { return len(s.seen.of(guardasynq.ResultPostponed)) == 2 })
 			lifeUntil(t, "asynq has put them aside", func() bool { return s.active(t) == 1 })
-			first.Stop() // what is changed now is not ours to run
+			first.Stop() // what changes now must not run here
 			c.change(t, s)
 			require.Equal(t, c.state, s.info(t, "second").State)
 			s.serve(t, m(h))
 			close(gate)
 			book.awaitRuns(t, "one", 2)
 			begun, _ := book.runs("one")
-			require.Equal(t, "third", begun[1].task, "it is the next one's turn")
+			require.Equal(t, "third", begun[1].task, "the next one runs")
 			lifeUntil(t, "it is done", func() bool { return s.active(t) == 0 })
 			require.Equal(t, c.state, s.info(t, "second").State)
 			begun, _ = book.runs("one")

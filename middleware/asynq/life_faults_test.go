@@ -31,7 +31,7 @@ type faultFeature struct {
 	every     bool          // each task runs itself; others may end as another one runs
 }
 
-// faultFeatures are all that a fault may meet, by the type of the task.
+// faultFeatures are the features that each fault is tried with, by the type of the task.
 func faultFeatures() map[string]faultFeature {
 	byCustomer := guardasynq.ByJSON("customer")
 	with := func(opts ...guardasynq.Option) []guardasynq.Option { return opts }
@@ -47,7 +47,7 @@ func faultFeatures() map[string]faultFeature {
 		"Postpone, last attempt":    {key: byCustomer, postpones: true, every: true},
 		"not guarded":               {key: guardasynq.Optional(guardasynq.ByHeader("None")), every: true},
 		"WithWait(0), last attempt": {key: byCustomer, opts: with(guardasynq.WithWait(0)), every: true},
-		// of two attempts, a busy machine may cost one
+		// a busy machine may cost one of two attempts
 		"a short timeout": {key: byCustomer, attempts: 1, timeout: 3 * time.Second, usual: true, every: true},
 		"a handler that returns ctx.Err(), last attempt": {key: byCustomer, opts: with(guardasynq.WithLease(guard.WithTTL(2 * time.Second))),
 			work: 500 * time.Millisecond, plain: true, every: true},
@@ -55,7 +55,7 @@ func faultFeatures() map[string]faultFeature {
 	}
 }
 
-// A faultSite is a lifeSite, with what became of its tasks.
+// A faultSite is a lifeSite with the results of its tasks.
 type faultSite struct {
 	*lifeSite
 	features map[string]faultFeature
@@ -185,7 +185,7 @@ func (s *faultSite) requireHandled(t *testing.T) {
 	defer s.mu.Unlock()
 	for name, ids := range s.ids {
 		for _, id := range ids {
-			require.True(t, s.ended[id] > 0 || !s.features[name].every && s.settled[id], "%q has run, or another one did for it", id)
+			require.True(t, s.ended[id] > 0 || !s.features[name].every && s.settled[id], "%q has run, or another one has for it", id)
 		}
 	}
 }
@@ -194,8 +194,8 @@ func (s *faultSite) requireHandled(t *testing.T) {
 // as its policy says; none is archived, and none is left.
 //
 // Tasks whose process was killed, frozen or shut down late are those of
-// TestTasks_overProcessesThatDieFreezeAndShutDown. The middleware asks no wall clock but
-// for the order of Coalesce, so that clocks that differ change nothing else.
+// TestTasks_overProcessesThatDieFreezeAndShutDown. The middleware uses the wall clock only for the
+// order of Coalesce, so that clocks that differ affect nothing else.
 func TestFaults_everyTaskIsHandledAndNoneIsArchived(t *testing.T) {
 	t.Parallel()
 	requireEveryTaskHandled(t, map[string]siteFault{
@@ -224,7 +224,7 @@ func TestLong_everyTaskIsHandledAfterALongOutage(t *testing.T) {
 			for _, stop := range stops {
 				stop()
 			}
-			time.Sleep(time.Second) // nobody is there
+			time.Sleep(time.Second) // no process is up
 			during()
 			s.process(t)
 			s.process(t)
@@ -293,7 +293,7 @@ func TestBrought_goesBehindTheBacklogWithoutAPendingTime(t *testing.T) {
 	require.NoError(t, s.inspector.DeleteTask(aqQueue, "backlog"))
 	q, err = s.inspector.GetQueueInfo(aqQueue)
 	require.NoError(t, err)
-	require.Zero(t, q.Latency, "asynq knows of no time")
+	require.Zero(t, q.Latency, "asynq has no pending time")
 	require.NoError(t, s.inspector.UnpauseQueue(aqQueue))
 	w.next(t).returns(nil)
 	s.awaitEmpty(t)

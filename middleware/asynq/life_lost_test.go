@@ -15,12 +15,12 @@ import (
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
-// lifeErrors returns a change of a Config that has its ErrorHandler send what it is told.
-func lifeErrors() (change func(*asynq.Config), told chan error) {
-	told = make(chan error, 1000)
+// lifeErrors returns a change of a Config, after which its ErrorHandler sends the errors.
+func lifeErrors() (change func(*asynq.Config), reported chan error) {
+	reported = make(chan error, 1000)
 	return func(c *asynq.Config) {
-		c.ErrorHandler = asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { told <- err })
-	}, told
+		c.ErrorHandler = asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { reported <- err })
+	}, reported
 }
 
 func TestLost_endsTheHandlersContextAndAsynqGetsWhatItReturned(t *testing.T) {
@@ -46,7 +46,7 @@ func TestLost_endsTheHandlersContextAndAsynqGetsWhatItReturned(t *testing.T) {
 				causes <- context.Cause(ctx)
 				return returned
 			})
-			change, told := lifeErrors()
+			change, reported := lifeErrors()
 			s.serve(t, s.middleware(t, guardasynq.WithLease(guard.WithTTL(lifeShortTTL)))(h), change)
 			s.enqueue(t, "task", "one", asynq.MaxRetry(1))
 			lease, ok := guard.FromContext(lifeReceive(t, contexts, "a run"))
@@ -60,24 +60,24 @@ func TestLost_endsTheHandlersContextAndAsynqGetsWhatItReturned(t *testing.T) {
 			require.ErrorIs(t, o.Err, guard.ErrLost)
 			if returned == nil {
 				require.EqualValues(t, 1, runs.Load(), "it is done")
-				require.Empty(t, told)
+				require.Empty(t, reported)
 				return
 			}
 			require.ErrorIs(t, o.Err, failure)
 			require.EqualValues(t, 2, runs.Load())
 			require.EqualValues(t, 1, retried.Load())
-			err := lifeReceive(t, told, "an error")
+			err := lifeReceive(t, reported, "an error")
 			var lost *guard.LostError
 			require.ErrorAs(t, err, &lost)
 			require.Equal(t, guard.LossNotHeld, lost.Reason)
 			require.Equal(t, lease.Fence(), lost.Fence)
 			require.ErrorIs(t, err, failure)
-			require.Empty(t, told)
+			require.Empty(t, reported)
 		})
 	}
 }
 
-// The context of the task has ended by then, and that of the release must not have.
+// The context of the task has ended by then, but the release must not use an ended context.
 func TestTimeout_theKeyIsFreeAtOnceWhenTheHandlerReturns(t *testing.T) {
 	t.Parallel()
 	s := newLifeSite(t)
@@ -131,14 +131,14 @@ func TestPanic_orTheEndOfTheGoroutineLeavesTheKeyFree(t *testing.T) {
 			t.Parallel()
 			s := newLifeSite(t)
 			var runs atomic.Int64
-			change, told := lifeErrors()
+			change, reported := lifeErrors()
 			s.serve(t, s.middleware(t)(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
 				if runs.Add(1) == 1 {
 					end()
 				}
 				return nil
 			})), change)
-			// which asynq waits for, if the goroutine has gone
+			// if the goroutine has gone, asynq waits for the timeout
 			s.enqueue(t, "first", "one", asynq.MaxRetry(1), asynq.Timeout(3*time.Second))
 			o := s.seen.await(t, guardasynq.ResultRan)
 			require.True(t, o.Aborted)
@@ -148,14 +148,14 @@ func TestPanic_orTheEndOfTheGoroutineLeavesTheKeyFree(t *testing.T) {
 			require.Zero(t, s.awaitEmpty(t))
 			require.Less(t, time.Since(begun), 30*time.Second)
 			require.EqualValues(t, 3, runs.Load(), "the first is run again")
-			err := lifeReceive(t, told, "the end of the first run")
+			err := lifeReceive(t, reported, "the end of the first run")
 			if name == "panic" {
 				require.True(t, asynq.IsPanicError(err))
 				require.ErrorContains(t, err, "boom")
 			} else {
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 			}
-			require.Empty(t, told)
+			require.Empty(t, reported)
 		})
 	}
 }

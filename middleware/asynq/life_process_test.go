@@ -24,7 +24,7 @@ import (
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
-// A lifeWorkerConfig is what a worker process is to do. It is in its environment, as JSON.
+// A lifeWorkerConfig says what a worker process does. It is in its environment, as JSON.
 type lifeWorkerConfig struct {
 	Name                   string
 	Queue, Store, Resource string // addresses
@@ -93,13 +93,13 @@ func (c *lifeWorkerConfig) work() error {
 	fmt.Println("shut down")
 	ctx, cancel := context.WithTimeout(context.Background(), lifeSoon)
 	defer cancel()
-	return g.Close(ctx) // when the handlers have returned which asynq has given up
+	return g.Close(ctx) // it waits for the handlers that asynq has given up
 }
 
 // handle does what the task says, and writes about it to the resource. A task of kind "long" goes
-// on until the test lets it, and for its work from then on. How the handler learns that it must
-// not go on depends on the task: "blind" ones only if the resource refuses what they write,
-// "careful" ones ask the lease before they write, and the others look at the context.
+// on until the test lets it end, and works for its time from then on. How the handler learns that
+// it must stop depends on the task. A "blind" one learns it only if the resource refuses its
+// write. A "careful" one asks the lease before it writes. The others check the context.
 func (r *lifeResource) handle(ctx context.Context, task *asynq.Task) error {
 	p := lifePayload(task)
 	lease, _ := guard.FromContext(ctx)
@@ -137,9 +137,9 @@ func (r *lifeResource) handle(ctx context.Context, task *asynq.Task) error {
 	}
 }
 
-// lifeResource is what handlers of all processes write to: it refuses what is written under a
-// fence that is lower than one which it has seen for the customer, or under another run's, and
-// keeps a log of all that was written or refused.
+// Handlers of all processes write to a lifeResource. It refuses a write under a fence that is
+// lower than one that it has seen for the customer, or that belongs to another run. It keeps a log
+// of all writes and refusals.
 type lifeResource struct {
 	rdb     *redis.Client
 	process string
@@ -160,8 +160,8 @@ type lifeWrite struct {
 }
 
 // KEYS: fences by customer, runs with the highest fences by customer, open runs by customer, open
-// runs by run, done tasks, log. ARGV: the write. Answers 1, or 0 if it was refused. "stop" is said
-// and not written: the handler does not go on, and writes no more.
+// runs by run, done tasks, log. ARGV: the write. Answers 1, or 0 if it was refused. "stop" only
+// says that the handler does not go on: it writes no more.
 var lifeWriteScript = redis.NewScript(`
 local w = cjson.decode(ARGV[1])
 local fence = tonumber(ARGV[2])

@@ -127,7 +127,7 @@ func TestMaxRetry_aBusyKeyCostsNoAttempt(t *testing.T) {
 	var book lifeBook
 	gated, gate := lifeGated(t, &book)
 	attempts := make(chan int, 10)
-	change, told := lifeErrors()
+	change, reported := lifeErrors()
 	s.serve(t, s.middleware(t, guardasynq.WithDelay(50*time.Millisecond))(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		id, _ := asynq.GetTaskID(ctx)
 		if id == "first" {
@@ -154,9 +154,9 @@ func TestMaxRetry_aBusyKeyCostsNoAttempt(t *testing.T) {
 	}
 	require.Equal(t, []int{0, 1, 2}, all)
 	for n := range 2 {
-		require.ErrorContains(t, lifeReceive(t, told, "an error"), fmt.Sprintf("fails for the %d. time", n+1))
+		require.ErrorContains(t, lifeReceive(t, reported, "an error"), fmt.Sprintf("fails for the %d. time", n+1))
 	}
-	require.Empty(t, told, "that the key is busy is no error")
+	require.Empty(t, reported, "that the key is busy is no error")
 	q, err := s.inspector.GetQueueInfo("default")
 	require.NoError(t, err)
 	require.Equal(t, 2, q.FailedTotal)

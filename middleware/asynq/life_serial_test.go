@@ -122,8 +122,8 @@ func TestSerial_theEndOfARunBringsTheNextTask(t *testing.T) {
 	}
 }
 
-// A task that finds its key busy just before the run ends, and is put aside just after, is brought
-// back all the same.
+// A task finds its key busy just before the run ends, and is put aside just after that. It is
+// brought back nevertheless.
 func TestSerial_theEndOfARunBringsATaskThatIsBeingPostponed(t *testing.T) {
 	t.Parallel()
 	for name, retries := range map[string]int{"retries left": 25, "last attempt": 0} {

@@ -34,7 +34,7 @@ func TestStore_tasksArePostponedWhileTheGuardsRedisIsAway(t *testing.T) {
 				t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 				s.guard = g
 				var book lifeBook
-				change, told := lifeErrors()
+				change, reported := lifeErrors()
 				s.serve(t, s.middleware(t)(book.keep(func(ctx context.Context, _ *asynq.Task) error {
 					if n, _ := asynq.GetRetryCount(ctx); n > 0 {
 						return fmt.Errorf("has cost %d attempts", n) // and it is archived
@@ -44,7 +44,7 @@ func TestStore_tasksArePostponedWhileTheGuardsRedisIsAway(t *testing.T) {
 				redisAway.leave(s.store)
 				ids := s.enqueueMany(t, 5, "one", asynq.MaxRetry(retries))
 				lifeUntil(t, "each is postponed more than once", func() bool { return len(s.seen.of(guardasynq.ResultUnavailable)) > 10 })
-				err = lifeReceive(t, told, "an error")
+				err = lifeReceive(t, reported, "an error")
 				var postponed *guardasynq.PostponedError
 				require.ErrorAs(t, err, &postponed)
 				require.ErrorIs(t, err, guard.ErrStore)
@@ -70,8 +70,8 @@ func TestStore_aCopyIsMadeWhenAsynqsRedisIsBack(t *testing.T) {
 	for name, c := range map[string]struct{ leave, comeBack func(path) }{
 		"frozen": {func(p path) { p.server.Freeze() }, func(p path) { p.server.Thaw() }},
 		"dark":   {func(p path) { p.proxy.GoDark() }, func(p path) { p.proxy.Restore() }},
-		// the copy is made, and nobody hears of it, nor at its first repetitions
-		"deaf": {func(p path) { p.proxy.DropReplyTo("evalsha", 6) }, func(path) {}},
+		// the copy is made, but the replies to that and to its first repetitions are lost
+		"replies lost": {func(p path) { p.proxy.DropReplyTo("evalsha", 6) }, func(path) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -79,7 +79,7 @@ func TestStore_aCopyIsMadeWhenAsynqsRedisIsBack(t *testing.T) {
 			p := path{s.queue, redistest.StartProxy(t, s.queue.Addr())}
 			s.client, s.inspector = lifeQueue(t, p.proxy.Addr())
 			_, direct := lifeQueue(t, s.queue.Addr())
-			if name == "deaf" {
+			if name == "replies lost" {
 				s.inspector = direct
 				s.enqueue(t, "so that Redis knows the script", "none", asynq.ProcessIn(time.Hour))
 				require.NoError(t, direct.DeleteTask("default", "so that Redis knows the script"))
@@ -105,7 +105,7 @@ func TestStore_aCopyIsMadeWhenAsynqsRedisIsBack(t *testing.T) {
 			lifeReceive(t, found, "the second task")
 			c.leave(p)
 			close(away)
-			lifeUntil(t, "the logger is told", func() bool { return log.times("cannot be enqueued again") > 0 })
+			lifeUntil(t, "the logger is called", func() bool { return log.times("cannot be enqueued again") > 0 })
 			require.Empty(t, s.seen.of(guardasynq.ResultPostponed), "its worker keeps it")
 			c.comeBack(p)
 			o := s.seen.await(t, guardasynq.ResultPostponed)
@@ -127,12 +127,12 @@ func TestClose_aGuardThatIsClosedBeforeItsServerLosesNothing(t *testing.T) {
 			s := newLifeSite(t)
 			var book lifeBook
 			h := book.keep(func(context.Context, *asynq.Task) error { return nil })
-			change, told := lifeErrors()
+			change, reported := lifeErrors()
 			closed := s.serve(t, s.middleware(t)(h), change)
 			require.NoError(t, s.guard.Close(t.Context()))
 			ids := s.enqueueMany(t, 5, "one", asynq.MaxRetry(retries))
 			lifeUntil(t, "all are postponed", func() bool { return len(s.seen.of(guardasynq.ResultUnavailable)) >= 5 })
-			require.ErrorIs(t, lifeReceive(t, told, "an error"), guard.ErrClosed)
+			require.ErrorIs(t, lifeReceive(t, reported, "an error"), guard.ErrClosed)
 			closed.Shutdown()
 			s.guard = lifeGuard(t, s.store)
 			s.serve(t, s.middleware(t)(h))

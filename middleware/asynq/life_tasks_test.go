@@ -24,27 +24,30 @@ const (
 type lifeLength struct {
 	tasks int
 	ttl   time.Duration
-	// aged means that asynq's leases of lost tasks are set back, which asynq takes back only a
-	// minute after the last heartbeat.
+	// aged means that the test sets back asynq's leases of lost tasks. asynq recovers such tasks
+	// only a minute after the last heartbeat.
 	aged bool
 }
 
 // lifeKinds are the ways in which a handler learns that it must not go on.
 var lifeKinds = []string{"heeding", "careful", "blind"}
 
-// Tasks of fifty customers, over four processes of which one is killed, one is frozen
-// past all its leases and wakes up again, and one is shut down in the midst of its tasks.
+// Tasks of fifty customers, over four processes. One process is killed. One is frozen past all its
+// leases and wakes up again. One is shut down while it has tasks.
 //
-// What must hold, as the resource sees it to which each handler writes its begin, its steps and
-// its end: - No run begins while another one of its customer is open, which is one that has begun
-// and has neither ended nor stopped. There are two exceptions, that leases cannot prevent. The
-// runs of the killed process are open for ever; they write no more. And the runs of the frozen
-// process are open until it wakes up: then each of them either stops, as its context has ended or
-// its lease is not valid, or what it writes next is refused, as the resource has seen a higher
-// fence. It has not one write accepted after the other's begin. - The fences of a customer's runs
-// increase, and each is one run's. - Every task is done, none is archived, none is left in the
-// queue. - What has begun more than once is a task that one of the three had in its hands, once
-// more each.
+// Each handler writes its beginning, its steps and its end to the resource. The resource must see
+// this:
+//
+//   - No run begins while another run of its customer is open. A run is open if it has begun and
+//     has neither ended nor stopped. Leases cannot prevent two exceptions. The runs of the killed
+//     process stay open for ever, but they write no more. The runs of the frozen process are open
+//     until it wakes up. Then each of them stops, because its context has ended or its lease is
+//     not valid, or its next write is refused, because the resource has seen a higher fence. No
+//     write of such a run is accepted after the other run has begun.
+//   - The fences of a customer's runs increase, and each belongs to one run.
+//   - Every task is done, none is archived, and none is left in the queue.
+//   - A task that has begun more than once was with one of those three processes. It has begun
+//     once more for each.
 func TestTasks_overProcessesThatDieFreezeAndShutDown(t *testing.T) {
 	t.Parallel()
 	lifeStormOver(t, lifeLength{tasks: 250, ttl: 3 * time.Second, aged: true})
@@ -89,16 +92,16 @@ func lifeStormOver(t *testing.T, length lifeLength) {
 	inShut := s.resource.open(t, shut.name)
 	require.NoError(t, shut.Signal(syscall.SIGTERM))
 	inKilled, inFrozen := s.resource.open(t, killed.name), s.resource.open(t, frozen.name)
-	// and its handlers are not that heed nothing: asynq has given their tasks back to the queue
+	// handlers that ignore their contexts still run: asynq has returned their tasks to the queue
 	shut.Says("shut down")
 	require.NoError(t, s.resource.rdb.Set(t.Context(), "go", 1, 0).Err())
 	shut.Ends()
 
-	// asynq takes back what had a lease that ended half a minute ago: a minute after the last
-	// heartbeat, once a minute and when a server starts.
+	// asynq recovers a task whose lease ended half a minute ago, that is a minute after the last
+	// heartbeat. It does so once a minute and when a server starts.
 	lost := 61 * time.Second
 	if length.aged {
-		// of the Guard's leases, nothing is set back
+		// the Guard's leases are not set back
 		lost = max(length.ttl, lifeHeartbeat) + 2*time.Second
 	}
 	for time.Since(frozenAt) < lost {
@@ -116,7 +119,7 @@ func lifeStormOver(t *testing.T, length lifeLength) {
 	inFrozen = s.resource.open(t, frozen.name) // without what had just ended
 	require.NotEmpty(t, inFrozen)
 	require.NoError(t, frozen.Thaw())
-	// if nothing of it is open, it has ended, stopped or been refused
+	// a run that is not open has ended, stopped or been refused
 	lifeUntil(t, "what was frozen stops", func() bool {
 		open := s.resource.open(t, frozen.name)
 		for run := range open {
@@ -138,7 +141,7 @@ func lifeStormOver(t *testing.T, length lifeLength) {
 	require.Zero(t, s.awaitEmpty(t))
 	log := s.resource.log(t)
 	for _, w := range log[before:] {
-		require.Equal(t, frozen.name, w.Process, "it is all well again, and works alone")
+		require.Equal(t, frozen.name, w.Process, "it is well again, and works alone")
 	}
 	frozen.CloseInput()
 	frozen.Ends()

@@ -140,7 +140,7 @@ func (s *lifeSite) enqueue(t *testing.T, id, customer string, opts ...asynq.Opti
 	require.NoError(t, err)
 }
 
-// info returns what asynq knows of a task, or nil.
+// info returns asynq's information on a task, or nil.
 func (s *lifeSite) info(t *testing.T, id string) *asynq.TaskInfo {
 	t.Helper()
 	info, err := s.inspector.GetTaskInfo("default", id)
@@ -199,8 +199,8 @@ func (s *lifeSite) held(t *testing.T) (found []string) {
 	return found
 }
 
-// lifeUntil waits until ok, in bounded time: asynq takes a minute to take back a task that a busy
-// machine has made a server lose.
+// lifeUntil waits until ok, in bounded time: asynq takes a minute to recover a task that a server
+// has lost on a busy machine.
 func lifeUntil(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(2 * lifeSoon); !ok(); time.Sleep(lifePoll) { // between two looks
@@ -220,7 +220,7 @@ func lifeReceive[T any](t *testing.T, c <-chan T, what string) (v T) {
 	return v
 }
 
-// lifeOutcomes are what an Observer was told.
+// lifeOutcomes are the outcomes that an Observer received.
 type lifeOutcomes struct {
 	mu  sync.Mutex
 	all []guardasynq.Outcome

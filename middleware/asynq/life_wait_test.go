@@ -35,7 +35,7 @@ func (s *lifeSite) active(t *testing.T) int {
 	return q.Active
 }
 
-// postponed returns how many tasks are to come back later.
+// postponed returns how many tasks will come back later.
 func (s *lifeSite) postponed(t *testing.T) int {
 	t.Helper()
 	q, err := s.inspector.GetQueueInfo("default")
@@ -43,7 +43,7 @@ func (s *lifeSite) postponed(t *testing.T) int {
 	return q.Retry
 }
 
-// One task of a key waits at a time, and who runs does not wait any more.
+// One task of a key waits at a time. A task that runs does not count as a waiter.
 func TestWait_theNextTaskWaitsInItsWorkerAndRunsRightAfter(t *testing.T) {
 	t.Parallel()
 	s := newLifeSite(t)
@@ -110,7 +110,7 @@ func TestWait_endsASecondBeforeTheDeadlineOfTheTask(t *testing.T) {
 	s := newLifeSite(t)
 	var book lifeBook
 	h, gate := lifeGated(t, &book)
-	change, told := lifeErrors()
+	change, reported := lifeErrors()
 	s.serve(t, s.middleware(t, guardasynq.WithWait(time.Minute), guardasynq.WithDelay(10*time.Minute))(h), change)
 	s.enqueue(t, "first", "one")
 	book.awaitRuns(t, "one", 1)
@@ -122,5 +122,5 @@ func TestWait_endsASecondBeforeTheDeadlineOfTheTask(t *testing.T) {
 	close(gate)
 	require.Zero(t, s.awaitEmpty(t))
 	book.requireOnce(t, []string{"first", "second"})
-	require.Empty(t, told)
+	require.Empty(t, reported)
 }

@@ -15,7 +15,7 @@ import (
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
-func TestObserver_isToldOnceOfEachDelivery(t *testing.T) {
+func TestObserver_isCalledOncePerDelivery(t *testing.T) {
 	t.Parallel()
 	var order []string
 	var mu sync.Mutex
@@ -148,10 +148,10 @@ func TestObserver_aStoreThatCannotBeAskedPostpones(t *testing.T) {
 	}{"as it is": {attempts: 3, err: guard.ErrStore}, "as a copy": {attempts: 0, err: guard.ErrStore}, "a Guard that was closed": {attempts: 3, err: guard.ErrClosed}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var told aqErrors
+			var reported aqErrors
 			s, leases, w := newAqSite(t), newAqSite(t), newAqWork(t)
 			m := s.middlewareOf(t, leases.guard, guardasynq.ByType())
-			s.serve(t, aqConfig(func(c *asynq.Config) { c.ErrorHandler = &told }), m(w))
+			s.serve(t, aqConfig(func(c *asynq.Config) { c.ErrorHandler = &reported }), m(w))
 			t.Cleanup(w.release)
 			if errors.Is(c.err, guard.ErrClosed) {
 				require.NoError(t, leases.guard.Close(t.Context()))
@@ -170,7 +170,7 @@ func TestObserver_aStoreThatCannotBeAskedPostpones(t *testing.T) {
 			} else {
 				require.Zero(t, s.awaitState(t, "41", asynq.TaskStateRetry).Retried)
 			}
-			_, errs := told.told()
+			_, errs := reported.all()
 			require.Len(t, errs, 1, "that a store is away is worth telling")
 			require.ErrorIs(t, errs[0], c.err)
 			require.NotErrorIs(t, errs[0], guardasynq.ErrNotConfigured)

@@ -26,7 +26,7 @@ func (d *delivery) keepResult() {
 // giveResult ends a task whose work is done, with the result of the run that has done it.
 func (d *delivery) giveResult(err error) (tell error, settled bool) {
 	var done *guard.DoneError
-	// it is nil if a handler around has put another task in place
+	// the writer is nil if an outer handler has replaced the task
 	if errors.As(err, &done) && len(done.Record) > 0 && d.known && d.task.ResultWriter() != nil {
 		if _, err := d.task.ResultWriter().Write(done.Record); err != nil {
 			err = fmt.Errorf("guardasynq: write the result of task %q, which was done before: %w", d.id, err)
@@ -35,9 +35,9 @@ func (d *delivery) giveResult(err error) (tell error, settled bool) {
 		}
 	}
 	if d.repeats != "" {
-		d.skip = "done" // of which a lease beside that of the run tells no hook
+		d.skip = "done" // hooks do not learn it from an auxiliary lease
 	}
 	d.end(ResultDone, nil)
-	d.handOver(time.Now()) // it may have been brought, and is to bring the next
+	d.handOff(time.Now()) // if it was brought, it brings the next one
 	return nil, true
 }

@@ -144,7 +144,7 @@ func TestOnce_runsAgainAfterTheWindow(t *testing.T) {
 	}, aqSoon, aqPoll)
 }
 
-func TestLong_onceAResultThatIsTooLargeToKeepIsTold(t *testing.T) {
+func TestLong_onceAResultThatIsTooLargeToKeepIsLogged(t *testing.T) {
 	redistest.Long(t)
 	var log aqBuffer
 	s, _ := aqOnce(t, time.Hour, func(_ context.Context, task *asynq.Task) error {
@@ -176,7 +176,7 @@ func TestOnce_aHandlerAroundMayPutAnotherTaskInPlace(t *testing.T) {
 	s.outcomes.await(t, guardasynq.ResultDone, 1)
 }
 
-// The keys of runs that wait for each other are done when it is their turn.
+// Tasks of one key wait for its run. When they are brought back, their key is done.
 func TestOnce_whatWasPostponedMeanwhileIsDone(t *testing.T) {
 	t.Parallel()
 	s, w, run := aqHolding(t, aqConfig(), guardasynq.WithOnce(time.Hour, guardasynq.ByJSON("key")))

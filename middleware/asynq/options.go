@@ -18,7 +18,7 @@ const defaultTTL = 15 * time.Second
 // defaultWait is how long a task waits for its key in its worker without WithWait.
 const defaultWait = time.Second
 
-// An Option is a setting of New. What cannot work is refused there.
+// An Option is a setting of New. New refuses a setting that cannot work.
 type Option func(*settings)
 
 // settings are what the options have set.

@@ -55,7 +55,7 @@ func TestOptions_thatCannotWork(t *testing.T) {
 	given := guardasynq.WithClient(client, inspector)
 	for name, c := range map[string]struct {
 		setting string
-		opts    []guardasynq.Option // beside a client
+		opts    []guardasynq.Option // added to a client
 	}{
 		"a nil option":              {"option", []guardasynq.Option{nil}},
 		"a nil client":              {"WithClient", []guardasynq.Option{guardasynq.WithClient(nil, inspector), given}},
@@ -93,7 +93,7 @@ func TestOptions_theirMistakesComeInOneError(t *testing.T) {
 	require.ErrorContains(t, err, "guard: WithDelay(-1ns): must not be negative")
 }
 
-func TestOptions_whoNeedsAClient(t *testing.T) {
+func TestOptions_eachPolicyNeedsAClient(t *testing.T) {
 	t.Parallel()
 	g := optionsGuard(t)
 	for busy, named := range map[guardasynq.Busy]string{guardasynq.RetryLater: "WithClient", guardasynq.Coalesce: "WithClient", guardasynq.Skip: "WithClient", guardasynq.Fail: "WithClient"} {
@@ -137,14 +137,14 @@ func TestOptions_nameOfTheWork(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var told string
+			var got string
 			var log aqLog
-			g := optionsGuard(t, append(c.guard, guard.WithHook(guard.Hook{RunEnd: func(_ context.Context, e guard.Event) { told = e.Name }}))...)
+			g := optionsGuard(t, append(c.guard, guard.WithHook(guard.Hook{RunEnd: func(_ context.Context, e guard.Event) { got = e.Name }}))...)
 			m, err := guardasynq.New(g, guardasynq.ByType(), append(c.opts, aqNoClient(t), guardasynq.WithBusy(guardasynq.Skip), guardasynq.WithObserver(log.observer()))...)
 			require.NoError(t, err)
 			none := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })
 			require.NoError(t, m(none).ProcessTask(t.Context(), asynq.NewTask(c.typ, nil)))
-			require.Equal(t, c.want, told)
+			require.Equal(t, c.want, got)
 			require.Equal(t, c.want, log.of(guardasynq.ResultRan)[0].Name)
 		})
 	}

@@ -16,8 +16,8 @@ import (
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
-// The trace goes from whoever enqueues a task through its headers to all that sees the task here,
-// also by way of a copy and of a follow-up.
+// The trace goes from the enqueuer of a task, through its headers, to everything here that sees
+// the task, even by way of a copy or a follow-up.
 func TestOTel_aTaskCarriesItsEnqueuersTraceOn(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

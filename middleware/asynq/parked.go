@@ -15,20 +15,20 @@ import (
 
 // parked are the tasks that this process has postponed because their key was busy, in the order in
 // which they came: when a run of the key ends, here or elsewhere, the next of them is brought back
-// at once. A task that finds its key busy again keeps its position. It is no more than a help: each
-// comes back by itself when its time is up.
+// at once. A task that finds its key busy again keeps its position. This only saves time: each
+// task comes back by itself when its time is up.
 type parked struct {
 	watch func(key string) (stop func()) // learns of the ends of runs elsewhere
 
 	mu        sync.Mutex
 	count     int
-	positions int // how many have been given out
+	positions int // how many were assigned
 	keys      map[string]*parkedKey
 	swept     time.Time
 }
 
-// A parkedKey has the tasks of one key. There is one while there are any, or one that was brought
-// is on its way.
+// A parkedKey has the tasks of one key. It exists while there is such a task, or while one that
+// was brought is on its way.
 type parkedKey struct {
 	order   list.List // of parkedTask
 	at      map[string]*list.Element
@@ -45,13 +45,14 @@ type parkedTask struct {
 }
 
 const (
-	// mostParked is how many tasks are remembered. What is beyond comes back by itself.
+	// mostParked is how many tasks are remembered. Further tasks come back by themselves.
 	mostParked = 10000
-	// mostBrought is how many tasks of a key keep their positions that were brought and have not
-	// come yet. Usually that is one; more than one if they go to other processes.
+	// mostBrought bounds how many tasks of a key that were brought, and have not come yet, keep
+	// their positions. Usually there is one such task, and more if they go to other processes.
 	mostBrought = 16
-	// sweepInterval is how often tasks are forgotten that have come back in other processes, and
-	// fullInterval how often if there is no room for more. To look at all of them takes a while.
+	// sweepInterval is how often tasks that have come back in other processes are forgotten, and
+	// fullInterval how often if there is no room for more. A sweep looks at all tasks, which takes
+	// a while.
 	sweepInterval = time.Minute
 	fullInterval  = time.Second
 )
@@ -191,10 +192,10 @@ func (d *delivery) park(id string) {
 	d.m.parked.add(d.identity, parkedTask{queue: d.queue, id: id, position: d.position, until: time.Now().Add(max(d.m.every, longestDelay) * 5 / 4)})
 }
 
-// handOver brings back a task that waits for the key, now that a run has ended, unless that was
-// learned elsewhere (watch), and one was brought since. If a task waited for it in a worker of this
-// process, that one runs now, and brings the next one itself.
-func (d *delivery) handOver(since time.Time) {
+// handOff brings back a task that waits for the key, now that a run has ended. It does not do so
+// if watch has noticed the end first and brought one since. A task that waited for the key in a
+// worker of this process runs now, and brings the next one itself.
+func (d *delivery) handOff(since time.Time) {
 	if d.m.busy == Coalesce {
 		d.bringFollowUp()
 	}
@@ -204,9 +205,9 @@ func (d *delivery) handOver(since time.Time) {
 	}
 }
 
-// bringAhead brings the task that is to follow this one's run before the run ends, to wait in a
-// worker that has nothing to do: asynq takes a moment to give it to one. A task that waits already
-// brings the next one itself.
+// bringAhead brings the next task of the key before this run ends. That task waits in an idle
+// worker, because asynq takes a moment to give it to one. A task that already waits brings the
+// next one itself.
 func (d *delivery) bringAhead() {
 	if d.m.waitsForKeys() && d.server != nil && d.server.hasRoom() {
 		d.ahead.Go(func() { d.hasAhead = !d.m.waiters.any(d.identity) && d.m.bringNext(d.identity, time.Now()) })
@@ -216,9 +217,9 @@ func (d *delivery) bringAhead() {
 // waitsForKeys reports whether tasks wait in workers before they are postponed.
 func (m *middleware) waitsForKeys() bool { return m.busy == RetryLater && m.wait != 0 }
 
-// bringNext brings the first task that can be, unless another one was brought since, and reports
-// whether there was one. So two that learn of the end of the same run bring one task, rather than
-// two that might come in any order.
+// bringNext brings the first task that can be brought, unless another one was brought since. It
+// reports whether there was one. So if two calls learn of the end of one run, they bring one task,
+// rather than two that might come in any order.
 func (m *middleware) bringNext(key string, since time.Time) bool {
 	for {
 		task, ok := m.parked.next(key, since)
@@ -229,9 +230,9 @@ func (m *middleware) bringNext(key string, since time.Time) bool {
 	}
 }
 
-// The end of a run elsewhere is left to a task that waits in a worker, here or in another process:
-// it has the key by then. A task that was brought takes asynq a moment to give to a worker, which
-// can be that of another process.
+// After a run elsewhere, a task that waits in a worker, here or in another process, goes first: it
+// has the key after freedPause. asynq takes a moment to give a task that was brought to a worker,
+// which can be in another process.
 const (
 	freedPause   = 5 * time.Millisecond
 	broughtPause = 100 * time.Millisecond
@@ -249,8 +250,8 @@ func (m *middleware) watch(key string) (stop func()) {
 }
 
 // freed is called when the key may be free. If it is, one of its tasks is brought back. If a run
-// has ended and another one has begun, one is brought to wait for its end in a worker, if this
-// process has one to spare.
+// has ended and another one has begun, one task is brought to wait in a worker, if this process
+// has an idle one.
 func (m *middleware) freed(ctx context.Context, key string, ended bool) {
 	// when the task that was brought last was first seen with a worker
 	var active, asked time.Time
@@ -266,7 +267,7 @@ func (m *middleware) freed(ctx context.Context, key string, ended bool) {
 			return
 		}
 		ago := asked.Sub(last.broughtAt)
-		if pause = broughtPause - ago; pause <= 0 && m.hasTurn(last, ago, &active) {
+		if pause = broughtPause - ago; pause <= 0 && m.goesFirst(last, ago, &active) {
 			pause = broughtPause
 		}
 	}
@@ -275,17 +276,16 @@ func (m *middleware) freed(ctx context.Context, key string, ended bool) {
 	}
 }
 
-// isIdle reports whether a task that is brought finds a worker that has nothing to do, in which it
-// can wait.
+// isIdle reports whether a task that is brought finds an idle worker, in which it can wait.
 func (m *middleware) isIdle() bool {
 	s := m.server.Load()
 	return m.waitsForKeys() && s != nil && s.isIdle()
 }
 
-// hasTurn reports whether a task that was brought some time ago is to have the key first: this
-// process is about to make it pending, asynq still has to give it to a worker, or its worker may be
-// about to ask for the key. active is when it was first seen with a worker.
-func (m *middleware) hasTurn(task parkedTask, ago time.Duration, active *time.Time) bool {
+// goesFirst reports whether a task that was brought some time ago should get the key first: this
+// process is about to make it pending, asynq still has to give it to a worker, or its worker may
+// be about to ask for the key. active is when it was first seen with a worker.
+func (m *middleware) goesFirst(task parkedTask, ago time.Duration, active *time.Time) bool {
 	if !time.Now().Before(task.until) {
 		return false // also if there is none
 	}
@@ -310,7 +310,7 @@ func isPostponed(info *asynq.TaskInfo) bool {
 	return info.State == asynq.TaskStateScheduled || info.State == asynq.TaskStateRetry && waitsForKey(info)
 }
 
-// isFree reports whether nobody holds the key.
+// isFree reports whether the key is free.
 func (m *middleware) isFree(ctx context.Context, key, name string) bool {
 	opts := append(slices.Clip(m.opts), m.guard.Adapter().Auxiliary())
 	if name != "" {
@@ -324,7 +324,7 @@ func (m *middleware) isFree(ctx context.Context, key, name string) bool {
 	return true
 }
 
-// A task that has just been postponed takes its worker and asynq a moment to put aside.
+// The worker and asynq take a moment to put aside a task that has just been postponed.
 const (
 	bringTries = 20
 	bringPause = 10 * time.Millisecond

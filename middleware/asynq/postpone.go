@@ -20,8 +20,8 @@ const originHeader = "Onerun-Task-Id"
 // enqueueTimeout bounds how long it may take to enqueue a task.
 const enqueueTimeout = 10 * time.Second
 
-// postpone has the task come back later, as it did not run because of err. It is not settled if
-// that could not be seen to.
+// postpone makes the task come back later. err is why it did not run. The task is not settled if
+// it needed a copy that could not be enqueued.
 func (d *delivery) postpone(err error) (tell error, settled bool) {
 	p := &PostponedError{After: d.m.delay(err), Err: err, settled: true, cutOff: d.started && d.asked == nil, unconfigured: d.known && d.server == nil}
 	if d.asked != nil {
@@ -90,8 +90,9 @@ func (d *delivery) enqueueCopy(after time.Duration) (string, error) {
 }
 
 // isRepeated reports whether the task is a copy, and there is another one of the original's ID
-// that asynq will give to a worker: it was enqueued again, as its ID was free, and does for both.
-// One that is with a worker may be the original itself, which asynq is about to remove.
+// that asynq will give to a worker. That one was enqueued while the ID was free, and runs for
+// both. A task that is with a worker does not count: it may be the original itself, which asynq is
+// about to remove.
 func (d *delivery) isRepeated() bool {
 	origin := d.task.Headers()[originHeader]
 	if !d.known || origin == "" || origin == d.id || d.isFollowUp() {
@@ -116,7 +117,7 @@ func (d *delivery) headers() map[string]string {
 	maps.Copy(headers, d.task.Headers())
 	headers[originHeader] = TaskID(d.ctx, d.task)
 	if d.m.busy == Coalesce && d.started {
-		headers[arrivedHeader] = "0" // older than all, as arrived has it
+		headers[arrivedHeader] = "0" // older than all, as in arrived
 	}
 	return headers
 }
@@ -147,7 +148,7 @@ func (d *delivery) options() ([]asynq.Option, error) {
 	return opts, nil
 }
 
-// enqueue enqueues what the task is, under another ID.
+// enqueue enqueues the same task under another ID.
 func (d *delivery) enqueue(id string, headers map[string]string, opts []asynq.Option) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), enqueueTimeout)
 	defer cancel()

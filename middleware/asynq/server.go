@@ -31,7 +31,7 @@ type wait struct {
 
 type workerKey struct{}
 
-// A worker is what has one task.
+// A worker has one task.
 type worker struct {
 	server  *server
 	entered bool
@@ -98,8 +98,9 @@ func (s *server) isIdle() bool {
 const idleAfter = 10 * time.Millisecond
 
 // A server that has no room would postpone within milliseconds all tasks whose keys are busy,
-// also those that other servers have room for. So it sometimes keeps one for as long as those take
-// to look for tasks. For half of the time it does not: behind such tasks may be some that can run.
+// also those that other servers have room for. So it sometimes keeps one for as long as the others
+// take to look for tasks. It does so for at most half of the time, because tasks that can run may
+// be queued behind such tasks.
 const (
 	longestHold  = taskCheckInterval
 	holdInterval = 2 * longestHold

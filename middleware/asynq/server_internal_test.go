@@ -41,7 +41,7 @@ func TestServer_hasRoomIfOneWorkerIsLeft(t *testing.T) {
 	require.Zero(t, s.busy)
 }
 
-// How long those occupy their workers, nobody says.
+// The server does not know how long those occupy their workers.
 func TestServer_leavesAQuarterIfHandlersAreBehindNoMiddleware(t *testing.T) {
 	t.Parallel()
 	s, task := newTestServer(t, 8)

@@ -116,7 +116,7 @@ func (s *aqSite) enqueueTask(t *testing.T, task *asynq.Task, opts ...asynq.Optio
 	return info
 }
 
-// info returns what asynq knows of a task, or nil if there is none of that ID.
+// info returns asynq's information on a task, or nil if there is none of that ID.
 func (s *aqSite) info(t *testing.T, id string) *asynq.TaskInfo {
 	t.Helper()
 	info, err := s.inspector.GetTaskInfo(aqQueue, id)
@@ -215,7 +215,7 @@ func newAqWork(t *testing.T) *aqWork {
 	w := &aqWork{begun: make(chan *aqRun, 1000), quit: make(chan struct{}), running: map[string]int{}}
 	t.Cleanup(func() {
 		w.release()
-		require.Empty(t, w.met, "runs of these keys met")
+		require.Empty(t, w.met, "runs of these keys overlapped")
 	})
 	return w
 }
@@ -283,7 +283,7 @@ func (w *aqWork) payloads() []string {
 	return append([]string(nil), w.ran...)
 }
 
-// aqJSON is a payload with a key and what else there is to say.
+// aqJSON returns a payload with a key and a rest.
 func aqJSON(key, rest string) string {
 	b, err := json.Marshal(map[string]string{"key": key, "rest": rest})
 	if err != nil {

@@ -5,16 +5,15 @@ import (
 	"sync"
 )
 
-// waiters counts those that wait for a key in their workers.
+// waiters counts the tasks that wait for a key in their workers.
 type waiters struct {
 	most int // of one key
 	mu   sync.Mutex
 	keys map[string]int
 }
 
-// How many tasks of a key wait in a process. Of those that would be postponed it is one, so that
-// the tasks of one key do not keep the workers from others. Of those that would end it is any
-// number.
+// How many tasks of a key may wait in a process. It is one if a task would be postponed otherwise,
+// so that the tasks of one key do not occupy all workers. It is any number if a task would end.
 const (
 	keyWaiters = 1
 	noBound    = math.MaxInt

@@ -12,8 +12,8 @@ import (
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
-// What a tick asks of the store. Nothing else is asked while nobody else is up, and between ticks
-// nothing at all.
+// These are the calls of a tick to the store. A process that is alone makes no others, and none
+// between ticks.
 func TestTick_uncontendedMakesFewCallsToTheStore(t *testing.T) {
 	t.Parallel()
 	const tick, run = `acquire "cron:job@2026-06-15T12:02:00Z"`, `acquire "cron:job"`

@@ -46,7 +46,7 @@ func TestSchedule_thatChangesHasMissedNothing(t *testing.T) {
 	}
 }
 
-// A change is a change also if nobody was up at the first tick after it.
+// A change counts even if no process was up at the first tick after it.
 func TestSchedule_thatHasChangedIsMissedFromThenOn(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {

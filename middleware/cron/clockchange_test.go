@@ -17,8 +17,8 @@ type night struct {
 	jobs             []changed
 }
 
-// A changed is what becomes of a job in that night: the ticks that are run, and those with
-// WithLocalTicks, where they differ.
+// A changed lists the ticks that a job runs in that night, and those with WithLocalTicks if they
+// differ.
 type changed struct {
 	name, spec string
 	ticks      []string
@@ -209,10 +209,10 @@ func TestClockChange_localTicksLeaveNoHoleForAStart(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
 			onSite(t, "2026-11-01T04:20:00Z", func(s *site) {
-				var o told
+				var o recorder
 				start := func(who string) *process {
 					p := s.process(who, setup{cron: []cron.Option{cron.WithLocation(zone(s.t, "America/New_York"))}})
-					p.add("job", "30 * * * *", nil, append(test.opts, guardcron.WithLocalTicks(), guardcron.WithObserver(o.tell))...)
+					p.add("job", "30 * * * *", nil, append(test.opts, guardcron.WithLocalTicks(), guardcron.WithObserver(o.record))...)
 					p.cron.Start()
 					return p
 				}

@@ -39,8 +39,8 @@ func (c *Control) now() time.Time { return time.Now().Add(time.Duration(c.ahead.
 
 // The store keeps when a job was last paused or resumed, as a counter: twice the milliseconds since
 // 1970, and 1 more while it is paused. Another counter has the milliseconds at which the pause
-// began, and one for each pause, with the number of the first counter in its name, when it ends by
-// itself.
+// began. A pause that ends by itself has one more, whose name contains the number of the first
+// counter, for its end.
 const (
 	pauses   = "pauses"
 	pausedAt = "paused"
@@ -52,7 +52,7 @@ const (
 // Skipped, even if no process is up then, and they are not caught up with. A process that cannot
 // ask the store whether the job is paused does not start it. The error is that of the store.
 func (c *Control) Pause(ctx context.Context, name string) error {
-	return c.turn(ctx, name, true, time.Time{})
+	return c.setPause(ctx, name, true, time.Time{})
 }
 
 // PauseFor is Pause that ends by itself after d, by the clocks of the processes. It replaces an
@@ -61,12 +61,12 @@ func (c *Control) PauseFor(ctx context.Context, name string, d time.Duration) er
 	if d < time.Millisecond {
 		return fmt.Errorf("guardcron: job %q: %w", name, refused.Setting("PauseFor", d.String(), "must be at least 1ms"))
 	}
-	return c.turn(ctx, name, true, c.now().Add(d))
+	return c.setPause(ctx, name, true, c.now().Add(d))
 }
 
 // Resume ends a Pause. The error is that of the store.
 func (c *Control) Resume(ctx context.Context, name string) error {
-	return c.turn(ctx, name, false, time.Time{})
+	return c.setPause(ctx, name, false, time.Time{})
 }
 
 // Paused reports whether a job is paused. It asks the store.
@@ -87,7 +87,7 @@ func (c *Control) paused(ctx context.Context, name string) (bool, error) {
 	return c.now().Before(until), err
 }
 
-// forever is when a pause ends that does not end by itself.
+// forever is the end of a pause that does not end by itself.
 var forever = time.UnixMilli(math.MaxInt64 / int64(time.Millisecond))
 
 // pauseEnds returns when the pause of that number ends by itself.
@@ -99,8 +99,9 @@ func (c *Control) pauseEnds(ctx context.Context, name string, n int64) (time.Tim
 	return time.UnixMilli(until), err
 }
 
-// turn pauses a job until an instant, or until it is resumed if that is zero, or resumes it.
-func (c *Control) turn(ctx context.Context, name string, pause bool, until time.Time) error {
+// setPause pauses a job until an instant, or until Resume if the instant is zero. If pause is
+// false, it resumes the job.
+func (c *Control) setPause(ctx context.Context, name string, pause bool, until time.Time) error {
 	err := func() error {
 		was, err := c.paused(ctx, name)
 		if err != nil || !pause && !was {
@@ -134,8 +135,7 @@ func (c *Control) turn(ctx context.Context, name string, pause bool, until time.
 	return nil
 }
 
-// lastPause returns from when on the job was last paused, and until when. Both are 0 if it never
-// was.
+// lastPause returns when the last pause of the job began and ended. Both are 0 if there was none.
 func (b *job) lastPause(ctx context.Context) (from, to time.Time, err error) {
 	n, err := b.jobs.ledger.Raise(ctx, ledgerName(b.name), pauses, 0)
 	if err != nil || n == 0 {

@@ -15,9 +15,9 @@ import (
 func TestRunNow_runsForNoTickAndIsRecorded(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
-		var o told
+		var o recorder
 		p := s.process("a", setup{})
-		p.add("job", "0 * * * *", nil, guardcron.WithObserver(o.tell))
+		p.add("job", "0 * * * *", nil, guardcron.WithObserver(o.record))
 		require.NoError(s.t, p.RunNow(context.Background(), "job"), "the Cron need not be started")
 		require.Equal(s.t, []string{""}, s.ticks(), "it has no tick")
 		require.Equal(s.t, []string{"by hand ran"}, p.outcomes("job"))
@@ -28,7 +28,7 @@ func TestRunNow_runsForNoTickAndIsRecorded(t *testing.T) {
 		require.Equal(s.t, []guardcron.Record{r}, o.records)
 		p.cron.Start()
 		s.until("2026-06-15T13:00:10Z")
-		require.Equal(s.t, []string{"", "2026-06-15T13:00:00Z"}, s.ticks(), "which it takes from nobody")
+		require.Equal(s.t, []string{"", "2026-06-15T13:00:00Z"}, s.ticks(), "a run by hand takes no tick")
 		require.NoError(s.t, p.RunNow(context.Background(), "job"))
 		require.Len(s.t, s.ticks(), 3, "and it is not kept out by one")
 	})
@@ -169,8 +169,8 @@ func TestPause_ofAllProcesses(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
 		ctx := context.Background()
-		var missed told
-		all := s.three(setup{}, "* * * * *", nil, guardcron.WithCatchUp(guardcron.UpTo(100)), onMissed(missed.tell))
+		var missed recorder
+		all := s.three(setup{}, "* * * * *", nil, guardcron.WithCatchUp(guardcron.UpTo(100)), onMissed(missed.record))
 		paused := func(want bool) {
 			s.t.Helper()
 			for _, p := range all {
@@ -287,9 +287,9 @@ func TestRunNow_withinARunOfTheJobIsBusy(t *testing.T) {
 func TestEntry_calledBeforeTheStartDoesNothing(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
-		var o told
+		var o recorder
 		p := s.process("a", setup{})
-		id := p.add("job", "0 3 * * *", nil, guardcron.WithObserver(o.tell))
+		id := p.add("job", "0 3 * * *", nil, guardcron.WithObserver(o.record))
 		p.cron.Entry(id).WrappedJob.Run()
 		s.sleep(2 * time.Minute)
 		require.Empty(s.t, s.ticks())

@@ -43,8 +43,8 @@
 // first tick of a new job, and a run of more than a second, make one more: they are on record as
 // Running. A process that finds a tick done makes one call.
 //
-// A lock alone is not once per tick: a short job on two machines whose clocks differ by half a
-// second would run twice.
+// A lock alone does not run a job once per tick: a short job on two machines whose clocks differ
+// by half a second would run twice.
 //
 // What it does not promise: a run that dies between its side effects and its end is run again by
 // another process, within WithStartDeadline. So is one that ends while the store is away for

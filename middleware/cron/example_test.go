@@ -88,7 +88,7 @@ func ExampleWithObserver_missed() {
 	stop := run()
 	last := <-ran
 	stop()
-	time.Sleep(1500 * time.Millisecond) // nobody is up
+	time.Sleep(1500 * time.Millisecond) // no process is up
 	stop = run()
 	r := <-missed
 	stop()
@@ -146,7 +146,7 @@ func ExampleWithCatchUp() {
 	stop := run()
 	<-ran
 	stop()
-	time.Sleep(1500 * time.Millisecond) // nobody is up
+	time.Sleep(1500 * time.Millisecond) // no process is up
 	restart := time.Now()
 	stop = run()
 	for tick := range ran {
@@ -159,7 +159,7 @@ func ExampleWithCatchUp() {
 	// Output: ran a tick that was due before the start
 }
 
-// A job is run by hand, beside its schedule. What it returns comes back.
+// RunNow runs a job by hand, in addition to its schedule, and returns the job's error.
 func ExampleJobs_RunNow() {
 	ctx := context.Background()
 	g, _ := guard.New(memory.New())
@@ -195,7 +195,7 @@ func ExampleJobs_Pause() {
 	// false <nil>
 }
 
-// Who ran a job last, and what became of it, is on record for all processes.
+// The records of a job show all processes which of them ran it last, and the outcome.
 func ExampleJobs_Records() {
 	ctx := context.Background()
 	g, _ := guard.New(memory.New())
@@ -244,16 +244,16 @@ func ExampleJobs_Wrapper() {
 // A dead man's switch: a monitor outside expects a ping after each success, and raises the alarm if
 // none comes in time. Services such as healthchecks.io or a Prometheus Pushgateway do so.
 //
-// WithObserver and Missed tell what a process that is up has found. If no process is up, nobody is
-// there to tell: only the monitor notices, by its own clock, after the period of the job and a
-// grace that should be longer than the start deadline. When a process is up again, it reports the
-// ticks as Missed, or catches up with them, and the next success ends the alarm.
+// WithObserver and Missed report what a process that is up has found. If no process is up, none
+// can report: only the monitor notices, by its own clock, after the period of the job and a grace
+// that should be longer than the start deadline. When a process is up again, it reports the ticks
+// as Missed, or catches up with them, and the next success ends the alarm.
 func Example_deadMansSwitch() {
 	pings := make(chan string, 10)
 	monitor := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { pings <- r.URL.Path }))
 	defer monitor.Close()
 
-	// ping tells the monitor of a success. It has a limit of its own: the next tick may wait for
+	// ping reports a success to the monitor. It has a limit of its own: the next tick may wait for
 	// it.
 	client := &http.Client{Timeout: 10 * time.Second}
 	ping := func(r guardcron.Record) {

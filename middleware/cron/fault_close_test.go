@@ -93,7 +93,7 @@ func TestClose_endsRunsThatOutlastItsContextAndGivesTheirLeasesBack(t *testing.T
 		next <- tick
 		return nil
 	})
-	require.NoError(t, other.jobs.RunNow(t.Context(), "job"), "the lease of the job has not been given back")
+	require.NoError(t, other.jobs.RunNow(t.Context(), "job"), "the lease of the job has not been released")
 	require.True(t, receive(t, next, "the run by hand").IsZero())
 	require.Greater(t, receive(t, next, "a run of the next one"), tick)
 	records, err := other.jobs.Records(t.Context(), "job", 100)
@@ -151,13 +151,13 @@ func TestClose_leavesATickThatRunsElsewhereAtOnce(t *testing.T) {
 				waiting = sites[1]
 			}
 		case <-time.After(procSoon):
-			require.FailNow(t, "nobody waits for the tick")
+			require.FailNow(t, "no process waits for the tick")
 		}
 	}
 	waiting.closesSoon(t)
 }
 
-// The process that leaves has ticks whose turn has not come. They are run by the one that stays.
+// The process that leaves has ticks that still wait. The process that stays runs them.
 func TestClose_leavesAJobThatRunsElsewhereAndItsTicksToOthers(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -55,7 +55,7 @@ func TestTakeover_waitsForALaterTickThatHasBegun(t *testing.T) {
 	for at := (time.Time{}); !at.After(tick); {
 		at = receive(t, begun, "a later tick")
 	}
-	// for the later one to see to those before it, which is another way
+	// so that the later one handles the ticks before it, which is another path
 	time.Sleep(250 * time.Millisecond)
 	require.NoError(t, dead.Release(t.Context()))
 	for {
@@ -76,7 +76,7 @@ func TestTick_isNotLeftOutBecauseTheStoreDidNotAnswer(t *testing.T) {
 	defer func() { require.NoError(t, g.Close(context.Background())) }()
 	records := make(chan guardcron.Record, 100)
 	rdb := server.Client(t)
-	// What is no string is no lease, and Redis says so.
+	// A value that is no string is no lease: Redis returns an error.
 	held, err := g.Acquire(t.Context(), "cron:job")
 	require.NoError(t, err)
 	keys, err := rdb.Keys(t.Context(), "*cron:job*").Result()

@@ -62,8 +62,8 @@ func requireOnceThroughAFault(t *testing.T, fault func(server *redistest.Server,
 	untilTick(away.Unix()+6, 500*time.Millisecond) // while there is no store
 	over()
 	back := time.Now().Unix()
-	// unwritten reports whether the store may not have what an observer was told: it was away
-	// then, or a moment later.
+	// unwritten reports whether the store may not have a record that an observer received: it was
+	// away then, or a moment later.
 	unwritten := func(e procEvent) bool { return e.At > away.Add(-time.Second).UnixMilli() && e.At < (back+1)*1000 }
 	log.await(t, "a run after it", func(e procEvent) bool { return e.Kind == "end" && e.Tick >= (back+3)*1000 })
 	last := back + 3

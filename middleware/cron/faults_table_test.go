@@ -55,7 +55,7 @@ type feature struct {
 	wrapped bool
 	overlap bool                                // runs may overlap
 	fails   bool                                // the first run of each third tick fails
-	during  func(t *testing.T, p *plant) func() // beside the fault; what it returns is called after
+	during  func(t *testing.T, p *plant) func() // called during the fault, its result after it
 }
 
 var plantFeatures = map[string]feature{
@@ -197,7 +197,7 @@ func (p *plant) ends() {
 }
 
 func (p *plant) start(who string, skew time.Duration) *process {
-	opts := append(slices.Clone(p.feature.opts), guardcron.WithStartDeadline(30*time.Second), guardcron.WithObserver(p.told))
+	opts := append(slices.Clone(p.feature.opts), guardcron.WithStartDeadline(30*time.Second), guardcron.WithObserver(p.observe))
 	n := p.process(who, setup{skew: skew, cron: []cron.Option{cron.WithSeconds()}, guard: []guard.Option{guard.WithTTL(10 * time.Second)}, jobs: opts})
 	p.addTo(n)
 	n.cron.Start()
@@ -270,7 +270,7 @@ func (p *plant) run(ctx context.Context, who string) error {
 	return err
 }
 
-func (p *plant) told(r guardcron.Record) {
+func (p *plant) observe(r guardcron.Record) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if r.Outcome == guardcron.Ran || r.Outcome == guardcron.Unavailable || r.Tick.IsZero() {
@@ -303,7 +303,7 @@ func (p *plant) check() {
 	from := p.up[0].from
 	for n, up := range p.up {
 		if n > 0 && (p.feature.wrapped || up.spec != p.up[n-1].spec) {
-			from = up.from // what nobody was up for does not count
+			from = up.from // ticks for which no process was up do not count
 		}
 		schedule := parsed(p.t, up.spec)
 		// a tick of the last seconds may be left to the next process

@@ -8,11 +8,11 @@ import (
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
-// A store that is flushed while a process catches up says that nothing has ever been seen to. That
-// is no reason to go through all ticks since 1970.
+// A store that is flushed while a process catches up has no record of any tick. That is no reason
+// to go through all ticks since 1970.
 func TestMissed_areUnknownIfTheStoreForgetsThemMeanwhile(t *testing.T) {
 	onSite(t, "2026-11-21T00:00:00Z", func(s *site) {
-		var missed told
+		var missed recorder
 		first := s.process("first", setup{})
 		first.add("job", "0 * * * *", nil)
 		first.cron.Start()
@@ -20,7 +20,7 @@ func TestMissed_areUnknownIfTheStoreForgetsThemMeanwhile(t *testing.T) {
 		first.end()
 		s.until("2026-11-21T06:30:00Z")
 
-		second := s.process("second", setup{jobs: []guardcron.Option{onMissed(missed.tell)}})
+		second := s.process("second", setup{jobs: []guardcron.Option{onMissed(missed.record)}})
 		second.line.forgets.Store(true)
 		second.add("job", "0 * * * *", nil)
 		second.cron.Start()

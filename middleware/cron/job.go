@@ -33,7 +33,7 @@ type job struct {
 	wrapped     bool         // by Wrapper
 	entry       cron.EntryID // guarded by jobs.mu; 0 if it is wrapped, or not in the Cron yet
 
-	leaving context.Context // ends when the job is removed or Jobs are closed: what waits leaves
+	leaving context.Context // ends when the job is removed or Jobs are closed; waits end then
 	leave   context.CancelFunc
 
 	mu        sync.Mutex
@@ -42,13 +42,13 @@ type job struct {
 	handled   map[int64]bool // the ticks that a goroutine handles, in milliseconds
 	owed      map[int64]owed // the ticks to look at again
 	more      gap            // ticks before those that are owed
-	checked   bool           // the log was searched for ticks that nobody has handled
-	first     bool           // nobody had run the job when this process started
+	checked   bool           // the log was searched for ticks that no process has handled
+	first     bool           // no process had run the job when this one started
 	looking   bool           // a goroutine looks at what is owed
 	announced bool           // other programs know of the job; only lookOnce uses it
 	look      chan struct{}  // asks it to look again
 	due       int            // ticks that are due now, and neither run to their end nor left out
-	quiet     chan struct{}  // closed when due is 0; nil if nobody waits for that
+	quiet     chan struct{}  // closed when due is 0; nil if no goroutine waits for that
 	unwritten []entry        // records that the store has not taken yet
 }
 
@@ -88,7 +88,7 @@ func (j *Jobs) newJob(name string, schedule cron.Schedule, f func(ctx context.Co
 	return b, nil
 }
 
-// checkWindow looks whether the window fits the schedule, and chooses one if there is none.
+// checkWindow checks whether the window fits the schedule, and chooses one if there is none.
 func (b *job) checkWindow(now time.Time) {
 	at := b.schedule.Next(now)
 	if at.IsZero() {
@@ -162,8 +162,8 @@ func (b *job) runOptions(label string) []guard.Option {
 // instants of the wall clock.
 func (b *job) now() time.Time { return b.jobs.now().Round(0).In(b.jobs.cron.Location()) }
 
-// at returns when a tick is to start: the tick itself, or with WithJitter an instant after it that
-// is the same in all processes.
+// at returns when a tick starts: at the tick itself, or with WithJitter at an instant after it
+// that is the same in all processes.
 func (b *job) at(tick time.Time) time.Time {
 	if b.jitter == 0 {
 		return tick
@@ -208,11 +208,12 @@ func (b *job) Next(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// restart is how late a tick is at least that the Cron has not fired for.
+// restart is the least delay of a tick for which the Cron has not fired.
 const restart = 2 * time.Second
 
-// seenAt returns up to when ticks have been handled or are owed. If that is far ahead of now, the
-// clock was wrong: ticks count from now on. The markers of those that were handled already stand.
+// seenAt returns the instant up to which ticks have been handled or are owed. If that is far ahead
+// of now, the clock was wrong: ticks count from now on. The markers of ticks that were handled
+// remain.
 func (b *job) seenAt(now time.Time) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -225,7 +226,7 @@ func (b *job) seenAt(now time.Time) time.Time {
 	return b.seen
 }
 
-// Run implements cron.Job. Only the Cron calls it: to run the job at once, there is RunNow. It does
+// Run implements cron.Job. Only the Cron calls it; use RunNow to run the job at once. Run does
 // nothing before the Cron is started.
 func (b *job) Run() {
 	if !b.jobs.begin() {
@@ -240,7 +241,7 @@ func (b *job) Run() {
 		if len(come) == 0 {
 			return
 		}
-		// The job panicked for one of them, which passes to the Cron.
+		// The job panicked for one of them. The panic propagates to the Cron.
 		b.mu.Lock()
 		b.oweGap(gap{ticks: come}, false)
 		b.mu.Unlock()
@@ -259,7 +260,7 @@ func (b *job) Run() {
 func (b *job) arrived() []time.Time {
 	now := b.now()
 	seen := b.seenAt(now)
-	if seen.IsZero() { // the Cron was not started, and somebody else calls
+	if seen.IsZero() { // the Cron was not started, and other code calls
 		return nil
 	}
 	come := b.come(seen, now).ticks
@@ -279,22 +280,22 @@ func (b *job) arrived() []time.Time {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.seen.Before(b.at(come[newest])) { // they are owed meanwhile
+	if !b.seen.Before(b.at(come[newest])) { // they have become owed meanwhile
 		return nil
 	}
 	b.seen = b.at(come[newest])
 	return append(come[newest:], come[first:newest]...)
 }
 
-// A gap is what has come in some time: the newest ticks, the oldest first, and how many came before
-// them, from first on.
+// A gap has the ticks that have come in some time: the newest ones, the oldest first, and how many
+// came before them, from first on.
 type gap struct {
 	ticks  []time.Time
 	before int
 	first  time.Time
 }
 
-// come returns the ticks that are to start after from, up to to.
+// come returns the ticks that start after from, up to to.
 func (b *job) come(from, to time.Time) gap {
 	loc := b.jobs.cron.Location()
 	from, to = from.In(loc), to.In(loc)

@@ -100,7 +100,7 @@ func (j *Jobs) schedule(name, spec string, schedule cron.Schedule, f func(ctx co
 
 // add makes a job known by its name.
 func (j *Jobs) add(b *job) error {
-	_, err := j.find(b.name) // which forgets a job whose entry was removed from the Cron
+	_, err := j.find(b.name) // it forgets a job whose entry was removed from the Cron
 	taken := err == nil
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -131,7 +131,7 @@ func (j *Jobs) find(name string) (*job, error) {
 	return b, nil
 }
 
-// forget makes the name free, and ends what the job waits for.
+// forget makes the name free, and ends the waits of the job.
 func (j *Jobs) forget(b *job) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -158,11 +158,10 @@ func (j *Jobs) Remove(name string) error {
 	return nil
 }
 
-// parse has the Cron parse a spec, by its own parser and in its own location, which it tells
-// nobody.
+// parse makes the Cron parse a spec, in its location and by its parser, which it does not export.
 func (j *Jobs) parse(spec string) (schedule cron.Schedule, err error) {
 	defer func() {
-		if recover() != nil { // as it does for a time zone with nothing behind it
+		if recover() != nil { // the parser panics on a time zone with nothing behind it
 			err = errors.New("there is no schedule in it")
 		}
 	}()

@@ -17,9 +17,9 @@ func TestStart_firstOneEverHasNothingToCatchUpWith(t *testing.T) {
 	t.Parallel()
 	for _, begin := range []string{"2026-06-15T12:00:00Z", "2026-06-15T12:00:00.0000004Z", "2026-06-15T12:00:30Z", "2026-06-15T12:00:59.999Z"} {
 		onSite(t, begin, func(s *site) {
-			var missed told
+			var missed recorder
 			p := s.process("a", setup{})
-			p.add("job", "* * * * *", nil, guardcron.WithCatchUp(guardcron.UpTo(100)), guardcron.WithStartDeadline(5*time.Minute), onMissed(missed.tell))
+			p.add("job", "* * * * *", nil, guardcron.WithCatchUp(guardcron.UpTo(100)), guardcron.WithStartDeadline(5*time.Minute), onMissed(missed.record))
 			p.cron.Start()
 			s.until("2026-06-15T12:02:01Z")
 			require.Equal(s.t, []string{"2026-06-15T12:01:00Z", "2026-06-15T12:02:00Z"}, s.ticks(), begin)
@@ -28,13 +28,13 @@ func TestStart_firstOneEverHasNothingToCatchUpWith(t *testing.T) {
 	}
 }
 
-// The store, which could not be asked then, knows of no tick: that is not a gap since 1970.
+// The store, which could not be asked then, has no tick: that is not a gap since 1970.
 func TestStart_whileTheStoreCannotBeAsked(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
-		var o told
+		var o recorder
 		p := s.process("a", setup{})
-		p.add("job", "0 * * * *", nil, guardcron.WithCatchUp(guardcron.Newest), guardcron.WithObserver(o.tell))
+		p.add("job", "0 * * * *", nil, guardcron.WithCatchUp(guardcron.Newest), guardcron.WithObserver(o.record))
 		p.line.cut.Store(true)
 		p.cron.Start()
 		s.until("2026-06-15T12:30:00Z")
@@ -44,7 +44,7 @@ func TestStart_whileTheStoreCannotBeAsked(t *testing.T) {
 	})
 }
 
-// One run at 13:00, then nobody is up until 17:10:30, which is 10:30 after a tick.
+// One run at 13:00, then no process is up until 17:10:30, which is 10:30 after a tick.
 func TestWithCatchUp_afterAGap(t *testing.T) {
 	t.Parallel()
 	for title, test := range map[string]struct {
@@ -66,8 +66,8 @@ func TestWithCatchUp_afterAGap(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
 			onSite(t, noon, func(s *site) {
-				var missed told
-				opts := slices.Concat(test.opts, []guardcron.Option{onMissed(missed.tell)})
+				var missed recorder
+				opts := slices.Concat(test.opts, []guardcron.Option{onMissed(missed.record)})
 				first := s.process("first", setup{})
 				first.add("job", "0 * * * *", nil, opts...)
 				first.cron.Start()
@@ -91,7 +91,7 @@ func TestWithCatchUp_afterAGap(t *testing.T) {
 func TestCatchUp_runsTheOldestFirst(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
-		var o told
+		var o recorder
 		p := s.process("a", setup{})
 		p.add("job", "0 * * * *", nil)
 		p.cron.Start()
@@ -99,7 +99,7 @@ func TestCatchUp_runsTheOldestFirst(t *testing.T) {
 		p.end()
 		s.until("2026-06-15T17:10:00Z")
 		p = s.process("a", setup{})
-		p.add("job", "0 * * * *", lasting(20*time.Second), guardcron.WithCatchUp(guardcron.UpTo(3)), guardcron.WithObserver(o.tell))
+		p.add("job", "0 * * * *", lasting(20*time.Second), guardcron.WithCatchUp(guardcron.UpTo(3)), guardcron.WithObserver(o.record))
 		p.cron.Start()
 		s.until("2026-06-15T17:30:00Z")
 		require.Equal(s.t, []string{"14:00:00 missed", "15:00:00 ran", "16:00:00 ran", "17:00:00 ran"}, o.outcomes())
@@ -107,7 +107,7 @@ func TestCatchUp_runsTheOldestFirst(t *testing.T) {
 }
 
 // What was caught up with is known for longer than the markers stand.
-func TestCatchUp_onceEvenWhereTheWindowIsOver(t *testing.T) {
+func TestCatchUp_onceEvenIfTheWindowIsOver(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
 		// each for ten minutes, in which no tick is due
@@ -135,9 +135,9 @@ func TestCatchUp_afterVeryManyTicks(t *testing.T) {
 		p.end()
 		s.forget()
 		s.until("2026-06-15T13:00:00.5Z")
-		var missed told
+		var missed recorder
 		p = s.process("a", setup{})
-		p.add("job", "@every 1s", nil, guardcron.WithCatchUp(guardcron.Newest), guardcron.WithStartDeadline(2*time.Second), onMissed(missed.tell))
+		p.add("job", "@every 1s", nil, guardcron.WithCatchUp(guardcron.Newest), guardcron.WithStartDeadline(2*time.Second), onMissed(missed.record))
 		p.cron.Start()
 		s.sleep(time.Millisecond)
 		require.Equal(s.t, []string{"2026-06-15T13:00:00Z"}, s.ticks())
@@ -154,15 +154,15 @@ func TestCatchUp_afterVeryManyTicks(t *testing.T) {
 func TestCatchUp_ofAnUnevenSchedule(t *testing.T) {
 	t.Parallel()
 	onSite(t, "2026-06-15T08:30:00Z", func(s *site) { // a Monday
-		var missed told
-		s.three(setup{}, "0 9-17 * * 1-5", nil, guardcron.WithCatchUp(guardcron.UpTo(5)), onMissed(missed.tell))
+		var missed recorder
+		s.three(setup{}, "0 9-17 * * 1-5", nil, guardcron.WithCatchUp(guardcron.UpTo(5)), onMissed(missed.record))
 		s.until("2026-06-22T12:30:00Z")
 		require.Len(s.t, s.ticks(), 5*9+4)
 		require.Empty(s.t, missed.outcomes())
 	})
 }
 
-// The process that runs a tick dies: one of those that wait for it runs it.
+// The process that runs a tick dies: one of the processes that wait for the tick runs it.
 func TestDeath_anotherProcessRunsTheTickInTime(t *testing.T) {
 	t.Parallel()
 	for title, opts := range map[string][]guardcron.Option{
@@ -173,9 +173,9 @@ func TestDeath_anotherProcessRunsTheTickInTime(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
 			onSite(t, noon, func(s *site) {
-				var missed told
+				var missed recorder
 				all := s.three(setup{guard: []guard.Option{guard.WithTTL(20 * time.Second)}}, "0 * * * *", lasting(30*time.Second),
-					append(opts, onMissed(missed.tell))...)
+					append(opts, onMissed(missed.record))...)
 				s.until("2026-06-15T13:00:05Z")
 				require.Len(s.t, s.ticks(), 1)
 				all[2].die() // it is ahead
@@ -241,7 +241,7 @@ func TestDeath_processThatIsBackRunsItsTick(t *testing.T) {
 	})
 }
 
-// By default a tick is run once, whatever comes of it.
+// By default a tick is run once, whether it fails or not.
 func TestWithRerun(t *testing.T) {
 	t.Parallel()
 	fails := func(context.Context) error { return errJob }
@@ -256,7 +256,7 @@ func TestWithRerun(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
 			onSite(t, noon, func(s *site) {
-				// The one that is ahead fails, and so does one of those that wait.
+				// The process that is ahead fails, and so does one of the processes that wait.
 				var calls atomic.Int32
 				all := s.three(setup{}, "0 * * * *", func(ctx context.Context) error {
 					if calls.Add(1) < 3 {

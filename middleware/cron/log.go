@@ -10,7 +10,8 @@ import (
 )
 
 // An entry is a line of a job's log in the store: a record, or a mark, which has no outcome and
-// says that ticks up to Since do not count. The newest entries tell which ticks nobody has handled.
+// says that ticks up to Since do not count. The newest entries show which ticks no process has
+// handled.
 type entry struct {
 	Record
 
@@ -87,10 +88,10 @@ func (b *job) writeAgain() error {
 	return nil
 }
 
-// A view is what the log said when it was read, the newest entries first.
+// A view is the content of the log when it was read, the newest entries first.
 type view []entry
 
-// entries reads a log. What somebody else has written into it is left out.
+// entries reads a log. It leaves out what other programs have written into it.
 func (c *Control) entries(ctx context.Context, log string, n int) (view, error) {
 	lines, err := c.ledger.Entries(ctx, log, n)
 	var v view
@@ -123,7 +124,7 @@ func (v view) since(fingerprint string) time.Time {
 	return since
 }
 
-// running returns the runs of which the log has no end: of a tick, or of all if it is zero.
+// running returns the runs whose end is not in the log: those of a tick, or all if tick is zero.
 func (v view) running(tick time.Time) []Record {
 	var found []Record
 	for _, e := range v {
@@ -137,8 +138,8 @@ func (v view) running(tick time.Time) []Record {
 	return found
 }
 
-// has reports whether the log has an outcome of the tick that is one of those, or any if there are
-// none.
+// has reports whether the log has one of the outcomes for the tick, or any outcome if none is
+// given.
 func (v view) has(tick time.Time, outcomes ...Outcome) bool {
 	return slices.ContainsFunc(v, func(e entry) bool {
 		return e.Outcome != "" && e.Outcome != Running && e.is(tick) && (len(outcomes) == 0 || slices.Contains(outcomes, e.Outcome))
@@ -146,8 +147,8 @@ func (v view) has(tick time.Time, outcomes ...Outcome) bool {
 }
 
 // abandoned ends the records of runs of a tick that another process has begun and not ended. It
-// returns true if the tick is not to be run again, although its marker is missing. The caller has
-// the lease of the tick.
+// returns true if the tick must not run again, although its marker is missing. The caller has the
+// lease of the tick.
 func (b *job) abandoned(h *held) (over bool) {
 	v, err := b.readLog(h.lease.Context())
 	if err != nil {
@@ -157,7 +158,7 @@ func (b *job) abandoned(h *held) (over bool) {
 	return b.isOnRecord(v, h.tick)
 }
 
-// end writes down that runs were lost with their process.
+// end records that runs were lost with their process.
 func (b *job) end(runs []Record) {
 	for _, r := range runs {
 		r.Outcome, r.End, r.Reason = Lost, b.now().UTC(), "its process has not finished it"

@@ -10,19 +10,20 @@ import (
 // owed is a tick that this process has to look at again.
 type owed struct {
 	tick time.Time
-	// begun means that it counts only if a process has begun it: nobody had run the job before, or
-	// by another schedule.
+	// begun means that the tick counts only if a process has begun it, for example because the job
+	// or its schedule is new.
 	begun bool
 	left  bool // it is not one of the newest, which are caught up with
 }
 
-// How long it takes to look again after an error of the store, at first and at last.
+// The pause after an error of the store, at first and at most.
 const (
 	lookFirst = time.Second
 	lookLast  = 10 * time.Second
 	// mostSkew is by how much clocks differ at most when a job is new.
 	mostSkew = 5 * time.Second
-	// oldPause is for ticks that are due in other processes, between two that are caught up with.
+	// oldPause is the pause between two ticks that are caught up with. In it, ticks that are due
+	// in other processes can start.
 	oldPause = 50 * time.Millisecond
 )
 
@@ -49,7 +50,7 @@ func (b *job) oweGap(g gap, begun bool) {
 	}
 }
 
-// lookAgain has a goroutine look at what is owed, and ask the store until it answers.
+// lookAgain makes a goroutine look at what is owed. It asks the store until the store answers.
 func (b *job) lookAgain() {
 	select {
 	case b.look <- struct{}{}:
@@ -104,8 +105,8 @@ func (b *job) lookAround() {
 // errStopped means that the Cron was stopped.
 var errStopped = errors.New("the Cron was stopped")
 
-// lookOnce handles the ticks that are owed, while no other process does so: they would not come in
-// order. It returns when to look again, or zero.
+// lookOnce handles the ticks that are owed, while no other process does so. Otherwise they would
+// not run in order. It returns when to look again, or zero.
 func (b *job) lookOnce() (next time.Time, err error) {
 	only, end, err := b.acquire(b.jobs.ctx, b.runKey()+"@catch-up", guard.Forever,
 		guard.WithLimit(0), guard.WithLabel(b.runKey()+"@catch-up "+b.jobs.who), b.jobs.guard.Adapter().Auxiliary())

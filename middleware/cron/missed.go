@@ -11,8 +11,8 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// findMissed owes the ticks before this process was up of which the log says no end. Those of a
-// wrapped job count only if a process has begun them.
+// findMissed owes the ticks from before this process was up whose end is not in the log. Those of
+// a wrapped job count only if a process has begun them.
 func (b *job) findMissed(v view) error {
 	since := v.since(b.fingerprint)
 	if since.IsZero() && !b.wrapped { // the job or its schedule is new: it counts from now
@@ -46,8 +46,9 @@ func (b *job) findMissed(v view) error {
 	return nil
 }
 
-// endRunsByHand ends the records of runs by hand that were lost with their process: if the job does
-// not run now. With Allow a run by hand has no lease by which to tell that.
+// endRunsByHand ends the records of runs by hand that were lost with their process, if the job
+// does not run now. With Allow it ends none: a run by hand then has no lease that shows whether it
+// still runs.
 func (b *job) endRunsByHand() error {
 	v, err := b.jobs.entries(b.jobs.ctx, byHandName(b.name), min(2*b.keep, driver.MaxEntries))
 	runs := v.running(time.Time{})
@@ -67,8 +68,8 @@ func (b *job) endRunsByHand() error {
 	return nil
 }
 
-// remembered is for how long after a tick it is certain that the marker of its run exists. One
-// that shares its name with an earlier tick (WithLocalTicks) may have its marker from that.
+// remembered returns how long after a tick the marker of its run certainly exists. A tick that
+// shares its name with an earlier one (WithLocalTicks) may have the marker of that one.
 func (b *job) remembered() time.Duration {
 	if b.local {
 		return b.window - mostRepeated
@@ -85,7 +86,7 @@ type looking struct {
 	to   time.Time // up to here
 	next time.Time // when to look again
 
-	why     string // the ticks to report together were left out
+	why     string // why the ticks in reports were left out
 	reports []*held
 	before  gap // ticks before the first of them
 }
@@ -152,7 +153,7 @@ func (b *job) has(v view, tick time.Time, outcomes ...Outcome) bool {
 	return v.has(tick, outcomes...) || b.local && v.has(b.namesake(tick), outcomes...)
 }
 
-// at handles one tick that is owed. An error means that it and those after it are owed still.
+// at handles one tick that is owed. An error means that it and those after it are still owed.
 func (l *looking) at(o owed) error {
 	b := l.job
 	newest := !o.left
@@ -166,7 +167,7 @@ func (l *looking) at(o owed) error {
 	inTime := func() bool { return b.late(o.tick) <= b.deadline }
 	quiet := true
 	if !paused && !o.begun && (newest || inTime() && b.at(o.tick).After(b.born)) {
-		quiet = b.awaitQuiet() // it is to run, after those that are due
+		quiet = b.awaitQuiet() // it runs after the ticks that are due
 	}
 	h, err := b.take(o.tick, 0)
 	var busy *guard.BusyError
@@ -192,7 +193,7 @@ func (l *looking) at(o owed) error {
 	b.end(runs)
 	switch {
 	case o.begun && !begun, b.late(o.tick) >= b.remembered() && begun:
-		// Nobody has begun it yet, or how it ended is not known any more.
+		// No process has begun it yet, or how it ended is not known any more.
 		h.release()
 		if !inTime() {
 			b.settle(o.tick)
@@ -218,7 +219,8 @@ func (l *looking) at(o owed) error {
 	return nil
 }
 
-// again looks again when a tick, and those after it, are too late to start: in one record then.
+// again sets when to look again: when a tick, and those after it, are too late to start. One
+// record then covers them.
 func (l *looking) again(tick time.Time) {
 	l.next = l.job.at(tick).Add(l.job.deadline + time.Millisecond)
 }

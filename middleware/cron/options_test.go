@@ -100,7 +100,7 @@ func refusals() map[string]refusal {
 		"a jitter of a whole period": {good, "0,20 * * * *", none, of(guardcron.WithJitter(20 * time.Minute)), "WithJitter", "time between two ticks, 20m0s"},
 		"no records":                 {good, daily, none, of(guardcron.WithHistory(0)), "WithHistory", "from 1 to 3000"},
 		"too many records":           {good, daily, none, of(guardcron.WithHistory(3001)), "WithHistory", "from 1 to 3000"},
-		"nobody to tell of records":  {good, daily, none, of(guardcron.WithObserver(nil)), "WithObserver", "must not be nil"},
+		"an observer that is nil":    {good, daily, none, of(guardcron.WithObserver(nil)), "WithObserver", "must not be nil"},
 		"a bad TTL":                  {good, daily, none, of(guardcron.WithLease(guard.WithTTL(0))), "WithTTL", "at least"},
 		"a nil option of the leases": {good, daily, none, of(guardcron.WithLease(nil)), "Option", "must not be nil"},
 		"a hold longer than the run": {good, daily, none, of(guardcron.WithMaxHold(time.Second), guardcron.WithLease(guard.WithMinHold(time.Minute))),
@@ -220,9 +220,9 @@ type noLedger struct{ guard.Locker }
 func TestOptions_ofAllJobsAndOfOne(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
-		var all, one told
-		p := s.process("a", setup{jobs: []guardcron.Option{guardcron.WithObserver(all.tell), guardcron.WithBusy(guardcron.Allow)}})
-		p.add("one", "2/2 * * * *", none, guardcron.WithObserver(one.tell), guardcron.WithBusy(guardcron.Skip))
+		var all, one recorder
+		p := s.process("a", setup{jobs: []guardcron.Option{guardcron.WithObserver(all.record), guardcron.WithBusy(guardcron.Allow)}})
+		p.add("one", "2/2 * * * *", none, guardcron.WithObserver(one.record), guardcron.WithBusy(guardcron.Skip))
 		p.add("other", "3/2 * * * *", lasting(3*time.Minute))
 		p.cron.Start()
 		s.until("2026-06-15T12:05:30Z")
@@ -235,14 +235,14 @@ func TestOptions_ofAllJobsAndOfOne(t *testing.T) {
 func TestOptions_ofJobsAreApart(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
-		all, own := make([]told, 3), make([]told, 2)
+		all, own := make([]recorder, 3), make([]recorder, 2)
 		of := setup{}
 		for i := range all {
-			of.jobs = append(of.jobs, guardcron.WithObserver(all[i].tell))
+			of.jobs = append(of.jobs, guardcron.WithObserver(all[i].record))
 		}
 		p := s.process("a", of)
 		for i, name := range []string{"one", "other"} {
-			p.add(name, "* * * * *", nil, guardcron.WithObserver(own[i].tell))
+			p.add(name, "* * * * *", nil, guardcron.WithObserver(own[i].record))
 		}
 		require.NoError(s.t, p.RunNow(context.Background(), "one"))
 		require.Len(s.t, own[0].outcomes(), 1)

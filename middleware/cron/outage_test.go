@@ -50,8 +50,8 @@ func TestOutage_thatOutlastsTheDeadlineIsNoticedWhenItIsOver(t *testing.T) {
 func TestRecords_ofAnOutageAreOne(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
-		var missed told
-		all := s.three(setup{}, "* * * * *", nil, guardcron.WithHistory(10), onMissed(missed.tell))
+		var missed recorder
+		all := s.three(setup{}, "* * * * *", nil, guardcron.WithHistory(10), onMissed(missed.record))
 		s.until("2026-06-15T12:08:30Z")
 		for _, p := range all {
 			p.line.cut.Store(true)

@@ -69,14 +69,14 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// A run that hangs is told to end, and is not run again by those that wait for its tick.
+// The context of a run that hangs ends. Processes that wait for its tick do not run it again.
 func TestWithMaxRun_endsTheContextAndIsNoReasonToRunAgain(t *testing.T) {
 	t.Parallel()
 	for title, opts := range map[string][]guardcron.Option{
 		"Skip":  nil,
 		"Allow": {guardcron.WithBusy(guardcron.Allow)},
 	} {
-		for job, took := range map[string]time.Duration{"ends when it is told to": 10 * time.Second, "takes no notice": 50 * time.Second} {
+		for job, took := range map[string]time.Duration{"ends with its context": 10 * time.Second, "takes no notice": 50 * time.Second} {
 			t.Run(title+", "+job, func(t *testing.T) {
 				t.Parallel()
 				onSite(t, noon, func(s *site) {
@@ -104,7 +104,7 @@ func TestWithMaxRun_endsTheContextAndIsNoReasonToRunAgain(t *testing.T) {
 	}
 }
 
-// guard.WithMaxHold would also end the lease of the tick: those that wait for it run it again.
+// guard.WithMaxHold would also end the lease of the tick: processes that wait for it run it again.
 func TestWithMaxHold_isNotWhatWithLeaseDoes(t *testing.T) {
 	t.Parallel()
 	for title, test := range map[string]struct {
@@ -163,7 +163,7 @@ func TestClose_leavesTheTickToOthers(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
 		opts := []guardcron.Option{guardcron.WithBusy(guardcron.Wait), guardcron.WithStartDeadline(90 * time.Second)}
-		var o told
+		var o recorder
 		begin := func(who string, f func(context.Context) error, more ...guardcron.Option) *process {
 			p := s.process(who, setup{})
 			p.add("job", "*/2 * * * *", f, append(more, opts...)...)
@@ -173,7 +173,7 @@ func TestClose_leavesTheTickToOthers(t *testing.T) {
 		first := begin("first", lasting(150*time.Second))
 		s.until("2026-06-15T12:02:01Z")
 		first.cron.Stop()
-		second := begin("second", nil, guardcron.WithObserver(o.tell))
+		second := begin("second", nil, guardcron.WithObserver(o.record))
 		s.until("2026-06-15T12:04:01Z")
 		third := begin("third", nil)
 		s.until("2026-06-15T12:04:05Z")
@@ -191,9 +191,9 @@ func TestClose_leavesTheTickToOthers(t *testing.T) {
 func TestOverlap_storeThatCannotBeAskedIsNoRun(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
-		var o, missed told
+		var o, missed recorder
 		p := s.process("a", setup{})
-		p.add("job", "* * * * *", nil, guardcron.WithObserver(o.tell), onMissed(missed.tell))
+		p.add("job", "* * * * *", nil, guardcron.WithObserver(o.record), onMissed(missed.record))
 		p.cron.Start()
 		s.sleep(time.Second)
 		p.line.cut.Store(true)

@@ -40,7 +40,7 @@ var errPanic = errors.New("panicked with an error")
 //go:noinline
 func panicInTheJob(value any) { panic(value) }
 
-// A panic passes as it would without us: the same value, from where it was.
+// A panic propagates as it would without us: with the same value, from the same place.
 func TestPanic_passesToRecover(t *testing.T) {
 	t.Parallel()
 	for title, value := range map[string]any{"an error": errPanic, "text": "panicked with text"} {
@@ -59,7 +59,7 @@ func TestPanic_passesToRecover(t *testing.T) {
 						require.Same(s.t, err, c.errs[0])
 					}
 					require.Contains(s.t, c.stacks[0], "panicInTheJob(")
-					require.NotContains(s.t, c.stacks[0], "[recovered", "nobody has caught it, and thrown it again")
+					require.NotContains(s.t, c.stacks[0], "[recovered", "no code has recovered it, and panicked again")
 					require.Equal(s.t, 1, strings.Count(c.stacks[0], "\npanic("))
 					require.Equal(s.t, []string{"12:01:00 panicked", "12:02:00 panicked"}, p.outcomes("job"))
 				})

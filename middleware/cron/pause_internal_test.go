@@ -37,9 +37,9 @@ func TestStart_doesNotRunWhatMayBePaused(t *testing.T) {
 		store := &forgetful{Locker: memory.New()}
 		g, err := guard.New(store)
 		require.NoError(t, err)
-		var told []Record
+		var observed []Record
 		c := cron.New(cron.WithLocation(time.UTC))
-		jobs, err := New(g, c, WithObserver(func(r Record) { told = append(told, r) }))
+		jobs, err := New(g, c, WithObserver(func(r Record) { observed = append(observed, r) }))
 		require.NoError(t, err)
 		runs := 0
 		_, err = jobs.AddFunc("job", "0 * * * *", func(context.Context) error { runs++; return nil })
@@ -50,15 +50,15 @@ func TestStart_doesNotRunWhatMayBePaused(t *testing.T) {
 		time.Sleep(time.Hour - 50*time.Second) // until ten seconds after the tick
 		synctest.Wait()
 		require.Zero(t, runs)
-		require.NotEmpty(t, told)
-		require.Equal(t, Unavailable, told[0].Outcome)
-		require.Contains(t, told[0].Reason, "cut")
+		require.NotEmpty(t, observed)
+		require.Equal(t, Unavailable, observed[0].Outcome)
+		require.Contains(t, observed[0].Reason, "cut")
 
 		store.cut.Store(false)
 		time.Sleep(15 * time.Second) // virtual time
 		synctest.Wait()
 		require.Equal(t, 1, runs)
-		require.Equal(t, Ran, told[len(told)-1].Outcome)
+		require.Equal(t, Ran, observed[len(observed)-1].Outcome)
 		<-c.Stop().Done()
 		require.NoError(t, jobs.Close(t.Context()))
 		require.NoError(t, g.Close(t.Context()))

@@ -17,7 +17,7 @@ import (
 )
 
 // Two processes start at the same time, after a break of more than four ticks.
-func TestLong_processesSeeOnceToTheTicksThatNobodyWasUpFor(t *testing.T) {
+func TestLong_processesHandleTheTicksOfADowntimeOnce(t *testing.T) {
 	redistest.Long(t)
 	for name, caught := range map[string]guardcron.CatchUp{"no catch-up": guardcron.NoCatchUp, "the newest": guardcron.Newest, "up to three": guardcron.UpTo(3)} {
 		t.Run(name, func(t *testing.T) {
@@ -27,7 +27,7 @@ func TestLong_processesSeeOnceToTheTicksThatNobodyWasUpFor(t *testing.T) {
 			log.await(t, "a run", func(e procEvent) bool { return e.Kind == "end" })
 			require.NoError(t, w.close(procSoon))
 			last := slices.MaxFunc(log.read(t), func(a, b procEvent) int { return int(a.Tick - b.Tick) }).Tick
-			untilTick(last/1000+7, 500*time.Millisecond) // with nobody up
+			untilTick(last/1000+7, 500*time.Millisecond) // with no process up
 			end := time.Now().Unix()
 			a, b := startProc(t, order.as("a", 0)), startProc(t, order.as("b", 0))
 			back := time.Now().Unix()
@@ -70,8 +70,8 @@ func TestLong_processesSeeOnceToTheTicksThatNobodyWasUpFor(t *testing.T) {
 	}
 }
 
-// The marker of the newest tick has gone when somebody comes up again, and those of new ticks
-// while it catches up with the old ones.
+// When a process comes up again, the marker of the newest tick has gone. The markers of new ticks
+// go while it catches up with the old ones.
 func TestCatchUp_doesNotRunAgainATickWhoseMarkerHasGone(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -117,7 +117,7 @@ func TestCatchUp_doesNotRunAgainATickWhoseMarkerHasGone(t *testing.T) {
 		require.False(t, all[tick], "twice: %v", tick)
 		all[tick] = true
 	}
-	require.Contains(t, again(), before[len(before)-1].Add(time.Second), "the first one that nobody was up for")
+	require.Contains(t, again(), before[len(before)-1].Add(time.Second), "the first one for which no process was up")
 }
 
 func TestProcesses_onePausedAloneRunsNothingOlderThanTheDeadline(t *testing.T) {
@@ -128,7 +128,7 @@ func TestProcesses_onePausedAloneRunsNothingOlderThanTheDeadline(t *testing.T) {
 	require.NoError(t, p.Signal(syscall.SIGUSR2))
 	frozen := log.await(t, "the pause", func(e procEvent) bool { return e.Kind == "freezes" })
 	lines := len(log.read(t))
-	untilTick(frozen.At/1000+8, 300*time.Millisecond) // while nobody runs
+	untilTick(frozen.At/1000+8, 300*time.Millisecond) // while no process runs
 	resumed := time.Now().UnixMilli()
 	require.NoError(t, p.Thaw())
 	log.await(t, "a new tick", func(e procEvent) bool { return e.Tick > resumed && e.Kind == "end" })
@@ -151,20 +151,20 @@ func TestProcesses_onePausedAloneRunsNothingOlderThanTheDeadline(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, missed, 5)
 	for _, e := range events[lines:].of("job", 0, "begin") {
-		// The resource is told a moment after the run was started.
+		// The run writes to the resource a moment after it was started.
 		require.Less(t, e.At-e.Tick, int64(1500+2000), "an old tick")
 	}
 }
 
 // The process that catches up is killed in the middle of it.
-func TestProcesses_anotherGoesOnWithTheTicksThatNobodyWasUpFor(t *testing.T) {
+func TestProcesses_anotherGoesOnWithTheTicksOfADowntime(t *testing.T) {
 	t.Parallel()
 	order, log := procPlace(t, 1, 3*time.Second, procJob{Name: "longest", Takes: 2 * time.Second, CatchUp: guardcron.UpTo(3), Deadline: time.Second})
 	w := startHere(t, order.as("before", 0))
 	log.await(t, "a run", func(e procEvent) bool { return e.Kind == "begin" })
 	require.NoError(t, w.close(procSoon))
 	last := slices.MaxFunc(log.read(t), func(a, b procEvent) int { return int(a.Tick - b.Tick) }).Tick
-	untilTick(last/1000+6, 0) // with nobody up
+	untilTick(last/1000+6, 0) // with no process up
 	a := startProc(t, order.as("a", 0))
 	killed := haltARun(t, log, map[string]*procChild{"a": a}, syscall.SIGUSR1)
 	<-a.Done()

@@ -34,7 +34,7 @@ return event.Refused and 0 or 1`)
 
 // A procEvent is a line of the log: what a run writes (begin, end, failed, broken), what the
 // package reports (record, missed, here), what befalls a process (dies, freezes), or a lease of
-// its (kept: it could not be given back).
+// its (kept: it could not be released).
 type procEvent struct {
 	Kind    string
 	At      int64 // milliseconds, by the resource's clock
@@ -211,12 +211,12 @@ func (events procEvents) missed(job string, tick int64) procEvents {
 	})
 }
 
-// settled reports whether the log says what became of a tick.
+// settled reports whether the log has the outcome of a tick.
 func (events procEvents) settled(job string, tick int64) bool {
 	return len(events.ran(job, tick))+len(events.left(job, tick)) > 0
 }
 
-// requireRecords fails unless the records of the store say of a tick what the log says.
+// requireRecords fails unless the records of the store agree with the log about a tick.
 func (events procEvents) requireRecords(t *testing.T, records []guardcron.Record, job string, tick int64) {
 	t.Helper()
 	var ran []procEvent

@@ -37,8 +37,8 @@ var procJobs = []procJob{
 	{Name: "fails", Takes: 10 * time.Millisecond, FailEach: 5, Deadline: 15 * time.Second},
 }
 
-// Five processes whose clocks differ by up to 900 ms, of which one is killed, one is paused, and
-// each is replaced as in a rolling deployment.
+// Five processes have clocks that differ by up to 900 ms. One process is killed, one is paused,
+// and each is replaced as in a rolling deployment.
 func TestProcesses_runEachTickOnce(t *testing.T) {
 	t.Parallel()
 	// ticks are seconds of real time: the processes have clocks of their own
@@ -191,13 +191,13 @@ func TestProcesses_reportTheTickOfOneThatWasKilledWhenItIsTooLateToRunIt(t *test
 	missed := log.await(t, "the tick as missed", func(e procEvent) bool { return e.Kind == "missed" && e.Tick == killed.Tick })
 	require.NotEqual(t, killed.Who, missed.Who)
 	require.Contains(t, missed.Reason, "nobody has finished it")
-	untilTick(time.Now().Unix()+3, 0) // in which somebody else might say so, too
+	untilTick(time.Now().Unix()+3, 0) // another process might report it in this time
 	events := log.read(t)
 	require.Len(t, events.missed("longest", killed.Tick), 1)
 	require.Len(t, events.of("longest", killed.Tick, "begin"), 1, "it was run again although it was too late")
 }
 
-// A process that is alone, and is started again before the leases of the one before have ended.
+// The only process is started again before the leases of the previous one have ended.
 func TestProcesses_aQuickRestartFinishesOrReportsWhatWasInTheMiddle(t *testing.T) {
 	t.Parallel()
 	for name, deadline := range map[string]time.Duration{"in time": 30 * time.Second, "too late": time.Second} {

@@ -21,11 +21,11 @@ import (
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
-// What a process is told, as JSON.
+// The procOrder of a process, as JSON.
 const procEnv = "ONERUN_TEST_CRON"
 
-// A procOrder is what a process runs, and where. With several addresses the store is a RedLock
-// over them.
+// A procOrder says which jobs a process runs, and over which store. Several addresses make a
+// RedLock.
 type procOrder struct {
 	Addrs []string
 	Log   string // the address of the resource to which the jobs write
@@ -35,8 +35,8 @@ type procOrder struct {
 	Jobs  []procJob
 }
 
-// A procJob is one entry: what it does takes so long, and fails for each tick that is a multiple
-// of so many seconds.
+// A procJob is one entry. Its work takes Takes, and fails for each tick that is a multiple of
+// FailEach seconds.
 type procJob struct {
 	Name     string
 	Takes    time.Duration
@@ -55,9 +55,9 @@ type procWorker struct {
 	guard *guard.Guard
 	conns []*redis.Client
 
-	// A run holds it from before its last write until its leases are given back, and so does a
-	// report of a missed tick: a process that is killed or paused in between would do a tick
-	// twice, as the package says.
+	// A run holds it from before its last write until its leases are released, and so does a
+	// report of a missed tick. A process that is killed or paused in between would do a tick
+	// twice, as the package documentation says.
 	ending sync.RWMutex
 	mu     sync.Mutex
 	ends   map[string]bool // the leases that hold it, by key and fence
@@ -110,8 +110,8 @@ func newProcWorker(order procOrder) (*procWorker, error) {
 	return w, nil
 }
 
-// run is what each job does: it tells the resource that it begins, takes its time, and tells it
-// that it has ended.
+// run is what each job does: it writes its beginning to the resource, takes its time, and writes
+// its end.
 func (w *procWorker) run(ctx context.Context, j procJob) error {
 	tick, _ := guardcron.Tick(ctx)
 	e := procEvent{Kind: "begin", Job: j.Name, Tick: tick.UnixMilli(), Who: w.order.Who, Fence: guard.Fence(ctx)}
@@ -137,7 +137,7 @@ func (w *procWorker) run(ctx context.Context, j procJob) error {
 	return w.log.write(e)
 }
 
-// end holds off the end of the process until the lease was given back.
+// end delays the end of the process until the lease is released.
 func (w *procWorker) end(key string, fence uint64) {
 	w.ending.RLock()
 	w.mu.Lock()
@@ -145,7 +145,7 @@ func (w *procWorker) end(key string, fence uint64) {
 	w.ends[fmt.Sprint(key, fence)] = true
 }
 
-// released is called when a lease was given back, or could not be.
+// released is called when a lease was released, or could not be.
 func (w *procWorker) released(_ context.Context, e guard.Event) {
 	if e.Err != nil {
 		job, at, _ := strings.Cut(strings.TrimPrefix(e.Key, "cron:"), "@")
@@ -187,7 +187,7 @@ func (w *procWorker) close(grace time.Duration) error {
 }
 
 // cronProcess is a process that does what procEnv says, until it gets SIGTERM. On SIGUSR1 it dies,
-// and on SIGUSR2 it stops until SIGCONT, and says so in the log before.
+// and on SIGUSR2 it stops until SIGCONT. It logs that before.
 func cronProcess() {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2)
@@ -220,7 +220,7 @@ func cronProcess() {
 	}
 }
 
-// halt sends this process a signal that stops it where it stands, between no last write and its
+// halt sends this process a signal that stops it at once, but not between a last write and its
 // end.
 func (w *procWorker) halt(kind string, s syscall.Signal) {
 	w.ending.Lock()

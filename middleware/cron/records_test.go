@@ -43,9 +43,9 @@ func TestRecords_ofRuns(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
 			onSite(t, noon, func(s *site) {
-				var o told
+				var o recorder
 				p := s.process("web-1 pid 42", setup{cron: []cron.Option{recovers}})
-				p.add("job", "0 * * * *", test.f, append(test.opts, guardcron.WithObserver(o.tell))...)
+				p.add("job", "0 * * * *", test.f, append(test.opts, guardcron.WithObserver(o.record))...)
 				p.cron.Start()
 				s.until("2026-06-15T13:30:00Z")
 				records := p.records("job")
@@ -56,7 +56,7 @@ func TestRecords_ofRuns(t *testing.T) {
 				want := guardcron.Record{Job: "job", Tick: at, Outcome: test.outcome, Who: "web-1 pid 42", Fence: r.Fence, Start: at, End: at.Add(test.took), Reason: test.reason}
 				r.Start, r.End = r.Start.Round(time.Second), r.End.Round(time.Second)
 				require.Equal(s.t, want, r)
-				require.Equal(s.t, records[0], o.records[0], "observers are told the same")
+				require.Equal(s.t, records[0], o.records[0], "observers receive the same")
 				require.Len(s.t, o.records, 1, "and nothing of its beginning")
 			})
 		})
@@ -84,9 +84,9 @@ func TestRecords_ofARunUnderWay(t *testing.T) {
 func TestRecords_ofALostLease(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
-		var o told
+		var o recorder
 		p := s.process("a", setup{guard: []guard.Option{guard.WithTTL(10 * time.Second)}})
-		p.add("job", "0 * * * *", lasting(20*time.Minute), guardcron.WithObserver(o.tell))
+		p.add("job", "0 * * * *", lasting(20*time.Minute), guardcron.WithObserver(o.record))
 		p.cron.Start()
 		s.until("2026-06-15T13:00:05Z")
 		p.line.cut.Store(true)
@@ -211,9 +211,9 @@ func TestRecords_cutHugeErrors(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
 			onSite(t, noon, func(s *site) {
-				var o told
+				var o recorder
 				p := s.process("a", setup{})
-				p.add("job", "* * * * *", func(context.Context) error { return errors.New(text) }, guardcron.WithObserver(o.tell))
+				p.add("job", "* * * * *", func(context.Context) error { return errors.New(text) }, guardcron.WithObserver(o.record))
 				p.cron.Start()
 				s.until("2026-06-15T12:01:30Z")
 				r := p.records("job")
@@ -221,7 +221,7 @@ func TestRecords_cutHugeErrors(t *testing.T) {
 				require.Equal(s.t, guardcron.Failed, r[0].Outcome)
 				require.NotEmpty(s.t, r[0].Reason)
 				require.LessOrEqual(s.t, len(r[0].Reason), 3*4096)
-				require.Equal(s.t, text, o.records[0].Reason, "who is here hears all of it")
+				require.Equal(s.t, text, o.records[0].Reason, "observers in this process receive all of it")
 				entries, err := s.store.Entries(context.Background(), key, 1)
 				require.NoError(s.t, err)
 				require.LessOrEqual(s.t, len(entries[0].Record), driver.MaxEntry)
@@ -239,44 +239,44 @@ func TestRecord_asJSON(t *testing.T) {
 }
 
 // Observers report and decide nothing: not even by a panic.
-func TestObservers_areAllToldAndContained(t *testing.T) {
+func TestObservers_areAllCalledAndContained(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
-		var mu sync.Mutex // two ticks may be told of at the same time
-		var heard []string
-		hears := func(who string, aloud bool) func(guardcron.Record) {
+		var mu sync.Mutex // two ticks may be reported at the same time
+		var received []string
+		observer := func(name string, panics bool) func(guardcron.Record) {
 			return func(r guardcron.Record) {
 				mu.Lock()
-				heard = append(heard, fmt.Sprintf("%s %s %s", who, r.Tick.Format(time.TimeOnly), r.Outcome))
+				received = append(received, fmt.Sprintf("%s %s %s", name, r.Tick.Format(time.TimeOnly), r.Outcome))
 				mu.Unlock()
-				if aloud {
-					panic(who)
+				if panics {
+					panic(name)
 				}
 			}
 		}
-		p := s.process("a", setup{jobs: []guardcron.Option{guardcron.WithObserver(hears("1", true)), onMissed(hears("missed 1", true))}})
-		p.add("job", "0 * * * *", nil, guardcron.WithObserver(hears("2", false)), onMissed(hears("missed 2", false)))
+		p := s.process("a", setup{jobs: []guardcron.Option{guardcron.WithObserver(observer("1", true)), onMissed(observer("missed 1", true))}})
+		p.add("job", "0 * * * *", nil, guardcron.WithObserver(observer("2", false)), onMissed(observer("missed 2", false)))
 		p.cron.Start()
 		s.until("2026-06-15T13:30:00Z")
-		require.Equal(s.t, []string{"1 13:00:00 ran", "2 13:00:00 ran"}, heard)
+		require.Equal(s.t, []string{"1 13:00:00 ran", "2 13:00:00 ran"}, received)
 		<-p.cron.Stop().Done()
 		s.until("2026-06-15T14:30:00Z")
 		p.cron.Start()
 		s.until("2026-06-15T15:30:00Z")
-		slices.Sort(heard)
+		slices.Sort(received)
 		require.Equal(s.t, []string{"1 13:00:00 ran", "1 14:00:00 missed", "1 15:00:00 ran", "2 13:00:00 ran", "2 14:00:00 missed", "2 15:00:00 ran",
-			"missed 1 14:00:00 missed", "missed 2 14:00:00 missed"}, heard)
+			"missed 1 14:00:00 missed", "missed 2 14:00:00 missed"}, received)
 		require.ElementsMatch(s.t, []string{"13:00:00 ran", "14:00:00 missed", "15:00:00 ran"}, p.outcomes("job"))
 	})
 }
 
-// What cannot be written down is told all the same.
-func TestObservers_areToldWhatCannotBeRecorded(t *testing.T) {
+// Observers also receive a record that cannot be written.
+func TestObservers_receiveWhatCannotBeRecorded(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
-		var o told
+		var o recorder
 		p := s.process("a", setup{})
-		p.add("job", "0 * * * *", lasting(5*time.Second), guardcron.WithObserver(o.tell))
+		p.add("job", "0 * * * *", lasting(5*time.Second), guardcron.WithObserver(o.record))
 		p.cron.Start()
 		s.until("2026-06-15T13:00:01Z")
 		p.line.cut.Store(true)

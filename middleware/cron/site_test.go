@@ -20,7 +20,7 @@ import (
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
-// noon is when a site begins, where a test says nothing else: between ticks.
+// noon is when a site begins by default: between ticks.
 const noon = "2026-06-15T12:00:30Z"
 
 func instant(t *testing.T, text string) time.Time {
@@ -119,7 +119,7 @@ func (s *site) forget() {
 	s.runs = nil
 }
 
-// A process is one of those that share the store.
+// A process is one of the processes that share the store.
 type process struct {
 	*guardcron.Jobs
 	site  *site
@@ -166,7 +166,7 @@ func (p *process) end() {
 	_ = p.guard.Close(over)
 }
 
-// die has the store hear nothing of the process any more.
+// die cuts the process off from the store.
 func (p *process) die() {
 	p.line.cut.Store(true)
 	p.cron.Stop()
@@ -255,7 +255,7 @@ func hanging(d time.Duration) func(context.Context) error {
 
 func none(context.Context) error { return nil }
 
-// onMissed tells f of the ticks that nobody ran.
+// onMissed calls f for the ticks that no process ran.
 func onMissed(f func(guardcron.Record)) guardcron.Option {
 	return guardcron.WithObserver(func(r guardcron.Record) {
 		if r.Outcome == guardcron.Missed {
@@ -264,20 +264,20 @@ func onMissed(f func(guardcron.Record)) guardcron.Option {
 	})
 }
 
-// told collects records, for WithObserver.
-type told struct {
+// A recorder collects records, for WithObserver.
+type recorder struct {
 	mu      sync.Mutex
 	records []guardcron.Record
 }
 
-func (o *told) tell(r guardcron.Record) {
+func (o *recorder) record(r guardcron.Record) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.records = append(o.records, r)
 }
 
 // outcomes is as that of a process.
-func (o *told) outcomes() []string {
+func (o *recorder) outcomes() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	texts := []string{}
@@ -287,12 +287,12 @@ func (o *told) outcomes() []string {
 	return texts
 }
 
-// A line is a process's way to the store.
+// A line is a process's connection to the store.
 type line struct {
 	*memory.Locker
 	cut     atomic.Bool
 	left    atomic.Int64 // it is cut when so many more calls have begun, if that is not 0
-	forgets atomic.Bool  // the store loses its ledger when somebody has begun to catch up
+	forgets atomic.Bool  // the store loses its ledger when a process has begun to catch up
 	forgot  atomic.Bool
 
 	mu    sync.Mutex

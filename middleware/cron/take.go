@@ -60,7 +60,8 @@ func (b *job) acquire(ctx context.Context, key string, wait time.Duration, opts 
 	return lease, func() { cancel(guard.ErrReleased) }, nil
 }
 
-// handle reports whether the caller is to handle the tick: no other goroutine of this process does.
+// handle reports whether the caller should handle the tick: no other goroutine of this process
+// does.
 func (b *job) handle(tick time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -134,8 +135,8 @@ func (b *job) isDone(tick, begin time.Time, err error) bool {
 	return true
 }
 
-// watch waits until it has the lease of a tick, or knows that it was ended, also when it is too
-// late to run it: should the process that has it die, another one has to say so.
+// watch waits until it has the lease of a tick, or knows that the tick was ended. It waits even if
+// it is too late to run the tick: if the process that has it dies, another one must report that.
 func (b *job) watch(tick, begin time.Time, wait time.Duration, again bool) {
 	for {
 		h, err := b.take(tick, wait)

@@ -7,7 +7,7 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// throughCron has the Cron run f now, as it runs a job that is due: within its chain, which may
+// throughCron makes the Cron run f now, as it runs a job that is due: within its chain, which may
 // have a cron.Recover, and so that cron.Stop waits for it. It returns when f has returned, or at
 // once if the Cron was stopped, and does not run f then.
 func (b *job) throughCron(f func()) {

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// A start is how a tick is to be started.
+// A start says how to start a tick.
 type start struct {
 	here bool          // in this goroutine, without any wait
 	old  bool          // it is caught up with: those that are due go before it
@@ -35,7 +35,7 @@ const (
 	heldLabel = " after-catch-up "
 )
 
-// isLabel reports whether the error is that a lease has a label of that kind.
+// isLabel reports whether the error says that a lease is held under a label of that kind.
 func (b *job) isLabel(err error, kind string) bool {
 	var busy *guard.BusyError
 	if !errors.As(err, &busy) {
@@ -46,8 +46,8 @@ func (b *job) isLabel(err error, kind string) bool {
 	return ok && strings.HasPrefix(" "+who, kind)
 }
 
-// decide starts a tick that is due, if it can still be started in time. If not, it is for look. A
-// tick that was begun before is not left out because a later one has begun meanwhile.
+// decide starts a tick that is due, if it can still be started in time. If not, the tick is owed.
+// A tick that was begun before is not left out because a later one has begun meanwhile.
 func (b *job) decide(h *held, here, old bool) {
 	late := b.late(h.tick)
 	if late > b.deadline {
@@ -69,8 +69,8 @@ func (b *job) decide(h *held, here, old bool) {
 	b.start(h, s, func() { b.isDue(-1) })
 }
 
-// start runs a tick, unless the job is paused, or runs, and continues to for longer than the tick
-// may wait. over is called when that is decided and done.
+// start runs a tick, unless the job is paused, or runs for longer than the tick may wait. It calls
+// over when the tick has run, was left out, or was given up.
 func (b *job) start(h *held, s start, over func()) {
 	ctx := h.lease.Context()
 	if b.heldBack(h) {
@@ -99,7 +99,7 @@ func (b *job) start(h *held, s start, over func()) {
 			over()
 		}
 	case errors.Is(err, guard.ErrBusy):
-		// hooks have been told that the job is busy
+		// the hooks were notified that the job is busy
 		b.leaveOut(h, "", err.Error())
 		over()
 	default: // the lease of the tick was lost, or the store cannot be asked
@@ -108,8 +108,8 @@ func (b *job) start(h *held, s start, over func()) {
 	}
 }
 
-// heldBack ends a tick without a run if the job is paused. A job that may be paused does not run
-// either: the tick is left to others.
+// heldBack ends a tick without a run if the job is paused. If the store does not say whether it
+// is, the job does not run either: this process gives the tick up.
 func (b *job) heldBack(h *held) bool {
 	switch paused, err := b.jobs.paused(h.lease.Context(), b.name); {
 	case err != nil:
@@ -210,8 +210,8 @@ func (b *job) patience(h *held, s start, err error) time.Duration {
 	return 0
 }
 
-// giveUp leaves a tick to the next process that finds it. If that is not because this process
-// ends, it asks again itself.
+// giveUp leaves a tick to the next process that finds it. Unless the job is removed or Jobs are
+// closed, this process asks again itself.
 func (b *job) giveUp(h *held, err error) {
 	lost := h.lease.Context().Err() != nil
 	h.release()
@@ -271,9 +271,9 @@ func (b *job) byHand(ctx context.Context) error {
 	return b.call(ctx, own, r, func(context.Context, Outcome, bool) error { return nil })
 }
 
-// call calls the function, under a lease if there is one, and records it. ended is called with its
-// context when it has ended, also by a panic, which passes as it is, and may know that the lease
-// was lost: the context of a process that was paused can be behind.
+// call calls the function, under a lease if there is one, and records the run. It calls ended,
+// with the context of the run, when the function has ended, even by a panic, which propagates.
+// ended may find that the lease was lost: in a process that was paused, the context can be behind.
 func (b *job) call(ctx context.Context, own *guard.Lease, r Record, ended func(ctx context.Context, o Outcome, begun bool) error) (err error) {
 	if b.overlap == Allow && b.longest > 0 { // there is no lease of the job that would end it
 		bounded, cancel := context.WithTimeoutCause(ctx, b.longest, &guard.LostError{Key: b.runKey(), Fence: r.Fence, Reason: guard.LossMaxHold})
@@ -284,13 +284,13 @@ func (b *job) call(ctx context.Context, own *guard.Lease, r Record, ended func(c
 	r.Outcome, r.Who, r.Start = Running, b.jobs.who, b.now().UTC()
 	defer b.recordBeginning(r)()
 	run := ctx // with what the hooks put in
-	// to write it down may have taken longer than the lease lasts
+	// writing the record may have taken longer than the lease lasts
 	begun, returned := ctx.Err() == nil, false
 	defer func() {
 		r.Outcome, r.Reason = outcome(ctx, returned, err)
 		r.End = b.now().UTC()
 		if r.Outcome != Ran && (own == nil || own.Valid()) {
-			// First: if this process dies between the two, nobody else would report the run,
+			// First: if this process dies between the two, no other process would report the run,
 			// because its tick is done.
 			b.record(r, "")
 			_ = ended(run, r.Outcome, begun)
@@ -312,7 +312,7 @@ func (b *job) call(ctx context.Context, own *guard.Lease, r Record, ended func(c
 	case own == nil:
 		_ = f(ctx)
 	default:
-		_ = own.Run(ctx, f) // that the lease was lost is found out below
+		_ = own.Run(ctx, f) // the code below finds out whether the lease was lost
 	}
 	returned = true
 	return err

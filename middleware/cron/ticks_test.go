@@ -130,9 +130,9 @@ func TestNext_calledByOthersChangesNothing(t *testing.T) {
 func TestFiring_thatIsLate(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
-		var o told
+		var o recorder
 		p := s.process("a", setup{})
-		p.add("job", "* * * * *", nil, guardcron.WithStartDeadline(150*time.Second), guardcron.WithObserver(o.tell))
+		p.add("job", "* * * * *", nil, guardcron.WithStartDeadline(150*time.Second), guardcron.WithObserver(o.record))
 		p.cron.Start()
 		s.until("2026-06-15T12:01:30Z")
 		s.forget()
@@ -148,9 +148,9 @@ func TestFiring_thatIsLate(t *testing.T) {
 func TestFiring_thatIsTooLate(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
-		var missed told
+		var missed recorder
 		p := s.process("a", setup{})
-		p.add("job", "0 * * * *", nil, onMissed(missed.tell))
+		p.add("job", "0 * * * *", nil, onMissed(missed.record))
 		p.cron.Start()
 		s.until("2026-06-15T12:30:00Z")
 		guardcron.SetClock(p.Jobs, s.base+61*time.Second)
@@ -182,9 +182,9 @@ func TestFiring_clockThatIsSetBack(t *testing.T) {
 func TestStart_afterStop(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
-		var missed told
+		var missed recorder
 		p := s.process("a", setup{})
-		p.add("job", "* * * * *", nil, guardcron.WithStartDeadline(80*time.Second), onMissed(missed.tell))
+		p.add("job", "* * * * *", nil, guardcron.WithStartDeadline(80*time.Second), onMissed(missed.record))
 		for range 3 {
 			p.cron.Start()
 			s.sleep(2*time.Minute + 20*time.Second)

@@ -22,7 +22,7 @@ func TestTrigger_runsTheJobOnceInOneOfTheProcesses(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	open := func() *guard.Guard {
-		// the leases of a trigger are alone all the same
+		// the leases of a trigger are exclusive nevertheless
 		g, err := guard.New(single.New(server.Client(t)), guard.WithLimit(2))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
@@ -69,7 +69,7 @@ func TestTrigger_runsTheJobOnceInOneOfTheProcesses(t *testing.T) {
 			require.NoError(t, err)
 			return len(records) == int(want) && records[0].Outcome != guardcron.Running
 		}, 10*time.Second, 10*time.Millisecond)
-		time.Sleep(2 * time.Millisecond) // triggers are told apart by milliseconds
+		time.Sleep(2 * time.Millisecond) // triggers are distinguished by milliseconds
 	}
 	require.Equal(t, int32(3), ran.Load())
 	records, err := control.Records(ctx, "nightly", 10)
@@ -196,8 +196,8 @@ func TestNewControl_refusesAGuardWithoutALedger(t *testing.T) {
 	}
 }
 
-// A trigger counts although the clock of its caller is behind that of the one before. By a clock
-// that is far behind, it cannot, and the caller is told.
+// A trigger counts even if the clock of its caller is behind that of the previous caller. If the
+// clock is far behind, the trigger cannot count, and the caller gets an error.
 func TestTrigger_byAClockThatIsBehind(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -39,7 +39,7 @@ func (j *Jobs) Wrapper(name string, schedule cron.Schedule, opts ...Option) (cro
 	}
 	b.wrapped = true
 	b.born = b.now()
-	b.seen = b.born.Add(-2 * b.longestGap) // for the newest tick to be after it
+	b.seen = b.born.Add(-2 * b.longestGap) // so that the newest tick is after it
 	if err := j.add(b); err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (j *Jobs) Wrapper(name string, schedule cron.Schedule, opts ...Option) (cro
 			panic(fmt.Sprintf("guardcron: the wrapper of job %q has wrapped another one: each entry needs one of its own", name))
 		}
 		b.f = func(context.Context) error { inner.Run(); return nil }
-		b.lookAgain() // which announces the job
+		b.lookAgain() // it announces the job
 		return &wrapped{job: b}
 	}, nil
 }

@@ -68,7 +68,8 @@ func TestWrapper_oncePerTick(t *testing.T) {
 		"each minute":            {"* * * * *", "2026-06-15T12:03:30Z", []string{"12:01:00 ran", "12:02:00 ran", "12:03:00 ran"}},
 		"each hour, not at full": {"10 * * * *", "2026-06-15T14:30:00Z", []string{"12:10:00 ran", "13:10:00 ran", "14:10:00 ran"}},
 		"each hour, late in it":  {"40 * * * *", "2026-06-15T14:30:00Z", []string{"12:40:00 ran", "13:40:00 ran"}},
-		// half a period after the multiples of it, where clocks that differ saw two ticks in one
+		// half a period after its multiples: with clocks that differ, two ticks once seemed to be
+		// one
 		"half past":                  {"30 * * * *", "2026-06-15T14:45:00Z", []string{"12:30:00 ran", "13:30:00 ran", "14:30:00 ran"}},
 		"each day at noon":           {"0 12 * * *", "2026-06-17T13:00:00Z", []string{"12:00:00 ran", "12:00:00 ran"}},
 		"twice in less than an hour": {"0,20 * * * *", "2026-06-15T13:30:00Z", []string{"12:20:00 ran", "13:00:00 ran", "13:20:00 ran"}},
@@ -78,8 +79,8 @@ func TestWrapper_oncePerTick(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
 			onSite(t, noon, func(s *site) {
-				var missed told
-				p := s.wrapped(test.spec, nil, onMissed(missed.tell))
+				var missed recorder
+				p := s.wrapped(test.spec, nil, onMissed(missed.record))
 				s.until(test.end)
 				require.Equal(s.t, test.records, p.outcomes("job"))
 				require.Len(s.t, s.times(), len(test.records))

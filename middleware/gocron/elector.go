@@ -20,7 +20,7 @@ type Elector struct {
 	name  string
 	opts  []guard.Option
 
-	turn   chan struct{} // held by the call that acquires or releases
+	slot   chan struct{} // held by the call that acquires or releases
 	lease  *guard.Lease
 	closed bool
 }
@@ -34,7 +34,7 @@ func NewElector(g *guard.Guard, name string, opts ...guard.Option) (*Elector, er
 	if g == nil {
 		return nil, &guard.SettingError{Setting: "guard", Reason: "must not be nil"}
 	}
-	e := &Elector{guard: g, name: name, opts: named(g, "gocron-leader", opts), turn: make(chan struct{}, 1)}
+	e := &Elector{guard: g, name: name, opts: named(g, "gocron-leader", opts), slot: make(chan struct{}, 1)}
 	if _, err := g.Wrap(e.key(), func(context.Context) error { return nil }, opts...); err != nil || name == "" {
 		return nil, fmt.Errorf("guardgocron: elector %q: %w", name, errors.Join(err, emptyName(name)))
 	}
@@ -54,8 +54,8 @@ func (e *Elector) key() string { return "gocron-leader:" + e.name }
 // if another process is the leader, guard.ErrStore if the store could not be asked, and
 // guard.ErrClosed after Close.
 func (e *Elector) IsLeader(ctx context.Context) error {
-	e.turn <- struct{}{}
-	defer func() { <-e.turn }()
+	e.slot <- struct{}{}
+	defer func() { <-e.slot }()
 	switch {
 	case e.closed:
 		return &guard.ClosedError{Key: e.name}
@@ -79,8 +79,8 @@ func (e *Elector) IsLeader(ctx context.Context) error {
 
 // Close resigns: another process can be the leader at once. It can be called several times.
 func (e *Elector) Close(ctx context.Context) error {
-	e.turn <- struct{}{}
-	defer func() { <-e.turn }()
+	e.slot <- struct{}{}
+	defer func() { <-e.slot }()
 	e.closed = true
 	if e.lease == nil {
 		return nil

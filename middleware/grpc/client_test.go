@@ -57,7 +57,7 @@ func (l *losingServer) intercept(ctx context.Context, req any, _ *grpc.UnaryServ
 	return nil, status.Error(codes.Unavailable, "the reply was lost")
 }
 
-// The retries of a call have its key, whoever makes them, so that it runs once.
+// The retries of a call have its key, whichever code makes them, so that the call runs once.
 func TestClient_retriesHaveTheSameKey(t *testing.T) {
 	t.Parallel()
 	uuid := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)

@@ -34,7 +34,7 @@ type settings struct {
 
 // WithScope sets the principal that owns a call: a stable name, such as the number of the account,
 // which an authenticating interceptor in front has established. Keys of different scopes never
-// meet. New needs it, or WithGlobalKeys. Within a scope, keys belong to a method.
+// collide. New needs it, or WithGlobalKeys. Within a scope, keys belong to a method.
 //
 // Do not take what changes between a call and its retry, such as a token: each retry would be a
 // new call. And do not take what several principals share, such as an address: one would get the

@@ -57,7 +57,7 @@ func TestContent_announcedBodyThatIsTooLarge(t *testing.T) {
 	site := contentRedis(t).site(t, contentSetup{handler: contentEcho, opts: []guardhttp.Option{guardhttp.WithMaxBody(10)}})
 	conn := site.dial(t)
 	conn.say(t, "POST /things HTTP/1.1", "Host: a", "X-Tenant: acme", "Idempotency-Key: k", "Content-Length: 11", "Expect: 100-continue", "")
-	a := conn.hear(t) // without a byte of the body, and without a 100 Continue
+	a := conn.receive(t) // without a byte of the body, and without a 100 Continue
 	a.requireRefused(t, http.StatusRequestEntityTooLarge, guardhttp.ResultBodyTooLarge)
 	require.True(t, a.close)
 	site.requireRan(t, 0)
@@ -70,7 +70,7 @@ func TestContent_announcedBodyThatIsTooLarge(t *testing.T) {
 
 // Row 28: without anything that needs the body there is no cap, and the body is left to the
 // handler.
-func TestContent_noCapWhereTheBodyIsNotNeeded(t *testing.T) {
+func TestContent_noCapIfTheBodyIsNotNeeded(t *testing.T) {
 	t.Parallel()
 	site := contentRedis(t).site(t, contentSetup{handler: contentEcho,
 		opts: []guardhttp.Option{guardhttp.WithMaxBody(10), guardhttp.WithFingerprint(nil)}})
@@ -139,7 +139,7 @@ func TestContent_theHandlerSeesTheWholeRequest(t *testing.T) {
 					require.Equal(t, io.EOF, s.after)
 					require.NoError(t, s.closed)
 					length := int64(len(body))
-					// who has not asked for the body does not know
+					// the length is unknown if nothing has read the body
 					if strings.HasPrefix(name, "no fingerprint") || name == "optional key" {
 						require.Contains(t, []int64{length, -1}, s.length)
 					} else {
@@ -157,7 +157,7 @@ func TestContent_bodiesThatBreakOff(t *testing.T) {
 	store := contentRedis(t)
 	for name, rest := range map[string][]string{
 		"shorter than announced": {"Content-Length: 10", "", "12345"},
-		// nobody makes room for what was announced
+		// no memory is allocated for the announced length
 		"far shorter":           {"Content-Length: 274877906944", "", "12345"},
 		"chunk that ends early": {"Transfer-Encoding: chunked", "", "5", "abc"},
 		"no last chunk":         {"Transfer-Encoding: chunked", "", "3", "abc", "2", "de"},
@@ -168,7 +168,7 @@ func TestContent_bodiesThatBreakOff(t *testing.T) {
 			conn := site.dial(t)
 			conn.say(t, append([]string{"POST /things HTTP/1.1", "Host: a", "X-Tenant: acme", "Idempotency-Key: k"}, rest...)...)
 			require.NoError(t, conn.Conn.(*net.TCPConn).CloseWrite())
-			if a, err := contentHear(conn.in); err == nil { // or the connection was closed
+			if a, err := contentReceive(conn.in); err == nil { // or the connection was closed
 				require.Equal(t, http.StatusBadRequest, a.status)
 			}
 			o := site.outcome(t)
@@ -189,34 +189,34 @@ func TestContent_expectContinue(t *testing.T) {
 		for range 2 {
 			conn := site.dial(t)
 			conn.say(t, append(head, "Idempotency-Key: k", "")...)
-			require.Equal(t, http.StatusContinue, conn.hear(t).status)
+			require.Equal(t, http.StatusContinue, conn.receive(t).status)
 			_, err := io.WriteString(conn, "body")
 			require.NoError(t, err)
-			a := conn.hear(t)
+			a := conn.receive(t)
 			require.Equal(t, 200, a.status)
 			require.Equal(t, "body", a.body)
 		}
 		site.requireRan(t, 1)
 	})
-	t.Run("is not answered where the request is refused for its header", func(t *testing.T) {
+	t.Run("is not answered if the request is refused for its header", func(t *testing.T) {
 		site := store.site(t, contentSetup{handler: contentEcho})
 		for _, line := range []string{"X-No: key", `Idempotency-Key: "`} {
 			conn := site.dial(t)
 			conn.say(t, append(head, line, "")...)
-			require.Equal(t, http.StatusBadRequest, conn.hear(t).status)
+			require.Equal(t, http.StatusBadRequest, conn.receive(t).status)
 		}
 		conn := site.dial(t)
 		conn.say(t, "POST /things HTTP/1.1", "Host: a", "Idempotency-Key: k", "Content-Length: 4", "Expect: 100-continue", "")
-		require.Equal(t, http.StatusInternalServerError, conn.hear(t).status, "no scope")
+		require.Equal(t, http.StatusInternalServerError, conn.receive(t).status, "no scope")
 		site.requireRan(t, 0)
 	})
-	t.Run("is not answered where nobody needs the body", func(t *testing.T) {
+	t.Run("is not answered if the body is not needed", func(t *testing.T) {
 		site := store.site(t, contentSetup{handler: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) },
 			opts: []guardhttp.Option{guardhttp.WithFingerprint(nil)}})
 		for range 2 {
 			conn := site.dial(t)
 			conn.say(t, append(head, "Idempotency-Key: k2", "")...)
-			require.Equal(t, http.StatusAccepted, conn.hear(t).status)
+			require.Equal(t, http.StatusAccepted, conn.receive(t).status)
 		}
 		site.requireRan(t, 1)
 	})
@@ -238,7 +238,7 @@ func TestContent_requestsWithTrailers(t *testing.T) {
 				for i, conn := range []*contentConn{contentDial(t, bare), site.dial(t), site.dial(t)} {
 					conn.say(t, "POST /things HTTP/1.1", "Host: a", "X-Tenant: acme", "Idempotency-Key: "+strings.ReplaceAll(t.Name(), "/", "."),
 						"Transfer-Encoding: chunked", announced, "", "4", "body", "0", "X-Sum: 17", "")
-					require.Equal(t, "body 17", conn.hear(t).body, []string{"without us", "first", "retry"}[i])
+					require.Equal(t, "body 17", conn.receive(t).body, []string{"without us", "first", "retry"}[i])
 				}
 				site.requireRan(t, 1)
 			})

@@ -7,8 +7,8 @@ import (
 	"net/http"
 )
 
-// A body is a request's body that can be read several times. It is read from the connection when
-// somebody first asks for it, whole and up to a bound.
+// A body is a request's body that can be read several times. It is read from the connection, whole
+// and up to a bound, when code first reads it.
 type body struct {
 	source io.ReadCloser
 	max    int64
@@ -16,7 +16,7 @@ type body struct {
 
 	loaded bool
 	bytes  []byte
-	err    error // that ended reading, nil at its end
+	err    error // the error that ended reading; nil at the end of the body
 	reader bytes.Reader
 }
 
@@ -67,15 +67,15 @@ func (b *body) Read(p []byte) (int, error) {
 // read already.
 func (b *body) Close() error { return nil }
 
-// rewind has the next reader begin at the beginning.
+// rewind makes the next reader start at the beginning.
 func (b *body) rewind() {
 	if b.loaded {
 		b.reader.Reset(b.bytes)
 	}
 }
 
-// rewind gives a request the body that it had, from its beginning: a function may have read it, or
-// have replaced it.
+// rewind gives a request the body that it had, from its beginning, after a function that may have
+// read or replaced it.
 func rewind(r *http.Request, had io.ReadCloser) {
 	if b, ok := had.(*body); ok {
 		b.rewind()
@@ -83,9 +83,9 @@ func rewind(r *http.Request, had io.ReadCloser) {
 	}
 }
 
-// handOver makes the body that the handler reads out of what was loaded, and sets it in r. Nothing
-// changes if nobody has asked for it.
-func (b *body) handOver(r *http.Request) {
+// attach sets in r the body that the handler reads: what was loaded, or the original body if
+// nothing was.
+func (b *body) attach(r *http.Request) {
 	switch {
 	case !b.loaded:
 		r.Body = b.source
@@ -114,7 +114,7 @@ func wholeBody(r *http.Request) ([]byte, error) {
 		b = new(body)
 		b.take(r, defaultMaxBody)
 		all, err := b.load()
-		b.handOver(r)
+		b.attach(r)
 		return all, err
 	}
 	all, err := b.load()

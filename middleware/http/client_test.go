@@ -83,7 +83,7 @@ var lifeOutages = map[string]lifeOutage{
 	"frozen": {(*redistest.Server).Freeze, (*redistest.Server).Thaw},
 }
 
-// lifeIdempotent returns the handler behind a middleware over g, and what becomes of its requests.
+// lifeIdempotent returns the handler behind a middleware over g, and the log of its outcomes.
 func lifeIdempotent(t *testing.T, g *guard.Guard, h http.HandlerFunc, opts ...guardhttp.Option) (http.Handler, *lifeLog) {
 	t.Helper()
 	seen := new(lifeLog)
@@ -100,7 +100,7 @@ func lifeTenant(r *http.Request) (string, error) { return r.Header.Get("X-Tenant
 type lifeServer struct {
 	*httptest.Server
 	client *http.Client
-	log    *lifeLog // what became of its requests, if it is lifeServe's
+	log    *lifeLog // the outcomes of its requests, if it is lifeServe's
 }
 
 // lifeServe serves h behind a middleware over g.

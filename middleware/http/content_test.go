@@ -19,7 +19,7 @@ import (
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
 
-// Row 1: whatever the sizes of the answer and of its parts, and whether the length was announced.
+// Row 1: answers and parts of many sizes, with and without an announced length.
 func TestContent_answersOfManySizes(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
@@ -146,7 +146,7 @@ func TestContent_whileTheFirstRuns(t *testing.T) {
 	})
 }
 
-// Row 21: an error that the handler has answered can be told from one of ours.
+// Row 21: an error that the handler has answered can be distinguished from one of ours.
 func TestContent_errorsOfTheHandlerAreReplayed(t *testing.T) {
 	t.Parallel()
 	site := contentRedis(t).site(t, contentSetup{handler: func(w http.ResponseWriter, r *http.Request) {
@@ -207,7 +207,7 @@ func TestContent_answersWithoutABody(t *testing.T) {
 					"Idempotency-Key: row"+strconv.Itoa(status), "Content-Length: 0", "")
 			}
 			for range 3 {
-				a := conn.hear(t)
+				a := conn.receive(t)
 				require.Equal(t, status, a.status)
 				require.Equal(t, `"v1"`, a.header.Get("Etag"))
 			}
@@ -306,7 +306,7 @@ func TestContent_answersAtTheCap(t *testing.T) {
 	})
 }
 
-// Compressed bytes are replayed with the header that says so.
+// Compressed bytes are replayed with their Content-Encoding header.
 func TestContent_compressedAnswers(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
@@ -498,7 +498,7 @@ func TestContent_methods(t *testing.T) {
 	})
 }
 
-// Row 39: whoever may not have the answer does not get to it.
+// Row 39: a client that is not authorized does not get the answer.
 func TestContent_authenticationComesFirst(t *testing.T) {
 	t.Parallel()
 	var revoked atomic.Bool

@@ -11,7 +11,7 @@ func (q *exchange) Read(recorded []byte) (err error) {
 	return err
 }
 
-// replay gives an answer again.
+// replay sends a recorded answer again.
 func (q *exchange) replay(a *answer) {
 	q.status = a.status
 	h := q.w.Header()

@@ -19,7 +19,7 @@ import (
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
 
-// tenant is a scope: who an authentication has found to call.
+// tenant is a scope: it returns the caller that an authentication has established.
 func tenant(r *http.Request) (string, error) { return r.Header.Get("X-Tenant"), nil }
 
 // send posts a request and prints what comes back.
@@ -169,7 +169,7 @@ func ExampleWithMode_reject() {
 	// 409 a problem
 }
 
-// One at a time for each user, whatever they do; nothing is remembered.
+// Requests of each user run one at a time, whatever they do. Nothing is remembered.
 func ExampleWithMode_exclusive() {
 	var again http.Handler
 	oneAtATime := wrap(func(w http.ResponseWriter, r *http.Request) {
@@ -359,7 +359,8 @@ func ExampleWithGroup() {
 	// 200 hello (replayed)
 }
 
-// Answers in the range of 500 are not kept, nor is one that the handler has marked.
+// Answers with a status of 500 or above are not kept, and neither is one that the handler has
+// marked.
 func ExampleWithPolicy() {
 	busy := true
 	h := wrap(func(w http.ResponseWriter, _ *http.Request) {

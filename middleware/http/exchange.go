@@ -71,7 +71,7 @@ func (q *exchange) routed() bool {
 
 // pass calls the handler. in is a copy of the request.
 func (q *exchange) pass(w http.ResponseWriter, in *http.Request) {
-	q.body.handOver(in)
+	q.body.attach(in)
 	in.Trailer = q.r.Trailer // which reading the body has filled in
 	if q.readsConnection() && (in.ContentLength < 0 || q.client.ctx != nil) {
 		q.connection = connectionBody{in.Body, q, in}
@@ -101,16 +101,16 @@ func (b *connectionBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// handBack copies to the request what others look for there.
+// handBack copies to the original request what outer code looks for there.
 func (q *exchange) handBack() {
 	if q.in != nil {
-		q.r.Pattern = q.in.Pattern             // which a mux has set, for those in front of us
+		q.r.Pattern = q.in.Pattern             // which a mux has set, for code in front of us
 		q.r.MultipartForm = q.in.MultipartForm // whose files net/http removes in the end
 	}
 }
 
-// read finds out which request it is. It returns an empty Result if the request can be led, and
-// otherwise its result.
+// read determines the key and the fingerprint of the request. It returns an empty Result if the
+// request can run under a lease, and otherwise its result.
 func (q *exchange) read() (Result, error) {
 	q.in = &q.own.request
 	*q.in = *q.r

@@ -123,7 +123,7 @@ func TestFlush_aClientThatHasGone(t *testing.T) {
 		t.Run(fmt.Sprint("stream ", stream), func(t *testing.T) {
 			contentProtocols(t, func(t *testing.T, http2 bool) {
 				clients := make(chan context.Context, 2)
-				told := make(chan error, 1)
+				learned := make(chan error, 1)
 				site := store.site(t, contentSetup{http2: http2, mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
 					inner := idempotent(h)
 					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -143,11 +143,11 @@ func TestFlush_aClientThatHasGone(t *testing.T) {
 							err = http.NewResponseController(w).Flush()
 						}
 						if err != nil {
-							told <- err
+							learned <- err
 							return
 						}
 					}
-					told <- nil
+					learned <- nil
 				}})
 				key := rand.Text()
 				ctx, cancel := context.WithCancel(t.Context())
@@ -160,7 +160,7 @@ func TestFlush_aClientThatHasGone(t *testing.T) {
 				require.NoError(t, err)
 				cancel()
 				_ = response.Body.Close()
-				err = lifeReceive(t, told, "the handler's end")
+				err = lifeReceive(t, learned, "the handler's end")
 				site.outcome(t)
 				again := site.post(t, key, "")
 				if stream {

@@ -36,7 +36,8 @@ func payment(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, r.PostFormValue("amount"))
 }
 
-// The middleware must not take two forms for the same one because their bodies are empty by then.
+// The bodies of parsed forms are empty. The middleware must not take two such forms for the same
+// one.
 func TestForm_parsedInFrontHasAFingerprint(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)

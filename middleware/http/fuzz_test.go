@@ -294,8 +294,8 @@ func TestRecord_bounds(t *testing.T) {
 	}
 }
 
-// Row 38: a small record that promises a lot makes nobody allocate a lot. Not in parallel: it
-// counts what is allocated.
+// Row 38: a small record that announces large sizes causes no large allocations. Not in parallel:
+// it counts allocations.
 func TestRecord_promisesAreNotBelieved(t *testing.T) {
 	most := binary.AppendUvarint(nil, 1<<62)
 	cat := func(parts ...[]byte) []byte {
@@ -325,7 +325,7 @@ func TestRecord_promisesAreNotBelieved(t *testing.T) {
 	}
 }
 
-// fuzzTask is where encoding/json puts a field, each time that it finds it, in whatever letters.
+// fuzzTask receives a field from encoding/json, each time that it occurs, in any letter case.
 type fuzzTask struct {
 	times int
 	value json.RawMessage

@@ -18,8 +18,8 @@ var neverReplayed = func() map[string]bool {
 }()
 
 // replayable returns those headers of an answer that a replay has, too: not those that were set
-// before the handler was called, because the code that set them sets them again. One that the
-// handler has taken out has no values.
+// before the handler was called, because the code that set them sets them again. A header that the
+// handler has removed has no values.
 func replayable(h, before http.Header) http.Header {
 	kept := make(http.Header, len(h))
 	for name, values := range h {

@@ -166,15 +166,15 @@ func TestHeaders_ofTheFraming(t *testing.T) {
 		}
 	}
 	site.requireRan(t, 2)
-	// And for a client of HTTP/1.0, which knows of no chunks.
+	// And for a client of HTTP/1.0, which has no chunks.
 	conn := site.dial(t)
 	conn.say(t, "POST /plain HTTP/1.0", "X-Tenant: acme", "Idempotency-Key: /plain", "Content-Length: 0", "")
-	a := conn.hear(t)
+	a := conn.receive(t)
 	require.True(t, a.replayed())
 	require.Len(t, a.body, 15000)
 }
 
-// A record that somebody else has written cannot set what is never replayed.
+// A record that another program has written cannot set headers that are never replayed.
 func TestHeaders_ofARecordThatIsNotOurs(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
@@ -197,8 +197,8 @@ func TestHeaders_ofARecordThatIsNotOurs(t *testing.T) {
 	}
 }
 
-// What net/http makes of a missing Content-Type is the same in a replay, and so is one that the
-// handler has suppressed.
+// A replay has the Content-Type that net/http sets if it is missing, and none if the handler has
+// suppressed it.
 func TestHeaders_contentType(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
@@ -236,7 +236,7 @@ func TestHeaders_contentType(t *testing.T) {
 	})
 }
 
-// headersOuter sets headers before the handler is called, as a middleware in front of ours does.
+// headersOuter sets headers before the handler is called, as an outer middleware does.
 func headersOuter(set func(h http.Header)) func(func(http.Handler) http.Handler, http.Handler) http.Handler {
 	return func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
 		inner := idempotent(h)
@@ -247,7 +247,7 @@ func headersOuter(set func(h http.Header)) func(func(http.Handler) http.Handler,
 	}
 }
 
-// What a middleware in front of ours sets is in a replay as it sets it now, once.
+// A header that an outer middleware sets is in a replay once, as it is set for the replay.
 func TestHeaders_ofAMiddlewareInFront(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
@@ -390,7 +390,7 @@ func TestHeaders_areThoseOfTheFirstStatus(t *testing.T) {
 	})
 }
 
-// The first status counts also where the answer is a single byte of an announced length.
+// The first status also counts if the answer is a single byte of an announced length.
 func TestHeaders_areThoseOfTheFirstStatusOfOneByte(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
@@ -544,7 +544,7 @@ func TestHeaders_theMarker(t *testing.T) {
 	require.Equal(t, []string{"true"}, again.header["X-Again"])
 	require.Empty(t, again.header["Idempotency-Replayed"])
 
-	// A handler in front of which somebody else has replayed: its own mark is not doubled.
+	// A handler behind which another middleware has replayed: its mark is not doubled.
 	upstream := store.site(t, contentSetup{handler: headersOf(func(h http.Header) { h.Set("Idempotency-Replayed", "true") })})
 	upstream.post(t, "k2", "b")
 	require.Equal(t, []string{"true"}, upstream.post(t, "k2", "b").header["Idempotency-Replayed"])
@@ -586,7 +586,7 @@ func TestHeaders_lengthsThatAreWrong(t *testing.T) {
 				key := rand.Text()
 				first, err := site.try(t, http.MethodPost, "/things", "", contentHeader("Idempotency-Key", key))
 				if !http2 {
-					require.Equal(t, bareSaid, <-said, "%s: what the handler is told", what)
+					require.Equal(t, bareSaid, <-said, "%s: the results of the handler's calls", what)
 				} else {
 					<-said
 				}

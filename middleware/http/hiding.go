@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// http.ResponseController looks inside of a writer that can only be unwrapped, as those of many
-// logs can, and would flush and hijack behind our back. A hiding replaces such a writer, and has
-// it look inside of a deeper first.
+// http.ResponseController looks inside of a writer that can only be unwrapped, such as those of
+// many logs. It would flush and hijack without the recorder. A hiding replaces such a writer, and
+// makes the controller look inside of a deeper first.
 type hiding struct {
 	http.ResponseWriter
 	recorder *recorder

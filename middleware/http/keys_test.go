@@ -36,7 +36,7 @@ func keysOf(t *testing.T, a contentAnswer) string {
 func TestKeys_ofTheHeader(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("k", 255)
-	for _, c := range []struct{ line, key string }{ // refused where there is no key
+	for _, c := range []struct{ line, key string }{ // without a key it is refused
 		{`abc`, `abc`},
 		{`"abc"`, `abc`},
 		{`"abc";a=1`, `abc`},
@@ -162,7 +162,7 @@ func TestKeys_overTheWire(t *testing.T) {
 			require.Equal(t, guardhttp.ResultKeyInvalid, o.Result)
 			var invalid *guardhttp.KeyError
 			require.ErrorAs(t, o.Err, &invalid)
-			require.Contains(t, a.body, invalid.Reason, "the client is told what is wrong")
+			require.Contains(t, a.body, invalid.Reason, "the client learns what is wrong")
 		}
 		site.requireRan(t, len(lines))
 		require.Len(t, site.leases(t), len(lines))
@@ -176,7 +176,7 @@ func TestKeys_rawLines(t *testing.T) {
 	for _, line := range []string{"Idempotency-Key: a\x01b", "Idempotency-Key: a\x00b", "Idempotency-Key: a\x7fb", "Idempotency-Key: \"a\x1bb\""} {
 		conn := contentDial(t, site.url)
 		conn.say(t, "POST /things HTTP/1.1", "Host: a", "X-Tenant: acme", line, "Content-Length: 0", "")
-		require.Equal(t, http.StatusBadRequest, conn.hear(t).status, "%q", line)
+		require.Equal(t, http.StatusBadRequest, conn.receive(t).status, "%q", line)
 	}
 	site.requireRan(t, 0)
 	require.Empty(t, site.leases(t))
@@ -186,13 +186,13 @@ func TestKeys_rawLines(t *testing.T) {
 	} {
 		conn := site.dial(t)
 		conn.say(t, append(append([]string{"POST /things HTTP/1.1", "Host: a", "X-Tenant: acme"}, lines...), "Content-Length: 0", "")...)
-		a := conn.hear(t)
+		a := conn.receive(t)
 		require.Equal(t, 200, a.status, "%q", lines)
 		require.Equal(t, i > 0, a.replayed(), "%q", lines)
 	}
 	conn := site.dial(t)
 	conn.say(t, "POST http://elsewhere.example/things HTTP/1.1", "Host: a", "X-Tenant: acme", "Idempotency-Key: abc", "Content-Length: 0", "")
-	require.True(t, conn.hear(t).replayed(), "a target in absolute form")
+	require.True(t, conn.receive(t).replayed(), "a target in absolute form")
 	site.requireRan(t, 1)
 }
 
@@ -220,7 +220,7 @@ func TestKeys_belongToMethodAndPath(t *testing.T) {
 	})
 }
 
-// Also where somebody in front of the middleware has changed the path.
+// The same if code in front of the middleware has changed the path.
 func TestKeys_behindStripPrefix(t *testing.T) {
 	t.Parallel()
 	site := contentRedis(t).site(t, contentSetup{
@@ -602,7 +602,7 @@ func TestKeys_fromJSON(t *testing.T) {
 	} {
 		nested.send(t, http.MethodPost, "/json", body).requireRefused(t, 400, refused)
 	}
-	// is to encoding/json, which the handler may use, the replacement character
+	// encoding/json, which the handler may use, reads it as the replacement character
 	t.Run("what is no UTF-8", func(t *testing.T) {
 		require.Equal(t, "a\ufffd", keysOf(t, site.send(t, http.MethodPost, "/utf8", "{\"task\":\"a\xff\"}")))
 		site.send(t, http.MethodPost, "/utf8", "{\"task\":\"a\xfe\"}").requireRefused(t, 422, guardhttp.ResultMismatch)
@@ -705,8 +705,7 @@ func TestKeys_fromTheContext(t *testing.T) {
 	}
 }
 
-// FromJSON and FromForm find the body whatever was read before them, and leave it to be read after
-// them.
+// FromJSON and FromForm find the body even if it was read before, and leave it to be read again.
 func TestKeys_bodiesAreReadAgain(t *testing.T) {
 	t.Parallel()
 	body := `{"task":"t1"}`
@@ -748,7 +747,7 @@ func TestKeys_bodiesAreReadAgain(t *testing.T) {
 	require.Error(t, err)
 }
 
-// keysIgnore is a function that finds something whatever another one says.
+// keysIgnore calls another function, ignores its result, and returns a key.
 func keysIgnore(f guardhttp.KeyFunc) guardhttp.KeyFunc {
 	return func(r *http.Request) (string, error) {
 		_, _ = f(r)

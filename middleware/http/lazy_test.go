@@ -35,7 +35,7 @@ func (w *lazyWriter) Flush() {
 	_ = http.NewResponseController(w.ResponseWriter).Flush()
 }
 
-// Status is as gin has it: the last status before the first byte counts.
+// Status is like that of gin: the last status before the first byte counts.
 func (w *lazyWriter) Status() int { return w.status }
 
 func (w *lazyWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
-// lead runs the handler under a lease, or says why it does not run.
+// lead runs the handler under a lease, or answers the request without it.
 func (q *exchange) lead() {
 	q.call.Lead(q.r.Context())
 	switch Result(q.call.Result) {
@@ -44,7 +44,7 @@ func (q *exchange) Handle(ctx context.Context) idempotent.Left {
 	return q.conclude()
 }
 
-// run calls the handler with ctx, in which the run is, and looks at its answer.
+// run calls the handler with ctx, which contains the run, and records its answer.
 func (q *exchange) run(ctx context.Context, how recording) {
 	how.ctx, how.run = ctx, &q.call.Run
 	q.answer = newRecorder(q.w, how)
@@ -83,7 +83,7 @@ func (q *exchange) conclude() idempotent.Left {
 	return left
 }
 
-// keep says what to keep of a run.
+// keep returns what to keep of a run.
 func (q *exchange) keep(v verdict) idempotent.Keep {
 	e := idempotent.Ending{Gone: v.gone, Unsure: v.orphan, Undecided: v.silent, Replayable: v.answer != nil}
 	return q.call.Keep(q.r.Context(), e, func() bool {

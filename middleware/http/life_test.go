@@ -102,7 +102,7 @@ type lifeFate struct {
 	recovered any
 }
 
-// lifeWatch tells how the handlers behind it end. A panic becomes status 500, as with any
+// lifeWatch reports how the handlers behind it end. A panic becomes status 500, as with any
 // middleware that recovers.
 func lifeWatch(next http.Handler, fates chan<- lifeFate) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -120,7 +120,7 @@ func lifeWatch(next http.Handler, fates chan<- lifeFate) http.Handler {
 }
 
 // Row 16.
-func TestLife_aPanicGoesOnUpAndLeavesTheKeyFree(t *testing.T) {
+func TestLife_aPanicPropagatesAndLeavesTheKeyFree(t *testing.T) {
 	t.Parallel()
 	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
 		g := lifeGuard(t, store, guard.WithTTL(time.Minute))
@@ -307,7 +307,7 @@ func testOutliving(t *testing.T, g *guard.Guard, protocol, body string, declared
 	require.Empty(t, failed, "it has not run again")
 }
 
-// Row 17 where it is a server's own time-out that gives up the client.
+// Row 17 if a server's own time-out gives up the client.
 func TestLife_aHandlerOutlivesATimeoutHandler(t *testing.T) {
 	t.Parallel()
 	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
@@ -332,16 +332,17 @@ func TestLife_aHandlerOutlivesATimeoutHandler(t *testing.T) {
 	})
 }
 
-// A client that leaves just when it is its turn has not been served: nothing runs for it.
+// A client that leaves just when its request gets the lease has not been served: nothing runs for
+// it.
 func TestLife_nothingRunsForAClientThatHasLeft(t *testing.T) {
 	t.Parallel()
 	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
 		ctx, leave := context.WithCancel(t.Context())
 		defer leave()
-		turns := 0
+		grants := 0
 		// the lease is granted, and the run has not begun
 		hook := guard.Hook{AcquireEnd: func(ctx context.Context, _ guard.Event) {
-			if turns++; turns == 1 {
+			if grants++; grants == 1 {
 				leave()
 				select {
 				case <-ctx.Value(lifeRequestContext{}).(context.Context).Done():
@@ -364,7 +365,7 @@ func TestLife_nothingRunsForAClientThatHasLeft(t *testing.T) {
 }
 
 // Row 18.
-func TestLife_aClientMayCancelWhereThatIsLetThrough(t *testing.T) {
+func TestLife_aClientMayCancelIfThatIsLetThrough(t *testing.T) {
 	t.Parallel()
 	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
 		for name, status := range map[string]int{"499": 499, "200-all-the-same": 200} {

@@ -102,14 +102,14 @@ func TestModes_rejectRefusesWhileItRunsAndAfterwards(t *testing.T) {
 		first := s.start(t.Context(), "k", "b")
 		gate.await(t)
 		after := requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, guardhttp.ResultInFlight)
-		require.LessOrEqual(t, after, int(lifeTTL/time.Second), "it says less where the lease ends earlier")
+		require.LessOrEqual(t, after, int(lifeTTL/time.Second), "it says less if the lease ends earlier")
 		gate.open()
 		requireRan(t, lifeReceive(t, first, "an answer"), http.StatusCreated, "run 1")
 		require.Equal(t, guardhttp.KeepTombstone, s.log.awaitResult(t, guardhttp.ResultRan, 1).Kept)
 		for _, body := range []string{"b", "another"} {
 			after := requireProblem(t, s.post(t, "k", body), http.StatusConflict, guardhttp.ResultDone)
 			require.LessOrEqual(t, after, int(retention/time.Second))
-			require.Greater(t, after, int(retention/time.Second)-int(2*lifeSoon/time.Second), "it tells what is left of the retention")
+			require.Greater(t, after, int(retention/time.Second)-int(2*lifeSoon/time.Second), "it says how much is left of the retention")
 		}
 		require.EqualValues(t, 1, runs.Load())
 	})
@@ -139,8 +139,8 @@ func TestModes_retryAfterIsWhatWasAskedFor(t *testing.T) {
 	}
 }
 
-// serveSlowly serves h from two processes, as it were: the requests of the first one to Redis take
-// a while, and those of the second do not.
+// serveSlowly serves h as from two processes. Requests of the first one to Redis take a while, and
+// those of the second do not.
 func serveSlowly(t *testing.T, h http.HandlerFunc, opts ...guardhttp.Option) (slow, fast *lifeServer) {
 	t.Helper()
 	server := redistest.Start(t)
@@ -151,14 +151,14 @@ func serveSlowly(t *testing.T, h http.HandlerFunc, opts ...guardhttp.Option) (sl
 		// there are connections
 		require.Equal(t, http.StatusOK, s.post(t, "warm-"+s.URL, "b").status)
 	}
-	// so that an answer that leaves before the lease is seen to
+	// so that the test notices an answer that leaves before the release
 	proxy.DelayRequests(15 * time.Millisecond)
 	return slow, fast
 }
 
-// A client that has the whole answer asks again at once: in Exclusive mode the key is free by
-// then, in the others the record is there.
-func TestModes_whoHasTheAnswerCanAskAgainAtOnce(t *testing.T) {
+// A client that has the whole answer asks again at once: in Exclusive mode the key is free at that
+// time, and in the others the record is there.
+func TestModes_aClientWithTheAnswerCanRetryAtOnce(t *testing.T) {
 	t.Parallel()
 	const rounds = 1
 	for _, mode := range []guardhttp.Mode{guardhttp.Replay, guardhttp.Exclusive, guardhttp.Reject} {
@@ -204,7 +204,7 @@ func TestModes_whoHasTheAnswerCanAskAgainAtOnce(t *testing.T) {
 }
 
 // The same for an answer that is too large to be recorded: the tombstone is there.
-func TestModes_whoHasALargeAnswerIsToldThatItRan(t *testing.T) {
+func TestModes_aRetryAfterALargeAnswerLearnsThatItRan(t *testing.T) {
 	t.Parallel()
 	for name, write := range lifeWrites {
 		t.Run(name, func(t *testing.T) {
@@ -281,8 +281,8 @@ func TestTimeout_endsTheHandlersContext(t *testing.T) {
 	})
 }
 
-// What a handler has set for the answer that it did not give does not describe ours (as with
-// http.Error).
+// Headers that a handler has set for an answer that it did not give are not those of our refusal
+// (as with http.Error).
 func TestTimeout_theRefusalHasNoHeadersOfTheAnswerThatWasNotGiven(t *testing.T) {
 	t.Parallel()
 	s := lifeServe(t, lifeGuard(t, memory.New()), func(w http.ResponseWriter, r *http.Request) {

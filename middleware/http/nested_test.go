@@ -23,7 +23,7 @@ func onePerUser(t *testing.T, g *guard.Guard) func(http.Handler) http.Handler {
 	return m
 }
 
-// A refusal by a middleware inside, which says when to try again, is not final for the one outside.
+// A refusal by the inner middleware that says when to try again is not final for the outer one.
 func TestNested_aPassingRefusalIsNotKept(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]guardhttp.Option{"default": nil, "policy": {guardhttp.WithPolicy(keepAll)}} {
@@ -93,7 +93,7 @@ func TestNested_aGatewayDoesNotKeepAPassingRefusal(t *testing.T) {
 	require.EqualValues(t, 1, runs.Load())
 }
 
-// KeepFinal is narrow: a handler's own answers count, whatever they say of trying again.
+// KeepFinal is narrow: a handler's own answers count, even with a Retry-After header.
 func TestKeepFinal_keepsTheHandlersOwnConflict(t *testing.T) {
 	t.Parallel()
 	own := http.Header{"Retry-After": {"1"}, "Content-Type": {"application/problem+json"}}

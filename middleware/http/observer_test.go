@@ -54,7 +54,7 @@ func serveObserved(t *testing.T, g *guard.Guard, h http.HandlerFunc, opts ...gua
 	return o
 }
 
-// take returns the one Outcome of what has been sent since the last call.
+// take returns the only Outcome since the last call.
 func (o *observed) take(t *testing.T) guardhttp.Outcome {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -74,8 +74,8 @@ func (o *observed) take(t *testing.T) guardhttp.Outcome {
 	return outcome
 }
 
-// Row 41: one Outcome for each request, whatever becomes of it.
-func TestObserver_isToldOnceOfEachRequest(t *testing.T) {
+// Row 41: one Outcome for each request, however it ends.
+func TestObserver_isCalledOncePerRequest(t *testing.T) {
 	t.Parallel()
 	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
 		g := lifeGuard(t, store)
@@ -160,7 +160,7 @@ func (lifeAway) TryAcquire(_ context.Context, c guard.Claim) (guard.Grant, error
 }
 
 // Row 41 for the results that need a middleware of their own.
-func TestObserver_isToldOnceOfTheOtherResults(t *testing.T) {
+func TestObserver_isCalledOnceForTheOtherResults(t *testing.T) {
 	t.Parallel()
 	g := lifeGuard(t, memory.New())
 	away := lifeGuard(t, lifeAway{memory.New()})
@@ -203,7 +203,7 @@ func TestObserver_isToldOnceOfTheOtherResults(t *testing.T) {
 	}
 }
 
-func TestObserver_isToldOnceOfThoseThatMeet(t *testing.T) {
+func TestObserver_isCalledOnceForEachConcurrentRequest(t *testing.T) {
 	t.Parallel()
 	gate := newLifeGate(t)
 	s := serveObserved(t, lifeGuard(t, memory.New()), func(_ http.ResponseWriter, r *http.Request) { gate.pass(r.Context()) },
@@ -248,8 +248,8 @@ func TestTrack_isSafeInFrontOfATimeoutHandler(t *testing.T) {
 	seen.await(t, 1)
 }
 
-// What Outcome.Name and WithName say.
-func TestObserver_isToldTheKindOfWork(t *testing.T) {
+// As Outcome.Name and WithName document it.
+func TestObserver_receivesTheKindOfWork(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		guard []guard.Option
@@ -382,8 +382,8 @@ func allInRedis(t *testing.T, rdb *redis.Client) string {
 	return all.String()
 }
 
-// Row 41: what a client sends as its key, who it is and what it asks for shows nowhere. The answer
-// is in the store, of course.
+// Row 41: the key that a client sends, its identity and its request appear nowhere. The answer is
+// in the store, of course.
 func TestObserver_noRawKeyAnywhere(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(redis.UniversalClient, func(*redis.Client)) guard.Locker{
@@ -402,24 +402,24 @@ func TestObserver_noRawKeyAnywhere(t *testing.T) {
 			sent := new(sentCommands)
 			rdb.AddHook(sent)
 			var mu sync.Mutex
-			var told strings.Builder
-			tell := func(what any, err error) {
+			var seen strings.Builder
+			note := func(what any, err error) {
 				mu.Lock()
 				defer mu.Unlock()
-				fmt.Fprintf(&told, "%+v %#v %v\n", what, what, err)
+				fmt.Fprintf(&seen, "%+v %#v %v\n", what, what, err)
 				for ; err != nil; err = errors.Unwrap(err) {
-					fmt.Fprintf(&told, "%+v %#v\n", err, err)
+					fmt.Fprintf(&seen, "%+v %#v\n", err, err)
 				}
 			}
-			event := func(_ context.Context, e guard.Event) { tell(e, e.Err) }
-			start := func(ctx context.Context, e guard.Event) context.Context { tell(e, e.Err); return ctx }
+			event := func(_ context.Context, e guard.Event) { note(e, e.Err) }
+			start := func(ctx context.Context, e guard.Event) context.Context { note(e, e.Err); return ctx }
 			hook := guard.Hook{AcquireStart: start, Wait: event, AcquireEnd: event, Skip: event, RunStart: start, RunEnd: event,
 				Renew: event, Loss: event, Release: event}
 			observer := guardhttp.Observer{
 				Origin: func(context.Context) string { return "an origin" },
-				End:    func(_ context.Context, o guardhttp.Outcome) { tell(o, o.Err) },
+				End:    func(_ context.Context, o guardhttp.Outcome) { note(o, o.Err) },
 			}
-			problem := func(w http.ResponseWriter, r *http.Request, p guardhttp.Problem) { tell(p, p.Err); p.ServeHTTP(w, r) }
+			problem := func(w http.ResponseWriter, r *http.Request, p guardhttp.Problem) { note(p, p.Err); p.ServeHTTP(w, r) }
 			gates := make(chan *lifeGate, 1)
 			s := lifeServe(t, lifeGuard(t, open(rdb, func(own *redis.Client) { own.AddHook(sent) }), guard.WithTTL(lifeTTL/2)), func(w http.ResponseWriter, r *http.Request) {
 				select {
@@ -462,12 +462,12 @@ func TestObserver_noRawKeyAnywhere(t *testing.T) {
 
 			mu.Lock()
 			defer mu.Unlock()
-			require.Contains(t, told.String(), "an origin")
-			require.Contains(t, told.String(), "guard.LostError")
-			require.Contains(t, told.String(), "driver.StoreError")
+			require.Contains(t, seen.String(), "an origin")
+			require.Contains(t, seen.String(), "guard.LostError")
+			require.Contains(t, seen.String(), "driver.StoreError")
 			require.Contains(t, sent.String(), "an answer")
 			require.Contains(t, stored, "an answer")
-			for where, text := range map[string]string{"hooks, observers and problems": told.String(), "commands": sent.String(), "Redis": stored} {
+			for where, text := range map[string]string{"hooks, observers and problems": seen.String(), "commands": sent.String(), "Redis": stored} {
 				for _, secret := range []string{key, scope, body, "a/path"} {
 					for _, form := range []string{secret, hex.EncodeToString([]byte(secret)), base64.RawStdEncoding.EncodeToString([]byte(secret)),
 						fmt.Sprintf("%d", []byte(secret)), url.QueryEscape(secret)} {

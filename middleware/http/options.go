@@ -17,7 +17,7 @@ const (
 	defaultReplayed = "Idempotency-Replayed"
 )
 
-// An Option is a setting of New. What cannot work is refused there.
+// An Option is a setting of New. New refuses a setting that cannot work.
 type Option func(*settings)
 
 // settings are what the options have set.
@@ -38,15 +38,15 @@ type settings struct {
 
 // WithScope sets the principal that owns a request: a stable name, such as the number of the
 // account, which an authentication in front of the middleware has established. Keys of different
-// scopes never meet. New needs it, or WithGlobalKeys. Within a scope, keys belong to a method, a
-// path, and the host in the route's pattern if it has one (see the package documentation, "Whose
+// scopes never collide. New needs it, or WithGlobalKeys. Within a scope, keys belong to a method,
+// a path, and the host in the route's pattern if it has one (see the package documentation, "Whose
 // keys").
 //
 // Do not take what changes between a request and its retry, such as a token: each retry would be a
-// new request. And not what several principals share, such as an address: one would get the answer
-// of another. An empty scope, or an error of any kind, refuses the request with status 500,
-// because only authenticated requests should reach the middleware. Defaults to none: New returns a
-// *guard.SettingError unless WithGlobalKeys is set.
+// new request. And do not take what several principals share, such as an address: one would get
+// the answer of another. An empty scope, or an error of any kind, refuses the request with status
+// 500, because only authenticated requests should reach the middleware. Defaults to none: New
+// returns a *guard.SettingError unless WithGlobalKeys is set.
 func WithScope(scope KeyFunc) Option {
 	return func(s *settings) {
 		if scope == nil {
@@ -124,8 +124,9 @@ func WithMaxWaiters(all, perKey int) Option {
 // handler reads it.
 //
 // If code in front of the middleware has parsed a form and left no body, the fields and files of
-// the form count instead of the bytes. The same request then differs from itself with an unparsed
-// form. Defaults to the query and the bytes of the body, and to none in Reject and Exclusive mode.
+// the form count instead of the bytes. The request then differs from a retry whose form was not
+// parsed. Defaults to the query and the bytes of the body, and to none in Reject and Exclusive
+// mode.
 func WithFingerprint(f func(r *http.Request, body []byte) ([]byte, error)) Option {
 	return func(s *settings) { s.print, s.OwnPrint, s.NoPrint = f, f != nil, f == nil }
 }

@@ -63,7 +63,7 @@ func TestOptions_thatCannotWork(t *testing.T) {
 	scope := guardhttp.WithScope(contentTenant)
 	for name, c := range map[string]struct {
 		setting string
-		opts    []guardhttp.Option // beside a scope
+		opts    []guardhttp.Option // added to a scope
 	}{
 		"a nil option":                    {"option", []guardhttp.Option{nil}},
 		"a nil scope":                     {"WithScope", []guardhttp.Option{guardhttp.WithScope(nil)}},
@@ -233,8 +233,8 @@ func TestOptions_ofTheLeaseThatHaveNoEffect(t *testing.T) {
 	}
 }
 
-// There is no answer to give again, or not to: WithRerun has nothing to say where none is kept.
-func TestOptions_rerunWhereDuplicatesAreRejected(t *testing.T) {
+// WithRerun decides about answers that cannot be replayed: it has no effect if none is kept.
+func TestOptions_rerunIfDuplicatesAreRejected(t *testing.T) {
 	t.Parallel()
 	wrap, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithMode(guardhttp.Reject), guardhttp.WithRerun())
 	require.NoError(t, err)

@@ -19,8 +19,8 @@ import (
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
 
-// traced is an Observer as a user of OpenTelemetry writes it: a first run is known by its
-// traceparent, and whoever finds its record links to it.
+// traced is an Observer as a user of OpenTelemetry writes it: its traceparent identifies a first
+// run, and a request that finds its record links to that.
 var traced = guardhttp.Observer{
 	Origin: func(ctx context.Context) string {
 		carrier := propagation.MapCarrier{}

@@ -17,11 +17,11 @@ import (
 	"time"
 )
 
-// A streamsStep is something that a handler does. It says what came of it.
+// A streamsStep is a call that a handler makes. It returns the result as a text.
 type streamsStep struct {
 	name string
 	do   func(w http.ResponseWriter, r *http.Request) string
-	// what of it matters to what can be compared
+	// the properties that determine what can be compared
 	bytes   int // that it writes
 	copies  bool
 	flushes bool
@@ -80,8 +80,8 @@ func streamsStatus(status int) streamsStep {
 	}}
 }
 
-// streamsSaid is what a write has returned. The connection's own ReadFrom says where it was,
-// before what has failed.
+// streamsSaid returns the results of a write as a text. It removes the address that the
+// connection's own ReadFrom puts before an error.
 func streamsSaid(n any, err error) string {
 	return fmt.Sprint(n, " ", streamsReadFrom.ReplaceAllString(fmt.Sprint(err), ""))
 }

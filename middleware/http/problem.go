@@ -33,7 +33,7 @@ type Problem struct {
 	Docs string `json:"-"`
 	// RetryAfter is when to try again, for the Retry-After header; 0 if trying again is of no use.
 	RetryAfter time.Duration `json:"-"`
-	// Err is why, for logs: it may tell what a client must not see.
+	// Err is why, for logs: it may contain what a client must not see.
 	Err error `json:"-"`
 }
 
@@ -85,7 +85,7 @@ func (q *exchange) refuse(result Result, retryAfter time.Duration, err error) {
 		h.Set("Connection", "close") // what is left of the body is not worth reading
 	}
 	if p.RetryAfter > 0 {
-		SetKeep(q.r.Context(), KeepNothing) // of a run around this one, whose answer this is
+		SetKeep(q.r.Context(), KeepNothing) // of an outer run, whose answer this is
 		h.Set("Retry-After", strconv.FormatInt(seconds(p.RetryAfter), 10))
 	}
 	q.m.onProblem(q.w, q.r, p)

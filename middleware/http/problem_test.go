@@ -35,7 +35,7 @@ const (
 type problemCase struct {
 	code    guardhttp.Result
 	status  int
-	title   string // where the draft gives one
+	title   string // if the draft gives one
 	retry   string // what Retry-After matches, or that there is none
 	setup   contentSetup
 	before  bool   // another request came before
@@ -240,7 +240,7 @@ func TestProblem_tooLargeClosesTheConnection(t *testing.T) {
 	site := contentRedis(t).site(t, contentSetup{handler: contentEcho, opts: []guardhttp.Option{guardhttp.WithMaxBody(3)}})
 	conn := site.dial(t)
 	conn.say(t, "POST /things HTTP/1.1", "Host: a", "X-Tenant: acme", "Idempotency-Key: k", "Transfer-Encoding: chunked", "", "4", "body")
-	a := conn.hear(t)
+	a := conn.receive(t)
 	a.requireRefused(t, 413, guardhttp.ResultBodyTooLarge)
 	require.True(t, a.close)
 }
@@ -340,7 +340,7 @@ func TestProblem_ofYourOwn(t *testing.T) {
 	}
 }
 
-// A Problem is a handler, for those who want to change little of it.
+// A Problem is a handler, so that a program can change a part of it.
 func TestProblem_changedALittle(t *testing.T) {
 	t.Parallel()
 	site := contentRedis(t).site(t, contentSetup{handler: contentEcho,

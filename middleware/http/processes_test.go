@@ -23,19 +23,19 @@ import (
 )
 
 // lifeRoutes is what every process serves: /reject and /wait count their runs in Redis and answer
-// with the name of the process. A header of the request, of which a retry may have another value,
-// says for how long a run takes: X-Work is a duration, X-Until a key in Redis for which it waits.
-// said is told what happens.
-func lifeRoutes(g *guard.Guard, rdb redis.UniversalClient, name string, said func(...any)) (http.Handler, error) {
+// with the name of the process. A header of the request says how long a run takes: X-Work is a
+// duration, and X-Until a key in Redis for which the run waits. A retry may have another value.
+// say is called with what happens.
+func lifeRoutes(g *guard.Guard, rdb redis.UniversalClient, name string, say func(...any)) (http.Handler, error) {
 	work := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// it goes on to its end, whatever becomes of its lease
+		// it goes on to its end, even if its lease is lost
 		ctx := context.WithoutCancel(r.Context())
 		run, err := rdb.Incr(ctx, "runs:"+guardhttp.Key(ctx)).Result()
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		said("begins", guardhttp.Key(ctx))
+		say("begins", guardhttp.Key(ctx))
 		if d, err := time.ParseDuration(r.Header.Get("X-Work")); err == nil {
 			time.Sleep(d) // the work that the request asked for
 		}
@@ -47,7 +47,7 @@ func lifeRoutes(g *guard.Guard, rdb redis.UniversalClient, name string, said fun
 		fmt.Fprintf(w, "run %d, by %s", run, name)
 	})
 	end := guardhttp.WithObserver(guardhttp.Observer{End: func(_ context.Context, o guardhttp.Outcome) {
-		said("ends", o.Result, "kept", o.Kept, "lost", errors.Is(o.Err, guard.ErrLost))
+		say("ends", o.Result, "kept", o.Kept, "lost", errors.Is(o.Err, guard.ErrLost))
 	}})
 	reject, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(lifeTenant), end)
 	if err != nil {
@@ -216,7 +216,7 @@ func TestProcesses_anotherRunsAfterTheOwnerWasKilled(t *testing.T) {
 	require.Equal(t, 2, lifeRuns(t, rdb, "k"))
 }
 
-// Row 12 for those who wait: they need not ask again.
+// Row 12 for requests that wait: they need not be sent again.
 func TestProcesses_aWaitingOneRunsAfterTheOwnerWasKilled(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

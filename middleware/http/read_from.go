@@ -8,8 +8,8 @@ import (
 	"github.com/felixge/httpsnoop"
 )
 
-// readFrom is io.ReaderFrom: while the answer is recorded it is copied, and what comes after that
-// goes the fast way of the writer.
+// readFrom is io.ReaderFrom. It copies the answer while it is recorded, and then uses the writer's
+// own ReadFrom, which is faster.
 func (c *recorder) readFrom(src io.Reader, next httpsnoop.ReadFromFunc) (copied int64, err error) {
 	var buffer []byte
 	for c.recordsBody() {
@@ -64,8 +64,8 @@ func (c *recorder) pass(src io.Reader, next httpsnoop.ReadFromFunc) (int64, erro
 	return n + last, err
 }
 
-// rest returns how much of an answer the handler has still to write if the last byte of that is to
-// be held back, or 0.
+// rest returns how many bytes the handler has still to write if the last of them must be held
+// back, or 0.
 func (c *recorder) rest() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,7 +91,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// count counts bytes that were sent without recording. net/http sends no header for none.
+// count counts bytes that were sent without recording. net/http sends no header for zero bytes.
 func (c *recorder) count(n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
-// An answer is a response that can be given again.
+// An answer is a response that can be replayed.
 type answer struct {
 	status int
 	header http.Header
@@ -17,8 +17,8 @@ type answer struct {
 }
 
 // A RecordError is a record in the store that cannot be read: it is corrupt, of another version,
-// somebody else's, or encrypted with a key that is not known here. The request that found it is
-// told that its work was done and cannot be replayed.
+// another program's, or encrypted with a key that is not known here. The request that found it
+// gets status 409: its work was done, and the answer cannot be replayed.
 type RecordError struct {
 	Reason string
 	Err    error // or nil

@@ -47,14 +47,14 @@ func recordMade(t *testing.T, opts ...guardhttp.Option) *recordStand {
 	return s
 }
 
-// put puts a record in the place of the one that is there.
+// put replaces the record.
 func (s *recordStand) put(t *testing.T, record string) {
 	t.Helper()
 	require.NoError(t, s.rdb.Set(t.Context(), s.key, s.head+record, redis.KeepTTL).Err())
 }
 
-// requireUnreadable asserts that a retry is told that there was a first request, and no more, and
-// that whoever observes learns why.
+// requireUnreadable asserts that a retry learns only that there was a first request, and that
+// observers get the reason. It returns the reason.
 func (s *recordStand) requireUnreadable(t *testing.T, record, what string) (reason string) {
 	t.Helper()
 	s.put(t, record)
@@ -100,7 +100,7 @@ func TestRecord_truncated(t *testing.T) {
 	s := recordMade(t)
 	for length := range len(s.record) {
 		s.requireUnreadable(t, s.record[:length], fmt.Sprint(length))
-		if length > 4 { // also one that is in order for its checksum
+		if length > 4 { // also a record whose checksum is right
 			s.requireUnreadable(t, recordWithSum(s.record[:length-4]), fmt.Sprint(length, " with its sum"))
 		}
 	}
@@ -110,7 +110,7 @@ func TestRecord_truncated(t *testing.T) {
 	}
 }
 
-// Row 38: what else can stand there.
+// Row 38: other values that can be there.
 func TestRecord_thatIsNone(t *testing.T) {
 	t.Parallel()
 	s := recordMade(t)
@@ -143,8 +143,8 @@ func TestRecord_thatIsNone(t *testing.T) {
 	}
 }
 
-// A record that somebody else has put together, within the rules, is a record; one that would be
-// another answer is not.
+// A record that another program has made within the rules is a record. One that would make another
+// answer is not.
 func TestRecord_ofStatusesThatAreNone(t *testing.T) {
 	t.Parallel()
 	s := recordMade(t)
@@ -177,8 +177,7 @@ func TestRecord_corruptInOtherModes(t *testing.T) {
 	require.Equal(t, guardhttp.ResultNotReplayable, shadow.outcome(t).Result)
 }
 
-// What the store gets to see: hashes of the key, the scope and the body, and the answer, where it
-// is kept.
+// The store sees hashes of the key, the scope and the body, and the answer if it is kept.
 func TestRecord_holdsNoMoreThanItMust(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -50,7 +50,7 @@ type recorder struct {
 	last    []byte    // what is held back
 	lost    bool      // the answer cannot be replayed: too large, a stream, hijacked, with trailers
 	typed   bool      // the content type is known
-	told    bool      // an informational status was sent
+	interim bool      // an informational status was sent
 	tardy   bool      // it began after the handler's context had ended
 	orphan  bool      // the handler may still run, see errTimeoutHandler
 	gone    bool      // the client is
@@ -160,7 +160,7 @@ func (c *recorder) writeHeader(status int, next httpsnoop.WriteHeaderFunc) {
 	}
 	first := c.status == 0
 	c.begin(status)
-	c.told = c.told || c.status == 0
+	c.interim = c.interim || c.status == 0
 	next(status)
 	if first && c.status != 0 && !c.own {
 		c.pending = true
@@ -266,8 +266,8 @@ func (c *recorder) mayBlock() {
 	}
 }
 
-// errEnded is what a goroutine of the handler gets that writes after the handler has returned, and
-// a framework that answers only then.
+// errEnded is the error for a goroutine of the handler that writes after the handler has returned,
+// and for a framework that answers only then.
 var errEnded = errors.New("guardhttp: the handler has returned, and its answer has ended with it")
 
 // record records p. It returns what of it to write through, or nil if that is nothing. c.mu must
@@ -287,7 +287,7 @@ func (c *recorder) record(p []byte) (through []byte, err error) {
 	total := c.sent + int64(len(p))
 	switch {
 	case c.length >= 0 && total > c.length && c.last != nil:
-		return nil, http.ErrContentLength // which net/http would say, had it had all
+		return nil, http.ErrContentLength // which net/http would return if it had all of it
 	case c.length >= 0 && total > c.length:
 		c.lost, c.body = true, nil
 		return p, nil // net/http refuses all of it

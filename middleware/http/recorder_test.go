@@ -58,7 +58,8 @@ func recorderHow(most int) recording {
 	return recording{most: most, tolerant: true, hold: true, ctx: context.Background(), run: new(run)}
 }
 
-// Row 17: a handler whose client has gone is not told, and what it says is recorded to its end.
+// Row 17: a handler does not learn that its client has gone, and its answer is recorded to the
+// end.
 func TestRecorder_clientThatGoes(t *testing.T) {
 	t.Parallel()
 	for name, length := range map[string]string{"announced": "300", "not announced": ""} {
@@ -81,14 +82,13 @@ func TestRecorder_clientThatGoes(t *testing.T) {
 			require.NotNil(t, v.answer)
 			require.Equal(t, strings.Repeat("x", 300), string(v.answer.body))
 			require.Equal(t, 150, w.got.Len())
-			require.LessOrEqual(t, w.parts, 3, "nobody writes on to a client that has gone")
+			require.LessOrEqual(t, w.parts, 3, "there are no more writes to a client that has gone")
 		})
 	}
 }
 
-// The handler is told where it can cancel with its client, and where the answer is not recorded in
-// any case.
-func TestRecorder_clientThatGoesIsTold(t *testing.T) {
+// The handler learns it if the client may cancel, or if the answer is not recorded in any case.
+func TestRecorder_reportsAClientThatGoes(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]recording{
 		"not tolerant": {most: 1000, hold: true, ctx: context.Background(), run: new(run)},
@@ -107,8 +107,8 @@ func TestRecorder_clientThatGoesIsTold(t *testing.T) {
 	}
 }
 
-// A client that goes before an answer turns out to be too large leaves a tombstone, and the
-// handler is told at the next write.
+// If a client goes before its answer turns out to be too large, a tombstone is left, and the
+// handler's next write fails.
 func TestRecorder_clientThatGoesBeforeItIsTooMuch(t *testing.T) {
 	t.Parallel()
 	w := newRecorderWriter()
@@ -125,8 +125,8 @@ func TestRecorder_clientThatGoesBeforeItIsTooMuch(t *testing.T) {
 	require.Empty(t, c.body, "it holds on to nothing")
 }
 
-// The mistakes of a handler are told to it, whoever has gone.
-func TestRecorder_mistakesAreTold(t *testing.T) {
+// A handler learns of its own mistakes, even if its client has gone.
+func TestRecorder_reportsMistakes(t *testing.T) {
 	t.Parallel()
 	for _, mistake := range []error{http.ErrContentLength, http.ErrBodyNotAllowed, http.ErrHijacked} {
 		w := newRecorderWriter()
@@ -194,7 +194,7 @@ func TestRecorder_lastByte(t *testing.T) {
 	w := newRecorderWriter()
 	c := newRecorder(w, recorderHow(1000))
 	_, _ = io.WriteString(c.writer, "123")
-	require.Equal(t, "123", w.got.String(), "nothing is held back where the end is not known")
+	require.Equal(t, "123", w.got.String(), "nothing is held back if the end is not known")
 
 	how := recorderHow(1000)
 	how.hold = false
@@ -371,8 +371,8 @@ func (w *recorderFile) ReadFrom(src io.Reader) (int64, error) {
 	return n, err
 }
 
-// A file that is too large to record goes the fast way, and its last byte is held back as well
-// where its length is announced.
+// A file that is too large to record goes the fast way. Its last byte is also held back if its
+// length is announced.
 func TestRecorder_lastByteOfAFile(t *testing.T) {
 	t.Parallel()
 	const size = 100_000

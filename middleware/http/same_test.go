@@ -56,14 +56,14 @@ func (s *streamsStage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var streamsDate = regexp.MustCompile(`(?i)\r\nDate: [^\r]*`)
 
-// perform sends a request for which the play is played, or, with runs false, one that is answered
-// by the middleware.
+// perform sends a request. The handler plays the play, or if runs is false, the middleware
+// answers.
 func (s *streamsStage) perform(t *testing.T, play streamsPlay, key string, runs bool) streamsSeen {
 	t.Helper()
 	s.play.Store(&play)
 	logged := strings.Count(s.log.String(), "\n")
 	var seen streamsSeen
-	body := "" // one that nobody reads makes net/http reset the connection
+	body := "" // net/http resets the connection if a body is not read
 	if play.any(func(step streamsStep) bool { return step.name == streamsRead.name }) {
 		body = "a body"
 	}
@@ -87,7 +87,7 @@ func (s *streamsStage) perform(t *testing.T, play streamsPlay, key string, runs 
 		seen.raw = streamsDate.ReplaceAllString(string(all), "")
 		conn.in.Reset(bytes.NewReader(all))
 		for {
-			a, err := contentHear(conn.in)
+			a, err := contentReceive(conn.in)
 			if err != nil {
 				seen.failed = true
 				break
@@ -104,7 +104,7 @@ func (s *streamsStage) perform(t *testing.T, play streamsPlay, key string, runs 
 		_ = conn.Close()
 	}
 	select {
-	case <-s.returned: // a client that has its answer may be earlier, where it was streamed
+	case <-s.returned: // the client may have a streamed answer before that
 	case <-time.After(contentPatience):
 		require.Fail(t, "the request has not ended", "%s", play)
 	}
@@ -144,7 +144,7 @@ func streamsRequireSame(t *testing.T, bare, ours *streamsStage, play streamsPlay
 	what := play.String()
 	want := bare.perform(t, play, key, true)
 	got = ours.perform(t, play, key, true)
-	require.Equal(t, want.said, got.said, "%s: what the handler is told", what)
+	require.Equal(t, want.said, got.said, "%s: the results of the handler's calls", what)
 	require.Equal(t, want.informational, got.informational, what)
 	require.Equal(t, want.failed, got.failed, "%s: %v, %v", what, want.answer.err, got.answer.err)
 	require.Equal(t, want.answer.status, got.answer.status, what)
@@ -156,7 +156,7 @@ func streamsRequireSame(t *testing.T, bare, ours *streamsStage, play streamsPlay
 	}
 	if copies && want.answer.length < 0 && got.answer.length == int64(len(want.answer.body)) {
 		// net/http sends the header of a copy before it has seen the end. While we record, it may
-		// know the length by then.
+		// know the length by that time.
 		got.answer.length = want.answer.length
 		got.answer.header.Del("Content-Length")
 	}
@@ -316,7 +316,7 @@ func streamsRequireSameBy(t *testing.T, writers ...string) {
 	}
 }
 
-// The same for handlers that nobody has thought of.
+// The same for random handlers.
 func TestLong_streamsSameAsWithoutUsAtRandom(t *testing.T) {
 	redistest.Long(t)
 	store := contentRedis(t)
@@ -418,7 +418,7 @@ func streamsAtRandom(random *mathrand.Rand, files streamsFiles, http2, hidden bo
 	case 0: // the length is announced
 		play = slices.Insert(play, 0, streamsHeader("Content-Length", strconv.Itoa(total)))
 	case 1:
-		// and too small, which HTTP/2 does not notice, nor does net/http where it copies a file
+		// the length is too small, which HTTP/2 does not notice, nor net/http if it copies a file
 		copied := play.any(func(s streamsStep) bool { return s.copies })
 		if random.IntN(2) == 0 && !http2 && !copied && total > 0 {
 			play = slices.Insert(play, 0, streamsHeader("Content-Length", strconv.Itoa(random.IntN(total))))

@@ -25,7 +25,7 @@ func sealWith(ids ...string) guardhttp.Option {
 	return guardhttp.WithEncryption(keys...)
 }
 
-// Nothing of an answer shows in the store, and it is replayed all the same.
+// No part of an answer is readable in the store, and the answer is replayed nevertheless.
 func TestSeal_hidesTheAnswer(t *testing.T) {
 	t.Parallel()
 	for name, size := range map[string]int{"AES-128": 16, "AES-192": 24, "AES-256": 32} {
@@ -148,7 +148,7 @@ func TestSeal_otherKeys(t *testing.T) {
 			var unreadable *guardhttp.RecordError
 			require.ErrorAs(t, reader.outcome(t).Err, &unreadable)
 			require.Equal(t, c.reason, unreadable.Reason)
-			s.post(t, "k", "body").requireReplayOf(t, s.first) // who wrote it can read it still
+			s.post(t, "k", "body").requireReplayOf(t, s.first) // its writer can still read it
 		})
 	}
 }
@@ -174,8 +174,8 @@ func TestSeal_rotation(t *testing.T) {
 	}
 }
 
-// What is kept where there is no answer to hide is encrypted as well: it has the fingerprint in
-// it, and could be forged.
+// A record without an answer is encrypted as well: it contains the fingerprint, and could be
+// forged.
 func TestSeal_tombstones(t *testing.T) {
 	t.Parallel()
 	for name, opt := range map[string]guardhttp.Option{"too large": guardhttp.WithMaxAnswer(1), "reject": guardhttp.WithMode(guardhttp.Reject)} {

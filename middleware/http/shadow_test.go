@@ -18,13 +18,13 @@ import (
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
 
-// shadowDelay is by how much a request in shadow mode may take longer than its handler, whatever
-// the store does: twice the quarter of a second that is promised, the time in which the Guard
-// gives up, and what a busy machine adds.
+// shadowDelay bounds how much longer than its handler a request in shadow mode may take, whatever
+// the store does. It is twice the quarter of a second that is promised, the time in which the
+// Guard gives up, and a margin for a busy machine.
 const shadowDelay = 1500 * time.Millisecond
 
-// patientShadow is for tests of what becomes of a request, on a machine that may hold anything up
-// for longer than a quarter of a second.
+// patientShadow is for tests of a request's outcome, on a machine that may delay anything for
+// longer than a quarter of a second.
 var patientShadow = guardhttp.PatientShadow(lifeSoon)
 
 // serveEcho serves a handler in shadow mode that answers with the number of its run and the
@@ -157,7 +157,7 @@ func TestShadow_handlerSeesItsClientLeave(t *testing.T) {
 	})
 }
 
-func TestShadow_aPanicGoesOnUpAndLeavesTheKeyFree(t *testing.T) {
+func TestShadow_aPanicPropagatesAndLeavesTheKeyFree(t *testing.T) {
 	t.Parallel()
 	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
 		runs := 0
@@ -181,8 +181,7 @@ func TestShadow_aPanicGoesOnUpAndLeavesTheKeyFree(t *testing.T) {
 	})
 }
 
-// What would have become of a request whose store does not answer is a refusal, or a run without a
-// lease.
+// If the store does not answer, the request would have been refused, or run without a lease.
 func TestShadow_theStoreHoldsNothingUp(t *testing.T) {
 	t.Parallel()
 	for name, outage := range lifeOutages {

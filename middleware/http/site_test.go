@@ -322,15 +322,15 @@ func (c *contentConn) say(t *testing.T, lines ...string) {
 	require.NoError(t, err)
 }
 
-// hear reads an answer, informational ones included.
-func (c *contentConn) hear(t *testing.T) contentAnswer {
+// receive reads an answer, informational ones included.
+func (c *contentConn) receive(t *testing.T) contentAnswer {
 	t.Helper()
-	a, err := contentHear(c.in)
+	a, err := contentReceive(c.in)
 	require.NoError(t, err)
 	return a
 }
 
-func contentHear(in *bufio.Reader) (contentAnswer, error) {
+func contentReceive(in *bufio.Reader) (contentAnswer, error) {
 	response, err := http.ReadResponse(in, nil)
 	if err != nil {
 		return contentAnswer{}, err

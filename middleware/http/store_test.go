@@ -179,9 +179,8 @@ func TestStore_downRefusesOrRunsWithoutALease(t *testing.T) {
 			outage.end(server)
 			a := lifeAnswer{}
 			require.Eventually(t, func() bool {
-				// The client may go on for a moment with connections that are dead, and a server
-				// that goes on may grant a claim that nobody waits for any more, before it is told
-				// so.
+				// For a moment, the client may use dead connections. A server that continues may
+				// grant a claim whose request has gone, until the claim is released.
 				a = lifeSend(t.Context(), refusing.client, refusing.URL, "k", body)
 				return a.status != http.StatusServiceUnavailable && a.status != http.StatusConflict
 			}, lifeSoon, lifePoll)
@@ -211,7 +210,7 @@ func TestStore_aClosedGuardRefuses(t *testing.T) {
 }
 
 // A Guard that is closed while a handler runs, and does not wait for it.
-func TestStore_aGuardThatTakesItsLeaseBackEndsTheRun(t *testing.T) {
+func TestStore_aGuardThatRevokesItsLeaseEndsTheRun(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
 	begun, causes := make(chan struct{}, 1), make(chan error, 1)
@@ -237,7 +236,7 @@ func TestStore_aGuardThatTakesItsLeaseBackEndsTheRun(t *testing.T) {
 	require.Empty(t, lifeDump(t, rdb), "the key is free")
 }
 
-// Row 30 in mid-run: the work is done, and its client is told so.
+// Row 30 in mid-run: the work is done, and its client gets the answer.
 func TestStore_thatDiesInMidRunTakesNoAnswerAway(t *testing.T) {
 	t.Parallel()
 	for name, outage := range lifeOutages {

@@ -51,7 +51,7 @@ func streamsInterfaces(w http.ResponseWriter) string {
 	return strings.Join(found, " ")
 }
 
-// streamsHidden is a writer of somebody else's that shows nothing but Unwrap.
+// streamsHidden is a foreign writer that has no optional method but Unwrap.
 type streamsHidden struct{ inner http.ResponseWriter }
 
 func (w streamsHidden) Header() http.Header         { return w.inner.Header() }
@@ -59,12 +59,12 @@ func (w streamsHidden) Write(p []byte) (int, error) { return w.inner.Write(p) }
 func (w streamsHidden) WriteHeader(status int)      { w.inner.WriteHeader(status) }
 func (w streamsHidden) Unwrap() http.ResponseWriter { return w.inner }
 
-// streamsFlusher is one that shows a Flush without an error.
+// streamsFlusher has a Flush without an error.
 type streamsFlusher struct{ streamsHidden }
 
 func (w streamsFlusher) Flush() { _ = http.NewResponseController(w.inner).Flush() }
 
-// streamsDeadliner is one that shows deadlines, and takes them itself.
+// streamsDeadliner has deadlines, and handles them itself.
 type streamsDeadliner struct{ streamsHidden }
 
 var errStreamsDeadline = errors.New("no deadlines here")
@@ -72,7 +72,7 @@ var errStreamsDeadline = errors.New("no deadlines here")
 func (w streamsDeadliner) SetReadDeadline(time.Time) error  { return errStreamsDeadline }
 func (w streamsDeadliner) SetWriteDeadline(time.Time) error { return errStreamsDeadline }
 
-// streamsHijacker is one that shows only that its connection can be taken over.
+// streamsHijacker has only a method that takes over its connection.
 type streamsHijacker struct{ streamsHidden }
 
 func (w streamsHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
@@ -153,7 +153,7 @@ func streamsMust(err error) {
 	}
 }
 
-// Row 32: what was flushed leaves at once, and a retry is told that the handler ran.
+// Row 32: flushed bytes leave at once, and a retry learns that the handler ran.
 func TestStreams_flush(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
@@ -276,7 +276,7 @@ func TestStreams_hijack(t *testing.T) {
 					conn := site.dial(t)
 					conn.say(t, "POST /things HTTP/1.1", "Host: a", "X-Tenant: acme", "Idempotency-Key: "+key, "Content-Length: 0",
 						"Connection: Upgrade", "Upgrade: echo", "")
-					require.Equal(t, http.StatusSwitchingProtocols, conn.hear(t).status)
+					require.Equal(t, http.StatusSwitchingProtocols, conn.receive(t).status)
 					site.requireRan(t, run+1)
 					site.post(t, key, "").requireRefused(t, http.StatusConflict, guardhttp.ResultInFlight)
 					_, err := io.WriteString(conn, "hello")
@@ -440,8 +440,8 @@ func TestStreams_trailers(t *testing.T) {
 			site.post(t, key, "").requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
 			site.requireRan(t, 1)
 		}
-		// Trailers that nobody sends as there is no chunk to put them behind: whatever the client
-		// saw, a replay is not something else.
+		// Trailers that are not sent, because there is no chunk to put them behind. A replay must
+		// not differ from what the client saw.
 		site := store.site(t, contentSetup{http2: http2, handler: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "4")
 			_, _ = io.WriteString(w, "body")
@@ -454,8 +454,8 @@ func TestStreams_trailers(t *testing.T) {
 	})
 }
 
-// Two of ours, one inside of the other: a retry is told what the client was told, and one user
-// does one thing at a time.
+// Two of our middlewares, one inside of the other: a retry gets the answer that the client got,
+// and one user does one thing at a time.
 func TestStreams_twoOfOurs(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
@@ -509,7 +509,7 @@ func TestStreams_switchingProtocolsAsAStatus(t *testing.T) {
 	}})
 	conn := site.dial(t)
 	conn.say(t, "POST /things HTTP/1.1", "Host: a", "X-Tenant: acme", "Idempotency-Key: k", "Content-Length: 0", "")
-	require.Equal(t, http.StatusSwitchingProtocols, conn.hear(t).status)
+	require.Equal(t, http.StatusSwitchingProtocols, conn.receive(t).status)
 	require.Equal(t, guardhttp.KeepTombstone, site.outcome(t).Kept)
 	site.post(t, "k", "").requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
 	site.requireRan(t, 1)
@@ -579,7 +579,7 @@ func TestStreams_copyOfNothing(t *testing.T) {
 			site.requireRan(t, 2)
 		})
 		// the status decides whether anything is
-		t.Run("where no answers are kept", func(t *testing.T) {
+		t.Run("if no answers are kept", func(t *testing.T) {
 			site := store.site(t, contentSetup{http2: http2, opts: []guardhttp.Option{guardhttp.WithMode(guardhttp.Reject)},
 				handler: func(w http.ResponseWriter, r *http.Request) {
 					f := open()
@@ -619,8 +619,7 @@ func TestStreams_copyOfNothing(t *testing.T) {
 	})
 }
 
-// A status that net/http refuses is not remembered as the answer, when somebody behind us makes
-// another of it.
+// A status that net/http refuses is not recorded as the answer if an outer middleware replaces it.
 func TestStreams_statusThatIsNone(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)

@@ -75,8 +75,8 @@ func (c *recorder) end() verdict {
 	return v
 }
 
-// sendEmpty sends the answer of a handler that has written nothing, so that nobody can write
-// another one: what is recorded, and what the client gets, are the same. It returns false if the
+// sendEmpty sends the answer of a handler that has written nothing, so that no code can write
+// another one: what is recorded and what the client gets are the same. It returns false if the
 // handler had taken over the connection.
 func (c *recorder) sendEmpty() bool {
 	c.mu.Lock()
@@ -86,7 +86,7 @@ func (c *recorder) sendEmpty() bool {
 		c.zero[0] = "0"
 		h["Content-Length"] = c.zero[:] // as net/http does; it refuses what is written later
 	}
-	if !c.hidden && !c.told {
+	if !c.hidden && !c.interim {
 		c.inner.WriteHeader(http.StatusOK)
 	}
 	_, err := c.inner.Write(nil) // some writers send the header only with the first write

@@ -179,7 +179,7 @@ func TestWaiting_theNextOneRunsAfterAFailure(t *testing.T) {
 	})
 }
 
-// What a request leaves that had to wait for its turn is forgotten like any other.
+// The record of a request that had to wait is forgotten like any other.
 func TestWaiting_retentionCountsForTheNextOneToo(t *testing.T) {
 	t.Parallel()
 	var runs, waits atomic.Int64
@@ -252,8 +252,8 @@ func TestWaiting_thoseBeyondTheBoundsAreRefusedAtOnce(t *testing.T) {
 	require.EqualValues(t, 4, waits.Load(), "those that were refused had not waited")
 }
 
-// Places are given back, however the waiting ends.
-func TestWaiting_placesAreGivenBack(t *testing.T) {
+// Places are released, however the wait ends.
+func TestWaiting_placesAreReleased(t *testing.T) {
 	t.Parallel()
 	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
 		var waits, runs atomic.Int64
@@ -271,7 +271,7 @@ func TestWaiting_placesAreGivenBack(t *testing.T) {
 		before := s.start(t.Context(), "k", "b")
 		for run, gate := range gates {
 			gate.await(t)
-			// The one that runs had waited, and is counted as waiting no more.
+			// The request that runs had waited, and no longer counts as a waiter.
 			next := s.start(t.Context(), "k", "b")
 			awaitWaits(t, &waits, run+1)
 			requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, guardhttp.ResultInFlight)

@@ -31,7 +31,7 @@ const (
 	Redlock   = "redlock"
 )
 
-// OnOneRedis are the backends that stand on one Redis, in a fixed order.
+// OnOneRedis are the backends that use one Redis, in a fixed order.
 var OnOneRedis = []string{Single, Reentrant}
 
 // A Backend is one that a whole suite runs on.

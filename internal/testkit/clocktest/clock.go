@@ -60,8 +60,8 @@ func mapShift(file string) ([]byte, error) {
 	return page, os.NewSyscallError("mmap", err)
 }
 
-// Jump moves the clock forward, or back if d is negative, as it stands by now. Who reads it next
-// sees the jump.
+// Jump moves the clock by d from its present time: forward, or back if d is negative. The next
+// reader sees the jump.
 func (c *Clock) Jump(d time.Duration) { c.shift.Add(int64(d)) }
 
 // Shift is by how much the clock is off.

@@ -15,7 +15,7 @@ import (
 //go:embed overlay/shift.go.txt
 var shiftSource []byte
 
-// Where time.Now reads the clocks, and what it reads in its place.
+// The place at which time.Now reads the clocks, and what replaces it.
 var (
 	readsClocks  = []byte("func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n")
 	readsShifted = []byte("func Now() Time {\n\tsec, nsec, mono := shiftedNow()\n")

@@ -198,7 +198,7 @@ func (s *Server) end() error {
 	return os.RemoveAll(s.dir)
 }
 
-// giveAway gives the folder to a user whom PostgreSQL runs for, as it refuses root.
+// giveAway gives the folder to the user postgres, because PostgreSQL does not run as root.
 func (s *Server) giveAway() (*syscall.SysProcAttr, error) {
 	if os.Getuid() != 0 {
 		return nil, nil

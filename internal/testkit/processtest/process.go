@@ -83,7 +83,7 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
-// Freeze stops the process with SIGSTOP and returns when it stands still.
+// Freeze stops the process with SIGSTOP and returns when it has stopped.
 func (p *Process) Freeze() error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err

@@ -47,7 +47,7 @@ func TestProcess_isKilledWhileItIsFrozen(t *testing.T) {
 	p.Kill()
 }
 
-func TestProcess_outlivesTheThreadOfTheOneWhoStartsIt(t *testing.T) {
+func TestProcess_outlivesTheThreadThatStartedIt(t *testing.T) {
 	var p *processtest.Process
 	var err error
 	var caller sync.WaitGroup
@@ -61,7 +61,7 @@ func TestProcess_outlivesTheThreadOfTheOneWhoStartsIt(t *testing.T) {
 	p.Kill()
 }
 
-// A busy one, which does not stand still as soon as the signal is sent.
+// The process is busy, so it does not stop as soon as the signal is sent.
 func TestProcess_standsStillOnceItIsFrozen(t *testing.T) {
 	p, err := processtest.Start(exec.Command("sh", "-c", "while :; do :; done"))
 	require.NoError(t, err)

@@ -7,9 +7,9 @@
 //
 // Keys, fields, values, TTLs, channels, payloads, and the commands inside and around a script are
 // Redisson's, as read at its commit 66863978b; its Lua is not. What is left out: the watchdog, of
-// which [Lock.Renew] is one tick; WAIT, which Redisson adds where there are replicas, and its
-// reads from them; that it sends a script again after a time-out where it is not standalone; and
-// that it follows a sharded channel whose slot moves.
+// which [Lock.Renew] is one tick; WAIT, which Redisson adds if there are replicas, and its reads
+// from them; that it sends a script again after a time-out unless Redis is standalone; and that it
+// follows a sharded channel whose slot moves.
 package redissontest
 
 import (

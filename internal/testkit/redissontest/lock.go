@@ -13,23 +13,24 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrNotOwner is Redisson's IllegalMonitorStateException: who unlocks does not hold the lock.
+// ErrNotOwner is Redisson's IllegalMonitorStateException: the caller does not hold the lock that
+// it unlocks.
 var ErrNotOwner = errors.New("not the owner")
 
-// watchdogTimeout is Redisson's lockWatchdogTimeout in ms: the lease of who names none, and of a
-// renewal.
+// watchdogTimeout is Redisson's lockWatchdogTimeout in ms. It is the lease of a caller that names
+// none, and of each renewal.
 const watchdogTimeout = 30_000
 
 // unlockMessage is what the channel of a lock carries when it has become free.
 const unlockMessage = 0
 
-// A Lock is an RLock, as are the locks of an RReadWriteLock. Where Java has the id of the calling
-// thread, its methods take a number. It is safe for concurrent use.
+// A Lock is an RLock, as are the locks of an RReadWriteLock. Java uses the id of the calling
+// thread; the methods of a Lock take a number instead. It is safe for concurrent use.
 type Lock struct {
 	client *Client
 	name   string
 	mode   mode
-	// Redisson's internalLockLeaseTime, ms: the last lease until the lock is given back
+	// Redisson's internalLockLeaseTime, ms: the last lease until the lock is released
 	lease atomic.Int64
 }
 
@@ -50,9 +51,9 @@ func (l *Lock) Field(thread int64) string {
 }
 
 // TryLock tries once, as tryLock() does, or tryLock(0, lease). A lease of zero or less stands for
-// the watchdog's 30 seconds, or for the last lease of this object if its holds were not given
-// back. If another has the lock it returns the time that is left to it, or the bare number -1 if
-// its key has no TTL. After an error the lock may have been taken.
+// the watchdog's 30 seconds, or for the last lease of this object if its holds were not released.
+// If another holder has the lock, TryLock returns the time left to that holder, or the bare number
+// -1 if the key has no TTL. After an error the lock may have been taken.
 func (l *Lock) TryLock(ctx context.Context, thread int64, lease time.Duration) (
 	left time.Duration, ok bool, err error,
 ) {
@@ -75,11 +76,11 @@ func (l *Lock) TryLock(ctx context.Context, thread int64, lease time.Duration) (
 	return time.Duration(answer) * time.Millisecond, false, nil
 }
 
-// Unlock gives back one hold and reports whether it was the last one. If the thread has none it
-// returns ErrNotOwner. After another error the hold may have been given back.
+// Unlock releases one hold and reports whether it was the last one. If the thread has none, it
+// returns ErrNotOwner. After another error the hold may have been released.
 //
-// Redisson does not wait for the DEL of the latch which follows; Unlock does, and ignores how it
-// went.
+// Redisson does not wait for the DEL of the latch that follows. Unlock waits for it and ignores
+// its result.
 func (l *Lock) Unlock(ctx context.Context, thread int64) (released bool, err error) {
 	latch := l.newLatch()
 	released, err = l.unlock(ctx, thread, latch)
@@ -89,8 +90,8 @@ func (l *Lock) Unlock(ctx context.Context, thread int64) (released bool, err err
 	return released, err
 }
 
-// unlock is one request, which stands in the latch, so that Redis answers the same when it comes
-// again.
+// unlock is one request. The latch keeps its answer, so Redis answers a repeated request the same
+// way.
 func (l *Lock) unlock(ctx context.Context, thread int64, latch string) (released bool, err error) {
 	answer, err := l.sendUnlock(ctx, thread, latch).Int64()
 	if err != nil || answer == 1 {
@@ -102,7 +103,7 @@ func (l *Lock) unlock(ctx context.Context, thread int64, latch string) (released
 	return answer == 1, l.error("unlock", err)
 }
 
-// ForceUnlock takes the lock from whoever has it and reports whether anyone had.
+// ForceUnlock takes the lock from any holder and reports whether there was one.
 func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) {
 	l.lease.Store(watchdogTimeout)
 	answer, err := l.sendForceUnlock(ctx).Int64()
@@ -129,8 +130,8 @@ func (l *Lock) IsHeldBy(ctx context.Context, thread int64) (bool, error) {
 	return held, l.error("look at", err)
 }
 
-// HoldCount returns how often the thread has the lock. Where its field is no decimal number it
-// returns an error.
+// HoldCount returns how many holds the thread has. It returns an error if the thread's field is
+// not a decimal number.
 func (l *Lock) HoldCount(ctx context.Context, thread int64) (int64, error) {
 	n, err := l.client.rdb.HGet(ctx, l.name, l.Field(thread)).Int64()
 	if errors.Is(err, redis.Nil) {
@@ -139,8 +140,8 @@ func (l *Lock) HoldCount(ctx context.Context, thread int64) (int64, error) {
 	return n, l.error("look at", err)
 }
 
-// RemainTimeToLive returns the time that whoever has the lock has left, or the bare numbers -1 if
-// its key has no TTL and -2 if nobody has it.
+// RemainTimeToLive returns the time left to the holder of the lock. It returns the bare number -1
+// if the key has no TTL, and -2 if nobody holds the lock.
 func (l *Lock) RemainTimeToLive(ctx context.Context) (time.Duration, error) {
 	left, err := l.client.rdb.PTTL(ctx, l.name).Result()
 	return left, l.error("look at", err)

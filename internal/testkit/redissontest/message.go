@@ -44,8 +44,8 @@ func (c *Client) Malformed() error {
 	return errors.Join(all...)
 }
 
-// hear takes a message to the waiters.
-func (c *Client) hear(s *subscription, m Message) {
+// receive records a message and wakes the waiters that it is for.
+func (c *Client) receive(s *subscription, m Message) {
 	c.mu.Lock()
 	c.messages = append(c.messages, m)
 	c.mu.Unlock()

@@ -17,8 +17,8 @@ func (c *Client) MultiLock(names ...string) *MultiLock {
 	return m
 }
 
-// TryLock tries once, as tryLock() does: it takes the locks one after the other, and gives back
-// those that it has when it misses one.
+// TryLock tries once, as tryLock() does. It takes the locks one after the other. If it misses one,
+// it releases those that it has.
 func (m *MultiLock) TryLock(ctx context.Context, thread int64) (ok bool, err error) {
 	for i, l := range m.locks {
 		_, ok, err := l.TryLock(ctx, thread, 0)
@@ -29,7 +29,7 @@ func (m *MultiLock) TryLock(ctx context.Context, thread int64) (ok bool, err err
 	return true, nil
 }
 
-// Unlock gives back all of the locks.
+// Unlock releases all of the locks.
 func (m *MultiLock) Unlock(ctx context.Context, thread int64) error {
 	return unlock(ctx, m.locks, thread)
 }

@@ -98,7 +98,7 @@ func TestWriteLock_leavesInRedisWhatRedissonLeaves(t *testing.T) {
 	require.InDelta(t, 40*time.Second, rdb.PTTL(ctx, "k").Val(), float64(soon), "the sum")
 	require.Positive(t, requireRefused(t, other.ReadLock("k")))
 	require.Positive(t, requireRefused(t, other.WriteLock("k")))
-	take(t, read, lease) // who writes may read
+	take(t, read, lease) // the writer may read
 	held, err := write.Renew(ctx, 1)
 	require.NoError(t, err)
 	require.True(t, held)

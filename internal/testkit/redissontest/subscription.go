@@ -17,9 +17,9 @@ const (
 
 var errSubscription = errors.New("the subscription was not confirmed in time")
 
-// subscription is what all waiters of a client on one lock share. Each has a connection of its
-// own, where Redisson puts five on one: a Cluster's sharded channels may belong to different
-// nodes.
+// subscription is what all waiters of a client on one lock share. Each subscription has a
+// connection of its own, while Redisson puts five on one: a Cluster's sharded channels may belong
+// to different nodes.
 type subscription struct {
 	channel string
 	users   int // under the client's mu
@@ -113,7 +113,7 @@ func (c *Client) listen(s *subscription) {
 		}
 		switch r := received.(type) {
 		case *redis.Message:
-			c.hear(s, Message{Channel: r.Channel, Payload: r.Payload})
+			c.receive(s, Message{Channel: r.Channel, Payload: r.Payload})
 			continue
 		case *redis.Subscription:
 			if r.Kind == "subscribe" || r.Kind == "ssubscribe" {

@@ -13,11 +13,11 @@ type Wait struct {
 	ByTTL     int // how often the time was over that the holder had left
 }
 
-// Lock waits for the lock as lock(lease) does: it tries, subscribes, tries again, and from then on
-// whenever a message wakes it or the holder's time is over, and never otherwise. A lease of zero
-// or less stands for the watchdog's 30 seconds. It is over at the end of ctx, which Redisson has
-// no like of; after that and other errors it has unsubscribed, and the lock may have been taken.
-// The Wait is filled in any case.
+// Lock waits for the lock as lock(lease) does: it tries, subscribes, and tries again. From then on
+// it tries only if a message wakes it or the holder's time is over. A lease of zero or less stands
+// for the watchdog's 30 seconds. Lock also returns when ctx ends; Redisson has no such context.
+// After this and other errors it has unsubscribed, and the lock may have been taken. The Wait is
+// filled in any case.
 func (l *Lock) Lock(ctx context.Context, thread int64, lease time.Duration) (w Wait, err error) {
 	w.Tries++
 	if _, ok, err := l.TryLock(ctx, thread, lease); ok || err != nil {

@@ -7,10 +7,10 @@ import (
 	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 )
 
-// StartWithClock is Start for a server whose wall clock, by which Redis ends keys and answers
-// TIME, is moved by Jump of the clock it returns; it may be moved while the server runs, and stays
-// as it is across Restart. It needs a C compiler (CC, or cc): where there is none the test ends as
-// Require does for want of redis-server.
+// StartWithClock is Start for a server with a wall clock of its own. Redis expires keys and
+// answers TIME by this clock. Jump of the returned clock moves it, also while the server runs.
+// Restart does not change it. StartWithClock needs a C compiler (CC, or cc). If there is none, the
+// test ends as Require ends it if redis-server is missing.
 func StartWithClock(t testing.TB, args ...string) (*Server, *clocktest.Clock) {
 	t.Helper()
 	Require(t)

@@ -122,7 +122,7 @@ func (c *Cluster) join() error {
 	return nil
 }
 
-// meet introduces a node to another one.
+// meet sends CLUSTER MEET: the node adds the other one to its cluster.
 func (c *Cluster) meet(node, other *Server) error {
 	// go-redis has ClusterMeet, but without the port of the bus.
 	err := c.admins[node].Do(context.Background(), "cluster", "meet", loopback, other.port.String(), c.buses[other].String()).Err()
@@ -146,7 +146,7 @@ func (c *Cluster) settled(node *Server, all []*Server) error {
 			return fmt.Errorf("node %s does not report %s but:\n%s", node.Addr(), want, info)
 		}
 	}
-	if !knownBuild().atLeast7() { // which is told of the links from here only
+	if !knownBuild().atLeast7() { // has no CLUSTER LINKS; CLUSTER NODES shows the links from here only
 		nodes, err := c.admins[node].ClusterNodes(context.Background()).Result()
 		if got := strings.Count(nodes, " connected"); err == nil && got != len(all) {
 			err = fmt.Errorf("node %s has %d nodes connected, not %d", node.Addr(), got, len(all))

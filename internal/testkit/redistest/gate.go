@@ -12,7 +12,7 @@ const (
 	replies
 )
 
-// verdict is what becomes of a message.
+// verdict is what the gate does with a message.
 type verdict int
 
 const (
@@ -48,7 +48,7 @@ func newGate() *gate {
 	return &gate{changed: make(chan struct{}), faults: noFaults()}
 }
 
-// change makes a change to the faults and wakes whoever waits.
+// change makes a change to the faults and wakes all waiters.
 func (g *gate) change(to func(f *faults)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -57,7 +57,7 @@ func (g *gate) change(to func(f *faults)) {
 	g.changed = make(chan struct{})
 }
 
-// pass waits while a fault holds the message back, and then says what becomes of it.
+// pass waits while a fault delays the message, and then returns what to do with it.
 func (g *gate) pass(d direction, m message, ended <-chan struct{}) verdict {
 	for {
 		g.mu.Lock()

@@ -12,10 +12,10 @@ const loopback = "127.0.0.1"
 
 // port keeps a TCP port of the loopback for one server, also while that server is down.
 //
-// It is a socket that is bound and never listens. Others are refused the port, be it for a
-// server or as the source of an outgoing connection; redis-server gets it, because both
-// sockets set SO_REUSEADDR. Picking a port and closing it again was rejected: whoever dialed
-// a killed server could be given its port as source, and Restart would find it taken.
+// It is a socket that is bound and never listens. The kernel refuses the port to others, for a
+// server and as the source of an outgoing connection. redis-server gets it, because both sockets
+// set SO_REUSEADDR. Picking a port and closing it again was rejected: a client that dials a killed
+// server could get the server's port as its source, and Restart would find it taken.
 type port struct {
 	fd     int
 	number int

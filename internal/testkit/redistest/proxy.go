@@ -9,9 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Proxy stands between clients and one server and passes on what it is told to. It reads
-// requests and replies one by one, so a fault meets one command even in a pipeline, and what
-// is not meant by the fault keeps its order. All methods may be called from any goroutine.
+// Proxy forwards messages between clients and one server, subject to the faults that are set. It
+// reads requests and replies one by one, so a fault affects one command even in a pipeline.
+// Messages that the fault does not affect keep their order. All methods may be called from any
+// goroutine.
 //
 // One Proxy is one network path. The faults are in force at the moment of delivery, for old
 // and for new connections, until Restore.

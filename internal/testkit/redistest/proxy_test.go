@@ -34,7 +34,7 @@ func background(command func() error) <-chan error {
 	return done
 }
 
-// requireSilent shows that nothing comes of a command for a while.
+// requireSilent checks that a command gets no answer for a while.
 func requireSilent(t *testing.T, done <-chan error) {
 	t.Helper()
 	select {

@@ -28,7 +28,7 @@ func (c *Cluster) Replace(t testing.TB, old *Server) *Server {
 		}
 	}
 	c.moveAll(t, old, fresh, others)
-	// A node that has not forgotten it tells the others of it again.
+	// A node that still knows the old one announces it to the others again.
 	oldID := (&Move{cluster: c}).id(t, old)
 	for _, node := range append(others, fresh) {
 		if err := poll(func() error { return c.admins[node].ClusterForget(context.Background(), oldID).Err() }); err != nil {
@@ -67,8 +67,8 @@ func (c *Cluster) moveAll(t testing.TB, from, to *Server, others []*Server) {
 		m.slot = slot
 		m.Keys(t)
 	}
-	// The old node hears of it from the others. It becomes a replica of the new one then, which may
-	// not be sent SETSLOT.
+	// The old node learns of the new owner from the others. It then becomes a replica of the new
+	// node, and a replica refuses SETSLOT.
 	setSlots(to, "node", toID)
 	for _, node := range others {
 		setSlots(node, "node", toID)

@@ -69,7 +69,7 @@ func readString(r io.Reader, raw []byte, n int) ([]byte, error) {
 	return raw, err
 }
 
-// readRequest reads one command, as an array or as a plain line (inline command).
+// readRequest reads one command: an array, or a text line (an inline command).
 func readRequest(r *bufio.Reader) ([]byte, error) {
 	first, err := r.Peek(1)
 	if err != nil {

@@ -144,8 +144,8 @@ func (s *Server) PID() int {
 	return s.process().PID()
 }
 
-// Freeze stops the process with SIGSTOP and returns when it stands still: connections stay open
-// and nothing is answered. What is sent meanwhile is executed after Thaw.
+// Freeze stops the process with SIGSTOP and returns when it has stopped. Connections stay open,
+// and nothing is answered. After Thaw, the server executes what it was sent meanwhile.
 func (s *Server) Freeze() {
 	if err := s.process().Freeze(); err != nil {
 		s.t.Errorf("redistest: freeze redis-server %s: %v", s.Addr(), err)

@@ -97,8 +97,9 @@ func (m *Move) Keys(t testing.TB) {
 	}
 }
 
-// Finish moves the keys that are left and makes the new node the owner. The new node is told
-// first: it would refuse what a node sends on that has heard of it earlier.
+// Finish moves the keys that are left and makes the new node the owner. It sends SETSLOT to the
+// new node first: otherwise another node could redirect a command there, and the new node would
+// refuse it.
 func (m *Move) Finish(t testing.TB) {
 	t.Helper()
 	m.Keys(t)

@@ -11,10 +11,10 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// A waiting is a call of a worker that goes on while it is told other things.
+// A waiting is a call that continues while its worker runs other commands.
 type waiting struct {
 	key   string
-	waits chan struct{} // has something once it was told that the key is busy
+	waits chan struct{} // has an element once the call has found the key busy
 	leave context.CancelFunc
 	done  chan struct{} // closed when it has returned:
 	held  *held
@@ -35,7 +35,7 @@ var awaitCommands = map[string]command{
 		}()
 		return "", nil
 	},
-	// busy NAME returns when the call was told that the key is busy.
+	// busy NAME returns when the call has found the key busy.
 	"busy": func(c *child, args []string) (string, error) {
 		w := c.waiting[args[0]]
 		select {
@@ -71,7 +71,7 @@ var awaitCommands = map[string]command{
 		c.held[w.key] = w.held
 		return fmt.Sprint(w.held.lease.Fence()), nil
 	},
-	// finish KEY gives a lease back that was taken with once, and leaves a marker.
+	// finish KEY releases a lease that was acquired with once, and leaves a marker.
 	"finish": func(c *child, args []string) (string, error) {
 		h := c.held[args[0]]
 		delete(c.held, args[0])
@@ -79,7 +79,7 @@ var awaitCommands = map[string]command{
 		defer h.belief.Wait()
 		return "", h.lease.Complete(context.Background())
 	},
-	// takes KEY N takes a key and gives it back, so many times.
+	// takes KEY N acquires and releases a key N times.
 	"takes": func(c *child, args []string) (string, error) {
 		n, err := strconv.Atoi(args[1])
 		for range n {

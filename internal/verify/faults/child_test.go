@@ -23,8 +23,8 @@ import (
 	"github.com/seed-1795987d/onerun/internal/verify/history"
 )
 
-// A child is a worker process. It does what it is told by lines on its stdin, and answers each
-// with a line: "ok …" or "error …".
+// A child is a worker process. It runs the commands that come as lines on its stdin. It answers
+// each with a line: "ok …" or "error …".
 type child struct {
 	task
 	log      *history.Log

@@ -4,6 +4,6 @@
 //	make fault
 //
 // Workers, and the resource that they write to, are child processes of the test: the test binary
-// itself. They record what they do (package history), which is judged when they have ended. The
-// table that is printed in the end says what came of it.
+// itself. They record what they do (package history). The test judges the record when they have
+// ended, and prints a table of the results.
 package faults

@@ -106,6 +106,6 @@ func runRow(t *testing.T, r row, backend string, all *report) {
 	t.Logf("%v started %v, ran %v, calm %v, ended %v, judged %v", out, started, ran, calm, ended, time.Since(begun))
 	if len(out.failures) > 0 {
 		t.Errorf("%s", strings.Join(out.failures, "\n"))
-		s.tellAll(events)
+		s.logEvents(events)
 	}
 }

@@ -21,7 +21,7 @@ const (
 	checkLimit = 20 * time.Second
 )
 
-// A result is what came of a row on a backend: a line of the report.
+// A result is the outcome of a row on a backend: a line of the report.
 type result struct {
 	row      row
 	backend  string
@@ -43,7 +43,7 @@ func (r *result) fail(format string, args ...any) {
 
 // judge looks at what the workers say of themselves and at the history.
 func (s *scene) judge(last []closing, events []history.Event) *result {
-	r := &result{row: s.row, backend: s.house.backend, proofs: s.proofs}
+	r := &result{row: s.row, backend: s.deployment.backend, proofs: s.proofs}
 	r.beliefs = len(history.Beliefs(events))
 	if least := max(s.row.beliefs, 3); r.beliefs < least {
 		r.fail("there were %d beliefs, which prove nothing: %d are the least", r.beliefs, least)
@@ -75,14 +75,15 @@ func (s *scene) judge(last []closing, events []history.Event) *result {
 	return r
 }
 
-// judgeBeliefs looks for overlaps. In a window they have to be found out by who was overtaken.
+// judgeBeliefs looks for overlaps. In a window, overlaps are allowed, but the overtaken holder
+// must detect them.
 func (r *result) judgeBeliefs(events []history.Event) {
 	r.overlaps = history.Overlaps(events)
 	for _, o := range r.overlaps {
 		if !r.row.window {
 			r.fail("I1: %v", o)
 		} else if o.One.Reason == "released" && released(events, o.One) {
-			r.fail("I8: %v, and the first was not told so", o)
+			r.fail("I8: %v, and the first holder was not notified", o)
 		}
 	}
 	for _, e := range history.Beliefs(events) {
@@ -92,7 +93,7 @@ func (r *result) judgeBeliefs(events []history.Event) {
 	}
 }
 
-// released reports whether the store has taken the claim of a belief back as one that was held.
+// released reports whether the store has released the claim of a belief as one that was held.
 func released(events []history.Event, belief history.Event) bool {
 	return slices.ContainsFunc(events, func(e history.Event) bool {
 		return e.Kind == history.Release && e.Claim == belief.Claim && e.Outcome == history.OK

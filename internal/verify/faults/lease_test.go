@@ -17,7 +17,7 @@ type held struct {
 	belief *history.Believer
 }
 
-// acquire takes the key, and notes for how long that took, and the belief that comes of it.
+// acquire takes the key, and records how long that took and the belief that starts with it.
 func (c *child) acquire(ctx context.Context, key string, opts ...guard.Option) (*held, error) {
 	attempt := history.Event{Kind: history.Attempt, Key: key}
 	attempt = c.log.Begin(attempt)
@@ -42,7 +42,7 @@ func (c *child) acquire(ctx context.Context, key string, opts ...guard.Option) (
 // write offers a write, whether the lease is valid or not.
 func (h *held) write() (accepted bool, err error) { return h.child.resource.Write(h.belief) }
 
-// release gives the lease back.
+// release ends the belief and releases the lease.
 func (h *held) release(ctx context.Context) error {
 	h.belief.End()
 	err := h.lease.Release(ctx)
@@ -105,13 +105,13 @@ var leaseCommands = map[string]command{
 		}
 		return string(lost.Reason), nil
 	},
-	// release KEY gives the lease back.
+	// release KEY releases the lease.
 	"release": func(c *child, args []string) (string, error) {
 		h := c.held[args[0]]
 		delete(c.held, args[0])
 		return "", h.release(context.Background())
 	},
-	// take KEY takes the key, waits for it if need be, writes, and gives it back.
+	// take KEY acquires the key, waits for it if need be, writes, and releases it.
 	"take": func(c *child, args []string) (string, error) {
 		h, err := c.acquire(context.Background(), args[0], guard.WithWait(calmLimit))
 		if err != nil {

@@ -48,7 +48,7 @@ var loopCommands = map[string]command{
 	},
 }
 
-// turn takes a lease, writes under it for a while, and gives it back. One in ten lasts for more
+// turn acquires a lease, writes under it for a while, and releases it. One in ten lasts for more
 // than a TTL.
 func (c *child) turn(key string) {
 	ctx, cancel := context.WithTimeout(c.going, c.TTL+rand.N(2*c.TTL))

@@ -89,7 +89,7 @@ func (c *child) run(key, how string) error {
 	return c.guard.Do(ctx, key, func(ctx context.Context) error {
 		lease, _ := guard.FromContext(ctx)
 		h := &held{child: c, lease: lease, belief: c.log.Believe(lease, key, c.TTL, since)}
-		// before the Guard gives it back: the end of the context is noted beside that
+		// before the Guard releases it: the end of the context is noted beside that
 		defer h.belief.End()
 		if _, err := h.write(); err != nil {
 			return err
@@ -113,7 +113,7 @@ func emptyPool(s *scene) {
 	w.ask("hold c")
 	w.ask("write c")
 	w.ask(fmt.Sprint("pop ", 5*ttl))
-	nodes := fmt.Sprint(len(s.house.servers))
+	nodes := fmt.Sprint(len(s.deployment.servers))
 	require.Equal(s.t, nodes, w.ask("popping"))
 	s.pass(3 * ttl)
 	require.Equal(s.t, "true", w.ask("valid c"), "it is renewed")

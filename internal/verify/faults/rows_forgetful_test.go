@@ -27,9 +27,9 @@ var forgetfulRows = []row{
 
 var behindSentinel = []string{"sentinel", "sentinel of reentrant", "sentinel-cluster", "sentinel-cluster of reentrant"}
 
-// requireSucceeded has another take "k" from a holder whose lease the store knows nothing of any
-// more, but who does not know that. The resource can tell them apart, and the holder finds out at
-// its next renewal.
+// requireSucceeded has another worker take "k" after the store has forgotten the holder's lease.
+// The holder does not know that yet. The resource can distinguish the two, and the holder finds
+// out at its next renewal.
 func (s *scene) requireSucceeded(holder, next *worker, fence uint64) {
 	s.t.Helper()
 	require.Greater(s.t, next.fence("got k"), fence)
@@ -52,9 +52,9 @@ func jumpsForward(s *scene) {
 	next.ask("await k k")
 	next.ask("busy k")
 	s.loop(2)
-	for i := range s.house.majority() {
+	for i := range s.deployment.majority() {
 		before := s.time(i)
-		s.house.clocks[i].Jump(2 * time.Minute)
+		s.deployment.clocks[i].Jump(2 * time.Minute)
 		s.proven(s.time(i).Sub(before) > time.Minute, "server %d is two minutes ahead", i+1)
 	}
 	s.requireSucceeded(holder, next, fence)
@@ -68,7 +68,7 @@ func twoJumpForward(s *scene) {
 	w.ask("write k")
 	for i := range 2 {
 		before := s.time(i)
-		s.house.clocks[i].Jump(2 * time.Minute)
+		s.deployment.clocks[i].Jump(2 * time.Minute)
 		s.proven(s.time(i).Sub(before) > time.Minute, "server %d is two minutes ahead", i+1)
 	}
 	said, granted := other.try("hold k")
@@ -81,28 +81,28 @@ func twoJumpForward(s *scene) {
 	s.keys["k"] = true
 }
 
-// jumpsBack moves the clocks by which leases end so that they would last for an hour longer.
-// Renewing mends that, and so does giving back.
+// jumpsBack moves the servers' clocks back, so that leases would last for an hour longer. A
+// renewal corrects that, and so does a release.
 func jumpsBack(s *scene) {
 	renewed, released := s.worker(patiently), s.worker(patiently)
 	renewed.ask("hold k " + calmLimit.String())
 	renewed.ask("write k")
 	fence := released.fence("hold r " + calmLimit.String())
 	released.ask("write r")
-	for i := range s.house.servers {
-		s.house.clocks[i].Jump(-time.Hour)
+	for i := range s.deployment.servers {
+		s.deployment.clocks[i].Jump(-time.Hour)
 		s.proven(s.longest(i) > time.Hour/2, "server %d ends leases an hour late", i+1)
 	}
 	released.ask("release r")
 	require.Greater(s.t, renewed.fence("take r"), fence, "I2: fences grow by a clock that was set back, too")
 	require.Eventually(s.t, func() bool {
-		for i := range s.house.servers {
+		for i := range s.deployment.servers {
 			if s.longest(i) > patient {
 				return false
 			}
 		}
 		return true
-	}, calmLimit, 10*time.Millisecond, "the next renewal mends it")
+	}, calmLimit, 10*time.Millisecond, "the next renewal corrects the expiry")
 	require.Equal(s.t, "true", renewed.ask("valid k"))
 	renewed.ask("release k")
 	s.loop(2)
@@ -113,7 +113,7 @@ func jumpsBack(s *scene) {
 // time is what a server's clock shows.
 func (s *scene) time(server int) time.Time {
 	s.t.Helper()
-	at, err := s.house.servers[server].Client(s.t).Time(context.Background()).Result()
+	at, err := s.deployment.servers[server].Client(s.t).Time(context.Background()).Result()
 	require.NoError(s.t, err)
 	return at
 }
@@ -121,7 +121,7 @@ func (s *scene) time(server int) time.Time {
 // longest is for how long a server goes on knowing the longest lease.
 func (s *scene) longest(server int) (most time.Duration) {
 	s.t.Helper()
-	rdb := s.house.servers[server].Client(s.t)
+	rdb := s.deployment.servers[server].Client(s.t)
 	keys, err := rdb.Keys(context.Background(), "*").Result()
 	require.NoError(s.t, err)
 	for _, key := range keys {
@@ -139,7 +139,7 @@ func restartsEmpty(s *scene) {
 	next.ask("await k k")
 	next.ask("busy k")
 	s.loop(2)
-	s.house.servers[0].Restart()
+	s.deployment.servers[0].Restart()
 	s.proven(s.started(0), "the server has a life of its own, and knows nothing of the one before")
 	s.requireSucceeded(holder, next, fence)
 }
@@ -147,7 +147,7 @@ func restartsEmpty(s *scene) {
 // started reports whether a server has been up for a short time only.
 func (s *scene) started(server int) bool {
 	s.t.Helper()
-	info, err := s.house.servers[server].Client(s.t).InfoMap(context.Background(), "server", "keyspace").Result()
+	info, err := s.deployment.servers[server].Client(s.t).InfoMap(context.Background(), "server", "keyspace").Result()
 	require.NoError(s.t, err)
 	up, err := time.ParseDuration(info["Server"]["uptime_in_seconds"] + "s")
 	require.NoError(s.t, err)
@@ -181,7 +181,7 @@ func (s *scene) outlives(replace func(*redistest.Sentinel)) {
 	holder.ask("loop 2 a")
 	s.keys["a"], s.keys["k"] = true, true
 	time.Sleep(ttl / 2) // the replica has a lease that was renewed
-	replace(s.house.sentinel)
+	replace(s.deployment.sentinel)
 	next.ask("await k k")
 	time.Sleep(2 * ttl)
 	next.ask("busy k")
@@ -191,16 +191,16 @@ func (s *scene) outlives(replace func(*redistest.Sentinel)) {
 	next.ask("release k")
 }
 
-// failsOver freezes the replica, has the master grant a lease that the replica is not told of, and
-// kills the master.
+// failsOver freezes the replica, has the master grant a lease that is not replicated, and kills
+// the master.
 func failsOver(s *scene) {
-	// the holder is to believe in its lease when the replica has become the master
+	// the holder still believes in its lease when the replica has become the master
 	const ttl = 20 * time.Second
 	holder, next := s.worker(func(t *task) { t.TTL = ttl }), s.worker(patiently)
 	holder.ask("take warm")
-	ctx, sentinel := context.Background(), s.house.sentinel
+	ctx, sentinel := context.Background(), s.deployment.sentinel
 	sentinel.Replica.Freeze()
-	// What the master has sent to the replica would be read from the socket after the thaw.
+	// After the thaw, the replica would read from the socket what the master has sent.
 	killed, err := sentinel.Master.Client(s.t).ClientKillByFilter(ctx, "TYPE", "replica").Result()
 	require.NoError(s.t, err)
 	s.proven(killed == 1, "the replica was cut off from the master")

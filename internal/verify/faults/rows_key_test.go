@@ -97,7 +97,7 @@ func overwrittenKey(s *scene) {
 	var all []put
 	for _, rdb := range s.admin() {
 		key := leaseKey(s, rdb, "c")
-		if s.house.backend == "reentrant" {
+		if s.deployment.backend == "reentrant" {
 			require.NoError(s.t, rdb.Del(s.t.Context(), key).Err())
 			require.NoError(s.t, rdb.HSet(s.t.Context(), key, "another:1", 1).Err())
 			require.NoError(s.t, rdb.PExpire(s.t.Context(), key, time.Minute).Err())
@@ -129,7 +129,7 @@ func flushedScripts(s *scene) {
 		n++
 	}
 	var misses int64
-	for _, server := range s.house.servers {
+	for _, server := range s.deployment.servers {
 		misses += server.Calls(s.t)["eval"] + server.Calls(s.t)["script|load"]
 	}
 	s.proven(misses > 0, "SCRIPT FLUSH %d times, whole scripts sent %d times", n, misses)
@@ -139,11 +139,11 @@ func flushedScripts(s *scene) {
 // there are none.
 func newServer(s *scene) {
 	w, other := s.warm()
-	for _, server := range s.house.servers {
+	for _, server := range s.deployment.servers {
 		server.Restart()
 		require.Zero(s.t, server.Calls(s.t)["evalsha"])
 	}
-	s.proven(true, "%d servers were restarted", len(s.house.servers))
+	s.proven(true, "%d servers were restarted", len(s.deployment.servers))
 	w.ask("take c")
 	other.ask("take c")
 }

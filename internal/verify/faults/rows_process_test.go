@@ -65,12 +65,12 @@ func pausedClaimant(s *scene) {
 	for _, p := range paused.proxies {
 		p.HoldReplyTo("evalsha")
 	}
-	for _, server := range s.house.servers {
+	for _, server := range s.deployment.servers {
 		server.ResetStats(s.t)
 	}
 	paused.Tell("hold c")
 	arrived := func() bool {
-		for _, server := range s.house.servers {
+		for _, server := range s.deployment.servers {
 			if server.Calls(s.t)["evalsha"] == 0 {
 				return false
 			}
@@ -86,7 +86,7 @@ func pausedClaimant(s *scene) {
 		p.Restore()
 	}
 	require.NoError(s.t, paused.Thaw())
-	said, granted := paused.hears()
+	said, granted := paused.receive()
 	require.False(s.t, granted, "a grant that came too late was used: %s", said)
 	require.Equal(s.t, "true", next.ask("valid c"))
 	require.Equal(s.t, "true", next.ask("write c"))

@@ -12,11 +12,11 @@ var quorumRows = slowRows()
 
 func slowRows() (rows []row) {
 	for _, kind := range []struct {
-		name        string
-		fault, mend func(s *scene, i int)
+		name          string
+		fault, repair func(s *scene, i int)
 	}{
-		{"down", func(s *scene, i int) { s.house.servers[i].Kill() }, func(s *scene, i int) { s.house.servers[i].Restart() }},
-		{"frozen", func(s *scene, i int) { s.house.servers[i].Freeze() }, func(s *scene, i int) { s.house.servers[i].Thaw() }},
+		{"down", func(s *scene, i int) { s.deployment.servers[i].Kill() }, func(s *scene, i int) { s.deployment.servers[i].Restart() }},
+		{"frozen", func(s *scene, i int) { s.deployment.servers[i].Freeze() }, func(s *scene, i int) { s.deployment.servers[i].Thaw() }},
 		{"slow", func(s *scene, i int) { s.delay(i, 5*ttl) }, func(s *scene, i int) { s.delay(i, 0) }},
 	} {
 		for broken := range 6 {
@@ -26,7 +26,7 @@ func slowRows() (rows []row) {
 			}
 			rows = append(rows, row{
 				number: 22, name: fmt.Sprintf("%d of 5 nodes %s", broken, kind.name), backends: quorum, ci: kind.name == "frozen" && (broken == 2 || broken == 3),
-				forgets: kind.name == "down", shows: map[string]string{"": shows}, run: brokenNodes(broken, kind.fault, kind.mend),
+				forgets: kind.name == "down", shows: map[string]string{"": shows}, run: brokenNodes(broken, kind.fault, kind.repair),
 			})
 		}
 	}
@@ -37,16 +37,16 @@ func slowRows() (rows []row) {
 	)
 }
 
-// delay has each worker's way to a server be slow.
+// delay makes each worker's path to a server slow.
 func (s *scene) delay(server int, d time.Duration) {
 	for _, w := range s.workers {
 		w.proxies[server].Delay(d)
 	}
 }
 
-// brokenNodes breaks some of five: with three left nobody notices, with fewer everything is
-// refused in time.
-func brokenNodes(broken int, fault, mend func(s *scene, i int)) func(s *scene) {
+// brokenNodes breaks some of five nodes. With three left, calls succeed as before. With fewer,
+// each call is refused in time.
+func brokenNodes(broken int, fault, repair func(s *scene, i int)) func(s *scene) {
 	return func(s *scene) {
 		w, other := s.warm()
 		s.keys["held"] = true
@@ -80,7 +80,7 @@ func brokenNodes(broken int, fault, mend func(s *scene, i int)) func(s *scene) {
 			s.proven(true, "%d nodes broken; refused in %v", broken, took.Round(time.Millisecond))
 		}
 		for i := range broken {
-			mend(s, i)
+			repair(s, i)
 		}
 		s.requireReleased()
 	}
@@ -114,9 +114,9 @@ func minorityRestarted(s *scene) {
 	w.ask("write c")
 	for round := range 2 {
 		require.Eventually(s.t, func() bool { return s.present("c") == 5 }, 5*time.Second, 10*time.Millisecond)
-		s.house.servers[2*round].Restart()
-		s.house.servers[2*round+1].Restart()
-		require.Eventually(s.t, func() bool { return s.present("c") == 5 }, 5*time.Second, 10*time.Millisecond, "they are taken back at the next renewal")
+		s.deployment.servers[2*round].Restart()
+		s.deployment.servers[2*round+1].Restart()
+		require.Eventually(s.t, func() bool { return s.present("c") == 5 }, 5*time.Second, 10*time.Millisecond, "the next renewal restores the lease on all nodes")
 		require.Equal(s.t, "true", w.ask("valid c"))
 	}
 	s.proven(true, "two nodes were restarted, and then two others")
@@ -130,10 +130,10 @@ func majorityRestarted(s *scene) {
 	stale := w.fence("hold c")
 	w.ask("write c")
 	require.Eventually(s.t, func() bool { return s.present("c") == 5 }, 5*time.Second, 10*time.Millisecond)
-	for _, server := range s.house.majority() {
+	for _, server := range s.deployment.majority() {
 		server.Restart()
 	}
-	s.proven(true, "%d nodes were restarted", len(s.house.majority()))
+	s.proven(true, "%d nodes were restarted", len(s.deployment.majority()))
 	require.Greater(s.t, other.fence("hold c 5s"), stale)
 	require.Equal(s.t, "true", other.ask("write c"))
 	require.Equal(s.t, "false", w.ask("write c"), "it is fenced")

@@ -55,8 +55,8 @@ func (s *scene) requireMetric(w *worker, metric string) {
 		"%s has not seen %s: %s", w.task.Process, metric, w.ask("metrics"))
 }
 
-// requireRefused has a worker ask for "new" until it is refused in one of some ways: on a busy
-// machine it may be told nothing in time at first.
+// requireRefused has a worker ask for "new" until it is refused with one of the given kinds. On a
+// busy machine, the first answers may come too late.
 func (s *scene) requireRefused(w *worker, kinds ...driver.StoreErrorKind) {
 	s.t.Helper()
 	for begun := time.Now(); ; {
@@ -114,10 +114,10 @@ func scriptBlocks(s *scene) {
 	short := s.worker()
 	short.ask("hold short " + calmLimit.String())
 	s.loop(2)
-	unblock := s.block(s.house.majority())
+	unblock := s.block(s.deployment.majority())
 	s.requireRefused(s.worker(patiently), driver.KindScriptBusy)
 	require.Equal(s.t, string(guard.LossExpired), short.ask("lost short "+calmLimit.String()))
-	s.requireMetric(w, renewalFails(s.house.backend, driver.KindScriptBusy))
+	s.requireMetric(w, renewalFails(s.deployment.backend, driver.KindScriptBusy))
 	unblock()
 	s.requireOutlasted(w)
 	s.keys["k"], s.keys["short"], s.keys["new"] = true, true, true
@@ -148,7 +148,7 @@ func outOfMemory(s *scene) {
 // configure sets a parameter of the servers without most of which there is no lease.
 func (s *scene) configure(name, value string) {
 	s.t.Helper()
-	for _, server := range s.house.majority() {
+	for _, server := range s.deployment.majority() {
 		require.NoError(s.t, setConfig(name, value)(server.Client(s.t)))
 	}
 }
@@ -168,15 +168,15 @@ func refuses(kind driver.StoreErrorKind, fault, end func(*redis.Client) error) f
 		w.ask("hold k " + calmLimit.String())
 		w.ask("write k")
 		s.loop(2)
-		for _, server := range s.house.majority() {
+		for _, server := range s.deployment.majority() {
 			require.NoError(s.t, fault(server.Client(s.t)))
 		}
 		other := s.worker(patiently)
 		s.requireRefused(other, kind)
 		other.ask("await new new")
-		s.requireMetric(w, renewalFails(s.house.backend, kind))
+		s.requireMetric(w, renewalFails(s.deployment.backend, kind))
 		require.Equal(s.t, "true", other.ask("waits new"))
-		for _, server := range s.house.majority() {
+		for _, server := range s.deployment.majority() {
 			require.NoError(s.t, end(server.Client(s.t)))
 		}
 		other.ask("got new")
@@ -192,7 +192,7 @@ func loads(s *scene) {
 	w := s.worker(func(t *task) { t.TTL = 10 * patient })
 	w.ask("hold k " + calmLimit.String())
 	w.ask("write k")
-	for _, server := range s.house.majority() {
+	for _, server := range s.deployment.majority() {
 		rdb := server.Client(s.t)
 		require.NoError(s.t, rdb.Do(context.Background(), "debug", "populate", 6000).Err())
 		require.NoError(s.t, rdb.Save(context.Background()).Err())
@@ -215,7 +215,7 @@ func tooManyClients(s *scene) {
 	w.ask("write k")
 	s.loop(2)
 	var admins []*redis.Client
-	for _, server := range s.house.majority() {
+	for _, server := range s.deployment.majority() {
 		rdb := server.Client(s.t)
 		admins = append(admins, rdb)
 		require.NoError(s.t, setConfig("maxclients", "1")(rdb))

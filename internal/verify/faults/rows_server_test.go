@@ -32,17 +32,17 @@ func frozenFor(d time.Duration) func(s *scene) {
 		hurried.ask("take other")
 		holder.ask("hold held")
 		holder.ask("write held")
-		for _, server := range s.house.servers {
+		for _, server := range s.deployment.servers {
 			server.Freeze()
 		}
 		begun := time.Now()
 		hurried.Tell(fmt.Sprint("within other ", min(d, ttl)/2))
 		s.pass(d)
-		for _, server := range s.house.servers {
+		for _, server := range s.deployment.servers {
 			server.Thaw()
 		}
-		s.proven(true, "%d servers stood still for %v", len(s.house.servers), time.Since(begun).Round(time.Millisecond))
-		said, granted := hurried.hears()
+		s.proven(true, "%d servers stood still for %v", len(s.deployment.servers), time.Since(begun).Round(time.Millisecond))
+		said, granted := hurried.receive()
 		require.False(s.t, granted, said)
 		require.Contains(s.t, said, "deadline exceeded", "I6, I8")
 		s.after(d, holder)
@@ -89,10 +89,10 @@ func deadServer(s *scene) {
 	holder.ask("write held")
 	before := conns(workers)
 	begun := time.Now()
-	for _, server := range s.house.majority() {
+	for _, server := range s.deployment.majority() {
 		server.Kill()
 	}
-	s.proven(true, "%d of %d servers were killed", len(s.house.majority()), len(s.house.servers))
+	s.proven(true, "%d of %d servers were killed", len(s.deployment.majority()), len(s.deployment.servers))
 	require.Equal(s.t, "expired", holder.ask("lost held 10s"), "I3")
 	holder.try("release held")
 	said, granted := holder.try("hold other")
@@ -100,12 +100,12 @@ func deadServer(s *scene) {
 	require.Contains(s.t, said, "acquire", "I8")
 	s.pass(3 * ttl)
 	dials, down := conns(workers)-before, time.Since(begun)
-	limit := int(down/time.Millisecond) * len(workers) * len(s.house.servers) / 2
+	limit := int(down/time.Millisecond) * len(workers) * len(s.deployment.servers) / 2
 	require.Less(s.t, dials, limit, "no busy loop of dials")
 	s.proven(dials > 0, "%d dials in %v", dials, down.Round(time.Millisecond))
 	// Not before what was granted has ended everywhere: that a server which comes back empty
 	// grants again is another fault.
-	for _, server := range s.house.majority() {
+	for _, server := range s.deployment.majority() {
 		server.Restart()
 	}
 }
@@ -119,8 +119,7 @@ func conns(workers []*worker) (n int) {
 	return n
 }
 
-// blackHole lets nothing through for two TTLs: on the way of one worker, whose leases others take
-// over.
+// blackHole blocks the path of one worker for two TTLs. Other workers take over its leases.
 func blackHole(dark func(*redistest.Proxy)) func(s *scene) {
 	return func(s *scene) {
 		s.loop(2)
@@ -138,7 +137,7 @@ func blackHole(dark func(*redistest.Proxy)) func(s *scene) {
 		cut.try("release held")
 		begun := time.Now()
 		said, granted := cut.try("within other 200ms")
-		require.False(s.t, granted, "it was told of a grant through a black hole")
+		require.False(s.t, granted, "a grant came through a black hole")
 		require.Contains(s.t, said, "deadline exceeded", "I6, I8")
 		next.reply()
 		s.pass(ttl)

@@ -75,7 +75,7 @@ var sharingCommands = map[string]command{
 		c.sharings[args[0]] = sharing{l.Context(), l.Release}
 		return fmt.Sprint(l.Fence()), nil
 	},
-	// unshare NAME gives it back.
+	// unshare NAME releases it.
 	"unshare": func(c *child, args []string) (string, error) {
 		return "", c.typed(c.sharings[args[0]].release(context.Background()))
 	},
@@ -95,14 +95,14 @@ var sharingCommands = map[string]command{
 	},
 }
 
-// shares is ask for "share".
+// shares sends a "share" and returns its answer.
 func (w *worker) shares(line string) (fence uint64, seat int) {
 	w.t.Helper()
 	w.Tell("share " + line)
 	return w.shared()
 }
 
-// shared returns the answer to a "share" that was told.
+// shared returns the answer to a "share" that was sent.
 func (w *worker) shared() (fence uint64, seat int) {
 	w.t.Helper()
 	_, err := fmt.Sscan(w.reply(), &fence, &seat)
@@ -203,7 +203,7 @@ func serverUnderReaders(s *scene) {
 	for _, w := range readers {
 		w.shares("r shared any 0s")
 	}
-	server := s.house.servers[0]
+	server := s.deployment.servers[0]
 	server.Freeze()
 	s.pass(2 * ttl)
 	server.Thaw()

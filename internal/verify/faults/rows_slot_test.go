@@ -22,7 +22,7 @@ func slotMoves(s *scene) {
 	w.ask("write k")
 	s.loop(2)
 	from, key := s.find("k")
-	cluster, nodes := s.house.cluster, s.house.servers
+	cluster, nodes := s.deployment.cluster, s.deployment.servers
 	slot := cluster.SlotOf(s.t, key)
 	for range nodes {
 		to := nodes[0]
@@ -61,7 +61,7 @@ func (s *scene) requireTaken(holder, other *worker) {
 // it.
 func (s *scene) find(key string) (*redistest.Server, string) {
 	s.t.Helper()
-	for _, node := range s.house.servers {
+	for _, node := range s.deployment.servers {
 		names, err := node.Client(s.t).Keys(context.Background(), "*").Result()
 		require.NoError(s.t, err)
 		for _, name := range names {

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// Faults of those who wait, and of how they are told.
+// Faults of waiters, and of their notifications.
 var waiterRows = []row{
 	{number: 26, name: "wake-ups lost", backends: everyone, ci: true, run: wakeUpsLost, shows: map[string]string{"": `onerun.waiter.missed_wakeups`}},
 	{number: 26, name: "wake-ups repeated", backends: everyone, run: wakeUpsRepeated},
@@ -24,13 +24,13 @@ var waiterRows = []row{
 }
 
 const (
-	// longTTL is that of a holder for whose end nobody would wait.
+	// longTTL is the TTL of a holder whose lease does not expire during a test.
 	longTTL = 10 * time.Minute
-	// pushedTTL is that of waiters who have to be told: by themselves they ask each half of it.
-	// prompt is how long who is told may take, on a machine that has other things to do.
+	// pushedTTL is the TTL of waiters that need a notification: without one, they poll at each
+	// half of it. prompt is how long a notified waiter may take on a busy machine.
 	pushedTTL = time.Minute
 	prompt    = 10 * time.Second
-	// pollingTTL is that of waiters who are not told.
+	// pollingTTL is the TTL of waiters that get no notification.
 	pollingTTL = 4 * time.Second
 )
 
@@ -42,9 +42,9 @@ type claimant struct {
 	name   string
 }
 
-// line is a worker that holds "k", and n that wait for it, each with a TTL, and listen: in this
-// order.
-func (s *scene) line(n int, ttl time.Duration, how string) (holder *worker, all []claimant) {
+// enqueue starts a worker that holds "k", and then n workers that wait for it, one after the
+// other. Each waiter has the TTL and has subscribed.
+func (s *scene) enqueue(n int, ttl time.Duration, how string) (holder *worker, all []claimant) {
 	s.t.Helper()
 	holder = s.worker(withTTL(longTTL))
 	holder.ask("await h k " + how)
@@ -61,9 +61,9 @@ func (s *scene) line(n int, ttl time.Duration, how string) (holder *worker, all 
 	return holder, all
 }
 
-// passOn has the holder release "k", and each of those who wait get it and release it: each within
-// a time, and in their order if that is fair.
-func (s *scene) passOn(holder *worker, all []claimant, how string, within time.Duration) {
+// handOff has the holder release "k". Then each waiter gets "k" within a time, and releases it. If
+// the queue is fair, they get it in order.
+func (s *scene) handOff(holder *worker, all []claimant, how string, within time.Duration) {
 	s.t.Helper()
 	var fence uint64
 	for len(all) > 0 {
@@ -83,10 +83,10 @@ func (s *scene) passOn(holder *worker, all []claimant, how string, within time.D
 	holder.ask("release k")
 }
 
-// first returns which of those who wait gets "k", as the first of them.
+// first returns which of the waiters gets "k" first.
 func (s *scene) first(all []claimant, within time.Duration) int {
 	s.t.Helper()
-	// they have to be asked
+	// a waiter does not report by itself
 	for start := time.Now(); time.Since(start) < within; time.Sleep(5 * time.Millisecond) {
 		for i, c := range all {
 			if c.worker.ask("waits "+c.name) == "false" {
@@ -98,22 +98,22 @@ func (s *scene) first(all []claimant, within time.Duration) int {
 	return 0
 }
 
-// requireListeners waits until so many workers listen: in a Cluster by one of its nodes, elsewhere
-// by all servers.
+// requireListeners waits until n workers have subscribed: in a Cluster on one of its nodes,
+// elsewhere on all servers.
 func (s *scene) requireListeners(n int) {
 	s.t.Helper()
-	want := int64(n * len(s.house.servers))
-	if s.house.cluster != nil {
+	want := int64(n * len(s.deployment.servers))
+	if s.deployment.cluster != nil {
 		want = int64(n)
 	}
-	require.Eventually(s.t, func() bool { return s.listeners() >= want }, calmLimit, 5*time.Millisecond, "%d listen", n)
+	require.Eventually(s.t, func() bool { return s.listeners() >= want }, calmLimit, 5*time.Millisecond, "%d workers have subscribed", n)
 }
 
-// listeners counts the connections that listen.
+// listeners counts the connections that have subscribed.
 func (s *scene) listeners() (n int64) {
 	s.t.Helper()
 	ctx := context.Background()
-	for _, server := range s.house.servers {
+	for _, server := range s.deployment.servers {
 		rdb := server.Client(s.t)
 		plain, err := rdb.PubSubNumSub(ctx, rdb.PubSubChannels(ctx, "*").Val()...).Result()
 		require.NoError(s.t, err)
@@ -129,8 +129,8 @@ func (s *scene) listeners() (n int64) {
 	return n
 }
 
-// requireAsleep waits until those who wait ask no more: they have heard that they listen, and
-// found the key busy since. Who has not asks each quarter of a second.
+// requireAsleep waits until the waiters stop polling: their subscription is confirmed, and they
+// have found the key busy since. A waiter without a subscription polls each quarter of a second.
 func (s *scene) requireAsleep() {
 	s.t.Helper()
 	asked, since := s.scripts(), time.Now()
@@ -139,18 +139,18 @@ func (s *scene) requireAsleep() {
 			asked, since = now, time.Now()
 		}
 		return time.Since(since) > 400*time.Millisecond
-	}, calmLimit, 20*time.Millisecond, "they ask and ask")
+	}, calmLimit, 20*time.Millisecond, "the waiters keep polling")
 }
 
-// wakeUpsLost swallows all that a waiter is told of a release: it asks by itself.
+// wakeUpsLost drops all notifications of releases to a waiter: it finds the free key by polling.
 func wakeUpsLost(s *scene) {
-	holder, all := s.line(1, pollingTTL, "")
+	holder, all := s.enqueue(1, pollingTTL, "")
 	s.requireAsleep()
 	proxies := all[0].worker.proxies
 	for _, p := range proxies {
 		p.DropPushes(1 << 30)
 	}
-	s.passOn(holder, all, "", pollingTTL/2+prompt)
+	s.handOff(holder, all, "", pollingTTL/2+prompt)
 	swallowed := 0
 	for _, p := range proxies {
 		swallowed += p.Dropped()
@@ -159,14 +159,15 @@ func wakeUpsLost(s *scene) {
 	s.proven(swallowed > 0, "%d pushes were swallowed", swallowed)
 }
 
-// wakeUpsRepeated tells waiters of releases that were none, and of one again and again.
+// wakeUpsRepeated notifies waiters of releases that did not happen, and repeats the notification
+// of one that did.
 func wakeUpsRepeated(s *scene) {
-	holder, all := s.line(2, pushedTTL, "")
-	var told int64
+	holder, all := s.enqueue(2, pushedTTL, "")
+	var notified int64
 	for range 100 {
-		told += s.publish("0")
+		notified += s.publish("0")
 	}
-	s.proven(told >= 100, "waiters were told %d times of a release that was none", told)
+	s.proven(notified >= 100, "waiters were notified %d times of a release that did not happen", notified)
 	for _, c := range all {
 		require.Equal(s.t, "true", c.worker.ask("waits w"))
 	}
@@ -178,29 +179,28 @@ func wakeUpsRepeated(s *scene) {
 			s.publish("0")
 		}
 	}()
-	s.passOn(holder, all, "", prompt)
+	s.handOff(holder, all, "", prompt)
 	<-ended
 }
 
-// publish sends a message on all channels that somebody listens to, and returns how many have
-// heard it.
-func (s *scene) publish(text string) (heard int64) {
+// publish sends a message on all channels that have a subscriber, and returns how many subscribers
+// have received it.
+func (s *scene) publish(text string) (received int64) {
 	s.t.Helper()
 	ctx := context.Background()
 	for _, rdb := range s.admin() {
 		for _, channel := range rdb.PubSubChannels(ctx, "*").Val() {
 			n, err := rdb.Publish(ctx, channel, text).Result()
 			require.NoError(s.t, err)
-			heard += n
+			received += n
 		}
 	}
-	return heard
+	return received
 }
 
-// pubSubCut cuts the connections by which waiters are told, right before there is something to
-// tell.
+// pubSubCut cuts the connections that carry notifications, right before the key is released.
 func pubSubCut(s *scene) {
-	holder, all := s.line(1, pollingTTL, "")
+	holder, all := s.enqueue(1, pollingTTL, "")
 	var cut int64
 	for _, rdb := range s.admin() {
 		n, err := rdb.ClientKillByFilter(context.Background(), "TYPE", "pubsub").Result()
@@ -208,14 +208,14 @@ func pubSubCut(s *scene) {
 		cut += n
 	}
 	s.proven(cut > 0, "%d connections were cut", cut)
-	s.passOn(holder, all, "", pollingTTL/2+prompt)
+	s.handOff(holder, all, "", pollingTTL/2+prompt)
 }
 
-// firstLeaves has the first of a process' waiters, which is the one that asks, leave. Another of
-// that process waits behind it, and one of another.
+// firstLeaves has the first waiter of a process leave, which is the one that polls. Behind it wait
+// another call of that process and one of another process.
 func firstLeaves(how string) func(s *scene) {
 	return func(s *scene) {
-		holder, all := s.line(1, pushedTTL, how)
+		holder, all := s.enqueue(1, pushedTTL, how)
 		first := all[0].worker
 		first.ask("await behind k " + how)
 		first.ask("busy behind")
@@ -225,32 +225,32 @@ func firstLeaves(how string) func(s *scene) {
 		s.requireListeners(2)
 		said := first.ask("desert w")
 		s.proven(strings.Contains(said, "context canceled"), "the first has left: %s", said)
-		s.passOn(holder, []claimant{{first, "behind"}, {last, "w"}}, how, prompt)
+		s.handOff(holder, []claimant{{first, "behind"}, {last, "w"}}, how, prompt)
 	}
 }
 
-// firstKilled has the process of the first waiter end.
+// firstKilled kills the process of the first waiter.
 func firstKilled(how string) func(s *scene) {
 	return func(s *scene) {
-		holder, all := s.line(3, pushedTTL, how)
+		holder, all := s.enqueue(3, pushedTTL, how)
 		all[0].worker.Kill()
 		s.proven(!lives(all[0].worker), "the process of the first waiter is gone")
-		s.passOn(holder, all[1:], how, prompt)
+		s.handOff(holder, all[1:], how, prompt)
 	}
 }
 
-// firstKilledWhenCalled has the process of the first waiter stand still when its turn comes, and
-// end then.
+// firstKilledWhenCalled freezes the process of the first waiter, so that it cannot take the key
+// when it is notified, and kills it a moment later.
 func firstKilledWhenCalled(s *scene) {
-	holder, all := s.line(3, pushedTTL, "fair")
+	holder, all := s.enqueue(3, pushedTTL, "fair")
 	first := all[0].worker
 	require.NoError(s.t, first.Freeze())
 	killed := make(chan struct{})
 	time.AfterFunc(driver.NotifyGrace/2, func() { first.Kill(); close(killed) })
-	s.passOn(holder, all[1:], "fair", prompt)
+	s.handOff(holder, all[1:], "fair", prompt)
 	<-killed
 	s.proven(!lives(first), "the process of the first waiter stood still when the key was released, and then it was killed")
 }
 
-// lives reports whether the process of a worker is there.
+// lives reports whether the process of a worker is running.
 func lives(w *worker) bool { return w.Signal(syscall.Signal(0)) == nil }

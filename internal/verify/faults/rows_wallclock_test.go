@@ -70,7 +70,7 @@ func wallClockJumps(s *scene) {
 		waited := time.Since(begun)
 		require.False(s.t, granted)
 		require.Contains(s.t, said, "is busy")
-		require.Greater(s.t, waited, second*9/10, "a wait lasts for as long as it was told to")
+		require.Greater(s.t, waited, second*9/10, "a wait lasts for its full time")
 		require.Less(s.t, waited, second+prompt)
 
 		require.Equal(s.t, "true", w.ask("waits waits"), "it is not let in by its clock")
@@ -95,8 +95,8 @@ func wallClockJumps(s *scene) {
 	w.ask("release k")
 }
 
-// wallClockJumpsInTheDark moves the clock of a worker that holds a lease which it cannot renew: it
-// ends at its deadline, neither sooner nor later.
+// wallClockJumpsInTheDark moves the clock of a worker that cannot renew its lease. The lease ends
+// at its deadline, neither sooner nor later.
 func wallClockJumpsInTheDark(s *scene) {
 	w, jump := s.shifted(patient)
 	s.keys["k"] = true
@@ -144,11 +144,11 @@ func wallClockJumpsUnderACall(s *scene) {
 		}
 		before := s.settledScripts()
 		w.ask("await w k")
-		require.Eventually(s.t, func() bool { return s.scripts() > before+int64(len(s.house.servers)/2) }, calmLimit, time.Millisecond)
+		require.Eventually(s.t, func() bool { return s.scripts() > before+int64(len(s.deployment.servers)/2) }, calmLimit, time.Millisecond)
 		jump(d)
-		s.pass(100 * time.Millisecond) // who waits for an answer looks at the clock now and then
+		s.pass(100 * time.Millisecond) // a call that waits for an answer reads the clock now and then
 		require.Equal(s.t, "true", w.ask("waits w"))
-		require.LessOrEqual(s.t, s.scripts(), before+int64(len(s.house.servers)), "no server was asked a second time")
+		require.LessOrEqual(s.t, s.scripts(), before+int64(len(s.deployment.servers)), "no server was asked a second time")
 		for _, p := range w.proxies {
 			p.ReleaseReplies()
 		}
@@ -161,7 +161,7 @@ func wallClockJumpsUnderACall(s *scene) {
 // scripts is how many scripts the servers have run.
 func (s *scene) scripts() (n int64) {
 	s.t.Helper()
-	for _, server := range s.house.servers {
+	for _, server := range s.deployment.servers {
 		calls := server.Calls(s.t)
 		n += calls["evalsha"] + calls["eval"]
 	}

@@ -18,8 +18,8 @@ import (
 )
 
 // ttl is short, so that leases end within a test, and long beside what a loaded machine adds: a
-// worker that gets no CPU for half of it loses leases that it should keep. Where more than four
-// processes for each CPU want to run it is three times as long.
+// worker that gets no CPU for half of it loses leases that it should keep. If more than four
+// processes for each CPU want to run, it is three times as long.
 var ttl = func() time.Duration {
 	const short = 600 * time.Millisecond
 	text, _ := os.ReadFile("/proc/loadavg")
@@ -35,16 +35,16 @@ const calmLimit = 15 * time.Second
 
 // A scene is one row of the plan on one backend: servers, a resource and workers.
 type scene struct {
-	t        testing.TB
-	row      row
-	house    *house
-	dir      string
-	log      *history.Log // the test's own
-	resource *worker
-	workers  []*worker
-	kills    []history.Event
-	keys     map[string]bool // that workers were told to take
-	proofs   []string        // that the fault was in force
+	t          testing.TB
+	row        row
+	deployment *deployment
+	dir        string
+	log        *history.Log // the test's own
+	resource   *worker
+	workers    []*worker
+	kills      []history.Event
+	keys       map[string]bool // that workers take
+	proofs     []string        // that the fault was in force
 }
 
 func newScene(t testing.TB, r row, backend string) *scene {
@@ -54,7 +54,7 @@ func newScene(t testing.TB, r row, backend string) *scene {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s := &scene{t: t, row: r, dir: dir, keys: map[string]bool{}}
-	s.house = startHouse(t, backend, r)
+	s.deployment = startDeployment(t, backend, r)
 	file, err := os.Create(filepath.Join(dir, "test.log"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = file.Close() })
@@ -70,13 +70,13 @@ func (s *scene) socket() string { return filepath.Join(s.dir, "resource") }
 // its task.
 func (s *scene) worker(configure ...func(*task)) *worker {
 	s.t.Helper()
-	proxies, addrs := s.house.paths(s.t)
+	proxies, addrs := s.deployment.paths(s.t)
 	name := fmt.Sprint("worker ", len(s.workers)+1)
 	do := task{
 		Process: name, Log: filepath.Join(s.dir, fmt.Sprint("worker", len(s.workers)+1, ".log")), Socket: s.socket(),
-		Backend: s.house.backend, Addrs: addrs, TTL: ttl,
+		Backend: s.deployment.backend, Addrs: addrs, TTL: ttl,
 	}
-	if sentinel := s.house.sentinel; sentinel != nil && sentinel.Path != nil {
+	if sentinel := s.deployment.sentinel; sentinel != nil && sentinel.Path != nil {
 		do.Reroute = map[string]string{sentinel.Path.Addr(): sentinel.Master.Addr()}
 	}
 	for _, change := range configure {
@@ -88,8 +88,8 @@ func (s *scene) worker(configure ...func(*task)) *worker {
 	return w
 }
 
-// loop has n workers with two clients each, which take and give back the keys "a" and "b" until
-// the scene is over. It returns when each has had one.
+// loop starts n workers with two clients each. They acquire and release the keys "a" and "b" until
+// the scene is over. loop returns when each worker has held both.
 func (s *scene) loop(n int) []*worker {
 	s.t.Helper()
 	var all []*worker
@@ -128,7 +128,7 @@ func (s *scene) pass(d time.Duration) { time.Sleep(d) }
 
 // admin returns a client of each server that goes by no proxy.
 func (s *scene) admin() (all []*redis.Client) {
-	for _, server := range s.house.servers {
+	for _, server := range s.deployment.servers {
 		all = append(all, server.Client(s.t))
 	}
 	return all
@@ -180,7 +180,7 @@ func (s *scene) finish() (last []closing, events []history.Event) {
 		require.NoError(s.t, err)
 		require.NoError(s.t, file.Close())
 		for _, e := range more {
-			if e.Kind != history.Killed { // those are in kills, under the name of who was killed
+			if e.Kind != history.Killed { // kills has those, under the name of the killed process
 				events = append(events, e)
 			}
 		}
@@ -188,8 +188,8 @@ func (s *scene) finish() (last []closing, events []history.Event) {
 	return last, append(events, s.kills...)
 }
 
-// tellAll shows the history of a row that has failed: the last of it, where there is much.
-func (s *scene) tellAll(events []history.Event) {
+// logEvents logs the history of a row that has failed, or the end of it if it is long.
+func (s *scene) logEvents(events []history.Event) {
 	slices.SortStableFunc(events, func(a, b history.Event) int { return cmp.Compare(a.Call, b.Call) })
 	var text strings.Builder
 	for _, e := range events {

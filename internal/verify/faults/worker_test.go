@@ -39,18 +39,18 @@ func start(s *scene, do task) *worker {
 	return w
 }
 
-// hears returns the answer to the earliest line that it was not returned for, and whether it is
-// not an error.
-func (w *worker) hears() (answer string, ok bool) {
+// receive returns the next answer and whether it is not an error. Answers come in the order of the
+// lines.
+func (w *worker) receive() (answer string, ok bool) {
 	w.t.Helper()
 	kind, rest, _ := strings.Cut(w.Next(), " ")
 	return rest, kind == "ok"
 }
 
-// reply is hears for an answer that must not be an error.
+// reply is receive for an answer that must not be an error.
 func (w *worker) reply() string {
 	w.t.Helper()
-	answer, ok := w.hears()
+	answer, ok := w.receive()
 	require.True(w.t, ok, "%s: %s", w.task.Process, answer)
 	return answer
 }
@@ -66,7 +66,7 @@ func (w *worker) ask(line string) string {
 func (w *worker) try(line string) (answer string, ok bool) {
 	w.t.Helper()
 	w.Tell(line)
-	return w.hears()
+	return w.receive()
 }
 
 // fence is ask for a command whose answer is one.
@@ -89,7 +89,8 @@ func (w *worker) Kill() {
 	w.scene.kills = append(w.scene.kills, e)
 }
 
-// end returns what a worker that was told to end says of itself, and waits until it has ended.
+// end returns the closing of a worker that has received "end", and waits until its process has
+// ended.
 func (w *worker) end() (last closing) {
 	w.t.Helper()
 	said := w.reply()

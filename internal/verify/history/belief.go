@@ -23,7 +23,7 @@ type Believer struct {
 }
 
 // Believe notes that a client, which was just given the lease, believes in it from now on: until
-// its context ends, at the latest. since is when it asked for the lease. Where an owner is named
+// its context ends, at the latest. since is when it asked for the lease. If an owner is named
 // (guard.WithOwner), it must not hold keys by several claims at a time.
 func (l *Log) Believe(lease *guard.Lease, key string, ttl time.Duration, since int64) *Believer {
 	b := &Believer{log: l, lease: lease, ttl: ttl, ended: make(chan struct{})}
@@ -35,8 +35,8 @@ func (l *Log) Believe(lease *guard.Lease, key string, ttl time.Duration, since i
 // Holder names the belief, for Client.Read and Client.Write.
 func (b *Believer) Holder() string { return fmt.Sprint(b.event.Process, "#", b.event.Number) }
 
-// End notes that the client is about to give the lease back. If time is up, its context has ended
-// or is about to, and that is noted.
+// End notes that the client is about to release the lease. If the lease is over, End notes
+// nothing: its context has ended or is about to, and that is noted.
 func (b *Believer) End() {
 	now := Now()
 	if b.lease.Valid() {

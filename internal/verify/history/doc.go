@@ -1,5 +1,5 @@
-// Package history records what processes ask of a store, what they are told, and for how long they
-// believe that they hold a key. It judges the record afterwards, in three ways:
+// Package history records the calls of processes to a store, the answers, and how long each
+// process believes that it holds a key. It judges the record afterwards, in three ways:
 //
 //	log := history.NewLog("worker 1", file)
 //	g, err := guard.New(log.Record(store))

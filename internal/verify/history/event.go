@@ -14,12 +14,12 @@ const (
 	Belief   Kind = "belief"   // the time for which a client thinks that it holds a key
 	Register Kind = "register" // a read that was offered to a Resource, as the Resource saw it
 	Write    Kind = "write"    // a write that was offered to a Resource, as the Resource saw it
-	Killed   Kind = "killed"   // the end of a process, as recorded by the one that killed it
+	Killed   Kind = "killed"   // the end of a process, as recorded by the process that killed it
 	Stall    Kind = "stall"    // a time for which a process did not run
 	Starved  Kind = "starved"  // a time in which a thread waited for a CPU, as long as Late says
 )
 
-// An Outcome is what came of a call.
+// An Outcome is the result of a call.
 type Outcome string
 
 // The outcomes of calls.

@@ -29,10 +29,10 @@ const expiry Kind = "expiry"
 
 // A lease is the state of a key.
 type lease struct {
-	Claim string // who has it, or ""
+	Claim string // the claim that has it, or ""
 	Term  int    // which of its terms: the grant's, or that of the last renewal
 	First uint64 // the fence that it was granted, or 0 if that is not known
-	Last  uint64 // the highest that was granted or set aside for anybody
+	Last  uint64 // the highest that was granted or reserved for any claim
 	Used  uint64 // the fence of the last belief under the claim
 }
 
@@ -106,7 +106,7 @@ func acquired(s lease, in input, out Event) []any {
 		case mine && s.First == out.Fence:
 			return []any{again}
 		case mine && s.First == 0 && out.Fence > s.Last:
-			// it was granted to a request of which nothing was heard
+			// an earlier request, which had no answer, was granted
 			again.First, again.Last = out.Fence, out.Fence+uint64(in.Reserve)
 			return []any{again}
 		}
@@ -175,11 +175,11 @@ func Linearizable(events []Event, limit time.Duration) Verdict {
 	return v
 }
 
-// OfQuorum returns the events as porcupine can judge them where the store is a quorum of nodes. A
-// claim that was given up may be on some of them for a while: others are refused for it, or not,
-// and whether it was there when it is taken back depends on who is asked. So what was refused says
-// nothing, nor do the answers to releases of a claim that was never granted. Grants, renewals, and
-// releases of what was granted are judged as they are.
+// OfQuorum returns the events as porcupine can judge them if the store is a quorum of nodes. An
+// abandoned claim may stay on some nodes for a while. Other claims may or may not be refused
+// because of it, and whether a release finds it depends on the node. So refusals prove nothing,
+// and neither do the answers to releases of a claim that was never granted. Grants, renewals, and
+// releases of granted claims are judged as they are.
 func OfQuorum(events []Event) []Event {
 	granted := map[string]bool{}
 	for _, e := range events {
@@ -215,8 +215,8 @@ func operations(e Event, number int) []porcupine.Operation {
 	case Release:
 		return []porcupine.Operation{op}
 	case Belief:
-		// The fence was taken into use before the client was told so; and at the latest then, as a
-		// client can be paused before it writes this down.
+		// The fence came into use between the request and this record. The client can be paused
+		// before it makes the record, so that is the latest time.
 		op.Call, op.Return = e.Since, e.Call
 		return []porcupine.Operation{op}
 	case Acquire, Renew:

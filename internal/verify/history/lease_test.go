@@ -72,10 +72,10 @@ var legal = map[string][]history.Event{
 	"renewed past its first end": {
 		acquire("a", 0, 1, ok, 1), renew(50, 51, ok), acquire("b", 120, 121, busy, 0), acquire("b2", 152, 156, ok, 2),
 	},
-	"renewal of what has expired is told so": {
+	"renewal of an expired lease is refused": {
 		acquire("a", 0, 1, ok, 1), renew(120, 121, gone), acquire("b", 122, 123, ok, 2),
 	},
-	"handed on under the fences that were set aside": {
+	"handed off under the fences that were reserved": {
 		reserving(acquire("a", 0, 1, ok, 5)), belief("a", 0, 1, 5), belief("a", 2, 4, 6), belief("a", 3, 6, 8), release("a", 7, 8, ok),
 		acquire("b", 9, 10, ok, 9), belief("b", 9, 10, 9),
 	},
@@ -136,16 +136,16 @@ var illegal = map[string][]history.Event{
 	"a fence that repeats": {
 		acquire("a", 0, 1, ok, 1), release("a", 2, 3, ok), acquire("b", 4, 5, ok, 1),
 	},
-	"a fence that was set aside for others": {
+	"a fence that was reserved for others": {
 		reserving(acquire("a", 0, 1, ok, 5)), release("a", 2, 3, ok), acquire("b", 4, 5, ok, 8),
 	},
-	"handed on under a fence that was not set aside": {
+	"handed off under a fence that was not reserved": {
 		reserving(acquire("a", 0, 1, ok, 5)), belief("a", 0, 1, 5), belief("a", 2, 4, 9),
 	},
-	"handed on under one fence twice": {
+	"handed off under one fence twice": {
 		reserving(acquire("a", 0, 1, ok, 5)), belief("a", 0, 1, 5), belief("a", 2, 4, 6), belief("a", 3, 6, 6),
 	},
-	"handed on after its release": {
+	"handed off after its release": {
 		reserving(acquire("a", 0, 1, ok, 5)), release("a", 2, 3, ok), belief("a", 4, 5, 6),
 	},
 	"an own claim that is granted another fence": {

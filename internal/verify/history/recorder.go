@@ -8,8 +8,8 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// recorder is a Locker that notes what a Guard asks for and what it is told. Its other abilities
-// are those of the inner one.
+// recorder is a Locker that records the calls of a Guard and the answers. Its other abilities are
+// those of the inner Locker.
 type recorder struct {
 	guard.Locker
 	log *Log

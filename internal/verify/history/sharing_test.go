@@ -19,7 +19,7 @@ import (
 	"github.com/seed-1795987d/onerun/internal/verify/history"
 )
 
-// sharedBy has random clients share a key of the store, and returns what they were told.
+// sharedBy has random clients share a key of the store, and returns their calls and the answers.
 func sharedBy(t *testing.T, store guard.Locker, clients, claims int) []history.SharedCall {
 	t.Helper()
 	var mu sync.Mutex

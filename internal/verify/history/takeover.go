@@ -9,8 +9,8 @@ type Takeover struct {
 	Lateness
 }
 
-// Takeovers returns all of them. Net is without the times for which the one who takes over, or one
-// of the others named, did not run.
+// Takeovers returns all of them. Net is without the times in which the process that takes over, or
+// one of the others, did not run.
 func Takeovers(events []Event, others ...string) (all []Takeover) {
 	killed, stalls := Kills(events), Stalls(events)
 	last := map[string]Event{}

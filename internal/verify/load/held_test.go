@@ -91,7 +91,7 @@ func requireAllValid(t *testing.T, leases []*guard.Lease) {
 	}
 }
 
-// holders is how many goroutines take leases and give them back.
+// holders is how many goroutines acquire and release leases.
 const holders = 64
 
 // inParallel calls f for each number under n.

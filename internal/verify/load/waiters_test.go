@@ -66,7 +66,7 @@ type queue struct {
 	place     *place
 	resources []resource
 	turns     []int // of each waiter
-	handOvers spans
+	handOffs  spans
 	used      atomic.Int64 // keys
 	overlaps  atomic.Int64 // holders that found another one
 	stale     atomic.Int64 // holders whose fence was not above all before
@@ -105,7 +105,7 @@ func (q *queue) turn(ctx context.Context, waiter int) error {
 		if r.left.IsZero() {
 			q.used.Add(1)
 		} else {
-			q.handOvers.add(time.Since(r.left))
+			q.handOffs.add(time.Since(r.left))
 		}
 		fence := guard.Fence(ctx)
 		if fence <= r.fence {
@@ -142,7 +142,7 @@ func (q *queue) once(t *testing.T) {
 	require.Eventually(t, func() bool { return inside.Load() == int64(q.waiters()) }, soon, 10*time.Millisecond)
 	listeners := int64(q.keys * processes)
 	subscribed := func() int64 { return q.place.server.Calls(t)["subscribe"] }
-	require.Eventually(t, func() bool { return subscribed() >= listeners }, soon, 10*time.Millisecond, "the first of each line listens")
+	require.Eventually(t, func() bool { return subscribed() >= listeners }, soon, 10*time.Millisecond, "the first of each queue has subscribed")
 	// in which those ask once more, as they listen now: it is only for the figures below
 	time.Sleep(q.wait / 2)
 	start := q.place.meter()
@@ -171,9 +171,10 @@ func (q *queue) once(t *testing.T) {
 	}
 }
 
-// again has every waiter come back as soon as it has had its turn, for a while, when they all
-// leave. Who comes back at once has an advantage over those of other processes, so it is not said
-// when each of them has a turn (guard.WithFair says that): only that each key is put to use.
+// again has every waiter return as soon as it has had the key. After a while, they all leave. A
+// waiter that returns at once has an advantage over those of other processes. So the test does not
+// require that each waiter gets the key (guard.WithFair guarantees that). It requires that each
+// key is used.
 func (q *queue) again(t *testing.T) {
 	clear(q.turns)
 	before := q.writes()
@@ -193,7 +194,7 @@ func (q *queue) again(t *testing.T) {
 		}
 	})
 	time.Sleep(q.span) // in which they come and go
-	require.Eventually(t, func() bool { return q.used.Load() == int64(q.keys) }, soon, 10*time.Millisecond, "keys that stand still")
+	require.Eventually(t, func() bool { return q.used.Load() == int64(q.keys) }, soon, 10*time.Millisecond, "some keys are not used")
 	spent, ended := q.place.since(start), time.Now()
 	end()
 	wait()
@@ -207,8 +208,8 @@ func (q *queue) again(t *testing.T) {
 		}
 	}
 	t.Logf("%d turns in %v, none for %d of %d waiters: %s", sum, ended.Sub(start.at).Round(time.Millisecond), none, q.waiters(), spent)
-	t.Logf("a hand-over: %v (median), %v (99 of a hundred); all had left %v after the time was up",
-		q.handOvers.percentile(50), q.handOvers.percentile(99), left.Round(time.Millisecond))
+	t.Logf("a hand-off: %v (median), %v (99 of a hundred); all had left %v after the time was up",
+		q.handOffs.percentile(50), q.handOffs.percentile(99), left.Round(time.Millisecond))
 	require.Equal(t, sum, q.writes()-before, "every turn has written")
 	require.Less(t, left, soon)
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
-# check.sh [short]: has spin search the models and says what it found. Fails where that is not what
-# is expected: no error where the rules stand, and for each that is broken a counterexample to what
-# the rule is for. A search without an error that is not complete counts as a failure.
+# check.sh [short]: has spin search the models, and prints what it found. It fails if a result is
+# not the expected one. If no rule is broken, that is no error. If a rule is broken, it is a
+# counterexample to what the rule guarantees. An incomplete search without an error is a failure.
 set -u
 cd "$(dirname "$0")" || exit 1
 here=$PWD
@@ -14,7 +14,7 @@ found() {
 	*'acceptance cycle'*) echo cycle ;;                       # the key is not free again
 	*'assertion violated  !('*) echo two ;;                   # two believe at once
 	*'assertion violated (holder!=i)'*) echo left ;;          # a claim that is over has left its key taken
-	*'assertion violated (said||(holder!=i))'*) echo own ;;   # who holds the key himself is told that it is busy
+	*'assertion violated (said||(holder!=i))'*) echo own ;;   # the holder of the key itself finds it busy
 	*'assertion violated (p[i].fence>=seen)'*) echo stale ;;  # a resource accepts a lower fence than before
 	*'assertion violated (fence<=p[i].fence)'*) echo claim ;; # the store has a higher fence for a claim than its holder
 	*'assertion violated '*'fence>'*) echo fence ;;           # a new holder has no higher fence than those before

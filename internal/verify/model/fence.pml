@@ -147,7 +147,7 @@ end:	do
 
 active proctype store() {
 end:	do
-	/* The lease ends, and nobody is told. */
+	/* The lease ends, without a notification. */
 	:: d_step { holder != NOBODY -> holder = NOBODY; fence = 0 }
 	:: clock < CLOCK_ENDS -> clock++
 #ifdef STEPS_BACK

@@ -4,10 +4,10 @@
  * what is not in it, is in README.md.
  *
  * What must hold:
- *   - no two processes believe in a lease at once; with -DFORGETS but for one whose lease the
- *     store forgot, until it is told so;
+ *   - no two processes believe in a lease at once; with -DFORGETS except for one whose lease the
+ *     store forgot, until an answer of the store says so;
  *   - a claim that is over, and with it all that was sent for it, has not left its key taken;
- *   - who is told that the key is busy does not hold it himself;
+ *   - a process that finds the key busy does not hold it itself;
  *   - the key is free again and again, if runs end (-DLIVENESS, with one process).
  *
  * Time goes by in ticks, and what is remembered of it is relative, so there is no horizon: the

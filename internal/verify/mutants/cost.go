@@ -43,6 +43,6 @@ var cost = []mutant{
 			{"backend/internal/redisstore/batcher.go", "return context.WithoutCancel(r.ctx), func() {}", "return batch[0].ctx, func() {}"},
 			{"backend/internal/redisstore/batcher.go", "context.WithDeadline(context.WithoutCancel(batch[0].ctx), last)", "context.WithDeadline(batch[0].ctx, last)"},
 		},
-		pkg: "backend", test: "TestTogether_whoLeavesDoesNotEndTheScriptOfTheOthers",
+		pkg: "backend", test: "TestTogether_aCallerThatLeavesDoesNotEndTheScriptOfOthers",
 	},
 }

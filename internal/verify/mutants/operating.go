@@ -28,7 +28,7 @@ var operating = []mutant{
 		pkg:   "backend/redlock", test: "TestInspect_ofAQuorum",
 	},
 	{
-		name: "mutant_forgotten_marker_left", rule: 29, does: "a done marker is left on a node of a quorum, and nobody is told",
+		name: "mutant_forgotten_marker_left", rule: 29, does: "a done marker is left on a node of a quorum, and the caller gets no error",
 		hunks: []hunk{{"backend/redlock/inspect.go", "slices.ContainsFunc(errs, func(err error) bool { return err != nil })", "len(errs) == 0"}},
 		pkg:   "backend/redlock", test: "TestForget_saysThatAMarkerMayBeLeft",
 	},

@@ -92,7 +92,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_half_a_claim_remains", rule: 5, does: "a claim that one of two backends refuses stays on the other",
-		hunks: []hunk{{"backend/both/acquire.go", "return second, next, l.giveBack(ctx, c, old)", "return second, next, nil"}},
+		hunks: []hunk{{"backend/both/acquire.go", "return second, next, l.releaseSide(ctx, c, old)", "return second, next, nil"}},
 		pkg:   "backend/both", test: "TestTryAcquire_givesTheFirstBackIfTheSecondDoesNotGrant",
 	},
 	{
@@ -127,8 +127,8 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_quorum_counts_what_it_revokes", rule: 2, does: "a quorum counts a renewal on a node that has yet to revoke the claim",
-		hunks: []hunk{{"backend/redlock/claims.go", "return !at.unheard && at.undoing == 0 && at.undone == undone", "return at != nil"}},
-		pkg:   "backend/redlock", test: "TestRenew_doesNotCountANodeThatHasYetToGiveTheClaimBack",
+		hunks: []hunk{{"backend/redlock/claims.go", "return !at.unanswered && at.undoing == 0 && at.undone == undone", "return at != nil"}},
+		pkg:   "backend/redlock", test: "TestRenew_doesNotCountANodeThatHasYetToReleaseTheClaim",
 	},
 	{
 		name: "mutant_late_claim_of_a_lost_lease", rule: 5, does: "an attempt that arrives after its lease was lost is not cleaned up",
@@ -137,12 +137,12 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_panic_keeps_the_lease", rule: 6, does: "the lease of a function that panics is not released",
-		hunks: []hunk{{"guard/run.go", "r.stop()\n\t\th.giveBack(", "r.stop()\n\t\tif !r.returned {\n\t\t\treturn\n\t\t}\n\t\th.giveBack("}},
+		hunks: []hunk{{"guard/run.go", "r.stop()\n\t\th.endLease(", "r.stop()\n\t\tif !r.returned {\n\t\t\treturn\n\t\t}\n\t\th.endLease("}},
 		pkg:   "guard", test: "TestDo_releasesAndPropagatesAPanic",
 	},
 	{
 		name: "mutant_panic_swallowed", rule: 6, does: "Do swallows a panic of the function",
-		hunks: []hunk{{"guard/run.go", "r.stop()\n\t\th.giveBack(", "r.stop()\n\t\t_ = recover()\n\t\th.giveBack("}},
+		hunks: []hunk{{"guard/run.go", "r.stop()\n\t\th.endLease(", "r.stop()\n\t\t_ = recover()\n\t\th.endLease("}},
 		pkg:   "guard", test: "TestDo_releasesAndPropagatesAPanic",
 	},
 	{

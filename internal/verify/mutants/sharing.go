@@ -53,7 +53,7 @@ var sharing = []mutant{
 		pkg:   "guard", test: "TestShared_readersOfAProcessHaveOneLease",
 	},
 	{
-		name: "mutant_fence_of_several_keys_not_raised", rule: 9, does: "the store is not told of the fence of several keys",
+		name: "mutant_fence_of_several_keys_not_raised", rule: 9, does: "the store does not receive the fence of several keys",
 		hunks: []hunk{{"guard/several.go", "behind = append(behind, k.lease.hold)", "_ = behind"}},
 		pkg:   "guard", test: "TestAcquireAll_tellsTheStoreItsFence",
 	},
@@ -70,7 +70,7 @@ var sharing = []mutant{
 	{
 		name: "mutant_reader_joins_past_a_writer", rule: 11, does: "a reader joins a lease while a writer of its process waits",
 		hunks: []hunk{{"guard/sharing.go", "t != nil && !g.queues.Waits(g.queueID(a.claim.Key, a.set)) {", "t != nil {"}},
-		pkg:   "guard", test: "TestShared_readersStandBehindAWriter",
+		pkg:   "guard", test: "TestShared_readersDoNotOvertakeAWriter",
 	},
 	{
 		name: "mutant_waiting_readers_each_ask", rule: 11, does: "readers that wait do not join the lease that the first of them gets",
@@ -99,7 +99,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_larger_keys_are_kept", rule: 23, does: "a call for several keys keeps larger keys while it waits for a smaller one",
-		hunks: []hunk{{"guard/several.go", "s.giveBack(func(k *oneOf) bool { return k.stored > first.stored })", ""}},
+		hunks: []hunk{{"guard/several.go", "s.releaseKeys(func(k *oneOf) bool { return k.stored > first.stored })", ""}},
 		pkg:   "guard", test: "TestDoAll_waitsHoldingSmallerKeysOnly",
 	},
 	{
@@ -109,7 +109,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_some_of_several_keys", rule: 23, does: "a call that does not get all of its keys keeps some",
-		hunks: []hunk{{"guard/several.go", "{ s.giveBack(func(*oneOf) bool { return true }) }", "{}"}},
+		hunks: []hunk{{"guard/several.go", "{ s.releaseKeys(func(*oneOf) bool { return true }) }", "{}"}},
 		pkg:   "guard", test: "TestDoAll_refusesWithoutWaiting",
 	},
 	{

@@ -21,7 +21,7 @@ var waiting = []mutant{
 		pkg:   "guard", test: "TestNotification_isNotTrustedAlone",
 	},
 	{
-		name: "mutant_expects_notifications_of_strangers", rule: 12, does: "a waiter relies on notifications although nobody knows who holds the key",
+		name: "mutant_expects_notifications_of_strangers", rule: 12, does: "a waiter relies on notifications although the holder is unidentified",
 		hunks: []hunk{{"guard/internal/queue/queues.go", `q.sub.isLive() && q.answer.Holder != ""`, "q.sub.isLive()"}},
 		pkg:   "guard", test: "TestNotification_isNotExpectedFromAHolderWithoutAName",
 	},

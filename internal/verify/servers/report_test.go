@@ -24,7 +24,7 @@ const (
 	none   = "–"
 )
 
-// A line of the table is a server and what came of each mode.
+// A line of the table is a server and the result of each mode.
 type line struct {
 	server, from, day string
 	results           map[string]string // by mode

@@ -84,8 +84,8 @@ func work(ctx context.Context) (made string, err error) {
 	return made, nil
 }
 
-// over checks what has become of a run. kept says that a marker was left for a time, and err what
-// the adapter was told.
+// over checks the result of a run. kept says that a marker was left for a time. err is the error
+// that the adapter received.
 func (d *duty) over(kept bool, window time.Duration, err error) {
 	if d.b == nil {
 		return
@@ -117,7 +117,7 @@ func (k *worker) post(key string) bool {
 		if w.Code != http.StatusCreated {
 			k.world.violate("once", "%s was given the answer of %s again, with status %d", k.name, key, w.Code)
 		}
-		k.world.spans.told(k.world.claimed(key, ""), w.Body.String(), k.name)
+		k.world.spans.checkDone(k.world.claimed(key, ""), w.Body.String(), k.name)
 	case guardhttp.ResultRan, guardhttp.ResultInFlight, guardhttp.ResultUnavailable:
 	default:
 		k.world.violate("I8", "%s has posted %s: %s, %v", k.name, key, o.Result, o.Err)
@@ -168,7 +168,7 @@ func (k *worker) send(mail string) bool {
 		k.world.violate("I8", "%s has processed %s: %s, %v", k.name, mail, o.Result, o.Err)
 	}
 	if errors.Is(err, guard.ErrBusy) != (o.Result == guardasynq.ResultBusy) {
-		k.world.violate("I8", "%s has processed %s: %s, and asynq is told %v", k.name, mail, o.Result, err)
+		k.world.violate("I8", "%s has processed %s: %s, and asynq gets the error %v", k.name, mail, o.Result, err)
 	}
 	return err == nil
 }
@@ -185,8 +185,7 @@ func noteTask(ctx context.Context, o guardasynq.Outcome) {
 	}
 }
 
-// finishAll sees to it that everything is carried out in the end, now that nothing goes wrong any
-// more.
+// finishAll repeats all requests and tasks until each is done. It begins after the last fault.
 func (k *worker) finishAll() {
 	ends := time.Now().Add(k.world.settled())
 	for _, one := range []struct {

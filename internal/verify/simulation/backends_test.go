@@ -13,7 +13,7 @@ import (
 type backend struct {
 	name    string
 	servers int
-	line    bool // it keeps those who wait in line
+	queued  bool // it keeps a queue of waiters
 	locker  func(p *process) guard.Locker
 	casts   []cast
 	nodes   int // in place of servers

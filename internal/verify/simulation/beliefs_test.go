@@ -23,9 +23,9 @@ type claim struct {
 // deadline is until when the process may believe at the latest, by the claim's TTL alone.
 func (c *claim) deadline() time.Time { return c.proven.get().Add(c.TTL) }
 
-// A belief is the time for which a worker believes that it holds a key: from when it was told so
-// until its context ends. Where a lease is handed on inside a process, several have one claim, one
-// after the other, each with a fence of its own.
+// A belief is the time for which a worker believes that it holds a key: from when it received the
+// lease until its context ends. If a lease is handed off inside a process, several beliefs have
+// one claim, one after the other, each with a fence of its own.
 type belief struct {
 	*claim
 	Fence     uint64
@@ -179,14 +179,14 @@ func (b *beliefs) isUnanswered(of *belief) bool {
 	return of.unanswered
 }
 
-// keep notes that the store has answered to a release that was to leave something behind. If it
-// was sent before and had no answer, what that one left stands.
+// keep notes the store's answer to a release that was to leave something. If an earlier request of
+// that release had no answer, what the earlier request left remains.
 func (b *beliefs) keep(id string, sent time.Time, d time.Duration, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := b.claims[id]
 	if c == nil {
-		return // who asked was not told that it was granted
+		return // the caller did not receive the grant
 	}
 	if until := sent.Add(d); c.keep.sent.IsZero() || until.Before(c.keep.until) {
 		c.keep = keep{sent: sent, until: until}
@@ -212,7 +212,7 @@ func (b *beliefs) begin(ctx context.Context, worker string, lease *guard.Lease) 
 		w.tally.handed.Add(1)
 	}
 	w.trace.add("%s believes in %s %.6s, fence %d", worker, c.Key, c.ID, mine.Fence)
-	var with []*belief // who shares the key
+	var with []*belief // the others that share the key
 	for _, other := range b.of[c.Key] {
 		switch live := other.live && other.ctx.Err() == nil; {
 		case live && c.shared() && other.shared():
@@ -266,16 +266,16 @@ func (b *beliefs) end(mine *belief, cause error) {
 	}
 }
 
-// reported checks that a lease which another one has overtaken was reported as lost: err is what
-// came of it. The Guard cannot know of it if its release was not answered, or if it was handed on
-// and the store not asked.
+// reported checks that an overtaken lease was reported as lost: err is the result of its run. The
+// Guard cannot know of the loss if the release had no answer, or if it has handed the lease off
+// without a request to the store.
 func (b *beliefs) reported(mine *belief, handedOff bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if errors.Is(err, guard.ErrLost) {
 		b.world.tally.lost.Add(1)
 	} else if mine.overtaken && !mine.unanswered && !handedOff {
-		b.world.violate("I1", "%s was overtaken on %s and not told so: %v", mine.worker, mine.Key, err)
+		b.world.violate("I1", "%s was overtaken on %s and not notified: %v", mine.worker, mine.Key, err)
 	}
 }
 

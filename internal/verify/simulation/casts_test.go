@@ -68,7 +68,7 @@ func (k *worker) ttl() guard.Option {
 	return guard.WithTTL(guard.MinTTL + upTo(k.rng, longestTTL-guard.MinTTL))
 }
 
-// step is what a worker does between two things, where it can be stopped.
+// step is a point between two actions of a worker at which it can be stopped.
 func (k *worker) step() {
 	if k.world.pauses() {
 		time.Sleep(upTo(k.rng, time.Millisecond))
@@ -76,7 +76,7 @@ func (k *worker) step() {
 	}
 }
 
-// typed checks I8: whoever gets an error can tell what it is about.
+// typed checks I8: the caller can tell the kind of each error.
 func (k *worker) typed(key string, err error) {
 	switch {
 	case err == nil, errors.Is(err, errWork), isContextError(err):
@@ -84,6 +84,6 @@ func (k *worker) typed(key string, err error) {
 	case errors.Is(err, guard.ErrStore), errors.Is(err, guard.ErrMarker):
 	case errors.Is(err, guard.ErrClosed) && k.world.nodes != nil: // the process has crashed
 	default:
-		k.world.violate("I8", "%s is told of %s what is none of the errors: %v", k.name, key, err)
+		k.world.violate("I8", "%s gets an error of no known kind for %s: %v", k.name, key, err)
 	}
 }

@@ -35,7 +35,7 @@ const (
 	fleetService = 15 * time.Microsecond
 )
 
-// A fleetResult is what came of it.
+// A fleetResult is the result of a fleet.
 type fleetResult struct {
 	fleet
 	runs, requests int64

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// These break what a Guard does: what it asks the store for, and how it has callers wait.
+// These break what a Guard does: what it asks the store for, and how its callers wait.
 
 // asksFor has Guards ask for something else to be left behind.
 func asksFor(change func(c guard.Claim, after guard.After) guard.After) mutation {
@@ -59,7 +59,7 @@ func markFailures(c guard.Claim, after guard.After) guard.After {
 	return after
 }
 
-// lastAgain has who waits go to the end of the line each time that the key is found busy.
+// lastAgain sends a waiter to the end of the queue each time that it finds the key busy.
 func lastAgain(inner doer) doer {
 	return func(ctx context.Context, key string, f func(context.Context) error, opts ...guard.Option) error {
 		for {
@@ -72,8 +72,8 @@ func lastAgain(inner doer) doer {
 	}
 }
 
-// deaf has a call go on after its context has ended.
-func deaf(inner doer) doer {
+// ignoresContext has a call go on after its context has ended.
+func ignoresContext(inner doer) doer {
 	return func(ctx context.Context, key string, f func(context.Context) error, opts ...guard.Option) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
@@ -81,7 +81,7 @@ func deaf(inner doer) doer {
 	}
 }
 
-// untyped loses what kind of error it is.
+// untyped loses the kind of an error.
 func untyped(inner doer) doer {
 	return func(ctx context.Context, key string, f func(context.Context) error, opts ...guard.Option) error {
 		if err := inner(ctx, key, f, opts...); err != nil {
@@ -91,11 +91,11 @@ func untyped(inner doer) doer {
 	}
 }
 
-// leaverKeepsPlace has each call wait for the one that came before it, also if that has left.
-// Calls with a deadline come before all.
-func leaverKeepsPlace(inner doer) doer {
+// leaverKeepsPosition has each call wait for the one before it, also if that one has left. Calls
+// with a deadline do not wait.
+func leaverKeepsPosition(inner doer) doer {
 	var mu sync.Mutex
-	ends := map[string]chan struct{}{} // of the last in line
+	ends := map[string]chan struct{}{} // of the last call in the queue
 	return func(ctx context.Context, key string, f func(context.Context) error, opts ...guard.Option) error {
 		if _, ok := ctx.Deadline(); ok {
 			return inner(ctx, key, f, opts...)

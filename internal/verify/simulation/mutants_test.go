@@ -29,16 +29,16 @@ func TestLong_simulationFindsWhatIsBroken(t *testing.T) {
 		"a lost counter starts at the clock":       {mutation{script: &patch{"clock + AHEAD - 1", "clock - 1"}}, "I2"},
 		"fences are reserved without a bound":      {mutation{script: &patch{"math.max(math.min(reserved, most), 0)", "reserved"}}, "I2"},
 
-		"a run leaves no done marker":                 {asksFor(noMarker), "once"},
-		"a tick leaves no done marker":                {asksFor(noMarkerOfTicks), "tick"},
-		"a run that failed leaves a done marker":      {asksFor(markFailures), "once"},
-		"a minimum hold is not kept":                  {asksFor(noHold), "hold"},
-		"who waits is the last again after each no":   {mutation{do: lastAgain}, "order"},
-		"who leaves keeps the place in line":          {mutation{do: leaverKeepsPlace}, "I4"},
-		"who waits does not hear that he is to leave": {mutation{do: deaf}, "I6"},
-		"errors are not typed":                        {mutation{do: untyped}, "I8"},
-		"nobody sees that the host was suspended":     {mutation{awake: true}, "I3"},
-		"the resource takes a write with any fence":   {mutation{unfence: true}, "I2"},
+		"a run leaves no done marker":                   {asksFor(noMarker), "once"},
+		"a tick leaves no done marker":                  {asksFor(noMarkerOfTicks), "tick"},
+		"a run that failed leaves a done marker":        {asksFor(markFailures), "once"},
+		"a minimum hold is not kept":                    {asksFor(noHold), "hold"},
+		"a waiter is the last again after each refusal": {mutation{do: lastAgain}, "order"},
+		"a waiter that leaves keeps its position":       {mutation{do: leaverKeepsPosition}, "I4"},
+		"a waiter ignores the end of its context":       {mutation{do: ignoresContext}, "I6"},
+		"errors are not typed":                          {mutation{do: untyped}, "I8"},
+		"nobody sees that the host was suspended":       {mutation{awake: true}, "I3"},
+		"the resource takes a write with any fence":     {mutation{unfence: true}, "I2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(500) {
@@ -66,8 +66,8 @@ func TestLong_sharingFindsWhatIsBroken(t *testing.T) {
 		invariant string
 	}{
 		"a key has one holder more than its claims allow": {func(r remote) guard.Locker { return oneMore{r} }, "I1"},
-		"who waits is not wanted":                         {func(r remote) guard.Locker { return unwanted{r} }, "starved"},
-		"who was wanted is wanted still":                  {func(r remote) guard.Locker { return wantedStill{r} }, "left"},
+		"a claim does not say that it waits":              {func(r remote) guard.Locker { return unwanted{r} }, "starved"},
+		"a release of a claim without a grant is lost":    {func(r remote) guard.Locker { return wantedStill{r} }, "left"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := func(inner guard.Locker, _ *process) guard.Locker {
@@ -136,7 +136,7 @@ func (m lateMutant) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant,
 	return grant, err
 }
 
-// releaseAnybodys deletes the key whoever has it.
+// releaseAnybodys deletes the key, also if the claim does not hold it.
 func releaseAnybodys(inner guard.Locker, p *process) guard.Locker {
 	return carelessRelease{mutant{inner, p}}
 }
@@ -150,7 +150,7 @@ func (m carelessRelease) Release(ctx context.Context, c guard.Claim, after guard
 	return true, m.each(ctx, c, "redis.call('DEL', key)")
 }
 
-// renewAnybodys makes the key last whoever has it.
+// renewAnybodys makes the key last, also if the claim does not hold it.
 func renewAnybodys(inner guard.Locker, p *process) guard.Locker {
 	return carelessRenewal{mutant{inner, p}}
 }

@@ -67,8 +67,8 @@ func (l *link) close() {
 }
 
 // carry carries messages one way, requests or replies, until an end is closed. Messages are
-// received at once and delivered when their time has come. A pipe hands over a message as a whole,
-// as each end writes it at once.
+// received at once and delivered when their time has come. A pipe delivers a message as a whole,
+// because each end writes it at once.
 func (l *link) carry(from, to net.Conn, rng *rand.Rand, replies bool) {
 	queue := make(chan []byte, 100)
 	l.world.carriers.Add(2)
@@ -132,7 +132,7 @@ func (l *link) befall(rng *rand.Rand, replies bool) bool {
 	return true
 }
 
-// deliver hands over a message and returns false if the other end has gone.
+// deliver delivers a message and returns false if the other end has gone.
 func (l *link) deliver(message []byte, to net.Conn, replies bool) bool {
 	if replies {
 		_, err := to.Write(message)
@@ -182,7 +182,7 @@ func (w *world) delay(rng *rand.Rand, p *process, frozen *instant) {
 	}
 }
 
-// fate is what becomes of a message.
+// fate is what happens to a message.
 type fate uint8
 
 const (

@@ -41,7 +41,7 @@ func (k *worker) onceInACrowd() {
 	all.Wait()
 }
 
-// doOnce does a key's work under a done marker, and checks what comes of it.
+// doOnce does a key's work under a done marker, and checks the result.
 func (k *worker) doOnce(ctx context.Context, key string, window time.Duration, opts ...guard.Option) error {
 	ctx, mine := withAttempt(ctx)
 	var b *belief
@@ -75,7 +75,7 @@ func (k *worker) doOnce(ctx context.Context, key string, window time.Duration, o
 	k.typed(key, err)
 	var done *guard.DoneError
 	if errors.As(err, &done) {
-		k.world.spans.told(key, string(done.Record), k.name)
+		k.world.spans.checkDone(key, string(done.Record), k.name)
 	}
 	if err == nil {
 		k.world.spans.close(key, span{"once", k.name + " had done it", ended, ended.Add(window)})
@@ -123,8 +123,8 @@ func (k *worker) holdLong() {
 	}
 }
 
-// doTogether has all who are there do one thing once, now that nothing goes wrong any more: one of
-// them does it, and the others wait until they are told so.
+// doTogether has all workers do one thing once, after the last fault. One of them does it, and the
+// others wait until they find that it is done.
 func (k *worker) doTogether() {
 	var all sync.WaitGroup
 	for i := range 2 {
@@ -141,7 +141,7 @@ func (k *worker) doTogether() {
 			case err == nil:
 				one.world.together.Add(1)
 			case !errors.Is(err, guard.ErrDone):
-				one.world.violate("once", "%s waits for what others do, and is told: %v", one.name, err)
+				one.world.violate("once", "%s waits for what others do, and gets: %v", one.name, err)
 			}
 		})
 	}

@@ -26,9 +26,9 @@ func (w *world) interrupt(rng *rand.Rand) {
 	p.stopped.set(later(time.Now().Add(d), p.stopped.get()))
 }
 
-// step returns when the process goes on. It is SIGSTOP, as far as a bubble can have it, for one of
-// the process: what a worker does between two steps, what it sends and what it receives, stands
-// still. Timers go on, so contexts end where those of a real process end when it goes on.
+// step returns when the process goes on. It stands for SIGSTOP, as far as a bubble can have it,
+// for a part of the process: a worker does not go on to its next step, and sends and receives
+// nothing. Timers go on, so contexts end as those of a real process do when it goes on.
 func (p *process) step(who string) {
 	for left := time.Until(p.stopped.get()); left > 0; left = time.Until(p.stopped.get()) {
 		time.Sleep(left + upTo(p.world.rng(who+" goes on "+time.Now().String()), 100*time.Microsecond))
@@ -42,8 +42,8 @@ type suspension struct {
 }
 
 // suspend suspends the hosts of all processes, and no server: CLOCK_BOOTTIME moves by d, as the
-// servers' clocks do, and CLOCK_MONOTONIC, the bubble's, does not. Who is told so has lost his
-// leases; nobody else has lost anything.
+// servers' clocks do, and CLOCK_MONOTONIC, the bubble's, does not. A process that is notified of
+// it has lost its leases. Nothing else is lost.
 func (w *world) suspend(d time.Duration) {
 	w.trace.add("the hosts are suspended for %v", d)
 	for _, s := range w.servers {
@@ -70,9 +70,9 @@ func (w *world) sleptSince(at time.Time) (d time.Duration) {
 	return d
 }
 
-// hearOfSuspensions has the process' Guard ask the world for how long its host was suspended. A
+// reportSuspensions has the process' Guard ask the world for how long its host was suspended. A
 // Guard has no public clock, so this replaces the function that asks the kernel.
-func (p *process) hearOfSuspensions() {
+func (p *process) reportSuspensions() {
 	asleep := reflect.ValueOf(p.guard).Elem().FieldByName("clock").Elem().FieldByName("Suspension")
 	answer := reflect.MakeFunc(asleep.Type(), func([]reflect.Value) []reflect.Value {
 		return []reflect.Value{reflect.ValueOf(time.Duration(p.world.asleep.Load()))}

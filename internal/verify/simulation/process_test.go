@@ -20,7 +20,7 @@ type process struct {
 	number  int
 	world   *world
 	cutOff  instant        // until when it is
-	stopped instant        // until when it stands still
+	stopped instant        // until when it is stopped
 	dials   []atomic.Int64 // by server
 	clients []redis.UniversalClient
 	do      doer
@@ -69,12 +69,12 @@ func (p *process) open() {
 		locker = w.mutate.asks(locker, p)
 	}
 	var err error
-	p.guard, err = guard.New(locker, guard.WithLabel(p.name), guard.WithHook(guard.Hook{Release: noteHandOver}))
+	p.guard, err = guard.New(locker, guard.WithLabel(p.name), guard.WithHook(guard.Hook{Release: noteHandOff}))
 	if err != nil {
 		panic(err)
 	}
 	if w.pauses() && !w.mutate.awake {
-		p.hearOfSuspensions()
+		p.reportSuspensions()
 	}
 }
 
@@ -103,8 +103,9 @@ func (p *process) client(s *server) *redis.Client {
 		// no multiple of another time-out: two must not end at one instant
 		ReadTimeout: 203*time.Millisecond + 17*time.Microsecond,
 
-		// So many connections that none is waited for, as the timers of those who wait outlive a
-		// bubble, and so many failed dials that a pool does not begin to dial on its own.
+		// So many connections that no caller waits for one, because the timers of such waiters
+		// outlive a bubble, and so many failed dials that a pool does not begin to dial on its
+		// own.
 		PoolSize: 200, PipelinePoolSize: 200,
 
 		// Small ones, but a request is written at once.

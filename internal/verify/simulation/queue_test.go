@@ -32,7 +32,7 @@ func (q *queue) arrive(ctx context.Context, key, name string) *waiter {
 	return w
 }
 
-// served checks that nobody who came before waits yet.
+// served checks that no earlier call still waits.
 func (q *queue) served(key string, w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -41,7 +41,7 @@ func (q *queue) served(key string, w *waiter) {
 			break
 		}
 		if other.ctx.Err() == nil {
-			q.world.violate("order", "%s has %s before %s, who came earlier", w.name, key, other.name)
+			q.world.violate("order", "%s has %s before %s, which came earlier", w.name, key, other.name)
 		}
 	}
 	q.remove(key, w)
@@ -57,7 +57,7 @@ func (q *queue) remove(key string, w *waiter) {
 	q.waiting[key] = slices.DeleteFunc(q.waiting[key], func(other *waiter) bool { return other == w })
 }
 
-// queue is callers of the process who stand in line for one key. Some leave, the first ones too.
+// queue has callers of the process wait in the queue for one key. Some leave, also from its head.
 func (k *worker) queue() {
 	key, ttl := keys[k.rng.IntN(len(keys))], k.ttl()
 	var all sync.WaitGroup
@@ -69,14 +69,14 @@ func (k *worker) queue() {
 		}
 		all.Go(func() {
 			time.Sleep(upTo(one.rng, 10*time.Millisecond))
-			_ = one.standInLine(key, stay, ttl, guard.WithWait(guard.Forever))
+			_ = one.waitInQueue(key, stay, ttl, guard.WithWait(guard.Forever))
 		})
 	}
 	all.Wait()
 }
 
-// standInLine takes the key for a moment when it is its turn, or leaves after a while.
-func (k *worker) standInLine(key string, stay time.Duration, opts ...guard.Option) error {
+// waitInQueue waits for the key and holds it for a moment, or leaves after a while.
+func (k *worker) waitInQueue(key string, stay time.Duration, opts ...guard.Option) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	left := time.Now().Add(stay)
@@ -111,9 +111,9 @@ func (k *worker) standInLine(key string, stay time.Duration, opts ...guard.Optio
 	return err
 }
 
-// lineUp has some callers stand in line, now that nothing goes wrong any more. The first one
-// leaves, and the others get in all the same.
-func (k *worker) lineUp() {
+// queueAfterFaults has some callers wait in the queue, after the last fault. The first one leaves,
+// and the others still get the key.
+func (k *worker) queueAfterFaults() {
 	var all sync.WaitGroup
 	for i := range 3 {
 		one := k.another(i)
@@ -123,13 +123,13 @@ func (k *worker) lineUp() {
 		}
 		time.Sleep(upTo(k.rng, time.Millisecond))
 		all.Go(func() {
-			err := one.standInLine(keys[0], stay, guard.WithTTL(longestTTL), guard.WithWait(guard.Forever))
-			for i > 0 && errors.Is(err, guard.ErrDone) { // of a job that was before all is calm
+			err := one.waitInQueue(keys[0], stay, guard.WithTTL(longestTTL), guard.WithWait(guard.Forever))
+			for i > 0 && errors.Is(err, guard.ErrDone) { // of a job from before the last fault
 				time.Sleep(upTo(one.rng, 50*time.Millisecond))
-				err = one.standInLine(keys[0], stay, guard.WithTTL(longestTTL), guard.WithWait(guard.Forever))
+				err = one.waitInQueue(keys[0], stay, guard.WithTTL(longestTTL), guard.WithWait(guard.Forever))
 			}
 			if i > 0 && err != nil && !errors.Is(err, errWork) {
-				one.world.violate("I4", "%s stands behind one who has left, and does not get %s: %v", one.name, keys[0], err)
+				one.world.violate("I4", "%s waits behind a caller that has left, and does not get %s: %v", one.name, keys[0], err)
 			}
 		})
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// A recorder is a Locker that notes what a Guard asks for and what it is told.
+// A recorder is a Locker that records the calls of a Guard and the answers.
 type recorder struct {
 	guard.Locker
 	process *process
@@ -37,7 +37,7 @@ func record(p *process, l guard.Locker) guard.Locker {
 	return r
 }
 
-// An attempt travels in the context of a call and finds what became of its lease.
+// An attempt is in the context of a call. It records whether the call has handed its lease off.
 type attempt struct{ handedOff atomic.Bool }
 
 type attemptKey struct{}
@@ -47,8 +47,8 @@ func withAttempt(ctx context.Context) (context.Context, *attempt) {
 	return context.WithValue(ctx, attemptKey{}, a), a
 }
 
-// noteHandOver is a hook.
-func noteHandOver(ctx context.Context, e guard.Event) {
+// noteHandOff is a hook.
+func noteHandOff(ctx context.Context, e guard.Event) {
 	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
 		a.handedOff.CompareAndSwap(false, e.HandedOff)
 	}
@@ -56,15 +56,15 @@ func noteHandOver(ctx context.Context, e guard.Event) {
 
 func (r recorder) Unwrap() guard.Locker { return r.Locker }
 
-// Notify never wakes: who waits looks for himself. A backend's pushes have no order that a seed
-// could repeat, as it ranges over maps and takes pauses from random numbers that are not seeded.
+// Subscribe never notifies: waiters poll. A backend's pushes have no order that a seed could
+// repeat, because it ranges over maps and takes pauses from random numbers that are not seeded.
 func (r recorder) Subscribe(string, func()) (stop func()) { return func() {} }
 
-// Queue never calls, for the same reason.
+// SubscribeClaim never notifies, for the same reason.
 func (r recorder) SubscribeClaim(string, string, func(time.Duration)) (stop func()) { return func() {} }
 
-// goOn returns when the process is not stopped, or does so no more. What has no time left then is
-// not sent: a client that has both an ended context and a connection takes the one or the other.
+// goOn returns when the process is not stopped, or goes on. A request whose context has ended by
+// then is not sent: a client that has both an ended context and a connection picks either.
 func (r recorder) goOn(ctx context.Context, c guard.Claim) error {
 	r.process.step(c.ID)
 	return ctx.Err()

@@ -8,12 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A seed repeats itself but for ties, of which a few worlds have one: where two things are ready
-// at the same instant, Go picks one, and where the machine was busy its scheduler has another
-// goroutine go on when one has run for 10 ms. So a world may have a few traces, and is run until
-// one of them comes again. With the race detector, the scheduler takes goroutines in a random
-// order, so that nothing could repeat itself: there this test is left out. make test runs it
-// without.
+// A seed repeats itself except for ties, which a few worlds have. If two things are ready at the
+// same instant, Go picks one. If the machine was busy, the scheduler switches to another goroutine
+// when one has run for 10 ms. So a world may have a few traces, and the test runs it until one of
+// them comes again. With the race detector, the scheduler takes goroutines in a random order, and
+// nothing could repeat itself: this test is left out there. make test runs it without the
+// detector.
 func TestSimulation_repeatsItself(t *testing.T) {
 	const tries = 10
 	for _, b := range append(backends, sharing) {

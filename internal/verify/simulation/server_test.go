@@ -20,8 +20,8 @@ type server struct {
 	world  *world
 	frozen instant // until when it takes up nothing
 	away   instant // until when it cannot be reached
-	// is full while a request is carried out, so that what two have changed that come at one
-	// instant is told apart
+	// is full while a request is carried out, so that the changes of two requests that come at one
+	// instant stay apart
 	turn chan struct{}
 
 	forgets instant  // until when it is to be flushed at the worst moment
@@ -48,7 +48,7 @@ func (s *server) start() {
 	s.leases = nil
 }
 
-// setClock sets miniredis' clock: once it has been set it stands still.
+// setClock sets miniredis' clock. Once set, that clock does not advance.
 func (s *server) setClock() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

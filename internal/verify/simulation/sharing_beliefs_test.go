@@ -27,7 +27,7 @@ func (b *beliefs) count(mine *belief, with []*belief) {
 	}
 	b.world.tally.most.Store(max(b.world.tally.most.Load(), int64(len(holders))))
 	if len(holders) > most {
-		b.world.violate("I1", "%d hold %s with %s, where %d may, and the node has lost nothing", len(holders), mine.Key, mine.worker, most)
+		b.world.violate("I1", "%d hold %s with %s, although only %d may, and the node has lost nothing", len(holders), mine.Key, mine.worker, most)
 	}
 }
 

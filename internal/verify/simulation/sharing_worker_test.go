@@ -57,21 +57,21 @@ func (k *worker) upgrade() {
 		begin := time.Now()
 		err := k.process.current().Do(ctx, key, func(context.Context) error { return nil }, guard.WithWait(guard.Forever))
 		if lease.Valid() && !errors.Is(err, guard.ErrUpgrade) && !errors.Is(err, guard.ErrClosed) || time.Since(begin) > 0 {
-			k.world.violate("upgrade", "%s shares %s, asks for it alone, and is told %v after %v", k.name, key, err, time.Since(begin))
+			k.world.violate("upgrade", "%s shares %s, asks for it alone, and gets %v after %v", k.name, key, err, time.Since(begin))
 		}
 		return k.work(ctx, lease, b)
 	}, k.together(), k.ttl(), guard.WithWait(upTo(k.rng, time.Second)))
 	k.ended(key, []*belief{b}, mine, err)
 }
 
-// ended checks what came of a call that has begun these beliefs, or none.
+// ended checks the result of a call that has begun these beliefs, or none.
 func (k *worker) ended(key string, all []*belief, mine *attempt, err error) {
 	k.world.trace.add("%s has ended with %s: %v", k.name, key, outcome(nil, err))
 	k.typed(key, err)
 	for _, b := range all {
 		if b != nil {
 			k.world.tally.runs.Add(1)
-			k.world.beliefs.reported(b, k.untold(b, mine), err)
+			k.world.beliefs.reported(b, k.mayMissLoss(b, mine), err)
 		}
 	}
 }
@@ -189,7 +189,7 @@ func (w *world) flow(crew []*worker) {
 	}
 	var all sync.WaitGroup
 	for _, k := range others {
-		for i := range 2 { // who have one lease, if they come in time
+		for i := range 2 { // calls that have one lease, if they come in time
 			one := k.another(i)
 			all.Go(func() { one.keepSharing(ctx, key) })
 		}

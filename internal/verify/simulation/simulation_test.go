@@ -28,7 +28,7 @@ type tally struct {
 }
 
 func (t *tally) String() string {
-	return fmt.Sprintf("%d runs (%d under leases that were handed on), %d leases lost, %d overlaps, %d writes (%d stale), %d stale writes refused, %d told that it is done, %d ticks, at most %d holders at a time",
+	return fmt.Sprintf("%d runs (%d under leases that were handed off), %d leases lost, %d overlaps, %d writes (%d stale), %d stale writes refused, %d found it done, %d ticks, at most %d holders at a time",
 		t.runs.Load(), t.handed.Load(), t.lost.Load(), t.overlaps.Load(), t.written.Load(), t.stale.Load(), t.refused.Load(), t.done.Load(), t.ticks.Load(), t.most.Load())
 }
 

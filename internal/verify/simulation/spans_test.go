@@ -87,13 +87,13 @@ func (s *spans) was(key string) bool {
 	return s.records[key+" "]
 }
 
-// told checks that a record was left by a run for the key that was successful.
-func (s *spans) told(key, record, who string) {
+// checkDone checks that a successful run for the key has left the record.
+func (s *spans) checkDone(key, record, who string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.world.tally.done.Add(1)
 	if !s.records[key+" "+record] {
-		s.world.violate("once", "%s was told that %s is done, with the record %q, which no successful run has left", who, key, record)
+		s.world.violate("once", "%s got the answer that %s is done, with the record %q, which no successful run has left", who, key, record)
 	}
 }
 

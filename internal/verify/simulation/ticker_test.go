@@ -92,11 +92,11 @@ func (k *ticker) run(ctx context.Context) error {
 	return nil
 }
 
-// ended is told of each run that has ended here. Where a release of the tick had no answer, its
+// ended is called for each run that has ended here. If a release of the tick had no answer, its
 // marker may be missing.
 func (k *ticker) ended(r guardcron.Record) {
 	w := k.worker.world
-	w.trace.add("%s has seen to the tick at %v: %s", k.worker.name, r.Tick.Sub(w.start), r.Outcome)
+	w.trace.add("%s has handled the tick at %v: %s", k.worker.name, r.Tick.Sub(w.start), r.Outcome)
 	if r.Outcome != guardcron.Ran {
 		return
 	}

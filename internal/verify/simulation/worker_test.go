@@ -36,8 +36,8 @@ func (k *worker) loop() {
 	}
 }
 
-// crowd is some callers of the process who want one key at nearly the same time, and not for long:
-// leases are handed on among them.
+// crowd has some callers of the process want one key at nearly the same time, and not for long.
+// Leases are handed off among them.
 func (k *worker) crowd() {
 	key := keys[k.rng.IntN(len(keys))]
 	ttl := k.ttl()
@@ -73,7 +73,7 @@ func (k *worker) visitor(key string, ttl guard.Option) {
 	k.world.trace.add("%s has ended with %s: %v", k.name, key, outcome(nil, err))
 	if b != nil {
 		k.world.tally.runs.Add(1)
-		k.world.beliefs.reported(b, k.untold(b, mine), err)
+		k.world.beliefs.reported(b, k.mayMissLoss(b, mine), err)
 	}
 }
 
@@ -108,7 +108,7 @@ func (k *worker) job() {
 		return
 	}
 	k.world.tally.runs.Add(1)
-	k.world.beliefs.reported(b, k.untold(b, mine), err)
+	k.world.beliefs.reported(b, k.mayMissLoss(b, mine), err)
 }
 
 // acquire is job by Acquire.
@@ -124,9 +124,9 @@ func (k *worker) acquire(ctx context.Context, key string) (*belief, error) {
 	return b, lease.Complete(ctx)
 }
 
-// fair has some calls stand in line, and others not.
+// fair has some calls wait in the queue, and others not.
 func (k *worker) fair() []guard.Option {
-	if k.world.backend.line && chance(k.rng, 0.4) {
+	if k.world.backend.queued && chance(k.rng, 0.4) {
 		return []guard.Option{guard.WithFair()}
 	}
 	return nil
@@ -204,8 +204,8 @@ func (k *worker) visit() {
 	}
 }
 
-// untold reports whether the worker need not be told that b was lost: the lease was handed on, or
-// the process has crashed.
-func (k *worker) untold(b *belief, mine *attempt) bool {
+// mayMissLoss reports whether the worker need not be notified that b was lost: the lease was
+// handed off, or the process has crashed.
+func (k *worker) mayMissLoss(b *belief, mine *attempt) bool {
 	return mine.handedOff.Load() || !k.process.ended.get().Before(b.begun)
 }

@@ -159,7 +159,7 @@ func (w *world) run() {
 func (w *world) finale(crew []*worker) {
 	last := map[cast]func(*worker){
 		markers:  (*worker).doTogether,
-		queues:   (*worker).lineUp,
+		queues:   (*worker).queueAfterFaults,
 		adapters: (*worker).finishAll,
 		readers:  (*worker).shareAll,
 		limits:   (*worker).shareAll,
@@ -209,12 +209,12 @@ func (w *world) close() {
 	}
 }
 
-// calm reports whether nothing is to go wrong any more.
+// calm reports whether no more faults begin.
 func (w *world) calm() bool { return time.Since(w.start) > chaos }
 
-// settled is how long a worker may have to wait for a key once all is calm: for what was held up,
-// for a lease whose holder could not give it back, for what that left behind, and for the others'
-// turns.
+// settled is how long a worker may have to wait for a key after the last fault: for what was
+// delayed, for a lease that its holder could not release, for what that lease left, and for the
+// runs of other workers.
 func (w *world) settled() time.Duration {
 	return 3*longestTTL + longestTTL + longestStop + longestKeep + w.setBack + 3*time.Second
 }
@@ -229,8 +229,8 @@ func (w *world) rng(actor string) *rand.Rand {
 // forgottenSince reports whether a server has lost something since an instant, or at it.
 func (w *world) forgottenSince(at time.Time) bool { return !w.lastLoss.get().Before(at) }
 
-// disturbedSince reports whether something has ended early since an instant, or at it, for those
-// who go by their own clocks.
+// disturbedSince reports whether something has ended early since an instant, or at it, by the
+// clock of a process.
 func (w *world) disturbedSince(at time.Time) bool {
 	return w.forgottenSince(at) || w.sleptSince(at) > 0
 }

@@ -54,7 +54,7 @@ func judge(events []history.Event, losses []loss) *verdict {
 	requested := requests(events)
 	for _, o := range history.Overlaps(events) {
 		older, newer := o.One, o.Two
-		if older.Fence > newer.Fence { // who was granted the key first may have heard of it last
+		if older.Fence > newer.Fence { // the first grant may have been received last
 			older, newer = newer, older
 		}
 		from := older.Call

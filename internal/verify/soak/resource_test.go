@@ -10,7 +10,8 @@ import (
 	"github.com/seed-1795987d/onerun/internal/verify/history"
 )
 
-// A keeping is what the resource is told, as JSON: where it listens, and the file of its events.
+// A keeping is the configuration of the resource, as JSON: the socket on which it listens, and the
+// file of its events.
 type keeping struct{ Socket, Log string }
 
 // keepResource is the main of the resource, until its input ends.

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-1795987d/onerun/internal/verify/history"
 )
 
-// A tally is what became of the ticks of all jobs.
+// A tally is the result of the ticks of all jobs.
 type tally struct {
 	ran, reported int
 	open          []string // those that neither ran nor were reported

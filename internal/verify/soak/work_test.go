@@ -23,7 +23,7 @@ const (
 var errRefused = errors.New("the resource has refused the write")
 
 // effect is what all that works under a lease does: it writes to the resource, works for some
-// time, and writes once more. Where once is not empty, it is the key that is left done, and what
+// time, and writes once more. If once is not empty, it is the key that is left done, and what
 // names what was done.
 func (w *worker) effect(ctx context.Context, once, what string, takes time.Duration) error {
 	lease, ok := guard.FromContext(ctx)
@@ -50,7 +50,7 @@ func (w *worker) effect(ctx context.Context, once, what string, takes time.Durat
 	if once == "" {
 		return err
 	}
-	if run.Outcome = history.Unknown; err != nil { // until its lease is given back
+	if run.Outcome = history.Unknown; err != nil { // until its lease is released
 		run.Outcome, run.Err = history.Errored, err.Error()
 	} else {
 		w.mu.Lock()
@@ -96,7 +96,7 @@ func (w *worker) plainWork() (rest func()) {
 	for _, loop := range []func(context.Context) error{w.doPlain, w.doPlain, w.acquirePlain, w.doOnce} {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				_ = loop(ctx) // whatever comes of it, there is a next one
+				_ = loop(ctx) // whatever the result, there is a next one
 				select {
 				case <-time.After(upTo(40 * time.Millisecond)): // between two of them
 				case <-ctx.Done():

@@ -18,7 +18,7 @@ import (
 	"github.com/seed-1795987d/onerun/internal/verify/history"
 )
 
-// An order is what a worker is told, as JSON.
+// An order is the configuration of a worker, as JSON.
 type order struct {
 	Name     string
 	Backend  string
@@ -28,7 +28,7 @@ type order struct {
 	Log      string   // the file of its events
 }
 
-// A worker is a process that works until it is told to rest, and then to end.
+// A worker is a process that works until the line "rest" comes in. It ends at the line "end".
 type worker struct {
 	order
 	log      *history.Log
@@ -37,7 +37,7 @@ type worker struct {
 	closers  []func() error // of what the Guard needs
 
 	mu sync.Mutex
-	// runs that came to their end, until their leases are given back: by key and fence
+	// runs that have ended, until their leases are released: by key and fence
 	finished map[string]history.Event
 	quiet    bool
 }
@@ -78,7 +78,7 @@ func (w *worker) open() error {
 	return err
 }
 
-// serve starts all that works, and ends it as it is told to by lines.
+// serve starts all work, and follows the lines that come in until one of them ends it.
 func (w *worker) serve(orders *bufio.Scanner) error {
 	var endings []func(context.Context) error
 	for _, start := range []func() (func(context.Context) error, error){w.serveHTTP, w.serveTasks, w.serveScheduler, w.serveCron} {
@@ -107,10 +107,10 @@ func (w *worker) serve(orders *bufio.Scanner) error {
 			return w.end(endings)
 		}
 	}
-	return errors.New("nobody tells this process what to do any more")
+	return errors.New("the input has ended before the line \"end\"")
 }
 
-// getEachKey has each of the plain keys once. Where the machine stalls for a TTL, that takes
+// getEachKey holds each of the plain keys once. If the machine stalls for a TTL, that takes
 // another try.
 func (w *worker) getEachKey() error {
 	for _, key := range plainKeys {

@@ -30,7 +30,7 @@ const (
 	contention = 2 * time.Second
 )
 
-// contend has callers run under one key for some time, from when a line has come in, and says how
+// contend has callers run under one key for some time after a line has come in, and reports how
 // many runs there were.
 func contend(task string) {
 	parts := strings.Fields(task)
@@ -88,8 +88,7 @@ end
 redis.call('SET', KEYS[2], ARGV[1])
 return tonumber(redis.call('GET', KEYS[1]) or 0)`)
 
-// count adds one to the counter, in two steps. It does so to its end, also where its caller's time
-// is up.
+// count adds one to the counter, in two steps. It completes both, even if its caller's time is up.
 func count(resource *redis.Client, fence uint64) error {
 	ctx := context.Background()
 	n, err := read.Run(ctx, resource, []string{"counter", "fence"}, fence).Int64()
@@ -111,8 +110,8 @@ func TestContention_ofProcessesIsFairAndCheapAndExcludes(t *testing.T) {
 	}
 }
 
-// Each that has had the key is gone from the line when it comes again, and so does not know that
-// it has had it.
+// A caller that has had the key has left the queue when it comes again. So it does not know that
+// it has had the key.
 func TestContention_ofLoneCallersIsFair(t *testing.T) {
 	for _, backend := range []string{"single", "reentrant"} {
 		t.Run(backend, func(t *testing.T) { haveProcessesContend(t, newStage(t, backend), 1) })
@@ -154,7 +153,7 @@ func haveProcessesContend(t *testing.T, stage stage, callers int) (sum int) {
 	return sum
 }
 
-// BenchmarkContended is 64 callers who want one key, on a real server: in one process, and as if
+// BenchmarkContended is 64 callers that want one key, on a real server: in one process, and as if
 // in several, each with its own client.
 func BenchmarkContended(b *testing.B) {
 	server := redistest.Start(b)

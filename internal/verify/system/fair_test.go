@@ -21,14 +21,14 @@ import (
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
-// The test binary is a process whose calls stand in line when this is set to the backend and the
+// The test binary is a process whose calls wait in the queue if this is set to the backend and the
 // addresses of the servers.
 const queuerEnv = "ONERUN_TEST_QUEUER"
 
 const (
 	queuers     = 4
-	inLine      = 20
-	runInLine   = 5 * time.Millisecond
+	queuedCalls = 20
+	workTime    = 5 * time.Millisecond
 	fairTTL     = 10 * time.Second
 	deadAtMost  = time.Second
 	schedulable = 300 * time.Millisecond // for a machine that has other things to do
@@ -55,7 +55,7 @@ func queue(task string) {
 		all.Go(func() {
 			err := g.Do(context.Background(), backend, func(ctx context.Context) error {
 				note := fmt.Sprint(number, " ", time.Now().UnixMicro(), " ", guard.Fence(ctx))
-				time.Sleep(runInLine) // the work
+				time.Sleep(workTime) // the work
 				return rdb.RPush(context.Background(), "ran:"+backend, note).Err()
 			})
 			if err != nil {
@@ -83,7 +83,8 @@ type ran struct {
 	fence  uint64
 }
 
-// newQueueing has calls stand in line behind a holder, who has died if his lease is said to end.
+// newQueueing has calls wait in the queue behind a holder. If ends is not 0, the holder has died,
+// and its lease expires after that time.
 func newQueueing(t *testing.T, backend, addrs string, ends time.Duration) *queueing {
 	g, rdb, err := fairGuard(backend, addrs)
 	require.NoError(t, err)
@@ -101,19 +102,19 @@ func newQueueing(t *testing.T, backend, addrs string, ends time.Duration) *queue
 	for range queuers {
 		q.workers = append(q.workers, processtest.Self(t, queuerEnv+"="+backend+" "+addrs))
 	}
-	for i := range inLine {
+	for i := range queuedCalls {
 		q.workers[i%queuers].Tell(strconv.Itoa(i))
-		require.Eventually(t, func() bool { return len(q.line()) == i+1 }, 20*time.Second, time.Millisecond, "call %d stands in line", i)
+		require.Eventually(t, func() bool { return len(q.queued()) == i+1 }, 20*time.Second, time.Millisecond, "call %d is in the queue", i)
 	}
-	require.Eventually(t, func() bool { // who has subscribed has asked again
-		for _, id := range q.line() {
+	require.Eventually(t, func() bool { // a waiter that has subscribed has asked again
+		for _, id := range q.queued() {
 			waiter, err := rdb.HGet(t.Context(), strings.Replace(q.key(), "queue", "waiters", 1), id).Result()
 			if err != nil || !strings.HasPrefix(waiter, "L") {
 				return false
 			}
 		}
 		return true
-	}, 20*time.Second, 10*time.Millisecond, "all listen")
+	}, 20*time.Second, 10*time.Millisecond, "all have subscribed")
 	return q
 }
 
@@ -138,7 +139,7 @@ func (q *queueing) key() string {
 	return strings.Join(found, "")
 }
 
-func (q *queueing) line() []string {
+func (q *queueing) queued() []string {
 	key := q.key()
 	if key == "" {
 		return nil
@@ -178,9 +179,9 @@ func (q *queueing) release() time.Time {
 	return at
 }
 
-// numbers returns those of the calls from all processes but some.
+// numbersBut returns the numbers of the calls from all processes but some.
 func numbersBut(workers ...int) (numbers []int) {
-	for i := range inLine {
+	for i := range queuedCalls {
 		out := false
 		for _, w := range workers {
 			out = out || i%queuers == w
@@ -225,12 +226,12 @@ func TestFair_servesProcessesInTheOrderInWhichTheirCallsCame(t *testing.T) {
 		q := newQueueing(t, backend, addrs, 0)
 		server.ResetStats(t)
 		from := q.release()
-		all := q.ran(inLine)
+		all := q.ran(queuedCalls)
 		requireOrder(t, numbersBut(), all)
 		scripts := server.Calls(t)["evalsha"]
-		took := all[inLine-1].at.Sub(from)
-		t.Logf("%d calls in %v, %v each beside the work; %d scripts after the release", inLine, took, took/inLine-runInLine, scripts)
-		require.LessOrEqual(t, scripts, int64(2+2*inLine), "one to take and one to give back")
+		took := all[queuedCalls-1].at.Sub(from)
+		t.Logf("%d calls in %v, %v each beside the work; %d scripts after the release", queuedCalls, took, took/queuedCalls-workTime, scripts)
+		require.LessOrEqual(t, scripts, int64(2+2*queuedCalls), "one to acquire and one to release")
 	})
 }
 
@@ -245,7 +246,7 @@ func TestFair_servesProcessesOfAClusterInTheOrderInWhichTheirCallsCame(t *testin
 			q := newQueueing(t, backend, strings.Join(addrs, ","), 0)
 			q.workers[1].Kill()
 			from := q.release()
-			all := q.ran(inLine - inLine/queuers)
+			all := q.ran(queuedCalls - queuedCalls/queuers)
 			requireOrder(t, numbersBut(1), all)
 			require.Less(t, longestGap(from, all), deadAtMost+schedulable)
 			t.Logf("the longest gap was %v", longestGap(from, all))
@@ -253,36 +254,36 @@ func TestFair_servesProcessesOfAClusterInTheOrderInWhichTheirCallsCame(t *testin
 	}
 }
 
-func TestFair_passesOverAKilledProcess(t *testing.T) {
+func TestFair_skipsAKilledProcess(t *testing.T) {
 	onEachFairServer(t, func(t *testing.T, backend, addrs string, _ *redistest.Server) {
 		q := newQueueing(t, backend, addrs, 0)
 		q.workers[0].Kill()
 		q.workers[1].Kill()
 		from := q.release()
-		all := q.ran(inLine / 2)
+		all := q.ran(queuedCalls / 2)
 		requireOrder(t, numbersBut(0, 1), all)
 		t.Logf("ten waiters of two processes were killed: the longest gap was %v", longestGap(from, all))
 		require.Less(t, longestGap(from, all), schedulable, "their connections have gone")
 	})
 }
 
-func TestFair_passesOverAFrozenProcessWhichKeepsThePlacesThatWereNotCalled(t *testing.T) {
+func TestFair_skipsAFrozenProcessAndKeepsItsOtherWaiters(t *testing.T) {
 	onEachFairServer(t, func(t *testing.T, backend, addrs string, _ *redistest.Server) {
 		q := newQueueing(t, backend, addrs, 0)
 		require.NoError(t, q.workers[0].Freeze())
 		require.NoError(t, q.workers[1].Freeze())
 		from := q.release()
-		all := q.ran(inLine / 2)
+		all := q.ran(queuedCalls / 2)
 		requireOrder(t, numbersBut(0, 1), all)
 		gap := longestGap(from, all)
 		t.Logf("ten waiters of two processes were frozen: the longest gap was %v", gap)
 		require.Less(t, gap, 2*deadAtMost+schedulable, "two processes were frozen")
-		require.Greater(t, gap, driver.NotifyGrace, "they were waited for")
+		require.Greater(t, gap, driver.NotifyGrace, "the queue has waited for them")
 		require.NoError(t, q.workers[0].Thaw())
 		require.NoError(t, q.workers[1].Thaw())
-		thawed := q.ran(inLine)[inLine/2:]
+		thawed := q.ran(queuedCalls)[queuedCalls/2:]
 		last := thawed[len(thawed)-2:]
-		require.ElementsMatch(t, []int{0, 1}, []int{last[0].number, last[1].number}, "who was called and did not come has lost its place")
+		require.ElementsMatch(t, []int{0, 1}, []int{last[0].number, last[1].number}, "a waiter that was notified and did not come has lost its position")
 	})
 }
 
@@ -293,11 +294,11 @@ func TestFair_goesOnWhenTheHolderWasKilledToo(t *testing.T) {
 		q := newQueueing(t, backend, addrs, ends)
 		q.workers[0].Kill()
 		require.NoError(t, q.workers[1].Freeze())
-		all := q.ran(inLine / 2)
+		all := q.ran(queuedCalls / 2)
 		requireOrder(t, numbersBut(0, 1), all)
 		gap := longestGap(from, all)
-		t.Logf("the holder, and of those who waited one process was killed and one was frozen: the longest gap after the end of the lease was %v", gap)
-		require.Greater(t, gap, driver.NotifyGrace, "the frozen one was waited for")
+		t.Logf("the holder and a waiting process were killed, and another was frozen: the longest gap after the end of the lease was %v", gap)
+		require.Greater(t, gap, driver.NotifyGrace, "the queue has waited for the frozen process")
 		require.Less(t, gap, 2*deadAtMost+schedulable)
 	})
 }
@@ -307,7 +308,7 @@ func TestFair_leavesNothingBehind(t *testing.T) {
 		q := newQueueing(t, backend, addrs, 0)
 		q.workers[2].Kill()
 		q.release()
-		q.ran(inLine - inLine/queuers)
+		q.ran(queuedCalls - queuedCalls/queuers)
 		rdb := server.Client(t)
 		keys, err := rdb.Keys(t.Context(), "*").Result()
 		require.NoError(t, err)

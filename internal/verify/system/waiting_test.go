@@ -37,7 +37,7 @@ func holdUntilKilled(on string) {
 
 // A waiter is a call that waits for the key.
 type waiter struct {
-	waits chan struct{} // has something once it has been told that the key is busy
+	waits chan struct{} // has an element once the call has found the key busy
 	done  chan error
 	at    time.Time // when it had the key, once it is done
 }
@@ -97,8 +97,8 @@ func (s stage) listeners(t *testing.T) (n int64) {
 	return n
 }
 
-// requireListening waits until somebody listens on all servers of a stage, but that of a Cluster's
-// key on one.
+// requireListening waits until all servers of a stage have a subscriber. In a Cluster, the node of
+// the key has one.
 func (s stage) requireListening(t *testing.T) {
 	t.Helper()
 	want := int64(len(s.servers))
@@ -126,7 +126,7 @@ func TestWaiting_isOverWhenTheLeaseOfAKilledProcessEnds(t *testing.T) {
 	})
 }
 
-// Of the one who leaves a request is under way, to a server that is frozen.
+// The waiter that leaves has a request under way, to a frozen server.
 func TestWaiting_endsWithTheContextAlsoIfTheServerIsFrozen(t *testing.T) {
 	on(t, []string{"single", "reentrant", "redlock"}, func(t *testing.T, s stage) {
 		lease, err := s.guard(t, guard.WithTTL(time.Minute)).Acquire(t.Context(), "k")
@@ -155,14 +155,13 @@ func TestWaiting_endsWithTheContextAlsoIfTheServerIsFrozen(t *testing.T) {
 		released := time.Now()
 		require.NoError(t, <-second.done)
 		require.NoError(t, <-third.done)
-		require.Less(t, second.at.Sub(released), 3*time.Second, "it is told, or asks when those before it have timed out")
+		require.Less(t, second.at.Sub(released), 3*time.Second, "it is notified, or asks when the requests before it have timed out")
 		require.NoError(t, g.Close(t.Context()))
 	})
 }
 
-// The connection on which releases are told of is lost, and the key is released before there is
-// another.
-func TestWaiting_doesNotSleepThroughAReleaseOfWhichItWasNotTold(t *testing.T) {
+// The connection for notifications is lost, and the key is released before there is another.
+func TestWaiting_findsAReleaseWhoseNotificationWasLost(t *testing.T) {
 	on(t, []string{"single", "reentrant", "cluster", "redlock"}, func(t *testing.T, s stage) {
 		lease, err := s.guard(t, guard.WithTTL(time.Minute)).Acquire(t.Context(), "k")
 		require.NoError(t, err)
@@ -191,7 +190,7 @@ func TestWaiting_costsOneCommandInHalfATTL(t *testing.T) {
 			<-waiters[i].waits
 		}
 		s.requireListening(t)
-		// it has asked once more, when it was told that it listens
+		// it has asked once more, after its subscription was confirmed
 		time.Sleep(100 * time.Millisecond)
 		s.resetStats(t)
 		time.Sleep(1900 * time.Millisecond) // what is counted is a rate
@@ -207,8 +206,9 @@ func TestWaiting_costsOneCommandInHalfATTL(t *testing.T) {
 	})
 }
 
-// A process whose callers come without end has the key for a turn, and then it is another's.
-func TestWaiting_behindACrowdOfAnotherProcessTakesATurn(t *testing.T) {
+// A process with an endless stream of callers has the key for a hand-off period. Then another
+// process gets it.
+func TestWaiting_getsTheKeyFromABusyProcessAfterAHandOffPeriod(t *testing.T) {
 	on(t, []string{"single", "reentrant"}, func(t *testing.T, s stage) {
 		crowd := s.guard(t)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -235,7 +235,7 @@ func TestWaiting_behindACrowdOfAnotherProcessTakesATurn(t *testing.T) {
 			w := wait(t.Context(), g)
 			require.NoError(t, <-w.done)
 			passed := runs.Load() - before
-			require.LessOrEqual(t, passed, int64(5*turn), "turns in which the other was faster to ask")
+			require.LessOrEqual(t, passed, int64(5*turn), "hand-off periods in which the other process was faster to ask")
 			if passed <= turn {
 				atOnce++
 			}

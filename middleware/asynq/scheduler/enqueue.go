@@ -37,10 +37,10 @@ type runner struct {
 	mu      sync.Mutex
 	entries map[*entry]bool // that are registered
 
-	// turn is held while a task is enqueued. asynq appends the options of the call to those inside
+	// slot is held while a task is enqueued. asynq appends the options of the call to those inside
 	// the task, in place if there is room: of two tasks with such options in common, one could get
-	// the other's ID. A mutex could not be waited for with a context.
-	turn chan struct{}
+	// the other's ID. It is no mutex, because a wait for it ends with a context.
+	slot chan struct{}
 }
 
 // An enqueuer is an asynq.Client.
@@ -49,7 +49,7 @@ type enqueuer interface {
 }
 
 func newRunner(g *guard.Guard, s settings, client enqueuer, opts *asynq.SchedulerOpts) *runner {
-	r := &runner{settings: s, guard: g, client: client, now: wallClock, location: time.UTC, turn: make(chan struct{}, 1), entries: map[*entry]bool{}}
+	r := &runner{settings: s, guard: g, client: client, now: wallClock, location: time.UTC, slot: make(chan struct{}, 1), entries: map[*entry]bool{}}
 	r.ledger, _ = g.Adapter().Ledger()
 	if opts != nil {
 		r.pre, r.post = opts.PreEnqueueFunc, opts.PostEnqueueFunc
@@ -153,8 +153,8 @@ func (r *runner) attempt(ctx context.Context, e *entry, taskID string) (*asynq.T
 	ctx, cancel := context.WithTimeout(ctx, enqueueTimeout)
 	defer cancel()
 	select {
-	case r.turn <- struct{}{}:
-		defer func() { <-r.turn }()
+	case r.slot <- struct{}{}:
+		defer func() { <-r.slot }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}

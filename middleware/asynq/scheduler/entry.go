@@ -23,13 +23,13 @@ type entry struct {
 	task     *asynq.Task // the caller's
 	opts     []asynq.Option
 	since    time.Time // when it was registered
-	floor    time.Time // its ticks up to then are none, if it is not zero
+	floor    time.Time // it has no ticks up to then, if it is not zero
 	print    string    // the schedule's fingerprint, set by runner.add
 
 	// Of the goroutine that looks after the entry:
-	last     time.Time // up to which ticks need no care
-	loaded   bool      // last goes by the store
-	reported time.Time // a missed tick to which the mark is still to be moved, or zero
+	last     time.Time // ticks up to it need no care
+	loaded   bool      // last was read from the store
+	reported time.Time // a missed tick to which the mark must still be moved, or zero
 	trouble  trouble
 }
 
@@ -47,9 +47,9 @@ func newEntry(spec string, task *asynq.Task, opts []asynq.Option, now time.Time)
 	return &entry{spec: spec, schedule: schedule, id: entryID(task, opts), task: task, opts: slices.Clone(opts), since: now}, nil
 }
 
-// entryID returns 80 bits of a hash over what an entry is known by. Ten thousand payloads of one
-// type have the same 32 bits twice in one of a hundred cases, and one of those tasks would never
-// be enqueued.
+// entryID returns 80 bits of a hash over what identifies an entry. With 32 bits, two of ten
+// thousand payloads of one type would share an ID in one of a hundred cases, and one of those
+// tasks would never be enqueued.
 func entryID(task *asynq.Task, opts []asynq.Option) string {
 	parts := []string{task.Type(), string(task.Payload())}
 	for _, opt := range opts {
@@ -61,11 +61,11 @@ func entryID(task *asynq.Task, opts []asynq.Option) string {
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10]))
 }
 
-// idAndSpec returns what the marks of the entry are known by.
+// idAndSpec returns what identifies the marks of the entry.
 func (e *entry) idAndSpec() string { return e.id + " " + e.spec }
 
-// tickNames returns the ID of a tick's task, and the key of its lease. Types that a key cannot
-// hold, or could hardly, are known by the hash alone.
+// tickNames returns the ID of a tick's task, and the key of its lease. If a key cannot hold the
+// type, or hardly could, the hash alone identifies the task.
 func (e *entry) tickNames(tick time.Time) (taskID, key string) {
 	kind := e.task.Type()
 	rest := "@" + tick.UTC().Format(time.RFC3339) + "~" + e.id
@@ -86,7 +86,7 @@ func (e *entry) conflict(o *entry) error {
 		e.spec, o.spec))
 }
 
-// kind returns what a lease for the task is named, or "" if its type is no name.
+// kind returns the name of a lease for the task, or "" if its type cannot be one.
 func (e *entry) kind() string {
 	if kind := e.task.Type(); len(kind) <= longestName && !strings.Contains(kind, "\x00") {
 		return kind

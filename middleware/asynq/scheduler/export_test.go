@@ -21,14 +21,14 @@ func TicksIn(spec string, from, to time.Time) ([]time.Time, error) {
 	return ticks.In(s, from, to), nil
 }
 
-// A Due is what there is to do for an entry.
+// A Due is a due, for tests.
 type Due struct {
 	Run         []time.Time
 	Missed      int
 	First, Last time.Time
 }
 
-// DueTicks parses a spec and returns what there is to do at now.
+// DueTicks parses a spec and calls dueTicks.
 func DueTicks(spec string, last, now time.Time, deadline time.Duration, c CatchUp) (Due, error) {
 	s, err := parse(spec)
 	if err != nil {

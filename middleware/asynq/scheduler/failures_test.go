@@ -47,7 +47,7 @@ func TestScheduler_shutdownLeavesTicksOfOthersAtOnce(t *testing.T) {
 	require.NoError(t, holder.Start())
 	done := sync.OnceFunc(func() { close(finish) })
 	t.Cleanup(done)
-	<-began // It holds a tick. The other one comes to wait for a later one of those that it wins.
+	<-began // It holds a tick. The other one will wait for a later tick that it holds.
 	_, err = waiter.Register("@every 1s", asynq.NewTask("report", nil))
 	require.NoError(t, err)
 	require.NoError(t, waiter.Start())
@@ -79,8 +79,8 @@ func (l droppedRelease) Release(context.Context, guard.Claim, guard.After) (bool
 	return false, errors.New("the connection is gone")
 }
 
-// Scheduler's documentation says so.
-func TestScheduler_retentionKeepsOutASecondTaskWhereTheMarkerIsMissing(t *testing.T) {
+// The documentation of Scheduler promises this.
+func TestScheduler_retentionKeepsOutASecondTaskIfTheMarkerIsMissing(t *testing.T) {
 	t.Parallel()
 	site := newSchedulerSite(t)
 	var mu sync.Mutex
@@ -108,7 +108,7 @@ func TestScheduler_retentionKeepsOutASecondTaskWhereTheMarkerIsMissing(t *testin
 		require.NoError(t, err)
 		require.NoError(t, r.Start())
 	}
-	// the second one has come to a task that was there, of which it tells nobody
+	// the second one has found a task that was there, which it does not report
 	require.Eventually(t, func() bool {
 		lines, infos, _ := other.all()
 		return len(lines)-len(infos) > len(infos)+2
@@ -161,7 +161,8 @@ func TestScheduler_triesAgainBeforeItReports(t *testing.T) {
 	first := nextSecond()
 	require.NoError(t, r.Start())
 	<-began
-	// in which its first try fails: go-redis itself tries for less than that where nobody listens
+	// its first try fails in this time: go-redis itself tries for less than that if no server
+	// listens
 	time.Sleep(2 * time.Second)
 	site.queues.Restart()
 	site.in = inspect(t, site.queues.Addr())
@@ -171,7 +172,7 @@ func TestScheduler_triesAgainBeforeItReports(t *testing.T) {
 	r.Shutdown()
 }
 
-func TestScheduler_enqueuesNothingUnguardedWhereTheLeasesAreAway(t *testing.T) {
+func TestScheduler_enqueuesNothingUnguardedIfTheLeasesAreAway(t *testing.T) {
 	t.Parallel()
 	site := newSchedulerSite(t)
 	site.queues = redistest.Start(t)

@@ -31,9 +31,9 @@ type cloud struct {
 
 	mu       sync.Mutex
 	away     bool
-	deaf     bool   // marks are moved, but the answers to that are lost
-	deafened bool   // there was such a time, so that ticks may be reported twice
-	kills    string // who comes next to enqueue dies "before" or "after" the queue has the task
+	mute     bool   // marks are moved, but the answers to that are lost
+	muted    bool   // there was such a time, so that ticks may be reported twice
+	kills    string // the next process to enqueue dies "before" or "after" the queue has the task
 	enqueued map[time.Time]int
 	late     map[time.Time]time.Duration
 	missed   map[time.Time]bool
@@ -100,7 +100,7 @@ func (c *cloudReplica) Raise(ctx context.Context, name, counter string, to int64
 	was, err := c.Locker.Raise(ctx, name, counter, to)
 	c.cloud.mu.Lock()
 	defer c.cloud.mu.Unlock()
-	if c.cloud.deaf && to > 0 {
+	if c.cloud.mute && to > 0 {
 		return 0, errAway
 	}
 	return was, err
@@ -147,7 +147,7 @@ func (c *cloud) start(spec string, off time.Duration, opts ...guardscheduler.Opt
 			assert.NoError(c.t, err)
 			assert.Len(c.t, ticks, missed.Ticks)
 			for _, tick := range ticks {
-				assert.True(c.t, c.deafened || !c.missed[tick.UTC()], "%v is reported twice", tick)
+				assert.True(c.t, c.muted || !c.missed[tick.UTC()], "%v is reported twice", tick)
 				c.missed[tick.UTC()] = true
 			}
 		case err != nil && !r.dead:
@@ -182,16 +182,16 @@ func TestLong_everyTickIsEnqueuedOnceOrReportedUnderFaults(t *testing.T) {
 		}
 	}
 	// An outage at whose end the answers to what is written are lost.
-	deaf := func(c *cloud, _ string, _ []guardscheduler.Option) {
+	mute := func(c *cloud, _ string, _ []guardscheduler.Option) {
 		c.set(true)
 		time.Sleep(5 * time.Minute)
 		c.mu.Lock()
-		c.away, c.deaf, c.deafened = false, true, true
+		c.away, c.mute, c.muted = false, true, true
 		c.mu.Unlock()
 		time.Sleep(10 * time.Second)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.deaf = false
+		c.mute = false
 	}
 	scale := func(down time.Duration) func(*cloud, string, []guardscheduler.Option) {
 		return func(c *cloud, spec string, opts []guardscheduler.Option) {
@@ -221,7 +221,7 @@ func TestLong_everyTickIsEnqueuedOnceOrReportedUnderFaults(t *testing.T) {
 		"an outage of 15 s":                {off: []time.Duration{0, 0}, strip: 15 * time.Second, do: outage(15 * time.Second)},
 		"an outage of 60 s":                {off: []time.Duration{0, 0}, strip: 60 * time.Second, do: outage(60 * time.Second)},
 		"an outage of 10 minutes":          {off: []time.Duration{0, 0}, strip: 10 * time.Minute, do: outage(10 * time.Minute)},
-		"an outage, and then lost answers": {off: []time.Duration{0, 0}, strip: 5*time.Minute + 10*time.Second, do: deaf},
+		"an outage, and then lost answers": {off: []time.Duration{0, 0}, strip: 5*time.Minute + 10*time.Second, do: mute},
 		"clocks 900 ms ahead and behind":   {off: []time.Duration{900 * time.Millisecond, 0, -900 * time.Millisecond}},
 		"clocks, and an outage of 60 s":    {off: []time.Duration{900 * time.Millisecond, -900 * time.Millisecond}, strip: 60 * time.Second, do: outage(60 * time.Second)},
 		"killed before it has enqueued":    {off: []time.Duration{0, 0}, strip: 15 * time.Second, do: kill("before")},

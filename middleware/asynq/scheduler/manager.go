@@ -28,7 +28,7 @@ type Manager struct {
 	wg        sync.WaitGroup
 
 	mu     sync.Mutex
-	known  map[string]string // the IDs of the entries, by what they are
+	known  map[string]string // the IDs of the entries, by what identifies them
 	synced bool              // once, at least
 }
 
@@ -117,7 +117,7 @@ func (m *Manager) Shutdown() {
 	m.wg.Wait()
 }
 
-// sync has the entries be those of the provider. After an error they are those that they were.
+// sync makes the entries match the provider's configs. An error leaves them unchanged.
 func (m *Manager) sync() error {
 	configs, err := m.provider.GetConfigs()
 	if err != nil {
@@ -130,7 +130,7 @@ func (m *Manager) sync() error {
 		return fmt.Errorf("guardscheduler: configs of the provider: %w", err)
 	}
 	floor := m.floor()
-	replaced := map[string]bool{} // with other options or headers, perhaps: its ticks count on
+	replaced := map[string]bool{} // perhaps by other options or headers: its ticks count on
 	for identity, id := range m.known {
 		if wanted[identity] == nil {
 			replaced[m.scheduler.specOf(id)] = true
@@ -159,8 +159,8 @@ func (m *Manager) sync() error {
 	return nil
 }
 
-// floor returns up to when the ticks of a config are none that a sync adds: it was enabled after
-// the sync before. A Manager that starts does not know that, and its floor is zero.
+// floor returns the instant up to which a config that a sync adds has no ticks: it was enabled
+// after the previous sync. A Manager that starts does not know that, so its floor is zero.
 func (m *Manager) floor() time.Time {
 	if !m.synced {
 		m.synced = true
@@ -169,8 +169,8 @@ func (m *Manager) floor() time.Time {
 	return m.scheduler.runner.now().Add(-m.interval)
 }
 
-// read returns the configs that can be used, by what they are. Others are logged. A list that
-// cannot be taken as a whole is an error.
+// read returns the usable configs, by what identifies them, and logs the others. A list that
+// cannot be used as a whole is an error.
 func (m *Manager) read(configs []*asynq.PeriodicTaskConfig) (map[string]*asynq.PeriodicTaskConfig, error) {
 	wanted := map[string]*asynq.PeriodicTaskConfig{}
 	byID := map[string]*entry{}

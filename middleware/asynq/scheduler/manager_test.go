@@ -165,7 +165,7 @@ func TestManager_aConfigThatIsEnabledAgainHasNoTicksOfTheTimeBetween(t *testing.
 	}
 }
 
-// The same spec goes on where it was, so that a tick is not left out that waits for the store.
+// The same spec continues where it was, so that a tick that waits for the store is not left out.
 func TestManager_aConfigWithAnotherHeaderGoesOn(t *testing.T) {
 	t.Parallel()
 	site := newSchedulerSite(t)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A MissedError is a range of ticks that were not enqueued, as no process could do so before the
-// start deadline, and WithCatchUp did not ask for them. One process reports it to the
+// A MissedError is a range of ticks that were not enqueued, because no process could do so before
+// the start deadline, and WithCatchUp did not ask for them. One process reports it to the
 // PostEnqueueFunc and the EnqueueErrorHandler. If the store then does not answer, or the process
 // dies, another process may report some of these ticks again.
 type MissedError struct {
@@ -24,7 +24,7 @@ func (e *MissedError) Error() string {
 		e.Ticks, e.Type, e.Spec, e.First.UTC().Format(time.RFC3339), e.Last.UTC().Format(time.RFC3339))
 }
 
-// reportAfter is for how long a tick is tried before it is reported that it cannot be enqueued.
+// reportAfter is how long a tick is tried before a process reports that it cannot be enqueued.
 const reportAfter = 5 * time.Second
 
 // reportOnce reports that a tick cannot be enqueued for now, once, if that has lasted for a while.
@@ -32,17 +32,17 @@ func (r *runner) reportOnce(e *entry, tick time.Time, err error) {
 	if !e.trouble.tick.Equal(tick) || e.trouble.since.IsZero() {
 		e.trouble = trouble{tick: tick, since: time.Now()}
 	}
-	if r.ctx.Err() == nil && !e.trouble.told && time.Since(e.trouble.since) >= reportAfter {
-		e.trouble.told = true
+	if r.ctx.Err() == nil && !e.trouble.reported && time.Since(e.trouble.since) >= reportAfter {
+		e.trouble.reported = true
 		r.report(e, err)
 	}
 }
 
 // trouble is a tick that cannot be enqueued.
 type trouble struct {
-	tick  time.Time
-	since time.Time // when that was found
-	told  bool
+	tick     time.Time
+	since    time.Time // when that was found
+	reported bool
 }
 
 // report calls the caller's hooks for a task that was not enqueued.

@@ -19,8 +19,8 @@ const (
 	MinTickMemory        = time.Minute
 	DefaultStartDeadline = time.Minute
 
-	// defaultTTL is that of a tick's lease: for so long a tick stays taken after the process died
-	// that was going to enqueue it.
+	// defaultTTL is the TTL of a tick's lease: how long a tick stays taken if the process that was
+	// going to enqueue it dies.
 	defaultTTL  = 5 * time.Second
 	mostCatchUp = 1000
 )
@@ -48,10 +48,10 @@ type settings struct {
 	deadline time.Duration
 	catchUp  CatchUp
 	lease    []guard.Option
-	named    bool // the lease has a name of the caller's
+	named    bool // the caller has named the lease
 }
 
-// newSettings returns what the options come to, with what is wrong about it as Err.
+// newSettings returns the settings that the options make. Err says what is wrong with them.
 func newSettings(g *guard.Guard, opts []Option) settings {
 	s := settings{memory: DefaultTickMemory, deadline: DefaultStartDeadline}
 	refused.Apply(&s.List, &s, opts)
@@ -98,7 +98,7 @@ func enqueueName(kind string) string {
 	return prefix + kind
 }
 
-// WithTickMemory sets for how long it is remembered that a tick has been enqueued, from
+// WithTickMemory sets how long the store remembers that a tick has been enqueued, from
 // MinTickMemory to ten years. It must be longer than the clocks of the processes differ, and the
 // start deadline on top of that. Defaults to DefaultTickMemory, one hour.
 func WithTickMemory(d time.Duration) Option { return func(s *settings) { s.memory = d } }
@@ -139,10 +139,10 @@ func WithLease(opts ...guard.Option) Option {
 // no name.
 func TickName(name string) asynq.Option { return tickOption{value: name} }
 
-// A tickOption is an option that asynq does not know, and leaves alone.
+// A tickOption is an option that asynq does not know, and ignores.
 type tickOption struct{ value string }
 
-// String has brackets in it, without which asynq's Inspector panics.
+// String returns a text with brackets, because asynq's Inspector panics without them.
 func (o tickOption) String() string         { return fmt.Sprintf("TickName(%q)", o.value) }
 func (o tickOption) Type() asynq.OptionType { return -1 }
 func (o tickOption) Value() any             { return o.value }

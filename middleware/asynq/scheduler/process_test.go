@@ -80,7 +80,7 @@ func TestSchedulerProcesses_enqueueOnceAlsoWhatIsHandledAtOnce(t *testing.T) {
 	first := nextSecond()
 	at := func(tick int, into time.Duration) { until(first.Add(time.Duration(tick)*time.Second + into)) }
 
-	// between ticks: one that dies between the enqueueing and the marker is another test's
+	// between ticks: another test kills a process between the enqueueing and the marker
 	at(2, 800*time.Millisecond)
 	workers[0].Kill()
 	at(4, 2*time.Millisecond)
@@ -136,7 +136,7 @@ func TestSchedulerProcesses_catchUpAfterAPause(t *testing.T) {
 	requireTicks(t, first, 7, time.Second, func() map[time.Time]int { return pendingTicks(t, in, "default", "second") })
 }
 
-func TestSchedulerProcesses_anotherEnqueuesWhereOneWasKilledWithTheLease(t *testing.T) {
+func TestSchedulerProcesses_anotherEnqueuesIfOneWasKilledWithTheLease(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	order := schedulerOrder{Addr: server.Addr(), TTL: time.Second, Entries: []schedulerEntry{{"@every 1s", "second", "default"}}}

@@ -13,15 +13,15 @@ import (
 const (
 	// newestTick is the tick of the spec up to which its ticks need no care.
 	newestTick = "newest tick "
-	// sinceSpec is since when the entry has the spec.
+	// sinceSpec is when the entry got the spec.
 	sinceSpec = "since "
-	// newestSince is since when the entry has the spec that it got last.
+	// newestSince is when the entry got its newest spec.
 	newestSince = "newest since"
 )
 
 const (
-	// retryPause is how long a process waits before it tries again what the store or the queue did
-	// not let it do.
+	// retryPause is how long a process waits before it tries again after an error of the store or
+	// the queue.
 	retryPause = time.Second
 	// longestSleep is how soon a process notices that its clock was set.
 	longestSleep = 10 * time.Second
@@ -58,7 +58,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// load finds out where the entry is.
+// load reads the mark of the entry from the store, once.
 func (r *runner) load(ctx context.Context, e *entry) error {
 	if e.loaded {
 		return nil
@@ -74,9 +74,9 @@ func (r *runner) load(ctx context.Context, e *entry) error {
 	return nil
 }
 
-// find sets e.last to the newest tick that was seen to, but not before the entry had this spec. A
-// spec that is new begins when it was registered. So does one that has replaced another and is now
-// back: its own ticks of that time are none.
+// find sets e.last to the newest tick that was handled, but not to one before the entry had this
+// spec. A new spec begins when it was registered. So does a spec that is back after another one:
+// it has no ticks in between.
 func (r *runner) find(ctx context.Context, e *entry) error {
 	since, err := r.ledger.Raise(ctx, e.ledgerName(), sinceSpec+e.print, 0)
 	if err != nil {
@@ -103,7 +103,7 @@ func (r *runner) find(ctx context.Context, e *entry) error {
 	return r.begin(ctx, e, e.floor.Unix())
 }
 
-// begin has the entry begin anew. If the process dies halfway, the next one begins it again.
+// begin makes the entry begin anew. If the process dies halfway, the next one begins it again.
 func (r *runner) begin(ctx context.Context, e *entry, since int64) error {
 	_, err := r.ledger.Raise(ctx, e.ledgerName(), newestSince, since)
 	if err == nil {
@@ -114,7 +114,7 @@ func (r *runner) begin(ctx context.Context, e *entry, since int64) error {
 
 func (e *entry) ledgerName() string { return "asynq-schedule:" + e.id }
 
-// refresh moves the entry on to where others are.
+// refresh moves e.last to the mark in the store.
 func (r *runner) refresh(ctx context.Context, e *entry) error { return r.raise(ctx, e, time.Time{}) }
 
 // raise moves the entry's mark to a tick.
@@ -134,7 +134,7 @@ func (r *runner) raise(ctx context.Context, e *entry, tick time.Time) error {
 // serve enqueues what is due. An error means that it has to be tried again.
 func (r *runner) serve(ctx context.Context, e *entry) error {
 	d := r.due(e)
-	if d.late || d.missed > 0 || !e.reported.IsZero() { // others may have seen to them
+	if d.late || d.missed > 0 || !e.reported.IsZero() { // other processes may have handled them
 		if err := r.raise(ctx, e, e.reported); err != nil {
 			r.reportOnce(e, d.last, err)
 			return err

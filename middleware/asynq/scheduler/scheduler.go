@@ -99,7 +99,7 @@ func newScheduler(g *guard.Guard, s settings, client *asynq.Client, opts *asynq.
 // due at the same instant, only one would be enqueued. TickName distinguishes them. Entries with
 // the same options are accepted: a tick that they share is enqueued once. Register them before
 // Start: an entry that is alone with its task begins anew if another spec of the task came after
-// its own. Options inside the task are not looked at.
+// its own. Register does not compare options inside the task.
 func (s *Scheduler) Register(cronspec string, task *asynq.Task, opts ...asynq.Option) (entryID string, err error) {
 	e, err := newEntry(cronspec, task, opts, s.runner.now())
 	if err != nil {
@@ -199,7 +199,7 @@ func (s *Scheduler) Shutdown() {
 		s.mu.Unlock()
 		s.runner.wg.Wait()
 		s.shown.Shutdown()
-		_ = s.client.Close() // which refuses where the connection is the caller's
+		_ = s.client.Close() // it refuses if the connection is the caller's
 	})
 }
 

@@ -42,7 +42,7 @@ func TestScheduler_enqueuesATickOnceForAllReplicas(t *testing.T) {
 			ids = append(ids, info.ID)
 			require.Equal(t, 3, info.MaxRetry)
 		}
-		// asynq's order and arguments, where this replica enqueued, and nothing elsewhere
+		// asynq's order and arguments if this replica enqueued, and no call otherwise
 		var want []string
 		for range infos {
 			want = append(want, fmt.Sprintf("pre %p %v", task, opts), "post true")
@@ -75,7 +75,7 @@ func TestScheduler_passesOnWhatBelongsToATask(t *testing.T) {
 	require.Equal(t, time.Hour, info.Retention)
 	require.Equal(t, 4, info.MaxRetry)
 	id, _ := guardscheduler.TickNames(task, tickOf(t, info.ID))
-	require.Equal(t, id, info.ID, "the ID is the tick's, also where the caller has set one")
+	require.Equal(t, id, info.ID, "the ID is the tick's, even if the caller has set one")
 
 	var shown []*asynq.SchedulerEntry
 	require.Eventually(t, func() bool {

@@ -67,7 +67,7 @@ func (s *schedulerSite) enqueued(queue string, n int) []*asynq.TaskInfo {
 	return tasks
 }
 
-// A hookLog keeps what the hooks of a replica were told.
+// A hookLog keeps the calls of a replica's hooks.
 type hookLog struct {
 	mu    sync.Mutex
 	lines []string

@@ -40,7 +40,7 @@ func (c *cloud) requireEach(t *testing.T, spec string, from, to time.Time, misse
 
 var allCatchUps = []guardscheduler.CatchUp{guardscheduler.NoCatchUp, guardscheduler.Newest, guardscheduler.UpTo(100)}
 
-// Two specs for the same task, of which the second came later.
+// Two specs for the same task. The second came later.
 const oftenSpec, dailySpec = "*/5 * * * *", "7 1 * * *"
 
 func TestSpecs_twoOfOneTaskHaveMarksOfTheirOwnInAnOutage(t *testing.T) {
@@ -106,7 +106,7 @@ func TestSpecs_oneThatIsRolledBackBeginsAnew(t *testing.T) {
 				}
 				require.Empty(t, c.missed)
 				require.Len(t, c.enqueued, before)
-				time.Sleep(3 * time.Hour) // with nobody there
+				time.Sleep(3 * time.Hour) // with no process up
 				a = c.start("0 * * * *", 0, opt)
 				time.Sleep(10 * time.Second)
 				a.stop()

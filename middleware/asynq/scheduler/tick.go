@@ -13,7 +13,7 @@ import (
 // parse returns the schedule of a spec. "@every d" has its ticks at the multiples of d since 1970.
 func parse(spec string) (cron.Schedule, error) {
 	if (strings.HasPrefix(spec, "TZ=") || strings.HasPrefix(spec, "CRON_TZ=")) && !strings.Contains(spec, " ") {
-		// on which the parser panics
+		// the parser panics on it
 		return nil, fmt.Errorf("there is no schedule behind the time zone")
 	}
 	s, err := cron.ParseStandard(spec)
@@ -40,7 +40,7 @@ func shownSpec(spec string, s cron.Schedule) string {
 	return spec
 }
 
-// A due is what there is to do for an entry.
+// A due says which ticks of an entry to enqueue, and which are given up.
 type due struct {
 	run    []time.Time // ticks to enqueue, the oldest first
 	late   bool        // some of them are older than the start deadline
@@ -49,13 +49,13 @@ type due struct {
 	last   time.Time
 }
 
-// mostLooks bounds how many times ticks.Most ticks are looked at. What is older than they reach is
-// not counted as missed.
+// mostLooks bounds how many times ticks.Most ticks are looked at. Ticks that are older than that
+// are not counted as missed.
 const mostLooks = 100
 
-// dueTicks returns what there is to do at now, if the ticks up to last need no care: the ticks
-// that are not older than the deadline, and the newest of the others that catch-up wants. They are
-// in the location of now.
+// dueTicks returns the ticks to enqueue and to give up at now, if the ticks up to last need no
+// care. The ticks to enqueue are those that are not older than the deadline, and the newest of the
+// others that catch-up wants. They are in the location of now.
 func dueTicks(s cron.Schedule, last, now time.Time, deadline time.Duration, c CatchUp) due {
 	var d due
 	oldest := now.Add(-deadline)

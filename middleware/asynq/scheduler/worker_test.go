@@ -21,7 +21,7 @@ import (
 	guardscheduler "github.com/seed-1795987d/onerun/middleware/asynq/scheduler"
 )
 
-// What a scheduler process is told, as JSON.
+// The schedulerOrder of a scheduler process, as JSON.
 const schedulerEnv = "ONERUN_TEST_SCHEDULER"
 
 type schedulerOrder struct {
@@ -37,8 +37,8 @@ type schedulerOrder struct {
 
 type schedulerEntry struct{ Spec, Type, Queue string }
 
-// An orderProvider makes new tasks each time, as one does that reads a database. It says when what
-// it gave out first is registered.
+// An orderProvider makes new tasks each time, as a provider does that reads a database. It reports
+// when its first configs are registered.
 type orderProvider struct {
 	entries []schedulerEntry
 	say     func(...any)

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// A shop is the application behind a framework: what its handlers do, whatever the framework.
+// A shop is the application behind a framework: the work of its handlers, for any framework.
 type shop struct {
 	runs atomic.Int64
 	got  chan bool // the client has what was flushed
@@ -23,7 +23,7 @@ const (
 	flushParts  = 640 // of 16 bytes: 10 KiB
 )
 
-// write answers in parts, the first of which must leave at once.
+// write answers in parts. The first part must leave at once.
 func (s *shop) write(w http.ResponseWriter, first string, rest func()) {
 	_, _ = io.WriteString(w, first)
 	_ = http.NewResponseController(w).Flush()

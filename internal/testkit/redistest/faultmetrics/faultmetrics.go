@@ -3,9 +3,9 @@
 //	seen := faultmetrics.Watch(t, table)
 //	g, err := guard.New(store, guard.WithHook(seen.Hook))
 //
-// A fault that the metrics do not show is a bug. What it counts is what package tracing counts,
-// which a test there holds it to; it does without OpenTelemetry, as what the tests of the stores
-// import would be in the go.sum of all who import the stores. Only tests import it.
+// A fault that the metrics do not show is a bug. It counts what package tracing counts, and a test
+// there checks that. It does not use OpenTelemetry: the imports of the stores' tests would be in
+// the go.sum of every module that imports the stores. Only tests import it.
 package faultmetrics
 
 import (

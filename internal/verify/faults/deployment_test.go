@@ -8,9 +8,9 @@ import (
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
-// A house is the servers of a backend. Workers reach them through proxies: each has paths of its
-// own.
-type house struct {
+// A deployment is the servers of a backend. Workers reach them through proxies: each worker has
+// paths of its own.
+type deployment struct {
 	backend  string
 	servers  []*redistest.Server
 	cluster  *redistest.Cluster  // or nil
@@ -18,9 +18,9 @@ type house struct {
 	clocks   []*clocktest.Clock  // of the servers, or nil
 }
 
-func startHouse(t testing.TB, backend string, r row) *house {
+func startDeployment(t testing.TB, backend string, r row) *deployment {
 	args := r.args
-	h := &house{backend: backend}
+	h := &deployment{backend: backend}
 	if r.clocks {
 		h.startWithClocks(t, args)
 		return h
@@ -49,7 +49,7 @@ func startHouse(t testing.TB, backend string, r row) *house {
 }
 
 // startWithClocks starts servers whose clocks can be moved.
-func (h *house) startWithClocks(t testing.TB, args []string) {
+func (h *deployment) startWithClocks(t testing.TB, args []string) {
 	n := 1
 	if h.backend == "redlock" {
 		n = 5
@@ -60,9 +60,9 @@ func (h *house) startWithClocks(t testing.TB, args []string) {
 	}
 }
 
-// paths returns proxies, one to each server, and their addresses. To a cluster and through
-// sentinels there are none, as their clients are told by them where to go.
-func (h *house) paths(t testing.TB) (proxies []*redistest.Proxy, addrs []string) {
+// paths returns proxies, one to each server, and their addresses. A cluster and sentinels have no
+// proxies, because they send their clients to the addresses of the servers themselves.
+func (h *deployment) paths(t testing.TB) (proxies []*redistest.Proxy, addrs []string) {
 	on, _, _ := strings.Cut(h.backend, " of ")
 	switch on {
 	case "cluster":
@@ -80,5 +80,5 @@ func (h *house) paths(t testing.TB) (proxies []*redistest.Proxy, addrs []string)
 	return proxies, addrs
 }
 
-// majority are the servers without which there is no lease, or the only one.
-func (h *house) majority() []*redistest.Server { return h.servers[:len(h.servers)/2+1] }
+// majority returns the smallest majority of the servers. If there is one server, it is that one.
+func (h *deployment) majority() []*redistest.Server { return h.servers[:len(h.servers)/2+1] }
