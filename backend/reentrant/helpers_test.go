@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// ttl is for leases for whose end, or renewal, a test waits.
-	ttl = 600 * time.Millisecond
-	// long is a TTL that does not pass while a test runs, nor does half of it, after which a
-	// waiter that was not told looks for himself.
+	// ttl is for leases whose end, or renewal, a test waits for.
+	ttl = time.Second
+	// long is a TTL that does not pass while a test runs. Nor does half of it, after which a
+	// waiter that was not notified asks again.
 	long = 40 * time.Second
 
 	soon = 5 * time.Second

@@ -16,7 +16,7 @@ import (
 )
 
 // ttl is short, so that leases end within a test, and long beside what a loaded machine adds.
-const ttl = 600 * time.Millisecond
+const ttl = time.Second
 
 // late is by how much a context may end after the moment at which it should.
 const late = 20 * time.Millisecond
@@ -117,7 +117,7 @@ func TestFault7_replyLostOnRelease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t)
 			proxy := redistest.StartProxy(t, server.Addr())
-			g := newGuard(t, client(t, proxy.Addr()))
+			g := newGuard(t, client(t, proxy.Addr()), guard.WithTTL(10*ttl)) // no renewal is due
 			require.NoError(t, g.Do(t.Context(), "warm", nothing))
 			require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error {
 				server.ResetStats(t)
