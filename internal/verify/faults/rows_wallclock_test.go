@@ -146,7 +146,7 @@ func wallClockJumpsUnderACall(s *scene) {
 		w.ask("await w k")
 		require.Eventually(s.t, func() bool { return s.scripts() > before+int64(len(s.deployment.servers)/2) }, calmLimit, time.Millisecond)
 		jump(d)
-		s.pass(100 * time.Millisecond) // a call that waits for an answer reads the clock now and then
+		s.pass(100 * time.Millisecond) // a call that waits reads the clock now and then
 		require.Equal(s.t, "true", w.ask("waits w"))
 		require.LessOrEqual(s.t, s.scripts(), before+int64(len(s.deployment.servers)), "no server was asked a second time")
 		for _, p := range w.proxies {
