@@ -105,7 +105,7 @@ bench-short: redis postgres
 	@echo "== benchmarks, a few rounds each, so that they cannot rot"
 	ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench . -benchtime 20x ./backend/memory ./backend/single
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench 'RedLock$$|Reentrant$$|HTTP|Asynq|Frozen$$/impl=onerun' -benchtime 10x ./...
-	cd bench && ONERUN_REQUIRE_REDIS=1 go test -short -run '^$$' -bench '[Cc]ontended$$|RedLock$$|Alone$$|HandOver|Readers|Limits' -benchtime 20x -timeout 5m . > short.out || { cat short.out; exit 1; }
+	cd bench && ONERUN_REQUIRE_REDIS=1 go test -short -run '^$$' -bench '[Cc]ontended$$|RedLock$$|Alone$$|HandOff|Readers|Limits' -benchtime 20x -timeout 5m . > short.out || { cat short.out; exit 1; }
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -short -run '^$$' -bench 'Waiters|Held|Processes' -benchtime 1x -timeout 5m . >> short.out || { cat short.out; exit 1; }
 	cd bench && go run ./table < short.out
 	cd bench && ONERUN_REQUIRE_POSTGRES=1 go test -run '^$$' -bench Postgres -benchtime 10x .
@@ -179,7 +179,7 @@ bench-rounds: redis
 		  $(BENCH) -test.bench 'Contended$$' -test.benchtime 2s && \
 		  $(BENCH) -test.bench 'HTTP(Guard|Empty)$$/impl=/g=1$$' -test.benchtime 0.5s && \
 		  $(BENCH) -test.bench 'Readers|Limits' -test.benchtime 0.5s && \
-		  $(BENCH) -test.bench HandOver -test.benchtime 500x; } >> rounds.out || { tail -n 50 rounds.out; exit 1; }; \
+		  $(BENCH) -test.bench HandOff -test.benchtime 500x; } >> rounds.out || { tail -n 50 rounds.out; exit 1; }; \
 	done
 
 bench-growth: redis

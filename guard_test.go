@@ -90,7 +90,7 @@ func runsLongerThanItsTTL(t *testing.T, g *guard.Guard, key string) {
 		end := time.Now().Add(5 * ttl / 2)
 		for time.Now().Before(end) {
 			require.ErrorIs(t, g.Do(t.Context(), key, nothing), guard.ErrBusy)
-			require.NoError(t, g.Do(ctx, key, nothing), "but whoever holds it already joins")
+			require.NoError(t, g.Do(ctx, key, nothing), "but a call of the holder joins")
 			time.Sleep(5 * time.Millisecond) // the other stories need the processors, too
 		}
 		return context.Cause(ctx)

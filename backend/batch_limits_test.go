@@ -27,13 +27,13 @@ func TestWithoutBatching_noScriptHasTheKeysOfTwoClaims(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := flightOn(redistest.Start(t).Client(t), backend)
+			f := batcherOn(redistest.Start(t).Client(t), backend)
 			for _, op := range []func(key string) op{
 				func(key string) op { return take(key, "id") },
 				func(key string) op { return give(key, "id") },
 			} {
-				f.fly(t, op("warm")) // the server has the script now
-				answers, sizes := f.fly(t, many(20, op)...)
+				f.send(t, op("warm")) // the server has the script now
+				answers, sizes := f.send(t, many(20, op)...)
 				for _, a := range answers {
 					require.NoError(t, a.err)
 				}
@@ -50,12 +50,12 @@ func TestWithoutBatching_noScriptHasTheKeysOfTwoClaims(t *testing.T) {
 // Large records do not share a script: a server is busy with it for as long as all of them take.
 func TestTogether_aBatchIsBoundedByItsBytes(t *testing.T) {
 	t.Parallel()
-	f, _ := newFlight(t, "single")
+	f, _ := newBatcher(t, "single")
 	for _, a := range f.together(t, many(20, func(key string) op { return take(key, "id") })...) {
 		require.NoError(t, a.err)
 	}
 	record := []byte(strings.Repeat("r", 300<<10)) // three of them are less than 1 MiB
-	answers, sizes := f.fly(t, many(20, func(key string) op {
+	answers, sizes := f.send(t, many(20, func(key string) op {
 		return op{claim: claim(key, "id"), release: true, after: guard.After{Done: true, Keep: time.Minute, Record: record}}
 	})...)
 	for _, a := range answers {
@@ -86,7 +86,7 @@ func TestTogether_aBatchIsBoundedByTheBytesOfItsAnswers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := flightOn(redistest.Start(t).Client(t), c.open)
+			f := batcherOn(redistest.Start(t).Client(t), c.open)
 			for i := range calls {
 				key := fmt.Sprint("done", i)
 				_, err := f.locker.TryAcquire(t.Context(), claim(key, "id"))
@@ -99,7 +99,7 @@ func TestTogether_aBatchIsBoundedByTheBytesOfItsAnswers(t *testing.T) {
 				ops = append(ops, take(fmt.Sprint("done", i), "another"), take(fmt.Sprint("free", i), "another"))
 			}
 			for round := range 2 {
-				answers, sizes := f.fly(t, ops...)
+				answers, sizes := f.send(t, ops...)
 				for i := range calls {
 					require.NoError(t, answers[2*i].err)
 					require.Equal(t, guard.Done, answers[2*i].grant.State)

@@ -43,7 +43,7 @@ func eachStore(t *testing.T, test func(t *testing.T, s storeOn)) {
 			t.Run(name+" "+way, func(t *testing.T) {
 				rdb := server.Client(t)
 				require.NoError(t, rdb.FlushAll(t.Context()).Err())
-				s := storeOn{flight: flightOn(server.Client(t), open), rdb: rdb, counter: counterKeys[name]("key"), way: way}
+				s := storeOn{batcher: batcherOn(server.Client(t), open), rdb: rdb, counter: counterKeys[name]("key"), way: way}
 				test(t, s)
 			})
 		}
@@ -51,7 +51,7 @@ func eachStore(t *testing.T, test func(t *testing.T, s storeOn)) {
 }
 
 type storeOn struct {
-	*flight
+	*batcher
 	rdb     *redis.Client
 	counter string // of "key"
 	way     string
@@ -64,7 +64,7 @@ func (s storeOn) ask(t *testing.T, c guard.Claim) (guard.Grant, error) {
 	case "in the queue":
 		c.Queue = driver.Queued
 	case "together":
-		answers, _ := s.fly(t, op{claim: c}, take(c.Key, "another")) // which gets no fence
+		answers, _ := s.send(t, op{claim: c}, take(c.Key, "another")) // which gets no fence
 		return answers[0].grant, answers[0].err
 	}
 	return s.locker.TryAcquire(t.Context(), c)
@@ -193,8 +193,9 @@ func TestFences_areNotReservedForAClaimThatHeldTheKey(t *testing.T) {
 	})
 }
 
-// What a quorum takes in again, or raises, must not pass for the counter that was lost.
-func TestFences_thatAQuorumBringsDoNotStandForALostCounter(t *testing.T) {
+// A quorum may restore a lease, or raise its fence, on a server that lost its counter. That fence
+// must not replace the lost counter.
+func TestFences_fromAQuorumDoNotReplaceALostCounter(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, s storeOn) {
 		for _, lose := range []string{"before it is taken in again", "before it is raised"} {

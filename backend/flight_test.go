@@ -36,7 +36,7 @@ type answer struct {
 	err   error
 }
 
-// kind is that of the error, which there has to be.
+// kind returns the kind of the error. It fails the test if there is none.
 func (a answer) kind(t testing.TB) driver.StoreErrorKind {
 	t.Helper()
 	var failed *guard.StoreError
@@ -44,10 +44,10 @@ func (a answer) kind(t testing.TB) driver.StoreErrorKind {
 	return failed.Kind
 }
 
-// A gate is on the way of a client's commands, and may hold one.
+// A gate is a hook that can hold one of a client's commands.
 type gate struct {
 	mu    sync.Mutex
-	next  chan struct{} // is closed when the command has come that is to be held, or nil
+	next  chan struct{} // is closed when the command to hold has come, or nil
 	open  chan struct{} // lets it go on
 	sizes []int         // how many commands came at a time since
 }
@@ -99,28 +99,27 @@ func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// A flight sends calls together: those that come while one is out.
-type flight struct {
+// A batcher sends calls as one batch: those that come while a command is under way.
+type batcher struct {
 	locker guard.Locker
 	gate   *gate
-	flown  int
+	sent   int
 }
 
-// flightOn returns a flight on the client, which nothing else uses.
-func flightOn(rdb *redis.Client, backend func(redis.UniversalClient) guard.Locker) *flight {
-	f := &flight{gate: &gate{}}
+// batcherOn returns a batcher on the client, which nothing else uses.
+func batcherOn(rdb *redis.Client, backend func(redis.UniversalClient) guard.Locker) *batcher {
+	f := &batcher{gate: &gate{}}
 	rdb.AddHook(f.gate)
 	f.locker = backend(wrapped{rdb})
 	return f
 }
 
-// A wrapped client is one of which backends make no others, so that all commands come by its
+// A wrapped client is one from which backends derive no other clients. So all commands pass its
 // hooks.
 type wrapped struct{ redis.UniversalClient }
 
-// fly sends the ops, and returns the answers and the commands that the ops took: how many at a
-// time.
-func (f *flight) fly(t testing.TB, ops ...op) ([]answer, []int) {
+// send sends the ops. It returns the answers, and how many commands were sent at a time.
+func (f *batcher) send(t testing.TB, ops ...op) ([]answer, []int) {
 	t.Helper()
 	came, open := f.gate.hold()
 
@@ -140,8 +139,8 @@ func (f *flight) fly(t testing.TB, ops ...op) ([]answer, []int) {
 			all.Done()
 		})
 	}
-	f.flown++
-	start(give(fmt.Sprint("{first}", f.flown), "first"), func(answer) {})
+	f.sent++
+	start(give(fmt.Sprint("{first}", f.sent), "first"), func(answer) {})
 	<-came
 	answers := make([]answer, len(ops))
 	for i, o := range ops {
@@ -152,12 +151,12 @@ func (f *flight) fly(t testing.TB, ops ...op) ([]answer, []int) {
 	return answers, f.gate.passed()
 }
 
-// together flies once more if the machine has paused, so that not all ops were there when the
-// flight went out. The ops must not mind.
-func (f *flight) together(t *testing.T, ops ...op) []answer {
+// together sends the ops as one batch. If the machine pauses, the batch may go out without some of
+// them. together then sends all of them again, which must not change their answers.
+func (f *batcher) together(t *testing.T, ops ...op) []answer {
 	t.Helper()
 	for range 10 {
-		answers, sizes := f.fly(t, ops...)
+		answers, sizes := f.send(t, ops...)
 		if len(sizes) == 1 && sizes[0] == 1 {
 			return answers
 		}

@@ -103,8 +103,8 @@ func meetForeignQueue(t *testing.T, name string, store guard.Locker, rdb *redis.
 	require.True(t, held)
 }
 
-// FuzzReplies has a server answer scripts with whatever it likes: what comes of it is an error, or
-// a grant that makes sense.
+// FuzzReplies has a server answer scripts with arbitrary replies. The result is an error, or a
+// grant that makes sense.
 func FuzzReplies(f *testing.F) {
 	f.Add([]byte("\x00\x01"))
 	f.Add([]byte("\x02\x03\x00\x00\x00\x05\x01\x02ab\x01\x01c"))
@@ -118,18 +118,18 @@ func FuzzReplies(f *testing.F) {
 	for _, command := range []string{"EVALSHA", "EVAL"} {
 		require.NoError(f, srv.Register(command, func(c *server.Peer, _ string, _ []string) { c.WriteRaw(*reply.Load()) }))
 	}
-	lockers := map[string]*flight{}
+	lockers := map[string]*batcher{}
 	for name, open := range backends {
 		rdb := redis.NewClient(&redis.Options{Addr: srv.Addr().String(), Protocol: 2, DisableIdentity: true})
 		f.Cleanup(func() { _ = rdb.Close() })
-		lockers[name] = flightOn(rdb, open)
+		lockers[name] = batcherOn(rdb, open)
 	}
 	f.Fuzz(func(t *testing.T, input []byte) {
 		from := &source{input}
 		text := from.reply(0)
 		reply.Store(&text)
 		for _, l := range lockers {
-			answers, _ := l.fly(t, take("a", "id"), take("b", "id"), give("c", "id"))
+			answers, _ := l.send(t, take("a", "id"), take("b", "id"), give("c", "id"))
 			alone := answer{}
 			alone.grant, alone.err = l.locker.TryAcquire(t.Context(), claim("d", "id"))
 			for _, a := range append(answers, alone) {

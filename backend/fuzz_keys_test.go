@@ -63,7 +63,7 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// checkKey checks that a key is taken or refused, and that who is refused is told which key.
+// checkKey checks that a key is taken or refused, and that an error names the refused key.
 func checkKey(t *testing.T, key string, fits bool, err error) {
 	t.Helper()
 	require.Equal(t, fits, err == nil, "%q: %v", key, err)

@@ -83,7 +83,7 @@ func FuzzTogether(f *testing.F) {
 	})
 }
 
-// follow compares a few flights that the input describes.
+// follow compares a few batches that the input describes.
 func (w *twins) follow(from *source) {
 	w.keys = []string{from.key(), from.key(), from.key()}
 	w.cleared = from.below(2)
@@ -103,7 +103,7 @@ func (w *twins) follow(from *source) {
 			c.ID, c.Owner = ids[n], owners[n%2]
 			ops = append(ops, op{claim: c})
 		}
-		released := map[string]bool{} // once in a flight
+		released := map[string]bool{} // once in a batch
 		for range from.below(6) {
 			key, n := w.keys[from.below(3)], from.below(3)
 			o := op{release: true, claim: guard.Claim{Key: key, ID: ids[n], Owner: owners[n%2], TTL: time.Hour, Label: labels[from.below(3)]}}

@@ -99,7 +99,7 @@ func TestTogether_answersThatAreMissingOrMakeNoSenseAreTheirCallersOnly(t *testi
 	} {
 		for backend, open := range backends {
 			t.Run(fmt.Sprint(name, ", ", backend), func(t *testing.T) {
-				f := flightOn(answersWith(t, c.reply), open)
+				f := batcherOn(answersWith(t, c.reply), open)
 				answers := f.together(t, many(calls, func(key string) op { return take(key, "id") })...)
 				for i, a := range answers {
 					if i < c.good {
@@ -122,7 +122,7 @@ func TestTogether_anErrorOfOneIsNotTheOthers(t *testing.T) {
 	t.Parallel()
 	for backend, open := range backends {
 		t.Run(backend, func(t *testing.T) {
-			f := flightOn(answersWith(t, "*3\r\n:1\r\n$22\r\nREADONLY of a replica.\r\n:3\r\n"), open)
+			f := batcherOn(answersWith(t, "*3\r\n:1\r\n$22\r\nREADONLY of a replica.\r\n:3\r\n"), open)
 			answers := f.together(t, many(3, func(key string) op { return take(key, "id") })...)
 			require.EqualValues(t, 1, answers[0].grant.Fence)
 			require.Equal(t, driver.KindReadOnly, answers[1].kind(t))
@@ -140,7 +140,7 @@ func TestTogether_aConnectionToADemotedMasterIsNotUsedAgain(t *testing.T) {
 			old, next := redistest.Start(t), redistest.Start(t)
 			var master atomic.Value
 			master.Store(old.Addr())
-			f := flightOn(old.Client(t, func(o *redis.Options) {
+			f := batcherOn(old.Client(t, func(o *redis.Options) {
 				o.PoolSize, o.PipelinePoolSize = 1, -1
 				o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
 					return new(net.Dialer).DialContext(ctx, network, master.Load().(string))
@@ -150,11 +150,11 @@ func TestTogether_aConnectionToADemotedMasterIsNotUsedAgain(t *testing.T) {
 			require.NoError(t, old.Client(t).Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err())
 			master.Store(next.Addr())
 			ops := many(10, func(key string) op { return take(key, "id") })
-			answers, _ := f.fly(t, ops...)
+			answers, _ := f.send(t, ops...)
 			for _, a := range answers {
 				require.Equal(t, driver.KindReadOnly, a.kind(t))
 			}
-			answers, _ = f.fly(t, ops...)
+			answers, _ = f.send(t, ops...)
 			for _, a := range answers {
 				require.NoError(t, a.err)
 				require.Equal(t, guard.Granted, a.grant.State)

@@ -14,9 +14,9 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-func TestTogether_whoLeavesDoesNotEndTheScriptOfTheOthers(t *testing.T) {
+func TestTogether_aCallerThatLeavesDoesNotEndTheScriptOfOthers(t *testing.T) {
 	t.Parallel()
-	eachTogether(t, func(t *testing.T, f *flight, _ *redis.Client, _ func(string) string) {
+	eachTogether(t, func(t *testing.T, f *batcher, _ *redis.Client, _ func(string) string) {
 		f.together(t, take("a", "id"), take("b", "id")) // the server learns the scripts
 		for name, longest := range map[string]time.Duration{"with a deadline": time.Minute, "without one": 0} {
 			t.Run(name, func(t *testing.T) {
@@ -45,8 +45,8 @@ func TestTogether_whoLeavesDoesNotEndTheScriptOfTheOthers(t *testing.T) {
 // leave has three claims go out as one command, and the caller of the first leave before that
 // reaches the server. It returns the others' answers, and whether all went together: if the
 // machine has paused, they may not.
-func (f *flight) leave(ctx context.Context) (answers []answer, together bool) {
-	f.flown++
+func (f *batcher) leave(ctx context.Context) (answers []answer, together bool) {
+	f.sent++
 	starter := f.locker.(driver.Starter)
 	var all sync.WaitGroup
 	all.Add(4)
@@ -55,10 +55,10 @@ func (f *flight) leave(ctx context.Context) (answers []answer, together bool) {
 	<-came
 	came, reach := f.gate.hold()
 	leaver, leave := context.WithCancel(ctx)
-	starter.StartAcquire(leaver, claim(fmt.Sprint("leaver", f.flown), "id"), func(guard.Grant, error) { all.Done() })
+	starter.StartAcquire(leaver, claim(fmt.Sprint("leaver", f.sent), "id"), func(guard.Grant, error) { all.Done() })
 	answers = make([]answer, 2)
 	for i := range answers {
-		starter.StartAcquire(ctx, claim(fmt.Sprint("other", f.flown, i), "id"), func(grant guard.Grant, err error) {
+		starter.StartAcquire(ctx, claim(fmt.Sprint("other", f.sent, i), "id"), func(grant guard.Grant, err error) {
 			answers[i] = answer{grant: grant, err: err}
 			all.Done()
 		})

@@ -11,29 +11,29 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// channels name the channel on which a backend says that a key may be free.
+// channels name the channel on which a backend notifies that a key may be free.
 var channels = map[string]func(key string) string{
 	"single":    lockKeys["single"],
 	"reentrant": func(key string) string { return "redisson_lock__channel:{" + key + "}" },
 }
 
-// The releases of reentrant that travelled with claims were once told on the fence counter of one
-// of these, and those that travelled alone on the key of a lock: who waited in another process
+// reentrant once published releases on wrong channels. In a batch with claims, the channel was the
+// fence counter of a claim. Otherwise, it was the key of a lock. Waiters in other processes then
 // slept on for half a TTL.
-func TestTogether_eachReleaseIsToldOnTheChannelOfItsKey(t *testing.T) {
+func TestTogether_publishesEachReleaseOnTheChannelOfItsKey(t *testing.T) {
 	t.Parallel()
 	for name := range backends {
 		for _, claims := range []int{0, 1, 5} {
 			t.Run(fmt.Sprintf("%s, with %d claims", name, claims), func(t *testing.T) {
-				requireEachReleaseTold(t, name, claims)
+				requireEachReleasePublished(t, name, claims)
 			})
 		}
 	}
 }
 
-func requireEachReleaseTold(t *testing.T, backend string, claims int) {
+func requireEachReleasePublished(t *testing.T, backend string, claims int) {
 	t.Helper()
-	f, rdb := newFlight(t, backend)
+	f, rdb := newBatcher(t, backend)
 	f.together(t, take("known 1", "id"), take("known 2", "id")) // the server knows the script
 	f.together(t, give("known 1", "id"), give("known 2", "id"))
 	for round := 0; ; round++ {
@@ -48,16 +48,16 @@ func requireEachReleaseTold(t *testing.T, backend string, claims int) {
 			ops = append(ops, take(key(4+n), "id"))
 		}
 
-		heard := rdb.Subscribe(t.Context(), append(want, channels[backend](key(3)))...)
+		messages := rdb.Subscribe(t.Context(), append(want, channels[backend](key(3)))...)
 		for range 4 {
-			_, err := heard.Receive(t.Context()) // the server says that we listen
+			_, err := messages.Receive(t.Context()) // the server confirms the subscription
 			require.NoError(t, err)
 		}
-		_, sizes := f.fly(t, ops...)
+		_, sizes := f.send(t, ops...)
 		require.NoError(t, rdb.Publish(t.Context(), channels[backend](key(3)), "the end").Err())
-		told := toldUntil(t, heard, "the end")
-		require.NoError(t, heard.Close())
-		require.ElementsMatch(t, want, told)
+		published := channelsUntil(t, messages, "the end")
+		require.NoError(t, messages.Close())
+		require.ElementsMatch(t, want, published)
 		if len(sizes) == 1 {
 			return // they were one pipeline
 		}
@@ -65,15 +65,15 @@ func requireEachReleaseTold(t *testing.T, backend string, claims int) {
 	}
 }
 
-// toldUntil returns the channels on which something was said before that.
-func toldUntil(t *testing.T, heard *redis.PubSub, last string) (told []string) {
+// channelsUntil returns the channels of the messages that arrive before last.
+func channelsUntil(t *testing.T, messages *redis.PubSub, last string) (published []string) {
 	t.Helper()
 	for {
-		m, err := heard.ReceiveMessage(t.Context())
+		m, err := messages.ReceiveMessage(t.Context())
 		require.NoError(t, err)
 		if m.Payload == last {
-			return told
+			return published
 		}
-		told = append(told, m.Channel)
+		published = append(published, m.Channel)
 	}
 }

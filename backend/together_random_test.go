@@ -31,11 +31,11 @@ type twins struct {
 	rng     *rand.Rand
 	keys    []string
 	backend string
-	many    *flight
+	many    *batcher
 	one     guard.Locker
 	dbs     [2]*redis.Client
 	fences  [2]map[string]uint64 // the last one of each key, with those that it reserved
-	ids     map[string]bool      // of releases of the flight, with their keys
+	ids     map[string]bool      // of releases of the batch, with their keys
 	claims  map[string]guard.Claim
 
 	compared int // rounds
@@ -74,12 +74,12 @@ func TestTogether_isTheSameAsOneByOne(t *testing.T) {
 // newTwins returns twins on two databases, to which on connects.
 func newTwins(t testing.TB, backend string, open func(redis.UniversalClient) guard.Locker, on func(db int) *redis.Client) *twins {
 	return &twins{
-		t: t, backend: backend, many: flightOn(on(0), open), one: open(on(1)),
+		t: t, backend: backend, many: batcherOn(on(0), open), one: open(on(1)),
 		dbs: [2]*redis.Client{on(0), on(1)}, fences: [2]map[string]uint64{{}, {}},
 	}
 }
 
-// round compares a flight with what the lone scripts do, and what both leave.
+// round sends a batch, and the same ops by lone scripts. It compares the answers and the data.
 func (w *twins) round() {
 	w.disturb()
 	var ops []op
@@ -96,10 +96,10 @@ func (w *twins) round() {
 	w.compare(ops)
 }
 
-// compare sends the ops as a flight and one by one, and compares the answers and what is left
-// behind.
+// compare sends the ops as a batch and one by one. It compares the answers and the data that is
+// left behind.
 func (w *twins) compare(ops []op) {
-	got, sizes := w.many.fly(w.t, ops...)
+	got, sizes := w.many.send(w.t, ops...)
 	if len(sizes) != 1 { // the machine has paused, and not all went out together
 		w.clear()
 		return

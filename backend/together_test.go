@@ -23,25 +23,25 @@ var lockKeys = map[string]func(key string) string{
 }
 
 // eachTogether runs a test on each backend with a server of its own.
-func eachTogether(t *testing.T, test func(t *testing.T, f *flight, rdb *redis.Client, lockKey func(string) string)) {
+func eachTogether(t *testing.T, test func(t *testing.T, f *batcher, rdb *redis.Client, lockKey func(string) string)) {
 	for name := range backends {
 		t.Run(name, func(t *testing.T) {
-			f, rdb := newFlight(t, name)
+			f, rdb := newBatcher(t, name)
 			test(t, f, rdb, lockKeys[name])
 		})
 	}
 }
 
-// newFlight returns a flight of a backend on a server of its own, and a client of that.
-func newFlight(t *testing.T, backend string) (*flight, *redis.Client) {
+// newBatcher returns a batcher of a backend on a server of its own, and a client of that server.
+func newBatcher(t *testing.T, backend string) (*batcher, *redis.Client) {
 	t.Helper()
 	server := redistest.Start(t)
-	return flightOn(server.Client(t), backends[backend]), server.Client(t)
+	return batcherOn(server.Client(t), backends[backend]), server.Client(t)
 }
 
 func TestTogether_aKeyOfAWrongTypeFailsAlone(t *testing.T) {
 	t.Parallel()
-	eachTogether(t, func(t *testing.T, f *flight, rdb *redis.Client, lockKey func(string) string) {
+	eachTogether(t, func(t *testing.T, f *batcher, rdb *redis.Client, lockKey func(string) string) {
 		require.NoError(t, rdb.RPush(t.Context(), lockKey("key7"), "somebody's").Err())
 		for range 2 { // the second time there are fence counters
 			for i, a := range f.together(t, many(20, func(key string) op { return take(key, "id") })...) {
@@ -53,7 +53,7 @@ func TestTogether_aKeyOfAWrongTypeFailsAlone(t *testing.T) {
 				require.NoError(t, a.err)
 				require.Equal(t, guard.Granted, a.grant.State)
 			}
-			answers, _ := f.fly(t, many(20, func(key string) op { return give(key, "id") })...)
+			answers, _ := f.send(t, many(20, func(key string) op { return give(key, "id") })...)
 			for i, a := range answers {
 				require.NoError(t, a.err)
 				require.Equal(t, i != 7, a.held, "a key of another type is no lease")
@@ -71,7 +71,7 @@ func TestTogether_aKeyOfAWrongTypeFailsAlone(t *testing.T) {
 
 func TestTogether_aFullServerRefusesClaimsAndTakesReleasesAndRenewals(t *testing.T) {
 	t.Parallel()
-	eachTogether(t, func(t *testing.T, f *flight, rdb *redis.Client, lockKey func(string) string) {
+	eachTogether(t, func(t *testing.T, f *batcher, rdb *redis.Client, lockKey func(string) string) {
 		for _, a := range f.together(t, many(20, func(key string) op { return take(key, "id") })...) {
 			require.NoError(t, a.err)
 		}
@@ -95,13 +95,13 @@ func TestTogether_aFullServerRefusesClaimsAndTakesReleasesAndRenewals(t *testing
 			}
 			renewed <- err
 		}()
-		answers, _ := f.fly(t, ops...)
+		answers, _ := f.send(t, ops...)
 		require.NoError(t, <-renewed)
 		for i, held := range []bool{true, false, true, true} {
 			require.NoError(t, answers[i].err, i)
 			require.Equal(t, held, answers[i].held, i)
 		}
-		require.NoError(t, answers[4].err, "who has it is told all the same")
+		require.NoError(t, answers[4].err, "a busy key is answered all the same")
 		require.Equal(t, guard.Busy, answers[4].grant.State)
 		for _, a := range answers[5:] {
 			require.Equal(t, driver.KindOOM, a.kind(t))
@@ -119,10 +119,10 @@ func TestTogether_aServerThatRestartedRefusesClaimsAndTakesReleases(t *testing.T
 	for name, open := range cautious {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t)
-			before := flightOn(server.Client(t), backends[name])
+			before := batcherOn(server.Client(t), backends[name])
 			before.together(t, take("key0", "id"), take("key1", "id"), take("a", "id"))
-			f := flightOn(server.Client(t), func(rdb redis.UniversalClient) guard.Locker { return open(rdb, time.Hour) })
-			answers, _ := f.fly(t, take("key1", "another"), take("key2", "id"), take("key3", "id"), give("key0", "id"))
+			f := batcherOn(server.Client(t), func(rdb redis.UniversalClient) guard.Locker { return open(rdb, time.Hour) })
+			answers, _ := f.send(t, take("key1", "another"), take("key2", "id"), take("key3", "id"), give("key0", "id"))
 			require.NoError(t, answers[0].err)
 			require.Equal(t, guard.Busy, answers[0].grant.State)
 			require.Equal(t, driver.KindRestarted, answers[1].kind(t))
@@ -133,15 +133,15 @@ func TestTogether_aServerThatRestartedRefusesClaimsAndTakesReleases(t *testing.T
 	}
 }
 
-func TestTogether_aScriptThatTheServerForgotIsMended(t *testing.T) {
+func TestTogether_sendsAForgottenScriptAgain(t *testing.T) {
 	t.Parallel()
-	eachTogether(t, func(t *testing.T, f *flight, rdb *redis.Client, _ func(string) string) {
+	eachTogether(t, func(t *testing.T, f *batcher, rdb *redis.Client, _ func(string) string) {
 		for range 3 {
 			for _, of := range []func(key string) op{
 				func(key string) op { return take(key, "id") }, func(key string) op { return give(key, "id") },
 			} {
 				require.NoError(t, rdb.ScriptFlush(t.Context()).Err())
-				answers, sizes := f.fly(t, many(20, of)...)
+				answers, sizes := f.send(t, many(20, of)...)
 				require.GreaterOrEqual(t, len(sizes), 2, "one was refused, and came again: %v", sizes)
 				for _, a := range answers {
 					require.NoError(t, a.err)
@@ -154,9 +154,9 @@ func TestTogether_aScriptThatTheServerForgotIsMended(t *testing.T) {
 
 func TestTogether_twoReleasesOfOneClaimAreOneThatHadItAndOneThatHadNot(t *testing.T) {
 	t.Parallel()
-	eachTogether(t, func(t *testing.T, f *flight, _ *redis.Client, _ func(string) string) {
+	eachTogether(t, func(t *testing.T, f *batcher, _ *redis.Client, _ func(string) string) {
 		f.together(t, take("a", "id"), take("b", "id"))
-		answers, _ := f.fly(t, give("b", "id"), give("a", "id"), give("a", "another"), give("a", "id"))
+		answers, _ := f.send(t, give("b", "id"), give("a", "id"), give("a", "another"), give("a", "id"))
 		for i, held := range []bool{true, true, false, false} {
 			require.NoError(t, answers[i].err)
 			require.Equal(t, held, answers[i].held, i)
@@ -164,12 +164,12 @@ func TestTogether_twoReleasesOfOneClaimAreOneThatHadItAndOneThatHadNot(t *testin
 	})
 }
 
-func TestTogether_oneOfManyWhoWantAFreeKeyHasIt(t *testing.T) {
+func TestTogether_oneOfManyClaimsGetsAFreeKey(t *testing.T) {
 	t.Parallel()
-	eachTogether(t, func(t *testing.T, f *flight, _ *redis.Client, _ func(string) string) {
+	eachTogether(t, func(t *testing.T, f *batcher, _ *redis.Client, _ func(string) string) {
 		last := uint64(0)
 		for round := range 3 { // the first one has no fence counter
-			answers, _ := f.fly(t, take("k", "a"), take("k", "b"), take("k", "a"), take("k", "c"))
+			answers, _ := f.send(t, take("k", "a"), take("k", "b"), take("k", "a"), take("k", "c"))
 			require.Equal(t, guard.Granted, answers[0].grant.State)
 			require.False(t, answers[0].grant.Held, round)
 			require.Greater(t, answers[0].grant.Fence, last)
@@ -178,7 +178,7 @@ func TestTogether_oneOfManyWhoWantAFreeKeyHasIt(t *testing.T) {
 			for _, i := range []int{1, 3} {
 				require.Equal(t, guard.Busy, answers[i].grant.State, i)
 			}
-			f.fly(t, give("k", "a"))
+			f.send(t, give("k", "a"))
 		}
 	})
 }
@@ -189,14 +189,14 @@ func TestTogether_aClusterThatLooksLikeOneServerGetsOneScriptARequest(t *testing
 	node := cluster.Nodes[0]
 	for name, backend := range backends {
 		t.Run(name, func(t *testing.T) {
-			f := flightOn(node.Client(t), backend)
+			f := batcherOn(node.Client(t), backend)
 			owned := ownedBy(t, f.locker)
 			var takes, gives []op
 			for _, key := range owned {
 				takes, gives = append(takes, take(key, "id")), append(gives, give(key, "id"))
 			}
 			for i, ops := range [][]op{takes, gives, takes, gives} {
-				answers, sizes := f.fly(t, ops...)
+				answers, sizes := f.send(t, ops...)
 				total := 0
 				for _, n := range sizes {
 					total += n
@@ -217,10 +217,10 @@ func TestTogether_aClusterThatLooksLikeOneServerGetsOneScriptARequest(t *testing
 
 func TestTogether_aClaimBehindAReleaseOfItsKeyFindsItFree(t *testing.T) {
 	t.Parallel()
-	eachTogether(t, func(t *testing.T, f *flight, _ *redis.Client, _ func(string) string) {
-		answers, _ := f.fly(t, take("k", "a"), take("other", "a"))
+	eachTogether(t, func(t *testing.T, f *batcher, _ *redis.Client, _ func(string) string) {
+		answers, _ := f.send(t, take("k", "a"), take("other", "a"))
 		require.Equal(t, guard.Granted, answers[0].grant.State)
-		answers, sizes := f.fly(t,
+		answers, sizes := f.send(t,
 			take("k", "before"), give("k", "a"), take("k", "b"), give("k", "b"), take("k", "c"), take("further", "a"), give("other", "a"))
 		require.Equal(t, 5, sizes[0], "scripts in one pipeline, as the calls of a key stay in their order")
 		require.Equal(t, guard.Busy, answers[0].grant.State)
@@ -249,14 +249,14 @@ func testWithoutRights(t *testing.T, backend func(redis.UniversalClient) guard.L
 	require.NoError(t, all.Do(t.Context(), append(rights, denied...)...).Err())
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "app", Password: "secret"})
 	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
-	f := flightOn(rdb, backend)
+	f := batcherOn(rdb, backend)
 	takes := many(10, func(key string) op { return take(key, "id") })
 	gives := many(10, func(key string) op { return give(key, "id") })
 	for i, ops := range [][]op{takes, gives, takes, gives} {
 		for _, counter := range all.Keys(t.Context(), "onerun:*:fence").Val() {
 			longAgo(t, all, counter) // new ones are ahead of the clock
 		}
-		answers, sizes := f.fly(t, ops...)
+		answers, sizes := f.send(t, ops...)
 		if i > 1 { // the server knows the scripts
 			require.Equal(t, []int{1}, sizes, "they share a script")
 		}

@@ -57,7 +57,7 @@ func TestWarnings_nameTheServerThatEvictsLeases(t *testing.T) {
 	}
 }
 
-func TestWarnings_aUserWhoMayNotAskGetsNone(t *testing.T) {
+func TestWarnings_areEmptyForAUserWithoutPermission(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	admin := server.Client(t)

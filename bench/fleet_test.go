@@ -127,7 +127,8 @@ func runFleet(t *testing.T, kinds []string, span time.Duration) {
 		}
 		break
 	}
-	for _, m := range members { // each kind gets on to the end, whoever was killed
+	// each kind makes progress to the end, whichever processes were killed
+	for _, m := range members {
 		f.AwaitRuns(m.Kind, 1)
 	}
 	runs := f.Check()

@@ -201,7 +201,7 @@ func (f *floor) close() {
 	f.onGoRedis.close()
 }
 
-// A lonelyFloor is the least for one caller, who has nobody to share a script with.
+// A lonelyFloor is the least for one caller, which shares scripts with no other.
 type lonelyFloor struct {
 	onGoRedis
 	token string
@@ -302,14 +302,14 @@ func (c bareConn) until(b *testing.B, begin string) {
 	}
 }
 
-// handOverFloor is the least time from a release to another process's acquire: a script that
-// deletes and publishes, and the connection that hears of it wakes a goroutine, which asks for the
-// key on a connection of its own.
-func handOverFloor(b *testing.B, addr string) (took []time.Duration, trip time.Duration) {
-	from, hears, to := dialBare(b, addr), dialBare(b, addr), dialBare(b, addr)
+// handOffFloor is the least time from a release to another process's acquire. A script deletes the
+// key and publishes. The connection that receives the message wakes a goroutine, which asks for
+// the key on a connection of its own.
+func handOffFloor(b *testing.B, addr string) (took []time.Duration, trip time.Duration) {
+	from, subscribed, to := dialBare(b, addr), dialBare(b, addr), dialBare(b, addr)
 	const release = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) redis.call('PUBLISH', KEYS[1], '') end return 1"
-	hears.send(b, "SUBSCRIBE", "floor")
-	hears.until(b, ":1")
+	subscribed.send(b, "SUBSCRIBE", "floor")
+	subscribed.until(b, ":1")
 	trips := make([]time.Duration, 1000)
 	for n := range trips {
 		start := time.Now()
@@ -329,7 +329,7 @@ func handOverFloor(b *testing.B, addr string) (took []time.Duration, trip time.D
 			acquired <- time.Now()
 		}()
 		go func() { // what reads messages
-			hears.until(b, "message")
+			subscribed.until(b, "message")
 			close(woken)
 		}()
 		time.Sleep(settled)

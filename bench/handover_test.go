@@ -11,27 +11,26 @@ import (
 )
 
 const (
-	// handOverLimit ends a benchmark of a locker that takes long, or whose waiter sleeps on when
-	// it should wake: such a hand-over is not in the percentiles, but in "done", which is the part
-	// of all that were done.
-	handOverLimit = 10 * time.Second
-	// settled is for how long a key is held while the other waits: a few dozen round trips, in
-	// which it has been told that the key is busy, has subscribed to what will wake it, and has
-	// asked again.
+	// handOffLimit ends a benchmark of a locker that takes long, or whose waiter sleeps on when
+	// it should wake. Such a hand-off is not in the percentiles. It lowers "done", which is the
+	// share of the hand-offs that were completed.
+	handOffLimit = 10 * time.Second
+	// settled is how long a key is held while the other waits. It is a few dozen round trips. In
+	// that time, the waiter has been refused, has subscribed, and has asked again.
 	settled = 3 * time.Millisecond
 )
 
-// BenchmarkHandOver has two processes, that is two clients, which give a key to each other. Its
-// time is that from the call that releases until the other's call for the key has returned, also
-// in round trips: pings by the same client in the same run.
-func BenchmarkHandOver(b *testing.B) {
+// BenchmarkHandOff has two clients, which stand for two processes, hand off a key to each other.
+// It measures the time from one client's release until the other's call for the key returns. It
+// also reports that time in round trips: pings by the same client in the same run.
+func BenchmarkHandOff(b *testing.B) {
 	server := redistest.Start(b)
 	for _, i := range impls {
 		b.Run("impl="+i.name+"/clients=2", func(b *testing.B) {
 			from, to := i.join(b, server), i.join(b, server)
 			warm(b, from, 1, keys())
 			warm(b, to, 1, keys())
-			ctx, cancel := context.WithTimeout(context.Background(), handOverLimit)
+			ctx, cancel := context.WithTimeout(context.Background(), handOffLimit)
 			defer cancel()
 			trip := roundTrip(b, from)
 			key := keys()(0)
@@ -40,7 +39,7 @@ func BenchmarkHandOver(b *testing.B) {
 			took := make([]time.Duration, 0, b.N)
 			for len(took) < b.N && err == nil {
 				var d time.Duration
-				if held, d, err = handOver(ctx, from, to, key, held); err == nil {
+				if held, d, err = handOff(ctx, from, to, key, held); err == nil {
 					took = append(took, d)
 				}
 				from, to = to, from
@@ -52,18 +51,18 @@ func BenchmarkHandOver(b *testing.B) {
 			if err != nil && ctx.Err() == nil {
 				b.Fatal(err)
 			}
-			reportHandOvers(b, took, trip)
+			reportHandOffs(b, took, trip)
 		})
 	}
 	b.Run("impl=floor/clients=2", func(b *testing.B) {
-		took, trip := handOverFloor(b, server.Addr())
+		took, trip := handOffFloor(b, server.Addr())
 		b.StopTimer()
-		reportHandOvers(b, took, trip)
+		reportHandOffs(b, took, trip)
 	})
 }
 
-// handOver releases a lease of from's, for which to waits, and returns what to has then.
-func handOver(ctx context.Context, from, to locker, key string, held lease) (lease, time.Duration, error) {
+// handOff releases a lease of from that to waits for. It returns the new lease of to.
+func handOff(ctx context.Context, from, to locker, key string, held lease) (lease, time.Duration, error) {
 	type grant struct {
 		lease lease
 		at    time.Time
@@ -97,11 +96,11 @@ func roundTrip(b *testing.B, l locker) time.Duration {
 	return p50
 }
 
-func reportHandOvers(b *testing.B, took []time.Duration, trip time.Duration) {
+func reportHandOffs(b *testing.B, took []time.Duration, trip time.Duration) {
 	b.Helper()
 	b.ReportMetric(float64(len(took))/float64(b.N), "done")
 	if len(took) < b.N {
-		b.Logf("%d of %d hand-overs were done in %v", len(took), b.N, handOverLimit)
+		b.Logf("%d of %d hand-offs were done in %v", len(took), b.N, handOffLimit)
 	}
 	if len(took) == 0 {
 		b.ReportMetric(0, "ns/op") // which leaves it out

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A sleeper is a locker that grants some times, whoever has the key, and then sleeps until the
-// caller's context ends, as one does that is not told of a release. It wakes again when it is
-// asked once more after that, if it is to.
+// A sleeper is a locker that grants a number of calls, even if the key is held. Then it sleeps
+// until the caller's context ends, like a locker that misses a release. After that it grants wakes
+// more calls.
 type sleeper struct {
 	left  atomic.Int64
 	wakes int64

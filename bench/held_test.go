@@ -20,10 +20,10 @@ import (
 // heldTTL is the TTL of leases that are held for long.
 const heldTTL = 10 * time.Second
 
-// BenchmarkHeld has one process hold keys, and reports what they cost it beside one key, and what
-// their renewal costs in one TTL. Where an implementation leaves renewal to its users, a goroutine
-// for each lease does it at each third of the TTL, which is what they write. It is one
-// measurement, however large b.N is.
+// BenchmarkHeld has one process hold keys. It reports what they cost more than one key, and what
+// their renewal costs in one TTL. If an implementation leaves renewal to its users, a goroutine
+// for each lease renews it at each third of the TTL, as users would. It is one measurement,
+// however large b.N is.
 func BenchmarkHeld(b *testing.B) {
 	server := redistest.Start(b)
 	counts, leaseTTL := []int{1, 100, 10_000, 100_000}, heldTTL

@@ -157,7 +157,7 @@ func TestRedisotel_putsAcquireBelowOursAndReleaseBelowTheCaller(t *testing.T) {
 	require.Equal(t, []string{"acquire work", "request"}, parents)
 }
 
-func TestRedisotel_showsKeysTokensAndRecordsUnlessToldNotTo(t *testing.T) {
+func TestRedisotel_showsKeysTokensAndRecordsUnlessStatementsAreOff(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// stalled is for how long nobody may get on before a benchmark ends. The longest pause of a locker
-// that polls is a quarter of a second.
+// stalled is how long a benchmark goes on without progress. The longest pause of a locker that
+// polls is a quarter of a second.
 //
-// What it is for is rueidislock with NoLoopTracking: an attempt that takes longer than its
-// TryNextAfter of 20 ms, as it can on a busy machine, fails, deletes the key itself, is not told
-// of that, and waits to be told until its caller's context ends.
+// The limit is for rueidislock with NoLoopTracking. There, an attempt that takes longer than its
+// TryNextAfter of 20 ms, as it can on a busy machine, fails and deletes the key itself. It gets no
+// notification of that, and waits for one until its caller's context ends.
 const stalled = 3 * time.Second
 
 // untilStalled returns a context that ends when progress has stood still, or at the limit. Callers

@@ -25,7 +25,7 @@ type job struct {
 	Audit           string // the prefix of the keys that holders check each other by, or empty
 }
 
-// An outcome is what came of a job.
+// An outcome is the result of a job.
 type outcome struct {
 	Pairs []int // of each caller
 	Stale int64 // fences that were not above all that had been shown
@@ -79,7 +79,7 @@ func (j job) do(l locker) outcome {
 				}
 				a.check(held)
 				o.Pairs[n]++
-				// Not by ctx: what was taken is given back, though the time is up.
+				// not ctx: the lease is released even if the time is up
 				if err := l.give(context.Background(), j.Key, held); err != nil {
 					a.fail(err)
 				}

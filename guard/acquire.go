@@ -73,8 +73,8 @@ type lastAnswer struct {
 func (l *lastAnswer) set(g Grant) { *l = lastAnswer{g.State, g.Left, g.Label} }
 
 // acquire takes a lease on the key, which the store knows as stored. It returns a hold that is in
-// the schedule, on which the caller must call giveBack, or the error of a call whose function did
-// not run.
+// the schedule, or the error of a call whose function did not run. The caller must call endLease
+// on the hold.
 func (g *Guard) acquire(ctx context.Context, key, stored string, set *settings) (*hold, error) {
 	if ctx.Err() != nil {
 		return nil, contextEnded(ctx, driver.OpAcquire, key)
@@ -93,7 +93,7 @@ func (g *Guard) acquire(ctx context.Context, key, stored string, set *settings) 
 	a.returned = true
 	if h != nil && h.over.Load() { // while a hook ran
 		var r release
-		h.giveBack(ctx, ending{}, &r)
+		h.endLease(ctx, ending{}, &r)
 		r.report()
 		return nil, h.overtaken(ctx, nil, false)
 	}
@@ -423,7 +423,7 @@ func (a *acquisition) exit() {
 	} else { // a hook has ended the goroutine
 		var r release
 		defer r.report()
-		a.got.giveBack(a.caller, ending{}, &r)
+		a.got.endLease(a.caller, ending{}, &r)
 	}
 	a.report(errAborted)
 }

@@ -127,7 +127,7 @@ func (g *Guard) revoke() int {
 				r.report()
 			}()
 			// A panic of the Locker would end the process. The cleaner goes on with its claim.
-			contain(func() { h.giveBack(ended, ending{cause: &ClosedError{Key: h.key, ran: true}}, &r) })
+			contain(func() { h.endLease(ended, ending{cause: &ClosedError{Key: h.key, ran: true}}, &r) })
 		})
 	}
 	sent.Wait()

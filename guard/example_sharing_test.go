@@ -11,8 +11,8 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// Requests read the configuration together. Who reloads it has it alone: no request sees half of
-// it, in any process.
+// Requests read the configuration together. A reload has it alone, so no request in any process
+// sees half of it.
 func ExampleWithShared() {
 	ctx := context.Background()
 	g, err := guard.New(memory.New(), guard.WithWait(time.Minute)) // or single.New(rdb)

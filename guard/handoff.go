@@ -90,4 +90,4 @@ func (h *hold) accept() bool {
 }
 
 // reject releases a lease that was handed off to the call, which goes on without it.
-func (a *acquisition) reject(h *hold) { h.giveBack(a.caller, ending{}, new(release)) }
+func (a *acquisition) reject(h *hold) { h.endLease(a.caller, ending{}, new(release)) }

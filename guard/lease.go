@@ -118,17 +118,17 @@ func (l *Lease) Run(ctx context.Context, f func(context.Context) error) error {
 // but then returns soon. A second call does nothing. Releasing a lease that was joined (see
 // Acquire) ends only its Context.
 func (l *Lease) Release(ctx context.Context) error {
-	return l.giveBack(ctx, ending{})
+	return l.endLease(ctx, ending{})
 }
 
 // Complete is Release for work that is done: it leaves the done marker of WithOnce, with the
 // record of SetRecord. If the store could not be asked, the error is a *MarkerError. Without
 // WithOnce it is Release.
 func (l *Lease) Complete(ctx context.Context) error {
-	return l.giveBack(ctx, ending{complete: true, run: ctx})
+	return l.endLease(ctx, ending{complete: true, run: ctx})
 }
 
-func (l *Lease) giveBack(ctx context.Context, end ending) error {
+func (l *Lease) endLease(ctx context.Context, end ending) error {
 	if l.joined {
 		if l.end != nil {
 			l.end()
@@ -137,7 +137,7 @@ func (l *Lease) giveBack(ctx context.Context, end ending) error {
 	}
 	var rel release
 	defer rel.report()
-	l.hold.giveBack(ctx, end, &rel)
+	l.hold.endLease(ctx, end, &rel)
 	if rel.err == nil {
 		return nil
 	}

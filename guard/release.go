@@ -55,9 +55,9 @@ type storeCall struct {
 	err        error
 }
 
-// giveBack ends h: it ends the context, and hands the lease off or releases it. It does nothing
-// after the first time. ctx is the caller's: its end bounds the call only. The result is in r.
-func (h *hold) giveBack(ctx context.Context, end ending, r *release) {
+// endLease ends h: it ends the context, and hands the lease off or releases it. It does nothing
+// after the first time. The end of ctx bounds the call only. The result is in r.
+func (h *hold) endLease(ctx context.Context, end ending, r *release) {
 	defer end.first.leave() // before the hooks
 	if !h.beginRelease(end, r) {
 		return

@@ -53,7 +53,7 @@ func TestRelease_endsTheValidityBeforeItIsSent(t *testing.T) {
 	})
 }
 
-func TestRelease_whoseReplyWasLostReportsNoLoss(t *testing.T) {
+func TestRelease_withALostReplyReportsNoLoss(t *testing.T) {
 	for name, opts := range map[string][]guard.Option{
 		"plain":    nil,
 		"once":     {guard.WithOnce(time.Hour)},

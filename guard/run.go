@@ -28,7 +28,7 @@ func (h *hold) do(ctx context.Context, f func(context.Context) error) (err error
 	defer func() { r.report(err) }()
 	defer func() {
 		r.stop()
-		h.giveBack(ctx, ending{complete: r.returned && err == nil, run: r.ctx}, &rel)
+		h.endLease(ctx, ending{complete: r.returned && err == nil, run: r.ctx}, &rel)
 		if r.returned {
 			r.ended, err = h.result(ctx, err, rel.err)
 		}

@@ -109,18 +109,18 @@ func (l *Leases) Valid() bool {
 func (l *Leases) Release(ctx context.Context) error {
 	defer l.end()
 	own := slices.DeleteFunc(slices.Clone(l.leases), func(lease *Lease) bool { return lease.joined })
-	return l.guard.giveBackAll(ctx, l.set, own)
+	return l.guard.releaseAll(ctx, l.set, own)
 }
 
-// giveBackAll releases the leases at once, and returns the errors: one that has no answer must not
-// hide that another was lost.
-func (g *Guard) giveBackAll(ctx context.Context, set *settings, leases []*Lease) error {
+// releaseAll releases the leases at once, and returns all errors. A release without an answer must
+// not hide the loss of another lease.
+func (g *Guard) releaseAll(ctx context.Context, set *settings, leases []*Lease) error {
 	requests := g.releaseTogether(ctx, set, len(leases))
 	results := make([]error, len(leases))
 	each(len(leases), func(i int) {
-		// unless giveBack returns
+		// the result if endLease does not return
 		results[i] = driver.NewStoreError("", driver.OpRelease, leases[i].Key(), errAborted)
-		results[i] = leases[i].giveBack(ctx, ending{first: requests[i]})
+		results[i] = leases[i].endLease(ctx, ending{first: requests[i]})
 	})
 	return errors.Join(results...)
 }
@@ -197,15 +197,15 @@ func (g *Guard) newSeveral(ctx context.Context, keys []string, opts []Option) (*
 	return s, nil
 }
 
-// acquire acquires all the keys. It asks for all at once. If some are busy, it releases those
-// behind the first of these, waits for that one, and asks for the rest again.
+// acquire acquires all the keys. It asks for all at once. If some are busy, it releases the keys
+// behind the first busy key, waits for that key, and asks for the rest again.
 func (s *several) acquire() error {
 	for {
 		first := s.ask()
 		if first == nil {
 			return nil
 		}
-		s.giveBack(func(k *oneOf) bool { return k.stored > first.stored })
+		s.releaseKeys(func(k *oneOf) bool { return k.stored > first.stored })
 		left := s.deadline - s.guard.clock.Now()
 		if s.set.wait <= 0 || left <= 0 || !errors.Is(first.err, ErrBusy) && !errors.Is(first.err, ErrStore) {
 			s.reportSkip(first)
@@ -214,7 +214,7 @@ func (s *several) acquire() error {
 		if first.lease, first.err = s.acquireOne(first, func(own *settings) { own.wait = left }); first.err != nil {
 			return first.err
 		}
-		s.giveBack(func(k *oneOf) bool { return !k.lease.Valid() }) // meanwhile
+		s.releaseKeys(func(k *oneOf) bool { return !k.lease.Valid() }) // meanwhile
 	}
 }
 
@@ -225,7 +225,7 @@ func (s *several) ask() *oneOf {
 	each(len(missing), func(i int) {
 		k := missing[i]
 		defer requests[i].leave()
-		// unless acquireOne returns
+		// the error if acquireOne does not return
 		k.err = driver.NewStoreError("", driver.OpAcquire, k.stored, errAborted)
 		k.lease, k.err = s.acquireOne(k, func(own *settings) { own.wait, own.probe, own.first = 0, true, requests[i] })
 	})
@@ -250,8 +250,8 @@ func (s *several) acquireOne(k *oneOf, change func(own *settings)) (*Lease, erro
 	return &h.lease, nil
 }
 
-// giveBack releases the keys that are held, and for which the function returns true.
-func (s *several) giveBack(which func(*oneOf) bool) {
+// releaseKeys releases the keys that are held, and for which the function returns true.
+func (s *several) releaseKeys(which func(*oneOf) bool) {
 	var leases []*Lease
 	for _, k := range s.keys {
 		if k.lease != nil && !k.lease.joined && which(k) {
@@ -260,12 +260,12 @@ func (s *several) giveBack(which func(*oneOf) bool) {
 		}
 	}
 	if len(leases) > 0 {
-		_ = s.guard.giveBackAll(s.ctx, s.set, leases) // the Guard keeps trying
+		_ = s.guard.releaseAll(s.ctx, s.set, leases) // the Guard keeps trying
 	}
 }
 
-// abandon gives everything back, unless leases has returned it.
-func (s *several) abandon() { s.giveBack(func(*oneOf) bool { return true }) }
+// abandon releases all keys, unless leases has returned them.
+func (s *several) abandon() { s.releaseKeys(func(*oneOf) bool { return true }) }
 
 // reportSkip calls the hooks for a call that gives up because of a busy key.
 func (s *several) reportSkip(k *oneOf) {

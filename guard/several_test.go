@@ -651,13 +651,13 @@ func TestAcquireAll_tellsTheStoreItsFence(t *testing.T) {
 		}
 		l, err := here.AcquireAll(t.Context(), []string{"a", "b", "c"})
 		require.NoError(t, err)
-		told := 0
+		renewed := 0
 		raised.Range(func(_, fence any) bool {
 			require.Equal(t, l.Fence(), fence)
-			told++
+			renewed++
 			return true
 		})
-		require.Equal(t, 2, told, "all but the one that was granted this fence")
+		require.Equal(t, 2, renewed, "all but the one that was granted this fence")
 		for _, key := range l.Keys() {
 			lease, err := here.Acquire(l.Context(), key)
 			require.NoError(t, err)

@@ -136,7 +136,7 @@ func TestShared_aLeaseIsJoinedForABoundedTime(t *testing.T) {
 }
 
 // Readers do not overtake a writer of their own process.
-func TestShared_readersStandBehindAWriter(t *testing.T) {
+func TestShared_readersDoNotOvertakeAWriter(t *testing.T) {
 	sharing(t, func(t *testing.T, _ sharingStore, here, _ *guard.Guard) {
 		reader := hold(t, here, "k", guard.WithShared())
 		order := make(chan string, 2)

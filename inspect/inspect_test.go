@@ -217,7 +217,7 @@ func TestList_showsTheKeysOfTheNamespace(t *testing.T) {
 	}, guard.WithNamespace("shop"))
 }
 
-func TestOperations_sayWhoDidWhatAndWhy(t *testing.T) {
+func TestOperations_showTheActorTheActionAndTheReason(t *testing.T) {
 	onSite(t, func(t *testing.T, s *site) {
 		lease, err := s.here.Acquire(t.Context(), "report")
 		require.NoError(t, err)

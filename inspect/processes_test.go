@@ -87,8 +87,8 @@ func (m mortal) Append(ctx context.Context, name string, e driver.Entry, keep in
 	return m.Locker.Append(ctx, name, e, keep)
 }
 
-// A process that dies says nothing, and is shown for half a minute.
-func TestProcesses_forgetsWhoIsSilent(t *testing.T) {
+// A process that dies announces nothing more, and is shown for half a minute.
+func TestProcesses_forgetsASilentProcess(t *testing.T) {
 	onSite(t, func(t *testing.T, s *site) {
 		m := mortal{s.store, &atomic.Bool{}}
 		g, err := guard.New(m)

@@ -190,7 +190,7 @@ func TestGolden_cron(t *testing.T) {
 	})
 }
 
-// What a handler answers well is a run that went well, also where nothing is kept of it.
+// A run whose handler answers without an error is a success, even if its answer is not kept.
 func TestRun_ofWhichNothingIsKeptIsNoFailure(t *testing.T) {
 	for name, opts := range map[string][]guardhttp.Option{
 		"exclusive": {guardhttp.WithMode(guardhttp.Exclusive)}, "a policy": {guardhttp.WithPolicy(func(int, http.Header) bool { return false })},

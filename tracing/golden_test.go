@@ -131,7 +131,7 @@ func TestGolden_aWaitForAHolderThatReleases(t *testing.T) {
 	})
 }
 
-func TestGolden_aHandOverFromOneToTheNext(t *testing.T) {
+func TestGolden_aHandOffFromOneToTheNext(t *testing.T) {
 	inSite(t, "hand-over", func(t *testing.T, s *site) {
 		var all sync.WaitGroup
 		for name, g := range map[string]*guard.Guard{"first": s.one, "second": s.other, "third": s.one} {
@@ -147,7 +147,7 @@ func TestGolden_aHandOverFromOneToTheNext(t *testing.T) {
 	})
 }
 
-func TestGolden_aHandOverInsideTheProcess(t *testing.T) {
+func TestGolden_aHandOffInsideTheProcess(t *testing.T) {
 	inSite(t, "hand-over-in-process", func(t *testing.T, s *site) {
 		lease, err := s.other.Acquire(t.Context(), "k")
 		require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-1795987d/onerun/tracing"
 )
 
-// The hook is called some time after the lease was handed on, which took no time.
+// The hook is called some time after the lease was handed off. The hand-off took no time.
 func TestHandOff_ofALeaseIsASpanThatEndsWhenItBegins(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))

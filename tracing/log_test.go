@@ -43,7 +43,7 @@ func TestLog_tellsOfALongWaitWheneverItHasDoubled(t *testing.T) {
 	})
 }
 
-// A store that is away must not flood the log, and what comes of it must not be lost in it.
+// A store that is away must not flood the log. Its consequences must still be visible there.
 func TestLog_tellsOfAStoreThatIsAwayLessAndLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, newTelescope(t), guard.WithName("report"))

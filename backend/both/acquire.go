@@ -46,18 +46,18 @@ func (l *Locker) acquire(ctx context.Context, c driver.Claim) (grant driver.Gran
 	second, err := l.sides[next].TryAcquire(asking, like)
 	cancel()
 	if err != nil {
-		kept := l.giveBack(ctx, c, old)
+		kept := l.releaseSide(ctx, c, old)
 		failed := l.sides[next].error(driver.OpAcquire, c.Key, err)
 		failed.Revoked = failed.Revoked && kept == nil // else the Guard cleans up
 		return driver.Grant{}, next, failed
 	}
 	if second.State != driver.Granted {
-		return second, next, l.giveBack(ctx, c, old)
+		return second, next, l.releaseSide(ctx, c, old)
 	}
 	grant, err = l.level(ctx, c, first, second)
 	if err != nil {
-		_ = l.giveBack(ctx, c, next)
-		_ = l.giveBack(ctx, c, old)
+		_ = l.releaseSide(ctx, c, next)
+		_ = l.releaseSide(ctx, c, old)
 	}
 	return grant, next, err
 }
@@ -90,8 +90,8 @@ func (l *Locker) level(ctx context.Context, c driver.Claim, first, second driver
 	return grant, nil
 }
 
-// withMost returns a context for most of the time that ctx has left. The rest is for giveBack if
-// the next side does not answer.
+// withMost returns a context for most of the time that ctx has left. The rest is for releaseSide,
+// if the next side does not answer.
 func withMost(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -100,9 +100,9 @@ func withMost(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, time.Until(deadline)*3/4)
 }
 
-// giveBack releases a claim on a side that has granted it. After an error, the side may hold the
-// claim still. The answer to the claim is then an error as well, so that the Guard cleans up.
-func (l *Locker) giveBack(ctx context.Context, c driver.Claim, at int) error {
+// releaseSide releases a claim on a side that has granted it. After an error, the side may still
+// hold the claim. The answer to the claim is then an error as well, so that the Guard cleans up.
+func (l *Locker) releaseSide(ctx context.Context, c driver.Claim, at int) error {
 	c.Fence, c.Hint, c.Reserve = 0, 0, 0
 	if _, err := l.sides[at].Release(ctx, c, driver.After{}); err != nil {
 		return l.sides[at].error(driver.OpAcquire, c.Key, err)

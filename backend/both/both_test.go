@@ -134,7 +134,7 @@ func TestTryAcquire_givesTheFirstBackIfTheSecondDoesNotGrant(t *testing.T) {
 			require.True(t, isFree(t, p.next.Inner))
 		}
 	})
-	t.Run("and cannot be given back", func(t *testing.T) {
+	t.Run("and cannot be released", func(t *testing.T) {
 		p := newPair()
 		p.mustAcquire(t, p.next.Inner, claim("k"))
 		p.old.OnRelease = func(context.Context, int, guard.Claim, guard.After) (bool, error) { return false, errDown }
@@ -323,13 +323,13 @@ func TestFrozenSide_grantsNothingAndBlocksNobodyOnTheOther(t *testing.T) {
 			_, err := l.TryAcquire(ctx, claim("k"))
 			require.ErrorIs(t, err, guard.ErrStore)
 			require.Less(t, time.Since(start), 10*time.Second)
-			require.True(t, isFree(t, lockers[1-i]), "the other side was given back")
+			require.True(t, isFree(t, lockers[1-i]), "the claim on the other side was released")
 		})
 	}
 }
 
-// A holder that is on the next side alone keeps waiters away that get the key on the old side. What
-// they give back there wakes none of them.
+// The holder holds the key on the next side only. Waiters get the key on the old side, are refused
+// on the next side, and release the old side again. These releases wake none of them.
 func TestSubscribe_waitersDoNotWakeEachOther(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartN(t, 2)

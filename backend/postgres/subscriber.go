@@ -55,13 +55,13 @@ type subscriber struct {
 	change chan struct{} // has one element if there is something to do
 
 	mu        sync.Mutex
-	topics    map[string]*topic // by payload
+	keys      map[string]*subscribedKey // by payload
 	running   bool
 	listening bool
 }
 
-// A topic is a key with its subscriptions.
-type topic struct {
+// A subscribedKey is a key with its subscriptions.
+type subscribedKey struct {
 	key     string
 	wakes   map[*func()]struct{}
 	fresh   map[*func()]struct{} // those that were not called since they have begun
@@ -79,17 +79,17 @@ func (l *Locker) Subscribe(key string, wake func()) (stop func()) {
 	payload, me := l.payload(key), &wake
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.topics == nil {
-		s.topics, s.change = map[string]*topic{}, make(chan struct{}, 1)
+	if s.keys == nil {
+		s.keys, s.change = map[string]*subscribedKey{}, make(chan struct{}, 1)
 	}
-	t := s.topics[payload]
-	if t == nil {
-		t = &topic{
+	k := s.keys[payload]
+	if k == nil {
+		k = &subscribedKey{
 			key: key, wakes: map[*func()]struct{}{}, fresh: map[*func()]struct{}{}, version: -1,
 		}
-		s.topics[payload] = t
+		s.keys[payload] = k
 	}
-	t.wakes[me], t.fresh[me] = struct{}{}, struct{}{}
+	k.wakes[me], k.fresh[me] = struct{}{}, struct{}{}
 	if !s.running {
 		s.running = true
 		go s.run()
@@ -98,10 +98,10 @@ func (l *Locker) Subscribe(key string, wake func()) (stop func()) {
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(t.wakes, me)
-		delete(t.fresh, me)
-		if len(t.wakes) == 0 && s.topics[payload] == t {
-			delete(s.topics, payload)
+		delete(k.wakes, me)
+		delete(k.fresh, me)
+		if len(k.wakes) == 0 && s.keys[payload] == k {
+			delete(s.keys, payload)
 			s.signal()
 		}
 	}
@@ -127,7 +127,7 @@ func (s *subscriber) run() {
 		cancel()
 		listener.Wait()
 		s.mu.Lock()
-		if len(s.topics) == 0 {
+		if len(s.keys) == 0 {
 			s.running = false
 			s.mu.Unlock()
 			return
@@ -143,7 +143,7 @@ func (s *subscriber) serve(ctx context.Context) {
 	defer timer.Stop()
 	for {
 		s.mu.Lock()
-		idle, listening := len(s.topics) == 0, s.listening
+		idle, listening := len(s.keys) == 0, s.listening
 		s.mu.Unlock()
 		pause := pollEvery
 		switch {
@@ -186,10 +186,10 @@ func (s *subscriber) setListening(listening bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.listening = listening
-	for _, t := range s.topics {
-		t.version, t.marked = -1, time.Time{}
-		for me := range t.wakes {
-			t.fresh[me] = struct{}{}
+	for _, k := range s.keys {
+		k.version, k.marked = -1, time.Time{}
+		for me := range k.wakes {
+			k.fresh[me] = struct{}{}
 		}
 	}
 	s.signal()
@@ -199,8 +199,8 @@ func (s *subscriber) setListening(listening bool) {
 func (s *subscriber) notify(payload string) {
 	s.mu.Lock()
 	var calls []func()
-	if t := s.topics[payload]; t != nil {
-		calls = t.all()
+	if k := s.keys[payload]; k != nil {
+		calls = k.all()
 	}
 	s.mu.Unlock()
 	for _, call := range calls {
@@ -208,28 +208,28 @@ func (s *subscriber) notify(payload string) {
 	}
 }
 
-func (t *topic) all() (calls []func()) {
-	for me := range t.wakes {
+func (k *subscribedKey) all() (calls []func()) {
+	for me := range k.wakes {
 		calls = append(calls, *me)
 	}
 	return calls
 }
 
-// begun returns the subscribers of a topic that are to be called because their subscription has
+// begun returns the subscribers of the key that are to be called because their subscription has
 // begun.
-func (t *topic) begun() (calls []func()) {
-	for me := range t.fresh {
+func (k *subscribedKey) begun() (calls []func()) {
+	for me := range k.fresh {
 		calls = append(calls, *me)
 	}
-	clear(t.fresh)
+	clear(k.fresh)
 	return calls
 }
 
-// keys returns the keys of topics in JSON.
-func keysOf(topics []*topic) string {
+// keysOf returns the keys in JSON.
+func keysOf(subscribed []*subscribedKey) string {
 	var keys [][]byte
-	for _, t := range topics {
-		keys = append(keys, []byte(t.key))
+	for _, k := range subscribed {
+		keys = append(keys, []byte(k.key))
 	}
 	text, _ := json.Marshal(keys) // cannot fail
 	return string(text)
@@ -240,15 +240,15 @@ func keysOf(topics []*topic) string {
 func (s *subscriber) mark(ctx context.Context) {
 	s.mu.Lock()
 	now := time.Now()
-	var due []*topic
+	var due []*subscribedKey
 	var fresh []map[*func()]struct{}
-	for _, t := range s.topics {
-		if len(t.fresh) == 0 && now.Sub(t.marked) < markEvery {
+	for _, k := range s.keys {
+		if len(k.fresh) == 0 && now.Sub(k.marked) < markEvery {
 			continue
 		}
-		due = append(due, t)
-		fresh = append(fresh, t.fresh)
-		t.fresh = map[*func()]struct{}{}
+		due = append(due, k)
+		fresh = append(fresh, k.fresh)
+		k.fresh = map[*func()]struct{}{}
 	}
 	s.mu.Unlock()
 	if len(due) == 0 {
@@ -259,23 +259,23 @@ func (s *subscriber) mark(ctx context.Context) {
 	_, err := s.locker.db.ExecContext(ctx, s.locker.sql.mark, keysOf(due), micros(markFor))
 	s.mu.Lock()
 	var calls []func()
-	for i, t := range due {
+	for i, k := range due {
 		if err != nil { // the next attempt is made with the next poll
 			for me := range fresh[i] {
-				if _, ok := t.wakes[me]; ok {
-					t.fresh[me] = struct{}{}
+				if _, ok := k.wakes[me]; ok {
+					k.fresh[me] = struct{}{}
 				}
 			}
 			continue
 		}
-		if t.marked.IsZero() { // a look under way may have called them before the key was marked
-			calls = append(calls, t.all()...)
-			t.marked = now
+		if k.marked.IsZero() { // a look under way may have called them before the key was marked
+			calls = append(calls, k.all()...)
+			k.marked = now
 			continue
 		}
-		t.marked = now
+		k.marked = now
 		for me := range fresh[i] {
-			if _, ok := t.wakes[me]; ok {
+			if _, ok := k.wakes[me]; ok {
 				calls = append(calls, *me)
 			}
 		}
@@ -292,9 +292,9 @@ func (s *subscriber) mark(ctx context.Context) {
 // look looks at the keys, and calls the subscribers of those that may be free.
 func (s *subscriber) look(ctx context.Context) {
 	s.mu.Lock()
-	var topics []*topic
-	for _, t := range s.topics {
-		topics = append(topics, t)
+	var subscribed []*subscribedKey
+	for _, k := range s.keys {
+		subscribed = append(subscribed, k)
 	}
 	s.mu.Unlock()
 	type seen struct {
@@ -309,22 +309,22 @@ func (s *subscriber) look(ctx context.Context) {
 		err := scan(&one.i, &one.version, &one.open)
 		all = append(all, one)
 		return err
-	}, s.locker.sql.poll, keysOf(topics))
+	}, s.locker.sql.poll, keysOf(subscribed))
 	if err != nil {
 		return // the next look calls those whose key has changed
 	}
 	s.mu.Lock()
 	var calls []func()
 	for _, one := range all {
-		t := topics[one.i-1]
-		changed := t.version >= 0 && t.version != one.version
-		t.version = one.version
+		k := subscribed[one.i-1]
+		changed := k.version >= 0 && k.version != one.version
+		k.version = one.version
 		if changed && one.open {
-			clear(t.fresh)
-			calls = append(calls, t.all()...)
+			clear(k.fresh)
+			calls = append(calls, k.all()...)
 			continue
 		}
-		calls = append(calls, t.begun()...)
+		calls = append(calls, k.begun()...)
 	}
 	s.mu.Unlock()
 	for _, call := range calls {

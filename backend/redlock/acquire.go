@@ -58,7 +58,7 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, 
 	if err := ctx.Err(); err != nil {
 		return driver.Grant{}, driver.NewStoreError("redlock", driver.OpAcquire, c.Key, err)
 	}
-	if err := l.meet(ctx, c.Key); err != nil {
+	if err := l.verify(ctx, c.Key); err != nil {
 		return driver.Grant{}, err
 	}
 	turns := l.claims.enter(c.ID)
@@ -145,7 +145,7 @@ func (a *ask) start() {
 	b := a.ballot
 	a.sent = time.Now()
 	if b.locker.claims.isUndoing(b.turns, a.node) {
-		a.vote(driver.Grant{}, errGivenBack)
+		a.vote(driver.Grant{}, errReleasing)
 		return
 	}
 	if err := a.node.begin(driver.OpAcquire, b.claim.Key); err != nil {
@@ -199,7 +199,7 @@ func (b *ballot) take(v vote) {
 	case open:
 	case won:
 		b.correct(v, lease)
-		b.locker.claims.hear(b.turns, v.node)
+		b.locker.claims.noteVote(b.turns, v.node)
 	case lost:
 		b.undo(v)
 	}
@@ -277,7 +277,7 @@ func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 	lease.Reserve = b.reserved(t)
 	b.outcome, b.lease = won, lease
 	votes := b.votes // take handles those that arrive from now on
-	b.locker.claims.hearOnly(b.turns, votes)
+	b.locker.claims.noteVotes(b.turns, votes)
 	b.mu.Unlock()
 	var lower []*node
 	have := 0
@@ -375,7 +375,7 @@ func (b *ballot) lose(wanted bool) {
 // undo releases the claim at a node that has granted it, or may have, or that wants it needlessly.
 func (b *ballot) undo(v vote) {
 	if v.err != nil || v.grant.State == driver.Granted || v.grant.Wanted && !b.wanted {
-		b.locker.giveBack(b.turns, v.node, b.claim, v.err != nil)
+		b.locker.releaseAt(b.turns, v.node, b.claim, v.err != nil)
 	}
 }
 
@@ -389,6 +389,6 @@ func (b *ballot) correct(v vote, lease driver.Claim) {
 	if v.err != nil || v.grant.State != driver.Granted || right || l.claims.isReleased(b.turns) {
 		return
 	}
-	l.giveBack(b.turns, v.node, lease, false)
+	l.releaseAt(b.turns, v.node, lease, false)
 	l.takeIn(b.turns, v.node, lease)
 }

@@ -62,7 +62,7 @@ func (q *quorum) burst(t *testing.T, g *guard.Guard) {
 	}
 	burst(200 * time.Millisecond)
 	var base int
-	require.Eventually(t, func() bool { // until pilots and timers of the warm-up have gone
+	require.Eventually(t, func() bool { // until workers and timers of the warm-up have ended
 		was := base
 		base = runtime.NumGoroutine()
 		return base == was

@@ -27,9 +27,9 @@ type turn struct {
 	next     []step // calls that wait for it
 	doubtful bool   // a call to acquire the claim again had no answer
 	// the claim was granted without this node's vote, which may have to be released
-	unheard bool
-	undoing int // how many of its releases are under way
-	undone  int // how often it was released
+	unanswered bool
+	undoing    int // how many of its releases are under way
+	undone     int // how often it was released
 }
 
 func newClaims(nodes int) *claims { return &claims{nodes: nodes, of: map[string]*claim{}} }
@@ -87,24 +87,24 @@ func (s *claims) isDoubtful(c *claim, n *node) bool {
 	return c.at[n.index].doubtful
 }
 
-// hearOnly notes that a ballot was won by these votes. The votes of the other nodes are still to
+// noteVotes notes that a ballot was won by these votes. The votes of the other nodes are still to
 // come.
-func (s *claims) hearOnly(c *claim, votes []vote) {
+func (s *claims) noteVotes(c *claim, votes []vote) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range c.at {
-		c.at[i].unheard = true
+		c.at[i].unanswered = true
 	}
 	for _, v := range votes {
-		c.at[v.node.index].unheard = false
+		c.at[v.node.index].unanswered = false
 	}
 }
 
-// hear notes that the vote of a node has arrived after that.
-func (s *claims) hear(c *claim, n *node) {
+// noteVote notes that the vote of a node has arrived after noteVotes was called.
+func (s *claims) noteVote(c *claim, n *node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.at[n.index].unheard = false
+	c.at[n.index].unanswered = false
 }
 
 // undo notes that the claim will be released at a node. The note ends when the caller calls the
@@ -145,7 +145,7 @@ func (s *claims) stays(c *claim, n *node, undone int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := &c.at[n.index]
-	return !at.unheard && at.undoing == 0 && at.undone == undone
+	return !at.unanswered && at.undoing == 0 && at.undone == undone
 }
 
 // A step is a call to one node for one claim. start must not block. When the call has ended,

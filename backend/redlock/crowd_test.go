@@ -101,17 +101,18 @@ func (r remote) Subscribe(_ string, wake func()) (stop func()) {
 
 // Many processes wait for one key. Their claims must not keep each other out: nearly each release
 // is followed by a grant, for a few requests, and no process is left out.
-func TestWaiters_ofManyProcessesGetTheKeyInTurn(t *testing.T) {
+func TestWaiters_ofManyProcessesAllGetTheKey(t *testing.T) {
 	requireInTurn(t, time.Second, 1, 1, 5, 20)
 }
 
-// Claims that get a part of a quorum each, with other seats on each node, must not do so for ever.
-func TestWaiters_ofManyProcessesGetTheSeatsInTurn(t *testing.T) {
+// Claims may each get a part of a quorum, with different seats on each node. They must not do so
+// for ever.
+func TestWaiters_ofManyProcessesAllGetTheSeats(t *testing.T) {
 	requireInTurn(t, 300*time.Millisecond, 2, 40)
 	requireInTurn(t, 300*time.Millisecond, 3, 12)
 }
 
-func TestLong_waitersOfManyProcessesGetTheKeyInTurn(t *testing.T) {
+func TestLong_waitersOfManyProcessesAllGetTheKey(t *testing.T) {
 	redistest.Long(t)
 	for limit := 1; limit <= driver.MaxSeats; limit *= 2 {
 		requireInTurn(t, time.Second, limit, 2, 12, 40)

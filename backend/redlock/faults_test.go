@@ -156,7 +156,7 @@ func TestFault23_aMajorityRestartsEmptyWhileHeld(t *testing.T) {
 	var lost *guard.LostError
 	require.ErrorAs(t, context.Cause(lease.Context()), &lost)
 	require.Equal(t, guard.LossNotHeld, lost.Reason)
-	require.Equal(t, []int{3, 4}, q.present(t, "k"), "nothing was taken back")
+	require.Equal(t, []int{3, 4}, q.present(t, "k"), "the claim was not acquired again")
 	next, err := newGuard(t, q.locker(t)).Acquire(t.Context(), "k", guard.WithWait(10*time.Second))
 	require.NoError(t, err)
 	require.Greater(t, next.Fence(), lease.Fence())

@@ -73,7 +73,7 @@ func TestDo_costsTwoRoundTripsANode(t *testing.T) {
 	for range 20 { // the servers learn the scripts, and we their clocks
 		require.NoError(t, g.Do(t.Context(), "k", nothing))
 	}
-	time.Sleep(100 * time.Millisecond) // for the slow to have their say
+	time.Sleep(100 * time.Millisecond) // for the slow nodes to answer
 	for _, s := range q.servers {
 		s.ResetStats(t)
 	}
@@ -81,17 +81,17 @@ func TestDo_costsTwoRoundTripsANode(t *testing.T) {
 	for range runs {
 		require.NoError(t, g.Do(t.Context(), "k", nothing))
 	}
-	time.Sleep(100 * time.Millisecond) // for the slow to have their say
+	time.Sleep(100 * time.Millisecond) // for the slow nodes to answer
 	for i, s := range q.servers {
-		// A server that stalls for longer than a hint may be old has a fence of its own, which
-		// costs some calls. Where one lags behind, what waits for it goes out together.
+		// A server that stalls for longer than the maximum age of a hint grants a fence of its
+		// own, which costs some calls. Calls that wait for a slow server are sent together.
 		calls := s.Calls(t)["evalsha"]
 		require.Positive(t, calls, "node %d", i)
 		require.LessOrEqual(t, calls, int64(2*runs+runs/20), "node %d", i)
 	}
 }
 
-func TestFence_isThatOfTheFirstHoldForWhoeverJoins(t *testing.T) {
+func TestFence_ofAJoiningCallIsThatOfTheFirstHold(t *testing.T) {
 	servers := redistest.StartN(t, 5)
 	var nodes []guard.Locker
 	for _, s := range servers {
@@ -101,7 +101,7 @@ func TestFence_isThatOfTheFirstHoldForWhoeverJoins(t *testing.T) {
 	onAll := func(l *redlock.Locker, c guard.Claim) {
 		t.Helper()
 		require.Eventually(t, func() bool {
-			// one does not do if a node gives back what another claim had there
+			// one renewal is not enough if a node is still releasing an earlier claim
 			held, err := l.Renew(t.Context(), c)
 			require.NoError(t, err)
 			require.True(t, held)

@@ -15,14 +15,14 @@ import (
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
-func TestWithHook_isToldOfEachCallToANode(t *testing.T) {
+func TestWithHook_reportsEachCallToANode(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
-	told := map[string][]error{}
+	reported := map[string][]error{}
 	hook := guard.Hook{Call: func(_ context.Context, e guard.Event) {
 		mu.Lock()
 		defer mu.Unlock()
-		told[e.Node+" "+string(e.Op)] = append(told[e.Node+" "+string(e.Op)], e.Err)
+		reported[e.Node+" "+string(e.Op)] = append(reported[e.Node+" "+string(e.Op)], e.Err)
 		panic("a hook of the test's")
 	}}
 	broken := &guardtest.Scripted{
@@ -45,13 +45,13 @@ func TestWithHook_isToldOfEachCallToANode(t *testing.T) {
 	require.Eventually(t, func() bool { // a majority is enough for the calls
 		mu.Lock()
 		defer mu.Unlock()
-		return len(told["node 1 release"]) > 0 && len(told["node 3 release"]) > 0 && len(told["node 2 renew"]) > 0
+		return len(reported["node 1 release"]) > 0 && len(reported["node 3 release"]) > 0 && len(reported["node 2 renew"]) > 0
 	}, 5*time.Second, 5*time.Millisecond)
 	mu.Lock()
 	defer mu.Unlock()
-	require.NoError(t, told["node 1 acquire"][0])
-	require.ErrorIs(t, told["node 2 acquire"][0], guard.ErrStore)
-	require.ErrorIs(t, told["node 2 renew"][0], guard.ErrLost, "it has forgotten the lease")
+	require.NoError(t, reported["node 1 acquire"][0])
+	require.ErrorIs(t, reported["node 2 acquire"][0], guard.ErrStore)
+	require.ErrorIs(t, reported["node 2 renew"][0], guard.ErrLost, "it has forgotten the lease")
 }
 
 func TestNew_refusesAnOptionThatIsNil(t *testing.T) {

@@ -146,7 +146,7 @@ func TestShow_aReleaseThatIsUnderWay(t *testing.T) {
 	})
 }
 
-// A node that grants the claim late has a fence of its own, until it is told that of the majority.
+// A node that grants the claim late has a fence of its own, until it gets that of the majority.
 func TestShow_fenceIsThatOfMostNodes(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
 		c := guard.Claim{Key: "key", ID: "A", Owner: "A", TTL: time.Minute, Fence: 1000}

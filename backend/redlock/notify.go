@@ -13,15 +13,15 @@ var _ driver.Notifier = (*Locker)(nil)
 const fresh = time.Second
 
 // Subscribe implements driver.Notifier. It subscribes to all nodes that are Notifiers, and calls
-// wake when a majority has notified that the key may be free. Fewer nodes do so when a refused
+// wake when a majority has notified that the key may be free. Fewer nodes notify when a refused
 // claim is released on nodes that the holder lacks. A waiter that asked again then would do so for
 // ever.
 func (l *Locker) Subscribe(key string, wake func()) (stop func()) {
-	e := &ear{quorum: l.quorum, wake: wake, said: make([]bool, len(l.nodes))}
+	e := &notifications{quorum: l.quorum, wake: wake, said: make([]bool, len(l.nodes))}
 	var stops []func()
 	for _, n := range l.nodes {
 		if notifier, ok := driver.Ability[driver.Notifier](n.Locker); ok {
-			stops = append(stops, notifier.Subscribe(key, func() { e.hear(n.index) }))
+			stops = append(stops, notifier.Subscribe(key, func() { e.add(n.index) }))
 		}
 	}
 	return func() {
@@ -31,22 +31,22 @@ func (l *Locker) Subscribe(key string, wake func()) (stop func()) {
 	}
 }
 
-// An ear counts the nodes that have notified.
-type ear struct {
+// notifications counts the nodes that have notified.
+type notifications struct {
 	quorum int
 	wake   func()
 
 	mu    sync.Mutex
-	since time.Time // when the first one did
+	since time.Time // when the first node did
 	said  []bool    // by node
 	count int
 }
 
-func (e *ear) hear(node int) {
+func (e *notifications) add(node int) {
 	e.mu.Lock()
 	if now := time.Now(); now.Sub(e.since) > fresh {
 		e.since = now
-		e.forget()
+		e.reset()
 	}
 	if !e.said[node] {
 		e.said[node] = true
@@ -54,7 +54,7 @@ func (e *ear) hear(node int) {
 	}
 	enough := e.count >= e.quorum
 	if enough {
-		e.forget()
+		e.reset()
 	}
 	e.mu.Unlock()
 	if enough {
@@ -62,7 +62,7 @@ func (e *ear) hear(node int) {
 	}
 }
 
-func (e *ear) forget() {
+func (e *notifications) reset() {
 	clear(e.said)
 	e.count = 0
 }

@@ -32,7 +32,7 @@ func (q *quorum) listened(t *testing.T, nodes int) {
 	time.Sleep(300 * time.Millisecond) // no event says that the subscriber has asked
 }
 
-func TestNotify_aReleaseWakesWhoWaitsAlsoWhenAMinorityIsDown(t *testing.T) {
+func TestNotify_aReleaseWakesAWaiterWhileAMinorityIsDown(t *testing.T) {
 	t.Parallel()
 	q := startQuorum(t, 5)
 	long := guard.WithTTL(time.Minute) // a waiter that was not notified would wait for half of that

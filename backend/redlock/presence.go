@@ -15,14 +15,14 @@ const (
 	// askAgain is the pause between two requests for a server's identity, once a majority is
 	// known.
 	askAgain = time.Second
-	// courtesy is how long the others have to state their identity after the first majority did:
-	// two of them may be one server.
-	courtesy = 100 * time.Millisecond
+	// identifyGrace is how long the other nodes have to state their identity after the first
+	// majority did. Two of them may be one server.
+	identifyGrace = 100 * time.Millisecond
 )
 
-// presence is the identities of the nodes' servers. When the Locker is first used, a majority must
-// be reachable, and no two nodes may be the same server.
-type presence struct {
+// identities holds the identities of the nodes' servers. When the Locker is first used, a majority
+// must be reachable, and no two nodes may be the same server.
+type identities struct {
 	complete atomic.Bool // all identities are known, and different
 
 	mu    sync.Mutex
@@ -33,17 +33,18 @@ type presence struct {
 	err   error
 }
 
-// meet asks the servers for their identities until all are known. It returns an error if the nodes
-// cannot be used. It returns soon after a majority has answered, and at once if one did so before.
-func (l *Locker) meet(ctx context.Context, key string) error {
-	if l.presence.complete.Load() {
+// verify asks the servers for their identities until all are known. It returns an error if the
+// nodes cannot be used. It returns soon after a majority has answered, and at once if a majority
+// has answered before.
+func (l *Locker) verify(ctx context.Context, key string) error {
+	if l.identities.complete.Load() {
 		return nil
 	}
-	ask, err := l.strangers()
+	ask, err := l.unidentified()
 	if err != nil || len(ask) == 0 {
 		return err
 	}
-	before, _ := l.presence.majority(l.quorum)
+	before, _ := l.identities.majority(l.quorum)
 	call, cancel := detached(ctx, 5*time.Second)
 	last := lastOf(len(ask), cancel)
 	type answer struct {
@@ -56,14 +57,14 @@ func (l *Locker) meet(ctx context.Context, key string) error {
 		errs[n.index] = errSilent
 		go func() {
 			defer last()
-			answers <- answer{n, l.introduce(call, n, key)}
+			answers <- answer{n, l.identify(call, n, key)}
 		}()
 	}
 	start, failed := time.Now(), 0
 	patient := !before
 	var patience <-chan time.Time
 	for pending := len(ask); ; {
-		switch enough, err := l.presence.majority(l.quorum); {
+		switch enough, err := l.identities.majority(l.quorum); {
 		case err != nil:
 			return err
 		case failed > len(l.nodes)-l.quorum:
@@ -71,7 +72,7 @@ func (l *Locker) meet(ctx context.Context, key string) error {
 		case enough && (!patient || pending == 0):
 			return nil
 		case enough && patience == nil:
-			timer := time.NewTimer(courtesy + 2*time.Since(start))
+			timer := time.NewTimer(identifyGrace + 2*time.Since(start))
 			defer timer.Stop()
 			patience = timer.C
 		}
@@ -89,9 +90,9 @@ func (l *Locker) meet(ctx context.Context, key string) error {
 	}
 }
 
-// strangers returns the nodes whose identity is not known and should be asked for.
-func (l *Locker) strangers() (ask []*node, err error) {
-	p := &l.presence
+// unidentified returns the nodes whose identity is not known and should be asked for.
+func (l *Locker) unidentified() (ask []*node, err error) {
+	p := &l.identities
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.err != nil || p.count >= l.quorum && time.Now().Before(p.next) {
@@ -106,8 +107,8 @@ func (l *Locker) strangers() (ask []*node, err error) {
 	return ask, nil
 }
 
-// introduce asks a node's server for its identity.
-func (l *Locker) introduce(ctx context.Context, n *node, key string) error {
+// identify asks a node's server for its identity.
+func (l *Locker) identify(ctx context.Context, n *node, key string) error {
 	id := ""
 	if n.server != nil {
 		var err error
@@ -115,7 +116,7 @@ func (l *Locker) introduce(ctx context.Context, n *node, key string) error {
 			return withKey(err, key)
 		}
 	}
-	p := &l.presence
+	p := &l.identities
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.known[n.index] {
@@ -147,7 +148,7 @@ func withKey(err error, key string) error {
 }
 
 // majority reports whether enough servers are known, and returns an error if they cannot be used.
-func (p *presence) majority(quorum int) (bool, error) {
+func (p *identities) majority(quorum int) (bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.count >= quorum, p.err

@@ -140,8 +140,8 @@ func TestProbe_aFirstNodeThatDoesNotAnswerHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// All nodes have to know that a claim is wanted that waits for those that share the key.
-func TestProbe_whoWaitsForSharersAsksAll(t *testing.T) {
+// A claim that waits for holders that share the key must be marked as wanted on all nodes.
+func TestProbe_aClaimThatWaitsForSharersAsksAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newContested(t)
 		reader := newClaim()

@@ -21,23 +21,23 @@ func TestDo_ofTwoThatMeetExactlyOneRuns(t *testing.T) {
 				for _, b := range boxes {
 					b.answerAfter(func() time.Duration { return time.Duration(rand.Int64N(int64(2 * time.Millisecond))) })
 				}
-				meet(t, 200, newGuard(t, l), newGuard(t, redlock.New(nodesOf(boxes))))
+				contend(t, 200, newGuard(t, l), newGuard(t, redlock.New(nodesOf(boxes))))
 			})
 		})
 	}
 	t.Run("five servers", func(t *testing.T) {
 		q := startQuorum(t, 5)
-		meet(t, 100, newGuard(t, q.locker(t)), newGuard(t, q.locker(t)))
+		contend(t, 100, newGuard(t, q.locker(t)), newGuard(t, q.locker(t)))
 	})
 	t.Run("four servers", func(t *testing.T) {
 		q := startQuorum(t, 4)
-		meet(t, 100, newGuard(t, q.locker(t)), newGuard(t, q.locker(t)))
+		contend(t, 100, newGuard(t, q.locker(t)), newGuard(t, q.locker(t)))
 	})
 }
 
-// meet has the Guards take one key at once, again and again. Who has it keeps it until the other
-// has been refused.
-func meet(t *testing.T, rounds int, guards ...*guard.Guard) {
+// contend has the Guards take one key at the same time, again and again. The Guard that gets the
+// key keeps it until the other has been refused.
+func contend(t *testing.T, rounds int, guards ...*guard.Guard) {
 	for _, g := range guards { // the servers are known then
 		require.NoError(t, g.Do(t.Context(), "warm", nothing))
 	}

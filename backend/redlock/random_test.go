@@ -21,8 +21,8 @@ import (
 // each fence.
 type resource struct {
 	mu       sync.Mutex
-	highest  uint64 // that was written with
-	granted  uint64 // that was heard of
+	highest  uint64 // that was used for a write
+	granted  uint64 // that a worker has got
 	owners   map[uint64]string
 	refusals int
 }
@@ -55,9 +55,9 @@ func (r *resource) write(fence uint64) (ok bool) {
 	return true
 }
 
-// Nodes fail at random, a minority at a time. Who has a lease that is valid is never refused by
-// the resource, unless nodes have forgotten leases that were held: then it is the resource which
-// keeps the older holder out.
+// Nodes fail at random, a minority at a time. The resource never refuses a holder whose lease is
+// valid, unless nodes have forgotten held leases. In that case, the resource keeps the older
+// holder out.
 func TestFences_growOverRandomFailures(t *testing.T) {
 	growOverRandomFailures(t, 12*time.Second, 25)
 }

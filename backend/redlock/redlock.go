@@ -41,15 +41,15 @@ const least = 3
 // moment after the Guard. If a release has not reached a slower node by then, that node keeps the
 // lease until the TTL has passed.
 type Locker struct {
-	nodes    []*node
-	quorum   int
-	clocks   *clocks
-	claims   *claims
-	probes   *probes
-	presence presence
-	waiters  sync.Pool // those that are not in use
-	hook     guard.Hook
-	err      error
+	nodes      []*node
+	quorum     int
+	clocks     *clocks
+	claims     *claims
+	probes     *probes
+	identities identities
+	waiters    sync.Pool // those that are not in use
+	hook       guard.Hook
+	err        error
 
 	repeating atomic.Int32 // releases that are repeated in the background
 }
@@ -91,7 +91,7 @@ func New(nodes []driver.Locker, opts ...Option) *Locker {
 		l.nodes = append(l.nodes, newNode(l, i, n))
 	}
 	l.probes = newProbes(l.nodes)
-	l.presence.ids, l.presence.known = make([]string, len(nodes)), make([]bool, len(nodes))
+	l.identities.ids, l.identities.known = make([]string, len(nodes)), make([]bool, len(nodes))
 	return l
 }
 

@@ -133,10 +133,10 @@ func (r *releasing) await(ctx context.Context) (bool, error) {
 	return false, r.locker.noQuorum(driver.OpRelease, r.claim.Key, errs)
 }
 
-// giveBack releases a claim at one node, in the background. It goes before the calls that wait
-// there for their turn, because the claim may have been made again. doubtful means that the claim
-// may still arrive there.
-func (l *Locker) giveBack(turns *claim, n *node, c driver.Claim, doubtful bool) {
+// releaseAt releases a claim at one node, in the background. The release goes before the calls
+// that wait for that node, because the claim may have been made again. doubtful means that the
+// claim may still arrive at the node.
+func (l *Locker) releaseAt(turns *claim, n *node, c driver.Claim, doubtful bool) {
 	undone := l.claims.undo(turns, n)
 	l.claims.inNextTurn(turns, n, stepFunc(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)

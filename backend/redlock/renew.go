@@ -9,9 +9,9 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// errGivenBack is the answer of a node that holds the claim, and that is about to release it, or
-// may be. It must acquire the claim again first.
-var errGivenBack = errors.New("the node may be releasing the claim")
+// errReleasing is the answer of a node that holds the claim, but is releasing it, or may be. The
+// node must acquire the claim again before it counts.
+var errReleasing = errors.New("the node may be releasing the claim")
 
 // A renewal is the renewal of one claim at all nodes at once.
 type renewal struct {
@@ -86,13 +86,13 @@ func (r *renewal) take(n *node, held bool, err error) {
 	l := r.locker
 	spare := len(l.nodes) - l.quorum
 	if held && err == nil && !l.claims.stays(r.turns, n, r.undone[n.index]) {
-		err = errGivenBack
+		err = errReleasing
 	}
 	r.mu.Lock()
 	r.answered++
 	switch r.errs[n.index] = err; {
-	case errors.Is(err, errGivenBack):
-		// it is about to be gone: whether a majority is depends on those that have not answered
+	case errors.Is(err, errReleasing):
+		// the node is about to lose it: the nodes that have not answered decide about a majority
 	case err != nil:
 		r.failed++
 	case held:
@@ -118,7 +118,7 @@ func (r *renewal) take(n *node, held bool, err error) {
 		r.report(renewed, err)
 	}
 	if r.claim.Fence == 0 || hasSeat(r.claim) && r.claim.Seat == 0 {
-		return // the caller does not say as what to take it in
+		return // the caller does not give the fence or the seat to restore
 	}
 	for _, n := range restore {
 		l.takeIn(r.turns, n, r.claim)
@@ -146,7 +146,7 @@ func (l *Locker) takeIn(turns *claim, n *node, c driver.Claim) {
 			return
 		}
 		c := onNode(c)
-		c.Waits = false // it holds the key, and nobody is to be kept away for it
+		c.Waits = false // it holds the key, so no other claim has to make way for it
 		ctx, cancel := context.WithTimeout(context.Background(), min(c.TTL/4, 3*time.Second))
 		n.acquire(ctx, c, func(grant driver.Grant, err error) {
 			cancel()
@@ -155,7 +155,7 @@ func (l *Locker) takeIn(turns *claim, n *node, c driver.Claim) {
 				l.claims.doubt(turns, n)
 			case l.claims.isReleased(turns):
 			case grant.State == driver.Granted && (grant.Fence > c.Fence || hasSeat(c) && grant.Seat != c.Seat):
-				l.giveBack(turns, n, c, false)
+				l.releaseAt(turns, n, c, false)
 			}
 			l.claims.end(turns, n)
 		})

@@ -28,7 +28,7 @@ func TestRenew_takesBackTheNodesThatForgotOrWereAway(t *testing.T) {
 		require.True(t, held)
 		requireHeld(t, boxes, c, 0, 1, 2, 3, 4)
 
-		boxes[2].flush() // those that were taken back count from the next renewal on
+		boxes[2].flush() // nodes that acquired the claim again count from the next renewal on
 		boxes[3].flush()
 		held, err = l.Renew(t.Context(), c)
 		require.NoError(t, err)
@@ -40,15 +40,15 @@ func TestRenew_takesBackTheNodesThatForgotOrWereAway(t *testing.T) {
 // A node whose clock is ahead grants the claim late, under a fence above the one that it has by
 // then. It has to release the claim and acquire it again. In between, it would grant the key to
 // another claim. Found by the simulation.
-func TestRenew_doesNotCountANodeThatHasYetToGiveTheClaimBack(t *testing.T) {
+func TestRenew_doesNotCountANodeThatHasYetToReleaseTheClaim(t *testing.T) {
 	for name, c := range map[string]struct {
-		// what these take at that node; at the half of it they are done
+		// how long these calls take at that node, which does them at half of that time
 		acquire, release, renew time.Duration
 		at                      time.Duration // when it is renewed
 	}{
 		"its vote is to come":             {acquire: 400 * time.Millisecond, at: 300 * time.Millisecond},
-		"it is about to be told":          {acquire: 20 * time.Millisecond, release: 400 * time.Millisecond, at: 100 * time.Millisecond},
-		"it was told before it could say": {acquire: 20 * time.Millisecond, release: 40 * time.Millisecond, renew: 250 * time.Millisecond, at: 30 * time.Millisecond},
+		"its release is under way":        {acquire: 20 * time.Millisecond, release: 400 * time.Millisecond, at: 100 * time.Millisecond},
+		"its release precedes its answer": {acquire: 20 * time.Millisecond, release: 40 * time.Millisecond, renew: 250 * time.Millisecond, at: 30 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, 5, func(t *testing.T, _ *redlock.Locker, boxes []*box) {
@@ -134,7 +134,7 @@ func (n *oddNode) Renew(ctx context.Context, c guard.Claim) (bool, error) {
 	return held, err
 }
 
-func TestRenew_aMajorityThatForgotIsALossAndNothingIsTakenBack(t *testing.T) {
+func TestRenew_aMajorityThatForgotIsALossAndNothingIsAcquiredAgain(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
 		c := take(t, l, claimOf("k", "a"))
 		synctest.Wait()

@@ -31,7 +31,7 @@ func TestFault7_repliesLostOnAcquire(t *testing.T) {
 			ran++
 			require.ErrorIs(t, newGuard(t, q.locker(t)).Do(t.Context(), key, nothing), guard.ErrBusy)
 			return nil
-		}), "its own claim is recognised where %d nodes granted it and were not heard", n)
+		}), "its own claim is recognised if the replies of %d nodes that granted it are lost", n)
 		require.Equal(t, 1, ran)
 		q.requireFree(t, key, 3*time.Second)
 	}
@@ -66,7 +66,7 @@ func TestFault7_repliesLostOnRelease(t *testing.T) {
 				require.Eventually(t, func() bool { return len(q.present(t, key)) == 5 }, time.Second, 5*time.Millisecond)
 				q.loseReplies(n)
 				return nil
-			}, opts...), "a release that %d nodes did, and were not heard, is no failure", n)
+			}, opts...), "a release is no failure if the replies of %d nodes that did it are lost", n)
 			if opts == nil {
 				q.requireFree(t, key, 3*time.Second)
 				continue

@@ -89,7 +89,7 @@ func (b *ballot) askFor(ctx context.Context, seat int) {
 	call.begin(ctx, b.claim.TTL, len(again))
 	for _, v := range again {
 		if v.grant.State == driver.Granted {
-			b.locker.giveBack(b.turns, v.node, b.claim, false)
+			b.locker.releaseAt(b.turns, v.node, b.claim, false)
 		}
 		b.locker.claims.inTurn(b.turns, v.node, &ask{ballot: b, node: v.node, call: call, seat: seat})
 	}

@@ -299,7 +299,7 @@ func TestTryAcquire_doesNotCountANodeWhereTheClaimMayBeReleasedYet(t *testing.T)
 			take(t, b, shared("reader"))
 		}
 		require.True(t, try(t, l, waiting("writer")).Wanted)
-		synctest.Wait() // what nodes 3 and 4 have granted is given back
+		synctest.Wait() // the grants of nodes 3 and 4 are released
 		_, err := boxes[2].Release(t.Context(), shared("reader"), guard.After{})
 		require.NoError(t, err)
 		only(boxes, 2, 3)

@@ -43,7 +43,7 @@ func (q *quorum) locker(t testing.TB) *redlock.Locker {
 	return redlock.New(nodes)
 }
 
-// present returns the servers that have something of a key.
+// present returns the servers that store something for a key.
 func (q *quorum) present(t testing.TB, key string) (on []int) {
 	t.Helper()
 	for i, rdb := range q.direct {
@@ -56,8 +56,8 @@ func (q *quorum) present(t testing.TB, key string) (on []int) {
 	return on
 }
 
-// held returns on how many servers the lease is held, under its fence. As look takes what is free
-// for a moment, it is asked only where something is present.
+// held returns on how many servers the lease is held, under its fence. It calls look only for
+// servers that have something of the key, because look takes a free key for a moment.
 func (q *quorum) held(t testing.TB, lease *guard.Lease) (n int) {
 	t.Helper()
 	fence := lease.Fence()

@@ -77,7 +77,7 @@ func TestSharing_aClaimAloneAndOthersExcludeEachOtherOnOtherMajorities(t *testin
 		require.Equal(t, guard.Busy, try(t, l, claimOf("k", "writer")).State)
 		boxes[0].heal()
 		boxes[1].heal()
-		time.Sleep(time.Second) // what the refused claim has taken is given back
+		time.Sleep(time.Second) // the grants of the refused claim are released
 		held, err := l.Release(t.Context(), reader, guard.After{})
 		require.NoError(t, err)
 		require.True(t, held)
@@ -173,7 +173,7 @@ func TestSharing_aWriterIsGrantedAfterTheReadersForWhomItWaited(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		require.Equal(t, guard.Busy, try(t, l, shared("late")).State)
-		time.Sleep(time.Second) // what the refused claim has taken is given back
+		time.Sleep(time.Second) // the grants of the refused claim are released
 		granted := take(t, l, writer)
 		require.Greater(t, granted.Fence, second.Fence)
 		require.Equal(t, guard.Busy, try(t, l, shared("late")).State)

@@ -78,13 +78,13 @@ func TestTryAcquire_aMajorityThatGrantsTooLateIsNone(t *testing.T) {
 		require.Equal(t, driver.KindTimeout, failed.Kind)
 		synctest.Wait()
 		for i, b := range boxes {
-			require.Equal(t, 1, b.count(driver.OpRelease), "it was given back")
+			require.Equal(t, 1, b.count(driver.OpRelease), "it was released")
 			require.Zero(t, b.fence(t, "k", "a"), "node %d", i)
 		}
 	})
 }
 
-func TestTryAcquire_aGrantThatComesAfterTheBallotWasLostIsGivenBack(t *testing.T) {
+func TestTryAcquire_releasesAGrantThatArrivesAfterALostBallot(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
 		for _, b := range boxes[:3] {
 			take(t, b, claimOf("k", "other"))
@@ -104,7 +104,7 @@ func TestTryAcquire_aGrantThatComesAfterTheBallotWasLostIsGivenBack(t *testing.T
 	})
 }
 
-func TestTryAcquire_aGrantThatComesAfterItWasWonAndIsHigherIsGivenBackAndTakenUnderTheFence(t *testing.T) {
+func TestTryAcquire_replacesAHigherGrantThatArrivesAfterTheWin(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
 		boxes[3].ahead = time.Second
 		boxes[3].answerAfter(func() time.Duration { return time.Second })
@@ -112,15 +112,15 @@ func TestTryAcquire_aGrantThatComesAfterItWasWonAndIsHigherIsGivenBackAndTakenUn
 		time.Sleep(700 * time.Millisecond)
 		require.Greater(t, boxes[3].fence(t, "k", "a"), c.Fence)
 		time.Sleep(time.Second)
-		require.Zero(t, boxes[3].fence(t, "k", "a"), "who joins would take it for the fence")
+		require.Zero(t, boxes[3].fence(t, "k", "a"), "a call that joins would take it for the fence")
 		time.Sleep(2 * time.Second)
 		requireHeld(t, boxes, c, 0, 1, 2, 3, 4)
 		require.Equal(t, 1, boxes[3].count(driver.OpRelease))
 	})
 }
 
-// What a lost ballot still has to undo at a slow node must not undo the vote of the ballot that
-// came after it.
+// A lost ballot may still have to undo its vote at a slow node. It must not undo the vote of the
+// next ballot.
 func TestTryAcquire_whatALateAnswerUndoesIsNotTheNextTry(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, _ *redlock.Locker, boxes []*box) {
 		fails := &guardtest.Scripted{Inner: boxes[0], OnAcquire: func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
@@ -147,7 +147,7 @@ func TestTryAcquire_whatALateAnswerUndoesIsNotTheNextTry(t *testing.T) {
 }
 
 // A vote that arrives between the win and its failure is released as well.
-func TestTryAcquire_aWinThatFailsGivesBackWhatCameMeanwhile(t *testing.T) {
+func TestTryAcquire_aWinThatFailsReleasesLateGrants(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, _ *redlock.Locker, boxes []*box) {
 		boxes[0].ahead = time.Second // the others have to be raised
 		boxes[3].answerAfter(func() time.Duration { return 100 * time.Millisecond })
@@ -242,7 +242,7 @@ func TestTryAcquire_aMarkerThatAMajorityHasForgottenIsNoAnswerToAHolder(t *testi
 	})
 }
 
-func TestTryAcquire_aClaimThatIsRepeatedWaitsForTheSlowWhoMayHoldTheKeyForIt(t *testing.T) {
+func TestTryAcquire_aRepeatedClaimWaitsForSlowNodesThatMayHoldIt(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
 		c := claimOf("k", "a")
 		for i, holder := range []string{"a", "a", "a", "b", "b"} {

@@ -135,7 +135,7 @@ func TestHolds_aMinimumHoldRefusesItsOwnerToo(t *testing.T) {
 	requireState(t, locker, "us", guard.Busy)
 }
 
-func TestHolds_aDoneMarkerStandsOverTheOthers(t *testing.T) {
+func TestHolds_aDoneMarkerTakesPrecedenceOverOtherHolds(t *testing.T) {
 	t.Parallel()
 	locker, rdb := onServer(t)
 	first, second := claims(t, locker, "k", "us", "first", long), claims(t, locker, "k", "us", "second", 10*time.Second)
@@ -147,7 +147,7 @@ func TestHolds_aDoneMarkerStandsOverTheOthers(t *testing.T) {
 		require.Equal(t, "the \x00 answer", string(grant.Record))
 		require.InDelta(t, 20*time.Second, grant.Left, float64(time.Second))
 	}
-	require.True(t, second.renew(), "who holds goes on")
+	require.True(t, second.renew(), "the other holder continues")
 	require.True(t, second.take().Held, "and may repeat its claim")
 	require.True(t, second.release(guard.After{}))
 	requireState(t, locker, "us", guard.Done)
@@ -168,7 +168,7 @@ func TestHolds_aMarkerThatEndsWhileAnotherHolds(t *testing.T) {
 	requireGone(t, rdb, "k")
 }
 
-func TestHolds_areToldFromRedissonsByTheirLetter(t *testing.T) {
+func TestHolds_areDistinguishedFromRedissonsByTheirLetter(t *testing.T) {
 	t.Parallel()
 	locker, rdb := onServer(t)
 	ids := map[string]guard.After{"h": {}, "k": {Keep: time.Minute}, "d": {Keep: time.Minute, Done: true, Record: []byte("1")}}
@@ -278,7 +278,7 @@ func TestFullServer_renewsAndReleases(t *testing.T) {
 	}
 }
 
-func TestOwners_whoNameTheSameHoldTogether(t *testing.T) {
+func TestOwners_withTheSameNameHoldTheKeyTogether(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	cluster := redistest.StartCluster(t)

@@ -84,7 +84,7 @@ func TestNotify_oneConnectionForAllKeysThatAreWaitedFor(t *testing.T) {
 	}
 }
 
-func TestNotify_endsWithTheContextOfWhoWaits(t *testing.T) {
+func TestNotify_endsWithTheContextOfTheWaiter(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	g := newGuard(t, server.Client(t))
@@ -113,7 +113,7 @@ func TestNotify_aWaiterSurvivesItsConnection(t *testing.T) {
 			lease := acquire(t, newGuard(t, server.Client(t)), "k")
 			done := waits(t, newGuard(t, proxy.Client(t)), "k")
 			requireListening(t, server)
-			// the release is perhaps not heard, so it asks again when it listens again
+			// the waiter may miss the release, so it asks again when it has subscribed again
 			fault(t, server, proxy)
 			require.NoError(t, lease.Release(t.Context()))
 			start := time.Now()
@@ -122,7 +122,7 @@ func TestNotify_aWaiterSurvivesItsConnection(t *testing.T) {
 	}
 }
 
-func TestNotify_aWaiterThatWasNotToldLooksForItself(t *testing.T) {
+func TestNotify_aWaiterAsksAgainIfItWasNotNotified(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr())
@@ -148,7 +148,7 @@ func TestNotify_aWaiterOutlastsARestart(t *testing.T) {
 	requireListening(t, server)
 	server.Restart() // empty
 	start := time.Now()
-	require.Less(t, requireIn(t, done).Sub(start), 2*time.Second, "nobody has told, but it listens again")
+	require.Less(t, requireIn(t, done).Sub(start), 2*time.Second, "there was no notification, but it has subscribed again")
 	requireNotHeld(t, lease)
 }
 

@@ -18,11 +18,11 @@ import (
 const (
 	// longest is the longest TTL of a shared claim.
 	longest = 30 * time.Second
-	// brief is for holds for whose end a check waits.
+	// brief is for holds whose end a check waits for.
 	brief = time.Second
 )
 
-// readWriteChecks are checks of who may have an RReadWriteLock.
+// readWriteChecks check which claims may hold an RReadWriteLock.
 var readWriteChecks = map[string]func(*shared){
 	"a writer of ours keeps Java out":                        ourWriterKeepsJavaOut,
 	"a writer of Java's keeps us out":                        javaWriterKeepsUsOut,
@@ -45,7 +45,7 @@ var readWriteEnds = map[string]func(*shared){
 	"a minimum hold of a reader of ours is a reader": minimumHoldReads,
 }
 
-// readWriteMessages are checks of what is said when an RReadWriteLock is given back.
+// readWriteMessages check what is published when an RReadWriteLock is released.
 var readWriteMessages = map[string]func(*shared){
 	"our writer wakes all of Java's readers":      ourWriterWakesReaders,
 	"our writer wakes Java's writer":              ourWriterWakesWriter,
@@ -134,7 +134,7 @@ func (s *shared) javaGets(lock *redissontest.Lock, lease time.Duration) {
 	require.True(s, ok)
 }
 
-// javaUnlocks gives back a hold of thread 1, and reports whether that was the last of the lock.
+// javaUnlocks releases a hold of thread 1, and reports whether it was the last hold of the lock.
 func (s *shared) javaUnlocks(lock *redissontest.Lock) bool {
 	s.Helper()
 	released, err := lock.Unlock(s.Context(), 1)
@@ -420,11 +420,11 @@ func rLockKeepsUsOut(s *shared) {
 	for _, c := range []*claimant{s.reads("r"), s.writes("w")} {
 		require.Equal(s, s.java.Lock(s.key).Field(1), c.misses().Label)
 	}
-	s.javaGivesBack()
+	s.javaReleases()
 }
 
-// javaWaitsFor starts to wait as thread 7 does, or another one, and returns when that sleeps until
-// it is told.
+// javaWaitsFor starts to wait as a thread, and returns when that thread sleeps until it is
+// notified.
 func (s *shared) javaWaitsFor(lock *redissontest.Lock, thread int64) <-chan javaOutcome {
 	s.Helper()
 	before, done := lock.Waiting(), make(chan javaOutcome, 1)
@@ -436,7 +436,7 @@ func (s *shared) javaWaitsFor(lock *redissontest.Lock, thread int64) <-chan java
 	return done
 }
 
-// requireJavaGot waits until Java has the lock, after one message, and gives it back.
+// requireJavaGot waits until Java has the lock, after one message, and releases it.
 func (s *shared) requireJavaGot(done <-chan javaOutcome, lock *redissontest.Lock, thread int64) {
 	s.Helper()
 	select {
@@ -455,7 +455,7 @@ func ourWriterWakesReaders(s *shared) {
 	w.take()
 	first, second := s.javaWaitsFor(lock, 7), s.javaWaitsFor(lock, 8)
 	require.True(s, w.release(guard.After{}))
-	require.Eventually(s, func() bool { return lock.Waiting() == 0 }, soon, step, "both are told")
+	require.Eventually(s, func() bool { return lock.Waiting() == 0 }, soon, step, "both are notified")
 	s.requireJavaGot(first, lock, 7)
 	s.requireJavaGot(second, lock, 8)
 	require.Equal(s, "1", s.other.Messages()[0].Payload)

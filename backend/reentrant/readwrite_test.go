@@ -293,7 +293,7 @@ func queued(t *testing.T, locker *reentrant.Locker, c *claimant) (*claimant, <-c
 	return c, notified
 }
 
-// requireNotified waits until the claimant is told to ask at once.
+// requireNotified waits until the claimant is notified to ask at once.
 func requireNotified(t *testing.T, notified <-chan time.Duration) {
 	t.Helper()
 	require.Eventually(t, func() bool {

@@ -34,7 +34,7 @@ type shared struct {
 	key         string
 }
 
-// checks of who may have the lock.
+// checks of which claims may hold the lock.
 var checks = map[string]func(*shared){
 	"Java's hold keeps us out":                         javaKeepsUsOut,
 	"our hold keeps Java out":                          weKeepJavaOut,
@@ -47,7 +47,7 @@ var checks = map[string]func(*shared){
 	"shared leases keep Java out":                      sharedLeasesKeepJavaOut,
 }
 
-// messages are checks of what is said when the lock is given back.
+// messages are checks of what is published when the lock is released.
 var messages = map[string]func(*shared){
 	"our release wakes Java":                 ourReleaseWakesJava,
 	"Java's unlock wakes us":                 javaUnlockWakesUs,
@@ -92,8 +92,8 @@ func TestRedisson_sharesItsLocksWithUs(t *testing.T) {
 	}
 }
 
-// share returns what a check has to do with, and sees in the end that Java could read all that it
-// was told.
+// share returns the fixture of a check. At the end of the check, it asserts that Java could read
+// all messages.
 func (w world) share(t *testing.T, key string) *shared {
 	rdb := w.connect(t)
 	mode := redissontest.WithShardedSubscription(w.mode)
@@ -108,7 +108,7 @@ func (w world) share(t *testing.T, key string) *shared {
 	})
 	// The servers learn the scripts.
 	s.javaTakes(long)
-	s.javaGivesBack()
+	s.javaReleases()
 	require.NoError(t, newGuardOver(s).Do(t.Context(), key, nothing))
 	requireGone(t, rdb, key)
 	return s
@@ -127,15 +127,14 @@ func (s *shared) javaTakes(lease time.Duration) {
 	require.True(s, ok)
 }
 
-func (s *shared) javaGivesBack() {
+func (s *shared) javaReleases() {
 	s.Helper()
 	released, err := s.java.Lock(s.key).Unlock(s.Context(), 1)
 	require.NoError(s, err)
 	require.True(s, released)
 }
 
-// javaIsRefused asserts that Java does not get the lock, and returns the time that it is told to
-// wait.
+// javaIsRefused asserts that Java does not get the lock. It returns how long Java should wait.
 func (s *shared) javaIsRefused() time.Duration {
 	s.Helper()
 	left, ok, err := s.java.Lock(s.key).TryLock(s.Context(), 1, long)
@@ -151,8 +150,8 @@ type javaOutcome struct {
 	at   time.Time
 }
 
-// javaWaits starts to wait as another Java client does, and returns when that sleeps until it is
-// told.
+// javaWaits starts to wait as another Java client does. It returns when that client sleeps until
+// it is notified.
 func (s *shared) javaWaits() <-chan javaOutcome {
 	s.Helper()
 	lock, done := s.other.Lock(s.key), make(chan javaOutcome, 1)
@@ -220,7 +219,7 @@ func javaKeepsUsOut(s *shared) {
 	require.InDelta(s, long, busy.Left, float64(time.Second))
 	require.Equal(s, s.java.Lock(s.key).Field(1), busy.Label)
 	timeLeft(s, s.rdb, s.key)
-	s.javaGivesBack()
+	s.javaReleases()
 	require.NoError(s, g.Do(s.Context(), s.key, nothing))
 }
 
@@ -242,7 +241,7 @@ func weKeepJavaOut(s *shared) {
 	require.NoError(s, lease.Release(s.Context()), "it was left alone")
 	requireGone(s, s.rdb, s.key)
 	s.javaTakes(long)
-	s.javaGivesBack()
+	s.javaReleases()
 }
 
 func ourReleaseWakesJava(s *shared) {
@@ -257,8 +256,8 @@ func javaUnlockWakesUs(s *shared) {
 	s.javaTakes(long)
 	done, before := s.weWait(newGuardOver(s))
 	start := time.Now()
-	s.javaGivesBack()
-	require.Less(s, requireIn(s, done).Sub(start), time.Second, "it was told")
+	s.javaReleases()
+	require.Less(s, requireIn(s, done).Sub(start), time.Second, "it was notified")
 	require.Equal(s, before+3, scripts(s, s.nodes...), "Java's unlock, one try, and the release")
 }
 
@@ -271,7 +270,7 @@ func javaNestedUnlockDoesNotWakeUs(s *shared) {
 	require.False(s, released)
 	require.Equal(s, before+1, settled(s, s.nodes...), "nobody has asked")
 	require.Empty(s, done)
-	s.javaGivesBack()
+	s.javaReleases()
 	requireIn(s, done)
 }
 
@@ -318,7 +317,7 @@ func releasedButKept(s *shared, opt guard.Option) {
 	require.NoError(s, err)
 	require.LessOrEqual(s, s.javaIsRefused(), ttl)
 	at, byTTL := s.requireJavaIn(done)
-	require.Less(s, at.Sub(start), ttl+time.Second, "told of the release, it sleeps as long as the key is kept")
+	require.Less(s, at.Sub(start), ttl+time.Second, "notified of the release, it sleeps as long as the key is kept")
 	require.Greater(s, at.Sub(start), ttl-100*time.Millisecond)
 	require.Positive(s, byTTL)
 	require.Less(s, byTTL, 100, "and asks again when that is over: some more times in its last millisecond")
@@ -329,7 +328,7 @@ func nobodyJoins(s *shared) {
 	g := newGuardOver(s, guard.WithOwner(field))
 	s.javaTakes(long)
 	require.Equal(s, field, requireBusy(s, g, s.key).Label)
-	s.javaGivesBack()
+	s.javaReleases()
 
 	lease := acquire(s, g, s.key)
 	s.javaIsRefused()
@@ -370,7 +369,7 @@ func javaKeepsSharedCallsOut(s *shared) {
 		require.ErrorAs(s, g.Do(s.Context(), s.key, nothing, opt), &busy)
 		require.Equal(s, s.java.Lock(s.key).Field(1), busy.Label)
 	}
-	s.javaGivesBack()
+	s.javaReleases()
 	for _, opt := range shareds {
 		require.NoError(s, g.Do(s.Context(), s.key, nothing, opt))
 	}
@@ -385,7 +384,7 @@ func sharedLeasesKeepJavaOut(s *shared) {
 			require.NoError(s, lease.Release(s.Context()), "it was left alone")
 		}
 		s.javaTakes(long)
-		s.javaGivesBack()
+		s.javaReleases()
 	}
 	lease := acquire(s, newGuardOver(s, guard.WithTTL(ttl)), s.key, guard.WithLimit(2))
 	forced, err := s.java.Lock(s.key).ForceUnlock(s.Context())
@@ -413,7 +412,7 @@ func javaUnlockWakesSharedCalls(s *shared) {
 		s.requireListener()
 		settled(s.T, s.nodes...)
 		start := time.Now()
-		s.javaGivesBack()
-		require.Less(s, requireIn(s, done).Sub(start), time.Second, "it was told")
+		s.javaReleases()
+		require.Less(s, requireIn(s, done).Sub(start), time.Second, "it was notified")
 	}
 }

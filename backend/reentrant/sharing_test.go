@@ -499,9 +499,9 @@ func TestSharing_holdersEnterTogetherFromTheQueue(t *testing.T) {
 	var line []*claimant
 	var notified []<-chan time.Duration
 	for _, owner := range []string{"a", "b", "c"} {
-		c, told := queued(t, p.locker, p.claim(owner, 1, 2))
+		c, calls := queued(t, p.locker, p.claim(owner, 1, 2))
 		c.requireBusy()
-		line, notified = append(line, c), append(notified, told)
+		line, notified = append(line, c), append(notified, calls)
 	}
 	releaseAll(t, holder)
 	for i := range 2 {

@@ -14,8 +14,8 @@ import (
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest/faultmetrics"
 )
 
-// A user who may not listen waits all the same, and it shows.
-func TestACL_withoutTheRightToListenThoseWhoWaitLookForThemselves(t *testing.T) {
+// A user without the right to subscribe can wait all the same. A metric shows it.
+func TestACL_withoutTheRightToSubscribeWaitersPoll(t *testing.T) {
 	t.Parallel()
 	for name, taken := range map[string]string{"no channels": "resetchannels", "no subscribe": "-subscribe"} {
 		t.Run(name, func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestACL_withoutTheRightToListenThoseWhoWaitLookForThemselves(t *testing.T) 
 			go func() {
 				came <- g.Do(t.Context(), "k", func(context.Context) error { return nil }, guard.WithWait(time.Minute))
 			}()
-			// how long it has waited decides whether it should have been told
+			// a waiter that has waited for long enough counts as one that missed a wake-up
 			time.Sleep(500 * time.Millisecond)
 			require.NoError(t, lease.Release(t.Context()))
 			start := time.Now()
@@ -45,7 +45,7 @@ func TestACL_withoutTheRightToListenThoseWhoWaitLookForThemselves(t *testing.T) 
 			require.Less(t, time.Since(start), 5*time.Second, "it asks a few times a second, and not in half a TTL")
 			require.Equal(t, []string{"onerun.waiter.missed_wakeups{} 1"}, seen.Lines())
 
-			// and what it gives back itself is given back
+			// its own leases are released
 			mine, err := g.Acquire(t.Context(), "mine")
 			require.NoError(t, err)
 			require.NoError(t, mine.Release(t.Context()))

@@ -63,7 +63,7 @@ func TestAlone_aCallerHasAConnectionOfItsOwnThatEndsSoonAfter(t *testing.T) {
 	require.Eventually(t, func() bool { return l.connections(t) == with-1 }, 5*time.Second, 10*time.Millisecond)
 	l.pair(t, claimOf(2))
 	time.Sleep(50 * time.Millisecond) // for a connection that should not come
-	require.Equal(t, with-1, l.connections(t), "who comes seldom needs none")
+	require.Equal(t, with-1, l.connections(t), "an occasional caller needs none")
 }
 
 func TestAlone_aCallThatIsCancelledEndsAtOnceAndItsAnswerIsNotTheNextOnes(t *testing.T) {
@@ -113,7 +113,7 @@ func TestAlone_aClientThatWasClosedShowsInAFewMilliseconds(t *testing.T) {
 	require.Equal(t, driver.KindClosed, failed.Kind)
 }
 
-func TestAlone_aServerThatForgotTheScriptsIsToldAgain(t *testing.T) {
+func TestAlone_sendsForgottenScriptsAgain(t *testing.T) {
 	t.Parallel()
 	l := alone(t)
 	for range 3 {

@@ -107,7 +107,7 @@ func TestCluster_callsFollowASlotThatMoved(t *testing.T) {
 	}
 }
 
-func TestCluster_aCallerWhoIsAloneFollowsASlotThatMoved(t *testing.T) {
+func TestCluster_aLoneCallerFollowsASlotThatMoved(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	rdb := cluster.Client(t, func(o *redis.ClusterOptions) { o.ClusterStateReloadInterval = time.Hour })

@@ -31,7 +31,7 @@ func TestDo_costsTwoRoundTrips(t *testing.T) {
 		require.NoError(t, g.Do(t.Context(), "k", nothing))
 	}
 	calls := server.Calls(t)
-	require.EqualValues(t, 2*runs, calls["evalsha"], "one to take and one to give back: %v", calls)
+	require.EqualValues(t, 2*runs, calls["evalsha"], "one to acquire and one to release: %v", calls)
 	require.Zero(t, calls["eval"])
 }
 

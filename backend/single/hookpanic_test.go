@@ -16,7 +16,7 @@ import (
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
-// A bomb is a hook that goes off once when it is armed: it panics, or does what it is told.
+// A bomb is a hook that goes off once when it is armed: it panics, or calls instead.
 type bomb struct {
 	witness
 	armed   atomic.Bool

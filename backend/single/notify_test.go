@@ -23,7 +23,7 @@ func listeners(t *testing.T, servers ...*redistest.Server) (n int) {
 	return n
 }
 
-func TestNotify_aReleaseWakesWhoWaits(t *testing.T) {
+func TestNotify_aReleaseWakesTheWaiter(t *testing.T) {
 	t.Parallel()
 	server, cluster := redistest.Start(t), redistest.StartCluster(t)
 	for name, c := range map[string]struct {
@@ -35,7 +35,8 @@ func TestNotify_aReleaseWakesWhoWaits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			const keys = 30
-			long := guard.WithTTL(time.Minute) // who was not told would wait for half of that
+			// a waiter that is not notified would wait for half of that
+			long := guard.WithTTL(time.Minute)
 			holder, waiter := newGuard(t, c.client(), long), newGuard(t, c.client(), long)
 			var held []*guard.Lease
 			ended := make(chan error, 2*keys)

@@ -164,7 +164,7 @@ func TestOwn_renewalsMakeANewConnectionWhereTheirsHasBroken(t *testing.T) {
 	renew(t, l, claimOf(1))
 }
 
-func TestOwn_whoLosesItsConnectionGoesByTheUsersClient(t *testing.T) {
+func TestOwn_aCallerThatLosesItsConnectionUsesTheUsersClient(t *testing.T) {
 	t.Parallel()
 	l := alone(t)
 	// those that are there may stay
@@ -346,7 +346,7 @@ func (o *overlap) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func TestTogether_aSecondFlightGoesOutWhileTheFirstIsOut(t *testing.T) {
+func TestTogether_sendsASecondBatchWhileTheFirstIsOut(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr())
@@ -355,7 +355,7 @@ func TestTogether_aSecondFlightGoesOutWhileTheFirstIsOut(t *testing.T) {
 	rdb.AddHook(&seen)
 	l := single.New(rdb, single.WithClientSetup(func(own *redis.Client) { own.AddHook(&seen) }))
 	require.NoError(t, take(t.Context(), l, claimOf(-1)))
-	proxy.Delay(10 * time.Millisecond) // less than what makes a flight late
+	proxy.Delay(10 * time.Millisecond) // less than what makes a batch late
 	for range 5 {
 		for _, err := range all(512, func(i int) error { return take(t.Context(), l, claimOf(i)) }) {
 			require.NoError(t, err)

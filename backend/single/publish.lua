@@ -1,7 +1,7 @@
 -- Notifies waiters, for scripts that release keys. Answers nothing.
 
--- publish notifies waiters, who subscribe to a channel of the key's name. A release that cannot be
--- published is a release all the same: waiters also look for themselves, now and then.
+-- publish notifies the waiters, which subscribe to a channel of the key's name. If it cannot
+-- publish, the key is released all the same: waiters also poll at times.
 local function publish(key)
   local said = sharded and redis.pcall('SPUBLISH', key, '')
   if not sharded or type(said) == 'table' and said.err then

@@ -38,7 +38,7 @@ func TestReplicas_tooFewRefuseTheLeaseAndTheMarker(t *testing.T) {
 	require.Equal(t, driver.OpRelease, failed.Op)
 
 	sentinel.Replica.Thaw()
-	require.NoError(t, g.Do(t.Context(), "other", nothing, guard.WithWait(5*time.Second)), "what was refused was given back")
+	require.NoError(t, g.Do(t.Context(), "other", nothing, guard.WithWait(5*time.Second)), "the refused claim was released")
 	require.NoError(t, g.Close(t.Context()))
 }
 

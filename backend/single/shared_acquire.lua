@@ -12,7 +12,7 @@ local acquire_alone = serve
 local among, wanted_for, wish = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local has_seat = among > 1 and among <= MAX_SEATS
 local count, own, mark, limit -- what survey has found
--- for a quorum's claim: the seats that it could have, and the holders as it is told of them
+-- for a quorum's claim: the seats that it could have, and the holders as the reply names them
 local open, open_sum, seated = {}, 0, ''
 
 -- read_seats returns a table of the holders' IDs by seat. It leaves out the holder with an ID. A

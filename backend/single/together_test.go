@@ -59,7 +59,7 @@ func TestTogether_whatComesWhileACallIsOutGoesOutAsOne(t *testing.T) {
 	require.Less(t, reads(t, admin)-before, calls/4)
 }
 
-func TestTogether_aScriptThatTheServerForgotIsMendedAndAWrongKeyFailsAlone(t *testing.T) {
+func TestTogether_sendsAForgottenScriptAgainAndAWrongKeyFailsAlone(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr())

@@ -63,8 +63,8 @@ var goals = []goal{
 	{"64 callers over 4 clients, one key", "× faster than the best peer", faster("Contended", "g=64/clients=4", peers...), 2, true},
 	{"", "commands a pair", value("Contended", "g=64/clients=4", "cmds/pair", peers...), 6, false},
 	{"", "the least share of a process, of its fair one", value("Contended", "g=64/clients=4", "min-share", peers...), 0.25, true},
-	{"from release to the other's acquire", "round trips, p50", value("HandOver", "clients=2", "p50-trips", peers...), 4, false},
-	{"", "round trips, p99", value("HandOver", "clients=2", "p99-trips", peers...), 7, false},
+	{"from release to the other's acquire", "round trips, p50", value("HandOff", "clients=2", "p50-trips", peers...), 4, false},
+	{"", "round trips, p99", value("HandOff", "clients=2", "p99-trips", peers...), 7, false},
 	{"a waiter while it waits", "commands in half a TTL", value("Waiters", "waiters=1", "cmds/half-ttl/waiter", peers...), 1, false},
 	{"10,000 held leases, TTL 10 s", "goroutines beside those for 1", value("Held", "keys=10000", "goroutines", peers...), 0, false},
 	{"", "heap of each, B", value("Held", "keys=10000", "heap-B/key", peers...), 1024, false},
@@ -148,7 +148,7 @@ func beside(r *results, impl, bench, name string, others []string) (m measured, 
 	return m, mine, best, nil
 }
 
-// value is a figure of ours. Those of others stand beside it, where there are any.
+// value is a figure of ours, with the figures of the others if there are any.
 func value(bench, name, unit string, others ...string) func(*results, string) (measured, error) {
 	return func(r *results, impl string) (m measured, err error) {
 		m.figure, err = r.median(line{bench, impl, name}, unit)

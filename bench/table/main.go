@@ -4,9 +4,9 @@
 //
 //	go test -run '^$' -bench . . | go run ./table
 //
-// A figure that is not in the input is said to be missing, and so is what would have been worked
-// out from it. With -complete that is an error. Whether a benchmark failed is told by the exit
-// status of go test.
+// If a figure is not in the input, the tables say that it is missing, and so is each result that
+// depends on it. With -complete that is an error. The exit status of go test shows whether a
+// benchmark failed.
 package main
 
 import (

@@ -136,7 +136,7 @@ func TestTable_refusesALineThatIsCutOff(t *testing.T) {
 	}
 }
 
-func TestTable_mayBeToldToFailWhereAGoalHasNoFigure(t *testing.T) {
+func TestTable_canFailIfAGoalHasNoFigure(t *testing.T) {
 	var out strings.Builder
 	err := run(strings.NewReader(contest), &out, goals, true)
 	require.EqualError(t, err, fmt.Sprintf("%d goals have no figure", len(goals)-1))

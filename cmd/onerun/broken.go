@@ -11,8 +11,8 @@ import (
 	"github.com/seed-1795987d/onerun/inspect"
 )
 
-// showTimeout bounds how long run asks what has become of a lost lease. Until the answer comes, the
-// command runs on.
+// showTimeout bounds how long run asks for the state of a lost lease. The command runs on until
+// the answer comes.
 const showTimeout = 250 * time.Millisecond
 
 // A keptKey is a key that stays taken after its lease was lost.

@@ -80,7 +80,7 @@ func TestRun_endsTheWaitOnASignal(t *testing.T) {
 	require.Equal(t, 128+int(syscall.SIGTERM), holder.wait())
 }
 
-// consul lock, #9788: the command is told 90 s late that the lock was lost.
+// consul lock, #9788: the command learns 90 s late that the lock was lost.
 func TestRun_endsTheCommandBeforeTheLeaseWhenTheStoreIsAway(t *testing.T) {
 	for name, script := range map[string]string{
 		"it stops at SIGTERM": `trap 'date +%s%N >stopped; exit 0' TERM; echo $$ >pid; while :; do sleep 0.01; done`,

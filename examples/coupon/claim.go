@@ -32,13 +32,13 @@ func (s *server) newGuard(locker guard.Locker) (*guard.Guard, error) {
 }
 
 // handler is the endpoint. The middleware around claim makes it idempotent: for each
-// Idempotency-Key of a user, claim runs once, on whichever server. Another request with the key is
-// given the first answer again, or, while the first is under way, told to come back.
+// Idempotency-Key of a user, claim runs once, on any of the servers. Another request with the key
+// gets the first answer again. While the first request is under way, it is asked to retry later.
 func (s *server) handler() (http.Handler, error) {
 	var claim http.Handler = http.HandlerFunc(s.claim)
 	if s.Guarded {
 		idempotent, err := guardhttp.New(s.guard, guardhttp.IdempotencyKey,
-			// whose key it is: in earnest, who has logged in
+			// whose key it is: in a real shop, the user who has logged in
 			guardhttp.WithScope(guardhttp.FromPathValue("user")),
 			// for how long the answer is given again
 			guardhttp.WithOnce(time.Hour),
@@ -76,7 +76,7 @@ func (s *server) claim(w http.ResponseWriter, r *http.Request) {
 // sell sells one coupon, and returns how many are left.
 func (s *server) sell(ctx context.Context, o order) (left int, err error) {
 	if s.soldOut.Load() {
-		return 0, errSoldOut // for good: nobody has to wait for a lease to be told that
+		return 0, errSoldOut // for good: no request has to wait for a lease to learn this
 	}
 	if err := s.checkUser(ctx, o); err != nil { // with -partner, see sharing.go
 		return 0, err
@@ -84,8 +84,8 @@ func (s *server) sell(ctx context.Context, o order) (left int, err error) {
 	if !s.Guarded {
 		return s.takeOne(ctx, o)
 	}
-	// The stock is for one at a time, whoever they are. Who waits in vain for two seconds is told
-	// to try again.
+	// One request at a time may change the stock, on all servers together. A request that has
+	// waited in vain for two seconds is asked to try again.
 	err = s.guard.Do(ctx, stockKey, func(ctx context.Context) (err error) {
 		left, err = s.takeOne(ctx, o)
 		return err

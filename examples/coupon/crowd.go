@@ -14,18 +14,18 @@ import (
 
 const (
 	users     = 1000
-	eager     = 50 // of them, who are the first and click twice, on two servers
+	eager     = 50 // the first users, who click twice, on two servers
 	mostTries = 20
 )
 
-// A crowd is the users, who all claim at once.
+// A crowd is all the users. They claim at the same time.
 type crowd struct {
 	servers []string // their addresses
 	client  *http.Client
 
 	mu      sync.Mutex
-	first   map[int]int // how many clicks were told what, by HTTP status; 0 for those who gave up
-	again   int         // how many were told what their user was told before
+	first   map[int]int // how many clicks got each HTTP status; 0 for those that gave up
+	again   int         // how many clicks got an earlier answer of their user again
 	retries int
 	busy    int // how many of the retries were because another click of the user was under way
 }
@@ -39,7 +39,7 @@ func newCrowd(servers []string) *crowd {
 	}
 }
 
-// claim has every user claim, and returns when all have been told or have given up.
+// claim has every user claim, and returns when all have an answer or have given up.
 func (c *crowd) claim(ctx context.Context) {
 	defer c.client.CloseIdleConnections()
 	var all sync.WaitGroup
@@ -60,23 +60,23 @@ func (c *crowd) claim(ctx context.Context) {
 	all.Wait()
 }
 
-// click claims for the user, and tries again, on the next server, for as long as it is told when.
-// All clicks and tries of one claim have the same key.
+// click claims for the user. It tries again on the next server as long as answers say when to do
+// so. All clicks and tries of one claim have the same key.
 func (c *crowd) click(ctx context.Context, user, key string, server int) {
-	var told answer
+	var got answer
 	for try := range mostTries {
-		told = c.post(ctx, user, key, c.servers[(server+try)%len(c.servers)])
-		if told.after == 0 {
+		got = c.post(ctx, user, key, c.servers[(server+try)%len(c.servers)])
+		if got.after == 0 {
 			break
 		}
 		c.mu.Lock()
 		c.retries++
-		if told.status == http.StatusConflict {
+		if got.status == http.StatusConflict {
 			c.busy++
 		}
 		c.mu.Unlock()
 		select {
-		case <-time.After(told.after/2 + rand.N(told.after)): // or all would come back at once
+		case <-time.After(got.after/2 + rand.N(got.after)): // or all would come back at once
 		case <-ctx.Done():
 			return
 		}
@@ -84,19 +84,19 @@ func (c *crowd) click(ctx context.Context, user, key string, server int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case told.after > 0:
+	case got.after > 0:
 		c.first[0]++
-	case told.again:
+	case got.again:
 		c.again++
 	default:
-		c.first[told.status]++
+		c.first[got.status]++
 	}
 }
 
-// An answer is what a click is told.
+// An answer is a server's reply to a click.
 type answer struct {
 	status int
-	again  bool          // it is what the user was told before
+	again  bool          // the server has replayed an earlier answer
 	after  time.Duration // when to try again, or 0 if the answer is final
 }
 
@@ -123,7 +123,7 @@ func (c *crowd) post(ctx context.Context, user, key, server string) answer {
 	}
 }
 
-// String says what the users were told.
+// String says which answers the users got.
 func (c *crowd) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

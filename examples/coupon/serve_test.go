@@ -158,7 +158,7 @@ func TestServe_givesAwayWhatThereIs(t *testing.T) {
 	late.Replayed = "true"
 	require.Equal(t, late, mustCurl(t, url, "late", "k1", `{"size":"M"}`))
 	require.Equal(t, reply{Status: http.StatusOK, Replayed: "true", Body: "user-99 has a coupon for size M, 99 are left\n"},
-		mustCurl(t, url, "user-99", "k1", `{"size":"M"}`), "who has claimed is not told that it is too late")
+		mustCurl(t, url, "user-99", "k1", `{"size":"M"}`), "a user who has claimed gets the same answer again")
 }
 
 func TestServe_refusesWhatIsNoOrder(t *testing.T) {

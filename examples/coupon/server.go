@@ -21,12 +21,12 @@ const (
 	wordHolding = "holding" // with its fence: it has read FreezeAt and asks for leave to go on
 )
 
-// desks is how many users a server sees to at the same time; the others wait in line. If all of
-// them tried for the stock at once, they would ask more than an embedded Redis can answer, least
-// of all five of them, which are no match for real ones.
+// desks is how many users a server serves at the same time. The others wait in a queue. If all of
+// them tried for the stock at once, they would send more than an embedded Redis can answer. Five
+// embedded servers, which are slower than real ones, could answer even less.
 const desks = 4
 
-// A server is one of the processes. The exported fields are what the parent tells it.
+// A server is one of the processes. The parent sets the exported fields.
 type server struct {
 	Name      string
 	Guarded   bool
@@ -67,10 +67,10 @@ func (s *server) run(ctx context.Context) (err error) {
 		if s.tell, err = s.watch(); err != nil {
 			return err
 		}
-		// Last, so that it tells of the end as well.
+		// Last, so that it reports the end as well.
 		defer func() { err = errors.Join(err, s.tell.close()) }()
 	}
-	// which is told of each node
+	// the hook receives the calls to each node
 	locker, disconnect := s.Backend.Connect(redlock.WithHook(s.tell.hook))
 	defer disconnect()
 	if s.guard, err = s.newGuard(locker); err != nil {
@@ -89,7 +89,7 @@ func (s *server) run(ctx context.Context) (err error) {
 	}
 	web := &http.Server{
 		Handler: handler,
-		// nobody waits in line when we end
+		// no request waits in the queue when the server ends
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	served := make(chan error, 1)
@@ -107,8 +107,8 @@ func (s *server) run(ctx context.Context) (err error) {
 	return errors.Join(err, s.guard.Close(ending), web.Shutdown(ending))
 }
 
-// seat lets a request in when it is its turn. It goes in front of the middleware: who waits in
-// line holds no lease.
+// seat admits a request when a desk is free. It goes in front of the middleware, so that a waiting
+// request holds no lease.
 func (s *server) seat(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {

@@ -29,7 +29,7 @@ type sharingFlags struct {
 }
 
 func (f *sharingFlags) add(set *flag.FlagSet) {
-	set.IntVar(&f.partner, "partner", 0, "have each user checked by a partner, who takes `n` calls at a time from all servers together (guard.WithLimit)")
+	set.IntVar(&f.partner, "partner", 0, "have each user checked by a partner, which takes `n` calls at a time from all servers together (guard.WithLimit)")
 	set.IntVar(&f.readers, "readers", 0, "have `n` readers look at the stock and the claims meanwhile (guard.WithShared)")
 }
 

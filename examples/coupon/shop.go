@@ -97,7 +97,7 @@ func (s *shop) play(ctx context.Context, run *stage.Run) (*stage.Table, error) {
 	return s.table(context.WithoutCancel(ctx))
 }
 
-// serve keeps the shop open, with one server, for whoever tries it by hand, until ctx ends.
+// serve keeps the shop open until ctx ends. Its one server can be tried by hand.
 func (s *shop) serve(ctx context.Context) error {
 	if err := s.open(ctx, 1, s.address, 0); err != nil {
 		return err

@@ -109,8 +109,8 @@ func (t telemetry) close() error {
 	return err
 }
 
-// traced makes a span of each request, with its wait in line. otelhttp would do, and tell more:
-// also the path that was asked for, which here has the user in it.
+// traced makes a span of each request, including its wait in the queue. otelhttp would do so too,
+// but would also record the path of the request, which contains the user here.
 func (t telemetry) traced(next http.Handler) http.Handler {
 	if t.tracer == nil {
 		return next

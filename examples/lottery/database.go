@@ -71,7 +71,7 @@ func pick(n int) (picked []int) {
 	return picked
 }
 
-// addWinner writes a winner, who does not count before finish.
+// addWinner writes a winner. The winner does not count until finish is called.
 func (db database) addWinner(ctx context.Context, entrant int, d drawing) error {
 	return db.append(ctx, d, bucketWinners, winner{entrant, d})
 }

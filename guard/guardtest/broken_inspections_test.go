@@ -189,7 +189,7 @@ func brokenInspections() []broken {
 			}
 		}), []string{showsWhatIsLeft}},
 		{"one holder is shown", shown(func(info *driver.KeyInfo) { info.Holders = info.Holders[:min(len(info.Holders), 1)] }), []string{showsSharers}},
-		{"who is wanted is not shown", shown(func(info *driver.KeyInfo) { info.Wanted = "" }), []string{showsSharers}},
+		{"the claim that is wanted is not shown", shown(func(info *driver.KeyInfo) { info.Wanted = "" }), []string{showsSharers}},
 		{"the queue is shown backwards", shown(func(info *driver.KeyInfo) {
 			if n := len(info.Queue); n > 1 {
 				info.Queue[0], info.Queue[n-1] = info.Queue[n-1], info.Queue[0]

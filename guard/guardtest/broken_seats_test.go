@@ -87,7 +87,7 @@ func brokenSeats() []broken {
 			caughtBy: []string{keepsSeat},
 		},
 		{
-			name: "open seats are not told",
+			name: "open seats are not reported",
 			backend: seatBackend(func(l guard.Locker) guard.Locker {
 				return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
 					g, err := l.TryAcquire(ctx, c)

@@ -159,8 +159,8 @@ func (m *Member) signal(s os.Signal) error {
 	return nil
 }
 
-// end ends all children and returns when they are gone. They are told by the end of their standard
-// input, and killed if they do not heed it.
+// end ends all children and returns when they are gone. It closes their standard input, and kills
+// the children that do not end.
 func (c *Crew) end() {
 	close(c.over)
 	for _, m := range c.members {

@@ -108,7 +108,7 @@ func (e Example) parse(args []string) (flags, error) {
 	set.Var(&f.guarded, "guard", "run under the guard, or show what happens without it: `on|off`")
 	set.Var(&f.backend, "backend", "keep the leases in this one of Onerun's backends: `single|reentrant|redlock`")
 	set.Var(&f.redis, "redis", "use this Redis, `host:port`, or for redlock three or more, with commas between them;\n"+
-		"after an hour nothing is left there but fence counters, and who ran lottery's draws (default: embedded)")
+		"after an hour nothing is left there but fence counters, and which replica ran each draw of lottery (default: embedded)")
 	set.StringVar(&f.database, "db", "", "keep the database in this new `file` (default: it is removed)")
 	set.Var(&f.page, "ui", "serve the page for operators at this `host:port`, until Ctrl-C")
 	if e.Flags != nil {

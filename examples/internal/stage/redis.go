@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// newClient returns a client of one server. All it has to be told is the address; the rest keeps
-// it quiet and quick about a server that is not there, as guards try again by themselves and
+// newClient returns a client of one server, at the address. The other settings let it fail
+// quickly, and without log lines, if the server is not there. Guards try again by themselves, and
 // return errors that say what is wrong.
 func newClient(addr string) *redis.Client {
 	logging.Disable()

@@ -59,8 +59,8 @@ func (e Example) newRun(ctx context.Context, f flags) (*Run, error) {
 	return run, nil
 }
 
-// findBackend sees to it that the backend has servers that answer: those the flags name, or
-// embedded ones.
+// findBackend finds servers for the backend, and checks that they answer. They are the servers
+// that the flags name, or embedded ones.
 func (r *Run) findBackend(ctx context.Context, f flags) (err error) {
 	r.Backend, r.stopRedis = Backend{Name: f.backend, Servers: f.redis}, func() {}
 	if len(f.redis) > 0 {

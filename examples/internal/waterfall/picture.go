@@ -97,7 +97,7 @@ func (r row) label() string {
 	return r.span.Name
 }
 
-// outcome is what the third column says: how long it took, what came of it, and what it links to.
+// outcome is the text of the third column: how long the span took, its result, and its links.
 func (p *picture) outcome(r row) string {
 	if r.span == nil {
 		return ""

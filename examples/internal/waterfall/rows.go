@@ -50,7 +50,7 @@ func rowsOf(all []spans.Span) (rows []row) {
 	for _, s := range all {
 		known[s.Trace+s.ID] = true
 	}
-	// by trace and parent; where that is not in the file, by trace
+	// by trace and parent; by trace if the parent is not in the file
 	below := map[string][]*spans.Span{}
 	var traces []string
 	for i, s := range all {

@@ -146,7 +146,7 @@ func (c *Cluster) settled(node *Server, all []*Server) error {
 			return fmt.Errorf("node %s does not report %s but:\n%s", node.Addr(), want, info)
 		}
 	}
-	if !knownBuild().atLeast7() { // has no CLUSTER LINKS; CLUSTER NODES shows the links from here only
+	if !knownBuild().atLeast7() { // it has no CLUSTER LINKS; CLUSTER NODES shows links from here
 		nodes, err := c.admins[node].ClusterNodes(context.Background()).Result()
 		if got := strings.Count(nodes, " connected"); err == nil && got != len(all) {
 			err = fmt.Errorf("node %s has %d nodes connected, not %d", node.Addr(), got, len(all))
