@@ -118,7 +118,8 @@ func miniredisPlace(t *testing.T) place {
 	t.Cleanup(server.Close)
 	stopTimeInScripts(server)
 	return place{func(t testing.TB) redis.UniversalClient {
-		rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+		// A burst of scripts takes miniredis seconds with the race detector.
+		rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: time.Minute})
 		t.Cleanup(func() { _ = rdb.Close() })
 		return rdb
 	}, func(testing.TB) { server.FlushAll() }, func(s *guardtest.Backend) {
