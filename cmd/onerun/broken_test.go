@@ -60,7 +60,7 @@ func TestRun_givesTheGracePeriodOnAQuorum(t *testing.T) {
 		urls = append(urls, "redis://"+node.Addr())
 	}
 	quorum := []string{"--backend=redlock", "--redis=" + strings.Join(urls, ",")}
-	run := []string{"run", "--ttl=3s", "--grace=1s", "k", "--", "sh", "-c", cleansUp}
+	run := []string{"run", "--ttl=9s", "--grace=3s", "k", "--", "sh", "-c", cleansUp}
 	e := s.start(append(quorum, run...)...)
 	pid := s.pid("pid")
 	nodes[2].Kill()
