@@ -18,12 +18,14 @@ import (
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/redissontest"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 // A user that has the rights of docs/acl.md, and no other, is refused nothing.
-func TestACL_theLinesOfTheDocsAreEnough(t *testing.T) {
+func TestLong_linesOfTheDocsForACLsAreEnough(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	type setup struct {
 		locker    func(rdb redis.UniversalClient) guard.Locker

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -311,7 +312,8 @@ func TestFences_showOddBytesOfABrokenCounterAsQuestionMarks(t *testing.T) {
 // Processes hand a key off as fast as they can while the server forgets everything now and then:
 // an old lease goes on being handed off for some milliseconds under the fences that were reserved
 // for it.
-func TestFences_areGivenOnceAlthoughTheServerForgetsDuringHandOffs(t *testing.T) {
+func TestLong_fencesAreGivenOnceAlthoughTheServerForgetsDuringHandOffs(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	for name, open := range backends {
 		t.Run(name, func(t *testing.T) {

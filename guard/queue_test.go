@@ -17,6 +17,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 )
 
 // callers are calls for one key that start one after the other.
@@ -505,7 +506,8 @@ func TestQueue_sharesDoneOnlyWithEarlierWaiters(t *testing.T) {
 	})
 }
 
-func TestQueue_ofTenThousandHasNoGoroutineForEach(t *testing.T) {
+func TestLong_aQueueOfTenThousandHasNoGoroutineForEach(t *testing.T) {
+	leftout.IfShort(t)
 	const waiters = 10_000
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -15,10 +15,12 @@ import (
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 )
 
 // Not parallel: it counts goroutines.
-func TestBurst_aFrozenNodeDoesNotPileUpCalls(t *testing.T) {
+func TestLong_aFrozenNodeDoesNotPileUpCalls(t *testing.T) {
+	leftout.IfShort(t)
 	for name, wrap := range map[string]func(guard.Locker) guard.Locker{
 		"started":                   func(l guard.Locker) guard.Locker { return l },
 		"a goroutine for each call": func(l guard.Locker) guard.Locker { return bare{l} },

@@ -15,6 +15,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/redlock"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -107,7 +108,8 @@ func TestWaiters_ofManyProcessesAllGetTheKey(t *testing.T) {
 
 // Claims may each get a part of a quorum, with different seats on each node. They must not do so
 // for ever.
-func TestWaiters_ofManyProcessesAllGetTheSeats(t *testing.T) {
+func TestLong_waitersOfManyProcessesAllGetTheSeats(t *testing.T) {
+	leftout.IfShort(t)
 	requireInTurn(t, 300*time.Millisecond, 2, 40)
 	requireInTurn(t, 300*time.Millisecond, 3, 12)
 }

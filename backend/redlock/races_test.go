@@ -12,9 +12,11 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/redlock"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 )
 
-func TestDo_ofTwoThatMeetExactlyOneRuns(t *testing.T) {
+func TestLong_ofTwoThatMeetExactlyOneRuns(t *testing.T) {
+	leftout.IfShort(t)
 	for _, n := range []int{3, 4, 5, 6} {
 		t.Run(fmt.Sprintf("%d nodes in memory", n), func(t *testing.T) {
 			inBubble(t, n, func(t *testing.T, l *redlock.Locker, boxes []*box) {

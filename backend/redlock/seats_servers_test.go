@@ -13,6 +13,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/redlock"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -50,7 +51,8 @@ func (s *seats) run(ctx context.Context) error {
 }
 
 // Twelve processes want one of three seats on five servers, of which two die.
-func TestSeats_ofAKeyThatManyProcessesWant(t *testing.T) {
+func TestLong_seatsOfAKeyThatManyProcessesWant(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	servers := redistest.StartN(t, 5)
 	var calls atomic.Int64

@@ -16,6 +16,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -26,7 +27,8 @@ func TestMain(m *testing.M) {
 
 const minTTL = 300 * time.Millisecond
 
-func TestSuite_memory(t *testing.T) {
+func TestLong_suiteOnMemory(t *testing.T) {
+	leftout.IfShort(t)
 	nodes := func(testing.TB) guard.Locker { return redlock.New(memories(5)) }
 	guardtest.Run(t, guardtest.Backend{
 		New: nodes, Bubble: true, Ledger: true, Inspects: true, MinTTL: 5 * time.Millisecond,

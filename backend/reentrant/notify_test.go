@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -35,7 +36,8 @@ func requireNobodyListens(t *testing.T, servers ...*redistest.Server) {
 	}
 }
 
-func TestNotify_oneConnectionForAllKeysThatAreWaitedFor(t *testing.T) {
+func TestLong_oneConnectionForAllKeysThatAreWaitedFor(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	cluster := redistest.StartCluster(t)

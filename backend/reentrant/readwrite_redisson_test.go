@@ -11,6 +11,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/redissontest"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
@@ -58,7 +59,8 @@ var readWriteMessages = map[string]func(*shared){
 	"our writer that gives up wakes our reader":   givingUpWakes,
 }
 
-func TestReadWrite_sharesRedissonsLocks(t *testing.T) {
+func TestLong_readWriteSharesRedissonsLocks(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	cluster := redistest.StartCluster(t)

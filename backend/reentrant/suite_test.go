@@ -11,11 +11,13 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 // Without the option, the suite runs in package backend.
-func TestSuite_withReadWrite(t *testing.T) {
+func TestLong_suiteWithReadWrite(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	backend := readWriteSuite(func(t testing.TB) redis.UniversalClient { return server.Client(t) }, server)

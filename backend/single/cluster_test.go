@@ -16,6 +16,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -29,7 +30,8 @@ func masterConns(t *testing.T, cluster *redistest.Cluster) (n []int) {
 	return n
 }
 
-func TestCluster_manyCallersNeedFewConnectionsAndRoundTrips(t *testing.T) {
+func TestLong_manyCallersOfAClusterNeedFewConnectionsAndRoundTrips(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	l := single.New(cluster.Client(t))
@@ -218,7 +220,8 @@ func TestRenewBatch_leavesBehindAClusterThatDoesNotSayWhereKeysAre(t *testing.T)
 
 // go-redis closes the clients of nodes that have left a Cluster. Callers that meet one have not
 // closed anything: a waiter would give up after that error.
-func TestCluster_noCallerHearsOfAClientThatGoRedisHasClosed(t *testing.T) {
+func TestLong_noCallerHearsOfAClientThatGoRedisHasClosed(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	l := single.New(cluster.Client(t))

@@ -174,11 +174,11 @@ func TestRun_tellsBusyFromAnError(t *testing.T) {
 // running while another one has the key.
 func TestRun_endsTheCommandOfASuspendedOnerun(t *testing.T) {
 	s := newSite(t)
-	suspended := s.start("run", "--ttl=900ms", "k", "--", "sh", "-c", `echo $$ >pid; `+stubborn+` trap "" TERM; while :; do date +%s%N >>ticks; sleep 0.01; done`)
+	suspended := s.start("run", "--ttl=3s", "k", "--", "sh", "-c", `echo $$ >pid; `+stubborn+` trap "" TERM; while :; do date +%s%N >>ticks; sleep 0.01; done`)
 	pid, grandchild := s.pid("pid"), s.pid("grandchild")
 	s.written("ticks")
 	suspended.signal(syscall.SIGSTOP)
-	require.Equal(t, 0, first(s.run("run", "--wait=5s", "k", "--", "sh", "-c", "date +%s%N >second")))
+	require.Equal(t, 0, first(s.run("run", "--wait=30s", "k", "--", "sh", "-c", "date +%s%N >second")))
 	require.False(t, alive(pid))
 	require.False(t, alive(grandchild))
 	ticks := strings.Fields(s.read("ticks"))

@@ -101,6 +101,9 @@ func execute(t *testing.T, cmd *exec.Cmd) *execution {
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		e.wait()
+		if t.Failed() {
+			t.Logf("%v wrote: %s", cmd.Args[1:], e.errs)
+		}
 	})
 	return e
 }

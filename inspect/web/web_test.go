@@ -334,7 +334,7 @@ func TestKeys_areRedactedEverywhere(t *testing.T) {
 	all += page + s.see("/log")
 	page, status = s.post("/find", url.Values{"text": {"customer:*"}})
 	require.Equal(t, http.StatusOK, status)
-	require.NotContains(t, all+page, "ada")
+	require.NotContains(t, all+page, "ada@")
 	_, status = s.get("/key?k=" + url.QueryEscape(secret))
 	require.Equal(t, http.StatusBadRequest, status, "a link names no key")
 }
@@ -392,15 +392,15 @@ func TestKeys_areRedactedInErrors(t *testing.T) {
 func TestKeys_areRedactedInLinksToTheNextPage(t *testing.T) {
 	s := newSite(t, web.WithKeys(func(string) string { return "a key" }))
 	for i := range 150 {
-		s.hold(fmt.Sprint("ada", i))
+		s.hold(fmt.Sprint("ada.", i))
 	}
 	page := s.see("/")
-	require.NotContains(t, page, "ada")
+	require.NotContains(t, page, "ada.") // a link is random and has no dot
 	next := regexp.MustCompile(`<a href="\./(\?[^"]*)">Next page`).FindStringSubmatch(page)
 	require.NotNil(t, next)
 	page = s.see("/" + strings.ReplaceAll(next[1], "&amp;", "&"))
 	require.Len(t, regexp.MustCompile(`href="key\?k=`).FindAllString(page, -1), 50)
-	require.NotContains(t, page, "ada")
+	require.NotContains(t, page, "ada.") // a link is random and has no dot
 }
 
 // A proxy that changes the Host header, as nginx does by default, makes the page's own origin look

@@ -14,10 +14,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
-// An aqTrigger is a task of TestCoalesce_whateverComesWhen, and its payload.
+// An aqTrigger is a task of TestLong_coalesceWhateverComesWhen, and its payload.
 type aqTrigger struct {
 	Key string `json:"key"`
 	N   int    `json:"n"`
@@ -109,7 +110,8 @@ func (h *aqHistory) check(t *testing.T, key string) {
 	}
 }
 
-func TestCoalesce_whateverComesWhen(t *testing.T) {
+func TestLong_coalesceWhateverComesWhen(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	const rounds = 15
 	for name, config := range map[string]asynq.Config{"configured": aqConfig(), "without Configure": aqPlainConfig()} {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
@@ -263,7 +264,8 @@ func TestCopy_endsIfItsOriginalWasEnqueuedAgain(t *testing.T) {
 
 // With every policy, a task that meets a store that is away is neither archived nor costs it an
 // attempt, and its worker is free.
-func TestStore_isAwayOnTheLastAttempt(t *testing.T) {
+func TestLong_theStoreIsAwayOnTheLastAttempt(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	for name, busy := range map[string]guardasynq.Busy{"RetryLater": guardasynq.RetryLater, "Skip": guardasynq.Skip, "Fail": guardasynq.Fail, "Coalesce": guardasynq.Coalesce} {
 		for _, attempts := range []int{0, 1} {

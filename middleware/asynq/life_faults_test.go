@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
@@ -194,9 +195,10 @@ func (s *faultSite) requireHandled(t *testing.T) {
 // as its policy says; none is archived, and none is left.
 //
 // Tasks whose process was killed, frozen or shut down late are those of
-// TestTasks_overProcessesThatDieFreezeAndShutDown. The middleware uses the wall clock only for the
-// order of Coalesce, so that clocks that differ affect nothing else.
-func TestFaults_everyTaskIsHandledAndNoneIsArchived(t *testing.T) {
+// TestLong_tasksOverProcessesThatDieFreezeAndShutDown. The middleware uses the wall clock only for
+// the order of Coalesce, so that clocks that differ affect nothing else.
+func TestLong_everyTaskIsHandledAndNoneIsArchivedUnderFaults(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	requireEveryTaskHandled(t, map[string]siteFault{
 		"store away for 3 s": outage(3 * time.Second),

@@ -12,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -48,7 +49,8 @@ var lifeKinds = []string{"heeding", "careful", "blind"}
 //   - Every task is done, none is archived, and none is left in the queue.
 //   - A task that has begun more than once was with one of those three processes. It has begun
 //     once more for each.
-func TestTasks_overProcessesThatDieFreezeAndShutDown(t *testing.T) {
+func TestLong_tasksOverProcessesThatDieFreezeAndShutDown(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	lifeStormOver(t, lifeLength{tasks: 250, ttl: 3 * time.Second, aged: true})
 }

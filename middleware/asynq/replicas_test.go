@@ -10,13 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
 // Two processes with all defaults, and a few customers with many tasks of 100 ms: 2 s of work one
 // after the other. A conflict between processes used to cost 10 s and more.
-func TestReplicas_areNoSlowerThanOneProcess(t *testing.T) {
+func TestLong_replicasAreNoSlowerThanOneProcess(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	resource := redistest.Start(t)
 	s := &lifeStorm{lifeSite: newLifeSite(t), resource: newLifeResource(resource.Client(t), "")}

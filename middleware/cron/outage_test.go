@@ -9,12 +9,14 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
 // The store is away from before the tick of a job that is due once a month until after its
 // deadline.
-func TestOutage_thatOutlastsTheDeadlineIsNoticedWhenItIsOver(t *testing.T) {
+func TestLong_anOutageThatOutlastsTheDeadlineIsNoticedWhenItIsOver(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	for title, test := range map[string]struct {
 		opts []guardcron.Option
@@ -47,7 +49,8 @@ func TestOutage_thatOutlastsTheDeadlineIsNoticedWhenItIsOver(t *testing.T) {
 }
 
 // An outage of an hour of a job that is due each minute must not push out what is on record.
-func TestRecords_ofAnOutageAreOne(t *testing.T) {
+func TestLong_recordsOfAnOutageAreOne(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
 		var missed recorder

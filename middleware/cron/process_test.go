@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
@@ -198,7 +199,8 @@ func TestProcesses_reportTheTickOfOneThatWasKilledWhenItIsTooLateToRunIt(t *test
 }
 
 // The only process is started again before the leases of the previous one have ended.
-func TestProcesses_aQuickRestartFinishesOrReportsWhatWasInTheMiddle(t *testing.T) {
+func TestLong_aQuickRestartFinishesOrReportsWhatWasInTheMiddle(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	for name, deadline := range map[string]time.Duration{"in time": 30 * time.Second, "too late": time.Second} {
 		t.Run(name, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/robfig/cron/v3"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
@@ -225,7 +226,8 @@ func TestRun_thatFailsIsOnRecordWheneverItsProcessDies(t *testing.T) {
 
 // A run takes longer than a period. Old ticks run first, and then Skip applies again: soon each run
 // is for a tick that has just come.
-func TestCatchUp_leavesSkipAndTheDeadlineOnForARunLongerThanItsPeriod(t *testing.T) {
+func TestLong_catchUpLeavesSkipAndTheDeadlineOnForARunLongerThanItsPeriod(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	for title, test := range map[string]struct {
 		spec  string

@@ -13,6 +13,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/postgrestest"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
@@ -39,7 +40,8 @@ func exec(t testing.TB, db *sql.DB, statement string) {
 	require.NoError(t, err)
 }
 
-func TestFault_serverIsKilledAndRestarted(t *testing.T) {
+func TestLong_serverIsKilledAndRestarted(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	server := postgrestest.Start(t)
 	l, _ := migrated(t, server.DSN())
@@ -63,7 +65,8 @@ func TestFault_serverIsKilledAndRestarted(t *testing.T) {
 	mustAcquire(t, other, claim("held", long))
 }
 
-func TestFault_serverIsFrozen(t *testing.T) {
+func TestLong_serverIsFrozen(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	server := postgrestest.Start(t)
 	l, _ := migrated(t, server.DSN())
@@ -90,7 +93,8 @@ func TestFault_serverIsFrozen(t *testing.T) {
 }
 
 // The outcome of a statement whose connection is cut is unknown.
-func TestFault_connectionsAreCut(t *testing.T) {
+func TestLong_connectionsAreCut(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	server := postgrestest.Start(t)
 	admin := open(t, server.DSN())

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -61,7 +62,8 @@ func TestLong_schedulerProcessesEnqueueEachTickOnce(t *testing.T) {
 }
 
 // Tasks are handled and forgotten at once, so that their IDs keep nothing out.
-func TestSchedulerProcesses_enqueueOnceAlsoWhatIsHandledAtOnce(t *testing.T) {
+func TestLong_schedulerProcessesEnqueueOnceAlsoWhatIsHandledAtOnce(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	var mu sync.Mutex
