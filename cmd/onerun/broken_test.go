@@ -75,7 +75,7 @@ func TestRun_killsWhatIgnoresThatAnOperatorHasBrokenTheLease(t *testing.T) {
 	s := newSite(t)
 	e := s.start("run", "--ttl=3s", "--grace=1s", "k", "--", "sh", "-c",
 		`echo $$ >pid; `+stubborn+` trap 'date +%s%N >told' TERM
-while :; do date +%s%N >now; mv now last; sleep 0.01; done`)
+while :; do date +%s%N >now && mv now last; sleep 0.01; done`)
 	pid, grandchild := s.pid("pid"), s.pid("grandchild")
 	s.breaks("break", "k")
 	require.Zero(t, first(s.run("run", "--wait=10s", "k", "--", "sh", "-c", "date +%s%N >second")))

@@ -32,7 +32,8 @@ const patience = time.Second
 // wait. Then all are forwarded to the command.
 type dispatcher struct {
 	signals  chan os.Signal
-	terminal bool // the command is in our process group
+	terminal bool   // the command is in our process group
+	stop     func() // stops this process, until SIGCONT
 
 	mu      sync.Mutex
 	process *child.Process // nil while it waits
@@ -42,7 +43,13 @@ type dispatcher struct {
 }
 
 func newDispatcher() *dispatcher {
-	return &dispatcher{signals: make(chan os.Signal, 64), terminal: term.IsTerminal(int(os.Stdin.Fd())) || foreground()}
+	return &dispatcher{
+		signals:  make(chan os.Signal, 64),
+		terminal: term.IsTerminal(int(os.Stdin.Fd())) || foreground(),
+		// The shell has to see that this process stops, too. If it stays stopped, the keeper ends
+		// the command before the lease ends.
+		stop: func() { _ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) },
+	}
 }
 
 // foreground reports whether this process is in the foreground of its terminal: the command may
@@ -97,22 +104,34 @@ func (d *dispatcher) start(ctx context.Context) (context.Context, error) {
 // forward forwards signals to the command from now on.
 func (d *dispatcher) forward(p *child.Process) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.process = p
+	stops := d.sendEarly(p.Signal)
+	d.mu.Unlock()
+	if stops {
+		d.stop()
+	}
+}
+
+// sendEarly sends the signals that were kept, and reports whether they stop the command.
+func (d *dispatcher) sendEarly(send func(syscall.Signal)) (stops bool) {
 	for _, s := range d.early {
-		p.Signal(s)
+		send(s)
+		stops = child.Stops(s) || stops && s != syscall.SIGCONT
 	}
 	d.early = nil
+	return stops
 }
 
 func (d *dispatcher) take(s syscall.Signal) {
 	d.mu.Lock()
 	forwards := !d.terminal || !child.FromTerminal(s)
+	stops := child.Stops(s)
 	switch {
 	case d.process != nil && forwards:
 		d.process.Signal(s)
 	case d.process != nil:
-	case d.started && !child.Stops(s):
+	case d.started:
+		stops = false // before the command has the signal, it would run on alone
 		d.early = append(d.early, s)
 		if cancel := d.cancel; child.Ends(s) {
 			time.AfterFunc(patience, func() { cancel(&signalError{s}) })
@@ -121,9 +140,7 @@ func (d *dispatcher) take(s syscall.Signal) {
 		d.cancel(&signalError{s})
 	}
 	d.mu.Unlock()
-	if child.Stops(s) {
-		// The shell has to see that this process stops, too. If it stays stopped, the keeper ends
-		// the command before the lease ends.
-		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	if stops {
+		d.stop()
 	}
 }

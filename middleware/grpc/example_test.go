@@ -68,6 +68,62 @@ func ExampleNew() {
 	// InvalidArgument mismatch  []
 }
 
+// called returns a context and the method of a call with a key, as a server gets it.
+func called(method, key string) (context.Context, *grpc.UnaryServerInfo) {
+	ctx := metadata.NewIncomingContext(context.Background(), metadata.Pairs("idempotency-key", key))
+	return ctx, &grpc.UnaryServerInfo{FullMethod: method}
+}
+
+// Rejecting keeps no replies: once for each key, and a refusal after that.
+func ExampleWithMode_reject() {
+	g, err := guard.New(memory.New())
+	if err != nil {
+		panic(err)
+	}
+	once, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, guardgrpc.WithGlobalKeys(), guardgrpc.WithMode(guardgrpc.Reject))
+	if err != nil {
+		panic(err)
+	}
+	claim := func(_ context.Context, req any) (any, error) { return req, nil }
+	ctx, info := called("/claims.Claims/Claim", "8e03978e-40d5")
+	for range 2 {
+		_, err = once(ctx, wrapperspb.String("coupon 1"), info, claim)
+		fmt.Println(status.Code(err))
+	}
+	// Output:
+	// OK
+	// AlreadyExists
+}
+
+// Calls of each user run one at a time, whatever they do. Nothing is remembered.
+func ExampleWithMode_exclusive() {
+	g, err := guard.New(memory.New())
+	if err != nil {
+		panic(err)
+	}
+	oneAtATime, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, guardgrpc.WithGlobalKeys(),
+		guardgrpc.WithMode(guardgrpc.Exclusive), guardgrpc.WithGroup("account"))
+	if err != nil {
+		panic(err)
+	}
+	deposit := func() {
+		ctx, info := called("/bank.Accounts/Deposit", "ada")
+		_, err := oneAtATime(ctx, wrapperspb.String("10"), info, func(_ context.Context, req any) (any, error) { return req, nil })
+		fmt.Println("deposit:", status.Code(err))
+	}
+	ctx, info := called("/bank.Accounts/Withdraw", "ada")
+	_, err = oneAtATime(ctx, wrapperspb.String("10"), info, func(_ context.Context, req any) (any, error) {
+		deposit() // another call of the same user, meanwhile
+		return req, nil
+	})
+	fmt.Println("withdraw:", status.Code(err))
+	deposit()
+	// Output:
+	// deposit: Aborted
+	// withdraw: OK
+	// deposit: OK
+}
+
 func ExampleClientKeys() {
 	keys, err := guardgrpc.ClientKeys()
 	if err != nil {

@@ -332,6 +332,22 @@ func ExampleFingerprintMultipart() {
 	// 200 true
 }
 
+// A search is of no use to a client that has gone. A retry searches again.
+func ExampleWithClientCancel() {
+	ctx, leave := context.WithCancel(context.Background())
+	h := wrap(func(w http.ResponseWriter, r *http.Request) {
+		leave() // the client goes away
+		<-r.Context().Done()
+		fmt.Println("the search ends:", r.Context().Err())
+	}, guardhttp.IdempotencyKey, guardhttp.WithClientCancel())
+
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/search", nil)
+	r.Header.Set("X-Tenant", "acme")
+	r.Header.Set("Idempotency-Key", "k")
+	h.ServeHTTP(httptest.NewRecorder(), r)
+	// Output: the search ends: context canceled
+}
+
 // The store does not answer, and this endpoint would rather run twice than not at all.
 func ExampleWithFailOpen() {
 	g, err := guard.New(&guardtest.Scripted{OnAcquire: func(context.Context, int, guard.Claim) (guard.Grant, error) {

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 const (
@@ -59,77 +57,6 @@ func newBatcher(s *server, largest int) *batcher {
 	return &batcher{
 		server: s, largest: largest, wake: make(chan struct{}, usualWorkers),
 		always: func() client { return s.client },
-	}
-}
-
-// A request is a call on its way.
-type request struct {
-	store    *Store // of granted or held
-	ctx      context.Context
-	call     Call
-	bySource bool                        // the server did not know the script
-	done     func(answer any, err error) // or nil:
-	granted  func(driver.Grant, error)   // see StartGrant; or nil:
-	held     func(bool, error)           // see StartHeld; or nil if a caller waits
-	ready    chan signal                 // tells the caller that there are:
-	answer   any
-	err      error
-	alarm    *time.Timer // sends overdue
-	late     bool        // it may still do so, although the wait is over
-	key      prefixed    // the call's first key
-}
-
-// A signal wakes a caller that waits for an answer.
-type signal bool
-
-const (
-	answered signal = true
-	overdue  signal = false // there is none yet
-)
-
-func newRequest() *request {
-	return &request{ready: make(chan signal, 2)} // room for one of each
-}
-
-// finish gives the request its answer. Nothing may use the request afterwards.
-func (r *request) finish(answer any, err error) {
-	switch {
-	case r.done != nil:
-		r.done(answer, err)
-	case r.store != nil:
-		r.store.pass(r, answer, err)
-	default:
-		r.answer, r.err = answer, err
-		r.ready <- answered
-	}
-}
-
-// glance is how long a caller waits before it watches its context too.
-const glance = 20 * time.Millisecond
-
-// wait waits for the answer, and returns an error if ctx ends first. At first it does not watch
-// ctx: most answers come soon, and asking a call's context for its Done channel makes a timer. One
-// channel for both signals costs less than a select of two.
-func (r *request) wait(ctx context.Context) error {
-	select {
-	case <-r.ready: // a direct call has its answer already
-		return nil
-	default:
-	}
-	if r.alarm == nil {
-		r.alarm = time.AfterFunc(glance, func() { r.ready <- overdue })
-	} else {
-		r.alarm.Reset(glance)
-	}
-	if <-r.ready == answered {
-		r.late = !r.alarm.Stop()
-		return nil
-	}
-	select {
-	case <-r.ready:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 
@@ -401,21 +328,6 @@ func (b *batcher) unused(d time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.working == 0 && len(b.queue) == 0 && time.Since(b.last) > d
-}
-
-// stillWaited finishes the requests whose contexts have ended, and returns the others, in the same
-// slice. What is sent for nobody would only have to be undone: after a freeze, that may be much.
-func stillWaited(requests []*request) []*request {
-	n := 0
-	for _, r := range requests {
-		if err := r.ctx.Err(); err != nil {
-			r.finish(nil, err)
-			continue
-		}
-		requests[n] = r
-		n++
-	}
-	return requests[:n]
 }
 
 // lastOf returns a context for a batch, which ends when the last of its requests' contexts has.

@@ -31,7 +31,7 @@ var manners = []mutant{
 		name: "mutant_open_when_closed", rule: 21, does: "a closed Guard accepts new work",
 		hunks: []hunk{
 			{"guard/guard.go", "if g.closed {\n\t\treturn false\n\t}\n", ""},
-			{"guard/acquire.go", "if !valid || g.closed ||", "if !valid ||"},
+			{"guard/ask.go", "if !valid || g.closed ||", "if !valid ||"},
 		},
 		pkg: "guard", test: "TestClose_refusesNewWorkAndWaitsForTheRuns",
 	},

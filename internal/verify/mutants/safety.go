@@ -4,7 +4,7 @@ package main
 var safety = []mutant{
 	{
 		name: "mutant_validity_from_the_reply", rule: 1, does: "validity is counted from the reply",
-		hunks: []hunk{{"guard/acquire.go", "t := g.newTenure(a.claim, grant, sent, anchor, answered)", "t := g.newTenure(a.claim, grant, answered, anchor, answered)"}},
+		hunks: []hunk{{"guard/ask.go", "t := g.newTenure(a.claim, grant, sent, anchor, answered)", "t := g.newTenure(a.claim, grant, answered, anchor, answered)"}},
 		pkg:   "guard", test: "TestAcquire_countsValidityFromBeforeTheRequest",
 	},
 	{
@@ -24,7 +24,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_late_grant_is_used", rule: 1, does: "a grant is used although its validity has passed",
-		hunks: []hunk{{"guard/acquire.go", "valid := h.valid()", "valid := true"}},
+		hunks: []hunk{{"guard/ask.go", "valid := h.valid()", "valid := true"}},
 		pkg:   "guard", test: "TestAcquire_refusesAGrantThatComesTooLate",
 	},
 	{
@@ -82,7 +82,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_no_clean_up", rule: 5, does: "a claim whose request had no answer is not cleaned up",
-		hunks: []hunk{{"guard/acquire.go", "case err != nil:\n\t\ta.late = true\n", "case err != nil:\n"}},
+		hunks: []hunk{{"guard/ask.go", "case err != nil:\n\t\ta.late = true\n", "case err != nil:\n"}},
 		pkg:   "guard", test: "TestAcquire_cleansUpAClaimWithAnUnknownOutcome",
 	},
 	{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
@@ -65,6 +66,59 @@ func ExampleNew() {
 	stop()
 	replicas.Wait()
 	// Output: 3 tasks for 3 ticks
+}
+
+// jobs stands for a table of jobs that can be changed at any time.
+type jobs struct{}
+
+func (jobs) GetConfigs() ([]*asynq.PeriodicTaskConfig, error) {
+	return []*asynq.PeriodicTaskConfig{{Cronspec: "@every 1s", Task: asynq.NewTask("report", nil)}}, nil
+}
+
+// Two replicas read the same table. Here they run in one process.
+func ExampleNewManager() {
+	server, err := miniredis.Run() // stands for a real one
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer func() { _ = rdb.Close() }()
+	g, err := guard.New(single.New(rdb), guard.WithNamespace("shop"))
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = g.Close(context.Background()) }()
+
+	ids := make(chan string, 100)
+	for range 2 {
+		manager, err := guardscheduler.NewManager(g, asynq.PeriodicTaskManagerOpts{
+			PeriodicTaskConfigProvider: jobs{},
+			RedisUniversalClient:       rdb,
+			SyncInterval:               time.Minute, // when the table is read again
+			SchedulerOpts: &asynq.SchedulerOpts{
+				LogLevel: asynq.ErrorLevel,
+				PostEnqueueFunc: func(info *asynq.TaskInfo, err error) {
+					if err == nil {
+						ids <- info.ID
+					}
+				},
+			},
+		})
+		if err != nil {
+			panic(err)
+		}
+		if err := manager.Start(); err != nil {
+			panic(err)
+		}
+		defer manager.Shutdown()
+	}
+	ticks := map[string]bool{}
+	for range 2 {
+		ticks[<-ids] = true
+	}
+	fmt.Println("2 tasks for", len(ticks), "ticks")
+	// Output: 2 tasks for 2 ticks
 }
 
 // A setting that cannot work is refused by its name.
