@@ -87,13 +87,12 @@ check: redis promtool spin chromium
 	@$(MAKE) --no-print-directory long
 	@$(MAKE) --no-print-directory verify
 
-# Without the race detector, which keeps the processors busy: make test has run the same code with
-# it. So four packages run at a time; most of the time, they wait for leases to end. With it: make
-# long RACE=-race.
+# Without the race detector, which triples their processor time: make test has run the same code
+# with it. With it: make long RACE=-race.
 RACE :=
 long: redis postgres
 	@echo "== the long tests that make test leaves out"
-	$(subst -race ,$(RACE) ,$(GOTEST)) -p 4 -run '$(LONG)' $$(grep -rl --include='*_test.go' '^func TestLong_' . | xargs -n 1 dirname | grep -Ev '^./(cmd|examples|bench)\b' | sort -u)
+	$(subst -race ,$(RACE) ,$(GOTEST)) -run '$(LONG)' $$(grep -rl --include='*_test.go' '^func TestLong_' . | xargs -n 1 dirname | grep -Ev '^./(cmd|examples|bench)\b' | sort -u)
 	@echo "== the tests of the command, the examples, the benchmarks and the judges"
 	@$(subst -race ,,$(COMPILE)) $(OTHERS) >/dev/null
 	$(subst -race ,,$(GOTEST)) $(OTHERS)
