@@ -82,8 +82,8 @@ test: redis postgres
 	$(GOTEST) -p 2 -skip '$(LONG)' $(TESTED)
 
 # What fails soonest comes first. What does not depend on the clock runs two at a time.
-check: redis promtool spin chromium
-	@$(MAKE) --no-print-directory -j2 -O model-short lowest-short fuzz-short bench-short sim-short
+check: redis postgres spin chromium
+	@$(MAKE) --no-print-directory -j2 -O promtool model-short lowest-short fuzz-short bench-short sim-short
 	@$(MAKE) --no-print-directory long
 	@$(MAKE) --no-print-directory verify
 

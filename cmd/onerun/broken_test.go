@@ -13,7 +13,7 @@ import (
 
 // cleansUp is a shell command that takes a while to end after SIGTERM.
 const cleansUp = `trap 'echo >told; sleep 0.3; echo >cleaned; exit' TERM
-echo $$ >pid; while :; do sleep 0.01; done`
+echo $$ >pid; while :; do sleep 0.05; done`
 
 // An operator has broken the lease, so the key stays taken for a while. The command has time to
 // clean up, and it is dead before another run begins.
@@ -73,12 +73,12 @@ func TestRun_givesTheGracePeriodOnAQuorum(t *testing.T) {
 // What ignores SIGTERM is killed while the key is still taken: two never run at the same time.
 func TestRun_killsWhatIgnoresThatAnOperatorHasBrokenTheLease(t *testing.T) {
 	s := newSite(t)
-	e := s.start("run", "--ttl=3s", "--grace=1s", "k", "--", "sh", "-c",
+	e := s.start("run", "--ttl=9s", "--grace=1s", "k", "--", "sh", "-c",
 		`echo $$ >pid; `+stubborn+` trap 'date +%s%N >told' TERM
-while :; do date +%s%N >now && mv now last; sleep 0.01; done`)
+while :; do date +%s%N >now && mv now last; sleep 0.05; done`)
 	pid, grandchild := s.pid("pid"), s.pid("grandchild")
 	s.breaks("break", "k")
-	require.Zero(t, first(s.run("run", "--wait=10s", "k", "--", "sh", "-c", "date +%s%N >second")))
+	require.Zero(t, first(s.run("run", "--wait=60s", "k", "--", "sh", "-c", "date +%s%N >second")))
 	require.False(t, alive(pid))
 	require.False(t, alive(grandchild))
 	require.Equal(t, 124, e.wait())

@@ -15,7 +15,7 @@ import (
 
 // stubborn is a shell command that starts a process which ignores SIGTERM, and writes its ID to the
 // file "grandchild".
-const stubborn = `sh -c 'trap "" TERM; echo $$ >grandchild; while :; do sleep 0.02; done' & `
+const stubborn = `sh -c 'trap "" TERM; echo $$ >grandchild; while :; do sleep 0.05; done' & `
 
 // consul lock, #2022: the command runs in a shell, and what that has started survives it.
 func TestRun_leavesNoGrandchildren(t *testing.T) {
@@ -26,7 +26,7 @@ func TestRun_leavesNoGrandchildren(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
-			e := s.start("run", "--ttl=3s", "--grace=100ms", "k", "--", "sh", "-c", script+"while ! [ -s grandchild ]; do sleep 0.01; done; exit 3")
+			e := s.start("run", "--ttl=3s", "--grace=100ms", "k", "--", "sh", "-c", script+"while ! [ -s grandchild ]; do sleep 0.05; done; exit 3")
 			pid := s.pid("grandchild")
 			require.Equal(t, 3, e.wait())
 			require.False(t, alive(pid))
@@ -45,7 +45,7 @@ func TestRun_forwardsSignals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
-			e := s.start("run", "k", "--", "sh", "-c", `trap 'echo got >got; exit 5' `+name+`; echo >ready; while :; do sleep 0.01; done`)
+			e := s.start("run", "k", "--", "sh", "-c", `trap 'echo got >got; exit 5' `+name+`; echo >ready; while :; do sleep 0.05; done`)
 			s.written("ready")
 			e.signal(sig)
 			require.Equal(t, 5, e.wait())
@@ -83,12 +83,12 @@ func TestRun_endsTheWaitOnASignal(t *testing.T) {
 // consul lock, #9788: the command learns 90 s late that the lock was lost.
 func TestRun_endsTheCommandBeforeTheLeaseWhenTheStoreIsAway(t *testing.T) {
 	for name, script := range map[string]string{
-		"it stops at SIGTERM": `trap 'date +%s%N >stopped; exit 0' TERM; echo $$ >pid; while :; do sleep 0.01; done`,
-		"it ignores SIGTERM":  `trap 'date +%s%N >stopped' TERM; echo $$ >pid; while :; do date +%s%N >now && mv now last; sleep 0.01; done`,
+		"it stops at SIGTERM": `trap 'date +%s%N >stopped; exit 0' TERM; echo $$ >pid; while :; do sleep 0.05; done`,
+		"it ignores SIGTERM":  `trap 'date +%s%N >stopped' TERM; echo $$ >pid; while :; do date +%s%N >now && mv now last; sleep 0.05; done`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
-			const ttl, grace = 2400 * time.Millisecond, 800 * time.Millisecond
+			const ttl, grace = 6 * time.Second, 2 * time.Second
 			e := s.start("run", "--once=1h", "--ttl="+ttl.String(), "--grace="+grace.String(), "k", "--", "sh", "-c", script)
 			pid := s.pid("pid")
 			frozen := time.Now()
@@ -103,7 +103,7 @@ func TestRun_endsTheCommandBeforeTheLeaseWhenTheStoreIsAway(t *testing.T) {
 			if last := s.read("last"); last != "" {
 				require.Greater(t, s.instant("last").Sub(frozen), told+grace/8, "it had its grace period")
 			}
-			require.Equal(t, 0, first(s.run("run", "--wait=3s", "k", "--", "true")), "a lost run leaves no marker")
+			require.Equal(t, 0, first(s.run("run", "--wait=30s", "k", "--", "true")), "a lost run leaves no marker")
 		})
 	}
 }
@@ -120,7 +120,7 @@ func (s *site) instant(name string) time.Time {
 // etcdctl lock, #7983: the command goes on although the lock was lost.
 func TestRun_endsTheCommandWhenTheLeaseIsGone(t *testing.T) {
 	s := newSite(t)
-	e := s.start("run", "--ttl=6s", "k", "--", "sh", "-c", "trap 'echo >told' TERM; echo $$ >pid; while :; do sleep 0.02; done")
+	e := s.start("run", "--ttl=6s", "k", "--", "sh", "-c", "trap 'echo >told' TERM; echo $$ >pid; while :; do sleep 0.05; done")
 	pid := s.pid("pid")
 	require.NoError(t, s.client.FlushAll(t.Context()).Err())
 	start := time.Now()
@@ -174,7 +174,7 @@ func TestRun_tellsBusyFromAnError(t *testing.T) {
 // running while another one has the key.
 func TestRun_endsTheCommandOfASuspendedOnerun(t *testing.T) {
 	s := newSite(t)
-	suspended := s.start("run", "--ttl=3s", "k", "--", "sh", "-c", `echo $$ >pid; `+stubborn+` trap "" TERM; while :; do date +%s%N >>ticks; sleep 0.01; done`)
+	suspended := s.start("run", "--ttl=3s", "k", "--", "sh", "-c", `echo $$ >pid; `+stubborn+` trap "" TERM; while :; do date +%s%N >>ticks; sleep 0.05; done`)
 	pid, grandchild := s.pid("pid"), s.pid("grandchild")
 	s.written("ticks")
 	suspended.signal(syscall.SIGSTOP)
@@ -193,7 +193,7 @@ func TestRun_endsTheCommandOfAKilledOnerun(t *testing.T) {
 	for name, setsid := range map[string]string{"in the process group": "", "in a session": "setsid "} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
-			killed := s.start("run", "k", "--", "sh", "-c", "echo $$ >pid; "+setsid+stubborn+"trap '' TERM; while :; do sleep 0.02; done")
+			killed := s.start("run", "k", "--", "sh", "-c", "echo $$ >pid; "+setsid+stubborn+"trap '' TERM; while :; do sleep 0.05; done")
 			pid, grandchild := s.pid("pid"), s.pid("grandchild")
 			keeper := killed.keeper()
 			killed.signal(syscall.SIGKILL)
@@ -213,8 +213,8 @@ func TestRun_endsTheCommandOfAKeeperThatIsKilledOrSuspended(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
-			const ttl = 2 * time.Second
-			e := s.start("run", "--ttl="+ttl.String(), "k", "--", "sh", "-c", "echo $$ >pid; setsid "+stubborn+"trap '' TERM; while :; do sleep 0.02; done")
+			const ttl = 4 * time.Second
+			e := s.start("run", "--ttl="+ttl.String(), "k", "--", "sh", "-c", "echo $$ >pid; setsid "+stubborn+"trap '' TERM; while :; do sleep 0.05; done")
 			pid, grandchild := s.pid("pid"), s.pid("grandchild")
 			keeper := e.keeper()
 			start := time.Now()

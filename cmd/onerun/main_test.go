@@ -166,7 +166,7 @@ func (s *site) pid(name string) int {
 
 func (s *site) eventually(f func() bool, message string) {
 	s.t.Helper()
-	require.Eventually(s.t, f, 10*time.Second, 5*time.Millisecond, message)
+	require.Eventually(s.t, f, 30*time.Second, 5*time.Millisecond, message)
 }
 
 // alive reports whether a process exists and has not exited.

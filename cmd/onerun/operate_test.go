@@ -234,7 +234,7 @@ func TestOperate_onEachBackend(t *testing.T) {
 	for _, backend := range []string{"single", "reentrant"} {
 		key := "key of " + backend
 		flags := []string{"--backend=" + backend, "--namespace=shop"}
-		s.start(append(flags, "run", "--ttl=2s", key, "--", "sh", "-c", "echo >"+backend+"; exec sleep 100")...)
+		s.start(append(flags, "run", "--ttl=9s", key, "--", "sh", "-c", "echo >"+backend+"; exec sleep 100")...)
 		s.written(backend)
 		_, out, _ := s.run(append(flags, "ls")...)
 		require.Contains(t, out, key)
