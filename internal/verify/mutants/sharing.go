@@ -119,7 +119,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_loss_of_a_key_not_reported", rule: 8, does: "DoAll does not report a lost key if the release of another had no answer",
-		hunks: []hunk{{"guard/several.go", "return errors.Join(results...)", "return cmp.Or(results...)"}},
+		hunks: []hunk{{"guard/leases.go", "return errors.Join(results...)", "return cmp.Or(results...)"}},
 		pkg:   "guard", test: "TestDoAll_reportsALossBesideAnErrorOfTheStore",
 	},
 	{
