@@ -87,8 +87,8 @@ check: redis postgres spin chromium
 	@$(MAKE) --no-print-directory long
 	@$(MAKE) --no-print-directory verify
 
-# Without the race detector, which triples their processor time: make test has run the same code
-# with it. With it: make long RACE=-race.
+# The race detector triples the processor time of these tests, and make test has run the same code
+# with it. So they run without it, unless by make long RACE=-race.
 RACE :=
 long: redis postgres
 	@echo "== the long tests that make test leaves out"

@@ -287,7 +287,8 @@ func shareWithJava(t *testing.T, server *redistest.Server, g, other *guard.Guard
 		err := other.Do(t.Context(), "import:k", nothing, guard.WithShared(), guard.WithTTL(10*time.Second), guard.WithWait(time.Millisecond))
 		return errors.Is(err, guard.ErrBusy)
 	}, 10*time.Second, 10*time.Millisecond, "the writer is wanted")
-	time.Sleep(time.Second) // until the lease was renewed
+	// the reader's TTL: the release succeeds only if the lease was renewed
+	time.Sleep(time.Second)
 	require.NoError(t, lease.Release(t.Context()))
 	require.NoError(t, <-came)
 }

@@ -138,7 +138,8 @@ func TestQueue_dropsCallersThatHaveLeft(t *testing.T) {
 	server.Freeze()
 	defer server.Thaw()
 	start(t.Context(), "sent", &stay)
-	time.Sleep(time.Second) // until as many requests are under way as may be
+	// Nothing shows how many requests are under way. There may be eight batches, 50 ms apart.
+	time.Sleep(time.Second)
 	ctx, cancel := context.WithCancel(t.Context())
 	start(ctx, "left", &left)
 	cancel()

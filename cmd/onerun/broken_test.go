@@ -13,7 +13,7 @@ import (
 
 // cleansUp is a shell command that takes a while to end after SIGTERM.
 const cleansUp = `trap 'echo >told; sleep 0.3; echo >cleaned; exit' TERM
-echo $$ >pid; while :; do sleep 0.05; done`
+echo $$ >pid; ` + forever
 
 // An operator has broken the lease, so the key stays taken for a while. The command has time to
 // clean up, and it is dead before another run begins.
@@ -75,14 +75,14 @@ func TestRun_killsWhatIgnoresThatAnOperatorHasBrokenTheLease(t *testing.T) {
 	s := newSite(t)
 	e := s.start("run", "--ttl=9s", "--grace=2s", "k", "--", "sh", "-c",
 		`echo $$ >pid; `+stubborn+` trap 'date +%s%N >told' TERM
-while :; do date +%s%N >>ticks; sleep 0.05; done`)
+`+ticking)
 	pid, grandchild := s.pid("pid"), s.pid("grandchild")
 	s.breaks("break", "k")
 	require.Zero(t, first(s.run("run", "--wait=60s", "k", "--", "sh", "-c", "date +%s%N >second")))
 	require.False(t, alive(pid))
 	require.False(t, alive(grandchild))
 	require.Equal(t, 124, e.wait())
-	told, last := s.instant("told"), s.lastInstant("ticks")
+	told, last := s.instant("told"), s.lastTick()
 	require.True(t, last.Before(s.instant("second")), "the two never ran at the same time")
 	require.Greater(t, last.Sub(told), 300*time.Millisecond, "it had its grace period")
 }

@@ -45,7 +45,7 @@ func TestRun_forwardsSignals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
-			e := s.start("run", "k", "--", "sh", "-c", `trap 'echo got >got; exit 5' `+name+`; echo >ready; while :; do sleep 0.05; done`)
+			e := s.start("run", "k", "--", "sh", "-c", `trap 'echo got >got; exit 5' `+name+`; echo >ready; `+forever)
 			s.written("ready")
 			e.signal(sig)
 			require.Equal(t, 5, e.wait())
@@ -83,8 +83,8 @@ func TestRun_endsTheWaitOnASignal(t *testing.T) {
 // consul lock, #9788: the command learns 90 s late that the lock was lost.
 func TestRun_endsTheCommandBeforeTheLeaseWhenTheStoreIsAway(t *testing.T) {
 	for name, script := range map[string]string{
-		"it stops at SIGTERM": `trap 'date +%s%N >stopped; exit 0' TERM; echo $$ >pid; while :; do sleep 0.05; done`,
-		"it ignores SIGTERM":  `trap 'date +%s%N >stopped' TERM; echo $$ >pid; while :; do date +%s%N >>ticks; sleep 0.05; done`,
+		"it stops at SIGTERM": `trap 'date +%s%N >stopped; exit 0' TERM; echo $$ >pid; ` + forever,
+		"it ignores SIGTERM":  `trap 'date +%s%N >stopped' TERM; echo $$ >pid; ` + ticking,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
@@ -101,7 +101,7 @@ func TestRun_endsTheCommandBeforeTheLeaseWhenTheStoreIsAway(t *testing.T) {
 			told := s.instant("stopped").Sub(frozen)
 			require.Less(t, told, ttl-grace/2, "the shell takes a moment to say so")
 			if s.read("ticks") != "" {
-				require.Greater(t, s.lastInstant("ticks").Sub(frozen), told+grace/8, "it had its grace period")
+				require.Greater(t, s.lastTick().Sub(frozen), told+grace/8, "it had its grace period")
 			}
 			require.Equal(t, 0, first(s.run("run", "--wait=30s", "k", "--", "true")), "a lost run leaves no marker")
 		})
@@ -114,19 +114,17 @@ func (s *site) instant(name string) time.Time {
 	return s.parse(s.written(name))
 }
 
-// lastInstant reads the last of the instants that a loop has appended to a file. It must not rename
-// a file over another: on ext4, that waits for the disk, which other tests keep busy.
-func (s *site) lastInstant(name string) time.Time {
+// lastTick reads the last of the instants of ticking.
+func (s *site) lastTick() time.Time {
 	s.t.Helper()
-	all := strings.Split(s.read(name), "\n")
-	require.Greater(s.t, len(all), 1, "%s has a whole line", name)
+	all := strings.Split(s.read("ticks"), "\n")
+	require.Greater(s.t, len(all), 1, "there is a whole line")
 	return s.parse(all[len(all)-2])
 }
 
-// parse parses what date +%s%N writes.
 func (s *site) parse(text string) time.Time {
 	s.t.Helper()
-	ns, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	ns, err := strconv.ParseInt(text, 10, 64)
 	require.NoError(s.t, err)
 	return time.Unix(0, ns)
 }
@@ -134,7 +132,7 @@ func (s *site) parse(text string) time.Time {
 // etcdctl lock, #7983: the command goes on although the lock was lost.
 func TestRun_endsTheCommandWhenTheLeaseIsGone(t *testing.T) {
 	s := newSite(t)
-	e := s.start("run", "--ttl=6s", "k", "--", "sh", "-c", "trap 'echo >told' TERM; echo $$ >pid; while :; do sleep 0.05; done")
+	e := s.start("run", "--ttl=6s", "k", "--", "sh", "-c", "trap 'echo >told' TERM; echo $$ >pid; "+forever)
 	pid := s.pid("pid")
 	require.NoError(t, s.client.FlushAll(t.Context()).Err())
 	start := time.Now()
@@ -188,14 +186,14 @@ func TestRun_tellsBusyFromAnError(t *testing.T) {
 // running while another one has the key.
 func TestRun_endsTheCommandOfASuspendedOnerun(t *testing.T) {
 	s := newSite(t)
-	suspended := s.start("run", "--ttl=3s", "k", "--", "sh", "-c", `echo $$ >pid; `+stubborn+` trap "" TERM; while :; do date +%s%N >>ticks; sleep 0.05; done`)
+	suspended := s.start("run", "--ttl=3s", "k", "--", "sh", "-c", `echo $$ >pid; `+stubborn+` trap "" TERM; `+ticking)
 	pid, grandchild := s.pid("pid"), s.pid("grandchild")
 	s.written("ticks")
 	suspended.signal(syscall.SIGSTOP)
 	require.Equal(t, 0, first(s.run("run", "--wait=30s", "k", "--", "sh", "-c", "date +%s%N >second")))
 	require.False(t, alive(pid))
 	require.False(t, alive(grandchild))
-	require.True(t, s.lastInstant("ticks").Before(s.instant("second")), "the two never ran at the same time")
+	require.True(t, s.lastTick().Before(s.instant("second")), "the two never ran at the same time")
 	suspended.signal(syscall.SIGCONT)
 	require.Equal(t, 124, suspended.wait())
 }
@@ -205,7 +203,7 @@ func TestRun_endsTheCommandOfAKilledOnerun(t *testing.T) {
 	for name, setsid := range map[string]string{"in the process group": "", "in a session": "setsid "} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
-			killed := s.start("run", "k", "--", "sh", "-c", "echo $$ >pid; "+setsid+stubborn+"trap '' TERM; while :; do sleep 0.05; done")
+			killed := s.start("run", "k", "--", "sh", "-c", "echo $$ >pid; "+setsid+stubborn+"trap '' TERM; "+forever)
 			pid, grandchild := s.pid("pid"), s.pid("grandchild")
 			keeper := killed.keeper()
 			killed.signal(syscall.SIGKILL)
@@ -226,7 +224,7 @@ func TestRun_endsTheCommandOfAKeeperThatIsKilledOrSuspended(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
 			const ttl = 4 * time.Second
-			e := s.start("run", "--ttl="+ttl.String(), "k", "--", "sh", "-c", "echo $$ >pid; setsid "+stubborn+"trap '' TERM; while :; do sleep 0.05; done")
+			e := s.start("run", "--ttl="+ttl.String(), "k", "--", "sh", "-c", "echo $$ >pid; setsid "+stubborn+"trap '' TERM; "+forever)
 			pid, grandchild := s.pid("pid"), s.pid("grandchild")
 			keeper := e.keeper()
 			start := time.Now()

@@ -21,6 +21,16 @@ import (
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
+// Shell commands that run until they are killed, or until the file "go" exists. They fork seldom,
+// because several tests run at a time.
+const (
+	forever = `while :; do sleep 0.05; done`
+	untilGo = `while ! [ -e go ]; do sleep 0.05; done`
+	// ticking appends instants to the file "ticks". Renaming a file over another can wait for the
+	// disk, which other tests keep busy.
+	ticking = `while :; do date +%s%N >>ticks; sleep 0.05; done`
+)
+
 // program is the command, built once for all tests.
 var program string
 

@@ -180,7 +180,7 @@ func TestRun_sharesAKey(t *testing.T) {
 
 func TestRun_waitsForTheKey(t *testing.T) {
 	s := newSite(t)
-	holder := s.start("run", "--fair", "k", "--", "sh", "-c", "echo >ready; while ! [ -e go ]; do sleep 0.05; done; echo first >>order")
+	holder := s.start("run", "--fair", "k", "--", "sh", "-c", "echo >ready; "+untilGo+"; echo first >>order")
 	s.written("ready")
 	waiter := s.start("run", "--wait=10s", "--fair", "k", "--", "sh", "-c", "echo second >>order")
 	require.Equal(t, 75, first(s.run("run", "--wait=100ms", "k", "--", "true")))
@@ -192,7 +192,7 @@ func TestRun_waitsForTheKey(t *testing.T) {
 
 func TestRun_maxHoldEndsTheCommandWithItsGracePeriod(t *testing.T) {
 	s := newSite(t)
-	e := s.start("run", "--max-hold=3s", "--grace=5s", "k", "--", "sh", "-c", "trap 'echo >asked; exit 0' TERM; echo >ready; while :; do sleep 0.05; done")
+	e := s.start("run", "--max-hold=3s", "--grace=5s", "k", "--", "sh", "-c", "trap 'echo >asked; exit 0' TERM; echo >ready; "+forever)
 	start := time.Now()
 	require.Equal(t, 124, e.wait())
 	require.Less(t, time.Since(start), 8*time.Second, "before the end of the grace period")
@@ -211,7 +211,7 @@ func TestRun_whatIsLeftHasTimeToEnd(t *testing.T) {
 
 func TestRun_stopsAndContinuesTheCommand(t *testing.T) {
 	s := newSite(t)
-	e := s.start("run", "k", "--", "sh", "-c", "echo $$ >pid; while ! [ -e go ]; do sleep 0.05; done; exit 7")
+	e := s.start("run", "k", "--", "sh", "-c", "echo $$ >pid; "+untilGo+"; exit 7")
 	pid := s.pid("pid")
 	state := func(of int) string {
 		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", of))
@@ -240,7 +240,7 @@ func TestRun_aSignalThatIsIgnoredStaysIgnored(t *testing.T) {
 func TestRun_onATerminal(t *testing.T) {
 	s := newSite(t)
 	ours, theirs := terminal(t)
-	cmd := s.command("run", "k", "--", "sh", "-c", `trap 'echo interrupted >result; exit 9' INT; read line; echo "$line" >read; while :; do sleep 0.05; done`)
+	cmd := s.command("run", "k", "--", "sh", "-c", `trap 'echo interrupted >result; exit 9' INT; read line; echo "$line" >read; `+forever)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, theirs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	e := execute(t, cmd)
@@ -302,7 +302,7 @@ func TestRun_onAQuorum(t *testing.T) {
 		return execute(t, cmd)
 	}
 	nodes[1].Kill()
-	holder := run("k", "--", "sh", "-c", "echo >ready; while ! [ -e go ]; do sleep 0.05; done")
+	holder := run("k", "--", "sh", "-c", "echo >ready; "+untilGo)
 	s.written("ready")
 	require.Equal(t, 75, run("k", "--", "true").wait())
 	require.NoError(t, os.WriteFile(s.path("go"), nil, 0o600))

@@ -84,6 +84,22 @@ func randomWorkers(s *subject) {
 	r.verdict(s)
 }
 
+// work has workers in both processes call do, as long as goesOn says. Each worker has random
+// numbers of its own.
+func (s *subject) work(seed uint64, goesOn func() bool, do func(process, *rand.Rand)) {
+	var all sync.WaitGroup
+	for i := range fuzzWorkers {
+		random := source(seed, i)
+		p := []process{s.here, s.there}[i%2]
+		all.Go(func() {
+			for goesOn() {
+				do(p, random)
+			}
+		})
+	}
+	all.Wait()
+}
+
 // updates runs workers that increment numbers. Each worker reads and writes a number in two steps,
 // under a lease that does not expire. ShedLock checks its lock providers in the same way.
 func updates(s *subject) {
@@ -91,33 +107,25 @@ func updates(s *subject) {
 	var numbers, made [2]atomic.Int64
 	var refused atomic.Int64
 	goesOn := s.during(func() bool { return made[0].Load() > 0 && made[1].Load() > 0 })
-	var all sync.WaitGroup
-	for i := range fuzzWorkers {
-		random := source(seed, i)
-		p := []process{s.here, s.there}[i%2]
-		all.Go(func() {
-			for goesOn() {
-				k := random.IntN(len(numbers))
-				c := s.claim("number:" + strconv.Itoa(k))
-				g, err := p.tryAcquire(c)
-				if err != nil {
-					_, _ = p.tryRelease(c, guard.After{}) // it may have been granted
-				}
-				if err != nil || g.State != guard.Granted {
-					time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond)
-					continue
-				}
-				read := numbers[k].Load()
-				time.Sleep(time.Duration(random.IntN(300)) * time.Microsecond)
-				numbers[k].Store(read + 1)
-				made[k].Add(1)
-				if held, err := p.tryRelease(c, guard.After{}); err == nil && !held {
-					refused.Add(1)
-				}
-			}
-		})
-	}
-	all.Wait()
+	s.work(seed, goesOn, func(p process, random *rand.Rand) {
+		k := random.IntN(len(numbers))
+		c := s.claim("number:" + strconv.Itoa(k))
+		g, err := p.tryAcquire(c)
+		if err != nil {
+			_, _ = p.tryRelease(c, guard.After{}) // it may have been granted
+		}
+		if err != nil || g.State != guard.Granted {
+			time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond)
+			return
+		}
+		read := numbers[k].Load()
+		time.Sleep(time.Duration(random.IntN(300)) * time.Microsecond)
+		numbers[k].Store(read + 1)
+		made[k].Add(1)
+		if held, err := p.tryRelease(c, guard.After{}); err == nil && !held {
+			refused.Add(1)
+		}
+	})
 	for k := range numbers {
 		require.Positive(s, made[k].Load(), "no claim was granted")
 		require.Equal(s, made[k].Load(), numbers[k].Load(), "updates were lost: two workers held the key at the same time")

@@ -56,18 +56,10 @@ func randomSharers(s *subject) {
 	seed := s.seed()
 	keys := [2]census{{holders: map[string]int{}}, {holders: map[string]int{}}}
 	goesOn := s.during(func() bool { return keys[0].sawShares() && keys[1].sawShares() })
-	var all sync.WaitGroup
-	for i := range fuzzWorkers {
-		random := source(seed, i)
-		p := []process{s.here, s.there}[i%2]
-		all.Go(func() {
-			for goesOn() {
-				k := random.IntN(len(keys))
-				s.shareOnce(p, random, "shared:"+strconv.Itoa(k), &keys[k])
-			}
-		})
-	}
-	all.Wait()
+	s.work(seed, goesOn, func(p process, random *rand.Rand) {
+		k := random.IntN(len(keys))
+		s.shareOnce(p, random, "shared:"+strconv.Itoa(k), &keys[k])
+	})
 	for i := range keys {
 		require.Empty(s, keys[i].wrong)
 		require.Positive(s, keys[i].granted, "no claim was granted")

@@ -335,17 +335,26 @@ func ExampleFingerprintMultipart() {
 // A search is of no use to a client that has gone. A retry searches again.
 func ExampleWithClientCancel() {
 	ctx, leave := context.WithCancel(context.Background())
+	left := false
 	h := wrap(func(w http.ResponseWriter, r *http.Request) {
-		leave() // the client goes away
-		<-r.Context().Done()
-		fmt.Println("the search ends:", r.Context().Err())
+		if !left {
+			left = true
+			leave() // the client goes away
+			<-r.Context().Done()
+			fmt.Println("the search ends:", r.Context().Err())
+			return
+		}
+		hello(w, r)
 	}, guardhttp.IdempotencyKey, guardhttp.WithClientCancel())
 
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/search", nil)
 	r.Header.Set("X-Tenant", "acme")
 	r.Header.Set("Idempotency-Key", "k")
 	h.ServeHTTP(httptest.NewRecorder(), r)
-	// Output: the search ends: context canceled
+	send(h, "/search", "k", "") // it comes back
+	// Output:
+	// the search ends: context canceled
+	// 200 hello
 }
 
 // The store does not answer, and this endpoint would rather run twice than not at all.

@@ -16,6 +16,18 @@ import (
 	guardscheduler "github.com/seed-1795987d/onerun/middleware/asynq/scheduler"
 )
 
+// sending returns options with which a scheduler sends the IDs of the tasks that it enqueues.
+func sending(ids chan<- string) *asynq.SchedulerOpts {
+	return &asynq.SchedulerOpts{
+		LogLevel: asynq.ErrorLevel,
+		PostEnqueueFunc: func(info *asynq.TaskInfo, err error) {
+			if err == nil {
+				ids <- info.ID
+			}
+		},
+	}
+}
+
 // Three replicas of one program, each with its scheduler. Here they run in one process.
 func ExampleNew() {
 	server, err := miniredis.Run() // stands for a real one
@@ -37,14 +49,7 @@ func ExampleNew() {
 			}
 			defer func() { _ = g.Close(context.Background()) }()
 
-			scheduler, err := guardscheduler.New(g, asynq.RedisClientOpt{Addr: server.Addr()}, &asynq.SchedulerOpts{
-				LogLevel: asynq.ErrorLevel,
-				PostEnqueueFunc: func(info *asynq.TaskInfo, err error) {
-					if err == nil {
-						ids <- info.ID
-					}
-				},
-			})
+			scheduler, err := guardscheduler.New(g, asynq.RedisClientOpt{Addr: server.Addr()}, sending(ids))
 			if err != nil {
 				panic(err)
 			}
@@ -96,14 +101,7 @@ func ExampleNewManager() {
 			PeriodicTaskConfigProvider: jobs{},
 			RedisUniversalClient:       rdb,
 			SyncInterval:               time.Minute, // when the table is read again
-			SchedulerOpts: &asynq.SchedulerOpts{
-				LogLevel: asynq.ErrorLevel,
-				PostEnqueueFunc: func(info *asynq.TaskInfo, err error) {
-					if err == nil {
-						ids <- info.ID
-					}
-				},
-			},
+			SchedulerOpts:              sending(ids),
 		})
 		if err != nil {
 			panic(err)
