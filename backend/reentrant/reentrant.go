@@ -24,6 +24,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-1795987d/onerun/backend/internal/pubsub"
 	"github.com/seed-1795987d/onerun/backend/internal/redisstore"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
@@ -34,7 +35,7 @@ type Locker struct {
 	store      *redisstore.Store
 	publish    Publish
 	readWrite  bool
-	subscriber *redisstore.Subscriber
+	subscriber *pubsub.Subscriber
 	queue      *redisstore.Queue
 	revisits   *redisstore.Revisits
 	// ifShared is acquireShared. Making a func of that for each call would cost an allocation.
@@ -75,7 +76,7 @@ func New(client redis.UniversalClient, opts ...Option) *Locker {
 		opt(l)
 	}
 	l.ifShared = l.acquireShared
-	l.subscriber = l.store.Subscriber(vias[l.publish])
+	l.subscriber = pubsub.New(client, vias[l.publish])
 	l.queue = redisstore.NewQueue(l.subscriber)
 	return l
 }
@@ -98,8 +99,8 @@ const (
 	PublishBoth Publish = "both"
 )
 
-var vias = map[Publish]redisstore.Via{
-	PublishPlain: redisstore.ViaPlain, PublishSharded: redisstore.ViaSharded, PublishBoth: redisstore.ViaBoth,
+var vias = map[Publish]pubsub.Via{
+	PublishPlain: pubsub.ViaPlain, PublishSharded: pubsub.ViaSharded, PublishBoth: pubsub.ViaBoth,
 }
 
 // WithPublish sets how a release is published. Set it if a Cluster is behind a proxy that looks

@@ -17,6 +17,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-1795987d/onerun/backend/internal/pubsub"
 	"github.com/seed-1795987d/onerun/backend/internal/redisstore"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
@@ -27,7 +28,7 @@ type Locker struct {
 	store *redisstore.Store
 	*scripts
 	name       func(key string) string // WithPlainKeys, or nil
-	subscriber *redisstore.Subscriber
+	subscriber *pubsub.Subscriber
 	queue      *redisstore.Queue
 	acks       redisstore.Acks
 	revisits   *redisstore.Revisits
@@ -75,17 +76,17 @@ func New(client redis.UniversalClient, opts ...Option) *Locker {
 	l.locker = redisstore.NewLocker(l.store, l.revisits, redisstore.Calls{
 		Acquire: l.acquireCall, Renew: l.renewCall, Release: l.releaseCall,
 	})
-	via := redisstore.ViaPlain
+	via := pubsub.ViaPlain
 	if _, ok := client.(*redis.ClusterClient); ok {
-		via = redisstore.ViaSharded
+		via = pubsub.ViaSharded
 	}
 	l.ifShared = l.acquireShared
-	l.subscriber = l.store.Subscriber(via)
+	l.subscriber = pubsub.New(client, via)
 	l.queue = redisstore.NewQueue(l.subscriber)
 	for _, opt := range opts {
 		opt(l)
 	}
-	l.scripts = dialect{sharded: via != redisstore.ViaPlain, plain: l.name != nil}.scripts()
+	l.scripts = dialect{sharded: via != pubsub.ViaPlain, plain: l.name != nil}.scripts()
 	return l
 }
 

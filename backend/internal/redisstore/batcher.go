@@ -3,10 +3,11 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/seed-1795987d/onerun/backend/internal/rediserr"
 )
 
 const (
@@ -256,7 +257,7 @@ func (b *batcher) sendBy(ctx context.Context, client client, with *sender, batch
 		}
 		spoils = errAborted
 		if p := recover(); p != nil {
-			with.abort(&hookPanic{p})
+			with.abort(&rediserr.HookPanic{Value: p})
 			return
 		}
 		with.abort(errAborted)
@@ -293,11 +294,6 @@ func (b *batcher) sendNow(r *request) bool {
 
 // errAborted stands for a hook of the client that has panicked or ended the goroutine.
 var errAborted = errors.New("a hook of the client has not returned")
-
-// A hookPanic is the panic of a hook of the client in the goroutine of a batch.
-type hookPanic struct{ value any }
-
-func (p *hookPanic) Error() string { return fmt.Sprintf("a hook of the client panicked: %v", p.value) }
 
 // sent ends what takeFirst began, and starts a batch with what has come in meanwhile.
 func (b *batcher) sent() {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-1795987d/onerun/backend/internal/rediserr"
 )
 
 const (
@@ -211,7 +213,7 @@ func (c *connection) connect(ctx context.Context) bool {
 
 // ping asks the server for an answer.
 func (c *connection) ping(ctx context.Context) error {
-	return recovered(func() error { return c.client.Ping(ctx).Err() })
+	return rediserr.Recovered(func() error { return c.client.Ping(ctx).Err() })
 }
 
 // release ends the caller's use, which has ended with err.

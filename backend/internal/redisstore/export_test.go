@@ -1,9 +1,6 @@
 package redisstore
 
-var (
-	KindOf  = kindOf
-	Bounded = bounded
-)
+var Bounded = bounded
 
 // DropUnused drops the nodes of a Cluster that have nothing to do. Adding a node drops those that
 // had nothing to do for a minute.

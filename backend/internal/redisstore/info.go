@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-1795987d/onerun/backend/internal/rediserr"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -22,10 +23,10 @@ func (s *Store) ServerID(ctx context.Context) (string, error) {
 	err := bounded(ctx, func() error { return s.client.Process(ctx, cmd) })
 	var refused redis.Error
 	switch {
-	case errors.As(err, &refused) && !unfit(kindOf(err)):
+	case errors.As(err, &refused) && !unfit(rediserr.KindOf(err)):
 		return "", nil
 	case err != nil:
-		return "", &driver.StoreError{Backend: s.backend, Op: driver.OpAcquire, Addr: s.addr, Kind: kindOf(err), Err: err}
+		return "", &driver.StoreError{Backend: s.backend, Op: driver.OpAcquire, Addr: s.addr, Kind: rediserr.KindOf(err), Err: err}
 	}
 	return infoField(cmd.Val(), "run_id"), nil
 }

@@ -6,21 +6,22 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-1795987d/onerun/backend/internal/pubsub"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // A Queue makes the claims of one Locker respect the queues of waiters, see queue.lua. It is safe
 // for concurrent use.
 type Queue struct {
-	subscriber *Subscriber
+	subscriber *pubsub.Subscriber
 	locker     string // identifies the Locker among all others
 	publish    string // how to publish
 }
 
 // NewQueue returns the Queue of a Locker. It receives notifications through the Subscriber.
-func NewQueue(subscriber *Subscriber) *Queue {
+func NewQueue(subscriber *pubsub.Subscriber) *Queue {
 	q := &Queue{subscriber: subscriber, locker: rand.Text(), publish: "plain"}
-	if subscriber.via != ViaPlain {
+	if subscriber.Via() != pubsub.ViaPlain {
 		q.publish = "sharded"
 	}
 	return q

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-1795987d/onerun/backend/internal/rediserr"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -80,7 +81,7 @@ func (r *router) drop(unusedFor time.Duration) {
 // send sends a request to its master, when that is found.
 func (r *router) send(q *request) {
 	var s *server
-	err := recovered(func() (err error) {
+	err := rediserr.Recovered(func() (err error) {
 		s, err = r.find(q.ctx, q.call.routeKey())
 		return err
 	})
@@ -98,7 +99,7 @@ func (r *router) send(q *request) {
 func (r *router) resend(q *request, err error) {
 	r.cluster.ReloadState(context.Background())
 	if q.call.Acks.Replicas > 0 {
-		if !isMoved(err) {
+		if !rediserr.IsMoved(err) {
 			err = refusal("TRYAGAIN the node has left the Cluster")
 		}
 		q.finish(nil, err)
@@ -108,12 +109,12 @@ func (r *router) resend(q *request, err error) {
 }
 
 // isElsewhere reports whether err says that a master has not run a command, and another one may.
-func isElsewhere(err error) bool { return isMoved(err) || errors.Is(err, redis.ErrClosed) }
+func isElsewhere(err error) bool { return rediserr.IsMoved(err) || errors.Is(err, redis.ErrClosed) }
 
 // heed has the masters of slots be looked up anew if err says that they may be others by now. The
 // client of the Cluster does not see what its nodes' own clients do.
 func (r *router) heed(err error) {
-	if (isMoved(err) || spoilt(err)) && kindOf(err) != driver.KindCanceled {
+	if (rediserr.IsMoved(err) || spoilt(err)) && rediserr.KindOf(err) != driver.KindCanceled {
 		r.cluster.ReloadState(context.Background())
 	}
 }

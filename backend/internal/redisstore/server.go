@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-1795987d/onerun/backend/internal/rediserr"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -139,22 +140,11 @@ func bounded(ctx context.Context, f func() error) error {
 		return ctx.Err()
 	}
 	done := make(chan error, 1)
-	go func() { done <- recovered(f) }()
+	go func() { done <- rediserr.Recovered(f) }()
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// recovered returns what f returns, or an error if a hook of the client panics: it runs in
-// goroutines of our own, where a panic would end the process.
-func recovered(f func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = &hookPanic{p}
-		}
-	}()
-	return f()
 }

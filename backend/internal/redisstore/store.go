@@ -1,5 +1,15 @@
 // Package redisstore is the common part of the backends on one Redis. It runs their scripts,
 // bounds every call, names the keys, and returns errors as a *driver.StoreError.
+//
+// A backend gives a Locker a Program, which has its Lua, and the Calls that it makes for a claim.
+// The Store sends each Call as a request, which passes these parts:
+//
+//   - A router finds the server of the key, if the client is one of a Cluster.
+//   - A batcher collects the requests that come while others are out. Each server has three: for
+//     claims and releases, for renewals, and for what replicas have to acknowledge.
+//   - A connection is one of the package's own, or one from the pool of the user's client.
+//   - A sender joins the requests of a batch in few scripts, sends them, and gives each request its
+//     answer. It repeats what a server must have in another form: NOSCRIPT, MOVED, CROSSSLOT.
 package redisstore
 
 import (
@@ -12,6 +22,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-1795987d/onerun/backend/internal/rediserr"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -67,8 +78,8 @@ func (s *Store) run(ctx context.Context, c *Call) (any, error) {
 		err = ctx.Err()
 	}
 	s.free(r)
-	if p, ok := err.(*hookPanic); ok { //nolint:errorlint // it is never wrapped
-		panic(p.value)
+	if p, ok := err.(*rediserr.HookPanic); ok { //nolint:errorlint // it is never wrapped
+		panic(p.Value)
 	}
 	return answer, err
 }

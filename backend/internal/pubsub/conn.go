@@ -1,4 +1,4 @@
-package redisstore
+package pubsub
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-1795987d/onerun/backend/internal/rediserr"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -27,18 +28,18 @@ const (
 	ping         = "ping"
 )
 
-// A pubsubConn is one connection of a nodeConn, until it breaks. The first error ends it, and the
+// A conn is one connection of a nodeConn, until it breaks. The first error ends it, and the
 // connection that go-redis has made by then is discarded. go-redis would connect and subscribe
 // again, but with one SSUBSCRIBE for all channels and at the same node. A Cluster refuses that if
 // the channels have several slots, and the slots may have moved to another node.
 //
 // Only the goroutine of its nodeConn uses it, apart from read.
-type pubsubConn struct {
+type conn struct {
 	node       *nodeConn
 	subscriber *Subscriber
 	pubsub     *redis.PubSub
 	events     chan event
-	pending    []pubsubCommand // sent and not answered, in order
+	pending    []command // sent and not answered, in order
 	channels   map[string]*channelState
 	old        bool        // the server does not know SSUBSCRIBE
 	received   atomic.Bool // a message has arrived since the last ping
@@ -51,8 +52,8 @@ type event struct {
 	err   error
 }
 
-// A pubsubCommand is a command that the server answers once.
-type pubsubCommand struct{ name, channel string }
+// A command is a command that the server answers once.
+type command struct{ name, channel string }
 
 // A channelState is a channel for which a subscribe command was sent.
 type channelState struct {
@@ -60,15 +61,15 @@ type channelState struct {
 	missing      int           // confirmations that have not arrived
 }
 
-func newPubsubConn(n *nodeConn) *pubsubConn {
-	return &pubsubConn{
+func newConn(n *nodeConn) *conn {
+	return &conn{
 		node: n, subscriber: n.subscriber, events: make(chan event, 64), channels: map[string]*channelState{},
 	}
 }
 
 // serve connects, and subscribes to the channels of the nodeConn until the connection breaks or
 // the nodeConn ends. No goroutine of its own is left when it returns.
-func (c *pubsubConn) serve(ctx context.Context) {
+func (c *conn) serve(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	var reading sync.WaitGroup
 	defer reading.Wait()
@@ -116,22 +117,22 @@ func (c *pubsubConn) serve(ctx context.Context) {
 }
 
 // open returns a PubSub to the node. It does not connect yet.
-func (c *pubsubConn) open(ctx context.Context) *redis.PubSub {
+func (c *conn) open(ctx context.Context) *redis.PubSub {
 	if c.node.node != nil {
 		return c.node.node.Subscribe(ctx)
 	}
-	return c.subscriber.store.client.Subscribe(ctx)
+	return c.subscriber.client.Subscribe(ctx)
 }
 
 // read delivers messages, and sends other events to serve, until the connection breaks.
-func (c *pubsubConn) read(ctx context.Context) {
+func (c *conn) read(ctx context.Context) {
 	for {
 		var value any
-		err := recovered(func() (err error) {
+		err := rediserr.Recovered(func() (err error) {
 			value, err = c.pubsub.Receive(ctx)
 			return err
 		})
-		if _, ok := err.(*hookPanic); ok { //nolint:errorlint // it is never wrapped
+		if _, ok := err.(*rediserr.HookPanic); ok { //nolint:errorlint // it is never wrapped
 			c.locked.Store(true)
 		}
 		if m, ok := value.(*redis.Message); ok {
@@ -158,7 +159,7 @@ func isReply(err error) bool {
 
 // update subscribes to new channels and unsubscribes from old ones. It reports whether no channel
 // is left.
-func (c *pubsubConn) update(ctx context.Context) (idle bool, err error) {
+func (c *conn) update(ctx context.Context) (idle bool, err error) {
 	changes, idle := c.node.takeChanges()
 	for name, sub := range changes {
 		ch := c.channels[name]
@@ -178,7 +179,7 @@ func (c *pubsubConn) update(ctx context.Context) (idle bool, err error) {
 }
 
 // commands returns the command to send, or both.
-func (c *pubsubConn) commands(plain, sharded string) []string {
+func (c *conn) commands(plain, sharded string) []string {
 	switch {
 	case c.subscriber.via == ViaPlain || c.old:
 		return []string{plain}
@@ -188,7 +189,7 @@ func (c *pubsubConn) commands(plain, sharded string) []string {
 	return []string{plain, sharded}
 }
 
-func (c *pubsubConn) sendEach(ctx context.Context, channel, plain, sharded string) error {
+func (c *conn) sendEach(ctx context.Context, channel, plain, sharded string) error {
 	for _, name := range c.commands(plain, sharded) {
 		if err := c.send(ctx, name, channel); err != nil {
 			return err
@@ -198,8 +199,8 @@ func (c *pubsubConn) sendEach(ctx context.Context, channel, plain, sharded strin
 }
 
 // send sends a command. handle gets the answer.
-func (c *pubsubConn) send(ctx context.Context, name, channel string) error {
-	c.pending = append(c.pending, pubsubCommand{name, channel})
+func (c *conn) send(ctx context.Context, name, channel string) error {
+	c.pending = append(c.pending, command{name, channel})
 	switch name {
 	case subscribe:
 		return c.pubsub.Subscribe(ctx, channel)
@@ -215,15 +216,15 @@ func (c *pubsubConn) send(ctx context.Context, name, channel string) error {
 
 // answered removes the command, and those sent before it, from pending. It reports whether the
 // command was pending.
-func (c *pubsubConn) answered(name, channel string) bool {
-	i := slices.Index(c.pending, pubsubCommand{name, channel})
+func (c *conn) answered(name, channel string) bool {
+	i := slices.Index(c.pending, command{name, channel})
 	c.pending = c.pending[i+1:]
 	return i >= 0
 }
 
 // handle handles an event that is not a message. It returns an error if the connection is of no
 // use any more.
-func (c *pubsubConn) handle(ctx context.Context, e event) error {
+func (c *conn) handle(ctx context.Context, e event) error {
 	switch v := e.value.(type) {
 	case *redis.Pong:
 		c.answered(ping, "")
@@ -245,10 +246,10 @@ func (c *pubsubConn) handle(ctx context.Context, e event) error {
 }
 
 // refused handles an error that is the answer to a command.
-func (c *pubsubConn) refused(ctx context.Context, cmd pubsubCommand, err error) error {
+func (c *conn) refused(ctx context.Context, cmd command, err error) error {
 	switch {
 	case cmd.name != subscribe && cmd.name != ssubscribe, c.channels[cmd.channel] == nil:
-	case cmd.name == ssubscribe && kindOf(err) == driver.KindUnsupported:
+	case cmd.name == ssubscribe && rediserr.KindOf(err) == driver.KindUnsupported:
 		c.old = true
 		if c.subscriber.via == ViaSharded {
 			return c.send(ctx, subscribe, cmd.channel)
@@ -261,7 +262,7 @@ func (c *pubsubConn) refused(ctx context.Context, cmd pubsubCommand, err error) 
 }
 
 // confirmed counts a confirmation for the channel.
-func (c *pubsubConn) confirmed(channel string) {
+func (c *conn) confirmed(channel string) {
 	ch := c.channels[channel]
 	if ch == nil || ch.subscription == nil {
 		return
@@ -273,7 +274,7 @@ func (c *pubsubConn) confirmed(channel string) {
 }
 
 // lost gives up the channel on this node, and has the Subscriber look for another node.
-func (c *pubsubConn) lost(channel string) {
+func (c *conn) lost(channel string) {
 	ch := c.channels[channel]
 	if ch == nil || ch.subscription == nil {
 		return

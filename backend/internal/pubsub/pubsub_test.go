@@ -1,4 +1,4 @@
-package redisstore_test
+package pubsub_test
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/backend/internal/redisstore"
+	"github.com/seed-1795987d/onerun/backend/internal/pubsub"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -35,7 +35,7 @@ type subscription struct {
 }
 
 // subscribe subscribes to the channel until the test ends, or until stop.
-func subscribe(t *testing.T, s *redisstore.Subscriber, channel string) *subscription {
+func subscribe(t *testing.T, s *pubsub.Subscriber, channel string) *subscription {
 	sub := &subscription{}
 	start := time.Now()
 	sub.stop = s.Subscribe(channel, func(string) { sub.wakes.Add(1) })
@@ -78,18 +78,18 @@ func TestSubscriber_wakesWhenConfirmedAndAtEachMessage(t *testing.T) {
 	server := redistest.Start(t)
 	rdb := server.Client(t)
 	for name, c := range map[string]struct {
-		via     redisstore.Via
+		via     pubsub.Via
 		publish func(channel string) error
 		wakes   int64 // for one publication
 	}{
-		"plain":         {redisstore.ViaPlain, func(ch string) error { return rdb.Publish(t.Context(), ch, "0").Err() }, 1},
-		"sharded":       {redisstore.ViaSharded, func(ch string) error { return rdb.SPublish(t.Context(), ch, "0").Err() }, 1},
-		"both, plain":   {redisstore.ViaBoth, func(ch string) error { return rdb.Publish(t.Context(), ch, "0").Err() }, 1},
-		"both, sharded": {redisstore.ViaBoth, func(ch string) error { return rdb.SPublish(t.Context(), ch, "0").Err() }, 1},
+		"plain":         {pubsub.ViaPlain, func(ch string) error { return rdb.Publish(t.Context(), ch, "0").Err() }, 1},
+		"sharded":       {pubsub.ViaSharded, func(ch string) error { return rdb.SPublish(t.Context(), ch, "0").Err() }, 1},
+		"both, plain":   {pubsub.ViaBoth, func(ch string) error { return rdb.Publish(t.Context(), ch, "0").Err() }, 1},
+		"both, sharded": {pubsub.ViaBoth, func(ch string) error { return rdb.SPublish(t.Context(), ch, "0").Err() }, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			own := server.Client(t)
-			s := redisstore.New("test", own).Subscriber(c.via)
+			s := pubsub.New(own, c.via)
 			first, other := subscribe(t, s, "c"), subscribe(t, s, "other")
 			first.requireWakes(t, 1)
 			other.requireWakes(t, 1)
@@ -130,16 +130,16 @@ func TestSubscriber_hasOneConnectionToEachMasterOfACluster(t *testing.T) {
 	cluster := redistest.StartCluster(t)
 	rdb := cluster.Client(t)
 	for name, c := range map[string]struct {
-		via   redisstore.Via
+		via   pubsub.Via
 		most  int
 		plain bool
 	}{
-		"plain":   {redisstore.ViaPlain, 1, true},
-		"sharded": {redisstore.ViaSharded, 3, false},
-		"both":    {redisstore.ViaBoth, 3, true},
+		"plain":   {pubsub.ViaPlain, 1, true},
+		"sharded": {pubsub.ViaSharded, 3, false},
+		"both":    {pubsub.ViaBoth, 3, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := redisstore.New("test", cluster.Client(t)).Subscriber(c.via)
+			s := pubsub.New(cluster.Client(t), c.via)
 			var subs []*subscription
 			for i := range 40 {
 				subs = append(subs, subscribe(t, s, fmt.Sprintf("c:{%d}", i)))
@@ -164,7 +164,7 @@ func TestSubscriber_hasOneConnectionToEachMasterOfACluster(t *testing.T) {
 		slotThatMoves(t, cluster)
 	})
 	t.Run("a node that loses its connections", func(t *testing.T) {
-		s := redisstore.New("test", cluster.Client(t)).Subscriber(redisstore.ViaSharded)
+		s := pubsub.New(cluster.Client(t), pubsub.ViaSharded)
 		var subs []*subscription
 		for i := range 12 {
 			subs = append(subs, subscribe(t, s, fmt.Sprintf("c:{%d}", i)))
@@ -186,7 +186,7 @@ func TestSubscriber_hasOneConnectionToEachMasterOfACluster(t *testing.T) {
 // slotThatMoves moves the slot of one of two channels.
 func slotThatMoves(t *testing.T, cluster *redistest.Cluster) {
 	rdb := cluster.Client(t)
-	s := redisstore.New("test", cluster.Client(t)).Subscriber(redisstore.ViaSharded)
+	s := pubsub.New(cluster.Client(t), pubsub.ViaSharded)
 	moving := subscribe(t, s, "moving")
 	slot := cluster.SlotOf(t, "moving")
 	from := cluster.OwnerOf(t, slot)
@@ -215,7 +215,7 @@ func TestSubscriber_followsASlotWhoseMasterHasDied(t *testing.T) {
 	slot := cluster.SlotOf(t, "c")
 	old := cluster.OwnerOf(t, slot)
 	rest := slices.DeleteFunc(slices.Clone(cluster.Nodes), func(s *redistest.Server) bool { return s == old })
-	s := redisstore.New("test", cluster.Client(t)).Subscriber(redisstore.ViaSharded)
+	s := pubsub.New(cluster.Client(t), pubsub.ViaSharded)
 	sub := subscribe(t, s, "c")
 	sub.requireWakes(t, 1)
 	old.Kill()
@@ -234,7 +234,7 @@ func TestSubscriber_subscribesAgainAfterALostConnection(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr())
 	rdb := server.Client(t)
-	s := redisstore.New("test", proxy.Client(t)).Subscriber(redisstore.ViaPlain)
+	s := pubsub.New(proxy.Client(t), pubsub.ViaPlain)
 	sub := subscribe(t, s, "c")
 	sub.requireWakes(t, 1)
 	for name, fault := range map[string]func(){
@@ -257,7 +257,7 @@ func TestSubscriber_asksAServerThatRefusesLessAndLessOften(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr())
-	s := redisstore.New("test", proxy.Client(t)).Subscriber(redisstore.ViaPlain)
+	s := pubsub.New(proxy.Client(t), pubsub.ViaPlain)
 	server.Kill()
 	first, second := subscribe(t, s, "c"), subscribe(t, s, "d")
 	// the retries within some time are counted: there is no event to wait for
@@ -275,7 +275,7 @@ func TestSubscriber_outlastsAFrozenServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	rdb := server.Client(t)
-	s := redisstore.New("test", rdb).Subscriber(redisstore.ViaPlain)
+	s := pubsub.New(rdb, pubsub.ViaPlain)
 	server.Freeze()
 	sub, left := subscribe(t, s, "c"), subscribe(t, s, "d")
 	start := time.Now()
@@ -293,7 +293,7 @@ func TestSubscriber_closesAConnectionThatIsSilent(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr())
-	s := redisstore.New("test", proxy.Client(t)).Subscriber(redisstore.ViaPlain)
+	s := pubsub.New(proxy.Client(t), pubsub.ViaPlain)
 	sub := subscribe(t, s, "c")
 	sub.requireWakes(t, 1)
 	conns := proxy.Conns()
@@ -306,12 +306,12 @@ func TestSubscriber_closesAConnectionThatIsSilent(t *testing.T) {
 
 func TestSubscriber_worksOnAServerWithoutShardedChannels(t *testing.T) {
 	t.Parallel()
-	for name, via := range map[string]redisstore.Via{"sharded": redisstore.ViaSharded, "both": redisstore.ViaBoth} {
+	for name, via := range map[string]pubsub.Via{"sharded": pubsub.ViaSharded, "both": pubsub.ViaBoth} {
 		t.Run(name, func(t *testing.T) {
 			server := miniredis.RunT(t)
 			rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 			t.Cleanup(func() { _ = rdb.Close() })
-			s := redisstore.New("test", rdb).Subscriber(via)
+			s := pubsub.New(rdb, via)
 			for i := range 3 {
 				channel := fmt.Sprint("c", i)
 				sub := subscribe(t, s, channel)
@@ -336,7 +336,7 @@ func TestSubscriber_aRefusedChannelDisturbsNoOther(t *testing.T) {
 	}
 	acl("reset", "on", ">pw", "~*", "+@all", "&ours:*")
 	rdb := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "limited", "pw" })
-	s := redisstore.New("test", rdb).Subscriber(redisstore.ViaSharded)
+	s := pubsub.New(rdb, pubsub.ViaSharded)
 	theirs, ours := subscribe(t, s, "theirs:c"), subscribe(t, s, "ours:c")
 	ours.requireWakes(t, 1)
 	// the retries within some time are counted: there is no event to wait for
@@ -367,7 +367,7 @@ func TestSubscriber_endsWithAClientThatWasClosed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	rdb := server.Client(t)
-	s := redisstore.New("test", rdb).Subscriber(redisstore.ViaPlain)
+	s := pubsub.New(rdb, pubsub.ViaPlain)
 	sub := subscribe(t, s, "c")
 	sub.requireWakes(t, 1)
 	require.NoError(t, rdb.Close())
@@ -379,7 +379,7 @@ func TestSubscriber_losesNoMessageOfManyConcurrentSubscriptions(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	rdb := server.Client(t)
-	s := redisstore.New("test", server.Client(t)).Subscriber(redisstore.ViaPlain)
+	s := pubsub.New(server.Client(t), pubsub.ViaPlain)
 	done := make(chan error)
 	for g := range 8 {
 		go func() {

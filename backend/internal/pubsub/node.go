@@ -1,4 +1,4 @@
-package redisstore
+package pubsub
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-1795987d/onerun/backend/internal/rediserr"
 )
 
 // linger is how long a connection without subscriptions stays open. A process that waits often
@@ -81,8 +83,8 @@ func (n *nodeConn) run(ctx context.Context) {
 	defer n.end()
 	for failures := 1; ; failures++ {
 		start := time.Now()
-		_ = recovered(func() error { // a connection that a hook's panic has ended is one that broke
-			newPubsubConn(n).serve(ctx)
+		_ = rediserr.Recovered(func() error { // a hook's panic has broken the connection
+			newConn(n).serve(ctx)
 			return nil
 		})
 		if time.Since(start) > longestRetry {

@@ -1,4 +1,6 @@
-package redisstore
+// Package pubsub receives what the backends publish when a key is released: it subscribes to the
+// channels of keys that callers wait for.
+package pubsub
 
 import (
 	"context"
@@ -9,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-1795987d/onerun/backend/internal/rediserr"
 )
 
 // Via is the command that publishes messages. It decides how to subscribe to them.
@@ -31,8 +35,8 @@ const (
 //
 // Messages can be lost, so a waiter must also poll now and then.
 type Subscriber struct {
-	store *Store
-	via   Via
+	client redis.UniversalClient
+	via    Via
 
 	mu            sync.Mutex
 	subscriptions map[string]*subscription    // by channel
@@ -51,12 +55,15 @@ type subscription struct {
 
 type receiver struct{ receive func(message string) }
 
-// Subscriber returns a Subscriber to messages that are published via that command.
-func (s *Store) Subscriber(via Via) *Subscriber {
+// New returns a Subscriber to messages that are published via that command.
+func New(client redis.UniversalClient, via Via) *Subscriber {
 	return &Subscriber{
-		store: s, via: via, subscriptions: map[string]*subscription{}, nodes: map[*redis.Client]*nodeConn{},
+		client: client, via: via, subscriptions: map[string]*subscription{}, nodes: map[*redis.Client]*nodeConn{},
 	}
 }
+
+// Via returns the command that publishes the messages.
+func (s *Subscriber) Via() Via { return s.via }
 
 // Subscribe calls receive with each message on the channel. It also calls receive("") each time
 // that the server has confirmed the subscription, because earlier messages were missed. Subscribe
@@ -131,7 +138,7 @@ func (s *Subscriber) route(ctx context.Context, sub *subscription, failures int)
 
 // cluster returns the Cluster's client, or nil if any node will do.
 func (s *Subscriber) cluster() *redis.ClusterClient {
-	cluster, ok := s.store.client.(*redis.ClusterClient)
+	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok || s.via == ViaPlain {
 		return nil // each node of a Cluster forwards PUBLISH to all others
 	}
@@ -145,7 +152,7 @@ func (s *Subscriber) node(ctx context.Context, channel string) (*redis.Client, e
 		return nil, nil
 	}
 	var node *redis.Client
-	err := recovered(func() (err error) {
+	err := rediserr.Recovered(func() (err error) {
 		node, err = cluster.MasterForKey(ctx, channel)
 		return err
 	})
