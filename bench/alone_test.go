@@ -88,6 +88,7 @@ func BenchmarkHTTPEmptyAlone(b *testing.B) { httpInTurn(b, httpImpls) }
 
 func httpInTurn(b *testing.B, impls []httpImpl) {
 	server := redistest.Start(b)
+	makeCounters(b, server.Client(b))
 	var all []soloist
 	for _, i := range impls {
 		rdb := server.Client(b)

@@ -20,6 +20,7 @@ import (
 // nothing is kept of the answer. raw is the two round trips by hand, and the floor keeps fences.
 func BenchmarkHTTPGuard(b *testing.B) {
 	server := redistest.Start(b)
+	makeCounters(b, server.Client(b))
 	for _, i := range []httpImpl{{"raw", excludedByHand}, {"onerun", excluded}, {"fenced-floor", excludedByFloor}} {
 		b.Run("impl="+i.name+"/g=1", func(b *testing.B) {
 			e := i.around(b, server.Client(b), noContent, noContent)

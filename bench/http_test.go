@@ -155,6 +155,7 @@ func benchHTTP(b *testing.B, a answer, load workload) {
 		for _, impl := range httpImpls {
 			b.Run(fmt.Sprintf("impl=%s/g=%d", impl.name, callers), func(b *testing.B) {
 				rdb := server.Client(b)
+				makeCounters(b, rdb)
 				// the records would stay for a day
 				b.Cleanup(func() { require.NoError(b, rdb.FlushAll(context.Background()).Err()) })
 				var done atomic.Int64
