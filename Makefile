@@ -1,6 +1,6 @@
 # make test     what tells a contributor whether a change is right: unit tests, the suite of the
 #               backends on real Redis servers, each adapter on its framework, a short simulation.
-#               With the race detector, in random order. Five minutes on two processors
+#               With the race detector, in random order. About four minutes on two processors
 # make check    the rest, in a short form: tests named TestLong, examples, models, benchmarks,
 #               fuzzing, the simulation, mutants, faults, load, systems of processes, soak. A
 #               quarter of an hour
@@ -60,10 +60,11 @@ LONG := ^TestLong_
 TESTED := ./... ./middleware/grpc/... ./middleware/http/frameworks/... \
 	./internal/verify/postgres ./internal/verify/simulation
 OTHERS := ./cmd/onerun/... ./examples/... ./examples/sqlfence ./bench/... ./internal/verify/history
-# The packages that fail soonest come first.
-PROOF := ./internal/verify/page ./internal/verify/dashboard ./internal/verify/browser \
-	./internal/verify/mutants ./internal/verify/scale ./internal/verify/servers ./internal/verify/load \
-	./internal/verify/system ./internal/verify/soak
+# The packages that fail soonest come first, and then the one that takes longest: the others run
+# beside it.
+PROOF := ./internal/verify/page ./internal/verify/dashboard ./internal/verify/system \
+	./internal/verify/browser ./internal/verify/mutants ./internal/verify/scale \
+	./internal/verify/servers ./internal/verify/load ./internal/verify/soak
 
 # With ONERUN_REQUIRE_REDIS, a test that finds no redis-server fails instead of being skipped. So
 # does a test that finds no PostgreSQL, or no Chromium, with the other two variables.
@@ -87,22 +88,23 @@ check: redis postgres spin chromium
 	@$(MAKE) --no-print-directory long
 	@$(MAKE) --no-print-directory verify
 
-# The race detector triples the processor time of these tests, and make test has run the same code
-# with it. So they run without it, unless by make long RACE=-race.
+# The race detector triples the processor time of tests, and make test has run the same code with
+# it. So the long tests and the proof run without it, unless by make long RACE=-race.
 RACE :=
+LONGTEST = $(subst -race ,$(RACE) ,$(GOTEST))
 long: redis postgres
 	@echo "== the long tests that make test leaves out"
-	$(subst -race ,$(RACE) ,$(GOTEST)) -run '$(LONG)' $$(grep -rl --include='*_test.go' '^func TestLong_' . | xargs -n 1 dirname | grep -Ev '^./(cmd|examples|bench)\b' | sort -u)
+	$(LONGTEST) -run '$(LONG)' $$(grep -rl --include='*_test.go' '^func TestLong_' . | xargs -n 1 dirname | grep -Ev '^./(cmd|examples|bench)\b' | sort -u)
 	@echo "== the tests of the command, the examples, the benchmarks and the judges"
 	@$(subst -race ,,$(COMPILE)) $(OTHERS) >/dev/null
 	$(subst -race ,,$(GOTEST)) $(OTHERS)
 
 verify: redis promtool spin chromium
 	@echo "== the proof, in its short form"
-	@$(COMPILE) $(PROOF) ./internal/verify/faults >/dev/null
-	$(GOTEST) $(PROOF)
+	@$(subst -race ,,$(COMPILE)) $(PROOF) ./internal/verify/faults >/dev/null
+	$(LONGTEST) $(PROOF)
 	@echo "== faults, alone: a lease lasts 600 ms there, and another package would use that up"
-	$(GOTEST) ./internal/verify/faults
+	$(LONGTEST) ./internal/verify/faults
 
 bench-short: redis postgres
 	@echo "== benchmarks, a few rounds each, so that they cannot rot"

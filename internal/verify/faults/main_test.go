@@ -35,6 +35,7 @@ type task struct {
 
 func TestMain(m *testing.M) {
 	if os.Getenv(taskEnv) == "" {
+		redistest.AtOnce(atOnce())
 		redistest.VerifyNoLeaks(m)
 	}
 	var do task
