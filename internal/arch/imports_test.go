@@ -40,6 +40,7 @@ var rules = []struct {
 	{"/internal/testkit/cronlog", []string{"/guard/driver", "/middleware/cron"}},
 	{"/internal/testkit/postgrestest", []string{"/internal/testkit/leftout", "/internal/testkit/processtest"}},
 	{"/internal/testkit/redissontest", []string{"github.com/redis/go-redis"}},
+	{"/internal/testkit/linetest", []string{"/backend/memory", "/guard"}},
 	{"/inspect", []string{"/guard", "/middleware/cron", "/inspect"}},
 	{"/tracing", []string{"/guard", "go.opentelemetry.io/otel"}},
 }

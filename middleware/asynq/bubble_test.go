@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/linetest"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
@@ -35,7 +36,8 @@ func inBubble(t *testing.T, f func(t *testing.T, b *bubble)) {
 	synctest.Test(t, func(t *testing.T) {
 		config := asynq.Config{Concurrency: 2}
 		guardasynq.Configure(&config)
-		b := &bubble{Locker: memory.New(), t: t}
+		b := &bubble{t: t}
+		b.Locker = linetest.Line{Locker: memory.New(), Ask: b.ask}
 		b.base = func(context.Context) context.Context { return config.BaseContext() }
 		f(t, b)
 	})
@@ -47,7 +49,7 @@ func (b *bubble) freeze(frozen bool) {
 	b.frozen = frozen
 }
 
-func (b *bubble) ask(ctx context.Context) error {
+func (b *bubble) ask(ctx context.Context, _ linetest.Call) error {
 	b.mu.Lock()
 	frozen := b.frozen
 	b.mu.Unlock()
@@ -55,27 +57,6 @@ func (b *bubble) ask(ctx context.Context) error {
 		<-ctx.Done()
 	}
 	return ctx.Err()
-}
-
-func (b *bubble) TryAcquire(ctx context.Context, claim guard.Claim) (guard.Grant, error) {
-	if err := b.ask(ctx); err != nil {
-		return guard.Grant{}, err
-	}
-	return b.Locker.TryAcquire(ctx, claim)
-}
-
-func (b *bubble) Renew(ctx context.Context, claim guard.Claim) (bool, error) {
-	if err := b.ask(ctx); err != nil {
-		return false, err
-	}
-	return b.Locker.Renew(ctx, claim)
-}
-
-func (b *bubble) Release(ctx context.Context, claim guard.Claim, after guard.After) (bool, error) {
-	if err := b.ask(ctx); err != nil {
-		return false, err
-	}
-	return b.Locker.Release(ctx, claim, after)
 }
 
 // middleware returns a middleware over a Guard of its own, as in another process, and a function

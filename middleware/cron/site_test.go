@@ -17,6 +17,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/linetest"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
@@ -140,7 +141,7 @@ type setup struct {
 // process starts one whose clock is ahead of the site's. Its Cron has yet to be started.
 func (s *site) process(who string, of setup) *process {
 	s.t.Helper()
-	p := &process{site: s, who: who, line: &line{Locker: s.store}}
+	p := &process{site: s, who: who, line: newLine(s.store)}
 	var err error
 	p.guard, err = guard.New(p.line, of.guard...)
 	require.NoError(s.t, err)
@@ -289,7 +290,7 @@ func (o *recorder) outcomes() []string {
 
 // A line is a process's connection to the store.
 type line struct {
-	*memory.Locker
+	linetest.Line
 	cut     atomic.Bool
 	left    atomic.Int64 // it is cut when so many more calls have begun, if that is not 0
 	forgets atomic.Bool  // the store loses its ledger when a process has begun to catch up
@@ -299,75 +300,41 @@ type line struct {
 	calls []string
 }
 
+func newLine(store *memory.Locker) *line {
+	l := &line{}
+	l.Line = linetest.Line{Locker: store, Ask: l.ask}
+	return l
+}
+
 var errCut = errors.New("the line is cut")
 
-func (l *line) ask(op driver.Op, what, key string) error {
-	if what != "" {
-		l.note(what, key)
+func (l *line) ask(_ context.Context, c linetest.Call) error {
+	if c.Op != driver.OpRenew {
+		l.note(c.Name, c.Key)
 	}
 	if l.left.Load() > 0 && l.left.Add(-1) == 0 {
 		l.cut.Store(true)
 	}
 	if l.cut.Load() {
-		return driver.NewStoreError("memory", op, key, errCut)
+		return driver.NewStoreError("memory", c.Op, c.Key, errCut)
+	}
+	if c.Op == driver.OpAcquire && l.forgets.Load() && strings.HasSuffix(c.Key, "@catch-up") {
+		l.forgot.Store(true)
 	}
 	return nil
 }
 
-func (l *line) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
-	if err := l.ask(driver.OpAcquire, "acquire", c.Key); err != nil {
-		return guard.Grant{}, err
-	}
-	if l.forgets.Load() && strings.HasSuffix(c.Key, "@catch-up") {
-		l.forgot.Store(true)
-	}
-	return l.Locker.TryAcquire(ctx, c)
-}
-
-func (l *line) Renew(ctx context.Context, c guard.Claim) (bool, error) {
-	if err := l.ask(driver.OpRenew, "", c.Key); err != nil {
-		return false, err
-	}
-	return l.Locker.Renew(ctx, c)
-}
-
-func (l *line) RenewBatch(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error)) {
-	for i, c := range claims {
-		held, err := l.Renew(ctx, c)
-		report(i, held, err)
-	}
-}
-
-func (l *line) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
-	if err := l.ask(driver.OpRelease, "release", c.Key); err != nil {
-		return false, err
-	}
-	return l.Locker.Release(ctx, c, after)
-}
-
-func (l *line) Append(ctx context.Context, name string, e driver.Entry, keep int) error {
-	if err := l.ask(driver.OpLedger, "append", name); err != nil {
-		return err
-	}
-	return l.Locker.Append(ctx, name, e, keep)
-}
-
 func (l *line) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
-	if err := l.ask(driver.OpLedger, "entries", name); err != nil {
+	all, err := l.Line.Entries(ctx, name, n)
+	if l.forgot.Load() {
 		return nil, err
 	}
-	if l.forgot.Load() {
-		return nil, nil
-	}
-	return l.Locker.Entries(ctx, name, n)
+	return all, err
 }
 
 func (l *line) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
-	if err := l.ask(driver.OpLedger, "raise", name); err != nil {
-		return 0, err
-	}
 	if l.forgot.Load() {
-		return 0, nil
+		return 0, l.ask(ctx, linetest.Call{Name: "raise", Op: driver.OpLedger, Key: name})
 	}
-	return l.Locker.Raise(ctx, name, counter, to)
+	return l.Line.Raise(ctx, name, counter, to)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/linetest"
 	guardgocron "github.com/seed-1795987d/onerun/middleware/gocron"
 )
 
@@ -38,44 +39,20 @@ var (
 
 // A line is a process's way to the store.
 type line struct {
-	*memory.Locker
+	linetest.Line
 
 	cut atomic.Bool
 }
 
-func (l *line) ask(op driver.Op, key string) error {
-	if l.cut.Load() {
-		return driver.NewStoreError("memory", op, key, errors.New("the line is cut"))
-	}
-	return nil
-}
-
-func (l *line) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
-	if err := l.ask(driver.OpAcquire, c.Key); err != nil {
-		return guard.Grant{}, err
-	}
-	return l.Locker.TryAcquire(ctx, c)
-}
-
-func (l *line) Renew(ctx context.Context, c guard.Claim) (bool, error) {
-	if err := l.ask(driver.OpRenew, c.Key); err != nil {
-		return false, err
-	}
-	return l.Locker.Renew(ctx, c)
-}
-
-func (l *line) RenewBatch(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error)) {
-	for i, c := range claims {
-		held, err := l.Renew(ctx, c)
-		report(i, held, err)
-	}
-}
-
-func (l *line) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
-	if err := l.ask(driver.OpRelease, c.Key); err != nil {
-		return false, err
-	}
-	return l.Locker.Release(ctx, c, after)
+func newLine(store *memory.Locker) *line {
+	l := &line{}
+	l.Line = linetest.Line{Locker: store, Ask: func(_ context.Context, c linetest.Call) error {
+		if l.cut.Load() {
+			return driver.NewStoreError("memory", c.Op, c.Key, errors.New("the line is cut"))
+		}
+		return nil
+	}}
+	return l
 }
 
 // guards returns n of them over one store, in a bubble.
@@ -85,7 +62,7 @@ func guards(t *testing.T, n int, opts ...guard.Option) ([]*guard.Guard, []*line)
 	var all []*guard.Guard
 	var lines []*line
 	for range n {
-		l := &line{Locker: store}
+		l := newLine(store)
 		g, err := guard.New(l, opts...)
 		require.NoError(t, err)
 		t.Cleanup(func() {

@@ -17,6 +17,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/linetest"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardscheduler "github.com/seed-1795987d/onerun/middleware/asynq/scheduler"
 )
@@ -51,7 +52,7 @@ func (c *cloud) set(away bool) {
 // that was killed gets through.
 type cloudReplica struct {
 	*guardscheduler.Replica
-	*memory.Locker
+	linetest.Line
 	cloud *cloud
 	guard *guard.Guard
 	dead  bool
@@ -72,35 +73,11 @@ func (c *cloudReplica) ask(ctx context.Context) error {
 	return nil
 }
 
-func (c *cloudReplica) TryAcquire(ctx context.Context, claim guard.Claim) (guard.Grant, error) {
-	if err := c.ask(ctx); err != nil {
-		return guard.Grant{}, err
-	}
-	return c.Locker.TryAcquire(ctx, claim)
-}
-
-func (c *cloudReplica) Renew(ctx context.Context, claim guard.Claim) (bool, error) {
-	if err := c.ask(ctx); err != nil {
-		return false, err
-	}
-	return c.Locker.Renew(ctx, claim)
-}
-
-func (c *cloudReplica) Release(ctx context.Context, claim guard.Claim, after guard.After) (bool, error) {
-	if err := c.ask(ctx); err != nil {
-		return false, err
-	}
-	return c.Locker.Release(ctx, claim, after)
-}
-
 func (c *cloudReplica) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
-	if err := c.ask(ctx); err != nil {
-		return 0, err
-	}
-	was, err := c.Locker.Raise(ctx, name, counter, to)
+	was, err := c.Line.Raise(ctx, name, counter, to)
 	c.cloud.mu.Lock()
 	defer c.cloud.mu.Unlock()
-	if c.cloud.mute && to > 0 {
+	if err == nil && c.cloud.mute && to > 0 {
 		return 0, errAway
 	}
 	return was, err
@@ -133,7 +110,8 @@ func (c *cloudReplica) EnqueueContext(ctx context.Context, _ *asynq.Task, opts .
 
 // start starts a process whose clock is off, with no entry if there is no spec.
 func (c *cloud) start(spec string, off time.Duration, opts ...guardscheduler.Option) *cloudReplica {
-	r := &cloudReplica{cloud: c, Locker: c.store}
+	r := &cloudReplica{cloud: c}
+	r.Line = linetest.Line{Locker: c.store, Ask: func(ctx context.Context, _ linetest.Call) error { return r.ask(ctx) }}
 	g, err := guard.New(r)
 	require.NoError(c.t, err)
 	r.guard = g
