@@ -59,6 +59,12 @@ func BenchmarkAcquire_many(b *testing.B) {
 	require.NoError(b, g.Close(b.Context()))
 }
 
+// Ten thousand held leases must cost less than 1 KiB each, with all that belongs to them. Go
+// allocates the hold in 384 bytes, or else in 448.
+func TestHold_fitsItsSizeClass(t *testing.T) {
+	require.LessOrEqual(t, guard.HoldSize, uintptr(384))
+}
+
 // A run allocates the acquisition, the claim's ID, the hold, two contexts for calls to the store,
 // and the store's own entry. Options of the call add one allocation, and so does waiting.
 func TestDo_allocatesLittle(t *testing.T) {

@@ -1,6 +1,9 @@
 package guard
 
-import "context"
+import (
+	"cmp"
+	"context"
+)
 
 type leaseKey struct{}
 
@@ -9,7 +12,7 @@ type leaseKey struct{}
 type leaseContext struct {
 	context.Context
 	hold   *hold
-	others []*hold // of DoAll: those of its other keys
+	joined *joining // of a lease that is found through it, or nil: alone
 }
 
 func (c *leaseContext) Value(key any) any {
@@ -26,7 +29,7 @@ func FromContext(ctx context.Context) (*Lease, bool) {
 	if !ok {
 		return nil, false
 	}
-	return &Lease{hold: c.hold, ctx: c, joined: true, others: c.others}, true
+	return &Lease{hold: c.hold, ctx: c, joined: cmp.Or(c.joined, &alone)}, true
 }
 
 // Fence returns the fence of the lease under which ctx runs, or 0 if there is none. See

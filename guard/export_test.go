@@ -2,9 +2,13 @@ package guard
 
 import (
 	"time"
+	"unsafe"
 
 	"github.com/seed-1795987d/onerun/guard/internal/clock"
 )
+
+// HoldSize is how many bytes a hold has.
+const HoldSize = unsafe.Sizeof(hold{})
 
 // SetSuspended makes g call suspended to learn how long the host has been suspended.
 func SetSuspended(g *Guard, suspended func() time.Duration) {

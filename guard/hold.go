@@ -66,15 +66,15 @@ type hold struct {
 	over     atomic.Bool   // it was lost or released
 
 	// Guard.mu guards what follows.
-	next     *hold // which shares the tenure
+	discard  bool  // leave no done marker
 	offered  bool  // to a call that waits and has not taken it yet
+	next     *hold // which shares the tenure
 	renewals int
 	used     time.Duration // the most of the TTL that had passed when a renewal was answered
 	lost     *LostError    // set once validity has ended by itself
 	// set once the release has begun: the cause with which the context ended
 	released error
 	record   []byte // what to leave with the done marker
-	discard  bool   // leave no done marker
 }
 
 // newTenure returns the tenure of a claim that the store has granted. It was sent at an instant,

@@ -11,12 +11,27 @@ import (
 // A Lease is a granted claim on a key. The Guard renews it until it is released. It is safe for
 // concurrent use.
 type Lease struct {
-	hold *hold
-	ctx  context.Context
-	// joined leases belong to another call: releasing one ends its own context, if it has one
-	joined bool
+	hold   *hold
+	ctx    context.Context
+	joined *joining // not nil if the lease belongs to another call
+}
+
+// A joining is what a joined lease has beside a hold, which is another call's. It is apart so that
+// a hold is small.
+type joining struct {
 	others []*hold // in DoAll: those of its other keys
-	end    func()  // ends the context of a joined lease, or nil
+	end    func()  // ends the lease's own context, or nil. Releasing the lease does only that
+}
+
+// alone is the joining of a lease that has nothing of its own.
+var alone joining
+
+// others returns the holds of DoAll's other keys.
+func (l *Lease) others() []*hold {
+	if l.joined == nil {
+		return nil
+	}
+	return l.joined.others
 }
 
 // Key returns the key, as it was given to Do or Acquire.
@@ -50,7 +65,7 @@ func (l *Lease) Seat() int { return l.hold.tenure.claim.Seat }
 // postgres.Locker.CheckFence.
 func (l *Lease) Claims() []Claim {
 	claims := []Claim{l.hold.claim()}
-	for _, h := range l.others {
+	for _, h := range l.others() {
 		claims = append(claims, h.claim())
 	}
 	return claims
@@ -73,7 +88,7 @@ func (l *Lease) Context() context.Context { return l.ctx }
 // Call it right before a side effect: after a process was paused, the context may not have ended
 // yet although the lease has. False is final. In DoAll, it is about the leases of all its keys.
 func (l *Lease) Valid() bool {
-	return l.hold.valid() && !slices.ContainsFunc(l.others, func(h *hold) bool { return !h.valid() })
+	return l.hold.valid() && !slices.ContainsFunc(l.others(), func(h *hold) bool { return !h.valid() })
 }
 
 // MaxRecord is the longest record of a done marker in bytes.
@@ -108,7 +123,7 @@ func (l *Lease) DiscardMarker() {
 // ErrClosed if the lease ended meanwhile. It is for callers that hold a lease for longer than the
 // run takes.
 func (l *Lease) Run(ctx context.Context, f func(context.Context) error) error {
-	r := run{hold: l.hold, hooks: l.hold.set.hooks, joined: l.joined}
+	r := run{hold: l.hold, hooks: l.hold.set.hooks, joined: l.joined != nil}
 	return r.run(ctx, f)
 }
 
@@ -129,9 +144,9 @@ func (l *Lease) Complete(ctx context.Context) error {
 }
 
 func (l *Lease) endLease(ctx context.Context, end ending) error {
-	if l.joined {
-		if l.end != nil {
-			l.end()
+	if l.joined != nil {
+		if l.joined.end != nil {
+			l.joined.end()
 		}
 		return nil
 	}

@@ -50,7 +50,7 @@ func (l *Leases) Valid() bool {
 // Release ends all of the leases, see Lease.Release. It returns the errors, joined.
 func (l *Leases) Release(ctx context.Context) error {
 	defer l.end()
-	own := slices.DeleteFunc(slices.Clone(l.leases), func(lease *Lease) bool { return lease.joined })
+	own := slices.DeleteFunc(slices.Clone(l.leases), func(lease *Lease) bool { return lease.joined != nil })
 	return l.guard.releaseAll(ctx, l.set, own)
 }
 

@@ -133,7 +133,7 @@ func (g *Guard) newSeveral(ctx context.Context, keys []string, opts []Option) (*
 		if err := h.allows(ctx, s.set, k.key); err != nil {
 			return nil, err
 		}
-		k.lease = &Lease{hold: h, joined: true}
+		k.lease = &Lease{hold: h, joined: &alone}
 	}
 	return s, nil
 }
@@ -195,7 +195,7 @@ func (s *several) acquireOne(k *oneOf, change func(own *settings)) (*Lease, erro
 func (s *several) releaseKeys(which func(*oneOf) bool) {
 	var leases []*Lease
 	for _, k := range s.keys {
-		if k.lease != nil && !k.lease.joined && which(k) {
+		if k.lease != nil && k.lease.joined == nil && which(k) {
 			leases = append(leases, k.lease)
 			k.lease = nil
 		}
@@ -246,7 +246,7 @@ func (s *several) leases() (*Leases, error) {
 		joined, end := h.joined(l.ctx)
 		c := &leaseContext{Context: joined, hold: h}
 		if last := len(all) - 1; h == all[last] {
-			c.others = all[:last]
+			c.joined = &joining{others: all[:last]}
 		}
 		l.ctx = c
 		ends = append(ends, end)
@@ -274,7 +274,7 @@ func (l *Lease) takeFence(fence uint64, set *settings, now time.Duration) (behin
 	if behind = h.tenure.claim.Fence < fence; behind {
 		h.tenure.claim.Fence, h.tenure.claim.Reserve = fence, 0
 	}
-	if !l.joined {
+	if l.joined == nil {
 		if set.maxHold > 0 {
 			h.maxAt = now + set.maxHold
 		}
