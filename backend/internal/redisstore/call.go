@@ -91,7 +91,8 @@ func (c *Call) canShare(other *Call) bool {
 // the lease: the first thing that their scripts read is the lease's key, and it holds something
 // else.
 func (c *Call) provesLost(err error) bool {
-	return err != nil && (c.Op == driver.OpRenew || c.Op == driver.OpRelease) && rediserr.KindOf(err) == driver.KindWrongType
+	return err != nil && (c.Op == driver.OpRenew || c.Op == driver.OpRelease) &&
+		rediserr.KindOf(err) == driver.KindWrongType
 }
 
 // instead reports whether another call has to be made after err, and changes c to that.

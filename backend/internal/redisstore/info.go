@@ -26,7 +26,7 @@ func (s *Store) ServerID(ctx context.Context) (string, error) {
 	case errors.As(err, &refused) && !unfit(rediserr.KindOf(err)):
 		return "", nil
 	case err != nil:
-		return "", &driver.StoreError{Backend: s.backend, Op: driver.OpAcquire, Addr: s.addr, Kind: rediserr.KindOf(err), Err: err}
+		return "", s.error(&Call{Op: driver.OpAcquire}, err)
 	}
 	return infoField(cmd.Val(), "run_id"), nil
 }
