@@ -81,35 +81,28 @@ func (c *conn) serve(ctx context.Context) {
 	}()
 	defer cancel()
 
-	idle, err := c.update(ctx)
+	err := c.update(ctx)
 	if err != nil || ctx.Err() != nil {
 		return
 	}
-	c.node.connected()
 	reading.Go(func() { c.read(ctx) })
 
 	check := time.NewTicker(pingEvery)
 	defer check.Stop()
 	silent := false // since the last ping
 	for err == nil {
-		var unused <-chan time.Time
-		if idle {
-			unused = time.After(linger)
-		}
 		select {
 		case e := <-c.events:
 			silent = false
 			err = c.handle(ctx, e)
 		case <-c.node.changes:
-			idle, err = c.update(ctx)
+			err = c.update(ctx)
 		case <-check.C:
 			if !c.received.Swap(false) && silent {
 				return
 			}
 			silent = true
 			err = c.send(ctx, ping, "")
-		case <-unused:
-			c.node.closeIfIdle()
 		case <-ctx.Done():
 			return
 		}
@@ -157,11 +150,10 @@ func isReply(err error) bool {
 	return errors.As(err, &reply)
 }
 
-// update subscribes to new channels and unsubscribes from old ones. It reports whether no channel
-// is left.
-func (c *conn) update(ctx context.Context) (idle bool, err error) {
-	changes, idle := c.node.takeChanges()
-	for name, sub := range changes {
+// update subscribes to new channels and unsubscribes from old ones.
+func (c *conn) update(ctx context.Context) error {
+	for name, sub := range c.node.takeChanges() {
+		var err error
 		ch := c.channels[name]
 		switch {
 		case sub == nil && ch != nil:
@@ -172,10 +164,10 @@ func (c *conn) update(ctx context.Context) (idle bool, err error) {
 			err = c.sendEach(ctx, name, subscribe, ssubscribe)
 		}
 		if err != nil {
-			return idle, err
+			return err
 		}
 	}
-	return idle, nil
+	return nil
 }
 
 // commands returns the command to send, or both.

@@ -11,10 +11,6 @@ import (
 	"github.com/seed-1795987d/onerun/backend/internal/rediserr"
 )
 
-// linger is how long a connection without subscriptions stays open. A process that waits often
-// soon needs it again.
-const linger = 100 * time.Millisecond
-
 // A nodeConn keeps a connection to a node while there are subscriptions for it. If the connection
 // breaks, it makes another.
 type nodeConn struct {
@@ -26,7 +22,6 @@ type nodeConn struct {
 	// Subscriber.mu guards what follows.
 	subscriptions map[string]*subscription // by channel
 	changed       map[string]struct{}      // channels, since the last call of takeChanges
-	open          bool                     // there is a connection
 }
 
 // openNode returns a new nodeConn for the node. It ends with its last subscription. s.mu must be
@@ -49,13 +44,14 @@ func (n *nodeConn) add(sub *subscription) {
 	n.change(sub.channel)
 }
 
-// remove removes a subscription. Subscriber.mu must be held.
+// remove removes a subscription. The last one ends the nodeConn. Subscriber.mu must be held.
 func (n *nodeConn) remove(sub *subscription) {
 	sub.node, sub.live = nil, false
 	delete(n.subscriptions, sub.channel)
 	n.change(sub.channel)
-	if !n.open {
-		n.endIfIdle() // a connection that is being made is of no use any more
+	if len(n.subscriptions) == 0 {
+		delete(n.subscriber.nodes, n.node)
+		n.end()
 	}
 }
 
@@ -65,17 +61,6 @@ func (n *nodeConn) change(channel string) {
 	case n.changes <- struct{}{}:
 	default:
 	}
-}
-
-// endIfIdle ends the nodeConn if it has no subscriptions. Subscriber.mu must be held.
-func (n *nodeConn) endIfIdle() {
-	if len(n.subscriptions) > 0 {
-		return
-	}
-	if n.subscriber.nodes[n.node] == n { // it may have ended before, and have a successor
-		delete(n.subscriber.nodes, n.node)
-	}
-	n.end()
 }
 
 // run makes connections until the nodeConn ends.
@@ -107,12 +92,10 @@ func (n *nodeConn) disconnected(ctx context.Context) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n.open = false
 	for channel, sub := range n.subscriptions {
 		sub.live = false
 		n.changed[channel] = struct{}{}
 	}
-	n.endIfIdle()
 }
 
 // reassign moves subscriptions whose slot now belongs to another node.
@@ -128,30 +111,15 @@ func (n *nodeConn) reassign(ctx context.Context) {
 	}
 }
 
-// connected notes that there is a connection.
-func (n *nodeConn) connected() {
-	n.subscriber.mu.Lock()
-	defer n.subscriber.mu.Unlock()
-	n.open = true
-	n.endIfIdle() // the last subscription may have gone while open was false
-}
-
-// closeIfIdle ends the nodeConn unless it has got a subscription meanwhile.
-func (n *nodeConn) closeIfIdle() {
-	n.subscriber.mu.Lock()
-	defer n.subscriber.mu.Unlock()
-	n.endIfIdle()
-}
-
 // takeChanges returns the present subscription of each channel that has changed, or nil if the
-// channel has none. It also reports whether the nodeConn has no subscriptions at all.
-func (n *nodeConn) takeChanges() (present map[string]*subscription, idle bool) {
+// channel has none.
+func (n *nodeConn) takeChanges() map[string]*subscription {
 	n.subscriber.mu.Lock()
 	defer n.subscriber.mu.Unlock()
-	present = make(map[string]*subscription, len(n.changed))
+	present := make(map[string]*subscription, len(n.changed))
 	for channel := range n.changed {
 		present[channel] = n.subscriptions[channel]
 	}
 	clear(n.changed)
-	return present, len(n.subscriptions) == 0
+	return present
 }

@@ -25,7 +25,7 @@ const (
 	soon = 5 * time.Second
 	step = 5 * time.Millisecond
 
-	linger = 150 * time.Millisecond // within which a connection without subscriptions is closed
+	linger = 150 * time.Millisecond // within which a channel without receivers is given up
 )
 
 // A subscription counts how often it was woken.
@@ -123,6 +123,28 @@ func TestSubscriber_wakesWhenConfirmedAndAtEachMessage(t *testing.T) {
 			require.Eventually(t, func() bool { return own.PoolStats().PubSubStats.Active == 0 }, soon, step, "a connection is left")
 		})
 	}
+}
+
+func TestSubscriber_keepsAChannelForItsNextReceiver(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	s := pubsub.New(server.Client(t), pubsub.ViaPlain)
+	sub := subscribe(t, s, "c")
+	sub.requireWakes(t, 1)
+	const again = 5
+	for range again {
+		sub.stop()
+		require.NoError(t, rdb.Ping(t.Context()).Err()) // meanwhile
+		sub = subscribe(t, s, "c")
+		sub.requireWakes(t, 1) // it may have missed messages
+	}
+	require.NoError(t, rdb.Publish(t.Context(), "c", "0").Err())
+	sub.requireWakes(t, 2)
+	// it would be all of them without keeping, and is more than one on a machine that stands still
+	require.LessOrEqual(t, calls(t, rdb, "subscribe", "calls="), again)
+	sub.stop()
+	requireNoSubscribers(t, server)
 }
 
 func TestSubscriber_hasOneConnectionToEachMasterOfACluster(t *testing.T) {
@@ -341,7 +363,7 @@ func TestSubscriber_aRefusedChannelDisturbsNoOther(t *testing.T) {
 	ours.requireWakes(t, 1)
 	// the retries within some time are counted: there is no event to wait for
 	time.Sleep(1500 * time.Millisecond)
-	refused := rejected(t, admin, "ssubscribe")
+	refused := calls(t, admin, "ssubscribe", "rejected_calls=")
 	require.Greater(t, refused, 2)
 	require.Less(t, refused, 10)
 	require.Zero(t, theirs.wakes.Load())
@@ -351,12 +373,13 @@ func TestSubscriber_aRefusedChannelDisturbsNoOther(t *testing.T) {
 	ours.requireWakes(t, 2)
 }
 
-// rejected returns how often the server has refused the command.
-func rejected(t *testing.T, rdb *redis.Client, command string) (n int) {
+// calls returns how often the server was given the command: "calls=" counts those that it has
+// carried out, and "rejected_calls=" those that it has refused.
+func calls(t *testing.T, rdb *redis.Client, command, which string) (n int) {
 	t.Helper()
 	info, err := rdb.InfoMap(t.Context(), "commandstats").Result()
 	require.NoError(t, err)
-	_, figure, ok := strings.Cut(info["Commandstats"]["cmdstat_"+command], "rejected_calls=")
+	_, figure, ok := strings.Cut(info["Commandstats"]["cmdstat_"+command], which)
 	require.True(t, ok)
 	_, err = fmt.Sscanf(figure, "%d", &n)
 	require.NoError(t, err)

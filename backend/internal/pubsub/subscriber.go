@@ -28,10 +28,14 @@ const (
 	ViaBoth
 )
 
+// linger is how long a channel stays subscribed without receivers. A process that has waited for a
+// key often soon waits for it again, and then has missed nothing but what came meanwhile.
+const linger = 100 * time.Millisecond
+
 // A Subscriber subscribes to channels and passes their messages to receivers. All channels share
 // one connection. On a Cluster, unless Via is ViaPlain, they share one connection to each master
-// that has any of them. Without receivers there is no connection. A Subscriber is safe for
-// concurrent use.
+// that has any of them. Without receivers there is no connection, but for moments. A Subscriber is
+// safe for concurrent use.
 //
 // Messages can be lost, so a waiter must also poll now and then.
 type Subscriber struct {
@@ -43,7 +47,8 @@ type Subscriber struct {
 	nodes         map[*redis.Client]*nodeConn // by node, or nil if any node will do
 }
 
-// A subscription is a channel that has receivers. Subscriber.mu guards it.
+// A subscription is a channel that has receivers, or had some a moment ago. Subscriber.mu guards
+// it.
 type subscription struct {
 	channel   string
 	receivers map[*receiver]struct{}
@@ -51,6 +56,7 @@ type subscription struct {
 	live      bool               // the server has confirmed the subscription
 	refusals  int                // in a row
 	cancel    context.CancelFunc // ends the search for the node
+	expiry    *time.Timer        // calls expire; nil until there are no receivers for the first time
 }
 
 type receiver struct{ receive func(message string) }
@@ -66,9 +72,10 @@ func New(client redis.UniversalClient, via Via) *Subscriber {
 func (s *Subscriber) Via() Via { return s.via }
 
 // Subscribe calls receive with each message on the channel. It also calls receive("") each time
-// that the server has confirmed the subscription, because earlier messages were missed. Subscribe
-// and stop return at once. A second stop does nothing. receive must not block. It is called from
-// any goroutine, possibly by Subscribe itself, and possibly once more after stop has returned.
+// that the server has confirmed the subscription, because earlier messages were missed; if it has
+// done so already, at once. Subscribe and stop do not wait. A second stop does nothing. receive
+// must not block. It is called from any goroutine, possibly by Subscribe itself, and possibly once
+// more after stop has returned.
 //
 // If the server refuses or does not answer, the Subscriber tries again, less and less often, until
 // stop. After the last stop, it closes its connections within moments. A connection that is being
@@ -94,7 +101,23 @@ func (s *Subscriber) Subscribe(channel string, receive func(message string)) (st
 func (s *Subscriber) stop(sub *subscription, r *receiver) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if _, ok := sub.receivers[r]; !ok {
+		return
+	}
 	delete(sub.receivers, r)
+	switch {
+	case len(sub.receivers) > 0:
+	case sub.expiry == nil:
+		sub.expiry = time.AfterFunc(linger, func() { s.expire(sub) })
+	default:
+		sub.expiry.Reset(linger)
+	}
+}
+
+// expire ends the subscription, unless it has got receivers again.
+func (s *Subscriber) expire(sub *subscription) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if len(sub.receivers) > 0 || s.subscriptions[sub.channel] != sub {
 		return
 	}
@@ -118,7 +141,7 @@ func (s *Subscriber) assign(sub *subscription) {
 }
 
 // route adds the subscription to the connection of its node. If there were failures, it waits
-// first. ctx ends when the subscription has no receivers any more.
+// first. ctx ends with the subscription.
 func (s *Subscriber) route(ctx context.Context, sub *subscription, failures int) {
 	for ; ; failures++ {
 		if failures > 0 && !pause(ctx, failures) {
