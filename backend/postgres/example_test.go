@@ -73,6 +73,49 @@ func ExampleLocker_CheckFence() {
 	_ = sell
 }
 
+// A release wakes waiters in other processes, on a connection of its own.
+func ExampleWithListener() {
+	listen := func(ctx context.Context, channel string, begun func(), notify func(payload string)) error {
+		conn, err := pgx.Connect(ctx, "postgres://localhost/app") // of github.com/jackc/pgx/v5
+		if err != nil {
+			return err
+		}
+		defer conn.Close(context.WithoutCancel(ctx))
+		if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+			return err
+		}
+		begun()
+		for {
+			n, err := conn.WaitForNotification(ctx)
+			if err != nil {
+				return err
+			}
+			notify(n.Payload)
+		}
+	}
+	var db *sql.DB // is opened elsewhere
+	g, err := guard.New(postgres.New(db, postgres.WithListener(listen)), guard.WithWait(time.Minute))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_ = g.Close(context.Background())
+}
+
+// pgx has the calls of that package which ExampleWithListener makes: this module requires no
+// driver. The tests in internal/verify/postgres wait by the same lines, with pgx itself.
+var pgx struct {
+	Connect func(ctx context.Context, dsn string) (pgxConn, error)
+}
+
+type pgxConn interface {
+	Exec(ctx context.Context, sql string, args ...any) (tag string, err error)
+	WaitForNotification(ctx context.Context) (*pgxNotification, error)
+	Close(ctx context.Context) error
+}
+
+type pgxNotification struct{ Payload string }
+
 // Two services share a database. Each has leases of its own, in its schema.
 func ExampleWithTable() {
 	var db *sql.DB // is opened elsewhere

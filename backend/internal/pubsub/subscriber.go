@@ -56,7 +56,7 @@ type subscription struct {
 	live      bool               // the server has confirmed the subscription
 	refusals  int                // in a row
 	cancel    context.CancelFunc // ends the search for the node
-	expiry    *time.Timer        // calls expire; nil until there are no receivers for the first time
+	expiry    *time.Timer        // calls expire; nil if there have always been receivers
 }
 
 type receiver struct{ receive func(message string) }
