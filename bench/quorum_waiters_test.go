@@ -117,6 +117,7 @@ func (g *gaps) end() {
 }
 
 func (g *gaps) report(b *testing.B, span time.Duration, runs int, scripts int64) {
+	require.NotEmpty(b, g.all)
 	p50, p99 := percentiles(g.all)
 	b.ReportMetric(float64(span.Nanoseconds())/float64(runs), "ns/op")
 	b.ReportMetric(float64(scripts)/float64(runs), "scripts/run")

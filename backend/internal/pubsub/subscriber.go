@@ -28,13 +28,13 @@ const (
 	ViaBoth
 )
 
-// linger is how long a channel stays subscribed without receivers. A process that has waited for a
-// key often soon waits for it again, and then has missed nothing but what came meanwhile.
+// linger is how long a channel stays subscribed without receivers. A process that takes turns at a
+// key with others soon waits for it again, and then sends no command to subscribe.
 const linger = 100 * time.Millisecond
 
 // A Subscriber subscribes to channels and passes their messages to receivers. All channels share
 // one connection. On a Cluster, unless Via is ViaPlain, they share one connection to each master
-// that has any of them. Without receivers there is no connection, but for moments. A Subscriber is
+// that has any of them. A connection ends soon after its last receiver has stopped. A Subscriber is
 // safe for concurrent use.
 //
 // Messages can be lost, so a waiter must also poll now and then.
@@ -72,10 +72,10 @@ func New(client redis.UniversalClient, via Via) *Subscriber {
 func (s *Subscriber) Via() Via { return s.via }
 
 // Subscribe calls receive with each message on the channel. It also calls receive("") each time
-// that the server has confirmed the subscription, because earlier messages were missed; if it has
-// done so already, at once. Subscribe and stop do not wait. A second stop does nothing. receive
-// must not block. It is called from any goroutine, possibly by Subscribe itself, and possibly once
-// more after stop has returned.
+// that the server has confirmed the subscription, because earlier messages were missed. If the
+// channel is subscribed already, it does so at once. Subscribe and stop do not wait. A second stop
+// does nothing. receive must not block. It is called from any goroutine, possibly by Subscribe
+// itself, and possibly once more after stop has returned.
 //
 // If the server refuses or does not answer, the Subscriber tries again, less and less often, until
 // stop. After the last stop, it closes its connections within moments. A connection that is being
