@@ -130,15 +130,24 @@ type LostError struct {
 	Late time.Duration
 	// Renew is why the last renewal failed, or nil. errors.Is does not find it.
 	Renew error
+	// Broken is who broke the lease, and why, if an operator did: "broken by alice: it hangs", see
+	// the package inspect. The reason is LossNotHeld then. Do, Lease.Release, Hook.Loss and
+	// Hook.RunEnd have it. The cause of the run's context does not, because the context ends before
+	// the Guard asks the store. It comes from the store: treat it as untrusted.
+	Broken string
 	// Err is what the function returned, or nil. It is nil, too, if that was the cause of its
 	// context.
 	Err error
 
-	ran bool
+	claim *lostClaim // not nil if an operator may have broken the lease
+	ran   bool
 }
 
 func (e *LostError) Error() string {
 	s := fmt.Sprintf("guard: lease on %q was lost: %s", e.Key, e.Reason)
+	if e.Broken != "" {
+		s += fmt.Sprintf(": %q", e.Broken)
+	}
 	if e.Renew != nil {
 		s += fmt.Sprintf(" (last renewal: %v)", e.Renew)
 	}

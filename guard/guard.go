@@ -37,6 +37,7 @@ type Guard struct {
 	background tasks         // the Guard's own goroutines
 	reporter   reporter
 	cleaner    cleaner
+	broken     brokenLeases
 	renewers   chan struct{} // renewals under way, if the Locker is no BatchRenewer
 
 	// mu guards what follows, and the state of every tenure and hold.

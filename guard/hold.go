@@ -223,6 +223,9 @@ func (h *hold) lose(reason LossReason, late time.Duration) {
 	h.lost = &LostError{
 		Key: h.key, Fence: h.fence.Load(), Reason: reason, Late: max(late, 0), Renew: h.tenure.lastErr, ran: true,
 	}
+	if reason == LossNotHeld {
+		h.lost.claim = &lostClaim{h.guard, h.tenure.claim.ID, h.guard.clock.Now()}
+	}
 }
 
 // announceLoss ends the context and reports the loss.
@@ -251,7 +254,7 @@ func (h *hold) overtaken(ctx context.Context, err error, ran bool) error {
 	}
 	switch {
 	case lost != nil:
-		with := *lost
+		with := *lost.explained(ctx)
 		with.Err, with.ran = err, ran
 		return &with
 	case errors.Is(released, ErrClosed):

@@ -156,8 +156,12 @@ func (l *Lease) endLease(ctx context.Context, end ending) error {
 	if rel.err == nil {
 		return nil
 	}
-	if lost, _ := l.hold.ended(); lost == nil && end.complete && l.hold.marks() {
+	lost, _ := l.hold.ended()
+	switch {
+	case lost == nil && end.complete && l.hold.marks():
 		return &MarkerError{Key: l.hold.key, Err: rel.err}
+	case rel.err == error(lost): //nolint:errorlint // not joined with another
+		rel.err = lost.explained(ctx)
 	}
 	return rel.err
 }

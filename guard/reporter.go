@@ -67,6 +67,9 @@ func (r *reporter) run() {
 		p := r.queue[0]
 		r.queue = r.queue[1:]
 		r.mu.Unlock()
+		if lost, ok := p.event.Err.(*LostError); ok { //nolint:errorlint // it is not wrapped
+			p.event.Err = lost.explained(context.Background())
+		}
 		p.hooks.call(p.ctx, &p.event, p.pick)
 	}
 }

@@ -12,9 +12,9 @@ package inspect
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -135,6 +135,7 @@ func (b By) label(what string) string {
 const (
 	maxActor  = 100 // bytes
 	maxReason = 300
+	maxLabel  = 512 // see guard.WithLabel
 )
 
 func (b By) check() error {
@@ -152,7 +153,8 @@ func (b By) check() error {
 // Break takes the key from the claim of that ID (Holder.ID). Its holder learns of it at its next
 // renewal, within a third of its TTL: the context of the run ends, and Do returns guard.ErrLost.
 // The key stays taken until the TTL of the claim has passed, so that no other run begins while the
-// broken one still runs. Waiters see the actor and the reason as the label of the holder.
+// broken one still runs. Waiters see the actor, the reason and the former holder's label as the
+// label of the holder. The former holder finds the actor and the reason in guard.LostError.Broken.
 //
 // Break returns false if no claim of that ID holds the key any more. So it never hits a later
 // holder. Its other errors are those of Show, and a *guard.SettingError for a bad By. After an
@@ -172,11 +174,33 @@ func (i *Inspector) breaks(ctx context.Context, action Action, key, id string, b
 	if id == "" {
 		return false, &guard.SettingError{Setting: "id", Value: `""`, Reason: "must be the ID of a holder of " + key}
 	}
-	return i.change(ctx, Operation{Action: action, Key: key, ID: id}, by, func() (bool, error) {
+	info, err := i.store.Show(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	label := by.label("broken")
+	o := Operation{Action: action, Key: key, ID: id}
+	if at := slices.IndexFunc(info.Holders, func(h Holder) bool { return h.ID == id }); at >= 0 {
+		h := info.Holders[at]
+		o.Holder, o.Fence = h.Label, h.Fence
+	}
+	return i.change(ctx, o, by, func() (bool, error) {
+		if err := i.guard.Adapter().RecordBreak(ctx, id, label); err != nil {
+			return false, err
+		}
 		return i.store.Break(ctx, key, id, driver.Break{
-			ID: rand.Text(), Label: by.label("broken"), Now: action == ActionBreakNow,
+			ID: driver.NewBrokenID(), Label: labelOfBroken(label, o.Holder), Now: action == ActionBreakNow,
 		})
 	})
+}
+
+// labelOfBroken adds the label of the former holder to that of a break. It leaves the holder's out
+// if both would be longer than a label may be.
+func labelOfBroken(label, holder string) string {
+	if more := "; was " + holder; holder != "" && len(label)+len(more) <= maxLabel {
+		return label + more
+	}
+	return label
 }
 
 // Forget removes the done marker of the key (guard.WithOnce), so that its work runs again at the

@@ -90,7 +90,7 @@ func TestBreak_endsTheRunBeforeAnotherBegins(t *testing.T) {
 		err = s.there.Do(t.Context(), "report", func(context.Context) error { return nil })
 		var busy *guard.BusyError
 		require.ErrorAs(t, err, &busy)
-		require.Equal(t, "broken by alice: it hangs", busy.Label)
+		require.Equal(t, "broken by alice: it hangs; was worker 1", busy.Label)
 		require.Equal(t, driver.KeyKept, new(s.show(t, "report")).State())
 
 		err = s.there.Do(t.Context(), "report", func(context.Context) error {
@@ -241,7 +241,7 @@ func TestOperations_showTheActorTheActionAndTheReason(t *testing.T) {
 		require.Equal(t, []inspect.Operation{
 			{Action: inspect.ActionHold, Key: "report", For: time.Hour, Actor: "alice", Reason: "it hangs"},
 			{Action: inspect.ActionForget, Key: "nightly", Actor: "bob"},
-			{Action: inspect.ActionBreak, Key: "report", ID: lease.ID(), Actor: "alice", Reason: "it hangs"},
+			{Action: inspect.ActionBreak, Key: "report", ID: lease.ID(), Holder: "worker 1", Fence: lease.Fence(), Actor: "alice", Reason: "it hangs"},
 		}, all)
 
 		var results []string

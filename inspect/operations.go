@@ -3,6 +3,7 @@ package inspect
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
@@ -29,8 +30,10 @@ type Operation struct {
 	Time   time.Time     `json:"time"` // by the clock of the process that asked for it
 	Action Action        `json:"action"`
 	Key    string        `json:"key,omitempty"`
-	ID     string        `json:"id,omitempty"`  // of the claim that was to be broken
-	Job    string        `json:"job,omitempty"` // instead of a key
+	ID     string        `json:"id,omitempty"`     // of the claim that was to be broken
+	Holder string        `json:"holder,omitempty"` // the label of that claim
+	Fence  uint64        `json:"fence,omitempty"`  // of that claim
+	Job    string        `json:"job,omitempty"`    // instead of a key
 	For    time.Duration `json:"for,omitempty"`
 	Actor  string        `json:"actor"`
 	Reason string        `json:"reason,omitempty"`
@@ -61,6 +64,19 @@ func (i *Inspector) Operations(ctx context.Context, n int) ([]Operation, error) 
 		}
 	}
 	return all, nil
+}
+
+// LastOperation returns the newest of the 1,000 newest operations that is about the key, or nil if
+// none is. Its errors are those of Show.
+func (i *Inspector) LastOperation(ctx context.Context, key string) (*Operation, error) {
+	all, err := i.Operations(ctx, keptOperations)
+	if err != nil {
+		return nil, err
+	}
+	if at := slices.IndexFunc(all, func(o Operation) bool { return o.Key == key }); at >= 0 {
+		return &all[at], nil
+	}
+	return nil, nil
 }
 
 // change records the operation, makes it, and reports it to the hooks.

@@ -29,6 +29,7 @@ const (
 	keyUtilization  = attribute.Key("onerun.lease.utilization")
 	keyHeld         = attribute.Key("onerun.lease.held")
 	keyLateness     = attribute.Key("onerun.lateness")
+	keyBroken       = attribute.Key("onerun.loss.broken")
 	keyHandedOff    = attribute.Key("onerun.handed_off")
 	keyJoined       = attribute.Key("onerun.joined")
 	keyHolder       = attribute.Key("onerun.holder")

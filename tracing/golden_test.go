@@ -215,6 +215,15 @@ func TestGolden_aLossToSomebodyElse(t *testing.T) {
 	})
 }
 
+func TestGolden_aLossToAnOperator(t *testing.T) {
+	inSite(t, "loss-broken", func(t *testing.T, s *site) {
+		s.store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
+			return false, s.one.Adapter().RecordBreak(ctx, c.ID, "broken by alice: it hangs")
+		}
+		require.ErrorContains(t, s.one.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return nil }), "broken by alice")
+	})
+}
+
 func TestGolden_aRunThatTakesTooLong(t *testing.T) {
 	inSite(t, "loss-max-hold", func(t *testing.T, s *site) {
 		require.ErrorIs(t, s.one.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return nil }, guard.WithMaxHold(4*time.Second)), guard.ErrLost)

@@ -87,6 +87,14 @@ func how(out outcome) (result, errorType slog.Attr) {
 	return slog.String("result", out.result), errorType
 }
 
+// text returns an attribute, or none if the value is empty.
+func text(name, value string) slog.Attr {
+	if value == "" {
+		return slog.Attr{}
+	}
+	return slog.String(name, value)
+}
+
 // cause returns the error of a store, without the secrets of e. The errors of the user's functions
 // are not logged.
 func (l *logger) cause(err error, e *guard.Event) slog.Attr {
@@ -152,7 +160,7 @@ func (l *logger) renewed(ctx context.Context, e *guard.Event, out outcome) {
 
 func (l *logger) lost(ctx context.Context, e *guard.Event, lost *guard.LostError) {
 	l.log(ctx, slog.LevelError, msgLost, e, slog.String("reason", string(lost.Reason)), slog.Duration("late", lost.Late), slog.Int("renewals", e.Renewals),
-		l.cause(lost.Renew, e))
+		text("broken", l.scrubbed(lost.Broken, e.Key, e.Owner)), l.cause(lost.Renew, e))
 }
 
 func (l *logger) released(ctx context.Context, e *guard.Event, out outcome) {

@@ -74,6 +74,9 @@ func (t *telemetry) endRun(span trace.Span, e *guard.Event, out outcome, at time
 	var lost *guard.LostError
 	if out.result == resultLost && errors.As(e.Err, &lost) {
 		attrs = append(attrs, keyLossReason.String(string(lost.Reason)), keyLateness.Float64(lost.Late.Seconds()))
+		if lost.Broken != "" {
+			attrs = append(attrs, keyBroken.String(t.scrubbed(lost.Broken, e.Key, e.Owner)))
+		}
 	}
 	end(span, attrs, out, at)
 }

@@ -58,7 +58,13 @@ func leaks(t *testing.T, key, owner string, opts ...tracing.Option) string {
 	// busy
 	_ = g.Do(ctx, key, nothing, guard.WithOwner("another"), guard.WithLabel("who has "+key))
 	_ = g.Do(ctx, key, nothing, guard.WithOwner("another"), guard.WithLabel("who has "+key), guard.WithOnce(time.Hour), guard.WithWait(guard.Forever))
-	_ = g.Do(ctx, key, nothing, guard.WithOnce(time.Hour)) // done
+	_ = g.Do(ctx, key, nothing, guard.WithOnce(time.Hour))    // done
+	_ = g.Do(ctx, key+"/3", func(ctx context.Context) error { // broken
+		lease, _ := guard.FromContext(ctx)
+		require.NoError(t, g.Adapter().RecordBreak(ctx, lease.ID(), "broken: "+key+"/3 hangs"))
+		_, err := inner.Release(ctx, lease.Claims()[0], guard.After{})
+		return err
+	})
 	g.Adapter().Report(ctx, guard.Outcome{Key: key, Owner: owner, Label: "who has " + key, Adapter: "cron", Result: "elsewhere", Skipped: "done", Err: errors.New(key)})
 
 	renewing := key + "/2"

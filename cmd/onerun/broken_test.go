@@ -41,6 +41,8 @@ func TestRun_givesTheGracePeriodWhenAnOperatorBreaksTheLease(t *testing.T) {
 			code, out, _ := s.run(append(c.servers, "show", "k")...)
 			require.Zero(t, code)
 			require.Contains(t, out, "k is kept", "the command is dead before the key is free")
+			require.Contains(t, out, "; the broken run may go on until its next renewal\n")
+			require.Regexp(t, `(?m)^  changed +break by alice, 20.* UTC\n  why +it hangs\n  was +\S+ pid \d+$`, out)
 		})
 	}
 }
@@ -98,14 +100,17 @@ func TestRun_killsAtOnceWhenAnOperatorFreesTheKey(t *testing.T) {
 			s := newSite(t)
 			e := s.start("run", "--ttl=3s", "--grace=1s", "k", "--", "sh", "-c", cleansUp)
 			pid := s.pid("pid")
-			s.breaks("break", "--now", "k")
+			s.breaks("break", "--now", "k", "--by=alice", "--why=it hangs")
 			if next != nil {
 				require.Zero(t, first(s.run(next...)))
 			}
 			require.Equal(t, 124, e.wait())
 			require.Empty(t, s.read("told"))
 			require.False(t, alive(pid))
-			require.NotContains(t, e.errs.String(), "broken by")
+			require.Contains(t, e.errs.String(), "ended: broken by alice: it hangs")
+			code, out, _ := s.run("log")
+			require.Zero(t, code)
+			require.Regexp(t, `(?m)^20.* UTC +alice +break-now +k +\S+ pid \d+ +it hangs$`, out)
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/seed-1795987d/onerun/inspect"
 )
@@ -53,6 +54,14 @@ type operationView struct {
 	For seconds `json:"for,omitempty"`
 }
 
+// what says what was changed.
+func (o operationView) what() string {
+	if o.For > 0 {
+		return string(o.Action) + " for " + span(time.Duration(o.For))
+	}
+	return string(o.Action)
+}
+
 // logCommand is "onerun log".
 type logCommand struct {
 	Max int `short:"n" default:"20" help:"How many changes to show at most, up to 1000."`
@@ -77,13 +86,9 @@ func (c *logCommand) Run(g *globals) error {
 				fmt.Fprintln(w, "nobody has changed anything")
 				return
 			}
-			row(w, "TIME", "WHO", "WHAT", "KEY OR JOB", "WHY")
-			for _, o := range all {
-				what := string(o.Action)
-				if o.For > 0 {
-					what += " for " + span(o.For)
-				}
-				row(w, instant(o.Time), o.Actor, what, orDash(o.Key+o.Job), o.Reason)
+			row(w, "TIME", "WHO", "WHAT", "KEY OR JOB", "HELD BY", "WHY")
+			for _, o := range views {
+				row(w, instant(o.Time), o.Actor, o.what(), orDash(o.Key+o.Job), orDash(o.Holder), o.Reason)
 			}
 		})
 	})

@@ -23,6 +23,13 @@ func (c *showCommand) Run(g *globals) error {
 			return err
 		}
 		v := viewOf(k)
+		changed, err := i.LastOperation(ctx, c.Key)
+		if err != nil {
+			return err
+		}
+		if changed != nil {
+			v.Changed = &operationView{*changed, seconds(changed.For)}
+		}
 		return g.print(v, v.print)
 	})
 }
@@ -137,6 +144,8 @@ func (c *breakCommand) Run(g *globals) error {
 			}
 			if !c.Now {
 				text += fmt.Sprintf("; the key is free in %s", h.left())
+			} else {
+				text += "; its run may go on until its next renewal"
 			}
 			return text
 		}, "nobody holds "+c.Key)

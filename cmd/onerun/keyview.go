@@ -23,6 +23,8 @@ type keyView struct {
 	Wanted      string       `json:"wanted,omitempty"`
 	Subscribers int          `json:"subscribers"` // -1 if it is not known
 	Foreign     string       `json:"foreign,omitempty"`
+	// The newest change that an operator asked for.
+	Changed *operationView `json:"changed,omitempty"`
 }
 
 type holderView struct {
@@ -35,6 +37,7 @@ type holderView struct {
 	Among   int        `json:"among,omitempty"` // 0 is any number
 	Seat    int        `json:"seat,omitempty"`
 	Kept    bool       `json:"kept,omitempty"`
+	Broken  bool       `json:"broken,omitempty"`
 	Foreign bool       `json:"foreign,omitempty"`
 	Nodes   int        `json:"nodes,omitempty"`
 }
@@ -56,7 +59,7 @@ func viewOf(k inspect.Key) keyView {
 	for _, h := range k.Holders {
 		of := holderView{
 			ID: h.ID, Label: h.Label, Fence: h.Fence, Left: seconds(h.Left), Among: h.Among, Seat: h.Seat,
-			Kept: h.Kept, Foreign: h.Foreign, Nodes: h.Nodes,
+			Kept: h.Kept, Broken: h.Broken(), Foreign: h.Foreign, Nodes: h.Nodes,
 		}
 		if h.Owner != h.ID {
 			of.Owner = h.Owner
@@ -113,6 +116,8 @@ func (v keyView) print(w io.Writer) {
 		switch left := h.left(); {
 		case h.Foreign:
 			line("left", left+", by another library")
+		case h.Broken:
+			line("left", left+"; the broken run may go on until its next renewal")
 		case h.Kept:
 			line("left", left+"; nobody holds it any more")
 		default:
@@ -146,6 +151,11 @@ func (v keyView) print(w io.Writer) {
 	line("wanted", v.Wanted)
 	if len(v.Queue) > 0 {
 		line("queue", fmt.Sprintf("%d waiting, %s is first", len(v.Queue), v.Queue[0]))
+	}
+	if o := v.Changed; o != nil {
+		line("changed", fmt.Sprintf("%s by %s, %s", o.what(), o.Actor, instant(o.Time)))
+		line("why", o.Reason)
+		line("was", o.Holder)
 	}
 	if v.Subscribers > 0 {
 		line("waiting", fmt.Sprintf("%d processes", v.Subscribers))

@@ -52,6 +52,9 @@ func (r *runCommand) messageOf(err error) message {
 		if lost.Renew != nil {
 			m.Text += fmt.Sprintf("; last renewal: %v", lost.Renew)
 		}
+		if m.Holder = lost.Broken; m.Holder != "" {
+			m.Text += ": " + m.Holder
+		}
 	case errors.As(err, &sent):
 		m.Outcome, m.Exit = "signal", exitSignal+int(sent.signal)
 		m.Text = fmt.Sprintf("%v while waiting for %q", sent.signal, r.Keys)

@@ -38,7 +38,7 @@ func TestOperate_breaksAStuckKeyWithoutTwoAtATime(t *testing.T) {
 	require.Zero(t, code)
 	require.Regexp(t, `^broken: report was held by web-1 for \S+; the key is free in \S+\n$`, out)
 	_, _, errs := s.run("run", "report", "--", "true")
-	require.Contains(t, errs, "broken by alice: it hangs holds it")
+	require.Contains(t, errs, "broken by alice: it hangs; was web-1 holds it")
 	code, _, errs = s.run("run", "--wait=20s", "report", "--", "sh", "-c", "! kill -0 "+s.read("pid"))
 	require.Zero(t, code, "the command still ran: %s", errs)
 	require.False(t, alive(pid))
@@ -48,7 +48,7 @@ func TestOperate_breaksAStuckKeyWithoutTwoAtATime(t *testing.T) {
 	require.Equal(t, "nobody holds report\n", out)
 	code, out, _ = s.run("log")
 	require.Zero(t, code)
-	require.Regexp(t, `(?m)^20.* UTC +alice +break +report +it hangs$`, out)
+	require.Regexp(t, `(?m)^20.* UTC +alice +break +report +web-1 +it hangs$`, out)
 }
 
 func TestOperate_asksWhichOfSeveralHoldersIsMeant(t *testing.T) {

@@ -88,7 +88,6 @@ type work struct {
 	nodes   int // of a quorum, or 1
 	locks   *guard.Guard
 	trace   string
-	broken  string // who has broken the lease, and why
 	leases  *tracker
 	signals *dispatcher
 }
@@ -113,9 +112,6 @@ func (w *work) end(err error) error {
 		return code
 	}
 	m := w.run.messageOf(err)
-	if w.broken != "" && m.Outcome == "lost" {
-		m.Holder, m.Text = w.broken, fmt.Sprintf("%s: %s", m.Text, w.broken)
-	}
 	m.print(os.Stderr, w.globals.JSON)
 	return exit(m.Exit)
 }

@@ -2,6 +2,8 @@ package driver
 
 import (
 	"context"
+	"crypto/rand"
+	"strings"
 	"time"
 )
 
@@ -28,13 +30,19 @@ type Inspector interface {
 // A Break sets what remains of a claim that loses its key to an operator.
 type Break struct {
 	// ID and Label replace those of the claim. The key is kept until the claim would have ended,
-	// as by a minimum hold, because the holder may not know yet. The ID is random, like that of a
-	// claim. Repeating a Break with the same ID returns true.
+	// as by a minimum hold, because the holder may not know yet. The ID is one of NewBrokenID.
+	// Repeating a Break with the same ID returns true.
 	ID, Label string
 	// Now frees the key at once instead, and notifies waiters. It also ends a minimum hold. The
 	// holder may not know, so that two hold the key until its next renewal.
 	Now bool
 }
+
+// brokenID is how the IDs of NewBrokenID begin.
+const brokenID = "broken-"
+
+// NewBrokenID returns a random ID for a Break.
+func NewBrokenID() string { return brokenID + rand.Text() }
 
 // KeyInfo is what a store keeps about a key.
 type KeyInfo struct {
@@ -76,6 +84,10 @@ type Holder struct {
 	Nodes int
 }
 
+// Broken reports whether an operator broke the claim (Break), so that the key is kept although the
+// former holder may still run, until its next renewal.
+func (h Holder) Broken() bool { return h.Kept && strings.HasPrefix(h.ID, brokenID) }
+
 // Since returns when the fence was granted, by the clock of the store, or the zero time if the
 // Holder has none. It is up to some 100 ms late if the store grants more than a million fences a
 // second, or has lost its counter.
@@ -106,8 +118,8 @@ const (
 	KeyFree KeyState = "free"
 	// KeyHeld means that claims hold the key.
 	KeyHeld KeyState = "held"
-	// KeyKept means that nobody holds the key any more, and that the time of a minimum hold, or of
-	// a claim that was broken, has not passed.
+	// KeyKept means that no claim holds the key any more, and that the time of a minimum hold, or
+	// of a claim that was broken, has not passed. See Holder.Broken.
 	KeyKept KeyState = "kept"
 	// KeyDone means that the key has a done marker.
 	KeyDone KeyState = "done"

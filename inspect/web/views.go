@@ -91,6 +91,7 @@ type keyView struct {
 	inspect.Key
 	State   driver.KeyState
 	Holders []holderView
+	Changed *inspect.Operation // the newest change that an operator asked for, or nil
 }
 
 type holderView struct {
@@ -164,7 +165,9 @@ func (h *handler) key(r *http.Request) (any, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	return viewOf(k), "key", nil
+	v := viewOf(k)
+	v.Changed, err = h.inspector.LastOperation(r.Context(), key)
+	return v, "key", err
 }
 
 func (h *handler) processes(r *http.Request) (any, string, error) {
