@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/cookiejar"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -195,7 +196,7 @@ func TestOperate_pausesAllNightlyJobsAndShowsTheirTicks(t *testing.T) {
 	require.Len(t, records, 3)
 }
 
-func TestUI_servesThePageOnThisHostOnly(t *testing.T) {
+func TestUI_servesThePageToItsOperatorOnly(t *testing.T) {
 	s := newSite(t)
 	code, _, errs := s.run("ui", "--listen=0.0.0.0:0")
 	require.Equal(t, 125, code)
@@ -203,28 +204,49 @@ func TestUI_servesThePageOnThisHostOnly(t *testing.T) {
 	s.start("run", "--label=web-1", "report", "--", "sh", "-c", "echo >began; exec sleep 100")
 	s.written("began")
 	e := s.start("ui", "--listen=127.0.0.1:0")
-	var url string
+	var printed string
 	s.eventually(func() bool {
-		found := regexp.MustCompile(`http://\S+/`).FindString(e.errs.String())
-		url = found
-		return found != ""
+		printed = regexp.MustCompile(`http://\S+`).FindString(e.errs.String())
+		return printed != ""
 	}, "it says where it serves")
-	get := func(host string) (string, int) {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	open, _, _ := strings.Cut(printed, "?")
+	ask := func(client *http.Client, method, url, host, form string) (string, int) {
+		r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(form))
 		require.NoError(t, err)
 		r.Host = host
-		answer, err := http.DefaultClient.Do(r)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		answer, err := client.Do(r)
 		require.NoError(t, err)
 		defer answer.Body.Close()
 		body, err := io.ReadAll(answer.Body)
 		require.NoError(t, err)
 		return string(body), answer.StatusCode
 	}
-	page, status := get("")
+	// another user of this host, who knows the port, and what the operator could do
+	hold := "what=hold&k=other&for=1h"
+	for _, url := range []string{open, open + "?token=", open + "?token=guess", open + "key?k=report", open + "log"} {
+		body, status := ask(http.DefaultClient, http.MethodGet, url, "", "")
+		require.Equal(t, http.StatusForbidden, status, url)
+		require.NotContains(t, body, "web-1")
+	}
+	_, status := ask(http.DefaultClient, http.MethodPost, open+"act", "", hold)
+	require.Equal(t, http.StatusForbidden, status)
+	require.Zero(t, first(s.run("run", "other", "--", "true")), "nothing keeps it busy")
+
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	browser := &http.Client{Jar: jar}
+	body, status := ask(browser, http.MethodGet, printed, "", "")
 	require.Equal(t, http.StatusOK, status)
-	require.Contains(t, page, "web-1")
-	_, status = get("evil.example")
-	require.Equal(t, http.StatusMisdirectedRequest, status)
+	require.Contains(t, body, "web-1")
+	body, status = ask(browser, http.MethodGet, open, "", "")
+	require.Equal(t, http.StatusOK, status)
+	require.NotContains(t, body, printed)
+	_, status = ask(browser, http.MethodPost, open+"act", "", hold)
+	require.Equal(t, http.StatusOK, status)
+	require.Equal(t, 75, first(s.run("run", "other", "--", "true")))
+	_, status = ask(browser, http.MethodGet, open, "evil.example", "")
+	require.Equal(t, http.StatusForbidden, status, "a browser sends the cookie to no other name")
 	e.signal(syscall.SIGTERM)
 	require.Zero(t, e.wait())
 }

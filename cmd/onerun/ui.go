@@ -23,8 +23,9 @@ type uiCommand struct {
 
 // Help implements kong.HelpProvider.
 func (c *uiCommand) Help() string {
-	return `The page is for you alone: it can be served on a loopback address only, and answers to no other name
-of this host. To share it, put package inspect/web behind your own login.`
+	return `The page is for you alone. It can be served on a loopback address only, and answers to no other name
+of this host. It opens with the URL that is printed, which has a secret: other users of this host
+cannot open it. To share the page, put package inspect/web behind your own login.`
 }
 
 // Run serves the page until a signal comes.
@@ -37,7 +38,7 @@ func (c *uiCommand) Run(g *globals) error {
 		return fmt.Errorf("--listen: %q is no loopback address, such as 127.0.0.1", host)
 	}
 	return g.operator(func(ctx context.Context, i *inspect.Inspector) error {
-		var opts []web.Option
+		opts := []web.Option{web.WithHosts(host, "localhost", "127.0.0.1", "::1")}
 		if !c.ReadOnly {
 			actor := c.by.by().Actor
 			opts = append(opts, web.WithActions(func(*http.Request) (string, bool) { return actor, true }))
@@ -50,8 +51,9 @@ func (c *uiCommand) Run(g *globals) error {
 		if err != nil {
 			return fmt.Errorf("--listen: %w", err)
 		}
-		server := &http.Server{Handler: ofThisHost(page), ReadHeaderTimeout: 10 * time.Second}
-		fmt.Fprintf(os.Stderr, "onerun: http://%s/ (Ctrl-C ends it)\n", listener.Addr())
+		secret := newSecret()
+		server := &http.Server{Handler: secret.required(page), ReadHeaderTimeout: 10 * time.Second}
+		fmt.Fprintf(os.Stderr, "onerun: http://%s/?%s=%s (Ctrl-C ends it)\n", listener.Addr(), tokenName, secret.token)
 		served := make(chan error, 1)
 		go func() { served <- server.Serve(listener) }()
 		select {
@@ -71,20 +73,4 @@ func (c *uiCommand) Run(g *globals) error {
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-// ofThisHost refuses requests that name another host: a page of another site can point its own name
-// at this address.
-func ofThisHost(page http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host, _, err := net.SplitHostPort(r.Host)
-		if err != nil {
-			host = r.Host
-		}
-		if !isLoopback(host) {
-			http.Error(w, "the page answers to localhost only", http.StatusMisdirectedRequest)
-			return
-		}
-		page.ServeHTTP(w, r)
-	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/seed-1795987d/onerun/inspect"
@@ -90,16 +91,16 @@ func actions() map[inspect.Action]action {
 	return all
 }
 
-// asked returns the action that a request names, and its target.
-func (h *handler) asked(r *http.Request) (a action, target string, err error) {
-	a, ok := actions()[inspect.Action(r.FormValue("what"))]
+// asked returns the action that a link or a form names, and its target.
+func (h *handler) asked(form url.Values) (a action, target string, err error) {
+	a, ok := actions()[inspect.Action(form.Get("what"))]
 	if !ok {
-		return a, "", badForm("%q is no action", r.FormValue("what"))
+		return a, "", badForm("%q is no action", form.Get("what"))
 	}
 	if a.OfJob {
-		return a, r.FormValue("job"), nil
+		return a, form.Get("job"), nil
 	}
-	target, err = h.linked(r.FormValue("k"))
+	target, err = h.linked(form.Get("k"))
 	return a, target, err
 }
 
@@ -109,14 +110,15 @@ func (h *handler) confirm(r *http.Request) (any, string, error) {
 	if !ok {
 		return nil, "", errForbidden
 	}
-	a, target, err := h.asked(r)
+	link := r.URL.Query()
+	a, target, err := h.asked(link)
 	if err != nil {
 		return nil, "", err
 	}
 	v := struct {
 		action
 		Target, Link, ID, Actor string
-	}{a, target, r.FormValue("k"), r.FormValue("id"), actor}
+	}{a, target, link.Get("k"), link.Get("id"), actor}
 	if !a.OfJob {
 		v.Target = h.shown(target)
 	} else {
@@ -132,26 +134,26 @@ func (h *handler) act(w http.ResponseWriter, r *http.Request) {
 		h.write(w, r, 0, "", nil, errForbidden)
 		return
 	}
-	back, err := h.do(r, actor)
+	back, err := h.do(r.Context(), r.PostForm, actor)
 	if err != nil {
 		h.write(w, r, 0, "", nil, err)
 		return
 	}
-	seeOther(w, back)
+	redirect(w, back, http.StatusSeeOther)
 }
 
-func (h *handler) do(r *http.Request, actor string) (back string, err error) {
-	a, target, err := h.asked(r)
+func (h *handler) do(ctx context.Context, form url.Values, actor string) (back string, err error) {
+	a, target, err := h.asked(form)
 	if err != nil {
 		return "", err
 	}
-	c := change{target: target, id: r.FormValue("id"), by: inspect.By{Actor: actor, Reason: r.FormValue("reason")}}
-	if text := r.FormValue("for"); a.For > 0 && (text != "" || !a.Optional) {
+	c := change{target: target, id: form.Get("id"), by: inspect.By{Actor: actor, Reason: form.Get("reason")}}
+	if text := form.Get("for"); a.For > 0 && (text != "" || !a.Optional) {
 		if c.span, err = time.ParseDuration(text); err != nil || c.span <= 0 {
 			return "", badForm("for how long: %q must be a duration such as 90m or 2h", text)
 		}
 	}
-	done, err := a.do(r.Context(), h.inspector, c)
+	done, err := a.do(ctx, h.inspector, c)
 	switch {
 	case err != nil:
 		return "", err
@@ -160,6 +162,6 @@ func (h *handler) do(r *http.Request, actor string) (back string, err error) {
 	case a.OfJob:
 		return fmt.Sprintf("job?name=%s", template.URLQueryEscaper(target)), nil
 	default:
-		return fmt.Sprintf("key?k=%s", template.URLQueryEscaper(r.FormValue("k"))), nil
+		return fmt.Sprintf("key?k=%s", template.URLQueryEscaper(form.Get("k"))), nil
 	}
 }

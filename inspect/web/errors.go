@@ -27,8 +27,11 @@ func statusOf(err error) int {
 		setting *guard.SettingError
 		key     *guard.KeyError
 		form    *formError
+		large   *http.MaxBytesError
 	)
 	switch {
+	case errors.As(err, &large):
+		return http.StatusRequestEntityTooLarge
 	case errors.Is(err, errForbidden):
 		return http.StatusForbidden
 	case errors.As(err, &form), errors.As(err, &setting), errors.As(err, &key), errors.Is(err, errLink):

@@ -28,7 +28,7 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	page, err := web.New(i, web.WithActions(func(r *http.Request) (actor string, ok bool) {
+	page, err := web.New(i, web.WithHosts("example.com"), web.WithActions(func(r *http.Request) (actor string, ok bool) {
 		actor, _, ok = r.BasicAuth() // the password was checked before
 		return actor, ok
 	}))

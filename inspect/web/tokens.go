@@ -57,3 +57,11 @@ func (h *handler) shown(key string) string {
 	}
 	return h.show(key)
 }
+
+// reason returns a text of a record of a job as it is shown. It may be an error that names a key.
+func (h *handler) reason(text string) string {
+	if h.show == nil || text == "" {
+		return text
+	}
+	return "not shown, because it may name a key"
+}

@@ -26,7 +26,7 @@ const (
 func (h *handler) functions() template.FuncMap {
 	return template.FuncMap{
 		"link": h.link, "shown": h.shown, "time": timeText, "span": spanText, "left": leftText,
-		"duration": durationText,
+		"duration": durationText, "reason": h.reason,
 		"among": func(n int) string {
 			if n == driver.Any {
 				return "any number"
@@ -132,7 +132,7 @@ func (h *handler) keys(r *http.Request) (any, string, error) {
 		Prefix, PrefixLink, Next string
 		Keys                     []keyView
 		First                    bool
-	}{Prefix: prefix, PrefixLink: r.FormValue("prefix"), Next: next, First: cursor == ""}
+	}{Prefix: prefix, PrefixLink: r.URL.Query().Get("prefix"), Next: next, First: cursor == ""}
 	for _, k := range keys {
 		page.Keys = append(page.Keys, viewOf(k))
 	}
@@ -149,7 +149,7 @@ func rank(s driver.KeyState) int {
 
 // linkedPart returns the key that a link has under a name. It is "" if the link has none.
 func (h *handler) linkedPart(r *http.Request, name string) (string, error) {
-	link := r.FormValue(name)
+	link := r.URL.Query().Get(name)
 	if link == "" {
 		return "", nil
 	}
@@ -157,7 +157,7 @@ func (h *handler) linkedPart(r *http.Request, name string) (string, error) {
 }
 
 func (h *handler) key(r *http.Request) (any, string, error) {
-	key, err := h.linked(r.FormValue("k"))
+	key, err := h.linked(r.URL.Query().Get("k"))
 	if err != nil {
 		return nil, "", err
 	}
@@ -217,7 +217,7 @@ func (h *handler) job(r *http.Request) (any, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	info := guardcron.JobInfo{Name: r.FormValue("name")} // one that no process has announced
+	info := guardcron.JobInfo{Name: r.URL.Query().Get("name")} // one that no process has announced
 	if i := slices.IndexFunc(all, func(j guardcron.JobInfo) bool { return j.Name == info.Name }); i >= 0 {
 		info = all[i]
 	}
@@ -232,7 +232,7 @@ func (h *handler) log(r *http.Request) (any, string, error) {
 
 // find leads to a key, or to the keys with a prefix.
 func (h *handler) find(w http.ResponseWriter, r *http.Request) {
-	text := r.PostFormValue("text")
+	text := r.PostForm.Get("text")
 	to := "key?k=" + template.URLQueryEscaper(h.link(text))
 	if prefix, ok := strings.CutSuffix(text, "*"); ok || text == "" {
 		to = "./"
@@ -240,12 +240,12 @@ func (h *handler) find(w http.ResponseWriter, r *http.Request) {
 			to += "?prefix=" + template.URLQueryEscaper(h.link(prefix))
 		}
 	}
-	seeOther(w, to)
+	redirect(w, to, http.StatusSeeOther)
 }
 
-// seeOther leads to a relative address. http.Redirect would make it absolute, without the prefix
+// redirect leads to a relative address. http.Redirect would make it absolute, without the prefix
 // that was stripped.
-func seeOther(w http.ResponseWriter, to string) {
+func redirect(w http.ResponseWriter, to string, status int) {
 	w.Header().Set("Location", to)
-	w.WriteHeader(http.StatusSeeOther)
+	w.WriteHeader(status)
 }

@@ -14,8 +14,10 @@ import (
 	"bytes"
 	"embed"
 	"html/template"
+	"net"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/seed-1795987d/onerun/guard"
@@ -30,7 +32,8 @@ type handler struct {
 	actor     func(*http.Request) (actor string, ok bool) // nil: the page is read-only
 	show      func(key string) string                     // nil: keys are shown as they are
 	tokens    *tokens                                     // of keys in links, if keys are redacted
-	origins   []string                                    // of actions, beside the page's own
+	hosts     []string                                    // to which the page answers; all if empty
+	origins   []string                                    // of forms, beside the page's own
 	views     *template.Template
 	mux       *http.ServeMux
 }
@@ -41,35 +44,61 @@ type Option func(*handler)
 // WithActions allows the requests for which f returns true to act: to break leases, forget done
 // markers, keep keys busy, and pause, resume and trigger jobs. f returns the operator's name,
 // which the store records (inspect.By). It must not take that name from anything that the browser
-// can choose freely. Requests from other origins are refused in any case. Defaults to nobody: the
-// page is read-only.
+// can choose freely. Requests from other origins are refused in any case. It needs WithHosts.
+// Defaults to nobody: the page is read-only.
 func WithActions(f func(*http.Request) (actor string, ok bool)) Option {
 	return func(h *handler) { h.actor = f }
 }
 
+// WithHosts names the hosts under which the page is served, such as "ops.example", without a port.
+// The page refuses requests for other hosts with 421 Misdirected Request. Otherwise, a site that
+// points a name of its own at the page's address (DNS rebinding) could act through the browser of
+// an operator. Defaults to all hosts, for a page that is read-only.
+func WithHosts(hosts ...string) Option {
+	return func(h *handler) { h.hosts = append(h.hosts, hosts...) }
+}
+
 // WithKeys shows f(key) instead of each key, for keys with personal data. Links then name keys in
 // a way that only this handler understands, so they do not outlast it. Several replicas need a
-// load balancer that keeps a browser on one of them. Labels, owners and names of jobs are shown as
-// they are. Defaults to the keys themselves.
+// load balancer that keeps a browser on one of them. The reasons in records of jobs are left out,
+// because errors name keys. Labels, owners, names of jobs, and what operators have written are
+// shown as they are. Defaults to the keys themselves.
 func WithKeys(f func(key string) string) Option {
 	return func(h *handler) { h.show = f }
 }
 
-// WithTrustedOrigins names origins from which actions are taken, such as "https://ops.example". The
+// WithTrustedOrigins names origins from which forms are taken, such as "https://ops.example". The
 // page knows its own by the Host header. Name it here if a proxy in front of the page changes that
 // header: the page then refuses its own forms, unless the browser uses HTTPS. Defaults to none.
 func WithTrustedOrigins(origins ...string) Option {
 	return func(h *handler) { h.origins = append(h.origins, origins...) }
 }
 
-// New returns the page. A nil Inspector, or an origin that is none, is a *guard.SettingError.
+// maxBody bounds the body of a request in bytes. Forms of the page are shorter.
+const maxBody = 16 << 10
+
+// New returns the page. A nil Inspector or Option, WithActions without WithHosts, and a bad host or
+// origin are a *guard.SettingError.
 func New(i *inspect.Inspector, opts ...Option) (http.Handler, error) {
 	if i == nil {
 		return nil, &guard.SettingError{Setting: "inspector", Value: "nil", Reason: "must not be nil"}
 	}
 	h := &handler{inspector: i, mux: http.NewServeMux()}
 	for _, opt := range opts {
+		if opt == nil {
+			return nil, &guard.SettingError{Setting: "Option", Value: "nil", Reason: "must not be nil"}
+		}
 		opt(h)
+	}
+	if h.actor != nil && len(h.hosts) == 0 {
+		return nil, &guard.SettingError{Setting: "WithHosts", Reason: "must name the hosts of a page that takes actions (WithActions)"}
+	}
+	for _, host := range h.hosts {
+		if host == "" || hostOf(host) != host || strings.ContainsAny(host, "/@*") {
+			return nil, &guard.SettingError{
+				Setting: "WithHosts", Value: host, Reason: "must be the name or the address of a host, without a port, such as ops.example",
+			}
+		}
 	}
 	if h.show != nil {
 		h.tokens = newTokens()
@@ -89,7 +118,6 @@ func New(i *inspect.Inspector, opts ...Option) (http.Handler, error) {
 			http.ServeFileFS(w, r, files, "page/"+file)
 		})
 	}
-	h.mux.HandleFunc("POST /find", h.find) // from any origin: it changes nothing
 	protection := http.NewCrossOriginProtection()
 	for _, origin := range h.origins {
 		if err := protection.AddTrustedOrigin(origin); err != nil {
@@ -98,8 +126,29 @@ func New(i *inspect.Inspector, opts ...Option) (http.Handler, error) {
 			}
 		}
 	}
-	h.mux.Handle("POST /act", protection.Handler(http.HandlerFunc(h.act)))
+	for pattern, form := range map[string]http.HandlerFunc{"POST /find": h.find, "POST /act": h.act} {
+		h.mux.Handle(pattern, protection.Handler(h.parsed(form)))
+	}
 	return h, nil
+}
+
+// hostOf returns the host of an address that may have a port.
+func hostOf(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(address, "["), "]")
+}
+
+// parsed reads the form before it calls next. It reads no files.
+func (h *handler) parsed(next http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := r.ParseForm(); err != nil {
+			h.write(w, r, 0, "", nil, err)
+			return
+		}
+		next(w, r)
+	})
 }
 
 // policy allows nothing but our own style, and forms that come back to us.
@@ -112,10 +161,15 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Referrer-Policy", "same-origin")
 	header.Set("Cache-Control", "no-store")
+	if len(h.hosts) > 0 && !slices.ContainsFunc(h.hosts, func(host string) bool { return strings.EqualFold(host, hostOf(r.Host)) }) {
+		http.Error(w, "the page does not answer to this host", http.StatusMisdirectedRequest)
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	if !strings.HasPrefix(r.URL.Path, "/") {
 		if r.URL.Path == "" && !strings.HasSuffix(originalPath(r), "/") {
 			// all links are relative to the slash at the end
-			http.Redirect(w, r, path.Base(originalPath(r))+"/", http.StatusMovedPermanently)
+			redirect(w, path.Base(originalPath(r))+"/", http.StatusMovedPermanently)
 			return
 		}
 		r = r.Clone(r.Context())

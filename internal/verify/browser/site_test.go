@@ -47,7 +47,7 @@ func newSite(t *testing.T) *site {
 	s.work(g, newGuard(t, store, web2))
 	s.schedule()
 	alice := func(*http.Request) (string, bool) { return "alice", true }
-	page, err := web.New(i, web.WithActions(alice))
+	page, err := web.New(i, web.WithActions(alice), web.WithHosts("127.0.0.1"))
 	require.NoError(t, err)
 	mux := http.NewServeMux()
 	mux.Handle("/ops/onerun/", http.StripPrefix("/ops/onerun/", page))
