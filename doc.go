@@ -2,7 +2,7 @@
 // piece of work, and keeps repeats out for a time that you choose.
 //
 //	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
-//	g, err := guard.New(single.New(rdb))
+//	g, err := guard.New(single.New(rdb), guard.WithNamespace("billing"))
 //	...
 //	err = g.Do(ctx, "report:2026-11-21", buildReport, guard.WithOnce(24*time.Hour))
 //

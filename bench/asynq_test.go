@@ -58,7 +58,7 @@ func lockedByHand(_ *testing.B, s station, work asynq.Handler) asynq.Handler {
 // guardedAsynq is the middleware over the single backend, with its defaults and a key for each
 // task.
 func guardedAsynq(b *testing.B, s station, work asynq.Handler) asynq.Handler {
-	g, err := guard.New(single.New(s.rdb))
+	g, err := guard.New(single.New(s.rdb), guard.WithNamespace("test"))
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, g.Close(context.Background())) })
 	mw, err := guardasynq.New(g, guardasynq.ByJSON("order"), guardasynq.WithClient(s.client, s.inspector))

@@ -39,7 +39,7 @@ func newGocronSite(t *testing.T, option func(t *testing.T, g *guard.Guard) gocro
 	store := memory.New()
 	site := &gocronSite{}
 	for i := range 3 {
-		g, err := guard.New(store, guard.WithTTL(2*time.Second))
+		g, err := guard.New(store, guard.WithNamespace("test"), guard.WithTTL(2*time.Second))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 		s, err := gocron.NewScheduler(option(t, g))

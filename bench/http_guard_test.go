@@ -63,7 +63,7 @@ func excludedByFloor(b *testing.B, rdb *redis.Client, work http.Handler, _ answe
 }
 
 func excluded(b *testing.B, rdb *redis.Client, work http.Handler, _ answer) endpoint {
-	g, err := guard.New(single.New(rdb))
+	g, err := guard.New(single.New(rdb), guard.WithNamespace("test"))
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, g.Close(context.Background())) })
 	mw, err := guardhttp.New(g, guardhttp.FromHeader("Idempotency-Key"), guardhttp.WithGlobalKeys(),

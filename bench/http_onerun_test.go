@@ -15,7 +15,7 @@ import (
 
 // guardedHTTP is the middleware over the single backend, with its defaults.
 func guardedHTTP(b *testing.B, rdb *redis.Client, work http.Handler, _ answer) endpoint {
-	g, err := guard.New(single.New(rdb))
+	g, err := guard.New(single.New(rdb), guard.WithNamespace("test"))
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, g.Close(context.Background())) })
 	mw, err := guardhttp.New(g, guardhttp.IdempotencyKey,

@@ -75,7 +75,7 @@ func serveReplica(text string) {
 func (r replica) serve() error {
 	conn := asynq.RedisClientOpt{Addr: r.Addr}
 	rdb := redis.NewClient(&redis.Options{Addr: r.Addr, PoolSize: 2 * replicaWorkers})
-	g, err := guard.New(single.New(rdb))
+	g, err := guard.New(single.New(rdb), guard.WithNamespace("test"))
 	if err != nil {
 		return err
 	}

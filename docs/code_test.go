@@ -109,10 +109,14 @@ type accountKey struct{}
 var authenticate grpc.UnaryServerInterceptor
 var creds grpc.DialOption
 var g *guard.Guard
+var rdb *redis.Client
 var retries grpc.UnaryClientInterceptor
 var target string
 `,
-		imports: []string{"google.golang.org/grpc", module + "/guard", module + "/middleware/grpc"},
+		imports: []string{
+			"github.com/redis/go-redis/v9", "google.golang.org/grpc",
+			module + "/backend/single", module + "/guard", module + "/middleware/grpc",
+		},
 	},
 	{
 		dir: "internal/verify", uses: `pgx`,

@@ -69,7 +69,7 @@ func TestOperate_commandsRun(t *testing.T) {
 // work puts on the server what the page shows.
 func (d *desk) work() {
 	d.Helper()
-	g, err := guard.New(single.New(d.server.Client(d.T)), guard.WithLabel(web1))
+	g, err := guard.New(single.New(d.server.Client(d.T)), guard.WithoutNamespace(), guard.WithLabel(web1))
 	require.NoError(d, err)
 	ended, end := context.WithCancel(context.Background())
 	d.Cleanup(func() { end(); _ = g.Close(ended) })

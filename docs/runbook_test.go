@@ -117,7 +117,7 @@ var built = sync.OnceValue(func() error {
 
 func runbookGuard(t *testing.T, locker guard.Locker) *guard.Guard {
 	t.Helper()
-	g, err := guard.New(locker, guard.WithLabel("web-1 pid 4242"), guard.WithTTL(12*time.Second))
+	g, err := guard.New(locker, guard.WithoutNamespace(), guard.WithLabel("web-1 pid 4242"), guard.WithTTL(12*time.Second))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ended, cancel := context.WithCancel(context.Background())

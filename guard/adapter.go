@@ -2,6 +2,9 @@ package guard
 
 import (
 	"context"
+	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
@@ -26,6 +29,57 @@ func (a Adapter) Label(opts ...Option) string {
 	set, _ := a.guard.set.with(opts)
 	return set.label
 }
+
+// Namespace returns the namespace of the Guard (WithNamespace), or "".
+func (a Adapter) Namespace() string { return a.guard.set.namespace }
+
+// Given reports whether New was given the option of that name, such as "WithTTL", with another
+// value than the zero one. An adapter whose default differs from that of package guard then leaves
+// the option to the Guard.
+func (a Adapter) Given(option string) bool { return a.guard.given[option] }
+
+// Check returns why an adapter cannot use the Guard with these options for its leases, or nil. Call
+// it in the adapter's New. The error is of *SettingError:
+//
+//   - New had neither WithNamespace nor WithoutNamespace: services that share a store would share
+//     the keys of their adapters
+//   - refused names an option that is among opts, or that New was given with another value than the
+//     zero one: the adapter cannot honor it. The value of the map says why, and what to use instead
+//   - opts has a namespace: what an adapter keeps has that of the Guard
+//
+// Check does not look at the values of other options: see Guard.Wrap.
+func (a Adapter) Check(refused map[string]string, opts ...Option) error {
+	var errs []error
+	if a.guard.set.namespace == "" && !a.guard.set.noNamespace {
+		errs = append(errs, &SettingError{Setting: "WithNamespace", Reason: noNamespace})
+	}
+	for _, option := range slices.Sorted(maps.Keys(refused)) {
+		if a.Given(option) {
+			errs = append(errs, &SettingError{Setting: option, Reason: "of guard.New " + refused[option]})
+		}
+	}
+	return errors.Join(append(errs, a.CheckOptions(refused, opts...))...)
+}
+
+// CheckOptions is Check for the options of a single lease alone.
+func (a Adapter) CheckOptions(refused map[string]string, opts ...Option) error {
+	s := settings{given: map[string]bool{}}
+	_, _ = s.with(opts) // which notes them
+	var errs []error
+	for _, option := range slices.Sorted(maps.Keys(s.given)) {
+		reason, bad := refused[option]
+		if option == "WithNamespace" || option == "WithoutNamespace" {
+			reason, bad = "is for guard.New: all that an adapter keeps has the namespace of its Guard", true
+		}
+		if bad {
+			errs = append(errs, &SettingError{Setting: option, Reason: reason})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+const noNamespace = "is needed, so that services on one store do not take the keys of each other's adapters: " +
+	`give guard.New a name such as WithNamespace("billing"), or WithoutNamespace() if no other program uses the store`
 
 // Notifies reports whether the backend notifies waiters and watches (driver.Notifier).
 func (a Adapter) Notifies() bool { return a.guard.notifier != nil }

@@ -1,7 +1,7 @@
 // Package guard runs a piece of work once, cluster-wide. Each run acquires a lease on a key, which
 // is renewed while the work runs and released when it has ended.
 //
-//	g, err := guard.New(single.New(rdb))
+//	g, err := guard.New(single.New(rdb), guard.WithNamespace("billing"))
 //	...
 //	err = g.Do(ctx, "report:2026-11-21", build, guard.WithOnce(24*time.Hour))
 //	switch {

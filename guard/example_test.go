@@ -355,3 +355,18 @@ func ExampleWithoutRenewal() {
 	fmt.Println(errors.Is(err, guard.ErrLost))
 	// Output: true
 }
+
+// A program that has its store to itself says so: the adapters below middleware/ would refuse a
+// Guard without a namespace.
+func ExampleWithoutNamespace() {
+	shared, _ := guard.New(memory.New(), guard.WithNamespace("billing"))
+	alone, _ := guard.New(memory.New(), guard.WithoutNamespace())
+	neither, _ := guard.New(memory.New())
+	for _, g := range []*guard.Guard{shared, alone, neither} {
+		fmt.Println(g.Adapter().Check(nil) == nil)
+	}
+	// Output:
+	// true
+	// true
+	// false
+}

@@ -29,7 +29,8 @@ type Guard struct {
 	sharer     driver.Sharer       // nil if the Locker is none
 	ownerless  bool                // the Locker keeps no owners
 	checkKey   func(key string) error
-	set        *settings // the options of New
+	set        *settings       // the options of New
+	given      map[string]bool // which options New was given, see settings
 	clock      *clock.Clock
 	jitter     *jitter.Source
 	closing    chan struct{} // closed by Close
@@ -64,15 +65,18 @@ func New(locker Locker, opts ...Option) (*Guard, error) {
 			return nil, err
 		}
 	}
-	set, err := (&settings{ttl: DefaultTTL, label: defaultLabel()}).with(opts)
+	given := map[string]bool{}
+	set, err := (&settings{ttl: DefaultTTL, label: defaultLabel(), given: given}).with(opts)
 	if err != nil {
 		return nil, err
 	}
+	set.given = nil // the options of calls are not noted
 	g := &Guard{
 		locker:     locker,
 		comparable: reflect.ValueOf(locker).Comparable(),
 		checkKey:   driver.KeyRules(locker),
 		set:        set,
+		given:      given,
 		clock:      clock.New(),
 		jitter:     jitter.New(),
 		closing:    make(chan struct{}),

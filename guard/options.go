@@ -39,6 +39,9 @@ type Option func(*settings)
 type settings struct {
 	name, namespace, owner, label string
 
+	noNamespace bool            // by WithoutNamespace
+	given       map[string]bool // by the name of an option that was given: it is not "off"; or nil
+
 	ttl, wait, window, minHold, maxHold, margin time.Duration
 
 	among int // how many may hold the key; 0 and 1 are one alone
@@ -56,8 +59,16 @@ func (s *settings) refuse(setting string, value any, reason string) {
 	}
 }
 
+// note notes that an option was given, for Adapter.Check.
+func (s *settings) note(option string, on bool) {
+	if s.given != nil {
+		s.given[option] = on
+	}
+}
+
 // span takes a duration that must end some day. 0 is off.
 func (s *settings) span(dst *time.Duration, setting string, d time.Duration) {
+	s.note(setting, d != 0)
 	switch {
 	case d < 0:
 		s.refuse(setting, d, "must not be negative")
@@ -70,6 +81,7 @@ func (s *settings) span(dst *time.Duration, setting string, d time.Duration) {
 
 // text takes a string that must be short and printable. "" is off.
 func (s *settings) text(dst *string, setting, v string, longest int, forbidden string) {
+	s.note(setting, v != "")
 	switch {
 	case len(v) > longest:
 		s.refuse(setting, fmt.Sprintf("%.32q…", v), fmt.Sprintf("must not be longer than %d bytes", longest))
@@ -135,10 +147,26 @@ func WithName(name string) Option {
 }
 
 // WithNamespace puts "namespace:" before every key, so that several applications can share a
-// store. It must not contain a colon, a brace or a NUL byte. At most 128 bytes. Defaults to "",
-// none.
+// store. Name the application, such as "billing". It must not contain a colon, a brace or a NUL
+// byte. At most 128 bytes. The adapters below middleware/ and package inspect need it, or
+// WithoutNamespace, in New. Defaults to "", none.
 func WithNamespace(namespace string) Option {
-	return func(s *settings) { s.text(&s.namespace, "WithNamespace", namespace, maxName, ":{}\x00") }
+	return func(s *settings) {
+		s.noNamespace = s.noNamespace && namespace == ""
+		s.text(&s.namespace, "WithNamespace", namespace, maxName, ":{}\x00")
+	}
+}
+
+// WithoutNamespace says that keys have no namespace on purpose, so that adapters do not need
+// WithNamespace. The keys of adapters are then shared with every other program on this store that
+// has no namespace: an HTTP client of one service can get the answer of another, and jobs of one
+// name run in one of the programs. It is for a store that only one application uses. Of
+// WithNamespace and WithoutNamespace, the last one counts. Defaults to off.
+func WithoutNamespace() Option {
+	return func(s *settings) {
+		s.note("WithoutNamespace", true)
+		s.namespace, s.noNamespace = "", true
+	}
 }
 
 // WithTTL sets how long a lease lasts unless it is renewed. So it is how long the key stays taken
@@ -167,6 +195,7 @@ func WithTTL(ttl time.Duration) Option {
 // the calls of all processes. Defaults to 0, no wait.
 func WithWait(d time.Duration) Option {
 	return func(s *settings) {
+		s.note("WithWait", d != 0)
 		if d < 0 {
 			s.refuse("WithWait", d, "must not be negative")
 			return
@@ -196,7 +225,12 @@ func WithWait(d time.Duration) Option {
 // New, or the call, returns a *SettingError if the backend keeps no queue. backend/memory, single
 // and reentrant keep one. Others do not: the nodes of a redlock may each see a different order.
 // Defaults to off: only the calls of one Guard are ordered, see WithWait.
-func WithFair() Option { return func(s *settings) { s.fair = true } }
+func WithFair() Option {
+	return func(s *settings) {
+		s.note("WithFair", true)
+		s.fair = true
+	}
+}
 
 // WithOnce leaves a done marker for the window after the function has returned nil. Until it
 // expires, calls for the key return ErrDone and run nothing. A function that fails leaves no
@@ -222,7 +256,12 @@ func WithMaxHold(d time.Duration) Option {
 
 // WithoutRenewal does not renew the lease: the run's context ends with ErrLost shortly before the
 // TTL has passed, see WithMargin. Defaults to renewal at each third of the TTL.
-func WithoutRenewal() Option { return func(s *settings) { s.noRenewal = true } }
+func WithoutRenewal() Option {
+	return func(s *settings) {
+		s.note("WithoutRenewal", true)
+		s.noRenewal = true
+	}
+}
 
 // WithMargin ends the run's context d before the lease ends. It is for work that ends some time
 // after the context: a child process, or a request to a server that does not see the context. The
@@ -260,4 +299,9 @@ func WithLabel(label string) Option {
 }
 
 // WithHook adds a hook. Hooks are called in the order in which they were added. Defaults to none.
-func WithHook(h Hook) Option { return func(s *settings) { s.hooks = append(s.hooks, h) } }
+func WithHook(h Hook) Option {
+	return func(s *settings) {
+		s.note("WithHook", true)
+		s.hooks = append(s.hooks, h)
+	}
+}

@@ -35,6 +35,7 @@ func CarryOwner(ctx context.Context, set func(name, owner string)) {
 // characters is a *SettingError. Defaults to the owner of WithOwner.
 func WithOwnerFrom(get func(name string) string) Option {
 	return func(s *settings) {
+		s.note("WithOwnerFrom", get != nil)
 		if get == nil {
 			return
 		}

@@ -34,7 +34,13 @@ const MaxSeats = driver.MaxSeats
 //
 // New, or the call, returns a *SettingError if the backend cannot share keys, and with WithOnce.
 // Defaults to off: a call holds its key alone.
-func WithShared() Option { return func(s *settings) { s.among = driver.Any } }
+func WithShared() Option {
+	return func(s *settings) {
+		delete(s.given, "WithLimit")
+		s.note("WithShared", true)
+		s.among = driver.Any
+	}
+}
 
 // WithLimit lets up to n calls hold the key at a time, in all processes: at most five calls to a
 // partner's API, or two tasks for each customer. Calls may name different limits. A call is
@@ -54,6 +60,8 @@ func WithShared() Option { return func(s *settings) { s.among = driver.Any } }
 // 1 are off: a call holds its key alone. At most 1,000,000. Defaults to 0.
 func WithLimit(n int) Option {
 	return func(s *settings) {
+		delete(s.given, "WithShared")
+		s.note("WithLimit", n > 1)
 		if n < 0 || n > maxLimit {
 			s.refuse("WithLimit", n, fmt.Sprintf("must be from 0 to %d", maxLimit))
 			return

@@ -19,7 +19,7 @@ func check(err error) {
 // A report hangs. An operator looks who runs it, and breaks its lease.
 func Example() {
 	ctx := context.Background()
-	g, err := guard.New(memory.New(), guard.WithLabel("worker-7"), guard.WithTTL(3*time.Second))
+	g, err := guard.New(memory.New(), guard.WithNamespace("billing"), guard.WithLabel("worker-7"), guard.WithTTL(3*time.Second))
 	check(err)
 	hung, err := g.Acquire(ctx, "report")
 	check(err)
@@ -46,7 +46,7 @@ func Example() {
 // Yesterday's job was done, and has to run once more.
 func ExampleInspector_Forget() {
 	ctx := context.Background()
-	g, err := guard.New(memory.New(), guard.WithOnce(24*time.Hour))
+	g, err := guard.New(memory.New(), guard.WithNamespace("billing"), guard.WithOnce(24*time.Hour))
 	check(err)
 	job := func(context.Context) error {
 		fmt.Println("the job runs")

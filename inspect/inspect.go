@@ -1,6 +1,7 @@
 // Package inspect shows operators which keys are held, by which process, and since when. It lets
 // them break a lease, keep a key busy, or have finished work run again.
 //
+//	g, err := guard.New(single.New(rdb), guard.WithNamespace("billing"))
 //	i, err := inspect.New(g)
 //	key, err := i.Show(ctx, "nightly-report")
 //	by := inspect.By{Actor: "alice", Reason: "it hangs"}
@@ -32,10 +33,14 @@ type Inspector struct {
 }
 
 // New returns an Inspector of the Guard's store. It returns a *guard.SettingError if the backend
-// cannot show its keys.
+// cannot show its keys, and if the Guard has neither guard.WithNamespace nor
+// guard.WithoutNamespace: an Inspector shows the keys of one namespace, or those that have none.
 func New(g *guard.Guard) (*Inspector, error) {
 	if g == nil {
 		return nil, &guard.SettingError{Setting: "guard", Value: "nil", Reason: "must not be nil"}
+	}
+	if err := g.Adapter().Check(nil); err != nil {
+		return nil, err
 	}
 	store, ok := g.Adapter().Inspector()
 	if !ok {
@@ -214,10 +219,15 @@ func (i *Inspector) Forget(ctx context.Context, key string, by By) (bool, error)
 // Hold keeps the key busy for d, at most ten years, although nothing runs: to keep work from
 // starting. It waits for the present holder only if opts has guard.WithWait, and returns a
 // *guard.BusyError otherwise. It returns the ID by which BreakNow ends the hold early. Its other
-// errors are those of Break and of Guard.Acquire.
+// errors are those of Break and of Guard.Acquire, and a *guard.SettingError for an option that has
+// no effect: guard.WithOnce, guard.WithLabel, guard.WithMinHold, guard.WithMaxHold,
+// guard.WithoutRenewal, guard.WithMargin, guard.WithLimit and guard.WithShared.
 func (i *Inspector) Hold(ctx context.Context, key string, d time.Duration, by By, opts ...guard.Option) (id string, err error) {
 	if d <= 0 {
 		return "", &guard.SettingError{Setting: "Hold", Value: d.String(), Reason: "must be positive"}
+	}
+	if err := i.guard.Adapter().CheckOptions(unusedByHold, opts...); err != nil {
+		return "", err
 	}
 	_, err = i.change(ctx, Operation{Action: ActionHold, Key: key, For: d}, by, func() (bool, error) {
 		opts = append(opts[:len(opts):len(opts)], guard.WithMinHold(d), guard.WithLabel(by.label("held")), guard.WithMaxHold(0), guard.WithLimit(0))
@@ -229,4 +239,16 @@ func (i *Inspector) Hold(ctx context.Context, key string, d time.Duration, by By
 		return true, lease.Release(ctx)
 	})
 	return id, err
+}
+
+// unusedByHold are the options that Hold cannot honor, and why.
+var unusedByHold = map[string]string{
+	"WithOnce":       "has no effect here: nothing runs",
+	"WithLabel":      "has no effect here: By is the label",
+	"WithMinHold":    "has no effect here: d is how long the key stays busy",
+	"WithMaxHold":    "has no effect here: d is how long the key stays busy",
+	"WithoutRenewal": "has no effect here: nothing is renewed",
+	"WithMargin":     "has no effect here: nothing runs",
+	"WithLimit":      "has no effect here: Hold has the key alone",
+	"WithShared":     "has no effect here: Hold has the key alone",
 }

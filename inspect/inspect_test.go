@@ -38,7 +38,7 @@ func onSite(t *testing.T, f func(t *testing.T, s *site), opts ...guard.Option) {
 		store := memory.New()
 		s := &site{store: store}
 		start := func(more ...guard.Option) *guard.Guard {
-			g, err := guard.New(store, slices.Concat([]guard.Option{guard.WithTTL(ttl)}, opts, more)...)
+			g, err := guard.New(store, slices.Concat([]guard.Option{guard.WithNamespace("test"), guard.WithTTL(ttl)}, opts, more)...)
 			require.NoError(t, err)
 			return g
 		}
@@ -294,7 +294,7 @@ func (failing) Append(context.Context, string, driver.Entry, int) error {
 }
 
 func TestChanges_areNotMadeIfTheyCannotBeRecorded(t *testing.T) {
-	g, err := guard.New(failing{memory.New()})
+	g, err := guard.New(failing{memory.New()}, guard.WithNamespace("test"))
 	require.NoError(t, err)
 	i, err := inspect.New(g)
 	require.NoError(t, err)
@@ -313,7 +313,7 @@ func TestChanges_areNotMadeIfTheyCannotBeRecorded(t *testing.T) {
 type bare struct{ guard.Locker }
 
 func TestNew_refusesABackendThatCannotShowKeys(t *testing.T) {
-	g, err := guard.New(bare{memory.New()})
+	g, err := guard.New(bare{memory.New()}, guard.WithNamespace("test"))
 	require.NoError(t, err)
 	for _, g := range []*guard.Guard{g, nil} {
 		_, err = inspect.New(g)

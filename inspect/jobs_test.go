@@ -75,7 +75,7 @@ type noLedger struct {
 
 func TestInspector_withoutALedgerShowsKeysAndKeepsNoRecords(t *testing.T) {
 	store := memory.New()
-	g, err := guard.New(noLedger{store, store})
+	g, err := guard.New(noLedger{store, store}, guard.WithNamespace("test"))
 	require.NoError(t, err)
 	i, err := inspect.New(g)
 	require.NoError(t, err)

@@ -91,7 +91,7 @@ func (m mortal) Append(ctx context.Context, name string, e driver.Entry, keep in
 func TestProcesses_forgetsASilentProcess(t *testing.T) {
 	onSite(t, func(t *testing.T, s *site) {
 		m := mortal{s.store, &atomic.Bool{}}
-		g, err := guard.New(m)
+		g, err := guard.New(m, guard.WithNamespace("test"))
 		require.NoError(t, err)
 		stop := announce(t, g)
 		time.Sleep(time.Second)

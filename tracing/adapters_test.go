@@ -197,7 +197,7 @@ func TestRun_ofWhichNothingIsKeptIsNoFailure(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newTelescope(t)
-			g, err := guard.New(memory.New(), guard.WithHook(s.hook))
+			g, err := guard.New(memory.New(), guard.WithNamespace("test"), guard.WithHook(s.hook))
 			require.NoError(t, err)
 			m, err := guardhttp.New(g, guardhttp.FromHeader("Idempotency-Key"), append(opts, guardhttp.WithGlobalKeys())...)
 			require.NoError(t, err)

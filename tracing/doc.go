@@ -3,7 +3,7 @@
 //
 //	job := tracing.Job{Name: "nightly-report", Every: 24 * time.Hour, Single: true}
 //	hook, err := tracing.New(tracing.WithLogger(slog.Default()), tracing.WithJob(job))
-//	g, err := guard.New(store, guard.WithHook(hook))
+//	g, err := guard.New(store, guard.WithNamespace("billing"), guard.WithHook(hook))
 //
 // One hook makes spans, metrics and log records of each call:
 //

@@ -112,7 +112,8 @@ func some[N int64 | uint64](n N) string {
 	return fmt.Sprint(n)
 }
 
-var process = regexp.MustCompile(`\S+ pid \d+`)
+// process is a label of guardcron, after its tick: either process of a site may win it.
+var process = regexp.MustCompile(`Z (one|other)\b`)
 
 // vague are the attributes whose values depend on random pauses.
 var vague = []attribute.Key{"onerun.attempts", "onerun.wait_time", "onerun.lease.utilization", "onerun.fence", "onerun.lateness", "onerun.lease.held"}
@@ -126,7 +127,7 @@ func attributes(attrs []attribute.KeyValue) string {
 		case slices.Contains(vague, a.Key):
 			value = "…"
 		case a.Key == "onerun.holder":
-			value = process.ReplaceAllString(value, "host pid 1")
+			value = process.ReplaceAllString(value, "Z one")
 		case a.Key == "onerun.renewals":
 			value = some(a.Value.AsInt64())
 		}
@@ -240,7 +241,7 @@ func (b *logBook) Handle(_ context.Context, r slog.Record) error {
 				value = "…"
 			}
 			if a.Key == "holder" {
-				value = process.ReplaceAllString(value, "host pid 1")
+				value = process.ReplaceAllString(value, "Z one")
 			}
 			if a.Key == "renewals" {
 				value = some(a.Value.Int64())

@@ -13,7 +13,7 @@ import (
 // Names of jobs went through path.Match, whose * ends at a slash and to which a [ is an error.
 func TestJobs_patterns(t *testing.T) {
 	s := newSite(t)
-	g, err := guard.New(single.New(s.client))
+	g, err := guard.New(single.New(s.client), guard.WithoutNamespace())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, g.Close(t.Context())) }()
 	ledger, ok := g.Adapter().Ledger()

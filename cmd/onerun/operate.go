@@ -28,7 +28,7 @@ func (g *globals) operator(f func(ctx context.Context, i *inspect.Inspector) err
 		return err
 	}
 	defer func() { _ = servers.Close() }()
-	locks, err := guard.New(servers.Locker, guard.WithNamespace(g.Namespace))
+	locks, err := guard.New(servers.Locker, guard.WithoutNamespace(), guard.WithNamespace(g.Namespace))
 	if err != nil {
 		return asFlag(err)
 	}

@@ -126,7 +126,7 @@ func TestOperate_keepsAKeyBusy(t *testing.T) {
 // cron runs jobs in this process, each every second, on the server of the site.
 func (s *site) cron(jobs map[string]func(context.Context) error) {
 	s.t.Helper()
-	g, err := guard.New(single.New(s.client), guard.WithLabel("replica 1"))
+	g, err := guard.New(single.New(s.client), guard.WithoutNamespace(), guard.WithLabel("replica 1"))
 	require.NoError(s.t, err)
 	c := cron.New()
 	all, err := guardcron.New(g, c)

@@ -34,7 +34,7 @@ func (r *runCommand) options(g *globals) []guard.Option {
 	opts := []guard.Option{
 		guard.WithTTL(r.TTL), guard.WithMargin(r.grace()), guard.WithWait(time.Duration(r.Wait)),
 		guard.WithOnce(r.Once), guard.WithMinHold(r.MinHold), guard.WithMaxHold(r.MaxHold),
-		guard.WithNamespace(g.Namespace), guard.WithOwner(r.Owner),
+		guard.WithoutNamespace(), guard.WithNamespace(g.Namespace), guard.WithOwner(r.Owner),
 	}
 	if r.Label != "" {
 		opts = append(opts, guard.WithLabel(r.Label))

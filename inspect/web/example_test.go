@@ -17,7 +17,7 @@ import (
 // function to say.
 func ExampleNew() {
 	ctx := context.Background()
-	g, err := guard.New(memory.New(), guard.WithLabel("worker-7"))
+	g, err := guard.New(memory.New(), guard.WithNamespace("billing"), guard.WithLabel("worker-7"))
 	if err != nil {
 		fmt.Println(err)
 		return

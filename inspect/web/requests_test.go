@@ -99,7 +99,7 @@ func TestRequests_ofOtherSitesAreRefused(t *testing.T) {
 }
 
 func TestNew_refusesHostsThatCannotWork(t *testing.T) {
-	g, err := guard.New(memory.New())
+	g, err := guard.New(memory.New(), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	i, err := inspect.New(g)
 	require.NoError(t, err)
@@ -119,7 +119,7 @@ func TestNew_refusesHostsThatCannotWork(t *testing.T) {
 
 // A prefix without a slash leads to the page, however deep it is.
 func TestPrefix_withoutASlashLeadsToThePage(t *testing.T) {
-	g, err := guard.New(memory.New())
+	g, err := guard.New(memory.New(), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	i, err := inspect.New(g)
 	require.NoError(t, err)

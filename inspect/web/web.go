@@ -1,6 +1,7 @@
 // Package web is a page for operators, as an http.Handler. It shows which keys are held and by
 // which process, the waiters, the work that is done, and the runs of the jobs of guardcron.
 //
+//	g, err := guard.New(single.New(rdb), guard.WithNamespace("billing"))
 //	i, err := inspect.New(g)
 //	page, err := web.New(i)
 //	http.Handle("/onerun/", http.StripPrefix("/onerun/", page))

@@ -40,7 +40,7 @@ func newSite(t *testing.T, opts ...web.Option) *site {
 
 func newSiteOn(t *testing.T, store guard.Locker, opts ...web.Option) *site {
 	t.Helper()
-	g, err := guard.New(store, guard.WithLabel("worker 1"), guard.WithTTL(3*time.Second))
+	g, err := guard.New(store, guard.WithNamespace("test"), guard.WithLabel("worker 1"), guard.WithTTL(3*time.Second))
 	require.NoError(t, err)
 	i, err := inspect.New(g)
 	require.NoError(t, err)

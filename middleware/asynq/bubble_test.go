@@ -63,7 +63,7 @@ func (b *bubble) ask(ctx context.Context, _ linetest.Call) error {
 // that closes the Guard.
 func (b *bubble) middleware(key guardasynq.KeyFunc, opts ...guardasynq.Option) (m asynq.MiddlewareFunc, end func()) {
 	b.t.Helper()
-	g, err := guard.New(b)
+	g, err := guard.New(b, guard.WithNamespace("test"))
 	require.NoError(b.t, err)
 	noQueue := asynq.RedisClientOpt{Addr: "127.0.0.1:1"} // asynq delivers no task
 	client, inspector := asynq.NewClient(noQueue), asynq.NewInspector(noQueue)

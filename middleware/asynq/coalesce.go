@@ -207,7 +207,7 @@ func (d *delivery) overtake() error {
 
 // changing runs f under a lease, so that no other call changes the follow-ups of the key.
 func (d *delivery) changing(f func() error) error {
-	lease, err := d.m.guard.Acquire(d.ctx, d.identity+":follow-up", guard.WithTTL(10*time.Second), guard.WithWait(3*time.Second), guard.WithName(d.outcome.Name), d.m.guard.Adapter().Auxiliary())
+	lease, err := d.m.guard.Acquire(d.ctx, d.identity+":follow-up", guard.WithTTL(10*time.Second), guard.WithWait(3*time.Second), guard.WithName(d.outcome.Name), guard.WithLimit(0), d.m.guard.Adapter().Auxiliary())
 	if err != nil {
 		return err
 	}

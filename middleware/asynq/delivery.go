@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,14 +28,15 @@ type delivery struct {
 	server    *server // the asynq server, if its Config went through Configure
 	leave     func()  // notifies the server that the task leaves the middleware
 
-	key      string       // what the KeyFunc found
-	identity string       // the store's key
-	repeats  string       // the key of WithOnce, if it is another one
-	single   bool         // identity is the key of WithOnce
-	once     *guard.Lease // the lease that leaves the done marker
-	started  bool         // the handler was called
-	ended    time.Time    // it had the key until then, or a while longer
-	returned bool         // the handler returned err
+	key      string         // what the KeyFunc found
+	identity string         // the store's key
+	repeats  string         // the key of WithOnce, if it is another one
+	single   bool           // identity is the key of WithOnce
+	once     *guard.Lease   // the lease that leaves the done marker
+	own      []guard.Option // of WithTaskLease
+	started  bool           // the handler was called
+	ended    time.Time      // it had the key until then, or a while longer
+	returned bool           // the handler returned err
 	err      error
 	asked    *PostponedError // what the handler has asked for
 	waits    bool            // it is counted in waiters
@@ -85,6 +87,9 @@ func (d *delivery) process() error {
 		return nil
 	}
 	d.end(ResultRefused, nil) // if the function of WithTaskLease panics
+	if err := d.findOptions(); err != nil {
+		return err
+	}
 	for err := d.try(); ; {
 		tell, settled := d.settle(err)
 		if settled {
@@ -298,7 +303,7 @@ func (d *delivery) finish() {
 	d.m.guard.Adapter().Report(d.ctx, guard.Outcome{
 		Adapter: "asynq", Result: string(d.outcome.Result), Name: d.outcome.Name, Start: d.start, Duration: d.outcome.Duration, Fence: d.outcome.Fence,
 		Aborted: d.outcome.Aborted, Err: d.outcome.Err, Skipped: d.skipped(), Label: d.holder,
-	}, d.m.lease...)
+	}, append(slices.Clip(d.m.lease), d.own...)...)
 	for _, o := range d.m.observers {
 		if o.End != nil {
 			contained(func() { o.End(d.ctx, d.outcome) })

@@ -2,6 +2,7 @@
 // a store. The handlers stay as they are.
 //
 //	key := guardasynq.ByJSON("customer")
+//	g, err := guard.New(single.New(rdb), guard.WithNamespace("billing"))
 //	byCustomer, err := guardasynq.New(g, key, guardasynq.WithClient(client, inspector))
 //	mux.Handle("charge", byCustomer(h))
 //	guardasynq.Configure(&config) // last, so that it wraps your own IsFailure and the like

@@ -63,7 +63,7 @@ func (q queue) serve(h asynq.Handler) (stop func()) {
 func ExampleNew() {
 	q, stop := startQueue()
 	defer stop()
-	g, err := guard.New(memory.New()) // single.New(redisClient), if there are several processes
+	g, err := guard.New(memory.New(), guard.WithNamespace("shop")) // single.New(redisClient), if there are several processes
 	must(err)
 	byCustomer, err := guardasynq.New(g, guardasynq.ByJSON("customer"), guardasynq.WithClient(q.client, q.inspector))
 	must(err)
@@ -108,7 +108,7 @@ func ExampleNew() {
 func ExampleWithLease() {
 	q, stop := startQueue()
 	defer stop()
-	g, err := guard.New(memory.New())
+	g, err := guard.New(memory.New(), guard.WithNamespace("shop"))
 	must(err)
 	twoPerCustomer, err := guardasynq.New(g, guardasynq.ByJSON("customer"),
 		guardasynq.WithClient(q.client, q.inspector), guardasynq.WithLease(guard.WithLimit(2)))
@@ -150,7 +150,7 @@ func ExampleWithLease() {
 func ExampleWithOnce() {
 	q, stop := startQueue()
 	defer stop()
-	g, err := guard.New(memory.New())
+	g, err := guard.New(memory.New(), guard.WithNamespace("shop"))
 	must(err)
 	ended := make(chan guardasynq.Outcome)
 	oncePerReport, err := guardasynq.New(g, nil, // or the key of what must not run at a time
@@ -185,7 +185,7 @@ func ExampleWithOnce() {
 func ExamplePostpone() {
 	q, stop := startQueue()
 	defer stop()
-	g, err := guard.New(memory.New())
+	g, err := guard.New(memory.New(), guard.WithNamespace("shop"))
 	must(err)
 	byCustomer, err := guardasynq.New(g, guardasynq.ByJSON("customer"), guardasynq.WithClient(q.client, q.inspector))
 	must(err)
@@ -224,7 +224,7 @@ func ExampleOptional() {
 func ExampleWithBusy() {
 	q, stop := startQueue()
 	defer stop()
-	g, err := guard.New(memory.New())
+	g, err := guard.New(memory.New(), guard.WithNamespace("shop"))
 	must(err)
 	coalesced := make(chan bool)
 	oneMore, err := guardasynq.New(g, guardasynq.ByType(),

@@ -272,7 +272,7 @@ func TestLong_theStoreIsAwayOnTheLastAttempt(t *testing.T) {
 			t.Run(fmt.Sprint(name, " MaxRetry ", attempts), func(t *testing.T) {
 				t.Parallel()
 				s := newLifeSite(t)
-				g, err := guard.New(single.New(s.store.Client(t, func(o *redis.Options) { o.ReadTimeout, o.DialTimeout = 300*time.Millisecond, 300*time.Millisecond })))
+				g, err := guard.New(single.New(s.store.Client(t, func(o *redis.Options) { o.ReadTimeout, o.DialTimeout = 300*time.Millisecond, 300*time.Millisecond })), guard.WithNamespace("test"))
 				require.NoError(t, err)
 				t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 				s.guard = g

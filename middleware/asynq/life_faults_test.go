@@ -97,10 +97,10 @@ type faultTask struct{}
 func (s *faultSite) process(t *testing.T) (stop func()) {
 	t.Helper()
 	rdb := s.store.Client(t, func(o *redis.Options) { o.ReadTimeout, o.DialTimeout = 500*time.Millisecond, 500*time.Millisecond })
-	g, err := guard.New(single.New(rdb))
+	g, err := guard.New(single.New(rdb), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	usualRDB := redis.NewClient(&redis.Options{Addr: s.store.Addr()})
-	usual, err := guard.New(single.New(usualRDB))
+	usual, err := guard.New(single.New(usualRDB), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	mux := asynq.NewServeMux()
 	mux.Use(func(next asynq.Handler) asynq.Handler {

@@ -57,7 +57,7 @@ func (c *lifeWorkerConfig) work() error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop <- syscall.SIGTERM
 	}()
-	g, err := guard.New(single.New(redis.NewClient(&redis.Options{Addr: c.Store})))
+	g, err := guard.New(single.New(redis.NewClient(&redis.Options{Addr: c.Store})), guard.WithNamespace("test"))
 	if err != nil {
 		return err
 	}

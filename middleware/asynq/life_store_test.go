@@ -29,7 +29,7 @@ func TestStore_tasksArePostponedWhileTheGuardsRedisIsAway(t *testing.T) {
 				t.Parallel()
 				s := newLifeSite(t)
 				rdb := s.store.Client(t, func(o *redis.Options) { o.ReadTimeout, o.DialTimeout = 300*time.Millisecond, 300*time.Millisecond })
-				g, err := guard.New(single.New(rdb))
+				g, err := guard.New(single.New(rdb), guard.WithNamespace("test"))
 				require.NoError(t, err)
 				t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 				s.guard = g

@@ -50,7 +50,7 @@ func newLifeSite(t *testing.T) *lifeSite {
 // later.
 func lifeGuard(t *testing.T, store *redistest.Server) *guard.Guard {
 	t.Helper()
-	g, err := guard.New(single.New(store.Client(t)))
+	g, err := guard.New(single.New(store.Client(t)), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	// some tests close it themselves, or have killed its store
 	t.Cleanup(func() { _ = g.Close(context.Background()) })

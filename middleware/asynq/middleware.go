@@ -3,6 +3,7 @@ package guardasynq
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -45,8 +46,8 @@ type middleware struct {
 // its context's error (or wrapped it) and nothing else. Any other error costs an attempt, and so
 // does a run that was lost for another reason, such as guard.WithMaxHold.
 //
-// Settings that cannot work are *guard.SettingError, all of them in one error. Neither Redis is
-// asked. The Guard remains the caller's, to be closed after the server has shut down. The
+// Settings that cannot work are *guard.SettingError, all of them in one error. The Guard needs
+// guard.WithNamespace or guard.WithoutNamespace. Neither Redis is asked. The Guard remains the caller's, to be closed after the server has shut down. The
 // middleware can wrap several handlers and is safe for concurrent use. Call Configure on the
 // server's Config.
 func New(g *guard.Guard, key KeyFunc, opts ...Option) (asynq.MiddlewareFunc, error) {
@@ -54,7 +55,7 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (asynq.MiddlewareFunc, err
 	refused.Apply(&s.List, &s, opts)
 	s.check(g)
 	m := &middleware{settings: s, guard: g}
-	m.opts = append([]guard.Option{guard.WithTTL(defaultTTL)}, s.lease...)
+	m.opts = append(m.opts, s.lease...)
 	m.opts = append(m.opts, guard.WithWait(0), g.Adapter().Probe())
 	m.waiters = waiters{most: keyWaiters, keys: map[string]int{}}
 	if s.busy == Skip || s.busy == Fail {
@@ -62,6 +63,10 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (asynq.MiddlewareFunc, err
 	}
 	m.parked.watch = m.watch
 	if g != nil {
+		if !g.Adapter().Given("WithTTL") {
+			m.opts = append([]guard.Option{guard.WithTTL(defaultTTL)}, m.opts...)
+		}
+		m.Err = errors.Join(m.Err, g.Adapter().Check(s.unused(), s.lease...))
 		m.name = g.Adapter().Name(m.opts...)
 		for _, opts := range [][]guard.Option{m.opts, append(m.opts, guard.WithOnce(s.once), guard.WithLimit(0))} {
 			if _, err := g.Wrap("asynq", func(context.Context) error { return nil }, opts...); err != nil {
@@ -97,6 +102,27 @@ func (s *settings) check(g *guard.Guard) {
 	}
 }
 
+// unused returns the options of the leases that the middleware cannot honor, and why.
+func (s *settings) unused() map[string]string {
+	const owner = "cannot be that of all tasks, which would hold their keys together: use WithTaskLease"
+	unused := s.unusedOfTask()
+	unused["WithOwner"], unused["WithOwnerFrom"] = owner, owner
+	return unused
+}
+
+// unusedOfTask is unused for the options of a single task.
+func (s *settings) unusedOfTask() map[string]string {
+	unused := map[string]string{
+		"WithWait": "has no effect here: WithWait of guardasynq sets how long a task waits",
+		"WithOnce": "has no effect here: WithOnce of guardasynq keeps out repeats",
+	}
+	if s.key == nil {
+		const alone = "needs a key in New: one task at a time holds the key of WithOnce"
+		unused["WithLimit"], unused["WithShared"] = alone, alone
+	}
+	return unused
+}
+
 func (m *middleware) wrap(next asynq.Handler) asynq.Handler {
 	if next == nil {
 		panic("guardasynq: the handler must not be nil")
@@ -117,10 +143,24 @@ func (d *delivery) leaseOptions(wait time.Duration, more ...guard.Option) []guar
 	if wait > 0 {
 		opts = append(opts, guard.WithWait(wait))
 	}
-	if d.m.perTask != nil {
-		opts = append(opts, d.m.perTask(d.ctx, d.task)...)
+	return append(opts, d.own...)
+}
+
+// findOptions asks for the options of the task's own lease.
+func (d *delivery) findOptions() error {
+	if d.m.perTask == nil {
+		return nil
 	}
-	return opts
+	d.own = d.m.perTask(d.ctx, d.task)
+	a := d.m.guard.Adapter()
+	if err := a.CheckOptions(d.m.unusedOfTask(), d.own...); err != nil {
+		d.end(ResultRefused, err)
+		return fmt.Errorf("guardasynq: lease of task %q: %w", d.task.Type(), err)
+	}
+	if name := a.Name(append(slices.Clip(d.m.opts), d.own...)...); name != "" {
+		d.outcome.Name = name
+	}
+	return nil
 }
 
 // longestName is the longest name that guard.WithName takes.

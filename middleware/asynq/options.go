@@ -121,18 +121,20 @@ func WithOnce(window time.Duration, by KeyFunc) Option {
 
 // WithLease sets options of the leases, such as guard.WithTTL and guard.WithHook. guard.WithFair
 // orders tasks that wait in their workers, and guard.WithLimit(n) allows up to n tasks of a key at
-// a time. guard.WithWait has no effect: use WithWait. Leave guard.WithOnce to WithOnce. The TTL
-// has nothing to do with how long tasks take. It should be well under the minute after which asynq
-// brings back the task of a worker that has died.
+// a time, unless New has no key. The TTL has nothing to do with how long tasks take. It should be
+// well under the minute after which asynq brings back the task of a worker that has died.
 //
-// If the Guard has no name, the name is the type of the task. Defaults to a TTL of 15 s, whatever
-// the Guard's is, and to the Guard's other options.
+// What cannot work is refused, here and in guard.New: guard.WithWait and guard.WithOnce (use
+// WithWait and WithOnce), guard.WithOwner and guard.WithOwnerFrom (use WithTaskLease). If the Guard
+// has no name, the name is the type of the task. Defaults to the options of the Guard, with a TTL
+// of 15 s if guard.New was given none.
 func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.lease = append(s.lease, opts...) }
 }
 
 // WithTaskLease adds options for the lease of a single task, such as guard.WithOwnerFrom with its
-// headers. An option that cannot work fails the task with a *guard.SettingError. Defaults to none.
+// headers. An option that cannot work fails the task with a *guard.SettingError: guard.WithWait and
+// guard.WithOnce always do. Defaults to none.
 func WithTaskLease(f func(ctx context.Context, task *asynq.Task) []guard.Option) Option {
 	return func(s *settings) {
 		if f == nil {

@@ -19,7 +19,7 @@ import (
 // optionsGuard returns a Guard that needs no server.
 func optionsGuard(t *testing.T, opts ...guard.Option) *guard.Guard {
 	t.Helper()
-	g, err := guard.New(memory.New(), opts...)
+	g, err := guard.New(memory.New(), append([]guard.Option{guard.WithNamespace("test")}, opts...)...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 	return g
@@ -104,7 +104,7 @@ func TestOptions_eachPolicyNeedsAClient(t *testing.T) {
 
 func TestOptions_coalesceNeedsALedger(t *testing.T) {
 	t.Parallel()
-	g, err := guard.New(&guardtest.Scripted{})
+	g, err := guard.New(&guardtest.Scripted{}, guard.WithNamespace("test"))
 	require.NoError(t, err)
 	_, err = guardasynq.New(g, guardasynq.ByType(), aqNoClient(t), guardasynq.WithBusy(guardasynq.Coalesce))
 	require.Equal(t, []string{"WithBusy"}, optionsNamed(t, err))
@@ -153,18 +153,20 @@ func TestOptions_nameOfTheWork(t *testing.T) {
 func TestOptions_theLeaseIsOf15SecondsAndRenewed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		opts []guardasynq.Option
-		ttl  time.Duration
+		guard []guard.Option
+		opts  []guardasynq.Option
+		ttl   time.Duration
 	}{
-		"by default": {ttl: 15 * time.Second},
-		"WithLease":  {opts: []guardasynq.Option{guardasynq.WithLease(guard.WithTTL(40 * time.Second))}, ttl: 40 * time.Second},
+		"by default":  {ttl: 15 * time.Second},
+		"the Guard's": {guard: []guard.Option{guard.WithTTL(time.Minute)}, ttl: time.Minute},
+		"WithLease":   {opts: []guardasynq.Option{guardasynq.WithLease(guard.WithTTL(40 * time.Second))}, ttl: 40 * time.Second},
 		"WithTaskLease": {opts: []guardasynq.Option{guardasynq.WithTaskLease(func(_ context.Context, task *asynq.Task) []guard.Option {
 			return []guard.Option{guard.WithTTL(time.Duration(len(task.Payload())) * time.Second)}
 		})}, ttl: 21 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, w := newAqSite(t, guard.WithTTL(time.Minute)), newAqWork(t)
+			s, w := newAqSite(t, c.guard...), newAqWork(t)
 			s.serve(t, aqConfig(), s.middleware(t, guardasynq.ByType(), c.opts...)(w))
 			t.Cleanup(w.release)
 			s.enqueue(t, "import", "a payload of 21 bytes")
@@ -203,14 +205,6 @@ func TestOptions_ofATaskThatCannotWork(t *testing.T) {
 	lease, ok := guard.FromContext(w.next(t).ctx)
 	require.True(t, ok)
 	require.Equal(t, "import of 17", lease.Owner())
-}
-
-func TestOptions_wordsOfTheLeaseThatAreForOthers(t *testing.T) {
-	t.Parallel()
-	s, w, _ := aqHolding(t, aqConfig(), guardasynq.WithBusy(guardasynq.Skip), guardasynq.WithLease(guard.WithWait(time.Hour), guard.WithTTL(20*time.Second)))
-	s.enqueue(t, "import", aqJSON("k", "1"))
-	s.outcomes.await(t, guardasynq.ResultSkipped, 1) // and does not wait
-	w.none(t)
 }
 
 // The zero values that the tables call defaults mean off.

@@ -54,7 +54,7 @@ func newAqSite(t *testing.T, opts ...guard.Option) *aqSite {
 // newGuard returns another Guard, as another process has one.
 func (s *aqSite) newGuard(t *testing.T, opts ...guard.Option) *guard.Guard {
 	t.Helper()
-	g, err := guard.New(single.New(s.rdb), opts...)
+	g, err := guard.New(single.New(s.rdb), append([]guard.Option{guard.WithNamespace("test")}, opts...)...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 	return g

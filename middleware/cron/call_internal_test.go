@@ -14,7 +14,7 @@ import (
 // A store that is frozen while the beginning of a run is written down can take longer than the
 // lease lasts.
 func TestCall_doesNotBeginWhatHasLostItsLease(t *testing.T) {
-	g, err := guard.New(memory.New())
+	g, err := guard.New(memory.New(), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	jobs, err := New(g, cron.New())
 	require.NoError(t, err)

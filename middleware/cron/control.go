@@ -2,6 +2,7 @@ package guardcron
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -22,15 +23,19 @@ type Control struct {
 }
 
 // NewControl returns a Control of the jobs whose Guards share the store and the namespace of g. The
-// backend must be a driver.Ledger, as all backends of this module are. NewControl does not ask the
-// store.
+// Guard needs guard.WithNamespace or guard.WithoutNamespace, and its backend must be a
+// driver.Ledger, as all backends of this module are. NewControl does not ask the store.
 func NewControl(g *guard.Guard) (*Control, error) {
 	if g == nil {
 		return nil, refused.Setting("guard", "nil", "must not be nil")
 	}
+	err := g.Adapter().Check(nil)
 	ledger, ok := g.Adapter().Ledger()
 	if !ok {
-		return nil, refused.Setting("guard", "", "must have a store that is a driver.Ledger")
+		err = errors.Join(err, refused.Setting("guard", "", "must have a store that is a driver.Ledger"))
+	}
+	if err != nil {
+		return nil, err
 	}
 	return &Control{guard: g, ledger: ledger}, nil
 }

@@ -1,6 +1,7 @@
 // Package guardcron runs the jobs of robfig/cron once for each tick, in one of all processes that
 // have the same schedule.
 //
+//	g, err := guard.New(single.New(rdb), guard.WithNamespace("billing"))
 //	c := cron.New()
 //	jobs, err := guardcron.New(g, c)
 //	_, err = jobs.AddFunc("nightly-report", "0 3 * * *", buildReport)

@@ -21,7 +21,7 @@ func waiting(t *testing.T, locker guard.Locker, opts ...guardcron.Option) (g *gu
 	t.Helper()
 	var once sync.Once
 	waits := make(chan string)
-	g, err := guard.New(locker)
+	g, err := guard.New(locker, guard.WithNamespace("test"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 	elsewhere, err := g.Acquire(context.Background(), "cron:report")

@@ -23,7 +23,7 @@ func ExampleJobs_AddFunc() {
 	store := memory.New() // in production single.New(rdb), for one
 	ticks := make(chan time.Time, 10)
 	for range 2 {
-		g, _ := guard.New(store)
+		g, _ := guard.New(store, guard.WithNamespace("shop"))
 		defer g.Close(ctx)
 		c := cron.New()
 		jobs, err := guardcron.New(g, c)
@@ -52,7 +52,7 @@ func ExampleJobs_AddFunc() {
 // A schedule that can never fire is an error, and not a job that is silent for ever.
 func ExampleJobs_AddFunc_refused() {
 	ctx := context.Background()
-	g, _ := guard.New(memory.New())
+	g, _ := guard.New(memory.New(), guard.WithNamespace("shop"))
 	defer g.Close(ctx)
 	jobs, _ := guardcron.New(g, cron.New())
 	defer jobs.Close(ctx)
@@ -64,7 +64,7 @@ func ExampleJobs_AddFunc_refused() {
 // Ticks for which no process was up are reported when one is.
 func ExampleWithObserver_missed() {
 	ctx := context.Background()
-	g, _ := guard.New(memory.New())
+	g, _ := guard.New(memory.New(), guard.WithNamespace("shop"))
 	defer g.Close(ctx)
 	ran, missed := make(chan time.Time, 10), make(chan guardcron.Record, 10)
 	run := func() (stop func()) {
@@ -100,7 +100,7 @@ func ExampleWithObserver_missed() {
 // being skipped.
 func ExampleWithBusy() {
 	ctx := context.Background()
-	g, _ := guard.New(memory.New())
+	g, _ := guard.New(memory.New(), guard.WithNamespace("shop"))
 	defer g.Close(ctx)
 	runs := make(chan guardcron.Record, 10)
 	c := cron.New()
@@ -126,7 +126,7 @@ func ExampleWithBusy() {
 // No process was up when ticks were due. The next process to start runs the newest of them.
 func ExampleWithCatchUp() {
 	ctx := context.Background()
-	g, _ := guard.New(memory.New())
+	g, _ := guard.New(memory.New(), guard.WithNamespace("shop"))
 	defer g.Close(ctx)
 	ran := make(chan time.Time, 10)
 	run := func() (stop func()) {
@@ -162,7 +162,7 @@ func ExampleWithCatchUp() {
 // RunNow runs a job by hand, in addition to its schedule, and returns the job's error.
 func ExampleJobs_RunNow() {
 	ctx := context.Background()
-	g, _ := guard.New(memory.New())
+	g, _ := guard.New(memory.New(), guard.WithNamespace("shop"))
 	defer g.Close(ctx)
 	jobs, _ := guardcron.New(g, cron.New())
 	defer jobs.Close(ctx)
@@ -182,7 +182,7 @@ func ExampleJobs_RunNow() {
 // A paused job is not started for ticks, by any process, until it is resumed.
 func ExampleJobs_Pause() {
 	ctx := context.Background()
-	g, _ := guard.New(memory.New())
+	g, _ := guard.New(memory.New(), guard.WithNamespace("shop"))
 	defer g.Close(ctx)
 	jobs, _ := guardcron.New(g, cron.New())
 	defer jobs.Close(ctx)
@@ -198,7 +198,7 @@ func ExampleJobs_Pause() {
 // The records of a job show all processes which of them ran it last, and the outcome.
 func ExampleJobs_Records() {
 	ctx := context.Background()
-	g, _ := guard.New(memory.New())
+	g, _ := guard.New(memory.New(), guard.WithNamespace("shop"))
 	defer g.Close(ctx)
 	jobs, _ := guardcron.New(g, cron.New())
 	defer jobs.Close(ctx)
@@ -222,7 +222,7 @@ func ExampleJobs_Wrapper() {
 	ran := make(chan string, 10)
 	schedule, _ := cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow).Parse("* * * * * *")
 	for range 2 {
-		g, _ := guard.New(store)
+		g, _ := guard.New(store, guard.WithNamespace("shop"))
 		defer g.Close(ctx)
 		c := cron.New()
 		jobs, _ := guardcron.New(g, c)
@@ -268,7 +268,7 @@ func Example_deadMansSwitch() {
 	}
 
 	ctx := context.Background()
-	g, _ := guard.New(memory.New())
+	g, _ := guard.New(memory.New(), guard.WithNamespace("shop"))
 	defer g.Close(ctx)
 	jobs, _ := guardcron.New(g, cron.New(), guardcron.WithObserver(ping))
 	defer jobs.Close(ctx)
@@ -281,7 +281,7 @@ func Example_deadMansSwitch() {
 // Jobs with one spec do not all start at one instant.
 func ExampleWithJitter() {
 	ctx := context.Background()
-	g, _ := guard.New(memory.New())
+	g, _ := guard.New(memory.New(), guard.WithNamespace("shop"))
 	defer g.Close(ctx)
 	c := cron.New(cron.WithLocation(time.UTC))
 	jobs, _ := guardcron.New(g, c, guardcron.WithJitter(10*time.Minute))
@@ -299,7 +299,7 @@ func ExampleWithJitter() {
 // A job that is removed does not start any more. Its name can be used again.
 func ExampleJobs_Remove() {
 	ctx := context.Background()
-	g, _ := guard.New(memory.New())
+	g, _ := guard.New(memory.New(), guard.WithNamespace("shop"))
 	defer g.Close(ctx)
 	jobs, _ := guardcron.New(g, cron.New())
 	defer jobs.Close(ctx)
@@ -323,7 +323,7 @@ func ExampleWithLocalTicks() {
 		return
 	}
 	ctx := context.Background()
-	g, _ := guard.New(memory.New())
+	g, _ := guard.New(memory.New(), guard.WithNamespace("shop"))
 	defer g.Close(ctx)
 	c := cron.New(cron.WithLocation(berlin))
 	jobs, err := guardcron.New(g, c)
@@ -344,7 +344,7 @@ func ExampleWithRerun() {
 	var runs atomic.Int64
 	ticks := make(chan time.Time, 100)
 	for range 2 {
-		g, _ := guard.New(store)
+		g, _ := guard.New(store, guard.WithNamespace("shop"))
 		defer g.Close(ctx)
 		c := cron.New(cron.WithLogger(cron.DiscardLogger))
 		jobs, err := guardcron.New(g, c)

@@ -36,7 +36,7 @@ func TestRecords_sayLostOfARunThatReturnsBeforeItsContextKnows(t *testing.T) {
 func TestTakeover_waitsForALaterTickThatHasBegun(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	g, err := guard.New(single.New(server.Client(t)))
+	g, err := guard.New(single.New(server.Client(t)), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, g.Close(context.Background())) }()
 	tick := time.Now().UTC().Truncate(time.Second).Add(2 * time.Second)
@@ -71,7 +71,7 @@ func TestTakeover_waitsForALaterTickThatHasBegun(t *testing.T) {
 func TestTick_isNotLeftOutBecauseTheStoreDidNotAnswer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	g, err := guard.New(single.New(server.Client(t)))
+	g, err := guard.New(single.New(server.Client(t)), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, g.Close(context.Background())) }()
 	records := make(chan guardcron.Record, 100)

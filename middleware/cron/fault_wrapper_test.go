@@ -15,7 +15,7 @@ import (
 // The process need not have been up at the ticks of a wrapped job between two firings.
 func TestWrapper_takesNoTickForMissed(t *testing.T) {
 	t.Parallel()
-	g, err := guard.New(memory.New())
+	g, err := guard.New(memory.New(), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	c := cron.New()
 	jobs, err := guardcron.New(g, c)

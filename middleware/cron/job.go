@@ -1,7 +1,9 @@
 package guardcron
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"net/url"
@@ -24,6 +26,8 @@ type job struct {
 
 	jobs        *Jobs
 	name        string
+	kind        string // the name of the leases
+	label       string // that of the leases, if it is not that of all jobs
 	spec        string // "" if it was given as a schedule
 	schedule    cron.Schedule
 	fingerprint string         // the schedule's
@@ -74,11 +78,17 @@ func (j *Jobs) newJob(name string, schedule cron.Schedule, f func(ctx context.Co
 		b.schedule, b.location = ticks.Align(schedule), ticks.Location(schedule, j.cron.Location())
 		b.checkWindow(j.now().In(j.cron.Location()))
 	}
+	a := j.guard.Adapter()
+	b.Err = errors.Join(b.Err, a.CheckOptions(unused, b.lease...), checkLabel(j.guard, b.lease))
 	if b.Err != nil {
 		return nil, b.Err
 	}
+	b.kind = cmp.Or(a.Name(b.lease...), name)
+	if label := a.Label(b.lease...); label != a.Label(j.set.lease...) {
+		b.label = label
+	}
 	b.fingerprint = ticks.Fingerprint(b.schedule, b.location)
-	ofRun := b.runOptions(b.runKey())
+	ofRun := append(b.runOptions(b.runKey()), guard.WithName(name)) // a key, too, is no longer than a name
 	for _, opts := range [][]guard.Option{ofRun, append(ofRun, guard.WithOnce(b.window), guard.WithLimit(0))} {
 		if _, err := j.guard.Wrap(b.runKey(), func(context.Context) error { return nil }, b.leaseOptions(0, opts...)...); err != nil {
 			return nil, err
@@ -144,7 +154,21 @@ func (b *job) namesake(tick time.Time) time.Time {
 }
 
 func (b *job) leaseOptions(wait time.Duration, more ...guard.Option) []guard.Option {
-	return append(append(slices.Clip(b.lease), guard.WithName(b.name), guard.WithWait(max(wait, 0))), more...)
+	return append(append(slices.Clip(b.lease), guard.WithName(b.kind), guard.WithWait(max(wait, 0))), more...)
+}
+
+// who returns what others see of this process: its label.
+func (b *job) who() string { return cmp.Or(b.label, b.jobs.who) }
+
+// maxLabel is the longest label of a process, in bytes. The label of a lease also has the tick.
+const maxLabel = 160
+
+func checkLabel(g *guard.Guard, lease []guard.Option) error {
+	if label := g.Adapter().Label(lease...); len(label) > maxLabel {
+		return refused.Setting("WithLabel", fmt.Sprintf("%.32q…", label),
+			fmt.Sprintf("must not be longer than %d bytes here: the label of a lease also has the tick", maxLabel))
+	}
+	return nil
 }
 
 // runOptions are the further options of the lease of the job. The longest run bounds that lease

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
@@ -35,7 +34,7 @@ type Jobs struct {
 
 // New returns Jobs that the Cron runs. The Cron is started and stopped by its own methods. The
 // options apply to all jobs; options of a single job override them. A setting that cannot work is a
-// *guard.SettingError. The backend must be a driver.Ledger, as all backends of this module are. New
+// *guard.SettingError. The Guard needs guard.WithNamespace or guard.WithoutNamespace. The backend must be a driver.Ledger, as all backends of this module are. New
 // does not ask the store.
 //
 // At the end, stop the Cron, call Close, and then close the Guard.
@@ -49,10 +48,13 @@ func New(g *guard.Guard, c *cron.Cron, opts ...Option) (*Jobs, error) {
 	s := settings{deadline: startDeadline, keep: history}
 	refused.Apply(&s.List, &s, opts)
 	l.Err = errors.Join(l.Err, s.Err)
+	if control != nil {
+		l.Err = errors.Join(l.Err, g.Adapter().Check(unused, s.lease...), checkLabel(g, s.lease))
+	}
 	if l.Err != nil {
 		return nil, l.Err
 	}
-	j := &Jobs{Control: control, cron: c, set: s, who: process(), jobs: map[string]*job{}}
+	j := &Jobs{Control: control, cron: c, set: s, who: g.Adapter().Label(s.lease...), jobs: map[string]*job{}}
 	j.ctx, j.stop = context.WithCancelCause(context.Background())
 	return j, nil
 }
@@ -171,15 +173,6 @@ func (j *Jobs) parse(spec string) (schedule cron.Schedule, err error) {
 	}
 	defer j.cron.Remove(id)
 	return ticks.Align(j.cron.Entry(id).Schedule), nil
-}
-
-// process names this process, as the default of guard.WithLabel does.
-func process() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	return fmt.Sprintf("%.128s pid %d", host, os.Getpid())
 }
 
 // inBackground runs f, for which Close waits. It returns false if Jobs are closed.

@@ -109,7 +109,7 @@ var errStopped = errors.New("the Cron was stopped")
 // not run in order. It returns when to look again, or zero.
 func (b *job) lookOnce() (next time.Time, err error) {
 	only, end, err := b.acquire(b.jobs.ctx, b.runKey()+"@catch-up", guard.Forever,
-		guard.WithLimit(0), guard.WithLabel(b.runKey()+"@catch-up "+b.jobs.who), b.jobs.guard.Adapter().Auxiliary())
+		guard.WithLimit(0), guard.WithLabel(b.runKey()+"@catch-up "+b.who()), b.jobs.guard.Adapter().Auxiliary())
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -55,7 +55,7 @@ func (b *job) endRunsByHand() error {
 	if err != nil || len(runs) == 0 || b.overlap == Allow {
 		return err
 	}
-	own, end, err := b.acquire(b.jobs.ctx, b.runKey(), 0, guard.WithLabel(b.label(b.born, start{old: true})), b.jobs.guard.Adapter().Auxiliary(), b.jobs.guard.Adapter().Probe())
+	own, end, err := b.acquire(b.jobs.ctx, b.runKey(), 0, guard.WithLimit(0), guard.WithLabel(b.leaseLabel(b.born, start{old: true})), b.jobs.guard.Adapter().Auxiliary(), b.jobs.guard.Adapter().Probe())
 	switch {
 	case errors.Is(err, guard.ErrBusy):
 		return nil
@@ -299,7 +299,7 @@ func (l *looking) report() {
 	b, reports := l.job, l.reports
 	first, last := reports[0], reports[len(reports)-1]
 	now := b.now().UTC()
-	r := Record{Tick: first.tick.UTC(), Outcome: Skipped, Who: b.jobs.who, Fence: last.lease.Fence(), Start: now, End: now}
+	r := Record{Tick: first.tick.UTC(), Outcome: Skipped, Who: b.who(), Fence: last.lease.Fence(), Start: now, End: now}
 	if n := len(reports) + l.before.before; n > 1 {
 		r.Until, r.Ticks = last.tick.UTC(), n
 	}

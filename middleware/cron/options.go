@@ -51,6 +51,14 @@ func UpTo(n int) CatchUp { return CatchUp(n) }
 // An Option is a setting of New, for all jobs, or of one job.
 type Option func(*settings)
 
+// unused are the options of the leases that a job cannot honor, and why.
+var unused = map[string]string{
+	"WithOnce":      "has no effect here: WithTickMemory sets how long a tick is remembered",
+	"WithWait":      "has no effect here: WithBusy and WithStartDeadline set how long a tick waits",
+	"WithOwner":     "would let all processes run a tick at the same time",
+	"WithOwnerFrom": "would let all processes run a tick at the same time",
+}
+
 // settings are what the options have set.
 type settings struct {
 	refused.List
@@ -171,8 +179,14 @@ func WithTickMemory(d time.Duration) Option {
 
 // WithLease sets options of the leases, such as guard.WithTTL and guard.WithHook. guard.WithFair
 // orders runs that wait for others (Wait). guard.WithLimit(n) allows up to n runs of the job at a
-// time, and a tick is busy (WithBusy) if there are n already. guard.WithName, guard.WithOnce,
-// guard.WithWait and guard.WithLabel have no effect. Defaults to the options of the Guard.
+// time, and a tick is busy (WithBusy) if there are n already. guard.WithLabel names the process, in
+// records (Record.Who) and in the labels of leases, with at most 160 bytes. guard.WithName groups
+// the job in hooks and metrics; without it, and if the Guard has no name, the name is that of the
+// job.
+//
+// What cannot work is refused, here and in guard.New: guard.WithOnce (see WithTickMemory),
+// guard.WithWait (see WithBusy), guard.WithOwner and guard.WithOwnerFrom. Defaults to the options
+// of the Guard.
 func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.lease = append(s.lease, opts...) }
 }

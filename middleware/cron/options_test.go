@@ -19,7 +19,7 @@ import (
 // here returns Jobs in real time, whose Cron is not started.
 func here(t *testing.T) (*guardcron.Jobs, *cron.Cron) {
 	t.Helper()
-	g, err := guard.New(memory.New())
+	g, err := guard.New(memory.New(), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	c := cron.New()
 	jobs, err := guardcron.New(g, c)
@@ -188,10 +188,10 @@ func TestAddFunc_afterClose(t *testing.T) {
 
 func TestNew_refusesWhatCannotWork(t *testing.T) {
 	t.Parallel()
-	g, err := guard.New(memory.New())
+	g, err := guard.New(memory.New(), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
-	forgetful, err := guard.New(noLedger{&guardtest.Scripted{Inner: memory.New()}})
+	forgetful, err := guard.New(noLedger{&guardtest.Scripted{Inner: memory.New()}}, guard.WithNamespace("test"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, forgetful.Close(context.Background())) })
 	c := cron.New()
@@ -266,7 +266,7 @@ func TestWithTickMemory_defaultFitsTheOtherOptions(t *testing.T) {
 // A job can switch off what New has set.
 func TestOptions_zeroIsOff(t *testing.T) {
 	t.Parallel()
-	g, err := guard.New(memory.New())
+	g, err := guard.New(memory.New(), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	jobs, err := guardcron.New(g, cron.New(), guardcron.WithMaxHold(time.Minute))
 	require.NoError(t, err)

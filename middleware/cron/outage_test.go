@@ -82,7 +82,7 @@ func TestRecords_ofSeveralTicksHaveNoGap(t *testing.T) {
 		s.until("2026-06-15T12:02:30Z")
 		p.line.cut.Store(true)
 		s.until("2026-06-15T12:07:30Z")
-		elsewhere, err := guard.New(s.store, guard.WithOnce(time.Hour))
+		elsewhere, err := guard.New(s.store, guard.WithoutNamespace(), guard.WithOnce(time.Hour))
 		require.NoError(s.t, err)
 		require.NoError(s.t, elsewhere.Do(context.Background(), "cron:job@2026-06-15T12:05:00Z", func(context.Context) error { return nil }))
 		s.until("2026-06-15T12:08:30Z")

@@ -173,7 +173,7 @@ func TestWithLease_hooks(t *testing.T) {
 			keys[e.Key] = e.Name
 		}}
 		p := s.process("a", setup{})
-		p.add("job", "0 * * * *", hanging(time.Second), guardcron.WithLease(guard.WithHook(hook), guard.WithName("no"), guard.WithOnce(time.Hour), guard.WithLabel("no")))
+		p.add("job", "0 * * * *", hanging(time.Second), guardcron.WithLease(guard.WithHook(hook)))
 		p.cron.Start()
 		s.until("2026-06-15T14:30:00Z")
 		require.Equal(s.t, map[string]string{"cron:job@2026-06-15T13:00:00Z": "job", "cron:job@2026-06-15T14:00:00Z": "job", "cron:job": "job", "cron:job@catch-up": "job"}, keys)

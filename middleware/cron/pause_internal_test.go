@@ -35,7 +35,7 @@ func TestStart_doesNotRunWhatMayBePaused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := &forgetful{Locker: memory.New()}
-		g, err := guard.New(store)
+		g, err := guard.New(store, guard.WithNamespace("test"))
 		require.NoError(t, err)
 		var observed []Record
 		c := cron.New(cron.WithLocation(time.UTC))

@@ -78,7 +78,7 @@ func TestCatchUp_doesNotRunAgainATickWhoseMarkerHasGone(t *testing.T) {
 	start := func() (ran func() []time.Time, end func()) {
 		ticks := make(chan time.Time, 100)
 		c := cron.New(cron.WithSeconds(), cron.WithLogger(cron.DiscardLogger))
-		g, err := guard.New(single.New(server.Client(t)))
+		g, err := guard.New(single.New(server.Client(t)), guard.WithNamespace("test"))
 		require.NoError(t, err)
 		jobs, err := guardcron.New(g, c, guardcron.WithTickMemory(1500*time.Millisecond), guardcron.WithStartDeadline(time.Second), guardcron.WithCatchUp(guardcron.UpTo(100)),
 			guardcron.WithBusy(guardcron.Allow))

@@ -78,7 +78,7 @@ func newProcWorker(order procOrder) (*procWorker, error) {
 		locker = redlock.New(lockers)
 	}
 	var err error
-	if w.guard, err = guard.New(locker, guard.WithTTL(order.TTL)); err != nil {
+	if w.guard, err = guard.New(locker, guard.WithNamespace("test"), guard.WithTTL(order.TTL)); err != nil {
 		return nil, err
 	}
 	w.jobs, err = guardcron.New(w.guard, w.cron,

@@ -46,7 +46,7 @@ type Record struct {
 	Ticks int       `json:"ticks,omitempty"`
 
 	Outcome Outcome   `json:"outcome"`
-	Who     string    `json:"who"`             // the process: its host and its number
+	Who     string    `json:"who"`             // the process: its label (guard.WithLabel)
 	Fence   uint64    `json:"fence,omitempty"` // what guard.Fence says in the job
 	Start   time.Time `json:"start,omitzero"`
 	End     time.Time `json:"end,omitzero"`
@@ -142,7 +142,7 @@ const (
 // found instead.
 func (b *job) report(r Record, label, skipped string) {
 	b.jobs.guard.Adapter().Report(context.WithoutCancel(b.jobs.ctx), guard.Outcome{
-		Adapter: "cron", Result: string(r.Outcome), Skipped: skipped, Name: b.name, Start: r.Start, Duration: r.End.Sub(r.Start), Fence: r.Fence, Label: label,
+		Adapter: "cron", Result: string(r.Outcome), Skipped: skipped, Name: b.kind, Start: r.Start, Duration: r.End.Sub(r.Start), Fence: r.Fence, Label: label,
 	}, b.lease...)
 }
 

@@ -143,7 +143,7 @@ func (s *site) process(who string, of setup) *process {
 	s.t.Helper()
 	p := &process{site: s, who: who, line: newLine(s.store)}
 	var err error
-	p.guard, err = guard.New(p.line, of.guard...)
+	p.guard, err = guard.New(p.line, append([]guard.Option{guard.WithoutNamespace()}, of.guard...)...)
 	require.NoError(s.t, err)
 	p.cron = cron.New(append([]cron.Option{cron.WithLocation(time.UTC)}, of.cron...)...)
 	p.Jobs, err = guardcron.New(p.guard, p.cron, of.jobs...)

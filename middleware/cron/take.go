@@ -36,7 +36,7 @@ func (b *job) take(tick time.Time, wait time.Duration) (*held, error) {
 	waits := guard.Hook{Wait: func(context.Context, guard.Event) { h.again = true }}
 	var err error
 	h.lease, h.end, err = b.acquire(b.jobs.ctx, b.tickKey(tick), wait,
-		guard.WithOnce(b.window), guard.WithLimit(0), guard.WithLabel(b.label(tick, start{})), guard.WithHook(waits), b.jobs.guard.Adapter().Auxiliary())
+		guard.WithOnce(b.window), guard.WithLimit(0), guard.WithLabel(b.leaseLabel(tick, start{})), guard.WithHook(waits), b.jobs.guard.Adapter().Auxiliary())
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func untilOver(busy *guard.BusyError) time.Duration { return max(busy.Left, 0) +
 // cannot notifies the observers that the store could not be asked. This process asks again.
 func (b *job) cannot(tick time.Time, err error) {
 	now := b.now().UTC()
-	r := Record{Job: b.name, Tick: tick.UTC(), Outcome: Unavailable, Who: b.jobs.who, Start: now, End: now, Reason: err.Error()}
+	r := Record{Job: b.name, Tick: tick.UTC(), Outcome: Unavailable, Who: b.who(), Start: now, End: now, Reason: err.Error()}
 	b.report(r, "", string(Unavailable))
 	for _, f := range b.observed {
 		contained(func() { f(r) })

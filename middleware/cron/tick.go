@@ -18,16 +18,18 @@ type start struct {
 	wait time.Duration // for the job, if another tick runs
 }
 
-// label says which tick a lease is for, and which process has it.
-func (b *job) label(tick time.Time, s start) string {
-	kind := " "
+// leaseLabel says which tick a lease is for, and which process has it.
+func (b *job) leaseLabel(tick time.Time, s start) string {
+	who, kind := b.who(), " "
 	switch {
 	case s.old:
 		kind = oldLabel
 	case s.held:
 		kind = heldLabel
+	case strings.HasPrefix(" "+who, oldLabel), strings.HasPrefix(" "+who, heldLabel):
+		kind = " by " // a process of such a name
 	}
-	return b.tickKey(tick) + kind + b.jobs.who
+	return b.tickKey(tick) + kind + who
 }
 
 const (
@@ -159,7 +161,7 @@ func (b *job) enter(h *held, s start) (*guard.Lease, func(), error) {
 		wait = 0
 	}
 	for {
-		own, end, err := b.acquire(ctx, b.runKey(), wait, b.runOptions(b.label(h.tick, s))...)
+		own, end, err := b.acquire(ctx, b.runKey(), wait, b.runOptions(b.leaseLabel(h.tick, s))...)
 		if s.here || ctx.Err() != nil {
 			return own, end, err
 		}
@@ -227,7 +229,7 @@ func (b *job) giveUp(h *held, err error) {
 // leaveOut ends a tick without a run.
 func (b *job) leaveOut(h *held, skipped, reason string) {
 	now := b.now().UTC()
-	b.record(Record{Tick: h.tick.UTC(), Outcome: Skipped, Who: b.jobs.who, Fence: h.lease.Fence(), Start: now, End: now, Reason: reason}, skipped)
+	b.record(Record{Tick: h.tick.UTC(), Outcome: Skipped, Who: b.who(), Fence: h.lease.Fence(), Start: now, End: now, Reason: reason}, skipped)
 	h.complete()
 	b.settle(h.tick)
 }
@@ -260,7 +262,7 @@ func (b *job) byHand(ctx context.Context) error {
 		if b.overlap == Wait {
 			wait = guard.Forever
 		}
-		lease, end, err := b.acquire(ctx, b.runKey(), wait, b.runOptions(b.runKey()+" by hand "+b.jobs.who)...)
+		lease, end, err := b.acquire(ctx, b.runKey(), wait, b.runOptions(b.runKey()+" by hand "+b.who())...)
 		if err != nil {
 			return fmt.Errorf("guardcron: job %q: %w", b.name, err)
 		}
@@ -281,7 +283,7 @@ func (b *job) call(ctx context.Context, own *guard.Lease, r Record, ended func(c
 		ctx = bounded
 	}
 	ctx = context.WithValue(ctx, runContext{b}, true)
-	r.Outcome, r.Who, r.Start = Running, b.jobs.who, b.now().UTC()
+	r.Outcome, r.Who, r.Start = Running, b.who(), b.now().UTC()
 	defer b.recordBeginning(r)()
 	run := ctx // with what the hooks put in
 	// writing the record may have taken longer than the lease lasts

@@ -105,5 +105,5 @@ func (b *job) runIfTriggered() {
 			return errStopped // another process may run it
 		}
 		return nil
-	}, b.jobs.guard.Adapter().Auxiliary(), guard.WithOnce(triggerMemory), guard.WithLimit(0), guard.WithLabel(b.jobs.who))
+	}, b.jobs.guard.Adapter().Auxiliary(), guard.WithOnce(triggerMemory), guard.WithLimit(0), guard.WithLabel(b.who()))
 }

@@ -23,7 +23,7 @@ func TestTrigger_runsTheJobOnceInOneOfTheProcesses(t *testing.T) {
 	server := redistest.Start(t)
 	open := func() *guard.Guard {
 		// the leases of a trigger are exclusive nevertheless
-		g, err := guard.New(single.New(server.Client(t)), guard.WithLimit(2))
+		g, err := guard.New(single.New(server.Client(t)), guard.WithNamespace("test"), guard.WithLimit(2))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 		return g
@@ -186,7 +186,7 @@ func TestPauseFor_endsWhileNobodyIsUp(t *testing.T) {
 
 func TestNewControl_refusesAGuardWithoutALedger(t *testing.T) {
 	t.Parallel()
-	g, err := guard.New(struct{ guard.Locker }{memory.New()})
+	g, err := guard.New(struct{ guard.Locker }{memory.New()}, guard.WithNamespace("test"))
 	require.NoError(t, err)
 	for _, g := range []*guard.Guard{nil, g} {
 		_, err := guardcron.NewControl(g)
@@ -201,7 +201,7 @@ func TestNewControl_refusesAGuardWithoutALedger(t *testing.T) {
 func TestTrigger_byAClockThatIsBehind(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	g, err := guard.New(single.New(server.Client(t)))
+	g, err := guard.New(single.New(server.Client(t)), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	c := cron.New()
 	jobs, err := guardcron.New(g, c)

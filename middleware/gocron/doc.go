@@ -1,5 +1,6 @@
 // Package guardgocron has a Locker and an Elector for go-co-op/gocron v2.
 //
+//	g, err := guard.New(single.New(rdb), guard.WithNamespace("billing"))
 //	locker := guardgocron.NewLocker[gocron.Lock](g, guard.WithMinHold(5*time.Second))
 //	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/seed-1795987d/onerun/guard"
 )
@@ -30,15 +31,29 @@ var errFollower = errors.New("guardgocron: another process is the leader")
 
 // NewElector returns an Elector. The options are those of the leader's lease. Call Close at the
 // end, and close the Guard after that.
+//
+// The Guard needs guard.WithNamespace or guard.WithoutNamespace. An option that cannot work is a
+// *guard.SettingError: guard.WithOnce, and what would allow several leaders (guard.WithOwner,
+// guard.WithShared, guard.WithLimit).
 func NewElector(g *guard.Guard, name string, opts ...guard.Option) (*Elector, error) {
 	if g == nil {
 		return nil, &guard.SettingError{Setting: "guard", Reason: "must not be nil"}
 	}
 	e := &Elector{guard: g, name: name, opts: named(g, "gocron-leader", opts), slot: make(chan struct{}, 1)}
-	if _, err := g.Wrap(e.key(), func(context.Context) error { return nil }, opts...); err != nil || name == "" {
-		return nil, fmt.Errorf("guardgocron: elector %q: %w", name, errors.Join(err, emptyName(name)))
+	_, err := g.Wrap(e.key(), func(context.Context) error { return nil }, append(slices.Clip(opts), guard.WithLimit(0))...)
+	if err = errors.Join(err, emptyName(name), g.Adapter().Check(unusedByLeaders, opts...)); err != nil {
+		return nil, fmt.Errorf("guardgocron: elector %q: %w", name, err)
 	}
 	return e, nil
+}
+
+// unusedByLeaders are the options that an Elector cannot honor, and why.
+var unusedByLeaders = map[string]string{
+	"WithOnce":      "has no effect here: a leader does not finish",
+	"WithOwner":     "would allow several leaders",
+	"WithOwnerFrom": "would allow several leaders",
+	"WithLimit":     "would allow several leaders",
+	"WithShared":    "would allow several leaders",
 }
 
 func emptyName(name string) error {

@@ -18,7 +18,7 @@ type Lock interface {
 // The locker of a gocron scheduler. The minimum hold outlasts the difference of clocks.
 func ExampleNewLocker() {
 	ctx := context.Background()
-	g, _ := guard.New(memory.New())
+	g, _ := guard.New(memory.New(), guard.WithNamespace("shop"))
 	defer g.Close(ctx)
 	locker := guardgocron.NewLocker[Lock](g, guard.WithMinHold(5*time.Second))
 	lock, err := locker.Lock(ctx, "nightly-report")
@@ -34,7 +34,7 @@ func ExampleNewLocker() {
 // Of all processes with an elector of the same name, the scheduler of one runs the jobs.
 func ExampleNewElector() {
 	ctx := context.Background()
-	g, _ := guard.New(memory.New())
+	g, _ := guard.New(memory.New(), guard.WithNamespace("shop"))
 	defer g.Close(ctx)
 	first, _ := guardgocron.NewElector(g, "reports")
 	second, _ := guardgocron.NewElector(g, "reports")

@@ -63,7 +63,7 @@ func guards(t *testing.T, n int, opts ...guard.Option) ([]*guard.Guard, []*line)
 	var lines []*line
 	for range n {
 		l := newLine(store)
-		g, err := guard.New(l, opts...)
+		g, err := guard.New(l, append([]guard.Option{guard.WithNamespace("test")}, opts...)...)
 		require.NoError(t, err)
 		t.Cleanup(func() {
 			over, cancel := context.WithCancel(context.Background())
@@ -125,7 +125,7 @@ func TestLocker_optionsOfTheLeases(t *testing.T) {
 func TestNewLocker_panicsOnWhatCannotWork(t *testing.T) {
 	t.Parallel()
 	require.PanicsWithValue(t, "guardgocron: NewLocker: the guard must not be nil", func() { guardgocron.NewLocker[gocronLock](nil) })
-	g, err := guard.New(memory.New())
+	g, err := guard.New(memory.New(), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, g.Close(t.Context())) }()
 	require.Panics(t, func() { guardgocron.NewLocker[interface{ Unlock() error }](g) })
@@ -201,7 +201,7 @@ func TestElector_theEndOfACallIsNotThatOfTheLeader(t *testing.T) {
 
 func TestNewElector_refusesWhatCannotWork(t *testing.T) {
 	t.Parallel()
-	g, err := guard.New(memory.New())
+	g, err := guard.New(memory.New(), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, g.Close(t.Context())) }()
 	_, err = guardgocron.NewElector(nil, "reports")

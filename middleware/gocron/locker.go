@@ -25,7 +25,9 @@ type Locker[L any] struct {
 // NewLocker returns a Locker whose locks are leases of the Guard, which are renewed until they are
 // released. The options are those of the leases; a lock does not wait unless guard.WithWait says
 // so. L must be an interface with the method Unlock(context.Context) error, as gocron.Lock is;
-// NewLocker panics if it is not.
+// NewLocker panics if it is not. It also panics, with an error that wraps a *guard.SettingError, if
+// the Guard has neither guard.WithNamespace nor guard.WithoutNamespace, and for an option that has
+// no effect on a lock: guard.WithOnce, guard.WithMargin and guard.WithOwner.
 func NewLocker[L any](g *guard.Guard, opts ...guard.Option) *Locker[L] {
 	if g == nil {
 		panic("guardgocron: NewLocker: the guard must not be nil")
@@ -33,7 +35,18 @@ func NewLocker[L any](g *guard.Guard, opts ...guard.Option) *Locker[L] {
 	if _, ok := any(&lock{}).(L); !ok {
 		panic(fmt.Sprintf("guardgocron: NewLocker: %T is no interface whose one method is Unlock(context.Context) error", *new(L)))
 	}
+	if err := g.Adapter().Check(unusedInLocks, opts...); err != nil {
+		panic(fmt.Errorf("guardgocron: NewLocker: %w", err))
+	}
 	return &Locker[L]{guard: g, opts: opts}
+}
+
+// unusedInLocks are the options that a Locker cannot honor, and why.
+var unusedInLocks = map[string]string{
+	"WithOnce":      "has no effect here: gocron does not tell a Locker whether a run has succeeded",
+	"WithMargin":    "has no effect here: gocron gives a job no context that could end with the lock",
+	"WithOwner":     "would let all processes have a lock at the same time",
+	"WithOwnerFrom": "would let all processes have a lock at the same time",
 }
 
 // Lock acquires a lease on "gocron:" and the key. It returns guard.ErrBusy if another process

@@ -2,6 +2,7 @@
 // that share a store. A retry of a call gets the first reply again. The handler's own code stays
 // as it is.
 //
+//	g, err := guard.New(single.New(rdb), guard.WithNamespace("shop"))
 //	once, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, guardgrpc.WithScope(tenant))
 //	server := grpc.NewServer(grpc.ChainUnaryInterceptor(authenticate, once))
 //

@@ -19,7 +19,7 @@ import (
 
 // ready returns a server of claims.Claims whose calls are guarded, with a client of it.
 func ready(handle handler, opts ...grpc.DialOption) (conn *grpc.ClientConn, stop func()) {
-	g, err := guard.New(memory.New())
+	g, err := guard.New(memory.New(), guard.WithNamespace("shop"))
 	if err != nil {
 		panic(err)
 	}
@@ -76,7 +76,7 @@ func called(method, key string) (context.Context, *grpc.UnaryServerInfo) {
 
 // Rejecting keeps no replies: once for each key, and a refusal after that.
 func ExampleWithMode_reject() {
-	g, err := guard.New(memory.New())
+	g, err := guard.New(memory.New(), guard.WithNamespace("shop"))
 	if err != nil {
 		panic(err)
 	}
@@ -97,7 +97,7 @@ func ExampleWithMode_reject() {
 
 // Calls of each user run one at a time, whatever they do. Nothing is remembered.
 func ExampleWithMode_exclusive() {
-	g, err := guard.New(memory.New())
+	g, err := guard.New(memory.New(), guard.WithNamespace("shop"))
 	if err != nil {
 		panic(err)
 	}

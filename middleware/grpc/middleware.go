@@ -29,7 +29,8 @@ type middleware struct {
 // that a retry finds the reply. A panic propagates and leaves the key free.
 //
 // Settings that cannot work are *guard.SettingError, all of them in one error. WithScope or
-// WithGlobalKeys is needed. The store is not asked. The Guard remains the caller's, to be closed
+// WithGlobalKeys is needed. So is guard.WithNamespace or guard.WithoutNamespace in guard.New: a
+// client of one service must not get the answer of another. The store is not asked. The Guard remains the caller's, to be closed
 // after the server has stopped. The interceptor is safe for concurrent use. Streaming calls do not
 // reach it.
 func New(g *guard.Guard, key KeyFunc, opts ...Option) (grpc.UnaryServerInterceptor, error) {

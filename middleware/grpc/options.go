@@ -227,9 +227,12 @@ func WithObserver(o Observer) Option {
 
 // WithLease sets options of the lease under which the handler runs, such as guard.WithTTL and
 // guard.WithHook. guard.WithName sets the kind of work, and guard.WithFair orders calls that wait.
-// In Exclusive mode, guard.WithLimit(n) allows up to n calls of a key at a time. guard.WithOnce
-// and guard.WithWait have no effect: use WithOnce and WithWait. Defaults to the options of the
-// Guard (its TTL is 30 s unless set), with the name "grpc" if the Guard has none.
+// In Exclusive mode, guard.WithLimit(n) allows up to n calls of a key at a time.
+//
+// What cannot work is refused, here and in guard.New: guard.WithOnce and guard.WithWait (use
+// WithOnce and WithWait), guard.WithOwner and guard.WithOwnerFrom, and, in other modes,
+// guard.WithLimit and guard.WithShared. Defaults to the options of the Guard (its TTL is 30 s
+// unless set), with the name "grpc" if the Guard has none.
 func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.Lease = append(s.Lease, opts...) }
 }

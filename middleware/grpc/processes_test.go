@@ -32,7 +32,7 @@ const workerEnv = "ONERUN_TEST_GRPC_WORKER"
 // first run of "slow" never ends.
 func work(addr string) error {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	g, err := guard.New(single.New(rdb), guard.WithTTL(time.Second))
+	g, err := guard.New(single.New(rdb), guard.WithNamespace("test"), guard.WithTTL(time.Second))
 	if err != nil {
 		return err
 	}

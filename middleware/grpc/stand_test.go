@@ -73,7 +73,7 @@ func newGuard(t testing.TB, store guard.Locker, opts ...guard.Option) *guard.Gua
 	if store == nil {
 		store = memory.New()
 	}
-	g, err := guard.New(store, append([]guard.Option{guard.WithTTL(time.Minute)}, opts...)...)
+	g, err := guard.New(store, append([]guard.Option{guard.WithNamespace("test"), guard.WithTTL(time.Minute)}, opts...)...)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), soon)

@@ -39,7 +39,7 @@ const (
 // lifeGuard returns a Guard over the store, closed with the test.
 func lifeGuard(t *testing.T, store guard.Locker, opts ...guard.Option) *guard.Guard {
 	t.Helper()
-	g, err := guard.New(store, append([]guard.Option{guard.WithTTL(lifeTTL)}, opts...)...)
+	g, err := guard.New(store, append([]guard.Option{guard.WithNamespace("test"), guard.WithTTL(lifeTTL)}, opts...)...)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), lifeSoon)

@@ -18,7 +18,7 @@ import (
 // A handler may look at its context's error only, which nothing has made it wait for.
 func TestTimeout_isSeenByAHandlerThatAsksForTheErrorOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, err := guard.New(memory.New())
+		g, err := guard.New(memory.New(), guard.WithNamespace("test"))
 		require.NoError(t, err)
 		mw, err := guardhttp.New(g, guardhttp.FromHeader("Key"), guardhttp.WithGlobalKeys(), guardhttp.WithMaxHold(time.Minute))
 		require.NoError(t, err)

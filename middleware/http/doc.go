@@ -1,6 +1,7 @@
 // Package guardhttp runs an HTTP handler once for each key, across all processes that share a
 // store. A retry of a request gets the first answer again. The handler's own code stays as it is.
 //
+//	g, err := guard.New(single.New(rdb), guard.WithNamespace("shop"))
 //	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(tenant))
 //	mux.Handle("POST /claims", idempotent(http.HandlerFunc(claim)))
 //

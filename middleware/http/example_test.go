@@ -44,7 +44,7 @@ func send(h http.Handler, path, key, body string) {
 }
 
 func ExampleNew() {
-	g, err := guard.New(memory.New())
+	g, err := guard.New(memory.New(), guard.WithNamespace("shop"))
 	if err != nil {
 		panic(err)
 	}
@@ -76,7 +76,7 @@ func hello(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "hello") }
 
 // wrap wraps a handler, on a store of its own.
 func wrap(h http.HandlerFunc, key guardhttp.KeyFunc, opts ...guardhttp.Option) http.Handler {
-	g, err := guard.New(memory.New())
+	g, err := guard.New(memory.New(), guard.WithNamespace("shop"))
 	if err != nil {
 		panic(err)
 	}
@@ -89,7 +89,7 @@ func wrap(h http.HandlerFunc, key guardhttp.KeyFunc, opts ...guardhttp.Option) h
 
 // A setting that cannot work is refused by its name.
 func ExampleNew_refused() {
-	g, _ := guard.New(memory.New())
+	g, _ := guard.New(memory.New(), guard.WithNamespace("shop"))
 	_, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithOnce(-time.Hour), guardhttp.WithRetryAfter(0),
 		guardhttp.WithGlobalKeys())
 	fmt.Println(err)
@@ -141,7 +141,7 @@ func ExampleFromContext() {
 			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), user{}, "user 7")))
 		})
 	}
-	g, _ := guard.New(memory.New())
+	g, _ := guard.New(memory.New(), guard.WithNamespace("shop"))
 	idempotent, err := guardhttp.New(g, guardhttp.FromHeader("PayPal-Request-Id"), guardhttp.WithScope(guardhttp.FromContext(user{})))
 	if err != nil {
 		panic(err)
@@ -268,7 +268,7 @@ func ExampleWithEncryption() {
 		// in earnest, from a vault
 		return guardhttp.EncryptionKey{ID: id, Secret: []byte(strings.Repeat(letter, 32))}
 	}
-	g, _ := guard.New(memory.New())
+	g, _ := guard.New(memory.New(), guard.WithNamespace("shop"))
 	for _, keys := range [][]guardhttp.EncryptionKey{
 		{key("2025", "a")},
 		{key("2026", "b"), key("2025", "a")},
@@ -361,7 +361,7 @@ func ExampleWithClientCancel() {
 func ExampleWithFailOpen() {
 	g, err := guard.New(&guardtest.Scripted{OnAcquire: func(context.Context, int, guard.Claim) (guard.Grant, error) {
 		return guard.Grant{}, guardtest.Fail(driver.KindTimeout)
-	}})
+	}}, guard.WithNamespace("shop"))
 	if err != nil {
 		panic(err)
 	}

@@ -29,7 +29,7 @@ func TestWithLease_withFairServesRequestsInTheOrderInWhichTheyCame(t *testing.T)
 		store := memory.New()
 		var servers []http.Handler
 		for range 2 {
-			g, err := guard.New(store)
+			g, err := guard.New(store, guard.WithNamespace("test"))
 			require.NoError(t, err)
 			defer func() { require.NoError(t, g.Close(context.Background())) }()
 			exclusive, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithMode(guardhttp.Exclusive),

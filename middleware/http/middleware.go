@@ -31,7 +31,8 @@ type middleware struct {
 // WithMaxHold. A panic propagates, and leaves the key free.
 //
 // Settings that cannot work are *guard.SettingError, all of them in one error. WithScope or
-// WithGlobalKeys is needed. The store is not asked. The Guard remains the caller's, to be closed
+// WithGlobalKeys is needed. So is guard.WithNamespace or guard.WithoutNamespace in guard.New: a
+// client of one service must not get the answer of another. The store is not asked. The Guard remains the caller's, to be closed
 // after the server has shut down. The middleware can wrap several handlers and is safe for
 // concurrent use.
 func New(g *guard.Guard, key KeyFunc, opts ...Option) (func(http.Handler) http.Handler, error) {

@@ -72,7 +72,7 @@ func TestModes_exclusiveRunsUpToTheLimitAtATime(t *testing.T) {
 	require.EqualValues(t, limit, most.Load())
 
 	_, err := guardhttp.New(lifeGuard(t, memory.New()), guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithLease(guard.WithLimit(limit)))
-	require.ErrorContains(t, err, "WithOnce", "an answer is of one run")
+	require.ErrorContains(t, err, "WithLimit", "an answer is of one run")
 }
 
 func TestModes_exclusiveRefusesWithoutWaiting(t *testing.T) {

@@ -267,8 +267,11 @@ func WithObserver(o Observer) Option {
 // WithLease sets options of the lease under which the handler runs, such as guard.WithTTL and
 // guard.WithHook. guard.WithName sets the kind of work, and guard.WithFair orders requests that
 // wait. In Exclusive mode, guard.WithLimit(n) allows up to n requests of a key at a time.
-// guard.WithOnce and guard.WithWait have no effect: use WithOnce and WithWait. Defaults to the
-// options of the Guard (its TTL is 30 s unless set), with the name "http" if the Guard has none.
+//
+// What cannot work is refused, here and in guard.New: guard.WithOnce and guard.WithWait (use
+// WithOnce and WithWait), guard.WithOwner and guard.WithOwnerFrom, and, in other modes,
+// guard.WithLimit and guard.WithShared. Defaults to the options of the Guard (its TTL is 30 s
+// unless set), with the name "http" if the Guard has none.
 func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.Lease = append(s.Lease, opts...) }
 }

@@ -22,7 +22,7 @@ import (
 // optionsGuard returns a Guard that needs no server.
 func optionsGuard(t *testing.T) *guard.Guard {
 	t.Helper()
-	g, err := guard.New(memory.New())
+	g, err := guard.New(memory.New(), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 	return g
@@ -166,7 +166,7 @@ func TestOptions_thatWork(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
-	g, err := guard.New(single.New(rdb))
+	g, err := guard.New(single.New(rdb), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 	secret := []byte(strings.Repeat("s", 16))
@@ -199,38 +199,6 @@ func optionsPost(t *testing.T, h http.Handler, path string) *httptest.ResponseRe
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return w
-}
-
-// guard.WithOnce and guard.WithWait have no effect, whatever the mode is.
-func TestOptions_ofTheLeaseThatHaveNoEffect(t *testing.T) {
-	t.Parallel()
-	for _, mode := range []guardhttp.Mode{guardhttp.Replay, guardhttp.Reject, guardhttp.Exclusive} {
-		var idempotent http.Handler
-		ran := 0
-		outer := func(http.ResponseWriter, *http.Request) {
-			ran++
-			if ran == 1 {
-				start := time.Now()
-				require.Equal(t, http.StatusConflict, optionsPost(t, idempotent, "/a").Code)
-				require.Less(t, time.Since(start), 5*time.Second, "it does not wait")
-			}
-		}
-		wrap, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithMode(mode),
-			guardhttp.WithLease(guard.WithOnce(time.Nanosecond), guard.WithWait(10*time.Second), guard.WithOnce(time.Hour)))
-		require.NoError(t, err)
-		idempotent = wrap(http.HandlerFunc(outer))
-		require.Equal(t, http.StatusOK, optionsPost(t, idempotent, "/a").Code)
-		again := optionsPost(t, idempotent, "/a")
-		switch mode {
-		case guardhttp.Replay:
-			require.Equal(t, "true", again.Header().Get("Idempotency-Replayed"))
-		case guardhttp.Reject:
-			require.Equal(t, http.StatusConflict, again.Code)
-		case guardhttp.Exclusive:
-			require.Equal(t, http.StatusOK, again.Code, "%s", again.Body)
-			require.Equal(t, 2, ran)
-		}
-	}
 }
 
 // WithRerun decides about answers that cannot be replayed: it has no effect if none is kept.

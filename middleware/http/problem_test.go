@@ -104,7 +104,7 @@ func TestProblem_docsAreOfThisVersion(t *testing.T) {
 func TestProblem_documents(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
-	closed, err := guard.New(single.New(store.rdb))
+	closed, err := guard.New(single.New(store.rdb), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	require.NoError(t, closed.Close(t.Context()))
 	pages, err := os.ReadFile("PROBLEMS.md")

@@ -69,7 +69,7 @@ const lifeWorkerTTL = 2 * time.Second
 // lifeWork is a worker process: it serves lifeRoutes until its input ends, and says what happens.
 func lifeWork(addr string) {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	g, err := guard.New(single.New(rdb), guard.WithTTL(lifeWorkerTTL))
+	g, err := guard.New(single.New(rdb), guard.WithNamespace("test"), guard.WithTTL(lifeWorkerTTL))
 	if err != nil {
 		fmt.Println("fails", err)
 		return

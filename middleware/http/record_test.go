@@ -250,7 +250,7 @@ func TestLong_recordOfTheLargestAnswer(t *testing.T) {
 		t.Run(name+", Redis", func(t *testing.T) {
 			// The Guard waits 2 s for the store to take a record. On a machine that takes longer
 			// for 8 MiB, nothing is shown, so there are several tries.
-			g, err := guard.New(single.New(redistest.Start(t).Client(t)), guard.WithTTL(contentPatience))
+			g, err := guard.New(single.New(redistest.Start(t).Client(t)), guard.WithNamespace("test"), guard.WithTTL(contentPatience))
 			require.NoError(t, err)
 			t.Cleanup(func() {
 				ctx, cancel := context.WithTimeout(context.Background(), contentPatience)

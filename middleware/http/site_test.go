@@ -43,7 +43,7 @@ func contentRedis(t *testing.T) *contentStore {
 	t.Helper()
 	s := &contentStore{server: redistest.Start(t)}
 	s.rdb = s.server.Client(t, func(o *redis.Options) { o.ReadTimeout, o.WriteTimeout = contentPatience, contentPatience })
-	g, err := guard.New(single.New(s.rdb), guard.WithTTL(contentPatience))
+	g, err := guard.New(single.New(s.rdb), guard.WithNamespace("test"), guard.WithTTL(contentPatience))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), contentPatience)

@@ -59,7 +59,7 @@ func newSite(t *testing.T) *site {
 
 func newGuard(t *testing.T, store guard.Locker, label string) *guard.Guard {
 	t.Helper()
-	g, err := guard.New(store, guard.WithLabel(label))
+	g, err := guard.New(store, guard.WithoutNamespace(), guard.WithLabel(label))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ended, cancel := context.WithCancel(context.Background())

@@ -69,7 +69,7 @@ func (p *process) open() {
 		locker = w.mutate.asks(locker, p)
 	}
 	var err error
-	p.guard, err = guard.New(locker, guard.WithLabel(p.name), guard.WithHook(guard.Hook{Release: noteHandOff}))
+	p.guard, err = guard.New(locker, guard.WithoutNamespace(), guard.WithLabel(p.name), guard.WithHook(guard.Hook{Release: noteHandOff}))
 	if err != nil {
 		panic(err)
 	}

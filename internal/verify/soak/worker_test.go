@@ -74,7 +74,7 @@ func (w *worker) open() error {
 		w.closers = append(w.closers, rdb.Close)
 		clients = append(clients, rdb)
 	}
-	w.guard, err = guard.New(w.log.Record(backends.On(w.Backend, clients...)), guard.WithTTL(ttl), guard.WithHook(guard.Hook{Release: w.released}))
+	w.guard, err = guard.New(w.log.Record(backends.On(w.Backend, clients...)), guard.WithoutNamespace(), guard.WithTTL(ttl), guard.WithHook(guard.Hook{Release: w.released}))
 	return err
 }
 

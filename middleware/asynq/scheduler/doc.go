@@ -1,6 +1,7 @@
 // Package guardscheduler enqueues the asynq task of each tick once, in however many processes the
 // scheduler runs. It is asynq's Scheduler and PeriodicTaskManager for any number of replicas.
 //
+//	g, err := guard.New(single.New(rdb), guard.WithNamespace("billing"))
 //	scheduler, err := guardscheduler.New(g, redisOpt, nil) // as asynq.NewScheduler, with a Guard
 //	_, err = scheduler.Register("0 3 * * *", asynq.NewTask("nightly-report", nil))
 //	err = scheduler.Run()

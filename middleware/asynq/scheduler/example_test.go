@@ -121,7 +121,7 @@ func ExampleNewManager() {
 
 // A setting that cannot work is refused by its name.
 func ExampleWithStartDeadline() {
-	g, _ := guard.New(memory.New())
+	g, _ := guard.New(memory.New(), guard.WithNamespace("shop"))
 	_, err := guardscheduler.New(g, asynq.RedisClientOpt{}, nil, guardscheduler.WithStartDeadline(2*guardscheduler.DefaultTickMemory))
 	fmt.Println(err)
 	// Output: guard: WithStartDeadline(2h0m0s): must be shorter than the tick memory, 1h0m0s
@@ -129,7 +129,7 @@ func ExampleWithStartDeadline() {
 
 // The same task for two queues is two entries, which their names tell apart.
 func ExampleTickName() {
-	g, _ := guard.New(memory.New())
+	g, _ := guard.New(memory.New(), guard.WithNamespace("shop"))
 	scheduler, err := guardscheduler.New(g, asynq.RedisClientOpt{Addr: "localhost:6379"}, nil)
 	if err != nil {
 		fmt.Println(err)

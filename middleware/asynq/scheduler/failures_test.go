@@ -94,7 +94,7 @@ func TestScheduler_retentionKeepsOutASecondTaskIfTheMarkerIsMissing(t *testing.T
 		return nil
 	})))
 	t.Cleanup(consumer.Shutdown)
-	g, err := guard.New(droppedRelease{single.New(site.server.Client(t))})
+	g, err := guard.New(droppedRelease{single.New(site.server.Client(t))}, guard.WithNamespace("test"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = g.Close(context.Background()) })
 	var dies, other hookLog

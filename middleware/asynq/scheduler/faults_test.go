@@ -112,7 +112,7 @@ func (c *cloudReplica) EnqueueContext(ctx context.Context, _ *asynq.Task, opts .
 func (c *cloud) start(spec string, off time.Duration, opts ...guardscheduler.Option) *cloudReplica {
 	r := &cloudReplica{cloud: c}
 	r.Line = linetest.Line{Locker: c.store, Ask: func(ctx context.Context, _ linetest.Call) error { return r.ask(ctx) }}
-	g, err := guard.New(r)
+	g, err := guard.New(r, guard.WithNamespace("test"))
 	require.NoError(c.t, err)
 	r.guard = g
 	r.Replica, err = guardscheduler.NewReplica(g, off, &asynq.SchedulerOpts{PostEnqueueFunc: func(_ *asynq.TaskInfo, err error) {

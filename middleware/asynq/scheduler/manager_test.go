@@ -242,7 +242,7 @@ func TestManager_worksOverAClientOfTheCallers(t *testing.T) {
 
 func TestManager_refusesWhatCannotWork(t *testing.T) {
 	t.Parallel()
-	g, err := guard.New(memory.New())
+	g, err := guard.New(memory.New(), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	var noList *configList
 	_, err = guardscheduler.NewManager(nil, asynq.PeriodicTaskManagerOpts{PeriodicTaskConfigProvider: noList}, guardscheduler.WithCatchUp(-1))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -49,6 +50,7 @@ type settings struct {
 	catchUp  CatchUp
 	lease    []guard.Option
 	named    bool // the caller has named the lease
+	timed    bool // the Guard was given a TTL
 }
 
 // newSettings returns the settings that the options make. Err says what is wrong with them.
@@ -68,20 +70,34 @@ func newSettings(g *guard.Guard, opts []Option) settings {
 	if _, ok := g.Adapter().Ledger(); !ok {
 		s.Refuse("guard", nil, "its backend must be able to keep the newest tick of an entry (driver.Ledger)")
 	}
-	s.named = g.Adapter().Name(s.lease...) != ""
+	s.named, s.timed = g.Adapter().Name(s.lease...) != "", g.Adapter().Given("WithTTL")
+	s.Err = errors.Join(s.Err, g.Adapter().Check(unused, s.lease...))
 	_, err := g.Wrap("asynq-tick", func(context.Context) error { return nil }, s.leaseOptions("")...)
 	s.Err = errors.Join(s.Err, err)
 	return s
 }
 
+// unused are the options of the leases that a Scheduler cannot honor, and why.
+var unused = map[string]string{
+	"WithWait":      "has no effect here: a process waits until the one that enqueues the tick has ended",
+	"WithOnce":      "has no effect here: WithTickMemory sets how long a tick is remembered",
+	"WithOwner":     "would let all processes enqueue a tick at the same time",
+	"WithOwnerFrom": "would let all processes enqueue a tick at the same time",
+	"WithLimit":     "would let several processes enqueue a tick at the same time",
+	"WithShared":    "would let all processes enqueue a tick at the same time",
+}
+
 // leaseOptions returns the options of a tick's lease. Its name says that a task of that kind is
 // enqueued, unless the caller has named it: the kind alone is the name of the task's run.
 func (s *settings) leaseOptions(kind string) []guard.Option {
-	opts := append([]guard.Option{guard.WithTTL(defaultTTL)}, s.lease...)
+	opts := slices.Clip(s.lease)
+	if !s.timed {
+		opts = append([]guard.Option{guard.WithTTL(defaultTTL)}, s.lease...)
+	}
 	if !s.named && kind != "" {
 		opts = append(opts, guard.WithName(enqueueName(kind)))
 	}
-	return append(opts, guard.WithWait(leaseWait), guard.WithOnce(s.memory))
+	return append(opts, guard.WithWait(leaseWait), guard.WithOnce(s.memory), guard.WithLimit(0))
 }
 
 // leaseWait is how long a process waits for one that is enqueueing. It tries again after that.
@@ -124,11 +140,13 @@ func WithCatchUp(c CatchUp) Option {
 
 // WithLease sets options of the lease under which a task is enqueued, such as guard.WithHook and
 // guard.WithTTL. The TTL is how long a tick stays taken if a process dies before it has enqueued
-// the task. guard.WithWait and guard.WithOnce have no effect. guard.WithOwner would let all
-// replicas in at once.
+// the task.
 //
-// If the Guard has no name, the name is "enqueue " and the type of the task. Defaults to a TTL of
-// 5 s, whatever the Guard's is, and to the Guard's other options.
+// What cannot work is refused, here and in guard.New: guard.WithWait, guard.WithOnce (see
+// WithTickMemory), and what would let several replicas in at once (guard.WithOwner,
+// guard.WithOwnerFrom, guard.WithLimit, guard.WithShared). If the Guard has no name, the name is
+// "enqueue " and the type of the task. Defaults to the options of the Guard, with a TTL of 5 s if
+// guard.New was given none.
 func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.lease = append(s.lease, opts...) }
 }

@@ -16,7 +16,7 @@ import (
 
 func TestScheduler_doesNotChangeTheCallersOptions(t *testing.T) {
 	t.Parallel()
-	g, err := guard.New(memory.New())
+	g, err := guard.New(memory.New(), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	opts := &asynq.SchedulerOpts{}
 	r, err := guardscheduler.New(g, asynq.RedisClientOpt{}, opts)
@@ -30,9 +30,9 @@ func TestScheduler_doesNotChangeTheCallersOptions(t *testing.T) {
 
 func TestScheduler_refusesWhatCannotWork(t *testing.T) {
 	t.Parallel()
-	g, err := guard.New(memory.New())
+	g, err := guard.New(memory.New(), guard.WithNamespace("test"))
 	require.NoError(t, err)
-	bare, err := guard.New(&guardtest.Scripted{})
+	bare, err := guard.New(&guardtest.Scripted{}, guard.WithNamespace("test"))
 	require.NoError(t, err)
 	conn := asynq.RedisClientOpt{}
 	var noConn *asynq.RedisClientOpt

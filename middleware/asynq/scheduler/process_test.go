@@ -170,7 +170,7 @@ func TestSchedulerProcesses_aTaskWhoseProcessWasKilledBeforeTheMarkerIsNotEnqueu
 	blocked.Kill() // it was going to leave a marker
 	tick := tickOf(t, said[0])
 
-	g, err := guard.New(single.New(server.Client(t)))
+	g, err := guard.New(single.New(server.Client(t)), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 	errNoMarker := errors.New("the key was free")

@@ -53,8 +53,8 @@ type registered struct {
 
 // New is asynq.NewScheduler for any number of replicas. opts can be nil, and is not changed. All
 // replicas need a Guard over the same store, whose backend is a driver.Ledger, as all of this
-// module are. Applications that share the store, but not their queues, need guard.WithNamespace,
-// or they take each other's ticks for their own.
+// module are. The Guard needs guard.WithNamespace, or guard.WithoutNamespace: applications that
+// share the store, but not their queues, would take each other's ticks for their own.
 //
 // Settings that cannot work are *guard.SettingError, all of them in one error. Redis is not asked.
 // Call Shutdown at the end, and close the Guard, which remains the caller's, after that.

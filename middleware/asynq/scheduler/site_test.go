@@ -35,7 +35,7 @@ func (s *schedulerSite) conn() asynq.RedisConnOpt { return asynq.RedisClientOpt{
 
 // guard returns a Guard, as each process has one.
 func (s *schedulerSite) guard() *guard.Guard {
-	g, err := guard.New(single.New(s.server.Client(s.t)))
+	g, err := guard.New(single.New(s.server.Client(s.t)), guard.WithNamespace("test"))
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = g.Close(context.Background()) })
 	return g

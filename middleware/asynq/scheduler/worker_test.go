@@ -63,7 +63,7 @@ type blockedRelease struct {
 }
 
 func (l blockedRelease) Release(_ context.Context, c guard.Claim, after guard.After) (bool, error) {
-	l.say("releases", strings.TrimPrefix(c.Key, "asynq-tick:"), after.Done)
+	l.say("releases", strings.TrimPrefix(c.Key, "test:asynq-tick:"), after.Done)
 	select {}
 }
 
@@ -99,7 +99,7 @@ func runScheduler(say func(...any)) error {
 	if order.Block == "release" {
 		locker = blockedRelease{locker, say}
 	}
-	g, err := guard.New(locker)
+	g, err := guard.New(locker, guard.WithNamespace("test"))
 	if err != nil {
 		return err
 	}

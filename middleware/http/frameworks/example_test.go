@@ -38,7 +38,7 @@ func post(h http.Handler, key string) {
 
 // chi's middleware has the form of guardhttp's, so it needs no recipe.
 func Example_chi() {
-	g, err := guard.New(memory.New()) // in production: single.New(rdb)
+	g, err := guard.New(memory.New(), guard.WithNamespace("shop")) // in production: single.New(rdb)
 	if err != nil {
 		panic(err)
 	}
@@ -66,7 +66,7 @@ func Example_chi() {
 }
 
 func ExampleGin() {
-	g, err := guard.New(memory.New()) // in production: single.New(rdb)
+	g, err := guard.New(memory.New(), guard.WithNamespace("shop")) // in production: single.New(rdb)
 	if err != nil {
 		panic(err)
 	}
@@ -95,7 +95,7 @@ func ExampleGin() {
 
 // The error of a handler is answered inside, by echo's own error handler, and is not kept here.
 func ExampleEcho() {
-	g, err := guard.New(memory.New()) // in production: single.New(rdb)
+	g, err := guard.New(memory.New(), guard.WithNamespace("shop")) // in production: single.New(rdb)
 	if err != nil {
 		panic(err)
 	}

@@ -40,7 +40,7 @@ type booth struct {
 
 func open(t *testing.T, st stand) *booth {
 	t.Helper()
-	g, err := guard.New(memory.New())
+	g, err := guard.New(memory.New(), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 	b := &booth{shop: &shop{got: make(chan bool, 1), gone: make(chan bool, 1)}, stand: st, ended: make(chan guardhttp.Outcome, 10)}

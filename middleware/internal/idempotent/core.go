@@ -54,8 +54,12 @@ func New(g *guard.Guard, s *Settings) (*Core, error) {
 				*opts = append(*opts, guard.WithName(c.Name))
 			}
 		}
-		_, err := g.Wrap(s.Adapter.String(), func(context.Context) error { return nil }, c.once...)
-		s.Err = errors.Join(s.Err, err)
+		check := c.once
+		if s.Mode != Exclusive { // a limit was refused by its own name
+			check = append(slices.Clip(check), guard.WithLimit(0))
+		}
+		_, err := g.Wrap(s.Adapter.String(), func(context.Context) error { return nil }, check...)
+		s.Err = errors.Join(s.Err, g.Adapter().Check(s.unused(), s.Lease...), err)
 	}
 	if s.Err != nil {
 		return nil, s.Err

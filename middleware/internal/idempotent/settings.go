@@ -151,6 +151,22 @@ func (s *Settings) Check(g *guard.Guard, hasKey, hasScope bool) {
 	}
 }
 
+// unused returns the options of leases that the middleware cannot honor, and why.
+func (s *Settings) unused() map[string]string {
+	const owner = "cannot be that of all calls: they would hold their keys together"
+	unused := map[string]string{
+		"WithWait":      "has no effect here: WithWait of " + s.Adapter.Package() + " sets how long a call waits",
+		"WithOnce":      "has no effect here: WithOnce of " + s.Adapter.Package() + " sets how long a key is remembered",
+		"WithOwner":     owner,
+		"WithOwnerFrom": owner,
+	}
+	if s.Mode != Exclusive {
+		const alone = "is for Exclusive mode: in the others, an answer is of one run (WithOnce)"
+		unused["WithLimit"], unused["WithShared"] = alone, alone
+	}
+	return unused
+}
+
 // Prints reports whether calls have fingerprints.
 func (s *Settings) Prints() bool {
 	return s.OwnPrint || s.Mode == Replay && !s.NoPrint
