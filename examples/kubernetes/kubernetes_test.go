@@ -37,7 +37,7 @@ type replica struct {
 
 func start(t *testing.T, addr, pod string) replica {
 	t.Helper()
-	p := processtest.Self(t, programEnv+"=1", "REDIS_ADDR="+addr, "POD_NAME="+pod, "PROBES_ADDR=127.0.0.1:0", "SCHEDULE=@every 1s")
+	p := processtest.Self(t, programEnv+"=1", "REDIS_URL=redis://"+addr, "POD_NAME="+pod, "PROBES_ADDR=127.0.0.1:0", "SCHEDULE=@every 1s")
 	return replica{p, "http://" + p.Says("probes on ") + "/ready"}
 }
 
@@ -131,14 +131,25 @@ type deployment struct {
 		Replicas int
 		Template struct {
 			Spec struct {
-				Grace      int `yaml:"terminationGracePeriodSeconds"`
+				Grace           int   `yaml:"terminationGracePeriodSeconds"`
+				Token           *bool `yaml:"automountServiceAccountToken"`
+				SecurityContext struct {
+					RunAsNonRoot   bool                  `yaml:"runAsNonRoot"`
+					SeccompProfile struct{ Type string } `yaml:"seccompProfile"`
+				} `yaml:"securityContext"`
 				Containers []struct {
+					SecurityContext struct {
+						AllowPrivilegeEscalation *bool `yaml:"allowPrivilegeEscalation"`
+						ReadOnlyRootFilesystem   bool  `yaml:"readOnlyRootFilesystem"`
+						Capabilities             struct{ Drop []string }
+					} `yaml:"securityContext"`
 					Env []struct {
 						Name      string
 						ValueFrom struct {
 							FieldRef struct {
 								FieldPath string `yaml:"fieldPath"`
 							} `yaml:"fieldRef"`
+							SecretKeyRef struct{ Name, Key string } `yaml:"secretKeyRef"`
 						} `yaml:"valueFrom"`
 					}
 					ReadinessProbe struct {
@@ -183,9 +194,34 @@ func TestDeployment_fitsTheProgram(t *testing.T) {
 	from := map[string]string{}
 	for _, e := range c.Env {
 		require.Contains(t, program, fmt.Sprintf("os.Getenv(%q)", e.Name))
-		from[e.Name] = e.ValueFrom.FieldRef.FieldPath
+		from[e.Name] = e.ValueFrom.FieldRef.FieldPath + e.ValueFrom.SecretKeyRef.Key
 	}
-	require.Equal(t, map[string]string{"REDIS_ADDR": "", "POD_NAME": "metadata.name"}, from)
+	require.Equal(t, map[string]string{"REDIS_URL": "redis-url", "POD_NAME": "metadata.name"}, from)
+}
+
+// The pod has no rights that the program does not use.
+func TestDeployment_hasNoRightsToSpare(t *testing.T) {
+	t.Parallel()
+	var d deployment
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, "deployment.yaml")), &d))
+	pod := d.Spec.Template.Spec
+	require.Equal(t, new(false), pod.Token)
+	require.True(t, pod.SecurityContext.RunAsNonRoot)
+	require.Equal(t, "RuntimeDefault", pod.SecurityContext.SeccompProfile.Type)
+	c := pod.Containers[0].SecurityContext
+	require.Equal(t, new(false), c.AllowPrivilegeEscalation)
+	require.True(t, c.ReadOnlyRootFilesystem)
+	require.Equal(t, []string{"ALL"}, c.Capabilities.Drop)
+	require.Contains(t, read(t, "Dockerfile"), ":nonroot\n")
+}
+
+func TestRun_saysWhichURLItNeedsAndNotWhichItHas(t *testing.T) {
+	for _, bad := range []string{"", "127.0.0.1:6379", "http://user:secret@redis", "redis://user:secret@redis:port"} {
+		t.Setenv("REDIS_URL", bad)
+		err := run()
+		require.ErrorContains(t, err, "REDIS_URL must be")
+		require.NotContains(t, err.Error(), "secret")
+	}
 }
 
 // The image has the Go version of the library, and starts what it has built.

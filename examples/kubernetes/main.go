@@ -38,7 +38,11 @@ func run() (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 
-	rdb := redis.NewClient(&redis.Options{Addr: os.Getenv("REDIS_ADDR")})
+	opts, err := redis.ParseURL(os.Getenv("REDIS_URL"))
+	if err != nil {
+		return errors.New("REDIS_URL must be such as rediss://user:password@redis:6379/0")
+	}
+	rdb := redis.NewClient(opts)
 	defer rdb.Close() // last: the Guard still needs it
 	g, err := guard.New(single.New(rdb), guard.WithNamespace("reports"), guard.WithLabel(pod()))
 	if err != nil {
