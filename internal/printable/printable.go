@@ -1,0 +1,50 @@
+// Package printable makes text from a store, a client or a user safe to show to people. Such text
+// must not move the cursor of a terminal, begin a line of its own, or look like another text.
+package printable
+
+import (
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Text returns the text with everything escaped that is not visible by itself: control characters,
+// line breaks, spaces other than ' ', directional and zero-width characters, and bytes that are not
+// UTF-8. A backslash is doubled, so two different texts never look alike.
+func Text(text string) string {
+	if isVisible(text) {
+		return text
+	}
+	var b strings.Builder
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRuneInString(text[i:])
+		switch {
+		case r == '\\':
+			b.WriteString(`\\`)
+		case r == utf8.RuneError && size == 1:
+			b.WriteString(`\x` + strconv.FormatUint(uint64(text[i])|0x100, 16)[1:])
+		case isPrint(r):
+			b.WriteRune(r)
+		default:
+			quoted := strconv.QuoteRuneToASCII(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+		i += size
+	}
+	return b.String()
+}
+
+// isVisible reports whether nothing has to be escaped.
+func isVisible(text string) bool {
+	if !utf8.ValidString(text) {
+		return false
+	}
+	return strings.IndexFunc(text, func(r rune) bool { return r == '\\' || !isPrint(r) }) < 0
+}
+
+// isPrint is unicode.IsPrint without characters that it takes for letters and marks although they
+// are not displayed, such as variation selectors and Hangul fillers.
+func isPrint(r rune) bool {
+	return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+}
