@@ -39,7 +39,7 @@ type acquisition struct {
 	got       *hold
 
 	late       bool // a request had no answer: it may still arrive
-	unused     bool // the store has granted the claim, but the call does not use it
+	unused     bool // the store has granted the claim, and the call does not use it (yet)
 	asking     bool // a request is under way
 	queued     bool // the store has queued the claim, or keeps others away for it
 	unprompted bool // the last request was made because of the time alone
@@ -279,17 +279,22 @@ func (a *acquisition) exit() {
 	if a.returned && a.got != nil {
 		return
 	}
+	defer a.report(errAborted)
+	defer a.giveBack()
 	a.late = a.late || a.asking
 	a.leave()
+}
+
+// giveBack releases what the call has of the key: its lease, or what the store knows of its claim.
+func (a *acquisition) giveBack() {
 	if a.got == nil {
 		a.cleanUp()
 		a.guard.leave()
-	} else { // a hook has ended the goroutine
-		var r release
-		defer r.report()
-		a.got.endLease(a.caller, ending{}, &r)
+		return
 	}
-	a.report(errAborted)
+	var r release // a hook has ended the goroutine
+	defer r.report()
+	a.got.endLease(a.caller, ending{}, &r)
 }
 
 func (a *acquisition) hasWaited() bool { return a.waitFrom != clock.Never }

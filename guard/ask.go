@@ -40,19 +40,16 @@ func (a *acquisition) ask(step queue.Step) (*hold, error) {
 	defer call.End(nil)
 	a.asking = true
 	grant, err := a.set.first.tryAcquire(call, g, a.claim)
-	a.asking = false
+	a.note(grant, err)
 	answered := g.clock.Now()
 	if err != nil {
 		err = asStoreError(driver.OpAcquire, a.claim.Key, err)
 	}
 	a.reportCall(sent, answered-sent, err)
-	var h *hold
-	switch {
-	case err != nil:
-		a.late = true
-	case grant.State == Granted:
+	if err == nil && grant.State == Granted {
 		t := g.newTenure(a.claim, grant, sent, anchor, answered)
 		t.late = a.late
+		var h *hold
 		if h, err = a.use(t, sent, answered-sent); h != nil {
 			a.last.set(grant)
 			return h, nil
@@ -63,6 +60,18 @@ func (a *acquisition) ask(step queue.Step) (*hold, error) {
 	}
 	a.answer(queue.Answer{Grant: grant, Err: err, Took: answered - sent})
 	return nil, nil
+}
+
+// note notes what the store does for the claim from now on, according to its answer. It comes
+// before anything that can end the call: cleanUp undoes what the call does not use.
+func (a *acquisition) note(grant Grant, err error) {
+	a.asking = false
+	if err != nil {
+		a.late = true
+		return
+	}
+	a.unused = a.unused || grant.State == Granted
+	a.queued = grant.State == Busy && (a.claim.Queue == driver.Queued || grant.Wanted)
 }
 
 // use puts a tenure that was just granted into the schedule, unless it is of no use any more.
@@ -77,10 +86,10 @@ func (a *acquisition) use(t *tenure, sent, took time.Duration) (*hold, error) {
 	g.mu.Lock()
 	defer g.unlock()
 	if !valid || g.closed || a.caller.Err() != nil {
-		a.unused = true
 		h.life.End(errTooLate)
 		return nil, &StoreError{Op: driver.OpAcquire, Key: a.claim.Key, Kind: driver.KindTimeout, Err: errTooLate}
 	}
+	a.got, a.unused = h, false
 	g.schedule.add(t)
 	g.warn()
 	g.queues.Granted(sent+took, g.queueID(a.claim.Key, a.set), a.local, h, took, a.set.among > 1)
@@ -99,7 +108,6 @@ func (a *acquisition) answer(answer queue.Answer) {
 		}
 	default:
 		a.last.set(answer.Grant)
-		a.queued = answer.Grant.State == Busy && (a.claim.Queue == driver.Queued || answer.Grant.Wanted)
 		if !a.queued { // a claim has its position in the queue by its ID
 			a.renewClaim()
 		}

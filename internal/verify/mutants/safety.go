@@ -82,8 +82,13 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_no_clean_up", rule: 5, does: "a claim whose request had no answer is not cleaned up",
-		hunks: []hunk{{"guard/ask.go", "case err != nil:\n\t\ta.late = true\n", "case err != nil:\n"}},
+		hunks: []hunk{{"guard/ask.go", "\t\ta.late = true\n\t\treturn\n", "\t\treturn\n"}},
 		pkg:   "guard", test: "TestAcquire_cleansUpAClaimWithAnUnknownOutcome",
+	},
+	{
+		name: "mutant_answer_is_dropped", rule: 5, does: "the answer to a call that has given up is not noted",
+		hunks: []hunk{{"guard/ask.go", "\ta.note(grant, err)\n", "\ta.asking = false\n\tif err != nil || a.caller.Err() == nil {\n\t\ta.note(grant, err)\n\t}\n"}},
+		pkg:   "guard", test: "TestAcquire_undoesAnAnswerThatTheCallDoesNotUse",
 	},
 	{
 		name: "mutant_clean_up_once", rule: 5, does: "the clean-up is not repeated for a request that arrives after it",
