@@ -22,6 +22,29 @@ func Queues(g *Guard) int {
 	return g.queues.Len()
 }
 
+// FillCleaner fills g's cleaner with as many orphans as it keeps. spare of them give way to
+// others. Only those that one more orphan is compared with, or replaces, exist: using another one
+// panics. empty empties the cleaner.
+func FillCleaner(g *Guard, spare int) (empty func()) {
+	c := &g.cleaner
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running = true
+	c.waiting, c.spare = make(orphanHeap, mostOrphans-spare), make(orphanHeap, spare)
+	for i := len(c.waiting); i > 0; {
+		i = (i - 1) / 2
+		c.waiting[i] = &orphan{}
+	}
+	if spare > 0 {
+		c.spare[spare-1] = &orphan{answered: true}
+	}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.running, c.waiting, c.spare = false, nil, nil
+	}
+}
+
 // IsClosed reports whether Close was called.
 func IsClosed(g *Guard) bool {
 	g.mu.Lock()

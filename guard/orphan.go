@@ -18,10 +18,15 @@ const (
 	settle = time.Second
 	// patience is how long after its claim must have ended a release is tried without an answer.
 	patience = 5 * time.Second
-	// cleanUpsAtOnce bounds the clean-ups under way, and mostOrphans the orphans that wait for
-	// one.
+	// cleanUpsAtOnce bounds the clean-ups under way. It is queuedAtOnce if the store keeps a
+	// queue: the clean-ups of hundreds of callers that give up must keep up with what they queue,
+	// because others wait behind that.
 	cleanUpsAtOnce = 32
-	mostOrphans    = 10_000
+	queuedAtOnce   = 256
+	// mostOrphans bounds the orphans that wait for a clean-up. mostDrops bounds how many end at
+	// once, because callers wait for that.
+	mostOrphans = 10_000
+	mostDrops   = 100
 )
 
 var (
@@ -48,6 +53,7 @@ type orphan struct {
 	tries    int
 	answered bool // the store has answered a clean-up
 	settled  bool // and one that was sent when a late attempt should have arrived
+	hopeless bool // the last clean-up has failed such that another one would fail, too
 	err      error
 }
 
@@ -59,6 +65,9 @@ func (o *orphan) holds(now time.Duration) bool {
 	return !o.answered && (o.leave != nil || now < o.since+o.claim.TTL)
 }
 
+// isSpare reports whether the orphan is only cleaned up again to be safe, or cannot be.
+func (o *orphan) isSpare() bool { return o.answered || o.hopeless }
+
 // A cleaner releases orphans in the background, by a goroutine that ends when there are none. When
 // the Guard is closed, it goes on until each was answered, or until it is abandoned.
 type cleaner struct {
@@ -66,7 +75,8 @@ type cleaner struct {
 	wake  chan struct{}
 
 	mu        sync.Mutex
-	waiting   orphanHeap // those that are not tried now
+	waiting   orphanHeap // those that are not tried now, and that the store may have
+	spare     orphanHeap // those that are not tried now, and that give way to others
 	trying    int
 	running   bool
 	closing   bool
@@ -89,42 +99,52 @@ func (c *cleaner) add(o orphan) {
 	if o.until == 0 {
 		o.until = o.since + 2*o.claim.TTL
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.waiting)+c.trying >= mostOrphans && !c.makeRoom() {
-		o.err = errTooManyOrphans
-		c.guard.reportOrphan(&o, false)
+	if c.enqueue(&o) {
 		return
 	}
-	c.guard.reportOrphan(&o, true)
-	if c.abandoned {
-		c.mu.Unlock()
+	// In a goroutine of its own, in case the Locker ends it.
+	done := make(chan struct{})
+	c.guard.background.start(func() {
+		defer close(done)
+		defer c.finish(&o)
 		c.try(c.guard.detached(), &o)
-		c.mu.Lock()
-		c.drop(&o)
-		return
-	}
-	heap.Push(&c.waiting, &o)
-	if !c.running {
-		c.running = true
-		ctx, stop := context.WithCancel(c.guard.detached())
-		c.stop = stop
-		c.guard.background.start(func() { defer stop(); c.run(ctx) })
-	}
-	c.signal()
+	})
+	<-done
 }
 
-// makeRoom drops an orphan that is only cleaned up again to be safe, or that cannot be, and reports
-// whether there is one. c.mu must be held.
-func (c *cleaner) makeRoom() bool {
-	for i, o := range c.waiting {
-		if o.answered || permanent(o.err) {
-			heap.Remove(&c.waiting, i)
-			c.drop(o)
-			return true
-		}
+// enqueue adds an orphan to those that wait. It returns false if Close has abandoned the cleaner.
+func (c *cleaner) enqueue(o *orphan) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.waiting)+len(c.spare)+c.trying >= mostOrphans && !c.makeRoom() {
+		o.err = errTooManyOrphans
+		c.guard.reportOrphan(o, false)
+		return true
 	}
-	return false
+	c.guard.reportOrphan(o, true)
+	if c.abandoned {
+		return false
+	}
+	heap.Push(&c.waiting, o)
+	if !c.running {
+		c.running = true
+		c.guard.background.start(c.run)
+	}
+	c.signal()
+	return true
+}
+
+// makeRoom drops an orphan that gives way to others, and reports whether there is one. c.mu must
+// be held.
+func (c *cleaner) makeRoom() bool {
+	last := len(c.spare) - 1
+	if last < 0 {
+		return false
+	}
+	c.drop(c.spare[last])
+	c.spare[last] = nil
+	c.spare = c.spare[:last] // the rest is still a heap
+	return true
 }
 
 func (c *cleaner) signal() {
@@ -134,7 +154,15 @@ func (c *cleaner) signal() {
 	}
 }
 
-func (c *cleaner) run(ctx context.Context) {
+func (c *cleaner) run() {
+	ctx, stop := context.WithCancel(c.guard.detached())
+	defer stop()
+	c.mu.Lock()
+	c.stop = stop
+	if c.abandoned {
+		stop()
+	}
+	c.mu.Unlock()
 	closing := c.guard.closing
 	for {
 		next := c.startDue(ctx)
@@ -148,33 +176,51 @@ func (c *cleaner) run(ctx context.Context) {
 	}
 }
 
-// startDue starts the clean-ups that are due. It returns when to call it again unless the cleaner
-// is woken before, which is negative if nothing is left.
+// startDue starts the clean-ups that are due: first those of claims that the store may have. It
+// returns when to call it again unless the cleaner is woken before, which is negative if nothing
+// is left.
 func (c *cleaner) startDue(ctx context.Context) (next time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.guard.clock.Now()
-	for len(c.waiting) > 0 {
-		o := c.waiting[0]
+	next = min(c.startFrom(ctx, &c.waiting, now), c.startFrom(ctx, &c.spare, now))
+	if len(c.waiting)+len(c.spare)+c.trying == 0 {
+		c.running = false
+		return -1
+	}
+	return next
+}
+
+// startFrom is startDue for one of the heaps. c.mu must be held.
+func (c *cleaner) startFrom(ctx context.Context, q *orphanHeap, now time.Duration) (next time.Duration) {
+	for dropped := 0; len(*q) > 0; {
+		o := (*q)[0]
 		switch {
 		case c.ended(o, now):
-			heap.Pop(&c.waiting)
+			if dropped++; dropped > mostDrops {
+				return now
+			}
+			heap.Pop(q)
 			c.drop(o)
-			continue
 		case o.next > now:
 			return o.next
-		case c.trying == cleanUpsAtOnce:
+		case c.trying == c.atOnce():
 			return clock.Never
+		default:
+			heap.Pop(q)
+			c.trying++
+			c.guard.background.start(func() { c.tryAndPlan(ctx, o) })
 		}
-		heap.Pop(&c.waiting)
-		c.trying++
-		c.guard.background.start(func() { c.tryAndPlan(ctx, o) })
 	}
-	if c.trying > 0 {
-		return clock.Never
+	return clock.Never
+}
+
+// atOnce returns the bound of the clean-ups under way.
+func (c *cleaner) atOnce() int {
+	if c.guard.queuer != nil {
+		return queuedAtOnce
 	}
-	c.running = false
-	return -1
+	return cleanUpsAtOnce
 }
 
 // tryAndPlan cleans up once, and plans what follows.
@@ -183,10 +229,13 @@ func (c *cleaner) tryAndPlan(ctx context.Context, o *orphan) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.trying--
-		if c.ended(o, c.guard.clock.Now()) {
+		switch {
+		case c.ended(o, c.guard.clock.Now()):
 			c.drop(o)
-		} else {
+		case o.isSpare():
 			c.plan(o)
+			heap.Push(&c.spare, o)
+		default:
 			heap.Push(&c.waiting, o)
 		}
 		c.signal()
@@ -200,19 +249,19 @@ func (c *cleaner) hurry() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closing = true
-	for _, o := range c.waiting {
+	for _, o := range c.spare {
 		c.plan(o)
 	}
-	heap.Init(&c.waiting)
+	heap.Init(&c.spare)
 }
 
-// plan sets when to clean up next, if the Guard is closed. c.mu must be held.
+// plan sets when to clean up a spare orphan next, if the Guard is closed. c.mu must be held.
 func (c *cleaner) plan(o *orphan) {
 	switch {
 	case !c.closing:
-	case permanent(o.err):
+	case o.hopeless:
 		o.next = 0
-	case o.answered:
+	default:
 		o.next = min(o.next, o.settles())
 	}
 }
@@ -223,10 +272,17 @@ func (c *cleaner) ended(o *orphan, now time.Duration) bool {
 	switch {
 	case o.answered && (!o.late || o.settled && (c.closing || now >= o.until)):
 		return true
-	case c.abandoned, c.closing && permanent(o.err), o.tries > 0 && now >= o.until:
+	case c.abandoned, c.closing && o.hopeless, o.tries > 0 && now >= o.until:
 		return true
 	}
 	return false
+}
+
+// finish ends the work on an orphan that does not wait.
+func (c *cleaner) finish(o *orphan) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drop(o)
 }
 
 // drop ends the work on the orphan. c.mu must be held.
@@ -264,12 +320,12 @@ func (c *cleaner) try(ctx context.Context, o *orphan) {
 func (o *orphan) note(g *Guard, sent time.Duration, err error) {
 	now := g.clock.Now()
 	o.tries++
-	o.err = nil
+	o.err, o.hopeless = nil, err != nil && permanent(err)
 	switch {
 	case err != nil:
 		o.err = asStoreError(driver.OpCleanUp, o.claim.Key, err)
 		o.next = now + g.jitter.Retry(o.tries)
-		if permanent(err) { // unless someone corrects the cause
+		if o.hopeless { // unless someone corrects the cause
 			o.next = max(o.until, now+1)
 		}
 	case o.leave != nil && o.late: // from now on it is an acquire without an answer
@@ -289,7 +345,7 @@ func (c *cleaner) abandon() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.abandoned = true
-	if c.running {
+	if c.stop != nil {
 		c.stop()
 	}
 	c.signal()
@@ -301,9 +357,11 @@ func (c *cleaner) unreleased() int {
 	defer c.mu.Unlock()
 	n := c.lost
 	now := c.guard.clock.Now()
-	for _, o := range c.waiting {
-		if o.holds(now) {
-			n++
+	for _, q := range []orphanHeap{c.waiting, c.spare} {
+		for _, o := range q {
+			if o.holds(now) {
+				n++
+			}
 		}
 	}
 	return n
