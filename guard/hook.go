@@ -106,10 +106,22 @@ func (hs hooks) background() context.Context {
 	ctx := context.Background()
 	for i := range hs {
 		if f := hs[i].Background; f != nil {
-			ctx = derive(ctx, f)
+			ctx = deriveApart(ctx, f)
 		}
 	}
 	return ctx
+}
+
+// deriveApart is derive in a goroutine of its own: f may end it, and what the Guard does in the
+// background goes on.
+func deriveApart(ctx context.Context, f func(context.Context) context.Context) context.Context {
+	derived := make(chan context.Context, 1)
+	go func() {
+		result := ctx // unless derive returns
+		defer func() { derived <- result }()
+		result = derive(ctx, f)
+	}()
+	return <-derived
 }
 
 // derive calls f and returns its context, or ctx if f panics or returns none.

@@ -3,6 +3,8 @@ package guard_test
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -134,4 +136,57 @@ func TestHook_cannotDelayReleaseOrRenewal(t *testing.T) {
 		require.True(t, store.free("k"), "the lease was released although the hook has not returned")
 		close(stuck)
 	})
+}
+
+// A hook may use the Guard: none of the Guard's locks is held while it runs.
+func TestHook_backgroundMayUseTheGuard(t *testing.T) {
+	store := newTestStore()
+	store.leaveOnAnswer()
+	var g *guard.Guard
+	var once sync.Once
+	done := make(chan struct{})
+	hook := guard.Hook{Background: func(ctx context.Context) context.Context {
+		once.Do(func() {
+			go func() { abandon(t, g, "other"); close(done) }()
+			select {
+			case <-done:
+			case <-time.After(20 * time.Second):
+				require.Fail(t, "a call of the hook does not return")
+			}
+		})
+		return ctx
+	}}
+	g, err := guard.New(store, guard.WithHook(hook))
+	require.NoError(t, err)
+	abandon(t, g, "k")
+	<-done
+	require.NoError(t, g.Close(t.Context()))
+	require.True(t, store.free("k"))
+}
+
+// Renewals and clean-ups go on whatever the hook Background does.
+func TestHook_backgroundCannotStopWhatTheGuardDoes(t *testing.T) {
+	for _, a := range append(aborts, struct {
+		name  string
+		abort func()
+	}{"a nil context", func() {}}) {
+		t.Run(a.name, func(t *testing.T) {
+			var calls atomic.Int64
+			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+				store.leaveOnAnswer()
+				abandon(t, g, "k")
+				synctest.Wait()
+				require.True(t, store.free("k"), "it was cleaned up")
+				lease := hold(t, g, "k")
+				time.Sleep(3 * ttl)
+				require.True(t, lease.Valid(), "it was renewed")
+				require.NoError(t, lease.Release(t.Context()))
+				require.Positive(t, calls.Load())
+			}, guard.WithHook(guard.Hook{Background: func(context.Context) context.Context {
+				calls.Add(1)
+				a.abort()
+				return nil
+			}}))
+		})
+	}
 }
