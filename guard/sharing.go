@@ -153,6 +153,8 @@ func (t *tenure) join(a *acquisition, now time.Duration) *hold {
 	switch {
 	case t.claim.Reserve == 0, t.gone, g.closed, t.index < 0, ttl != a.set.ttl:
 		return nil
+	case t.renewAt == clock.Never: // see restIfOver
+		return nil
 	case now-t.began >= handOffPeriod(ttl), t.validUntil()-now < ttl/2:
 		return nil
 	}

@@ -135,6 +135,39 @@ func TestShared_aLeaseIsJoinedForABoundedTime(t *testing.T) {
 	})
 }
 
+// A lease is not renewed any more when the maximum holds of all its readers have passed. A reader
+// that comes then needs another one.
+func TestShared_aLeaseThatIsNotRenewedIsNotJoined(t *testing.T) {
+	brief := guard.WithMaxHold(5 * time.Millisecond)
+	for name, before := range map[string][]struct {
+		opts  []guard.Option
+		takes time.Duration // it runs on after its maximum hold
+	}{
+		"one reader's time has passed":   {{[]guard.Option{brief}, 3 * ttl}},
+		"all readers' times have passed": {{[]guard.Option{brief}, 3 * ttl}, {[]guard.Option{brief}, 2 * ttl}},
+		"the last one has left":          {{[]guard.Option{brief}, 3 * ttl}, {nil, 7 * time.Millisecond}},
+		"the first one has left":         {{nil, 7 * time.Millisecond}, {[]guard.Option{brief}, 3 * ttl}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sharing(t, func(t *testing.T, _ sharingStore, here, _ *guard.Guard) {
+				var all sync.WaitGroup
+				for _, reader := range before {
+					all.Go(func() {
+						_ = here.Do(t.Context(), "k", func(context.Context) error { time.Sleep(reader.takes); return nil }, append(reader.opts, guard.WithShared())...)
+					})
+					synctest.Wait()
+				}
+				time.Sleep(10 * time.Millisecond)
+				late := hold(t, here, "k", guard.WithShared())
+				time.Sleep(4 * ttl)
+				require.True(t, late.Valid())
+				require.NoError(t, late.Release(t.Context()))
+				all.Wait()
+			})
+		})
+	}
+}
+
 // Readers do not overtake a writer of their own process.
 func TestShared_readersDoNotOvertakeAWriter(t *testing.T) {
 	sharing(t, func(t *testing.T, _ sharingStore, here, _ *guard.Guard) {

@@ -48,6 +48,11 @@ var sharing = []mutant{
 		pkg:   "guard", test: "TestShared_maxHoldOfTheLastEndsRenewal",
 	},
 	{
+		name: "mutant_reader_joins_a_lease_that_ends", rule: 4, does: "a reader joins a lease that is not renewed any more",
+		hunks: []hunk{{"guard/sharing.go", "case t.renewAt == clock.Never:", "case false:"}},
+		pkg:   "guard", test: "TestShared_aLeaseThatIsNotRenewedIsNotJoined",
+	},
+	{
 		name: "mutant_readers_share_a_fence", rule: 9, does: "readers that share a lease have one fence",
 		hunks: []hunk{{"guard/sharing.go", "	t.claim.Fence++\n", ""}},
 		pkg:   "guard", test: "TestShared_readersOfAProcessHaveOneLease",
