@@ -28,6 +28,7 @@ type line struct {
 
 type place struct {
 	id    string
+	asked time.Time // when it last asked
 	until time.Time // when it loses its position, unless it asks before
 }
 
@@ -138,7 +139,7 @@ func (w *line) forget(now time.Time) {
 // ahead of c.
 func (w *line) stand(c driver.Claim, now time.Time) (ahead int) {
 	ahead = w.ahead(c)
-	switch p := (place{c.ID, now.Add(c.TTL)}); {
+	switch p := (place{c.ID, now, now.Add(c.TTL)}); {
 	case c.Queue != driver.Queued:
 	case ahead < len(w.places):
 		w.places[ahead] = p
@@ -157,7 +158,8 @@ func (w *line) ahead(c driver.Claim) int {
 }
 
 // turn returns the claim that may take the key, which is free, and for how long. It is "" if there
-// is none. turn notifies the claim, unless it is the one that asks.
+// is none. turn notifies the claim, unless it is the one that asks. It removes claims of which
+// nobody is left: they have no subscriber, and have not asked for long.
 func (w *line) turn(q *queues, asker string, now time.Time) (id string, left time.Duration) {
 	for len(w.places) > 0 {
 		id = w.places[0].id
@@ -165,6 +167,8 @@ func (w *line) turn(q *queues, asker string, now time.Time) (id string, left tim
 		switch {
 		case id == asker:
 			return id, 0
+		case q.listeners[id] == nil && now.Sub(w.places[0].asked) >= driver.NotifyGrace:
+			// its caller has gone
 		case id != w.called:
 			w.call(q, id, now)
 			return id, driver.NotifyGrace

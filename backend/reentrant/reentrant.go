@@ -66,9 +66,6 @@ var (
 // retries, time-outs and connections is true here, too.
 func New(client redis.UniversalClient, opts ...Option) *Locker {
 	l := &Locker{store: redisstore.New("reentrant", client), revisits: new(redisstore.Revisits), publish: PublishPlain}
-	l.locker = redisstore.NewLocker(l.store, l.revisits, redisstore.Calls{
-		Acquire: l.acquireCall, Renew: l.renewCall, Release: l.releaseCall, Check: l.checkTTL,
-	})
 	if _, ok := client.(*redis.ClusterClient); ok {
 		l.publish = PublishSharded
 	}
@@ -78,6 +75,9 @@ func New(client redis.UniversalClient, opts ...Option) *Locker {
 	l.ifShared = l.acquireShared
 	l.subscriber = pubsub.New(client, vias[l.publish])
 	l.queue = redisstore.NewQueue(l.subscriber)
+	l.locker = redisstore.NewLocker(l.store, l.revisits, l.queue, redisstore.Calls{
+		Acquire: l.acquireCall, Renew: l.renewCall, Release: l.releaseCall, Check: l.checkTTL,
+	})
 	return l
 }
 

@@ -73,9 +73,6 @@ var (
 // client.
 func New(client redis.UniversalClient, opts ...Option) *Locker {
 	l := &Locker{store: redisstore.New("single", client), revisits: new(redisstore.Revisits)}
-	l.locker = redisstore.NewLocker(l.store, l.revisits, redisstore.Calls{
-		Acquire: l.acquireCall, Renew: l.renewCall, Release: l.releaseCall,
-	})
 	via := pubsub.ViaPlain
 	if _, ok := client.(*redis.ClusterClient); ok {
 		via = pubsub.ViaSharded
@@ -83,6 +80,9 @@ func New(client redis.UniversalClient, opts ...Option) *Locker {
 	l.ifShared = l.acquireShared
 	l.subscriber = pubsub.New(client, via)
 	l.queue = redisstore.NewQueue(l.subscriber)
+	l.locker = redisstore.NewLocker(l.store, l.revisits, l.queue, redisstore.Calls{
+		Acquire: l.acquireCall, Renew: l.renewCall, Release: l.releaseCall,
+	})
 	for _, opt := range opts {
 		opt(l)
 	}

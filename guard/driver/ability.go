@@ -94,8 +94,10 @@ const NotifyGrace = 750 * time.Millisecond
 // queue. So does a TryAcquire that finds the key free and is not first.
 //
 // A claim that was notified and does not ask within NotifyGrace loses its position to the next
-// claim that asks. The queue skips a claim that has no live subscriber. That claim keeps its
-// position, and is served when it asks after all.
+// claim that asks. The queue skips the claims of a process that cannot be notified. They keep their
+// positions, and are served when they ask after all. A process that is notified for a claim that it
+// does not know takes the claim out of the queue at once: one that has no subscriber, and for
+// which no call was under way within NotifyGrace. So a claim whose caller has gone delays nobody.
 type Queuer interface {
 	// SubscribeClaim calls notify when the queued claim with that ID should ask again, and after
 	// what time. A time of 0 means at once: the claim may be first, or the subscription has just

@@ -92,6 +92,8 @@ const (
 	losesPosition  = "a queued claim loses its position after its TTL"
 	outsideQueue   = "a YieldToQueue claim yields to the queue, and an Unqueued claim ignores it"
 	notifiesFirst  = "a release notifies only the first claim in the queue"
+	delaysNobody   = "a notified claim that its process does not know delays nobody"
+	queuedInVain   = "a call that gave up as it was queued leaves the queue"
 	skipsDead      = "a notified claim that does not ask delays the queue by a second at most"
 	notifiesAll    = "all queued claims are notified that the key is done"
 	stopsNotifying = "a claim that has left the queue is not notified"
@@ -121,7 +123,7 @@ func brokenQueues() []broken {
 			caughtBy: []string{outsideQueue},
 		},
 		{name: "a repeated claim goes to the end of the queue", backend: queueBackend(toTheEnd, unchanged), caughtBy: []string{keepsPosition}},
-		{name: "a release does not leave the queue", backend: queueBackend(stays, unchanged), caughtBy: []string{leavesQueue, stopsNotifying}},
+		{name: "a release does not leave the queue", backend: queueBackend(stays, unchanged), caughtBy: []string{leavesQueue, stopsNotifying, queuedInVain}},
 		{
 			name: "a position in the queue is kept for too long",
 			backend: queueBackend(func(l guard.Locker) guard.Locker {
@@ -145,6 +147,7 @@ func brokenQueues() []broken {
 			caughtBy: []string{stopsNotifying},
 		},
 		{name: "the queue waits too long for a notified claim", backend: queueBackend(patient, unchanged), caughtBy: []string{skipsDead}},
+		{name: "the queue waits for claims that nobody knows", backend: queueBackend(knowsAll, unchanged), caughtBy: []string{delaysNobody}},
 		{name: "a notified claim has no time to ask", backend: queueBackend(hasty, unchanged), caughtBy: []string{skipsDead}},
 		{
 			name: "the queue is not notified that the key is done",
@@ -210,6 +213,17 @@ func patient(l guard.Locker) guard.Locker {
 			since.set(c.ID, time.Now())
 		}
 		return g, err
+	}}
+}
+
+// knowsAll subscribes for each claim itself.
+func knowsAll(l guard.Locker) guard.Locker {
+	var known memo[bool]
+	return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+		if c.Queue == driver.Queued && !known.set(c.ID, true) {
+			l.(driver.Queuer).SubscribeClaim(c.Key, c.ID, func(time.Duration) {})
+		}
+		return l.TryAcquire(ctx, c)
 	}}
 }
 

@@ -202,7 +202,7 @@ func brokenSharing() []broken {
 					return l.Release(ctx, c, after)
 				}}
 			}),
-			caughtBy: []string{wantedEnds},
+			caughtBy: []string{wantedEnds, "a writer that gave up as it was refused keeps no reader away"},
 		},
 		{
 			name: "shared claims ignore the queue",

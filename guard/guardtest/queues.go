@@ -24,6 +24,7 @@ func queueChecks() []check {
 		{name: "a YieldToQueue claim yields to the queue, and an Unqueued claim ignores it", needs: queues, run: outsideQueue},
 		{name: "a release notifies only the first claim in the queue", needs: queues, run: notifiesTheFirst},
 		{name: "a notified claim that does not ask delays the queue by a second at most", needs: queues, run: skipsTheDead},
+		{name: "a notified claim that its process does not know delays nobody", needs: queues, run: removesTheUnknown},
 		{name: "all queued claims are notified that the key is done", needs: queues, run: notifiesAllOfDone},
 		{name: "a claim that has left the queue is not notified", needs: queues, run: stopsNotifyingClaims},
 		{
@@ -150,6 +151,8 @@ func outsideQueue(s *subject) {
 	s.here.requireOtherNotified(yielding)
 	s.here.mustAcquire(unqueued)
 	s.processOf(0).requireQueued(waiting[0], 0)
+	_, stop := s.subscribeClaim(s.processOf(0), waiting[0])
+	defer stop()
 	// The waiter asked when it was notified. It need not ask again until it is notified again.
 	time.Sleep(driver.NotifyGrace + 4*early)
 	s.here.mustRelease(unqueued, guard.After{})
@@ -261,6 +264,23 @@ func skipsTheDead(s *subject) {
 	}
 	require.GreaterOrEqual(s, time.Since(start)+early, driver.NotifyGrace, "the notified claims must have time to ask")
 	s.processOf(0).requireQueued(waiting[0], 0) // it has lost its position and joins again
+}
+
+// The caller of the first claim has gone. Another claim of its process waits. It is notified
+// although it does not ask again after the grace of the first claim.
+func removesTheUnknown(s *subject) {
+	holder, unknown, waits := s.queued(), s.queued(), s.queued()
+	s.here.mustAcquire(holder)
+	s.there.requireQueued(unknown, 0)
+	s.there.requireQueued(waits, 1)
+	b, stop := s.subscribeClaim(s.there, waits)
+	defer stop()
+	time.Sleep(driver.NotifyGrace + 4*early) // the first claim may be about to subscribe until then
+	before := b.wakeUps()
+	s.here.mustRelease(holder, guard.After{})
+	s.eventually(func() bool { return b.wakeUps() > before }, "the next claim is notified")
+	s.there.mustAcquire(waits)
+	s.there.requireQueued(unknown, 0) // it joins again
 }
 
 func notifiesAllOfDone(s *subject) {

@@ -112,6 +112,7 @@ func allChecks() []check {
 		notificationChecks(),
 		queueChecks(),
 		sharingChecks(),
+		abandonedChecks(),
 		seatChecks(),
 		inspectionChecks(),
 		exclusionChecks(),

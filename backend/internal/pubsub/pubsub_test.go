@@ -442,3 +442,51 @@ func TestSubscriber_losesNoMessageOfManyConcurrentSubscriptions(t *testing.T) {
 	requireNoSubscribers(t, server)
 	require.Empty(t, rdb.PubSubChannels(t.Context(), "*").Val())
 }
+
+// A message that begins with a name goes to the receiver of that name alone. One of a name that
+// nobody has goes to unknown, also while the channel lingers.
+func TestSubscriber_passesAMessageToTheReceiverThatItNames(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	s := pubsub.New(rdb, pubsub.ViaPlain)
+	received := make(chan string, 10)
+	subscribe := func(name string) (stop func()) {
+		stop = s.SubscribeNamed("c", name,
+			func(message string) { received <- name + " got " + message }, func(name string) { received <- "nobody is " + name })
+		t.Cleanup(stop)
+		return stop
+	}
+	requireNext := func(want string) {
+		t.Helper()
+		select {
+		case got := <-received:
+			require.Equal(t, want, got)
+		case <-time.After(soon):
+			require.Fail(t, "nothing was received", "instead of %q", want)
+		}
+	}
+	publish := func(message string) { require.NoError(t, rdb.Publish(t.Context(), "c", message).Err()) }
+
+	stop := subscribe("a")
+	requireNext("a got ")
+	stopOther := subscribe("b")
+	requireNext("b got ")
+	publish("b 750")
+	requireNext("b got 750")
+	publish("a 0")
+	requireNext("a got 0")
+	publish("c 0")
+	requireNext("nobody is c")
+	stop()
+	publish("a 0")
+	requireNext("nobody is a")
+	again := subscribe("a")
+	requireNext("a got ")
+	stop() // a second time: the new receiver stays
+	publish("a -1")
+	requireNext("a got -1")
+	again()
+	stopOther()
+	publish("b 0")
+	requireNext("nobody is b")
+}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -52,14 +53,19 @@ type Subscriber struct {
 type subscription struct {
 	channel   string
 	receivers map[*receiver]struct{}
-	node      *nodeConn          // nil while the node is not known
-	live      bool               // the server has confirmed the subscription
-	refusals  int                // in a row
-	cancel    context.CancelFunc // ends the search for the node
-	expiry    *time.Timer        // calls expire; nil if there have always been receivers
+	named     map[string]*receiver // by name, see SubscribeNamed
+	unknown   func(name string)    // or nil, see SubscribeNamed
+	node      *nodeConn            // nil while the node is not known
+	live      bool                 // the server has confirmed the subscription
+	refusals  int                  // in a row
+	cancel    context.CancelFunc   // ends the search for the node
+	expiry    *time.Timer          // calls expire; nil if there have always been receivers
 }
 
-type receiver struct{ receive func(message string) }
+type receiver struct {
+	name    string // or "", see SubscribeNamed
+	receive func(message string)
+}
 
 // New returns a Subscriber to messages that are published via that command.
 func New(client redis.UniversalClient, via Via) *Subscriber {
@@ -81,19 +87,35 @@ func (s *Subscriber) Via() Via { return s.via }
 // stop. After the last stop, it closes its connections within moments. A connection that is being
 // made ends with the client's time-outs.
 func (s *Subscriber) Subscribe(channel string, receive func(message string)) (stop func()) {
-	r := &receiver{receive}
+	return s.subscribe(channel, &receiver{receive: receive}, nil)
+}
+
+// SubscribeNamed is Subscribe for a channel whose messages begin with a name and a space. receive
+// gets what follows that, if the name is its own. If nobody has subscribed by the name of a
+// message, unknown is called with it, as receive is. It is the same for all names of a channel.
+func (s *Subscriber) SubscribeNamed(channel, name string, receive, unknown func(string)) (stop func()) {
+	return s.subscribe(channel, &receiver{name, receive}, unknown)
+}
+
+func (s *Subscriber) subscribe(channel string, r *receiver, unknown func(name string)) (stop func()) {
 	s.mu.Lock()
 	sub := s.subscriptions[channel]
 	if sub == nil {
-		sub = &subscription{channel: channel, receivers: map[*receiver]struct{}{}, cancel: func() {}}
+		sub = &subscription{
+			channel: channel, receivers: map[*receiver]struct{}{}, named: map[string]*receiver{}, unknown: unknown,
+			cancel: func() {},
+		}
 		s.subscriptions[channel] = sub
 		s.assign(sub)
 	}
 	sub.receivers[r] = struct{}{}
+	if r.name != "" {
+		sub.named[r.name] = r
+	}
 	live := sub.live
 	s.mu.Unlock()
 	if live {
-		receive("")
+		r.receive("")
 	}
 	return func() { s.stop(sub, r) }
 }
@@ -105,6 +127,9 @@ func (s *Subscriber) stop(sub *subscription, r *receiver) {
 		return
 	}
 	delete(sub.receivers, r)
+	if sub.named[r.name] == r {
+		delete(sub.named, r.name)
+	}
 	switch {
 	case len(sub.receivers) > 0:
 	case sub.expiry == nil:
@@ -222,11 +247,23 @@ func (s *Subscriber) confirmed(sub *subscription) {
 	s.deliver(sub.channel, "")
 }
 
-// deliver passes a message to all receivers of the channel.
+// deliver passes a message to all receivers of the channel, or to the one that it names.
 func (s *Subscriber) deliver(channel, message string) {
 	s.mu.Lock()
+	sub := s.subscriptions[channel]
+	if sub != nil && sub.unknown != nil && message != "" {
+		name, rest, _ := strings.Cut(message, " ")
+		r := sub.named[name]
+		s.mu.Unlock()
+		if r != nil {
+			r.receive(rest)
+		} else {
+			sub.unknown(name)
+		}
+		return
+	}
 	var receivers []*receiver
-	if sub := s.subscriptions[channel]; sub != nil {
+	if sub != nil {
 		receivers = slices.Collect(maps.Keys(sub.receivers))
 	}
 	s.mu.Unlock()

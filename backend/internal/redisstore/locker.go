@@ -11,6 +11,7 @@ import (
 type Locker struct {
 	store    *Store
 	revisits *Revisits
+	queue    *Queue
 	calls    Calls
 }
 
@@ -23,12 +24,14 @@ type Calls struct {
 	Check func(driver.Claim) error
 }
 
-// NewLocker returns a Locker on the store. The calls may share the revisits with it.
-func NewLocker(store *Store, revisits *Revisits, calls Calls) *Locker {
+// NewLocker returns a Locker on the store. The calls may share the revisits and the queue with it.
+func NewLocker(store *Store, revisits *Revisits, queue *Queue, calls Calls) *Locker {
 	if calls.Check == nil {
 		calls.Check = func(driver.Claim) error { return nil }
 	}
-	return &Locker{store: store, revisits: revisits, calls: calls}
+	l := &Locker{store: store, revisits: revisits, queue: queue, calls: calls}
+	queue.dequeue = l.dequeue
+	return l
 }
 
 // Check implements driver.Checker.
@@ -63,9 +66,33 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, 
 	if err := l.calls.Check(c); err != nil {
 		return driver.Grant{}, err
 	}
+	if c.Queue == driver.Queued {
+		return l.acquireQueued(ctx, c)
+	}
+	return l.acquire(ctx, c)
+}
+
+func (l *Locker) acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
 	grant, err := l.store.Grant(ctx, l.calls.Acquire(c))
 	l.revisits.Acquired(c, grant, err)
 	return grant, err
+}
+
+// acquireQueued is acquire of a claim that joins the queue. The caller subscribes after that.
+func (l *Locker) acquireQueued(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	l.queue.asked.add(c.ID, underWay)
+	defer l.queue.asked.add(c.ID, driver.NotifyGrace) // even if a hook panics
+	grant, err := l.acquire(ctx, c)
+	return grant, err
+}
+
+// dequeue removes a claim from the queue of its key: the process has been notified for the claim,
+// and does not know it. Its caller has gone, so the next claim in the queue need not wait for it.
+// dequeue does not release the claim: the notification may be older than a grant.
+func (l *Locker) dequeue(key, id string) {
+	c := driver.Claim{Key: key, ID: id, Owner: id, Queue: driver.Queued, Among: driver.Any}
+	ctx, cancel := context.WithTimeout(context.Background(), driver.NotifyGrace)
+	l.store.StartHeld(ctx, l.queue.Dequeue(l.calls.Release(c, driver.After{})), func(bool, error) { cancel() })
 }
 
 // StartAcquire implements driver.Starter.

@@ -16,6 +16,8 @@ type Queue struct {
 	subscriber *pubsub.Subscriber
 	locker     string // identifies the Locker among all others
 	publish    string // how to publish
+	asked      recentClaims
+	dequeue    func(key, id string) // removes a claim from the queue, in the background
 }
 
 // NewQueue returns the Queue of a Locker. It receives notifications through the Subscriber.
@@ -56,17 +58,26 @@ func (q *Queue) Notify(call Call, key string) Call {
 // Subscribe is driver.Queuer's SubscribeClaim.
 func (q *Queue) Subscribe(fence, key, id string, notify func(in time.Duration)) (stop func()) {
 	queue := QueueKeys(fence, key)[0]
-	return q.subscriber.Subscribe(queue+":"+q.locker, func(message string) {
-		if message == "" { // the subscription has begun
+	receive := func(wait string) {
+		if wait == "" { // the subscription has begun
 			notify(0)
-			return
+		} else if ms, err := strconv.Atoi(wait); err == nil {
+			notify(time.Duration(ms) * time.Millisecond)
 		}
-		if wait, ok := strings.CutPrefix(message, id+" "); ok {
-			if ms, err := strconv.Atoi(wait); err == nil {
-				notify(time.Duration(ms) * time.Millisecond)
-			}
+	}
+	return q.subscriber.SubscribeNamed(queue+":"+q.locker, id, receive, func(id string) {
+		if !q.asked.has(id) {
+			q.asked.add(id, driver.NotifyGrace) // one request is enough
+			q.dequeue(key, id)
 		}
 	})
+}
+
+// Dequeue returns a call of Release that does not release the claim, but only removes it from the
+// queue.
+func (q *Queue) Dequeue(release Call) Call {
+	release.FurtherArgs[len(release.FurtherArgs)-1] = "Q"
+	return release
 }
 
 // Queued returns the script that does the same for a claim that respects the queue, or nil.

@@ -12,7 +12,8 @@
 --
 -- A Locker subscribes to a channel with the name of the queue, a colon and its own name. Watchers
 -- are waiters that ask again later, in case the notified waiter does not. The queue skips the
--- waiters of an unresponsive Locker until one of them asks. They keep their positions.
+-- waiters of an unresponsive Locker until one of them asks. They keep their positions, unless
+-- there are many that had no live subscriber.
 local queue, waiters, sharded_publish
 local queue_time = redis.call('TIME')
 local queue_now = queue_time[1] * 1000 + math.floor(queue_time[2] / 1000)
@@ -101,6 +102,11 @@ local function enqueue(id, locker, ttl)
   end
 end
 
+-- MOST_SKIPPED is how many waiters without a live subscriber are skipped. Those behind them are
+-- removed, so that the cost of a call does not grow with what callers that have gone leave behind.
+-- A waiter without a subscriber soon asks again if its caller is there.
+local MOST_SKIPPED = 100
+
 local unresponsive = {} -- by Locker, as far as it was read
 local function is_unresponsive(locker)
   if unresponsive[locker] == nil then
@@ -178,7 +184,11 @@ local function next_waiter(asker)
       elseif id == asker then
         return id, 0
       elseif is_unresponsive(locker) then
-        rank = rank + 1
+        if was_live or rank < MOST_SKIPPED then
+          rank = rank + 1
+        else
+          remove(id)
+        end
       elseif id == notified_id then
         if notified_at + grace > queue_now then
           return id, notified_at + grace - queue_now
@@ -266,16 +276,16 @@ local function enter(k, a, admits)
 end
 
 -- leave is release for a claim that respects the queue. KEYS, after the k of release: queue,
--- waiters. ARGV, after the a of release: how to publish (plain or sharded), what to leave behind.
--- Answers what release answers.
+-- waiters. ARGV, after the a of release: how to publish (plain or sharded), what to leave behind,
+-- or Q to release nothing and only remove the claim from the queue. Answers what release answers.
 local function leave(k, a)
   queue, waiters = KEYS[k + 1], KEYS[k + 2]
   sharded_publish = ARGV[a + 1] ~= 'plain'
-  local answer = serve(1)
+  local id, left = ARGV[1], string.sub(ARGV[a + 2], 1, 1)
+  local answer = left == 'Q' and 0 or serve(1)
   if redis.call('EXISTS', queue) == 0 then
     return answer
   end
-  local id, left = ARGV[1], string.sub(ARGV[a + 2], 1, 1)
   remove(id)
   if is_free(id) then
     next_waiter(nil)

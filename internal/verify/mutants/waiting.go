@@ -66,6 +66,11 @@ var waiting = []mutant{
 		pkg:   "guard", test: "TestHandOff_isBoundedByTheReservedFences",
 	},
 	{
+		name: "mutant_unknown_claim_stays_queued", rule: 12, does: "a process that is notified for a claim that it does not know is silent",
+		hunks: []hunk{{"backend/internal/redisstore/queue.go", "\t\t\tq.dequeue(key, id)\n", ""}},
+		pkg:   "backend", test: "TestSuite_standalone/single/a_notified_claim_that_its_process_does_not_know_delays_nobody",
+	},
+	{
 		name: "mutant_done_runs_again", rule: 14, does: "a waiter runs work that is done",
 		hunks: []hunk{{"guard/ask.go", "if err == nil && grant.State == Granted {", "if err == nil && grant.State != Busy {"}},
 		pkg:   "guard", test: "TestWait_returnsDoneIfTheWorkFinishesMeanwhile",
