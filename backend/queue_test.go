@@ -99,6 +99,28 @@ func TestQueue_deadWaitersDoNotAccumulate(t *testing.T) {
 	})
 }
 
+// Waiters that never had a subscriber, and whose Locker does not answer, keep their positions as
+// long as there are few of them.
+func TestQueue_skipsABoundedNumberOfWaitersThatHaveGone(t *testing.T) {
+	t.Parallel()
+	for name, backend := range backends {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			gone, other, rdb := backend(server.Client(t)), backend(server.Client(t)), server.Client(t)
+			require.Equal(t, guard.Granted, try(t, other, queued("holder")).State)
+			for i := range 500 {
+				require.Equal(t, guard.Busy, try(t, gone, queued(fmt.Sprint("gone", i))).State)
+			}
+			_, err := other.Release(t.Context(), queued("holder"), guard.After{})
+			require.NoError(t, err)
+			time.Sleep(driver.NotifyGrace) // only time shows the server that the first does not ask
+			require.Equal(t, guard.Granted, try(t, other, queued("next")).State)
+			require.EqualValues(t, 100, rdb.ZCard(t.Context(), keyLike(t, rdb, "queue")).Val())
+			require.Equal(t, "gone1", rdb.ZRange(t.Context(), keyLike(t, rdb, "queue"), 0, 0).Val()[0])
+		})
+	}
+}
+
 func TestQueue_isDeletedWithItsLastWaiter(t *testing.T) {
 	t.Parallel()
 	onEachQueue(t, func(t *testing.T, l guard.Locker, rdb *redis.Client) {
