@@ -156,6 +156,7 @@ func (l *Locker) release(c driver.Claim, after driver.After, now time.Time) bool
 	h.Released = true
 	if after.Done && h.Among == 1 {
 		e.done, e.record, h.Label = true, bytes.Clone(after.Record), c.Label
+		e.Wanted = holders.Wanted{} // a claim that waits learns that the key is done
 	}
 	l.extend(e, h, now.Add(after.Keep))
 	return true

@@ -138,3 +138,28 @@ func ExampleNew() {
 	// guard: "report:2026-11-21" is done true
 	// <nil>
 }
+
+// A writer that waits finds that the key is done, and goes. It keeps no reader away after that.
+func TestLocker_doneEndsThatAClaimIsWanted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := memory.New()
+		ask := func(c guard.Claim) guard.Grant {
+			g, err := l.TryAcquire(t.Context(), c)
+			require.NoError(t, err)
+			return g
+		}
+		reader, waits, runs := claim("reader"), claim("waits"), claim("runs")
+		reader.Key, waits.Key, runs.Key = "k", "k", "k"
+		reader.Among, waits.Waits = driver.Any, true
+		require.Equal(t, guard.Granted, ask(reader).State)
+		require.True(t, ask(waits).Wanted)
+		_, err := l.Release(t.Context(), reader, guard.After{})
+		require.NoError(t, err)
+		require.Equal(t, guard.Granted, ask(runs).State)
+		_, err = l.Release(t.Context(), runs, guard.After{Keep: time.Millisecond, Done: true})
+		require.NoError(t, err)
+		require.Equal(t, guard.Done, ask(waits).State)
+		time.Sleep(time.Millisecond)
+		require.Equal(t, guard.Granted, ask(reader).State)
+	})
+}
