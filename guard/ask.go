@@ -14,9 +14,11 @@ import (
 // errTooLate is a grant whose validity had passed when it arrived.
 var errTooLate = errors.New("the answer came when the lease was about to end, or had ended")
 
-// requestTimeout bounds one request for a lease: a later answer is of no use.
+// requestTimeout bounds one request for a lease, in proportion to the lease: a store whose answers
+// take less than a third of the TTL is slow, and one whose answers take longer is away. A grant that
+// comes when the lease is about to end is of no use.
 func requestTimeout(ttl time.Duration) time.Duration {
-	return min(ttl-marginOf(ttl), 5*time.Second)
+	return min(ttl-marginOf(ttl), max(ttl/3, 5*time.Second))
 }
 
 // ask asks the store once. It returns the hold if the claim was granted and is of use, or an error
@@ -37,6 +39,7 @@ func (a *acquisition) ask(step queue.Step) (*hold, error) {
 		call = new(lazyctx.Context) // the Locker may still use the first
 	}
 	call.InitCall(a.ctx, g.clock.Time(sent+timeout), 0)
+	call.EndWith(g.gaveUp)
 	defer call.End(nil)
 	a.asking = true
 	grant, err := a.set.first.tryAcquire(call, g, a.claim)

@@ -44,10 +44,15 @@ func (g *Guard) Close(ctx context.Context) error {
 	g.mu.Unlock()
 	g.endWatches()
 
+	defer g.gaveUp.End()
+	if _, ok := ctx.Deadline(); !ok {
+		defer time.AfterFunc(drainTime, g.gaveUp.End).Stop()
+	}
 	revoked := 0
 	if !g.active.await(ctx, &g.mu) {
 		revoked = g.revoke()
 	}
+	g.unheld.End()
 	g.schedule.rouse()
 	deadline, ok := ctx.Deadline()
 	if !ok {

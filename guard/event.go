@@ -201,6 +201,16 @@ func (r *release) report() {
 	hs.call(&h.ctx, &e, pickRelease)
 }
 
+// reportRepeat has the hooks called for a release that was sent again, see sendMarking.
+func (h *hold) reportRepeat(sent, took time.Duration, err error) {
+	if len(h.set.hooks) == 0 {
+		return
+	}
+	e := h.event()
+	e.Op, e.Start, e.Duration, e.Err = driver.OpRelease, h.guard.clock.Time(sent), took, err
+	h.guard.reporter.report(pending{h.set.hooks, &h.ctx, e, pickCall}, false)
+}
+
 // An orphanReport is what hooks receive of an orphan.
 type orphanReport struct {
 	hooks hooks

@@ -13,6 +13,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/internal/clock"
 	"github.com/seed-1795987d/onerun/guard/internal/jitter"
+	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
 	"github.com/seed-1795987d/onerun/guard/internal/queue"
 )
 
@@ -40,6 +41,8 @@ type Guard struct {
 	cleaner    cleaner
 	broken     brokenLeases
 	renewers   chan struct{} // renewals under way, if the Locker is no BatchRenewer
+	gaveUp     *lazyctx.Stop // ends calls to the store: Close waits for them no longer
+	unheld     *lazyctx.Stop // ends renewals: Close has nothing left to renew
 
 	// mu guards what follows, and the state of every tenure and hold.
 	mu       sync.Mutex
@@ -81,6 +84,8 @@ func New(locker Locker, opts ...Option) (*Guard, error) {
 		jitter:     jitter.New(),
 		closing:    make(chan struct{}),
 		renewers:   make(chan struct{}, renewersAtOnce),
+		gaveUp:     lazyctx.NewStop(),
+		unheld:     lazyctx.NewStop(),
 	}
 	g.schedule.guard, g.schedule.wake = g, make(chan struct{}, 1)
 	g.reporter.tasks = &g.background

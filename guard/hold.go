@@ -41,10 +41,14 @@ type tenure struct {
 	index    int           // in the schedule's heap, or -1
 	next     time.Duration // the next event
 	renewAt  time.Duration // when to renew, or clock.Never
-	renewing bool          // a renewal is under way
-	failures int           // renewals in a row without an answer
-	lastErr  error         // why the last renewal failed
-	gone     bool          // the store has said that it does not know the claim
+	newest   *renewal      // the renewal that was sent last, or nil
+	renewing bool          // the Guard waits for its answer before it sends another one
+	// when the Guard waits for it no longer, or clock.Never
+	overdueAt time.Duration
+	underway  int   // renewals without an answer
+	failures  int   // renewals in a row without an answer in time
+	lastErr   error // why the last renewal failed
+	gone      bool  // the store has said that it does not know the claim
 }
 
 // A hold is one call's use of a tenure: the state behind a Lease.
@@ -125,6 +129,9 @@ func (t *tenure) count(sent, anchor time.Duration) {
 
 func (t *tenure) validUntil() time.Duration { return time.Duration(t.until.Load()) }
 
+// counted returns the instant from which the validity counts.
+func (t *tenure) counted() time.Duration { return t.validUntil() + t.margin - t.claim.TTL }
+
 // validUntil returns the instant at which h's validity ends: that of its tenure, less WithMargin.
 func (h *hold) validUntil() time.Duration { return h.tenure.validUntil() - h.set.margin }
 
@@ -158,7 +165,9 @@ func (t *tenure) nextEvent() time.Duration {
 			next = min(next, h.validUntil(), h.maxAt)
 		}
 	}
-	if !t.renewing {
+	if t.renewing {
+		next = min(next, t.overdueAt)
+	} else {
 		next = min(next, t.renewAt)
 	}
 	return next

@@ -303,7 +303,7 @@ func (c *cleaner) try(ctx context.Context, o *orphan) {
 	if o.leave != nil {
 		after = o.leave()
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(o.claim.TTL, time.Second))
+	ctx, cancel := context.WithTimeout(ctx, c.patience(o))
 	defer cancel()
 	sent := g.clock.Now()
 	err := errAborted // unless Release returns
@@ -314,6 +314,16 @@ func (c *cleaner) try(ctx context.Context, o *orphan) {
 		o.note(g, sent, err)
 	}()
 	_, err = g.releaseClaim(ctx, o.claim, after)
+}
+
+// patience returns for how long to wait for the answer to a clean-up.
+func (c *cleaner) patience(o *orphan) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.abandoned {
+		return min(o.claim.TTL, time.Second)
+	}
+	return min(o.claim.TTL, max(o.claim.TTL/3, time.Second))
 }
 
 // note takes the answer to a clean-up that was sent at an instant.

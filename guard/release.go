@@ -16,7 +16,8 @@ const (
 	releaseTries = 3
 )
 
-// releaseTimeout bounds the release for which a call waits.
+// releaseTimeout bounds the release for which a call waits. A release that leaves a done marker has
+// more time, see sendMarking.
 func releaseTimeout(ttl time.Duration) time.Duration { return min(ttl, 2*time.Second) }
 
 // errAborted is the error of a call in which the Locker panicked, or the Locker or a hook ended
@@ -39,6 +40,7 @@ type release struct {
 	took      time.Duration
 	handedOff bool // to another call, or left to those that share the lease
 	untaken   bool // no call has had the hold, and hooks do not know of it
+	closing   bool // the Guard was closed before
 
 	claim    Claim
 	marks    bool // leave a done marker
@@ -83,11 +85,8 @@ func (h *hold) endLease(ctx context.Context, end ending, r *release) {
 			r.claim.Label = h.set.label + more
 		}
 	}
-	deadline := h.guard.clock.Time(r.at + releaseTimeout(r.claim.TTL))
-	call := lazyctx.NewCall(ctx, deadline, releaseGrace)
-	defer call.End(nil)
 	r.sending = true
-	held, err := r.send(call, end.first)
+	held, err := r.sendInTime(ctx, end.first)
 	r.sending = err != nil
 	switch {
 	case err != nil:
@@ -95,6 +94,17 @@ func (h *hold) endLease(ctx context.Context, end ending, r *release) {
 	case !held && r.err == nil:
 		r.err = h.foundLost()
 	}
+}
+
+// sendInTime sends the release, within the time that it may take.
+func (r *release) sendInTime(ctx context.Context, first *firstRequest) (held bool, err error) {
+	if r.marks {
+		return r.sendMarking(ctx)
+	}
+	deadline := r.hold.guard.clock.Time(r.at + releaseTimeout(r.claim.TTL))
+	call := lazyctx.NewCall(ctx, deadline, releaseGrace)
+	defer call.End(nil)
+	return r.send(call, first)
 }
 
 // beginRelease ends the lease's validity and context, and hands the lease off if it can. It
@@ -116,7 +126,7 @@ func (h *hold) beginRelease(end ending, r *release) bool {
 		h.lose(LossSuspended, now-h.validUntil())
 		lost = true
 	}
-	*r = release{hold: h, at: now, record: h.record, storeEnd: now + t.claim.TTL, untaken: h.offered}
+	*r = release{hold: h, at: now, record: h.record, storeEnd: now + t.claim.TTL, untaken: h.offered, closing: g.closed}
 	if h.offered {
 		g.active.add(1) // so far, it counted with the call to which it was offered
 	}

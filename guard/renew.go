@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/internal/clock"
+	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
 )
 
 // errUnreported is the error of a claim on which RenewBatch did not report.
@@ -27,10 +28,61 @@ func (g *Guard) renewalAfter(sent, ttl time.Duration) time.Duration {
 	return (sent + third - g.jitter.UpTo(third/4)).Truncate(ttl / 30)
 }
 
-// renewalTimeout bounds one renewal, so that a lease can be tried three times or more before it
-// ends. With a margin (WithMargin), it ends earlier, so each try takes less time.
-func renewalTimeout(ttl, margin time.Duration) time.Duration {
-	return min(ttl/4-margin*3/8, 3*time.Second)
+// maxRenewals bounds the requests to renew one lease that are under way at a time.
+const maxRenewals = 4
+
+// errOverdue stands for the answer to a renewal that has taken long. It may still come.
+var errOverdue = errors.New("no answer for a quarter of the TTL; it still counts if it comes")
+
+// renewalTimeout is for how long the Guard waits for the answer to a renewal before it sends the
+// next one. A lease can be tried three times or more before it ends. With a margin (WithMargin), it
+// ends earlier, so each try takes less time.
+func renewalTimeout(ttl, margin time.Duration) time.Duration { return ttl/4 - margin*3/8 }
+
+// A renewal is one request to renew a lease. Its answer counts until the lease has ended, from when
+// the request was sent: a store that is slow is not away.
+type renewal struct {
+	tenure *tenure
+	claim  Claim
+	sent   time.Duration
+	anchor time.Duration // see tenure.count
+	report sync.Once
+	// overdue means that the Guard waits for the answer no longer. Guard.mu guards it.
+	overdue bool
+}
+
+// newRenewal begins a renewal that is due now. Guard.mu must be held.
+func (t *tenure) newRenewal(now time.Duration) *renewal {
+	t.newest = &renewal{tenure: t, claim: t.claim, sent: now}
+	t.renewing = true
+	t.underway++
+	t.overdueAt = now + renewalTimeout(t.claim.TTL, t.longestMargin())
+	return t.newest
+}
+
+// setOverdue notes that the newest renewal has no answer yet, so that the next one is sent soon:
+// the connection may be dead. It returns the report for the hooks. Guard.mu must be held.
+func (t *tenure) setOverdue(now time.Duration) (report func()) {
+	h, r := t.hold, t.newest
+	t.failures++
+	t.lastErr = &StoreError{Op: driver.OpRenew, Key: t.claim.Key, Kind: driver.KindTimeout, Err: errOverdue}
+	r.overdue = true
+	if t.overdueAt = clock.Never; t.underway < maxRenewals {
+		t.renewing = false
+	}
+	if t.renewAt != clock.Never {
+		t.renewAt = now + t.guard.renewalPause(t.claim.TTL, t.failures)
+	}
+	sent, used, failures, err := r.sent, t.used(now), t.failures, t.lastErr
+	return func() { h.reportRenewal(sent, now-sent, used, failures, err) }
+}
+
+// used returns how much of the TTL has passed, or 0 if the lease was lost. Guard.mu must be held.
+func (t *tenure) used(now time.Duration) time.Duration {
+	if t.hold.lost != nil {
+		return 0
+	}
+	return now - t.counted()
 }
 
 // longestMargin returns the longest margin of the calls that have t. Guard.mu must be held.
@@ -47,94 +99,107 @@ func (g *Guard) renewalPause(ttl time.Duration, failures int) time.Duration {
 }
 
 // renew renews the batch, which has one TTL, and notes the answer to each.
-func (g *Guard) renew(batch []*tenure) {
-	claims := make([]Claim, len(batch))
-	margin := time.Duration(0)
-	g.mu.Lock()
-	for i, t := range batch {
-		claims[i] = t.claim
-		margin = max(margin, t.longestMargin())
-	}
-	g.mu.Unlock()
-	timeout := renewalTimeout(claims[0].TTL, margin)
+func (g *Guard) renew(batch []*renewal) {
 	if g.batch == nil {
-		g.renewEach(batch, claims, timeout)
+		g.renewEach(batch)
 		return
 	}
-	anchor := g.clock.Suspension(clock.AtMost)
-	sent := g.clock.Now()
-	ctx, cancel := context.WithTimeout(g.detached(), timeout)
+	claims := make([]Claim, len(batch))
+	ctx, cancel := g.begin(batch)
 	defer cancel()
-	reported := make([]sync.Once, len(batch))
-	report := func(i int, held bool, err error) {
-		reported[i].Do(func() { batch[i].renewed(sent, anchor, held, err) })
+	for i, r := range batch {
+		claims[i] = r.claim
 	}
 	err := errAborted // unless RenewBatch returns
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%w: %v", errAborted, p)
 		}
-		for i := range batch {
-			report(i, false, err)
+		for _, r := range batch {
+			r.answer(false, err)
 		}
 	}()
 	g.calls.Add(1)
 	defer g.calls.Add(-1)
-	g.batch.RenewBatch(ctx, claims, report)
+	g.batch.RenewBatch(ctx, claims, func(i int, held bool, err error) { batch[i].answer(held, err) })
 	err = errUnreported
+}
+
+// begin notes that the renewals are about to be sent, and returns their context. It ends when no
+// answer is of use any more: the leases have ended, and those that are kept although they are lost
+// would be tried again. It also ends when Close has nothing left to renew.
+func (g *Guard) begin(batch []*renewal) (context.Context, func()) {
+	anchor, sent := g.clock.Suspension(clock.AtMost), g.clock.Now()
+	until := sent + renewalTimeout(batch[0].claim.TTL, 0)
+	g.mu.Lock()
+	for _, r := range batch {
+		r.sent, r.anchor = sent, anchor
+		until = max(until, r.tenure.validUntil())
+	}
+	g.mu.Unlock()
+	ctx := lazyctx.NewCall(g.detached(), g.clock.Time(until), 0)
+	ctx.EndWith(g.unheld)
+	return ctx, func() { ctx.End(nil) }
 }
 
 // renewEach renews each claim in a call of its own, a bounded number at a time. A call that takes
 // long does not count any more: a slow key must not delay the renewal of others.
-func (g *Guard) renewEach(batch []*tenure, claims []Claim, timeout time.Duration) {
+func (g *Guard) renewEach(batch []*renewal) {
 	var all sync.WaitGroup
-	for i, t := range batch {
+	for _, r := range batch {
 		g.renewers <- struct{}{}
 		done := sync.OnceFunc(func() { <-g.renewers })
-		slow := time.AfterFunc(timeout/8, done)
+		slow := time.AfterFunc(renewalTimeout(r.claim.TTL, 0)/8, done)
 		all.Go(func() {
 			defer done()
 			defer slow.Stop()
-			ctx, cancel := context.WithTimeout(g.detached(), timeout)
+			ctx, cancel := g.begin([]*renewal{r})
 			defer cancel()
-			g.renewOne(ctx, t, claims[i])
+			g.renewOne(ctx, r)
 		})
 	}
 	all.Wait()
 }
 
-func (g *Guard) renewOne(ctx context.Context, t *tenure, c Claim) {
-	anchor := g.clock.Suspension(clock.AtMost)
-	sent := g.clock.Now()
+func (g *Guard) renewOne(ctx context.Context, r *renewal) {
 	held, err := false, errAborted // unless Renew returns
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%w: %v", errAborted, p)
 		}
-		t.renewed(sent, anchor, held, err)
+		r.answer(held, err)
 	}()
 	g.calls.Add(1)
 	defer g.calls.Add(-1)
-	held, err = g.locker.Renew(ctx, c)
+	held, err = g.locker.Renew(ctx, r.claim)
 }
 
-// renewed notes the answer to a renewal that was sent at an instant, when anchor was read. If the
-// lease was handed off meanwhile, the answer is for the hold that has it now.
-func (t *tenure) renewed(sent, anchor time.Duration, held bool, err error) {
+// answer notes the first answer to the renewal.
+func (r *renewal) answer(held bool, err error) { r.report.Do(func() { r.answered(held, err) }) }
+
+// answered notes the answer to a renewal. If the lease was handed off meanwhile, the answer is for
+// the hold that has it now.
+func (r *renewal) answered(held bool, err error) {
+	t := r.tenure
 	g := t.guard
 	g.mu.Lock()
-	t.renewing = false
 	h := t.hold
+	t.underway--
+	if r == t.newest || t.overdueAt == clock.Never {
+		t.renewing = false
+	}
 	if t.index < 0 { // its release has begun
+		g.mu.Unlock()
+		return
+	}
+	if err != nil && r.overdue { // it was reported then
+		g.schedule.replan(t)
 		g.mu.Unlock()
 		return
 	}
 	now := g.clock.Now()
 	lost := t.expire(now)
-	used := now - (t.validUntil() + t.margin - t.claim.TTL)
-	if h.lost != nil {
-		used = 0
-	}
+	used := t.used(now)
 	switch {
 	case err != nil:
 		t.failures++
@@ -148,21 +213,7 @@ func (t *tenure) renewed(sent, anchor time.Duration, held bool, err error) {
 		t.lastErr = nil
 		lost = append(lost, t.lose(LossNotHeld, now)...)
 	default:
-		t.failures, t.lastErr = 0, nil
-		for h := t.hold; h != nil; h = h.next {
-			h.renewals++
-			h.used = max(h.used, used)
-		}
-		if t.renewAt != clock.Never {
-			t.renewAt = g.renewalAfter(sent, t.claim.TTL)
-		}
-		switch {
-		case t.isLost(): // kept for the functions that still run, but not valid again
-		case t.suspended(g.clock.Suspended(now)):
-			lost = append(lost, t.lose(LossSuspended, now)...)
-		default:
-			t.count(sent, anchor)
-		}
+		lost = append(lost, t.extend(r, now, used)...)
 	}
 	g.schedule.replan(t)
 	failures, fence := t.failures, h.fence.Load()
@@ -175,5 +226,31 @@ func (t *tenure) renewed(sent, anchor time.Duration, held bool, err error) {
 	} else if !held {
 		err = &LostError{Key: h.key, Fence: fence, Reason: LossNotHeld, ran: true}
 	}
-	h.reportRenewal(sent, now-sent, used, failures, err)
+	h.reportRenewal(r.sent, now-r.sent, used, failures, err)
+}
+
+// extend extends the validity after a renewal, and returns the holds that are lost nevertheless. The
+// answer to an older request than the last one that was answered changes nothing. Guard.mu must be
+// held.
+func (t *tenure) extend(r *renewal, now, used time.Duration) (lost []*hold) {
+	g := t.guard
+	t.failures, t.lastErr = 0, nil
+	for h := t.hold; h != nil; h = h.next {
+		h.renewals++
+		h.used = max(h.used, used)
+	}
+	if r.sent < t.counted() {
+		return nil
+	}
+	if t.renewAt != clock.Never {
+		t.renewAt = g.renewalAfter(r.sent, t.claim.TTL)
+	}
+	switch {
+	case t.isLost(): // kept for the functions that still run, but not valid again
+	case t.suspended(g.clock.Suspended(now)):
+		return t.lose(LossSuspended, now)
+	default:
+		t.count(r.sent, r.anchor)
+	}
+	return nil
 }

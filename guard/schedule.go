@@ -79,9 +79,12 @@ func (s *schedule) rouse() {
 // hook. It ends when nothing has been held for a tick.
 func (s *schedule) run() {
 	for {
-		lost, due, until := s.step()
+		lost, overdue, due, until := s.step()
 		for _, h := range lost {
 			h.announceLoss()
+		}
+		for _, report := range overdue {
+			report()
 		}
 		for _, batch := range due {
 			s.guard.background.start(func() { s.guard.renew(batch) })
@@ -93,9 +96,10 @@ func (s *schedule) run() {
 	}
 }
 
-// step does what is due now. It returns the holds that are lost by now, those to be renewed, and
-// until when to sleep then, which is clock.Never if the scheduler is to end.
-func (s *schedule) step() (lost []*hold, due [][]*tenure, until time.Duration) {
+// step does what is due now. It returns the holds that are lost by now, the reports of renewals that
+// are overdue, the renewals to send, and until when to sleep then, which is clock.Never if the
+// scheduler is to end.
+func (s *schedule) step() (lost []*hold, overdue []func(), due [][]*renewal, until time.Duration) {
 	g := s.guard
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -105,22 +109,24 @@ func (s *schedule) step() (lost []*hold, due [][]*tenure, until time.Duration) {
 	for len(s.heap) > 0 && s.heap[0].next <= now {
 		t := s.heap[0]
 		lost = append(lost, t.expire(now)...)
+		if t.renewing && t.overdueAt <= now {
+			overdue = append(overdue, t.setOverdue(now))
+		}
 		if !t.renewing && t.renewAt <= now {
-			t.renewing = true
-			batches.add(t)
+			batches.add(t.newRenewal(now))
 		}
 		t.next = t.nextEvent()
 		heap.Fix(&s.heap, 0)
 	}
 	if len(s.heap) == 0 && (g.closed || now >= s.wakeAt && s.wakeAt > 0) {
 		s.running = false
-		return lost, batches.all, clock.Never
+		return lost, overdue, batches.all, clock.Never
 	}
 	s.wakeAt = now + tick
 	if len(s.heap) > 0 {
 		s.wakeAt = min(s.wakeAt, s.heap[0].next)
 	}
-	return lost, batches.all, s.wakeAt
+	return lost, overdue, batches.all, s.wakeAt
 }
 
 // loseSuspended ends the leases that were held while the host was suspended. Guard.mu must be
@@ -143,21 +149,21 @@ func (s *schedule) loseSuspended(now time.Duration) (lost []*hold) {
 
 // batches are renewals that go out together. All of a batch have the same TTL.
 type batches struct {
-	all  [][]*tenure
+	all  [][]*renewal
 	open map[time.Duration]int // by TTL, the batch that is not full
 }
 
-func (b *batches) add(t *tenure) {
-	i, ok := b.open[t.claim.TTL]
+func (b *batches) add(r *renewal) {
+	i, ok := b.open[r.claim.TTL]
 	if !ok || len(b.all[i]) == largestBatch {
 		if b.open == nil {
 			b.open = map[time.Duration]int{}
 		}
 		i = len(b.all)
-		b.open[t.claim.TTL] = i
+		b.open[r.claim.TTL] = i
 		b.all = append(b.all, nil)
 	}
-	b.all[i] = append(b.all[i], t)
+	b.all[i] = append(b.all[i], r)
 }
 
 // tenureHeap is a heap of tenures by their next event. It implements heap.Interface.

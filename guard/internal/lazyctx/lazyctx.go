@@ -18,6 +18,7 @@ type Context struct {
 	context.Context               // the parent
 	deadline        time.Time     // zero if it has none of its own
 	grace           time.Duration // how long it outlives its parent
+	stop            *Stop         // ends it as well; or nil
 
 	mu     sync.Mutex
 	whole  context.Context // nil until it is made
@@ -37,6 +38,24 @@ func (c *Context) InitCall(parent context.Context, deadline time.Time, grace tim
 	}
 	c.Context, c.deadline, c.grace = parent, deadline, grace
 }
+
+// EndWith makes the stop end c, too. It must be called before c is used.
+func (c *Context) EndWith(stop *Stop) { c.stop = stop }
+
+// A Stop ends many contexts at once.
+type Stop struct {
+	ctx context.Context
+	end context.CancelFunc
+}
+
+// NewStop returns a Stop.
+func NewStop() *Stop {
+	ctx, end := context.WithCancel(context.Background())
+	return &Stop{ctx, end}
+}
+
+// End ends the contexts that end with the Stop.
+func (s *Stop) End() { s.end() }
 
 // NewCall returns the context of a call, see InitCall.
 func NewCall(parent context.Context, deadline time.Time, grace time.Duration) *Context {
@@ -84,6 +103,11 @@ func (c *Context) make() context.Context {
 	if c.grace > 0 {
 		c.endAfterGrace()
 	}
+	if c.stop != nil {
+		cancel := c.cancel
+		stop := context.AfterFunc(c.stop.ctx, func() { cancel(nil) })
+		c.cancel = func(cause error) { cancel(cause); stop() }
+	}
 	return c.whole
 }
 
@@ -116,7 +140,7 @@ func (c *Context) Done() <-chan struct{} { return c.make().Done() }
 // Err implements context.Context.
 func (c *Context) Err() error {
 	c.mu.Lock()
-	going := c.whole == nil && !c.ended && c.Context.Err() == nil &&
+	going := c.whole == nil && !c.ended && c.Context.Err() == nil && (c.stop == nil || c.stop.ctx.Err() == nil) &&
 		(c.deadline.IsZero() || time.Until(c.deadline) > 0)
 	c.mu.Unlock()
 	if going {
