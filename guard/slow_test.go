@@ -155,7 +155,7 @@ func (c slowCell) test(t *testing.T) {
 		}
 	}
 	close(over)
-	time.Sleep(2 * (c.ttl + c.delay)) // a claim may still arrive
+	time.Sleep(2 * (c.ttl + c.delay))       // a claim may still arrive
 	_, err = inner.Forget(t.Context(), "k") // a marker of which only an error was known
 	require.NoError(t, err)
 	require.NoError(t, other.Do(t.Context(), "k", nothing), "nobody holds the key in the end")
