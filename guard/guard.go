@@ -192,7 +192,7 @@ func (g *Guard) unlock() {
 	ended := g.queues.Ended()
 	g.mu.Unlock()
 	for _, stop := range ended {
-		stop()
+		contain(stop) // this may be a goroutine of our own
 	}
 }
 

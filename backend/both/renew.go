@@ -2,8 +2,10 @@ package both
 
 import (
 	"context"
+	"errors"
 	"sync"
 
+	"github.com/seed-1795987d/onerun/backend/internal/contain"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -23,18 +25,24 @@ func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report f
 	var sides sync.WaitGroup
 	for _, s := range l.sides {
 		sides.Go(func() {
-			s.renewBatch(ctx, claims, func(i int, held bool, err error) {
+			report := func(i int, held bool, err error) {
 				if err != nil {
 					err = s.error(driver.OpRenew, claims[i].Key, err)
 				}
 				if all[i].add(held, err) {
 					report(i, all[i].err == nil && !all[i].lost, all[i].result())
 				}
+			}
+			contain.Batch(len(claims), errUnreported, report, func(report func(i int, held bool, err error)) {
+				s.renewBatch(ctx, claims, report)
 			})
 		})
 	}
 	sides.Wait()
 }
+
+// errUnreported is the error of a claim on which a side has not reported.
+var errUnreported = errors.New("it has not reported on the claim")
 
 // A renewal is what the sides have answered to the renewal of one claim.
 type renewal struct {
@@ -80,8 +88,7 @@ func (s side) renewBatch(ctx context.Context, claims []driver.Claim, report func
 	var all sync.WaitGroup
 	for i, c := range claims {
 		all.Go(func() {
-			held, err := s.Renew(ctx, c)
-			report(i, held, err)
+			contain.Call(func() (bool, error) { return s.Renew(ctx, c) }, func(held bool, err error) { report(i, held, err) })
 		})
 	}
 	all.Wait()

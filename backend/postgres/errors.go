@@ -10,6 +10,7 @@ import (
 	"net"
 	"strings"
 
+	"github.com/seed-1795987d/onerun/backend/internal/contain"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -36,10 +37,7 @@ func ask[T any](
 		err error
 	}
 	answered := make(chan answer, 1)
-	go func() {
-		t, err := f(ctx)
-		answered <- answer{t, err}
-	}()
+	go contain.Call(func() (T, error) { return f(ctx) }, func(t T, err error) { answered <- answer{t, err} })
 	select {
 	case a := <-answered:
 		if a.err != nil {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed-1795987d/onerun/backend/internal/contain"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -171,7 +172,9 @@ func (s *subscriber) serve(ctx context.Context) {
 // keepListening calls listen until ctx has ended.
 func (s *subscriber) keepListening(ctx context.Context) {
 	for ctx.Err() == nil {
-		_ = s.listen(ctx, s.locker.channel(), func() { s.setListening(true) }, s.notify)
+		_ = contain.Err(func() error {
+			return s.listen(ctx, s.locker.channel(), func() { s.setListening(true) }, s.notify)
+		})
 		s.setListening(false)
 		select {
 		case <-ctx.Done():
@@ -256,7 +259,10 @@ func (s *subscriber) mark(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
-	_, err := s.locker.db.ExecContext(ctx, s.locker.sql.mark, keysOf(due), micros(markFor))
+	err := contain.Err(func() error {
+		_, err := s.locker.db.ExecContext(ctx, s.locker.sql.mark, keysOf(due), micros(markFor))
+		return err
+	})
 	s.mu.Lock()
 	var calls []func()
 	for i, k := range due {
@@ -304,12 +310,14 @@ func (s *subscriber) look(ctx context.Context) {
 	var all []seen
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
-	err := s.locker.query(ctx, func(scan func(...any) error) error {
-		var one seen
-		err := scan(&one.i, &one.version, &one.open)
-		all = append(all, one)
-		return err
-	}, s.locker.sql.poll, keysOf(subscribed))
+	err := contain.Err(func() error {
+		return s.locker.query(ctx, func(scan func(...any) error) error {
+			var one seen
+			err := scan(&one.i, &one.version, &one.open)
+			all = append(all, one)
+			return err
+		}, s.locker.sql.poll, keysOf(subscribed))
+	})
 	if err != nil {
 		return // the next look calls those whose key has changed
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed-1795987d/onerun/backend/internal/contain"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -304,7 +305,7 @@ func askInspector[T any](
 	if err = n.begin(driver.OpInspect, key); err != nil {
 		return value, err
 	}
-	value, err = ask(ctx, i)
+	value, err = contain.Do(func() (T, error) { return ask(ctx, i) })
 	n.end(err)
 	return value, err
 }

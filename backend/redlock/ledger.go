@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/seed-1795987d/onerun/backend/internal/contain"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -111,7 +112,7 @@ func askLedger[T any](ctx context.Context, n *node, name string, ask func(contex
 	if err = n.begin(driver.OpLedger, name); err != nil {
 		return value, err
 	}
-	value, err = ask(ctx, ledger)
+	value, err = contain.Do(func() (T, error) { return ask(ctx, ledger) })
 	n.end(err)
 	return value, err
 }

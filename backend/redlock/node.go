@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-1795987d/onerun/backend/internal/contain"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
@@ -16,9 +17,11 @@ const (
 	// A node that has not answered any of at least stuckCalls calls for stuckFor is not asked
 	// until it has answered one, or until they have timed out. Otherwise calls to a frozen server
 	// would pile up. If more nodes are stuck than may fail, all are asked: this process may be
-	// slow, and callers that wait for a majority bound their calls themselves.
+	// slow, and callers that wait for a majority bound their calls themselves. A stuck node gets a
+	// call each stuckPause, because only the connections of the others may be dead.
 	stuckCalls = 16
 	stuckFor   = 500 * time.Millisecond
+	stuckPause = time.Second
 )
 
 var errStuck = errors.New("it has not answered for some time")
@@ -38,6 +41,7 @@ type node struct {
 	epoch    time.Time
 	asked    atomic.Int64 // calls under way
 	answered atomic.Int64 // when a call ended, or began that was the only one, since the epoch
+	tried    atomic.Int64 // when a call was made although the node was stuck, since the epoch
 }
 
 func newNode(of *Locker, i int, l driver.Locker) *node {
@@ -56,7 +60,7 @@ func (n *node) begin(op driver.Op, key string) error {
 	if n.asked.Add(1) == 1 {
 		n.answered.Store(int64(time.Since(n.epoch)))
 	}
-	if n.stuck() && n.quorum.canSpareStuck() {
+	if n.stuck() && n.quorum.canSpareStuck() && !n.tryStuck() {
 		n.asked.Add(-1)
 		return n.named(op, key, errStuck)
 	}
@@ -65,6 +69,13 @@ func (n *node) begin(op driver.Op, key string) error {
 
 func (n *node) stuck() bool {
 	return n.asked.Load() > stuckCalls && time.Since(n.epoch)-time.Duration(n.answered.Load()) > stuckFor
+}
+
+// tryStuck reports whether a stuck node is to get a call.
+func (n *node) tryStuck() bool {
+	now, last := time.Since(n.epoch), n.tried.Load()
+	since := time.Duration(max(last, n.answered.Load()))
+	return now-since >= stuckPause && n.tried.CompareAndSwap(last, int64(now))
 }
 
 // canSpareStuck reports whether a majority is not stuck.
@@ -115,10 +126,10 @@ func (n *node) acquire(ctx context.Context, c driver.Claim, done func(driver.Gra
 // startAcquire is acquire for a caller that calls begin and ended itself.
 func (n *node) startAcquire(ctx context.Context, c driver.Claim, done func(driver.Grant, error)) {
 	if n.starter != nil {
-		n.starter.StartAcquire(ctx, c, done)
+		contain.Start(func(done func(driver.Grant, error)) { n.starter.StartAcquire(ctx, c, done) }, done)
 		return
 	}
-	go func() { done(n.TryAcquire(ctx, c)) }()
+	go contain.Call(func() (driver.Grant, error) { return n.TryAcquire(ctx, c) }, done)
 }
 
 // release releases the claim and calls done with the answer, from any goroutine.
@@ -139,10 +150,10 @@ func (n *node) startRelease(
 	ctx context.Context, c driver.Claim, after driver.After, done func(held bool, err error),
 ) {
 	if n.starter != nil {
-		n.starter.StartRelease(ctx, c, after, done)
+		contain.Start(func(done func(bool, error)) { n.starter.StartRelease(ctx, c, after, done) }, done)
 		return
 	}
-	go func() { done(n.Release(ctx, c, after)) }()
+	go contain.Call(func() (bool, error) { return n.Release(ctx, c, after) }, done)
 }
 
 // renew renews the claim and calls done with the answer, from another goroutine.
@@ -159,30 +170,32 @@ func (n *node) renewBatch(ctx context.Context, claims []driver.Claim, report fun
 	if n.batch == nil || len(claims) == 1 {
 		left := lastOf(len(claims), func() { n.end(ctx.Err()) })
 		for i, c := range claims {
-			go func() {
-				sent := time.Now()
-				held, err := n.Renew(ctx, c)
+			sent := time.Now()
+			go contain.Call(func() (bool, error) { return n.Renew(ctx, c) }, func(held bool, err error) {
 				left()
 				n.tell(ctx, driver.OpRenew, sent, orLost(c, held, err))
 				report(i, held, err)
-			}()
+			})
 		}
 		return
 	}
 	go func() {
-		reported := make([]sync.Once, len(claims))
 		var failed atomic.Pointer[error] // one of them
-		once := func(i int, held bool, err error) {
+		sent := time.Now()
+		ended := sync.OnceFunc(func() {
+			n.end(ctx.Err())
+			n.tell(ctx, driver.OpRenew, sent, errorIn(&failed))
+		})
+		defer ended()
+		contain.Batch(len(claims), errSilent, func(i int, held bool, err error) {
 			if err := orLost(claims[i], held, err); err != nil {
 				failed.Store(&err)
 			}
-			reported[i].Do(func() { report(i, held, err) })
-		}
-		sent := time.Now()
-		n.batch.RenewBatch(ctx, claims, once)
-		n.end(ctx.Err())
-		n.tell(ctx, driver.OpRenew, sent, errorIn(&failed))
-		reportAll(claims, errSilent, once)
+			report(i, held, err)
+		}, func(report func(i int, held bool, err error)) {
+			n.batch.RenewBatch(ctx, claims, report)
+			ended() // before those that it has left out
+		})
 	}()
 }
 

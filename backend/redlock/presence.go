@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-1795987d/onerun/backend/internal/contain"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -18,6 +19,8 @@ const (
 	// identifyGrace is how long the other nodes have to state their identity after the first
 	// majority did. Two of them may be one server.
 	identifyGrace = 100 * time.Millisecond
+	// identifyTimeout bounds a request for an identity that outlives the call that made it.
+	identifyTimeout = 30 * time.Second
 )
 
 // identities holds the identities of the nodes' servers. When the Locker is first used, a majority
@@ -45,7 +48,7 @@ func (l *Locker) verify(ctx context.Context, key string) error {
 		return err
 	}
 	before, _ := l.identities.majority(l.quorum)
-	call, cancel := detached(ctx, 5*time.Second)
+	call, cancel := detached(ctx, identifyTimeout)
 	last := lastOf(len(ask), cancel)
 	type answer struct {
 		node *node
@@ -112,7 +115,7 @@ func (l *Locker) identify(ctx context.Context, n *node, key string) error {
 	id := ""
 	if n.server != nil {
 		var err error
-		if id, err = n.server.ServerID(ctx); err != nil {
+		if id, err = contain.Do(func() (string, error) { return n.server.ServerID(ctx) }); err != nil {
 			return withKey(err, key)
 		}
 	}

@@ -27,6 +27,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-1795987d/onerun/backend/internal/contain"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
@@ -192,7 +193,13 @@ func (l *Locker) Warnings(ctx context.Context) []error {
 	var asked sync.WaitGroup
 	for i, n := range l.nodes {
 		if w, ok := driver.Ability[driver.Warner](n.Locker); ok {
-			asked.Go(func() { of[i] = w.Warnings(ctx) })
+			asked.Go(func() {
+				contain.Call(func() ([]error, error) { return w.Warnings(ctx), nil }, func(warnings []error, err error) {
+					if of[i] = warnings; err != nil {
+						of[i] = []error{n.named("", "", err)}
+					}
+				})
+			})
 		}
 	}
 	asked.Wait()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-1795987d/onerun/backend/internal/contain"
 	"github.com/seed-1795987d/onerun/backend/internal/rediserr"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
@@ -80,16 +81,20 @@ func (r *router) drop(unusedFor time.Duration) {
 
 // send sends a request to its master, when that is found.
 func (r *router) send(q *request) {
-	var s *server
-	err := rediserr.Recovered(func() (err error) {
-		s, err = r.find(q.ctx, q.call.routeKey())
-		return err
-	})
-	if err != nil {
-		q.finish(nil, err)
-		return
+	find := func() (s *server, err error) {
+		err = rediserr.Recovered(func() error {
+			s, err = r.find(q.ctx, q.call.routeKey())
+			return err
+		})
+		return s, err
 	}
-	s.batcher(q).add(q)
+	contain.Call(find, func(s *server, err error) {
+		if err != nil {
+			q.finish(nil, err)
+			return
+		}
+		s.batcher(q).add(q)
+	})
 }
 
 // resend sends a request that a master has refused, or whose master has left, by the Cluster's

@@ -1,0 +1,97 @@
+// Package contain runs code that is not ours in goroutines of ours: a driver of a database, a
+// Locker that a user has written. A panic there would end the process.
+package contain
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+)
+
+// ErrEnded is the error of a call that has ended its goroutine, with runtime.Goexit.
+var ErrEnded = errors.New("the call has ended its goroutine")
+
+// A Panic is the error of a call that has panicked.
+type Panic struct{ Value any }
+
+func (p *Panic) Error() string { return fmt.Sprintf("it panicked: %v", p.Value) }
+
+// Unwrap returns the value of the panic if it is an error.
+func (p *Panic) Unwrap() error {
+	err, _ := p.Value.(error)
+	return err
+}
+
+// Call calls f, and then done with what f returns. It also calls done if f panics, with a *Panic, or
+// ends the goroutine, with ErrEnded.
+func Call[T any](f func() (T, error), done func(T, error)) {
+	var t T
+	err := ErrEnded // unless f returns
+	defer func() {
+		if p := recover(); p != nil {
+			err = &Panic{p}
+		}
+		done(t, err)
+	}()
+	t, err = f()
+}
+
+// Do calls f in a goroutine and returns what f returns, or the error of Call.
+func Do[T any](f func() (T, error)) (T, error) {
+	type answer struct {
+		t   T
+		err error
+	}
+	answered := make(chan answer, 1)
+	go Call(f, func(t T, err error) { answered <- answer{t, err} })
+	a := <-answered
+	return a.t, a.err
+}
+
+// Err is Do for a function that returns only an error.
+func Err(f func() error) error {
+	_, err := Do(func() (struct{}, error) { return struct{}{}, f() })
+	return err
+}
+
+// Start calls start, which is to call the function that it is given once, now or later. done is
+// called with that, or with the error of Call if start panics or ends the goroutine before.
+func Start[T any](start func(func(T, error)), done func(T, error)) {
+	var answered atomic.Bool
+	once := func(t T, err error) {
+		if answered.CompareAndSwap(false, true) {
+			done(t, err)
+		}
+	}
+	var none T
+	err := ErrEnded // unless start returns
+	defer func() {
+		if p := recover(); p != nil {
+			err = &Panic{p}
+		}
+		if err != nil {
+			once(none, err)
+		}
+	}()
+	start(once)
+	err = nil
+}
+
+// Batch calls f, which is to report on each of n claims. Those on which it has not reported when it
+// ends are reported with an error: that of Call, or unreported.
+func Batch(n int, unreported error, report func(i int, held bool, err error), f func(report func(i int, held bool, err error))) {
+	reported := make([]atomic.Bool, n)
+	once := func(i int, held bool, err error) {
+		if reported[i].CompareAndSwap(false, true) {
+			report(i, held, err)
+		}
+	}
+	Call(func() (struct{}, error) {
+		f(once)
+		return struct{}{}, unreported
+	}, func(_ struct{}, err error) {
+		for i := range n {
+			once(i, false, err)
+		}
+	})
+}

@@ -1,0 +1,297 @@
+package backend_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/both"
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/backend/redlock"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+// A rogue is a Locker that calls fault in the operation of that name.
+type rogue struct {
+	*memory.Locker
+	in    atomic.Value // a string
+	fault func()
+}
+
+func (r *rogue) fails(in string) {
+	if r.in.Load() == in {
+		r.fault()
+	}
+}
+
+func (r *rogue) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	r.fails("TryAcquire")
+	return r.Locker.TryAcquire(ctx, c)
+}
+
+func (r *rogue) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+	r.fails("Renew")
+	return r.Locker.Renew(ctx, c)
+}
+
+func (r *rogue) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+	r.fails("Release")
+	return r.Locker.Release(ctx, c, after)
+}
+
+func (r *rogue) Append(ctx context.Context, name string, e driver.Entry, keep int) error {
+	r.fails("Append")
+	return r.Locker.Append(ctx, name, e, keep)
+}
+
+func (r *rogue) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
+	r.fails("Entries")
+	return r.Locker.Entries(ctx, name, n)
+}
+
+func (r *rogue) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
+	r.fails("Raise")
+	return r.Locker.Raise(ctx, name, counter, to)
+}
+
+func (r *rogue) Show(ctx context.Context, key string) (driver.KeyInfo, error) {
+	r.fails("Show")
+	return r.Locker.Show(ctx, key)
+}
+
+func (r *rogue) Keys(ctx context.Context, prefix, cursor string, n int) ([]string, string, error) {
+	r.fails("Keys")
+	return r.Locker.Keys(ctx, prefix, cursor, n)
+}
+
+func (r *rogue) Break(ctx context.Context, key, id string, b driver.Break) (bool, error) {
+	r.fails("Break")
+	return r.Locker.Break(ctx, key, id, b)
+}
+
+func (r *rogue) Forget(ctx context.Context, key string) (bool, error) {
+	r.fails("Forget")
+	return r.Locker.Forget(ctx, key)
+}
+
+func (r *rogue) Addr() string { return "" }
+
+func (r *rogue) ServerID(context.Context) (string, error) {
+	r.fails("ServerID")
+	return fmt.Sprintf("%p", r), nil
+}
+
+func (r *rogue) Warnings(context.Context) []error {
+	r.fails("Warnings")
+	return nil
+}
+
+// A starting rogue has the calls that answer later, and the batch of renewals.
+type starting struct{ *rogue }
+
+func (s starting) StartAcquire(ctx context.Context, c guard.Claim, done func(guard.Grant, error)) {
+	s.fails("StartAcquire")
+	go func() { done(s.Locker.TryAcquire(ctx, c)) }()
+}
+
+func (s starting) StartRelease(ctx context.Context, c guard.Claim, after guard.After, done func(bool, error)) {
+	s.fails("StartRelease")
+	go func() { done(s.Locker.Release(ctx, c, after)) }()
+}
+
+func (s starting) RenewBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+	for i, c := range claims {
+		if i == 1 {
+			s.fails("RenewBatch")
+		}
+		held, err := s.Locker.Renew(ctx, c)
+		report(i, held, err)
+	}
+}
+
+var rogueCalls = map[string]func(ctx context.Context, l guard.Locker) error{
+	"TryAcquire": func(ctx context.Context, l guard.Locker) error {
+		_, err := l.TryAcquire(ctx, claimed("new"))
+		return err
+	},
+	"Renew": func(ctx context.Context, l guard.Locker) error {
+		_, err := l.Renew(ctx, claimed("k"))
+		return err
+	},
+	"RenewBatch": func(ctx context.Context, l guard.Locker) (err error) {
+		b, _ := driver.Ability[driver.BatchRenewer](l)
+		b.RenewBatch(ctx, []guard.Claim{claimed("k"), claimed("other")}, func(i int, _ bool, e error) {
+			if i == 1 {
+				err = e
+			}
+		})
+		return err
+	},
+	"Release": func(ctx context.Context, l guard.Locker) error {
+		_, err := l.Release(ctx, claimed("k"), guard.After{Keep: time.Minute})
+		return err
+	},
+	"Append": func(ctx context.Context, l guard.Locker) error {
+		ledger, _ := driver.Ability[driver.Ledger](l)
+		return ledger.Append(ctx, "log", driver.Entry{At: 1, Record: []byte("r")}, 10)
+	},
+	"Entries": func(ctx context.Context, l guard.Locker) error {
+		ledger, _ := driver.Ability[driver.Ledger](l)
+		_, err := ledger.Entries(ctx, "log", 10)
+		return err
+	},
+	"Raise": func(ctx context.Context, l guard.Locker) error {
+		ledger, _ := driver.Ability[driver.Ledger](l)
+		_, err := ledger.Raise(ctx, "log", "counter", 1)
+		return err
+	},
+	"Show": func(ctx context.Context, l guard.Locker) error {
+		i, _ := driver.Ability[driver.Inspector](l)
+		_, err := i.Show(ctx, "k")
+		return err
+	},
+	"Keys": func(ctx context.Context, l guard.Locker) error {
+		i, _ := driver.Ability[driver.Inspector](l)
+		_, _, err := i.Keys(ctx, "", "", 10)
+		return err
+	},
+	"Break": func(ctx context.Context, l guard.Locker) error {
+		i, _ := driver.Ability[driver.Inspector](l)
+		_, err := i.Break(ctx, "k", claimed("k").ID, driver.Break{})
+		return err
+	},
+	"Forget": func(ctx context.Context, l guard.Locker) error {
+		i, _ := driver.Ability[driver.Inspector](l)
+		_, err := i.Forget(ctx, "k")
+		return err
+	},
+	"Warnings": func(ctx context.Context, l guard.Locker) error {
+		w, _ := driver.Ability[driver.Warner](l)
+		if all := w.Warnings(ctx); len(all) > 0 {
+			return all[0]
+		}
+		return nil
+	},
+}
+
+func claimed(key string) guard.Claim {
+	return guard.Claim{Key: key, ID: key + "ID", Owner: key + "ID", TTL: time.Minute, Fence: 1}
+}
+
+// rogueOperations are the operations of a node, and the call of the quorum that uses each.
+var rogueOperations = map[string]string{"StartAcquire": "TryAcquire", "StartRelease": "Release", "ServerID": "TryAcquire"}
+
+var faults = map[string]func(){"panic": func() { panic("boom") }, "goexit": runtime.Goexit}
+
+func TestQuorum_containsNodesThatPanicOrEndTheirGoroutines(t *testing.T) {
+	operations := []string{"StartAcquire", "StartRelease", "ServerID"}
+	for call := range rogueCalls {
+		operations = append(operations, call)
+	}
+	for _, operation := range operations {
+		for fault, f := range faults {
+			for _, rogues := range []int{1, 2, 3} {
+				t.Run(fmt.Sprintf("%s of %d in %s", fault, rogues, operation), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						var nodes []driver.Locker
+						var all []*rogue
+						for range 3 {
+							r := &rogue{Locker: memory.New(), fault: f}
+							all = append(all, r)
+							switch operation {
+							case "StartAcquire", "StartRelease", "RenewBatch":
+								nodes = append(nodes, starting{r})
+							default:
+								nodes = append(nodes, r)
+							}
+						}
+						l := redlock.New(nodes)
+						call := rogueCalls[operation]
+						if other := rogueOperations[operation]; other != "" {
+							call = rogueCalls[other]
+						}
+						if operation != "ServerID" {
+							for _, key := range []string{"k", "other"} {
+								c := claimed(key)
+								c.Fence = 0
+								_, err := l.TryAcquire(t.Context(), c)
+								require.NoError(t, err)
+							}
+							synctest.Wait()
+						}
+						for _, r := range all[:rogues] {
+							r.in.Store(operation)
+						}
+						ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+						defer cancel()
+						// a node that ends the caller's own goroutine ends that
+						ended, err := make(chan struct{}), errEnded
+						go func() {
+							defer close(ended)
+							err = call(ctx, l)
+						}()
+						<-ended
+						if err != errEnded { //nolint:errorlint // it is never wrapped
+							requireContained(t, err, fault, rogues > 1 || operation == "Forget" || operation == "Warnings")
+						} else {
+							require.Contains(t, []string{"StartAcquire", "StartRelease"}, operation)
+						}
+						for _, r := range all {
+							r.in.Store("")
+						}
+						time.Sleep(2 * time.Minute) // what goes on in the background
+						grant, err := l.TryAcquire(t.Context(), guard.Claim{Key: "new", ID: "later", Owner: "later", TTL: time.Minute})
+						require.NoError(t, err)
+						require.Equal(t, guard.Granted, grant.State)
+						time.Sleep(time.Minute)
+					})
+				})
+			}
+		}
+	}
+}
+
+var errEnded = errors.New("the call has ended its goroutine")
+
+func requireContained(t *testing.T, err error, fault string, fails bool) {
+	t.Helper()
+	switch {
+	case !fails:
+		require.NoError(t, err)
+	case fault == "panic":
+		require.ErrorContains(t, err, "panicked: boom")
+	default:
+		require.ErrorContains(t, err, "ended its goroutine")
+	}
+}
+
+func TestBoth_containsASideWhoseRenewalsPanicOrEndTheirGoroutines(t *testing.T) {
+	for fault, f := range faults {
+		for at := range 2 {
+			for _, operation := range []string{"Renew", "RenewBatch"} {
+				t.Run(fmt.Sprintf("%s of side %d in %s", fault, at, operation), func(t *testing.T) {
+					sides := [2]*rogue{{Locker: memory.New(), fault: f}, {Locker: memory.New(), fault: f}}
+					type plain struct{ driver.Locker } // has no batches
+					l := both.New(plain{sides[0]}, plain{sides[1]})
+					if operation == "RenewBatch" {
+						l = both.New(starting{sides[0]}, starting{sides[1]})
+					}
+					for _, key := range []string{"k", "other"} {
+						_, err := l.TryAcquire(t.Context(), claimed(key))
+						require.NoError(t, err)
+					}
+					sides[at].in.Store(operation)
+					requireContained(t, rogueCalls["RenewBatch"](t.Context(), l), fault, true)
+				})
+			}
+		}
+	}
+}
