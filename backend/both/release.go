@@ -7,8 +7,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// releaseTimeout bounds the release on the next side, so that the old one is released although the
-// next one does not answer.
+// releaseTimeout bounds the release on the next side if ctx has no deadline.
 const releaseTimeout = 2 * time.Second
 
 // Release implements driver.Locker. It returns false if either side does, and an error if either
@@ -32,10 +31,11 @@ func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After
 	return held && oldHeld && err == nil, err
 }
 
-// half returns half of the time that ctx has left, and releaseTimeout at most.
+// half returns half of the time that ctx has left, so that the old side is released although the
+// next one does not answer.
 func half(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
-		return min(time.Until(deadline)/2, releaseTimeout)
+		return time.Until(deadline) / 2
 	}
 	return releaseTimeout
 }

@@ -10,14 +10,17 @@ import (
 )
 
 const (
-	// releaseTimeout bounds a release at one node.
-	releaseTimeout = 2 * time.Second
+	// releaseAtLeast is the least that a release at one node may take, see releaseTimeout.
+	releaseAtLeast = 2 * time.Second
 	// settle is after how long a release is repeated that had no answer, or whose claim had none:
 	// the claim can arrive after the release. mostRepeats is how many are repeated at the same
 	// time. The others end with their TTL.
 	settle      = 500 * time.Millisecond
 	mostRepeats = 1000
 )
+
+// releaseTimeout bounds a release at one node for which no caller waits.
+func releaseTimeout(ttl time.Duration) time.Duration { return max(ttl/3, releaseAtLeast) }
 
 // A releasing is the release of one claim at all nodes at once.
 type releasing struct {
@@ -57,7 +60,7 @@ func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After
 		locker: l, claim: c, after: after, turns: turns, asks: make([]releaseAsk, len(l.nodes)),
 		waiter: l.newWaiter(), pending: len(l.nodes),
 	}
-	r.call.begin(ctx, releaseTimeout, len(l.nodes))
+	r.call.begin(ctx, max(c.TTL, releaseAtLeast), len(l.nodes))
 	for i, n := range l.nodes {
 		r.asks[i] = releaseAsk{of: r, node: n, err: errSilent}
 	}
@@ -139,7 +142,7 @@ func (r *releasing) await(ctx context.Context) (bool, error) {
 func (l *Locker) releaseAt(turns *claim, n *node, c driver.Claim, doubtful bool) {
 	undone := l.claims.undo(turns, n)
 	l.claims.inNextTurn(turns, n, stepFunc(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout(c.TTL))
 		n.release(ctx, c, driver.After{}, func(_ bool, err error) {
 			cancel()
 			if err == nil {
@@ -174,7 +177,7 @@ func (l *Locker) releaseAgain(turns *claim, n *node, c driver.Claim, after drive
 				l.claims.end(turns, n)
 				return
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+			ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout(c.TTL))
 			n.release(ctx, c, after, func(bool, error) {
 				cancel()
 				l.claims.end(turns, n)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
@@ -147,7 +146,7 @@ func (l *Locker) takeIn(turns *claim, n *node, c driver.Claim) {
 		}
 		c := onNode(c)
 		c.Waits = false // it holds the key, so no other claim has to make way for it
-		ctx, cancel := context.WithTimeout(context.Background(), min(c.TTL/4, 3*time.Second))
+		ctx, cancel := context.WithTimeout(context.Background(), c.TTL/3)
 		n.acquire(ctx, c, func(grant driver.Grant, err error) {
 			cancel()
 			switch {

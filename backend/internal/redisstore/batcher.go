@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/seed-1795987d/onerun/backend/internal/rediserr"
 )
 
@@ -37,12 +39,13 @@ const (
 // A batcher collects the requests to one server. A request that finds no batch out is sent at once,
 // by itself. Those that come while one is out wait, and go out together as the next one.
 type batcher struct {
-	server  *server
-	conns   []*connection // of its own
-	pooled  *pooled       // from the user's pool, if there are no own connections; or nil
-	always  func() client // what sends if there is no connection
-	largest int           // of a batch
-	acked   bool          // replicas acknowledge its batches
+	server *server
+	conns  []*connection // of its own
+	pooled *pooled       // from the user's pool, if there are no own connections; or nil
+	// unlimited, of renewals, is what sends if there is no connection, or nil
+	unlimited func() client
+	largest   int  // of a batch
+	acked     bool // replicas acknowledge its batches
 
 	mu      sync.Mutex
 	queue   []*request
@@ -57,7 +60,6 @@ type batcher struct {
 func newBatcher(s *server, largest int) *batcher {
 	return &batcher{
 		server: s, largest: largest, wake: make(chan struct{}, usualWorkers),
-		always: func() client { return s.client },
 	}
 }
 
@@ -233,12 +235,29 @@ func (b *batcher) send(batch []*request) {
 		b.sendOn(ctx, c, batch)
 		return
 	}
+	b.sendByPool(ctx, batch)
+}
+
+// sendByPool sends a batch on a connection of the user's client.
+func (b *batcher) sendByPool(ctx context.Context, batch []*request) {
 	var s sender
-	if b.pooled != nil {
-		b.pooled.use(func(client client) error { return b.sendBy(ctx, client, &s, batch) })
+	p := b.server.patience
+	if p == nil {
+		_ = b.sendBy(ctx, b.server.client, &s, batch)
 		return
 	}
-	_ = b.sendBy(ctx, b.always(), &s, batch)
+	within, end := withDeadline(ctx, b.server.client.(*redis.Client))
+	defer end()
+	switch {
+	case b.pooled != nil:
+		b.pooled.use(func(client client) error { return b.sendBy(within, client, &s, batch) })
+	case b.unlimited != nil:
+		p.warm(b.sendBy(within, b.unlimited(), &s, batch))
+	case p.isSlow():
+		p.warm(b.sendBy(within, p.client(), &s, batch))
+	default:
+		p.warm(b.sendBy(ctx, b.server.client, &s, batch))
+	}
 }
 
 func (b *batcher) sendOn(ctx context.Context, c *connection, batch []*request) {

@@ -59,6 +59,9 @@ type Call struct {
 	// answered by the error SHARED. It is nil if there is none. Waits is the claim's, for IfShared.
 	Waits    bool
 	IfShared func(Call) Call
+	// Repeats means that the call can be made again if its answer was lost: the second answer is as
+	// good as the first.
+	Repeats bool
 }
 
 // routeKey returns a key in the slot of the call's keys.
@@ -105,9 +108,22 @@ func (c *Call) instead(err error) bool {
 	return true
 }
 
+// again reports whether the call has to be made again after err, once: the client's own time-out
+// has ended it, and not ctx, so the server may only be slow. It is then sent by a patient client.
+func (c *Call) again(ctx context.Context, err error) bool {
+	if err == nil || !c.Repeats || ctx.Err() != nil || rediserr.KindOf(err) != driver.KindTimeout {
+		return false
+	}
+	c.Repeats = false
+	return true
+}
+
 // Int runs a script that answers an integer.
 func (s *Store) Int(ctx context.Context, c Call) (int64, error) {
 	answer, err := s.run(ctx, &c)
+	if c.again(ctx, err) {
+		answer, err = s.run(ctx, &c)
+	}
 	return s.toInt(&c, answer, err)
 }
 
@@ -122,6 +138,10 @@ func (s *Store) StartHeld(ctx context.Context, c Call, done func(held bool, err 
 // pass hands an answer to the caller of StartHeld or StartGrant.
 func (s *Store) pass(r *request, answer any, err error) {
 	granted, held := r.granted, r.held
+	if r.call.again(r.ctx, err) {
+		s.start(r)
+		return
+	}
 	if r.call.instead(err) {
 		r.bySource = false
 		s.start(r)
@@ -157,7 +177,11 @@ func (s *Store) Grant(ctx context.Context, c Call) (driver.Grant, error) {
 	if err := s.checkTTL(&c); err != nil {
 		return driver.Grant{}, err
 	}
+	c.Repeats = true
 	answer, err := s.run(ctx, &c)
+	if c.again(ctx, err) {
+		answer, err = s.run(ctx, &c)
+	}
 	if c.instead(err) {
 		answer, err = s.run(ctx, &c)
 	}
@@ -170,6 +194,7 @@ func (s *Store) StartGrant(ctx context.Context, c Call, done func(driver.Grant, 
 		done(driver.Grant{}, err)
 		return
 	}
+	c.Repeats = true
 	r := s.unused.Get().(*request)
 	r.store, r.ctx, r.call, r.granted = s, ctx, c, done
 	s.start(r)

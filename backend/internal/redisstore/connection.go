@@ -21,8 +21,11 @@ const (
 	busyAfter = 10
 	// renewalIdle is the same for renewals, of which the next one comes after a third of a TTL.
 	renewalIdle = 15 * time.Second
-	// connectWithin is how long connecting may take, less than shortIdle.
+	// connectWithin is for how long a renewal waits for the connection to connect, less than
+	// shortIdle. Connecting goes on for up to connectAtMost: its round trips do not count against a
+	// request, and the next one finds it connected.
 	connectWithin = 400 * time.Millisecond
+	connectAtMost = 30 * time.Second
 	// lookEvery is how often a connection in use looks whether the user's client was closed.
 	lookEvery = 5 * time.Millisecond
 )
@@ -40,7 +43,9 @@ type connection struct {
 	renewals bool          // it connects at once, and its users wait for it
 	inUse    chan struct{} // has something in it while the connection is used
 	conn     atomic.Pointer[netConn]
-	mu       sync.Mutex
+	// connecting is set while the connection connects.
+	connecting atomic.Bool
+	mu         sync.Mutex
 
 	// These belong to the connection's user.
 	client    *redis.Client // with one connection, or nil so far
@@ -107,7 +112,7 @@ func (c *connection) take(ctx context.Context) bool {
 	if !c.connected && c.inRow >= busyAfter && now.Sub(c.tried) >= shortIdle {
 		go func() { // the caller uses the user's client, which is connected
 			defer func() { <-c.inUse }()
-			c.connect(context.WithoutCancel(ctx))
+			c.connect(ctx)
 		}()
 		return false
 	}
@@ -132,17 +137,49 @@ func (c *connection) wait(ctx context.Context, patience time.Duration) bool {
 		}
 	}
 	now := time.Now()
-	ok := c.usable(now) && now.Sub(c.used) < shortIdle
-	if !ok && (c.connected || now.Sub(c.tried) >= shortIdle) {
-		ok = c.connect(ctx) // it asks the server first if the connection has rested
-	}
-	if !ok {
+	switch {
+	case c.usable(now) && now.Sub(c.used) < shortIdle:
+	case !c.connected && now.Sub(c.tried) < shortIdle:
 		<-c.inUse
+		return false
+	case !c.connectFor(ctx): // it asks the server first if the connection has rested
 		return false
 	}
 	c.used = now
 	c.call(ctx)
 	return true
+}
+
+// connectFor connects for a caller, which gets the connection if that succeeds soon. Otherwise
+// connecting goes on without the caller.
+func (c *connection) connectFor(ctx context.Context) bool {
+	connected, left := make(chan bool), make(chan struct{})
+	go func() {
+		ok := false
+		defer func() { // also if what the client was given ends the goroutine
+			if !ok {
+				<-c.inUse
+			}
+			select {
+			case connected <- ok:
+			case <-left:
+				if ok {
+					<-c.inUse
+				}
+			}
+		}()
+		ok = c.connect(ctx)
+	}()
+	soon := time.NewTimer(connectWithin)
+	defer soon.Stop()
+	select {
+	case ok := <-connected:
+		return ok
+	case <-soon.C:
+	case <-ctx.Done():
+	}
+	close(left)
+	return false
 }
 
 // call notes the context of the connection's user.
@@ -188,14 +225,21 @@ func (c *connection) usable(now time.Time) bool {
 }
 
 // connect connects if it is not connected, and asks the server whether the connection is good. An
-// old one may be broken: then it connects again.
-func (c *connection) connect(ctx context.Context) bool {
+// old one may be broken: then it connects again. It has as much time as the call that needs the
+// connection.
+func (c *connection) connect(needed context.Context) bool {
 	c.tried = time.Now()
 	if c.setUp() != nil || c.userGone() {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, connectWithin)
+	within := connectAtMost
+	if deadline, ok := needed.Deadline(); ok {
+		within = min(max(time.Until(deadline), connectWithin), within)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(needed), within)
 	defer cancel()
+	c.connecting.Store(true)
+	defer c.connecting.Store(false)
 	c.call(ctx)
 	err := c.ping(ctx)
 	if spoilt(err) && ctx.Err() == nil {

@@ -77,9 +77,14 @@ func (c *netConn) Write(b []byte) (int, error) {
 }
 
 // SetReadDeadline implements net.Conn. Read keeps to it, also if the wall clock is moved meanwhile:
-// what go-redis gives is an instant of that clock.
+// what go-redis gives is an instant of that clock. The deadline of the user's call counts instead of
+// the client's ReadTimeout, if there is one: the server may be slow.
 func (c *netConn) SetReadDeadline(t time.Time) error {
 	c.until = time.Time{}
+	if deadline, ok := c.of.calling().Deadline(); ok && !t.IsZero() {
+		c.until = deadline
+		return nil
+	}
 	if !t.IsZero() {
 		now := time.Now()
 		c.until = now.Add(t.Sub(now))
@@ -111,6 +116,9 @@ func (c *netConn) Read(b []byte) (int, error) {
 		}
 		if err := c.of.ctx.Err(); err != nil {
 			return 0, err
+		}
+		if c.of.connecting.Load() && c.of.userGone() {
+			return 0, redis.ErrClosed
 		}
 	}
 }

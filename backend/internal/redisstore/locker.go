@@ -134,18 +134,22 @@ func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report f
 
 // Release implements driver.Locker.
 func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
-	held, err := l.store.Int(ctx, l.calls.Release(c, after))
+	call := l.calls.Release(c, after)
+	call.Repeats = after.Keep > 0
+	held, err := l.store.Int(ctx, call)
 	l.revisits.Released(c, err)
 	return held == 1, err
 }
 
 // StartRelease implements driver.Starter.
 func (l *Locker) StartRelease(ctx context.Context, c driver.Claim, after driver.After, done func(bool, error)) {
+	call := l.calls.Release(c, after)
+	call.Repeats = after.Keep > 0
 	if !l.revisits.Has(c.ID) {
-		l.store.StartHeld(ctx, l.calls.Release(c, after), done)
+		l.store.StartHeld(ctx, call, done)
 		return
 	}
-	l.store.StartHeld(ctx, l.calls.Release(c, after), func(held bool, err error) {
+	l.store.StartHeld(ctx, call, func(held bool, err error) {
 		l.revisits.Released(c, err)
 		done(held, err)
 	})

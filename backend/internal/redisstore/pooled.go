@@ -21,11 +21,9 @@ type pooled struct {
 // deadlines, and the user's Limiter does not refuse them: a circuit breaker for the application's
 // commands must not end a lease.
 func newPooled(user *redis.Client) *pooled {
-	client := sync.OnceValue(func() *redis.Client { // with the hooks that the user has added by now
-		client := user.WithTimeout(user.Options().ReadTimeout)
-		opt := client.Options()                          // the client's own
-		opt.ContextTimeoutEnabled = opt.ReadTimeout >= 0 // it has deadlines then
-		opt.Limiter = nil
+	client := sync.OnceValue(func() *redis.Client {
+		client := patient(user)
+		client.Options().Limiter = nil // the client's own options
 		return client
 	})
 	return &pooled{client: client, inUse: make(chan struct{}, 1)}

@@ -44,7 +44,9 @@ func (s *server) send(ctx context.Context, client client, with *sender, batch []
 		mode := keyMode(s.mode.Load())
 		commands := with.join(batch, mode)
 		now := commands[:min(len(commands), s.large.most())]
+		sent := time.Now()
 		acks := s.exec(ctx, client, now, acked)
+		s.patience.took(time.Since(sent))
 		s.large.note(now)
 		again := with.pending[:0]
 		// first, so that they do not wait for more large answers
@@ -58,6 +60,9 @@ func (s *server) send(ctx context.Context, client client, with *sender, batch []
 			err := c.cmd.Err()
 			if spoilt(err) {
 				spoils = err
+				if any(client) == any(s.client) {
+					s.patience.note(ctx, err) // before the calls that are made again
+				}
 			}
 			switch {
 			case isNoScript(err) && !c.requests[0].bySource:

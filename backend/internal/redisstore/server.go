@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-1795987d/onerun/backend/internal/contain"
 	"github.com/seed-1795987d/onerun/backend/internal/rediserr"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
@@ -40,6 +41,8 @@ type server struct {
 	// moved sends a request that the node of a Cluster has refused to where its key is, or is nil
 	moved func(*request, error)
 
+	patience *patience // nil if the client is not known
+
 	// Claims and releases, renewals, and what replicas have to acknowledge. Renewals do not wait
 	// behind the others, nor for their connections.
 	calls, renewals, acked *batcher
@@ -54,13 +57,14 @@ func newServer(client redis.UniversalClient) *server {
 	if !ok || user == nil {
 		return s
 	}
+	s.patience = newPatience(user)
 	pooled := newPooled(user)
 	if onlyByPool(user) {
 		s.renewals.pooled = pooled
 		return s
 	}
 	// else an open circuit breaker could keep the user's client, and so ours, from connecting
-	s.renewals.always = pooled.unlimited
+	s.renewals.unlimited = pooled.unlimited
 	for range usualWorkers {
 		s.calls.conns = append(s.calls.conns, newConnection(user, shortIdle))
 	}
@@ -140,7 +144,7 @@ func bounded(ctx context.Context, f func() error) error {
 		return ctx.Err()
 	}
 	done := make(chan error, 1)
-	go func() { done <- rediserr.Recovered(f) }()
+	go contain.Call(func() (struct{}, error) { return struct{}{}, rediserr.Recovered(f) }, func(_ struct{}, err error) { done <- err })
 	select {
 	case err := <-done:
 		return err

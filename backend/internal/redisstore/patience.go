@@ -1,0 +1,96 @@
+package redisstore
+
+import (
+	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-1795987d/onerun/backend/internal/rediserr"
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+// slowFor is for how long a server counts as slow after the client's ReadTimeout has ended a call.
+const slowFor = time.Minute
+
+// A patience has what calls use instead of the user's client while the server is slow: a server
+// that is slow is not away, and how long an answer may take depends on the lease.
+type patience struct {
+	client  func() *redis.Client
+	limit   time.Duration             // an answer that takes longer may come too late for the client
+	slow    atomic.Pointer[time.Time] // when that was last noted
+	warming atomic.Bool
+}
+
+func newPatience(user *redis.Client) *patience {
+	p := &patience{client: sync.OnceValue(func() *redis.Client { return patient(user) }), limit: math.MaxInt64}
+	if user.Options().ReadTimeout > 0 {
+		p.limit = user.Options().ReadTimeout / 2
+	}
+	return p
+}
+
+// patient returns a client on the pool of the user's client. Its calls end with their deadlines, and
+// not with the client's time-outs. If the connections have no deadlines, they have none here.
+// go-redis does not give it the hooks of the user's client.
+func patient(user *redis.Client) *redis.Client {
+	if user.Options().ReadTimeout < 0 {
+		return user.WithTimeout(user.Options().ReadTimeout)
+	}
+	client := user.WithTimeout(0)
+	client.Options().ContextTimeoutEnabled = true
+	return client
+}
+
+// withDeadline returns a context for a patient client: ctx, or one that ends after the user's
+// ReadTimeout if ctx has no deadline.
+func withDeadline(ctx context.Context, user *redis.Client) (context.Context, context.CancelFunc) {
+	if _, has := ctx.Deadline(); has || user.Options().ReadTimeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, user.Options().ReadTimeout)
+}
+
+// isSlow reports whether the client's ReadTimeout has ended a call lately, or might have.
+func (p *patience) isSlow() bool {
+	last := p.slow.Load()
+	return last != nil && time.Since(*last) < slowFor
+}
+
+// note notes that a call of the user's client has ended with err. If its context goes on, the
+// client's time-out has ended it.
+func (p *patience) note(ctx context.Context, err error) {
+	if p != nil && rediserr.KindOf(err) == driver.KindTimeout && ctx.Err() == nil {
+		p.setSlow()
+	}
+}
+
+// took notes how long an answer has taken, on whatever connection.
+func (p *patience) took(d time.Duration) {
+	if p != nil && d > p.limit {
+		p.setSlow()
+	}
+}
+
+func (p *patience) setSlow() {
+	now := time.Now()
+	p.slow.Store(&now)
+}
+
+// warm has the pool connect in the background after a call has ended without an answer. The round
+// trips of a connection that is new may have taken all of its time, and the next call would connect
+// again.
+func (p *patience) warm(err error) {
+	if err == nil || rediserr.KindOf(err) != driver.KindTimeout || !p.warming.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer p.warming.Store(false)
+		ctx, cancel := context.WithTimeout(context.Background(), connectAtMost)
+		defer cancel()
+		_ = rediserr.Recovered(func() error { return p.client().Ping(ctx).Err() })
+	}()
+}
