@@ -189,3 +189,45 @@ func TestRenew_keepsNoConnectionForLongerThanConnMaxLifetime(t *testing.T) {
 		return !slices.ContainsFunc(ids(), func(id string) bool { return slices.Contains(first, id) })
 	}, 10*time.Second, 20*time.Millisecond)
 }
+
+// A client that allows the Locker no connections of its own needs one in its pool for renewals.
+func TestWarnings_nameAPoolInWhichRenewalsHaveNoConnection(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for name, c := range map[string]struct {
+		change func(o *redis.Options)
+		warns  bool
+	}{
+		"own connections, a pool of one":   {func(o *redis.Options) { o.PoolSize = 1 }, false},
+		"the client's connections":         {noDeadlines, false},
+		"the client's only connection":     {func(o *redis.Options) { noDeadlines(o); o.PoolSize = 1 }, true},
+		"the client's only connection too": {func(o *redis.Options) { noDeadlines(o); o.MaxActiveConns = 1 }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const ttl = 1500 * time.Millisecond
+			rdb := client(t, server.Addr(), c.change)
+			l := single.New(rdb)
+			warnings := l.Warnings(t.Context())
+			require.Equal(t, c.warns, len(warnings) > 0, "%v", warnings)
+			if c.warns {
+				require.ErrorContains(t, errors.Join(warnings...), "PoolSize of at least 2")
+			}
+			g, err := guard.New(l, guard.WithTTL(ttl))
+			require.NoError(t, err)
+			lease, err := g.Acquire(t.Context(), name)
+			require.NoError(t, err)
+			blocked := make(chan error, 1)
+			go func() { blocked <- rdb.BLPop(t.Context(), 3*time.Second, "nothing comes "+name).Err() }()
+			require.ErrorIs(t, <-blocked, redis.Nil)
+			require.Equal(t, !c.warns, lease.Valid(), "the warning says that leases are lost")
+			_ = lease.Release(t.Context()) // is ErrLost after a warning
+			require.NoError(t, g.Close(t.Context()))
+		})
+	}
+	sentinel := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "primary", SentinelAddrs: []string{"127.0.0.1:1"}, PoolSize: 1})
+	t.Cleanup(func() { _ = sentinel.Close() })
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Len(t, single.New(sentinel).Warnings(ended), 1)
+}

@@ -57,7 +57,7 @@ var (
 // and nil. It cannot recognise a Ring inside of a wrapper of your own: do not give it one.
 //
 // The client remains the caller's, to be closed after the Guard. Its own retries do not apply to
-// leases, and whatever its time-outs are, each call ends with its context.
+// leases, and each call ends with its context and not with the client's ReadTimeout.
 //
 // Claims and releases that meet on their way to a server go out as one script, and on a Cluster as
 // one pipeline to each node. Renewals and frequent claims use up to three connections of the
@@ -69,8 +69,12 @@ var (
 //
 // Everything uses the connections of the client if it finds its server through Sentinel, has a
 // StreamingCredentialsProvider or no read deadlines (a ReadTimeout of -2), or is of another type.
-// Renewals then keep one connection of its pool for up to 15 seconds. WithReplicas always uses the
-// client.
+// Renewals then keep one connection of its pool for up to 15 seconds, so give it a PoolSize of at
+// least 2: in a pool of one, a command that blocks (BLPOP) delays renewals until leases are lost.
+// guard.Hook.Warn reports such a pool. WithReplicas always uses the client.
+//
+// If an answer takes longer than half of the client's ReadTimeout, the server counts as slow for a
+// minute. Calls then wait for as long as the lease allows, and do not run the client's hooks.
 func New(client redis.UniversalClient, opts ...Option) *Locker {
 	l := &Locker{store: redisstore.New("single", client), revisits: new(redisstore.Revisits)}
 	via := pubsub.ViaPlain

@@ -43,8 +43,23 @@ func unfit(kind driver.StoreErrorKind) bool {
 }
 
 // Warnings implements driver.Warner. It asks the server, or a node of a Cluster, for its memory
-// settings by INFO: a server that evicts keys can evict leases, which all have a TTL.
+// settings by INFO: a server that evicts keys can evict leases, which all have a TTL. It also warns
+// of a pool in which renewals have no connection beside the application's.
 func (s *Store) Warnings(ctx context.Context) []error {
+	return append(s.poolWarnings(), s.memoryWarnings(ctx)...)
+}
+
+func (s *Store) poolWarnings() []error {
+	user, ok := s.client.(*redis.Client)
+	if !ok || !onlyByPool(user) || poolSize(user) > 1 {
+		return nil
+	}
+	return []error{fmt.Errorf("%s: renewals wait for the application's commands, and leases can be lost: "+
+		"the client's pool has one connection, and the client allows the Locker none of its own; "+
+		"use a PoolSize of at least 2", s.backend)}
+}
+
+func (s *Store) memoryWarnings(ctx context.Context) []error {
 	cmd := redis.NewStringCmd(ctx, "info", "memory")
 	if bounded(ctx, func() error { return s.client.Process(ctx, cmd) }) != nil {
 		return nil
