@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/backend/redlock"
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
@@ -36,6 +37,7 @@ func TestLong_linesOfTheDocsForACLsAreEnough(t *testing.T) {
 		shares    bool
 		readWrite bool
 		inspects  bool
+		quorum    bool // the line is that of its nodes
 	}
 	onSingle := func(opts ...single.Option) func(redis.UniversalClient) guard.Locker {
 		return func(rdb redis.UniversalClient) guard.Locker { return single.New(rdb, opts...) }
@@ -58,9 +60,11 @@ func TestLong_linesOfTheDocsForACLsAreEnough(t *testing.T) {
 			},
 			readWrite: true,
 		},
-		"single, package inspect":    {locker: onSingle(), opts: fair, shares: true, logs: true, inspects: true},
-		"reentrant, package inspect": {locker: backends["reentrant"], opts: fair, shares: true, logs: true, inspects: true},
-		"reentrant, cron":            {locker: backends["reentrant"], logs: true},
+		"single, package inspect":      {locker: onSingle(), opts: fair, shares: true, logs: true, inspects: true},
+		"reentrant, package inspect":   {locker: backends["reentrant"], opts: fair, shares: true, logs: true, inspects: true},
+		"reentrant, cron":              {locker: backends["reentrant"], logs: true},
+		"single, node of a RedLock":    {locker: onSingle(), quorum: true},
+		"reentrant, node of a RedLock": {locker: backends["reentrant"], quorum: true},
 	}
 	lines := redistest.ACLLines(t, "../docs/acl.md")
 	require.Len(t, lines, len(setups))
@@ -68,10 +72,14 @@ func TestLong_linesOfTheDocsForACLsAreEnough(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			servers, connect := aclServers(t, c.cluster, c.replica)
+			newLocker := func() guard.Locker { return c.locker(connect()) }
+			if c.quorum {
+				servers, newLocker = aclQuorum(t, c.locker)
+			}
 			useLine(t, servers, lines[name])
-			locker := c.locker(connect())
+			locker := newLocker()
 			opts := append([]guard.Option{guard.WithTTL(time.Minute), guard.WithWait(time.Minute)}, c.opts...)
-			g, other := guardWith(t, locker, opts), guardWith(t, c.locker(connect()), opts)
+			g, other := guardWith(t, locker, opts), guardWith(t, newLocker(), opts)
 			if name == "single, WithMinUptime" {
 				awaitUptime(t, servers[0], 1)
 			}
@@ -168,6 +176,24 @@ func aclServers(t *testing.T, cluster, replica bool) ([]*redistest.Server, func(
 		rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "app", Password: "secret"})
 		t.Cleanup(func() { assert.NoError(t, rdb.Close()) })
 		return rdb
+	}
+}
+
+// aclQuorum starts the servers of a quorum, and returns how to connect to them as the user of
+// docs/acl.md.
+func aclQuorum(t *testing.T, node func(redis.UniversalClient) guard.Locker) (servers []*redistest.Server, newLocker func() guard.Locker) {
+	t.Helper()
+	var connects []func() redis.UniversalClient
+	for range 3 {
+		server, connect := aclServers(t, false, false)
+		servers, connects = append(servers, server...), append(connects, connect)
+	}
+	return servers, func() guard.Locker {
+		var nodes []driver.Locker
+		for _, connect := range connects {
+			nodes = append(nodes, node(connect()))
+		}
+		return redlock.New(nodes)
 	}
 }
 
