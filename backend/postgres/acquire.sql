@@ -41,5 +41,6 @@ WITH clock AS MATERIALIZED (
 	RETURNING r.fence, r.last
 )
 SELECT p.fence, p.last, s.mine, s.live, coalesce(s.state, ''), coalesce(s.id, ''),
-	coalesce(s.label, ''), coalesce((extract(epoch FROM s.ends) * 1000000)::bigint - s.us, 0), s.record
+	encode(coalesce(s.label, ''), 'base64'),
+	coalesce((extract(epoch FROM s.ends) * 1000000)::bigint - s.us, 0), encode(s.record, 'base64')
 FROM seen s LEFT JOIN put p ON true

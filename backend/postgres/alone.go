@@ -36,7 +36,7 @@ func (l *Locker) acquireAlone(
 		var fence, last sql.NullInt64
 		var mine, live bool
 		var id string
-		var label, record []byte
+		var label, record encoded
 		var left int64
 		err := l.db.QueryRowContext(ctx, l.sql.acquire,
 			[]byte(c.Key), c.ID, micros(c.TTL), []byte(c.Label), max(c.Reserve, 0),

@@ -37,7 +37,7 @@ func (l *Locker) Keys(
 	keys, err = ask(ctx, l, driver.OpInspect, prefix, func(ctx context.Context) (keys []string, err error) {
 		err = l.query(ctx, func(scan func(...any) error) error {
 			var standby bool
-			var key []byte
+			var key encoded
 			err := scan(&standby, &key)
 			switch {
 			case err == nil && standby:

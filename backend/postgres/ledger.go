@@ -49,7 +49,7 @@ func (l *Locker) Entries(ctx context.Context, name string, n int) ([]driver.Entr
 		err = l.query(ctx, func(scan func(...any) error) error {
 			var standby bool
 			var at sql.NullInt64
-			var record []byte
+			var record encoded
 			err := scan(&standby, &at, &record)
 			switch {
 			case err == nil && standby:

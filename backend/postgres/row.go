@@ -66,9 +66,10 @@ func scan(answer *sql.Row) (*row, error) {
 	var standby bool
 	var now, fence, last, ends int64
 	var state, id string
-	var label, text []byte
+	var label, record encoded
+	var text []byte
 	err := answer.Scan(
-		&standby, &now, &r.version, &state, &id, &label, &fence, &last, &ends, &r.record, &text,
+		&standby, &now, &r.version, &state, &id, &label, &fence, &last, &ends, &record, &text,
 	)
 	if err == nil && standby {
 		err = errStandby
@@ -76,7 +77,7 @@ func scan(answer *sql.Row) (*row, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.now, r.last = time.UnixMicro(now), uint64(last)
+	r.now, r.last, r.record = time.UnixMicro(now), uint64(last), record
 	switch state {
 	case "", free:
 	case held, kept, done:
