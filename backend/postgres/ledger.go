@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"errors"
+	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
@@ -67,16 +68,21 @@ func (l *Locker) Entries(ctx context.Context, name string, n int) ([]driver.Entr
 func (l *Locker) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
 	return ask(ctx, l, driver.OpLedger, name, func(ctx context.Context) (was int64, err error) {
 		key := []byte(counterPrefix + name + "\x00" + counter)
+		days := int(driver.CounterTTL(counter)/(24*time.Hour)) + 2
 		for range races {
 			var standby bool
-			err = l.db.QueryRowContext(ctx, l.sql.counter, key).Scan(&standby, &was)
+			var left int
+			err = l.db.QueryRowContext(ctx, l.sql.counter, key).Scan(&standby, &was, &left)
 			if err == nil && standby {
 				err = errStandby
+			}
+			if err == nil && was > 0 && was >= to && left < days/2 { // a counter that is read is kept
+				_, err = l.db.ExecContext(ctx, l.sql.keep, key, days)
 			}
 			if err != nil || was >= to {
 				return was, err
 			}
-			err = l.db.QueryRowContext(ctx, l.sql.raise, key, to).Scan(&was)
+			err = l.db.QueryRowContext(ctx, l.sql.raise, key, to, days).Scan(&was)
 			if !isRace(err) && !errors.Is(err, sql.ErrNoRows) {
 				return was, err
 			}

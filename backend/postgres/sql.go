@@ -32,6 +32,8 @@ var (
 	counterSource string
 	//go:embed raise.sql
 	raiseSource string
+	//go:embed keep.sql
+	keepSource string
 	//go:embed keys.sql
 	keysSource string
 	//go:embed clean.sql
@@ -52,7 +54,8 @@ type statements struct {
 	acquire, renew, renewBatch, release string // of claims that hold a key alone
 	read, write                         string // of everything else
 	check                               string // of CheckFence
-	append, entries, counter, raise     string // of the ledger
+	append, entries                     string // of the ledger
+	counter, raise, keep                string // of the ledger, too
 	keys, clean, mark, poll, warnings   string
 }
 
@@ -63,7 +66,7 @@ func newStatements(table string) statements {
 		acquire: in(acquireSource), renew: in(renewSource), renewBatch: in(renewBatchSource),
 		release: in(releaseSource), read: in(readSource), write: in(writeSource),
 		check: in(checkSource), append: in(appendSource), entries: in(entriesSource),
-		counter: in(counterSource), raise: in(raiseSource), keys: in(keysSource), clean: in(cleanSource), mark: in(markSource),
+		counter: in(counterSource), raise: in(raiseSource), keep: in(keepSource), keys: in(keysSource), clean: in(cleanSource), mark: in(markSource),
 		poll: in(pollSource), warnings: in(warningsSource),
 	}
 }

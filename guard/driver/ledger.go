@@ -2,12 +2,18 @@ package driver
 
 import (
 	"context"
+	"strings"
 	"time"
 )
 
 const (
-	// LedgerTTL is the shortest time for which a Ledger keeps what is not written to.
+	// LedgerTTL is the shortest time for which a Ledger keeps a log that is not written to, and a
+	// counter that is neither raised nor read.
 	LedgerTTL = 400 * 24 * time.Hour
+	// Lasting begins the names of counters that a Ledger never forgets. LastingTTL is the shortest
+	// time for which it keeps them.
+	Lasting    = "lasting "
+	LastingTTL = 36_500 * 24 * time.Hour
 	// MaxCounter is the largest number that a Ledger can keep: a larger one is not exact in the
 	// Lua of a Redis.
 	MaxCounter = 1<<53 - 1
@@ -19,8 +25,8 @@ const (
 
 // A Ledger is a Locker that also keeps a bounded log and a few counters under a name. Adapters
 // store there which process ran which tick, how far a job has come, and whether it is paused.
-// Anything that is not written to for LedgerTTL may be forgotten. Names follow the rules for keys.
-// A name never collides with a key.
+// What is not used for LedgerTTL may be forgotten, except for counters that are Lasting. Names follow
+// the rules for keys. A name never collides with a key.
 //
 // A call makes one attempt, and returns soon after its context has ended. After an error it is
 // unknown whether the call changed anything. Repeating it is harmless.
@@ -34,6 +40,14 @@ type Ledger interface {
 	// the previous value, which is 0 if the counter was never raised. If several calls raise it to
 	// the same number, at most one of them gets a smaller previous value.
 	Raise(ctx context.Context, name, counter string, to int64) (was int64, err error)
+}
+
+// CounterTTL returns for how long a Ledger keeps a counter of that name that nobody uses.
+func CounterTTL(counter string) time.Duration {
+	if strings.HasPrefix(counter, Lasting) {
+		return LastingTTL
+	}
+	return LedgerTTL
 }
 
 // An Entry is a line of a log. Two entries with the same Record are the same entry.

@@ -45,11 +45,11 @@ func (c *Control) now() time.Time { return time.Now().Add(time.Duration(c.ahead.
 // The store keeps when a job was last paused or resumed, as a counter: twice the milliseconds since
 // 1970, and 1 more while it is paused. Another counter has the milliseconds at which the pause
 // began. A pause that ends by itself has one more, whose name contains the number of the first
-// counter, for its end.
+// counter, for its end. All of them are lasting: a pause ends when it should, also after years.
 const (
-	pauses   = "pauses"
-	pausedAt = "paused"
-	pauseEnd = "until "
+	pauses   = driver.Lasting + "pauses"
+	pausedAt = driver.Lasting + "paused"
+	pauseEnd = driver.Lasting + "until "
 )
 
 // Pause keeps all processes from starting the job for a tick, until Resume. Runs that have begun

@@ -77,6 +77,6 @@ func (s *Store) Raise(ctx context.Context, name, counter string, to int64) (int6
 	return s.Int(ctx, Call{
 		Op: driver.OpLedger, Key: name,
 		Script: raise, FurtherKeys: []string{ledgerKey("count", name)},
-		FurtherArgs: []any{counter, to, Milliseconds(driver.LedgerTTL)},
+		FurtherArgs: []any{counter, to, Milliseconds(driver.CounterTTL(counter))},
 	})
 }
