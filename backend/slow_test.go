@@ -26,7 +26,8 @@ func (c slowCell) String() string {
 	return fmt.Sprintf("%d nodes, %v of TTL %v, ReadTimeout %v, pool %d", c.nodes, c.delay, c.ttl, c.read, c.pool)
 }
 
-// A server that is slow costs no lease, no marker and no error, whatever the client's time-outs are.
+// A server that is slow costs no lease, no marker and no error, whatever the client's time-outs
+// are.
 func TestSlow_aServerCostsNothingWhateverTheClientsTimeouts(t *testing.T) {
 	t.Parallel()
 	for _, c := range []slowCell{

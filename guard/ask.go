@@ -15,8 +15,8 @@ import (
 var errTooLate = errors.New("the answer came when the lease was about to end, or had ended")
 
 // requestTimeout bounds one request for a lease, in proportion to the lease: a store whose answers
-// take less than a third of the TTL is slow, and one whose answers take longer is away. A grant that
-// comes when the lease is about to end is of no use.
+// take less than a third of the TTL is slow, and one whose answers take longer is away. A grant
+// that comes when the lease is about to end is of no use.
 func requestTimeout(ttl time.Duration) time.Duration {
 	return min(ttl-marginOf(ttl), max(ttl/3, 5*time.Second))
 }

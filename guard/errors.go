@@ -196,9 +196,9 @@ func (e *ClosedError) Unwrap() error { return e.Err }
 func (e *ClosedError) Ran() bool { return e.ran }
 
 // A MarkerError is ErrMarker with the details: the function ran and returned nil, but the store
-// did not confirm the done marker that WithOnce promises. Either the store has said that there is no
-// marker, or it could not be asked until the lease ended, or until the caller's context did. The
-// Guard keeps trying in the background for as long as the marker can still be left.
+// did not confirm the done marker that WithOnce promises. Either the store has said that there is
+// no marker, or it could not be asked until the lease ended, or until the caller's context did.
+// The Guard keeps trying in the background for as long as the marker can still be left.
 type MarkerError struct {
 	Key string
 	// Err is why, usually a *StoreError. errors.Is does not find it, so that ErrMarker is never

@@ -36,8 +36,8 @@ type Hook struct {
 	RunStart func(ctx context.Context, e Event) context.Context
 	// RunEnd is called after the function has ended. Aborted is set if it did not return.
 	RunEnd func(ctx context.Context, e Event)
-	// Renew is called after each renewal. Err is set if there was no answer, or none for a quarter of
-	// the TTL. If such an answer comes later, Renew is called again.
+	// Renew is called after each renewal. Err is set if there was no answer, or none for a quarter
+	// of the TTL. If such an answer comes later, Renew is called again.
 	Renew func(ctx context.Context, e Event)
 	// Loss is called when a lease was lost. Err is the *LostError.
 	Loss func(ctx context.Context, e Event)

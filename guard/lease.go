@@ -128,17 +128,17 @@ func (l *Lease) Run(ctx context.Context, f func(context.Context) error) error {
 }
 
 // Release ends the lease and leaves no done marker. It returns a *LostError if the lease had been
-// lost before, and a *StoreError if the store has not answered within 2 s. In that case, the Guard keeps
-// trying in the background until the lease would have ended. Release works after ctx has ended,
-// but then returns soon. A second call does nothing. Releasing a lease that was joined (see
+// lost before, and a *StoreError if the store has not answered within 2 s. In that case, the Guard
+// keeps trying in the background until the lease would have ended. Release works after ctx has
+// ended, but then returns soon. A second call does nothing. Releasing a lease that was joined (see
 // Acquire) ends only its Context.
 func (l *Lease) Release(ctx context.Context) error {
 	return l.endLease(ctx, ending{})
 }
 
 // Complete is Release for work that is done: it leaves the done marker of WithOnce, with the
-// record of SetRecord. It waits for the store's answer until the lease would end. If the marker may
-// be missing, the error is a *MarkerError. Without WithOnce it is Release.
+// record of SetRecord. It waits for the store's answer until the lease would end. If the marker
+// may be missing, the error is a *MarkerError. Without WithOnce it is Release.
 func (l *Lease) Complete(ctx context.Context) error {
 	return l.endLease(ctx, ending{complete: true, run: ctx})
 }

@@ -11,8 +11,9 @@ import (
 
 // sendMarking sends a release that leaves a done marker. The work may run again without it, so the
 // call waits for the answer until the lease ends in the store. The Guard also sends the release
-// again beside a request that takes long, because its connection may be dead: a release that leaves
-// something can be repeated. If no answer has come in the end, it looks whether the marker is there.
+// again beside a request that takes long, because its connection may be dead: a release that
+// leaves something can be repeated. If no answer has come in the end, it looks whether the marker
+// is there.
 func (r *release) sendMarking(ctx context.Context) (held bool, err error) {
 	g := r.hold.guard
 	until := max(r.storeEnd, r.at+releaseTimeout(r.claim.TTL))

@@ -16,8 +16,8 @@ const (
 	releaseTries = 3
 )
 
-// releaseTimeout bounds the release for which a call waits. A release that leaves a done marker has
-// more time, see sendMarking.
+// releaseTimeout bounds the release for which a call waits. A release that leaves a done marker
+// has more time, see sendMarking.
 func releaseTimeout(ttl time.Duration) time.Duration { return min(ttl, 2*time.Second) }
 
 // errAborted is the error of a call in which the Locker panicked, or the Locker or a hook ended

@@ -35,12 +35,12 @@ const maxRenewals = 4
 var errOverdue = errors.New("no answer for a quarter of the TTL; it still counts if it comes")
 
 // renewalTimeout is for how long the Guard waits for the answer to a renewal before it sends the
-// next one. A lease can be tried three times or more before it ends. With a margin (WithMargin), it
-// ends earlier, so each try takes less time.
+// next one. A lease can be tried three times or more before it ends. With a margin (WithMargin),
+// it ends earlier, so each try takes less time.
 func renewalTimeout(ttl, margin time.Duration) time.Duration { return ttl/4 - margin*3/8 }
 
-// A renewal is one request to renew a lease. Its answer counts until the lease has ended, from when
-// the request was sent: a store that is slow is not away.
+// A renewal is one request to renew a lease. Its answer counts until the lease has ended, from
+// when the request was sent: a store that is slow is not away.
 type renewal struct {
 	tenure *tenure
 	claim  Claim
@@ -229,9 +229,9 @@ func (r *renewal) answered(held bool, err error) {
 	h.reportRenewal(r.sent, now-r.sent, used, failures, err)
 }
 
-// extend extends the validity after a renewal, and returns the holds that are lost nevertheless. The
-// answer to an older request than the last one that was answered changes nothing. Guard.mu must be
-// held.
+// extend extends the validity after a renewal, and returns the holds that are lost nevertheless.
+// The answer to an older request than the last one that was answered changes nothing. Guard.mu
+// must be held.
 func (t *tenure) extend(r *renewal, now, used time.Duration) (lost []*hold) {
 	g := t.guard
 	t.failures, t.lastErr = 0, nil

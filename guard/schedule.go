@@ -96,9 +96,9 @@ func (s *schedule) run() {
 	}
 }
 
-// step does what is due now. It returns the holds that are lost by now, the reports of renewals that
-// are overdue, the renewals to send, and until when to sleep then, which is clock.Never if the
-// scheduler is to end.
+// step does what is due now. It returns the holds that are lost by now, the reports of renewals
+// that are overdue, the renewals to send, and until when to sleep then, which is clock.Never if
+// the scheduler is to end.
 func (s *schedule) step() (lost []*hold, overdue []func(), due [][]*renewal, until time.Duration) {
 	g := s.guard
 	g.mu.Lock()

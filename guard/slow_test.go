@@ -17,8 +17,8 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// A slowStore runs each call in the middle of a delay, and answers at its end. A call whose context
-// ends returns then, and is run all the same.
+// A slowStore runs each call in the middle of a delay, and answers at its end. A call whose
+// context ends returns then, and is run all the same.
 type slowStore struct {
 	*memory.Locker
 	delay map[driver.Op]time.Duration

@@ -6,7 +6,8 @@ import (
 )
 
 // An encoded is a bytea that a statement answers in base64. Some drivers get a bytea as a text in
-// some of their modes, and read only one of the two forms that the server's bytea_output can give it.
+// some of their modes, and read only one of the two forms that the server's bytea_output can give
+// it.
 type encoded []byte
 
 // Scan implements sql.Scanner.

@@ -24,8 +24,8 @@ const (
 )
 
 // A Ledger is a Locker that also keeps a bounded log and a few counters under a name. Adapters
-// store there which process ran which tick, how far a job has come, and whether it is paused.
-// What is not used for LedgerTTL may be forgotten, except for counters that are Lasting. Names follow
+// store there which process ran which tick, how far a job has come, and whether it is paused. What
+// is not used for LedgerTTL may be forgotten, except for counters that are Lasting. Names follow
 // the rules for keys. A name never collides with a key.
 //
 // A call makes one attempt, and returns soon after its context has ended. After an error it is

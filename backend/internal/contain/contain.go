@@ -22,8 +22,8 @@ func (p *Panic) Unwrap() error {
 	return err
 }
 
-// Call calls f, and then done with what f returns. It also calls done if f panics, with a *Panic, or
-// ends the goroutine, with ErrEnded.
+// Call calls f, and then done with what f returns. It also calls done if f panics, with a *Panic,
+// or ends the goroutine, with ErrEnded.
 func Call[T any](f func() (T, error), done func(T, error)) {
 	var t T
 	err := ErrEnded // unless f returns
@@ -77,8 +77,8 @@ func Start[T any](start func(func(T, error)), done func(T, error)) {
 	err = nil
 }
 
-// Batch calls f, which is to report on each of n claims. Those on which it has not reported when it
-// ends are reported with an error: that of Call, or unreported.
+// Batch calls f, which is to report on each of n claims. Those on which it has not reported when
+// it ends are reported with an error: that of Call, or unreported.
 func Batch(n int, unreported error, report func(i int, held bool, err error), f func(report func(i int, held bool, err error))) {
 	reported := make([]atomic.Bool, n)
 	once := func(i int, held bool, err error) {

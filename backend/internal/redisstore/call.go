@@ -59,8 +59,8 @@ type Call struct {
 	// answered by the error SHARED. It is nil if there is none. Waits is the claim's, for IfShared.
 	Waits    bool
 	IfShared func(Call) Call
-	// Repeats means that the call can be made again if its answer was lost: the second answer is as
-	// good as the first.
+	// Repeats means that the call can be made again if its answer was lost: the second answer is
+	// as good as the first.
 	Repeats bool
 }
 

@@ -22,8 +22,8 @@ const (
 	// renewalIdle is the same for renewals, of which the next one comes after a third of a TTL.
 	renewalIdle = 15 * time.Second
 	// connectWithin is for how long a renewal waits for the connection to connect, less than
-	// shortIdle. Connecting goes on for up to connectAtMost: its round trips do not count against a
-	// request, and the next one finds it connected.
+	// shortIdle. Connecting goes on for up to connectAtMost: its round trips do not count against
+	// a request, and the next one finds it connected.
 	connectWithin = 400 * time.Millisecond
 	connectAtMost = 30 * time.Second
 	// lookEvery is how often a connection in use looks whether the user's client was closed.

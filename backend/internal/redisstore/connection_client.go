@@ -76,9 +76,9 @@ func (c *netConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// SetReadDeadline implements net.Conn. Read keeps to it, also if the wall clock is moved meanwhile:
-// what go-redis gives is an instant of that clock. The deadline of the user's call counts instead of
-// the client's ReadTimeout, if there is one: the server may be slow.
+// SetReadDeadline implements net.Conn. Read keeps to it, also if the wall clock is moved
+// meanwhile: what go-redis gives is an instant of that clock. The deadline of the user's call
+// counts instead of the client's ReadTimeout, if there is one: the server may be slow.
 func (c *netConn) SetReadDeadline(t time.Time) error {
 	c.until = time.Time{}
 	if deadline, ok := c.of.calling().Deadline(); ok && !t.IsZero() {

@@ -43,8 +43,8 @@ func unfit(kind driver.StoreErrorKind) bool {
 }
 
 // Warnings implements driver.Warner. It asks the server, or a node of a Cluster, for its memory
-// settings by INFO: a server that evicts keys can evict leases, which all have a TTL. It also warns
-// of a pool in which renewals have no connection beside the application's.
+// settings by INFO: a server that evicts keys can evict leases, which all have a TTL. It also
+// warns of a pool in which renewals have no connection beside the application's.
 func (s *Store) Warnings(ctx context.Context) []error {
 	return append(s.poolWarnings(), s.memoryWarnings(ctx)...)
 }

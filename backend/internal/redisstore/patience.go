@@ -33,8 +33,8 @@ func newPatience(user *redis.Client) *patience {
 	return p
 }
 
-// patient returns a client on the pool of the user's client. Its calls end with their deadlines, and
-// not with the client's time-outs. If the connections have no deadlines, they have none here.
+// patient returns a client on the pool of the user's client. Its calls end with their deadlines,
+// and not with the client's time-outs. If the connections have no deadlines, they have none here.
 // go-redis does not give it the hooks of the user's client.
 func patient(user *redis.Client) *redis.Client {
 	if user.Options().ReadTimeout < 0 {
@@ -81,8 +81,8 @@ func (p *patience) setSlow() {
 }
 
 // warm has the pool connect in the background after a call has ended without an answer. The round
-// trips of a connection that is new may have taken all of its time, and the next call would connect
-// again.
+// trips of a connection that is new may have taken all of its time, and the next call would
+// connect again.
 func (p *patience) warm(err error) {
 	if err == nil || rediserr.KindOf(err) != driver.KindTimeout || !p.warming.CompareAndSwap(false, true) {
 		return

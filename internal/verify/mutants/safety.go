@@ -34,7 +34,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_no_local_deadline", rule: 2, does: "the context does not end at the local deadline",
-		hunks: []hunk{{"guard/schedule.go", "lost = append(lost, t.expire(now)...)\n\t\tif !t.renewing", "t.expire(now)\n\t\tif !t.renewing"}},
+		hunks: []hunk{{"guard/schedule.go", "lost = append(lost, t.expire(now)...)\n\t\tif t.renewing", "t.expire(now)\n\t\tif t.renewing"}},
 		pkg:   "guard", test: "TestValid_isFalseBeforeTheContextHasEnded",
 	},
 	{
@@ -61,9 +61,19 @@ var safety = []mutant{
 		name: "mutant_renewals_in_a_row", rule: 3, does: "keys are renewed one after the other",
 		hunks: []hunk{
 			{"guard/renew.go", "all.Go(func() {\n\t\t\tdefer done()", "func() {\n\t\t\tdefer done()"},
-			{"guard/renew.go", "g.renewOne(ctx, t, claims[i])\n\t\t})", "g.renewOne(ctx, t, claims[i])\n\t\t}()"},
+			{"guard/renew.go", "g.renewOne(ctx, r)\n\t\t})", "g.renewOne(ctx, r)\n\t\t}()"},
 		},
 		pkg: "guard", test: "TestRenewal_ofOneKeyIsNotDelayedByAnother",
+	},
+	{
+		name: "mutant_late_renewal_is_ignored", rule: 3, does: "the late answer to a renewal does not count",
+		hunks: []hunk{{"guard/renew.go", "if err != nil && r.overdue {", "if r.overdue {"}},
+		pkg:   "guard", test: "TestSlow_aRenewalThatIsAnsweredLateCountsFromItsSending",
+	},
+	{
+		name: "mutant_marker_is_given_up_early", rule: 6, does: "a release with a marker waits no longer than any other",
+		hunks: []hunk{{"guard/marking.go", "until := max(r.storeEnd, r.at+releaseTimeout(r.claim.TTL))", "until := r.at + releaseTimeout(r.claim.TTL)"}},
+		pkg:   "guard", test: "TestSlow_aMarkerIsReportedMissingOnlyIfItIsOrNobodyCanTell",
 	},
 	{
 		name: "mutant_renewal_of_any_claim", rule: 3, does: "the script renews any claim that holds the key",
