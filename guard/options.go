@@ -188,7 +188,8 @@ func WithTTL(ttl time.Duration) Option {
 //
 // A call that waits for d returns after d and at most a second more, in which the store can still
 // answer. A call that does not wait stops waiting for the store's answer after a third of the TTL,
-// and at least 5 s, or after the TTL if that is shorter. For a hard limit, use the context.
+// and after at least 5 s. If the TTL is shorter than that, the TTL is the limit. For a hard limit,
+// use the context.
 //
 // The waiting calls of one Guard for one key are served in the order in which they came, if they
 // name the same owner or none. A call that does not wait asks the store at once. WithFair orders
