@@ -49,6 +49,7 @@ func (a *acquisition) ask(step queue.Step) (*hold, error) {
 		err = asStoreError(driver.OpAcquire, a.claim.Key, err)
 	}
 	a.reportCall(sent, answered-sent, err)
+	a.set.deferral.note(err)
 	if err == nil && grant.State == Granted {
 		t := g.newTenure(a.claim, grant, sent, anchor, answered)
 		t.late = a.late
@@ -150,7 +151,7 @@ func (a *acquisition) cleanUp() {
 	g := a.guard
 	switch {
 	case a.late, a.unused:
-		g.cleaner.add(orphan{claim: a.claim, late: a.late, report: a.orphanReport()})
+		g.orphaned(orphan{claim: a.claim, late: a.late, report: a.orphanReport()}, a.set.deferral)
 	case a.queued:
 		g.cleaner.add(orphan{claim: a.claim})
 	}

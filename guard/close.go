@@ -51,6 +51,7 @@ func (g *Guard) Close(ctx context.Context) error {
 	revoked := 0
 	if !g.active.await(ctx, &g.mu) {
 		revoked = g.revoke()
+		g.endDeferrals()
 	}
 	g.unheld.End()
 	g.schedule.rouse()

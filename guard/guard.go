@@ -52,6 +52,8 @@ type Guard struct {
 	queues   *queue.Queues
 	shared   map[string]*tenure // by key, the newest that shared calls may join
 	watches  map[*watch]struct{}
+	// deferrals have orphans
+	deferrals map[*Deferral]struct{}
 }
 
 // New returns a Guard over the Locker. It does not ask the store: a store that cannot be reached

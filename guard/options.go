@@ -49,6 +49,7 @@ type settings struct {
 	noRenewal, auxiliary, probe, fair bool
 	hooks                             []Hook
 	first                             *firstRequest // of a call for several keys, or nil
+	deferral                          *Deferral     // see Adapter.Defer; or nil
 	err                               *SettingError // the first bad setting
 }
 
