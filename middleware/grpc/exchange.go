@@ -38,6 +38,7 @@ func (q *exchange) serve() {
 		return
 	}
 	result, err := q.read()
+	err = idempotent.NotRun(err)
 	q.call.Result, q.call.Err = idempotent.Result(result), err
 	switch {
 	case result == ResultUntouched:
@@ -109,7 +110,10 @@ func (q *exchange) lead() {
 }
 
 // bare runs the handler as if there were no interceptor.
-func (q *exchange) bare() { q.reply, q.err = q.next(q.call.Bare(q.ctx), q.req) }
+func (q *exchange) bare() {
+	defer q.call.GiveBack()
+	q.reply, q.err = q.next(q.call.Bare(q.ctx), q.req)
+}
 
 // Handle implements idempotent.Transport: it runs the handler and records its reply.
 func (q *exchange) Handle(ctx context.Context) idempotent.Left {
@@ -184,7 +188,7 @@ func (q *exchange) Read(recorded []byte) (err error) {
 func (q *exchange) replay() {
 	message, s, err := q.found.parse()
 	if err != nil {
-		q.call.Result, q.call.Err = idempotent.NotReplayable, err
+		q.call.Result, q.call.Err = idempotent.NotReplayable, idempotent.NotRun(err)
 		q.refuse(ResultNotReplayable, 0, err)
 		return
 	}

@@ -35,6 +35,9 @@ func (e *KeyError) Error() string { return "guardgrpc: " + e.From + " " + e.Reas
 // Is reports whether target is ErrNoKey and the key is missing.
 func (e *KeyError) Is(target error) bool { return target == ErrNoKey && e.Missing }
 
+// Ran returns false: the handler did not run.
+func (e *KeyError) Ran() bool { return false }
+
 func missing(from string) error { return &KeyError{From: from, Reason: "is missing", Missing: true} }
 
 // invalidKey returns a *KeyError, or nil if there is no reason.

@@ -61,7 +61,8 @@ func (m *middleware) requires() bool { return len(m.methods) > 0 && !m.Optional 
 func (m *middleware) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	q := &exchange{m: m, ctx: ctx, req: req, info: info, next: next, start: time.Now()}
 	q.call.Core, q.call.Transport = m.core, q
-	q.call.Aborted = true // until it has returned
+	q.call.Result = idempotent.Refused // if a function of the user's panics before it is known
+	q.call.Aborted = true              // until it has returned
 	defer q.report()
 	q.serve()
 	q.call.Aborted = false

@@ -180,12 +180,18 @@ func WithRetryAfter(d time.Duration) Option {
 // so that a retry finds the reply.
 func WithClientCancel() Option { return func(s *settings) { s.Cancel = true } }
 
-// WithFailOpen runs the handler without a lease if the store cannot be asked. The result is
+// WithFailOpen runs the handler without a lease if the store does not answer. The result is
 // ResultDegraded. A duplicate may run at the same time then, and afterwards, because nothing is
-// kept. A call waits for the store's answer for 250 ms. If none comes, one call in a second asks
-// again, and all others run without a lease at once. A run that has its lease when the store stops
-// answering waits for up to 5 s at its end. A Guard that is closed refuses all the same. Defaults
-// to off: the call is refused with UNAVAILABLE.
+// kept. A call waits for the store's answer for 250 ms, or for half of what is left until its own
+// deadline if that is less. If no answer comes, calls run without a lease at once for four times
+// as long, and then one of them asks again. So do not use it for work that must not repeat:
+// clients choose their deadlines.
+//
+// If the store answers after all, the claim of such a call keeps others away until its handler has
+// returned, for up to the TTL. A run that has its lease when the store stops answering waits for
+// up to 5 s at its end. A store that refuses the claim has answered: it is out of memory or
+// read-only, or lacks rights, for example. The call is then refused as without the option, and so
+// it is if the Guard is closed. Defaults to off: the call is refused with UNAVAILABLE.
 func WithFailOpen() Option { return func(s *settings) { s.Open = true } }
 
 // WithShadow counts and changes nothing: every call runs as if there were no interceptor, and an

@@ -73,8 +73,19 @@ func (q *exchange) refuse(result Result, retryAfter time.Duration, err error) {
 	if detailed, err := s.WithDetails(details...); err == nil {
 		s = detailed
 	}
-	q.reply, q.err = nil, s.Err()
+	q.reply, q.err = nil, &refusalError{s, result == givenUp}
 }
+
+// A refusalError is the error of a refusal, which says to interceptors in front whether the
+// handler ran (guard.Ran).
+type refusalError struct {
+	status *status.Status
+	ran    bool
+}
+
+func (e *refusalError) Error() string              { return e.status.Err().Error() }
+func (e *refusalError) GRPCStatus() *status.Status { return e.status }
+func (e *refusalError) Ran() bool                  { return e.ran }
 
 // ResultOf returns the Result for which an interceptor of this package has refused a call, for
 // clients and for interceptors in front. It is empty for any other error. "given_up" means that

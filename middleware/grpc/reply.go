@@ -32,6 +32,9 @@ func (e *RecordError) Error() string {
 // Unwrap returns Err.
 func (e *RecordError) Unwrap() error { return e.Err }
 
+// Ran returns false: the handler did not run for the call that found the record.
+func (e *RecordError) Ran() bool { return false }
+
 func unreadable(reason string, err error) error { return &RecordError{Reason: reason, Err: err} }
 
 // A reply is the end of a call that can be given again: a message or an error, with metadata.

@@ -45,6 +45,7 @@ func (q *exchange) serve() {
 		return
 	}
 	result, err := q.read()
+	err = idempotent.NotRun(err)
 	q.call.Result, q.call.Err = idempotent.Result(result), err
 	switch {
 	case result == ResultUntouched:

@@ -107,6 +107,7 @@ func (q *exchange) shadow() {
 
 // bare runs the handler as if there were no middleware.
 func (q *exchange) bare() {
+	defer q.call.GiveBack()
 	q.run(q.call.Bare(q.r.Context()), recording{most: -1})
 	v := q.answer.end()
 	q.status = v.status

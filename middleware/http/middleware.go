@@ -91,7 +91,8 @@ func (m *middleware) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := &exchange{m: m, next: next, w: w, r: r, start: time.Now()}
 		q.call.Core, q.call.Transport = m.core, q
-		q.call.Aborted = true // until it has returned
+		q.call.Result = idempotent.Refused // if a function of the user's panics before it is known
+		q.call.Aborted = true              // until it has returned
 		defer q.report()
 		defer q.handBack()
 		q.serve()

@@ -38,7 +38,8 @@ const (
 	ResultBodyInvalid Result = "body_invalid"
 	// ResultBodyTooLarge means 413: the body is longer than WithMaxBody allows.
 	ResultBodyTooLarge Result = "body_too_large"
-	// ResultRefused means 500: the scope or the key could not be determined.
+	// ResultRefused means 500: the scope or the key could not be determined. It is also the result
+	// if the function that determines them, or the fingerprint, panicked.
 	ResultRefused Result = "refused"
 	// ResultUnavailable means 503: the store could not be asked.
 	ResultUnavailable Result = "unavailable"
@@ -66,13 +67,13 @@ type Outcome struct {
 	Origin string
 	// Fence is the lease's, if the handler ran under one.
 	Fence uint64
-	// Aborted says that the handler panicked or ended its goroutine.
+	// Aborted says that the handler, or a function of yours, panicked or ended its goroutine.
 	Aborted bool
 	// Duration is how long the request took.
 	Duration time.Duration
 	// Err is the reason, if there is more to say. It is guard.ErrLost for a run whose lease was
-	// lost, guard.ErrStore, a *RecordError, a *KeyError, or the error of a function of yours. It
-	// may contain what a client must not see.
+	// lost, guard.ErrStore, a *RecordError, a *KeyError, or the error of a function of yours.
+	// guard.Ran says of it whether the handler ran. It may contain what a client must not see.
 	Err error
 }
 

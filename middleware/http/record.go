@@ -34,6 +34,9 @@ func (e *RecordError) Error() string {
 // Unwrap returns Err.
 func (e *RecordError) Unwrap() error { return e.Err }
 
+// Ran returns false: the handler did not run for the request that found the record.
+func (e *RecordError) Ran() bool { return false }
+
 func unreadable(reason string, err error) error { return &RecordError{Reason: reason, Err: err} }
 
 // Size implements idempotent.Answer.

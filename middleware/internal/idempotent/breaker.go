@@ -3,21 +3,54 @@ package idempotent
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 const (
 	// openPatience is how long a call waits for the store if it can run without a lease.
 	openPatience = 250 * time.Millisecond
-	// openPause is how long the store is not asked again after it has not answered.
-	openPause = time.Second
+	// openPause is how long the store is not asked again after it has not answered. A call that
+	// has waited for less than openPatience proves less, so the pause is pauseShare times as long
+	// as it has waited.
+	openPause  = time.Second
+	pauseShare = openPause / openPatience
 )
 
+// patience returns how long a call waits for the store if it can run without a lease: half of what
+// is left of its own time is for the handler.
+func patience(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return min(openPatience, time.Until(deadline)/2)
+	}
+	return openPatience
+}
+
+// isAway reports whether a store error means that the store is away for the moment. A store that
+// refuses is not: it has no room for the claim, for example, or the rights are missing.
+func isAway(err error) bool {
+	var store *guard.StoreError
+	if !errors.As(err, &store) {
+		return errors.Is(err, guard.ErrStore)
+	}
+	switch store.Kind {
+	case driver.KindOOM, driver.KindNotPersisted, driver.KindReadOnly, driver.KindRestarted, driver.KindNoReplicas,
+		driver.KindAuth, driver.KindWrongType, driver.KindUnsupported, driver.KindProtocol, driver.KindSettings:
+		return false
+	case driver.KindQuorum:
+		var nodes interface{ Unwrap() []error }
+		return !errors.As(store.Err, &nodes) || slices.ContainsFunc(nodes.Unwrap(), isAway)
+	default:
+		return true
+	}
+}
+
 // A breaker keeps calls that can run without a lease (WithFailOpen) from asking a store that does
-// not answer: one call asks in each openPause.
+// not answer: after each pause, one call asks.
 type breaker struct {
 	epoch time.Time
 	next  atomic.Int64 // when to ask again, in nanoseconds since the epoch; 0 if the store answers
@@ -31,12 +64,29 @@ func (b *breaker) allows() bool {
 	return next == 0 || int64(now) >= next && b.next.CompareAndSwap(next, int64(now+openPause))
 }
 
-// note notes the result of asking the store.
-func (b *breaker) note(err error) {
-	switch {
-	case errors.Is(err, guard.ErrStore), errors.Is(err, guard.ErrMarker):
-		b.next.Store(int64(time.Since(b.epoch) + openPause))
-	case b.next.Load() != 0 && !errors.Is(err, context.Canceled):
+// answered notes that the store has answered.
+func (b *breaker) answered() {
+	if b.next.Load() != 0 {
 		b.next.Store(0)
+	}
+}
+
+// failed notes that the store has not answered a call that waited for so long.
+func (b *breaker) failed(waited time.Duration) {
+	b.next.Store(int64(time.Since(b.epoch) + min(openPause, pauseShare*waited)))
+}
+
+// note notes the result of an attempt to acquire the lease that took so long. request is the error
+// of its last request to the store.
+func (b *breaker) note(err, request error, took time.Duration) {
+	switch {
+	case errors.Is(err, guard.ErrMarker):
+		b.failed(openPatience) // at the end of the run
+	case errors.Is(err, guard.ErrBusy), errors.Is(err, guard.ErrDone), request != nil && !isAway(request):
+		b.answered()
+	case isAway(err):
+		b.failed(openPatience)
+	case request != nil: // the call has ended before the store has answered
+		b.failed(took)
 	}
 }

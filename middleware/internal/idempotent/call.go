@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
@@ -46,7 +47,8 @@ type Call struct {
 	RetryAfter  time.Duration
 
 	ran    bool
-	origin string // by which the run can be found later
+	claims *guard.Deferral // those without an answer, if the call can run without a lease; or nil
+	origin string          // by which the run can be found later
 	left   Left
 	limit  time.Duration // of an attempt to acquire the lease; 0 if there is none
 	queued bool          // it is counted as waiting
@@ -60,13 +62,19 @@ type Call struct {
 // is the context of the call.
 func (c *Call) Lead(ctx context.Context) {
 	defer c.unqueue()
+	c.Result = Unavailable // if the store panics
+	if c.Core.Open {
+		c.claims = c.Core.guard.Adapter().Defer()
+		defer func() {
+			if c.Result != Degraded {
+				c.GiveBack()
+			}
+		}()
+	}
 	err := c.ask(ctx)
 	if c.Core.Wait > 0 && !c.ran && errors.Is(err, guard.ErrBusy) && c.Core.queue.enter(c.Key) {
 		c.queued = true
 		err = c.attempt(ctx, c.Core.waiting)
-		if c.Core.Open {
-			c.Core.breaker.note(err)
-		}
 	}
 	if c.ran {
 		c.ended(err)
@@ -87,18 +95,29 @@ func (c *Call) ask(ctx context.Context) error {
 	if !c.Core.breaker.allows() {
 		return c.Core.breaker.open
 	}
-	c.limit = openPatience
-	err := c.attempt(ctx, c.Core.first)
-	c.limit = 0
-	if errors.Is(err, errNoAnswer) {
-		err = fmt.Errorf("%s: %w: it has not answered within %v", c.Core.Adapter.Package(), guard.ErrStore, openPatience)
-	}
-	c.Core.breaker.note(err)
-	return err
+	c.limit = patience(ctx)
+	defer func() { c.limit = 0 }()
+	return c.attempt(ctx, c.Core.first)
 }
 
 // errNoAnswer ends an attempt whose store does not answer.
 var errNoAnswer = errors.New("no answer")
+
+// noAnswer returns the error of an attempt that errNoAnswer has ended.
+func (c *Call) noAnswer() error {
+	if err := c.claims.Err(); err != nil && !isAway(err) {
+		return err
+	}
+	return fmt.Errorf("%s: %w: it has not answered within %v", c.Core.Adapter.Package(), guard.ErrStore, c.limit)
+}
+
+// GiveBack says that the handler has ended, or does not run. What the store may have granted to a
+// call that has no lease is then released.
+func (c *Call) GiveBack() {
+	if c.claims != nil {
+		c.claims.End()
+	}
+}
 
 // unqueue counts the call as one that does not wait.
 func (c *Call) unqueue() {
@@ -116,14 +135,22 @@ func (c *Call) attempt(ctx context.Context, opts []guard.Option) error {
 	if c.limit > 0 {
 		defer time.AfterFunc(c.limit, func() { t.snap(errNoAnswer) }).Stop()
 	}
+	if c.claims != nil {
+		opts = append(slices.Clip(opts), c.claims.Option())
+	}
+	start := time.Now()
 	err := c.Core.guard.Do(t, c.Key, func(run context.Context) error {
 		if !t.cut(!c.Core.Cancel) {
 			return c.Core.left
 		}
+		c.Core.breaker.answered()
 		return c.handle(run)
 	}, opts...)
+	if c.claims != nil {
+		c.Core.breaker.note(err, c.claims.Err(), time.Since(start))
+	}
 	if t.hasSnapped() && !c.ran && ctx.Err() == nil {
-		return errNoAnswer
+		return c.noAnswer()
 	}
 	return err
 }

@@ -19,7 +19,7 @@ func (c *Call) judge(err error) {
 		if busy.Left > 0 {
 			c.RetryAfter = min(c.RetryAfter, busy.Left)
 		}
-	case errors.Is(err, guard.ErrStore) && c.Core.Open:
+	case isAway(err) && c.Core.Open:
 		c.refuse(Degraded, 0, err)
 	case errors.Is(err, guard.ErrStore), errors.Is(err, guard.ErrClosed):
 		c.refuse(Unavailable, c.Core.RetryAfter, err)
@@ -29,7 +29,7 @@ func (c *Call) judge(err error) {
 }
 
 func (c *Call) refuse(result Result, retryAfter time.Duration, err error) {
-	c.Result, c.RetryAfter, c.Err = result, retryAfter, err
+	c.Result, c.RetryAfter, c.Err = result, retryAfter, says(result == Degraded, err)
 }
 
 // judgeRecord is judge for a call whose work is done.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
@@ -19,9 +20,18 @@ func (c *Call) Shadow(ctx context.Context) (ran bool) {
 	if c.Result != "" {
 		return false
 	}
+	c.Result = Unavailable // if the store panics
+	c.claims = c.Core.guard.Adapter().Defer()
+	bare := false
+	defer func() {
+		if !bare {
+			c.GiveBack()
+		}
+	}()
 	lease, err := c.shadowLease(ctx)
 	if err != nil {
 		c.judge(err)
+		bare = true
 		return false
 	}
 	c.ran, c.Result, c.Fence = true, Ran, lease.Fence()
@@ -31,9 +41,9 @@ func (c *Call) Shadow(ctx context.Context) (ran bool) {
 			_ = c.end(ctx, lease.Release) // a panic is on its way up
 		}
 	}()
-	bare := c.Bare(ctx)
-	c.origin = c.Core.origin(bare)
-	c.left = c.Transport.Handle(bare)
+	run := c.Bare(ctx)
+	c.origin = c.Core.origin(run)
+	c.left = c.Transport.Handle(run)
 	returned = true
 	if c.left.Keep == KeepNothing {
 		c.Err = c.end(ctx, lease.Release)
@@ -49,7 +59,7 @@ func (c *Call) Shadow(ctx context.Context) (ran bool) {
 func (c *Call) shadowLease(ctx context.Context) (*guard.Lease, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Core.Patience)
 	defer cancel()
-	lease, err := c.Core.guard.Acquire(ctx, c.Key, c.Core.once...)
+	lease, err := c.Core.guard.Acquire(ctx, c.Key, append(slices.Clip(c.Core.once), c.claims.Option())...)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return nil, fmt.Errorf("%w within %v: %w", guard.ErrStore, c.Core.Patience, err)
 	}

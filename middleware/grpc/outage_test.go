@@ -1,0 +1,220 @@
+package guardgrpc_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+	guardgrpc "github.com/seed-1795987d/onerun/middleware/grpc"
+)
+
+// outageTTL is that of the leases in virtual time.
+const outageTTL = 30 * time.Second
+
+// An outageStand is a handler behind the interceptor over a store whose answers a test specifies,
+// in virtual time.
+type outageStand struct {
+	guardtest.Scripted
+	once   grpc.UnaryServerInterceptor
+	runs   atomic.Int64
+	handle func(ctx context.Context, run int64) (any, error) // nil replies with the number of the run
+}
+
+// inOutage runs f in a bubble. The bubble fails if f leaves a goroutine behind.
+func inOutage(t *testing.T, f func(t *testing.T, s *outageStand), opts ...guardgrpc.Option) {
+	t.Helper()
+	inOutageWith(t, nil, f, opts...)
+}
+
+// inOutageWith is inOutage with a KeyFunc. nil is IdempotencyKey.
+func inOutageWith(t *testing.T, key guardgrpc.KeyFunc, f func(t *testing.T, s *outageStand), opts ...guardgrpc.Option) {
+	t.Helper()
+	if key == nil {
+		key = guardgrpc.IdempotencyKey
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := &outageStand{Scripted: guardtest.Scripted{Inner: memory.New()}}
+		g, err := guard.New(s, guard.WithTTL(outageTTL), guard.WithNamespace("test"))
+		require.NoError(t, err)
+		defer func() { require.NoError(t, g.Close(context.Background())) }()
+		s.once, err = guardgrpc.New(g, key, append(opts, guardgrpc.WithGlobalKeys())...)
+		require.NoError(t, err)
+		f(t, s)
+	})
+}
+
+// A fakeStream is the transport of a call.
+type fakeStream struct{ header, trailer, sent metadata.MD }
+
+func (*fakeStream) Method() string { return claim }
+
+func (f *fakeStream) SetHeader(md metadata.MD) error {
+	f.header = metadata.Join(f.header, md)
+	return nil
+}
+
+func (f *fakeStream) SendHeader(md metadata.MD) error {
+	f.sent = metadata.Join(f.header, md)
+	return nil
+}
+
+func (f *fakeStream) SetTrailer(md metadata.MD) error {
+	f.trailer = metadata.Join(f.trailer, md)
+	return nil
+}
+
+// A fakeCall is the end of a call.
+type fakeCall struct {
+	fakeStream
+	reply   any
+	err     error
+	outcome guardgrpc.Outcome
+	aborted bool // the handler has panicked, or has ended its goroutine
+}
+
+// call makes a call, whose goroutine may end.
+func (s *outageStand) call(ctx context.Context, key string) *fakeCall {
+	c := new(fakeCall)
+	ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("idempotency-key", key))
+	ctx = grpc.NewContextWithServerTransportStream(ctx, &c.fakeStream)
+	ctx, outcome := guardgrpc.Track(ctx)
+	var over sync.WaitGroup
+	over.Go(func() {
+		returned := false
+		defer func() {
+			_ = recover()
+			c.aborted, c.outcome = !returned, outcome()
+		}()
+		c.reply, c.err = s.once(ctx, wrapperspb.String("a"), &grpc.UnaryServerInfo{FullMethod: claim}, func(ctx context.Context, _ any) (any, error) {
+			run := s.runs.Add(1)
+			if s.handle != nil {
+				return s.handle(ctx, run)
+			}
+			return text("a", run), nil
+		})
+		returned = true
+	})
+	over.Wait()
+	return c
+}
+
+func (s *outageStand) asked() (n int) {
+	for _, call := range s.Calls() {
+		if call.Op == driver.OpAcquire {
+			n++
+		}
+	}
+	return n
+}
+
+// silences are ways for a store to leave a request for a lease without an answer in time.
+var silences = map[string]func(ctx context.Context, inner guard.Locker, c guard.Claim) (guard.Grant, error){
+	"it hangs": func(ctx context.Context, _ guard.Locker, _ guard.Claim) (guard.Grant, error) {
+		return guard.Grant{}, guardtest.Hang(ctx)
+	},
+	"its reply is dropped": func(ctx context.Context, inner guard.Locker, c guard.Claim) (guard.Grant, error) {
+		_, _ = inner.TryAcquire(ctx, c)
+		return guard.Grant{}, guardtest.Hang(ctx)
+	},
+	"it gets the request late": func(ctx context.Context, inner guard.Locker, c guard.Claim) (guard.Grant, error) {
+		late := context.WithoutCancel(ctx)
+		time.AfterFunc(400*time.Millisecond, func() { _, _ = inner.TryAcquire(late, c) })
+		return guard.Grant{}, guardtest.Hang(ctx)
+	},
+}
+
+// A call whose own deadline is short runs without a lease, too. The store is then left alone.
+func TestFailOpen_withAnyDeadline(t *testing.T) {
+	t.Parallel()
+	for name, answer := range silences {
+		for _, limit := range []time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond,
+			250 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second, time.Hour} {
+			t.Run(fmt.Sprint(name, ", ", limit), func(t *testing.T) {
+				inOutage(t, func(t *testing.T, s *outageStand) {
+					s.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) { return answer(ctx, s.Inner, c) }
+					s.handle = func(ctx context.Context, run int64) (any, error) { return text("a", run), ctx.Err() }
+					for run := range 10 {
+						ctx, cancel := context.WithTimeout(t.Context(), limit)
+						c := s.call(ctx, fmt.Sprint("k", run))
+						cancel()
+						require.NoError(t, c.err)
+						require.Equal(t, guardgrpc.ResultDegraded, c.outcome.Result)
+						require.ErrorIs(t, c.outcome.Err, guard.ErrStore)
+						require.True(t, guard.Ran(c.outcome.Err))
+					}
+					require.EqualValues(t, 10, s.runs.Load())
+					require.Less(t, s.asked(), 10)
+				}, guardgrpc.WithFailOpen())
+			})
+		}
+	}
+}
+
+// A store that refuses has answered, so nothing runs.
+func TestFailOpen_aStoreThatRefusesIsNotAway(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []driver.StoreErrorKind{driver.KindOOM, driver.KindReadOnly, driver.KindAuth} {
+		t.Run(string(kind), func(t *testing.T) {
+			inOutage(t, func(t *testing.T, s *outageStand) {
+				s.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
+					return guard.Grant{}, guardtest.Fail(kind)
+				}
+				for range 3 {
+					c := s.call(t.Context(), "k")
+					require.Equal(t, codes.Unavailable, status.Code(c.err))
+					require.False(t, guard.Ran(c.err))
+					require.Equal(t, guardgrpc.ResultUnavailable, c.outcome.Result)
+				}
+				require.Zero(t, s.runs.Load())
+			}, guardgrpc.WithFailOpen())
+		})
+	}
+}
+
+// A claim that the store may have granted to a run without a lease keeps others away while that
+// run is under way, and is released then.
+func TestFailOpen_keepsOthersAwayWhileItRuns(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"its reply is dropped", "it gets the request late"} {
+		for mode, opt := range map[string]guardgrpc.Option{"fail open": guardgrpc.WithFailOpen(), "shadow": guardgrpc.WithShadow()} {
+			t.Run(name+", "+mode, func(t *testing.T) {
+				inOutage(t, func(t *testing.T, s *outageStand) {
+					s.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+						if n == 1 {
+							return silences[name](ctx, s.Inner, c)
+						}
+						return guard.Grant{}, guardtest.ErrUnscripted
+					}
+					s.handle = func(_ context.Context, run int64) (any, error) {
+						if run == 1 {
+							time.Sleep(20 * time.Second)
+						}
+						return text("a", run), nil
+					}
+					var first sync.WaitGroup
+					first.Go(func() { s.call(t.Context(), "k") })
+					time.Sleep(5 * time.Second) // the store is asked again
+					require.Equal(t, guardgrpc.ResultInFlight, s.call(t.Context(), "k").outcome.Result)
+					first.Wait()
+					time.Sleep(5 * time.Second)
+					require.Equal(t, guardgrpc.ResultRan, s.call(t.Context(), "k").outcome.Result, "the claim was released")
+				}, opt)
+			})
+		}
+	}
+}

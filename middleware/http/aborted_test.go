@@ -1,0 +1,128 @@
+package guardhttp_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+)
+
+// documented are all results that an Outcome can have.
+var documented = []guardhttp.Result{
+	guardhttp.ResultUntouched, guardhttp.ResultRan, guardhttp.ResultReplayed, guardhttp.ResultInFlight, guardhttp.ResultDone,
+	guardhttp.ResultNotReplayable, guardhttp.ResultMismatch, guardhttp.ResultKeyMissing, guardhttp.ResultKeyInvalid,
+	guardhttp.ResultBodyInvalid, guardhttp.ResultBodyTooLarge, guardhttp.ResultRefused, guardhttp.ResultUnavailable,
+	guardhttp.ResultDegraded, guardhttp.ResultCanceled,
+}
+
+// aborts end a function of the user's without a result.
+var aborts = map[string]func(){"panic": func() { panic(http.ErrAbortHandler) }, "Goexit": runtime.Goexit}
+
+// An abortingBody is a body of a request that cannot be read.
+type abortingBody struct{ abort func() }
+
+func (b abortingBody) Read([]byte) (int, error) { b.abort(); return 0, nil }
+func (abortingBody) Close() error               { return nil }
+
+// An abortingStore aborts when it is asked.
+type abortingStore struct {
+	guard.Locker
+	abort func()
+}
+
+func (s abortingStore) TryAcquire(context.Context, guard.Claim) (guard.Grant, error) {
+	s.abort()
+	return guard.Grant{}, nil
+}
+
+// Whichever function of the user's panics or ends its goroutine, observers, hooks and Track get
+// one of the documented results, which are labels of metrics.
+func TestObserver_receivesADocumentedResultWhateverAborts(t *testing.T) {
+	t.Parallel()
+	for how, abort := range aborts {
+		for mode, more := range map[string][]guardhttp.Option{
+			"": nil, "shadow": {guardhttp.WithShadow()}, "fail open": {guardhttp.WithFailOpen()},
+		} {
+			for name, c := range map[string]struct {
+				opt    guardhttp.Option
+				key    guardhttp.KeyFunc
+				h      http.HandlerFunc
+				body   bool
+				store  bool
+				hook   guard.Hook
+				result guardhttp.Result
+			}{
+				"KeyFunc":  {key: func(*http.Request) (string, error) { abort(); return "", nil }, result: guardhttp.ResultRefused},
+				"no key":   {key: func(*http.Request) (string, error) { return "", nil }, result: guardhttp.ResultKeyMissing, opt: guardhttp.WithProblems(func(http.ResponseWriter, *http.Request, guardhttp.Problem) { abort() })},
+				"scope":    {opt: guardhttp.WithScope(func(*http.Request) (string, error) { abort(); return "", nil }), result: guardhttp.ResultRefused},
+				"body":     {body: true, result: guardhttp.ResultRefused},
+				"print":    {opt: guardhttp.WithFingerprint(func(*http.Request, []byte) ([]byte, error) { abort(); return nil, nil }), result: guardhttp.ResultRefused},
+				"store":    {store: true, result: guardhttp.ResultUnavailable},
+				"hook":     {hook: guard.Hook{AcquireStart: func(ctx context.Context, _ guard.Event) context.Context { abort(); return ctx }}},
+				"end hook": {hook: guard.Hook{RunEnd: func(context.Context, guard.Event) { abort() }}, result: guardhttp.ResultRan},
+				"handler":  {h: func(http.ResponseWriter, *http.Request) { abort() }, result: guardhttp.ResultRan},
+				"policy":   {opt: guardhttp.WithPolicy(func(int, http.Header) bool { abort(); return true }), result: guardhttp.ResultRan},
+				"Origin":   {opt: guardhttp.WithObserver(guardhttp.Observer{Origin: func(context.Context) string { abort(); return "" }}), result: guardhttp.ResultRan},
+				"End":      {opt: guardhttp.WithObserver(guardhttp.Observer{End: func(context.Context, guardhttp.Outcome) { abort() }}), result: guardhttp.ResultRan},
+			} {
+				t.Run(fmt.Sprint(name, ", ", how, ", ", mode), func(t *testing.T) {
+					t.Parallel()
+					var store guard.Locker = memory.New()
+					if c.store {
+						store = abortingStore{store, abort}
+					}
+					var outcomes []guardhttp.Outcome
+					var reported []guard.Outcome
+					g := lifeGuard(t, store, guard.WithNamespace("test"), guard.WithHook(c.hook),
+						guard.WithHook(guard.Hook{Outcome: func(_ context.Context, o guard.Outcome) { reported = append(reported, o) }}))
+					opts := append([]guardhttp.Option{guardhttp.WithObserver(guardhttp.Observer{
+						End: func(_ context.Context, o guardhttp.Outcome) { outcomes = append(outcomes, o) },
+					})}, more...)
+					if name != "scope" {
+						opts = append(opts, guardhttp.WithGlobalKeys())
+					}
+					if c.opt != nil {
+						opts = append(opts, c.opt)
+					}
+					if c.key == nil {
+						c.key = guardhttp.IdempotencyKey
+					}
+					if c.h == nil {
+						c.h = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }
+					}
+					idempotent, err := guardhttp.New(g, c.key, opts...)
+					require.NoError(t, err)
+					r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
+					r.Header.Set("Idempotency-Key", "k")
+					if c.body {
+						r.Body = abortingBody{abort}
+					}
+					r, tracked := guardhttp.Track(r)
+					var over sync.WaitGroup
+					over.Go(func() {
+						defer func() { _ = recover() }()
+						idempotent(c.h).ServeHTTP(httptest.NewRecorder(), r)
+					})
+					over.Wait()
+					require.Len(t, outcomes, 1)
+					require.Len(t, reported, 1)
+					require.Contains(t, documented, outcomes[0].Result)
+					require.Contains(t, documented, tracked().Result)
+					require.Contains(t, documented, guardhttp.Result(reported[0].Result))
+					if c.result != "" {
+						require.Equal(t, c.result, outcomes[0].Result)
+					}
+				})
+			}
+		}
+	}
+}

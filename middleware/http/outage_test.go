@@ -1,0 +1,294 @@
+package guardhttp_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+)
+
+// outageTTL is that of the leases in virtual time.
+const outageTTL = 30 * time.Second
+
+// An outageSite is a handler behind the middleware over a store whose answers a test specifies, in
+// virtual time.
+type outageSite struct {
+	guardtest.Scripted
+	handler http.Handler
+	runs    atomic.Int64
+	handle  func(w http.ResponseWriter, r *http.Request, run int64) // nil is an answer with the number of the run
+
+	mu       sync.Mutex
+	outcomes []guardhttp.Outcome
+}
+
+// inOutage runs f in a bubble. The bubble fails if f leaves a goroutine behind.
+func inOutage(t *testing.T, f func(t *testing.T, s *outageSite), opts ...guardhttp.Option) {
+	t.Helper()
+	inOutageWith(t, nil, f, opts...)
+}
+
+// inOutageWith is inOutage with a KeyFunc. nil is IdempotencyKey.
+func inOutageWith(t *testing.T, key guardhttp.KeyFunc, f func(t *testing.T, s *outageSite), opts ...guardhttp.Option) {
+	t.Helper()
+	if key == nil {
+		key = guardhttp.IdempotencyKey
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := &outageSite{Scripted: guardtest.Scripted{Inner: memory.New()}}
+		g, err := guard.New(s, guard.WithTTL(outageTTL), guard.WithNamespace("test"))
+		require.NoError(t, err)
+		defer func() { require.NoError(t, g.Close(context.Background())) }()
+		opts = append(opts, guardhttp.WithGlobalKeys(), guardhttp.WithObserver(guardhttp.Observer{
+			End: func(_ context.Context, o guardhttp.Outcome) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.outcomes = append(s.outcomes, o)
+			},
+		}))
+		idempotent, err := guardhttp.New(g, key, opts...)
+		require.NoError(t, err)
+		s.handler = idempotent(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			run := s.runs.Add(1)
+			if s.handle != nil {
+				s.handle(w, r, run)
+				return
+			}
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprint(w, "run ", run)
+		}))
+		f(t, s)
+	})
+}
+
+// post sends a request in ctx, and returns the answer and the Outcome.
+func (s *outageSite) post(ctx context.Context, key string) (*httptest.ResponseRecorder, guardhttp.Outcome) {
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader("b"))
+	r.Header.Set("Idempotency-Key", key)
+	w := httptest.NewRecorder()
+	r, outcome := guardhttp.Track(r)
+	s.handler.ServeHTTP(w, r)
+	return w, outcome()
+}
+
+// asked returns how many requests for a lease the store has got.
+func (s *outageSite) asked() (n int) {
+	for _, call := range s.Calls() {
+		if call.Op == driver.OpAcquire {
+			n++
+		}
+	}
+	return n
+}
+
+// silences are ways for a store to leave a request for a lease without an answer in time.
+var silences = map[string]func(ctx context.Context, inner guard.Locker, c guard.Claim) (guard.Grant, error){
+	"it hangs": func(ctx context.Context, _ guard.Locker, _ guard.Claim) (guard.Grant, error) {
+		return guard.Grant{}, guardtest.Hang(ctx)
+	},
+	"its reply is dropped": func(ctx context.Context, inner guard.Locker, c guard.Claim) (guard.Grant, error) {
+		_, _ = inner.TryAcquire(ctx, c)
+		return guard.Grant{}, guardtest.Hang(ctx)
+	},
+	"it gets the request late": func(ctx context.Context, inner guard.Locker, c guard.Claim) (guard.Grant, error) {
+		late := context.WithoutCancel(ctx)
+		time.AfterFunc(400*time.Millisecond, func() { _, _ = inner.TryAcquire(late, c) })
+		return guard.Grant{}, guardtest.Hang(ctx)
+	},
+}
+
+// A request whose own deadline is short runs without a lease, too, and has time left for it. The
+// store is then left alone.
+func TestFailOpen_withAnyDeadline(t *testing.T) {
+	t.Parallel()
+	for name, answer := range silences {
+		for _, limit := range []time.Duration{0, 10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond,
+			250 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second} {
+			t.Run(fmt.Sprint(name, ", ", limit), func(t *testing.T) {
+				inOutage(t, func(t *testing.T, s *outageSite) {
+					s.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) { return answer(ctx, s.Inner, c) }
+					s.handle = func(w http.ResponseWriter, r *http.Request, run int64) {
+						require.NoError(t, r.Context().Err())
+						w.WriteHeader(http.StatusCreated)
+					}
+					for run := range 10 {
+						ctx, cancel := t.Context(), context.CancelFunc(func() {})
+						if limit > 0 {
+							ctx, cancel = context.WithTimeout(ctx, limit)
+						}
+						w, o := s.post(ctx, fmt.Sprint("k", run))
+						cancel()
+						require.Equal(t, http.StatusCreated, w.Code, w.Body)
+						require.Equal(t, guardhttp.ResultDegraded, o.Result)
+						require.ErrorIs(t, o.Err, guard.ErrStore)
+						require.True(t, guard.Ran(o.Err))
+					}
+					require.EqualValues(t, 10, s.runs.Load())
+					require.Less(t, s.asked(), 10)
+				}, guardhttp.WithFailOpen())
+			})
+		}
+	}
+}
+
+// Whether the store is asked again at once tells what the end of a call has said about the store.
+func TestFailOpen_whatTheEndOfACallSaysOfTheStore(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		leave func(ctx context.Context, cancel context.CancelFunc) // while the store is asked
+		early bool                                                 // the client leaves before
+		away  bool                                                 // the store counts as away
+	}{
+		"the client leaves before the store is asked":   {early: true},
+		"the client leaves before the store answers":    {leave: func(_ context.Context, cancel context.CancelFunc) { time.Sleep(100 * time.Millisecond); cancel() }, away: true},
+		"the client leaves just when the store answers": {leave: func(_ context.Context, cancel context.CancelFunc) { cancel() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inOutage(t, func(t *testing.T, s *outageSite) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if c.early {
+					cancel()
+				}
+				s.OnAcquire = func(call context.Context, n int, _ guard.Claim) (guard.Grant, error) {
+					if n == 1 && c.leave != nil {
+						c.leave(ctx, cancel)
+					}
+					if n == 1 && c.away {
+						return guard.Grant{}, guardtest.Hang(call)
+					}
+					return guard.Grant{}, guardtest.ErrUnscripted
+				}
+				_, o := s.post(ctx, "k1")
+				require.Equal(t, guardhttp.ResultCanceled, o.Result)
+				require.False(t, guard.Ran(o.Err))
+				_, o = s.post(t.Context(), "k2")
+				if c.away {
+					require.Equal(t, guardhttp.ResultDegraded, o.Result)
+				} else {
+					require.Equal(t, guardhttp.ResultRan, o.Result)
+				}
+			}, guardhttp.WithFailOpen())
+		})
+	}
+}
+
+// A store that answers again is used again at once, even while the first run that it has allowed
+// is under way.
+func TestFailOpen_endsWithTheFirstLease(t *testing.T) {
+	t.Parallel()
+	inOutage(t, func(t *testing.T, s *outageSite) {
+		s.OnAcquire = func(ctx context.Context, n int, _ guard.Claim) (guard.Grant, error) {
+			if n == 1 {
+				return guard.Grant{}, guardtest.Hang(ctx)
+			}
+			return guard.Grant{}, guardtest.ErrUnscripted
+		}
+		_, o := s.post(t.Context(), "k1")
+		require.Equal(t, guardhttp.ResultDegraded, o.Result)
+		time.Sleep(2 * time.Second)
+		s.handle = func(http.ResponseWriter, *http.Request, int64) { time.Sleep(time.Minute) }
+		var slow sync.WaitGroup
+		slow.Go(func() { _, _ = s.post(t.Context(), "k2") })
+		synctest.Wait()
+		s.handle = nil
+		_, o = s.post(t.Context(), "k3")
+		require.Equal(t, guardhttp.ResultRan, o.Result)
+		slow.Wait()
+	}, guardhttp.WithFailOpen())
+}
+
+// A store that refuses has answered. Nothing runs, and the next request asks it again.
+func TestFailOpen_aStoreThatRefusesIsNotAway(t *testing.T) {
+	t.Parallel()
+	for kind, away := range map[driver.StoreErrorKind]bool{
+		driver.KindOOM: false, driver.KindNotPersisted: false, driver.KindReadOnly: false, driver.KindRestarted: false,
+		driver.KindNoReplicas: false, driver.KindAuth: false, driver.KindWrongType: false, driver.KindUnsupported: false,
+		driver.KindProtocol: false, driver.KindSettings: false,
+
+		driver.KindOther: true, driver.KindTimeout: true, driver.KindConnection: true, driver.KindPoolExhausted: true,
+		driver.KindLimit: true, driver.KindLoading: true, driver.KindScriptBusy: true, driver.KindMoved: true, driver.KindQuorum: true,
+		driver.KindClosed: true,
+	} {
+		for _, limit := range []time.Duration{20 * time.Millisecond, time.Minute} {
+			t.Run(fmt.Sprint(kind, ", ", limit), func(t *testing.T) {
+				inOutage(t, func(t *testing.T, s *outageSite) {
+					s.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
+						return guard.Grant{}, guardtest.Fail(kind)
+					}
+					for range 3 {
+						before := s.asked()
+						ctx, cancel := context.WithTimeout(t.Context(), limit)
+						w, o := s.post(ctx, "k")
+						cancel()
+						require.ErrorIs(t, o.Err, guard.ErrStore)
+						if away {
+							require.Equal(t, guardhttp.ResultDegraded, o.Result)
+							continue
+						}
+						require.Equal(t, guardhttp.ResultUnavailable, o.Result)
+						require.Equal(t, http.StatusServiceUnavailable, w.Code)
+						require.False(t, guard.Ran(o.Err))
+						require.Greater(t, s.asked(), before)
+						require.Zero(t, s.runs.Load())
+					}
+				}, guardhttp.WithFailOpen())
+			})
+		}
+	}
+}
+
+// A claim that the store may have granted to a run without a lease keeps others away while that
+// run is under way, and is released then. So no run with a lease begins beside it.
+func TestFailOpen_keepsOthersAwayWhileItRuns(t *testing.T) {
+	t.Parallel()
+	for name, answer := range silences {
+		if name == "it hangs" {
+			continue // then it has not granted the claim
+		}
+		for mode, opts := range map[string][]guardhttp.Option{
+			"fail open": {guardhttp.WithFailOpen()}, "fail open, waiting": {guardhttp.WithFailOpen(), guardhttp.WithWait(time.Second)},
+			"shadow": {guardhttp.WithShadow()},
+		} {
+			t.Run(name+", "+mode, func(t *testing.T) {
+				inOutage(t, func(t *testing.T, s *outageSite) {
+					s.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+						if n == 1 {
+							return answer(ctx, s.Inner, c)
+						}
+						return guard.Grant{}, guardtest.ErrUnscripted
+					}
+					s.handle = func(_ http.ResponseWriter, _ *http.Request, run int64) {
+						if run == 1 {
+							time.Sleep(20 * time.Second)
+						}
+					}
+					var first sync.WaitGroup
+					first.Go(func() { _, _ = s.post(t.Context(), "k") })
+					time.Sleep(5 * time.Second) // the store is asked again
+					require.EqualValues(t, 1, s.runs.Load())
+					_, o := s.post(t.Context(), "k")
+					require.Equal(t, guardhttp.ResultInFlight, o.Result)
+					first.Wait()
+					time.Sleep(5 * time.Second)
+					_, o = s.post(t.Context(), "k")
+					require.Equal(t, guardhttp.ResultRan, o.Result, "the claim was released")
+				}, opts...)
+			})
+		}
+	}
+}

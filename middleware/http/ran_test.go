@@ -1,0 +1,114 @@
+package guardhttp_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+)
+
+// Every error of an Outcome, and of a Problem, says whether the handler ran.
+func TestOutcome_errorsSayWhetherTheHandlerRan(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	fails := func(*http.Request) (string, error) { return "", broken }
+	invalid := func(*http.Request) (string, error) {
+		return "", &guardhttp.KeyError{From: "header X", Reason: "is odd"}
+	}
+	fail := func(kind driver.StoreErrorKind) func(*outageSite, context.CancelFunc) {
+		return func(s *outageSite, _ context.CancelFunc) {
+			s.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
+				return guard.Grant{}, guardtest.Fail(kind)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		key    guardhttp.KeyFunc
+		opts   []guardhttp.Option
+		before func(s *outageSite, cancel context.CancelFunc)
+		result guardhttp.Result
+		status int
+	}{
+		"no key":      {key: func(*http.Request) (string, error) { return "", guardhttp.ErrNoKey }, result: guardhttp.ResultKeyMissing},
+		"invalid key": {key: invalid, result: guardhttp.ResultKeyInvalid},
+		"key fails":   {key: fails, result: guardhttp.ResultRefused},
+		"print fails": {opts: []guardhttp.Option{guardhttp.WithFingerprint(func(*http.Request, []byte) ([]byte, error) { return nil, broken })},
+			result: guardhttp.ResultBodyInvalid},
+		"too large": {opts: []guardhttp.Option{guardhttp.WithMaxBody(0)}, result: guardhttp.ResultBodyTooLarge},
+		"corrupt": {before: func(s *outageSite, _ context.CancelFunc) {
+			s.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) { return guardtest.Done([]byte("none")) }
+		}, result: guardhttp.ResultNotReplayable},
+		"away":         {before: fail(driver.KindConnection), result: guardhttp.ResultUnavailable},
+		"closed store": {before: fail(driver.KindClosed), result: guardhttp.ResultUnavailable},
+		"left before":  {before: func(_ *outageSite, cancel context.CancelFunc) { cancel() }, result: guardhttp.ResultCanceled},
+		"left while it asks": {before: func(s *outageSite, cancel context.CancelFunc) {
+			s.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
+				cancel()
+				return guard.Grant{}, guardtest.ErrUnscripted
+			}
+		}, result: guardhttp.ResultCanceled},
+		"left when it was granted": {opts: []guardhttp.Option{guardhttp.WithLease(guard.WithHook(guard.Hook{
+			RunStart: func(ctx context.Context, _ guard.Event) context.Context {
+				ctx.Value(cancelKey{}).(context.CancelFunc)()
+				return ctx
+			},
+		}))}, result: guardhttp.ResultCanceled},
+		"degraded": {before: fail(driver.KindClosed), opts: []guardhttp.Option{guardhttp.WithFailOpen()}, result: guardhttp.ResultDegraded},
+		"degraded, without an answer": {opts: []guardhttp.Option{guardhttp.WithFailOpen()}, before: func(s *outageSite, _ context.CancelFunc) {
+			s.OnAcquire = func(ctx context.Context, _ int, _ guard.Claim) (guard.Grant, error) {
+				return guard.Grant{}, guardtest.Hang(ctx)
+			}
+		}, result: guardhttp.ResultDegraded},
+		"no memory": {before: fail(driver.KindOOM), opts: []guardhttp.Option{guardhttp.WithFailOpen()}, result: guardhttp.ResultUnavailable},
+		"no marker": {before: func(s *outageSite, _ context.CancelFunc) {
+			s.OnRelease = func(_ context.Context, n int, _ guard.Claim, _ guard.After) (bool, error) {
+				if n <= 3 { // the tries of the run
+					return false, guardtest.Fail(driver.KindConnection)
+				}
+				return false, guardtest.ErrUnscripted
+			}
+		}, result: guardhttp.ResultRan},
+		"not held any more": {result: guardhttp.ResultRan, before: func(s *outageSite, _ context.CancelFunc) {
+			s.OnRelease = func(context.Context, int, guard.Claim, guard.After) (bool, error) { return false, nil }
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var problem error
+			opts := append(c.opts, guardhttp.WithProblems(func(w http.ResponseWriter, r *http.Request, p guardhttp.Problem) {
+				problem = p.Err
+				p.ServeHTTP(w, r)
+			}))
+			inOutageWith(t, c.key, func(t *testing.T, s *outageSite) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if c.before != nil {
+					c.before(s, cancel)
+				}
+				ctx = context.WithValue(ctx, cancelKey{}, cancel)
+				r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader("b"))
+				r.Header.Set("Idempotency-Key", "k")
+				r, outcome := guardhttp.Track(r)
+				s.handler.ServeHTTP(httptest.NewRecorder(), r)
+				o := outcome()
+				require.Equal(t, c.result, o.Result)
+				require.Error(t, o.Err)
+				ran := s.runs.Load() > 0
+				require.Equal(t, ran, guard.Ran(o.Err), "%v", o.Err)
+				if problem != nil {
+					require.Equal(t, ran, guard.Ran(problem), "%v", problem)
+				}
+			}, opts...)
+		})
+	}
+}
+
+type cancelKey struct{}
