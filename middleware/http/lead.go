@@ -67,6 +67,9 @@ func (q *exchange) conclude() idempotent.Left {
 	case !v.silent:
 	case left.Keep == idempotent.KeepNothing:
 		q.answer.passOn()
+	case byWrapMiddleware():
+		left.Keep, q.misplaced, left.Err = idempotent.KeepTombstone, errWrapMiddleware, errWrapMiddleware
+		q.answer.passOn()
 	case !q.answer.sendEmpty():
 		v = verdict{} // the handler has taken over the connection
 		left.Keep = q.keep(v)

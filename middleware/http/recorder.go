@@ -33,6 +33,7 @@ type recorder struct {
 	// A goroutine of the handler may write after the handler has returned. closed does not need the
 	// mutex, because a writer in front may call Header while it is sent something.
 	closed atomic.Bool
+	failed atomic.Bool // closed, as the handler has panicked, and nothing was sent
 
 	// mu is held while inner is called, so that no write is under way after the end. A write that
 	// waits for its client ends at the deadline that an interrupter sets.
@@ -86,7 +87,7 @@ func newRecorder(w http.ResponseWriter, how recording) *recorder {
 	c.writer = httpsnoop.Wrap(shown, httpsnoop.Hooks{
 		Header: func(next httpsnoop.HeaderFunc) httpsnoop.HeaderFunc {
 			return func() http.Header {
-				if c.closed.Load() {
+				if c.closed.Load() && !c.failed.Load() {
 					return http.Header{}
 				}
 				return next()
@@ -155,6 +156,7 @@ func (c *recorder) take() { c.taken, c.lost, c.body = true, true, nil }
 func (c *recorder) writeHeader(status int, next httpsnoop.WriteHeaderFunc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.free = c.free || c.failed.Load() && status >= http.StatusBadRequest
 	if !c.open() {
 		return
 	}

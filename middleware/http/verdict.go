@@ -40,11 +40,17 @@ func (c *recorder) abandoned() bool {
 	return !c.hijackedUnseen()
 }
 
-// close ends the recording of a handler that has panicked.
+// close ends the recording of a handler that has panicked or has ended its goroutine. If nothing
+// was sent, a middleware that recovers may answer, perhaps through a writer that it has put in
+// front of this one: it is let through if it begins with a status of 400 or above. What goroutines
+// of the handler write is not.
 func (c *recorder) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed.Store(true)
+	if c.status == 0 && !c.taken {
+		c.failed.Store(true)
+	}
 }
 
 // A verdict is what a recorder has seen.

@@ -8,8 +8,8 @@ import (
 
 // Echo makes an echo middleware out of one of guardhttp. echo answers the error of a handler after
 // all middleware has returned, when the answer has been recorded. So Echo has it answered at once.
-// Do not use echo.WrapMiddleware: with it, a handler that returns an error answers with an empty
-// 200.
+// Do not use echo.WrapMiddleware: with it, a handler that has failed cannot be told from one that
+// has written nothing, so neither answer is kept.
 func Echo(idempotent func(http.Handler) http.Handler) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {

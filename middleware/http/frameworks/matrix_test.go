@@ -38,15 +38,15 @@ type booth struct {
 	ended  chan guardhttp.Outcome
 }
 
-func open(t *testing.T, st stand) *booth {
+func open(t *testing.T, st stand, opts ...guardhttp.Option) *booth {
 	t.Helper()
 	g, err := guard.New(memory.New(), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 	b := &booth{shop: &shop{got: make(chan bool, 1), gone: make(chan bool, 1)}, stand: st, ended: make(chan guardhttp.Outcome, 10)}
-	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(),
+	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, append(opts, guardhttp.WithGlobalKeys(),
 		guardhttp.WithFingerprint(guardhttp.FingerprintMultipart),
-		guardhttp.WithObserver(guardhttp.Observer{End: func(_ context.Context, o guardhttp.Outcome) { b.ended <- o }}))
+		guardhttp.WithObserver(guardhttp.Observer{End: func(_ context.Context, o guardhttp.Outcome) { b.ended <- o }}))...)
 	require.NoError(t, err)
 	server := httptest.NewUnstartedServer(st.mount(t, b.shop, idempotent))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)

@@ -1,0 +1,41 @@
+package guardhttp
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+)
+
+// echo.WrapMiddleware makes an echo middleware out of this one. echo answers the error of a
+// handler only when all middleware has returned. Until then, a handler that has failed looks like
+// one that has written nothing.
+
+// errWrapMiddleware is the cause if a handler behind echo.WrapMiddleware has written nothing.
+var errWrapMiddleware = errors.New("guardhttp: a handler behind echo.WrapMiddleware has written nothing, and may have failed: " +
+	"use the recipe for echo in middleware/http/frameworks")
+
+// byWrapMiddleware reports whether echo.WrapMiddleware has called the middleware. It is asked only
+// about handlers that have written nothing, or have panicked.
+func byWrapMiddleware() bool {
+	var callers [64]uintptr
+	outside := false // of the middleware: the frames of a handler that panics come first
+	for skip := 2; ; skip += len(callers) {
+		n := runtime.Callers(skip, callers[:])
+		frames := runtime.CallersFrames(callers[:n])
+		for more := n > 0; more; {
+			var frame runtime.Frame
+			frame, more = frames.Next()
+			// The compiler may have copied the function into its caller, which then names it.
+			_, closure, wrap := strings.Cut(frame.Function, ".WrapMiddleware.")
+			switch {
+			case strings.HasSuffix(frame.Function, "(*middleware).wrap.func1"):
+				outside = true
+			case outside && wrap && strings.Contains(frame.File, "/labstack/echo/"):
+				return strings.Count(closure, ".") == 1 // one more for the closure that calls the handler
+			}
+		}
+		if n < len(callers) {
+			return false
+		}
+	}
+}
