@@ -49,7 +49,7 @@ func TestObserver_receivesADocumentedResultWhateverAborts(t *testing.T) {
 	for how, abort := range aborts {
 		key := func(context.Context, *grpc.UnaryServerInfo, any) (string, error) { abort(); return "", nil }
 		for mode, more := range map[string][]guardgrpc.Option{
-			"": nil, "shadow": {guardgrpc.WithShadow()}, "fail open": {guardgrpc.WithFailOpen()},
+			"": nil, "shadow": {guardgrpc.WithShadow()}, "fail open": {guardgrpc.WithFailOpen()}, "after the record": {guardgrpc.WithAnswerAfterRecord()},
 		} {
 			for name, c := range map[string]struct {
 				opt    guardgrpc.Option

@@ -17,7 +17,10 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
 	guardgrpc "github.com/seed-1795987d/onerun/middleware/grpc"
 )
 
@@ -198,4 +201,55 @@ func TestClient_keys(t *testing.T) {
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, setting, refused.Setting)
 	}
+}
+
+// gRPC's own retry policy stops at an answer that has a header (gRFC A6), and a replay has one. So
+// an interceptor in front that turns a replay into an error ends the attempts of the policy. Those
+// of a retrying interceptor go on.
+func TestClient_thePolicyStopsAtAReplayThatBecomesAnError(t *testing.T) {
+	t.Parallel()
+	retries := retry.UnaryClientInterceptor(retry.WithMax(5), retry.WithCodes(codes.Unavailable), retry.WithBackoff(retry.BackoffLinear(time.Millisecond)))
+	for name, c := range map[string]struct {
+		client   []grpc.DialOption
+		lost     int64 // replies
+		attempts int
+		err      codes.Code
+	}{
+		"the policy, and a first reply that is lost": {append(keys(t), grpc.WithDefaultServiceConfig(retryPolicy)), 1, 2, codes.OK},
+		"the policy, and a replay that is lost":      {append(keys(t), grpc.WithDefaultServiceConfig(retryPolicy)), 2, 2, codes.Unavailable},
+		"an interceptor, and a replay that is lost":  {keys(t, retries), 2, 3, codes.OK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, runs := counted(nil)
+			front := new(losingServer)
+			front.replies.Store(c.lost)
+			s := setup{client: c.client, front: []grpc.UnaryServerInterceptor{front.intercept},
+				guard: newGuard(t, nil, guard.WithNamespace("test"))}.serve(t, h)
+			a := s.call(t.Context(), "k", "a")
+			require.Equal(t, c.err, status.Code(a.err), "%v", a.err)
+			require.Len(t, front.keys, c.attempts)
+			require.EqualValues(t, 1, runs.Load())
+		})
+	}
+}
+
+// A refusal has no header, also if the handler has set one that was held back. So the policy tries
+// again, and the retry gets the reply whose record has arrived meanwhile.
+func TestClient_thePolicyRetriesWhatWasNotRecorded(t *testing.T) {
+	t.Parallel()
+	store := &guardtest.Scripted{Inner: memory.New(), OnRelease: func(_ context.Context, n int, _ guard.Claim, _ guard.After) (bool, error) {
+		if n <= 3 { // the tries of the run
+			return false, guardtest.Fail(driver.KindConnection)
+		}
+		return false, guardtest.ErrUnscripted
+	}}
+	h, runs := counted(func(ctx context.Context) { _ = grpc.SetHeader(ctx, metadata.Pairs("x-a", "1")) })
+	s := setup{guard: newGuard(t, store, guard.WithNamespace("test")), client: append(keys(t), grpc.WithDefaultServiceConfig(retryPolicy)),
+		opts: []guardgrpc.Option{guardgrpc.WithAnswerAfterRecord(), guardgrpc.WithRetryAfter(200 * time.Millisecond)}}.serve(t, h)
+	a := s.call(t.Context(), "k", "a")
+	requireReplay(t, a, "a by run 1")
+	require.Equal(t, []string{"1"}, a.header["x-a"])
+	require.EqualValues(t, 1, runs.Load())
+	require.ErrorIs(t, s.log.next(t).Err, guard.ErrMarker)
 }

@@ -55,7 +55,11 @@
 // # What it does not promise
 //
 // A process can die between the handler's side effect and the end of the call. The key is free
-// again when the lease ends, and a retry runs the handler once more. Write [guard.Fence] beside
-// what the handler writes, so that a stale run is refused. If the side effect must not repeat at
-// all, put it and its own record of the key into one transaction.
+// again when the lease ends, and a retry runs the handler once more. So it is if the store is away
+// at the end of a run for longer than the lease lasts: the client has its reply, no record is
+// left, and the retry can get another reply. With [WithAnswerAfterRecord], the client gets
+// UNAVAILABLE instead.
+//
+// Write [guard.Fence] beside what the handler writes, so that a stale run is refused. If the side
+// effect must not repeat at all, put it and its own record of the key into one transaction.
 package guardgrpc

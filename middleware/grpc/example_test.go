@@ -14,6 +14,8 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
 	guardgrpc "github.com/seed-1795987d/onerun/middleware/grpc"
 )
 
@@ -122,6 +124,29 @@ func ExampleWithMode_exclusive() {
 	// deposit: Aborted
 	// withdraw: OK
 	// deposit: OK
+}
+
+// The store does not take the record of a reply, so the client does not get the reply either.
+func ExampleWithAnswerAfterRecord() {
+	fails := func(_ context.Context, n int, _ guard.Claim, _ guard.After) (bool, error) {
+		if n == 1 {
+			return false, guardtest.Fail(driver.KindAuth)
+		}
+		return false, guardtest.ErrUnscripted
+	}
+	g, err := guard.New(&guardtest.Scripted{OnRelease: fails}, guard.WithNamespace("claims"))
+	if err != nil {
+		panic(err)
+	}
+	defer g.Close(context.Background())
+	once, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, guardgrpc.WithGlobalKeys(), guardgrpc.WithAnswerAfterRecord())
+	if err != nil {
+		panic(err)
+	}
+	ctx, info := called("/claims.Claims/Claim", "8e03978e-40d5")
+	_, err = once(ctx, wrapperspb.String("coupon 1"), info, func(_ context.Context, req any) (any, error) { return req, nil })
+	fmt.Println(status.Code(err), guardgrpc.ResultOf(err), "- the handler ran:", guard.Ran(err))
+	// Output: Unavailable unrecorded - the handler ran: true
 }
 
 func ExampleClientKeys() {

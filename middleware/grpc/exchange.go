@@ -100,12 +100,24 @@ func (q *exchange) lead() {
 	q.call.Lead(q.ctx)
 	switch Result(q.call.Result) {
 	case ResultRan:
+		q.settle()
 	case ResultReplayed:
 		q.replay()
 	case ResultDegraded:
 		q.bare()
 	default:
 		q.refuse(Result(q.call.Result), q.call.RetryAfter, q.call.Err)
+	}
+}
+
+// settle ends a call whose handler has run and whose lease was released. If what was held back may
+// not be in the store, the client does not get it.
+func (q *exchange) settle() {
+	switch {
+	case q.m.AfterRecord && q.call.Unrecorded():
+		q.refuse(unrecorded, q.m.RetryAfter, q.call.Err)
+	case q.recorder != nil && q.m.AfterRecord:
+		q.recorder.sendHeld()
 	}
 }
 
@@ -122,6 +134,9 @@ func (q *exchange) Handle(ctx context.Context) idempotent.Left {
 	tardy := ctx.Err() != nil
 	if tardy && !q.m.Shadow && q.ctxEnded(ctx, s) {
 		q.refuse(givenUp, q.m.RetryAfter, context.Cause(ctx))
+		if q.recorder != nil {
+			q.recorder.heldHeader, q.recorder.heldTrailer = nil, nil
+		}
 		return idempotent.Left{Failed: true}
 	}
 	left := idempotent.Left{Failed: serverFailed(s.Code())}
@@ -141,8 +156,9 @@ func (q *exchange) Handle(ctx context.Context) idempotent.Left {
 
 // run calls the handler, and returns the metadata that it has set.
 func (q *exchange) run(ctx context.Context) (header, trailer metadata.MD) {
-	if inner := grpc.ServerTransportStreamFromContext(ctx); inner != nil && q.m.Records() >= 0 {
-		q.recorder = &recorder{inner: inner, call: q.ctx, tolerant: !q.m.Cancel && !q.m.Shadow}
+	hold := q.m.AfterRecord && !q.m.Shadow
+	if inner := grpc.ServerTransportStreamFromContext(ctx); inner != nil && (q.m.Records() >= 0 || hold) {
+		q.recorder = &recorder{inner: inner, call: q.ctx, tolerant: !q.m.Cancel && !q.m.Shadow, hold: hold}
 		defer q.recorder.end()
 		ctx = grpc.NewContextWithServerTransportStream(ctx, q.recorder)
 	}

@@ -194,6 +194,17 @@ func WithClientCancel() Option { return func(s *settings) { s.Cancel = true } }
 // it is if the Guard is closed. Defaults to off: the call is refused with UNAVAILABLE.
 func WithFailOpen() Option { return func(s *settings) { s.Open = true } }
 
+// WithAnswerAfterRecord gives a client a reply only when the store has its record. Otherwise, a
+// client can have a reply that the store has lost: if the store is away at the end of the run for
+// longer than the lease lasts, or if the lease was lost, a retry runs the handler again, and can
+// get another reply. With it, the client gets UNAVAILABLE with the result "unrecorded" instead,
+// and guard.Ran is true for the error of the interceptor.
+//
+// Metadata that the handler sets is held back, too. What it sends by grpc.SendHeader cannot be. A
+// reply or an error that is not kept is sent as it is, when the lease was released. It cannot be
+// combined with WithFailOpen or Exclusive mode. Defaults to off.
+func WithAnswerAfterRecord() Option { return func(s *settings) { s.AfterRecord = true } }
+
 // WithShadow counts and changes nothing: every call runs as if there were no interceptor, and an
 // Observer receives what would have happened to it. First replies are kept as without it. No call
 // waits, and none waits for the store for more than a quarter of a second. It is for the first

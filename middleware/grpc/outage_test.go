@@ -2,7 +2,9 @@ package guardgrpc_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -218,3 +220,142 @@ func TestFailOpen_keepsOthersAwayWhileItRuns(t *testing.T) {
 		}
 	}
 }
+
+// endOutages are what can happen to the store and to the lease at the end of a run.
+var endOutages = map[string]struct {
+	begin func(s *outageStand, away *atomic.Bool, ctx context.Context)
+	lasts time.Duration
+	err   error // of the Outcome, if something was to be kept
+}{
+	"none":                          {begin: func(*outageStand, *atomic.Bool, context.Context) {}},
+	"away for less than the lease":  {begin: func(_ *outageStand, away *atomic.Bool, _ context.Context) { away.Store(true) }, lasts: outageTTL / 3, err: guard.ErrMarker},
+	"away for longer than it lasts": {begin: func(_ *outageStand, away *atomic.Bool, _ context.Context) { away.Store(true) }, lasts: 3 * outageTTL, err: guard.ErrMarker},
+	"lost": {begin: func(s *outageStand, _ *atomic.Bool, ctx context.Context) {
+		for _, call := range s.Calls() {
+			_, _ = s.Inner.Release(context.Background(), call.Claim, guard.After{})
+		}
+		<-ctx.Done()
+	}, err: guard.ErrLost},
+}
+
+// endExits are ways for a handler to end.
+var endExits = map[string]struct {
+	end  func(run int64) (any, error)
+	code codes.Code
+	kept bool
+}{
+	"a reply":                  {end: func(run int64) (any, error) { return text("a", run), nil }, kept: true},
+	"no protobuf message":      {end: func(run int64) (any, error) { return run, nil }, kept: true},
+	"a final error":            {end: func(run int64) (any, error) { return nil, status.Errorf(codes.NotFound, "run %d", run) }, code: codes.NotFound, kept: true},
+	"a failure":                {end: func(run int64) (any, error) { return nil, status.Errorf(codes.Internal, "run %d", run) }, code: codes.Internal},
+	"a panic":                  {end: func(int64) (any, error) { panic("boom") }},
+	"the end of its goroutine": {end: func(int64) (any, error) { runtime.Goexit(); return nil, nil }},
+}
+
+// What the client gets at each end of a run, whatever happens to the store at that moment, with
+// the option and without it: never a reply whose retry gets another one.
+func TestAnswerAfterRecord_eachEndOfARun(t *testing.T) {
+	t.Parallel()
+	for outage, o := range endOutages {
+		for exit, e := range endExits {
+			for mode, opts := range map[string][]guardgrpc.Option{
+				"at once": nil, "after the record": {guardgrpc.WithAnswerAfterRecord()},
+				"after the tombstone": {guardgrpc.WithAnswerAfterRecord(), guardgrpc.WithMode(guardgrpc.Reject)},
+			} {
+				t.Run(fmt.Sprint(exit, ", ", outage, ", ", mode), func(t *testing.T) {
+					inOutage(t, func(t *testing.T, s *outageStand) {
+						var away atomic.Bool
+						s.breakWhile(&away)
+						s.handle = func(ctx context.Context, run int64) (any, error) {
+							if run == 1 {
+								_ = grpc.SetHeader(ctx, metadata.Pairs("x-run", "1"))
+								_ = grpc.SetTrailer(ctx, metadata.Pairs("x-end", "1"))
+								o.begin(s, &away, ctx)
+							}
+							return e.end(run)
+						}
+						first := s.call(t.Context(), "k")
+						require.Equal(t, guardgrpc.ResultRan, first.outcome.Result)
+						unrecorded, held := e.kept && o.err != nil, mode != "at once"
+						lateError := outage == "lost" && e.code == codes.NotFound // says no more than that the context had ended
+						switch {
+						case exit == "a panic", exit == "the end of its goroutine":
+							require.True(t, first.aborted)
+						case unrecorded && held && !lateError:
+							require.Equal(t, codes.Unavailable, status.Code(first.err))
+							require.EqualValues(t, "unrecorded", guardgrpc.ResultOf(first.err))
+							require.True(t, guard.Ran(first.err))
+							require.Empty(t, first.header)
+							require.Empty(t, first.trailer["x-end"])
+							require.NotEmpty(t, first.trailer["grpc-retry-pushback-ms"])
+							require.Nil(t, first.reply)
+						default:
+							require.Equal(t, e.code, status.Code(first.err))
+							require.Equal(t, []string{"1"}, first.header["x-run"])
+							require.Equal(t, []string{"1"}, first.trailer["x-end"])
+						}
+						if unrecorded {
+							require.ErrorIs(t, first.outcome.Err, o.err)
+							require.True(t, guard.Ran(first.outcome.Err))
+							require.Equal(t, guardgrpc.KeepNothing, first.outcome.Kept)
+						}
+
+						time.Sleep(o.lasts)
+						away.Store(false)
+						time.Sleep(5 * time.Second) // the Guard goes on trying
+						again := s.call(t.Context(), "k")
+						if e.kept && (o.err == nil || o.lasts > 0 && o.lasts < outageTTL) {
+							require.EqualValues(t, 1, s.runs.Load())
+							return
+						}
+						require.Equal(t, guardgrpc.ResultRan, again.outcome.Result)
+						require.EqualValues(t, 2, s.runs.Load())
+					}, opts...)
+				})
+			}
+		}
+	}
+}
+
+// breakWhile makes the store answer nothing while it is away.
+func (s *outageStand) breakWhile(away *atomic.Bool) {
+	s.OnRenew = func(ctx context.Context, _ int, _ guard.Claim) (bool, error) {
+		if away.Load() {
+			return false, guardtest.Hang(ctx)
+		}
+		return false, guardtest.ErrUnscripted
+	}
+	s.OnRelease = func(ctx context.Context, _ int, _ guard.Claim, _ guard.After) (bool, error) {
+		if away.Load() {
+			return false, guardtest.Hang(ctx)
+		}
+		return false, guardtest.ErrUnscripted
+	}
+}
+
+// A header that the handler sends cannot be held back. Metadata that it sets is, until the record
+// is there.
+func TestAnswerAfterRecord_metadata(t *testing.T) {
+	t.Parallel()
+	inOutage(t, func(t *testing.T, s *outageStand) {
+		s.handle = func(ctx context.Context, run int64) (any, error) {
+			stream := ctx.Value(streamKey{}).(*fakeStream)
+			err := errors.Join(grpc.SetHeader(ctx, metadata.Pairs("x-a", "1")), grpc.SetTrailer(ctx, metadata.Pairs("x-c", "3")))
+			require.Empty(t, stream.header)
+			err = errors.Join(err, grpc.SendHeader(ctx, metadata.Pairs("x-b", "2")))
+			require.Equal(t, metadata.Pairs("x-a", "1", "x-b", "2"), stream.sent)
+			require.Empty(t, stream.trailer)
+			return text("a", run), err
+		}
+		stream := new(fakeStream)
+		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("idempotency-key", "k"))
+		ctx = grpc.NewContextWithServerTransportStream(context.WithValue(ctx, streamKey{}, stream), stream)
+		_, err := s.once(ctx, wrapperspb.String("a"), &grpc.UnaryServerInfo{FullMethod: claim}, func(ctx context.Context, _ any) (any, error) {
+			return s.handle(ctx, 1)
+		})
+		require.NoError(t, err)
+		require.Equal(t, metadata.Pairs("x-c", "3"), stream.trailer)
+	}, guardgrpc.WithAnswerAfterRecord())
+}
+
+type streamKey struct{}

@@ -15,12 +15,15 @@ type recorder struct {
 	inner    grpc.ServerTransportStream
 	call     context.Context // the call's: when it has ended, the client has gone
 	tolerant bool            // the handler does not learn that the client has gone
+	hold     bool            // hold back what is set until the record is in the store
 
 	mu      sync.Mutex
 	closed  bool
 	sent    bool // the header was sent
 	header  metadata.MD
 	trailer metadata.MD
+	// what is held back
+	heldHeader, heldTrailer metadata.MD
 }
 
 // errEnded is what a goroutine of the handler gets that sets metadata after the handler has
@@ -32,13 +35,21 @@ func (r *recorder) Method() string { return r.inner.Method() }
 
 // SetHeader implements grpc.ServerTransportStream.
 func (r *recorder) SetHeader(md metadata.MD) error {
-	return r.set(r.inner.SetHeader, md, &r.header)
+	return r.set(func(md metadata.MD) error {
+		if r.hold && !r.sent {
+			r.heldHeader = metadata.Join(r.heldHeader, md)
+			return nil
+		}
+		return r.inner.SetHeader(md)
+	}, md, &r.header)
 }
 
-// SendHeader implements grpc.ServerTransportStream.
+// SendHeader implements grpc.ServerTransportStream. It cannot be held back: the client may wait
+// for the header.
 func (r *recorder) SendHeader(md metadata.MD) error {
 	return r.set(func(md metadata.MD) error {
-		err := r.inner.SendHeader(md)
+		err := r.inner.SendHeader(metadata.Join(r.heldHeader, md))
+		r.heldHeader = nil
 		r.sent = r.sent || err == nil || r.forgives()
 		return err
 	}, md, &r.header)
@@ -46,7 +57,23 @@ func (r *recorder) SendHeader(md metadata.MD) error {
 
 // SetTrailer implements grpc.ServerTransportStream.
 func (r *recorder) SetTrailer(md metadata.MD) error {
-	return r.set(r.inner.SetTrailer, md, &r.trailer)
+	return r.set(func(md metadata.MD) error {
+		if r.hold {
+			r.heldTrailer = metadata.Join(r.heldTrailer, md)
+			return nil
+		}
+		return r.inner.SetTrailer(md)
+	}, md, &r.trailer)
+}
+
+// sendHeld sets what was held back.
+func (r *recorder) sendHeld() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	// The client may have gone.
+	_ = r.inner.SetHeader(r.heldHeader)
+	_ = r.inner.SetTrailer(r.heldTrailer)
+	r.heldHeader, r.heldTrailer = nil, nil
 }
 
 // set sets metadata by next, and records it.

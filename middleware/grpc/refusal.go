@@ -24,6 +24,10 @@ const errorDomain = "onerun"
 // returned no more than that.
 const givenUp = Result(idempotent.GivenUp)
 
+// unrecorded is the result in a refusal instead of a reply whose record may not be in the store
+// (WithAnswerAfterRecord).
+const unrecorded = Result(idempotent.NotRecorded)
+
 // A refusal is what the interceptor says itself: nothing that the client has sent, and nothing
 // about the store.
 type refusal struct {
@@ -47,6 +51,8 @@ var refusals = map[Result]refusal{
 	ResultCanceled: {codes.Unavailable, "the call ended before its handler began: it was not processed"},
 	givenUp: {codes.Unavailable, "it took too long, or the server could not make sure that it is the only one to process the call: " +
 		"try again later, with the same key"},
+	unrecorded: {codes.Unavailable, "the call was processed, and its reply was not recorded, so it was not sent: try again later, with the same " +
+		"key; the retry gets the reply if it was recorded meanwhile, and is processed anew otherwise"},
 }
 
 // refuse ends the call with the refusal of a result.
@@ -73,7 +79,7 @@ func (q *exchange) refuse(result Result, retryAfter time.Duration, err error) {
 	if detailed, err := s.WithDetails(details...); err == nil {
 		s = detailed
 	}
-	q.reply, q.err = nil, &refusalError{s, result == givenUp}
+	q.reply, q.err = nil, &refusalError{s, result == givenUp || result == unrecorded}
 }
 
 // A refusalError is the error of a refusal, which says to interceptors in front whether the
@@ -89,7 +95,8 @@ func (e *refusalError) Ran() bool                  { return e.ran }
 
 // ResultOf returns the Result for which an interceptor of this package has refused a call, for
 // clients and for interceptors in front. It is empty for any other error. "given_up" means that
-// the handler did not end in time, or lost its lease.
+// the handler did not end in time, or lost its lease. "unrecorded" means that it has ended, and
+// that its reply was not recorded (WithAnswerAfterRecord).
 func ResultOf(err error) Result {
 	s, _ := status.FromError(err)
 	for _, detail := range s.Details() {

@@ -272,7 +272,10 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 		"encryption":  {"WithEncryption", []guardgrpc.Option{guardgrpc.WithEncryption(), global}},
 		"fingerprint": {"WithFingerprint", []guardgrpc.Option{guardgrpc.WithMode(guardgrpc.Exclusive), global, guardgrpc.WithFingerprint(
 			func(context.Context, *grpc.UnaryServerInfo, any) ([]byte, error) { return nil, nil })}},
-		"lease": {"WithTTL", []guardgrpc.Option{guardgrpc.WithLease(guard.WithTTL(-1)), global}},
+		"after the record, exclusive": {"WithAnswerAfterRecord",
+			[]guardgrpc.Option{guardgrpc.WithAnswerAfterRecord(), guardgrpc.WithMode(guardgrpc.Exclusive), global}},
+		"after the record, fail open": {"WithAnswerAfterRecord", []guardgrpc.Option{guardgrpc.WithAnswerAfterRecord(), guardgrpc.WithFailOpen(), global}},
+		"lease":                       {"WithTTL", []guardgrpc.Option{guardgrpc.WithLease(guard.WithTTL(-1)), global}},
 	} {
 		_, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, c.opts...)
 		var setting *guard.SettingError

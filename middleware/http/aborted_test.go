@@ -50,7 +50,7 @@ func TestObserver_receivesADocumentedResultWhateverAborts(t *testing.T) {
 	t.Parallel()
 	for how, abort := range aborts {
 		for mode, more := range map[string][]guardhttp.Option{
-			"": nil, "shadow": {guardhttp.WithShadow()}, "fail open": {guardhttp.WithFailOpen()},
+			"": nil, "shadow": {guardhttp.WithShadow()}, "fail open": {guardhttp.WithFailOpen()}, "after the record": {guardhttp.WithAnswerAfterRecord()},
 		} {
 			for name, c := range map[string]struct {
 				opt    guardhttp.Option

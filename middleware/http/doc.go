@@ -72,7 +72,11 @@
 // # What it does not promise
 //
 // A process can die between the handler's side effect and the end of the request. The key is free
-// again when the lease ends, and a retry runs the handler once more. Write [guard.Fence] beside
-// what the handler writes, so that a stale run is refused. If the side effect must not repeat at
-// all, put it and its own record of the key into one transaction.
+// again when the lease ends, and a retry runs the handler once more. So it is if the store is away
+// at the end of a run for longer than the lease lasts: the client has its answer, no record is
+// left, and the retry can get another answer. [WithAnswerAfterRecord] holds the answer back until
+// it is recorded.
+//
+// Write [guard.Fence] beside what the handler writes, so that a stale run is refused. If the side
+// effect must not repeat at all, put it and its own record of the key into one transaction.
 package guardhttp

@@ -374,6 +374,32 @@ func ExampleWithFailOpen() {
 	// Output: 200 hello
 }
 
+// The store does not take the record of an answer, so the client does not get the answer either:
+// the retry could get another one.
+func ExampleWithAnswerAfterRecord() {
+	fails := func(_ context.Context, n int, _ guard.Claim, _ guard.After) (bool, error) {
+		if n == 1 {
+			return false, guardtest.Fail(driver.KindAuth)
+		}
+		return false, guardtest.ErrUnscripted
+	}
+	g, err := guard.New(&guardtest.Scripted{Inner: memory.New(), OnRelease: fails}, guard.WithNamespace("shop"))
+	if err != nil {
+		panic(err)
+	}
+	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(tenant), guardhttp.WithAnswerAfterRecord(),
+		guardhttp.WithProblems(func(w http.ResponseWriter, _ *http.Request, p guardhttp.Problem) {
+			w.WriteHeader(p.Status)
+			fmt.Fprintf(w, "%s, the handler ran: %t", p.Code, guard.Ran(p.Err))
+		}))
+	if err != nil {
+		panic(err)
+	}
+	send(idempotent(http.HandlerFunc(hello)), "/", "k", "")
+	_ = g.Close(context.Background())
+	// Output: 503 unrecorded, the handler ran: true
+}
+
 // Two paths take the same keys, because they change the same thing.
 func ExampleWithGroup() {
 	h := wrap(hello, guardhttp.IdempotencyKey, guardhttp.WithGroup("order"))

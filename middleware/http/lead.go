@@ -13,6 +13,10 @@ func (q *exchange) lead() {
 	q.call.Lead(q.r.Context())
 	switch Result(q.call.Result) {
 	case ResultRan:
+		if q.m.AfterRecord && q.call.Unrecorded() && q.answer.discard() {
+			q.refuse(unrecorded, q.m.RetryAfter, q.call.Err)
+			return
+		}
 		q.answer.sendHeld()
 	case ResultReplayed:
 		q.replay(q.replayed)
@@ -32,7 +36,11 @@ func (q *exchange) Handle(ctx context.Context) idempotent.Left {
 	}
 	q.client = interrupter{ctx: ctx, q: q}
 	defer q.client.stop()
-	q.run(ctx, recording{most: m.Records(), tolerant: !m.Cancel, hold: true, client: &q.client})
+	most := m.Records()
+	if m.AfterRecord {
+		most = m.MaxAnswer // is held back even if a tombstone is all that is kept
+	}
+	q.run(ctx, recording{most: most, tolerant: !m.Cancel, hold: true, whole: m.AfterRecord, client: &q.client})
 
 	if ctx.Err() != nil && q.answer.abandon() {
 		q.answer.forget()

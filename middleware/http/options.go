@@ -215,6 +215,18 @@ func WithClientCancel() Option { return func(s *settings) { s.Cancel = true } }
 // so it is if the Guard is closed. Defaults to off: the request is refused with status 503.
 func WithFailOpen() Option { return func(s *settings) { s.Open = true } }
 
+// WithAnswerAfterRecord holds an answer back until the store has its record. Otherwise, a client
+// can have an answer that the store has lost: if the store is away at the end of the run for
+// longer than the lease lasts, or if the lease was lost, a retry runs the handler again, and can
+// get another answer. With it, the client gets status 503 with the code "unrecorded" instead. Of
+// the error that WithProblems gets, guard.Ran is true.
+//
+// An answer that is not kept is sent as it is, when the lease was released. What cannot be
+// recorded cannot be held back: streams, hijacked connections, answers beyond WithMaxAnswer, and
+// what the handler flushes. It cannot be combined with WithFailOpen or Exclusive mode. Defaults to
+// off.
+func WithAnswerAfterRecord() Option { return func(s *settings) { s.AfterRecord = true } }
+
 // WithShadow counts and changes nothing: every request runs as if there were no middleware, and an
 // Observer receives what would have happened to it. First answers are kept as without it. No
 // request waits, and none waits for the store for more than a quarter of a second. It is for the

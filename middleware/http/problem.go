@@ -64,11 +64,18 @@ var problems = map[Result]Problem{
 		Detail: "It was not processed. Try again after a while, with the same key."},
 	givenUp: {Status: http.StatusServiceUnavailable, Title: "The request was given up",
 		Detail: "It took too long, or the server could not make sure that it is the only one to process it. Try again after a while, with the same key."},
+	unrecorded: {Status: http.StatusServiceUnavailable, Title: "The request was processed, and its answer was not recorded",
+		Detail: "The server could not make sure that a retry would get the same answer, so it has sent none. Try again after a while, with the same key: " +
+			"the retry gets the answer if it was recorded meanwhile, and is processed anew otherwise."},
 }
 
 // givenUp is the code of the problem that is answered if a handler's context has ended and it has
 // not answered.
 const givenUp = Result(idempotent.GivenUp)
+
+// unrecorded is the code of the problem that is answered instead of an answer whose record may not
+// be in the store (WithAnswerAfterRecord).
+const unrecorded = Result(idempotent.NotRecorded)
 
 // refuse answers with the problem of a result.
 func (q *exchange) refuse(result Result, retryAfter time.Duration, err error) {

@@ -31,8 +31,13 @@ func (c *recorder) readFrom(src io.Reader, next httpsnoop.ReadFromFunc) (copied 
 			return copied, err
 		}
 	}
-	if !c.ready() {
+	held, open := c.ready()
+	switch {
+	case !open:
 		return copied, errEnded
+	case held:
+		n, err := io.Copy(writerFunc(c.write), src)
+		return copied + n, err
 	}
 	n, err := c.pass(src, next)
 	return copied + n, err
@@ -101,16 +106,20 @@ func (c *recorder) count(n int64) {
 	c.sent += n
 }
 
-// ready prepares for a copy that is not recorded, and reports whether it is allowed.
-func (c *recorder) ready() bool {
+// ready prepares for a copy that is not recorded, and reports whether it is allowed, and whether
+// the answer is held back.
+func (c *recorder) ready() (held, open bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.open() {
-		return false
+		return false, false
 	}
 	c.settle()
 	c.mayBlock()
-	return true
+	if c.lost {
+		c.unhold()
+	}
+	return c.held != nil && c.held.holding, true
 }
 
 func (c *recorder) recordsBody() bool {

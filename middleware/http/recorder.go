@@ -4,8 +4,8 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"reflect"
@@ -20,9 +20,11 @@ import (
 // If the length of an answer is known beforehand, its last byte is held back until the lease has
 // been released, or until the handler flushes: a client that has all of it may retry at once, and
 // the record has to be there by then. Otherwise net/http sends the end of an answer after its
-// handler has returned.
+// handler has returned. With WithAnswerAfterRecord, all of the answer is held back for as long as
+// it can be recorded and the handler has not flushed.
 type recorder struct {
 	inner  http.ResponseWriter
+	held   *holder             // inner, if it holds the answer back; or nil
 	writer http.ResponseWriter // what the handler gets: it has the optional methods that inner has
 	recording
 
@@ -63,6 +65,7 @@ type recording struct {
 	most     int             // bytes of a body that are recorded, or -1 for no answer at all
 	tolerant bool            // the handler does not learn that the client has gone
 	hold     bool            // hold back the last byte
+	whole    bool            // hold back all of it, see holder
 	ctx      context.Context // the handler's
 	run      *run
 	client   *interrupter // watches calls that may wait for the client; nil if nothing does
@@ -82,7 +85,11 @@ func newRecorder(w http.ResponseWriter, how recording) *recorder {
 	if h := c.hides(w); h != nil {
 		shown = h
 	} else if _, ok := w.(http.Flusher); !ok && canFlush(w) {
-		c.hold = false // it could be flushed without the recorder
+		c.hold, c.whole = false, false // it could be flushed without the recorder
+	}
+	if c.whole && !c.lost {
+		c.held = &holder{ResponseWriter: w, lenient: fmt.Sprintf("%T", w) == "*http.timeoutWriter", holding: true}
+		c.inner = c.held
 	}
 	c.writer = httpsnoop.Wrap(shown, httpsnoop.Hooks{
 		Header: func(next httpsnoop.HeaderFunc) httpsnoop.HeaderFunc {
@@ -93,10 +100,8 @@ func newRecorder(w http.ResponseWriter, how recording) *recorder {
 				return next()
 			}
 		},
-		WriteHeader: func(next httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
-			return func(status int) { c.writeHeader(status, next) }
-		},
-		Write: func(httpsnoop.WriteFunc) httpsnoop.WriteFunc { return c.write },
+		WriteHeader: func(httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc { return c.writeHeader },
+		Write:       func(httpsnoop.WriteFunc) httpsnoop.WriteFunc { return c.write },
 		WriteString: func(httpsnoop.WriteStringFunc) httpsnoop.WriteStringFunc {
 			return func(s string) (int, error) { return c.write([]byte(s)) }
 		},
@@ -134,26 +139,26 @@ func (c *recorder) hijack(next httpsnoop.HijackFunc) (net.Conn, *bufio.ReadWrite
 		return nil, nil, errEnded
 	}
 	c.settle()
+	if c.status != 0 {
+		c.unhold()
+	}
 	c.sendLast()
 	conn, rw, err := next()
 	if err == nil {
 		c.take()
+		c.unhold()
 	}
 	return conn, rw, err
 }
 
 // forget removes the headers that the handler has set for an answer that it has not begun.
-func (c *recorder) forget() {
-	h := c.inner.Header()
-	clear(h)
-	maps.Copy(h, c.before)
-}
+func (c *recorder) forget() { setAll(c.inner.Header(), c.before) }
 
 // take notes that the handler has taken over the connection. c.mu must be held.
 func (c *recorder) take() { c.taken, c.lost, c.body = true, true, nil }
 
 // writeHeader looks at a header that is about to be sent.
-func (c *recorder) writeHeader(status int, next httpsnoop.WriteHeaderFunc) {
+func (c *recorder) writeHeader(status int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.free = c.free || c.failed.Load() && status >= http.StatusBadRequest
@@ -163,7 +168,10 @@ func (c *recorder) writeHeader(status int, next httpsnoop.WriteHeaderFunc) {
 	first := c.status == 0
 	c.begin(status)
 	c.interim = c.interim || c.status == 0
-	next(status)
+	if c.lost {
+		c.unhold()
+	}
+	c.inner.WriteHeader(status)
 	if first && c.status != 0 && !c.own {
 		c.pending = true
 		if h := c.inner.Header(); !c.lost && len(h) > 0 {
@@ -254,6 +262,9 @@ func (c *recorder) write(p []byte) (int, error) {
 	if c.sent > buffered {
 		c.mayBlock()
 	}
+	if c.lost {
+		c.unhold()
+	}
 	n, err := c.inner.Write(through)
 	if err == nil || c.forgives(err) {
 		return len(p), nil
@@ -340,6 +351,7 @@ func (c *recorder) flush(next func() error) error {
 		return nil
 	}
 	c.mayBlock()
+	c.unhold()
 	c.sendLast()
 	if err := next(); err != nil && !c.forgives(err) {
 		return err
@@ -351,6 +363,7 @@ func (c *recorder) flush(next func() error) error {
 func (c *recorder) sendHeld() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.unhold()
 	c.sendLast()
 }
 

@@ -112,7 +112,8 @@ func TestStreams_interfaces(t *testing.T) {
 			address, client := contentServer(t, behind(http.HandlerFunc(handler)), http2, io.Discard)
 			bare, err := contentSend(t, client, http.MethodPost, address, "")
 			require.NoError(t, err)
-			for _, opts := range [][]guardhttp.Option{nil, {guardhttp.WithShadow()}, {guardhttp.WithMode(guardhttp.Reject)}, {guardhttp.WithMode(guardhttp.Exclusive)}, {guardhttp.WithOptionalKey()}} {
+			for _, opts := range [][]guardhttp.Option{nil, {guardhttp.WithShadow()}, {guardhttp.WithMode(guardhttp.Reject)}, {guardhttp.WithMode(guardhttp.Exclusive)}, {guardhttp.WithOptionalKey()},
+				{guardhttp.WithAnswerAfterRecord()}} {
 				site := store.site(t, contentSetup{http2: http2, handler: handler, opts: opts,
 					mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
 						return behind(idempotent(h))

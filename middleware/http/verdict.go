@@ -12,6 +12,9 @@ func (c *recorder) hijackedUnseen() bool {
 	if !c.hidden {
 		return false
 	}
+	if c.status == 0 {
+		c.unhold() // of nothing
+	}
 	_, err := c.inner.Write(nil)
 	if !errors.Is(err, http.ErrHijacked) {
 		return false
@@ -48,7 +51,17 @@ func (c *recorder) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed.Store(true)
-	if c.status == 0 && !c.taken {
+	unsent := c.status == 0
+	if c.held != nil && c.held.drop() && !unsent {
+		unsent = true
+		c.last = nil
+		c.forget()
+		if byWrapMiddleware() {
+			c.inner.WriteHeader(http.StatusInternalServerError) // echo believes that there is an answer
+		}
+	}
+	if unsent && !c.taken {
+		c.status = 0
 		c.failed.Store(true)
 	}
 }
@@ -91,6 +104,9 @@ func (c *recorder) sendEmpty() bool {
 	if len(h["Content-Length"]) == 0 && !hasTrailers(h) {
 		c.zero[0] = "0"
 		h["Content-Length"] = c.zero[:] // as net/http does; it refuses what is written later
+	}
+	if c.hidden {
+		c.unhold() // only the writer itself knows whether the handler has taken over
 	}
 	if !c.hidden && !c.interim {
 		c.inner.WriteHeader(http.StatusOK)

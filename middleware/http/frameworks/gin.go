@@ -22,7 +22,7 @@ func Gin(idempotent func(http.Handler) http.Handler) gin.HandlerFunc {
 			ran = true
 			c.Request, c.Writer = r, &ginWriter{ResponseWriter: writer, to: w}
 			c.Next()
-			if len(c.Errors) > 0 && !writer.Written() {
+			if len(c.Errors) > 0 && !c.Writer.Written() {
 				guardhttp.SetKeep(r.Context(), guardhttp.KeepNothing)
 			}
 		})).ServeHTTP(writer, request)
@@ -33,26 +33,55 @@ func Gin(idempotent func(http.Handler) http.Handler) gin.HandlerFunc {
 }
 
 // A ginWriter is a gin.ResponseWriter whose answer goes through guardhttp. gin's own writer keeps
-// the status and the size.
+// the status and the size of what guardhttp has passed on. With guardhttp.WithAnswerAfterRecord,
+// that comes late.
 type ginWriter struct {
 	gin.ResponseWriter
-	to http.ResponseWriter
+	to      http.ResponseWriter
+	status  int // the last one, until the first byte
+	written bool
 }
 
-func (w *ginWriter) Header() http.Header               { return w.to.Header() }
-func (w *ginWriter) WriteHeader(status int)            { w.to.WriteHeader(status) }
-func (w *ginWriter) Write(p []byte) (int, error)       { return w.to.Write(p) }
-func (w *ginWriter) WriteString(s string) (int, error) { return io.WriteString(w.to, s) }
-func (w *ginWriter) Unwrap() http.ResponseWriter       { return w.to }
+func (w *ginWriter) Header() http.Header         { return w.to.Header() }
+func (w *ginWriter) Unwrap() http.ResponseWriter { return w.to }
+func (w *ginWriter) Written() bool               { return w.written || w.ResponseWriter.Written() }
+
+func (w *ginWriter) Status() int {
+	if w.status == 0 || w.ResponseWriter.Written() {
+		return w.ResponseWriter.Status()
+	}
+	return w.status
+}
+
+func (w *ginWriter) WriteHeader(status int) {
+	if !w.Written() {
+		w.status = status
+	}
+	w.to.WriteHeader(status)
+}
+
+func (w *ginWriter) Write(p []byte) (int, error) {
+	w.written = true
+	return w.to.Write(p)
+}
+
+func (w *ginWriter) WriteString(s string) (int, error) {
+	w.written = true
+	return io.WriteString(w.to, s)
+}
 
 func (w *ginWriter) WriteHeaderNow() {
 	if !w.Written() {
-		_, _ = w.to.Write(nil)
+		_, _ = w.Write(nil)
 	}
 }
 
-func (w *ginWriter) Flush() { _ = http.NewResponseController(w.to).Flush() }
+func (w *ginWriter) Flush() {
+	w.written = true
+	_ = http.NewResponseController(w.to).Flush()
+}
 
 func (w *ginWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.written = true
 	return http.NewResponseController(w.to).Hijack()
 }

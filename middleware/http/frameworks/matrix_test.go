@@ -254,6 +254,21 @@ func replayed(t *testing.T, b *booth, path string) string {
 	return fmt.Sprint("the same, marked; ", other.status, " for another body")
 }
 
+// An answer that is held back until its record is in the store is the same.
+func TestMatrix_afterTheRecord(t *testing.T) {
+	for _, st := range stands {
+		for _, c := range columns {
+			t.Run(st.name+"/"+c.name, func(t *testing.T) {
+				want := c.want
+				if st.buffers && c.buffered != "" {
+					want = c.buffered
+				}
+				require.Equal(t, want, c.try(t, open(t, st, guardhttp.WithAnswerAfterRecord()), c.path))
+			})
+		}
+	}
+}
+
 // Every framework, with everything that handlers do. The table in the documentation is what this
 // test has seen.
 func TestMatrix(t *testing.T) {

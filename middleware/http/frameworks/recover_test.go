@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/gin-gonic/gin"
@@ -42,6 +43,10 @@ func (s *shop) fails(how string) http.HandlerFunc {
 			panic(errShop)
 		case "abort":
 			panic(http.ErrAbortHandler)
+		case "late":
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, receipt)
+			panic(errShop)
 		}
 		http.Error(w, errShop.Error(), http.StatusInternalServerError)
 	}
@@ -168,7 +173,7 @@ func echoWith(order func(m middleware) []echo.MiddlewareFunc) func(*shop, string
 func TestRecover_aFailureIsNoSuccess(t *testing.T) {
 	for _, row := range recoveries {
 		for _, how := range []string{"panic", "abort", "error"} {
-			for mode, opts := range map[string][]guardhttp.Option{"at once": nil} {
+			for mode, opts := range map[string][]guardhttp.Option{"at once": nil, "after the record": {guardhttp.WithAnswerAfterRecord()}} {
 				t.Run(fmt.Sprint(row.name, "/", how, "/", mode), func(t *testing.T) {
 					b := open(t, stand{mount: func(_ *testing.T, s *shop, idempotent middleware) http.Handler {
 						return row.mount(s, how, idempotent)
@@ -191,6 +196,30 @@ func TestRecover_aFailureIsNoSuccess(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// An answer that is held back is not sent if its handler panics, so that a middleware in front can
+// answer instead.
+func TestRecover_aPanicInAnAnswerThatIsHeldBack(t *testing.T) {
+	for _, row := range recoveries {
+		if strings.Contains(row.name, "inside") {
+			continue // the middleware does not learn of the panic
+		}
+		t.Run(row.name, func(t *testing.T) {
+			b := open(t, stand{mount: func(_ *testing.T, s *shop, idempotent middleware) http.Handler {
+				return row.mount(s, "late", idempotent)
+			}}, guardhttp.WithAnswerAfterRecord())
+			first := b.post(t, "/")
+			if first.err == nil {
+				require.GreaterOrEqual(t, first.status, 500, "%+v", first)
+				require.NotContains(t, first.body, receipt)
+				require.Empty(t, first.header.Get("Location"))
+			}
+			again := b.post(t, "/")
+			require.Equal(t, http.StatusCreated, again.status)
+			require.EqualValues(t, 2, b.runs.Load())
+		})
 	}
 }
 

@@ -202,6 +202,11 @@ func (c *Call) ended(err error) {
 	}
 }
 
+// Unrecorded reports whether something was to be kept of the run, and the store may not have it.
+func (c *Call) Unrecorded() bool {
+	return c.ran && c.left.Keep != KeepNothing && c.Kept == KeepNothing
+}
+
 // Bare returns the context for a handler that runs without a lease.
 func (c *Call) Bare(ctx context.Context) context.Context {
 	c.Run.Outer = FromContext(ctx, c.Core.Adapter)

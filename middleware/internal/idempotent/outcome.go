@@ -31,6 +31,8 @@ const (
 	// GivenUp is no final result, but the code of a refusal: the handler's context has ended, and
 	// the handler has not answered.
 	GivenUp Result = "given_up"
+	// NotRecorded is none either: the handler has run, and its answer may not be in the store.
+	NotRecorded Result = "unrecorded"
 )
 
 // An Outcome is the part of an adapter's Outcome that does not depend on the transport.

@@ -59,10 +59,12 @@ type Settings struct {
 	RetryAfter time.Duration
 	Cancel     bool
 	Open       bool
-	Shadow     bool
-	Patience   time.Duration // how long a call in shadow mode waits for the store
-	Origins    []Origin
-	Lease      []guard.Option
+	// AfterRecord holds an answer back until its record is in the store.
+	AfterRecord bool
+	Shadow      bool
+	Patience    time.Duration // how long a call in shadow mode waits for the store
+	Origins     []Origin
+	Lease       []guard.Option
 
 	sealer *sealer
 }
@@ -148,6 +150,12 @@ func (s *Settings) Check(g *guard.Guard, hasKey, hasScope bool) {
 	}
 	if s.Mode == Exclusive && s.sealer != nil {
 		s.Refuse("WithEncryption", nil, "has no effect in Exclusive mode, which keeps nothing")
+	}
+	if s.Mode == Exclusive && s.AfterRecord {
+		s.Refuse("WithAnswerAfterRecord", nil, "has no effect in Exclusive mode, which keeps nothing")
+	}
+	if s.Open && s.AfterRecord {
+		s.Refuse("WithAnswerAfterRecord", nil, "and WithFailOpen exclude each other: a run without a lease leaves no record")
 	}
 }
 
