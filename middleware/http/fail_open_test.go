@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
@@ -54,6 +56,44 @@ func TestFailOpen_doesNotWaitForTheStore(t *testing.T) {
 					a := lifeSend(t.Context(), s.client, s.URL, "after", "")
 					return a.replayed()
 				}, lifeSoon, lifePoll, "the store is asked again")
+			})
+		}
+	}
+}
+
+// The same on Redis, whose reply is lost or late: no run with a lease begins beside one without.
+func TestFailOpen_keepsOthersAwayOnRedis(t *testing.T) {
+	t.Parallel()
+	for fault, begin := range map[string]func(p *redistest.Proxy){
+		"lost replies": func(p *redistest.Proxy) { p.DarkReplies() },
+		"late replies": func(p *redistest.Proxy) { p.Delay(400 * time.Millisecond) },
+	} {
+		for name, newStore := range map[string]func(*redis.Client) guard.Locker{
+			"single":    func(rdb *redis.Client) guard.Locker { return single.New(rdb) },
+			"reentrant": func(rdb *redis.Client) guard.Locker { return reentrant.New(rdb) },
+		} {
+			t.Run(name+", "+fault, func(t *testing.T) {
+				t.Parallel()
+				server := redistest.Start(t)
+				proxy := redistest.StartProxy(t, server.Addr())
+				store := newStore(proxy.Client(t))
+				warmLifeStore(t, store)
+				gate := newLifeGate(t)
+				h, runs := counted(http.StatusCreated, gate.pass)
+				degraded := lifeServe(t, lifeGuard(t, store, guard.WithNamespace("test")), h, guardhttp.WithFailOpen())
+				beside := lifeServe(t, lifeGuard(t, newStore(server.Client(t)), guard.WithNamespace("test")), h)
+				begin(proxy)
+				first := degraded.start(t.Context(), "k", "b")
+				gate.await(t)
+				for range 100 { // a claim that is released is free within this time
+					requireProblem(t, beside.post(t, "k", "b"), http.StatusConflict, guardhttp.ResultInFlight)
+					time.Sleep(lifePoll)
+				}
+				proxy.Restore()
+				gate.open()
+				requireRan(t, lifeReceive(t, first, "an answer"), http.StatusCreated, "run 1")
+				require.Equal(t, guardhttp.ResultDegraded, degraded.log.await(t, 1)[0].Result)
+				require.EqualValues(t, 1, runs.Load())
 			})
 		}
 	}

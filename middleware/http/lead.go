@@ -38,7 +38,7 @@ func (q *exchange) Handle(ctx context.Context) idempotent.Left {
 	defer q.client.stop()
 	most := m.Records()
 	if m.AfterRecord {
-		most = m.MaxAnswer // is held back even if a tombstone is all that is kept
+		most = m.MaxAnswer // so that an answer is held back even if only a tombstone is kept
 	}
 	q.run(ctx, recording{most: most, tolerant: !m.Cancel, hold: true, whole: m.AfterRecord, client: &q.client})
 
