@@ -32,9 +32,10 @@ const outageTTL = 30 * time.Second
 // in virtual time.
 type outageStand struct {
 	guardtest.Scripted
-	once   grpc.UnaryServerInterceptor
-	runs   atomic.Int64
-	handle func(ctx context.Context, run int64) (any, error) // nil replies with the number of the run
+	once grpc.UnaryServerInterceptor
+	runs atomic.Int64
+	// handle is the handler, or nil for one that replies with the number of its run.
+	handle func(ctx context.Context, run int64) (any, error)
 }
 
 // inOutage runs f in a bubble. The bubble fails if f leaves a goroutine behind.
@@ -277,7 +278,8 @@ func TestAnswerAfterRecord_eachEndOfARun(t *testing.T) {
 						first := s.call(t.Context(), "k")
 						require.Equal(t, guardgrpc.ResultRan, first.outcome.Result)
 						unrecorded, held := e.kept && o.err != nil, mode != "at once"
-						lateError := outage == "lost" && e.code == codes.NotFound // says no more than that the context had ended
+						// It may say no more than that the context has ended.
+						lateError := outage == "lost" && e.code == codes.NotFound
 						switch {
 						case exit == "a panic", exit == "the end of its goroutine":
 							require.True(t, first.aborted)

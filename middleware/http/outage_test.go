@@ -30,7 +30,8 @@ type outageSite struct {
 	guardtest.Scripted
 	handler http.Handler
 	runs    atomic.Int64
-	handle  func(w http.ResponseWriter, r *http.Request, run int64) // nil is an answer with the number of the run
+	// handle is the handler, or nil for one that answers with the number of its run.
+	handle func(w http.ResponseWriter, r *http.Request, run int64)
 
 	mu       sync.Mutex
 	outcomes []guardhttp.Outcome

@@ -313,7 +313,7 @@ func streamsRequireSameBy(t *testing.T, opts []guardhttp.Option, writers ...stri
 				for _, play := range plays {
 					if len(opts) > 0 && !http2 && play.any(func(s streamsStep) bool { return s.hijacks }) &&
 						(name == "hidden, flusher" || name == "only a Flusher" || name == "only deadlines") {
-						continue // the middleware does not see it, and the handler writes all the same
+						continue // the middleware does not see it
 					}
 					if http2 && play.any(func(s streamsStep) bool {
 						return s.name == `header Connection ["close"]` || strings.HasPrefix(s.name, "header Transfer")

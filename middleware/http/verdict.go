@@ -57,7 +57,8 @@ func (c *recorder) close() {
 		c.last = nil
 		c.forget()
 		if byWrapMiddleware() {
-			c.inner.WriteHeader(http.StatusInternalServerError) // echo believes that there is an answer
+			// echo believes that there is an answer, and does not give another one.
+			c.inner.WriteHeader(http.StatusInternalServerError)
 		}
 	}
 	if unsent && !c.taken {

@@ -31,7 +31,8 @@ func byWrapMiddleware() bool {
 			case strings.HasSuffix(frame.Function, "(*middleware).wrap.func1"):
 				outside = true
 			case outside && wrap && strings.Contains(frame.File, "/labstack/echo/"):
-				return strings.Count(closure, ".") == 1 // one more for the closure that calls the handler
+				// The closure that calls the handler has one more.
+				return strings.Count(closure, ".") == 1
 			}
 		}
 		if n < len(callers) {
