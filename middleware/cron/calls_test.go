@@ -23,13 +23,13 @@ func TestTick_uncontendedMakesFewCallsToTheStore(t *testing.T) {
 		before, after []string
 	}{
 		"Skip": {nil, 0, []string{tick, `raise "cron:job"`, run},
-			[]string{`release "cron:job@2026-06-15T12:02:00Z"`, `append "cron:job"`, `release "cron:job"`}},
+			[]string{`release "cron:job@2026-06-15T12:02:00Z"`, `append "cron:job"`, `release "cron:job"`, `raise "cron:job"`}},
 		"Wait": {[]guardcron.Option{guardcron.WithBusy(guardcron.Wait)}, 0, []string{tick, `raise "cron:job"`, run},
-			[]string{`release "cron:job@2026-06-15T12:02:00Z"`, `append "cron:job"`, `release "cron:job"`}},
+			[]string{`release "cron:job@2026-06-15T12:02:00Z"`, `append "cron:job"`, `release "cron:job"`, `raise "cron:job"`}},
 		"Allow": {[]guardcron.Option{guardcron.WithBusy(guardcron.Allow)}, 0, []string{tick, `raise "cron:job"`},
-			[]string{`release "cron:job@2026-06-15T12:02:00Z"`, `append "cron:job"`}},
+			[]string{`release "cron:job@2026-06-15T12:02:00Z"`, `append "cron:job"`, `raise "cron:job"`}},
 		"a long run is on record while it runs": {nil, 5 * time.Second, []string{tick, `raise "cron:job"`, run},
-			[]string{`append "cron:job"`, `release "cron:job@2026-06-15T12:02:00Z"`, `append "cron:job"`, `release "cron:job"`}},
+			[]string{`append "cron:job"`, `release "cron:job@2026-06-15T12:02:00Z"`, `append "cron:job"`, `release "cron:job"`, `raise "cron:job"`}},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
@@ -63,7 +63,7 @@ func TestTick_thatWasDoneElsewhereMakesOneCall(t *testing.T) {
 			p.line.asked()
 		}
 		s.until("2026-06-15T12:02:30Z")
-		require.Len(s.t, all[2].line.asked(), 6)
+		require.Len(s.t, all[2].line.asked(), 7)
 		for _, p := range all[:2] {
 			require.Equal(s.t, []string{`acquire "cron:job@2026-06-15T12:02:00Z"`}, p.line.asked())
 		}

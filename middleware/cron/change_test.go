@@ -1,6 +1,7 @@
 package guardcron_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/guard"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
@@ -60,4 +62,102 @@ func TestSchedule_thatHasChangedIsMissedFromThenOn(t *testing.T) {
 		s.sleep(time.Second)
 		require.Equal(s.t, []string{"03:00:00 ran", "12:00:00 missed"}, p.outcomes("job"))
 	})
+}
+
+// A stay is a time in which a process is up.
+type stay struct{ spec, from, to string }
+
+// Processes with two specs come and go, one of them for long. Those that are back know which ticks
+// were theirs.
+func TestSchedule_thatIsBack(t *testing.T) {
+	t.Parallel()
+	const hourly, daily = "0 * * * *", "0 3 * * *"
+	for title, test := range map[string]struct {
+		stays []stay
+		back  string // the spec of a process that starts after that
+		at    string
+		want  []string // what it reports in a minute
+	}{
+		"the first tick of the new spec": {
+			[]stay{{hourly, "2026-06-15T12:30:00Z", "2026-06-15T13:01:00Z"}, {daily, "2026-06-15T12:55:00Z", "2026-06-15T20:00:00Z"}},
+			daily, "2026-06-16T06:00:00Z", []string{"2026-06-16T03:00:00Z"},
+		},
+		"while the old one is back for an hour": {
+			[]stay{{hourly, "2026-06-15T12:30:00Z", "2026-06-15T13:01:00Z"}, {daily, "2026-06-15T12:55:00Z", "2026-06-15T20:00:00Z"},
+				{hourly, "2026-06-15T22:10:00Z", "2026-06-15T23:10:00Z"}},
+			daily, "2026-06-16T06:00:00Z", []string{"2026-06-16T03:00:00Z"},
+		},
+		"a tick of both that the old one has run": {
+			[]stay{{hourly, "2026-06-15T12:30:00Z", "2026-06-15T13:01:00Z"}, {daily, "2026-06-15T12:55:00Z", "2026-06-15T20:00:00Z"},
+				{hourly, "2026-06-15T22:10:00Z", "2026-06-16T09:10:00Z"}},
+			daily, "2026-06-16T12:00:00Z", nil,
+		},
+		"rolled back after two days": {
+			[]stay{{hourly, "2026-06-15T12:30:00Z", "2026-06-15T13:01:00Z"}, {daily, "2026-06-15T13:01:00Z", "2026-06-17T13:00:00Z"}},
+			hourly, "2026-06-17T13:01:00Z", nil,
+		},
+		"rolled back after two days, and down": {
+			[]stay{{hourly, "2026-06-15T12:30:00Z", "2026-06-15T13:01:00Z"}, {daily, "2026-06-15T13:01:00Z", "2026-06-17T13:00:00Z"},
+				{hourly, "2026-06-17T13:01:00Z", "2026-06-17T13:30:00Z"}},
+			hourly, "2026-06-17T15:30:00Z", []string{"2026-06-17T14:00:00Z", "2026-06-17T15:00:00Z"},
+		},
+		"rolled out again after two weeks": {
+			[]stay{{hourly, "2026-06-15T12:30:00Z", "2026-06-15T13:01:00Z"}, {daily, "2026-06-15T13:01:00Z", "2026-06-17T13:00:00Z"},
+				{hourly, "2026-06-17T13:01:00Z", "2026-07-01T13:01:00Z"}},
+			daily, "2026-07-01T13:02:00Z", nil,
+		},
+		"after a new one that was there for a minute": {
+			[]stay{{hourly, "2026-06-15T12:30:00Z", "2026-06-15T15:30:00Z"}, {daily, "2026-06-15T12:55:00Z", "2026-06-15T12:56:00Z"}},
+			hourly, "2026-06-15T17:30:00Z", []string{"2026-06-15T16:00:00Z", "2026-06-15T17:00:00Z"},
+		},
+		"restarted in time during the rollout": {
+			[]stay{{hourly, "2026-06-15T12:30:00Z", "2026-06-15T12:59:50Z"}, {daily, "2026-06-15T12:55:00Z", "2026-06-15T20:00:00Z"}},
+			hourly, "2026-06-15T20:00:30Z", nil,
+		},
+	} {
+		for _, policy := range []guardcron.CatchUp{guardcron.NoCatchUp, guardcron.UpTo(100)} {
+			t.Run(fmt.Sprintf("%s, %d", title, policy), func(t *testing.T) {
+				t.Parallel()
+				onSite(t, "2026-06-15T12:20:00Z", func(s *site) {
+					start := func(spec string, opts ...guardcron.Option) *process {
+						p := s.process(spec, setup{guard: []guard.Option{guard.WithNamespace("test")}})
+						p.add("job", spec, nil, append(opts, guardcron.WithHistory(1), guardcron.WithCatchUp(policy))...)
+						p.cron.Start()
+						return p
+					}
+					ends := map[string]func(){}
+					var at []string
+					for _, one := range test.stays {
+						at = append(at, one.from, one.to)
+					}
+					slices.Sort(at)
+					for _, at := range at {
+						s.until(at)
+						for _, one := range test.stays {
+							if one.to == at {
+								ends[one.spec]()
+							}
+							if one.from == at {
+								ends[one.spec] = start(one.spec).end
+							}
+						}
+					}
+					s.until(test.at)
+					s.forget()
+					var missed recorder
+					start(test.back, onMissed(missed.record))
+					s.sleep(70 * time.Second)
+					got := s.ticks()
+					for _, r := range missed.records {
+						for tick := range ticksBetween(s.t, test.back, r) {
+							got = append(got, tick.Format(time.RFC3339))
+						}
+					}
+					slices.Sort(got)
+					require.ElementsMatch(s.t, test.want, got)
+					require.Equal(s.t, policy == guardcron.NoCatchUp && test.want != nil, len(missed.records) > 0)
+				})
+			})
+		}
+	}
 }

@@ -35,12 +35,14 @@
 //	the outcome goes on record, which Records returns: Ran, Failed, Panicked or Lost
 //	the job's lease is released
 //
+//	the mark of the spec is raised: all ticks up to there have an outcome
+//
 //	At the start of a process, and after an outage of the store, one process at a time looks for
-//	ticks that are neither on record nor held: they are run (WithCatchUp, or if a process that has
+//	ticks after the mark that have no outcome: they are run (WithCatchUp, or if a process that has
 //	died had begun them and they are not too late), or reported as Missed, many in one Record. Old
 //	ticks run only while no current one runs or waits.
 //
-// An uncontended tick makes six calls to the store, three of them before the function runs. The
+// An uncontended tick makes seven calls to the store, three of them before the function runs. The
 // first tick of a new job, and a run of more than a second, make one more: they are on record as
 // Running. A process that finds a tick done makes one call.
 //
@@ -52,10 +54,16 @@
 // longer than its lease. A process that is paused for longer than its lease can believe for a
 // moment that it still has it: write guard.Fence(ctx) beside what the job writes. Clocks may differ
 // by less than WithTickMemory; the process that is ahead decides when a tick is run. While no
-// process is up, nobody reports anything: see the example of a dead man's switch.
+// process is up, nobody reports anything: see the example of a dead man's switch. A process whose
+// clock was set far ahead leaves a mark in the future: until the clocks have reached it, nothing is
+// caught up with after a start.
 //
 // If the schedule of a job changes, ticks count from the start of the first process that has the
-// new one.
+// new one. Each spec has a mark of its own, which processes with another spec do not move. So the
+// processes of a deployment can start, end and crash in any order. A spec that was replaced and is
+// back counts anew from then on. If a process with the older spec is back, that is a roll-back once
+// it alone has run ticks for a day, or for WithTickMemory if that is longer. Until then, the ticks
+// of the newer spec count, too.
 //
 // Clock changes: schedules are those of cron, in its location or that of CRON_TZ. A tick in an
 // hour that the change skips does not come. One in an hour that it repeats comes twice, and is run

@@ -276,12 +276,7 @@ func (p *plant) observe(r guardcron.Record) {
 	if r.Outcome == guardcron.Ran || r.Outcome == guardcron.Unavailable || r.Tick.IsZero() {
 		return
 	}
-	schedule := parsed(p.t, p.spec)
-	last := r.Tick
-	if r.Ticks > 0 {
-		last = r.Until
-	}
-	for at := r.Tick; !at.After(last); at = schedule.Next(at) {
+	for at := range ticksBetween(p.t, p.spec, r) {
 		p.reported[at.Format(time.TimeOnly)+" "+string(r.Outcome)] = true
 	}
 }

@@ -43,10 +43,16 @@ type job struct {
 	mu        sync.Mutex
 	born      time.Time      // when the Cron first asked for a tick
 	seen      time.Time      // the instants up to here have been handled or are owed
+	arriving  []time.Time    // ticks that have come, and that the goroutine of Run handles next
 	handled   map[int64]bool // the ticks that a goroutine handles, in milliseconds
 	owed      map[int64]owed // the ticks to look at again
 	more      gap            // ticks before those that are owed
-	checked   bool           // the log was searched for ticks that no process has handled
+	settled   time.Time      // the newest tick that has an outcome
+	ended     []time.Time    // ticks that this process has ended, not written down yet (mark)
+	newest    time.Time      // the newest of those that were
+	marked    time.Time      // up to here the store knows that all ticks have an outcome
+	ahead     map[int64]bool // later ticks of which it knew that when this process started
+	checked   bool           // the store was asked for ticks that no process has handled
 	first     bool           // no process had run the job when this one started
 	looking   bool           // a goroutine looks at what is owed
 	announced bool           // other programs know of the job; only lookOnce uses it
@@ -235,6 +241,13 @@ func (b *job) Next(t time.Time) time.Time {
 // restart is the least delay of a tick for which the Cron has not fired.
 const restart = 2 * time.Second
 
+// bornAt returns when the Cron first asked for a tick.
+func (b *job) bornAt() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.born
+}
+
 // seenAt returns the instant up to which ticks have been handled or are owed. If that is far ahead
 // of now, the clock was wrong: ticks count from now on. The markers of ticks that were handled
 // remain.
@@ -308,7 +321,9 @@ func (b *job) arrived() []time.Time {
 		return nil
 	}
 	b.seen = b.at(come[newest])
-	return append(come[newest:], come[first:newest]...)
+	come = slices.Concat(come[newest:], come[first:newest])
+	b.arriving = append(b.arriving, come...)
+	return come
 }
 
 // A gap has the ticks that have come in some time: the newest ones, the oldest first, and how many
@@ -321,6 +336,11 @@ type gap struct {
 
 // come returns the ticks that start after from, up to to.
 func (b *job) come(from, to time.Time) gap {
+	return b.comeBut(from, to, func(time.Time) bool { return false })
+}
+
+// comeBut is come without some ticks.
+func (b *job) comeBut(from, to time.Time, without func(tick time.Time) bool) gap {
 	loc := b.jobs.cron.Location()
 	from, to = from.In(loc), to.In(loc)
 	var g gap
@@ -331,7 +351,7 @@ func (b *job) come(from, to time.Time) gap {
 		if full {
 			start = next[len(next)-1]
 		}
-		next = slices.DeleteFunc(next, func(t time.Time) bool { at := b.at(t); return !at.After(from) || at.After(to) })
+		next = slices.DeleteFunc(next, func(t time.Time) bool { at := b.at(t); return !at.After(from) || at.After(to) || without(t) })
 		g.ticks = append(g.ticks, next...)
 		if len(g.ticks) > 0 && g.first.IsZero() {
 			g.first = g.ticks[0]

@@ -9,14 +9,12 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// An entry is a line of a job's log in the store: a record, or a mark, which has no outcome and
-// says that ticks up to Since do not count. The newest entries show which ticks no process has
-// handled.
+// An entry is a line of a job's log in the store. The log forgets the oldest lines, and those of
+// other specs are between them: see mark for what no process has handled.
 type entry struct {
 	Record
 
-	Schedule string    `json:"schedule,omitempty"` // the fingerprint of the job's schedule
-	Since    time.Time `json:"since,omitzero"`
+	Schedule string `json:"schedule,omitempty"` // the fingerprint of the job's schedule
 }
 
 // at orders records: the newest tick first.
@@ -57,10 +55,7 @@ func (b *job) append(e entry) error {
 		e.Reason = e.Reason[:longest]
 	}
 	log, at := ledgerName(b.name), e.at()
-	switch {
-	case !e.Since.IsZero():
-		at = e.Since
-	case e.Tick.IsZero():
+	if e.Tick.IsZero() {
 		log = byHandName(b.name)
 	}
 	e.Schedule = b.fingerprint
@@ -97,31 +92,17 @@ func (c *Control) entries(ctx context.Context, log string, n int) (view, error) 
 	var v view
 	for _, l := range lines {
 		var e entry
-		if json.Unmarshal(l.Record, &e) == nil && (e.Outcome != "" || !e.Since.IsZero()) {
+		if json.Unmarshal(l.Record, &e) == nil && e.Outcome != "" {
 			v = append(v, e)
 		}
 	}
 	return v, err
 }
 
+// readLog reads the log of the job. A record of several ticks is of those of its own spec only.
 func (b *job) readLog(ctx context.Context) (view, error) {
-	return b.jobs.entries(ctx, ledgerName(b.name), min(2*b.keep, driver.MaxEntries))
-}
-
-// since returns the instant after which the log has all ticks of the schedule that were handled. It
-// is zero if the newest entry is of another schedule, or there is none.
-func (v view) since(fingerprint string) time.Time {
-	var since time.Time
-	for _, e := range v {
-		if e.Schedule != fingerprint {
-			break
-		}
-		if !e.Since.IsZero() {
-			return e.Since
-		}
-		since = e.Tick
-	}
-	return since
+	v, err := b.jobs.entries(ctx, ledgerName(b.name), min(2*b.keep, driver.MaxEntries))
+	return slices.DeleteFunc(v, func(e entry) bool { return !e.Until.IsZero() && e.Schedule != b.fingerprint }), err
 }
 
 // running returns the runs whose end is not in the log: those of a tick, or all if tick is zero.
@@ -142,7 +123,7 @@ func (v view) running(tick time.Time) []Record {
 // given.
 func (v view) has(tick time.Time, outcomes ...Outcome) bool {
 	return slices.ContainsFunc(v, func(e entry) bool {
-		return e.Outcome != "" && e.Outcome != Running && e.is(tick) && (len(outcomes) == 0 || slices.Contains(outcomes, e.Outcome))
+		return e.Outcome != Running && e.is(tick) && (len(outcomes) == 0 || slices.Contains(outcomes, e.Outcome))
 	})
 }
 

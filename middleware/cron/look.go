@@ -41,11 +41,16 @@ func (b *job) oweUpTo(to time.Time) {
 // oweGap owes the ticks of a gap. b.mu is held.
 func (b *job) oweGap(g gap, begun bool) {
 	for _, tick := range g.ticks {
+		b.hasArrived(tick)
 		if at := tick.UnixMilli(); !b.handled[at] {
 			b.owed[at] = owed{tick: tick, begun: begun}
 		}
 	}
-	if g.before > 0 {
+	switch {
+	case g.before == 0:
+	case b.more.before > 0: // none of the earlier ones was reported yet
+		b.more.before += g.before
+	default:
 		b.more = gap{first: g.first, before: g.before}
 	}
 }
@@ -134,5 +139,8 @@ func (b *job) lookOnce() (next time.Time, err error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	return b.handleOwed(only.Context(), v)
+	if next, err = b.handleOwed(only.Context(), v); err == nil {
+		err = b.mark()
+	}
+	return next, err
 }

@@ -11,28 +11,24 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// findMissed owes the ticks from before this process was up whose end is not in the log. Those of
-// a wrapped job count only if a process has begun them.
+// findMissed owes the ticks from before this process was up that have no outcome. Those of a
+// wrapped job count only if a process has begun them.
 func (b *job) findMissed(v view) error {
-	since := v.since(b.fingerprint)
-	if since.IsZero() && !b.wrapped { // the job or its schedule is new: it counts from now
-		if err := b.append(entry{Since: b.born.UTC()}); err != nil {
+	var missed []gap
+	var isNew bool
+	if !b.wrapped {
+		var err error
+		if missed, isNew, err = b.unsettled(b.bornAt()); err != nil {
 			return err
 		}
 	}
-	since = since.In(b.jobs.cron.Location())
-	for next := b.schedule.Next(since); !since.IsZero() && b.has(v, next); next = b.schedule.Next(next) {
-		since = next
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch {
-	case b.wrapped:
-	case since.IsZero():
-		// A process whose clock is behind may take these, and die in them.
-		b.oweGap(b.come(b.born.Add(-mostSkew), b.born), true)
-	default:
-		b.oweGap(b.come(b.at(since), b.born), false)
+	if isNew { // A process whose clock is behind may take these, and die in them.
+		missed = append(missed, b.come(b.born.Add(-mostSkew), b.born))
+	}
+	for _, g := range missed {
+		b.oweGap(g, isNew)
 	}
 	for _, r := range v.running(time.Time{}) {
 		if at := r.Tick.UnixMilli(); !b.handled[at] {
@@ -55,7 +51,7 @@ func (b *job) endRunsByHand() error {
 	if err != nil || len(runs) == 0 || b.overlap == Allow {
 		return err
 	}
-	own, end, err := b.acquire(b.jobs.ctx, b.runKey(), 0, guard.WithLimit(0), guard.WithLabel(b.leaseLabel(b.born, start{old: true})), b.jobs.guard.Adapter().Auxiliary(), b.jobs.guard.Adapter().Probe())
+	own, end, err := b.acquire(b.jobs.ctx, b.runKey(), 0, guard.WithLimit(0), guard.WithLabel(b.leaseLabel(b.bornAt(), start{old: true})), b.jobs.guard.Adapter().Auxiliary(), b.jobs.guard.Adapter().Probe())
 	switch {
 	case errors.Is(err, guard.ErrBusy):
 		return nil
@@ -88,7 +84,6 @@ type looking struct {
 
 	why     string // why the ticks in reports were left out
 	reports []*held
-	before  gap // ticks before the first of them
 }
 
 func (b *job) handleOwed(ctx context.Context, v view) (next time.Time, err error) {
@@ -99,8 +94,6 @@ func (b *job) handleOwed(ctx context.Context, v view) (next time.Time, err error
 			all = append(all, o)
 		}
 	}
-	before := b.more
-	b.more = gap{}
 	b.mu.Unlock()
 	if len(all) == 0 {
 		return time.Time{}, nil
@@ -116,11 +109,8 @@ func (b *job) handleOwed(ctx context.Context, v view) (next time.Time, err error
 		b.settle(o.tick)
 		return true
 	})
-	l := &looking{job: b, ctx: ctx, view: v, before: before}
+	l := &looking{job: b, ctx: ctx, view: v}
 	if l.from, l.to, err = b.lastPause(ctx); err != nil {
-		b.mu.Lock()
-		b.more = before
-		b.mu.Unlock()
 		return time.Time{}, err
 	}
 	for _, o := range all {
@@ -136,8 +126,14 @@ func (b *job) handleOwed(ctx context.Context, v view) (next time.Time, err error
 	return l.next, nil
 }
 
-// isOnRecord reports whether the log says how a tick ended, and no process may run it again.
+// isOnRecord reports whether the store says that a tick has ended, and no process may run it again.
 func (b *job) isOnRecord(v view, tick time.Time) bool {
+	b.mu.Lock()
+	ahead := b.ahead[tick.UnixMilli()]
+	b.mu.Unlock()
+	if ahead {
+		return true
+	}
 	if b.late(tick) > b.deadline {
 		return b.has(v, tick)
 	}
@@ -165,8 +161,9 @@ func (l *looking) at(o owed) error {
 	}
 	paused := !b.at(o.tick).Before(l.from) && b.at(o.tick).Before(l.to)
 	inTime := func() bool { return b.late(o.tick) <= b.deadline }
+	born := b.bornAt()
 	quiet := true
-	if !paused && !o.begun && (newest || inTime() && b.at(o.tick).After(b.born)) {
+	if !paused && !o.begun && (newest || inTime() && b.at(o.tick).After(born)) {
 		quiet = b.awaitQuiet() // it runs after the ticks that are due
 	}
 	h, err := b.take(o.tick, 0)
@@ -205,7 +202,7 @@ func (l *looking) at(o owed) error {
 		l.leaveOut(h, skippedPaused)
 	case !quiet:
 		l.leaveOut(h, skippedBusy)
-	case inTime() && (begun || b.at(o.tick).After(b.born)):
+	case inTime() && (begun || b.at(o.tick).After(born)):
 		return l.run(h, start{old: true, wait: b.deadline - b.late(o.tick)})
 	case newest && !o.begun:
 		return l.run(h, start{old: true, wait: b.deadline})
@@ -298,13 +295,16 @@ func (l *looking) report() {
 	}
 	b, reports := l.job, l.reports
 	first, last := reports[0], reports[len(reports)-1]
+	b.mu.Lock()
+	before := b.more // they come before the first of those that are owed
+	b.mu.Unlock()
 	now := b.now().UTC()
 	r := Record{Tick: first.tick.UTC(), Outcome: Skipped, Who: b.who(), Fence: last.lease.Fence(), Start: now, End: now}
-	if n := len(reports) + l.before.before; n > 1 {
+	if n := len(reports) + before.before; n > 1 {
 		r.Until, r.Ticks = last.tick.UTC(), n
 	}
-	if l.before.before > 0 {
-		r.Tick = l.before.first.UTC()
+	if before.before > 0 {
+		r.Tick = before.first.UTC()
 	}
 	late := b.late(last.tick).Round(time.Millisecond)
 	switch {
@@ -318,9 +318,16 @@ func (l *looking) report() {
 		r.Outcome, r.Reason = Missed, fmt.Sprintf("nobody has finished it, or been there to start it, until %v after it", late)
 	}
 	b.record(r, l.why)
-	for _, h := range reports {
-		h.complete()
-		b.settle(h.tick)
+	l.reports = nil
+	b.mu.Lock()
+	if b.more.before -= before.before; b.more.before == 0 {
+		b.more = gap{}
 	}
-	l.reports, l.before = nil, gap{}
+	b.mu.Unlock()
+	ticks := make([]time.Time, len(reports))
+	for i, h := range reports {
+		h.complete()
+		ticks[i] = h.tick
+	}
+	b.finish(ticks...)
 }

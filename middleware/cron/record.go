@@ -63,9 +63,6 @@ func (c *Control) Records(ctx context.Context, name string, n int) ([]Record, er
 			return nil, fmt.Errorf("guardcron: records of job %q: %w", name, err)
 		}
 		for _, e := range entries {
-			if e.Outcome == "" {
-				continue // a mark
-			}
 			e.Job = name
 			at := slices.IndexFunc(records, e.same)
 			switch {

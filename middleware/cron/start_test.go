@@ -70,7 +70,7 @@ func TestStart_afterAStandstillRunsNoOldTickAtTheExpenseOfTheCurrentOne(t *testi
 						old++
 					}
 				}
-				require.Equal(s.t, test.old, old)
+				require.Equal(s.t, test.old, old, "%v", p.outcomes("job"))
 				slices.Sort(left)
 				require.True(s.t, strings.HasPrefix(left[0], "12:01:10-"), left)
 				require.True(s.t, strings.HasSuffix(left[len(left)-1], test.last+" missed"), left)

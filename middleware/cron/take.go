@@ -3,6 +3,7 @@ package guardcron
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
@@ -66,11 +67,17 @@ func (b *job) handle(tick time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	at := tick.UnixMilli()
+	b.hasArrived(tick)
 	if b.handled[at] {
 		return false
 	}
 	b.handled[at] = true
 	return true
+}
+
+// hasArrived is called when a tick that has come is handled or owed. b.mu is held.
+func (b *job) hasArrived(tick time.Time) {
+	b.arriving = slices.DeleteFunc(b.arriving, tick.Equal)
 }
 
 // settle is called by the goroutine that handles a tick when its outcome is known.
@@ -79,6 +86,7 @@ func (b *job) settle(tick time.Time) {
 	defer b.mu.Unlock()
 	delete(b.handled, tick.UnixMilli())
 	delete(b.owed, tick.UnixMilli())
+	b.settled = later(b.settled, tick)
 }
 
 // owe is called by the goroutine that handles a tick when it has to be looked at again.
@@ -132,6 +140,7 @@ func (b *job) isDone(tick, begin time.Time, err error) bool {
 	}
 	b.report(Record{Outcome: elsewhere, Start: begin.UTC(), End: b.now().UTC()}, done.Label, skippedDone)
 	b.settle(tick)
+	b.markAgain()
 	return true
 }
 

@@ -64,7 +64,7 @@ func (b *job) decide(h *held, here, old bool) {
 	}
 	if h.again && b.abandoned(h) {
 		h.complete()
-		b.settle(h.tick)
+		b.finish(h.tick)
 		b.isDue(-1)
 		return
 	}
@@ -131,7 +131,7 @@ func (b *job) execute(ctx context.Context, h *held, s start, own *guard.Lease, f
 	body := func() {
 		begun = true
 		defer over()
-		defer b.settle(h.tick)
+		defer b.finish(h.tick)
 		defer h.end()
 		defer free()
 		b.run(ctx, h, own)
@@ -231,7 +231,7 @@ func (b *job) leaveOut(h *held, skipped, reason string) {
 	now := b.now().UTC()
 	b.record(Record{Tick: h.tick.UTC(), Outcome: Skipped, Who: b.who(), Fence: h.lease.Fence(), Start: now, End: now, Reason: reason}, skipped)
 	h.complete()
-	b.settle(h.tick)
+	b.finish(h.tick)
 }
 
 // run runs a tick under its leases, and ends it. own is the lease of the job, or that of the tick

@@ -203,3 +203,42 @@ func TestFingerprint_isThatOfTheTicks(t *testing.T) {
 		seen[f] = i
 	}
 }
+
+func TestText_hasTheSameTicksWhenItIsRead(t *testing.T) {
+	t.Parallel()
+	tokyo, err := time.LoadLocation("Asia/Tokyo")
+	require.NoError(t, err)
+	seconds, err := cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow).Parse("*/20 5 * * * *")
+	require.NoError(t, err)
+	for _, of := range []struct {
+		schedule cron.Schedule
+		loc      *time.Location
+	}{
+		{schedule(t, "*/7 * * * *"), time.UTC},
+		{schedule(t, "30 3 * * *"), tokyo},
+		{schedule(t, "CRON_TZ=America/New_York 30 1 * * *"), nil},
+		{schedule(t, "@every 47m"), time.UTC},
+		{seconds, time.UTC},
+	} {
+		loc := ticks.Location(of.schedule, of.loc)
+		has := ticks.Parse(ticks.Text(of.schedule, loc))
+		from := at(t, "2026-10-31T08:00:00Z").In(loc)
+		all := ticks.In(of.schedule, from, from.Add(48*time.Hour))
+		require.NotEmpty(t, all)
+		for _, tick := range all {
+			require.True(t, has(tick), tick)
+			require.True(t, has(tick.UTC()), tick)
+			require.False(t, has(tick.Add(time.Second)), tick)
+			require.False(t, has(tick.Add(time.Millisecond)), tick)
+		}
+	}
+}
+
+func TestText_thatIsNotKnownHasNoTick(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, ticks.Text(everyHour{1}, time.UTC))
+	odd := ticks.Text(schedule(t, "* * * * *"), time.FixedZone("nowhere", 3600))
+	for _, text := range []string{"", "{}", "[]", "garbage", odd} {
+		require.False(t, ticks.Parse(text)(at(t, "2026-11-21T08:00:00Z")), text)
+	}
+}

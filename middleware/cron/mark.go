@@ -1,0 +1,119 @@
+package guardcron
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+// The store keeps which ticks have an outcome, for each spec of a job by itself. No process with
+// another spec moves that. The log of the records is for reading: it forgets (WithHistory).
+const (
+	// newestTick is the counter of the tick up to which all ticks of a spec have an outcome, in
+	// milliseconds since 1970. The fingerprint of the schedule follows.
+	newestTick = "newest tick "
+	// maxAhead is how many ticks are known that have an outcome while an older one has none.
+	maxAhead = 1000
+)
+
+// aheadName is the log of the ticks of a spec that have an outcome while an older one has none.
+func (b *job) aheadName(fingerprint string) string {
+	return ledgerName(b.name) + "@ahead-" + fingerprint
+}
+
+// raise raises a counter of the job, and returns what it was, in milliseconds since 1970.
+func (b *job) raise(counter string, to time.Time) (was int64, err error) {
+	return b.jobs.ledger.Raise(context.WithoutCancel(b.jobs.ctx), ledgerName(b.name), counter, max(to.UnixMilli(), 0))
+}
+
+// finish is called by the goroutine that handles ticks when this process has given them their
+// outcome.
+func (b *job) finish(ticks ...time.Time) {
+	for _, tick := range ticks {
+		b.settle(tick)
+	}
+	b.mu.Lock()
+	b.ended = append(b.ended, ticks...)
+	b.mu.Unlock()
+	b.markAgain()
+}
+
+// markAgain is mark. If that fails, it is tried again when the store answers.
+func (b *job) markAgain() {
+	if b.mark() != nil {
+		b.lookAgain()
+	}
+}
+
+// mark writes down up to which tick all have an outcome, if this process has ended one since. The
+// ticks that it has ended after that one go into a log.
+func (b *job) mark() error {
+	b.mu.Lock()
+	if !b.checked || b.wrapped { // older ticks may be without an outcome
+		b.mu.Unlock()
+		return nil
+	}
+	ended, upTo := b.ended, b.settledUpTo()
+	b.ended = nil
+	for _, tick := range ended {
+		b.newest = later(b.newest, tick)
+	}
+	raises := b.newest.After(b.marked) && upTo.After(b.marked)
+	b.mu.Unlock()
+	for i, tick := range ended {
+		if !tick.After(upTo) {
+			continue
+		}
+		line := driver.Entry{At: max(tick.UnixMilli(), 0), Record: []byte(tick.UTC().Format(time.RFC3339Nano))}
+		if err := b.jobs.ledger.Append(context.WithoutCancel(b.jobs.ctx), b.aheadName(b.fingerprint), line, maxAhead); err != nil {
+			b.mu.Lock()
+			b.ended = append(b.ended, ended[i:]...)
+			b.mu.Unlock()
+			return err
+		}
+	}
+	if !raises {
+		return nil
+	}
+	if _, err := b.raise(newestTick+b.fingerprint, upTo); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	b.marked = later(b.marked, upTo)
+	b.mu.Unlock()
+	return nil
+}
+
+// settledUpTo returns the instant up to which this process knows that all ticks have an outcome.
+// b.mu is held.
+func (b *job) settledUpTo() time.Time {
+	upTo := b.settled
+	before := func(tick time.Time) {
+		if tick = tick.Add(-time.Millisecond); tick.Before(upTo) {
+			upTo = tick
+		}
+	}
+	for at := range b.handled {
+		before(time.UnixMilli(at))
+	}
+	for _, o := range b.owed {
+		if !o.begun { // the log has the others
+			before(o.tick)
+		}
+	}
+	for _, tick := range b.arriving {
+		before(tick)
+	}
+	if b.more.before > 0 {
+		before(b.more.first)
+	}
+	return upTo
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
