@@ -57,9 +57,13 @@ type job struct {
 	looking   bool           // a goroutine looks at what is owed
 	announced bool           // other programs know of the job; only lookOnce uses it
 	look      chan struct{}  // asks it to look again
-	due       int            // ticks that are due now, and neither run to their end nor left out
-	quiet     chan struct{}  // closed when due is 0; nil if no goroutine waits for that
-	unwritten []entry        // records that the store has not taken yet
+	next      time.Time      // when the first tick after nextAfter starts
+	nextAfter time.Time
+	rousing   bool          // a goroutine has the Cron run what is overdue
+	roused    time.Time     // when the Cron was last asked to, in a Wrapper
+	due       int           // ticks that are due now, and neither run to their end nor left out
+	quiet     chan struct{} // closed when due is 0; nil if no goroutine waits for that
+	unwritten []entry       // records that the store has not taken yet
 }
 
 func (j *Jobs) newJob(name string, schedule cron.Schedule, f func(ctx context.Context) error, opts []Option) (*job, error) {
@@ -210,6 +214,7 @@ func (b *job) late(tick time.Time) time.Duration { return b.now().Sub(b.at(tick)
 
 // Next implements cron.Schedule. cron asks when it starts, and after each firing.
 func (b *job) Next(t time.Time) time.Time {
+	b.jobs.started()
 	now := b.now()
 	b.mu.Lock()
 	begins := b.born.IsZero()
@@ -229,11 +234,8 @@ func (b *job) Next(t time.Time) time.Time {
 		b.lookAgain()
 	}
 	ahead := time.Duration(b.jobs.ahead.Load())
-	from := t.Add(ahead)
-	for tick := b.schedule.Next(from.Add(-b.jitter)); !tick.IsZero(); tick = b.schedule.Next(tick) {
-		if at := b.at(tick); at.After(from) {
-			return at.Add(-ahead)
-		}
+	if at := b.startAfter(t.Add(ahead)); !at.IsZero() {
+		return at.Add(-ahead)
 	}
 	return time.Time{}
 }

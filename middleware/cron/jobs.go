@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -24,6 +25,11 @@ type Jobs struct {
 
 	ctx  context.Context // of all runs: cron passes none
 	stop context.CancelCauseFunc
+
+	closing chan struct{} // closed when Close begins
+	watch   sync.Once     // starts watchClock
+	starts  atomic.Int64  // how often the Cron has asked for a tick, or run one
+	stopped atomic.Int64  // starts when it was last found to be stopped
 
 	mu      sync.Mutex
 	jobs    map[string]*job
@@ -54,7 +60,10 @@ func New(g *guard.Guard, c *cron.Cron, opts ...Option) (*Jobs, error) {
 	if l.Err != nil {
 		return nil, l.Err
 	}
-	j := &Jobs{Control: control, cron: c, set: s, who: g.Adapter().Label(s.lease...), jobs: map[string]*job{}}
+	j := &Jobs{
+		Control: control, cron: c, set: s, who: g.Adapter().Label(s.lease...), jobs: map[string]*job{},
+		closing: make(chan struct{}),
+	}
 	j.ctx, j.stop = context.WithCancelCause(context.Background())
 	return j, nil
 }
@@ -187,6 +196,12 @@ func (j *Jobs) inBackground(f func()) bool {
 	return true
 }
 
+// started is called when the Cron asks for a tick, or runs one: it is not stopped.
+func (j *Jobs) started() {
+	j.starts.Add(1)
+	j.watch.Do(func() { go j.watchClock() })
+}
+
 // begin counts a run. It is false when Jobs are closed.
 func (j *Jobs) begin() bool {
 	j.mu.Lock()
@@ -214,6 +229,9 @@ func (j *Jobs) end() {
 // several times.
 func (j *Jobs) Close(ctx context.Context) error {
 	j.mu.Lock()
+	if !j.closed {
+		close(j.closing)
+	}
 	j.closed = true
 	var idle chan struct{}
 	if j.running > 0 {

@@ -2,6 +2,8 @@ package guardcron_test
 
 import (
 	"encoding/json"
+	"os"
+	"os/exec"
 	"syscall"
 	"testing"
 	"time"
@@ -21,9 +23,18 @@ type procChild struct {
 // startProc starts a process, and returns when its jobs are in its cron.
 func startProc(t *testing.T, order procOrder) *procChild {
 	t.Helper()
+	return startProgram(t, os.Args[0], order)
+}
+
+// startProgram is startProc with another program than the test binary, such as one that has a clock
+// of its own, and with more variables in its environment.
+func startProgram(t *testing.T, program string, order procOrder, env ...string) *procChild {
+	t.Helper()
 	text, err := json.Marshal(order)
 	require.NoError(t, err)
-	c := &procChild{processtest.Self(t, workerEnv+"=cron", procEnv+"="+string(text)), order}
+	cmd := exec.Command(program)
+	cmd.Env = append(os.Environ(), append(env, workerEnv+"=cron", procEnv+"="+string(text))...)
+	c := &procChild{processtest.StartChild(t, cmd), order}
 	c.Says("runs")
 	return c
 }

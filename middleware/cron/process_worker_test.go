@@ -1,6 +1,7 @@
 package guardcron_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,6 +40,8 @@ type procOrder struct {
 // FailEach seconds.
 type procJob struct {
 	Name     string
+	Spec     string // "" is each second
+	Wrapped  bool   // by Wrapper; it only logs its end
 	Takes    time.Duration
 	FailEach int64
 	Overlap  guardcron.Busy
@@ -103,11 +106,32 @@ func newProcWorker(order procOrder) (*procWorker, error) {
 		if j.Deadline > 0 {
 			opts = append(opts, guardcron.WithStartDeadline(j.Deadline))
 		}
-		if _, err := w.jobs.AddFunc(j.Name, "* * * * * *", func(ctx context.Context) error { return w.run(ctx, j) }, opts...); err != nil {
+		if j.Wrapped {
+			if err := w.wrap(j, opts); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if _, err := w.jobs.AddFunc(j.Name, cmp.Or(j.Spec, "* * * * * *"), func(ctx context.Context) error { return w.run(ctx, j) }, opts...); err != nil {
 			return nil, err
 		}
 	}
 	return w, nil
+}
+
+func (w *procWorker) wrap(j procJob, opts []guardcron.Option) error {
+	schedule, err := cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow).Parse(j.Spec)
+	if err != nil {
+		return err
+	}
+	wrapper, err := w.jobs.Wrapper(j.Name, schedule, opts...)
+	if err != nil {
+		return err
+	}
+	w.cron.Schedule(schedule, cron.NewChain(wrapper).Then(cron.FuncJob(func() {
+		_ = w.log.write(procEvent{Kind: "end", Job: j.Name, Who: w.order.Who})
+	})))
+	return nil
 }
 
 // run is what each job does: it writes its beginning to the resource, takes its time, and writes
@@ -202,6 +226,7 @@ func cronProcess() {
 		os.Exit(1)
 	}
 	w.cron.Start()
+	w.cron.Entries() // it answers when it has worked out when each entry is due
 	fmt.Println("runs")
 	for s := range signals {
 		switch s {

@@ -8,9 +8,9 @@ import (
 )
 
 // throughCron makes the Cron run f now, as it runs a job that is due: within its chain, which may
-// have a cron.Recover, and so that cron.Stop waits for it. It returns when f has returned, or at
-// once if the Cron was stopped, and does not run f then.
-func (b *job) throughCron(f func()) {
+// have a cron.Recover, and so that cron.Stop waits for it. It returns when f has returned. If the
+// Cron was stopped, it returns false at once, and does not run f.
+func (b *job) throughCron(f func()) (runs bool) {
 	var taken atomic.Bool
 	now := &atOnce{}
 	begun, ended := make(chan struct{}), make(chan struct{})
@@ -27,7 +27,8 @@ func (b *job) throughCron(f func()) {
 		f()
 	}))
 	c.Entry(id) // if the Cron runs, it answers when it has asked for the next tick of the entry
-	if now.asked.Load() {
+	runs = now.asked.Load()
+	if runs {
 		// A chain may leave a job out.
 		timer := time.NewTimer(max(b.deadline, time.Second))
 		defer timer.Stop()
@@ -41,6 +42,7 @@ func (b *job) throughCron(f func()) {
 	if !taken.CompareAndSwap(false, true) {
 		<-ended
 	}
+	return runs
 }
 
 // atOnce is a schedule with one tick, which is now.

@@ -144,20 +144,20 @@ func TestFiring_thatIsLate(t *testing.T) {
 	})
 }
 
-// A tick that is too late to start is reported at once, and not when the next one comes.
+// A tick that is too late to start is reported in ten seconds, and not when the next one comes.
 func TestFiring_thatIsTooLate(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
 		var missed recorder
-		p := s.process("a", setup{})
+		p := s.process("a", setup{guard: inNamespace})
 		p.add("job", "0 * * * *", nil, onMissed(missed.record))
 		p.cron.Start()
-		s.until("2026-06-15T12:30:00Z")
-		guardcron.SetClock(p.Jobs, s.base+61*time.Second)
-		s.until("2026-06-15T13:00:01Z")
+		s.until("2026-06-15T12:59:01Z")
+		guardcron.SetClock(p.Jobs, s.base+2*time.Minute+time.Second)
+		s.until("2026-06-15T12:59:11Z")
 		require.Empty(s.t, s.ticks())
 		require.Equal(s.t, []string{"13:00:00 missed"}, missed.outcomes())
-		s.until("2026-06-15T14:30:00Z")
+		s.until("2026-06-15T13:58:00Z")
 		require.Equal(s.t, []string{"2026-06-15T14:00:00Z"}, s.ticks())
 	})
 }

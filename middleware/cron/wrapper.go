@@ -40,6 +40,7 @@ func (j *Jobs) Wrapper(name string, schedule cron.Schedule, opts ...Option) (cro
 	b.wrapped = true
 	b.born = b.now()
 	b.seen = b.born.Add(-2 * b.longestGap) // so that the newest tick is after it
+	b.roused = b.born
 	if err := j.add(b); err != nil {
 		return nil, err
 	}
@@ -52,6 +53,7 @@ func (j *Jobs) Wrapper(name string, schedule cron.Schedule, opts ...Option) (cro
 		}
 		b.f = func(context.Context) error { inner.Run(); return nil }
 		b.lookAgain() // it announces the job
+		b.jobs.started()
 		return &wrapped{job: b}
 	}, nil
 }
@@ -75,6 +77,7 @@ type wrapped struct{ job *job }
 // Run implements cron.Job.
 func (w *wrapped) Run() {
 	b := w.job
+	b.jobs.started()
 	if !b.jobs.begin() {
 		return
 	}

@@ -1,0 +1,141 @@
+package guardcron
+
+import "time"
+
+const (
+	// longestSleep is how soon a process notices that its clock was set, or that its host slept.
+	longestSleep = 10 * time.Second
+	// leastStep is by how much the clock is set at least.
+	leastStep = time.Second
+)
+
+// watchClock has the Cron run what has come without it, until Jobs are closed. The Cron sleeps on
+// the monotonic clock. If the wall clock is set, or the host sleeps, the Cron's timer is wrong until
+// it fires.
+func (j *Jobs) watchClock() {
+	sleep := longestSleep
+	for {
+		slept, wall := time.Now(), j.now().Round(0)
+		timer := time.NewTimer(sleep)
+		select {
+		case <-timer.C:
+		case <-j.closing:
+			timer.Stop()
+			return
+		}
+		step := j.now().Round(0).Sub(wall) - time.Since(slept)
+		j.mu.Lock()
+		all := make([]*job, 0, len(j.jobs))
+		for _, b := range j.jobs {
+			all = append(all, b)
+		}
+		j.mu.Unlock()
+		sleep = longestSleep
+		for _, b := range all {
+			if step.Abs() > leastStep {
+				b.lookAtOwed()
+			}
+			if left, ok := b.untilOverdue(); !ok {
+				continue
+			} else if left > 0 {
+				sleep = min(sleep, left)
+			} else {
+				b.rouse()
+			}
+		}
+	}
+}
+
+// lookAtOwed looks again at the ticks that are owed, because the clock was set.
+func (b *job) lookAtOwed() {
+	b.mu.Lock()
+	owes := len(b.owed) > 0
+	b.mu.Unlock()
+	if owes {
+		b.lookAgain()
+	}
+}
+
+// untilOverdue returns for how long the Cron may take to run the next tick. It is false if the Cron
+// has not begun with the job, or there is no next tick.
+func (b *job) untilOverdue() (left time.Duration, ok bool) {
+	now := b.now()
+	seen := b.seenAt(now)
+	b.mu.Lock()
+	if b.roused.After(now) {
+		b.roused = time.Time{} // by a clock that was wrong
+	}
+	begun, next := !b.born.IsZero(), b.next
+	seen = later(seen, b.roused)
+	if !b.nextAfter.Equal(seen) {
+		next = time.Time{}
+	}
+	b.mu.Unlock()
+	if !begun {
+		return 0, false
+	}
+	if next.IsZero() {
+		if next = b.startAfter(seen); next.IsZero() {
+			return 0, false
+		}
+		b.mu.Lock()
+		b.next, b.nextAfter = next, seen
+		b.mu.Unlock()
+	}
+	return next.Add(min(restart, b.deadline/2)).Sub(now), true
+}
+
+// startAfter returns when the first tick starts that starts after an instant, or zero if there is
+// none.
+func (b *job) startAfter(from time.Time) time.Time {
+	from = from.In(b.jobs.cron.Location())
+	for tick := b.schedule.Next(from.Add(-b.jitter)); !tick.IsZero(); tick = b.schedule.Next(tick) {
+		if at := b.at(tick); at.After(from) {
+			return at
+		}
+	}
+	return time.Time{}
+}
+
+// rouse has the Cron run a tick that is overdue, if it is not stopped. In a Wrapper, that is for
+// the entry, whose chain is not known: the Cron only works out anew for how long to sleep.
+func (b *job) rouse() {
+	j := b.jobs
+	starts := j.starts.Load()
+	if j.stopped.Load() == starts { // nothing has started it since
+		return
+	}
+	b.mu.Lock()
+	busy := b.rousing
+	b.rousing = true
+	b.mu.Unlock()
+	if busy {
+		return
+	}
+	over := func() {
+		b.mu.Lock()
+		b.rousing = false
+		b.mu.Unlock()
+	}
+	run := b.Run
+	if b.wrapped {
+		run = func() {}
+	}
+	begins := j.inBackground(func() {
+		defer over()
+		if known, err := j.find(b.name); err != nil || known != b { // it was removed from the Cron
+			return
+		}
+		now := b.now()
+		if !b.throughCron(run) {
+			j.stopped.Store(starts)
+			return
+		}
+		b.mu.Lock()
+		b.roused = now // once is enough if a chain leaves the job out
+		b.mu.Unlock()
+	})
+	if !begins {
+		over()
+	}
+}
