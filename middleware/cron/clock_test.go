@@ -85,10 +85,10 @@ func TestFiring_clockThatIsSetWhileNothingMayRun(t *testing.T) {
 		end  func(p *process, id cron.EntryID)
 		want []string // after the Cron has started again
 	}{
-		"stopped": {func(p *process, _ cron.EntryID) { p.cron.Stop() }, []string{"2026-06-15T13:00:00Z", "2026-06-15T14:00:00Z"}},
-		"removed": {func(p *process, _ cron.EntryID) { p.cron.Stop(); _ = p.Remove("job") }, []string{}},
+		"stopped": {func(p *process, _ cron.EntryID) { <-p.cron.Stop().Done() }, []string{"2026-06-15T13:00:00Z", "2026-06-15T14:00:00Z"}},
+		"removed": {func(p *process, _ cron.EntryID) { <-p.cron.Stop().Done(); _ = p.Remove("job") }, []string{}},
 		"removed by the Cron": {func(p *process, id cron.EntryID) {
-			p.cron.Stop()
+			<-p.cron.Stop().Done()
 			p.cron.Remove(id)
 		}, []string{}},
 		"removed from one that runs": {func(p *process, id cron.EntryID) { p.cron.Remove(id) }, []string{}},

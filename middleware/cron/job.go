@@ -61,6 +61,7 @@ type job struct {
 	nextAfter time.Time
 	rousing   bool          // a goroutine has the Cron run what is overdue
 	roused    time.Time     // when the Cron was last asked to, in a Wrapper
+	triggered bool          // while the Cron was stopped
 	due       int           // ticks that are due now, and neither run to their end nor left out
 	quiet     chan struct{} // closed when due is 0; nil if no goroutine waits for that
 	unwritten []entry       // records that the store has not taken yet
@@ -214,7 +215,7 @@ func (b *job) late(tick time.Time) time.Duration { return b.now().Sub(b.at(tick)
 
 // Next implements cron.Schedule. cron asks when it starts, and after each firing.
 func (b *job) Next(t time.Time) time.Time {
-	b.jobs.started()
+	b.begins()
 	now := b.now()
 	b.mu.Lock()
 	begins := b.born.IsZero()
@@ -238,6 +239,14 @@ func (b *job) Next(t time.Time) time.Time {
 		return at.Add(-ahead)
 	}
 	return time.Time{}
+}
+
+// begins is called when the Cron asks for a tick of the job, or runs it: it is not stopped.
+func (b *job) begins() {
+	b.jobs.started()
+	if b.setTriggered(false) {
+		b.jobs.inBackground(b.runIfTriggered)
+	}
 }
 
 // restart is the least delay of a tick for which the Cron has not fired.

@@ -45,11 +45,24 @@ func (b *job) throughCron(f func()) (runs bool) {
 	return runs
 }
 
-// atOnce is a schedule with one tick, which is now.
-type atOnce struct{ asked atomic.Bool }
+// cronRuns reports whether the Cron is started, and not stopped.
+func (b *job) cronRuns() bool {
+	none := &atOnce{never: true}
+	c := b.jobs.cron
+	id := c.Schedule(none, cron.FuncJob(func() {}))
+	c.Entry(id)
+	c.Remove(id)
+	return none.asked.Load()
+}
+
+// atOnce is a schedule with one tick, which is now, or with none.
+type atOnce struct {
+	never bool
+	asked atomic.Bool
+}
 
 func (a *atOnce) Next(t time.Time) time.Time {
-	if a.asked.CompareAndSwap(false, true) {
+	if a.asked.CompareAndSwap(false, true) && !a.never {
 		return t
 	}
 	return time.Time{}

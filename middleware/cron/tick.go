@@ -247,8 +247,9 @@ func (b *job) run(ctx context.Context, h *held, own *guard.Lease) {
 	})
 }
 
-// byHand runs the job for no tick.
-func (b *job) byHand(ctx context.Context) error {
+// byHand runs the job for no tick. If the error is that the run has not begun, begun is false. If
+// tookOver, another process may have died in the run: its lease of the job ends soon.
+func (b *job) byHand(ctx context.Context, tookOver bool) (begun bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(guard.ErrReleased)
 	defer context.AfterFunc(b.jobs.ctx, func() { cancel(errClosed) })()
@@ -256,21 +257,32 @@ func (b *job) byHand(ctx context.Context) error {
 	var own *guard.Lease
 	if b.overlap != Allow {
 		if ctx.Value(runContext{b}) != nil { // it would join the lease of that run
-			return fmt.Errorf("guardcron: job %q: it cannot run within its own run: %w", b.name, &guard.BusyError{Key: b.runKey(), Left: -1})
+			return false, fmt.Errorf("guardcron: job %q: it cannot run within its own run: %w", b.name, &guard.BusyError{Key: b.runKey(), Left: -1})
 		}
-		var wait time.Duration
-		if b.overlap == Wait {
-			wait = guard.Forever
-		}
-		lease, end, err := b.acquire(ctx, b.runKey(), wait, b.runOptions(b.runKey()+" by hand "+b.who())...)
+		lease, end, err := b.enterByHand(ctx, tookOver)
 		if err != nil {
-			return fmt.Errorf("guardcron: job %q: %w", b.name, err)
+			return false, fmt.Errorf("guardcron: job %q: %w", b.name, err)
 		}
 		defer end()
 		defer func() { _ = lease.Release(ctx) }() // it ends by itself otherwise
 		own, ctx, r.Fence = lease, lease.Context(), lease.Fence()
 	}
-	return b.call(ctx, own, r, func(context.Context, Outcome, bool) error { return nil })
+	return true, b.call(ctx, own, r, func(context.Context, Outcome, bool) error { return nil })
+}
+
+// enterByHand takes the lease of the job.
+func (b *job) enterByHand(ctx context.Context, tookOver bool) (lease *guard.Lease, end func(), err error) {
+	var wait time.Duration
+	if b.overlap == Wait {
+		wait = guard.Forever
+	}
+	opts := b.runOptions(b.runKey() + " by hand " + b.who())
+	lease, end, err = b.acquire(ctx, b.runKey(), wait, opts...)
+	var busy *guard.BusyError
+	if tookOver && errors.As(err, &busy) {
+		lease, end, err = b.acquire(ctx, b.runKey(), untilOver(busy), opts...)
+	}
+	return lease, end, err
 }
 
 // call calls the function, under a lease if there is one, and records the run. It calls ended,

@@ -23,7 +23,8 @@ func (j *Jobs) RunNow(ctx context.Context, name string) error {
 		return fmt.Errorf("guardcron: job %q: %w", name, &guard.ClosedError{Key: name})
 	}
 	defer j.end()
-	return b.byHand(ctx)
+	_, err = b.byHand(ctx, false)
+	return err
 }
 
 // The store keeps when a job was last triggered, as a counter of milliseconds since 1970.
@@ -39,7 +40,9 @@ const (
 // Trigger has the job run by hand, and for no tick, in one of the processes that have it. It
 // returns when they have been notified: the run shows in Records. As with RunNow, the job is not
 // run if it is running, unless it has Wait or Allow, and a pause does not count. A process that is
-// not up within a minute does not run it. It is an error if no process has announced such a job
+// not up within a minute, or whose Cron is stopped, does not run it. If a process dies in the run,
+// another one runs it again. Triggers that come before the run of an earlier one has begun may be
+// one run. It is an error if no process has announced such a job
 // (see List), and if the backend does not notify (driver.Notifier). Its other errors are those of
 // the store.
 func (c *Control) Trigger(ctx context.Context, name string) error {
@@ -88,22 +91,90 @@ func (b *job) watchTriggers() {
 	context.AfterFunc(b.leaving, stop)
 }
 
-// runIfTriggered runs the job if it was triggered a moment ago, and no process has run it since.
+// runIfTriggered runs the job if it was triggered a moment ago, and no process has run it since. If
+// the Cron is stopped, another process may run it, or this one if the Cron is started again.
 func (b *job) runIfTriggered() {
-	at, err := b.jobs.ledger.Raise(b.jobs.ctx, ledgerName(b.name), triggers, 0)
-	if err != nil || at == 0 || b.now().Sub(time.UnixMilli(at)).Abs() > triggerWindow {
-		return
-	}
-	// The run's error is in its record, and it is not tried again.
-	_ = b.jobs.guard.Do(b.jobs.ctx, fmt.Sprintf("%s:%d", triggerKey(b.name), at), func(ctx context.Context) error {
-		ran := false
-		b.throughCron(func() {
-			ran = true
-			_ = b.byHand(ctx)
-		})
-		if !ran {
-			return errStopped // another process may run it
+	for over := time.After(triggerWindow); ; {
+		err := b.runTriggered()
+		switch {
+		case err == nil, b.leaving.Err() != nil:
+			return
+		case errors.Is(err, errStopped):
+			b.setTriggered(true) // first: it may be started now
+			if !b.cronRuns() {
+				return
+			}
+			b.setTriggered(false)
 		}
+		select {
+		case <-time.After(lookFirst): // the store may answer then
+		case <-over:
+			return
+		case <-b.leaving.Done():
+			return
+		}
+	}
+}
+
+// setTriggered notes whether the job was triggered while the Cron was stopped, and returns whether it
+// was before.
+func (b *job) setTriggered(to bool) (was bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	was, b.triggered = b.triggered, to
+	return was
+}
+
+// runTriggered is one attempt. An error means that the job was not run, and that others may run it.
+func (b *job) runTriggered() error {
+	at, err := b.raise(triggers, time.Time{})
+	age := b.now().Sub(time.UnixMilli(at))
+	if err != nil || at == 0 || age.Abs() > triggerWindow {
+		return err
+	}
+	if !b.cronRuns() {
+		return errStopped
+	}
+	lease, end, tookOver, err := b.takeTrigger(at, triggerWindow-age)
+	if lease == nil {
+		return err
+	}
+	defer end()
+	ran := false
+	b.throughCron(func() {
+		ran = true // also if it panics
+		var begun bool
+		if begun, err = b.byHand(lease.Context(), tookOver); !begun && !errors.Is(err, guard.ErrBusy) {
+			ran = false
+		}
+	})
+	switch {
+	case ran: // the run's error is in its record, and it is not tried again
+		_ = lease.Complete(lease.Context()) // if it fails, the marker may be missing
 		return nil
-	}, b.jobs.guard.Adapter().Auxiliary(), guard.WithOnce(triggerMemory), guard.WithLimit(0), guard.WithLabel(b.who()))
+	case err == nil:
+		err = errStopped
+	}
+	_ = lease.Release(lease.Context()) // it ends by itself otherwise
+	return err
+}
+
+// takeTrigger acquires the lease of a trigger. It waits for a process that has it: that one may die,
+// or its Cron may be stopped. The lease is nil if that process has run the job, or runs it.
+func (b *job) takeTrigger(at int64, wait time.Duration) (lease *guard.Lease, end func(), tookOver bool, err error) {
+	key := fmt.Sprintf("%s:%d", triggerKey(b.name), at)
+	waits := guard.Hook{Wait: func(context.Context, guard.Event) { tookOver = true }}
+	acquire := func(wait time.Duration) error {
+		lease, end, err = b.acquire(b.jobs.ctx, key, wait, guard.WithOnce(triggerMemory), guard.WithLimit(0), guard.WithLabel(b.who()),
+			guard.WithHook(waits), b.jobs.guard.Adapter().Auxiliary())
+		return err
+	}
+	var busy *guard.BusyError
+	if errors.As(acquire(wait), &busy) {
+		err = acquire(untilOver(busy)) // it may have died a moment ago
+	}
+	if errors.Is(err, guard.ErrBusy) || errors.Is(err, guard.ErrDone) {
+		err = nil
+	}
+	return lease, end, tookOver, err
 }

@@ -3,7 +3,9 @@ package guardcron_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -230,4 +232,178 @@ func TestTrigger_byAClockThatIsBehind(t *testing.T) {
 	}
 	guardcron.SetClock(admin, -time.Hour)
 	require.ErrorContains(t, admin.Trigger(t.Context(), "nightly"), "clocks is wrong")
+}
+
+// A fleet is processes that share a store, with a job that is never due.
+type fleet struct {
+	t      *testing.T
+	server *redistest.Server
+	admin  *guardcron.Control
+	ran    atomic.Int32
+}
+
+// A ship is one of them.
+type ship struct {
+	cron *cron.Cron
+	jobs *guardcron.Jobs
+	end  func()
+}
+
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	f := &fleet{t: t, server: redistest.Start(t)}
+	var err error
+	f.admin, err = guardcron.NewControl(f.guard())
+	require.NoError(t, err)
+	return f
+}
+
+func (f *fleet) guard() *guard.Guard {
+	f.t.Helper()
+	g, err := guard.New(single.New(f.server.Client(f.t)), guard.WithNamespace("test"), guard.WithTTL(2*time.Second))
+	require.NoError(f.t, err)
+	f.t.Cleanup(func() { require.NoError(f.t, g.Close(context.Background())) })
+	return g
+}
+
+// start starts a process whose Cron runs.
+func (f *fleet) start(opts ...guardcron.Option) *ship {
+	f.t.Helper()
+	s := &ship{cron: cron.New(cron.WithChain(cron.Recover(cron.DiscardLogger)))}
+	var err error
+	s.jobs, err = guardcron.New(f.guard(), s.cron, opts...)
+	require.NoError(f.t, err)
+	_, err = s.jobs.AddFunc("job", "0 3 29 2 *", func(context.Context) error { f.ran.Add(1); return nil })
+	require.NoError(f.t, err)
+	s.cron.Start()
+	s.end = sync.OnceFunc(func() {
+		<-s.cron.Stop().Done()
+		require.NoError(f.t, s.jobs.Close(context.Background()))
+	})
+	f.t.Cleanup(s.end)
+	require.Eventually(f.t, func() bool { // it has subscribed, or does in a moment
+		all, err := f.admin.List(context.Background())
+		return err == nil && len(all) == 1
+	}, procSoon, time.Millisecond)
+	return s
+}
+
+// trigger triggers the job, does something, and requires one more run.
+func (f *fleet) trigger(then func()) {
+	f.t.Helper()
+	before := f.ran.Load()
+	require.NoError(f.t, f.admin.Trigger(context.Background(), "job"))
+	then()
+	require.Eventually(f.t, func() bool { return f.ran.Load() > before }, procSoon, time.Millisecond, "it is lost")
+	require.Eventually(f.t, func() bool {
+		records, err := f.admin.Records(context.Background(), "job", 100)
+		return err == nil && len(records) == int(f.ran.Load()) && records[0].Outcome == guardcron.Ran
+	}, procSoon, time.Millisecond)
+	require.Equal(f.t, before+1, f.ran.Load(), "it is run again")
+}
+
+func nothing() {}
+
+// The process that receives a trigger first is about to end: its Cron is stopped, and Close waits.
+func TestTrigger_isNotLostIfACronIsStopped(t *testing.T) {
+	t.Parallel()
+	for title, test := range map[string]func(f *fleet){
+		"one of two": func(f *fleet) {
+			f.start().cron.Stop()
+			f.start()
+			for range 40 {
+				f.trigger(nothing)
+			}
+		},
+		"all but the last of four": func(f *fleet) {
+			for range 3 {
+				f.start(guardcron.WithBusy(guardcron.Allow)).cron.Stop()
+			}
+			f.start(guardcron.WithBusy(guardcron.Allow))
+			for range 20 {
+				f.trigger(nothing)
+			}
+		},
+		"all, until one is started again": func(f *fleet) {
+			a, b := f.start(), f.start()
+			for range 20 {
+				<-a.cron.Stop().Done() // or it may not be started again
+				<-b.cron.Stop().Done()
+				f.trigger(a.cron.Start)
+				f.trigger(b.cron.Start)
+			}
+		},
+		"all, until a new one starts": func(f *fleet) {
+			f.start().cron.Stop()
+			f.trigger(func() { f.start() })
+		},
+		"while they are stopped": func(f *fleet) {
+			f.start()
+			for range 20 {
+				other := f.start()
+				f.trigger(func() { other.cron.Stop() })
+			}
+		},
+		"while they are closed": func(f *fleet) {
+			f.start()
+			for range 20 {
+				other := f.start()
+				f.trigger(other.end)
+			}
+		},
+		"while the job is removed from them": func(f *fleet) {
+			f.start()
+			for range 20 {
+				other := f.start()
+				f.trigger(func() { require.NoError(f.t, other.jobs.Remove("job")) })
+			}
+		},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			test(newFleet(t))
+		})
+	}
+}
+
+// A process that waits for a trigger, which another one runs, can be closed at once.
+func TestTrigger_thatRunsElsewhereDoesNotHoldUpClose(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	runs, over := make(chan struct{}), make(chan struct{})
+	a := f.start()
+	guardcron.SetFunc(a.jobs, "job", func(context.Context) error { close(runs); <-over; return nil })
+	ends := sync.OnceFunc(func() { close(over) })
+	t.Cleanup(ends)
+	require.NoError(t, f.admin.Trigger(t.Context(), "job"))
+	receive(t, runs, "the run")
+	waits := make(chan struct{}, 1)
+	b := f.start(guardcron.WithLease(guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { waits <- struct{}{} }})))
+	receive(t, waits, "a wait")
+	begun := time.Now()
+	b.end()
+	require.Less(t, time.Since(begun), 30*time.Second, "as long as it would wait")
+	ends()
+	a.end()
+	require.Zero(t, f.ran.Load(), "it was run once, by the first")
+}
+
+// A process is killed in a run by hand. Another one runs it again.
+func TestTrigger_anotherRunsThatOfOneThatWasKilled(t *testing.T) {
+	t.Parallel()
+	order, log := procPlace(t, 1, 2*time.Second, procJob{Name: "job", Spec: "0 0 3 29 2 *", Takes: 3 * time.Second})
+	a := startProc(t, order.as("a", 0))
+	w, err := newProcWorker(order.as("admin", 0))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, w.close(procSoon)) }()
+	require.Eventually(t, func() bool { return w.jobs.Trigger(context.Background(), "job") == nil }, procSoon, 10*time.Millisecond)
+	begun := log.await(t, "the run", func(e procEvent) bool { return e.Kind == "begin" })
+	b := startProc(t, order.as("b", 0))
+	require.NoError(t, a.Signal(syscall.SIGUSR1))
+	<-a.Done()
+	again := log.await(t, "the run again", func(e procEvent) bool { return e.Kind == "begin" && e.Who == "b" })
+	require.Greater(t, again.Fence, begun.Fence)
+	log.await(t, "its end", func(e procEvent) bool { return e.Kind == "end" && e.Who == "b" })
+	b.stop(t)
+	require.Len(t, log.read(t).of("job", 0, "end"), 1)
 }

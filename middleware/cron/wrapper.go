@@ -77,7 +77,7 @@ type wrapped struct{ job *job }
 // Run implements cron.Job.
 func (w *wrapped) Run() {
 	b := w.job
-	b.jobs.started()
+	b.begins()
 	if !b.jobs.begin() {
 		return
 	}
