@@ -18,5 +18,8 @@ func SetProcess(j *Jobs, who string) { j.who = who }
 func SetFunc(j *Jobs, name string, f func(ctx context.Context) error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.jobs[name].f = f
+	b := j.jobs[name]
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.f = f
 }

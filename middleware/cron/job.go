@@ -30,12 +30,12 @@ type job struct {
 	label       string // that of the leases, if it is not that of all jobs
 	spec        string // "" if it was given as a schedule
 	schedule    cron.Schedule
-	fingerprint string         // the schedule's
-	location    *time.Location // the schedule's
-	longestGap  time.Duration  // between two ticks, at least half of it
-	f           func(ctx context.Context) error
-	wrapped     bool         // by Wrapper
-	entry       cron.EntryID // guarded by jobs.mu; 0 if it is wrapped, or not in the Cron yet
+	fingerprint string                          // the schedule's
+	location    *time.Location                  // the schedule's
+	longestGap  time.Duration                   // between two ticks, at least half of it
+	f           func(ctx context.Context) error // guarded by mu
+	wrapped     bool                            // by Wrapper
+	entry       cron.EntryID                    // guarded by jobs.mu; 0 if it is wrapped, or not in the Cron yet
 
 	leaving context.Context // ends when the job is removed or Jobs are closed; waits end then
 	leave   context.CancelFunc

@@ -104,8 +104,12 @@ func (j *Jobs) schedule(name, spec string, schedule cron.Schedule, f func(ctx co
 	}
 	id := j.cron.Schedule(job, job)
 	j.mu.Lock()
-	defer j.mu.Unlock()
 	job.entry = id
+	removed := j.jobs[name] != job
+	j.mu.Unlock()
+	if removed { // Remove did not know the entry yet
+		j.cron.Remove(id)
+	}
 	return id, nil
 }
 
@@ -129,10 +133,13 @@ func (j *Jobs) add(b *job) error {
 func (j *Jobs) find(name string) (*job, error) {
 	j.mu.Lock()
 	b := j.jobs[name]
-	removable := b != nil && b.entry != 0
+	var entry cron.EntryID
+	if b != nil {
+		entry = b.entry
+	}
 	j.mu.Unlock()
 	// The Cron answers from its loop, which may be waiting for j.mu.
-	if removable && !j.cron.Entry(b.entry).Valid() {
+	if entry != 0 && !j.cron.Entry(entry).Valid() {
 		j.forget(b)
 		b = nil
 	}
@@ -142,14 +149,16 @@ func (j *Jobs) find(name string) (*job, error) {
 	return b, nil
 }
 
-// forget makes the name free, and ends the waits of the job.
-func (j *Jobs) forget(b *job) {
+// forget makes the name free, and ends the waits of the job. It returns the job's entry in the Cron,
+// or 0 if it has none, or not yet.
+func (j *Jobs) forget(b *job) cron.EntryID {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.jobs[b.name] == b {
 		delete(j.jobs, b.name)
 	}
 	b.leave()
+	return b.entry
 }
 
 // Remove removes a job and its entry in the Cron, in this process. A run that has begun continues.
@@ -162,9 +171,8 @@ func (j *Jobs) Remove(name string) error {
 	if err != nil {
 		return err
 	}
-	j.forget(b)
-	if b.entry != 0 {
-		j.cron.Remove(b.entry)
+	if entry := j.forget(b); entry != 0 {
+		j.cron.Remove(entry)
 	}
 	return nil
 }

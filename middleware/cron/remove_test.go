@@ -2,12 +2,16 @@ package guardcron_test
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/robfig/cron/v3"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
@@ -55,4 +59,87 @@ func TestRemove_ofAWrappedJobAndWhileItWaits(t *testing.T) {
 		require.NoError(s.t, p.Close(context.Background()))
 		require.Less(s.t, time.Since(begun), time.Second, "what waited for the job has left")
 	})
+}
+
+// Jobs is safe for concurrent use: what is removed while it is added leaves no entry in the Cron.
+func TestRemove_whileTheJobIsAdded(t *testing.T) {
+	t.Parallel()
+	for title, starts := range map[string]func(c *cron.Cron){"started": (*cron.Cron).Start, "not started": func(*cron.Cron) {}} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			g, err := guard.New(memory.New(), inNamespace...)
+			require.NoError(t, err)
+			c := cron.New()
+			starts(c)
+			jobs, err := guardcron.New(g, c)
+			require.NoError(t, err)
+			t.Cleanup(func() {
+				<-c.Stop().Done()
+				require.NoError(t, jobs.Close(context.Background()))
+				require.NoError(t, g.Close(context.Background()))
+			})
+			const times = 300
+			var added atomic.Bool
+			var both sync.WaitGroup
+			both.Go(func() {
+				defer added.Store(true)
+				for range times {
+					_, err := jobs.AddFunc("job", "0 3 29 2 *", none)
+					for err != nil { // the other one has yet to remove it
+						_, err = jobs.AddFunc("job", "0 3 29 2 *", none)
+					}
+				}
+			})
+			removed := 0
+			for !added.Load() || removed < times {
+				if jobs.Remove("job") == nil {
+					removed++
+				}
+			}
+			both.Wait()
+			require.Equal(t, times, removed)
+			require.Empty(t, c.Entries())
+		})
+	}
+}
+
+// A job can be run by hand while its entry is wrapped.
+func TestJobs_areSafeForConcurrentUse(t *testing.T) {
+	t.Parallel()
+	g, err := guard.New(memory.New(), inNamespace...)
+	require.NoError(t, err)
+	c := cron.New(cron.WithSeconds())
+	jobs, err := guardcron.New(g, c)
+	require.NoError(t, err)
+	guardcron.SetClock(jobs, time.Hour) // it is right soon
+	every := parsed(t, "* * * * * *")
+	wrapper, err := jobs.Wrapper("wrapped", every)
+	require.NoError(t, err)
+	_, err = jobs.AddFunc("job", "* * * * * *", none, guardcron.WithCatchUp(guardcron.UpTo(10)))
+	require.NoError(t, err)
+	ctx := t.Context()
+	var all sync.WaitGroup
+	all.Go(func() { c.Schedule(every, cron.NewChain(wrapper).Then(cron.FuncJob(func() {}))) })
+	all.Go(func() { _ = jobs.RunNow(ctx, "wrapped") })
+	all.Go(c.Start)
+	all.Go(func() {
+		_ = jobs.RunNow(ctx, "job")
+		time.Sleep(time.Second) // until the Cron has begun
+		guardcron.SetClock(jobs, 0)
+	})
+	all.Go(func() {
+		for range 20 {
+			_, err := jobs.List(ctx)
+			require.NoError(t, err)
+			_ = jobs.Remove("nothing")
+		}
+	})
+	all.Wait()
+	require.Eventually(t, func() bool {
+		records, err := jobs.Records(ctx, "job", 100)
+		return err == nil && len(records) > 6
+	}, procSoon, 10*time.Millisecond)
+	<-c.Stop().Done()
+	require.NoError(t, jobs.Close(context.Background()))
+	require.NoError(t, g.Close(context.Background()))
 }

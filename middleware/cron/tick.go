@@ -315,9 +315,12 @@ func (b *job) call(ctx context.Context, own *guard.Lease, r Record, ended func(c
 		}
 		b.record(r, "")
 	}()
+	b.mu.Lock()
+	work := b.f
+	b.mu.Unlock()
 	f := func(ctx context.Context) error {
 		run = ctx
-		err = b.f(ctx)
+		err = work(ctx)
 		return err
 	}
 	switch {

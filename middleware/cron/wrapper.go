@@ -51,7 +51,9 @@ func (j *Jobs) Wrapper(name string, schedule cron.Schedule, opts ...Option) (cro
 		if !first {
 			panic(fmt.Sprintf("guardcron: the wrapper of job %q has wrapped another one: each entry needs one of its own", name))
 		}
+		b.mu.Lock() // RunNow knows the job already
 		b.f = func(context.Context) error { inner.Run(); return nil }
+		b.mu.Unlock()
 		b.lookAgain() // it announces the job
 		b.jobs.started()
 		return &wrapped{job: b}
