@@ -10,8 +10,8 @@ const (
 )
 
 // watchClock has the Cron run what has come without it, until Jobs are closed. The Cron sleeps on
-// the monotonic clock. If the wall clock is set, or the host sleeps, the Cron's timer is wrong until
-// it fires.
+// the monotonic clock. If the wall clock is set, or the host sleeps, the Cron's timer is wrong
+// until it fires.
 func (j *Jobs) watchClock() {
 	sleep := longestSleep
 	for {

@@ -17,9 +17,9 @@ import (
 
 var inNamespace = []guard.Option{guard.WithNamespace("test")}
 
-// A Cron has a single entry, so that nothing else wakes it. Its clock is set, by so much and so long
-// before a tick or after it. Each tick runs once, within twelve seconds by the clock as it is then,
-// or is reported if the clock went past it by more than the start deadline.
+// A Cron has a single entry, so that nothing else wakes it. Its clock is set, by so much and so
+// long before a tick or after it. Each tick runs once, within 13 seconds by the clock as it is
+// then, or is reported if the clock went past it by more than the start deadline.
 func TestFiring_clockThatIsSet(t *testing.T) {
 	t.Parallel()
 	for _, by := range []time.Duration{5 * time.Second, 61 * time.Second, 2 * time.Minute, 17 * time.Minute, 100 * time.Minute} {
@@ -135,8 +135,9 @@ func TestLong_clocksOfProcessesAreSet(t *testing.T) {
 	program, err := clocktest.BuildGo(t.Context(), t.TempDir(), "-c", ".")
 	require.NoError(t, err)
 	for title, test := range map[string]struct {
-		first, step, into time.Duration // the clock at the start, what is added to that, and the tick by the clock then
-		wrapped           bool
+		first, step time.Duration // by how much the clock is off at the start, and then moves
+		into        time.Duration // until the tick, by the clock after that
+		wrapped     bool
 	}{
 		"ahead, before the tick":    {0, 2 * time.Minute, 20 * time.Second, false},
 		"ahead, past the tick":      {0, 2 * time.Minute, -30 * time.Second, false},

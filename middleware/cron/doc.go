@@ -46,9 +46,9 @@
 // first tick of a new job, and a run of more than a second, make one more: they are on record as
 // Running. A process that finds a tick done makes one call.
 //
-// The Cron sleeps on the monotonic clock. If the wall clock is set, or the host sleeps, its timer is
-// wrong. So each process looks at the clock every ten seconds, and has the Cron run what has come. A
-// Cron that is stopped runs nothing.
+// The Cron sleeps on the monotonic clock. If the wall clock is set, or the host sleeps, its timer
+// is wrong. So each process looks at the clock every ten seconds, and has the Cron run what has
+// come. A Cron that is stopped runs nothing.
 //
 // A lock alone does not run a job once per tick: a short job on two machines whose clocks differ
 // by half a second would run twice.

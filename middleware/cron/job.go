@@ -30,17 +30,17 @@ type job struct {
 	label       string // that of the leases, if it is not that of all jobs
 	spec        string // "" if it was given as a schedule
 	schedule    cron.Schedule
-	fingerprint string                          // the schedule's
-	location    *time.Location                  // the schedule's
-	longestGap  time.Duration                   // between two ticks, at least half of it
-	f           func(ctx context.Context) error // guarded by mu
-	wrapped     bool                            // by Wrapper
-	entry       cron.EntryID                    // guarded by jobs.mu; 0 if it is wrapped, or not in the Cron yet
+	fingerprint string         // the schedule's
+	location    *time.Location // the schedule's
+	longestGap  time.Duration  // between two ticks, at least half of it
+	f           func(ctx context.Context) error
+	wrapped     bool         // by Wrapper
+	entry       cron.EntryID // guarded by jobs.mu; 0 if it is wrapped, or not in the Cron yet
 
 	leaving context.Context // ends when the job is removed or Jobs are closed; waits end then
 	leave   context.CancelFunc
 
-	mu        sync.Mutex
+	mu        sync.Mutex     // guards f and what follows
 	born      time.Time      // when the Cron first asked for a tick
 	seen      time.Time      // the instants up to here have been handled or are owed
 	arriving  []time.Time    // ticks that have come, and that the goroutine of Run handles next
@@ -51,11 +51,13 @@ type job struct {
 	ended     []time.Time    // ticks that this process has ended, not written down yet (mark)
 	newest    time.Time      // the newest of those that were
 	marked    time.Time      // up to here the store knows that all ticks have an outcome
-	ahead     map[int64]bool // later ticks of which it knew that when this process started
+	afterMark map[int64]bool // later ticks that had an outcome when this process started
 	checked   bool           // the store was asked for ticks that no process has handled
 	first     bool           // no process had run the job when this one started
 	looking   bool           // a goroutine looks at what is owed
 	announced bool           // other programs know of the job; only lookOnce uses it
+	begun     bool           // the store knows of the spec; only lookOnce uses it
+	isNew     bool           // no process had the spec before; only lookOnce uses it
 	look      chan struct{}  // asks it to look again
 	next      time.Time      // when the first tick after nextAfter starts
 	nextAfter time.Time

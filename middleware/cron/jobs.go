@@ -149,8 +149,8 @@ func (j *Jobs) find(name string) (*job, error) {
 	return b, nil
 }
 
-// forget makes the name free, and ends the waits of the job. It returns the job's entry in the Cron,
-// or 0 if it has none, or not yet.
+// forget makes the name free, and ends the waits of the job. It returns the job's entry in the
+// Cron, or 0 if it has none, or not yet.
 func (j *Jobs) forget(b *job) cron.EntryID {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -113,6 +113,11 @@ var errStopped = errors.New("the Cron was stopped")
 // lookOnce handles the ticks that are owed, while no other process does so. Otherwise they would
 // not run in order. It returns when to look again, or zero.
 func (b *job) lookOnce() (next time.Time, err error) {
+	if !b.begun && !b.wrapped {
+		if err := b.beginSpec(b.bornAt()); err != nil {
+			return time.Time{}, err
+		}
+	}
 	only, end, err := b.acquire(b.jobs.ctx, b.runKey()+"@catch-up", guard.Forever,
 		guard.WithLimit(0), guard.WithLabel(b.runKey()+"@catch-up "+b.who()), b.jobs.guard.Adapter().Auxiliary())
 	if err != nil {

@@ -33,6 +33,9 @@ func (b *job) finish(ticks ...time.Time) {
 	for _, tick := range ticks {
 		b.settle(tick)
 	}
+	if b.wrapped { // its ticks count only while a process is up
+		return
+	}
 	b.mu.Lock()
 	b.ended = append(b.ended, ticks...)
 	b.mu.Unlock()
@@ -50,7 +53,7 @@ func (b *job) markAgain() {
 // ticks that it has ended after that one go into a log.
 func (b *job) mark() error {
 	b.mu.Lock()
-	if !b.checked || b.wrapped { // older ticks may be without an outcome
+	if !b.checked { // older ticks may be without an outcome
 		b.mu.Unlock()
 		return nil
 	}

@@ -15,20 +15,21 @@ import (
 // wrapped job count only if a process has begun them.
 func (b *job) findMissed(v view) error {
 	var missed []gap
-	var isNew bool
-	if !b.wrapped {
+	born := b.bornAt()
+	switch {
+	case b.wrapped:
+	case b.isNew: // a process whose clock is behind may take these, and die in them
+		missed = []gap{b.come(born.Add(-mostSkew), born)}
+	default:
 		var err error
-		if missed, isNew, err = b.unsettled(b.bornAt()); err != nil {
+		if missed, err = b.unsettled(born); err != nil {
 			return err
 		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if isNew { // A process whose clock is behind may take these, and die in them.
-		missed = append(missed, b.come(b.born.Add(-mostSkew), b.born))
-	}
 	for _, g := range missed {
-		b.oweGap(g, isNew)
+		b.oweGap(g, b.isNew)
 	}
 	for _, r := range v.running(time.Time{}) {
 		if at := r.Tick.UnixMilli(); !b.handled[at] {
@@ -129,9 +130,9 @@ func (b *job) handleOwed(ctx context.Context, v view) (next time.Time, err error
 // isOnRecord reports whether the store says that a tick has ended, and no process may run it again.
 func (b *job) isOnRecord(v view, tick time.Time) bool {
 	b.mu.Lock()
-	ahead := b.ahead[tick.UnixMilli()]
+	known := b.afterMark[tick.UnixMilli()]
 	b.mu.Unlock()
-	if ahead {
+	if known {
 		return true
 	}
 	if b.late(tick) > b.deadline {

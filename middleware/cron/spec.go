@@ -2,6 +2,7 @@ package guardcron
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
@@ -56,44 +57,54 @@ func (b *job) readSpec(e driver.Entry) (s spec, err error) {
 	return s, err
 }
 
-// readSpecs returns the job's spec, and the other ones that it has or had. If isNew, no process has
-// had the spec before this one.
-func (b *job) readSpecs(born time.Time) (own spec, others []spec, isNew bool, err error) {
+// beginSpec writes down that the job has the spec from born on, if no process has had it before. It
+// waits for no other process: this one may end soon.
+func (b *job) beginSpec(born time.Time) error {
 	since, err := b.raise(sinceSpec+b.fingerprint, time.Time{})
 	if err != nil {
-		return own, nil, false, err
+		return err
 	}
-	if isNew = since == 0; isNew {
+	isNew := since == 0
+	if isNew {
 		since = max(born.UnixMilli(), 0)
 	}
+	// The counter comes last: if this process dies before, the next one begins the spec. If the log
+	// has the spec, it keeps it as it is.
 	record, err := json.Marshal(spec{Fingerprint: b.fingerprint, Text: ticks.Text(b.schedule, b.location)})
-	if err != nil {
-		return own, nil, false, err
-	}
-	// The counter comes last: if this process dies before, the next one begins anew.
-	if err := b.jobs.ledger.Append(b.jobs.ctx, specsName(b.name), driver.Entry{At: since, Record: record}, maxSpecs); err != nil {
-		return own, nil, false, err
-	}
-	if isNew {
-		_, err := b.raise(sinceSpec+b.fingerprint, born)
-		return own, nil, true, err
-	}
-	entries, err := b.jobs.ledger.Entries(b.jobs.ctx, specsName(b.name), maxSpecs)
 	if err == nil {
-		own, err = b.readSpec(driver.Entry{At: since, Record: record})
+		err = b.jobs.ledger.Append(b.jobs.ctx, specsName(b.name), driver.Entry{At: since, Record: record}, maxSpecs)
+	}
+	if err == nil && isNew {
+		_, err = b.raise(sinceSpec+b.fingerprint, born)
+	}
+	if err == nil {
+		b.begun, b.isNew = true, isNew
+	}
+	return err
+}
+
+// readSpecs returns the job's spec, and the other ones that it has or had.
+func (b *job) readSpecs() (own spec, others []spec, err error) {
+	entries, err := b.jobs.ledger.Entries(b.jobs.ctx, specsName(b.name), maxSpecs)
+	if err != nil {
+		return own, nil, err
 	}
 	for _, e := range entries {
 		s, err := b.readSpec(e)
 		switch {
 		case err != nil:
-			return own, nil, false, err
+			return own, nil, err
 		case s.Fingerprint == b.fingerprint:
-			own.first = s.first
+			own = s
 		case s.Fingerprint != "":
 			others = append(others, s)
 		}
 	}
-	return own, others, false, err
+	if own.Fingerprint == "" { // the job has had so many others since
+		own, err = b.readSpec(driver.Entry{Record: []byte(`{"fingerprint":"` + b.fingerprint + `"}`)})
+		own.first = own.since
+	}
+	return own, others, err
 }
 
 // replacedBy returns since when the job has another spec instead, in milliseconds since 1970, or 0
@@ -120,24 +131,18 @@ func (s spec) hasOutcome(tick time.Time) bool {
 	return s.ahead[at] || known && s.has(tick)
 }
 
-// unsettled returns the ticks of the spec from before born that may have no outcome. If isNew, no
-// process has had the spec before.
-func (b *job) unsettled(born time.Time) (gaps []gap, isNew bool, err error) {
-	own, others, isNew, err := b.readSpecs(born)
-	if err != nil || isNew {
-		return nil, isNew, err
+// unsettled returns the ticks of the spec from before born that may have no outcome.
+func (b *job) unsettled(born time.Time) ([]gap, error) {
+	own, others, err := b.readSpecs()
+	if err != nil || own.since == 0 { // the store has just lost what it had
+		return nil, err
 	}
 	come := func(from, to int64) gap {
 		return b.comeBut(time.UnixMilli(max(from, own.newest)), time.UnixMilli(to), func(t time.Time) bool {
-			for _, o := range others {
-				if o.hasOutcome(t) {
-					return true
-				}
-			}
-			return t.UnixMilli() <= own.newest // with jitter, it starts later
+			// With jitter, the newest tick starts later than it is.
+			return t.UnixMilli() <= own.newest || slices.ContainsFunc(others, func(o spec) bool { return o.hasOutcome(t) })
 		})
 	}
-	gaps = append(gaps, come(own.first, own.replaced))
 	replaced := int64(0)
 	for _, o := range others {
 		if at := own.replacedBy(o, max(replacedAfter, b.window)); at > 0 && (replaced == 0 || at < replaced) {
@@ -149,14 +154,14 @@ func (b *job) unsettled(born time.Time) (gaps []gap, isNew bool, err error) {
 	if replaced > 0 && len(come(replaced, born.Add(-b.deadline).UnixMilli()).ticks) > 0 {
 		to = replaced
 		if _, err := b.raise(replacedSpec+b.fingerprint, time.UnixMilli(replaced)); err != nil {
-			return nil, false, err
+			return nil, err
 		}
 		if _, err := b.raise(sinceSpec+b.fingerprint, born); err != nil {
-			return nil, false, err
+			return nil, err
 		}
 	}
 	b.mu.Lock()
-	b.marked, b.ahead = time.UnixMilli(own.newest), own.ahead
+	b.marked, b.afterMark = time.UnixMilli(own.newest), own.ahead
 	b.mu.Unlock()
-	return append(gaps, come(max(own.since, own.replaced), to)), false, nil
+	return []gap{come(own.first, own.replaced), come(max(own.since, own.replaced), to)}, nil
 }

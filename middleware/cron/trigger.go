@@ -116,8 +116,8 @@ func (b *job) runIfTriggered() {
 	}
 }
 
-// setTriggered notes whether the job was triggered while the Cron was stopped, and returns whether it
-// was before.
+// setTriggered notes whether the job was triggered while the Cron was stopped, and returns what was
+// noted before.
 func (b *job) setTriggered(to bool) (was bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -159,8 +159,8 @@ func (b *job) runTriggered() error {
 	return err
 }
 
-// takeTrigger acquires the lease of a trigger. It waits for a process that has it: that one may die,
-// or its Cron may be stopped. The lease is nil if that process has run the job, or runs it.
+// takeTrigger acquires the lease of a trigger. It waits for a process that has it: that one may
+// die, or its Cron may be stopped. The lease is nil if that process has run the job, or runs it.
 func (b *job) takeTrigger(at int64, wait time.Duration) (lease *guard.Lease, end func(), tookOver bool, err error) {
 	key := fmt.Sprintf("%s:%d", triggerKey(b.name), at)
 	waits := guard.Hook{Wait: func(context.Context, guard.Event) { tookOver = true }}
