@@ -51,12 +51,14 @@ func openMember(role fleettest.Role) (fleettest.Acquire, error) {
 	from := redis.NewClient(&redis.Options{Addr: role.Addrs[0]})
 	to := redis.NewClient(&redis.Options{Addr: role.Addrs[len(role.Addrs)-1]})
 	g, err := guard.New(r.locker(stage, from, to), guard.WithTTL(fleettest.TTL), guard.WithWait(guard.Forever))
-	return func(ctx context.Context) (uint64, func() error, error) {
+	return func(ctx context.Context) (fleettest.Lock, error) {
 		lease, err := g.Acquire(ctx, "report")
 		if err != nil {
-			return 0, nil, err
+			return fleettest.Lock{}, err
 		}
-		return lease.Fence(), func() error { return lease.Release(context.Background()) }, nil
+		return fleettest.Lock{
+			Fence: lease.Fence(), Release: func() error { return lease.Release(context.Background()) },
+		}, nil
 	}, err
 }
 

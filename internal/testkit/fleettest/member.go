@@ -20,9 +20,18 @@ type Role struct {
 	Witness string   // the address of the witness
 }
 
-// An Acquire acquires the lock. It returns an error if it cannot before ctx ends. fence is 0 if
-// the lock has none.
-type Acquire func(ctx context.Context) (fence uint64, release func() error, err error)
+// An Acquire acquires the lock. It returns an error if it cannot before ctx ends.
+type Acquire func(ctx context.Context) (Lock, error)
+
+// A Lock is what a member has acquired.
+type Lock struct {
+	Fence   uint64 // 0 if the lock has none
+	Release func() error
+	// Held asks the servers of the lock whether this member still holds it, and returns what they
+	// have said. It is called while the member has the lock, if another member has it, too. It is
+	// nil if an overlap is a fault whoever holds the lock.
+	Held func() (held bool, seen string)
+}
 
 const (
 	// TTL is for how long the lock of a member should last. It is far longer than what a member
@@ -35,31 +44,45 @@ const (
 	pause = 20 * time.Millisecond
 )
 
-// enter notes that a member has the lock. KEYS: the members that have it, those that were killed,
-// overlaps, stale fences, the highest fence, runs by kind. ARGV: the member, its kind, its fence.
+// enter notes that a member has the lock. KEYS: the stays of members that have it, members that
+// were killed, overlaps, how many each stay has, stale fences, the highest fence, runs by kind.
+// ARGV: the member, its kind, its stay, its fence.
 var enter = redis.NewScript(`
 if redis.call('SISMEMBER', KEYS[2], ARGV[1]) == 1 then return 0 end
-local others = redis.call('SMEMBERS', KEYS[1])
-if #others > 0 then
-  redis.call('RPUSH', KEYS[3], ARGV[1] .. ' beside ' .. table.concat(others, ', '))
+for _, other in ipairs(redis.call('HVALS', KEYS[1])) do
+  redis.call('RPUSH', KEYS[3], ARGV[3], other)
+  redis.call('HINCRBY', KEYS[4], ARGV[3], 1)
+  redis.call('HINCRBY', KEYS[4], other, 1)
 end
-redis.call('SADD', KEYS[1], ARGV[1])
-local fence, highest = tonumber(ARGV[3]), tonumber(redis.call('GET', KEYS[5]) or '0')
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+local fence, highest = tonumber(ARGV[4]), tonumber(redis.call('GET', KEYS[6]) or '0')
 if fence > 0 and fence <= highest then
-  redis.call('RPUSH', KEYS[4], ARGV[1] .. ' has ' .. ARGV[3] .. ' after ' .. redis.call('GET', KEYS[5]))
+  redis.call('RPUSH', KEYS[5], ARGV[1] .. ' has ' .. ARGV[4] .. ' after ' .. redis.call('GET', KEYS[6]))
 elseif fence > 0 then
-  redis.call('SET', KEYS[5], ARGV[3])
+  redis.call('SET', KEYS[6], ARGV[4])
 end
-redis.call('HINCRBY', KEYS[6], ARGV[2], 1)
+redis.call('HINCRBY', KEYS[7], ARGV[2], 1)
 return 1`)
 
+// leave notes that a member does not have the lock any more, unless it has more overlaps than it
+// knows of. It returns how many it has. KEYS: as of enter, without all after the fourth. ARGV: the
+// member, its stay, of how many overlaps it knows.
+var leave = redis.NewScript(`
+local overlaps = redis.call('HGET', KEYS[4], ARGV[2]) or '0'
+if overlaps == ARGV[3] then redis.call('HDEL', KEYS[1], ARGV[1]) end
+return tonumber(overlaps)`)
+
+// A stay is the time from when a member acquires the lock until it releases the lock.
 const (
-	inside   = "witness:inside"
+	inside   = "witness:inside" // the stay of each member that has the lock
 	killed   = "witness:killed"
-	overlaps = "witness:overlaps"
+	overlaps = "witness:overlaps" // pairs of stays: the later one, the earlier one
+	counts   = "witness:counts"   // of the overlaps of each stay
 	stale    = "witness:stale"
 	highest  = "witness:highest"
 	runs     = "witness:runs"
+	holders  = "witness:holders" // stays whose lock was held at their end, after all overlaps
+	seen     = "witness:seen"    // what the servers said then
 )
 
 // Serve is the main function of a member: it takes the lock again and again, until a line comes
@@ -88,8 +111,8 @@ func serve(text string, open func(Role) (Acquire, error)) error {
 		stop()
 	}()
 	fmt.Println("ready")
-	for ctx.Err() == nil {
-		if err := once(ctx, role, witness, acquire); err != nil {
+	for n := 1; ctx.Err() == nil; n++ {
+		if err := once(ctx, role, fmt.Sprintf("%s#%d", role.ID, n), witness, acquire); err != nil {
 			return err
 		}
 		time.Sleep(rand.N(pause)) // so that others have the lock, too
@@ -97,21 +120,49 @@ func serve(text string, open func(Role) (Acquire, error)) error {
 	return nil
 }
 
-func once(ctx context.Context, role Role, witness *redis.Client, acquire Acquire) error {
+// once is one stay.
+func once(ctx context.Context, role Role, stay string, witness *redis.Client, acquire Acquire) error {
 	trying, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	fence, release, err := acquire(trying)
+	lock, err := acquire(trying)
 	if err != nil {
 		return nil // it was busy, or the time is up
 	}
-	keys := []string{inside, killed, overlaps, stale, highest, runs}
+	keys := []string{inside, killed, overlaps, counts, stale, highest, runs}
 	ctx = context.WithoutCancel(ctx)
-	if err := enter.Run(ctx, witness, keys, role.ID, role.Kind, fence).Err(); err != nil {
+	if err := enter.Run(ctx, witness, keys, role.ID, role.Kind, stay, lock.Fence).Err(); err != nil {
 		return err
 	}
 	time.Sleep(rand.N(hold)) // the work
-	if err := witness.SRem(ctx, inside, role.ID).Err(); err != nil {
-		return err
+	for known := 0; ; {
+		n, err := leave.Run(ctx, witness, keys[:4], role.ID, stay, known).Int()
+		if err != nil {
+			return err
+		}
+		if n == known {
+			return lock.Release()
+		}
+		if err := testify(ctx, witness, stay, lock); err != nil {
+			return err
+		}
+		known = n
 	}
-	return release()
+}
+
+// testify notes whether the lock is held at the end of a stay. It then was throughout the stay.
+func testify(ctx context.Context, witness *redis.Client, stay string, lock Lock) error {
+	if lock.Held == nil {
+		return nil
+	}
+	held, said := lock.Held()
+	_, err := witness.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.HSet(ctx, seen, stay, said)
+		if held {
+			p.SAdd(ctx, holders, stay)
+		} else {
+			p.SRem(ctx, holders, stay)
+		}
+		return nil
+	})
+	return err
 }

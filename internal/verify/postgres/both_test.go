@@ -57,12 +57,14 @@ func openMember(role fleettest.Role) (fleettest.Acquire, error) {
 	to := postgres.New(db)
 	lockers := map[string]guard.Locker{"old": from, "both": both.New(from, to), "next": to}
 	g, err := guard.New(lockers[role.Kind], guard.WithTTL(fleettest.TTL), guard.WithWait(guard.Forever))
-	return func(ctx context.Context) (uint64, func() error, error) {
+	return func(ctx context.Context) (fleettest.Lock, error) {
 		lease, err := g.Acquire(ctx, "report")
 		if err != nil {
-			return 0, nil, err
+			return fleettest.Lock{}, err
 		}
-		return lease.Fence(), func() error { return lease.Release(context.Background()) }, nil
+		return fleettest.Lock{
+			Fence: lease.Fence(), Release: func() error { return lease.Release(context.Background()) },
+		}, nil
 	}, err
 }
 
