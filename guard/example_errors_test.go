@@ -21,18 +21,18 @@ func ExampleRan() {
 	work := func(context.Context) error { return nil }
 
 	for _, f := range []func(context.Context) error{fail, work, work} {
-		err := g.Do(ctx, "report", f)
+		err := g.Do(ctx, "report:2026-11-21", f)
 		fmt.Printf("%v, ran: %v\n", err, guard.Ran(err))
 	}
 	fmt.Println(g.Close(ctx))
-	err := g.Do(ctx, "report", work)
+	err := g.Do(ctx, "report:2026-11-21", work)
 	fmt.Printf("%v, ran: %v\n", err, guard.Ran(err))
 	// Output:
 	// out of paper, ran: true
 	// <nil>, ran: true
-	// guard: "report" is done, ran: false
+	// guard: "report:2026-11-21" is done, ran: false
 	// <nil>
-	// guard: "report": guard is closed, ran: false
+	// guard: "report:2026-11-21": guard is closed, ran: false
 }
 
 // The function ran, but the store did not confirm the done marker: the work may run again.
@@ -43,7 +43,7 @@ func ExampleMarkerError() {
 		},
 	}
 	g, _ := guard.New(store, guard.WithOnce(time.Hour))
-	err := g.Do(context.Background(), "report", func(context.Context) error { return nil })
+	err := g.Do(context.Background(), "report:2026-11-21", func(context.Context) error { return nil })
 	fmt.Println("marker:", errors.Is(err, guard.ErrMarker))
 	fmt.Println("refused:", errors.Is(err, guard.ErrStore))
 	fmt.Println("ran:", guard.Ran(err))

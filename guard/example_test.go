@@ -294,7 +294,7 @@ func ExampleWithHook() {
 	}}
 	g, _ := guard.New(memory.New(), guard.WithName("report"), guard.WithHook(skipped), guard.WithOnce(time.Hour))
 	for range 2 {
-		_ = g.Do(context.Background(), "k", func(context.Context) error { return nil })
+		_ = g.Do(context.Background(), "report:2026-11-21", func(context.Context) error { return nil })
 	}
 	// Output: skipped report done
 }

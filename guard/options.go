@@ -236,8 +236,11 @@ func WithFair() Option {
 
 // WithOnce leaves a done marker for the window after the function has returned nil. Until it
 // expires, calls for the key return ErrDone and run nothing. A function that fails leaves no
-// marker, so that it can run again. The window counts from the end of the run. At most ten years.
-// Defaults to 0, no marker.
+// marker, so that it can run again. At most ten years. Defaults to 0, no marker.
+//
+// The window counts from the end of the run, so one as long as the period of a schedule skips
+// every second tick. For a schedule, put the date into the key, or use a window that is shorter
+// than the period less the longest run.
 func WithOnce(window time.Duration) Option {
 	return func(s *settings) { s.span(&s.window, "WithOnce", window) }
 }

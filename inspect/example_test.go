@@ -46,7 +46,7 @@ func Example() {
 // Yesterday's job was done, and has to run once more.
 func ExampleInspector_Forget() {
 	ctx := context.Background()
-	g, err := guard.New(memory.New(), guard.WithNamespace("billing"), guard.WithOnce(24*time.Hour))
+	g, err := guard.New(memory.New(), guard.WithNamespace("billing"), guard.WithOnce(20*time.Hour))
 	check(err)
 	job := func(context.Context) error {
 		fmt.Println("the job runs")

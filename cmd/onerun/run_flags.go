@@ -11,7 +11,7 @@ type runCommand struct {
 	Fair             bool           `help:"Serve waiters in the order in which they came. Give it to all runs for the key."`
 	Shared           bool           `xor:"among" help:"Hold the key together with all that are --shared."`
 	Limit            int            `xor:"among" placeholder:"N" help:"Up to N hold the key at a time."`
-	Once             time.Duration  `default:"0s" help:"After a success, do not run again for that long."`
+	Once             time.Duration  `default:"0s" help:"After a success, do not run again for that long. It counts from the end of the run: for a schedule, give less than the period, such as 20h for once a day."`
 	MinHold          time.Duration  `default:"0s" help:"Keep the key for at least that long."`
 	MaxHold          time.Duration  `default:"0s" help:"End the command after that long."`
 	Grace            *time.Duration `placeholder:"10s" help:"The command gets SIGTERM that long before its lease ends, and SIGKILL at the end. At most a third of --ttl, and that by default if it is less than 10s."`

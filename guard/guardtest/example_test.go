@@ -80,7 +80,7 @@ func ExampleScripted_calls() {
 		return
 	}
 	ctx := context.Background()
-	fmt.Println(g.Do(ctx, "report", func(context.Context) error { return nil }, guard.WithOnce(time.Hour)))
+	fmt.Println(g.Do(ctx, "report:2026-11-21", func(context.Context) error { return nil }, guard.WithOnce(time.Hour)))
 	fmt.Println(g.Close(ctx))
 	for _, c := range store.Calls() {
 		fmt.Println(c.Op, c.N, c.Claim.Key, c.After.Done, c.After.Keep)
@@ -88,6 +88,6 @@ func ExampleScripted_calls() {
 	// Output:
 	// <nil>
 	// <nil>
-	// acquire 1 report false 0s
-	// release 1 report true 1h0m0s
+	// acquire 1 report:2026-11-21 false 0s
+	// release 1 report:2026-11-21 true 1h0m0s
 }
