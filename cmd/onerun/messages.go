@@ -21,6 +21,7 @@ type message struct {
 	Holder  string   `json:"holder,omitempty"`
 	Left    seconds  `json:"left,omitempty"`
 	Reason  string   `json:"reason,omitempty"`
+	Hint    string   `json:"hint,omitempty"` // what to change
 	Exit    int      `json:"exit"`
 }
 
@@ -34,6 +35,23 @@ func (m message) print(to io.Writer, asJSON bool) {
 		return
 	}
 	fmt.Fprintln(to, "onerun:", m.Text)
+	if m.Hint != "" {
+		fmt.Fprintln(to, "onerun:", m.Hint)
+	}
+}
+
+// onceHint is for a schedule whose period is about as long as --once.
+const onceHint = "the window of --once counts from the end of the run; " +
+	"for a schedule, use a window shorter than the period"
+
+// hintAbout returns the hint for a done marker that expires in left. If a schedule has the window
+// as its period, each run leaves a marker that outlasts the next tick by the length of that run.
+func hintAbout(left, window time.Duration) string {
+	const part = 20 // a twentieth of a day is 72 minutes
+	if left <= 0 || left > window/part {
+		return ""
+	}
+	return onceHint
 }
 
 // messageOf returns the message for the error of a call of the Guard, and the exit code.
@@ -70,6 +88,7 @@ func (r *runCommand) messageOf(err error) message {
 		if done.Label != "" {
 			m.Text += fmt.Sprintf(": %s has run it", done.Label)
 		}
+		m.Hint = hintAbout(done.Left, r.Once)
 		if done.Left > 0 {
 			m.Text += fmt.Sprintf("; it can run again in %v", done.Left.Round(time.Second))
 		}

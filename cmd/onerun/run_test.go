@@ -36,6 +36,38 @@ func TestRun_once(t *testing.T) {
 	require.Equal(t, "web-3", m["holder"])
 }
 
+// A schedule whose period is the window finds a marker that is about to expire, and would skip every
+// second tick without a word.
+func TestRun_hintsAtAWindowAsLongAsThePeriod(t *testing.T) {
+	s := newSite(t)
+	require.Equal(t, 0, first(s.run("run", "--once=24h", "k", "--", "true")))
+	const hint = "the window of --once counts from the end of the run; for a schedule, use a window shorter than the period"
+	for _, test := range []struct {
+		left  time.Duration
+		hints bool
+	}{
+		{20 * time.Hour, false}, // another host, or a retry
+		{2 * time.Hour, false},
+		{time.Hour, true}, // the last run took an hour
+		{10 * time.Minute, true},
+	} {
+		leases, err := s.client.Keys(t.Context(), "onerun:*lease:k").Result()
+		require.NoError(t, err)
+		require.Len(t, leases, 1)
+		require.NoError(t, s.client.PExpire(t.Context(), leases[0], test.left).Err())
+		code, _, errs := s.run("run", "--once=24h", "k", "--", "true")
+		require.Equal(t, 0, code)
+		require.Contains(t, errs, `onerun: "k" is done`)
+		require.Equal(t, test.hints, strings.HasSuffix(errs, "\nonerun: "+hint+"\n"), "%v: %s", test.left, errs)
+		_, _, errs = s.run("run", "--json", "--once=24h", "k", "--", "true")
+		if test.hints {
+			require.Equal(t, hint, object(t, errs)["hint"])
+		} else {
+			require.NotContains(t, object(t, errs), "hint")
+		}
+	}
+}
+
 func TestRun_passesTheStreamsThrough(t *testing.T) {
 	s := newSite(t)
 	cmd := s.command("run", "k", "--", "sh", "-c", "cat; echo problem >&2")
