@@ -98,8 +98,8 @@ func rueidislockMember(addrs []string, majority int32) (fleettest.Acquire, error
 		ClientOption: rueidis.ClientOption{InitAddress: addrs}, KeyValidity: fleettest.TTL, KeyMajority: majority,
 	})
 	return func(trying context.Context) (fleettest.Lock, error) {
-		// The lock ends with the context that asked for it, and its keys last no longer than until the
-		// deadline of that. So it gets one without a deadline.
+		// The lock ends with the context that asked for it, and its keys expire at the deadline of
+		// that context, if it has one.
 		ctx, cancel := context.WithCancel(context.WithoutCancel(trying))
 		giveUp := context.AfterFunc(trying, cancel)
 		lock, release, err := l.WithContext(ctx, "report")

@@ -36,7 +36,7 @@ func TestRun_once(t *testing.T) {
 	require.Equal(t, "web-3", m["holder"])
 }
 
-// A schedule whose period is the window finds a marker that is about to expire, and would skip every
+// A schedule whose period is the window finds a marker that is about to expire. It would skip every
 // second tick without a word.
 func TestRun_hintsAtAWindowAsLongAsThePeriod(t *testing.T) {
 	s := newSite(t)

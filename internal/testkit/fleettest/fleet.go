@@ -115,7 +115,8 @@ func (f *Fleet) AwaitRuns(kind string, n int) {
 }
 
 // Check fails the test if two members had the lock at the same time, or if a fence was not larger
-// than all before it. Overruns of foreign kinds are logged, see Overlaps. It returns what Runs does.
+// than all before it. Overruns of foreign kinds are logged: see Overlaps. It returns what Runs
+// does.
 func (f *Fleet) Check(foreign ...string) map[string]int {
 	f.t.Helper()
 	faults, excused := f.Overlaps(foreign...)
