@@ -198,21 +198,36 @@ func (e *execution) keeper() int {
 }
 
 // children returns the children of onerun.
-func (e *execution) children() (all []int) {
+func (e *execution) children() []int {
 	e.t.Helper()
-	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", e.cmd.Process.Pid))
-	require.NoError(e.t, err)
+	return childrenOf(e.t, e.cmd.Process.Pid)
+}
+
+func childrenOf(t *testing.T, pid int) (all []int) {
+	t.Helper()
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	require.NoError(t, err)
 	for _, file := range tasks {
 		text, err := os.ReadFile(file)
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
 			continue // the thread has ended
 		}
-		require.NoError(e.t, err)
+		require.NoError(t, err)
 		for _, field := range strings.Fields(string(text)) {
 			pid, err := strconv.Atoi(field)
-			require.NoError(e.t, err)
+			require.NoError(t, err)
 			all = append(all, pid)
 		}
+	}
+	return all
+}
+
+// tree returns a process and all that descend from it.
+func tree(t *testing.T, pid int) []int {
+	t.Helper()
+	all := []int{pid}
+	for _, child := range childrenOf(t, pid) {
+		all = append(all, tree(t, child)...)
 	}
 	return all
 }

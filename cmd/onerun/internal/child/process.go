@@ -220,6 +220,7 @@ func (p *Process) watch(last <-chan report) {
 	}
 	for !r.Exited && signalAll(p.keeper.Pid, p.target, syscall.SIGKILL) {
 		time.Sleep(pace)
+		p.reap()
 		select {
 		case r = <-last: // the keeper was as fast
 		default:
@@ -229,6 +230,14 @@ func (p *Process) watch(last <-chan report) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.result = Result{Code: r.Code, Signal: r.Signal, Killed: !r.Exited}
+}
+
+// reap waits for processes of the command that have exited, if they are children of this process
+// because the keeper has died. Otherwise a process group would have members for good.
+func (p *Process) reap() {
+	for pid := 1; pid > 0; {
+		pid, _ = syscall.Wait4(p.target, nil, syscall.WNOHANG, nil)
+	}
 }
 
 // abandon ends the keeper, and the command if it has started by now.
