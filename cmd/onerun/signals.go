@@ -105,7 +105,7 @@ func (d *dispatcher) start(ctx context.Context) (context.Context, error) {
 func (d *dispatcher) forward(p *child.Process) {
 	d.mu.Lock()
 	d.process = p
-	stops := d.sendEarly(p.Signal)
+	stops := d.sendEarly(p.Forward)
 	d.mu.Unlock()
 	if stops {
 		d.stop()
@@ -128,7 +128,7 @@ func (d *dispatcher) take(s syscall.Signal) {
 	stops := child.Stops(s)
 	switch {
 	case d.process != nil && forwards:
-		d.process.Signal(s)
+		d.process.Forward(s)
 	case d.process != nil:
 	case d.started:
 		stops = false // before the command has the signal, it would run on alone

@@ -17,6 +17,10 @@ import (
 // function has to call Keep then.
 const KeeperArg = "_keeper"
 
+// keeperName is what the keeper is called. It is not the name of this program: a signal that the
+// keeper gets counts as one to all processes, so one for all programs of a name must not reach it.
+const keeperName = "keeper"
+
 // pace is how often a process looks whether all are dead that it has killed, and tick how often it
 // looks whether the host was suspended.
 const (
@@ -35,11 +39,11 @@ func Keep() error {
 	if orders == nil || reports == nil {
 		return errors.New("is only for onerun itself to start")
 	}
-	CatchSignals(make(chan os.Signal, 1)) // none may end the keeper; the command ignores none
 	k := &keeper{
 		reports: json.NewEncoder(reports),
 		exited:  make(chan syscall.WaitStatus, 1),
 		alone:   make(chan struct{}),
+		sender:  newSender(),
 	}
 	if err := k.start(json.NewDecoder(orders)); err != nil {
 		return err
@@ -55,9 +59,9 @@ type keeper struct {
 	orders  chan order
 	exited  chan syscall.WaitStatus // of the command
 	alone   chan struct{}           // closed when no child is left
+	sender  *sender
 	pid     int
 	grace   time.Duration
-	target  int           // of signals: see signalAll
 	until   time.Duration // kill then
 	killed  bool
 }
@@ -95,9 +99,9 @@ func (k *keeper) start(orders *json.Decoder) error {
 		return k.reports.Encode(report{Failed: []byte(err.Error()), Errno: errno})
 	}
 	k.pid, k.grace, k.until = process.Pid, s.Grace, time.Duration(first.Until)
-	k.target = -k.pid
+	k.sender.target = -k.pid
 	if s.Group != 0 {
-		k.target = k.pid
+		k.sender.target = k.pid
 	}
 	_ = process.Release()
 	leaveStreams()
@@ -140,29 +144,30 @@ func (k *keeper) keep() error {
 	var result report
 	exited, alone := k.exited, k.alone
 	for gone := false; ; {
-		rest := min(tick, max(k.until-now(), 0))
+		rest := min(tick, max(k.until-now(), 0), k.sender.sendHeld())
 		if k.killed || gone {
 			rest = pace
 		}
 		select {
 		case o := <-k.orders:
 			k.obey(o, result.Exited)
+		case s := <-k.sender.signals:
+			k.sender.note(s)
 		case status := <-exited:
 			result = report{Exited: true, Code: status.ExitStatus()}
 			if status.Signaled() {
 				result.Code, result.Signal = 0, status.Signal()
 			}
-			k.target = min(k.target, 0) // the ID may be another process's soon
-			signalAll(0, k.target, syscall.SIGTERM)
+			k.sender.commandExited(k.grace)
 			k.until = min(k.until, now()+k.grace)
 		case <-alone:
 			alone, gone = nil, true
 		case <-time.After(rest):
 		}
 		if k.killed = k.killed || now() >= k.until; k.killed {
-			signalAll(0, k.target, syscall.SIGKILL)
+			signalAll(0, k.sender.target, syscall.SIGKILL, nil)
 		}
-		if gone && result.Exited && !signalAll(0, k.target, 0) {
+		if gone && result.Exited && !signalAll(0, k.sender.target, 0, nil) {
 			return k.reports.Encode(result)
 		}
 	}
@@ -173,8 +178,12 @@ func (k *keeper) obey(o order, exited bool) {
 	if until := time.Duration(o.Until); until != 0 && (!exited || until < k.until) {
 		k.until = until
 	}
-	if o.Signal != 0 && !exited {
-		_ = syscall.Kill(k.target, o.Signal)
+	switch {
+	case exited:
+	case o.Signal != 0:
+		k.sender.send(o.Signal)
+	case o.Forward != 0:
+		k.sender.hold(o.Forward)
 	}
 }
 

@@ -13,6 +13,8 @@ type order struct {
 	Start  *start         `json:",omitempty"` // the command; this comes first
 	Until  int64          `json:",omitempty"` // kill at this instant of the clock
 	Signal syscall.Signal `json:",omitempty"` // send this to the command
+	// send this as well, which the first process has got, unless the command has got it, too
+	Forward syscall.Signal `json:",omitempty"`
 }
 
 // start is what the keeper starts. The path and the arguments need not be UTF-8, which strings of

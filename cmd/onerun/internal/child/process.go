@@ -140,7 +140,7 @@ func (p *Process) startKeeper(env []string) (*json.Decoder, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.keeper, err = os.StartProcess(path, []string{os.Args[0], KeeperArg}, &os.ProcAttr{
+	p.keeper, err = os.StartProcess(path, []string{keeperName, KeeperArg}, &os.ProcAttr{
 		Env:   env,
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, orders, theirs},
 		Sys:   &syscall.SysProcAttr{Setpgid: true},
@@ -165,6 +165,17 @@ func (p *Process) Result() Result {
 // Signal sends the signal to the command's process group, or to the command alone if it has none
 // of its own.
 func (p *Process) Signal(s syscall.Signal) { p.send(order{Signal: s}) }
+
+// Forward is Signal for a signal that this process has got. Equal ones of about the same time are
+// one signal to the command. It is dropped if the command has got it, too, because whoever sent it
+// has sent it to all processes. Most signals are forwarded after a tenth of a second therefore.
+func (p *Process) Forward(s syscall.Signal) {
+	if merges(s) {
+		p.send(order{Forward: s})
+	} else {
+		p.Signal(s)
+	}
+}
 
 // Extend has the command killed left from now, and not before. It does nothing after Limit.
 func (p *Process) Extend(left time.Duration) { p.setUntil(left, false) }
@@ -218,7 +229,7 @@ func (p *Process) watch(last <-chan report) {
 		case <-time.After(rest):
 		}
 	}
-	for !r.Exited && signalAll(p.keeper.Pid, p.target, syscall.SIGKILL) {
+	for !r.Exited && signalAll(p.keeper.Pid, p.target, syscall.SIGKILL, nil) {
 		time.Sleep(pace)
 		p.reap()
 		select {
@@ -245,7 +256,7 @@ func (p *Process) abandon() {
 	_ = p.pipes[0].Close() // a keeper that is not suspended kills the command then, on all systems
 	_ = p.pipes[1].SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	_, _ = io.Copy(io.Discard, p.pipes[1])
-	for signalAll(0, 0, syscall.SIGKILL) {
+	for signalAll(0, 0, syscall.SIGKILL, nil) {
 		_, _ = p.keeper.Wait()
 		time.Sleep(pace)
 	}

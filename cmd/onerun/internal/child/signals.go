@@ -35,6 +35,20 @@ func Ends(s syscall.Signal) bool {
 	return !Stops(s) && s != syscall.SIGCONT && s != syscall.SIGWINCH && s != syscall.SIGIO
 }
 
+// signalTarget sends the signal to target, as kill(2) does: to the process group -target if it is
+// negative. It only looks if target is to be spared. It reports whether there is a process. 0 is
+// none.
+func signalTarget(target int, signal syscall.Signal, spare map[int]bool) bool {
+	if spare[target] {
+		signal = 0
+	}
+	return target != 0 && syscall.Kill(target, signal) == nil
+}
+
+// merges reports whether the kernel merges the signal with an equal one that is pending. The others
+// are real-time signals, which a program can count, and those that stop and continue it.
+func merges(s syscall.Signal) bool { return Ends(s) && s < 32 }
+
 // FromTerminal reports whether the terminal sends the signal to a whole process group.
 func FromTerminal(s syscall.Signal) bool {
 	switch s {

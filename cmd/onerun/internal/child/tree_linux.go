@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -148,18 +149,36 @@ func stat(pid int) (parent int, exited, ok bool) {
 	return parent, fields[0][0] == 'Z' || fields[0][0] == 'X', err == nil
 }
 
-// signalAll sends the signal to all processes that descend from this one, without except, and
-// reports whether there are any. Signal 0 only looks. If /proc does not show them, it goes to target,
-// as on other systems.
-func signalAll(except, target int, signal syscall.Signal) bool {
+// signalAll sends the signal to all processes that descend from this one, without except and those
+// to spare, and reports whether there are any. Signal 0 only looks. If /proc does not show them, it
+// goes to target, as on other systems.
+func signalAll(except, target int, signal syscall.Signal, spare map[int]bool) bool {
 	all, err := descendants(except)
 	if err != nil {
-		return target != 0 && syscall.Kill(target, signal) == nil
+		return signalTarget(target, signal, spare)
 	}
 	for _, pid := range all {
-		_ = syscall.Kill(pid, signal)
+		if !spare[pid] {
+			_ = syscall.Kill(pid, signal)
+		}
 	}
 	return len(all) > 0
+}
+
+// members returns the descendants that a signal to target reaches, as far as they are known. All
+// are those of target 0.
+func members(target int) []int {
+	all, _ := descendants(0)
+	return slices.DeleteFunc(all, func(pid int) bool {
+		switch {
+		case target > 0:
+			return pid != target
+		case target < 0:
+			group, err := syscall.Getpgid(pid)
+			return err != nil || group != -target
+		}
+		return false
+	})
 }
 
 // duplicate is dup2(2), which some architectures do not have.

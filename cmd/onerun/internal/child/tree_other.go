@@ -15,10 +15,11 @@ func dieWithParent(*syscall.SysProcAttr) {}
 
 func self() (string, error) { return os.Executable() }
 
-// signalAll sends the signal to target, as kill(2) does: to the process group -target if it is
-// negative. It reports whether there is a process. 0 is none.
-func signalAll(_, target int, signal syscall.Signal) bool {
-	return target != 0 && syscall.Kill(target, signal) == nil
+// signalAll sends the signal to target, and reports whether there is a process.
+func signalAll(_, target int, signal syscall.Signal, spare map[int]bool) bool {
+	return signalTarget(target, signal, spare)
 }
+
+func members(int) []int { return nil }
 
 func duplicate(from, to int) error { return unix.Dup2(from, to) }
