@@ -2,8 +2,8 @@ package guardasynq
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -76,7 +76,8 @@ func (m *middleware) watch(key string) (stop func()) {
 
 // freed is called when the key may be free. If it is, one of its tasks is brought back. If a run
 // has ended and another one has begun, one task is brought to wait in a worker, if this process
-// has an idle one.
+// has an idle one. A store that does not tell whether the key is free is taken at its word that a
+// run has ended.
 func (m *middleware) freed(ctx context.Context, key string, ended bool) {
 	// when the task that was brought last was first seen with a worker
 	var active, asked time.Time
@@ -96,7 +97,11 @@ func (m *middleware) freed(ctx context.Context, key string, ended bool) {
 			pause = broughtPause
 		}
 	}
-	if ended && m.isIdle() || m.isFree(ctx, key, m.name) {
+	if ended && m.isIdle() {
+		m.bringNext(key, asked)
+		return
+	}
+	if err := m.look(ctx, key); err == nil || ended && !errors.Is(err, guard.ErrBusy) && ctx.Err() == nil {
 		m.bringNext(key, asked)
 	}
 }
@@ -135,18 +140,11 @@ func isPostponed(info *asynq.TaskInfo) bool {
 	return info.State == asynq.TaskStateScheduled || info.State == asynq.TaskStateRetry && waitsForKey(info)
 }
 
-// isFree reports whether the key is free.
-func (m *middleware) isFree(ctx context.Context, key, name string) bool {
-	opts := append(slices.Clip(m.opts), m.guard.Adapter().Auxiliary())
-	if name != "" {
-		opts = append(opts, guard.WithName(name))
-	}
-	lease, err := m.guard.Acquire(ctx, key, opts...)
-	if err != nil {
-		return false
-	}
-	_ = lease.Release(ctx) // it ends by itself otherwise
-	return true
+// look returns ErrBusy if the key is busy, nil if it is free, and another error if the store does
+// not tell. It does not take the key: with Skip and Fail, a task that comes meanwhile would end
+// although nothing runs.
+func (m *middleware) look(ctx context.Context, key string) error {
+	return m.guard.Adapter().Look(ctx, key, m.opts...)
 }
 
 // The worker and asynq take a moment to put aside a task that has just been postponed.

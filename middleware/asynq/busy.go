@@ -19,7 +19,8 @@ const (
 	// RetryLater returns the task to the queue. The task comes back when a run of its key ends, in
 	// any process. It comes back at the latest when the holder's lease would end, or after
 	// WithDelay. That costs no attempt and is no failure. On a backend that is no driver.Notifier,
-	// such as memory, only the end of a run in the same process brings it back early.
+	// such as memory, only the end of a run in the same process brings it back early. On one that
+	// is no driver.Inspector, the end of a run in the moment of the postponement does not.
 	//
 	// A task that comes back early goes behind the backlog, and asynq counts no pending time for
 	// it: Inspector.RunTask is asynq's only call that makes a task pending, and does both.
@@ -32,7 +33,9 @@ const (
 	// (ResultCoalesced). If it has run by then, or runs, the copy runs as well. WithOnce keeps
 	// such repeats out, and so does a MaxRetry above 0: copies are made on the last attempt only.
 	RetryLater Busy = iota
-	// Skip ends the task, as done: the run that holds the key does the work of both.
+	// Skip ends the task, as done: the run that holds the key does the work of both. A repeat
+	// (WithOnce) of a task that has yet to get its key is postponed as with RetryLater, and so it
+	// is with Fail.
 	Skip
 	// Fail fails the task with the *guard.BusyError, which costs an attempt, and archives it on
 	// its last one.

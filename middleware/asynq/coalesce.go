@@ -271,15 +271,12 @@ func (d *delivery) place(others []followUp, arrived int64, after time.Duration) 
 // bringIfFree brings a task that was enqueued to wait for the key, if the run that it was to
 // follow has ended meanwhile.
 func (d *delivery) bringIfFree(id string) {
-	if !d.m.isFree(d.ctx, d.identity, d.outcome.Name) {
+	if d.m.look(d.ctx, d.identity) != nil {
 		return
 	}
-	if d.m.busy == Coalesce {
-		d.bringFollowUp() // maybe another one's, which has found the key taken by this call
-	} else if d.m.bringNext(d.identity, time.Now()) { // this one, or one that came before it
-		return
+	if d.m.busy == Coalesce || !d.m.bringNext(d.identity, time.Now()) { // this one, or one that came before it
+		d.m.bring(parkedTask{queue: d.queue, id: id})
 	}
-	d.m.bring(parkedTask{queue: d.queue, id: id})
 }
 
 // bringFollowUp brings what waits, or is about to, now that a run has ended.

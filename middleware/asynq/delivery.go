@@ -44,6 +44,7 @@ type delivery struct {
 	position int             // among the postponed tasks; 0 if it has none
 	skip     string          // why it did not run: "busy" or "done"
 	holder   string          // the label of the holder at that time
+	repeated bool            // another task has the lease of WithOnce
 	outcome  Outcome
 
 	ahead    sync.WaitGroup
@@ -171,7 +172,20 @@ func (d *delivery) try() error {
 			d.m.parked.remove(d.identity, d.id)
 		}
 	}
+	for tries := 0; tries < bringTries && d.isUndecided(); tries++ {
+		time.Sleep(bringPause)
+		if err = d.do(d.ctx, 0); d.ran(err) {
+			break
+		}
+	}
 	return err
+}
+
+// isUndecided reports whether WithBusy should not end the task yet: another task has the lease of
+// WithOnce, and no run has the key. The other task may be about to find the key busy, and to give
+// up. If it runs, it does so under another key.
+func (d *delivery) isUndecided() bool {
+	return d.repeated && d.m.endsTasks() && !errors.Is(d.m.look(d.ctx, d.identity), guard.ErrBusy)
 }
 
 // waitFor waits in the worker until the worker is needed for another task.
@@ -242,8 +256,10 @@ func (d *delivery) guarded(ctx context.Context, wait time.Duration) error {
 			return d.run(ctx)
 		}, once...)
 	case d.repeats != "":
+		d.repeated = true
 		return d.m.guard.Do(ctx, d.repeats, func(ctx context.Context) error {
 			d.once, _ = guard.FromContext(ctx)
+			d.repeated = false
 			// the rest of the wait, which is for both leases
 			return d.m.guard.Do(ctx, d.identity, d.run, d.leaseOptions(time.Until(until))...)
 		}, append(once, d.m.guard.Adapter().Auxiliary())...)

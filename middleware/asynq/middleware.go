@@ -58,7 +58,7 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (asynq.MiddlewareFunc, err
 	m.opts = append(m.opts, s.lease...)
 	m.opts = append(m.opts, guard.WithWait(0), g.Adapter().Probe())
 	m.waiters = waiters{most: keyWaiters, keys: map[string]int{}}
-	if s.busy == Skip || s.busy == Fail {
+	if m.endsTasks() {
 		m.waiters.most = noBound
 	}
 	m.parked.watch = m.watch

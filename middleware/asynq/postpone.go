@@ -49,7 +49,7 @@ func (d *delivery) postpone(err error) (tell error, settled bool) {
 		return p, false
 	}
 	p.Copy, d.outcome.Copy = id, id
-	if d.outcome.Result == ResultPostponed && d.asked == nil {
+	if d.outcome.Result == ResultPostponed && d.asked == nil && !d.m.endsTasks() {
 		d.park(id)
 		d.bringIfFree(id)
 	}

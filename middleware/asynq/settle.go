@@ -67,20 +67,23 @@ func (d *delivery) isCutOff(err error) bool {
 
 // busy decides what happens to a task whose key is busy.
 func (d *delivery) busy(err error) (tell error, settled bool) {
-	switch d.m.busy {
-	case Skip:
+	switch {
+	case d.m.busy == Coalesce:
+		return d.coalesce(err)
+	case d.m.busy == Skip && !d.isUndecided():
 		d.end(ResultSkipped, err)
 		return nil, true
-	case Fail:
+	case d.m.busy == Fail && !d.isUndecided():
 		d.end(ResultBusy, err)
 		return fmt.Errorf("guardasynq: task %q: %w", d.task.Type(), err), true
-	case Coalesce:
-		return d.coalesce(err)
 	default:
 		d.end(ResultPostponed, err)
 		return d.postpone(err)
 	}
 }
+
+// endsTasks reports whether a task whose key is busy ends.
+func (s *settings) endsTasks() bool { return s.busy == Skip || s.busy == Fail }
 
 // noteBusy notes for the hooks that the key was busy, and the holder's label.
 func (d *delivery) noteBusy(err error) {
