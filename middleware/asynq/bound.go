@@ -35,8 +35,11 @@ func newBound(ctx context.Context) (context.Context, *bound) {
 }
 
 // left returns for how long requests may still take.
-func (b *bound) left() time.Duration {
-	left := time.Until(b.deadline)
+func (b *bound) left() time.Duration { return beforeEnd(b.deadline) }
+
+// beforeEnd returns how long it is until asynq must learn of the end of a task with that deadline.
+func beforeEnd(deadline time.Time) time.Duration {
+	left := time.Until(deadline)
 	return left - min(mostSpare, left/2)
 }
 

@@ -17,10 +17,31 @@ func (d *delivery) park(id string) {
 	d.m.parked.add(d.identity, parkedTask{queue: d.queue, id: id, position: d.position, until: time.Now().Add(max(d.m.every, longestDelay) * 5 / 4)})
 }
 
-// handOff brings back a task that waits for the key, now that a run has ended. It does not do so
-// if watch has noticed the end first and brought one since. A task that waited for the key in a
-// worker of this process runs now, and brings the next one itself.
+// handOff brings back a task that waits for the key, now that a run has ended. It returns in time
+// for asynq to learn of the task's end before the deadline. What it has begun then ends by itself,
+// even if asynq's Redis does not answer.
 func (d *delivery) handOff(since time.Time) {
+	ends, ok := d.ctx.Deadline()
+	if !ok {
+		d.bringBack(since)
+		return
+	}
+	brought := make(chan struct{})
+	go func() {
+		defer close(brought)
+		d.bringBack(since)
+	}()
+	late := time.NewTimer(beforeEnd(ends))
+	defer late.Stop()
+	select {
+	case <-brought:
+	case <-late.C:
+	}
+}
+
+// bringBack does not bring a task if watch has noticed the end first and brought one since. A task
+// that waited for the key in a worker of this process runs now, and brings the next one itself.
+func (d *delivery) bringBack(since time.Time) {
 	if d.m.busy == Coalesce {
 		d.bringFollowUp()
 	}
@@ -101,7 +122,10 @@ func (m *middleware) freed(ctx context.Context, key string, ended bool) {
 		m.bringNext(key, asked)
 		return
 	}
-	if err := m.look(ctx, key); err == nil || ended && !errors.Is(err, guard.ErrBusy) && ctx.Err() == nil {
+	switch err := m.look(ctx, key); {
+	case errors.Is(err, guard.ErrBusy):
+		m.parked.lookAgain(key, leaseLeft(err))
+	case err == nil || ended && ctx.Err() == nil:
 		m.bringNext(key, asked)
 	}
 }

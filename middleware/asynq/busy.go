@@ -3,13 +3,10 @@ package guardasynq
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
-
-	"github.com/seed-1795987d/onerun/guard"
 )
 
 // Busy sets what happens to a task if another run holds its key.
@@ -75,7 +72,8 @@ type PostponedError struct {
 // the task. On the last attempt, a copy takes its place, as with RetryLater. The lease is released
 // meanwhile. The error can be wrapped. asynq looks for such tasks once in its
 // DelayedTaskCheckInterval. A handler that is not behind the middleware can use it on a server
-// that went through Configure, but not on the last attempt.
+// that went through Configure, but not on the last attempt. Behind the middleware, a task with an
+// asynq.Deadline comes back earlier if it would miss that.
 func Postpone(after time.Duration) error { return &PostponedError{After: max(0, after), asked: true} }
 
 // IsPostponed reports whether a task in asynq's retry set has not failed, but waits there because
@@ -127,22 +125,3 @@ func (e *PostponedError) Is(target error) bool {
 
 // Unwrap returns why the task did not run.
 func (e *PostponedError) Unwrap() error { return e.Err }
-
-// The delay of a task that did not run, if nothing else sets it.
-const (
-	defaultDelay = 5 * time.Second
-	longestDelay = time.Minute
-)
-
-// delay returns for how long to postpone a task that did not run because of err.
-func (m *middleware) delay(err error) time.Duration {
-	d := m.every
-	if d == 0 {
-		d = defaultDelay
-		var busy *guard.BusyError
-		if errors.As(err, &busy) && busy.Left > 0 {
-			d = min(busy.Left, longestDelay)
-		}
-	}
-	return d + rand.N(d/4+time.Millisecond) //nolint:gosec // jitter
-}

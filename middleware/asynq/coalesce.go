@@ -143,7 +143,7 @@ func (d *delivery) coalesce(busy error) (tell error, settled bool) {
 		if d.isFollowUp() && d.left > 0 && d.server != nil {
 			return nil // it waits as what it is
 		}
-		placed, err = d.place(others, arrived, d.m.delay(busy))
+		placed, err = d.place(others, arrived, d.delay(busy))
 		return err
 	})
 	if err != nil {
@@ -164,6 +164,10 @@ func (d *delivery) coalesce(busy error) (tell error, settled bool) {
 		return nil, true
 	}
 	d.outcome.Copy = placed
+	if d.hurries {
+		d.park(placed)
+		d.hurry(busy)
+	}
 	d.bringIfFree(placed)
 	// an outer middleware of ours may keep out the follow-up (WithOnce) if this run ends well
 	if _, inside := d.ctx.Value(runKey{}).(*delivery); inside {
@@ -207,7 +211,10 @@ func (d *delivery) overtake() error {
 
 // changing runs f under a lease, so that no other call changes the follow-ups of the key.
 func (d *delivery) changing(f func() error) error {
-	lease, err := d.m.guard.Acquire(d.ctx, d.identity+":follow-up", guard.WithTTL(10*time.Second), guard.WithWait(3*time.Second), guard.WithName(d.outcome.Name), guard.WithLimit(0), d.m.guard.Adapter().Auxiliary())
+	ctx, bound := newBound(d.ctx)
+	defer bound.end()
+	lease, err := d.m.guard.Acquire(ctx, d.identity+":follow-up", guard.WithTTL(10*time.Second), guard.WithWait(3*time.Second), guard.WithName(d.outcome.Name), guard.WithLimit(0),
+		d.m.guard.Adapter().Auxiliary())
 	if err != nil {
 		return err
 	}

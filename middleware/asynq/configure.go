@@ -48,7 +48,7 @@ func Configure(config *asynq.Config) {
 	if workers < 1 {
 		workers = runtime.NumCPU() // as asynq does
 	}
-	self := &server{workers: workers}
+	self := &server{workers: workers, returns: max(0, config.DelayedTaskCheckInterval) + config.TaskCheckInterval}
 	base := config.BaseContext
 	config.BaseContext = func() context.Context {
 		ctx := context.Background()

@@ -45,6 +45,7 @@ type delivery struct {
 	skip     string          // why it did not run: "busy" or "done"
 	holder   string          // the label of the holder at that time
 	repeated bool            // another task has the lease of WithOnce
+	hurries  bool            // its Deadline has shortened its delay
 	outcome  Outcome
 
 	ahead    sync.WaitGroup

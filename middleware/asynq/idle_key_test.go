@@ -94,7 +94,7 @@ func TestGroup_aTaskThatLooksAtTheKeyEndsNoOther(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, w := &groupSite{aqSite: newAqSite(t), t: t}, newAqWork(t)
-			g := s.newGuard(t, guard.WithNamespace("test"), guard.WithHook(guard.Hook{
+			g := s.newGuard(t, guard.WithHook(guard.Hook{
 				AcquireEnd: func(_ context.Context, e guard.Event) {
 					if c.ends != nil && c.ends(e) {
 						s.end()
@@ -109,7 +109,6 @@ func TestGroup_aTaskThatLooksAtTheKeyEndsNoOther(t *testing.T) {
 					}
 				},
 			}))
-			s.guard = s.newGuard(t, guard.WithNamespace("test"))
 			s.hold()
 			m := s.middlewareOf(t, g, guardasynq.ByJSON("key"), guardasynq.WithGroup("group"), guardasynq.WithWait(0),
 				guardasynq.WithBusy(c.policy), guardasynq.WithDelay(10*time.Minute))

@@ -62,6 +62,7 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (asynq.MiddlewareFunc, err
 		m.waiters.most = noBound
 	}
 	m.parked.watch = m.watch
+	m.parked.look = func(key string) { m.freed(context.Background(), key, false) }
 	if g != nil {
 		if !g.Adapter().Given("WithTTL") {
 			m.opts = append([]guard.Option{guard.WithTTL(defaultTTL)}, m.opts...)

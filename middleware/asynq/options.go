@@ -76,9 +76,10 @@ func WithBusy(b Busy) Option {
 }
 
 // WithDelay postpones a task that did not run by d, and up to a quarter more, so that not all of
-// them come back at once. asynq looks for such tasks once in its DelayedTaskCheckInterval.
-// Defaults to what is left of the lease of the run that holds the key, at most a minute, and to 5
-// s if the store could not be asked.
+// them come back at once. asynq looks for such tasks once in its DelayedTaskCheckInterval. A task
+// with an asynq.Deadline comes back earlier if it would miss that. Defaults to what is left of the
+// lease of the run that holds the key, at most a minute, and to 5 s if the store could not be
+// asked.
 func WithDelay(d time.Duration) Option {
 	return func(s *settings) { s.NotNegative(&s.every, "WithDelay", d) }
 }

@@ -13,6 +13,7 @@ import (
 // task comes back by itself when its time is up.
 type parked struct {
 	watch func(key string) (stop func()) // learns of the ends of runs elsewhere
+	look  func(key string)               // looks whether the key is free
 
 	mu        sync.Mutex
 	count     int
@@ -29,6 +30,7 @@ type parkedKey struct {
 	brought []parkedTask // and not come yet
 	last    parkedTask   // the one that was brought last
 	stop    func()       // ends the watch
+	timer   *time.Timer  // for the next look at the key, or nil
 }
 
 type parkedTask struct {
@@ -166,6 +168,33 @@ func (p *parked) forgetEmpty(key string, k *parkedKey) {
 	if k.order.Len() == 0 && len(k.brought) == 0 {
 		delete(p.keys, key)
 		k.stop()
+		if k.timer != nil {
+			k.timer.Stop()
+		}
+	}
+}
+
+// lookAfter looks at the key after a time, if tasks of it wait. A time of 0 is not known.
+func (p *parked) lookAfter(key string, left time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch k := p.keys[key]; {
+	case k == nil || left <= 0:
+	case k.timer == nil:
+		k.timer = time.AfterFunc(left, func() { p.look(key) })
+	default:
+		k.timer.Reset(left)
+	}
+}
+
+// lookAgain is lookAfter for a key at which lookAfter has looked.
+func (p *parked) lookAgain(key string, left time.Duration) {
+	p.mu.Lock()
+	k := p.keys[key]
+	looks := k != nil && k.timer != nil
+	p.mu.Unlock()
+	if looks {
+		p.lookAfter(key, left)
 	}
 }
 

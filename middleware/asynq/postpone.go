@@ -23,9 +23,11 @@ const enqueueTimeout = 10 * time.Second
 // postpone makes the task come back later. err is why it did not run. The task is not settled if
 // it needed a copy that could not be enqueued.
 func (d *delivery) postpone(err error) (tell error, settled bool) {
-	p := &PostponedError{After: d.m.delay(err), Err: err, settled: true, cutOff: d.started && d.asked == nil, unconfigured: d.known && d.server == nil}
-	if d.asked != nil {
-		p.After, p.asked = d.asked.After, true
+	p := &PostponedError{Err: err, settled: true, cutOff: d.started && d.asked == nil, unconfigured: d.known && d.server == nil}
+	if d.asked == nil {
+		p.After = d.delay(err)
+	} else {
+		p.After, p.asked = d.beforeDeadline(d.asked.After), true
 		if err == error(d.asked) { //nolint:errorlint // one that is wrapped says more
 			p.Err = nil
 		}
@@ -36,7 +38,11 @@ func (d *delivery) postpone(err error) (tell error, settled bool) {
 		})
 	}
 	d.outcome.After = p.After
+	waitsForKey := d.outcome.Result == ResultPostponed && d.asked == nil && !d.m.endsTasks()
 	if !d.needsCopy() {
+		if waitsForKey {
+			d.hurry(err)
+		}
 		return p, true
 	}
 	id, failed := d.enqueueCopy(p.After)
@@ -49,8 +55,9 @@ func (d *delivery) postpone(err error) (tell error, settled bool) {
 		return p, false
 	}
 	p.Copy, d.outcome.Copy = id, id
-	if d.outcome.Result == ResultPostponed && d.asked == nil && !d.m.endsTasks() {
+	if waitsForKey {
 		d.park(id)
+		d.hurry(err)
 		d.bringIfFree(id)
 	}
 	return p, true

@@ -12,6 +12,7 @@ import (
 // that could run.
 type server struct {
 	workers int
+	returns time.Duration // asynq's intervals
 
 	mu      sync.Mutex
 	begun   int // tasks that asynq has given to workers
@@ -68,6 +69,14 @@ func enter(ctx context.Context) (s *server, leave func()) {
 		defer s.mu.Unlock()
 		s.busy--
 	}
+}
+
+// returnTime returns how long asynq takes to give a task to an idle worker when its time has come.
+func (s *server) returnTime() time.Duration {
+	if s == nil { // not configured, so not known
+		return asynqDelayedTaskCheckInterval + asynqTaskCheckInterval
+	}
+	return s.returns
 }
 
 // hasRoom reports whether another worker has nothing to do, so that a task may wait in its own.

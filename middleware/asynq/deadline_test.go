@@ -1,0 +1,180 @@
+package guardasynq_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
+	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
+)
+
+// A deadlineTask is a task whose key another process holds for a while.
+type deadlineTask struct {
+	key      string
+	deadline time.Time // at least so many seconds after the key is free
+}
+
+// deadlineTasks holds keys in another process, and enqueues a task for each of them. Half of the
+// holders have died, and nothing says when their leases end.
+func deadlineTasks(t *testing.T, s *aqSite, opts ...guardasynq.Option) (tasks []deadlineTask) {
+	t.Helper()
+	const ttl = 4 * time.Second
+	elsewhere := s.newGuard(t)
+	m := s.middlewareOf(t, elsewhere, guardasynq.ByJSON("key"), opts...)
+	held, end := make(chan string), make(chan struct{})
+	for seconds := 2; seconds <= 10; seconds++ {
+		for _, attempts := range []int{0, 3} {
+			for _, dead := range []bool{true, false} {
+				key := fmt.Sprintf("%d s, MaxRetry %d, dead %t", seconds, attempts, dead)
+				hold := func(until <-chan struct{}) (stored string, ended chan struct{}) {
+					ended = make(chan struct{})
+					go func() {
+						defer close(ended)
+						_ = m(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+							lease, _ := guard.FromContext(ctx)
+							held <- lease.Key()
+							<-until
+							return nil
+						})).ProcessTask(context.Background(), asynq.NewTask("import", []byte(aqJSON(key, "holder"))))
+					}()
+					return <-held, ended
+				}
+				if dead {
+					now := make(chan struct{})
+					close(now)
+					stored, ended := hold(now)
+					<-ended
+					grant, err := single.New(s.rdb).TryAcquire(t.Context(), guard.Claim{Key: "test:" + stored, ID: rand.Text(), TTL: ttl})
+					require.NoError(t, err)
+					require.Equal(t, guard.Granted, grant.State)
+				} else {
+					hold(end)
+				}
+				// asynq has whole seconds
+				deadline := time.Now().Add(ttl + time.Duration(seconds)*time.Second).Truncate(time.Second).Add(time.Second)
+				s.enqueue(t, "import", aqJSON(key, ""), asynq.Deadline(deadline), asynq.MaxRetry(attempts), asynq.Retention(time.Hour))
+				tasks = append(tasks, deadlineTask{key, deadline})
+			}
+		}
+	}
+	time.AfterFunc(ttl, func() { close(end) })
+	return tasks
+}
+
+// asynq gives no task to a worker after its Deadline.
+func TestLong_deadlineATaskWhoseKeyIsFreeBeforeItRuns(t *testing.T) {
+	redistest.Long(t)
+	for server, config := range map[string]asynq.Config{
+		"every second":      aqConfig(func(c *asynq.Config) { c.DelayedTaskCheckInterval, c.Concurrency = time.Second, 40 }),
+		"every 5 s":         aqConfig(func(c *asynq.Config) { c.DelayedTaskCheckInterval, c.Concurrency = 5*time.Second, 40 }),
+		"without Configure": aqPlainConfig(func(c *asynq.Config) { c.DelayedTaskCheckInterval, c.Concurrency = 5*time.Second, 40 }),
+	} {
+		for name, opts := range map[string][]guardasynq.Option{
+			"RetryLater":            nil,
+			"RetryLater, WithDelay": {guardasynq.WithDelay(time.Minute)},
+			"Coalesce":              {guardasynq.WithBusy(guardasynq.Coalesce)},
+			"Coalesce, WithDelay":   {guardasynq.WithBusy(guardasynq.Coalesce), guardasynq.WithDelay(time.Minute)},
+		} {
+			t.Run(server+", "+name, func(t *testing.T) {
+				t.Parallel()
+				s, w := newAqSite(t), newAqWork(t)
+				m := s.middlewareOf(t, s.newGuard(t), guardasynq.ByJSON("key"), opts...)
+				s.serve(t, config, m(w))
+				w.release() // runs take no time
+				tasks := deadlineTasks(t, s, opts...)
+				time.Sleep(time.Until(tasks[len(tasks)-1].deadline)) // until asynq has given the last one up
+				ran := w.payloads()
+				for _, task := range tasks {
+					assert.Truef(t, slices.Contains(ran, aqJSON(task.key, "")), "%s: it never ran", task.key)
+				}
+				require.Len(t, ran, len(tasks))
+			})
+		}
+	}
+}
+
+// The intervals of asynq, and a second, are left before the Deadline.
+func TestDeadline_boundsEachDelay(t *testing.T) {
+	t.Parallel()
+	retry, intervals := asynq.MaxRetry(3), time.Second+20*time.Millisecond
+	for name, c := range map[string]struct {
+		opts   []guardasynq.Option
+		task   []asynq.Option
+		asks   time.Duration // a delay that the handler asks for
+		least  time.Duration
+		atMost time.Duration
+	}{
+		"of the lease":       {task: []asynq.Option{retry}, atMost: 20*time.Second - intervals - time.Second},
+		"of a copy":          {task: []asynq.Option{asynq.MaxRetry(0)}, atMost: 20*time.Second - intervals - time.Second},
+		"WithDelay":          {opts: []guardasynq.Option{guardasynq.WithDelay(time.Hour)}, task: []asynq.Option{retry}, least: 10 * time.Second, atMost: 20*time.Second - intervals - time.Second},
+		"of the handler":     {task: []asynq.Option{retry}, asks: time.Hour, least: 10 * time.Second, atMost: 20*time.Second - intervals - time.Second},
+		"a shorter one":      {task: []asynq.Option{retry}, asks: 7 * time.Second, least: 7 * time.Second, atMost: 7 * time.Second},
+		"of a task too late": {task: []asynq.Option{retry, asynq.Deadline(time.Now().Add(3 * time.Second))}, asks: time.Hour, atMost: time.Second},
+		// the next delivery has all of the time again
+		"beside a Timeout": {task: []asynq.Option{retry, asynq.Timeout(5 * time.Second), asynq.Deadline(time.Time{})}, asks: time.Hour, least: time.Hour, atMost: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newAqSite(t)
+			if c.asks == 0 {
+				aqElsewhere(t, s, guardasynq.ByType())
+			}
+			m := s.middleware(t, guardasynq.ByType(), append(c.opts, guardasynq.WithWait(0))...)
+			s.serve(t, aqConfig(func(c *asynq.Config) { c.DelayedTaskCheckInterval = time.Second }), m(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+				return guardasynq.Postpone(c.asks)
+			})))
+			s.enqueue(t, "import", "1", append([]asynq.Option{asynq.Deadline(time.Now().Add(20 * time.Second))}, c.task...)...)
+			after := s.outcomes.await(t, guardasynq.ResultPostponed, 1)[0].After
+			require.GreaterOrEqual(t, after, c.least)
+			require.LessOrEqual(t, after, c.atMost)
+		})
+	}
+}
+
+// asynq counts a failure, and runs the task again, if it learns of the end of a run too late. With
+// Coalesce, the end of a run looks for a follow-up.
+func TestDeadline_asynqLearnsOfASuccessInTimeEvenIfItsRedisIsSlow(t *testing.T) {
+	t.Parallel()
+	s := newAqSite(t)
+	g, err := guard.New(memory.New(), guard.WithNamespace("test"))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, g.Close(context.Background())) }()
+	m := s.middlewareOf(t, g, guardasynq.ByType(), guardasynq.WithBusy(guardasynq.Coalesce))
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	defer s.Thaw()
+	require.NoError(t, m(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		s.Freeze()
+		return nil
+	})).ProcessTask(ctx, asynq.NewTask("import", nil)))
+	require.NoError(t, ctx.Err())
+}
+
+// Another call changes the follow-ups of the key for longer than the task has.
+func TestDeadline_aTaskThatCannotBecomeAFollowUpInTimeIsPostponed(t *testing.T) {
+	t.Parallel()
+	s, w, stops := aqRacing(t)
+	s.send(t, "T1")
+	first := w.next(t)
+	change, err := s.guard.Acquire(t.Context(), aqStored(t, first)+":follow-up")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, change.Release(context.Background())) }()
+	got := stops.at(t, "T2 change got")
+	got.pass()
+	s.send(t, "T2", asynq.Timeout(2*time.Second))
+	outcome := s.outcomes.await(t, guardasynq.ResultPostponed, 1)[0]
+	require.Less(t, outcome.Duration, 2*time.Second)
+	require.Zero(t, s.awaitState(t, "T2", asynq.TaskStateRetry).Retried)
+	first.returns(nil)
+}
