@@ -21,8 +21,14 @@
 // The store keeps the mark. If all replicas of a scheduler were down at once, it continues where
 // it was.
 //
-// Each spec of a task has a mark of its own. A change of the spec starts anew. So does a change
-// back. A config that a Manager's provider leaves out for a while starts anew when it is back.
+// Each spec of a task has marks of its own, which no process with another spec moves. A new spec
+// starts when it is registered, and settles what the previous one owes until then. While old and
+// new processes run, the ticks of both specs are enqueued, and a tick of both once. The newest
+// spec owes all of its ticks since it started, whatever processes with an older one do. An older
+// spec that is back, after its last process has ended and others have had a newer one, has no
+// ticks of that time. Each process says once a minute, in the store, that it has an entry.
+//
+// A config that a Manager's provider leaves out for a while starts anew when it is back.
 //
 // # Daylight saving time
 //

@@ -28,7 +28,9 @@ type entry struct {
 
 	// Of the goroutine that looks after the entry:
 	last     time.Time // ticks up to it need no care
-	loaded   bool      // last was read from the store
+	owed     *owed     // the schedule, or less of it until the ticks before the start are settled
+	loaded   bool      // both were read from the store
+	alive    time.Time // what the store has as the time when a process had the entry
 	reported time.Time // a missed tick to which the mark must still be moved, or zero
 	trouble  trouble
 }

@@ -8,17 +8,6 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// The marks of an entry, in seconds since 1970, in the store. Those of a spec have its fingerprint
-// behind them: a program can register several specs for one task.
-const (
-	// newestTick is the tick of the spec up to which its ticks need no care.
-	newestTick = "newest tick "
-	// sinceSpec is when the entry got the spec.
-	sinceSpec = "since "
-	// newestSince is when the entry got its newest spec.
-	newestSince = "newest since"
-)
-
 const (
 	// retryPause is how long a process waits before it tries again after an error of the store or
 	// the queue.
@@ -31,12 +20,16 @@ const (
 func (r *runner) run(ctx context.Context, e *entry) {
 	for ctx.Err() == nil {
 		err := r.load(ctx, e)
+		now := r.now()
 		if err == nil {
 			err = r.serve(ctx, e)
 		}
+		if err == nil {
+			err = r.settle(ctx, e, now)
+		}
 		pause := retryPause + rand.N(retryPause/4) //nolint:gosec // jitter
 		if err == nil {
-			next := e.schedule.Next(e.last.In(r.location))
+			next := e.owed.Next(e.last.In(r.location))
 			if next.IsZero() {
 				next = r.now().Add(longestSleep) // there is none in five years
 			}
@@ -56,79 +49,6 @@ func sleep(ctx context.Context, d time.Duration) {
 	case <-t.C:
 	case <-ctx.Done():
 	}
-}
-
-// load reads the mark of the entry from the store, once.
-func (r *runner) load(ctx context.Context, e *entry) error {
-	if e.loaded {
-		return nil
-	}
-	if err := r.find(ctx, e); err != nil {
-		r.reportOnce(e, e.since, err)
-		return err
-	}
-	if e.last.After(e.since) {
-		e.last = e.since // the mark of a clock that is ahead
-	}
-	e.loaded = true
-	return nil
-}
-
-// find sets e.last to the newest tick that was handled, but not to one before the entry had this
-// spec. A new spec begins when it was registered. So does a spec that is back after another one:
-// it has no ticks in between.
-func (r *runner) find(ctx context.Context, e *entry) error {
-	since, err := r.ledger.Raise(ctx, e.ledgerName(), sinceSpec+e.print, 0)
-	if err != nil {
-		return err
-	}
-	newest, err := r.ledger.Raise(ctx, e.ledgerName(), newestSince, 0)
-	if err != nil {
-		return err
-	}
-	if since == 0 || newest > since && r.isOnlySpec(e) {
-		since = max(newest, e.since.Unix())
-		if err := r.begin(ctx, e, since); err != nil {
-			return err
-		}
-	}
-	e.last = time.Unix(since, 0)
-	if err := r.refresh(ctx, e); err != nil {
-		return err
-	}
-	if e.floor.IsZero() || e.schedule.Next(e.last.In(r.location)).After(e.floor) {
-		return nil
-	}
-	e.last = e.floor
-	return r.begin(ctx, e, e.floor.Unix())
-}
-
-// begin makes the entry begin anew. If the process dies halfway, the next one begins it again.
-func (r *runner) begin(ctx context.Context, e *entry, since int64) error {
-	_, err := r.ledger.Raise(ctx, e.ledgerName(), newestSince, since)
-	if err == nil {
-		_, err = r.ledger.Raise(ctx, e.ledgerName(), sinceSpec+e.print, since)
-	}
-	return err
-}
-
-func (e *entry) ledgerName() string { return "asynq-schedule:" + e.id }
-
-// refresh moves e.last to the mark in the store.
-func (r *runner) refresh(ctx context.Context, e *entry) error { return r.raise(ctx, e, time.Time{}) }
-
-// raise moves the entry's mark to a tick.
-func (r *runner) raise(ctx context.Context, e *entry, tick time.Time) error {
-	was, err := r.ledger.Raise(ctx, e.ledgerName(), newestTick+e.print, max(0, tick.Unix()))
-	if err != nil {
-		return err
-	}
-	for _, t := range []time.Time{tick, time.Unix(was, 0)} {
-		if t.After(e.last) && !t.After(r.now()) {
-			e.last = t
-		}
-	}
-	return nil
 }
 
 // serve enqueues what is due. An error means that it has to be tried again.
@@ -160,7 +80,7 @@ func (r *runner) serve(ctx context.Context, e *entry) error {
 }
 
 func (r *runner) due(e *entry) due {
-	return dueTicks(e.schedule, e.last, r.now().In(r.location), r.deadline, r.catchUp)
+	return dueTicks(e.owed, e.last, r.now().In(r.location), r.deadline, r.catchUp)
 }
 
 // giveUp reports the ticks that are too old, and then moves the mark past them. A lease keeps
@@ -173,13 +93,21 @@ func (r *runner) giveUp(ctx context.Context, e *entry) error {
 		if err := r.refresh(ctx, e); err != nil {
 			return err
 		}
+		if !e.owed.all() {
+			others, err := r.otherSpecs(ctx, e)
+			if err != nil {
+				return err
+			}
+			e.owed.others = others
+		}
 		d := r.due(e)
 		if d.missed == 0 {
 			return nil
 		}
-		r.report(e, &MissedError{Type: e.task.Type(), Spec: e.spec, First: d.first, Last: d.last, Ticks: d.missed})
-		e.last, e.reported = d.last, d.last
-		err := r.raise(ctx, e, d.last)
+		first, last, n := e.owed.missed(d)
+		r.report(e, &MissedError{Type: e.task.Type(), Spec: e.spec, First: first, Last: last, Ticks: n})
+		e.last, e.reported = last, last
+		err := r.raise(ctx, e, last)
 		if err == nil {
 			e.reported = time.Time{}
 		}

@@ -98,8 +98,8 @@ func newScheduler(g *guard.Guard, s settings, client *asynq.Client, opts *asynq.
 // type and payload of another one, but with other options or headers. Of two such tasks that are
 // due at the same instant, only one would be enqueued. TickName distinguishes them. Entries with
 // the same options are accepted: a tick that they share is enqueued once. Register them before
-// Start: an entry that is alone with its task begins anew if another spec of the task came after
-// its own. Register does not compare options inside the task.
+// Start: an entry that is alone with its task takes another spec of the task, which came after its
+// own, for the one that has replaced it. Register does not compare options inside the task.
 func (s *Scheduler) Register(cronspec string, task *asynq.Task, opts ...asynq.Option) (entryID string, err error) {
 	e, err := newEntry(cronspec, task, opts, s.runner.now())
 	if err != nil {
