@@ -41,14 +41,14 @@ func Configure(config *asynq.Config) {
 	if config.TaskCheckInterval <= 0 {
 		config.TaskCheckInterval = taskCheckInterval
 	}
-	if config.DelayedTaskCheckInterval == 0 {
+	if config.DelayedTaskCheckInterval <= 0 { // asynq would poll without a pause
 		config.DelayedTaskCheckInterval = delayedTaskCheckInterval
 	}
 	workers := config.Concurrency
 	if workers < 1 {
 		workers = runtime.NumCPU() // as asynq does
 	}
-	self := &server{workers: workers, returns: max(0, config.DelayedTaskCheckInterval) + config.TaskCheckInterval}
+	self := &server{workers: workers, returns: config.DelayedTaskCheckInterval + config.TaskCheckInterval}
 	base := config.BaseContext
 	config.BaseContext = func() context.Context {
 		ctx := context.Background()

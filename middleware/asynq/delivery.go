@@ -312,7 +312,7 @@ func (d *delivery) end(r Result, err error) { d.outcome.Result, d.outcome.Err = 
 // finish is called when the delivery has a result for asynq, or when the handler has panicked.
 func (d *delivery) finish() {
 	d.leave()
-	if d.started {
+	if d.started && d.identity != "" {
 		d.handOff(d.ended)
 	}
 	d.outcome.Aborted = d.started && !d.returned

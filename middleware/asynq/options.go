@@ -2,6 +2,7 @@ package guardasynq
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -17,6 +18,9 @@ const defaultTTL = 15 * time.Second
 
 // defaultWait is how long a task waits for its key in its worker without WithWait.
 const defaultWait = time.Second
+
+// maxDelay bounds WithDelay. What is added to it must fit a time.Duration.
+const maxDelay = 10 * 365 * 24 * time.Hour
 
 // An Option is a setting of New. New refuses a setting that cannot work.
 type Option func(*settings)
@@ -79,9 +83,14 @@ func WithBusy(b Busy) Option {
 // them come back at once. asynq looks for such tasks once in its DelayedTaskCheckInterval. A task
 // with an asynq.Deadline comes back earlier if it would miss that. Defaults to what is left of the
 // lease of the run that holds the key, at most a minute, and to 5 s if the store could not be
-// asked.
+// asked. At most ten years.
 func WithDelay(d time.Duration) Option {
-	return func(s *settings) { s.NotNegative(&s.every, "WithDelay", d) }
+	return func(s *settings) {
+		s.NotNegative(&s.every, "WithDelay", d)
+		if d > maxDelay {
+			s.Refuse("WithDelay", d, fmt.Sprintf("must be at most %v", maxDelay))
+		}
+	}
 }
 
 // WithWait lets a task wait for its key in its worker, for up to d and no longer than a second

@@ -2,6 +2,7 @@ package guardasynq_test
 
 import (
 	"context"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -64,6 +65,7 @@ func TestOptions_thatCannotWork(t *testing.T) {
 		"no such policy":            {"WithBusy", []guardasynq.Option{guardasynq.WithBusy(guardasynq.Coalesce + 1)}},
 		"no such policy either":     {"WithBusy", []guardasynq.Option{guardasynq.WithBusy(-1)}},
 		"a negative delay":          {"WithDelay", []guardasynq.Option{guardasynq.WithDelay(-time.Second)}},
+		"a delay of a lifetime":     {"WithDelay", []guardasynq.Option{guardasynq.WithDelay(math.MaxInt64)}},
 		"a negative wait":           {"WithWait", []guardasynq.Option{guardasynq.WithWait(-1)}},
 		"a negative window":         {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(-1, guardasynq.ByType())}},
 		"a window of a lifetime":    {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(80*365*24*time.Hour, guardasynq.ByType())}},
@@ -82,6 +84,38 @@ func TestOptions_thatCannotWork(t *testing.T) {
 			require.Nil(t, m)
 		})
 	}
+}
+
+// The longest values are no less than long: nothing that is added to them overflows.
+func TestOptions_theLongest(t *testing.T) {
+	t.Parallel()
+	years := 10 * 365 * 24 * time.Hour
+	s, w, holder := aqHolding(t, aqConfig(), guardasynq.WithDelay(years))
+	s.enqueue(t, "import", aqJSON("k", "1"), asynq.TaskID("1"))
+	require.GreaterOrEqual(t, s.outcomes.await(t, guardasynq.ResultPostponed, 1)[0].After, years)
+	s.awaitState(t, "1", asynq.TaskStateRetry)
+	holder.returns(nil)
+	w.next(t).returns(nil) // the end of the run brings it
+	m := s.middleware(t, guardasynq.ByType(), guardasynq.WithBusy(guardasynq.Skip), guardasynq.WithWait(guard.Forever))
+	wrapped := m(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return guardasynq.Postpone(math.MaxInt64) }))
+	var postponed *guardasynq.PostponedError
+	require.ErrorAs(t, wrapped.ProcessTask(t.Context(), asynq.NewTask("export", nil)), &postponed)
+	require.Equal(t, time.Duration(math.MaxInt64), postponed.After)
+	config := asynq.Config{TaskCheckInterval: -1, DelayedTaskCheckInterval: -1}
+	guardasynq.Configure(&config)
+	require.Positive(t, min(config.TaskCheckInterval, config.DelayedTaskCheckInterval))
+}
+
+// A task that is not guarded has no key, so nothing waits for one.
+func TestCoalesce_anUnguardedTaskLooksForNoFollowUp(t *testing.T) {
+	t.Parallel()
+	calls := 0
+	g := optionsGuard(t, guard.WithNamespace("test"), guard.WithHook(guard.Hook{Call: func(context.Context, guard.Event) { calls++ }}))
+	m, err := guardasynq.New(g, guardasynq.Optional(guardasynq.ByJSON("id")), aqNoClient(t), guardasynq.WithBusy(guardasynq.Coalesce))
+	require.NoError(t, err)
+	none := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })
+	require.NoError(t, m(none).ProcessTask(t.Context(), asynq.NewTask("import", nil)))
+	require.Zero(t, calls, "calls to the store")
 }
 
 func TestOptions_theirMistakesComeInOneError(t *testing.T) {

@@ -47,6 +47,9 @@ func NewManager(g *guard.Guard, opts asynq.PeriodicTaskManagerOpts, more ...Opti
 	if isNil(opts.PeriodicTaskConfigProvider) {
 		s.Refuse("PeriodicTaskConfigProvider", nil, "must not be nil")
 	}
+	if opts.SyncInterval < 0 {
+		s.Refuse("SyncInterval", opts.SyncInterval, "must not be negative")
+	}
 	if opts.RedisUniversalClient == nil && isNil(opts.RedisConnOpt) {
 		s.Refuse("RedisConnOpt", nil, "must not be nil if there is no RedisUniversalClient")
 	}

@@ -245,8 +245,8 @@ func TestManager_refusesWhatCannotWork(t *testing.T) {
 	g, err := guard.New(memory.New(), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	var noList *configList
-	_, err = guardscheduler.NewManager(nil, asynq.PeriodicTaskManagerOpts{PeriodicTaskConfigProvider: noList}, guardscheduler.WithCatchUp(-1))
-	for _, name := range []string{"guard", "PeriodicTaskConfigProvider", "RedisConnOpt", "WithCatchUp"} {
+	_, err = guardscheduler.NewManager(nil, asynq.PeriodicTaskManagerOpts{PeriodicTaskConfigProvider: noList, SyncInterval: -1}, guardscheduler.WithCatchUp(-1))
+	for _, name := range []string{"guard", "PeriodicTaskConfigProvider", "SyncInterval", "RedisConnOpt", "WithCatchUp"} {
 		require.ErrorContains(t, err, name)
 	}
 	var setting *guard.SettingError
