@@ -188,10 +188,10 @@ func WithClientCancel() Option { return func(s *settings) { s.Cancel = true } }
 // clients choose their deadlines.
 //
 // If the store answers after all, the claim of such a call keeps others away until its handler has
-// returned, for up to the TTL. A run that has its lease when the store stops answering waits for
-// up to 5 s at its end. A store that refuses the claim has answered: it is out of memory or
-// read-only, or lacks rights, for example. The call is then refused as without the option, and so
-// it is if the Guard is closed. Defaults to off: the call is refused with UNAVAILABLE.
+// returned, for up to the TTL. A run that has its lease when the store stops answering waits at its
+// end until the lease would end. A store that refuses the claim has answered: it is out of memory
+// or read-only, or lacks rights, for example. The call is then refused as without the option, and
+// so it is if the Guard is closed. Defaults to off: the call is refused with UNAVAILABLE.
 func WithFailOpen() Option { return func(s *settings) { s.Open = true } }
 
 // WithAnswerAfterRecord gives a client a reply only when the store has its record. Otherwise, a
