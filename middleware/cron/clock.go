@@ -1,6 +1,10 @@
 package guardcron
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 const (
 	// longestSleep is how soon a process notices that its clock was set, or that its host slept.
@@ -13,37 +17,49 @@ const (
 // the monotonic clock. If the wall clock is set, or the host sleeps, the Cron's timer is wrong
 // until it fires.
 func (j *Jobs) watchClock() {
-	sleep := longestSleep
+	timer := time.NewTimer(longestSleep)
+	defer timer.Stop()
+	var next time.Time // nothing can be overdue before
+	var starts int64   // j.starts when next was worked out
+	slept, wall := time.Now(), j.now()
 	for {
-		slept, wall := time.Now(), j.now().Round(0)
-		timer := time.NewTimer(sleep)
 		select {
 		case <-timer.C:
 		case <-j.closing:
-			timer.Stop()
 			return
 		}
-		step := j.now().Round(0).Sub(wall) - time.Since(slept)
-		j.mu.Lock()
-		all := make([]*job, 0, len(j.jobs))
-		for _, b := range j.jobs {
-			all = append(all, b)
+		now := j.now()
+		step := now.Round(0).Sub(wall.Round(0)) - time.Since(slept)
+		slept, wall = time.Now(), now
+		if isSet := step.Abs() > leastStep; isSet || !now.Before(next) || j.starts.Load() != starts {
+			starts = j.starts.Load()
+			next = now.Add(j.rouseOverdue(isSet)).Round(0)
 		}
-		j.mu.Unlock()
-		sleep = longestSleep
-		for _, b := range all {
-			if step.Abs() > leastStep {
-				b.lookAtOwed()
-			}
-			if left, ok := b.untilOverdue(); !ok {
-				continue
-			} else if left > 0 {
-				sleep = min(sleep, left)
-			} else {
-				b.rouse()
-			}
+		timer.Reset(min(longestSleep, max(next.Sub(now.Round(0)), 0)))
+	}
+}
+
+// rouseOverdue has the Cron run what is overdue, and returns in which time nothing else can be.
+func (j *Jobs) rouseOverdue(clockIsSet bool) time.Duration {
+	j.mu.Lock()
+	all := slices.Collect(maps.Values(j.jobs))
+	j.mu.Unlock()
+	next := 24 * time.Hour
+	for _, b := range all {
+		if clockIsSet {
+			b.lookAtOwed()
+		}
+		left, ok := b.untilOverdue()
+		switch {
+		case !ok:
+		case left > 0:
+			next = min(next, left)
+		default:
+			b.rouse()
+			next = min(next, longestSleep)
 		}
 	}
+	return next
 }
 
 // lookAtOwed looks again at the ticks that are owed, because the clock was set.

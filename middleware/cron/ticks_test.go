@@ -26,7 +26,8 @@ func TestTick_isThatOfTheSchedule(t *testing.T) {
 		"in that of the spec":                  {setup{cron: []cron.Option{tokyo}}, "CRON_TZ=Asia/Kolkata 0 9 * * *", noon, "2026-06-16T12:00:00Z", []string{"2026-06-16T03:30:00Z"}},
 		"a delay, from 1970 on":                {setup{}, "@every 7m", "2026-06-15T12:01:03Z", "2026-06-15T12:20:00Z", []string{"2026-06-15T12:02:00Z", "2026-06-15T12:09:00Z", "2026-06-15T12:16:00Z"}},
 		"a delay takes no notice of locations": {setup{cron: []cron.Option{tokyo}}, "@every 24h", noon, "2026-06-17T12:00:00Z", []string{"2026-06-16T00:00:00Z", "2026-06-17T00:00:00Z"}},
-		"each year":                            {setup{}, "@yearly", "2026-12-31T23:00:00Z", "2028-01-01T00:00:30Z", []string{"2027-01-01T00:00:00Z", "2028-01-01T00:00:00Z"}},
+		"each year":                            {setup{}, "@yearly", "2026-12-31T23:00:00Z", "2027-01-20T00:00:00Z", []string{"2027-01-01T00:00:00Z"}},
+		"each month":                           {setup{}, "@monthly", "2026-12-31T23:00:00Z", "2027-02-01T00:00:30Z", []string{"2027-01-01T00:00:00Z", "2027-02-01T00:00:00Z"}},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
