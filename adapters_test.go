@@ -29,6 +29,7 @@ var (
 	replaces = []string{"WithWait", "WithOnce", "WithOwner", "WithOwnerFrom"}
 	alone    = append(replaces[:4:4], "WithShared", "WithLimit")
 	leaders  = []string{"WithOnce", "WithOwner", "WithOwnerFrom", "WithShared", "WithLimit"}
+	held     = []string{"WithOnce", "WithLabel", "WithMinHold", "WithMaxHold", "WithoutRenewal", "WithMargin", "WithShared", "WithLimit"}
 	locks    = []string{"WithOnce", "WithOwner", "WithOwnerFrom", "WithMargin"}
 )
 
@@ -53,6 +54,7 @@ func TestAdapters_optionsOfGuard(t *testing.T) {
 		"cron, Control":             {Start: startControl, Bare: true},
 		"gocron, Locker":            {Start: startLocker, Refused: locks, ByGuard: locks},
 		"gocron, Elector":           {Start: startElector, Refused: leaders, ByGuard: leaders},
+		"inspect, Hold":             {Start: startHold, Refused: held, AnyGuard: true},
 		"inspect, page and command": {Start: startInspector, Bare: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -221,6 +223,14 @@ func startElector(t *testing.T, g *guard.Guard, lease ...guard.Option) error {
 	}
 	require.NoError(t, e.IsLeader(t.Context()))
 	return e.Close(t.Context())
+}
+
+func startHold(t *testing.T, g *guard.Guard, opts ...guard.Option) error {
+	i, err := inspect.New(g)
+	if err == nil {
+		_, err = i.Hold(t.Context(), "report:7", time.Hour, inspect.By{Actor: "alice"}, opts...)
+	}
+	return err
 }
 
 func startInspector(t *testing.T, g *guard.Guard, _ ...guard.Option) error {

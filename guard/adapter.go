@@ -159,3 +159,13 @@ func (a Adapter) Inspector() (driver.Inspector, bool) {
 	}
 	return &boundedInspector{guard: a.guard, inspector: i}, true
 }
+
+// Everywhere is Inspector for keys of all namespaces: it takes and returns keys as the store knows
+// them.
+func (a Adapter) Everywhere() (driver.Inspector, bool) {
+	i, ok := driver.Ability[driver.Inspector](a.guard.locker)
+	if !ok {
+		return nil, false
+	}
+	return &boundedInspector{guard: a.guard, inspector: i, opts: []Option{WithoutNamespace()}}, true
+}

@@ -16,11 +16,12 @@ const maxPage = 10000
 type boundedInspector struct {
 	guard     *Guard
 	inspector driver.Inspector
+	opts      []Option // of each call
 }
 
 // Show implements driver.Inspector.
 func (i *boundedInspector) Show(ctx context.Context, key string) (info driver.KeyInfo, err error) {
-	_, stored, err := i.guard.prepare(key, nil)
+	_, stored, err := i.guard.prepare(key, i.opts)
 	if err != nil {
 		return info, err
 	}
@@ -36,7 +37,11 @@ func (i *boundedInspector) Keys(ctx context.Context, prefix, cursor string, n in
 	if n < 1 || n > maxPage {
 		return nil, "", &SettingError{Setting: "n", Value: fmt.Sprint(n), Reason: fmt.Sprintf("must be from 1 to %d", maxPage)}
 	}
-	namespace := i.guard.set.namespace
+	set, err := i.guard.set.with(i.opts)
+	if err != nil {
+		return nil, "", err
+	}
+	namespace := set.namespace
 	if namespace != "" {
 		namespace += ":"
 	}
@@ -59,7 +64,7 @@ func (i *boundedInspector) Keys(ctx context.Context, prefix, cursor string, n in
 
 // Break implements driver.Inspector.
 func (i *boundedInspector) Break(ctx context.Context, key, id string, b driver.Break) (broken bool, err error) {
-	_, stored, err := i.guard.prepare(key, nil)
+	_, stored, err := i.guard.prepare(key, i.opts)
 	if err != nil {
 		return false, err
 	}
@@ -72,7 +77,7 @@ func (i *boundedInspector) Break(ctx context.Context, key, id string, b driver.B
 
 // Forget implements driver.Inspector.
 func (i *boundedInspector) Forget(ctx context.Context, key string) (forgotten bool, err error) {
-	_, stored, err := i.guard.prepare(key, nil)
+	_, stored, err := i.guard.prepare(key, i.opts)
 	if err != nil {
 		return false, err
 	}

@@ -16,8 +16,9 @@ import (
 // jobView is a job as --json prints it.
 type jobView struct {
 	guardcron.JobInfo
-	Paused bool              `json:"paused"`
-	Last   *guardcron.Record `json:"last,omitempty"`
+	Namespace string            `json:"namespace"`
+	Paused    bool              `json:"paused"`
+	Last      *guardcron.Record `json:"last,omitempty"`
 }
 
 // jobsCommand is "onerun jobs".
@@ -32,7 +33,7 @@ func (c *jobsCommand) Run(g *globals) error {
 		}
 		views := []jobView{}
 		for _, info := range all {
-			v := jobView{JobInfo: info, Paused: info.Paused}
+			v := jobView{JobInfo: info, Namespace: i.Namespace(), Paused: info.Paused}
 			records, err := i.Records(ctx, info.Name, 1)
 			if err != nil {
 				return err
@@ -44,9 +45,13 @@ func (c *jobsCommand) Run(g *globals) error {
 		}
 		return g.print(views, func(w io.Writer) {
 			if len(views) == 0 {
-				fmt.Fprintln(w, "no process has announced a job")
+				fmt.Fprintf(w, "no process has announced a job %s\n", inNamespace(i.Namespace()))
+				if others := otherNamespaces(ctx, i); others != "" {
+					fmt.Fprintf(w, "--namespace chooses another: %s\n", others)
+				}
 				return
 			}
+			fmt.Fprintf(w, "jobs %s:\n", inNamespace(i.Namespace()))
 			row(w, "JOB", "SCHEDULE", "STATE", "LAST TICK", "OUTCOME", "BY")
 			for _, v := range views {
 				state := "active"

@@ -9,11 +9,18 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/inspect"
 )
 
 // showCommand is "onerun show".
 type showCommand struct{ oneKey }
+
+// Help implements kong.HelpProvider.
+func (c *showCommand) Help() string {
+	return `If the key is free, it looks for it under other namespaces, which scans the servers for a second at
+most.`
+}
 
 // Run shows a key.
 func (c *showCommand) Run(g *globals) error {
@@ -29,6 +36,9 @@ func (c *showCommand) Run(g *globals) error {
 		}
 		if changed != nil {
 			v.Changed = &operationView{*changed, seconds(changed.For)}
+		}
+		if v.State == string(driver.KeyFree) {
+			v.Elsewhere = elsewhere(ctx, i, c.Key)
 		}
 		return g.print(v, v.print)
 	})
@@ -124,8 +134,10 @@ func (c *breakCommand) Run(g *globals) error {
 		if err != nil {
 			return err
 		}
-		broken := false
-		if h != nil {
+		broken, nothing := false, "nobody holds "+c.Key
+		if h == nil {
+			nothing += hintsOf(elsewhere(ctx, i, c.Key))
+		} else {
 			breaks := i.Break
 			if c.Now {
 				breaks = i.BreakNow
@@ -148,7 +160,7 @@ func (c *breakCommand) Run(g *globals) error {
 				text += "; its run may go on until its next renewal"
 			}
 			return text
-		}, "nobody holds "+c.Key)
+		}, nothing)
 	})
 }
 
@@ -208,7 +220,11 @@ func (c *forgetCommand) Run(g *globals) error {
 		if err != nil {
 			return err
 		}
-		return g.changed(forgotten, c.Key, func() string { return "forgotten: " + c.Key + " can run again" }, c.Key+" is not done")
+		nothing := ""
+		if !forgotten {
+			nothing = c.Key + " is not done" + hintsOf(elsewhere(ctx, i, c.Key))
+		}
+		return g.changed(forgotten, c.Key, func() string { return "forgotten: " + c.Key + " can run again" }, nothing)
 	})
 }
 

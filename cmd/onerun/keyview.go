@@ -23,6 +23,7 @@ type keyView struct {
 	Wanted      string       `json:"wanted,omitempty"`
 	Subscribers int          `json:"subscribers"` // -1 if it is not known
 	Foreign     string       `json:"foreign,omitempty"`
+	Elsewhere   []placeView  `json:"elsewhere,omitempty"` // of a key that is free
 	// The newest change that an operator asked for.
 	Changed *operationView `json:"changed,omitempty"`
 }
@@ -99,7 +100,7 @@ func (v *keyView) age(h holderView) string {
 
 // print prints the key for people.
 func (v keyView) print(w io.Writer) {
-	fmt.Fprintf(w, "%s is %s\n", v.Key, v.State)
+	fmt.Fprintf(w, "%s is %s%s\n", v.Key, v.State, hintsOf(v.Elsewhere))
 	line := func(name, text string) {
 		if text != "" {
 			fmt.Fprintf(w, "  %s\t%s\n", name, strings.Join(strings.Fields(text), " "))

@@ -163,7 +163,7 @@ func TestOperate_pausesAllNightlyJobsAndShowsTheirTicks(t *testing.T) {
 	})
 	s.eventually(func() bool { return ran.Load() > 1 }, "the job runs")
 	_, out, _ := s.run("records", "nightly report")
-	require.Regexp(t, `(?m)^20.* UTC +failed +\S+ pid \d+ +20.* UTC +\d\S* +unexpected EOF$`, out)
+	require.Regexp(t, `(?m)^20.* UTC +failed +replica 1 +20.* UTC +\d\S* +unexpected EOF$`, out)
 	code, out, _ := s.run("pause", "nightly*", "--for=2h", "--why=maintenance")
 	require.Zero(t, code)
 	require.Equal(t, "paused for 2h0m0s: nightly backup, nightly report\n", out)

@@ -190,6 +190,8 @@ type frame struct {
 	View string // the name of the template
 	Data any
 	Act  bool // there are buttons
+	// Namespace is that whose keys and jobs the page shows, or "".
+	Namespace string
 }
 
 // write writes a view, or an error.
@@ -199,7 +201,7 @@ func (h *handler) write(w http.ResponseWriter, r *http.Request, status int, name
 	}
 	_, acts := h.actorOf(r)
 	var page bytes.Buffer
-	if err := h.views.ExecuteTemplate(&page, name+".html", frame{name, data, acts}); err != nil {
+	if err := h.views.ExecuteTemplate(&page, name+".html", frame{name, data, acts, h.inspector.Namespace()}); err != nil {
 		http.Error(w, "the page cannot be shown: "+h.textOf(err), http.StatusInternalServerError)
 		return
 	}

@@ -55,6 +55,15 @@ func newSiteOn(t *testing.T, store guard.Locker, opts ...web.Option) *site {
 	return &site{t, g, server.Client(), server.URL + "/ops/onerun", page}
 }
 
+// The page says which namespace it shows.
+func TestPage_namesItsNamespace(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for _, view := range []string{"/", "/jobs", "/processes", "/log", "/key?k=report"} {
+		require.Contains(t, s.see(view), "Namespace <code>test</code>", view)
+	}
+}
+
 func alice(*http.Request) (string, bool) { return "alice", true }
 
 // get returns a page, and its status.

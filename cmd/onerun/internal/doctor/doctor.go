@@ -61,6 +61,9 @@ type Report struct {
 	Problems int       `json:"problems"`
 	Servers  []*Server `json:"servers"`
 	Backends []Backend `json:"backends"`
+	// Namespaces are those that keys of the store seem to have, or nil if it could not be scanned.
+	Namespaces []Namespace `json:"namespaces"`
+	MoreKeys   bool        `json:"more_keys,omitempty"` // not all keys were scanned
 }
 
 // Config is what to examine.
@@ -72,6 +75,10 @@ type Config struct {
 
 // Examine examines all servers at the same time.
 func Examine(ctx context.Context, servers *connect.Servers, c Config) *Report {
+	r := &Report{}
+	if all, more, err := namespaces(ctx, servers.Locker, c); err == nil { // before there are keys of its own
+		r.Namespaces, r.MoreKeys = all, more
+	}
 	found := make([][]*Server, len(servers.Clients))
 	var all sync.WaitGroup
 	for i, client := range servers.Clients {
@@ -82,7 +89,6 @@ func Examine(ctx context.Context, servers *connect.Servers, c Config) *Report {
 		})
 	}
 	all.Wait()
-	r := &Report{}
 	for _, some := range found {
 		r.Servers = append(r.Servers, some...)
 	}

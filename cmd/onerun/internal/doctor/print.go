@@ -29,6 +29,9 @@ func (r *Report) Print(to io.Writer) error {
 			fmt.Fprintf(w, "  -\t%s\n", l)
 		}
 	}
+	if len(r.Namespaces) > 0 {
+		fmt.Fprintf(w, "\n%s\n", r.namespacesText())
+	}
 	switch r.Problems {
 	case 0:
 		fmt.Fprintln(w, "\nno problems")
