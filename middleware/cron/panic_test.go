@@ -181,6 +181,35 @@ func TestWithLease_hooks(t *testing.T) {
 	})
 }
 
+// The label of a lease names the process, also one whose name looks like a word of the package.
+func TestWithLease_labelAndName(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		var mu sync.Mutex
+		labels, names := map[string]string{}, map[string]bool{}
+		hook := guard.Hook{AcquireEnd: func(_ context.Context, e guard.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			names[e.Name] = true
+			if e.Err != nil {
+				labels[e.Key] = e.Label
+			}
+		}}
+		p := s.process("a", setup{})
+		p.add("job", "0 * * * *", hanging(90*time.Minute), guardcron.WithLease(guard.WithHook(hook), guard.WithLabel("catch-up worker"), guard.WithName("reports")))
+		p.cron.Start()
+		s.until("2026-06-15T14:00:30Z")
+		require.Equal(s.t, map[string]string{"cron:job": "cron:job@2026-06-15T13:00:00Z by catch-up worker"}, labels)
+		require.Equal(s.t, map[string]bool{"reports": true}, names)
+		require.Equal(s.t, []string{"13:00:00 running", "14:00:00 skipped"}, p.outcomes("job"), "no run is taken for one of an old tick")
+		for _, r := range p.records("job") {
+			require.Equal(s.t, "catch-up worker", r.Who)
+		}
+		_, err := p.AddFunc("other", "@hourly", hanging(0), guardcron.WithLease(guard.WithLabel(strings.Repeat("l", 161))))
+		require.ErrorContains(s.t, err, "WithLabel")
+	})
+}
+
 // A firing is late, and several ticks can still start. The newest is first, and the job breaks in
 // it.
 func TestPanic_atALateFiringCostsNoOtherTick(t *testing.T) {
