@@ -88,7 +88,7 @@ type tick struct{ service, name string }
 // awaitBoth returns when both services have had one and the same tick.
 func awaitBoth(t *testing.T, ticks <-chan tick) {
 	had := map[tick]bool{}
-	for range 200 {
+	for range 20 {
 		now := <-ticks
 		had[now] = true
 		if had[tick{"shop", now.name}] && had[tick{"billing", now.name}] {
