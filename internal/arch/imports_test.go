@@ -52,7 +52,7 @@ var never = []string{
 
 // testkit are packages of tests' code that import what tests do.
 var testkit = []string{
-	"/internal/testkit/backends", "/internal/testkit/fleettest", "/internal/testkit/metricspage", "/internal/testkit/redistest", "/internal/testkit/redistest/faultmetrics",
+	"/internal/testkit/backends", "/internal/testkit/fleettest", "/internal/testkit/keytest", "/internal/testkit/metricspage", "/internal/testkit/redistest", "/internal/testkit/redistest/faultmetrics",
 }
 
 type listed struct {

@@ -55,7 +55,8 @@ func ByPayload() KeyFunc {
 // ByJSON returns a KeyFunc that takes a field of the JSON object in the payload, or, with more
 // names, of the objects inside of it. The value must be a string or an integer. A name that occurs
 // twice in an object is refused, even in other letters (id and ID): decoders differ in which of
-// them they take. It panics without a name.
+// them they take. So is a value or a name that is not UTF-8, or has half of a surrogate pair:
+// several would be one key. It panics without a name.
 func ByJSON(field string, inside ...string) KeyFunc {
 	names := append([]string{field}, inside...)
 	for _, n := range names {

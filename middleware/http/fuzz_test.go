@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 )
@@ -337,6 +338,24 @@ func (x *fuzzTask) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
+var fuzzReplacement = regexp.MustCompile(`(?i)\\ufffd|\x{fffd}`)
+
+// fuzzText reports whether encoding/json has replaced nothing in a string that it has decoded.
+func fuzzText(raw []byte) bool {
+	var text string
+	if json.Unmarshal(raw, &text) != nil {
+		return true // it is no string
+	}
+	spelled := strings.ReplaceAll(string(raw), `\\`, "")
+	invalid := 0
+	for i, r := range spelled {
+		if r == utf8.RuneError && !strings.HasPrefix(spelled[i:], "\ufffd") {
+			invalid++
+		}
+	}
+	return invalid == 0 && strings.Count(text, "\ufffd") == len(fuzzReplacement.FindAllString(spelled, -1))
+}
+
 // fuzzJSON is what a key is, by encoding/json's own decoding into a struct and into a map: valid,
 // or missing, or neither.
 func fuzzJSON(body []byte) (key string, valid, absent bool) {
@@ -350,12 +369,26 @@ func fuzzJSON(body []byte) (key string, valid, absent bool) {
 	if object.Task.times > 1 {
 		return "", false, false
 	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	_, _ = d.Token()
+	for d.More() {
+		begin := d.InputOffset()
+		_, _ = d.Token()
+		if !fuzzText(bytes.TrimLeft(body[begin:d.InputOffset()], ", \t\r\n")) {
+			return "", false, false
+		}
+		var skipped json.RawMessage
+		_ = d.Decode(&skipped)
+	}
 	value, exact := names["task"]
 	if !exact || string(value) == "null" {
 		return "", false, true
 	}
 	var text string
 	if json.Unmarshal(value, &text) == nil {
+		if !fuzzText(value) {
+			return "", false, false
+		}
 		return text, text != "" && len(text) <= maxText, text == ""
 	}
 	var number json.Number
@@ -371,7 +404,7 @@ func FuzzFromJSON(f *testing.F) {
 		``, `null`, `{}`, `[]`, `"task"`, `{"task":"a"}`, ` { "x" : [1] , "task" : "b" } `, `{"task":1}`, `{"task":-12345678901234567890}`, `{"task":1.5}`, `{"task":1e3}`,
 		`{"task":-0}`, `{"task":0}`, `{"task":01}`, `{"task":null}`, `{"task":""}`, `{"task":true}`, `{"task":{}}`, `{"task":"a","task":"b"}`, `{"task":"a","TASK":"b"}`,
 		`{"TASK":"a"}`, `{"ta\u017fk":"a"}`, `{"task":"a","ta\u017fk":"b"}`, "{\"tas\u212a\":1,\"task\":2}", `{"t\u0061sk":"a"}`, `{"task":"a"}x`, `{"task":"a"} {}`,
-		`{"task":"a",}`, `{"task":"a"`, `{"task" "a"}`, `{"task":"\ud800"}`, "{\"task\":\"\xff\"}", "{\"ta\xffsk\":1}", "\ufeff{\"task\":1}", `{"other":{"task":1,"task":2},"task":"a"}`,
+		`{"task":"a",}`, `{"task":"a"`, `{"task" "a"}`, `{"task":"\ud800"}`, `{"task":"\ud83d\ude00"}`, `{"task":"\ude00\ud83d"}`, `{"task":"\ufffd"}`, "{\"task\":\"\ufffd\"}", `{"\udfff":1,"task":"a"}`, `{"task":"\\ud800"}`, "{\"task\":\"\xff\"}", "{\"ta\xffsk\":1}", "\ufeff{\"task\":1}", `{"other":{"task":1,"task":2},"task":"a"}`,
 		`{"task":[[[[[[]]]]]]}`, `{"other":[}],"task":1}`, `{"task":"a" "b":1}`, "{\"task\":\"a\nb\"}", `{"task":nul}`, `{,"task":1}`, `{"task":"a",,"b":1}`, `{"":1,"task":2}`,
 	} {
 		f.Add([]byte(seed))

@@ -1,0 +1,34 @@
+package guardasynq_test
+
+import (
+	"testing"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/seed-1795987d/onerun/internal/testkit/keytest"
+	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
+)
+
+// Two texts of which one would be taken for a repeat of the other.
+func TestKeys_noTwoTextsAreOneKey(t *testing.T) {
+	t.Parallel()
+	inJSON := func(text string) *asynq.Task { return asynq.NewTask("import", []byte(`{"order":"`+text+`"}`)) }
+	inHeader := func(text string) *asynq.Task {
+		return asynq.NewTaskWithHeaders("import", []byte(`{"order":"1"}`), map[string]string{"Order": text})
+	}
+	for name, c := range map[string]struct {
+		texts []string
+		key   guardasynq.KeyFunc
+		task  func(text string) *asynq.Task
+	}{
+		"ByJSON":    {keytest.JSONStrings(), guardasynq.ByJSON("order"), inJSON},
+		"ByPayload": {keytest.Texts(), guardasynq.ByPayload(), func(text string) *asynq.Task { return asynq.NewTask("import", []byte(text)) }},
+		"ByHeader":  {keytest.Texts(), guardasynq.ByHeader("Order"), inHeader},
+		"Join":      {keytest.JSONStrings(), guardasynq.Join(guardasynq.ByType(), guardasynq.ByJSON("order")), inJSON},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			keytest.Distinct(t, c.texts, func(text string) (string, error) { return aqKeyOf(t, c.key, c.task(text)) })
+		})
+	}
+}
