@@ -281,7 +281,8 @@ func (d *delivery) bringIfFree(id string) {
 	if d.m.look(d.ctx, d.identity) != nil {
 		return
 	}
-	if d.m.busy == Coalesce || !d.m.bringNext(d.identity, time.Now()) { // this one, or one that came before it
+	// this one, or one that came before it
+	if d.m.busy == Coalesce || !d.m.bringNext(d.identity, time.Now()) {
 		d.m.bring(parkedTask{queue: d.queue, id: id})
 	}
 }

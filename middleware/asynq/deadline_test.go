@@ -93,7 +93,8 @@ func TestLong_deadlineATaskWhoseKeyIsFreeBeforeItRuns(t *testing.T) {
 				s.serve(t, config, m(w))
 				w.release() // runs take no time
 				tasks := deadlineTasks(t, s, opts...)
-				time.Sleep(time.Until(tasks[len(tasks)-1].deadline)) // until asynq has given the last one up
+				// until asynq has given the last one up
+				time.Sleep(time.Until(tasks[len(tasks)-1].deadline))
 				ran := w.payloads()
 				for _, task := range tasks {
 					assert.Truef(t, slices.Contains(ran, aqJSON(task.key, "")), "%s: it never ran", task.key)

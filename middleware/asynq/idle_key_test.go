@@ -84,7 +84,8 @@ func TestGroup_aTaskThatLooksAtTheKeyEndsNoOther(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy   guardasynq.Busy
 		attempts int
-		ends     func(e guard.Event) bool // whether the holder's run ends at an acquire, or when the task is postponed
+		// whether the holder's run ends at an acquire; nil ends it when the task is postponed
+		ends func(e guard.Event) bool
 	}{
 		"postponed":           {guardasynq.RetryLater, 3, nil},
 		"postponed, a copy":   {guardasynq.RetryLater, 0, busy},
