@@ -186,6 +186,35 @@ func keepToTheirBudget(t *testing.T, each int) {
 	require.Len(t, runs, names)
 }
 
+// Nodes, operations and kinds of errors make more sets than a metric distinguishes.
+func TestMetrics_ofNodesKeepTheNodeBeyondTheirBudget(t *testing.T) {
+	s := newTelescope(t)
+	nodes := 0
+	for _, op := range []driver.Op{driver.OpAcquire, driver.OpRenew, driver.OpRelease, driver.OpCleanUp, driver.OpLedger, driver.OpInspect} {
+		for _, kind := range []driver.StoreErrorKind{
+			driver.KindOther, driver.KindTimeout, driver.KindCanceled, driver.KindConnection, driver.KindPoolExhausted, driver.KindLimit,
+			driver.KindOOM, driver.KindReadOnly, driver.KindLoading, driver.KindRestarted, driver.KindMoved, driver.KindAuth,
+		} {
+			for node := range 5 {
+				s.hook.Call(t.Context(), guard.Event{Op: op, Node: fmt.Sprintf("node-%d:1", node), Err: guardtest.Fail(kind)})
+				nodes++
+			}
+		}
+	}
+	m, ok := s.metrics(t)["onerun.node.operation.duration"].Data.(metricdata.Histogram[float64])
+	require.True(t, ok)
+	counted := 0
+	for _, point := range m.DataPoints {
+		node, ok := point.Attributes.Value("onerun.node")
+		require.True(t, ok, "%v", point.Attributes.ToSlice())
+		require.Regexp(t, `^node-\d:1$`, node.AsString())
+		_, named := point.Attributes.Value("onerun.name")
+		require.False(t, named)
+		counted += int(point.Count) //nolint:gosec // few
+	}
+	require.Equal(t, nodes, counted)
+}
+
 func TestMetrics_ofDeclaredJobsBeginAtZero(t *testing.T) {
 	s := newTelescope(t, tracing.WithJob(tracing.Job{Name: "nightly", Every: 24 * time.Hour, Single: true}, tracing.Job{Name: "other"}))
 	found := s.metrics(t)

@@ -46,6 +46,18 @@ type labels struct {
 	bare      bool // without the name
 }
 
+// coarse returns labels for those beyond the bound. Reports of users' adapters lose their result.
+// Calls to the store keep their operation and node, which are few, and lose the kind of the error.
+func (l labels) coarse() labels {
+	if !l.bare {
+		return labels{key: l.key, value: errorOther}
+	}
+	if l.errorType != "" {
+		l.errorType = errorOther
+	}
+	return l
+}
+
 // measured is a set of attributes, in the forms that instruments need.
 type measured struct {
 	add     []metric.AddOption
@@ -68,7 +80,7 @@ func (w *work) with(l labels) *measured {
 			return found
 		}
 		if len(*old) >= mostSets {
-			return w.attributes(labels{key: l.key, value: errorOther})
+			return w.attributes(l.coarse())
 		}
 		maps.Copy(sets, *old)
 	}
