@@ -229,7 +229,7 @@ func (a *acquisition) subscribe(s *queue.Subscription) {
 
 // interrupted returns why the call must not go on, or nil.
 func (a *acquisition) interrupted() error {
-	if a.caller.Err() != nil {
+	if hasEnded(a.caller) {
 		return contextEnded(a.caller, driver.OpAcquire, a.key)
 	}
 	select {

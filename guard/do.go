@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 
 	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
 )
@@ -112,6 +113,15 @@ func (g *Guard) Acquire(ctx context.Context, key string, opts ...Option) (*Lease
 func (h *hold) joined(ctx context.Context) (joined context.Context, end func()) {
 	c := new(lazyctx.Context)
 	c.Init(ctx)
-	stop := context.AfterFunc(&h.ctx, func() { c.End(context.Cause(&h.ctx)) })
+	deadline, limited := h.ctx.Deadline()
+	if limited {
+		c.InitCall(ctx, deadline, 0)
+	}
+	stop := context.AfterFunc(&h.ctx, func() {
+		// The deadline also ends c: as a deadline, and not as a cancellation.
+		if !limited || !errors.Is(h.ctx.Err(), context.DeadlineExceeded) {
+			c.End(context.Cause(&h.ctx))
+		}
+	})
 	return c, func() { stop(); c.End(ErrReleased) }
 }

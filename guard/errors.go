@@ -235,9 +235,23 @@ type contextError struct {
 	err, cause error
 }
 
-// contextEnded returns the error of a call whose caller's context has ended.
+// hasEnded reports whether the context of a caller has ended. If its deadline has passed, it has:
+// a connection that has the same deadline may have noticed first.
+func hasEnded(ctx context.Context) bool {
+	if ctx.Err() != nil {
+		return true
+	}
+	deadline, ok := ctx.Deadline()
+	return ok && !time.Now().Before(deadline)
+}
+
+// contextEnded returns the error of a call whose caller's context has ended (hasEnded).
 func contextEnded(ctx context.Context, op driver.Op, key string) error {
-	return &contextError{op: op, key: key, err: ctx.Err(), cause: context.Cause(ctx)}
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if err == nil {
+		err, cause = context.DeadlineExceeded, context.DeadlineExceeded
+	}
+	return &contextError{op: op, key: key, err: err, cause: cause}
 }
 
 func (e *contextError) Error() string {

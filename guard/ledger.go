@@ -86,7 +86,7 @@ func (g *Guard) bounded(ctx context.Context, op driver.Op, key string, f func(co
 	err := f(call)
 	switch {
 	case err == nil:
-	case ctx.Err() != nil:
+	case hasEnded(ctx):
 		err = contextEnded(ctx, op, key)
 	default:
 		err = asStoreError(op, key, err)

@@ -33,8 +33,8 @@ func (c *Context) Init(parent context.Context) { c.Context = parent }
 // InitCall makes c the context of a call. It ends at the deadline, or when grace has passed since
 // the end of parent. End must be called when the call has returned.
 func (c *Context) InitCall(parent context.Context, deadline time.Time, grace time.Duration) {
-	if d, ok := parent.Deadline(); ok && grace == 0 && d.Before(deadline) {
-		deadline = d
+	if d, ok := parent.Deadline(); ok && grace == 0 && !d.After(deadline) {
+		deadline = time.Time{} // a timer of its own could end it before the parent has ended
 	}
 	c.Context, c.deadline, c.grace = parent, deadline, grace
 }
