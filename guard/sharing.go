@@ -191,7 +191,7 @@ func (t *tenure) admit(set *settings, now time.Duration) {
 		if h == nil {
 			return
 		}
-		h.previous = t.hold.label
+		h.previous = h.next.label
 		g.queues.Offer(w, h)
 	}
 }

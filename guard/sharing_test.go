@@ -107,6 +107,27 @@ func TestShared_readersOfAProcessHaveOneLease(t *testing.T) {
 	})
 }
 
+// A reader that is let in by another one is linked to that one, and not to itself.
+func TestShared_readersThatAreLetInNameTheOneBefore(t *testing.T) {
+	sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
+		writer := hold(t, there, "k", guard.WithLabel("the writer"))
+		var all sync.WaitGroup
+		var readers [3]recorder
+		for i := range readers {
+			all.Go(func() {
+				require.NoError(t, here.Do(t.Context(), "k", func(context.Context) error { time.Sleep(time.Second); return nil },
+					guard.WithShared(), guard.WithWait(guard.Forever), guard.WithLabel(fmt.Sprint("reader ", i)), guard.WithHook(readers[i].hook())))
+			})
+			synctest.Wait()
+		}
+		require.NoError(t, writer.Release(t.Context()))
+		all.Wait()
+		for i, want := range []string{"the writer", "reader 0", "reader 1"} {
+			require.Equal(t, want, readers[i].last(t, "acquire end").Previous)
+		}
+	})
+}
+
 // Readers that come one after the other do not keep each other's lease for ever.
 func TestShared_aLeaseIsJoinedForABoundedTime(t *testing.T) {
 	sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
