@@ -3,6 +3,7 @@ package guard
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -131,6 +132,16 @@ func (s *settings) on() *settings {
 	}
 	own := *s
 	own.hooks = on
+	return &own
+}
+
+// chosen returns s without the hooks that are off. The others are not asked again.
+func (s *settings) chosen() *settings {
+	own := *s
+	own.hooks = slices.Clone(hooks(s.hooks).on())
+	for i := range own.hooks {
+		own.hooks[i].Off = nil
+	}
 	return &own
 }
 

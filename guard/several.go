@@ -121,6 +121,7 @@ func (g *Guard) newSeveral(ctx context.Context, keys []string, opts []Option) (*
 	case s.set.minHold > 0:
 		return nil, &SettingError{Setting: "WithMinHold", Value: s.set.minHold.String(), Reason: "must be 0 for several keys"}
 	}
+	s.set = s.set.chosen()
 	slices.SortFunc(s.keys, func(a, b *oneOf) int { return cmp.Compare(a.stored, b.stored) })
 	s.keys = slices.CompactFunc(s.keys, func(a, b *oneOf) bool { return a.stored == b.stored })
 	now := g.clock.Now()

@@ -692,3 +692,31 @@ func TestAcquireAll_renewsKeysThatItHoldsWhileItWaits(t *testing.T) {
 		require.NoError(t, l.Release(t.Context()))
 	})
 }
+
+func TestDoAll_hooksThatAreOffReceiveNothing(t *testing.T) {
+	sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
+		off := true
+		var switched, on recorder
+		hook := switched.hook()
+		asked := 0
+		hook.Off = func() bool { asked++; return off }
+		opts := []guard.Option{guard.WithHook(hook), guard.WithHook(on.hook())}
+		keys := []string{"a", "b"}
+		require.NoError(t, here.DoAll(t.Context(), keys, func(context.Context) error { off = false; return nil }, opts...))
+		require.Equal(t, 1, asked, "the whole call is on or off")
+		off = true
+		busy := hold(t, there, "b")
+		require.ErrorIs(t, here.DoAll(t.Context(), keys, nothing, opts...), guard.ErrBusy)
+		require.NoError(t, busy.Release(t.Context()))
+		require.NoError(t, here.Do(t.Context(), "b", func(ctx context.Context) error {
+			return here.DoAll(ctx, keys, nothing, opts...)
+		}))
+		require.Empty(t, switched.seen())
+		for event, n := range map[string]int{"run start": 2, "run end": 2, "skip": 1} {
+			require.Equal(t, n, on.count(event), event)
+		}
+		off = false
+		require.NoError(t, here.DoAll(t.Context(), keys, nothing, opts...))
+		require.Equal(t, 1, switched.count("run start"))
+	})
+}
