@@ -22,21 +22,28 @@ func (c *leaseContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
+// leaseOf returns the innermost lease context of ctx, or nil.
+func leaseOf(ctx context.Context) *leaseContext {
+	c, _ := ctx.Value(leaseKey{}).(*leaseContext)
+	return c
+}
+
 // FromContext returns the lease under which ctx runs: the innermost one, if there are several. It
 // returns false if there is none. Releasing it does nothing: the call that acquired it does that.
 func FromContext(ctx context.Context) (*Lease, bool) {
-	c, ok := ctx.Value(leaseKey{}).(*leaseContext)
-	if !ok {
+	c := leaseOf(ctx)
+	if c == nil {
 		return nil, false
 	}
 	return &Lease{hold: c.hold, ctx: c, joined: cmp.Or(c.joined, &alone)}, true
 }
 
-// Fence returns the fence of the lease under which ctx runs, or 0 if there is none. See
+// Fence returns the fence of the lease under which ctx runs, or 0 if there is none. In a DoAll
+// whose keys others may hold meanwhile, each key has its own, and Fence returns 0. See
 // Lease.Fence.
 func Fence(ctx context.Context) uint64 {
-	if c, ok := ctx.Value(leaseKey{}).(*leaseContext); ok {
-		return c.hold.fence.Load()
+	if c := leaseOf(ctx); c != nil {
+		return fenceOf(c.hold, c.joined.holds())
 	}
 	return 0
 }
@@ -44,16 +51,12 @@ func Fence(ctx context.Context) uint64 {
 // holding returns the hold of the store's key under which ctx runs, or nil. It is not released
 // yet, but it may have been lost.
 func (g *Guard) holding(ctx context.Context, key string) *hold {
-	for {
-		c, ok := ctx.Value(leaseKey{}).(*leaseContext)
-		if !ok {
-			return nil
-		}
+	for c := leaseOf(ctx); c != nil; c = leaseOf(c.Context) {
 		if h := c.hold; h.tenure.claim.Key == key && sameStore(h.guard, g) && !h.isReleased() {
 			return h
 		}
-		ctx = c.Context
 	}
+	return nil
 }
 
 // sameStore reports whether two Guards have the same Locker.

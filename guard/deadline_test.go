@@ -14,8 +14,8 @@ import (
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
-// A lateContext has a deadline, and ends when the test says so: the timers of a context may be late.
-// What is derived from it ends in the order in which it was derived.
+// A lateContext has a deadline, and ends when the test says so: the timers of a context may be
+// late. What is derived from it ends in the order in which it was derived.
 type lateContext struct {
 	context.Context
 	deadline time.Time
@@ -86,8 +86,8 @@ var underLeases = map[string]func(g *guard.Guard, ctx context.Context, f func(co
 	},
 }
 
-// A deadline of the caller is a deadline to what runs under the lease, and no cancellation. It does
-// not matter which of the contexts that end with it is the first.
+// A deadline of the caller is a deadline to what runs under the lease, and no cancellation. It
+// does not matter which of the contexts that end with it is the first.
 func TestDeadline_isNoCancellation(t *testing.T) {
 	const timeout = time.Second
 	ends := func(ctx context.Context) error {

@@ -45,10 +45,12 @@ type tenure struct {
 	renewing bool          // the Guard waits for its answer before it sends another one
 	// when the Guard waits for it no longer, or clock.Never
 	overdueAt time.Duration
-	underway  int   // renewals without an answer
-	failures  int   // renewals in a row without an answer in time
-	lastErr   error // why the last renewal failed
-	gone      bool  // the store has said that it does not know the claim
+	underway  int      // renewals without an answer
+	failures  int      // renewals in a row without an answer in time
+	lastErr   error    // why the last renewal failed
+	gone      bool     // the store has said that it does not know the claim
+	raiseTo   uint64   // the fence that a call for several keys wants, or 0
+	raises    []*raise // the calls that wait for that
 }
 
 // A hold is one call's use of a tenure: the state behind a Lease.
@@ -57,7 +59,7 @@ type hold struct {
 	tenure   *tenure
 	set      *settings
 	key      string        // as the caller gave it; the tenure's claim has it as the store knows it
-	fence    atomic.Uint64 // DoAll inside of the run raises it
+	fence    atomic.Uint64 // the store knows it; DoAll inside of the run raises it
 	owner    string
 	label    string       // its own: the store has that of the tenure's first hold
 	previous string       // the label of the hold that has handed the tenure off
@@ -240,6 +242,9 @@ func (h *hold) lose(reason LossReason, late time.Duration) {
 // announceLoss ends the context and reports the loss.
 func (h *hold) announceLoss() {
 	h.life.End(h.lost)
+	h.guard.mu.Lock()
+	h.tenure.abandonRaises()
+	h.guard.mu.Unlock()
 	h.reportLoss()
 }
 
@@ -258,7 +263,7 @@ func (h *hold) overtaken(ctx context.Context, err error, ran bool) error {
 	if err == error(lost) || err == released { //nolint:errorlint // the cause itself adds nothing
 		err = nil
 	}
-	if ctx.Err() == nil {
+	if !hasEnded(ctx) {
 		err = driver.HideContext(err) // the context that the function saw ended was ours
 	}
 	switch {

@@ -26,12 +26,12 @@ type joining struct {
 // alone is the joining of a lease that has nothing of its own.
 var alone joining
 
-// others returns the holds of DoAll's other keys.
-func (l *Lease) others() []*hold {
-	if l.joined == nil {
+// holds returns those of DoAll's other keys. j may be nil.
+func (j *joining) holds() []*hold {
+	if j == nil {
 		return nil
 	}
-	return l.joined.others
+	return j.others
 }
 
 // Key returns the key, as it was given to Do or Acquire.
@@ -52,20 +52,42 @@ func (l *Lease) Owner() string { return l.hold.owner }
 // paused, has lost the lease, and does not know it yet. Register the fence when the work first
 // reads the resource, and check it when the work writes: see the package documentation.
 //
+// Of holders that have the key together, a later one can have the smaller fence: see WithShared
+// and WithLimit. No two of them have the same, except for owners (WithOwner) and on
+// backend/redlock.
+//
 // It grows once DoAll or AcquireAll, called with a context of the lease, has joined it: see there.
-func (l *Lease) Fence() uint64 { return l.hold.fence.Load() }
+// In DoAll, it is that of all its keys, or 0 if each of them has its own.
+func (l *Lease) Fence() uint64 { return fenceOf(l.hold, l.joined.holds()) }
+
+// fenceOf returns the fence of a lease: that of its key, or that of several keys. While the fences
+// of several keys are raised, it is the smallest: the store knows it for each of them. It is 0 if
+// each key has its own.
+func fenceOf(h *hold, others []*hold) uint64 {
+	fence := h.fence.Load()
+	if len(others) == 0 {
+		return fence
+	}
+	if h.set.among > 1 || sharesKey(others) {
+		return 0
+	}
+	for _, other := range others {
+		fence = min(fence, other.fence.Load())
+	}
+	return fence
+}
 
 // Seat returns which of the seats of the key the lease has, from 1 to the n of WithLimit. No other
 // holder has the same seat at the same time. A seat can be the number of a licence, a port or an
 // API key. It is 0 without WithLimit, and if n is more than MaxSeats.
 func (l *Lease) Seat() int { return l.hold.tenure.claim.Seat }
 
-// Claims returns the claim by which the store knows the lease, with its fence. Its key has the
-// namespace. In DoAll, the claims of all its keys follow. It is for functions of a backend, such as
-// postgres.Locker.CheckFence.
+// Claims returns the claim by which the store knows the lease, with its fence and its seat. Its
+// key has the namespace. In DoAll, the claims of all its keys follow. It is for functions of a
+// backend, such as postgres.Locker.CheckFence, and for keys that have a fence each.
 func (l *Lease) Claims() []Claim {
 	claims := []Claim{l.hold.claim()}
-	for _, h := range l.others() {
+	for _, h := range l.joined.holds() {
 		claims = append(claims, h.claim())
 	}
 	return claims
@@ -88,7 +110,7 @@ func (l *Lease) Context() context.Context { return l.ctx }
 // Call it right before a side effect: after a process was paused, the context may not have ended
 // yet although the lease has. False is final. In DoAll, it is about the leases of all its keys.
 func (l *Lease) Valid() bool {
-	return l.hold.valid() && !slices.ContainsFunc(l.others(), func(h *hold) bool { return !h.valid() })
+	return l.hold.valid() && !slices.ContainsFunc(l.joined.holds(), func(h *hold) bool { return !h.valid() })
 }
 
 // MaxRecord is the longest record of a done marker in bytes.

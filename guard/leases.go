@@ -16,7 +16,15 @@ type Leases struct {
 	leases []*Lease
 	ctx    context.Context
 	end    func()
-	fence  uint64
+}
+
+// holds returns those of all of the keys.
+func (l *Leases) holds() []*hold {
+	all := make([]*hold, len(l.leases))
+	for i, lease := range l.leases {
+		all[i] = lease.hold
+	}
+	return all
 }
 
 // Keys returns the keys, sorted, each once.
@@ -28,10 +36,12 @@ func (l *Leases) Keys() []string {
 	return keys
 }
 
-// Fence returns the fence of all of the keys, see Lease.Fence.
-func (l *Leases) Fence() uint64 { return l.fence }
+// Fence returns the fence of all of the keys, see Lease.Fence. It is 0 if there are several, and
+// if others may hold one of them meanwhile (WithShared, WithLimit): each key then has its own
+// fence, see Claims.
+func (l *Leases) Fence() uint64 { return fenceOf(l.leases[0].hold, l.holds()[1:]) }
 
-// Claims returns the claims of all of the leases, see Lease.Claims.
+// Claims returns the claims of all of the leases, with their fences, see Lease.Claims.
 func (l *Leases) Claims() (claims []Claim) {
 	for _, lease := range l.leases {
 		claims = append(claims, lease.Claims()...)

@@ -160,6 +160,7 @@ func (h *hold) beginRelease(end ending, r *release) bool {
 func (r *release) endTenure(now time.Duration) {
 	h, t := r.hold, r.hold.tenure
 	h.guard.schedule.remove(t)
+	t.abandonRaises()
 	if h.guard.shared[t.claim.Key] == t {
 		delete(h.guard.shared, t.claim.Key)
 	}

@@ -53,7 +53,7 @@ type renewal struct {
 
 // newRenewal begins a renewal that is due now. Guard.mu must be held.
 func (t *tenure) newRenewal(now time.Duration) *renewal {
-	t.newest = &renewal{tenure: t, claim: t.claim, sent: now}
+	t.newest = &renewal{tenure: t, claim: t.nextClaim(), sent: now}
 	t.renewing = true
 	t.underway++
 	t.overdueAt = now + renewalTimeout(t.claim.TTL, t.longestMargin())
@@ -72,6 +72,9 @@ func (t *tenure) setOverdue(now time.Duration) (report func()) {
 	}
 	if t.renewAt != clock.Never {
 		t.renewAt = now + t.guard.renewalPause(t.claim.TTL, t.failures)
+	}
+	if h.lost == nil { // else announceLoss ends them
+		t.endRaises(r.claim.Fence, t.lastErr)
 	}
 	sent, used, failures, err := r.sent, t.used(now), t.failures, t.lastErr
 	return func() { h.reportRenewal(sent, now-sent, used, failures, err) }
@@ -215,22 +218,26 @@ func (r *renewal) answered(held bool, err error) {
 	default:
 		lost = append(lost, t.extend(r, now, used)...)
 	}
+	if err != nil {
+		err = asStoreError(driver.OpRenew, t.claim.Key, err)
+	}
+	if h.lost == nil { // else announceLoss ends them
+		t.endRaises(r.claim.Fence, err)
+	}
 	g.schedule.replan(t)
 	failures, fence := t.failures, h.fence.Load()
 	g.unlock()
 	for _, h := range lost {
 		h.announceLoss()
 	}
-	if err != nil {
-		err = asStoreError(driver.OpRenew, t.claim.Key, err)
-	} else if !held {
+	if err == nil && !held {
 		err = &LostError{Key: h.key, Fence: fence, Reason: LossNotHeld, ran: true}
 	}
 	h.reportRenewal(r.sent, now-r.sent, used, failures, err)
 }
 
 // extend extends the validity after a renewal, and returns the holds that are lost nevertheless.
-// The answer to an older request than the last one that was answered changes nothing. Guard.mu
+// The answer to an older request than the last one that was answered does not extend it. Guard.mu
 // must be held.
 func (t *tenure) extend(r *renewal, now, used time.Duration) (lost []*hold) {
 	g := t.guard
@@ -239,18 +246,31 @@ func (t *tenure) extend(r *renewal, now, used time.Duration) (lost []*hold) {
 		h.renewals++
 		h.used = max(h.used, used)
 	}
+	t.raised(r.claim.Fence)
 	if r.sent < t.counted() {
 		return nil
 	}
-	if t.renewAt != clock.Never {
-		t.renewAt = g.renewalAfter(r.sent, t.claim.TTL)
-	}
+	t.renewAgain(r.sent, now)
 	switch {
 	case t.isLost(): // kept for the functions that still run, but not valid again
 	case t.suspended(g.clock.Suspended(now)):
 		return t.lose(LossSuspended, now)
-	default:
+	case !t.hold.set.noRenewal: // else it has only raised the fence
 		t.count(r.sent, r.anchor)
 	}
 	return nil
+}
+
+// renewAgain plans the renewal after one that was sent at an instant, and answered now. Guard.mu
+// must be held.
+func (t *tenure) renewAgain(sent, now time.Duration) {
+	switch {
+	case t.renewAt == clock.Never: // the maximum hold is over
+	case t.raiseTo > t.claim.Fence:
+		t.renewAt = now
+	case t.hold.set.noRenewal: // the renewal has raised the fence
+		t.renewAt = clock.Never
+	default:
+		t.renewAt = t.guard.renewalAfter(sent, t.claim.TTL)
+	}
 }

@@ -19,12 +19,18 @@ import (
 // their keys: a call that waits for a key (WithWait) holds only keys that are smaller. That does
 // not cover a Do inside of DoAll, or inside of Do, for a further key.
 //
-// The context of f ends with the lease of any of the keys. f has one fence: it is larger than every
-// earlier fence of each key. A key that ctx holds already is joined: its lease gets that fence,
-// too, and keeps it after DoAll. So an outer run must read its fence (Fence) again then.
+// The context of f ends with the lease of any of the keys. f has one fence: it is larger than
+// every earlier fence of each key, and the store knows it for each of them. A key that ctx holds
+// already is joined: its lease gets that fence, too, and keeps it after DoAll. If DoAll fails, it
+// may get the fence with a later renewal. So an outer run must read its fence (Fence) again after
+// DoAll.
 //
-// Options are those of Do, without WithOnce and WithMinHold. On one Redis, free keys cost one round
-// trip, and their release another.
+// If others may hold one of the keys meanwhile (WithShared, WithLimit), no number is the fence of
+// f alone for all keys. Each key then has the fence of its own lease, and so has a key that was
+// joined. Fence returns 0. Lease.Claims has the fence and the seat for each key.
+//
+// Options are those of Do, without WithOnce and WithMinHold. On one Redis, free keys cost one
+// round trip, and their release another.
 func (g *Guard) DoAll(ctx context.Context, keys []string, f func(context.Context) error, opts ...Option) (err error) {
 	if f == nil {
 		return errNoFunction
@@ -37,7 +43,7 @@ func (g *Guard) DoAll(ctx context.Context, keys []string, f func(context.Context
 		released := l.Release(ctx)
 		var lost *LostError
 		if errors.As(released, &lost) && !errors.Is(err, ErrLost) && !errors.Is(err, ErrClosed) {
-			if ctx.Err() == nil {
+			if !hasEnded(ctx) {
 				err = driver.HideContext(err) // the context that f saw ended was ours
 			}
 			with := *lost
@@ -46,10 +52,7 @@ func (g *Guard) DoAll(ctx context.Context, keys []string, f func(context.Context
 		}
 	}()
 	last := len(l.leases) - 1
-	r := run{hold: l.leases[last].hold, hooks: l.set.hooks, caller: ctx}
-	for _, lease := range l.leases[:last] {
-		r.others = append(r.others, lease.hold)
-	}
+	r := run{hold: l.leases[last].hold, others: l.holds()[:last], hooks: l.set.hooks, caller: ctx}
 	return r.run(l.ctx, f)
 }
 
@@ -66,8 +69,9 @@ func (g *Guard) AcquireAll(ctx context.Context, keys []string, opts ...Option) (
 	return s.leases()
 }
 
-// each calls f for 0 to n-1 at once, and returns when all have returned, or ended their goroutines.
-// If one has panicked, so does each: a panic in a goroutine of ours would end the process.
+// each calls f for 0 to n-1 at once, and returns when all have returned, or ended their
+// goroutines. If one has panicked, so does each: a panic in a goroutine of ours would end the
+// process.
 func each(n int, f func(i int)) {
 	var all sync.WaitGroup
 	panics := make([]any, n)
@@ -223,31 +227,26 @@ func (s *several) reportSkip(k *oneOf) {
 	hs.call(s.ctx, &e, pickSkip)
 }
 
-// leases returns what was acquired, under one fence: the largest. The store knows it of each key.
+// leases returns what was acquired. The maximum hold begins now.
 func (s *several) leases() (*Leases, error) {
 	l := &Leases{guard: s.guard, set: s.set, ctx: s.ctx}
-	var all []*hold
 	for _, k := range s.keys {
-		l.fence = max(l.fence, k.lease.Fence())
 		l.leases = append(l.leases, k.lease)
-		all = append(all, k.lease.hold)
 	}
-	var behind []*hold
-	now := s.guard.clock.Now()
-	for _, k := range s.keys {
-		if k.lease.takeFence(l.fence, s.set, now) {
-			behind = append(behind, k.lease.hold)
-		}
-	}
-	if err := s.raise(behind); err != nil {
+	all := l.holds()
+	if err := s.shareFence(all); err != nil {
 		return nil, err
 	}
+	now := s.guard.clock.Now()
 	var ends []func()
-	for _, h := range all {
+	for i, h := range all {
+		if s.keys[i].lease.joined == nil {
+			h.endAfter(s.set.maxHold, now)
+		}
 		joined, end := h.joined(l.ctx)
 		c := &leaseContext{Context: joined, hold: h}
-		if last := len(all) - 1; h == all[last] {
-			c.joined = &joining{others: all[:last]}
+		if last := len(all) - 1; i == last {
+			c.joined = &joining{others: all[:last:last]}
 		}
 		l.ctx = c
 		ends = append(ends, end)
@@ -263,76 +262,13 @@ func (s *several) leases() (*Leases, error) {
 	return l, nil
 }
 
-// takeFence makes the lease one of several that have a fence, whose maximum hold begins now. It
-// reports whether the store does not know the fence yet. A lease that was joined may be that of
-// another Guard. Its fence moves up as well: what f writes under the fence of all keys must not
-// make the rest of the outer run stale.
-func (l *Lease) takeFence(fence uint64, set *settings, now time.Duration) (behind bool) {
-	h := l.hold
+// endAfter has the maximum hold, if there is one, begin now.
+func (h *hold) endAfter(maxHold, now time.Duration) {
+	if maxHold == 0 {
+		return
+	}
 	h.guard.mu.Lock()
 	defer h.guard.mu.Unlock()
-	h.fence.Store(max(h.fence.Load(), fence))
-	if behind = h.tenure.claim.Fence < fence; behind {
-		h.tenure.claim.Fence, h.tenure.claim.Reserve = fence, 0
-	}
-	if l.joined == nil {
-		if set.maxHold > 0 {
-			h.maxAt = now + set.maxHold
-		}
-		h.guard.schedule.replan(h.tenure)
-	}
-	return behind
-}
-
-// raise sends the store the fences under which the leases are used.
-func (s *several) raise(behind []*hold) error {
-	errs := make([]error, len(behind))
-	each(len(behind), func(i int) {
-		// unless raiseOne returns
-		errs[i] = driver.NewStoreError("", driver.OpRenew, behind[i].key, errAborted)
-		errs[i] = s.raiseOne(behind[i])
-	})
-	return cmp.Or(errs...)
-}
-
-// raiseOne sends the store the fence of one of the leases. It asks until there is an answer, as
-// long as the call waits and the lease is valid. Nothing changes if the store has the fence
-// already.
-func (s *several) raiseOne(h *hold) error {
-	g := s.guard
-	for failures := 1; ; failures++ {
-		err := s.renew(h)
-		now := g.clock.Now()
-		switch {
-		case err == nil:
-			return nil
-		case s.ctx.Err() != nil:
-			return contextEnded(s.ctx, driver.OpAcquire, h.key)
-		case !errors.Is(err, ErrStore), permanent(err), now >= s.deadline, !h.valid():
-			return err
-		}
-		pause := g.renewalPause(h.set.ttl, failures)
-		if !g.sleep(now+pause, nil, s.ctx.Done(), g.closing) && s.ctx.Err() == nil {
-			return err // the Guard is closing
-		}
-	}
-}
-
-// renew renews the claim of one of the leases, once.
-func (s *several) renew(h *hold) error {
-	g := s.guard
-	h.guard.mu.Lock()
-	c := h.tenure.claim
-	h.guard.mu.Unlock()
-	ctx, cancel := context.WithTimeout(s.ctx, requestTimeout(c.TTL))
-	defer cancel()
-	g.calls.Add(1)
-	defer g.calls.Add(-1)
-	switch held, err := g.locker.Renew(ctx, c); {
-	case err != nil:
-		return asStoreError(driver.OpRenew, c.Key, err)
-	case !held:
-		return &LostError{Key: h.key, Fence: c.Fence, Reason: LossNotHeld}
-	}
-	return nil
+	h.maxAt = now + maxHold
+	h.guard.schedule.replan(h.tenure)
 }

@@ -693,6 +693,71 @@ func TestAcquireAll_renewsKeysThatItHoldsWhileItWaits(t *testing.T) {
 	})
 }
 
+// "Not held" is final: whoever learns it, the run that holds the key ends at once.
+func TestDoAll_notHeldEndsTheOuterRun(t *testing.T) {
+	for _, key := range []string{"a", "b"} {
+		for name, outer := range map[string]int{"of the same Guard": 0, "of another Guard": 1} {
+			t.Run(key+" "+name, func(t *testing.T) {
+				sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
+					other := map[string]string{"a": "b", "b": "a"}[key]
+					var inner error
+					err := []*guard.Guard{here, there}[outer].Do(t.Context(), key, func(ctx context.Context) error {
+						store.forget(t, key)
+						require.NoError(t, hold(t, there, other).Release(t.Context()), "the other key has the larger fence")
+						inner = here.DoAll(ctx, []string{"a", "b"}, nothing)
+						lease, _ := guard.FromContext(ctx)
+						require.False(t, lease.Valid())
+						require.ErrorIs(t, context.Cause(ctx), guard.ErrLost)
+						return nil
+					})
+					for _, err := range []error{inner, err} {
+						var lost *guard.LostError
+						require.ErrorAs(t, err, &lost)
+						require.Equal(t, guard.LossNotHeld, lost.Reason)
+					}
+					require.False(t, guard.Ran(inner))
+					require.True(t, guard.Ran(err))
+					require.True(t, store.free(other))
+				})
+			})
+		}
+	}
+}
+
+// A run around the call may hold several keys, too. It has one fence for them afterwards.
+func TestDoAll_raisesAllKeysOfTheRunsAroundIt(t *testing.T) {
+	sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
+		later := func(key string) { require.NoError(t, hold(t, there, key).Release(t.Context())) }
+		fences := func(ctx context.Context) (keys map[string]uint64) {
+			lease, _ := guard.FromContext(ctx)
+			keys = map[string]uint64{"": guard.Fence(ctx)}
+			for _, c := range lease.Claims() {
+				keys[c.Key] = c.Fence
+			}
+			return keys
+		}
+		require.NoError(t, here.Do(t.Context(), "other", func(outer context.Context) error {
+			before := guard.Fence(outer)
+			require.NoError(t, here.DoAll(outer, []string{"a", "b"}, func(first context.Context) error {
+				return here.DoAll(first, []string{"b", "c"}, func(second context.Context) error {
+					later("d")
+					require.NoError(t, here.DoAll(second, []string{"a", "d"}, func(third context.Context) error {
+						f := guard.Fence(third)
+						require.Equal(t, map[string]uint64{"": f, "a": f, "d": f}, fences(third))
+						return nil
+					}))
+					f := guard.Fence(second)
+					require.Equal(t, map[string]uint64{"": f, "b": f, "c": f}, fences(second))
+					require.Equal(t, map[string]uint64{"": f, "a": f, "b": f}, fences(first))
+					return nil
+				})
+			}))
+			require.Equal(t, before, guard.Fence(outer), "a key that has nothing to do with it")
+			return nil
+		}))
+	})
+}
+
 func TestDoAll_hooksThatAreOffReceiveNothing(t *testing.T) {
 	sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
 		off := true
@@ -718,5 +783,32 @@ func TestDoAll_hooksThatAreOffReceiveNothing(t *testing.T) {
 		off = false
 		require.NoError(t, here.DoAll(t.Context(), keys, nothing, opts...))
 		require.Equal(t, 1, switched.count("run start"))
+	})
+}
+
+// A renewal that raises a fence is a renewal to hooks.
+func TestDoAll_hooksReceiveTheRenewalsThatRaiseFences(t *testing.T) {
+	sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
+		failed := false
+		store.OnRenew = func(_ context.Context, n int, _ guard.Claim) (bool, error) {
+			if n == 1 {
+				failed = true
+				return false, guardtest.Fail(driver.KindConnection)
+			}
+			return false, guardtest.ErrUnscripted
+		}
+		var inner, outer recorder
+		require.NoError(t, here.Do(t.Context(), "b", func(ctx context.Context) error {
+			require.NoError(t, hold(t, there, "c").Release(t.Context()))
+			before := guard.Fence(ctx)
+			require.NoError(t, here.DoAll(ctx, []string{"a", "b", "c"}, nothing, guard.WithWait(ttl), guard.WithHook(inner.hook())))
+			synctest.Wait()
+			require.Greater(t, guard.Fence(ctx), before)
+			require.Equal(t, guard.Fence(ctx), outer.last(t, "renew").Fence)
+			return nil
+		}, guard.WithHook(outer.hook())))
+		require.True(t, failed)
+		require.Equal(t, store.count(driver.OpRenew), inner.count("renew")+outer.count("renew"))
+		require.Equal(t, 3, store.count(driver.OpRenew), "two keys, of which one failed")
 	})
 }

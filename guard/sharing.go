@@ -21,8 +21,10 @@ const MaxSeats = driver.MaxSeats
 // readers cannot keep a writer out for ever. If it ends, or its process dies, they go on: after
 // 0.6 TTL at the latest.
 //
-// The fence of a lease that is alone is larger than those of all shared leases before it. So a
-// resource that remembers the largest fence can refuse a reader if a writer has come since.
+// The fence of a lease that is alone is larger than those of all shared leases before it, and
+// smaller than those of all later ones. So a resource that remembers the largest fence of a writer
+// can refuse a reader if a writer has come since. The fences of readers do not order them: a later
+// reader can have the smaller one.
 //
 // Shared calls of one Guard with the same TTL that come within 20 ms, or a tenth of the TTL if
 // that is shorter, share one lease in the store. Each call has a fence of its own. The lease is
@@ -49,12 +51,13 @@ func WithShared() Option {
 // are counted, and each has a lease. Shared calls of one Guard that have one lease count as one,
 // and so do the calls of one owner (WithOwner) if the backend keeps owners.
 //
-// Each grant has a fence, but several hold the key at a time, so a resource that remembers the
-// largest fence would refuse those that are entitled to it. If n is at most MaxSeats, Lease.Seat
-// says which of n seats the lease has, alone. The fences of a seat grow from one holder to the
-// next. So a resource that remembers one for each seat can refuse a holder that has lost its
-// lease. backend/redlock grants limits of at most MaxSeats. There, calls WithShared and calls with
-// a limit wait for each other.
+// Each lease has a fence, but several hold the key at a time, so a resource that remembers the
+// largest fence would refuse those that are entitled to it. A later holder can even have the
+// smaller fence: a lease that is handed off inside of a process goes on with the fences that were
+// reserved for it. If n is at most MaxSeats, Lease.Seat says which of n seats the lease has,
+// alone. The fences of a seat grow from one holder to the next. So a resource that remembers one
+// for each seat can refuse a holder that has lost its lease. backend/redlock grants limits of at
+// most MaxSeats. There, calls WithShared and calls with a limit wait for each other.
 //
 // New, or the call, returns a *SettingError if the backend cannot do so, and with WithOnce. 0 and
 // 1 are off: a call holds its key alone. At most 1,000,000. Defaults to 0.
@@ -76,9 +79,9 @@ const maxLimit = 1_000_000
 // call asked for it alone, or with fewer. See UpgradeError.
 var ErrUpgrade = errors.New("key is held together with others")
 
-// An UpgradeError is ErrUpgrade with the details. Waiting would never end: the lease of the context
-// is among those that the call would have to wait for. Ask for the key alone before, or release
-// the shared lease.
+// An UpgradeError is ErrUpgrade with the details. Waiting would never end: the lease of the
+// context is among those that the call would have to wait for. Ask for the key alone before, or
+// release the shared lease.
 type UpgradeError struct{ Key string }
 
 func (e *UpgradeError) Error() string {

@@ -54,7 +54,7 @@ func (t *tracker) hook() guard.Hook {
 		},
 		Renew: func(_ context.Context, e guard.Event) {
 			if e.Err == nil {
-				t.note(func() { t.until[e.Key] = endOf(e.Start, e.TTL) })
+				t.note(func() { t.until[e.Key], t.fences[e.Key] = endOf(e.Start, e.TTL), e.Fence })
 			}
 		},
 	}

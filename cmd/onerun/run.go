@@ -174,13 +174,16 @@ func (w *work) stop(process *child.Process, cause error) {
 
 // environment returns the environment of the command.
 func (w *work) environment(ctx context.Context) []string {
-	ids := make([]string, len(w.run.Keys))
+	ids, fences := make([]string, len(w.run.Keys)), make([]string, len(w.run.Keys))
 	for i, key := range w.run.Keys {
-		ids[i] = w.leases.id(key)
+		ids[i], fences[i] = w.leases.id(key), strconv.FormatUint(w.leases.fence(key), 10)
+	}
+	if fence := guard.Fence(ctx); fence != 0 { // one for all
+		fences = []string{strconv.FormatUint(fence, 10)}
 	}
 	own := map[string]string{
 		"ONERUN_KEY":   strings.Join(w.run.Keys, "\n"),
-		"ONERUN_FENCE": strconv.FormatUint(guard.Fence(ctx), 10),
+		"ONERUN_FENCE": strings.Join(fences, "\n"),
 		"ONERUN_ID":    strings.Join(ids, "\n"),
 		"TRACEPARENT":  w.trace,
 	}

@@ -124,6 +124,9 @@ func TestRun_environment(t *testing.T) {
 	require.Regexp(t, "^00-[0-9a-f]{32}-[0-9a-f]{16}-01$", two["TRACEPARENT"])
 	require.NotEqual(t, one["TRACEPARENT"][3:35], two["TRACEPARENT"][3:35])
 	require.Greater(t, run(nil, "k")["ONERUN_FENCE"], one["ONERUN_FENCE"])
+
+	require.Regexp(t, "^[1-9][0-9]{14,}$", run(nil, "b", "a")["ONERUN_FENCE"], "one for both")
+	require.Regexp(t, "^[1-9][0-9]{14,}\n[1-9][0-9]{14,}$", run(nil, "--limit=2", "b", "a")["ONERUN_FENCE"], "one for each")
 }
 
 func TestRun_theFenceInTheEnvironmentIsThatOfTheStore(t *testing.T) {
