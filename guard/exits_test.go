@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
 // An exit is a row of the table of exits. It puts a call into a state and then ends the call in
@@ -40,6 +43,8 @@ type exitScene struct {
 	cancel  context.CancelFunc
 	opts    []guard.Option
 	body    func(ctx context.Context) error // the subject's function
+	keys    []string                        // the subject's: one, or several of which the last is k
+	fences  usedFences
 	all     sync.WaitGroup
 	closing chan error
 	local   *waitingCall
@@ -53,8 +58,20 @@ type waitingCall struct {
 	err error
 }
 
-func newExitScene(t *testing.T) *exitScene {
-	s := &exitScene{t: t, store: newTestStore(), closing: make(chan error, 1)}
+// usedFences are the fences under which calls have run, in their order.
+type usedFences struct {
+	mu  sync.Mutex
+	all []uint64
+}
+
+func (u *usedFences) add(fence uint64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.all = append(u.all, fence)
+}
+
+func newExitScene(t *testing.T, keys []string) *exitScene {
+	s := &exitScene{t: t, store: newTestStore(), keys: keys, closing: make(chan error, 1)}
 	var err error
 	s.g, err = guard.New(s.store, guard.WithTTL(ttl))
 	require.NoError(t, err)
@@ -71,7 +88,16 @@ func (s *exitScene) subject(opts ...guard.Option) {
 	s.all.Go(func() {
 		defer func() { _ = recover() }()
 		hook := guard.WithHook(s.hooks.hook())
-		_ = s.g.Do(s.ctx, "k", s.body, append(append([]guard.Option{hook}, s.opts...), opts...)...)
+		opts := append(append([]guard.Option{hook}, s.opts...), opts...)
+		body := func(ctx context.Context) error {
+			s.fences.add(guard.Fence(ctx))
+			return s.body(ctx)
+		}
+		if len(s.keys) > 1 {
+			_ = s.g.DoAll(s.ctx, s.keys, body, opts...)
+			return
+		}
+		_ = s.g.Do(s.ctx, s.keys[0], body, opts...)
 	})
 	synctest.Wait()
 }
@@ -81,7 +107,8 @@ func (s *exitScene) waitBehind() {
 	s.local, s.remote = &waitingCall{}, &waitingCall{}
 	for g, w := range map[*guard.Guard]*waitingCall{s.g: s.local, s.other: s.remote} {
 		s.all.Go(func() {
-			w.err = g.Do(s.t.Context(), "k", func(context.Context) error {
+			w.err = g.Do(s.t.Context(), "k", func(ctx context.Context) error {
+				s.fences.add(guard.Fence(ctx))
 				w.at = time.Now()
 				w.ran.Store(true)
 				return nil
@@ -118,11 +145,17 @@ func (s *exitScene) onAcquire(f func(ctx context.Context, grant guard.Grant) (gu
 func (s *exitScene) onRelease(f func(ctx context.Context, held bool) (bool, error)) {
 	var calls atomic.Int32
 	s.store.OnRelease = func(ctx context.Context, _ int, c guard.Claim, after guard.After) (bool, error) {
-		if calls.Add(1) == 1 {
+		if c.Key == "k" && calls.Add(1) == 1 {
 			return f(ctx, true)
 		}
 		return s.store.memory.Release(context.WithoutCancel(ctx), c, after)
 	}
+}
+
+// claim returns the subject's claim on k.
+func (s *exitScene) claim() guard.Claim {
+	calls := s.store.granted()
+	return calls[slices.IndexFunc(calls, func(c guardtest.Call) bool { return c.Claim.Key == "k" })].Claim
 }
 
 // holdElsewhere makes another process hold the key until the returned function is called.
@@ -228,6 +261,7 @@ func exits() (rows []exit) {
 		s.subject()
 		s.waitBehind()
 		s.closeInBackground(6 * time.Second)
+		time.Sleep(6 * time.Second)
 	})
 
 	// Waiting at the head of the queue: another process holds the key.
@@ -317,9 +351,12 @@ func exits() (rows []exit) {
 		synctest.Wait()
 	}))
 	addClose("receiving a hand-off", "", func(s *exitScene) {
+		var once sync.Once // and not for each key
 		s.opts = append(s.opts, guard.WithHook(hookOf("AcquireEnd", func() {
-			s.all.Go(func() { s.closing <- s.g.Close(s.t.Context()) })
-			synctest.Wait()
+			once.Do(func() {
+				s.all.Go(func() { s.closing <- s.g.Close(s.t.Context()) })
+				synctest.Wait()
+			})
 		})))
 		handOff(func(*exitScene) {})(s)
 	})
@@ -350,7 +387,7 @@ func exits() (rows []exit) {
 	}
 	add("running", "cancel", running(untilDone, func(s *exitScene) { s.cancel() }))
 	add("running", "loss", running(untilDone, func(s *exitScene) {
-		s.store.release(s.t, s.store.granted()[0].Claim, guard.After{})
+		s.store.release(s.t, s.claim(), guard.After{})
 	}))
 	add("running", "suspended host", running(untilDone, func(s *exitScene) { s.asleep.Add(int64(time.Minute)) }))
 	addClose("running", "1 lease was revoked", running(untilDone, func(s *exitScene) { s.closeInBackground(time.Second) }))
@@ -381,15 +418,16 @@ func exits() (rows []exit) {
 	add("releasing", "suspended host", releasing(noAnswer, func(s *exitScene) { s.asleep.Add(int64(time.Minute)) }))
 	addClose("releasing", "", releasing(noAnswer, func(s *exitScene) { s.closeInBackground(time.Minute) }))
 	add("releasing", "loss", releasing(func(s *exitScene, _ context.Context) (bool, error) {
-		s.store.release(s.t, s.store.granted()[0].Claim, guard.After{})
+		s.store.release(s.t, s.claim(), guard.After{})
 		return false, nil
 	}, func(*exitScene) {}))
 
 	// Renewing: the subject's function runs, and a renewal is under way.
 	renewing := func(first func(s *exitScene, ctx context.Context) (bool, error), f func(s *exitScene)) func(s *exitScene) {
 		return func(s *exitScene) {
-			s.store.OnRenew = func(ctx context.Context, n int, c guard.Claim) (bool, error) {
-				if n == 1 {
+			begun, renewals := time.Now(), new(atomic.Int32)
+			s.store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
+				if c.Key == "k" && time.Since(begun) > 0 && renewals.Add(1) == 1 { // not one that raises a fence
 					return first(s, ctx)
 				}
 				return s.store.memory.Renew(context.WithoutCancel(ctx), c)
@@ -437,6 +475,18 @@ func (r *recorder) count(name string) (n int) {
 	return n
 }
 
+// leases returns how many leases the hooks have seen acquired.
+func (r *recorder) leases() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, name := range r.names {
+		if name == "acquire end" && r.events[i].Err == nil {
+			n++
+		}
+	}
+	return n
+}
+
 // check makes the five checks.
 func (s *exitScene) check(e exit) {
 	played := time.Now()
@@ -456,8 +506,11 @@ func (s *exitScene) check(e exit) {
 		require.LessOrEqual(s.t, s.local.at.Sub(played), ttl+time.Second, "the waiter of the same Guard")
 	}
 
-	// The key is free again within the TTL.
-	require.True(s.t, s.store.free("k"))
+	// All keys are free again within the TTL. Fences have grown.
+	for _, key := range s.keys {
+		require.True(s.t, s.store.free(key), key)
+	}
+	require.IsIncreasing(s.t, append([]uint64{0}, s.fences.all...))
 
 	// Close returns, with the right error.
 	var err error
@@ -468,10 +521,13 @@ func (s *exitScene) check(e exit) {
 		err = s.g.Close(s.t.Context())
 		require.LessOrEqual(s.t, time.Since(start), time.Second)
 	}
-	if e.closeError == "" {
+	switch says := e.closeError; {
+	case says == "":
 		require.NoError(s.t, err)
-	} else {
-		require.ErrorContains(s.t, err, e.closeError)
+	case len(s.keys) == 2:
+		require.ErrorContains(s.t, err, strings.TrimPrefix(says, "1 lease was ")) // one or both
+	default:
+		require.ErrorContains(s.t, err, says)
 	}
 	require.NoError(s.t, s.other.Close(s.t.Context()))
 
@@ -481,29 +537,29 @@ func (s *exitScene) check(e exit) {
 
 	// No event was reported twice, and none is missing.
 	seen := s.hooks.seen()
-	require.Equal(s.t, 1, s.hooks.count("acquire start"), seen)
-	require.Equal(s.t, 1, s.hooks.count("acquire end"), seen)
+	if len(s.keys) == 1 {
+		require.Equal(s.t, 1, s.hooks.count("acquire start"), seen)
+	}
+	require.Equal(s.t, s.hooks.count("acquire start"), s.hooks.count("acquire end"), seen)
 	require.LessOrEqual(s.t, s.hooks.count("run start"), 1, seen)
 	require.Equal(s.t, s.hooks.count("run start"), s.hooks.count("run end"), seen)
-	require.LessOrEqual(s.t, s.hooks.count("loss"), 1, seen)
-	require.LessOrEqual(s.t, s.hooks.count("wait"), 1, seen)
-	leases := 0
-	if s.hooks.last(s.t, "acquire end").Err == nil {
-		leases = 1
-	}
-	require.Equal(s.t, leases, s.hooks.count("release"), seen)
+	require.LessOrEqual(s.t, s.hooks.count("loss"), len(s.keys), seen)
+	require.LessOrEqual(s.t, s.hooks.count("wait"), len(s.keys), seen)
+	require.Equal(s.t, s.hooks.leases(), s.hooks.count("release"), seen)
 }
 
 // Whatever a call is doing and however it ends, the queue keeps moving and the key becomes free.
 func TestExits(t *testing.T) {
 	for _, e := range exits() {
-		t.Run(e.state+", "+e.how, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newExitScene(t)
-				defer s.cancel()
-				e.play(s)
-				s.check(e)
+		for of, keys := range map[string][]string{"": {"k"}, ", several keys": {"j", "k"}} {
+			t.Run(e.state+", "+e.how+of, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newExitScene(t, keys)
+					defer s.cancel()
+					e.play(s)
+					s.check(e)
+				})
 			})
-		})
+		}
 	}
 }
