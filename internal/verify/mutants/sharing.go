@@ -59,13 +59,23 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_fence_of_several_keys_not_raised", rule: 9, does: "the store does not receive the fence of several keys",
-		hunks: []hunk{{"guard/several.go", "behind = append(behind, k.lease.hold)", "_ = behind"}},
+		hunks: []hunk{{"guard/raise.go", "errs[i] = s.raise(all[i], fence)", "_ = errs[i]"}},
 		pkg:   "guard", test: "TestAcquireAll_tellsTheStoreItsFence",
 	},
 	{
 		name: "mutant_each_key_has_its_fence", rule: 9, does: "each of several keys is used with the fence that it was granted",
-		hunks: []hunk{{"guard/several.go", "	h.fence.Store(max(h.fence.Load(), fence))\n", ""}},
+		hunks: []hunk{{"guard/raise.go", "		t.hold.fence.Store(fence)\n", ""}},
 		pkg:   "guard", test: "TestAcquireAll_tellsTheStoreItsFence",
+	},
+	{
+		name: "mutant_fence_used_before_the_store_knows_it", rule: 9, does: "a joined lease has the fence of several keys before the store has answered",
+		hunks: []hunk{{"guard/raise.go", "	t.claim.Reserve = 0 // the reserved fences may be smaller\n", "	t.claim.Reserve = 0\n	t.hold.fence.Store(fence)\n"}},
+		pkg:   "guard", test: "TestDoAll_fencesAtEachExit",
+	},
+	{
+		name: "mutant_one_fence_for_shared_keys", rule: 9, does: "several keys that others may hold, too, have one fence",
+		hunks: []hunk{{"guard/raise.go", "if len(all) > 1 && sharesKey(all) {", "if false {"}},
+		pkg:   "guard", test: "TestDoAll_fencesAtEachExit",
 	},
 	{
 		name: "mutant_a_reader_joins_for_ever", rule: 13, does: "readers join a lease for as long as it is held",
@@ -119,7 +129,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_context_of_one_key", rule: 2, does: "the context of several keys ends with the lease of the last one only",
-		hunks: []hunk{{"guard/several.go", "for _, h := range all {\n		joined, end", "for _, h := range all[len(all)-1:] {\n		joined, end"}},
+		hunks: []hunk{{"guard/several.go", "joined, end := h.joined(l.ctx)", "joined, end := all[len(all)-1].joined(l.ctx)"}},
 		pkg:   "guard", test: "TestAcquireAll_allKeysAreLostTogether",
 	},
 	{
