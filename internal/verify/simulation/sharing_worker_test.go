@@ -135,7 +135,7 @@ func (k *worker) underAll(ctx context.Context, g *guard.Guard, some []string, ho
 			}
 			return errWork
 		}
-		if lease.Fence() != fence {
+		if fence > 0 && lease.Fence() != fence { // else each key has its own
 			k.world.violate("all", "%s holds %v under fences %d and %d", k.name, some, fence, lease.Fence())
 		}
 		leases = append(leases, lease)
