@@ -112,6 +112,7 @@ func TestDeadline_boundsEachDelay(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts   []guardasynq.Option
 		task   []asynq.Option
+		soon   bool          // the Deadline is in 3 s, and not in 20 s
 		asks   time.Duration // a delay that the handler asks for
 		least  time.Duration
 		atMost time.Duration
@@ -121,7 +122,7 @@ func TestDeadline_boundsEachDelay(t *testing.T) {
 		"WithDelay":          {opts: []guardasynq.Option{guardasynq.WithDelay(time.Hour)}, task: []asynq.Option{retry}, least: 10 * time.Second, atMost: 20*time.Second - intervals - time.Second},
 		"of the handler":     {task: []asynq.Option{retry}, asks: time.Hour, least: 10 * time.Second, atMost: 20*time.Second - intervals - time.Second},
 		"a shorter one":      {task: []asynq.Option{retry}, asks: 7 * time.Second, least: 7 * time.Second, atMost: 7 * time.Second},
-		"of a task too late": {task: []asynq.Option{retry, asynq.Deadline(time.Now().Add(3 * time.Second))}, asks: time.Hour, atMost: time.Second},
+		"of a task too late": {task: []asynq.Option{retry}, soon: true, asks: time.Hour, atMost: 3*time.Second - intervals - time.Second},
 		// the next delivery has all of the time again
 		"beside a Timeout": {task: []asynq.Option{retry, asynq.Timeout(5 * time.Second), asynq.Deadline(time.Time{})}, asks: time.Hour, least: time.Hour, atMost: time.Hour},
 	} {
@@ -135,7 +136,11 @@ func TestDeadline_boundsEachDelay(t *testing.T) {
 			s.serve(t, aqConfig(func(c *asynq.Config) { c.DelayedTaskCheckInterval = time.Second }), m(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
 				return guardasynq.Postpone(c.asks)
 			})))
-			s.enqueue(t, "import", "1", append([]asynq.Option{asynq.Deadline(time.Now().Add(20 * time.Second))}, c.task...)...)
+			within := 20 * time.Second
+			if c.soon {
+				within = 3 * time.Second
+			}
+			s.enqueue(t, "import", "1", append([]asynq.Option{asynq.Deadline(time.Now().Add(within))}, c.task...)...)
 			after := s.outcomes.await(t, guardasynq.ResultPostponed, 1)[0].After
 			require.GreaterOrEqual(t, after, c.least)
 			require.LessOrEqual(t, after, c.atMost)
