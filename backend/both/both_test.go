@@ -533,7 +533,9 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 	require.ErrorAs(t, g.Do(t.Context(), "k", nothing, guard.WithLimit(2)), &bad)
 	var key *guard.KeyError
 	require.ErrorAs(t, g.Do(t.Context(), "a{b", nothing), &key)
-	_, err := inspect.New(g)
+	named, err := guard.New(both.New(m, memory.New()), guard.WithNamespace("test"))
+	require.NoError(t, err)
+	_, err = inspect.New(named)
 	require.ErrorContains(t, err, "cannot show its keys")
 	_, err = both.New(m, &guardtest.Scripted{}).Raise(t.Context(), "job", "tick", 0)
 	require.ErrorContains(t, err, "the next backend")
