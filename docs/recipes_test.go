@@ -220,21 +220,21 @@ func arguments(text string) (args []string) {
 var units = map[string]time.Duration{"time.Second": time.Second, "time.Minute": time.Minute, "time.Hour": time.Hour}
 
 // durationOf returns the value of a product such as 24*time.Hour, if it is written as one.
-func durationOf(text string) (d time.Duration, ok bool) {
-	d = 1
+func durationOf(text string) (_ time.Duration, ok bool) {
+	n := int64(1)
 	for factor := range strings.SplitSeq(text, "*") {
 		factor = strings.TrimSpace(factor)
-		n, err := strconv.Atoi(factor)
+		number, err := strconv.ParseInt(factor, 10, 64)
 		switch unit := units[factor]; {
 		case unit != 0:
-			d, ok = d*unit, true
+			n, ok = n*int64(unit), true
 		case err == nil:
-			d *= time.Duration(n)
+			n *= number
 		default:
 			return 0, false
 		}
 	}
-	return d, ok
+	return time.Duration(n), ok
 }
 
 func (r recipe) String() string { return fmt.Sprintf("%q for %v", r.key, r.window) }

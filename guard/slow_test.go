@@ -281,9 +281,12 @@ func TestSlow_closeEndsCallsToAStoreThatDoesNotAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				ended := make(chan error, 1)
+				ended := make(chan struct{})
 				start := time.Now()
-				go func() { ended <- call(g, store) }()
+				go func() {
+					defer close(ended)
+					_ = call(g, store)
+				}()
 				time.Sleep(time.Second)
 				_ = g.Close(context.Background())
 				<-ended

@@ -117,9 +117,9 @@ func (s *site) hold(key string, opts ...guard.Option) *guard.Lease {
 	return l
 }
 
-func (s *site) finish(key string) {
+func (s *site) finishNightly() {
 	s.Helper()
-	l := s.hold(key, guard.WithOnce(time.Hour))
+	l := s.hold("nightly", guard.WithOnce(time.Hour))
 	require.NoError(s, l.SetRecord([]byte("a secret record")))
 	require.NoError(s, l.Complete(s.Context()))
 }
@@ -148,7 +148,7 @@ func TestPage_showsKeys(t *testing.T) {
 	s := newSite(t)
 	l := s.hold("report <1>")
 	s.hold("licences", guard.WithLimit(3))
-	s.finish("nightly")
+	s.finishNightly()
 	page := s.see("/")
 	for _, want := range []string{"report &lt;1&gt;", "licences", "nightly", "worker 1", ">held<", ">done<"} {
 		require.Contains(t, page, want)
@@ -271,7 +271,7 @@ func TestActions_askAndAct(t *testing.T) {
 	require.Contains(t, page, "Nobody holds this key")
 	<-stuck.Context().Done()
 
-	s.finish("nightly")
+	s.finishNightly()
 	page, status = s.post("/act", url.Values{"what": {"forget"}, "k": {"nightly"}})
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, page, "Nobody holds this key")
@@ -426,7 +426,7 @@ func TestPage_behindAProxyThatChangesTheHost(t *testing.T) {
 	const origin = "http://ops.example"
 	hold := url.Values{"what": {"hold"}, "k": {"report"}, "for": {"2h"}}
 	s := newSite(t, web.WithActions(alice))
-	s.finish("nightly")
+	s.finishNightly()
 	find := url.Values{"text": {"nightly"}}
 	_, status := s.postWith("/find", find, "Origin", origin)
 	require.Equal(t, http.StatusForbidden, status)
@@ -439,7 +439,7 @@ func TestPage_behindAProxyThatChangesTheHost(t *testing.T) {
 	page, status := s.postWith("/act", hold, "Origin", origin)
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, page, "held by alice")
-	s.finish("nightly")
+	s.finishNightly()
 	page, status = s.postWith("/find", find, "Origin", origin)
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, page, "15 bytes")

@@ -2,6 +2,7 @@ package guardgrpc_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,7 +46,7 @@ func (*serverStream) SetTrailer(metadata.MD) error { return nil }
 func TestNew_optionsOfGuard(t *testing.T) {
 	t.Parallel()
 	replaced := []string{"WithWait", "WithOnce", "WithOwner", "WithOwnerFrom"}
-	alone := append(replaced[:4:4], "WithShared", "WithLimit")
+	alone := slices.Concat(replaced, []string{"WithShared", "WithLimit"})
 	for name, of := range map[string]struct {
 		mode    guardgrpc.Mode
 		refused []string

@@ -68,9 +68,11 @@ var endExits = map[string]struct {
 		fmt.Fprint(w, "run ", run)
 	},
 		status: 200, body: "run %d", kept: true},
-	"no body":                  {end: func(w http.ResponseWriter, _ int64) { w.WriteHeader(http.StatusNoContent) }, status: 204, kept: true},
-	"nothing":                  {end: func(http.ResponseWriter, int64) {}, status: 200, kept: true},
-	"a failure":                {end: func(w http.ResponseWriter, run int64) { http.Error(w, fmt.Sprint("run ", run), 500) }, status: 500, body: "run %d\n"},
+	"no body": {end: func(w http.ResponseWriter, _ int64) { w.WriteHeader(http.StatusNoContent) }, status: 204, kept: true},
+	"nothing": {end: func(http.ResponseWriter, int64) {}, status: 200, kept: true},
+	"a failure": {end: func(w http.ResponseWriter, run int64) {
+		http.Error(w, fmt.Sprint("run ", run), http.StatusInternalServerError)
+	}, status: 500, body: "run %d\n"},
 	"a panic":                  {end: func(http.ResponseWriter, int64) { panic(errShopClosed) }, status: 500, body: "recovered"},
 	"the end of its goroutine": {end: func(http.ResponseWriter, int64) { runtime.Goexit() }, status: 500, body: "recovered"},
 	"a panic in its answer": {end: func(w http.ResponseWriter, run int64) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,7 +84,7 @@ func TestOutcome_errorsSayWhetherTheHandlerRan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var problem error
-			opts := append(c.opts, guardhttp.WithProblems(func(w http.ResponseWriter, r *http.Request, p guardhttp.Problem) {
+			opts := append(slices.Clip(c.opts), guardhttp.WithProblems(func(w http.ResponseWriter, r *http.Request, p guardhttp.Problem) {
 				problem = p.Err
 				p.ServeHTTP(w, r)
 			}))

@@ -30,7 +30,7 @@ func (d *deploy) begin(spec int) {
 	if len(d.up[spec]) == 0 {
 		d.times[spec] = append(d.times[spec], time.Now())
 	}
-	d.up[spec] = append(d.up[spec], d.cloud.start(d.specs[spec], 0, d.opts...))
+	d.up[spec] = append(d.up[spec], d.start(d.specs[spec], 0, d.opts...))
 }
 
 // end ends a process, which can crash.

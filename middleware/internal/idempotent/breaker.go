@@ -18,7 +18,7 @@ const (
 	// has waited for less than openPatience proves less, so the pause is pauseShare times as long
 	// as it has waited.
 	openPause  = time.Second
-	pauseShare = openPause / openPatience
+	pauseShare = 4 // openPause / openPatience
 )
 
 // patience returns how long a call waits for the store if it can run without a lease: half of what
