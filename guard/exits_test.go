@@ -427,7 +427,7 @@ func exits() (rows []exit) {
 		return func(s *exitScene) {
 			begun, renewals := time.Now(), new(atomic.Int32)
 			s.store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
-				if c.Key == "k" && time.Since(begun) > 0 && renewals.Add(1) == 1 { // not one that raises a fence
+				if c.Key == "k" && time.Since(begun) > 0 && renewals.Add(1) == 1 { // no raise
 					return first(s, ctx)
 				}
 				return s.store.memory.Renew(context.WithoutCancel(ctx), c)

@@ -360,7 +360,8 @@ func (s *fenceScene) around(k fenceKind, f func(ctx context.Context)) {
 		defer cancel()
 		f(inner)
 		s.see("the outer run", alone, lease.Claims(), guard.Fence(ctx))
-		time.Sleep(ttl / 2) // a renewal is due, and the store may have got a fence that was not answered
+		// a renewal is due, and the store may have got a fence that was not answered
+		time.Sleep(ttl / 2)
 		if known := s.store.fence(s.t, k.outer, lease.ID()); known > 0 {
 			s.see("the outer run", alone, lease.Claims(), guard.Fence(ctx))
 			require.Equal(s.t, known, guard.Fence(ctx), "the run and the store agree")

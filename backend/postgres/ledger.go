@@ -76,7 +76,7 @@ func (l *Locker) Raise(ctx context.Context, name, counter string, to int64) (int
 			if err == nil && standby {
 				err = errStandby
 			}
-			if err == nil && was > 0 && was >= to && left < days/2 { // a counter that is read is kept
+			if err == nil && was > 0 && was >= to && left < days/2 { // it is read, so it is kept
 				_, err = l.db.ExecContext(ctx, l.sql.keep, key, days)
 			}
 			if err != nil || was >= to {

@@ -253,7 +253,7 @@ func TestPlainKeys_areListedByTheirNames(t *testing.T) {
 
 func plainGuard(t *testing.T, l guard.Locker, opts ...guard.Option) *guard.Guard {
 	t.Helper()
-	g, err := guard.New(l, opts...)
+	g, err := guard.New(l, append(opts, guard.WithoutNamespace())...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 	return g

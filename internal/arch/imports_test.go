@@ -27,8 +27,8 @@ var rules = []struct {
 	{"/backend/single", []string{"/guard/driver", "/backend/internal", "github.com/redis/go-redis"}},
 	{"/backend/reentrant", []string{"/guard/driver", "/backend/internal", "github.com/redis/go-redis"}},
 	{"/backend/memory", []string{"/guard/driver", "/backend/internal/holders"}},
-	{"/backend/postgres", []string{"/guard/driver", "/backend/internal/holders"}},
-	{"/backend", []string{"/guard"}},
+	{"/backend/postgres", []string{"/guard/driver", "/backend/internal/holders", "/backend/internal/contain"}},
+	{"/backend", []string{"/guard", "/backend/internal/contain"}},
 	{"/middleware/internal", []string{"/guard", "/middleware/internal", "github.com/robfig/cron"}},
 	{"/middleware/http", []string{"/guard", "/middleware/internal", "github.com/felixge/httpsnoop"}},
 	{"/middleware/grpc", []string{"/guard", "/middleware/internal", "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc"}},
@@ -52,7 +52,7 @@ var never = []string{
 
 // testkit are packages of tests' code that import what tests do.
 var testkit = []string{
-	"/internal/testkit/backends", "/internal/testkit/fleettest", "/internal/testkit/keytest", "/internal/testkit/metricspage", "/internal/testkit/redistest", "/internal/testkit/redistest/faultmetrics",
+	"/internal/testkit/adaptertest", "/internal/testkit/backends", "/internal/testkit/fleettest", "/internal/testkit/keytest", "/internal/testkit/metricspage", "/internal/testkit/redistest", "/internal/testkit/redistest/faultmetrics",
 }
 
 type listed struct {

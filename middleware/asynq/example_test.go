@@ -63,7 +63,8 @@ func (q queue) serve(h asynq.Handler) (stop func()) {
 func ExampleNew() {
 	q, stop := startQueue()
 	defer stop()
-	g, err := guard.New(memory.New(), guard.WithNamespace("shop")) // single.New(redisClient), if there are several processes
+	// with several processes, single.New(redisClient)
+	g, err := guard.New(memory.New(), guard.WithNamespace("shop"))
 	must(err)
 	byCustomer, err := guardasynq.New(g, guardasynq.ByJSON("customer"), guardasynq.WithClient(q.client, q.inspector))
 	must(err)

@@ -47,9 +47,9 @@ type middleware struct {
 // does a run that was lost for another reason, such as guard.WithMaxHold.
 //
 // Settings that cannot work are *guard.SettingError, all of them in one error. The Guard needs
-// guard.WithNamespace or guard.WithoutNamespace. Neither Redis is asked. The Guard remains the caller's, to be closed after the server has shut down. The
-// middleware can wrap several handlers and is safe for concurrent use. Call Configure on the
-// server's Config.
+// guard.WithNamespace or guard.WithoutNamespace. Neither Redis is asked. The Guard remains the
+// caller's, to be closed after the server has shut down. The middleware can wrap several handlers
+// and is safe for concurrent use. Call Configure on the server's Config.
 func New(g *guard.Guard, key KeyFunc, opts ...Option) (asynq.MiddlewareFunc, error) {
 	s := settings{key: key, wait: -1, log: slog.Default()}
 	refused.Apply(&s.List, &s, opts)

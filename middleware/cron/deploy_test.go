@@ -177,7 +177,8 @@ func requireOrders(t *testing.T, every int) {
 								opts:     []guardcron.Option{guardcron.WithHistory(history), guardcron.WithCatchUp(catchUp.policy)},
 								reported: map[time.Time]string{},
 							}
-							rng := rand.New(rand.NewPCG(uint64(len(order)+i), uint64(n))) //nolint:gosec // a test's
+							//nolint:gosec // the numbers are small
+							rng := rand.New(rand.NewPCG(uint64(len(order)+i), uint64(n)))
 							for _, spec := range order {
 								r.next(map[rune]string{'o': oldSpec, 'n': newSpec}[spec])
 								s.sleep(time.Minute + time.Duration(rng.Int64N(int64(35*time.Minute))) + 100*time.Millisecond)

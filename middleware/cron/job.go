@@ -101,7 +101,8 @@ func (j *Jobs) newJob(name string, schedule cron.Schedule, f func(ctx context.Co
 		b.label = label
 	}
 	b.fingerprint = ticks.Fingerprint(b.schedule, b.location)
-	ofRun := append(b.runOptions(b.runKey()), guard.WithName(name)) // a key, too, is no longer than a name
+	// a key, too, is no longer than a name
+	ofRun := append(b.runOptions(b.runKey()), guard.WithName(name))
 	for _, opts := range [][]guard.Option{ofRun, append(ofRun, guard.WithOnce(b.window), guard.WithLimit(0))} {
 		if _, err := j.guard.Wrap(b.runKey(), func(context.Context) error { return nil }, b.leaseOptions(0, opts...)...); err != nil {
 			return nil, err

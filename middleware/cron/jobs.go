@@ -39,9 +39,10 @@ type Jobs struct {
 }
 
 // New returns Jobs that the Cron runs. The Cron is started and stopped by its own methods. The
-// options apply to all jobs; options of a single job override them. A setting that cannot work is a
-// *guard.SettingError. The Guard needs guard.WithNamespace or guard.WithoutNamespace. The backend must be a driver.Ledger, as all backends of this module are. New
-// does not ask the store.
+// options apply to all jobs; options of a single job override them. A setting that cannot work is
+// a *guard.SettingError. The Guard needs guard.WithNamespace or guard.WithoutNamespace. The
+// backend must be a driver.Ledger, as all backends of this module are. New does not ask the
+// store.
 //
 // At the end, stop the Cron, call Close, and then close the Guard.
 func New(g *guard.Guard, c *cron.Cron, opts ...Option) (*Jobs, error) {

@@ -30,9 +30,9 @@ type middleware struct {
 //
 // Settings that cannot work are *guard.SettingError, all of them in one error. WithScope or
 // WithGlobalKeys is needed. So is guard.WithNamespace or guard.WithoutNamespace in guard.New: a
-// client of one service must not get the answer of another. The store is not asked. The Guard remains the caller's, to be closed
-// after the server has stopped. The interceptor is safe for concurrent use. Streaming calls do not
-// reach it.
+// client of one service must not get the answer of another. The store is not asked. The Guard
+// remains the caller's, to be closed after the server has stopped. The interceptor is safe for
+// concurrent use. Streaming calls do not reach it.
 func New(g *guard.Guard, key KeyFunc, opts ...Option) (grpc.UnaryServerInterceptor, error) {
 	s := settings{
 		Settings: idempotent.Defaults(idempotent.GRPC, unreadable),

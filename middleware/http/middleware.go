@@ -32,9 +32,9 @@ type middleware struct {
 //
 // Settings that cannot work are *guard.SettingError, all of them in one error. WithScope or
 // WithGlobalKeys is needed. So is guard.WithNamespace or guard.WithoutNamespace in guard.New: a
-// client of one service must not get the answer of another. The store is not asked. The Guard remains the caller's, to be closed
-// after the server has shut down. The middleware can wrap several handlers and is safe for
-// concurrent use.
+// client of one service must not get the answer of another. The store is not asked. The Guard
+// remains the caller's, to be closed after the server has shut down. The middleware can wrap
+// several handlers and is safe for concurrent use.
 func New(g *guard.Guard, key KeyFunc, opts ...Option) (func(http.Handler) http.Handler, error) {
 	s := settings{
 		Settings:  idempotent.Defaults(idempotent.HTTP, unreadable),

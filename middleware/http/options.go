@@ -212,7 +212,8 @@ func WithClientCancel() Option { return func(s *settings) { s.Cancel = true } }
 // has returned, for up to the TTL. A run that has its lease when the store stops answering waits
 // at its end until the lease would end. A store that refuses the claim has answered: it is out of
 // memory or read-only, or lacks rights, for example. The request is then refused as without the
-// option, and so it is if the Guard is closed. Defaults to off: the request is refused with status 503.
+// option, and so it is if the Guard is closed. Defaults to off: the request is refused with
+// status 503.
 func WithFailOpen() Option { return func(s *settings) { s.Open = true } }
 
 // WithAnswerAfterRecord holds an answer back until the store has its record. Otherwise, a client

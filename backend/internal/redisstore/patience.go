@@ -19,8 +19,9 @@ const slowFor = time.Minute
 // A patience has what calls use instead of the user's client while the server is slow: a server
 // that is slow is not away, and how long an answer may take depends on the lease.
 type patience struct {
-	client  func() *redis.Client
-	limit   time.Duration             // an answer that takes longer may come too late for the client
+	client func() *redis.Client
+	// limit is how long an answer takes that may come too late for the user's client.
+	limit   time.Duration
 	slow    atomic.Pointer[time.Time] // when that was last noted
 	warming atomic.Bool
 }

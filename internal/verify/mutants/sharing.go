@@ -69,8 +69,11 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_fence_used_before_the_store_knows_it", rule: 9, does: "a joined lease has the fence of several keys before the store has answered",
-		hunks: []hunk{{"guard/raise.go", "	t.claim.Reserve = 0 // the reserved fences may be smaller\n", "	t.claim.Reserve = 0\n	t.hold.fence.Store(fence)\n"}},
-		pkg:   "guard", test: "TestDoAll_fencesAtEachExit",
+		hunks: []hunk{{
+			"guard/raise.go", "	t.claim.Reserve = 0 // the reserved fences may be smaller\n",
+			"	t.claim.Reserve = 0\n	t.hold.fence.Store(fence)\n",
+		}},
+		pkg: "guard", test: "TestDoAll_fencesAtEachExit",
 	},
 	{
 		name: "mutant_one_fence_for_shared_keys", rule: 9, does: "several keys that others may hold, too, have one fence",

@@ -76,7 +76,8 @@ type Config struct {
 // Examine examines all servers at the same time.
 func Examine(ctx context.Context, servers *connect.Servers, c Config) *Report {
 	r := &Report{}
-	if all, more, err := namespaces(ctx, servers.Locker, c); err == nil { // before there are keys of its own
+	// first, so that doctor has no keys of its own yet
+	if all, more, err := namespaces(ctx, servers.Locker, c); err == nil {
 		r.Namespaces, r.MoreKeys = all, more
 	}
 	found := make([][]*Server, len(servers.Clients))
