@@ -137,16 +137,18 @@ func (a Adapter) Report(ctx context.Context, o Outcome, opts ...Option) {
 }
 
 // Ledger returns the Ledger of the Guard's backend. It puts the Guard's namespace before each
-// name, and bounds each call by 5 s. Its calls return a *KeyError for a bad name, and a
+// name. It bounds each call by the TTL of a lease with these options, and by 5 s: an adapter may
+// hold such a lease until the call has ended. Its calls return a *KeyError for a bad name, and a
 // *SettingError for other values that cannot be kept. They return the error of the caller's
 // context if that has ended, and a *StoreError if the store could not be asked. Ledger returns
 // false if the backend has none.
-func (a Adapter) Ledger() (driver.Ledger, bool) {
+func (a Adapter) Ledger(opts ...Option) (driver.Ledger, bool) {
 	l, ok := driver.Ability[driver.Ledger](a.guard.locker)
 	if !ok {
 		return nil, false
 	}
-	return &boundedLedger{guard: a.guard, ledger: l}, true
+	set, _ := a.guard.set.with(opts)
+	return &boundedLedger{guard: a.guard, ledger: l, within: min(set.ttl, boundedTimeout)}, true
 }
 
 // Inspector returns the Inspector of the Guard's backend. It puts the Guard's namespace before

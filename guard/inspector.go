@@ -25,7 +25,7 @@ func (i *boundedInspector) Show(ctx context.Context, key string) (info driver.Ke
 	if err != nil {
 		return info, err
 	}
-	err = i.guard.bounded(ctx, driver.OpInspect, key, func(ctx context.Context) (err error) {
+	err = i.guard.bounded(ctx, boundedTimeout, driver.OpInspect, key, func(ctx context.Context) (err error) {
 		info, err = i.inspector.Show(ctx, stored)
 		return err
 	})
@@ -46,7 +46,7 @@ func (i *boundedInspector) Keys(ctx context.Context, prefix, cursor string, n in
 		namespace += ":"
 	}
 	var refused *SettingError
-	err = i.guard.bounded(ctx, driver.OpInspect, prefix, func(ctx context.Context) error {
+	err = i.guard.bounded(ctx, boundedTimeout, driver.OpInspect, prefix, func(ctx context.Context) error {
 		keys, next, err = i.inspector.Keys(ctx, namespace+prefix, cursor, n)
 		if errors.As(err, &refused) {
 			return nil // the store was not asked
@@ -68,7 +68,7 @@ func (i *boundedInspector) Break(ctx context.Context, key, id string, b driver.B
 	if err != nil {
 		return false, err
 	}
-	err = i.guard.bounded(ctx, driver.OpInspect, key, func(ctx context.Context) (err error) {
+	err = i.guard.bounded(ctx, boundedTimeout, driver.OpInspect, key, func(ctx context.Context) (err error) {
 		broken, err = i.inspector.Break(ctx, stored, id, b)
 		return err
 	})
@@ -81,7 +81,7 @@ func (i *boundedInspector) Forget(ctx context.Context, key string) (forgotten bo
 	if err != nil {
 		return false, err
 	}
-	err = i.guard.bounded(ctx, driver.OpInspect, key, func(ctx context.Context) (err error) {
+	err = i.guard.bounded(ctx, boundedTimeout, driver.OpInspect, key, func(ctx context.Context) (err error) {
 		forgotten, err = i.inspector.Forget(ctx, stored)
 		return err
 	})

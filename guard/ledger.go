@@ -12,6 +12,7 @@ import (
 type boundedLedger struct {
 	guard  *Guard
 	ledger driver.Ledger
+	within time.Duration // bounds each call
 }
 
 const boundedTimeout = 5 * time.Second
@@ -22,6 +23,11 @@ func (l *boundedLedger) name(name string) (string, error) {
 		name = ns + ":" + name
 	}
 	return name, driver.CheckKey(name)
+}
+
+// bounded makes a call.
+func (l *boundedLedger) bounded(ctx context.Context, name string, f func(context.Context) error) error {
+	return l.guard.bounded(ctx, l.within, driver.OpLedger, name, f)
 }
 
 // Append implements Ledger.
@@ -38,7 +44,7 @@ func (l *boundedLedger) Append(ctx context.Context, name string, e driver.Entry,
 	if err := checkEntries("keep", keep); err != nil {
 		return err
 	}
-	return l.guard.bounded(ctx, driver.OpLedger, name, func(ctx context.Context) error { return l.ledger.Append(ctx, name, e, keep) })
+	return l.bounded(ctx, name, func(ctx context.Context) error { return l.ledger.Append(ctx, name, e, keep) })
 }
 
 // Entries implements Ledger.
@@ -51,7 +57,7 @@ func (l *boundedLedger) Entries(ctx context.Context, name string, n int) ([]driv
 		return nil, err
 	}
 	var entries []driver.Entry
-	err = l.guard.bounded(ctx, driver.OpLedger, name, func(ctx context.Context) (err error) {
+	err = l.bounded(ctx, name, func(ctx context.Context) (err error) {
 		entries, err = l.ledger.Entries(ctx, name, n)
 		return err
 	})
@@ -70,7 +76,7 @@ func (l *boundedLedger) Raise(ctx context.Context, name, counter string, to int6
 		return 0, &SettingError{Setting: "to", Value: fmt.Sprint(to), Reason: "must be from 0 to 2^53-1"}
 	}
 	var was int64
-	err = l.guard.bounded(ctx, driver.OpLedger, name, func(ctx context.Context) (err error) {
+	err = l.bounded(ctx, name, func(ctx context.Context) (err error) {
 		was, err = l.ledger.Raise(ctx, name, counter, to)
 		return err
 	})
@@ -78,10 +84,10 @@ func (l *boundedLedger) Raise(ctx context.Context, name, counter string, to int6
 }
 
 // bounded makes a call to an ability of the store that is not needed for a lease, and reports it.
-// The call ends after 5 s at the latest.
-func (g *Guard) bounded(ctx context.Context, op driver.Op, key string, f func(context.Context) error) error {
+// The call ends after a time at the latest.
+func (g *Guard) bounded(ctx context.Context, within time.Duration, op driver.Op, key string, f func(context.Context) error) error {
 	sent := g.clock.Now()
-	call, cancel := context.WithTimeout(ctx, boundedTimeout)
+	call, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	err := f(call)
 	switch {

@@ -22,7 +22,7 @@ func (a Adapter) Look(ctx context.Context, key string, opts ...Option) error {
 		return err
 	}
 	var info driver.KeyInfo
-	err = a.guard.bounded(ctx, driver.OpInspect, key, func(ctx context.Context) (err error) {
+	err = a.guard.bounded(ctx, boundedTimeout, driver.OpInspect, key, func(ctx context.Context) (err error) {
 		info, err = inspector.Show(ctx, stored)
 		return err
 	})

@@ -142,11 +142,11 @@ func (c *Control) setPause(ctx context.Context, name string, pause bool, until t
 
 // lastPause returns when the last pause of the job began and ended. Both are 0 if there was none.
 func (b *job) lastPause(ctx context.Context) (from, to time.Time, err error) {
-	n, err := b.jobs.ledger.Raise(ctx, ledgerName(b.name), pauses, 0)
+	n, err := b.ledger.Raise(ctx, ledgerName(b.name), pauses, 0)
 	if err != nil || n == 0 {
 		return time.Time{}, time.Time{}, err
 	}
-	at, err := b.jobs.ledger.Raise(ctx, ledgerName(b.name), pausedAt, 0)
+	at, err := b.ledger.Raise(ctx, ledgerName(b.name), pausedAt, 0)
 	if to = time.UnixMilli(n / 2); err == nil && n%2 == 1 {
 		to, err = b.jobs.pauseEnds(ctx, b.name, n)
 	}

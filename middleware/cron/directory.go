@@ -39,7 +39,7 @@ func (b *job) announce() error {
 	if err != nil {
 		return nil //nolint:nilerr // it could never be written
 	}
-	return b.jobs.ledger.Append(b.jobs.ctx, directory, driver.Entry{At: max(info.Seen.UnixMilli(), 0), Record: record}, mostJobs)
+	return b.ledger.Append(b.jobs.ctx, directory, driver.Entry{At: max(info.Seen.UnixMilli(), 0), Record: record}, mostJobs)
 }
 
 // announced returns the jobs by name, each as it was announced last.

@@ -15,6 +15,7 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/middleware/internal/refused"
 	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
 )
@@ -34,8 +35,9 @@ type job struct {
 	location    *time.Location // the schedule's
 	longestGap  time.Duration  // between two ticks, at least half of it
 	f           func(ctx context.Context) error
-	wrapped     bool         // by Wrapper
-	entry       cron.EntryID // guarded by jobs.mu; 0 if it is wrapped, or not in the Cron yet
+	ledger      driver.Ledger // of the Control, but its calls delay no lease of the job by more than a TTL
+	wrapped     bool          // by Wrapper
+	entry       cron.EntryID  // guarded by jobs.mu; 0 if it is wrapped, or not in the Cron yet
 
 	leaving context.Context // ends when the job is removed or Jobs are closed; waits end then
 	leave   context.CancelFunc
@@ -96,6 +98,7 @@ func (j *Jobs) newJob(name string, schedule cron.Schedule, f func(ctx context.Co
 	if b.Err != nil {
 		return nil, b.Err
 	}
+	b.ledger, _ = a.Ledger(b.lease...)
 	b.kind = cmp.Or(a.Name(b.lease...), name)
 	if label := a.Label(b.lease...); label != a.Label(j.set.lease...) {
 		b.label = label

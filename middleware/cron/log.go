@@ -63,7 +63,7 @@ func (b *job) append(e entry) error {
 	if err != nil {
 		return nil //nolint:nilerr // it could never be written
 	}
-	return b.jobs.ledger.Append(context.WithoutCancel(b.jobs.ctx), log, driver.Entry{At: max(at.UnixMilli(), 0), Record: text}, 2*b.keep)
+	return b.ledger.Append(context.WithoutCancel(b.jobs.ctx), log, driver.Entry{At: max(at.UnixMilli(), 0), Record: text}, 2*b.keep)
 }
 
 // writeAgain writes what could not be written before.
@@ -87,8 +87,8 @@ func (b *job) writeAgain() error {
 type view []entry
 
 // entries reads a log. It leaves out what other programs have written into it.
-func (c *Control) entries(ctx context.Context, log string, n int) (view, error) {
-	lines, err := c.ledger.Entries(ctx, log, n)
+func entries(ctx context.Context, ledger driver.Ledger, log string, n int) (view, error) {
+	lines, err := ledger.Entries(ctx, log, n)
 	var v view
 	for _, l := range lines {
 		var e entry
@@ -101,7 +101,7 @@ func (c *Control) entries(ctx context.Context, log string, n int) (view, error) 
 
 // readLog reads the log of the job. A record of several ticks is of those of its own spec only.
 func (b *job) readLog(ctx context.Context) (view, error) {
-	v, err := b.jobs.entries(ctx, ledgerName(b.name), min(2*b.keep, driver.MaxEntries))
+	v, err := entries(ctx, b.ledger, ledgerName(b.name), min(2*b.keep, driver.MaxEntries))
 	return slices.DeleteFunc(v, func(e entry) bool { return !e.Until.IsZero() && e.Schedule != b.fingerprint }), err
 }
 

@@ -24,7 +24,7 @@ func (b *job) aheadName(fingerprint string) string {
 
 // raise raises a counter of the job, and returns what it was, in milliseconds since 1970.
 func (b *job) raise(counter string, to time.Time) (was int64, err error) {
-	return b.jobs.ledger.Raise(context.WithoutCancel(b.jobs.ctx), ledgerName(b.name), counter, max(to.UnixMilli(), 0))
+	return b.ledger.Raise(context.WithoutCancel(b.jobs.ctx), ledgerName(b.name), counter, max(to.UnixMilli(), 0))
 }
 
 // finish is called by the goroutine that handles ticks when this process has given them their
@@ -69,7 +69,7 @@ func (b *job) mark() error {
 			continue
 		}
 		line := driver.Entry{At: max(tick.UnixMilli(), 0), Record: []byte(tick.UTC().Format(time.RFC3339Nano))}
-		if err := b.jobs.ledger.Append(context.WithoutCancel(b.jobs.ctx), b.aheadName(b.fingerprint), line, maxAhead); err != nil {
+		if err := b.ledger.Append(context.WithoutCancel(b.jobs.ctx), b.aheadName(b.fingerprint), line, maxAhead); err != nil {
 			b.mu.Lock()
 			b.ended = append(b.ended, ended[i:]...)
 			b.mu.Unlock()

@@ -47,7 +47,7 @@ func (b *job) findMissed(v view) error {
 // does not run now. With Allow it ends none: a run by hand then has no lease that shows whether it
 // still runs.
 func (b *job) endRunsByHand() error {
-	v, err := b.jobs.entries(b.jobs.ctx, byHandName(b.name), min(2*b.keep, driver.MaxEntries))
+	v, err := entries(b.jobs.ctx, b.ledger, byHandName(b.name), min(2*b.keep, driver.MaxEntries))
 	runs := v.running(time.Time{})
 	if err != nil || len(runs) == 0 || b.overlap == Allow {
 		return err

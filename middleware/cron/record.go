@@ -58,7 +58,7 @@ type Record struct {
 func (c *Control) Records(ctx context.Context, name string, n int) ([]Record, error) {
 	var records []Record
 	for _, log := range []string{ledgerName(name), byHandName(name)} {
-		entries, err := c.entries(ctx, log, min(2*max(n, 1), driver.MaxEntries))
+		entries, err := entries(ctx, c.ledger, log, min(2*max(n, 1), driver.MaxEntries))
 		if err != nil {
 			return nil, fmt.Errorf("guardcron: records of job %q: %w", name, err)
 		}

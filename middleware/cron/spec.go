@@ -48,7 +48,7 @@ func (b *job) readSpec(e driver.Entry) (s spec, err error) {
 			return s, err
 		}
 	}
-	entries, err := b.jobs.ledger.Entries(b.jobs.ctx, b.aheadName(s.Fingerprint), maxAhead)
+	entries, err := b.ledger.Entries(b.jobs.ctx, b.aheadName(s.Fingerprint), maxAhead)
 	s.last = s.newest
 	for _, e := range entries {
 		s.ahead[e.At] = true
@@ -72,7 +72,7 @@ func (b *job) beginSpec(born time.Time) error {
 	// has the spec, it keeps it as it is.
 	record, err := json.Marshal(spec{Fingerprint: b.fingerprint, Text: ticks.Text(b.schedule, b.location)})
 	if err == nil {
-		err = b.jobs.ledger.Append(b.jobs.ctx, specsName(b.name), driver.Entry{At: since, Record: record}, maxSpecs)
+		err = b.ledger.Append(b.jobs.ctx, specsName(b.name), driver.Entry{At: since, Record: record}, maxSpecs)
 	}
 	if err == nil && isNew {
 		_, err = b.raise(sinceSpec+b.fingerprint, born)
@@ -85,7 +85,7 @@ func (b *job) beginSpec(born time.Time) error {
 
 // readSpecs returns the job's spec, and the other ones that it has or had.
 func (b *job) readSpecs() (own spec, others []spec, err error) {
-	entries, err := b.jobs.ledger.Entries(b.jobs.ctx, specsName(b.name), maxSpecs)
+	entries, err := b.ledger.Entries(b.jobs.ctx, specsName(b.name), maxSpecs)
 	if err != nil {
 		return own, nil, err
 	}

@@ -50,7 +50,7 @@ type enqueuer interface {
 
 func newRunner(g *guard.Guard, s settings, client enqueuer, opts *asynq.SchedulerOpts) *runner {
 	r := &runner{settings: s, guard: g, client: client, now: wallClock, location: time.UTC, slot: make(chan struct{}, 1), entries: map[*entry]bool{}}
-	r.ledger, _ = g.Adapter().Ledger()
+	r.ledger, _ = g.Adapter().Ledger(s.lease...)
 	if opts != nil {
 		r.pre, r.post = opts.PreEnqueueFunc, opts.PostEnqueueFunc
 		r.onError = opts.EnqueueErrorHandler //nolint:staticcheck // deprecated, and in use
