@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -45,6 +47,49 @@ func TestLedger_isMissingIfTheBackendHasNone(t *testing.T) {
 	require.NoError(t, err)
 	_, ok := g.Adapter().Ledger()
 	require.False(t, ok)
+}
+
+// silentLedger is a backend whose ledger does not answer.
+type silentLedger struct{ guard.Locker }
+
+func (silentLedger) Append(ctx context.Context, _ string, _ driver.Entry, _ int) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (silentLedger) Entries(ctx context.Context, _ string, _ int) ([]driver.Entry, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (silentLedger) Raise(ctx context.Context, _, _ string, _ int64) (int64, error) {
+	<-ctx.Done()
+	return 0, ctx.Err()
+}
+
+// An adapter may hold a lease until a call to the ledger has ended. A store that does not answer
+// keeps the key for no longer than a lease lasts.
+func TestLedger_aCallEndsWithinTheTTL(t *testing.T) {
+	for ttl, want := range map[time.Duration]time.Duration{
+		200 * time.Millisecond: 200 * time.Millisecond, 3 * time.Second: 3 * time.Second, 30 * time.Second: 5 * time.Second,
+	} {
+		t.Run(ttl.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g, err := guard.New(silentLedger{memory.New()})
+				require.NoError(t, err)
+				l, _ := g.Adapter().Ledger(guard.WithTTL(ttl))
+				for name, call := range map[string]func() error{
+					"Append":  func() error { return l.Append(t.Context(), "job", driver.Entry{Record: []byte("r")}, 1) },
+					"Entries": func() error { _, err := l.Entries(t.Context(), "job", 1); return err },
+					"Raise":   func() error { _, err := l.Raise(t.Context(), "job", "last", 1); return err },
+				} {
+					start := time.Now()
+					require.ErrorIs(t, call(), guard.ErrStore, name)
+					require.Equal(t, want, time.Since(start), name)
+				}
+			})
+		})
+	}
 }
 
 func TestLedger_refusesBadValues(t *testing.T) {
