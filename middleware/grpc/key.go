@@ -99,9 +99,14 @@ func oneValue(ctx context.Context, name, from string) (string, error) {
 }
 
 // FromContext returns a KeyFunc that takes a value out of the call's context, such as one that an
-// authenticating interceptor in front has put there. It is a string, an integer, a UUID
-// ([16]byte), a type of these, or a fmt.Stringer. The number 0 and the UUID of zeros count as
-// missing, because a field that was never set has them. It panics if key is nil.
+// authenticating interceptor in front has put there. It is a string, an integer, an array of bytes
+// such as a UUID, or a type of these, also behind pointers. The underlying value counts, and not
+// what the type's String method returns: a UserID(7) is "7". So values that differ never give one
+// key, if all are of one type.
+//
+// A zero value, a nil pointer and the UUID of zeros count as missing, because a field that was
+// never set has them. Values of other types refuse the call with INTERNAL: put their name or number
+// into the context. It panics if key is nil.
 func FromContext(key any) KeyFunc {
 	if key == nil {
 		panic("guardgrpc: FromContext: the key must not be nil")
@@ -110,9 +115,9 @@ func FromContext(key any) KeyFunc {
 		value, err := keys.Value(ctx, key)
 		switch {
 		case errors.Is(err, keys.ErrNoValue):
-			return "", fmt.Errorf("guardgrpc: the context has no value for %T: %w", key, ErrNoKey)
+			return "", fmt.Errorf("guardgrpc: %w for %T: %w", err, key, ErrNoKey)
 		case err != nil:
-			return "", fmt.Errorf("guardgrpc: the context's value for %T is a %T, which is no string, integer or UUID", key, ctx.Value(key))
+			return "", fmt.Errorf("guardgrpc: FromContext(%T): %w", key, err)
 		}
 		return value, nil
 	}

@@ -3,6 +3,8 @@ package guardgrpc_test
 import (
 	"context"
 	"errors"
+	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -171,6 +173,11 @@ func TestMethods_ofAGroup(t *testing.T) {
 
 type accountKey struct{}
 
+// A maskedAccount has a text that is the same for all.
+type maskedAccount int
+
+func (maskedAccount) String() string { return "***" }
+
 // The key functions.
 func TestKeys(t *testing.T) {
 	t.Parallel()
@@ -203,7 +210,13 @@ func TestKeys(t *testing.T) {
 		"a number":                 {account, with(12), nil, "12", ""},
 		"a UUID":                   {account, with([16]byte{1}), nil, "01000000-0000-0000-0000-000000000000", ""},
 		"no value":                 {account, context.Background(), nil, "", "no value"},
+		"a masked number":          {account, with(maskedAccount(12)), nil, "12", ""},
 		"zero":                     {account, with(0), nil, "", "no value"},
+		"a masked zero":            {account, with(maskedAccount(0)), nil, "", "no value"},
+		"an ID of zeros":           {account, with([12]byte{}), nil, "", "no value"},
+		"a nil pointer":            {account, with((*maskedAccount)(nil)), nil, "", "no value"},
+		"an unset address":         {account, with(netip.Addr{}), nil, "", "netip.Addr, which is no string"},
+		"no IP":                    {account, with(net.IP(nil)), nil, "", "net.IP, which is no string"},
 		"another kind":             {account, with(1.5), nil, "", "no string"},
 		"a field":                  {guardgrpc.FromField("response_size"), nil, req, "7", ""},
 		"a field inside":           {guardgrpc.FromField("response_status", "message"), nil, req, "m", ""},

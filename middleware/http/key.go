@@ -1,7 +1,6 @@
 package guardhttp
 
 import (
-	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -108,25 +107,28 @@ func FromForm(field string) KeyFunc {
 }
 
 // FromContext returns a KeyFunc that takes a value out of the request's context, such as one that
-// an authentication in front of the middleware has put there. It is a string, an integer, a UUID
-// ([16]byte), a type of these, or a fmt.Stringer. The number 0 and the UUID of zeros count as
-// missing, because they are what a field has that was never set. It panics if key is nil.
+// an authentication in front of the middleware has put there. It is a string, an integer, an array
+// of bytes such as a UUID, or a type of these, also behind pointers. The underlying value counts,
+// and not what the type's String method returns: a UserID(7) is "7". So values that differ never
+// give one key, if all are of one type.
+//
+// A zero value, a nil pointer and the UUID of zeros count as missing, because a field that was
+// never set has them. Values of other types refuse the request with status 500: put their name or
+// number into the context. It panics if key is nil.
 func FromContext(key any) KeyFunc {
 	if key == nil {
 		panic("guardhttp: FromContext: the key must not be nil")
 	}
-	return func(r *http.Request) (string, error) { return fromContext(r.Context(), key) }
-}
-
-func fromContext(ctx context.Context, key any) (string, error) {
-	value, err := keys.Value(ctx, key)
-	switch {
-	case errors.Is(err, keys.ErrNoValue):
-		return "", fmt.Errorf("guardhttp: the context has no value for %T: %w", key, ErrNoKey)
-	case err != nil:
-		return "", fmt.Errorf("guardhttp: the context's value for %T is a %T, which is no string, integer or UUID", key, ctx.Value(key))
+	return func(r *http.Request) (string, error) {
+		value, err := keys.Value(r.Context(), key)
+		switch {
+		case errors.Is(err, keys.ErrNoValue):
+			return "", fmt.Errorf("guardhttp: %w for %T: %w", err, key, ErrNoKey)
+		case err != nil:
+			return "", fmt.Errorf("guardhttp: FromContext(%T): %w", key, err)
+		}
+		return value, nil
 	}
-	return value, nil
 }
 
 // Join returns a KeyFunc whose key combines the keys of all of its functions. None may be missing.

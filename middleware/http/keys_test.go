@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -643,12 +646,14 @@ type (
 	keysUUID [16]byte
 )
 
-func (u keysUser) String() string { return fmt.Sprint("user ", int(u)) }
+// String masks the value.
+func (u keysUser) String() string { return "user ***" }
 
 func TestKeys_fromTheContext(t *testing.T) {
 	t.Parallel()
 	type slot struct{}
 	store := contentRedis(t)
+	alice := keysName("alice")
 	for name, c := range map[string]struct {
 		value   any
 		key     string
@@ -656,7 +661,9 @@ func TestKeys_fromTheContext(t *testing.T) {
 		status  int
 	}{
 		"text":       {value: "alice", key: "alice"},
-		"stringer":   {value: keysUser(7), key: "user 7"},
+		"masked":     {value: keysUser(7), key: "7"},
+		"pointer":    {value: &alice, key: "alice"},
+		"ID":         {value: [12]byte{11: 1}, key: "000000000000000000000001"},
 		"missing":    {value: nil, refused: guardhttp.ResultKeyMissing, status: 400},
 		"empty":      {value: "", refused: guardhttp.ResultKeyMissing, status: 400},
 		"named text": {value: keysName("alice"), key: "alice"},
@@ -668,6 +675,10 @@ func TestKeys_fromTheContext(t *testing.T) {
 		"zero":       {value: 0, refused: guardhttp.ResultKeyMissing, status: 400},
 		"zero user":  {value: keysUser(0), refused: guardhttp.ResultKeyMissing, status: 400},
 		"zero UUID":  {value: keysUUID{}, refused: guardhttp.ResultKeyMissing, status: 400},
+		"zero ID":    {value: [12]byte{}, refused: guardhttp.ResultKeyMissing, status: 400},
+		"nil":        {value: (*keysName)(nil), refused: guardhttp.ResultKeyMissing, status: 400},
+		"address":    {value: netip.Addr{}, refused: guardhttp.ResultRefused, status: 500},
+		"nil IP":     {value: net.IP(nil), refused: guardhttp.ResultRefused, status: 500},
 		"float":      {value: 17.5, refused: guardhttp.ResultRefused, status: 500},
 		"bool":       {value: true, refused: guardhttp.ResultRefused, status: 500},
 		"bytes":      {value: []byte("alice"), refused: guardhttp.ResultRefused, status: 500},
@@ -703,6 +714,31 @@ func TestKeys_fromTheContext(t *testing.T) {
 			asKey.requireRan(t, 1)
 			asScope.requireRan(t, 1)
 		})
+	}
+}
+
+// Two tenants never get one another's answers, whatever is made of their values for display, and
+// none is served without a tenant.
+func TestKeys_fromTheContextAreOfOneTenant(t *testing.T) {
+	t.Parallel()
+	type slot struct{}
+	store := contentRedis(t)
+	for name, tenants := range map[string][]any{
+		"masked": {keysUser(7), keysUser(8)}, "IDs": {[12]byte{1}, [12]byte{2}}, "unset IDs": {[12]byte{}, [12]byte{}},
+		"addresses": {netip.Addr{}, netip.Addr{}}, "nil IPs": {net.IP(nil), net.IP(nil)}, "nil": {(*keysUser)(nil), (*keysUser)(nil)},
+	} {
+		var tenant atomic.Value
+		site := store.site(t, contentSetup{handler: keysEcho, opts: []guardhttp.Option{guardhttp.WithScope(guardhttp.FromContext(slot{}))},
+			mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
+				inner := idempotent(h)
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					inner.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), slot{}, tenant.Load())))
+				})
+			}})
+		for i, value := range tenants {
+			tenant.Store(value)
+			require.False(t, site.post(t, name, "body").replayed(), "%s: tenant %d", name, i+1)
+		}
 	}
 }
 

@@ -2,44 +2,73 @@ package keys
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
 )
 
-// Why a value of a context is no key.
-var (
-	ErrNoValue = errors.New("the context has no value")
-	ErrNoKind  = errors.New("it is no string, integer or UUID")
-)
+// ErrNoValue says that a context has no value, or one that was never set.
+var ErrNoValue = errors.New("the context has no value")
 
-// Value returns the value of a context as text: a string, an integer, a UUID ([16]byte), a type of
-// these, or a fmt.Stringer. The number 0 and the UUID of zeros count as missing (ErrNoValue),
+// A KindError says that a value of a context is of a type that is no key.
+type KindError struct{ Type reflect.Type }
+
+func (e *KindError) Error() string {
+	return fmt.Sprintf("the context's value is a %v, which is no string, integer or array of bytes", e.Type)
+}
+
+// nilUUID is the text of the UUID that stands for no value (RFC 9562, section 5.9).
+const nilUUID = "00000000-0000-0000-0000-000000000000"
+
+// maxPointers bounds how many pointers are followed to a value: a type can point to itself.
+const maxPointers = 8
+
+// Value returns the value of a context as text: a string, an integer, an array of bytes such as a
+// UUID, or a type of these, also behind pointers. The underlying value counts. A String or
+// MarshalText method does not: it may mask the value, so that several values have one text. Any
+// other type is a *KindError. A zero value, a nil pointer and the UUID of zeros are ErrNoValue,
 // because a field that was never set has them.
 func Value(ctx context.Context, key any) (string, error) {
-	value := ctx.Value(key)
-	if value == nil {
-		return "", ErrNoValue
+	v := reflect.ValueOf(ctx.Value(key))
+	for range maxPointers {
+		if v.Kind() != reflect.Pointer && v.Kind() != reflect.Interface {
+			break
+		}
+		v = v.Elem()
 	}
-	v := reflect.ValueOf(value)
-	uuid := v.Kind() == reflect.Array && v.Len() == 16 && v.Type().Elem().Kind() == reflect.Uint8
-	if (uuid || v.CanInt() || v.CanUint()) && v.IsZero() {
-		return "", ErrNoValue
-	}
-	if s, ok := value.(fmt.Stringer); ok {
-		return s.String(), nil
-	}
+	text := ""
 	switch {
+	case !v.IsValid():
+		return "", ErrNoValue
 	case v.Kind() == reflect.String:
-		return v.String(), nil
+		text = v.String()
 	case v.CanInt():
-		return strconv.FormatInt(v.Int(), 10), nil
+		text = strconv.FormatInt(v.Int(), 10)
 	case v.CanUint():
-		return strconv.FormatUint(v.Uint(), 10), nil
-	case uuid:
-		s := fmt.Sprintf("%x", value)
-		return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:], nil
+		text = strconv.FormatUint(v.Uint(), 10)
+	case v.Kind() == reflect.Array && v.Type().Elem().Kind() == reflect.Uint8:
+		text = bytesText(v)
+	default:
+		return "", &KindError{v.Type()}
 	}
-	return "", ErrNoKind
+	if v.IsZero() || text == nilUUID {
+		return "", ErrNoValue
+	}
+	return text, nil
+}
+
+// bytesText returns an array of bytes in hexadecimal digits, with the dashes of a UUID if its
+// length is that of one.
+func bytesText(v reflect.Value) string {
+	all := make([]byte, v.Len())
+	for i := range all {
+		all[i] = byte(v.Index(i).Uint())
+	}
+	s := hex.EncodeToString(all)
+	if len(all) == 16 {
+		s = s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
+	}
+	return s
 }
