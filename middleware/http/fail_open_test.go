@@ -1,14 +1,17 @@
 package guardhttp_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/backend/redlock"
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
@@ -59,6 +62,76 @@ func TestFailOpen_doesNotWaitForTheStore(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A server that is full, read-only or refuses the rights is not away, on each backend. Otherwise, a
+// client that fills the store could use a key again and again.
+func TestFailOpen_aServerThatRefusesRunsNothing(t *testing.T) {
+	t.Parallel()
+	faults := map[string]func(ctx context.Context, rdb *redis.Client) error{
+		"full":      func(ctx context.Context, rdb *redis.Client) error { return rdb.ConfigSet(ctx, "maxmemory", "1").Err() },
+		"read-only": func(ctx context.Context, rdb *redis.Client) error { return rdb.SlaveOf(ctx, "127.0.0.1", "1").Err() },
+		"no replicas": func(ctx context.Context, rdb *redis.Client) error {
+			return rdb.ConfigSet(ctx, "min-replicas-to-write", "1").Err()
+		},
+		"no rights to write": func(ctx context.Context, rdb *redis.Client) error {
+			return rdb.Do(ctx, "ACL", "SETUSER", "default", "-@write").Err()
+		},
+		"no rights to scripts": func(ctx context.Context, rdb *redis.Client) error {
+			return rdb.Do(ctx, "ACL", "SETUSER", "default", "-@scripting").Err()
+		},
+		"no rights to keys": func(ctx context.Context, rdb *redis.Client) error {
+			return rdb.Do(ctx, "ACL", "SETUSER", "default", "resetkeys").Err()
+		},
+	}
+	for name, newStore := range map[string]func(nodes []*redis.Client) guard.Locker{
+		"single":    func(nodes []*redis.Client) guard.Locker { return single.New(nodes[0]) },
+		"reentrant": func(nodes []*redis.Client) guard.Locker { return reentrant.New(nodes[0]) },
+		"redlock":   newQuorum, "redlock, a node is dead": newQuorum,
+	} {
+		for fault, begin := range faults {
+			t.Run(name+", "+fault, func(t *testing.T) {
+				t.Parallel()
+				var servers []*redistest.Server
+				var nodes []*redis.Client
+				for len(nodes) == 0 || strings.HasPrefix(name, "redlock") && len(nodes) < 3 {
+					servers = append(servers, redistest.Start(t))
+					nodes = append(nodes, servers[len(servers)-1].Client(t))
+				}
+				store := newStore(nodes)
+				warmLifeStore(t, store)
+				h, runs := counted(http.StatusCreated, nil)
+				g, err := guard.New(store, guard.WithNamespace("test"))
+				require.NoError(t, err)
+				t.Cleanup(func() { // which cannot release what the server may have granted
+					ctx, cancel := context.WithTimeout(context.Background(), lifeSoon)
+					defer cancel()
+					_ = g.Close(ctx)
+				})
+				s := lifeServe(t, g, h, guardhttp.WithFailOpen())
+				if strings.HasSuffix(name, "dead") {
+					servers[2].Kill()
+					nodes = nodes[:2]
+				}
+				for _, rdb := range nodes {
+					require.NoError(t, begin(t.Context(), rdb))
+				}
+				for run := range 5 {
+					requireProblem(t, s.post(t, "k", "b"), http.StatusServiceUnavailable, guardhttp.ResultUnavailable)
+					require.ErrorIs(t, s.log.await(t, run+1)[run].Err, guard.ErrStore)
+				}
+				require.Zero(t, runs.Load())
+			})
+		}
+	}
+}
+
+func newQuorum(nodes []*redis.Client) guard.Locker {
+	var all []guard.Locker
+	for _, rdb := range nodes {
+		all = append(all, single.New(rdb))
+	}
+	return redlock.New(all)
 }
 
 // The same on Redis, whose reply is lost or late: no run with a lease begins beside one without.

@@ -2,6 +2,7 @@ package guardhttp_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -213,9 +214,37 @@ func TestFailOpen_endsWithTheFirstLease(t *testing.T) {
 	}, guardhttp.WithFailOpen())
 }
 
+// What a server answers, as go-redis and the drivers of PostgreSQL have it.
+type (
+	redisReply    struct{ error }
+	postgresReply struct{ error }
+)
+
+func (redisReply) RedisError()         {}
+func (postgresReply) SQLState() string { return "53400" }
+
+// failWith returns the error of a store for an error of its own.
+func failWith(kind driver.StoreErrorKind, err error) error {
+	return &guard.StoreError{Backend: "scripted", Kind: kind, Err: err}
+}
+
 // A store that refuses has answered. Nothing runs, and the next request asks it again.
 func TestFailOpen_aStoreThatRefusesIsNotAway(t *testing.T) {
 	t.Parallel()
+	full, cut, hung := guardtest.Fail(driver.KindOOM), guardtest.Fail(driver.KindConnection), guardtest.Fail(driver.KindTimeout)
+	type failure struct {
+		err  error
+		away bool
+	}
+	failures := map[string]failure{
+		"unknown reply of Redis":        {failWith(driver.KindOther, fmt.Errorf("wrapped: %w", redisReply{errUnknown})), false},
+		"unknown reply of PostgreSQL":   {failWith(driver.KindOther, fmt.Errorf("wrapped: %w", postgresReply{errUnknown})), false},
+		"no node answers":               {failWith(driver.KindQuorum, errors.Join(cut, hung)), true},
+		"all nodes are full":            {failWith(driver.KindQuorum, errors.Join(full, full)), false},
+		"a node is full, one is away":   {failWith(driver.KindQuorum, errors.Join(cut, full)), false},
+		"a node is full, of two sides":  {failWith(driver.KindQuorum, fmt.Errorf("old: %w", failWith(driver.KindQuorum, errors.Join(cut, full)))), false},
+		"a node has no rights, in time": {failWith(driver.KindQuorum, errors.Join(hung, guardtest.Fail(driver.KindAuth), hung)), false},
+	}
 	for kind, away := range map[driver.StoreErrorKind]bool{
 		driver.KindOOM: false, driver.KindNotPersisted: false, driver.KindReadOnly: false, driver.KindRestarted: false,
 		driver.KindNoReplicas: false, driver.KindAuth: false, driver.KindWrongType: false, driver.KindUnsupported: false,
@@ -225,19 +254,20 @@ func TestFailOpen_aStoreThatRefusesIsNotAway(t *testing.T) {
 		driver.KindLimit: true, driver.KindLoading: true, driver.KindScriptBusy: true, driver.KindMoved: true, driver.KindQuorum: true,
 		driver.KindClosed: true,
 	} {
+		failures[string(kind)] = failure{guardtest.Fail(kind), away}
+	}
+	for name, f := range failures {
 		for _, limit := range []time.Duration{20 * time.Millisecond, time.Minute} {
-			t.Run(fmt.Sprint(kind, ", ", limit), func(t *testing.T) {
+			t.Run(fmt.Sprint(name, ", ", limit), func(t *testing.T) {
 				inOutage(t, func(t *testing.T, s *outageSite) {
-					s.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
-						return guard.Grant{}, guardtest.Fail(kind)
-					}
+					s.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) { return guard.Grant{}, f.err }
 					for range 3 {
 						before := s.asked()
 						ctx, cancel := context.WithTimeout(t.Context(), limit)
 						w, o := s.post(ctx, "k")
 						cancel()
 						require.ErrorIs(t, o.Err, guard.ErrStore)
-						if away {
+						if f.away {
 							require.Equal(t, guardhttp.ResultDegraded, o.Result)
 							continue
 						}
@@ -252,6 +282,8 @@ func TestFailOpen_aStoreThatRefusesIsNotAway(t *testing.T) {
 		}
 	}
 }
+
+var errUnknown = errors.New("ERR a reply that is not known")
 
 // A claim that the store may have granted to a run without a lease keeps others away while that
 // run is under way, and is released then. So no run with a lease begins beside it.

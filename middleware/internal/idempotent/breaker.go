@@ -31,7 +31,8 @@ func patience(ctx context.Context) time.Duration {
 }
 
 // isAway reports whether a store error means that the store is away for the moment. A store that
-// refuses is not: it has no room for the claim, for example, or the rights are missing.
+// refuses is not: it has no room for the claim, for example, or the rights are missing. Nor is a
+// quorum of which a node refuses.
 func isAway(err error) bool {
 	var store *guard.StoreError
 	if !errors.As(err, &store) {
@@ -41,12 +42,31 @@ func isAway(err error) bool {
 	case driver.KindOOM, driver.KindNotPersisted, driver.KindReadOnly, driver.KindRestarted, driver.KindNoReplicas,
 		driver.KindAuth, driver.KindWrongType, driver.KindUnsupported, driver.KindProtocol, driver.KindSettings:
 		return false
-	case driver.KindQuorum:
+	case driver.KindQuorum: // a client that has filled some nodes must not gain by others being away
 		var nodes interface{ Unwrap() []error }
-		return !errors.As(store.Err, &nodes) || slices.ContainsFunc(nodes.Unwrap(), isAway)
+		return !errors.As(store.Err, &nodes) || !slices.ContainsFunc(nodes.Unwrap(), refuses)
+	case driver.KindOther:
+		return !isReply(store.Err)
 	default:
 		return true
 	}
+}
+
+// refuses reports whether the error of a node is that of one that has answered.
+func refuses(err error) bool { return !isAway(err) }
+
+// isReply reports whether an error is one that a server has answered, as go-redis and the drivers of
+// PostgreSQL have it.
+func isReply(err error) bool {
+	var redis interface {
+		error
+		RedisError()
+	}
+	var postgres interface {
+		error
+		SQLState() string
+	}
+	return errors.As(err, &redis) || errors.As(err, &postgres)
 }
 
 // A breaker keeps calls that can run without a lease (WithFailOpen) from asking a store that does
