@@ -89,7 +89,7 @@ func (q *exchange) read() (Result, error) {
 			return ResultBodyInvalid, fmt.Errorf("guardgrpc: the fingerprint: %w", err)
 		}
 	}
-	q.call.Run.Key, q.call.Key = key, q.m.Stored(scope, key, "method", q.info.FullMethod)
+	q.call.Run.Key, q.call.Scope, q.call.Key = key, scope, q.m.Stored(scope, key, "method", q.info.FullMethod)
 	return "", nil
 }
 

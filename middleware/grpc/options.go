@@ -101,9 +101,19 @@ func WithWait(d time.Duration) Option {
 }
 
 // WithMaxWaiters bounds how many calls wait at a time, behind one interceptor in one process: in
-// all, and for one key. More calls are refused at once, with ABORTED. Defaults to 1024 and 256.
+// all, and for one key. More calls are refused at once, with ABORTED. WithMaxScopeWaiters bounds
+// those of one scope. Defaults to 1024 and 256.
 func WithMaxWaiters(all, perKey int) Option {
 	return func(s *settings) { s.SetMaxWaiters(all, perKey) }
+}
+
+// WithMaxScopeWaiters bounds how many calls of one scope (WithScope) wait at a time, behind one
+// interceptor in one process, whatever their keys. So one client cannot use up the places of the
+// others. More calls of the scope are refused at once, with ABORTED. It is refused with
+// WithGlobalKeys, where there are no scopes. Defaults to a quarter of all places of WithMaxWaiters,
+// or to the places of one key if these are more: 256.
+func WithMaxScopeWaiters(n int) Option {
+	return func(s *settings) { s.SetMaxScopeWaiters(n) }
 }
 
 // WithFingerprint sets what of a request must be the same in a retry. A call with the same key
@@ -191,7 +201,8 @@ func WithClientCancel() Option { return func(s *settings) { s.Cancel = true } }
 // returned, for up to the TTL. A run that has its lease when the store stops answering waits at its
 // end until the lease would end. A store that refuses the claim has answered: it is out of memory
 // or read-only, or lacks rights, for example. The call is then refused as without the option, and
-// so it is if the Guard is closed. Defaults to off: the call is refused with UNAVAILABLE.
+// so it is if the Guard is closed. Of the nodes of a quorum, one that refuses is enough. Defaults to
+// off: the call is refused with UNAVAILABLE.
 func WithFailOpen() Option { return func(s *settings) { s.Open = true } }
 
 // WithAnswerAfterRecord gives a client a reply only when the store has its record. Otherwise, a

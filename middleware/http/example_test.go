@@ -210,6 +210,34 @@ func ExampleWithWait() {
 	// Output: 200 hello (replayed)
 }
 
+// One request of a tenant waits at a time. Another one is refused at once, and other tenants still
+// have places.
+func ExampleWithMaxScopeWaiters() {
+	waiting := make(chan struct{})
+	end := make(chan struct{})
+	h := wrap(func(w http.ResponseWriter, r *http.Request) {
+		waiting <- struct{}{}
+		<-end
+		hello(w, r)
+	}, guardhttp.IdempotencyKey, guardhttp.WithWait(time.Minute), guardhttp.WithMaxScopeWaiters(1),
+		guardhttp.WithLease(guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { waiting <- struct{}{} }})))
+
+	var requests sync.WaitGroup
+	for range 2 { // one runs, and one waits
+		requests.Go(func() {
+			r := httptest.NewRequest(http.MethodPost, "/", nil)
+			r.Header.Set("X-Tenant", "acme")
+			r.Header.Set("Idempotency-Key", "k")
+			h.ServeHTTP(httptest.NewRecorder(), r)
+		})
+		<-waiting
+	}
+	send(h, "/", "k", "")
+	close(end)
+	requests.Wait()
+	// Output: 409 a problem
+}
+
 // From inside: the key, the lease and its fence, and what is kept of the run.
 func ExampleSetKeep() {
 	h := wrap(func(w http.ResponseWriter, r *http.Request) {

@@ -162,7 +162,7 @@ func (q *exchange) read() (Result, error) {
 			return ResultBodyInvalid, fmt.Errorf("guardhttp: the fingerprint: %w", err)
 		}
 	}
-	q.call.Run.Key, q.call.Key = key, q.m.identity(scope, key, q.routeHost(), q.in)
+	q.call.Run.Key, q.call.Scope, q.call.Key = key, scope, q.m.identity(scope, key, q.routeHost(), q.in)
 	return "", nil
 }
 

@@ -107,10 +107,19 @@ func WithWait(d time.Duration) Option {
 }
 
 // WithMaxWaiters bounds how many requests wait at a time, behind one middleware in one process: in
-// all, and for one key. More requests are refused at once, with status 409. Defaults to 1024 and
-// 256.
+// all, and for one key. More requests are refused at once, with status 409. WithMaxScopeWaiters
+// bounds those of one scope. Defaults to 1024 and 256.
 func WithMaxWaiters(all, perKey int) Option {
 	return func(s *settings) { s.SetMaxWaiters(all, perKey) }
+}
+
+// WithMaxScopeWaiters bounds how many requests of one scope (WithScope) wait at a time, behind one
+// middleware in one process, whatever their keys. So one client cannot use up the places of the
+// others. More requests of the scope are refused at once, with status 409. It is refused with
+// WithGlobalKeys, where there are no scopes. Defaults to a quarter of all places of WithMaxWaiters,
+// or to the places of one key if these are more: 256.
+func WithMaxScopeWaiters(n int) Option {
+	return func(s *settings) { s.SetMaxScopeWaiters(n) }
 }
 
 // WithFingerprint sets what of a request must be the same in a retry. A request with the same key
@@ -212,8 +221,8 @@ func WithClientCancel() Option { return func(s *settings) { s.Cancel = true } }
 // has returned, for up to the TTL. A run that has its lease when the store stops answering waits
 // at its end until the lease would end. A store that refuses the claim has answered: it is out of
 // memory or read-only, or lacks rights, for example. The request is then refused as without the
-// option, and so it is if the Guard is closed. Defaults to off: the request is refused with
-// status 503.
+// option, and so it is if the Guard is closed. Of the nodes of a quorum, one that refuses is
+// enough. Defaults to off: the request is refused with status 503.
 func WithFailOpen() Option { return func(s *settings) { s.Open = true } }
 
 // WithAnswerAfterRecord holds an answer back until the store has its record. Otherwise, a client

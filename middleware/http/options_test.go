@@ -81,6 +81,8 @@ func TestOptions_thatCannotWork(t *testing.T) {
 		"no waiters":                      {"WithMaxWaiters", []guardhttp.Option{guardhttp.WithMaxWaiters(0, 0)}},
 		"no waiters for a key":            {"WithMaxWaiters", []guardhttp.Option{guardhttp.WithMaxWaiters(5, 0)}},
 		"more for a key than in all":      {"WithMaxWaiters", []guardhttp.Option{guardhttp.WithMaxWaiters(1, 2)}},
+		"no waiters for a scope":          {"WithMaxScopeWaiters", []guardhttp.Option{guardhttp.WithMaxScopeWaiters(0)}},
+		"more for a scope than in all":    {"WithMaxScopeWaiters", []guardhttp.Option{guardhttp.WithMaxScopeWaiters(1025)}},
 		"a fingerprint to forget":         {"WithFingerprint", []guardhttp.Option{guardhttp.WithMode(guardhttp.Exclusive), guardhttp.WithFingerprint(optionsFingerprint)}},
 		"a negative body":                 {"WithMaxBody", []guardhttp.Option{guardhttp.WithMaxBody(-1)}},
 		"a body beyond all bounds":        {"WithMaxBody", []guardhttp.Option{guardhttp.WithMaxBody(1<<40 + 1)}},
@@ -172,10 +174,10 @@ func TestOptions_thatWork(t *testing.T) {
 	secret := []byte(strings.Repeat("s", 16))
 	for name, opts := range map[string][]guardhttp.Option{
 		"global keys": {guardhttp.WithGlobalKeys()},
-		"lowest": {guardhttp.WithScope(contentTenant), guardhttp.WithWait(1), guardhttp.WithMaxWaiters(1, 1), guardhttp.WithMaxBody(0), guardhttp.WithMaxAnswer(0),
+		"lowest": {guardhttp.WithScope(contentTenant), guardhttp.WithWait(1), guardhttp.WithMaxWaiters(1, 1), guardhttp.WithMaxScopeWaiters(1), guardhttp.WithMaxBody(0), guardhttp.WithMaxAnswer(0),
 			guardhttp.WithOnce(time.Millisecond), guardhttp.WithMaxHold(1), guardhttp.WithRetryAfter(1), guardhttp.WithMethods("GET"),
 			guardhttp.WithEncryption(guardhttp.EncryptionKey{ID: "1", Secret: secret})},
-		"highest": {guardhttp.WithScope(contentTenant), guardhttp.WithWait(time.Hour), guardhttp.WithMaxWaiters(1<<30, 1<<30), guardhttp.WithMaxBody(1 << 40),
+		"highest": {guardhttp.WithScope(contentTenant), guardhttp.WithWait(time.Hour), guardhttp.WithMaxWaiters(1<<30, 1<<30), guardhttp.WithMaxScopeWaiters(1 << 30), guardhttp.WithMaxBody(1 << 40),
 			guardhttp.WithMaxAnswer((8 << 20)), guardhttp.WithOnce(9 * 365 * 24 * time.Hour), guardhttp.WithMaxHold(1 << 60), guardhttp.WithRetryAfter(1 << 60),
 			guardhttp.WithMethods("POST", "QUERY", "PROPFIND", "M-SEARCH"),
 			guardhttp.WithEncryption(guardhttp.EncryptionKey{ID: strings.Repeat("i", 64), Secret: append(secret, secret...)}, guardhttp.EncryptionKey{ID: "2", Secret: append(secret, secret[:8]...)})},

@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -213,7 +216,8 @@ func TestWaiting_thoseBeyondTheBoundsAreRefusedAtOnce(t *testing.T) {
 	var waits atomic.Int64
 	gate := newLifeGate(t)
 	h, _ := counted(http.StatusCreated, gate.pass)
-	s := lifeServe(t, lifeGuard(t, memory.New()), h, guardhttp.WithWait(time.Hour), guardhttp.WithMaxWaiters(3, 2), countWaits(&waits))
+	s := lifeServe(t, lifeGuard(t, memory.New()), h, guardhttp.WithWait(time.Hour), guardhttp.WithMaxWaiters(3, 2), guardhttp.WithMaxScopeWaiters(3),
+		countWaits(&waits))
 	var answers []<-chan lifeAnswer
 	for _, key := range []string{"k1", "k2"} {
 		answers = append(answers, s.start(t.Context(), key, "b"))
@@ -250,6 +254,57 @@ func TestWaiting_thoseBeyondTheBoundsAreRefusedAtOnce(t *testing.T) {
 		require.Equal(t, http.StatusCreated, lifeReceive(t, c, "an answer").status)
 	}
 	require.EqualValues(t, 4, waits.Load(), "those that were refused had not waited")
+}
+
+// A client cannot use up the places of others, whatever its keys. What each row names are the
+// requests of one client that wait, and how many of them are let in.
+func TestWaiting_aScopeLeavesPlacesToOthers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		opts       []guardhttp.Option
+		keys, each int // of the client
+		wait       int
+	}{
+		"by default":      {nil, 4, 256, 256},
+		"small bounds":    {[]guardhttp.Option{guardhttp.WithMaxWaiters(8, 2)}, 4, 2, 2},
+		"one of each key": {[]guardhttp.Option{guardhttp.WithMaxWaiters(16, 1)}, 16, 1, 4},
+		"set":             {[]guardhttp.Option{guardhttp.WithMaxWaiters(8, 2), guardhttp.WithMaxScopeWaiters(7)}, 4, 2, 7},
+		"less than a key": {[]guardhttp.Option{guardhttp.WithMaxScopeWaiters(1)}, 2, 2, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				g, err := guard.New(memory.New(), guard.WithNamespace("test"))
+				require.NoError(t, err)
+				end := make(chan struct{})
+				h, seen := lifeIdempotent(t, g, func(http.ResponseWriter, *http.Request) { <-end },
+					append([]guardhttp.Option{guardhttp.WithWait(time.Minute)}, c.opts...)...)
+				var requests sync.WaitGroup
+				send := func(tenant, key string, n int) {
+					for range n {
+						requests.Go(func() {
+							r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader("b"))
+							r.Header.Set("X-Tenant", tenant)
+							r.Header.Set("Idempotency-Key", key)
+							h.ServeHTTP(httptest.NewRecorder(), r)
+						})
+					}
+					synctest.Wait()
+				}
+				refused := func() int { return len(seen.seen()) }
+				for key := range c.keys {
+					send("greedy", fmt.Sprint(key), 1+c.each)
+				}
+				require.Equal(t, c.keys*c.each-c.wait, refused(), "requests of the greedy client")
+				before := refused()
+				send("other", "0", 2)
+				require.Equal(t, before, refused(), "one runs, and its duplicate waits")
+				close(end)
+				requests.Wait()
+				require.NoError(t, g.Close(context.Background()))
+			})
+		})
+	}
 }
 
 // Places are released, however the wait ends.

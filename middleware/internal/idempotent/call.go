@@ -35,13 +35,14 @@ type Left struct {
 	Err    error  // what there is to say about a run that is otherwise in order
 }
 
-// A Call is one call on its way through a middleware. The adapter sets Core, Transport, Key and
-// Fingerprint before it calls a method. The zero Outcome says that nothing is known yet.
+// A Call is one call on its way through a middleware. The adapter sets Core, Transport, Scope, Key
+// and Fingerprint before it calls a method. The zero Outcome says that nothing is known yet.
 type Call struct {
 	Outcome
 	Run         Run
 	Core        *Core
 	Transport   Transport
+	Scope       string // whose call it is, or empty
 	Key         string // in the store
 	Fingerprint []byte // nil if there are none
 	RetryAfter  time.Duration
@@ -72,7 +73,7 @@ func (c *Call) Lead(ctx context.Context) {
 		}()
 	}
 	err := c.ask(ctx)
-	if c.Core.Wait > 0 && !c.ran && errors.Is(err, guard.ErrBusy) && c.Core.queue.enter(c.Key) {
+	if c.Core.Wait > 0 && !c.ran && errors.Is(err, guard.ErrBusy) && c.Core.queue.enter(c.Scope, c.Key) {
 		c.queued = true
 		err = c.attempt(ctx, c.Core.waiting)
 	}
@@ -123,7 +124,7 @@ func (c *Call) GiveBack() {
 func (c *Call) unqueue() {
 	if c.queued {
 		c.queued = false
-		c.Core.queue.leave(c.Key)
+		c.Core.queue.leave(c.Scope, c.Key)
 	}
 }
 

@@ -31,7 +31,7 @@ func New(g *guard.Guard, s *Settings) (*Core, error) {
 	c := &Core{
 		Settings: s,
 		guard:    g,
-		queue:    waiters{most: s.Waiters, perKey: s.KeyWaiters, keys: map[string]int{}},
+		queue:    newWaiters(s),
 		breaker: breaker{epoch: time.Now(),
 			open: fmt.Errorf("%s: %w: it did not answer less than %v ago", s.Adapter.Package(), guard.ErrStore, openPause)},
 		failed: errors.New(s.Adapter.Package() + ": the handler failed, and nothing is kept"),

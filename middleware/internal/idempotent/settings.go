@@ -27,6 +27,7 @@ const (
 	defaultRetryAfter = time.Second
 	defaultWaiters    = 1024
 	defaultKeyWaiters = 256
+	scopesThatWait    = 4 // that may use up all places together, by default
 )
 
 const (
@@ -50,15 +51,17 @@ type Settings struct {
 	Wait       time.Duration
 	Waiters    int
 	KeyWaiters int
-	NoPrint    bool // there are no fingerprints
-	OwnPrint   bool // the user has set what is compared
-	MaxAnswer  int
-	Rerun      bool
-	Retention  time.Duration
-	MaxHold    time.Duration
-	RetryAfter time.Duration
-	Cancel     bool
-	Open       bool
+	// ScopeWaiters is set by WithMaxScopeWaiters, and otherwise 0.
+	ScopeWaiters int
+	NoPrint      bool // there are no fingerprints
+	OwnPrint     bool // the user has set what is compared
+	MaxAnswer    int
+	Rerun        bool
+	Retention    time.Duration
+	MaxHold      time.Duration
+	RetryAfter   time.Duration
+	Cancel       bool
+	Open         bool
 	// AfterRecord holds an answer back until its record is in the store.
 	AfterRecord bool
 	Shadow      bool
@@ -108,6 +111,27 @@ func (s *Settings) SetMaxWaiters(all, perKey int) {
 	s.Waiters, s.KeyWaiters = all, perKey
 }
 
+// SetMaxScopeWaiters is WithMaxScopeWaiters.
+func (s *Settings) SetMaxScopeWaiters(n int) {
+	if n < 1 {
+		s.Refuse("WithMaxScopeWaiters", n, "must be positive")
+		return
+	}
+	s.ScopeWaiters = n
+}
+
+// scopeWaiters returns how many calls of a scope may wait. All calls with keys that are global are
+// of one scope.
+func (s *Settings) scopeWaiters() int {
+	switch {
+	case s.Global:
+		return s.Waiters
+	case s.ScopeWaiters > 0:
+		return s.ScopeWaiters
+	}
+	return max(s.KeyWaiters, s.Waiters/scopesThatWait)
+}
+
 // SetMaxAnswer is WithMaxAnswer.
 func (s *Settings) SetMaxAnswer(bytes int) {
 	if bytes < 0 || bytes > maxAnswer {
@@ -144,6 +168,12 @@ func (s *Settings) Check(g *guard.Guard, hasKey, hasScope bool) {
 		s.Refuse("WithScope", nil, "is needed, so that nobody gets the answer of somebody else; WithGlobalKeys says that keys are the same for all")
 	case hasScope && s.Global:
 		s.Refuse("WithGlobalKeys", nil, "and WithScope exclude each other")
+	}
+	if s.ScopeWaiters > 0 && s.Global {
+		s.Refuse("WithMaxScopeWaiters", s.ScopeWaiters, "has no effect with WithGlobalKeys: there are no scopes")
+	}
+	if s.ScopeWaiters > s.Waiters {
+		s.Refuse("WithMaxScopeWaiters", s.ScopeWaiters, fmt.Sprintf("must be at most the %d that wait in all (WithMaxWaiters)", s.Waiters))
 	}
 	if s.Mode == Exclusive && s.OwnPrint {
 		s.Refuse("WithFingerprint", nil, "has no effect in Exclusive mode, which remembers nothing")
