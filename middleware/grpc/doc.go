@@ -32,16 +32,16 @@
 //
 // # Order
 //
-// Put the interceptor inside of those that recover from panics, authenticate and limit rates.
-// Authentication comes first, because a replay is worth as much as the reply. An interceptor
-// inside is a part of the handler: it does not run in a replay.
+// Put the interceptor inside of those that recover from panics, authenticate, authorize and limit
+// rates. Authentication and authorization come first, because a replay is worth as much as the
+// reply. An interceptor inside is a part of the handler: neither runs in a replay.
 //
 // # Replies
 //
 // A replay has the same message, or the same status with its details, and the header and trailer
 // metadata that the handler has set by [grpc.SetHeader], [grpc.SendHeader] and [grpc.SetTrailer].
-// It does not have metadata of connections and secrets, such as set-cookie and authorization. Its
-// header has "idempotency-replayed: true".
+// It does not have metadata of connections and secrets, such as set-cookie and authorization, nor
+// that of [WithoutMetadata]. Its header has "idempotency-replayed: true".
 //
 // The interceptor records metadata by a stream of its own, so [grpc.SetSendCompressor] and
 // [grpc.ClientSupportedCompressors] work in interceptors in front, but not in the handler.

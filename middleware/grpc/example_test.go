@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -147,6 +149,70 @@ func ExampleWithAnswerAfterRecord() {
 	_, err = once(ctx, wrapperspb.String("coupon 1"), info, func(_ context.Context, req any) (any, error) { return req, nil })
 	fmt.Println(status.Code(err), guardgrpc.ResultOf(err), "- the handler ran:", guard.Ran(err))
 	// Output: Unavailable unrecorded - the handler ran: true
+}
+
+// A printed is the stream of a call whose header metadata is printed.
+type printed struct{ grpc.ServerTransportStream }
+
+func (printed) SetHeader(md metadata.MD) error {
+	fmt.Println(map[string][]string(md)) // as text, metadata is redacted
+	return nil
+}
+
+// A one-time password is for the client of the first call. The retry gets the rest of the reply.
+func ExampleWithoutMetadata() {
+	g, err := guard.New(memory.New(), guard.WithNamespace("claims"))
+	if err != nil {
+		panic(err)
+	}
+	defer g.Close(context.Background())
+	once, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, guardgrpc.WithGlobalKeys(), guardgrpc.WithoutMetadata("one-time-password"))
+	if err != nil {
+		panic(err)
+	}
+	ctx, info := called("/claims.Claims/Claim", "8e03978e-40d5")
+	ctx = grpc.NewContextWithServerTransportStream(ctx, printed{})
+	for range 2 {
+		_, _ = once(ctx, wrapperspb.String("coupon 1"), info, func(ctx context.Context, req any) (any, error) {
+			return req, grpc.SetHeader(ctx, metadata.Pairs("one-time-password", "271828", "claim", "17"))
+		})
+	}
+	// Output:
+	// map[claim:[17] one-time-password:[271828]]
+	// map[claim:[17] idempotency-replayed:[true]]
+}
+
+// One call of a tenant waits at a time. Another one is refused at once, and other tenants still
+// have places.
+func ExampleWithMaxScopeWaiters() {
+	g, err := guard.New(memory.New(), guard.WithNamespace("claims"))
+	if err != nil {
+		panic(err)
+	}
+	defer g.Close(context.Background())
+	reached, end := make(chan struct{}), make(chan struct{})
+	tenant := func(context.Context, *grpc.UnaryServerInfo, any) (string, error) { return "acme", nil }
+	once, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, guardgrpc.WithScope(tenant), guardgrpc.WithWait(time.Minute), guardgrpc.WithMaxScopeWaiters(1),
+		guardgrpc.WithLease(guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { reached <- struct{}{} }})))
+	if err != nil {
+		panic(err)
+	}
+	ctx, info := called("/claims.Claims/Claim", "8e03978e-40d5")
+	handle := func(_ context.Context, req any) (any, error) {
+		reached <- struct{}{}
+		<-end
+		return req, nil
+	}
+	var calls sync.WaitGroup
+	for range 2 { // one runs, and one waits
+		calls.Go(func() { _, _ = once(ctx, wrapperspb.String("coupon 1"), info, handle) })
+		<-reached
+	}
+	_, err = once(ctx, wrapperspb.String("coupon 1"), info, handle)
+	fmt.Println(status.Code(err), guardgrpc.ResultOf(err))
+	close(end)
+	calls.Wait()
+	// Output: Aborted in_flight
 }
 
 func ExampleClientKeys() {

@@ -158,7 +158,7 @@ func (q *exchange) Handle(ctx context.Context) idempotent.Left {
 func (q *exchange) run(ctx context.Context) (header, trailer metadata.MD) {
 	hold := q.m.AfterRecord && !q.m.Shadow
 	if inner := grpc.ServerTransportStreamFromContext(ctx); inner != nil && (q.m.Records() >= 0 || hold) {
-		q.recorder = &recorder{inner: inner, call: q.ctx, tolerant: !q.m.Cancel && !q.m.Shadow, hold: hold}
+		q.recorder = &recorder{inner: inner, call: q.ctx, tolerant: !q.m.Cancel && !q.m.Shadow, hold: hold, without: q.m.without}
 		defer q.recorder.end()
 		ctx = grpc.NewContextWithServerTransportStream(ctx, q.recorder)
 	}
@@ -210,8 +210,8 @@ func (q *exchange) replay() {
 	}
 	marker := metadata.Pairs(q.m.marker, "true")
 	// The client may have gone.
-	_ = grpc.SetHeader(q.ctx, metadata.Join(q.found.header, marker))
-	_ = grpc.SetTrailer(q.ctx, q.found.trailer)
+	_ = grpc.SetHeader(q.ctx, metadata.Join(replayable(nil, q.found.header, q.m.without), marker))
+	_ = grpc.SetTrailer(q.ctx, replayable(nil, q.found.trailer, q.m.without))
 	if q.err = s.Err(); q.err == nil {
 		q.reply = message
 	}

@@ -16,11 +16,12 @@ func neverReplayed(name string) bool {
 		func(never string) bool { return strings.EqualFold(never, name) })
 }
 
-// replayable adds to recorded what of md a replay has, too. It returns recorded.
-func replayable(recorded, md metadata.MD) metadata.MD {
+// replayable adds to recorded what of md a replay has, too. It returns recorded. without are the
+// names of WithoutMetadata.
+func replayable(recorded, md metadata.MD, without []string) metadata.MD {
 	for name, values := range md {
 		name = strings.ToLower(name)
-		if !validName(name) || neverReplayed(name) {
+		if !validName(name) || neverReplayed(name) || slices.Contains(without, name) {
 			continue
 		}
 		if recorded == nil {

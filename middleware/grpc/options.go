@@ -28,7 +28,8 @@ type settings struct {
 	methods   []string
 	print     fingerprint
 	policy    func(*status.Status) bool
-	marker    string // the metadata of a replay
+	marker    string   // the metadata of a replay
+	without   []string // metadata that is not kept
 	observers []Observer
 }
 
@@ -150,6 +151,25 @@ func WithPolicy(p func(s *status.Status) bool) Option {
 	}
 }
 
+// WithoutMetadata names metadata of headers and trailers that is never kept and never replayed,
+// besides that of the list in the documentation (cookies, authentication and the usual names of
+// tokens). The client of the first call gets it, and a retry does not. Use it for all metadata of
+// your own that has a secret. Several calls add up. Defaults to none.
+func WithoutMetadata(names ...string) Option {
+	return func(s *settings) {
+		if len(names) == 0 {
+			s.Refuse("WithoutMetadata", nil, "must name metadata")
+		}
+		for _, name := range names {
+			name = strings.ToLower(name)
+			if !validName(name) {
+				s.Refuse("WithoutMetadata", fmt.Sprintf("%q", name), "is no name of metadata")
+			}
+			s.without = append(s.without, name)
+		}
+	}
+}
+
 // WithRerun leaves nothing, instead of a tombstone, after a reply that cannot be replayed (too
 // large, or no protobuf message): a retry runs the handler again. Defaults to off: it does not run
 // again.
@@ -201,8 +221,8 @@ func WithClientCancel() Option { return func(s *settings) { s.Cancel = true } }
 // returned, for up to the TTL. A run that has its lease when the store stops answering waits at its
 // end until the lease would end. A store that refuses the claim has answered: it is out of memory
 // or read-only, or lacks rights, for example. The call is then refused as without the option, and
-// so it is if the Guard is closed. Of the nodes of a quorum, one that refuses is enough. Defaults to
-// off: the call is refused with UNAVAILABLE.
+// so it is if the Guard is closed. Of the nodes of a quorum, one that refuses is enough. Defaults
+// to off: the call is refused with UNAVAILABLE.
 func WithFailOpen() Option { return func(s *settings) { s.Open = true } }
 
 // WithAnswerAfterRecord gives a client a reply only when the store has its record. Otherwise, a

@@ -16,6 +16,7 @@ type recorder struct {
 	call     context.Context // the call's: when it has ended, the client has gone
 	tolerant bool            // the handler does not learn that the client has gone
 	hold     bool            // hold back what is set until the record is in the store
+	without  []string        // metadata that is not recorded, see WithoutMetadata
 
 	mu      sync.Mutex
 	closed  bool
@@ -87,7 +88,7 @@ func (r *recorder) set(next func(metadata.MD) error, md metadata.MD, recorded *m
 	if err := next(md); err != nil && (late || !r.forgives()) {
 		return err
 	}
-	*recorded = replayable(*recorded, md)
+	*recorded = replayable(*recorded, md, r.without)
 	return nil
 }
 

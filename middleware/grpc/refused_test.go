@@ -285,6 +285,8 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 		"policy":      {"WithPolicy", []guardgrpc.Option{guardgrpc.WithPolicy(nil), global}},
 		"header":      {"WithReplayedHeader", []guardgrpc.Option{guardgrpc.WithReplayedHeader("grpc-replayed"), global}},
 		"group":       {"WithGroup", []guardgrpc.Option{guardgrpc.WithGroup(""), global}},
+		"no metadata": {"WithoutMetadata", []guardgrpc.Option{guardgrpc.WithoutMetadata(), global}},
+		"metadata":    {"WithoutMetadata", []guardgrpc.Option{guardgrpc.WithoutMetadata("x a"), global}},
 		"encryption":  {"WithEncryption", []guardgrpc.Option{guardgrpc.WithEncryption(), global}},
 		"fingerprint": {"WithFingerprint", []guardgrpc.Option{guardgrpc.WithMode(guardgrpc.Exclusive), global, guardgrpc.WithFingerprint(
 			func(context.Context, *grpc.UnaryServerInfo, any) ([]byte, error) { return nil, nil })}},

@@ -97,6 +97,35 @@ func TestReplay_onAnotherServer(t *testing.T) {
 	all.Wait()
 }
 
+// Metadata of the application that has secrets is not kept, in header and trailer. What was kept
+// before the option is not replayed.
+func TestReplay_withoutMetadata(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	g := newGuard(t, single.New(rdb))
+	h := func(ctx context.Context, _ *wrapperspb.StringValue) (any, error) {
+		require.NoError(t, grpc.SetHeader(ctx, metadata.Pairs("x-acme-secret", "secret", "x-acme-bin", "secret", "x-auth-token", "secret", "x-acme", "yes")))
+		require.NoError(t, grpc.SetTrailer(ctx, metadata.Pairs("x-acme-secret", "secret", "x-after", "yes")))
+		return wrapperspb.String("a"), nil
+	}
+	with := setup{guard: g, opts: []guardgrpc.Option{guardgrpc.WithoutMetadata("X-Acme-Secret"), guardgrpc.WithoutMetadata("x-acme-bin")}}.serve(t, h)
+	first := with.call(t.Context(), "k", "a")
+	requireRan(t, first, "a")
+	require.Equal(t, []string{"secret"}, first.header["x-acme-secret"], "the first client gets them")
+	require.Equal(t, []string{"secret"}, first.trailer["x-acme-secret"])
+	for _, name := range rdb.Keys(t.Context(), "*grpc:*").Val() {
+		require.NotContains(t, rdb.Get(t.Context(), name).Val(), "secret")
+	}
+	requireRan(t, setup{guard: g}.serve(t, h).call(t.Context(), "before", "a"), "a")
+	for _, key := range []string{"k", "before"} {
+		again := with.call(t.Context(), key, "a")
+		requireReplay(t, again, "a")
+		require.Equal(t, []string{"yes"}, again.header["x-acme"])
+		require.Equal(t, []string{"yes"}, again.trailer["x-after"])
+		require.NotContains(t, fmt.Sprint(again.header, again.trailer), "secret")
+	}
+}
+
 // What the handler sets of the metadata comes again, but no secrets.
 func TestReplay_givesMetadataAgain(t *testing.T) {
 	t.Parallel()

@@ -23,10 +23,11 @@
 //
 // # Order
 //
-// Put guardhttp inside of middleware that recovers from panics, traces, authenticates, limits
-// rates or compresses, and inside of [http.TimeoutHandler]. The reasons:
+// Put guardhttp inside of middleware that recovers from panics, traces, authenticates, authorizes,
+// limits rates or compresses, and inside of [http.TimeoutHandler]. The reasons:
 //
-//   - Authentication comes first, because a replay is worth as much as the answer.
+//   - Authentication and authorization come first, because a replay is worth as much as the answer,
+//     and the checks of a handler are not made for it.
 //   - A compressor inside would have its compressed bytes replayed to clients that cannot read
 //     them.
 //   - An http.TimeoutHandler inside would end a request while its handler still runs. New's

@@ -7,8 +7,12 @@ import (
 
 // Read implements idempotent.Transport.
 func (q *exchange) Read(recorded []byte) (err error) {
-	q.replayed, err = readAnswer(recorded)
-	return err
+	if q.replayed, err = readAnswer(recorded); err != nil {
+		return err
+	}
+	strip(q.replayed.header, q.m.without) // of a record from before WithoutHeaders
+	strip(q.replayed.late, q.m.without)
+	return nil
 }
 
 // replay sends a recorded answer again.

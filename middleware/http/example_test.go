@@ -438,6 +438,26 @@ func ExampleWithGroup() {
 	// 200 hello (replayed)
 }
 
+// A one-time password is for the client of the first request. The retry gets the rest of the
+// answer.
+func ExampleWithoutHeaders() {
+	h := wrap(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-One-Time-Password", "271828")
+		hello(w, r)
+	}, guardhttp.IdempotencyKey, guardhttp.WithoutHeaders("X-One-Time-Password"))
+	for range 2 {
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		r.Header.Set("X-Tenant", "acme")
+		r.Header.Set("Idempotency-Key", "k")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		fmt.Printf("%d %s %q\n", w.Code, strings.TrimSpace(w.Body.String()), w.Header()["X-One-Time-Password"])
+	}
+	// Output:
+	// 200 hello ["271828"]
+	// 200 hello []
+}
+
 // Answers with a status of 500 or above are not kept, and neither is one that the handler has
 // marked.
 func ExampleWithPolicy() {

@@ -1,6 +1,7 @@
 package guardhttp
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -41,6 +42,11 @@ func replayable(h, before http.Header) http.Header {
 		}
 	}
 	return kept
+}
+
+// strip removes the headers of WithoutHeaders.
+func strip(h http.Header, without []string) {
+	maps.DeleteFunc(h, func(name string, _ []string) bool { return slices.Contains(without, http.CanonicalHeaderKey(name)) })
 }
 
 // recordable reports whether headers are within what a record may hold.

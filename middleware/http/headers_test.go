@@ -93,6 +93,23 @@ func TestHeaders_areNotReplayed(t *testing.T) {
 		"Proxy-Authentication-Info": {"nextnonce=" + secret},
 		"Proxy-Authenticate":        {"Basic realm=" + secret},
 		"Proxy-Connection":          {secret},
+		"Proxy-Authorization":       {"Basic " + secret},
+		"Proxy-Status":              {secret},
+		"Cookie":                    {"a=" + secret},
+		"Server-Timing":             {"db;desc=" + secret},
+		"Dpop-Nonce":                {secret},
+		"Replay-Nonce":              {secret},
+		"X-Access-Token":            {secret},
+		"X-Amz-Security-Token":      {secret},
+		"X-Api-Key":                 {secret},
+		"X-Auth-Token":              {secret},
+		"X-Csrf-Token":              {secret},
+		"X-Refresh-Token":           {secret},
+		"X-Session-Id":              {secret},
+		"X-Session-Token":           {secret},
+		"X-Subject-Token":           {secret},
+		"X-Vault-Token":             {secret},
+		"X-Xsrf-Token":              {secret},
 		"Keep-Alive":                {secret},
 		"Te":                        {"trailers"},
 		"Upgrade":                   {secret},
@@ -136,6 +153,42 @@ func TestHeaders_areNotReplayed(t *testing.T) {
 		_, _, record := store.record(t)
 		require.NotContains(t, record, secret, "they are not kept")
 		require.Contains(t, record, "the body")
+	})
+}
+
+// Headers of the application that have secrets are not kept, whatever their letters, and whenever
+// the handler sets them. What was kept before the option is not replayed.
+func TestHeaders_ofWithoutHeadersAreNotKept(t *testing.T) {
+	t.Parallel()
+	const secret = "the-secret-value"
+	store := contentRedis(t)
+	contentProtocols(t, func(t *testing.T, http2 bool) {
+		require.NoError(t, store.rdb.FlushAll(t.Context()).Err())
+		without := guardhttp.WithoutHeaders("x-acme-secret", "X-ACME-OTP")
+		site := func(opts ...guardhttp.Option) *contentSite {
+			return store.site(t, contentSetup{http2: http2, opts: opts, handler: func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("X-Acme-Secret", secret)
+				w.Header()["x-acme-otp"] = []string{secret, secret}
+				w.Header().Set("X-Acme", "yes")
+				w.WriteHeader(http.StatusCreated)
+				w.Header().Set("X-Later", secret) // which net/http does not send
+			}})
+		}
+		with := site(without, guardhttp.WithoutHeaders("X-Later"))
+		first := with.post(t, "k", "")
+		require.Equal(t, secret, first.header.Get("X-Acme-Secret"), "the first client gets them")
+		require.Len(t, first.header["X-Acme-Otp"], 2)
+		again := with.post(t, "k", "")
+		again.requireReplayOf(t, first)
+		require.Equal(t, "yes", again.header.Get("X-Acme"))
+		require.NotContains(t, fmt.Sprint(again.header), secret)
+		_, _, record := store.record(t)
+		require.NotContains(t, record, secret)
+
+		before := site().post(t, "before", "")
+		again = with.post(t, "before", "")
+		again.requireReplayOf(t, before)
+		require.NotContains(t, fmt.Sprint(again.header), secret)
 	})
 }
 

@@ -30,7 +30,8 @@ type settings struct {
 	print     fingerprint
 	maxBody   int64
 	policy    func(status int, header http.Header) bool
-	marker    string // the header of a replay
+	marker    string   // the header of a replay
+	without   []string // headers that are not kept, in canonical form
 	docs      string
 	onProblem func(http.ResponseWriter, *http.Request, Problem)
 	observers []Observer
@@ -167,6 +168,24 @@ func WithPolicy(p func(status int, header http.Header) bool) Option {
 			s.Refuse("WithPolicy", nil, "must not be nil")
 		}
 		s.policy = p
+	}
+}
+
+// WithoutHeaders names headers of answers that are never kept and never replayed, besides those of
+// the list in the documentation (cookies, authentication and the usual names of tokens). The client
+// of the first request gets them, and a retry does not. Use it for each header of your own that has
+// a secret. Several calls add up. Defaults to none.
+func WithoutHeaders(names ...string) Option {
+	return func(s *settings) {
+		if len(names) == 0 {
+			s.Refuse("WithoutHeaders", nil, "must name a header")
+		}
+		for _, name := range names {
+			if !validName(name) {
+				s.Refuse("WithoutHeaders", fmt.Sprintf("%q", name), "is no name of a header")
+			}
+			s.without = append(s.without, http.CanonicalHeaderKey(name))
+		}
 	}
 }
 

@@ -66,6 +66,7 @@ type recording struct {
 	tolerant bool            // the handler does not learn that the client has gone
 	hold     bool            // hold back the last byte
 	whole    bool            // hold back all of it, see holder
+	without  []string        // headers that are not recorded, see WithoutHeaders
 	ctx      context.Context // the handler's
 	run      *run
 	client   *interrupter // watches calls that may wait for the client; nil if nothing does
@@ -194,6 +195,7 @@ func (c *recorder) begin(status int) {
 	if !c.lost {
 		_, c.typed = h["Content-Type"]
 		c.header = replayable(h, c.before)
+		strip(c.header, c.without)
 		c.lost = !recordable(c.header)
 	}
 }
@@ -223,7 +225,8 @@ func (c *recorder) settle() {
 	if c.lost {
 		return
 	}
-	if late := replayable(h, shown); len(late) > 0 {
+	late := replayable(h, shown)
+	if strip(late, c.without); len(late) > 0 {
 		c.late = late
 		c.lost = c.lost || !recordable(late)
 	}

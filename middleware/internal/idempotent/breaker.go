@@ -42,7 +42,7 @@ func isAway(err error) bool {
 	case driver.KindOOM, driver.KindNotPersisted, driver.KindReadOnly, driver.KindRestarted, driver.KindNoReplicas,
 		driver.KindAuth, driver.KindWrongType, driver.KindUnsupported, driver.KindProtocol, driver.KindSettings:
 		return false
-	case driver.KindQuorum: // a client that has filled some nodes must not gain by others being away
+	case driver.KindQuorum: // a client that fills a node must not gain by others that are away
 		var nodes interface{ Unwrap() []error }
 		return !errors.As(store.Err, &nodes) || !slices.ContainsFunc(nodes.Unwrap(), refuses)
 	case driver.KindOther:
@@ -55,8 +55,8 @@ func isAway(err error) bool {
 // refuses reports whether the error of a node is that of one that has answered.
 func refuses(err error) bool { return !isAway(err) }
 
-// isReply reports whether an error is one that a server has answered, as go-redis and the drivers of
-// PostgreSQL have it.
+// isReply reports whether an error is one that a server has answered, as go-redis and the drivers
+// of PostgreSQL have it.
 func isReply(err error) bool {
 	var redis interface {
 		error

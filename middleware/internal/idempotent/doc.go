@@ -35,13 +35,19 @@ func (a Adapter) kind() byte {
 }
 
 // NeverReplayed are the headers of an answer that are not recorded, in the canonical form of HTTP:
-// those of one connection (RFC 9110, section 7.6.1), those that the server sets itself, and those
-// that are secrets of the call that got them.
+// those of one connection or proxy (RFC 9110, section 7.6.1; RFC 9209), those that the server sets
+// itself or that measure one run, and those that are secrets of the call that got them. The last
+// are cookies and authentication of RFC 9110, nonces that are used once (RFC 8555, RFC 9449), and
+// names by which APIs commonly give out credentials. A pattern such as X-*-Token is not one of
+// them: it includes tokens of pages and uploads, without which a replay is of no use.
 var NeverReplayed = []string{
 	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer",
-	"Transfer-Encoding", "Upgrade",
+	"Proxy-Status", "Transfer-Encoding", "Upgrade",
 
-	"Content-Length", "Date",
+	"Content-Length", "Date", "Server-Timing",
 
-	"Authentication-Info", "Authorization", "Proxy-Authentication-Info", "Set-Cookie", "Set-Cookie2", "Www-Authenticate",
+	"Authentication-Info", "Authorization", "Cookie", "Proxy-Authentication-Info", "Set-Cookie", "Set-Cookie2", "Www-Authenticate",
+	"Dpop-Nonce", "Replay-Nonce",
+	"X-Access-Token", "X-Amz-Security-Token", "X-Api-Key", "X-Auth-Token", "X-Csrf-Token", "X-Refresh-Token", "X-Session-Id",
+	"X-Session-Token", "X-Subject-Token", "X-Vault-Token", "X-Xsrf-Token",
 }
