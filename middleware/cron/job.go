@@ -35,7 +35,7 @@ type job struct {
 	location    *time.Location // the schedule's
 	longestGap  time.Duration  // between two ticks, at least half of it
 	f           func(ctx context.Context) error
-	ledger      driver.Ledger // of the Control, but its calls delay no lease of the job by more than a TTL
+	ledger      driver.Ledger // its calls end within the TTL of the leases
 	wrapped     bool          // by Wrapper
 	entry       cron.EntryID  // guarded by jobs.mu; 0 if it is wrapped, or not in the Cron yet
 
