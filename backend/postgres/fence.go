@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/seed-1795987d/onerun/backend/internal/holders"
 	"github.com/seed-1795987d/onerun/guard/driver"
@@ -12,6 +14,9 @@ import (
 
 // ErrStale means that the lease is not held under its fence any more. Roll the transaction back.
 var ErrStale = errors.New("postgres: the lease is not held under its fence")
+
+// errBehind means that the store knows a later fence of the claim.
+var errBehind = fmt.Errorf("%w any more, but under a later one", ErrStale)
 
 // A Tx is a *sql.Tx, or another type with its method.
 type Tx interface {
@@ -36,6 +41,9 @@ type Lease interface {
 // Call it first in the transaction, before the reads that the work relies on. The table of leases
 // must be in the database of the transaction.
 //
+// A DoAll inside of a run raises the fence of the key that it joins, in the store first. Until the
+// lease has that fence, too, CheckFence and InTx wait, as long as the lease is valid.
+//
 // It returns ErrStale if the lease has expired or was released, or if there is a newer holder. It
 // cannot distinguish the calls of one Guard that share one lease (guard.WithShared): it succeeds
 // for each of them until the last one has released the lease. All other errors mean that the lease
@@ -48,18 +56,28 @@ type Lease interface {
 // CheckFence also needs a connection of the Locker's own database handle. If the transaction has
 // the last one of a pool, that waits until ctx ends: use InTx, which needs no second connection.
 func (l *Locker) CheckFence(ctx context.Context, tx Tx, lease Lease) error {
-	ahead, err := l.check(ctx, tx, lease)
-	if err != nil {
-		return err
+	for {
+		claims := lease.Claims()
+		ahead, err := l.check(ctx, tx, claims)
+		switch {
+		case errors.Is(err, errBehind) && awaitFence(ctx, lease, claims):
+		case err != nil:
+			return err
+		default:
+			return l.register(ctx, ahead)
+		}
 	}
-	return l.register(ctx, ahead)
 }
 
 // InTx calls f with a transaction of the Locker's database, after CheckFence, and commits it if f
 // returns nil. It is for work that has its data and its leases in one database.
 func (l *Locker) InTx(ctx context.Context, lease Lease, f func(tx *sql.Tx) error) error {
 	for {
-		ahead, err := l.try(ctx, lease, f)
+		claims := lease.Claims()
+		ahead, err := l.try(ctx, claims, f)
+		if errors.Is(err, errBehind) && awaitFence(ctx, lease, claims) {
+			continue
+		}
 		if err != nil || len(ahead) == 0 {
 			return err
 		}
@@ -73,14 +91,14 @@ func (l *Locker) InTx(ctx context.Context, lease Lease, f func(tx *sql.Tx) error
 // claims, and has not called f: the transaction must not keep its connection meanwhile, because it
 // can be the last one of a pool.
 func (l *Locker) try(
-	ctx context.Context, lease Lease, f func(tx *sql.Tx) error,
+	ctx context.Context, claims []driver.Claim, f func(tx *sql.Tx) error,
 ) (ahead []driver.Claim, err error) {
 	tx, err := l.db.BeginTx(ctx, nil)
 	if err != nil {
 		return nil, l.storeError(driver.OpInspect, "", err)
 	}
 	defer tx.Rollback()
-	if ahead, err = l.check(ctx, tx, lease); err != nil || len(ahead) > 0 {
+	if ahead, err = l.check(ctx, tx, claims); err != nil || len(ahead) > 0 {
 		return ahead, err
 	}
 	if err := f(tx); err != nil {
@@ -91,8 +109,7 @@ func (l *Locker) try(
 
 // check checks the fences of a lease. It returns the claims that use a later fence than the store
 // knows: after a hand-off inside of the process, which does not need the store.
-func (l *Locker) check(ctx context.Context, tx Tx, lease Lease) (ahead []driver.Claim, err error) {
-	claims := lease.Claims()
+func (l *Locker) check(ctx context.Context, tx Tx, claims []driver.Claim) (ahead []driver.Claim, err error) {
 	if len(claims) == 0 {
 		return nil, fmt.Errorf("%w: it has no claims", ErrStale)
 	}
@@ -105,6 +122,9 @@ func (l *Locker) check(ctx context.Context, tx Tx, lease Lease) (ahead []driver.
 			return nil, l.storeError(driver.OpInspect, c.Key, err)
 		}
 		h := r.holder(c)
+		if later := r.Find(c.ID); h == nil && later != nil && c.Fence > 0 && c.Fence < later.First {
+			return nil, fmt.Errorf("%w: %q, %d", errBehind, c.Key, c.Fence)
+		}
 		if h == nil {
 			return nil, stale(c)
 		}
@@ -113,6 +133,28 @@ func (l *Locker) check(ctx context.Context, tx Tx, lease Lease) (ahead []driver.
 		}
 	}
 	return ahead, nil
+}
+
+// awaitFence returns true when the lease has other fences than the claims, which the store knows to
+// be behind. It returns false if the lease is not valid: its fences have gone on to another call.
+func awaitFence(ctx context.Context, lease Lease, claims []driver.Claim) bool {
+	l, ok := lease.(interface{ Valid() bool })
+	if !ok {
+		return false
+	}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for l.Valid() {
+		if now := lease.Claims(); !slices.Equal(now, claims) {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+	}
+	return false
 }
 
 // holder returns the holder with the ID of the claim, or nil if it does not hold the key under the

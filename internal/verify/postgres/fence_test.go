@@ -1,10 +1,12 @@
 package postgres_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -261,6 +263,30 @@ func checksFences(t *testing.T, dsn string) {
 		}))
 	})
 
+	for name, end := range map[string]func(n *nested){
+		"was cancelled in AcquireEnd of the first key": func(n *nested) { n.cancelAt(1) },
+		"was cancelled in AcquireEnd of the last key":  func(n *nested) { n.cancelAt(2) },
+		"has failed as the renewal was lost":           func(n *nested) { n.store.lost.Store(true) },
+		"has failed as the answer was lost":            func(n *nested) { n.store.late.Store(true) },
+		"has failed as a key is busy":                  func(n *nested) { n.keys = append(n.keys, "busy") },
+		"has failed in its function":                   func(n *nested) { n.err = errors.New("failed") },
+	} {
+		t.Run("the lease around DoAll is not stale after DoAll "+name, func(t *testing.T) {
+			busy := claim("busy", long)
+			mustAcquire(t, l, busy)
+			defer func() { _, _ = l.Release(context.Background(), busy, driver.After{}) }()
+			n := newNested(t, l, name)
+			end(n)
+			n.play(func(lease *guard.Lease) {
+				require.NoError(t, l.InTx(t.Context(), lease, selling))
+				tx, err := db.BeginTx(t.Context(), nil)
+				require.NoError(t, err)
+				defer func() { _ = tx.Rollback() }()
+				require.NoError(t, l.CheckFence(t.Context(), tx, lease))
+			})
+		})
+	}
+
 	t.Run("each claim that shares a key has its fence", func(t *testing.T) {
 		var grants []driver.Grant
 		var claims []driver.Claim
@@ -315,4 +341,76 @@ func reserving(t testing.TB, l *postgres.Locker, key string, among int) (c drive
 		return g.Reserved >= 2
 	}, 20*time.Second, 10*time.Millisecond)
 	return c, g
+}
+
+// A losingStore loses the next renewal of a key, or the answer to it.
+type losingStore struct {
+	*postgres.Locker
+	key        string
+	lost, late atomic.Bool // the renewal, or its answer
+}
+
+func (s *losingStore) Renew(ctx context.Context, c driver.Claim) (held bool, err error) {
+	switch {
+	case c.Key == s.key && s.lost.Swap(false):
+		return false, errors.New("lost")
+	case c.Key == s.key && s.late.Swap(false):
+		_, err := s.Locker.Renew(ctx, c)
+		return false, cmp.Or(err, errors.New("no answer"))
+	}
+	return s.Locker.Renew(ctx, c)
+}
+
+func (s *losingStore) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
+	for i, c := range claims {
+		held, err := s.Renew(ctx, c)
+		report(i, held, err)
+	}
+}
+
+// A nested is a call for several keys inside of a run that holds one of them.
+type nested struct {
+	t     *testing.T
+	store *losingStore
+	keys  []string // the second one is held
+	err   error    // of the function
+	end   func(cancel func())
+}
+
+func newNested(t *testing.T, l *postgres.Locker, key string) *nested {
+	keys := []string{key + " 1", key + " 2", key + " 3"}
+	return &nested{t: t, store: &losingStore{Locker: l, key: keys[1]}, keys: keys, end: func(func()) {}}
+}
+
+// cancelAt has the context of the call end in the hook AcquireEnd of its n-th key.
+func (n *nested) cancelAt(key int32) {
+	var ends atomic.Int32
+	n.end = func(cancel func()) {
+		if ends.Add(1) == key {
+			cancel()
+		}
+	}
+}
+
+// play makes the call, which fails, and uses the lease around it.
+func (n *nested) play(use func(lease *guard.Lease)) {
+	g, err := guard.New(n.store)
+	require.NoError(n.t, err)
+	defer func() { require.NoError(n.t, g.Close(context.Background())) }()
+	var last uint64
+	require.NoError(n.t, g.Do(n.t.Context(), n.keys[1], func(outer context.Context) error {
+		ctx, cancel := context.WithCancel(outer)
+		defer cancel()
+		hook := guard.Hook{AcquireEnd: func(context.Context, guard.Event) { n.end(cancel) }}
+		require.Error(n.t, g.DoAll(ctx, n.keys, func(context.Context) error { return n.err }, guard.WithHook(hook)))
+		lease, _ := guard.FromContext(outer)
+		require.True(n.t, lease.Valid())
+		use(lease)
+		last = lease.Fence()
+		return nil
+	}))
+	require.NoError(n.t, g.Do(n.t.Context(), n.keys[1], func(ctx context.Context) error {
+		require.Greater(n.t, guard.Fence(ctx), last)
+		return nil
+	}))
 }
