@@ -81,6 +81,11 @@ var sharing = []mutant{
 		pkg:   "guard", test: "TestDoAll_fencesAtEachExit",
 	},
 	{
+		name: "mutant_fence_in_the_simulation", rule: 9, does: "a call for several keys inside of a run does not wait until the store knows the fence",
+		hunks: []hunk{{"guard/raise.go", "	t.raiseTo = max(t.raiseTo, fence)\n", "	t.raiseTo = max(t.raiseTo, fence)\n	h.fence.Store(fence)\n"}},
+		pkg:   "internal/verify/simulation", test: "TestSharing",
+	},
+	{
 		name: "mutant_a_reader_joins_for_ever", rule: 13, does: "readers join a lease for as long as it is held",
 		hunks: []hunk{{"guard/sharing.go", "case now-t.began >= handOffPeriod(ttl), t.validUntil()-now < ttl/2:", "case t.validUntil()-now < ttl/2:"}},
 		pkg:   "guard", test: "TestShared_aLeaseIsJoinedForABoundedTime",

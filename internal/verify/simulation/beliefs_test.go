@@ -16,6 +16,7 @@ type claim struct {
 	guard.Claim
 	asked      time.Time // when the request that was granted was sent, or that which it repeats
 	proven     instant   // when the last request that was granted, or renewed it, was sent
+	releases   int       // its releases that have no answer yet
 	unanswered bool      // a release of it had no answer
 	keep       keep
 }
@@ -107,11 +108,15 @@ func (b *beliefs) asks(c guard.Claim) {
 // whether, or when, they are used: a lease may be handed off long after the store has forgotten
 // it. b.mu must be held.
 func (b *beliefs) compare(c guard.Claim, sent time.Time, grant guard.Grant) {
+	if grant.Held && b.knows(c.Key, c.ID, grant.Fence) {
+		return // the claim is repeated
+	}
+	if grant.Held { // a request that had no answer was granted, after an earlier grant had ended
+		sent = b.asked[c.ID]
+	}
 	mine := fences{id: c.ID, first: grant.Fence, last: grant.Fence + uint64(grant.Reserved), answered: time.Now(), shared: c.Among > 1}
 	for _, other := range b.fences[c.Key] {
 		switch {
-		case other.id == mine.id && grant.Held:
-			return // it is the claim that is repeated
 		case other.id == mine.id && other.first == mine.first && !b.hasBegun(c):
 			// A majority granted the claim when its TTL had passed, and now grants it again. A node
 			// still had its fence, which is the highest if nobody was granted the key meanwhile.
@@ -125,6 +130,14 @@ func (b *beliefs) compare(c guard.Claim, sent time.Time, grant guard.Grant) {
 		}
 	}
 	b.fences[c.Key] = append(b.fences[c.Key], mine)
+}
+
+// knows reports whether the store has granted the fence to the claim, or raised it to that. b.mu
+// must be held.
+func (b *beliefs) knows(key, id string, fence uint64) bool {
+	return slices.ContainsFunc(b.fences[key], func(f fences) bool {
+		return f.id == id && f.first <= fence && fence <= f.last
+	})
 }
 
 // hasBegun reports whether a belief in the claim has begun. b.mu must be held.
@@ -163,6 +176,21 @@ func (b *beliefs) mayShareFences(one, other fences) bool {
 	return b.world.isQuorum() && one.shared && other.shared
 }
 
+// releasing notes that the Guard releases a claim, also if the process is stopped before it sends
+// the release, and the Guard does not wait for so long.
+func (b *beliefs) releasing(id string) { b.countRelease(id, 1) }
+
+// released notes the answer to a release, or that it has none.
+func (b *beliefs) released(id string) { b.countRelease(id, -1) }
+
+func (b *beliefs) countRelease(id string, n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c := b.claims[id]; c != nil {
+		c.releases = max(c.releases+n, 0) // the grant may have come after the release was sent
+	}
+}
+
 // unanswered notes that the store has not answered to a release. It need not know of the claim.
 func (b *beliefs) unanswered(id string) {
 	b.mu.Lock()
@@ -176,7 +204,7 @@ func (b *beliefs) unanswered(id string) {
 func (b *beliefs) isUnanswered(of *belief) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return of.unanswered
+	return of.unanswered || of.releases > 0
 }
 
 // keep notes the store's answer to a release that was to leave something. If an earlier request of
@@ -211,6 +239,7 @@ func (b *beliefs) begin(ctx context.Context, worker string, lease *guard.Lease) 
 	if mine.Fence != c.Fence {
 		w.tally.handed.Add(1)
 	}
+	b.know(mine)
 	w.trace.add("%s believes in %s %.6s, fence %d", worker, c.Key, c.ID, mine.Fence)
 	var with []*belief // the others that share the key
 	for _, other := range b.of[c.Key] {
@@ -235,6 +264,25 @@ func (b *beliefs) begin(ctx context.Context, worker string, lease *guard.Lease) 
 	b.of[c.Key] = append(b.of[c.Key], mine)
 	context.AfterFunc(ctx, func() { b.end(mine, context.Cause(ctx)) })
 	return mine
+}
+
+// sees notes that the fence of the lease may have been raised.
+func (b *beliefs) sees(mine *belief, lease *guard.Lease) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if fence := lease.Fence(); fence < mine.Fence {
+		b.world.violate("I2", "%s has fence %d on %s, and has had %d", mine.worker, fence, mine.Key, mine.Fence)
+	} else {
+		mine.Fence = fence
+	}
+	b.know(mine)
+}
+
+// know checks that the store knows the fence of the belief. b.mu must be held.
+func (b *beliefs) know(mine *belief) {
+	if !b.knows(mine.Key, mine.ID, mine.Fence) {
+		b.world.violate("I2", "%s sees fence %d on %s, which the store does not know", mine.worker, mine.Fence, mine.Key)
+	}
 }
 
 // overlap takes note that two believe in one key: that with the lower fence has lost the lease and
@@ -274,7 +322,7 @@ func (b *beliefs) reported(mine *belief, handedOff bool, err error) {
 	defer b.mu.Unlock()
 	if errors.Is(err, guard.ErrLost) {
 		b.world.tally.lost.Add(1)
-	} else if mine.overtaken && !mine.unanswered && !handedOff {
+	} else if mine.overtaken && !mine.unanswered && mine.releases == 0 && !handedOff {
 		b.world.violate("I1", "%s was overtaken on %s and not notified: %v", mine.worker, mine.Key, err)
 	}
 }

@@ -46,7 +46,7 @@ func (k *worker) act() {
 		queues:   {k.queue},
 		adapters: {k.request, k.request, k.task},
 		readers:  {k.job, k.job, k.crowd, k.upgrade},
-		several:  {k.all, k.all, k.all, k.upgrade},
+		several:  {k.all, k.all, k.around, k.upgrade},
 	}[k.world.cast]
 	switch {
 	case len(special) > 0 && chance(k.rng, 0.6):

@@ -4,6 +4,7 @@ package simulation_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -62,22 +63,18 @@ func TestLong_simulationFindsWhatIsBroken(t *testing.T) {
 func TestLong_sharingFindsWhatIsBroken(t *testing.T) {
 	leftout.IfShort(t)
 	for name, m := range map[string]struct {
-		store     func(r remote) guard.Locker
+		mutate    mutation
 		invariant string
 	}{
-		"a key has one holder more than its claims allow": {func(r remote) guard.Locker { return oneMore{r} }, "I1"},
-		"a claim does not say that it waits":              {func(r remote) guard.Locker { return unwanted{r} }, "starved"},
-		"a release of a claim without a grant is lost":    {func(r remote) guard.Locker { return wantedStill{r} }, "left"},
+		"a key has one holder more than its claims allow": {onNode(func(r remote) guard.Locker { return oneMore{r} }), "I1"},
+		"a claim does not say that it waits":              {onNode(func(r remote) guard.Locker { return unwanted{r} }), "starved"},
+		"a release of a claim without a grant is lost":    {onNode(func(r remote) guard.Locker { return wantedStill{r} }), "left"},
+		"a renewal does not raise the fence":              {onNode(func(r remote) guard.Locker { return unraised{r} }), "I2"},
+		"the store does not know a fence":                 {mutation{asks: useNextFence}, "I2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			store := func(inner guard.Locker, _ *process) guard.Locker {
-				if batch, ok := inner.(batchRemote); ok {
-					inner = batch.remote
-				}
-				return m.store(inner.(remote))
-			}
 			for seed := range uint64(50) {
-				for _, v := range simulate(t, sharing, mutation{store: store}, seed, &tally{}).violations {
+				for _, v := range simulate(t, sharing, m.mutate, seed, &tally{}).violations {
 					if v.invariant == m.invariant {
 						t.Logf("seed %d: %v", seed, v)
 						return
@@ -87,6 +84,16 @@ func TestLong_sharingFindsWhatIsBroken(t *testing.T) {
 			require.Fail(t, "it was not found out within 50 seeds")
 		})
 	}
+}
+
+// onNode has the processes see the node in another way.
+func onNode(change func(r remote) guard.Locker) mutation {
+	return mutation{store: func(inner guard.Locker, _ *process) guard.Locker {
+		if batch, ok := inner.(batchRemote); ok {
+			inner = batch.remote
+		}
+		return change(inner.(remote))
+	}}
 }
 
 type oneMore struct{ remote }
@@ -111,6 +118,40 @@ func (m wantedStill) Release(ctx context.Context, c guard.Claim, after guard.Aft
 		return false, nil
 	}
 	return m.remote.Release(ctx, c, after)
+}
+
+// unraised renews with the fence that a claim was granted.
+type unraised struct{ remote }
+
+func (m unraised) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+	c.Fence = 0
+	return m.remote.Renew(ctx, c)
+}
+
+func (m unraised) RenewBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+	claims = slices.Clone(claims)
+	for i := range claims {
+		claims[i].Fence = 0
+	}
+	m.remote.RenewBatch(ctx, claims, report)
+}
+
+// useNextFence has a Guard use the fence after those that the store has granted.
+func useNextFence(inner guard.Locker, p *process) guard.Locker {
+	return nextFence{mutant{inner, p}}
+}
+
+type nextFence struct{ mutant }
+
+func (m nextFence) Unwrap() guard.Locker { return m.Locker }
+
+func (m nextFence) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	grant, err := m.Locker.TryAcquire(ctx, c)
+	if grant.State == guard.Granted {
+		grant.Fence += uint64(grant.Reserved) + 1
+		grant.Reserved = 0
+	}
+	return grant, err
 }
 
 // mutant passes everything on to the Locker that it wraps, and hides its abilities.

@@ -24,7 +24,7 @@ type node struct {
 	away   instant // until when it cannot be reached
 
 	mu     sync.Mutex
-	store  *memory.Locker
+	store  *keyStores
 	offset time.Duration // of its clock
 	epoch  int           // how often its connections were cut
 }
@@ -38,13 +38,50 @@ func newNode(w *world, i int) *node {
 	return n
 }
 
-// start starts an empty store, whose clock is the node's. n.mu must be held, but for the first
-// time.
+// start starts an empty store. n.mu must be held, but for the first time.
 func (n *node) start() {
-	n.store = memory.New()
-	now := reflect.ValueOf(n.store).Elem().FieldByName("now")
+	n.store = &keyStores{node: n, all: map[string]*memory.Locker{}}
+}
+
+// keyStores are the store of a node. In half of the worlds, each key has a fence counter of its
+// own, as the keys of a Cluster and the rows of PostgreSQL have. Such a key has a memory.Locker.
+type keyStores struct {
+	node *node
+	all  map[string]*memory.Locker
+}
+
+func (s *keyStores) of(key string) *memory.Locker {
+	apart := s.node.world.seed/4%2 == 1
+	if !apart {
+		key = ""
+	}
+	if s.all[key] == nil {
+		s.all[key] = s.node.newStore()
+		if apart {
+			startAhead(s.all[key], key)
+		}
+	}
+	return s.all[key]
+}
+
+// startAhead has the fences of an empty store begin 131 ms ahead of its clock, as those of a server
+// do: it may have lost its counter.
+func startAhead(store *memory.Locker, key string) {
+	c := guard.Claim{Key: key, ID: "counter", TTL: guard.MinTTL, Among: driver.Any}
+	for range 2 {
+		grant, _ := store.TryAcquire(context.Background(), c) // it is free, and never fails
+		_, _ = store.Release(context.Background(), c, guard.After{})
+		c.Fence = grant.Fence + 1<<17
+	}
+}
+
+// newStore returns an empty store, whose clock is the node's.
+func (n *node) newStore() *memory.Locker {
+	store := memory.New()
+	now := reflect.ValueOf(store).Elem().FieldByName("now")
 	clock := func() time.Time { return time.Now().Add(n.offset) } // n.mu is held
 	reflect.NewAt(now.Type(), unsafe.Pointer(now.UnsafeAddr())).Elem().Set(reflect.ValueOf(clock))
+	return store
 }
 
 func (n *node) freeze(d time.Duration) {
@@ -141,14 +178,14 @@ type reply[T any] struct {
 
 // exchange sends a request for a claim, which the store carries out if it arrives, even if ctx has
 // ended by then. It returns the answer, if that arrives in time.
-func exchange[T any](ctx context.Context, r remote, op driver.Op, c guard.Claim, do func(s *memory.Locker) T) (T, error) {
+func exchange[T any](ctx context.Context, r remote, op driver.Op, c guard.Claim, do func(s *keyStores) T) (T, error) {
 	w := r.node.world
 	replies := make(chan reply[T], 1)
 	w.carriers.Add(1)
 	go func() {
 		defer w.carriers.Add(-1)
 		var got reply[T]
-		got.err = r.carry(string(op)+c.ID, func(s *memory.Locker) { got.answer = do(s) })
+		got.err = r.carry(string(op)+c.ID, func(s *keyStores) { got.answer = do(s) })
 		replies <- got
 	}()
 	late := time.NewTimer(203*time.Millisecond + upTo(w.rng(r.node.name+c.ID+time.Now().String()), 100*time.Microsecond))
@@ -171,7 +208,7 @@ func exchange[T any](ctx context.Context, r remote, op driver.Op, c guard.Claim,
 
 // carry has the node carry out a request. It returns when the reply has arrived, or the error of a
 // connection that was cut.
-func (r remote) carry(name string, do func(s *memory.Locker)) error {
+func (r remote) carry(name string, do func(s *keyStores)) error {
 	n, w := r.node, r.node.world
 	rng := w.rng(n.name + r.process.name + name + time.Now().String())
 	if r.life.over.Load() {
@@ -212,15 +249,15 @@ func (r remote) fail(lost fate, epoch int) error {
 }
 
 func (r remote) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
-	return exchange(ctx, r, driver.OpAcquire, c, func(s *memory.Locker) guard.Grant { return acquireOf(s, c) })
+	return exchange(ctx, r, driver.OpAcquire, c, func(s *keyStores) guard.Grant { return acquireOf(s, c) })
 }
 
 func (r remote) Renew(ctx context.Context, c guard.Claim) (bool, error) {
-	return exchange(ctx, r, driver.OpRenew, c, func(s *memory.Locker) bool { return renewOf(s, c) })
+	return exchange(ctx, r, driver.OpRenew, c, func(s *keyStores) bool { return renewOf(s, c) })
 }
 
 func (r remote) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
-	return exchange(ctx, r, driver.OpRelease, c, func(s *memory.Locker) bool { return releaseOf(s, c, after) })
+	return exchange(ctx, r, driver.OpRelease, c, func(s *keyStores) bool { return releaseOf(s, c, after) })
 }
 
 func (r remote) RenewBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
@@ -234,7 +271,7 @@ func (r batchRemote) AcquireBatch(ctx context.Context, claims []guard.Claim, rep
 }
 
 func (r batchRemote) ReleaseBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
-	release := func(s *memory.Locker, c guard.Claim) bool { return releaseOf(s, c, guard.After{}) }
+	release := func(s *keyStores, c guard.Claim) bool { return releaseOf(s, c, guard.After{}) }
 	answers, err := exchange(ctx, r.remote, driver.OpRelease, claims[0], each(claims, release))
 	reportAll(claims, answers, err, report)
 }
@@ -244,7 +281,7 @@ func (r remote) SubscribeClaim(key, id string, notify func(time.Duration)) (stop
 	n, w := r.node, r.node.world
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.store.SubscribeClaim(key, id, func(in time.Duration) {
+	return n.store.of(key).SubscribeClaim(key, id, func(in time.Duration) {
 		rng := w.rng(id + in.String() + time.Now().String())
 		if r.life.over.Load() || w.draw(rng) != arrives || !w.calm() && time.Now().Before(r.process.cutOff.get()) {
 			return
@@ -260,8 +297,8 @@ func (r remote) Seats() bool { return true }
 func (r remote) Ownerless() bool { return true }
 
 // each returns what carries out a request for several claims.
-func each[T any](claims []guard.Claim, do func(*memory.Locker, guard.Claim) T) func(*memory.Locker) []T {
-	return func(s *memory.Locker) []T {
+func each[T any](claims []guard.Claim, do func(*keyStores, guard.Claim) T) func(*keyStores) []T {
+	return func(s *keyStores) []T {
 		all := make([]T, len(claims))
 		for i, c := range claims {
 			all[i] = do(s, c)
@@ -282,17 +319,17 @@ func reportAll[T any](claims []guard.Claim, answers []T, err error, report func(
 
 // These never fail: a memory.Locker fails only if its context has ended.
 
-func acquireOf(s *memory.Locker, c guard.Claim) guard.Grant {
-	grant, _ := s.TryAcquire(context.Background(), c)
+func acquireOf(s *keyStores, c guard.Claim) guard.Grant {
+	grant, _ := s.of(c.Key).TryAcquire(context.Background(), c)
 	return grant
 }
 
-func renewOf(s *memory.Locker, c guard.Claim) bool {
-	held, _ := s.Renew(context.Background(), c)
+func renewOf(s *keyStores, c guard.Claim) bool {
+	held, _ := s.of(c.Key).Renew(context.Background(), c)
 	return held
 }
 
-func releaseOf(s *memory.Locker, c guard.Claim, after guard.After) bool {
-	held, _ := s.Release(context.Background(), c, after)
+func releaseOf(s *keyStores, c guard.Claim, after guard.After) bool {
+	held, _ := s.of(c.Key).Release(context.Background(), c, after)
 	return held
 }

@@ -2,6 +2,7 @@ package simulation_test
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -116,6 +117,7 @@ func (r batchRecorder) RenewBatch(ctx context.Context, claims []guard.Claim, rep
 
 func (r recorder) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
 	defer r.process.step("answer " + c.ID)
+	r.process.world.beliefs.releasing(c.ID)
 	call := r.begin("release", c)
 	held, err := false, r.goOn(ctx, c)
 	if err == nil {
@@ -141,7 +143,7 @@ func (c call) end(answer any, err error) {
 }
 
 func (c call) acquired(grant guard.Grant, err error) {
-	c.end(grant.State, err)
+	c.end(fmt.Sprint(grant.State, grant.Fence, grant.Held), err)
 	if err == nil && grant.State == guard.Granted {
 		c.process.world.beliefs.granted(c.claim, c.sent, grant)
 	}
@@ -150,6 +152,7 @@ func (c call) acquired(grant guard.Grant, err error) {
 func (c call) released(after guard.After, held bool, err error) {
 	c.end(held, err)
 	w := c.process.world
+	w.beliefs.released(c.claim.ID)
 	if err != nil {
 		w.beliefs.unanswered(c.claim.ID)
 		w.spans.unanswered(c.claim.Key)

@@ -49,6 +49,9 @@ func (r severalRecorder) AcquireBatch(ctx context.Context, claims []guard.Claim,
 }
 
 func (r severalRecorder) ReleaseBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+	for _, c := range claims {
+		r.process.world.beliefs.releasing(c.ID)
+	}
 	calls := r.beginAll("release", claims)
 	r.several.ReleaseBatch(ctx, claims, func(i int, held bool, err error) {
 		calls[i].released(guard.After{}, held, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
@@ -98,6 +99,30 @@ func (k *worker) all() {
 	if ends, ok := ctx.Deadline(); ok && time.Since(later(ends, k.process.stopped.get())) > 2*longestTTL {
 		k.world.violate("I6", "%s has returned %v after its context ended", k.name, time.Since(ends))
 	}
+}
+
+// around takes several keys, of which it holds one already, or fails to. It goes on with the one.
+func (k *worker) around() {
+	key, how := severalKeys[k.rng.IntN(len(severalKeys))], k.sharing()
+	ctx, mine := withAttempt(context.Background())
+	var b *belief
+	err := k.process.do(ctx, key, func(ctx context.Context) error {
+		lease, _ := guard.FromContext(ctx)
+		b = k.world.beliefs.begin(ctx, k.name, lease)
+		inner, cancel := context.WithTimeout(ctx, upTo(k.rng, 50*time.Millisecond))
+		defer cancel()
+		var ends atomic.Int64
+		after := k.rng.Int64N(6) // more than there are keys
+		hook := guard.Hook{AcquireEnd: func(context.Context, guard.Event) {
+			if ends.Add(1) == after {
+				cancel()
+			}
+		}}
+		_ = k.process.current().DoAll(inner, severalKeys, func(context.Context) error { return nil }, append(how, k.ttl(), guard.WithHook(hook))...)
+		k.world.beliefs.sees(b, lease)
+		return k.work(ctx, lease, b)
+	}, append(how, k.ttl(), guard.WithWait(upTo(k.rng, time.Second)))...)
+	k.ended(key, []*belief{b}, mine, err)
 }
 
 // takeAll takes some of severalKeys and works under their leases.
