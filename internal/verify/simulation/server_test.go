@@ -107,12 +107,12 @@ func (s *server) flush() {
 
 // forget flushes a server, of which that was decided, at the worst moment: before it carries out
 // a request of another process than the last one, while it has issued or reserved fences that its
-// clock has not passed. The last process may still hand off a lease under these. s.turn must be
-// full.
+// clock has not passed. The last process may still hand off a lease under these. When all is to be
+// calm, that moment is over. s.turn must be full.
 func (s *server) forget(from *process) {
 	last := s.last
 	s.last = from
-	if last == from || !time.Now().Before(s.forgets.get()) || !s.isAhead() {
+	if last == from || s.world.calm() || !time.Now().Before(s.forgets.get()) || !s.isAhead() {
 		return
 	}
 	s.forgets.set(time.Time{})
