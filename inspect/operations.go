@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
@@ -39,6 +40,12 @@ type Operation struct {
 	Reason string        `json:"reason,omitempty"`
 }
 
+// storedOperation is an Operation as the store keeps it. JSON has no key that is not UTF-8.
+type storedOperation struct {
+	Operation
+	KeyBytes []byte `json:"key_bytes,omitempty"`
+}
+
 const (
 	// operationsName is the name of the log of operations in the Ledger.
 	operationsName = "onerun:operations"
@@ -58,10 +65,14 @@ func (i *Inspector) Operations(ctx context.Context, n int) ([]Operation, error) 
 	}
 	var all []Operation
 	for _, e := range entries {
-		var o Operation
-		if json.Unmarshal(e.Record, &o) == nil { // else it is another version's
-			all = append(all, o)
+		var o storedOperation
+		if json.Unmarshal(e.Record, &o) != nil {
+			continue // it is another version's
 		}
+		if o.KeyBytes != nil {
+			o.Key = string(o.KeyBytes)
+		}
+		all = append(all, o.Operation)
 	}
 	return all, nil
 }
@@ -107,7 +118,11 @@ func (i *Inspector) record(ctx context.Context, o Operation) error {
 	if i.ledger == nil {
 		return nil
 	}
-	record, err := json.Marshal(o)
+	stored := storedOperation{Operation: o}
+	if !utf8.ValidString(o.Key) {
+		stored.KeyBytes = []byte(o.Key)
+	}
+	record, err := json.Marshal(stored)
 	if err != nil {
 		return err
 	}

@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 	"time"
 
 	"github.com/seed-1795987d/onerun/cmd/onerun/internal/connect"
 	"github.com/seed-1795987d/onerun/cmd/onerun/internal/doctor"
+	"github.com/seed-1795987d/onerun/cmd/onerun/internal/terminal"
 )
 
 // doctorCommand is "onerun doctor".
@@ -34,9 +34,7 @@ func (d *doctorCommand) Run(g *globals) error {
 		Backend: g.Backend, Namespace: g.Namespace, Timeout: d.Timeout,
 	})
 	if g.JSON {
-		out := json.NewEncoder(os.Stdout)
-		out.SetIndent("", "  ")
-		err = out.Encode(report)
+		err = terminal.JSON(os.Stdout, "  ", report)
 	} else {
 		err = report.Print(os.Stdout)
 	}

@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
+	"github.com/seed-1795987d/onerun/cmd/onerun/internal/terminal"
 	"github.com/seed-1795987d/onerun/inspect"
 )
 
@@ -27,21 +27,21 @@ func (c *psCommand) Run(g *globals) error {
 		if all == nil {
 			all = []inspect.Process{}
 		}
-		return g.print(all, func(w io.Writer) {
+		return g.print(all, func(w *terminal.Page) {
 			if len(all) == 0 {
-				fmt.Fprintln(w, "no process has reported in the last 30 seconds")
+				w.Line("no process has reported in the last 30 seconds")
 				return
 			}
-			row(w, "PROCESS", "KEY", "HELD FOR", "KIND", "FENCE")
+			w.Row("PROCESS", "KEY", "HELD FOR", "KIND", "FENCE")
 			for _, p := range all {
 				if len(p.Held) == 0 {
-					row(w, p.Label, "-")
+					w.Row(p.Label, "-")
 				}
 				for _, l := range p.Held {
-					row(w, p.Label, l.Key, span(max(p.Time.Sub(l.Since), 0)), orDash(l.Name), fmt.Sprint(l.Fence))
+					w.Row(p.Label, l.Key, span(max(p.Time.Sub(l.Since), 0)), orDash(l.Name), fmt.Sprint(l.Fence))
 				}
 				if p.More > 0 {
-					row(w, p.Label, fmt.Sprintf("and %d more", p.More))
+					w.Row(p.Label, fmt.Sprintf("and %d more", p.More))
 				}
 			}
 		})
@@ -81,14 +81,14 @@ func (c *logCommand) Run(g *globals) error {
 		for i, o := range all {
 			views[i] = operationView{o, seconds(o.For)}
 		}
-		return g.print(views, func(w io.Writer) {
+		return g.print(views, func(w *terminal.Page) {
 			if len(all) == 0 {
-				fmt.Fprintln(w, "nobody has changed anything")
+				w.Line("nobody has changed anything")
 				return
 			}
-			row(w, "TIME", "WHO", "WHAT", "KEY OR JOB", "HELD BY", "WHY")
+			w.Row("TIME", "WHO", "WHAT", "KEY OR JOB", "HELD BY", "WHY")
 			for _, o := range views {
-				row(w, instant(o.Time), o.Actor, o.what(), orDash(o.Key+o.Job), orDash(o.Holder), o.Reason)
+				w.Row(instant(o.Time), o.Actor, o.what(), orDash(o.Key+o.Job), orDash(o.Holder), o.Reason)
 			}
 		})
 	})

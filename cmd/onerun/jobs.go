@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/seed-1795987d/onerun/cmd/onerun/internal/terminal"
 	"github.com/seed-1795987d/onerun/inspect"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
@@ -43,16 +43,16 @@ func (c *jobsCommand) Run(g *globals) error {
 			}
 			views = append(views, v)
 		}
-		return g.print(views, func(w io.Writer) {
+		return g.print(views, func(w *terminal.Page) {
 			if len(views) == 0 {
-				fmt.Fprintf(w, "no process has announced a job %s\n", inNamespace(i.Namespace()))
+				w.Line("no process has announced a job %s", inNamespace(i.Namespace()))
 				if others := otherNamespaces(ctx, i); others != "" {
-					fmt.Fprintf(w, "--namespace chooses another: %s\n", others)
+					w.Line("--namespace chooses another: %s", others)
 				}
 				return
 			}
-			fmt.Fprintf(w, "jobs %s:\n", inNamespace(i.Namespace()))
-			row(w, "JOB", "SCHEDULE", "STATE", "LAST TICK", "OUTCOME", "BY")
+			w.Line("jobs %s:", inNamespace(i.Namespace()))
+			w.Row("JOB", "SCHEDULE", "STATE", "LAST TICK", "OUTCOME", "BY")
 			for _, v := range views {
 				state := "active"
 				if v.Paused {
@@ -62,7 +62,7 @@ func (c *jobsCommand) Run(g *globals) error {
 				if v.Last != nil {
 					last = *v.Last
 				}
-				row(w, v.Name, orDash(v.Spec), state, orDash(tickOf(last)), orDash(string(last.Outcome)), last.Who)
+				w.Row(v.Name, orDash(v.Spec), state, orDash(tickOf(last)), orDash(string(last.Outcome)), last.Who)
 			}
 		})
 	})
@@ -108,18 +108,18 @@ func (c *recordsCommand) Run(g *globals) error {
 		if records == nil {
 			records = []guardcron.Record{}
 		}
-		return g.print(records, func(w io.Writer) {
+		return g.print(records, func(w *terminal.Page) {
 			if len(records) == 0 {
-				fmt.Fprintf(w, "there are no records of %s\n", c.Job)
+				w.Line("there are no records of %s", c.Job)
 				return
 			}
-			row(w, "TICK", "OUTCOME", "BY", "BEGAN", "TOOK", "WHY")
+			w.Row("TICK", "OUTCOME", "BY", "BEGAN", "TOOK", "WHY")
 			for _, r := range records {
 				took := "-"
 				if !r.End.IsZero() && !r.Start.IsZero() {
 					took = span(r.End.Sub(r.Start))
 				}
-				row(w, tickOf(r), string(r.Outcome), orDash(r.Who), orDash(instant(r.Start)), took, r.Reason)
+				w.Row(tickOf(r), string(r.Outcome), orDash(r.Who), orDash(instant(r.Start)), took, r.Reason)
 			}
 		})
 	})
@@ -188,7 +188,7 @@ func (n jobNames) each(g *globals, done string, change func(ctx context.Context,
 		}
 		if len(changed) > 0 {
 			text := done + ": " + strings.Join(changed, ", ")
-			shown := g.print(map[string]any{"jobs": changed, "text": text}, func(w io.Writer) { fmt.Fprintln(w, text) })
+			shown := g.print(map[string]any{"jobs": changed, "text": text}, func(w *terminal.Page) { w.Line("%s", text) })
 			err = errors.Join(err, shown)
 		}
 		return err

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
+	"github.com/seed-1795987d/onerun/cmd/onerun/internal/terminal"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/inspect"
@@ -79,26 +79,26 @@ func (c *lsCommand) Run(g *globals) error {
 		if len(views) > c.Max {
 			views, more = views[:c.Max], true
 		}
-		return g.print(map[string]any{"keys": views, "more": more}, func(w io.Writer) {
+		return g.print(map[string]any{"keys": views, "more": more}, func(w *terminal.Page) {
 			if len(views) == 0 {
-				fmt.Fprintln(w, "no keys are held, kept or done")
+				w.Line("no keys are held, kept or done")
 				return
 			}
-			row(w, "KEY", "STATE", "HELD FOR", "LEFT", "BY")
+			w.Row("KEY", "STATE", "HELD FOR", "LEFT", "BY")
 			for _, v := range views {
 				switch {
 				case v.Done != nil:
-					row(w, v.Key, v.State, "-", span(time.Duration(v.Done.Left)), v.Done.Label)
+					w.Row(v.Key, v.State, "-", span(time.Duration(v.Done.Left)), v.Done.Label)
 				case len(v.Holders) > 0:
 					who := v.Holders[0].who()
 					if n := len(v.Holders) - 1; n > 0 {
 						who += fmt.Sprintf(", and %d more", n)
 					}
-					row(w, v.Key, v.State, v.age(v.Holders[0]), v.Holders[0].left(), who)
+					w.Row(v.Key, v.State, v.age(v.Holders[0]), v.Holders[0].left(), who)
 				}
 			}
 			if more {
-				fmt.Fprintln(w, "there are more")
+				w.Line("there are more")
 			}
 		})
 	})
@@ -192,7 +192,7 @@ func (g *globals) changed(changed bool, target string, done func() string, nothi
 	if changed {
 		text = done()
 	}
-	err := g.print(map[string]any{"target": target, "changed": changed, "text": text}, func(w io.Writer) { fmt.Fprintln(w, text) })
+	err := g.print(map[string]any{"target": target, "changed": changed, "text": text}, func(w *terminal.Page) { w.Line("%s", text) })
 	if err == nil && !changed {
 		return exit(exitNothing)
 	}

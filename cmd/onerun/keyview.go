@@ -2,11 +2,10 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"strings"
 	"time"
 	"unicode/utf8"
 
+	"github.com/seed-1795987d/onerun/cmd/onerun/internal/terminal"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/inspect"
 )
@@ -99,16 +98,16 @@ func (v *keyView) age(h holderView) string {
 }
 
 // print prints the key for people.
-func (v keyView) print(w io.Writer) {
-	fmt.Fprintf(w, "%s is %s%s\n", v.Key, v.State, hintsOf(v.Elsewhere))
+func (v keyView) print(w *terminal.Page) {
+	w.Line("%s is %s%s", v.Key, v.State, hintsOf(v.Elsewhere))
 	line := func(name, text string) {
 		if text != "" {
-			fmt.Fprintf(w, "  %s\t%s\n", name, strings.Join(strings.Fields(text), " "))
+			w.Detail(name, text)
 		}
 	}
 	for i, h := range v.Holders {
 		if i > 0 {
-			fmt.Fprintln(w)
+			w.Line("")
 		}
 		line("by", h.Label)
 		if h.Since != nil {

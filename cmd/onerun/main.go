@@ -8,7 +8,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -19,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-1795987d/onerun/cmd/onerun/internal/connect"
+	"github.com/seed-1795987d/onerun/cmd/onerun/internal/terminal"
 )
 
 // Exit codes beside those of the command that runs.
@@ -159,9 +159,9 @@ func say(err error, key string, asJSON bool) int {
 	case errors.As(err, &code):
 		return int(code)
 	case asJSON:
-		_ = json.NewEncoder(os.Stderr).Encode(failure{err.Error(), key, exitError})
+		_ = terminal.JSON(os.Stderr, "", failure{err.Error(), key, exitError})
 	default:
-		fmt.Fprintln(os.Stderr, "onerun:", err)
+		terminal.Line(os.Stderr, "onerun: %v", err)
 	}
 	return exitError
 }

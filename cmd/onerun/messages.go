@@ -3,12 +3,12 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"time"
 
+	"github.com/seed-1795987d/onerun/cmd/onerun/internal/terminal"
 	"github.com/seed-1795987d/onerun/guard"
 )
 
@@ -31,12 +31,12 @@ func (m message) print(to io.Writer, asJSON bool) {
 		if m.Outcome == "error" {
 			m.Error = m.Text
 		}
-		_ = json.NewEncoder(to).Encode(m)
+		_ = terminal.JSON(to, "", m)
 		return
 	}
-	fmt.Fprintln(to, "onerun:", m.Text)
+	terminal.Line(to, "onerun: %s", m.Text)
 	if m.Hint != "" {
-		fmt.Fprintln(to, "onerun:", m.Hint)
+		terminal.Line(to, "onerun: %s", m.Hint)
 	}
 }
 

@@ -50,7 +50,7 @@ func (p placeView) hint() string {
 		who = p.Done.Label
 	}
 	if who != "" {
-		text += " by " + strings.Join(strings.Fields(who), " ")
+		text += " by " + who
 	}
 	return text + "; " + use
 }

@@ -4,16 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"os/user"
-	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"github.com/seed-1795987d/onerun/cmd/onerun/internal/connect"
+	"github.com/seed-1795987d/onerun/cmd/onerun/internal/terminal"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/inspect"
 )
@@ -75,23 +73,13 @@ func (b by) by() inspect.By {
 }
 
 // print prints a value as JSON, or by a function.
-func (g *globals) print(value any, text func(w io.Writer)) error {
+func (g *globals) print(value any, text func(w *terminal.Page)) error {
 	if g.JSON {
-		out := json.NewEncoder(os.Stdout)
-		out.SetIndent("", "  ")
-		return out.Encode(value)
+		return terminal.JSON(os.Stdout, "  ", value)
 	}
-	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	w := terminal.NewPage(os.Stdout)
 	text(w)
 	return w.Flush()
-}
-
-// row prints the cells of a table. Tabs and newlines in them would break it.
-func row(w io.Writer, cells ...string) {
-	for i, cell := range cells {
-		cells[i] = strings.Join(strings.Fields(cell), " ")
-	}
-	fmt.Fprintln(w, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
 }
 
 // instant is a time in messages.

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/cmd/onerun/internal/child"
 	"github.com/seed-1795987d/onerun/cmd/onerun/internal/connect"
+	"github.com/seed-1795987d/onerun/cmd/onerun/internal/terminal"
 	"github.com/seed-1795987d/onerun/guard"
 )
 
@@ -66,7 +66,7 @@ func keep() (code int, keeper bool) {
 		return 0, false
 	}
 	if err := child.Keep(); err != nil {
-		fmt.Fprintln(os.Stderr, "onerun: keeper:", err)
+		terminal.Line(os.Stderr, "onerun: keeper: %v", err)
 		return exitError, true
 	}
 	return 0, true

@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/seed-1795987d/onerun/cmd/onerun/internal/terminal"
 	"github.com/seed-1795987d/onerun/inspect"
 	"github.com/seed-1795987d/onerun/inspect/web"
 )
@@ -53,7 +54,7 @@ func (c *uiCommand) Run(g *globals) error {
 		}
 		secret := newSecret()
 		server := &http.Server{Handler: secret.required(page), ReadHeaderTimeout: 10 * time.Second}
-		fmt.Fprintf(os.Stderr, "onerun: http://%s/?%s=%s (Ctrl-C ends it)\n", listener.Addr(), tokenName, secret.token)
+		terminal.Line(os.Stderr, "onerun: http://%s/?%s=%s (Ctrl-C ends it)", listener.Addr(), tokenName, secret.token)
 		served := make(chan error, 1)
 		go func() { served <- server.Serve(listener) }()
 		select {

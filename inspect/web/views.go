@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/inspect"
+	"github.com/seed-1795987d/onerun/internal/printable"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
@@ -25,8 +26,10 @@ const (
 // functions are what templates call.
 func (h *handler) functions() template.FuncMap {
 	return template.FuncMap{
-		"link": h.link, "shown": h.shown, "time": timeText, "span": spanText, "left": leftText,
-		"duration": durationText, "reason": h.reason,
+		"link": h.link, "text": textHTML, "time": timeText, "span": spanText, "left": leftText,
+		"duration": durationText,
+		"shown":    func(key string) template.HTML { return textHTML(h.shown(key)) },
+		"reason":   func(text string) template.HTML { return textHTML(h.reason(text)) },
 		"among": func(n int) string {
 			if n == driver.Any {
 				return "any number"
@@ -40,6 +43,13 @@ func (h *handler) functions() template.FuncMap {
 			return ""
 		},
 	}
+}
+
+// textHTML returns a text of the store, or of a request, as all views show it. Nothing in it is
+// invisible, and its direction does not change that of the text around it. Attributes get it
+// without the tags.
+func textHTML(text any) template.HTML {
+	return template.HTML("<bdi>" + template.HTMLEscapeString(printable.Text(fmt.Sprint(text))) + "</bdi>") //nolint:gosec // it is escaped
 }
 
 func timeText(t time.Time) string {

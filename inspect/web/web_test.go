@@ -60,7 +60,7 @@ func TestPage_namesItsNamespace(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	for _, view := range []string{"/", "/jobs", "/processes", "/log", "/key?k=report"} {
-		require.Contains(t, s.see(view), "Namespace <code>test</code>", view)
+		require.Contains(t, s.see(view), "Namespace <code><bdi>test</bdi></code>", view)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestPage_showsKeys(t *testing.T) {
 	require.NotContains(t, page, "secret", "records are shown by size only")
 	require.Contains(t, s.see("/key?k=unknown"), "Nobody holds this key")
 
-	for text, want := range map[string]string{"nightly": "15 bytes", "rep*": "begin with rep", "": "nightly"} {
+	for text, want := range map[string]string{"nightly": "15 bytes", "rep*": "begin with <bdi>rep</bdi>", "": "nightly"} {
 		page, status := s.post("/find", url.Values{"text": {text}})
 		require.Equal(t, http.StatusOK, status)
 		require.Contains(t, page, want)
@@ -248,7 +248,7 @@ func TestActions_askAndAct(t *testing.T) {
 	require.NotNil(t, link)
 	page = s.see("/" + strings.ReplaceAll(link[1], "&amp;", "&"))
 	require.Contains(t, page, "so that no two runs overlap")
-	require.Contains(t, page, "as alice")
+	require.Contains(t, page, "as <bdi>alice</bdi>")
 
 	form := url.Values{}
 	for _, field := range regexp.MustCompile(`<input type="hidden" name="(\w+)" value="([^"]*)">`).FindAllStringSubmatch(page, -1) {
@@ -259,7 +259,7 @@ func TestActions_askAndAct(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, page, "broken by alice: it hangs")
 	require.Contains(t, page, "Broken: its run may go on until its next renewal")
-	require.Contains(t, page, "<dt>Held by</dt><dd>worker 1</dd>")
+	require.Contains(t, page, "<dt>Held by</dt><dd><bdi>worker 1</bdi></dd>")
 	page, status = s.post("/act", form)
 	require.Equal(t, http.StatusBadRequest, status)
 	require.Contains(t, page, "nothing to do")

@@ -11,7 +11,8 @@ import (
 
 // Text returns the text with everything escaped that is not visible by itself: control characters,
 // line breaks, spaces other than ' ', directional and zero-width characters, and bytes that are not
-// UTF-8. A backslash is doubled, so two different texts never look alike.
+// UTF-8. So is a space at an end of the text or after another space: a table hides the first, and a
+// browser the second. A backslash is doubled, so two different texts never look alike.
 func Text(text string) string {
 	if isVisible(text) {
 		return text
@@ -22,6 +23,8 @@ func Text(text string) string {
 		switch {
 		case r == '\\':
 			b.WriteString(`\\`)
+		case r == ' ' && isHidden(text, i):
+			b.WriteString(`\x20`)
 		case r == utf8.RuneError && size == 1:
 			b.WriteString(`\x` + strconv.FormatUint(uint64(text[i])|0x100, 16)[1:])
 		case isPrint(r):
@@ -40,7 +43,18 @@ func isVisible(text string) bool {
 	if !utf8.ValidString(text) {
 		return false
 	}
-	return strings.IndexFunc(text, func(r rune) bool { return r == '\\' || !isPrint(r) }) < 0
+	for i, r := range text {
+		if r == '\\' || !isPrint(r) || r == ' ' && isHidden(text, i) {
+			return false
+		}
+	}
+	return true
+}
+
+// isHidden reports whether nobody sees the space at i: it is the first or the last character, or
+// follows another space.
+func isHidden(text string, i int) bool {
+	return i == 0 || i == len(text)-1 || text[i-1] == ' '
 }
 
 // isPrint is unicode.IsPrint without characters that it takes for letters and marks although they

@@ -30,6 +30,7 @@ func TestText_escapesWhatIsNotVisible(t *testing.T) {
 		"a\u3164b\u034fc\ufe0f":            `a\u3164b\u034fc\ufe0f`,
 		"\ufffd is not an invalid byte":    "\ufffd is not an invalid byte",
 		"\xff is":                          `\xff is`,
+		" a b  c ":                         `\x20a b \x20c\x20`,
 		"already \\x1b[31m, escaped by us": `already \\x1b[31m, escaped by us`,
 	} {
 		require.Equal(t, want, printable.Text(text))

@@ -1,44 +1,46 @@
 package doctor
 
 import (
-	"fmt"
 	"io"
-	"text/tabwriter"
+
+	"github.com/seed-1795987d/onerun/cmd/onerun/internal/terminal"
 )
 
 // Print prints the report for people.
 func (r *Report) Print(to io.Writer) error {
-	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	w := terminal.NewPage(to)
 	for _, s := range r.Servers {
-		fmt.Fprintf(w, "%s\n", s.Addr)
+		w.Line("%s", s.Addr)
 		for _, c := range s.Checks {
-			fmt.Fprintf(w, "  %s\t%s\t%s\n", c.State, c.Name, c.Text)
+			w.Detail(string(c.State), c.Name, c.Text)
 		}
-		fmt.Fprintln(w)
+		w.Line("")
 	}
 	for _, b := range r.Backends {
 		state := "promises here"
 		if !b.Works {
 			state = "do not use it here"
 		}
-		fmt.Fprintf(w, "%s: %s\n", b.Name, state)
+		w.Line("%s: %s", b.Name, state)
 		for _, p := range b.Promises {
-			fmt.Fprintf(w, "  +\t%s\n", p)
+			w.Detail("+", p)
 		}
 		for _, l := range b.Limits {
-			fmt.Fprintf(w, "  -\t%s\n", l)
+			w.Detail("-", l)
 		}
 	}
 	if len(r.Namespaces) > 0 {
-		fmt.Fprintf(w, "\n%s\n", r.namespacesText())
+		w.Line("")
+		w.Line("%s", r.namespacesText())
 	}
+	w.Line("")
 	switch r.Problems {
 	case 0:
-		fmt.Fprintln(w, "\nno problems")
+		w.Line("no problems")
 	case 1:
-		fmt.Fprintln(w, "\n1 problem")
+		w.Line("1 problem")
 	default:
-		fmt.Fprintf(w, "\n%d problems\n", r.Problems)
+		w.Line("%d problems", r.Problems)
 	}
 	return w.Flush()
 }

@@ -1,0 +1,144 @@
+package web_test
+
+import (
+	"context"
+	"errors"
+	"html"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/robfig/cron/v3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/inspect"
+	"github.com/seed-1795987d/onerun/inspect/web"
+	"github.com/seed-1795987d/onerun/internal/printable"
+	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
+)
+
+// nasty are texts that hide something, change what is around them, or look like the text after
+// them.
+var nasty = []string{
+	"esc \x1b[31m", `esc \x1b[31m`, "c1 \u009b31m", "c1 31m", "line\nbreak", `line\nbreak`, "return\rx", "column\tx",
+	"bidi \u202egnp.exe", "bidi gnp.exe", "isolate \u2066x\u2069", "zero\u200bwidth", "zerowidth", "bom\ufeffx",
+	"selector \ufe0fx", "latin \xe9", "latin \ufffd", "del \x7fx", "two  spaces", "two spaces", "ends ", "ends",
+	`<script>alert(1)</script>`, `"><img src=x>`, `</bdi><b>`, "&amp;",
+}
+
+// nastyJobs are the names of jobs, which must be valid UTF-8.
+var nastyJobs = slices.DeleteFunc(slices.Clone(nasty), func(text string) bool { return !utf8.ValidString(text) })
+
+// hidden are the parts of a page that are for programs: addresses, and fields that nobody sees.
+var hidden = regexp.MustCompile(` href="[^"]*"| value="[^"]*"`)
+
+// shows requires that a page has all texts, each apart from what is around it, and nothing hidden.
+func (s *site) shows(page string, texts ...string) {
+	s.Helper()
+	visible := hidden.ReplaceAllString(page, "")
+	require.True(s, utf8.ValidString(visible))
+	require.Negative(s, strings.IndexFunc(visible, func(r rune) bool {
+		return r != '\n' && (!unicode.IsPrint(r) || unicode.In(r, unicode.Variation_Selector))
+	}), "%q", visible)
+	for _, tag := range []string{"<script", "<img", "</bdi><b>"} {
+		require.NotContains(s, visible, tag)
+	}
+	for _, text := range texts {
+		require.True(s, strings.Contains(visible, bdi(text)), "%q", text)
+	}
+}
+
+var again = regexp.MustCompile(`<a href="key\?k=([^"]*)">Look again`)
+
+func bdi(text string) string { return "<bdi>" + html.EscapeString(printable.Text(text)) + "</bdi>" }
+
+// What a key, a label, an owner, an actor, a reason, a job or an error is called hides nothing and
+// looks like no other, in every view.
+func TestPage_escapesTextsOfOthers(t *testing.T) {
+	t.Parallel()
+	store := memory.New()
+	var actor string
+	s := newSiteOn(t, store, web.WithActions(func(*http.Request) (string, bool) { return actor, true }))
+	schedule := cron.New()
+	var all []*inspect.Inspector
+	for _, text := range nasty {
+		g, err := guard.New(store, guard.WithNamespace("test"), guard.WithLabel(text))
+		require.NoError(t, err)
+		i, err := inspect.New(g)
+		require.NoError(t, err)
+		l, err := g.Acquire(t.Context(), text, guard.WithOwner(text))
+		require.NoError(t, err)
+		require.NoError(t, g.Do(t.Context(), "done "+text, func(context.Context) error { return nil }, guard.WithOnce(time.Hour)))
+		_, err = i.Hold(t.Context(), "hold "+text, time.Hour, inspect.By{Actor: text, Reason: text})
+		require.NoError(t, err)
+		jobs, err := guardcron.New(g, schedule)
+		require.NoError(t, err)
+		if utf8.ValidString(text) {
+			_, err = jobs.AddFunc(text, "@every 1s", func(context.Context) error { return errors.New(text) })
+			require.NoError(t, err)
+		}
+		all = append(all, i)
+		t.Cleanup(func() {
+			<-schedule.Stop().Done()
+			require.NoError(t, jobs.Close(context.Background()))
+			require.NoError(t, l.Release(context.Background()))
+			require.NoError(t, g.Close(context.Background()))
+		})
+	}
+	schedule.Start()
+	eventually := func(path, want string) {
+		require.Eventually(t, func() bool { return strings.Contains(s.see(path), want) }, 20*time.Second, 10*time.Millisecond, path)
+	}
+	for _, text := range nastyJobs {
+		eventually("/job?name="+url.QueryEscape(text), "failed")
+	}
+	announcing, cancel := context.WithCancel(t.Context())
+	var announced sync.WaitGroup
+	for _, i := range all { // the leases are older than a second by now
+		announced.Go(func() { _ = i.Announce(announcing) })
+	}
+	t.Cleanup(func() { cancel(); announced.Wait() })
+	for _, text := range nastyJobs {
+		eventually("/processes", "<h2>"+bdi(text))
+	}
+	s.shows(s.see("/"))
+	s.shows(s.see("/processes"), nastyJobs...)
+	s.shows(s.see("/jobs"), nastyJobs...)
+	page := s.see("/log")
+	s.shows(page, nastyJobs...)
+	for _, text := range nasty {
+		s.shows(page, "hold "+text)
+	}
+	for _, text := range nasty {
+		actor = text
+		of := url.QueryEscape(text)
+		s.shows(s.see("/job?name="+of), text)
+		for _, prefix := range []string{"", "done+", "hold+"} {
+			page := s.see("/key?k=" + prefix + of)
+			key := strings.ReplaceAll(prefix, "+", " ") + text
+			s.shows(page, key, text)
+			link, err := url.QueryUnescape(html.UnescapeString(again.FindStringSubmatch(page)[1]))
+			require.NoError(t, err)
+			require.Equal(t, key, link, "a link has the key itself")
+			s.shows(s.see("/confirm?what=break&k="+prefix+of), text)
+		}
+		s.shows(s.see("/confirm?what=pause&job="+of), text)
+		page, status := s.get("/?prefix=" + of)
+		require.Equal(t, http.StatusOK, status)
+		s.shows(page, text)
+		for _, bad := range []url.Values{{"what": {text}}, {"what": {"forget"}, "k": {"other " + text}}, {"what": {"hold"}, "k": {text}, "for": {text}}} {
+			page, status = s.post("/act", bad)
+			require.Equal(t, http.StatusBadRequest, status)
+			s.shows(page)
+		}
+	}
+}
