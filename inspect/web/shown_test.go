@@ -125,7 +125,10 @@ func TestPage_escapesTextsOfOthers(t *testing.T) {
 		for _, prefix := range []string{"", "done+", "hold+"} {
 			page := s.see("/key?k=" + prefix + of)
 			key := strings.ReplaceAll(prefix, "+", " ") + text
-			s.shows(page, key, text)
+			s.shows(page, key)
+			if utf8.ValidString(text) { // an actor is, too
+				s.shows(page, text)
+			}
 			link, err := url.QueryUnescape(html.UnescapeString(again.FindStringSubmatch(page)[1]))
 			require.NoError(t, err)
 			require.Equal(t, key, link, "a link has the key itself")
