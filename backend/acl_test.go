@@ -37,6 +37,7 @@ func TestLong_linesOfTheDocsForACLsAreEnough(t *testing.T) {
 		shares    bool
 		readWrite bool
 		inspects  bool
+		byKey     bool // without the right to list keys
 		quorum    bool // the line is that of its nodes
 	}
 	onSingle := func(opts ...single.Option) func(redis.UniversalClient) guard.Locker {
@@ -60,11 +61,13 @@ func TestLong_linesOfTheDocsForACLsAreEnough(t *testing.T) {
 			},
 			readWrite: true,
 		},
-		"single, package inspect":      {locker: onSingle(), opts: fair, shares: true, logs: true, inspects: true},
-		"reentrant, package inspect":   {locker: backends["reentrant"], opts: fair, shares: true, logs: true, inspects: true},
-		"reentrant, cron":              {locker: backends["reentrant"], logs: true},
-		"single, node of a RedLock":    {locker: onSingle(), quorum: true},
-		"reentrant, node of a RedLock": {locker: backends["reentrant"], quorum: true},
+		"single, package inspect":                  {locker: onSingle(), opts: fair, shares: true, logs: true, inspects: true},
+		"reentrant, package inspect":               {locker: backends["reentrant"], opts: fair, shares: true, logs: true, inspects: true},
+		"single, package inspect without lists":    {locker: onSingle(), opts: fair, shares: true, logs: true, inspects: true, byKey: true},
+		"reentrant, package inspect without lists": {locker: backends["reentrant"], opts: fair, shares: true, logs: true, inspects: true, byKey: true},
+		"reentrant, cron":                          {locker: backends["reentrant"], logs: true},
+		"single, node of a RedLock":                {locker: onSingle(), quorum: true},
+		"reentrant, node of a RedLock":             {locker: backends["reentrant"], quorum: true},
 	}
 	lines := redistest.ACLLines(t, "../docs/acl.md")
 	require.Len(t, lines, len(setups))
@@ -99,7 +102,7 @@ func TestLong_linesOfTheDocsForACLsAreEnough(t *testing.T) {
 				require.NoError(t, err)
 			}
 			if c.inspects {
-				inspect(t, locker.(driver.Inspector), g)
+				inspect(t, locker.(driver.Inspector), g, c.byKey)
 			}
 			for _, server := range servers {
 				denied, err := server.Client(t).ACLLog(t.Context(), 100).Result()
@@ -143,7 +146,15 @@ func useLine(t *testing.T, servers []*redistest.Server, line string) {
 		for _, arg := range strings.Fields(line) {
 			args = append(args, arg)
 		}
-		require.NoError(t, server.Client(t).Do(t.Context(), args...).Err())
+		admin := server.Client(t)
+		// what the user had before, which the line takes away
+		require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "app", "on", ">old", "~*", "&*", "+@all").Err())
+		require.NoError(t, admin.Do(t.Context(), args...).Err())
+		require.Error(t, admin.Do(t.Context(), "AUTH", "app", "old").Err())
+		require.NoError(t, admin.ACLLogReset(t.Context()).Err())
+		user := fmt.Sprint(admin.Do(t.Context(), "ACL", "GETUSER", "app").Val())
+		require.NotContains(t, user, "~* ")
+		require.NotContains(t, user, "+@all")
 	}
 }
 
@@ -205,8 +216,9 @@ func guardWith(t *testing.T, locker guard.Locker, opts []guard.Option) *guard.Gu
 	return g
 }
 
-// inspect does what operators do: look at each kind of key, and change it.
-func inspect(t *testing.T, i driver.Inspector, g *guard.Guard) {
+// inspect does what operators do: look at each kind of key, and change it. If byKey, they know the
+// keys.
+func inspect(t *testing.T, i driver.Inspector, g *guard.Guard, byKey bool) {
 	t.Helper()
 	ctx := t.Context()
 	const prefix = "import:inspect "
@@ -215,10 +227,13 @@ func inspect(t *testing.T, i driver.Inspector, g *guard.Guard) {
 	shared, err := g.Acquire(ctx, prefix+"shared", guard.WithLimit(3))
 	require.NoError(t, err)
 	require.NoError(t, g.Do(ctx, prefix+"done", func(context.Context) error { return nil }, guard.WithOnce(time.Minute)))
-	keys, next, err := i.Keys(ctx, prefix, "", 100)
-	require.NoError(t, err)
-	require.Empty(t, next)
-	require.Len(t, keys, 3)
+	keys := []string{prefix + "held", prefix + "shared", prefix + "done"}
+	if !byKey {
+		listed, next, err := i.Keys(ctx, prefix, "", 100)
+		require.NoError(t, err)
+		require.Empty(t, next)
+		require.ElementsMatch(t, keys, listed)
+	}
 	for _, key := range keys {
 		info, err := i.Show(ctx, key)
 		require.NoError(t, err)
