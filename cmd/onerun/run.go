@@ -28,7 +28,7 @@ func (r *runCommand) Run(g *globals) error {
 		return r.fail(g, errors.New(`no command: it follows "--", as in: onerun run KEY -- CMD ARGS`), exitError)
 	}
 	path, err := exec.LookPath(r.command[0])
-	if err != nil && !errors.Is(err, exec.ErrDot) {
+	if err != nil {
 		return r.fail(g, err, notStarted(err))
 	}
 	servers, err := connect.Open(g.config())
@@ -193,9 +193,11 @@ func (w *work) environment(ctx context.Context) []string {
 	}
 	var env []string
 	for _, entry := range os.Environ() {
-		if name, _, _ := strings.Cut(entry, "="); name != "ONERUN_ID" && own[name] == "" {
-			env = append(env, entry)
+		name, _, _ := strings.Cut(entry, "=")
+		if name == "ONERUN_ID" || own[name] != "" || name == redisEnv && !w.run.PassRedis {
+			continue
 		}
+		env = append(env, entry)
 	}
 	for name, value := range own {
 		env = append(env, name+"="+value)

@@ -2,6 +2,10 @@ package main
 
 import "time"
 
+// redisEnv is the variable that names the servers, with their passwords. No other variable of a flag
+// has a secret: those of TLS name files.
+const redisEnv = "ONERUN_REDIS"
+
 // runCommand is "onerun run".
 type runCommand struct {
 	Keys []string `arg:"" name:"key" help:"What must not run twice at the same time. Several keys are held together, all or none."`
@@ -20,6 +24,8 @@ type runCommand struct {
 	ConflictExitCode int            `short:"E" default:"75" placeholder:"CODE" help:"Exit code if the key is busy, 0 to 255. Default: 75."`
 	DoneExit         int            `default:"0" placeholder:"CODE" help:"Exit code if the work is done (--once), 0 to 255. Default: 0."`
 
+	PassRedis bool `help:"Give the command ONERUN_REDIS, which may have a password. A nested onerun needs it."`
+
 	command []string // what follows "--"
 }
 
@@ -31,6 +37,8 @@ Exit codes: that of the command; 128 and the signal that killed it; 75 if the ke
 if the work is done (--done-exit); 124 if the lease was lost; 125 for errors of onerun itself; 126
 and 127 if the command cannot be executed, or is not found. A script without #! cannot be executed.
 
+A program without a slash in its name is looked up in PATH, but not in the working directory.
+
 The command finds ONERUN_KEY, ONERUN_FENCE, ONERUN_ID, ONERUN_OWNER and TRACEPARENT in its
-environment.`
+environment. It does not get ONERUN_REDIS without --pass-redis.`
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -131,13 +132,57 @@ func TestRun_environment(t *testing.T) {
 
 func TestRun_theFenceInTheEnvironmentIsThatOfTheStore(t *testing.T) {
 	s := newSite(t)
-	code, out, _ := s.run("run", "--label=me", "k", "--", "sh", "-c", `cli="redis-cli -u $ONERUN_REDIS"; $cli get "$($cli keys '*lease:k')" | tr '\n' ' '; echo; echo $ONERUN_ID $ONERUN_FENCE`)
+	code, out, _ := s.run("run", "--pass-redis", "--label=me", "k", "--", "sh", "-c", `cli="redis-cli -u $ONERUN_REDIS"; $cli get "$($cli keys '*lease:k')" | tr '\n' ' '; echo; echo $ONERUN_ID $ONERUN_FENCE`)
 	require.Equal(t, 0, code)
 	lease, own, _ := strings.Cut(strings.TrimSpace(out), "\n")
 	require.Len(t, strings.Fields(own), 2)
 	for part := range strings.FieldsSeq(own) {
 		require.Contains(t, lease, part)
 	}
+}
+
+// The command gets what it needs, and no password of the store. All variables of flags are tried.
+func TestRun_passesNoSecretsUnlessAsked(t *testing.T) {
+	s := newSite(t)
+	text, err := os.ReadFile("main.go")
+	require.NoError(t, err)
+	variables := regexp.MustCompile("env:\"(\\w+)\"").FindAllStringSubmatch(string(text), -1)
+	require.NotEmpty(t, variables)
+	values := map[string]string{"ONERUN_REDIS": "redis://:hunter2@" + s.server.Addr(), "ONERUN_BACKEND": "single"}
+	require.NoError(t, s.client.ConfigSet(t.Context(), "requirepass", "hunter2").Err())
+	for _, asked := range []bool{false, true} {
+		args := []string{"run", "k", "--", "env"}
+		if asked {
+			args = []string{"run", "--pass-redis", "k", "--", "env"}
+		}
+		cmd := s.command(args...)
+		for _, v := range variables {
+			cmd.Env = append(cmd.Env, v[1]+"="+values[v[1]])
+		}
+		e := execute(t, cmd)
+		require.Zero(t, e.wait(), e.errs.String())
+		require.Equal(t, asked, strings.Contains(e.out.String(), "hunter2"), e.out.String())
+		require.Equal(t, asked, strings.Contains(e.out.String(), "ONERUN_REDIS="))
+		require.Contains(t, e.out.String(), "ONERUN_BACKEND=single\n")
+	}
+}
+
+// A folder in PATH that is not absolute is another one in each working directory.
+func TestRun_startsNothingFromTheWorkingDirectory(t *testing.T) {
+	s := newSite(t)
+	require.NoError(t, os.Mkdir(s.path("bin"), 0o700))
+	for _, file := range []string{"tool", "bin/tool"} {
+		require.NoError(t, os.WriteFile(s.path(file), []byte("#!/bin/sh\necho ran\n"), 0o700))
+	}
+	for _, path := range []string{"", ":/usr/bin", "/usr/bin:", "/usr/bin::/bin", ".", "/usr/bin:./", "bin"} {
+		cmd := s.command("run", "k", "--", "tool")
+		cmd.Env = append(cmd.Env, "PATH="+path)
+		e := execute(t, cmd)
+		require.Contains(t, []int{126, 127}, e.wait(), "PATH=%s", path)
+		require.Empty(t, e.out.String(), "PATH=%s", path)
+	}
+	require.Zero(t, first(s.run("run", "k", "--", "./tool")), "its name says where it is")
+	require.Zero(t, first(s.run("run", "k", "--", "bin/tool")))
 }
 
 func TestRun_exitCodesBeforeTheCommand(t *testing.T) {

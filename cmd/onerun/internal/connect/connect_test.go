@@ -94,3 +94,26 @@ func TestOpen_errorsNameTheFlag(t *testing.T) {
 		require.ErrorContains(t, err, flag)
 	}
 }
+
+// go-redis takes skip_verify from a URL. The password would then go to whoever answers.
+func TestOpen_refusesTLSThatVerifiesNothing(t *testing.T) {
+	t.Parallel()
+	for _, backend := range []string{connect.Single, connect.Reentrant, connect.RedLock} {
+		for _, url := range []string{
+			"rediss://a:1?skip_verify=true", "rediss://a:1/0?skip_verify=1",
+			"rediss+sentinel://a:1,b:1/main?skip_verify=true",
+		} {
+			_, err := connect.Open(connect.Config{URLs: []string{url}, Backend: backend})
+			require.ErrorContains(t, err, "skip_verify is refused", url)
+		}
+		_, err := connect.Open(connect.Config{URLs: []string{"rediss+cluster://a:1?skip_verify=true"}, Backend: backend})
+		require.Error(t, err, "go-redis does not know it there")
+		_, err = connect.Open(connect.Config{
+			URLs: []string{"rediss://a:1", "rediss://b:1?skip_verify=true", "rediss://c:1"}, Backend: backend,
+		})
+		require.Error(t, err)
+	}
+	s, err := connect.Open(connect.Config{URLs: []string{"rediss://a:1?skip_verify=false"}})
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+}

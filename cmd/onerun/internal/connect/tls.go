@@ -13,9 +13,12 @@ type TLS struct{ CA, Cert, Key string }
 
 func (t TLS) isZero() bool { return t == TLS{} }
 
-// apply adds the files to config, which is nil if a URL does not ask for TLS.
+// apply adds the files to config, which is nil if a URL does not ask for TLS. A URL must not turn
+// off what TLS is for.
 func (t TLS) apply(config *tls.Config) error {
 	switch {
+	case config != nil && config.InsecureSkipVerify:
+		return errors.New("--redis: skip_verify is refused: anyone on the network could be the server; name its authority with --tls-ca")
 	case t.isZero():
 		return nil
 	case config == nil:
