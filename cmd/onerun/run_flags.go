@@ -2,8 +2,8 @@ package main
 
 import "time"
 
-// redisEnv is the variable that names the servers, with their passwords. No other variable of a flag
-// has a secret: those of TLS name files.
+// redisEnv is the variable that names the servers, with their passwords. No other variable of a
+// flag has a secret: those of TLS name files.
 const redisEnv = "ONERUN_REDIS"
 
 // runCommand is "onerun run".

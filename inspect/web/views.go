@@ -49,7 +49,8 @@ func (h *handler) functions() template.FuncMap {
 // invisible, and its direction does not change that of the text around it. Attributes get it
 // without the tags.
 func textHTML(text any) template.HTML {
-	return template.HTML("<bdi>" + template.HTMLEscapeString(printable.Text(fmt.Sprint(text))) + "</bdi>") //nolint:gosec // it is escaped
+	escaped := template.HTMLEscapeString(printable.Text(fmt.Sprint(text)))
+	return template.HTML("<bdi>" + escaped + "</bdi>")
 }
 
 func timeText(t time.Time) string {
