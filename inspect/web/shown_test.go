@@ -70,6 +70,7 @@ func TestPage_escapesTextsOfOthers(t *testing.T) {
 	s := newSiteOn(t, store, web.WithActions(func(*http.Request) (string, bool) { return actor, true }))
 	schedule := cron.New()
 	var all []*inspect.Inspector
+	var newest *guard.Guard
 	for _, text := range nasty {
 		g, err := guard.New(store, guard.WithNamespace("test"), guard.WithLabel(text))
 		require.NoError(t, err)
@@ -86,7 +87,7 @@ func TestPage_escapesTextsOfOthers(t *testing.T) {
 			_, err = jobs.AddFunc(text, "@every 1s", func(context.Context) error { return errors.New(text) })
 			require.NoError(t, err)
 		}
-		all = append(all, i)
+		all, newest = append(all, i), g
 		t.Cleanup(func() {
 			<-schedule.Stop().Done()
 			require.NoError(t, jobs.Close(context.Background()))
@@ -101,14 +102,17 @@ func TestPage_escapesTextsOfOthers(t *testing.T) {
 	for _, text := range nastyJobs {
 		eventually("/job?name="+url.QueryEscape(text), "failed")
 	}
+	require.Eventually(t, func() bool { held, _ := newest.Adapter().Held(time.Second, 1); return len(held) > 0 },
+		20*time.Second, 10*time.Millisecond, "younger leases are not reported")
 	announcing, cancel := context.WithCancel(t.Context())
 	var announced sync.WaitGroup
-	for _, i := range all { // the leases are older than a second by now
+	for _, i := range all {
 		announced.Go(func() { _ = i.Announce(announcing) })
 	}
 	t.Cleanup(func() { cancel(); announced.Wait() })
 	for _, text := range nastyJobs {
 		eventually("/processes", "<h2>"+bdi(text))
+		eventually("/processes", bdi(text)+"</a></th>")
 	}
 	s.shows(s.see("/"))
 	s.shows(s.see("/processes"), nastyJobs...)
