@@ -52,7 +52,7 @@ func shows(t *testing.T, name, out string, texts ...string) {
 		require.False(t, strings.HasPrefix(strings.TrimSpace(line), forged), "%s: %q", name, out)
 	}
 	for _, text := range texts {
-		require.True(t, strings.Contains(out, printable.Text(strings.TrimRight(text, " "))), "%s: %q", name, text)
+		require.Contains(t, out, printable.Text(strings.TrimRight(text, " ")), name)
 	}
 }
 

@@ -53,7 +53,7 @@ func (s *site) shows(page string, texts ...string) {
 		require.NotContains(s, visible, tag)
 	}
 	for _, text := range texts {
-		require.True(s, strings.Contains(visible, bdi(text)), "%q", text)
+		require.Contains(s, visible, bdi(text))
 	}
 }
 
