@@ -143,6 +143,17 @@ func (h *handler) act(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) do(ctx context.Context, form url.Values, actor string) (back string, err error) {
+	// Browsers change line breaks in a field, and bytes that are not UTF-8, so it is escaped.
+	for _, name := range []string{"k", "job"} {
+		if !form.Has(name) || !form.Has("escaped") {
+			continue
+		}
+		text, err := url.QueryUnescape(form.Get(name))
+		if err != nil {
+			return "", badForm("the form has no key or job")
+		}
+		form.Set(name, text)
+	}
 	a, target, err := h.asked(form)
 	if err != nil {
 		return "", err

@@ -57,6 +57,24 @@ func (s *site) shows(page string, texts ...string) {
 	}
 }
 
+// A browser sends line breaks as CRLF, and changes bytes that are not UTF-8. The form means the same
+// key nevertheless.
+func TestActions_meanTheKeyThatWasShown(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, web.WithActions(alice))
+	field := regexp.MustCompile(`<input type="hidden" name="(\w+)" value="([^"]*)">`)
+	for _, key := range nasty {
+		form := url.Values{"for": {"1h"}}
+		for _, f := range field.FindAllStringSubmatch(s.see("/confirm?what=hold&k="+url.QueryEscape(key)), -1) {
+			sent := strings.ToValidUTF8(html.UnescapeString(f[2]), "\ufffd")
+			form.Set(f[1], strings.NewReplacer("\r\n", "\r\n", "\n", "\r\n", "\r", "\r\n").Replace(sent))
+		}
+		page, status := s.post("/act", form)
+		require.Equal(t, http.StatusOK, status, page)
+		require.Contains(t, s.see("/key?k="+url.QueryEscape(key)), "held by alice", "%q", key)
+	}
+}
+
 var again = regexp.MustCompile(`<a href="key\?k=([^"]*)">Look again`)
 
 func bdi(text string) string { return "<bdi>" + html.EscapeString(printable.Text(text)) + "</bdi>" }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -28,6 +29,7 @@ func (h *handler) functions() template.FuncMap {
 	return template.FuncMap{
 		"link": h.link, "text": textHTML, "time": timeText, "span": spanText, "left": leftText,
 		"duration": durationText,
+		"query":    url.QueryEscape,
 		"shown":    func(key string) template.HTML { return textHTML(h.shown(key)) },
 		"reason":   func(text string) template.HTML { return textHTML(h.reason(text)) },
 		"among": func(n int) string {
