@@ -57,8 +57,8 @@ func (s *site) shows(page string, texts ...string) {
 	}
 }
 
-// A browser sends line breaks as CRLF, and changes bytes that are not UTF-8. The form means the same
-// key nevertheless.
+// A browser sends line breaks as CRLF, and changes bytes that are not UTF-8. The form means the
+// same key nevertheless.
 func TestActions_meanTheKeyThatWasShown(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, web.WithActions(alice))
