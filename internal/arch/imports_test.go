@@ -41,7 +41,7 @@ var rules = []struct {
 	{"/internal/testkit/postgrestest", []string{"/internal/testkit/leftout", "/internal/testkit/processtest"}},
 	{"/internal/testkit/redissontest", []string{"github.com/redis/go-redis"}},
 	{"/internal/testkit/linetest", []string{"/backend/memory", "/guard"}},
-	{"/inspect", []string{"/guard", "/middleware/cron", "/inspect"}},
+	{"/inspect", []string{"/guard", "/middleware/cron", "/inspect", "/internal/printable"}},
 	{"/tracing", []string{"/guard", "go.opentelemetry.io/otel"}},
 }
 

@@ -112,7 +112,7 @@ func TestActions_byMouse(t *testing.T) {
 	for i, want := range []inspect.Operation{
 		{Action: inspect.ActionPause, Job: "nightly report", For: 2 * time.Hour, Reason: "maintenance"},
 		{Action: inspect.ActionForget, Key: "nightly-backup", Reason: "its input was wrong"},
-		{Action: inspect.ActionBreak, Key: "nightly-report", ID: s.stuck.ID(), Reason: "it hangs"},
+		{Action: inspect.ActionBreak, Key: "nightly-report", ID: s.stuck.ID(), Holder: web1, Fence: s.stuck.Fence(), Reason: "it hangs"},
 	} {
 		want.Actor, want.Time = "alice", done[i].Time
 		require.Equal(t, want, done[i])

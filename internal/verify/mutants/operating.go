@@ -39,7 +39,7 @@ var operating = []mutant{
 	},
 	{
 		name: "mutant_page_acts_for_other_origins", rule: 29, does: "the page acts on forms of other origins",
-		hunks: []hunk{{"inspect/web/web.go", "protection.Handler(http.HandlerFunc(h.act))", "http.HandlerFunc(h.act)"}},
+		hunks: []hunk{{"inspect/web/web.go", "protection.Handler(h.parsed(form))", "h.parsed(form)"}},
 		pkg:   "inspect/web", test: "TestActions_areRefusedToOthers",
 	},
 }
