@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 
@@ -31,7 +30,7 @@ func TestKindOf_aServerThatRefuses(t *testing.T) {
 		err := (&Locker{}).storeError(driver.OpAcquire, "k", fmt.Errorf("wrapped: %w", serverError(code)))
 		require.Equal(t, want, err.Kind, code)
 		var state interface{ SQLState() string }
-		require.True(t, errors.As(err, &state), "what the server has answered is found in the error")
+		require.ErrorAs(t, err, &state, "what the server has answered is found in the error")
 		require.Equal(t, code, state.SQLState())
 	}
 }

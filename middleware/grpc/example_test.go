@@ -198,10 +198,10 @@ func ExampleWithMaxScopeWaiters() {
 		panic(err)
 	}
 	ctx, info := called("/claims.Claims/Claim", "8e03978e-40d5")
-	handle := func(_ context.Context, req any) (any, error) {
+	handle := func(ctx context.Context, req any) (any, error) {
 		reached <- struct{}{}
 		<-end
-		return req, nil
+		return req, ctx.Err()
 	}
 	var calls sync.WaitGroup
 	for range 2 { // one runs, and one waits

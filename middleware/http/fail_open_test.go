@@ -70,7 +70,7 @@ func TestFailOpen_aServerThatRefusesRunsNothing(t *testing.T) {
 	t.Parallel()
 	faults := map[string]func(ctx context.Context, rdb *redis.Client) error{
 		"full":      func(ctx context.Context, rdb *redis.Client) error { return rdb.ConfigSet(ctx, "maxmemory", "1").Err() },
-		"read-only": func(ctx context.Context, rdb *redis.Client) error { return rdb.SlaveOf(ctx, "127.0.0.1", "1").Err() },
+		"read-only": func(ctx context.Context, rdb *redis.Client) error { return rdb.ReplicaOf(ctx, "127.0.0.1", "1").Err() },
 		"no replicas": func(ctx context.Context, rdb *redis.Client) error {
 			return rdb.ConfigSet(ctx, "min-replicas-to-write", "1").Err()
 		},

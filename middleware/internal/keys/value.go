@@ -38,7 +38,7 @@ func Value(ctx context.Context, key any) (string, error) {
 		}
 		v = v.Elem()
 	}
-	text := ""
+	var text string
 	switch {
 	case !v.IsValid():
 		return "", ErrNoValue
