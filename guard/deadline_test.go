@@ -160,3 +160,24 @@ func TestDeadline_isNoErrorOfTheStore(t *testing.T) {
 		}
 	}
 }
+
+// The timer of a context is late by some milliseconds on a busy machine. A caller whose call ends
+// with its deadline finds that its context has ended.
+func TestDeadline_theContextHasEndedAsWell(t *testing.T) {
+	for name, under := range underLeases {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+				store.OnAcquire = func(ctx context.Context, _ int, _ guard.Claim) (guard.Grant, error) {
+					deadline, _ := ctx.Deadline()
+					time.Sleep(time.Until(deadline))
+					return guard.Grant{}, guardtest.Fail(driver.KindTimeout)
+				}
+				late := newLateContext(t.Context(), time.Now().Add(time.Second))
+				time.AfterFunc(time.Second+10*time.Millisecond, late.end)
+				require.ErrorIs(t, under(g, late, nothing), context.DeadlineExceeded)
+				require.Error(t, late.Err())
+				time.Sleep(time.Second)
+			})
+		})
+	}
+}

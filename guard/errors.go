@@ -235,14 +235,24 @@ type contextError struct {
 	err, cause error
 }
 
-// hasEnded reports whether the context of a caller has ended. If its deadline has passed, it has:
-// a connection that has the same deadline may have noticed first.
+// hasEnded reports whether the context of a caller has ended. If its deadline has passed, it has: a
+// connection that has the same deadline may have noticed first. hasEnded then waits for the timer
+// of the context for a moment, so that the caller finds its context ended, too.
 func hasEnded(ctx context.Context) bool {
 	if ctx.Err() != nil {
 		return true
 	}
 	deadline, ok := ctx.Deadline()
-	return ok && !time.Now().Before(deadline)
+	if !ok || time.Now().Before(deadline) {
+		return false
+	}
+	late := time.NewTimer(minMargin)
+	defer late.Stop()
+	select {
+	case <-ctx.Done():
+	case <-late.C:
+	}
+	return true
 }
 
 // contextEnded returns the error of a call whose caller's context has ended (hasEnded).
