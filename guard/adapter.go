@@ -64,7 +64,7 @@ func (a Adapter) Check(refused map[string]string, opts ...Option) error {
 // CheckOptions is Check for the options of a single lease alone.
 func (a Adapter) CheckOptions(refused map[string]string, opts ...Option) error {
 	s := settings{given: map[string]bool{}}
-	_, _ = s.with(opts) // which notes them
+	_, _ = s.with(opts) // it notes them
 	var errs []error
 	for _, option := range slices.Sorted(maps.Keys(s.given)) {
 		reason, bad := refused[option]

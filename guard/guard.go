@@ -31,7 +31,7 @@ type Guard struct {
 	ownerless  bool                // the Locker keeps no owners
 	checkKey   func(key string) error
 	set        *settings       // the options of New
-	given      map[string]bool // which options New was given, see settings
+	given      map[string]bool // the options that New was given, see settings
 	clock      *clock.Clock
 	jitter     *jitter.Source
 	closing    chan struct{} // closed by Close

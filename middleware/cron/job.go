@@ -28,7 +28,7 @@ type job struct {
 	jobs        *Jobs
 	name        string
 	kind        string // the name of the leases
-	label       string // that of the leases, if it is not that of all jobs
+	label       string // the label of the leases, if the job has its own
 	spec        string // "" if it was given as a schedule
 	schedule    cron.Schedule
 	fingerprint string         // the schedule's
