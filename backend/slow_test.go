@@ -31,8 +31,8 @@ func (c slowCell) String() string {
 func TestSlow_aServerCostsNothingWhateverTheClientsTimeouts(t *testing.T) {
 	t.Parallel()
 	for _, c := range []slowCell{
-		{1, 2 * time.Second, 400 * time.Millisecond, 150 * time.Millisecond, 10},
-		{3, 2 * time.Second, 400 * time.Millisecond, 150 * time.Millisecond, 10},
+		{1, 4 * time.Second, 400 * time.Millisecond, 150 * time.Millisecond, 10},
+		{3, 4 * time.Second, 400 * time.Millisecond, 150 * time.Millisecond, 10},
 	} {
 		t.Run(c.String(), func(t *testing.T) { t.Parallel(); c.test(t) })
 	}

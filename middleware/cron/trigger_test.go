@@ -236,6 +236,7 @@ func TestTrigger_byAClockThatIsBehind(t *testing.T) {
 
 // A fleet is processes that share a store, with a job that is never due.
 type fleet struct {
+	looks  *guard.Guard
 	t      *testing.T
 	server *redistest.Server
 	admin  *guardcron.Control
@@ -253,7 +254,8 @@ func newFleet(t *testing.T) *fleet {
 	t.Helper()
 	f := &fleet{t: t, server: redistest.Start(t)}
 	var err error
-	f.admin, err = guardcron.NewControl(f.guard())
+	f.looks = f.guard()
+	f.admin, err = guardcron.NewControl(f.looks)
 	require.NoError(t, err)
 	return f
 }
@@ -291,6 +293,9 @@ func (f *fleet) start(opts ...guardcron.Option) *ship {
 // trigger triggers the job, does something, and requires one more run.
 func (f *fleet) trigger(then func()) {
 	f.t.Helper()
+	require.Eventually(f.t, func() bool { // the run before has freed the job
+		return f.looks.Adapter().Look(context.Background(), "cron:job") == nil
+	}, procSoon, time.Millisecond)
 	before := f.ran.Load()
 	require.NoError(f.t, f.admin.Trigger(context.Background(), "job"))
 	then()
