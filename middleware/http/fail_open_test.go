@@ -103,7 +103,7 @@ func TestFailOpen_aServerThatRefusesRunsNothing(t *testing.T) {
 				h, runs := counted(http.StatusCreated, nil)
 				g, err := guard.New(store, guard.WithNamespace("test"))
 				require.NoError(t, err)
-				t.Cleanup(func() { // which cannot release what the server may have granted
+				t.Cleanup(func() { // it cannot release what the server may have granted
 					ctx, cancel := context.WithTimeout(context.Background(), lifeSoon)
 					defer cancel()
 					_ = g.Close(ctx)

@@ -171,7 +171,7 @@ func TestHeaders_ofWithoutHeadersAreNotKept(t *testing.T) {
 				w.Header()["x-acme-otp"] = []string{secret, secret}
 				w.Header().Set("X-Acme", "yes")
 				w.WriteHeader(http.StatusCreated)
-				w.Header().Set("X-Later", secret) // which net/http does not send
+				w.Header().Set("X-Later", secret) // net/http does not send it
 			}})
 		}
 		with := site(without, guardhttp.WithoutHeaders("X-Later"))
