@@ -53,9 +53,9 @@ func (a Adapter) Check(refused map[string]string, opts ...Option) error {
 	if a.guard.set.namespace == "" && !a.guard.set.noNamespace {
 		errs = append(errs, &SettingError{Setting: "WithNamespace", Reason: noNamespace})
 	}
-	for _, option := range slices.Sorted(maps.Keys(refused)) {
-		if a.Given(option) {
-			errs = append(errs, &SettingError{Setting: option, Reason: "of guard.New " + refused[option]})
+	for _, option := range slices.Sorted(maps.Keys(a.guard.given)) {
+		if reason, bad := reasonFor(refused, option); bad && a.Given(option) {
+			errs = append(errs, &SettingError{Setting: option, Reason: "of guard.New " + reason})
 		}
 	}
 	return errors.Join(append(errs, a.CheckOptions(refused, opts...))...)
@@ -67,7 +67,7 @@ func (a Adapter) CheckOptions(refused map[string]string, opts ...Option) error {
 	_, _ = s.with(opts) // it notes them
 	var errs []error
 	for _, option := range slices.Sorted(maps.Keys(s.given)) {
-		reason, bad := refused[option]
+		reason, bad := reasonFor(refused, option)
 		if option == "WithNamespace" || option == "WithoutNamespace" {
 			reason, bad = "is for guard.New: all that an adapter keeps has the namespace of its Guard", true
 		}
@@ -76,6 +76,15 @@ func (a Adapter) CheckOptions(refused map[string]string, opts ...Option) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// reasonFor returns why an option is refused. An adapter that refuses WithOnce refuses WithOncePer.
+func reasonFor(refused map[string]string, option string) (reason string, bad bool) {
+	if option == "WithOncePer" {
+		option = "WithOnce"
+	}
+	reason, bad = refused[option]
+	return reason, bad
 }
 
 const noNamespace = "is needed, so that services on one store do not take the keys of each other's adapters: " +

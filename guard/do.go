@@ -31,7 +31,8 @@ import (
 // panics or ends its goroutine, the lease is released and the panic propagates.
 //
 // Do for a key that ctx already holds joins that lease: f runs at once, under the same fence.
-// Options other than WithHook have no effect then.
+// Options other than WithHook have no effect then. A WithOnce or WithOncePer that the lease does
+// not have would leave no done marker, so it is a *SettingError.
 func (g *Guard) Do(ctx context.Context, key string, f func(context.Context) error, opts ...Option) error {
 	if f == nil {
 		return errNoFunction
@@ -55,13 +56,20 @@ func (g *Guard) Do(ctx context.Context, key string, f func(context.Context) erro
 
 var errNoFunction = &SettingError{Setting: "f", Reason: "must not be nil"}
 
+// Check returns the error of Do for a key or for options that cannot work, a *KeyError or a
+// *SettingError, and nil otherwise. It does not ask the store.
+func (g *Guard) Check(key string, opts ...Option) error {
+	_, _, err := g.prepare(key, opts)
+	return err
+}
+
 // Wrap returns f as a function that runs under a lease on the key, as Do does. A key, an option or
 // an f that cannot work is an error of Wrap.
 func (g *Guard) Wrap(key string, f func(context.Context) error, opts ...Option) (func(context.Context) error, error) {
 	if f == nil {
 		return nil, errNoFunction
 	}
-	if _, _, err := g.prepare(key, opts); err != nil {
+	if err := g.Check(key, opts...); err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) error { return g.Do(ctx, key, f, opts...) }, nil

@@ -36,7 +36,7 @@ func (h *hold) successor(end ending, now time.Duration) *queue.Local {
 	ttl := t.claim.TTL
 	switch {
 	case t.claim.Reserve == 0, g.closed, h.set.among == driver.Any, end.cause != nil, h.lost != nil, t.gone:
-	case end.complete && h.set.window > 0, now < h.granted+h.set.minHold:
+	case end.complete && h.markerTime(now) > 0, now < h.granted+h.set.minHold:
 	case now-t.began >= handOffPeriod(ttl), t.validUntil()-now < ttl/2:
 	default:
 		return g.queues.Successor(t.claim.Key, h, termsOf(h.set))

@@ -137,6 +137,9 @@ func (t *tenure) counted() time.Duration { return t.validUntil() + t.margin - t.
 // validUntil returns the instant at which h's validity ends: that of its tenure, less WithMargin.
 func (h *hold) validUntil() time.Duration { return h.tenure.validUntil() - h.set.margin }
 
+// end returns the instant at which h ends unless it is renewed.
+func (h *hold) end() time.Duration { return min(h.validUntil(), h.maxAt) }
+
 // suspended reports whether the host was suspended since validity was last counted. total is how
 // long it has been suspended by now.
 func (t *tenure) suspended(total time.Duration) bool {
@@ -147,7 +150,7 @@ func (t *tenure) suspended(total time.Duration) bool {
 // suspended.
 func (h *hold) valid() bool {
 	now := h.guard.clock.Now()
-	if h.over.Load() || now >= h.validUntil() || now >= h.maxAt {
+	if h.over.Load() || now >= h.end() {
 		return false
 	}
 	return !h.tenure.suspended(h.guard.clock.Suspended(now))
@@ -164,7 +167,7 @@ func (t *tenure) nextEvent() time.Duration {
 	next := clock.Never
 	for h := t.hold; h != nil; h = h.next {
 		if h.lost == nil && h.released == nil {
-			next = min(next, h.validUntil(), h.maxAt)
+			next = min(next, h.end())
 		}
 	}
 	if t.renewing {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
@@ -113,6 +114,21 @@ func (l *Lease) Valid() bool {
 	return l.hold.valid() && !slices.ContainsFunc(l.joined.holds(), func(h *hold) bool { return !h.valid() })
 }
 
+// ValidUntil returns until when the lease is valid if it is not renewed, by the clock of this
+// process: it bounds what must not go on after the lease, such as a statement_timeout. Renewals
+// move it. It is at most the end of WithMaxHold, and WithMargin is taken off. Once the lease has
+// ended, it is the zero Time, as Valid is false. In DoAll, it is the earliest of all its keys.
+func (l *Lease) ValidUntil() time.Time {
+	if !l.Valid() {
+		return time.Time{}
+	}
+	until := l.hold.end()
+	for _, h := range l.joined.holds() {
+		until = min(until, h.end())
+	}
+	return l.hold.guard.clock.Time(until)
+}
+
 // MaxRecord is the longest record of a done marker in bytes.
 const MaxRecord = driver.MaxRecord
 
@@ -180,7 +196,7 @@ func (l *Lease) endLease(ctx context.Context, end ending) error {
 	}
 	lost, _ := l.hold.ended()
 	switch {
-	case lost == nil && end.complete && l.hold.marks():
+	case lost == nil && rel.marks:
 		return &MarkerError{Key: l.hold.key, Err: rel.err}
 	case rel.err == error(lost): //nolint:errorlint // not joined with another
 		rel.err = lost.explained(ctx)

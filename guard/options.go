@@ -25,6 +25,9 @@ const (
 	// at a third of the TTL, so a third is left to repeat a renewal that fails.
 	marginShare = 3
 
+	// periodSlack is the part of a period of WithOncePer that is left free before the next start.
+	periodSlack = 10
+
 	maxSpan  = 10 * 365 * 24 * time.Hour
 	maxLabel = 512
 	maxName  = 128
@@ -32,7 +35,8 @@ const (
 
 // An Option is a setting for all calls of a Guard, if it is given to New, or for one call. An
 // option of a call replaces that of New, except for WithHook, which adds a hook. The zero value of
-// an option means "off", so a call can switch off what New has set.
+// an option means "off", so a call can switch off what New has set. WithoutFair and WithRenewal
+// switch off the options that have no value.
 type Option func(*settings)
 
 // settings are the result of all options. They do not change once they were checked, so calls
@@ -44,6 +48,8 @@ type settings struct {
 	given       map[string]bool // by the name of an option that was given: it is not "off"; or nil
 
 	ttl, wait, window, minHold, maxHold, margin time.Duration
+
+	fromStart bool // the window counts from the start of the run
 
 	among int // how many may hold the key; 0 and 1 are one alone
 
@@ -116,12 +122,20 @@ func (s *settings) with(opts []Option) (*settings, error) {
 		s.refuse("WithMargin", s.margin, fmt.Sprintf("must be at most %v, a third of WithTTL(%v)", most, s.ttl))
 	}
 	if s.among > 1 && s.window > 0 {
-		s.refuse("WithOnce", s.window, "must be 0 for a key that several hold (WithShared, WithLimit): a done marker is of work that runs alone")
+		s.refuse(s.onceOption(), s.window, "must be 0 for a key that several hold (WithShared, WithLimit): a done marker is of work that runs alone")
 	}
 	if s.err != nil {
 		return s, s.err
 	}
 	return s, nil
+}
+
+// onceOption names the option that has set the window.
+func (s *settings) onceOption() string {
+	if s.fromStart {
+		return "WithOncePer"
+	}
+	return "WithOnce"
 }
 
 // on returns s without the hooks that are off.
@@ -245,15 +259,46 @@ func WithFair() Option {
 	}
 }
 
+// WithoutFair switches WithFair of New off for a call.
+func WithoutFair() Option {
+	return func(s *settings) {
+		delete(s.given, "WithFair")
+		s.fair = false
+	}
+}
+
 // WithOnce leaves a done marker for the window after the function has returned nil. Until it
 // expires, calls for the key return ErrDone and run nothing. A function that fails leaves no
 // marker, so that it can run again. At most ten years. Defaults to 0, no marker.
 //
 // The window counts from the end of the run, so one as long as the period of a schedule skips
-// every second tick. For a schedule, put the date into the key, or use a window that is shorter
-// than the period less the longest run.
+// every second tick. For a schedule, use WithOncePer, or put the date into the key.
 func WithOnce(window time.Duration) Option {
-	return func(s *settings) { s.span(&s.window, "WithOnce", window) }
+	return func(s *settings) {
+		delete(s.given, "WithOncePer")
+		s.fromStart = false
+		s.span(&s.window, "WithOnce", window)
+	}
+}
+
+// WithOncePer runs the work at most once per period of a schedule, such as once a day under a cron
+// spec for each night. It leaves a done marker as WithOnce does, but the marker counts from the
+// start of the run, and ends after nine tenths of the period. So the marker neither outlives a long
+// run into the next start, nor reaches a next start that comes early: clocks may differ, or be
+// set for summer time, by up to a tenth of the period.
+//
+// A run that takes longer than nine tenths of the period leaves no marker, as the next start is
+// near. A start that finds it still running gets ErrBusy. A run that fails leaves no marker
+// either, so that another start in the same period runs the work again.
+//
+// Of WithOnce and WithOncePer, the last one counts. At most ten years. Defaults to 0, no marker.
+func WithOncePer(period time.Duration) Option {
+	return func(s *settings) {
+		delete(s.given, "WithOnce")
+		s.fromStart = period != 0
+		s.span(&s.window, "WithOncePer", period)
+		s.window -= s.window / periodSlack
+	}
 }
 
 // WithMinHold keeps the key busy for at least d from the grant, however soon and however the
@@ -276,6 +321,14 @@ func WithoutRenewal() Option {
 	return func(s *settings) {
 		s.note("WithoutRenewal", true)
 		s.noRenewal = true
+	}
+}
+
+// WithRenewal switches WithoutRenewal of New off for a call.
+func WithRenewal() Option {
+	return func(s *settings) {
+		delete(s.given, "WithoutRenewal")
+		s.noRenewal = false
 	}
 }
 

@@ -133,7 +133,7 @@ func (h *hold) beginRelease(end ending, r *release) bool {
 	if h.lost == nil {
 		r.storeEnd = t.validUntil() + t.margin
 	}
-	r.marks = end.complete && h.set.window > 0 && !h.discard
+	r.marks = end.complete && !h.discard && h.markerTime(now) > 0
 	h.released = cause
 	h.over.Store(true)
 	next := h.successor(end, now)
@@ -206,24 +206,30 @@ func (h *hold) foundLost() error {
 	return lost
 }
 
-// marks reports whether h leaves a done marker if its work is done.
-func (h *hold) marks() bool {
-	h.guard.mu.Lock()
-	defer h.guard.mu.Unlock()
-	return h.set.window > 0 && !h.discard
+// markerTime returns how long a done marker lasts that is left at an instant, or 0 if there is to
+// be none.
+func (h *hold) markerTime(at time.Duration) time.Duration {
+	if h.set.fromStart {
+		return max(0, h.granted+h.set.window-at)
+	}
+	return h.set.window
 }
 
 // after returns what the release leaves behind, at the time of the call.
 func (r *release) after() After {
 	h := r.hold
-	var left time.Duration
-	if h.set.minHold > 0 {
-		left = max(0, h.granted+h.set.minHold-h.guard.clock.Now())
+	if h.set.minHold == 0 && !r.marks {
+		return After{}
 	}
-	if r.marks {
-		return After{Keep: max(h.set.window, left), Done: true, Record: r.record}
+	now := h.guard.clock.Now()
+	left := max(0, h.granted+h.set.minHold-now)
+	if !r.marks {
+		return After{Keep: left}
 	}
-	return After{Keep: left}
+	if marker := h.markerTime(now); marker > 0 {
+		return After{Keep: max(marker, left), Done: true, Record: r.record}
+	}
+	return After{Keep: left} // the period of WithOncePer has passed since the release began
 }
 
 // send sends the release, again if an answer was lost. If a release that leaves nothing was sent

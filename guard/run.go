@@ -30,7 +30,7 @@ func (h *hold) do(ctx context.Context, f func(context.Context) error) (err error
 		r.stop()
 		h.endLease(ctx, ending{complete: r.returned && err == nil, run: r.ctx}, &rel)
 		if r.returned {
-			r.ended, err = h.result(ctx, err, rel.err)
+			r.ended, err = h.result(ctx, err, &rel)
 		}
 	}()
 	r.begin(h.set.window > 0)
@@ -39,15 +39,15 @@ func (h *hold) do(ctx context.Context, f func(context.Context) error) (err error
 	return err
 }
 
-// result returns what Do returns after f has returned err, and the release has ended with
-// released, and whether that is because the lease ended while f ran.
-func (h *hold) result(ctx context.Context, err, released error) (ended bool, _ error) {
+// result returns what Do returns after f has returned err, and whether that is because the lease
+// ended while f ran.
+func (h *hold) result(ctx context.Context, err error, rel *release) (ended bool, _ error) {
 	//nolint:errorlint // the cause is never wrapped
 	if lost, end := h.ended(); lost != nil || end != ErrReleased {
 		return true, h.overtaken(ctx, err, true)
 	}
-	if err == nil && released != nil && h.marks() {
-		return false, &MarkerError{Key: h.key, Err: released}
+	if rel.err != nil && rel.marks {
+		return false, &MarkerError{Key: h.key, Err: rel.err}
 	}
 	return false, asFunctionError(err)
 }

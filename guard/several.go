@@ -121,7 +121,7 @@ func (g *Guard) newSeveral(ctx context.Context, keys []string, opts []Option) (*
 	}
 	switch {
 	case s.set.window > 0:
-		return nil, &SettingError{Setting: "WithOnce", Value: s.set.window.String(), Reason: "must be 0 for several keys"}
+		return nil, &SettingError{Setting: s.set.onceOption(), Value: s.set.window.String(), Reason: "must be 0 for several keys"}
 	case s.set.minHold > 0:
 		return nil, &SettingError{Setting: "WithMinHold", Value: s.set.minHold.String(), Reason: "must be 0 for several keys"}
 	}

@@ -113,11 +113,15 @@ func sharingOption(among int) string {
 	return fmt.Sprintf("WithLimit(%d)", among)
 }
 
-// allows returns an *UpgradeError if a call with these settings cannot join h, and how h ended if
-// it has.
+// allows returns an *UpgradeError or a *SettingError if a call with these settings cannot join h,
+// and how h ended if it has.
 func (h *hold) allows(ctx context.Context, set *settings, key string) error {
 	if max(set.among, 1) < max(h.set.among, 1) {
 		return &UpgradeError{Key: key}
+	}
+	if set.window > 0 && (set.window != h.set.window || set.fromStart != h.set.fromStart) {
+		return &SettingError{Setting: set.onceOption(), Value: set.window.String(), Reason: fmt.Sprintf(
+			"must be that of the lease of %q, which the context already holds: a call inside of it leaves no done marker", key)}
 	}
 	if lost, released := h.ended(); lost != nil || released != nil {
 		return h.overtaken(ctx, nil, false)

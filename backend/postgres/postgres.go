@@ -53,6 +53,10 @@ func New(db *sql.DB, opts ...Option) *Locker {
 	l := &Locker{db: db, table: defaultTable}
 	l.subscriber.locker = l
 	for _, opt := range opts {
+		if opt == nil {
+			l.wrong = &driver.SettingError{Setting: "Option", Value: "nil", Reason: "must not be nil"}
+			continue
+		}
 		opt(l)
 	}
 	if db == nil {

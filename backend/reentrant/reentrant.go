@@ -70,6 +70,10 @@ func New(client redis.UniversalClient, opts ...Option) *Locker {
 		l.publish = PublishSharded
 	}
 	for _, opt := range opts {
+		if opt == nil {
+			l.store.Refuse("Option", "nil", "must not be nil")
+			continue
+		}
 		opt(l)
 	}
 	l.ifShared = l.acquireShared

@@ -88,6 +88,10 @@ func New(client redis.UniversalClient, opts ...Option) *Locker {
 		Acquire: l.acquireCall, Renew: l.renewCall, Release: l.releaseCall,
 	})
 	for _, opt := range opts {
+		if opt == nil {
+			l.store.Refuse("Option", "nil", "must not be nil")
+			continue
+		}
 		opt(l)
 	}
 	l.scripts = dialect{sharded: via != pubsub.ViaPlain, plain: l.name != nil}.scripts()

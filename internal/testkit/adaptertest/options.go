@@ -35,9 +35,12 @@ var rows = map[string]row{
 	"WithWait":         {func(*store) guard.Option { return guard.WithWait(time.Second) }, claimed(func(c guard.Claim) bool { return c.Waits })},
 	"WithFair":         {func(*store) guard.Option { return guard.WithFair() }, claimed(func(c guard.Claim) bool { return c.Queue != driver.Unqueued })},
 	"WithOnce":         {func(*store) guard.Option { return guard.WithOnce(24 * time.Hour) }, left(func(a guard.After) bool { return a.Done && a.Keep == 24*time.Hour })},
+	"WithOncePer":      {func(*store) guard.Option { return guard.WithOncePer(24 * time.Hour) }, left(func(a guard.After) bool { return a.Done && a.Keep < 22*time.Hour })},
 	"WithMinHold":      {func(*store) guard.Option { return guard.WithMinHold(time.Minute) }, left(func(a guard.After) bool { return a.Keep > 0 })},
 	"WithMaxHold":      {func(*store) guard.Option { return guard.WithMaxHold(time.Minute) }, nil},
 	"WithoutRenewal":   {func(*store) guard.Option { return guard.WithoutRenewal() }, nil},
+	"WithRenewal":      {func(*store) guard.Option { return guard.WithRenewal() }, nil},
+	"WithoutFair":      {func(*store) guard.Option { return guard.WithoutFair() }, nil},
 	"WithMargin":       {func(*store) guard.Option { return guard.WithMargin(time.Second) }, nil},
 	"WithOwner":        {func(*store) guard.Option { return guard.WithOwner("import of 17") }, owned},
 	"WithOwnerFrom": {func(*store) guard.Option {
