@@ -6,13 +6,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/signals"
 )
 
 // acquireContext is the context of an acquire.
 type acquireContext struct {
 	context.Context
-	span trace.Span // nil if nothing is traced
-	long *longWait  // nil if it does not wait, or nothing is logged
+	span trace.Span
 }
 
 type acquireKey struct{}
@@ -26,15 +26,11 @@ func (c *acquireContext) Value(key any) any {
 }
 
 func (t *telemetry) acquireStart(ctx context.Context, e guard.Event) context.Context {
-	traced := !e.Auxiliary && t.traces()
-	if !traced && t.log == nil {
+	if e.Auxiliary || !t.traces() {
 		return ctx
 	}
-	a := &acquireContext{Context: ctx}
-	if traced {
-		a.Context, a.span = t.start(ctx, &e, "acquire")
-	}
-	return a
+	ctx, span := t.start(ctx, &e, "acquire")
+	return &acquireContext{Context: ctx, span: span}
 }
 
 func (t *telemetry) wait(ctx context.Context, e guard.Event) {
@@ -42,55 +38,44 @@ func (t *telemetry) wait(ctx context.Context, e guard.Event) {
 		return
 	}
 	t.names.of(e.Name).waiting.Add(1)
-	if a, ok := ctx.Value(acquireKey{}).(*acquireContext); ok && t.log != nil {
-		a.long = t.log.watch(ctx, &e)
-	}
 }
 
 func (t *telemetry) acquireEnd(ctx context.Context, e guard.Event) {
-	w := t.names.of(e.Name)
-	out := outcomeOf(e.Err, resultAcquired)
-	if e.Waits && !e.Auxiliary {
-		w.waiting.Add(-1)
+	if e.Auxiliary {
+		return
 	}
-	if e.Err == nil && !e.Auxiliary {
+	w := t.names.of(e.Name)
+	out := signals.OutcomeOf(e.Err, signals.Acquired)
+	if e.Err == nil {
 		w.leases.Add(1)
 	}
-	a, _ := ctx.Value(acquireKey{}).(*acquireContext)
-	if a != nil && a.long != nil {
-		a.long.stop()
+	by := labels{key: keyResult, value: out.Result}
+	seconds(ctx, t.on.acquireDuration, e.Duration.Seconds(), w, labels{key: keyResult, value: out.Result, errorType: out.ErrorType})
+	if e.Waits {
+		w.waiting.Add(-1)
+		seconds(ctx, t.on.waitTime, e.Waited.Seconds(), w, by)
 	}
-	if !e.Auxiliary {
-		by := labels{key: keyResult, value: out.result}
-		seconds(ctx, t.on.acquireDuration, e.Duration.Seconds(), w, labels{key: keyResult, value: out.result, errorType: out.errorType})
-		if e.Waits {
-			seconds(ctx, t.on.waitTime, e.Waited.Seconds(), w, by)
-		}
-		if e.MissedWakeUp {
-			count(ctx, t.on.missedWakeUps, w, labels{})
-		}
-		if enabled(ctx, t.on.attempts) {
-			t.on.attempts.Record(ctx, int64(e.Attempts), w.with(by).record...)
-		}
+	if e.MissedWakeUp {
+		count(ctx, t.on.missedWakeUps, w, labels{})
 	}
-	if t.log != nil {
-		t.log.acquired(ctx, &e, out)
+	if enabled(ctx, t.on.attempts) {
+		t.on.attempts.Record(ctx, int64(e.Attempts), w.with(by).record...)
 	}
-	if a != nil && a.span != nil {
+	if a, ok := ctx.Value(acquireKey{}).(*acquireContext); ok {
 		t.endAcquire(a.span, &e, out)
 	}
 }
 
-func (t *telemetry) endAcquire(span trace.Span, e *guard.Event, out outcome) {
+func (t *telemetry) endAcquire(span trace.Span, e *guard.Event, out signals.Outcome) {
 	if !span.IsRecording() {
 		span.End()
 		return
 	}
-	attrs := append(t.common(e), keyResult.String(out.result))
+	attrs := append(t.common(e), keyResult.String(out.Result))
 	if e.Attempts != 1 {
 		attrs = append(attrs, keyAttempts.Int(e.Attempts))
 	}
-	if owner := t.redacted(e.Owner); owner != "" {
+	if owner := t.redact.Secret(e.Owner); owner != "" {
 		attrs = append(attrs, keyOwner.String(owner))
 	}
 	if e.Waits {
@@ -124,28 +109,22 @@ func (t *telemetry) endAcquire(span trace.Span, e *guard.Event, out outcome) {
 
 // holder returns the holder of the key, or the run that has done the work, from the store's label.
 func (t *telemetry) holder(e *guard.Event) string {
-	_, who := spanOf(e.Label)
-	return t.scrubbed(who, e.Key, e.Owner)
+	who, _, _ := signals.SplitLabel(e.Label)
+	return t.redact.Scrub(who, e.Key, e.Owner)
 }
 
 func (t *telemetry) skip(ctx context.Context, e guard.Event) {
 	if e.Auxiliary {
 		return
 	}
-	out := outcomeOf(e.Err, "")
-	count(ctx, t.on.skipped, t.names.of(e.Name), labels{key: keySkipReason, value: out.result})
-	if t.log != nil {
-		t.log.skipped(ctx, &e, out.result)
-	}
+	out := signals.OutcomeOf(e.Err, "")
+	count(ctx, t.on.skipped, t.names.of(e.Name), labels{key: keySkipReason, value: out.Result})
 }
 
 // outcome receives the result of a request, a task or a tick from an adapter.
 func (t *telemetry) outcome(ctx context.Context, o guard.Outcome) {
 	w := t.names.of(o.Name)
 	count(ctx, t.on.outcomes, w, labels{key: keyResult, value: o.Result, adapter: o.Adapter})
-	if o.Refused != nil && t.log != nil {
-		t.log.refused(ctx, &o)
-	}
 	if o.Skipped == "" {
 		return
 	}
@@ -153,9 +132,6 @@ func (t *telemetry) outcome(ctx context.Context, o guard.Outcome) {
 	e := guard.Event{
 		Name: o.Name, Key: o.Key, Owner: o.Owner, Label: o.Label, Fence: o.Fence,
 		Start: o.Start, Duration: o.Duration, Err: o.Err,
-	}
-	if t.log != nil {
-		t.log.skipped(ctx, &e, o.Skipped)
 	}
 	if !t.traces() {
 		return
@@ -170,9 +146,9 @@ func (t *telemetry) outcome(ctx context.Context, o guard.Outcome) {
 		attrs = append(attrs, keyHolder.String(who))
 	}
 	how := linkHolder
-	if o.Skipped == resultDone {
+	if o.Skipped == signals.Done {
 		how = linkFinished
 	}
 	t.link(span, e.Label, how)
-	end(span, attrs, outcome{result: o.Result}, e.Start.Add(e.Duration))
+	end(span, attrs, signals.Outcome{Result: o.Result}, e.Start.Add(e.Duration))
 }

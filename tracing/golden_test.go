@@ -53,7 +53,7 @@ func newSite(t *testing.T, seen *telescope, opts ...guard.Option) *site {
 	t.Helper()
 	inner := memory.New()
 	s := &site{telescope: seen, store: &guardtest.Scripted{Inner: inner}, inner: inner}
-	opts = append([]guard.Option{guard.WithNamespace("test"), guard.WithTTL(ttl), guard.WithLabel("one"), guard.WithHook(s.hook)}, opts...)
+	opts = append([]guard.Option{guard.WithNamespace("test"), guard.WithTTL(ttl), guard.WithLabel("one"), guard.WithHook(s.hook), guard.WithHook(s.log)}, opts...)
 	store := struct {
 		guard.Locker
 		driver.Ledger

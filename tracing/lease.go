@@ -3,31 +3,28 @@ package tracing
 import (
 	"context"
 	"errors"
-	"log/slog"
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/signals"
 )
 
 var lossReasons = []guard.LossReason{guard.LossExpired, guard.LossNotHeld, guard.LossSuspended, guard.LossMaxHold, guard.LossReleased}
 
 func (t *telemetry) renew(ctx context.Context, e guard.Event) {
 	w := t.names.of(e.Name)
-	out := outcomeOf(e.Err, resultRenewed)
-	by := labels{key: keyResult, value: out.result, errorType: out.errorType}
+	out := signals.OutcomeOf(e.Err, signals.Renewed)
+	by := labels{key: keyResult, value: out.Result, errorType: out.ErrorType}
 	seconds(ctx, t.on.renewDuration, e.Duration.Seconds(), w, by)
 	t.called(ctx, driver.OpRenew, e.Duration.Seconds(), e.Err)
 	if e.Err == nil && e.Used > 0 {
 		seconds(ctx, t.on.utilization, share(&e), w, labels{})
 	}
-	if t.log != nil {
-		t.log.renewed(ctx, &e, out)
-	}
 	if !t.set.renewals || !t.traces() {
 		return
 	}
 	_, span := t.start(ctx, &e, "renew")
-	end(span, append(t.common(&e), keyResult.String(out.result), keyFence.Int64(int64(e.Fence))), out, e.Start.Add(e.Duration))
+	end(span, append(t.common(&e), keyResult.String(out.Result), keyFence.Int64(int64(e.Fence))), out, e.Start.Add(e.Duration))
 }
 
 func (t *telemetry) loss(ctx context.Context, e guard.Event) {
@@ -39,9 +36,6 @@ func (t *telemetry) loss(ctx context.Context, e guard.Event) {
 	count(ctx, t.on.losses, w, labels{key: keyLossReason, value: string(lost.Reason)})
 	if hadDeadline(lost.Reason) {
 		seconds(ctx, t.on.lateness, lost.Late.Seconds(), w, labels{})
-	}
-	if t.log != nil {
-		t.log.lost(ctx, &e, lost)
 	}
 }
 
@@ -59,21 +53,18 @@ const (
 )
 
 func (t *telemetry) release(ctx context.Context, e guard.Event) {
-	out := outcomeOf(e.Err, resultReleased)
+	out := signals.OutcomeOf(e.Err, signals.Released)
 	if !e.Auxiliary {
 		ended := endReleased
-		switch out.result {
-		case resultLost:
+		switch out.Result {
+		case signals.Lost:
 			ended = endLost
-		case resultError:
+		case signals.Error:
 			ended = endUnknown
 		}
 		w := t.names.of(e.Name)
 		w.leases.Add(-1)
 		seconds(ctx, t.on.leaseDuration, e.Held.Seconds(), w, labels{key: keyEnd, value: ended})
-	}
-	if t.log != nil {
-		t.log.released(ctx, &e, out)
 	}
 	nothingSent := e.Attempts == 0 && !e.HandedOff // the store no longer knew the lease
 	if e.Auxiliary || nothingSent || !t.traces() {
@@ -84,7 +75,7 @@ func (t *telemetry) release(ctx context.Context, e guard.Event) {
 		span.End()
 		return
 	}
-	attrs := append(t.common(&e), keyResult.String(out.result), keyFence.Int64(int64(e.Fence)), keyHeld.Float64(e.Held.Seconds()))
+	attrs := append(t.common(&e), keyResult.String(out.Result), keyFence.Int64(int64(e.Fence)), keyHeld.Float64(e.Held.Seconds()))
 	if e.Attempts != 1 {
 		attrs = append(attrs, keyAttempts.Int(e.Attempts))
 	}
@@ -102,29 +93,23 @@ func (t *telemetry) call(ctx context.Context, e guard.Event) {
 	}
 	t.called(ctx, e.Op, e.Duration.Seconds(), e.Err)
 	if e.Op == driver.OpAcquire && e.Err != nil {
-		count(ctx, t.on.unknown, t.names.of(e.Name), labels{key: keyErrorType, value: outcomeOf(e.Err, "").errorType})
-	}
-	if t.log != nil {
-		t.log.called(ctx, &e)
+		count(ctx, t.on.unknown, t.names.of(e.Name), labels{key: keyErrorType, value: signals.OutcomeOf(e.Err, "").ErrorType})
 	}
 }
 
 // nodeCall receives each call to a node of a quorum.
 func (t *telemetry) nodeCall(ctx context.Context, e *guard.Event) {
-	out := outcomeOf(e.Err, "")
+	out := signals.OutcomeOf(e.Err, "")
 	seconds(ctx, t.on.nodeDuration, e.Duration.Seconds(), t.plain,
-		labels{bare: true, key: keyOperation, value: string(e.Op), errorType: out.errorType, node: e.Node})
-	if t.log != nil {
-		t.log.nodeCalled(ctx, e, out)
-	}
+		labels{bare: true, key: keyOperation, value: string(e.Op), errorType: out.ErrorType, node: e.Node})
 }
 
 func (t *telemetry) called(ctx context.Context, op driver.Op, took float64, err error) {
-	out := outcomeOf(err, "")
+	out := signals.OutcomeOf(err, "")
 	if errors.Is(err, guard.ErrLost) {
-		out.errorType = "" // it was an answer
+		out.ErrorType = "" // it was an answer
 	}
-	seconds(ctx, t.on.storeDuration, took, t.plain, labels{bare: true, key: keyOperation, value: string(op), errorType: out.errorType})
+	seconds(ctx, t.on.storeDuration, took, t.plain, labels{bare: true, key: keyOperation, value: string(op), errorType: out.ErrorType})
 }
 
 func (t *telemetry) orphan(ctx context.Context, e guard.Event) {
@@ -132,14 +117,5 @@ func (t *telemetry) orphan(ctx context.Context, e guard.Event) {
 		t.orphans.Add(1)
 	} else {
 		t.orphans.Add(-1)
-	}
-	if t.log != nil {
-		t.log.orphan(ctx, &e)
-	}
-}
-
-func (t *telemetry) warn(ctx context.Context, e guard.Event) {
-	if t.log != nil {
-		t.log.log(ctx, slog.LevelWarn, msgWarning, &e, slog.String("error", e.Err.Error()))
 	}
 }

@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"context"
+	"github.com/seed-1795987d/onerun/internal/signals"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
@@ -133,7 +134,7 @@ func (t *telemetry) declare(ctx context.Context) {
 			for _, reason := range lossReasons {
 				t.on.losses.Add(ctx, 0, w.with(labels{key: keyLossReason, value: string(reason)}).add...)
 			}
-			for _, reason := range []string{resultBusy, resultDone} {
+			for _, reason := range []string{signals.Busy, signals.Done} {
 				t.on.skipped.Add(ctx, 0, w.with(labels{key: keySkipReason, value: reason}).add...)
 			}
 		}

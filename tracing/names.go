@@ -1,6 +1,7 @@
 package tracing
 
 import (
+	"github.com/seed-1795987d/onerun/internal/signals"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -29,7 +30,7 @@ type work struct {
 }
 
 func newWork(job Job) *work {
-	job.Name = valid(job.Name) // an adapter can report other names than WithName takes
+	job.Name = signals.Valid(job.Name) // an adapter can report other names than WithName takes
 	return &work{
 		job: job, name: keyName.String(job.Name),
 		acquire: "acquire " + job.Name, run: "run " + job.Name, release: "release " + job.Name, renew: "renew " + job.Name, skip: "skip " + job.Name,
@@ -50,10 +51,10 @@ type labels struct {
 // Calls to the store keep their operation and node, which are few, and lose the kind of the error.
 func (l labels) coarse() labels {
 	if !l.bare {
-		return labels{key: l.key, value: errorOther}
+		return labels{key: l.key, value: signals.ErrorOther}
 	}
 	if l.errorType != "" {
-		l.errorType = errorOther
+		l.errorType = signals.ErrorOther
 	}
 	return l
 }

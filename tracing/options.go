@@ -2,7 +2,6 @@ package tracing
 
 import (
 	"fmt"
-	"log/slog"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -10,18 +9,17 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/signals"
 )
 
 const (
 	// DefaultMaxNames is how many names metrics distinguish unless WithMaxNames sets another
 	// number.
 	DefaultMaxNames = 100
-	// DefaultLongWait is after how long a wait is logged unless WithLongWait sets another time.
-	DefaultLongWait = 30 * time.Second
 	// OtherName is the name in metrics of all work beyond WithMaxNames.
 	OtherName = "_OTHER"
 	// NoName is the name of work that has none, neither from guard.WithName nor from an adapter.
-	NoName = "unnamed"
+	NoName = signals.NoName
 
 	mostNames = 10_000
 )
@@ -45,18 +43,16 @@ type Option func(*settings)
 type settings struct {
 	tracers  trace.TracerProvider
 	meters   metric.MeterProvider
-	logger   *slog.Logger
 	redact   func(string) string
 	jobs     []Job
 	maxNames int
-	longWait time.Duration
 	renewals bool
 	noLinks  bool
 	err      *guard.SettingError // the first bad setting
 }
 
 func newSettings(opts []Option) (settings, error) {
-	s := settings{redact: Redact, maxNames: DefaultMaxNames, longWait: DefaultLongWait}
+	s := settings{redact: signals.Redact, maxNames: DefaultMaxNames}
 	for _, opt := range opts {
 		if opt == nil {
 			s.refuse("Option", "nil", "must not be nil")
@@ -104,18 +100,6 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 	}
 }
 
-// WithLogger sets where log records go. Each event has one constant message, and its details in
-// the group "onerun". Defaults to no log.
-func WithLogger(l *slog.Logger) Option {
-	return func(s *settings) {
-		if l == nil {
-			s.refuse("WithLogger", "nil", "must not be nil")
-			return
-		}
-		s.logger = l
-	}
-}
-
 // WithJob declares kinds of work. It may be used several times. The series of a name that is not
 // declared begin with its first event. Defaults to none.
 func WithJob(jobs ...Job) Option {
@@ -144,8 +128,12 @@ func (s *settings) declared(name string) bool {
 	return false
 }
 
-// WithRedactor sets the function that redacts keys and owners in spans and logs. It is called
-// concurrently. Its result is shown as it is, and "" leaves the attribute out. Defaults to Redact.
+// WithRedactor sets the function that redacts keys and owners in spans. It is called
+// concurrently. Its result is shown as it is, and "" leaves the attribute out.
+//
+// Defaults to the first eight bytes of the SHA-256 sum, in hexadecimal digits. Equal keys have
+// equal results. A reader that can guess a key can check the guess. logging.WithRedactor is the
+// same for logs.
 func WithRedactor(redact func(string) string) Option {
 	return func(s *settings) {
 		if redact == nil {
@@ -157,7 +145,7 @@ func WithRedactor(redact func(string) string) Option {
 }
 
 // WithMaxNames bounds how many names metrics distinguish, so that a name which is made from data
-// does no harm. Work beyond the bound counts under OtherName. Spans and logs keep their names. n
+// does no harm. Work beyond the bound counts under OtherName. Spans keep their names. n
 // is from 1 to 10,000. Defaults to DefaultMaxNames, 100.
 func WithMaxNames(n int) Option {
 	return func(s *settings) {
@@ -166,18 +154,6 @@ func WithMaxNames(n int) Option {
 			return
 		}
 		s.maxNames = n
-	}
-}
-
-// WithLongWait sets after how long a wait for a busy key is logged. It is logged again each time
-// that it has doubled. Defaults to DefaultLongWait, 30 s.
-func WithLongWait(d time.Duration) Option {
-	return func(s *settings) {
-		if d <= 0 {
-			s.refuse("WithLongWait", d, "must be positive")
-			return
-		}
-		s.longWait = d
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/logging"
 	"github.com/seed-1795987d/onerun/tracing"
 )
 
@@ -37,6 +38,7 @@ type telescope struct {
 	logs   *logBook
 	opts   []tracing.Option
 	hook   guard.Hook
+	log    guard.Hook // to logs
 }
 
 func newTelescope(t testing.TB, opts ...tracing.Option) *telescope {
@@ -46,12 +48,14 @@ func newTelescope(t testing.TB, opts ...tracing.Option) *telescope {
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(s.reader))
 	s.tracer = tracers.Tracer("application")
 	s.opts = append([]tracing.Option{
-		tracing.WithTracerProvider(tracers), tracing.WithMeterProvider(meters), tracing.WithLogger(slog.New(s.logs)),
+		tracing.WithTracerProvider(tracers), tracing.WithMeterProvider(meters),
 		tracing.WithRedactor(func(string) string { return "" }),
 	}, opts...)
 	hook, err := tracing.New(s.opts...)
 	require.NoError(t, err)
 	s.hook = hook
+	s.log, err = logging.New(slog.New(s.logs), logging.WithRedactor(func(string) string { return "" }))
+	require.NoError(t, err)
 	return s
 }
 

@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/signals"
 )
 
 // runContext is the context of a run.
@@ -41,30 +42,27 @@ func (t *telemetry) runStart(ctx context.Context, e guard.Event) context.Context
 func counts(e *guard.Event) bool { return !e.Joined && !e.Auxiliary }
 
 func (t *telemetry) runEnd(ctx context.Context, e guard.Event) {
-	out := outcomeOfRun(&e)
+	out := signals.OutcomeOfRun(&e)
 	ended := e.Start.Add(e.Duration)
 	if counts(&e) {
 		w := t.names.of(e.Name)
 		w.runs.Add(-1)
-		seconds(ctx, t.on.runDuration, e.Duration.Seconds(), w, labels{key: keyResult, value: out.result, errorType: out.errorType})
-		if out.result == resultOK && enabled(ctx, t.on.lastSuccess) {
+		seconds(ctx, t.on.runDuration, e.Duration.Seconds(), w, labels{key: keyResult, value: out.Result, errorType: out.ErrorType})
+		if out.Result == signals.OK && enabled(ctx, t.on.lastSuccess) {
 			t.on.lastSuccess.Record(ctx, float64(ended.UnixMilli())/1000, w.with(labels{}).record...)
 		}
-	}
-	if t.log != nil {
-		t.log.ran(ctx, &e, out)
 	}
 	if r, ok := ctx.Value(runKey{}).(*runContext); ok {
 		t.endRun(r.span, &e, out, ended)
 	}
 }
 
-func (t *telemetry) endRun(span trace.Span, e *guard.Event, out outcome, at time.Time) {
+func (t *telemetry) endRun(span trace.Span, e *guard.Event, out signals.Outcome, at time.Time) {
 	if !span.IsRecording() {
 		span.End()
 		return
 	}
-	attrs := append(t.common(e), keyResult.String(out.result), keyFence.Int64(int64(e.Fence)))
+	attrs := append(t.common(e), keyResult.String(out.Result), keyFence.Int64(int64(e.Fence)))
 	if e.Renewals > 0 {
 		attrs = append(attrs, keyRenewals.Int(e.Renewals), keyUtilization.Float64(share(e)))
 	}
@@ -72,10 +70,10 @@ func (t *telemetry) endRun(span trace.Span, e *guard.Event, out outcome, at time
 		attrs = append(attrs, keyJoined.Bool(true))
 	}
 	var lost *guard.LostError
-	if out.result == resultLost && errors.As(e.Err, &lost) {
+	if out.Result == signals.Lost && errors.As(e.Err, &lost) {
 		attrs = append(attrs, keyLossReason.String(string(lost.Reason)), keyLateness.Float64(lost.Late.Seconds()))
 		if lost.Broken != "" {
-			attrs = append(attrs, keyBroken.String(t.scrubbed(lost.Broken, e.Key, e.Owner)))
+			attrs = append(attrs, keyBroken.String(t.redact.Scrub(lost.Broken, e.Key, e.Owner)))
 		}
 	}
 	end(span, attrs, out, at)

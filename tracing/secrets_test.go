@@ -24,23 +24,27 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
+	"github.com/seed-1795987d/onerun/internal/signals"
+	"github.com/seed-1795987d/onerun/logging"
 	"github.com/seed-1795987d/onerun/tracing"
 )
 
 // leaks plays all events of a key and an owner, and returns all that was reported.
-func leaks(t *testing.T, key, owner string, opts ...tracing.Option) string {
+func leaks(t *testing.T, key, owner string, redact func(string) string) string {
 	t.Helper()
 	spans, reader, logs := tracetest.NewInMemoryExporter(), sdkmetric.NewManualReader(), new(bytes.Buffer)
-	hook, err := tracing.New(append([]tracing.Option{
+	hook, err := tracing.New(
 		tracing.WithTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))),
 		tracing.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))),
-		tracing.WithLogger(slog.New(slog.NewJSONHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug}))),
-		tracing.WithRenewalSpans(), tracing.WithLongWait(time.Second),
-	}, opts...)...)
+		tracing.WithRenewalSpans(), tracing.WithRedactor(redact),
+	)
+	require.NoError(t, err)
+	log, err := logging.New(slog.New(slog.NewJSONHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		logging.WithLongWait(time.Second), logging.WithRedactor(redact))
 	require.NoError(t, err)
 	inner := memory.New()
 	store := &guardtest.Scripted{Inner: inner}
-	g, err := guard.New(store, guard.WithTTL(ttl), guard.WithName("report"), guard.WithHook(hook), guard.WithOwner(owner))
+	g, err := guard.New(store, guard.WithTTL(ttl), guard.WithName("report"), guard.WithHook(hook), guard.WithHook(log), guard.WithOwner(owner))
 	require.NoError(t, err)
 	fails := func(op driver.Op, kind driver.StoreErrorKind) error {
 		return &guard.StoreError{Backend: "test", Op: op, Key: key, Addr: "127.0.0.1:6379", Kind: kind, Err: fmt.Errorf("no answer for %q of %q, or %s of %s", key, owner, key, owner)}
@@ -123,7 +127,7 @@ func FuzzSecrets(f *testing.F) {
 			}
 		}
 		synctest.Test(t, func(t *testing.T) {
-			text := leaks(t, key, owner)
+			text := leaks(t, key, owner, signals.Redact)
 			for _, word := range []string{key, owner} {
 				quoted := strconv.Quote(word)
 				inJSON, err := json.Marshal(word)
@@ -141,22 +145,22 @@ const everyWord = `"report" "acquire report" "onerun.result" "lease acquired" "r
 
 func TestSecrets_areShownAsTheRedactorSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		text := leaks(t, "coupon:42:user:7", "alice@example.com", tracing.WithRedactor(func(secret string) string { return "<" + strconv.Itoa(len(secret)) + ">" }))
+		text := leaks(t, "coupon:42:user:7", "alice@example.com", func(secret string) string { return "<" + strconv.Itoa(len(secret)) + ">" })
 		require.Contains(t, text, "<16>")
 		require.Contains(t, text, "<17>")
 		require.NotContains(t, text, "coupon")
 	})
 	synctest.Test(t, func(t *testing.T) {
-		text := leaks(t, "coupon:42:user:7", "alice@example.com", tracing.WithRedactor(func(string) string { panic("redactor") }))
+		text := leaks(t, "coupon:42:user:7", "alice@example.com", func(string) string { panic("redactor") })
 		require.NotContains(t, text, "coupon")
 		require.NotContains(t, text, "alice")
 		require.NotContains(t, text, "onerun.key")
 	})
 	synctest.Test(t, func(t *testing.T) {
-		text := leaks(t, "coupon:42:user:7", "alice@example.com", tracing.WithRedactor(func(secret string) string { return secret }))
+		text := leaks(t, "coupon:42:user:7", "alice@example.com", func(secret string) string { return secret })
 		require.Contains(t, text, "coupon:42:user:7", "as it was asked for")
 	})
-	require.Equal(t, "2cf24dba5fb0a30e", tracing.Redact("hello"))
+	require.Equal(t, "2cf24dba5fb0a30e", signals.Redact("hello"))
 }
 
 // An exporter drops a whole batch of spans if one text in it is no UTF-8.

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/signals"
 )
 
 // spanName returns the name of a span: the operation, and the name of the work.
@@ -16,7 +17,7 @@ func (t *telemetry) spanName(e *guard.Event, what string) string {
 	w := t.names.of(e.Name)
 	switch {
 	case w == t.names.other:
-		return what + " " + valid(e.Name)
+		return what + " " + signals.Valid(e.Name)
 	case what == "acquire":
 		return w.acquire
 	case what == "run":
@@ -49,20 +50,20 @@ func (t *telemetry) common(e *guard.Event) []attribute.KeyValue {
 	w := t.names.of(e.Name)
 	name := w.name
 	if w == t.names.other {
-		name = keyName.String(valid(e.Name))
+		name = keyName.String(signals.Valid(e.Name))
 	}
 	attrs = append(attrs, name)
-	if key := t.redactedKey(e.Key); key != "" {
+	if key := t.redact.Key(e.Key); key != "" {
 		attrs = append(attrs, keyKey.String(key))
 	}
 	return attrs
 }
 
 // end ends a span. The status stays unset if there was no error.
-func end(span trace.Span, attrs []attribute.KeyValue, out outcome, at time.Time) {
-	if out.errorType != "" {
-		attrs = append(attrs, keyErrorType.String(out.errorType))
-		span.SetStatus(codes.Error, out.errorType)
+func end(span trace.Span, attrs []attribute.KeyValue, out signals.Outcome, at time.Time) {
+	if out.ErrorType != "" {
+		attrs = append(attrs, keyErrorType.String(out.ErrorType))
+		span.SetStatus(codes.Error, out.ErrorType)
 	}
 	span.SetAttributes(attrs...)
 	span.End(trace.WithTimestamp(at))

@@ -2,7 +2,6 @@ package tracing
 
 import (
 	"context"
-	"hash/maphash"
 	"reflect"
 	"runtime/debug"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/signals"
 )
 
 // ScopeName is the instrumentation scope of all spans and metrics.
@@ -43,7 +43,6 @@ func New(opts ...Option) (guard.Hook, error) {
 		Release:      t.release,
 		Call:         t.call,
 		Orphan:       t.orphan,
-		Warn:         t.warn,
 		Background:   t.background,
 		Outcome:      t.outcome,
 	}, nil
@@ -56,12 +55,11 @@ type telemetry struct {
 	unset  unset
 	on     instruments
 	names  *names
-	keys   redactions
+	redact *signals.Redactor
 	plain  *work // for what is counted without a name
 
 	orphans  atomic.Int64
 	declared sync.Once
-	log      *logger // nil without one
 }
 
 func newTelemetry(set settings) *telemetry {
@@ -70,7 +68,7 @@ func newTelemetry(set settings) *telemetry {
 		set:    set,
 		tracer: tracers.Tracer(ScopeName, trace.WithInstrumentationVersion(version())),
 		names:  newNames(set.jobs, set.maxNames),
-		keys:   redactions{seed: maphash.MakeSeed()},
+		redact: signals.NewRedactor(set.redact),
 		plain:  newWork(Job{}),
 	}
 	if set.tracers == nil && isPlaceholder(tracers) {
@@ -82,9 +80,6 @@ func newTelemetry(set settings) *telemetry {
 	meter := meters.Meter(ScopeName, metric.WithInstrumentationVersion(version()))
 	t.on = newInstruments(meter)
 	t.observe(meter)
-	if set.logger != nil {
-		t.log = &logger{telemetry: t, to: set.logger}
-	}
 	return t
 }
 
@@ -94,9 +89,9 @@ type unset struct {
 	meters  metric.MeterProvider
 }
 
-// off reports whether nothing receives spans, metrics or logs.
+// off reports whether nothing receives spans or metrics.
 func (t *telemetry) off() bool {
-	return t.log == nil && !t.traces() && t.unset.meters != nil && otel.GetMeterProvider() == t.unset.meters
+	return !t.traces() && t.unset.meters != nil && otel.GetMeterProvider() == t.unset.meters
 }
 
 // isPlaceholder reports whether p is the placeholder for a global provider that was not set yet.

@@ -102,11 +102,13 @@ func (n *node) ended(ctx context.Context, op driver.Op, sent time.Time, err erro
 	n.tell(ctx, op, sent, err)
 }
 
-// tell reports a call to the hook that was sent at the instant and returned err.
+// tell reports a call to the hooks that was sent at the instant and returned err.
 func (n *node) tell(ctx context.Context, op driver.Op, sent time.Time, err error) {
-	if n.quorum.hook.Call != nil {
-		defer func() { _ = recover() }() // a hook only reports
-		n.quorum.hook.Call(ctx, guard.Event{Op: op, Node: n.addr, Start: sent, Duration: time.Since(sent), Err: err})
+	for _, call := range n.quorum.calls {
+		func() {
+			defer func() { _ = recover() }() // a hook only reports
+			call(ctx, guard.Event{Op: op, Node: n.addr, Start: sent, Duration: time.Since(sent), Err: err})
+		}()
 	}
 }
 

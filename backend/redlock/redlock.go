@@ -48,8 +48,8 @@ type Locker struct {
 	claims     *claims
 	probes     *probes
 	identities identities
-	waiters    sync.Pool // those that are not in use
-	hook       guard.Hook
+	waiters    sync.Pool                            // those that are not in use
+	calls      []func(context.Context, guard.Event) // of hooks
 	err        error
 
 	repeating atomic.Int32 // releases that are repeated in the background
@@ -102,9 +102,15 @@ type Option func(*Locker)
 // WithHook reports each call to a node to the hook (guard.Hook.Call, with Event.Node). A minority
 // that fails does not show otherwise, because the quorum gets by without it. If a node has
 // forgotten a lease that it is to renew, the error is guard.ErrLost. The hook's other functions
-// are not called: give it to guard.New as well. It is called concurrently, and must not block.
-// Defaults to none.
-func WithHook(h guard.Hook) Option { return func(l *Locker) { l.hook = h } }
+// are not called: give it to guard.New as well. It is called concurrently, and must not block. It
+// may be used several times. Defaults to none.
+func WithHook(h guard.Hook) Option {
+	return func(l *Locker) {
+		if h.Call != nil {
+			l.calls = append(l.calls, h.Call)
+		}
+	}
+}
 
 func checkNodes(nodes []driver.Locker) error {
 	refused := func(value, reason string) error {

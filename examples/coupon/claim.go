@@ -27,7 +27,8 @@ func (s *server) newGuard(locker guard.Locker) (*guard.Guard, error) {
 		guard.WithLabel(s.Name),          // what those read who find a key busy
 		// how soon another may go on when a server has died or hangs
 		guard.WithTTL(2*time.Second),
-		guard.WithHook(s.tell.hook), // with -trace, tracing.New's, see telemetry.go
+		guard.WithHook(s.tell.hook), // with -trace, see telemetry.go
+		guard.WithHook(s.tell.log),
 	)
 }
 

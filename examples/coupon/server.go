@@ -71,7 +71,7 @@ func (s *server) run(ctx context.Context) (err error) {
 		defer func() { err = errors.Join(err, s.tell.close()) }()
 	}
 	// the hook receives the calls to each node
-	locker, disconnect := s.Backend.Connect(redlock.WithHook(s.tell.hook))
+	locker, disconnect := s.Backend.Connect(redlock.WithHook(s.tell.hook), redlock.WithHook(s.tell.log))
 	defer disconnect()
 	if s.guard, err = s.newGuard(locker); err != nil {
 		return err

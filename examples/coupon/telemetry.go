@@ -26,6 +26,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/logging"
 	"github.com/seed-1795987d/onerun/tracing"
 )
 
@@ -34,7 +35,8 @@ const canTrace = true
 
 // telemetry is what a server tells of itself. Without -trace it is zero, and tells nothing.
 type telemetry struct {
-	hook   guard.Hook   // for the Guard
+	hook   guard.Hook   // traces and metrics of the Guard
+	log    guard.Hook   // its log
 	tracer trace.Tracer // for requests, or nil
 
 	tracers *sdktrace.TracerProvider
@@ -82,12 +84,14 @@ func newTelemetry(name string, spans io.Writer, logger *slog.Logger, listener ne
 	t.hook, err = tracing.New(
 		tracing.WithTracerProvider(t.tracers),
 		tracing.WithMeterProvider(t.meters),
-		tracing.WithLogger(logger),
 		// Known beforehand, so that their series begin at zero. All servers together hold the
 		// stock once at most.
 		tracing.WithJob(tracing.Job{Name: nameClaim}, tracing.Job{Name: nameStock, Single: true}),
 	)
 	if err != nil {
+		return t, err
+	}
+	if t.log, err = logging.New(logger); err != nil {
 		return t, err
 	}
 	mux := http.NewServeMux()

@@ -14,7 +14,7 @@ import (
 const canTrace = false
 
 // telemetry is what a server tells of itself: nothing.
-type telemetry struct{ hook guard.Hook }
+type telemetry struct{ hook, log guard.Hook }
 
 func (s *server) watch() (telemetry, error) { return telemetry{}, errors.ErrUnsupported }
 

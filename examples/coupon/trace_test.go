@@ -300,7 +300,7 @@ func TestTelemetry_leavesNothingBehind(t *testing.T) {
 	var lines, logged bytes.Buffer
 	tell, err := newTelemetry("server 1", &lines, slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug})), listener)
 	require.NoError(t, err)
-	g, err := guard.New(memory.New(), guard.WithHook(tell.hook))
+	g, err := guard.New(memory.New(), guard.WithHook(tell.hook), guard.WithHook(tell.log))
 	require.NoError(t, err)
 	require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error { return nil }, guard.WithName(nameStock)))
 	require.NoError(t, g.Close(t.Context()))

@@ -42,7 +42,9 @@ var rules = []struct {
 	{"/internal/testkit/redissontest", []string{"github.com/redis/go-redis"}},
 	{"/internal/testkit/linetest", []string{"/backend/memory", "/guard"}},
 	{"/inspect", []string{"/guard", "/middleware/cron", "/inspect", "/internal/printable"}},
-	{"/tracing", []string{"/guard", "go.opentelemetry.io/otel"}},
+	{"/tracing", []string{"/guard", "/internal/signals", "go.opentelemetry.io/otel"}},
+	{"/logging", []string{"/guard", "/internal/signals"}},
+	{"/internal/signals", []string{"/guard"}},
 }
 
 // never may be imported by code that is not a test, outside of the folder itself and of examples.

@@ -17,7 +17,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
-	"github.com/seed-1795987d/onerun/tracing"
+	"github.com/seed-1795987d/onerun/logging"
 )
 
 // A refusal that is the server's mistake is logged at warn, with its cause, by the Guard's hook.
@@ -38,7 +38,7 @@ func TestRefused_isLogged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var log contentLog
-			hook, err := tracing.New(tracing.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+			hook, err := logging.New(slog.New(slog.NewTextHandler(&log, nil)))
 			require.NoError(t, err)
 			g := lifeGuard(t, memory.New(), guard.WithHook(hook))
 			idempotent, err := guardhttp.New(g, c.key, guardhttp.WithScope(c.scope), guardhttp.WithLease(guard.WithName("claim")))

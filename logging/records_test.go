@@ -1,8 +1,9 @@
-package tracing_test
+package logging_test
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,37 +17,30 @@ import (
 )
 
 // times returns how often a message was logged.
-func (b *logBook) times(message string) (n int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, line := range b.lines {
-		if strings.Contains(line, " "+message+":") {
-			n++
-		}
-	}
-	return n
+func (s *site) times(message string) int {
+	return strings.Count(s.log.String(), fmt.Sprintf("msg=%q", message))
 }
 
-func TestLog_tellsOfALongWaitWheneverItHasDoubled(t *testing.T) {
+func TestRecords_tellsOfALongWaitWheneverItHasDoubled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, newTelescope(t), guard.WithName("report"))
+		s := newSite(t, guard.WithName("report"))
 		lease, err := s.one.Acquire(t.Context(), "k")
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
 		require.Error(t, s.other.Do(ctx, "k", nothing, guard.WithWait(guard.Forever)))
-		require.Equal(t, 4, s.logs.times("wait is long"), "after 30 s, 1, 2 and 4 min")
+		require.Equal(t, 4, s.times("wait is long"), "after 30 s, 1, 2 and 4 min")
 		time.Sleep(time.Hour)
-		require.Equal(t, 4, s.logs.times("wait is long"), "it waits no more")
+		require.Equal(t, 4, s.times("wait is long"), "it waits no more")
 		require.NoError(t, lease.Release(t.Context()))
 		s.close(t)
 	})
 }
 
 // A store that is away must not flood the log. Its consequences must still be visible there.
-func TestLog_tellsOfAStoreThatIsAwayLessAndLessOften(t *testing.T) {
+func TestRecords_tellsOfAStoreThatIsAwayLessAndLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, newTelescope(t), guard.WithName("report"))
+		s := newSite(t, guard.WithName("report"))
 		away := true
 		s.store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
 			if away {
@@ -61,20 +55,20 @@ func TestLog_tellsOfAStoreThatIsAwayLessAndLessOften(t *testing.T) {
 			require.ErrorIs(t, s.one.Do(t.Context(), "k", nothing), guard.ErrStore)
 		}
 		time.Sleep(time.Minute)
-		warnings := s.logs.times("store cannot be asked")
+		warnings := s.times("store cannot be asked")
 		require.GreaterOrEqual(t, warnings, 10, "the first, second, fourth … of a thousand")
 		require.LessOrEqual(t, warnings, 13)
 		away = false
 		s.store.OnRelease = nil
 		require.NoError(t, s.one.Do(t.Context(), "k", nothing))
-		require.Equal(t, 1, s.logs.times("store answers again"))
+		require.Equal(t, 1, s.times("store answers again"))
 		s.close(t)
 	})
 }
 
-func TestLog_tellsOfRenewalsThatFailLessAndLessOften(t *testing.T) {
+func TestRecords_tellsOfRenewalsThatFailLessAndLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, newTelescope(t), guard.WithName("report"))
+		s := newSite(t, guard.WithName("report"))
 		tries := 0
 		s.store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) {
 			tries++
@@ -83,33 +77,32 @@ func TestLog_tellsOfRenewalsThatFailLessAndLessOften(t *testing.T) {
 		require.ErrorIs(t, s.one.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return nil }), guard.ErrLost)
 		s.close(t)
 		require.Greater(t, tries, 6)
-		require.Less(t, s.logs.times("renewal failed"), 5)
-		require.Equal(t, 1, s.logs.times("lease lost"))
+		require.Less(t, s.times("renewal failed"), 5)
+		require.Equal(t, 1, s.times("lease lost"))
 	})
 }
 
 // What an adapter refuses because of a mistake in the setup is logged with its cause, at warn.
-func TestLog_tellsOfRefusals(t *testing.T) {
+func TestRecords_tellsOfRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, newTelescope(t), guard.WithName("claim"))
+		s := newSite(t, guard.WithName("claim"))
 		s.one.Adapter().Report(t.Context(), guard.Outcome{Adapter: "http", Result: "refused", Refused: errors.New("the scope is empty")})
 		s.one.Adapter().Report(t.Context(), guard.Outcome{Adapter: "http", Result: "key_missing", Err: errors.New("no key")})
-		require.Equal(t, 1, s.logs.times("work refused"))
-		require.Contains(t, s.logs.lines[0], "WARN work refused")
-		require.Contains(t, s.logs.lines[0], "the scope is empty")
+		require.Equal(t, 1, s.times("work refused"))
+		require.Contains(t, s.log.String(), `level=WARN msg="work refused"`)
+		require.Contains(t, s.log.String(), "the scope is empty")
 		s.close(t)
 	})
 }
 
 // What makes a store lose leases is logged at warn, with the reason.
-func TestLog_tellsOfAStoreThatMayLoseLeases(t *testing.T) {
+func TestRecords_tellsOfAStoreThatMayLoseLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tel := newTelescope(t)
-		s := newSite(t, tel, guard.WithName("claim"))
-		tel.hook.Warn(t.Context(), guard.Event{Err: errors.New("it evicts leases")})
-		require.Equal(t, 1, s.logs.times("store may lose leases"))
-		require.Contains(t, s.logs.lines[0], "WARN store may lose leases")
-		require.Contains(t, s.logs.lines[0], "it evicts leases")
+		s := newSite(t, guard.WithName("claim"))
+		s.hook.Warn(t.Context(), guard.Event{Err: errors.New("it evicts leases")})
+		require.Equal(t, 1, s.times("store may lose leases"))
+		require.Contains(t, s.log.String(), `level=WARN msg="store may lose leases"`)
+		require.Contains(t, s.log.String(), "it evicts leases")
 		s.close(t)
 	})
 }
