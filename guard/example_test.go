@@ -98,6 +98,24 @@ func ExampleWithOnce() {
 	// it was built before
 }
 
+// A backup that two clocks start each night, and an operator once more by hand.
+func ExampleWithOncePer() {
+	g, _ := guard.New(memory.New())
+	backup := func(context.Context) error {
+		fmt.Println("backing up")
+		return nil
+	}
+	for range 3 {
+		err := g.Do(context.Background(), "backup", backup, guard.WithOncePer(24*time.Hour))
+		fmt.Println(errors.Is(err, guard.ErrDone))
+	}
+	// Output:
+	// backing up
+	// false
+	// true
+	// true
+}
+
 // A run that hangs loses its lease, and its context ends.
 func ExampleWithMaxHold() {
 	g, _ := guard.New(memory.New())
@@ -200,6 +218,18 @@ func ExampleGuard_Acquire() {
 	// false lease was released
 }
 
+// The database ends a statement that would go on after the lease.
+func ExampleLease_ValidUntil() {
+	g, _ := guard.New(memory.New(), guard.WithTTL(10*time.Second))
+	_ = g.Do(context.Background(), "import", func(ctx context.Context) error {
+		lease, _ := guard.FromContext(ctx)
+		timeout := time.Until(lease.ValidUntil())
+		fmt.Println(timeout > 9*time.Second, timeout < 10*time.Second)
+		return nil // SET LOCAL statement_timeout, and the statement
+	})
+	// Output: true true
+}
+
 // Waiters get the key in the order in which they came, across all processes.
 func ExampleWithFair() {
 	store := memory.New() // or single, or reentrant
@@ -280,6 +310,13 @@ func ExampleGuard_Wrap() {
 	// Output: tidying up
 }
 
+// A service refuses bad settings when it starts, and not when the first request comes.
+func ExampleGuard_Check() {
+	g, _ := guard.New(memory.New())
+	fmt.Println(g.Check("report", guard.WithWait(-time.Second)))
+	// Output: guard: WithWait(-1s): must not be negative
+}
+
 func ExampleDoValue() {
 	g, _ := guard.New(memory.New())
 	n, err := guard.DoValue(context.Background(), g, "count", func(context.Context) (int, error) { return 42, nil })
@@ -354,6 +391,13 @@ func ExampleWithoutRenewal() {
 	}, guard.WithTTL(200*time.Millisecond), guard.WithoutRenewal())
 	fmt.Println(errors.Is(err, guard.ErrLost))
 	// Output: true
+}
+
+// One call of a fair Guard goes ahead of the queue, and one of a Guard without renewal is renewed.
+func ExampleWithoutFair() {
+	g, _ := guard.New(memory.New(), guard.WithFair(), guard.WithoutRenewal())
+	fmt.Println(g.Do(context.Background(), "import", nothing, guard.WithoutFair(), guard.WithRenewal()))
+	// Output: <nil>
 }
 
 // A program that has its store to itself says so: the adapters below middleware/ would refuse a

@@ -70,7 +70,7 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (asynq.MiddlewareFunc, err
 		m.Err = errors.Join(m.Err, g.Adapter().Check(s.unused(), s.lease...))
 		m.name = g.Adapter().Name(m.opts...)
 		for _, opts := range [][]guard.Option{m.opts, append(m.opts, guard.WithOnce(s.once), guard.WithLimit(0))} {
-			if _, err := g.Wrap("asynq", func(context.Context) error { return nil }, opts...); err != nil {
+			if err := g.Check("asynq", opts...); err != nil {
 				m.Err = errors.Join(m.Err, err)
 				break
 			}

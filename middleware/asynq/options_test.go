@@ -58,7 +58,7 @@ func TestOptions_thatCannotWork(t *testing.T) {
 		setting string
 		opts    []guardasynq.Option // added to a client
 	}{
-		"a nil option":              {"option", []guardasynq.Option{nil}},
+		"a nil option":              {"Option", []guardasynq.Option{nil}},
 		"a nil client":              {"WithClient", []guardasynq.Option{guardasynq.WithClient(nil, inspector), given}},
 		"a nil inspector":           {"WithClient", []guardasynq.Option{guardasynq.WithClient(client, nil), given}},
 		"a group without a name":    {"WithGroup", []guardasynq.Option{guardasynq.WithGroup("")}},
@@ -122,7 +122,7 @@ func TestOptions_theirMistakesComeInOneError(t *testing.T) {
 	t.Parallel()
 	m, err := guardasynq.New(nil, nil, nil, guardasynq.WithGroup(""), guardasynq.WithBusy(17), guardasynq.WithDelay(-1), guardasynq.WithOnce(-1, nil))
 	require.Nil(t, m)
-	require.Equal(t, []string{"option", "WithGroup", "WithBusy", "WithDelay", "WithOnce", "WithOnce", "guard", "key", "WithClient"}, optionsNamed(t, err))
+	require.Equal(t, []string{"Option", "WithGroup", "WithBusy", "WithDelay", "WithOnce", "WithOnce", "guard", "key", "WithClient"}, optionsNamed(t, err))
 	require.ErrorContains(t, err, "guard: WithBusy(17): is none of RetryLater, Skip, Fail and Coalesce")
 	require.ErrorContains(t, err, "guard: WithDelay(-1ns): must not be negative")
 }

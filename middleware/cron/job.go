@@ -107,7 +107,7 @@ func (j *Jobs) newJob(name string, schedule cron.Schedule, f func(ctx context.Co
 	// a key, too, is no longer than a name
 	ofRun := append(b.runOptions(b.runKey()), guard.WithName(name))
 	for _, opts := range [][]guard.Option{ofRun, append(ofRun, guard.WithOnce(b.window), guard.WithLimit(0))} {
-		if _, err := j.guard.Wrap(b.runKey(), func(context.Context) error { return nil }, b.leaseOptions(0, opts...)...); err != nil {
+		if err := j.guard.Check(b.runKey(), b.leaseOptions(0, opts...)...); err != nil {
 			return nil, err
 		}
 	}

@@ -79,7 +79,7 @@ func refusals() map[string]refusal {
 		"a delay that is none":          {good, "@every now", none, nil, "spec", "failed to parse duration"},
 		"a schedule that never fires":   {good, "0 0 30 2 *", none, nil, "schedule", "never fires"},
 		"no function":                   {good, daily, nil, nil, "f", "must not be nil"},
-		"a nil option":                  {good, daily, none, of(nil), "option", "must not be nil"},
+		"a nil option":                  {good, daily, none, of(nil), "Option", "must not be nil"},
 		"a window shorter than a day":   {good, daily, none, of(guardcron.WithTickMemory(23 * time.Hour)), "WithTickMemory", "24h0m0s"},
 		"a window shorter than weekend": {good, "0 9-17 * * 1-5", none, of(guardcron.WithTickMemory(48 * time.Hour)), "WithTickMemory", "time between two ticks"},
 		"no window":                     {good, daily, none, of(guardcron.WithTickMemory(0)), "WithTickMemory", "positive"},
@@ -169,7 +169,7 @@ func TestSchedule_refusesWhatCannotWork(t *testing.T) {
 	require.Equal(t, []string{"schedule"}, settings(err))
 	require.ErrorContains(t, err, `job "report"`)
 	_, err = jobs.Schedule("", nil, nil, nil, guardcron.WithHistory(0))
-	require.ElementsMatch(t, []string{"name", "schedule", "f", "option", "WithHistory"}, settings(err), "all in one error")
+	require.ElementsMatch(t, []string{"name", "schedule", "f", "Option", "WithHistory"}, settings(err), "all in one error")
 	require.Empty(t, c.Entries())
 }
 
@@ -205,7 +205,7 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 		"no cron":                {g, nil, nil, []string{"cron"}},
 		"a store without ledger": {forgetful, c, nil, []string{"guard"}},
 		"a bad option":           {g, c, []guardcron.Option{guardcron.WithHistory(0)}, []string{"WithHistory"}},
-		"everything at once":     {nil, nil, []guardcron.Option{nil, guardcron.WithStartDeadline(0)}, []string{"guard", "cron", "option", "WithStartDeadline"}},
+		"everything at once":     {nil, nil, []guardcron.Option{nil, guardcron.WithStartDeadline(0)}, []string{"guard", "cron", "Option", "WithStartDeadline"}},
 	} {
 		jobs, err := guardcron.New(test.guard, test.cron, test.opts...)
 		require.Nil(t, jobs, title)

@@ -2,6 +2,7 @@ package guardgocron
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -26,8 +27,9 @@ type Locker[L any] struct {
 // released. The options are those of the leases; a lock does not wait unless guard.WithWait says
 // so. L must be an interface with the method Unlock(context.Context) error, as gocron.Lock is;
 // NewLocker panics if it is not. It also panics, with an error that wraps a *guard.SettingError, if
-// the Guard has neither guard.WithNamespace nor guard.WithoutNamespace, and for an option that has
-// no effect on a lock: guard.WithOnce, guard.WithMargin and guard.WithOwner.
+// the Guard has neither guard.WithNamespace nor guard.WithoutNamespace, for an option that cannot
+// work, and for one that has no effect on a lock: guard.WithOnce, guard.WithMargin and
+// guard.WithOwner.
 func NewLocker[L any](g *guard.Guard, opts ...guard.Option) *Locker[L] {
 	if g == nil {
 		panic("guardgocron: NewLocker: the guard must not be nil")
@@ -35,7 +37,7 @@ func NewLocker[L any](g *guard.Guard, opts ...guard.Option) *Locker[L] {
 	if _, ok := any(&lock{}).(L); !ok {
 		panic(fmt.Sprintf("guardgocron: NewLocker: %T is no interface whose one method is Unlock(context.Context) error", *new(L)))
 	}
-	if err := g.Adapter().Check(unusedInLocks, opts...); err != nil {
+	if err := errors.Join(g.Adapter().Check(unusedInLocks, opts...), g.Check("gocron", opts...)); err != nil {
 		panic(fmt.Errorf("guardgocron: NewLocker: %w", err))
 	}
 	return &Locker[L]{guard: g, opts: opts}

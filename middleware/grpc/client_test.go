@@ -194,7 +194,7 @@ func TestClient_keys(t *testing.T) {
 	}
 	require.Empty(t, got, "nothing was sent")
 	for setting, opt := range map[string]guardgrpc.ClientOption{
-		"WithClientMethods": guardgrpc.WithClientMethods("Claim"), "WithClientMetadata": guardgrpc.WithClientMetadata("a b"), "option": nil,
+		"WithClientMethods": guardgrpc.WithClientMethods("Claim"), "WithClientMetadata": guardgrpc.WithClientMetadata("a b"), "Option": nil,
 	} {
 		_, err := guardgrpc.ClientKeys(opt)
 		var refused *guard.SettingError

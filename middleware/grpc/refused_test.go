@@ -269,7 +269,7 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 		"no scope":              {"WithScope", nil},
 		"both":                  {"WithGlobalKeys", []guardgrpc.Option{guardgrpc.WithScope(tenant), global}},
 		"nil scope":             {"WithScope", []guardgrpc.Option{guardgrpc.WithScope(nil), global}},
-		"nil option":            {"option", []guardgrpc.Option{nil, global}},
+		"nil option":            {"Option", []guardgrpc.Option{nil, global}},
 		"no method":             {"WithMethods", []guardgrpc.Option{guardgrpc.WithMethods(), global}},
 		"method":                {"WithMethods", []guardgrpc.Option{guardgrpc.WithMethods("Claim"), global}},
 		"mode":                  {"WithMode", []guardgrpc.Option{guardgrpc.WithMode(3), global}},

@@ -65,7 +65,7 @@ func TestOptions_thatCannotWork(t *testing.T) {
 		setting string
 		opts    []guardhttp.Option // added to a scope
 	}{
-		"a nil option":                    {"option", []guardhttp.Option{nil}},
+		"a nil option":                    {"Option", []guardhttp.Option{nil}},
 		"a nil scope":                     {"WithScope", []guardhttp.Option{guardhttp.WithScope(nil)}},
 		"a scope and global keys":         {"WithGlobalKeys", []guardhttp.Option{guardhttp.WithGlobalKeys()}},
 		"a group without a name":          {"WithGroup", []guardhttp.Option{guardhttp.WithGroup("")}},
@@ -154,7 +154,7 @@ func TestOptions_allThatCannotWorkAreNamed(t *testing.T) {
 	t.Parallel()
 	_, err := guardhttp.New(nil, nil, nil, guardhttp.WithMaxBody(-1), guardhttp.WithOnce(0), guardhttp.WithDocs("x"), guardhttp.WithEncryption(),
 		guardhttp.WithMode(77), guardhttp.WithMethods("get", "HEAD"))
-	require.ElementsMatch(t, []string{"guard", "key", "option", "WithScope", "WithMaxBody", "WithOnce", "WithDocs", "WithEncryption", "WithMode",
+	require.ElementsMatch(t, []string{"guard", "key", "Option", "WithScope", "WithMaxBody", "WithOnce", "WithDocs", "WithEncryption", "WithMode",
 		"WithMethods", "WithMethods"}, optionsNamed(t, err))
 }
 

@@ -16,8 +16,8 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
-	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 	"github.com/seed-1795987d/onerun/logging"
+	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
 
 // A refusal that is the server's mistake is logged at warn, with its cause, by the Guard's hook.

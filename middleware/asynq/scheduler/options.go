@@ -1,7 +1,6 @@
 package guardscheduler
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -71,9 +70,7 @@ func newSettings(g *guard.Guard, opts []Option) settings {
 		s.Refuse("guard", nil, "its backend must be able to keep the newest tick of an entry (driver.Ledger)")
 	}
 	s.named, s.timed = g.Adapter().Name(s.lease...) != "", g.Adapter().Given("WithTTL")
-	s.Err = errors.Join(s.Err, g.Adapter().Check(unused, s.lease...))
-	_, err := g.Wrap("asynq-tick", func(context.Context) error { return nil }, s.leaseOptions("")...)
-	s.Err = errors.Join(s.Err, err)
+	s.Err = errors.Join(s.Err, g.Adapter().Check(unused, s.lease...), g.Check("asynq-tick", s.leaseOptions("")...))
 	return s
 }
 

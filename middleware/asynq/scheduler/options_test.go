@@ -45,7 +45,7 @@ func TestScheduler_refusesWhatCannotWork(t *testing.T) {
 		"guard":         {nil, conn, nil, []string{"guard"}},
 		"conn":          {g, nil, nil, []string{"RedisConnOpt"}},
 		"nil conn":      {g, noConn, nil, []string{"RedisConnOpt"}},
-		"option":        {g, conn, []guardscheduler.Option{nil}, []string{"option"}},
+		"Option":        {g, conn, []guardscheduler.Option{nil}, []string{"Option"}},
 		"window":        {g, conn, []guardscheduler.Option{guardscheduler.WithTickMemory(59 * time.Second)}, []string{"WithTickMemory"}},
 		"long window":   {g, conn, []guardscheduler.Option{guardscheduler.WithTickMemory(1e5 * time.Hour)}, []string{"WithOnce"}},
 		"catch-up":      {g, conn, []guardscheduler.Option{guardscheduler.WithCatchUp(-1)}, []string{"WithCatchUp"}},
@@ -55,7 +55,7 @@ func TestScheduler_refusesWhatCannotWork(t *testing.T) {
 		"no ledger":     {bare, conn, nil, []string{"guard", "driver.Ledger"}},
 		"ttl":           {g, conn, []guardscheduler.Option{guardscheduler.WithLease(guard.WithTTL(time.Millisecond))}, []string{"WithTTL"}},
 		"lease":         {g, conn, []guardscheduler.Option{guardscheduler.WithLease(guard.WithName("\x00"))}, []string{"WithName"}},
-		"all at once":   {nil, nil, []guardscheduler.Option{guardscheduler.WithCatchUp(-1), nil}, []string{"guard", "RedisConnOpt", "WithCatchUp", "option"}},
+		"all at once":   {nil, nil, []guardscheduler.Option{guardscheduler.WithCatchUp(-1), nil}, []string{"guard", "RedisConnOpt", "WithCatchUp", "Option"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := guardscheduler.New(test.guard, test.conn, nil, test.opts...)

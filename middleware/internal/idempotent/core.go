@@ -1,7 +1,6 @@
 package idempotent
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -58,8 +57,7 @@ func New(g *guard.Guard, s *Settings) (*Core, error) {
 		if s.Mode != Exclusive { // a limit was refused by its own name
 			check = append(slices.Clip(check), guard.WithLimit(0))
 		}
-		_, err := g.Wrap(s.Adapter.String(), func(context.Context) error { return nil }, check...)
-		s.Err = errors.Join(s.Err, g.Adapter().Check(s.unused(), s.Lease...), err)
+		s.Err = errors.Join(s.Err, g.Adapter().Check(s.unused(), s.Lease...), g.Check(s.Adapter.String(), check...))
 	}
 	if s.Err != nil {
 		return nil, s.Err

@@ -51,7 +51,7 @@ func (l *List) NotNegative(to *time.Duration, option string, d time.Duration) {
 func Apply[S any, O ~func(*S)](l *List, s *S, opts []O) {
 	for _, opt := range opts {
 		if opt == nil {
-			l.Refuse("option", nil, "must not be nil")
+			l.Refuse("Option", nil, "must not be nil")
 			continue
 		}
 		opt(s)
