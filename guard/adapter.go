@@ -132,14 +132,16 @@ type Outcome struct {
 	Err     error
 }
 
-// Report calls Hook.Outcome of the Guard's hooks and of those in opts.
+// Report calls Hook.Outcome of the Guard's hooks and of those in opts. If there are none, a refusal
+// is logged to slog.Default, at most once a minute.
 func (a Adapter) Report(ctx context.Context, o Outcome, opts ...Option) {
 	set, _ := a.guard.set.with(opts)
 	if o.Name == "" {
 		o.Name = set.name
 	}
-	for i := range set.hooks {
-		if f := set.hooks[i].Outcome; f != nil {
+	hs := a.guard.reportingHooks(set)
+	for i := range hs {
+		if f := hs[i].Outcome; f != nil {
 			contain(func() { f(ctx, o) })
 		}
 	}

@@ -26,6 +26,7 @@ type Guard struct {
 	batch      driver.BatchRenewer // nil if the Locker is none
 	notifier   driver.Notifier     // nil if the Locker is none
 	warner     driver.Warner       // nil if the Locker is none, or was asked; mu guards it
+	byDefault  hooks               // if New was given no hook
 	queuer     driver.Queuer       // nil if the Locker is none
 	sharer     driver.Sharer       // nil if the Locker is none
 	ownerless  bool                // the Locker keeps no owners
@@ -95,7 +96,10 @@ func New(locker Locker, opts ...Option) (*Guard, error) {
 	g.batch, _ = driver.Ability[driver.BatchRenewer](locker)
 	g.notifier, _ = driver.Ability[driver.Notifier](locker)
 	g.queuer, _ = driver.Ability[driver.Queuer](locker)
-	if slices.ContainsFunc(set.hooks, func(h Hook) bool { return h.Warn != nil }) {
+	if len(set.hooks) == 0 {
+		g.byDefault = hooks{new(defaultLog).hook(g)}
+	}
+	if slices.ContainsFunc(g.reportingHooks(set), func(h Hook) bool { return h.Warn != nil }) {
 		g.warner, _ = driver.Ability[driver.Warner](locker)
 	}
 	g.queues = queue.New(g.jitter, g.notifier != nil)

@@ -51,7 +51,8 @@ type Hook struct {
 	Orphan func(ctx context.Context, e Event)
 	// Warn is called once for each setting of the store that makes it lose leases (Err), such as a
 	// server that evicts keys when its memory is full. A Guard asks after its first lease, if the
-	// backend can tell and a hook that was given to New has Warn.
+	// backend can tell and a hook that was given to New has Warn. A Guard to which New has given no
+	// hook logs them to slog.Default.
 	Warn func(ctx context.Context, e Event)
 	// Background returns the context for calls to the store that no caller waits for. These are
 	// renewals and the releases of orphans. ctx is empty, and the result must be derived from it.
