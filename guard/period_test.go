@@ -56,8 +56,8 @@ func (f *fortnight) note(what func()) {
 }
 
 func TestWithOncePer_runsOnEachOf14Days(t *testing.T) {
-	// The schedules say at which hour of a day the job starts: on the one process, and on the other,
-	// whose clock differs.
+	// The schedules say at which hour of a day the job starts: on the one process, and on the
+	// other, whose clock differs.
 	schedules := map[string]func(d int) (one, other float64){
 		"clocks that agree":         func(int) (one, other float64) { return 0, 0 },
 		"a second apart":            func(int) (one, other float64) { return 0, 1. / 3600 },

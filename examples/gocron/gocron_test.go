@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -10,29 +8,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/examples/internal/programtest"
 	"github.com/seed-1795987d/onerun/internal/testkit/processtest"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
-// programEnv makes the test binary the program.
-const programEnv = "GOCRON_TEST_PROGRAM"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(programEnv) != "" {
-		main()
-		return
-	}
-	redistest.VerifyNoLeaks(m)
-}
+func TestMain(m *testing.M) { programtest.Main(m, main) }
 
 // startTwo starts two replicas on one Redis.
 func startTwo(t *testing.T, args ...string) (all []*processtest.Child) {
 	t.Helper()
 	addr := redistest.Start(t).Addr()
 	for range 2 {
-		cmd := exec.Command(os.Args[0], append(args, "-redis", addr)...)
-		cmd.Env = append(os.Environ(), programEnv+"=1")
-		all = append(all, processtest.StartChild(t, cmd))
+		all = append(all, programtest.Start(t, append(args, "-redis", addr)...))
 	}
 	return all
 }
