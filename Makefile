@@ -169,7 +169,8 @@ bench: redis postgres
 	cd bench && ONERUN_REQUIRE_REDIS=1 go test -run '^$$' -bench 'RedLockFrozen/impl=redsync' -benchtime 1x ./...
 	@$(MAKE) --no-print-directory bench-rounds bench-growth
 	@echo "== what was to be reached"
-	cd bench && cat rounds.out growth.out | go run ./table -complete
+	cd bench && cat rounds.out growth.out | go run ./table -complete > report.md || { cat report.md; exit 1; }
+	cd bench && cat report.md && go run ./charts -out . report.md
 
 # Each round runs all benchmarks in turn, so that slow minutes of the machine affect all of them.
 # The table has the medians.
