@@ -210,7 +210,7 @@ func TestNamespace_separatesKeys(t *testing.T) {
 		require.Equal(t, "k", lease.Key())
 		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithNamespace("b")))
 		require.ErrorIs(t, g.Do(t.Context(), "k", nothing, guard.WithNamespace("a")), guard.ErrBusy)
-		require.False(t, store.free("a:k"))
+		require.False(t, store.free("a::k"))
 		require.NoError(t, lease.Release(t.Context()))
 	})
 }

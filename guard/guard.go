@@ -156,11 +156,23 @@ func (g *Guard) prepare(key string, opts []Option) (set *settings, stored string
 	if err != nil {
 		return set, "", err
 	}
-	if set.namespace == "" || key == "" {
-		return set, key, g.checkKey(key)
+	if err := notOfANamespace(set, key); err != nil {
+		return set, "", err
 	}
-	stored = set.namespace + ":" + key
+	stored = driver.JoinNamespace(set.namespace, key)
 	return set, stored, g.checkKey(stored)
+}
+
+// notOfANamespace returns a *KeyError if the settings have no namespace, and the key would be one of
+// a Guard that has.
+func notOfANamespace(set *settings, key string) error {
+	if set.namespace != "" {
+		return nil
+	}
+	if namespace, _ := driver.SplitNamespace(key); namespace != "" {
+		return &KeyError{Key: key, Reason: fmt.Sprintf("begins with a namespace: use WithNamespace(%q), or another key", namespace)}
+	}
+	return nil
 }
 
 // queueID returns the queue in which calls with these settings wait for the key.

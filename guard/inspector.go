@@ -19,9 +19,20 @@ type boundedInspector struct {
 	opts      []Option // of each call
 }
 
+// stored returns the key by which the store knows a key of the Guard's namespace. Without one, it
+// may be a key of any namespace, as Keys returns it.
+func (i *boundedInspector) stored(key string) (string, error) {
+	set, err := i.guard.set.with(i.opts)
+	if err != nil {
+		return "", err
+	}
+	stored := driver.JoinNamespace(set.namespace, key)
+	return stored, i.guard.checkKey(stored)
+}
+
 // Show implements driver.Inspector.
 func (i *boundedInspector) Show(ctx context.Context, key string) (info driver.KeyInfo, err error) {
-	_, stored, err := i.guard.prepare(key, i.opts)
+	stored, err := i.stored(key)
 	if err != nil {
 		return info, err
 	}
@@ -41,13 +52,10 @@ func (i *boundedInspector) Keys(ctx context.Context, prefix, cursor string, n in
 	if err != nil {
 		return nil, "", err
 	}
-	namespace := set.namespace
-	if namespace != "" {
-		namespace += ":"
-	}
+	below := strings.TrimSuffix(driver.JoinNamespace(set.namespace, "k"), "k")
 	var refused *SettingError
 	err = i.guard.bounded(ctx, boundedTimeout, driver.OpInspect, prefix, func(ctx context.Context) error {
-		keys, next, err = i.inspector.Keys(ctx, namespace+prefix, cursor, n)
+		keys, next, err = i.inspector.Keys(ctx, below+prefix, cursor, n)
 		if errors.As(err, &refused) {
 			return nil // the store was not asked
 		}
@@ -57,14 +65,14 @@ func (i *boundedInspector) Keys(ctx context.Context, prefix, cursor string, n in
 		return nil, "", refused
 	}
 	for j, key := range keys {
-		keys[j] = strings.TrimPrefix(key, namespace)
+		keys[j] = strings.TrimPrefix(key, below)
 	}
 	return keys, next, err
 }
 
 // Break implements driver.Inspector.
 func (i *boundedInspector) Break(ctx context.Context, key, id string, b driver.Break) (broken bool, err error) {
-	_, stored, err := i.guard.prepare(key, i.opts)
+	stored, err := i.stored(key)
 	if err != nil {
 		return false, err
 	}
@@ -77,7 +85,7 @@ func (i *boundedInspector) Break(ctx context.Context, key, id string, b driver.B
 
 // Forget implements driver.Inspector.
 func (i *boundedInspector) Forget(ctx context.Context, key string) (forgotten bool, err error) {
-	_, stored, err := i.guard.prepare(key, i.opts)
+	stored, err := i.stored(key)
 	if err != nil {
 		return false, err
 	}

@@ -19,9 +19,10 @@ const boundedTimeout = 5 * time.Second
 
 // name returns the name by which the store knows it.
 func (l *boundedLedger) name(name string) (string, error) {
-	if ns := l.guard.set.namespace; ns != "" && name != "" {
-		name = ns + ":" + name
+	if err := notOfANamespace(l.guard.set, name); err != nil {
+		return "", err
 	}
+	name = driver.JoinNamespace(l.guard.set.namespace, name)
 	return name, driver.CheckKey(name)
 }
 

@@ -31,10 +31,10 @@ func TestLedger_putsTheNamespaceBeforeNames(t *testing.T) {
 	entries, err := ledger.Entries(ctx, "job", 5)
 	require.NoError(t, err)
 	require.Equal(t, []driver.Entry{{At: 1, Record: []byte("ran")}}, entries)
-	entries, err = store.Entries(ctx, "app:job", 5)
+	entries, err = store.Entries(ctx, "app::job", 5)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
-	was, err = store.Raise(ctx, "app:job", "last", 0)
+	was, err = store.Raise(ctx, "app::job", "last", 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 7, was)
 }

@@ -158,7 +158,7 @@ func TestNesting_needsTheSameStore(t *testing.T) {
 				return nil
 			}))
 			return g.Do(ctx, "k", func(context.Context) error {
-				require.False(t, store.free("other:k"), "a call in another namespace acquires a lease, too")
+				require.False(t, store.free("other::k"), "a call in another namespace acquires a lease, too")
 				return nil
 			}, guard.WithNamespace("other"))
 		}))

@@ -172,10 +172,11 @@ func WithName(name string) Option {
 	}
 }
 
-// WithNamespace puts "namespace:" before every key, so that several applications can share a
+// WithNamespace puts "namespace::" before every key, so that several applications can share a
 // store. Name the application, such as "billing". It must not contain a colon, a brace or a NUL
-// byte. At most 128 bytes. The adapters below middleware/ and package inspect need it, or
-// WithoutNamespace, in New. Defaults to "", none.
+// byte. At most 128 bytes. A Guard without a namespace refuses a key that begins with one. The
+// adapters below middleware/ and package inspect need WithNamespace, or WithoutNamespace, in New.
+// Defaults to "", none.
 func WithNamespace(namespace string) Option {
 	return func(s *settings) {
 		s.noNamespace = s.noNamespace && namespace == ""

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
@@ -28,13 +27,14 @@ const (
 	searchTime  = time.Second
 )
 
-// Namespaces returns the namespaces that keys of the store seem to have, by name: what stands
-// before the first colon of a key that is held, kept or done. So a key such as "report:7" that has
-// no namespace seems to have one. It scans for a second at most; more says that it has not seen
-// all keys. Its errors are those of Show.
+// Namespaces returns the namespaces of the keys that are held, kept or done, by name. It scans for a
+// second at most; more says that it has not seen all keys. Its errors are those of Show.
 func (i *Inspector) Namespaces(ctx context.Context) (all []Namespace, more bool, err error) {
 	count := map[string]int{}
-	more, err = i.search(ctx, func(key string) { count[namespaceOf(key)]++ })
+	more, err = i.search(ctx, func(stored string) {
+		namespace, _ := driver.SplitNamespace(stored)
+		count[namespace]++
+	})
 	for name, keys := range count {
 		all = append(all, Namespace{name, keys})
 	}
@@ -55,7 +55,7 @@ func (i *Inspector) Elsewhere(ctx context.Context, key string) (places []Place, 
 	everywhere, _ := i.guard.Adapter().Everywhere()
 	found := map[string]bool{}
 	_, err = i.search(ctx, func(stored string) {
-		if namespace, ok := strings.CutSuffix(stored, ":"+key); ok && namespaceOf(stored) == namespace {
+		if namespace, of := driver.SplitNamespace(stored); of == key {
 			found[namespace] = true
 		}
 	})
@@ -67,11 +67,7 @@ func (i *Inspector) Elsewhere(ctx context.Context, key string) (places []Place, 
 	}
 	delete(found, i.Namespace())
 	for namespace := range found {
-		stored := key
-		if namespace != "" {
-			stored = namespace + ":" + key
-		}
-		info, err := everywhere.Show(ctx, stored)
+		info, err := everywhere.Show(ctx, driver.JoinNamespace(namespace, key))
 		switch state := info.State(); {
 		case isKeyError(err):
 			// another program's key has such a name
@@ -108,16 +104,4 @@ func (i *Inspector) search(ctx context.Context, f func(stored string)) (more boo
 		}
 	}
 	return true, nil
-}
-
-// adapters are what keys of adapters begin with, after their namespace.
-var adapters = []string{"http", "grpc", "asynq", "asynq-tick", "asynq-missed", "cron", "gocron", "gocron-leader"}
-
-// namespaceOf returns the namespace that a key of the store seems to have.
-func namespaceOf(stored string) string {
-	name, _, ok := strings.Cut(stored, ":")
-	if !ok || slices.Contains(adapters, name) || strings.ContainsAny(name, "{}") {
-		return ""
-	}
-	return name
 }

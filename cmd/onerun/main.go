@@ -36,7 +36,7 @@ const (
 type globals struct {
 	Redis     []string         `placeholder:"URL" sep:"none" env:"ONERUN_REDIS" help:"URL of a server: redis://, rediss:// (TLS) or unix://; redis+sentinel://host,host/master/db; redis+cluster://. Several are the nodes of a Cluster, or of a RedLock with --backend redlock. A password on the command line is seen by all users of the host: prefer ONERUN_REDIS, which takes several, separated by commas."`
 	Backend   string           `default:"single" enum:"single,reentrant,redlock" env:"ONERUN_BACKEND" help:"single, reentrant (shares its keys with Redisson) or redlock (a quorum)."`
-	Namespace string           `env:"ONERUN_NAMESPACE" help:"Put before every key, as in namespace:key."`
+	Namespace string           `env:"ONERUN_NAMESPACE" help:"Put before every key, as in namespace::key."`
 	TLSCA     string           `name:"tls-ca" placeholder:"FILE" env:"ONERUN_TLS_CA" help:"Certificates of the authorities that sign the servers' certificates, in PEM."`
 	TLSCert   string           `name:"tls-cert" placeholder:"FILE" env:"ONERUN_TLS_CERT" help:"Certificate of this client."`
 	TLSKey    string           `name:"tls-key" placeholder:"FILE" env:"ONERUN_TLS_KEY" help:"Key of the certificate."`

@@ -35,6 +35,27 @@ func CheckKey(key string) error {
 	return nil
 }
 
+// namespaceEnd stands between a namespace and a key, as in billing::report.
+const namespaceEnd = "::"
+
+// JoinNamespace returns the key by which the store knows a key of a namespace, or the key itself if
+// the namespace is empty.
+func JoinNamespace(namespace, key string) string {
+	if namespace == "" || key == "" {
+		return key
+	}
+	return namespace + namespaceEnd + key
+}
+
+// SplitNamespace is the reverse of JoinNamespace, for a namespace without a colon. The namespace is
+// empty if the key has none.
+func SplitNamespace(stored string) (namespace, key string) {
+	if i := strings.IndexByte(stored, ':'); i > 0 && strings.HasPrefix(stored[i:], namespaceEnd) {
+		return stored[:i], stored[i+len(namespaceEnd):]
+	}
+	return "", stored
+}
+
 // KeyRules returns the function by which a Locker checks keys: its own, or CheckKey.
 func KeyRules(l Locker) func(key string) error {
 	if c, ok := Ability[KeyChecker](l); ok {

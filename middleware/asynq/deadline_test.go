@@ -55,7 +55,7 @@ func deadlineTasks(t *testing.T, s *aqSite, opts ...guardasynq.Option) (tasks []
 					close(now)
 					stored, ended := hold(now)
 					<-ended
-					grant, err := single.New(s.rdb).TryAcquire(t.Context(), guard.Claim{Key: "test:" + stored, ID: rand.Text(), TTL: ttl})
+					grant, err := single.New(s.rdb).TryAcquire(t.Context(), guard.Claim{Key: "test::" + stored, ID: rand.Text(), TTL: ttl})
 					require.NoError(t, err)
 					require.Equal(t, guard.Granted, grant.State)
 				} else {

@@ -156,7 +156,7 @@ func TestKeys_overTheWire(t *testing.T) {
 			site.requireRan(t, ran+1)
 		}
 		for name := range site.leases(t) {
-			require.Regexp(t, `^onerun:\{[0-9a-f]+\}:lease:test:http:[A-Za-z0-9_-]{43}$`, name, "nothing of a key shows")
+			require.Regexp(t, `^onerun:\{[0-9a-f]+\}:lease:test::http:[A-Za-z0-9_-]{43}$`, name, "nothing of a key shows")
 		}
 		for _, bad := range [][]string{{""}, {`""`}, {`"`}, {"a b"}, {strings.Repeat("k", 256)}, {"a\tb"}, {"k\u00e9"}, {"a", "b"}, {"a", "a"}, {`"a"`, `"a"`}, {"", "a"}} {
 			a := site.send(t, http.MethodPost, "/things", "body", contentHeader("Idempotency-Key", bad...))

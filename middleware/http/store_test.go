@@ -29,7 +29,7 @@ func TestStore_isAskedNoMoreThanItHasTo(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	h, runs := counted(http.StatusCreated, nil)
-	s := lifeServe(t, lifeGuard(t, single.New(server.Client(t)), guard.WithTTL(time.Minute)), h, guardhttp.WithOptionalKey())
+	s := lifeServe(t, lifeGuard(t, single.New(server.Client(t)), guard.WithTTL(time.Minute), guard.WithHook(guard.Hook{})), h, guardhttp.WithOptionalKey())
 	s.post(t, "warm", "b")
 	server.ResetStats(t)
 

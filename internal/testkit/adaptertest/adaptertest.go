@@ -101,10 +101,10 @@ type namespace struct {
 var namespaces = map[string]namespace{
 	"no namespace":             {nil, true, ""},
 	"an empty namespace":       {[]guard.Option{guard.WithNamespace("")}, true, ""},
-	"a namespace":              {[]guard.Option{guard.WithNamespace("billing")}, false, "billing:"},
+	"a namespace":              {[]guard.Option{guard.WithNamespace("billing")}, false, "billing::"},
 	"none on purpose":          {[]guard.Option{guard.WithoutNamespace()}, false, ""},
 	"an empty one, on purpose": {[]guard.Option{guard.WithoutNamespace(), guard.WithNamespace("")}, false, ""},
-	"a namespace after all":    {[]guard.Option{guard.WithoutNamespace(), guard.WithNamespace("billing")}, false, "billing:"},
+	"a namespace after all":    {[]guard.Option{guard.WithoutNamespace(), guard.WithNamespace("billing")}, false, "billing::"},
 }
 
 func (a Adapter) namespace(t *testing.T, of namespace) {

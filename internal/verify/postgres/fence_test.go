@@ -214,7 +214,7 @@ func checksFences(t *testing.T, dsn string) {
 				require.NoError(t, l.InTx(t.Context(), r, selling))
 			}
 			c := readers[3].Claims()[0]
-			require.Equal(t, "ns:readers", c.Key)
+			require.Equal(t, "ns::readers", c.Key)
 			held, err := l.Renew(t.Context(), c) // under the last of the fences
 			require.NoError(t, err)
 			require.True(t, held)

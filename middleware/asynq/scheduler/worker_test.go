@@ -63,7 +63,7 @@ type blockedRelease struct {
 }
 
 func (l blockedRelease) Release(_ context.Context, c guard.Claim, after guard.After) (bool, error) {
-	l.say("releases", strings.TrimPrefix(c.Key, "test:asynq-tick:"), after.Done)
+	l.say("releases", strings.TrimPrefix(c.Key, "test::asynq-tick:"), after.Done)
 	select {}
 }
 

@@ -69,10 +69,7 @@ func (s *Server) try(ctx context.Context, client redis.UniversalClient, c Config
 	for _, f := range features {
 		var err error
 		for range keys {
-			key := scratch + "-" + rand.Text()
-			if c.Namespace != "" {
-				key = c.Namespace + ":" + key
-			}
+			key := driver.JoinNamespace(c.Namespace, scratch+"-"+rand.Text())
 			if err = f.try(ctx, client, c, key); err != nil {
 				break
 			}
