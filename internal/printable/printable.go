@@ -12,14 +12,17 @@ import (
 // Text returns the text with everything escaped that is not visible by itself: control characters,
 // line breaks, spaces other than ' ', directional and zero-width characters, and bytes that are not
 // UTF-8. So is a space at an end of the text or after another space: a table hides the first, and a
-// browser the second. A backslash is doubled, so two different texts never look alike.
+// browser the second. So is a mark after four others: a browser draws a pile of marks over the
+// lines around it. A backslash is doubled, so two different texts never look alike.
 func Text(text string) string {
 	if isVisible(text) {
 		return text
 	}
 	var b strings.Builder
+	marks := 0
 	for i := 0; i < len(text); {
 		r, size := utf8.DecodeRuneInString(text[i:])
+		marks = marksUpTo(r, marks)
 		switch {
 		case r == '\\':
 			b.WriteString(`\\`)
@@ -27,7 +30,7 @@ func Text(text string) string {
 			b.WriteString(`\x20`)
 		case r == utf8.RuneError && size == 1:
 			b.WriteString(`\x` + strconv.FormatUint(uint64(text[i])|0x100, 16)[1:])
-		case isPrint(r):
+		case isPrint(r) && marks <= maxMarks:
 			b.WriteRune(r)
 		default:
 			quoted := strconv.QuoteRuneToASCII(r)
@@ -43,12 +46,27 @@ func isVisible(text string) bool {
 	if !utf8.ValidString(text) {
 		return false
 	}
+	marks := 0
 	for i, r := range text {
+		if marks = marksUpTo(r, marks); marks > maxMarks {
+			return false
+		}
 		if r == '\\' || !isPrint(r) || r == ' ' && isHidden(text, i) {
 			return false
 		}
 	}
 	return true
+}
+
+// maxMarks is how many marks a letter has at most: a Hebrew letter with points and cantillation.
+const maxMarks = 4
+
+// marksUpTo returns how many marks in a row end with r, if n marks come before it.
+func marksUpTo(r rune, n int) int {
+	if unicode.Is(unicode.M, r) {
+		return n + 1
+	}
+	return 0
 }
 
 // isHidden reports whether nobody sees the space at i: it is the first or the last character, or

@@ -29,6 +29,8 @@ func TestText_escapesWhatIsNotVisible(t *testing.T) {
 		"\U000e0041":                       `\U000e0041`,
 		"a\u3164b\u034fc\ufe0f":            `a\u3164b\u034fc\ufe0f`,
 		"\ufffd is not an invalid byte":    "\ufffd is not an invalid byte",
+		"z\u0301\u0301\u0301\u0301x\u0301": "z\u0301\u0301\u0301\u0301x\u0301",
+		"z" + strings.Repeat("\u0301", 6):  "z\u0301\u0301\u0301\u0301" + `\u0301\u0301`,
 		"\xff is":                          `\xff is`,
 		" a b  c ":                         `\x20a b \x20c\x20`,
 		"already \\x1b[31m, escaped by us": `already \\x1b[31m, escaped by us`,

@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
@@ -30,7 +31,7 @@ const (
 	// requireEnv turns a left-out test into a failed one.
 	requireEnv = "ONERUN_REQUIRE_CHROMIUM"
 	// patience is how long a test may take: test machines stall.
-	patience = 2 * time.Minute
+	patience = 4 * time.Minute
 )
 
 // A tab is a tab of a browser of its own, which collects what the browser complains about.
@@ -109,6 +110,9 @@ func (b *tab) listen(event any) {
 		b.complain(fmt.Sprintf("console: %s %s", e.Type, e.Args[0].Value))
 	case *log.EventEntryAdded:
 		b.complain(fmt.Sprintf("%s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL))
+	case *page.EventJavascriptDialogOpening:
+		b.complain("dialog: " + e.Message)
+		go func() { _, _ = chromedp.Call(b.ctx, page.HandleJavaScriptDialog, page.HandleJavaScriptDialogParams{}) }()
 	case *network.EventRequestWillBeSent:
 		if !strings.HasPrefix(e.Request.URL, b.origin) {
 			b.complain("request to " + e.Request.URL)

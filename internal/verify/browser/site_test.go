@@ -47,14 +47,20 @@ func newSite(t *testing.T) *site {
 	s.work(g, newGuard(t, store, web2))
 	s.schedule()
 	alice := func(*http.Request) (string, bool) { return "alice", true }
-	page, err := web.New(i, web.WithActions(alice), web.WithHosts("127.0.0.1"))
+	s.url = serve(t, i, web.WithActions(alice))
+	return s
+}
+
+// serve serves the page under a prefix, and returns its URL with a slash at the end.
+func serve(t *testing.T, i *inspect.Inspector, opts ...web.Option) string {
+	t.Helper()
+	page, err := web.New(i, append(opts, web.WithHosts("127.0.0.1"))...)
 	require.NoError(t, err)
 	mux := http.NewServeMux()
 	mux.Handle("/ops/onerun/", http.StripPrefix("/ops/onerun/", page))
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	s.url = server.URL + "/ops/onerun/"
-	return s
+	return server.URL + "/ops/onerun/"
 }
 
 func newGuard(t *testing.T, store guard.Locker, label string) *guard.Guard {
