@@ -57,6 +57,16 @@ func (r *rogue) Entries(ctx context.Context, name string, n int) ([]driver.Entry
 	return r.Locker.Entries(ctx, name, n)
 }
 
+func (r *rogue) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
+	r.fails("Entries")
+	return r.Locker.EntriesOf(ctx, names, n)
+}
+
+func (r *rogue) CountersOf(ctx context.Context, names, counters []string) ([]int64, error) {
+	r.fails("Raise")
+	return r.Locker.CountersOf(ctx, names, counters)
+}
+
 func (r *rogue) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
 	r.fails("Raise")
 	return r.Locker.Raise(ctx, name, counter, to)

@@ -34,6 +34,15 @@ func (i *Inspector) Records(ctx context.Context, job string, n int) ([]guardcron
 	return c.Records(ctx, job, n)
 }
 
+// RecordsOf is Records of several jobs, in few calls: see guardcron.Control.RecordsOf.
+func (i *Inspector) RecordsOf(ctx context.Context, jobs []string, n int) ([][]guardcron.Record, error) {
+	c, err := i.jobs()
+	if err != nil {
+		return nil, err
+	}
+	return c.RecordsOf(ctx, jobs, n)
+}
+
 // PauseJob keeps all processes from starting the job for a tick, for d, or until ResumeJob if d is
 // 0. See guardcron.Control.Pause.
 func (i *Inspector) PauseJob(ctx context.Context, job string, d time.Duration, by By) error {

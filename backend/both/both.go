@@ -60,7 +60,7 @@ var (
 	_ driver.Ownerless    = (*Locker)(nil)
 	_ driver.Warner       = (*Locker)(nil)
 	_ driver.Notifier     = (*Locker)(nil)
-	_ driver.Ledger       = (*Locker)(nil)
+	_ driver.BulkLedger   = (*Locker)(nil)
 )
 
 // New returns a Locker on the backend that a fleet leaves and the one to which it moves. All

@@ -1,11 +1,8 @@
 package both
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
@@ -38,23 +35,49 @@ func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep i
 
 // Entries implements driver.Ledger. It returns the entries of both sides, each once.
 func (l *Locker) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
-	var all []driver.Entry
+	logs, err := l.EntriesOf(ctx, []string{name}, n)
+	if err != nil {
+		return nil, err
+	}
+	return logs[0], nil
+}
+
+// EntriesOf implements driver.BulkLedger.
+func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
+	all := make([][]driver.Entry, len(names))
 	for _, s := range l.sides {
-		ledger, err := s.ledger(name)
+		ledger, err := s.ledger(names[0])
 		if err != nil {
 			return nil, err
 		}
-		entries, err := ledger.Entries(ctx, name, n)
+		logs, err := driver.EntriesOf(ctx, ledger, names, n)
 		if err != nil {
-			return nil, s.error(driver.OpLedger, name, err)
+			return nil, s.error(driver.OpLedger, names[0], err)
 		}
-		all = append(all, entries...)
+		for i, log := range logs {
+			all[i] = driver.Newest(n, all[i], log)
+		}
 	}
-	slices.SortFunc(all, func(a, b driver.Entry) int {
-		return cmp.Or(cmp.Compare(b.At, a.At), bytes.Compare(b.Record, a.Record))
-	})
-	all = slices.CompactFunc(all, func(a, b driver.Entry) bool { return bytes.Equal(a.Record, b.Record) })
-	return all[:min(len(all), n)], nil
+	return all, nil
+}
+
+// CountersOf implements driver.BulkLedger. A counter is that of the side where it is higher.
+func (l *Locker) CountersOf(ctx context.Context, names, counters []string) ([]int64, error) {
+	all := make([]int64, len(names))
+	for _, s := range l.sides {
+		ledger, err := s.ledger(names[0])
+		if err != nil {
+			return nil, err
+		}
+		values, err := driver.CountersOf(ctx, ledger, names, counters)
+		if err != nil {
+			return nil, s.error(driver.OpLedger, names[0], err)
+		}
+		for i, value := range values {
+			all[i] = max(all[i], value)
+		}
+	}
+	return all, nil
 }
 
 // Raise implements driver.Ledger. It also raises the counter of each side to that of the other, so

@@ -39,6 +39,22 @@ func (l *Locker) Show(ctx context.Context, key string) (driver.KeyInfo, error) {
 	return info, nil
 }
 
+// Marked implements driver.MarkerReader.
+func (l *Locker) Marked(ctx context.Context, keys []string) ([]bool, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, driver.NewStoreError("memory", driver.OpInspect, "", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.sweep()
+	all := make([]bool, len(keys))
+	for i, key := range keys {
+		e := l.entry(key, now)
+		all[i] = e != nil && e.done
+	}
+	return all, nil
+}
+
 // Keys implements driver.Inspector. The cursor is the last key of the page.
 func (l *Locker) Keys(ctx context.Context, prefix, cursor string, n int) (keys []string, next string, err error) {
 	if err := ctx.Err(); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-var _ driver.Ledger = (*Locker)(nil)
+var _ driver.BulkLedger = (*Locker)(nil)
 
 // A ledger is the logs and counters of driver.Ledger. They last until the process ends.
 type ledger struct {
@@ -49,12 +49,45 @@ func (l *Locker) Entries(ctx context.Context, name string, n int) ([]driver.Entr
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.newest(name, n), nil
+}
+
+// newest returns the newest entries of a log. The caller holds l.mu.
+func (l *Locker) newest(name string, n int) []driver.Entry {
 	log := l.ledger.logs[name]
 	newest := slices.Clone(log[:min(len(log), n)])
 	for i := range newest {
 		newest[i].Record = bytes.Clone(newest[i].Record)
 	}
-	return newest, nil
+	return newest
+}
+
+// EntriesOf implements driver.BulkLedger.
+func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, driver.NewStoreError("memory", driver.OpLedger, "", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([][]driver.Entry, len(names))
+	for i, name := range names {
+		all[i] = l.newest(name, n)
+	}
+	return all, nil
+}
+
+// CountersOf implements driver.BulkLedger.
+func (l *Locker) CountersOf(ctx context.Context, names, counters []string) ([]int64, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, driver.NewStoreError("memory", driver.OpLedger, "", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]int64, len(names))
+	for i, name := range names {
+		all[i] = l.ledger.counters[[2]string{name, counters[i]}]
+	}
+	return all, nil
 }
 
 // Raise implements driver.Ledger.

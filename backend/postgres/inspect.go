@@ -29,6 +29,23 @@ func (l *Locker) Show(ctx context.Context, key string) (driver.KeyInfo, error) {
 	})
 }
 
+// Marked implements driver.MarkerReader.
+func (l *Locker) Marked(ctx context.Context, keys []string) ([]bool, error) {
+	of := func(i int) []byte { return []byte(keys[i]) }
+	return askAll(ctx, l, driver.OpInspect, keys, of, func(scan func(...any) error, all []bool) error {
+		var standby, is bool
+		var i int
+		err := scan(&standby, &i, &is)
+		if err == nil && standby {
+			return errStandby
+		}
+		if err == nil {
+			all[i-1] = is
+		}
+		return err
+	}, l.sql.marked)
+}
+
 // Keys implements driver.Inspector. The cursor is the last key of the page.
 func (l *Locker) Keys(
 	ctx context.Context, prefix, cursor string, n int,

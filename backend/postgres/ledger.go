@@ -5,13 +5,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-var _ driver.Ledger = (*Locker)(nil)
+var _ driver.BulkLedger = (*Locker)(nil)
 
 // Rows of a ledger have keys that begin with a NUL byte, which no other key has. A name has none
 // either, so the next one ends it.
@@ -45,22 +46,68 @@ func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep i
 
 // Entries implements driver.Ledger.
 func (l *Locker) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
-	return ask(ctx, l, driver.OpLedger, name, func(ctx context.Context) (entries []driver.Entry, err error) {
-		from, to := logRange(name)
-		err = l.query(ctx, func(scan func(...any) error) error {
-			var standby bool
-			var at sql.NullInt64
-			var record encoded
-			err := scan(&standby, &at, &record)
-			switch {
-			case err == nil && standby:
-				return errStandby
-			case at.Valid:
-				entries = append(entries, driver.Entry{At: at.Int64, Record: record})
-			}
-			return err
-		}, l.sql.entries, from, to, n)
-		return entries, err
+	logs, err := l.EntriesOf(ctx, []string{name}, n)
+	if err != nil {
+		return nil, err
+	}
+	return logs[0], nil
+}
+
+// EntriesOf implements driver.BulkLedger.
+func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
+	of := func(i int) []byte { return []byte(entryPrefix + names[i]) }
+	return askAll(ctx, l, driver.OpLedger, names, of, func(scan func(...any) error, logs [][]driver.Entry) error {
+		var standby bool
+		var i int
+		var at sql.NullInt64
+		var record encoded
+		err := scan(&standby, &i, &at, &record)
+		switch {
+		case err == nil && standby:
+			return errStandby
+		case at.Valid:
+			logs[i-1] = append(logs[i-1], driver.Entry{At: at.Int64, Record: record})
+		}
+		return err
+	}, l.sql.entries, n)
+}
+
+// CountersOf implements driver.BulkLedger.
+func (l *Locker) CountersOf(ctx context.Context, names, counters []string) ([]int64, error) {
+	of := func(i int) []byte { return []byte(counterPrefix + names[i] + "\x00" + counters[i]) }
+	return askAll(ctx, l, driver.OpLedger, names, of, func(scan func(...any) error, all []int64) error {
+		var standby bool
+		var i int
+		var value int64
+		err := scan(&standby, &i, &value)
+		if err == nil && standby {
+			return errStandby
+		}
+		if err == nil {
+			all[i-1] = value
+		}
+		return err
+	}, l.sql.counters)
+}
+
+// askAll runs a statement for several keys: $1 is a list of them, in JSON and base64. read reads a
+// row into the answers, of which there is one for each name.
+func askAll[T any](
+	ctx context.Context, l *Locker, op driver.Op, names []string, key func(i int) []byte,
+	read func(scan func(...any) error, all []T) error, statement string, args ...any,
+) ([]T, error) {
+	return ask(ctx, l, op, names[0], func(ctx context.Context) ([]T, error) {
+		keys := make([][]byte, len(names))
+		for i := range names {
+			keys[i] = key(i)
+		}
+		text, err := json.Marshal(keys)
+		if err != nil {
+			return nil, err
+		}
+		all := make([]T, len(names))
+		err = l.query(ctx, func(scan func(...any) error) error { return read(scan, all) }, statement, append([]any{string(text)}, args...)...)
+		return all, err
 	})
 }
 

@@ -28,6 +28,10 @@ var (
 	appendSource string
 	//go:embed entries.sql
 	entriesSource string
+	//go:embed counters.sql
+	countersSource string
+	//go:embed marked.sql
+	markedSource string
 	//go:embed counter.sql
 	counterSource string
 	//go:embed raise.sql
@@ -55,8 +59,9 @@ type statements struct {
 	read, write                         string // of everything else
 	check                               string // of CheckFence
 	append, entries                     string // of the ledger
-	counter, raise, keep                string // of the ledger, too
-	keys, clean, mark, poll, warnings   string
+	counter, counters, raise, keep      string // of the ledger, too
+	keys, marked                        string // of the inspector
+	clean, mark, poll, warnings         string
 }
 
 func newStatements(table string) statements {
@@ -66,7 +71,8 @@ func newStatements(table string) statements {
 		acquire: in(acquireSource), renew: in(renewSource), renewBatch: in(renewBatchSource),
 		release: in(releaseSource), read: in(readSource), write: in(writeSource),
 		check: in(checkSource), append: in(appendSource), entries: in(entriesSource),
-		counter: in(counterSource), raise: in(raiseSource), keep: in(keepSource), keys: in(keysSource), clean: in(cleanSource), mark: in(markSource),
+		counter: in(counterSource), counters: in(countersSource), raise: in(raiseSource), keep: in(keepSource),
+		keys: in(keysSource), marked: in(markedSource), clean: in(cleanSource), mark: in(markSource),
 		poll: in(pollSource), warnings: in(warningsSource),
 	}
 }

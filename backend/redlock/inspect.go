@@ -100,6 +100,26 @@ func (l *Locker) holder(on []driver.Holder, most func(int) bool) driver.Holder {
 	return h
 }
 
+// Marked implements driver.MarkerReader: the work is done, even if few nodes know it.
+func (l *Locker) Marked(ctx context.Context, keys []string) ([]bool, error) {
+	nodes, errs, err := inspect(ctx, l, keys[0], inspectGrace, func(ctx context.Context, n driver.Inspector) ([]bool, error) {
+		return driver.Marked(ctx, n, keys)
+	})
+	if err == nil {
+		err = l.tooFewInspected(keys[0], errs)
+	}
+	if err != nil {
+		return nil, err
+	}
+	all := make([]bool, len(keys))
+	for _, marked := range nodes {
+		for i, is := range marked {
+			all[i] = all[i] || is
+		}
+	}
+	return all, nil
+}
+
 // Keys implements driver.Inspector. It asks one node after the other, until it has asked so many
 // that each lease is on one of them. It leaves out a key that an earlier one of these has. So it
 // may miss a key that was acquired just before, if an earlier node gets that while Keys is under

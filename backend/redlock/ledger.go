@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -12,7 +11,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-var _ driver.Ledger = (*Locker)(nil)
+var _ driver.BulkLedger = (*Locker)(nil)
 
 // ledgerTimeout bounds a call to the ledger of one node.
 const ledgerTimeout = 5 * time.Second
@@ -31,18 +30,47 @@ func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep i
 // Entries implements driver.Ledger. It returns the entries of a majority, so it has all that were
 // appended before.
 func (l *Locker) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
-	logs, err := askLedgers(ctx, l, name, func(ctx context.Context, of driver.Ledger) ([]driver.Entry, error) {
-		return of.Entries(ctx, name, n)
+	logs, err := l.EntriesOf(ctx, []string{name}, n)
+	if err != nil {
+		return nil, err
+	}
+	return logs[0], nil
+}
+
+// EntriesOf implements driver.BulkLedger.
+func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
+	nodes, err := askLedgers(ctx, l, names[0], func(ctx context.Context, of driver.Ledger) ([][]driver.Entry, error) {
+		return driver.EntriesOf(ctx, of, names, n)
 	})
 	if err != nil {
 		return nil, err
 	}
-	all := slices.Concat(logs...)
-	slices.SortFunc(all, func(a, b driver.Entry) int {
-		return cmp.Or(cmp.Compare(b.At, a.At), bytes.Compare(b.Record, a.Record))
+	all := make([][]driver.Entry, len(names))
+	for i := range names {
+		var logs [][]driver.Entry
+		for _, node := range nodes {
+			logs = append(logs, node[i])
+		}
+		all[i] = driver.Newest(n, logs...)
+	}
+	return all, nil
+}
+
+// CountersOf implements driver.BulkLedger. A counter is that of the node where it is highest.
+func (l *Locker) CountersOf(ctx context.Context, names, counters []string) ([]int64, error) {
+	nodes, err := askLedgers(ctx, l, names[0], func(ctx context.Context, of driver.Ledger) ([]int64, error) {
+		return driver.CountersOf(ctx, of, names, counters)
 	})
-	all = slices.CompactFunc(all, func(a, b driver.Entry) bool { return bytes.Equal(a.Record, b.Record) })
-	return all[:min(len(all), n)], nil
+	if err != nil {
+		return nil, err
+	}
+	all := make([]int64, len(names))
+	for _, node := range nodes {
+		for i, value := range node {
+			all[i] = max(all[i], value)
+		}
+	}
+	return all, nil
 }
 
 // Raise implements driver.Ledger. After it, the counter is at least as high on a majority. If

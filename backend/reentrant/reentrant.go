@@ -50,7 +50,7 @@ var (
 	_ driver.BatchRenewer  = (*Locker)(nil)
 	_ driver.BatchAcquirer = (*Locker)(nil)
 	_ driver.Checker       = (*Locker)(nil)
-	_ driver.Ledger        = (*Locker)(nil)
+	_ driver.BulkLedger    = (*Locker)(nil)
 	_ driver.Server        = (*Locker)(nil)
 	_ driver.Warner        = (*Locker)(nil)
 	_ driver.Starter       = (*Locker)(nil)

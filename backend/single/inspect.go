@@ -35,6 +35,15 @@ func (l *Locker) Show(ctx context.Context, key string) (driver.KeyInfo, error) {
 	return l.store.Show(ctx, call)
 }
 
+// Marked implements driver.MarkerReader.
+func (l *Locker) Marked(ctx context.Context, keys []string) ([]bool, error) {
+	if l.name != nil {
+		return l.store.Begins(ctx, keys, l.name, lead+"D")
+	}
+	lease := func(key string) string { name, _ := redisstore.LeaseKeys(key); return name }
+	return l.store.Begins(ctx, keys, lease, "D")
+}
+
 // Keys implements driver.Inspector, by SCAN. WithPlainKeys, it may return strings of other
 // programs, and a *driver.SettingError if names do not contain their keys. A cursor belongs to one
 // master of a Cluster, and the masters follow each other by their addresses.

@@ -57,6 +57,28 @@ func ledgerBackend(broken ledgerOf) guardtest.Backend {
 	return s
 }
 
+// A confusedLedger answers every log with the first one.
+type confusedLedger struct{ ledgerOf }
+
+func (l confusedLedger) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
+	all := make([][]driver.Entry, len(names))
+	for i := range names {
+		all[i], _ = l.Entries(ctx, names[0], n)
+	}
+	return all, nil
+}
+
+func (l confusedLedger) CountersOf(ctx context.Context, names, counters []string) ([]int64, error) {
+	return driver.CountersOf(ctx, l.ledgerOf, names, counters)
+}
+
+func bulkBackend() guardtest.Backend {
+	ledger := ledgerOf{server: &server{}}
+	s := serverBackend(ledger.server, func(guard.Locker) guard.Locker { return confusedLedger{ledger} })
+	s.Ledger = true
+	return s
+}
+
 func TestRun_passesAGoodBackendWithALedger(t *testing.T) { guardtest.Run(t, ledgerBackend(ledgerOf{})) }
 
 func brokenLedgers() []broken {
@@ -101,6 +123,7 @@ func brokenLedgers() []broken {
 		{"all counters are the same", ledgerBackend(ledgerOf{raises: func(l driver.Ledger, ctx context.Context, name, _ string, to int64) (int64, error) {
 			return l.Raise(ctx, name, "one", to)
 		}}), []string{"names are independent of one another and of keys"}},
+		{"all logs of a call are the first", bulkBackend(), []string{"many logs and counters are read at once"}},
 		{"a ledger ignores the context", ledgerBackend(ledgerOf{
 			appends: func(l driver.Ledger, ctx context.Context, name string, e driver.Entry, keep int) error {
 				return l.Append(context.WithoutCancel(ctx), name, e, keep)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -216,6 +217,19 @@ func listsKeys(s *subject) {
 		s.here.mustAcquire(s.claim(other))
 	}
 	slices.Sort(want)
+	ctx, cancel := s.there.context()
+	defer cancel()
+	marked, err := driver.Marked(ctx, s.there.inspector(), append(want, "unknown"))
+	require.NoError(s, err)
+	for i, is := range marked {
+		require.False(s, is && (i == n || s.there.show(want[i]).Marker == nil), "key %d has no done marker", i)
+	}
+	if _, quick := s.there.inspector().(driver.MarkerReader); quick {
+		s.eventually(func() bool {
+			marked, err := driver.Marked(ctx, s.there.inspector(), want)
+			return err == nil && strings.Count(fmt.Sprint(marked), "true") == n/3
+		}, "the done markers are found")
+	}
 	for _, size := range []int{1, 7, 1000} {
 		require.Equal(s, want, s.there.list("a*[b]?", size), "pages of %d", size)
 	}

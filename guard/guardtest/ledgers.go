@@ -20,6 +20,7 @@ func ledgerChecks() []check {
 		{name: "the store copies an entry", run: copiesEntries, needs: hasLedger},
 		{name: "a counter only grows", run: raises, needs: hasLedger},
 		{name: "at most one of several equal raises of a counter is the first", run: raisesOnce, needs: hasLedger},
+		{name: "many logs and counters are read at once", run: readsInBulk, needs: hasLedger},
 		{name: "names are independent of one another and of keys", run: separatesNames, needs: hasLedger},
 		{name: "a ledger call whose context has ended changes nothing", run: endedBeforeLedger, needs: hasLedger},
 		{name: "a ledger call on a frozen store returns when its context ends", run: frozenLedger, needs: func(b Backend) bool { return b.Ledger && freezes(b) }},
@@ -147,6 +148,32 @@ func raisesOnce(s *subject) {
 		require.LessOrEqual(s, first.Load(), int32(1))
 		require.Equal(s, to+1, s.here.raise("job", "n", 0))
 	}
+}
+
+func readsInBulk(s *subject) {
+	names := append([]string{"free", "job", "job 2"}, s.backend.Keys...)
+	counters := make([]string, len(names))
+	for i, name := range names {
+		counters[i] = []string{"n", "other"}[i%2]
+		for at := range int64(i) {
+			s.here.append(name, at, fmt.Sprint(name, at), 10)
+		}
+		s.here.raise(name, counters[i], int64(i))
+	}
+	ctx, cancel := s.there.context()
+	defer cancel()
+	logs, err := driver.EntriesOf(ctx, s.there.ledger(), names, 2)
+	require.NoError(s, err)
+	require.Len(s, logs, len(names))
+	values, err := driver.CountersOf(ctx, s.there.ledger(), names, counters)
+	require.NoError(s, err)
+	for i, name := range names {
+		require.Equal(s, fmt.Sprint(s.there.entries(name, 2)), fmt.Sprint(logs[i]), "the log %q", name)
+		require.Equal(s, int64(i), values[i], "the counter of %q", name)
+	}
+	values, err = driver.CountersOf(ctx, s.there.ledger(), []string{"job", "job"}, []string{"n", "other"})
+	require.NoError(s, err)
+	require.Equal(s, []int64{0, 1}, values)
 }
 
 func separatesNames(s *subject) {

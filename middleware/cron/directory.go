@@ -1,13 +1,12 @@
 package guardcron
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
@@ -27,8 +26,6 @@ const (
 	directory = "cron-jobs"
 	// mostJobs is how many announcements are kept.
 	mostJobs = 2000
-	// pausedAtOnce bounds how many jobs are asked for at a time.
-	pausedAtOnce = 16
 )
 
 // announce makes the job known to other programs. Processes that start in the same hour write the
@@ -69,19 +66,41 @@ func (c *Control) List(ctx context.Context) ([]JobInfo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("guardcron: list of jobs: %w", err)
 	}
-	errs := make([]error, len(all))
-	slots := make(chan struct{}, pausedAtOnce)
-	var asked sync.WaitGroup
-	for i := range all {
-		slots <- struct{}{}
-		asked.Go(func() {
-			defer func() { <-slots }()
-			all[i].Paused, errs[i] = c.Paused(ctx, all[i].Name)
-		})
+	paused, err := c.pausedOf(ctx, all)
+	if err != nil {
+		return nil, fmt.Errorf("guardcron: list of jobs: %w", err)
 	}
-	asked.Wait()
-	if err := cmp.Or(errs...); err != nil {
-		return nil, err
+	for i := range all {
+		all[i].Paused = paused[i]
 	}
 	return all, nil
+}
+
+// pausedOf reports which jobs are paused. It reads all numbers of pauses at once, and then the ends
+// of those that have begun.
+func (c *Control) pausedOf(ctx context.Context, all []JobInfo) ([]bool, error) {
+	names, counters := make([]string, len(all)), make([]string, len(all))
+	for i, info := range all {
+		names[i], counters[i] = ledgerName(info.Name), pauses
+	}
+	numbers, err := driver.CountersOf(ctx, c.ledger, names, counters)
+	if err != nil {
+		return nil, err
+	}
+	var at []int
+	names, counters = nil, nil
+	for i, n := range numbers {
+		if n%2 == 1 {
+			at, names, counters = append(at, i), append(names, ledgerName(all[i].Name)), append(counters, pauseEnd+strconv.FormatInt(n, 10))
+		}
+	}
+	ends, err := driver.CountersOf(ctx, c.ledger, names, counters)
+	if err != nil {
+		return nil, err
+	}
+	paused := make([]bool, len(all))
+	for i, end := range ends {
+		paused[at[i]] = end == 0 || c.now().Before(time.UnixMilli(end))
+	}
+	return paused, nil
 }

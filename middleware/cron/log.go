@@ -89,6 +89,10 @@ type view []entry
 // entries reads a log. It leaves out what other programs have written into it.
 func entries(ctx context.Context, ledger driver.Ledger, log string, n int) (view, error) {
 	lines, err := ledger.Entries(ctx, log, n)
+	return parse(lines), err
+}
+
+func parse(lines []driver.Entry) view {
 	var v view
 	for _, l := range lines {
 		var e entry
@@ -96,7 +100,7 @@ func entries(ctx context.Context, ledger driver.Ledger, log string, n int) (view
 			v = append(v, e)
 		}
 	}
-	return v, err
+	return v
 }
 
 // readLog reads the log of the job. A record of several ticks is of those of its own spec only.

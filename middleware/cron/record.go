@@ -56,26 +56,54 @@ type Record struct {
 // Records returns the records of the newest ticks of a job and of its newest runs by hand, at most
 // n, the newest first. A run by hand is sorted by its start. Records asks the store.
 func (c *Control) Records(ctx context.Context, name string, n int) ([]Record, error) {
+	records, err := c.RecordsOf(ctx, []string{name}, n)
+	if err != nil {
+		return nil, err
+	}
+	return records[0], nil
+}
+
+// RecordsOf is Records of several jobs. It asks the store once for up to 500 of them.
+func (c *Control) RecordsOf(ctx context.Context, names []string, n int) ([][]Record, error) {
+	logs := make([]string, 0, 2*len(names))
+	for _, name := range names {
+		logs = append(logs, ledgerName(name), byHandName(name))
+	}
+	read, err := driver.EntriesOf(ctx, c.ledger, logs, min(2*max(n, 1), driver.MaxEntries))
+	if err != nil {
+		return nil, fmt.Errorf("guardcron: records of %s: %w", jobsText(names), err)
+	}
+	all := make([][]Record, len(names))
+	for i, name := range names {
+		all[i] = newest(name, append(parse(read[2*i]), parse(read[2*i+1])...), n)
+	}
+	return all, nil
+}
+
+// jobsText names one job, or counts several.
+func jobsText(names []string) string {
+	if len(names) == 1 {
+		return fmt.Sprintf("job %q", names[0])
+	}
+	return fmt.Sprintf("%d jobs", len(names))
+}
+
+// newest returns the n newest records of a job from its logs.
+func newest(name string, logs view, n int) []Record {
 	var records []Record
-	for _, log := range []string{ledgerName(name), byHandName(name)} {
-		entries, err := entries(ctx, c.ledger, log, min(2*max(n, 1), driver.MaxEntries))
-		if err != nil {
-			return nil, fmt.Errorf("guardcron: records of job %q: %w", name, err)
-		}
-		for _, e := range entries {
-			e.Job = name
-			at := slices.IndexFunc(records, e.same)
-			switch {
-			case at < 0:
-				records = append(records, e.Record)
-			// the beginning of a run that has ended comes after its end
-			case records[at].Outcome == Running:
-				records[at] = e.Record
-			}
+	for _, e := range logs {
+		e.Job = name
+		at := slices.IndexFunc(records, e.same)
+		switch {
+		case at < 0:
+			records = append(records, e.Record)
+		// the beginning of a run that has ended comes after its end
+		case records[at].Outcome == Running:
+			records[at] = e.Record
 		}
 	}
 	slices.SortStableFunc(records, func(a, b Record) int { return cmp.Or(b.at().Compare(a.at()), b.Start.Compare(a.Start)) })
-	return records[:min(len(records), max(n, 0))], nil
+	return records[:min(len(records), max(n, 0))]
 }
 
 // record reports the end of a tick or a run to observers and hooks, and writes it down. It does

@@ -332,6 +332,22 @@ func (l *line) Entries(ctx context.Context, name string, n int) ([]driver.Entry,
 	return all, err
 }
 
+func (l *line) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
+	all, err := l.Line.EntriesOf(ctx, names, n)
+	if l.forgot.Load() {
+		return make([][]driver.Entry, len(names)), err
+	}
+	return all, err
+}
+
+func (l *line) CountersOf(ctx context.Context, names, counters []string) ([]int64, error) {
+	all, err := l.Line.CountersOf(ctx, names, counters)
+	if l.forgot.Load() {
+		return make([]int64, len(names)), err
+	}
+	return all, err
+}
+
 func (l *line) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
 	if l.forgot.Load() {
 		return 0, l.ask(ctx, linetest.Call{Name: "raise", Op: driver.OpLedger, Key: name})

@@ -12,7 +12,7 @@ import (
 )
 
 // keep is how many entries a log keeps.
-const keep = 1000
+const keep = 2000
 
 // Announce writes that processes have a job, with the schedule spec.
 func Announce(ctx context.Context, ledger driver.Ledger, job, spec string) error {
