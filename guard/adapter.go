@@ -3,8 +3,10 @@ package guard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
@@ -32,6 +34,21 @@ func (a Adapter) Label(opts ...Option) string {
 
 // Namespace returns the namespace of the Guard (WithNamespace), or "".
 func (a Adapter) Namespace() string { return a.guard.set.namespace }
+
+// Store returns the name of the backend, which is that of its package, and the address of its
+// server if it has one (driver.Server): "single 10.0.0.7:6379".
+func (a Adapter) Store() string {
+	l := a.guard.locker
+	server, ok := driver.Ability[driver.Server](l)
+	for u, wraps := l.(driver.Unwrapper); wraps && u.Unwrap() != nil; u, wraps = l.(driver.Unwrapper) {
+		l = u.Unwrap()
+	}
+	name, _, _ := strings.Cut(strings.TrimLeft(fmt.Sprintf("%T", l), "*"), ".")
+	if ok && server.Addr() != "" {
+		name += " " + server.Addr()
+	}
+	return name
+}
 
 // Given reports whether New was given the option of that name, such as "WithTTL", with another
 // value than the zero one. An adapter whose default differs from that of package guard then leaves

@@ -64,3 +64,27 @@ func ExampleInspector_Forget() {
 	// forgotten: true
 	// the job runs
 }
+
+// Keys for which others wait come first, then those that have been held longest. Done markers are
+// only counted.
+func ExampleInspector_Survey() {
+	ctx := context.Background()
+	g, err := guard.New(memory.New(), guard.WithNamespace("billing"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = g.Close(ctx) }()
+	i, err := inspect.New(g)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_ = g.Do(ctx, "import", func(context.Context) error { return nil }, guard.WithOnce(2*time.Hour))
+	_ = g.Do(ctx, "report", func(context.Context) error {
+		s, err := i.Survey(ctx, inspect.Query{Limit: 10})
+		fmt.Println(s.Held, s.Done, s.Keys[0].Name, err)
+		return nil
+	})
+	// Output: 1 1 report <nil>
+}

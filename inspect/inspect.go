@@ -16,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
@@ -89,29 +88,10 @@ func (i *Inspector) List(ctx context.Context, prefix, cursor string, n int) (key
 	if err != nil {
 		return nil, "", err
 	}
-	all := make([]Key, len(names))
-	errs := make([]error, len(names))
-	slots := make(chan struct{}, showsAtOnce)
-	var shown sync.WaitGroup
-	for at, name := range names {
-		slots <- struct{}{}
-		shown.Go(func() {
-			defer func() { <-slots }()
-			all[at], errs[at] = i.Show(ctx, name)
-		})
-	}
-	shown.Wait()
-	seen := make(map[string]bool, len(all))
-	for at, key := range all {
-		switch state := key.State(); {
-		case isKeyError(errs[at]):
-			// another program's key has such a name
-		case errs[at] != nil:
-			return nil, "", errs[at]
-		case state != driver.KeyFree && state != driver.KeyForeign && !seen[key.Name]:
-			seen[key.Name] = true
-			keys = append(keys, key)
-		}
+	slices.Sort(names) // a scan may return a key twice
+	keys, err = i.showAll(ctx, slices.Compact(names))
+	if err != nil {
+		return nil, "", err
 	}
 	return keys, next, nil
 }

@@ -14,6 +14,10 @@ import (
 // those that have none.
 func (i *Inspector) Namespace() string { return i.guard.Adapter().Namespace() }
 
+// Store returns the name of the backend that the Inspector shows, and the address of its server if
+// there is one, such as "single 10.0.0.7:6379". It has no password.
+func (i *Inspector) Store() string { return i.guard.Adapter().Store() }
+
 // A Namespace is one that keys of the store seem to have.
 type Namespace struct {
 	Name string // "" for keys without one

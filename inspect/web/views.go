@@ -1,8 +1,6 @@
 package web
 
 import (
-	"cmp"
-	"context"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -22,12 +20,15 @@ const (
 	stripOfJob    = 30 // ticks
 	recordsOfJob  = 200
 	operationsNow = 200
+	// operationsOfKey is in how many operations the history of a key is looked for: in all.
+	operationsOfKey = 1000
+	jobsOfPage      = 100
 )
 
 // functions are what templates call.
 func (h *handler) functions() template.FuncMap {
 	return template.FuncMap{
-		"link": h.link, "text": textHTML, "time": timeText, "span": spanText, "left": leftText,
+		"link": h.link, "text": textHTML, "time": timeText, "stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) }, "span": spanText, "left": leftText,
 		"duration": durationText,
 		"query":    url.QueryEscape,
 		"shown":    func(key string) template.HTML { return textHTML(h.shown(key)) },
@@ -103,8 +104,10 @@ func leftText(d time.Duration) string {
 type keyView struct {
 	inspect.Key
 	State   driver.KeyState
+	Work    string // the kind of work, if it is known
+	Waiters int
 	Holders []holderView
-	Changed *inspect.Operation // the newest change that an operator asked for, or nil
+	History []inspect.Operation // the changes that operators asked for, the newest first
 }
 
 type holderView struct {
@@ -112,8 +115,8 @@ type holderView struct {
 	Age string // "" if it is not known
 }
 
-func viewOf(k inspect.Key) keyView {
-	v := keyView{Key: k, State: k.State()}
+func viewOf(k inspect.Key, names work) keyView {
+	v := keyView{Key: k, State: k.State(), Work: names.of(k.Name), Waiters: k.Waiting()}
 	for _, h := range k.Holders {
 		age := ""
 		if since := h.Since(); !since.IsZero() {
@@ -122,42 +125,6 @@ func viewOf(k inspect.Key) keyView {
 		v.Holders = append(v.Holders, holderView{h, age})
 	}
 	return v
-}
-
-// keys lists keys by prefix.
-func (h *handler) keys(r *http.Request) (any, string, error) {
-	prefix, err := h.linkedPart(r, "prefix")
-	if err != nil {
-		return nil, "", err
-	}
-	cursor, err := h.linkedPart(r, "cursor") // the last key of a page, on some backends
-	if err != nil {
-		return nil, "", err
-	}
-	keys, next, err := h.inspector.List(r.Context(), prefix, cursor, keysOfPage)
-	if err != nil {
-		return nil, "", err
-	}
-	if next != "" {
-		next = h.link(next)
-	}
-	page := struct {
-		Prefix, PrefixLink, Next string
-		Keys                     []keyView
-		First                    bool
-	}{Prefix: prefix, PrefixLink: r.URL.Query().Get("prefix"), Next: next, First: cursor == ""}
-	for _, k := range keys {
-		page.Keys = append(page.Keys, viewOf(k))
-	}
-	slices.SortFunc(page.Keys, func(a, b keyView) int {
-		return cmp.Or(cmp.Compare(rank(a.State), rank(b.State)), strings.Compare(a.Name, b.Name))
-	})
-	return page, "keys", nil
-}
-
-// rank orders the keys of a page: what is held comes first, and what is done last.
-func rank(s driver.KeyState) int {
-	return slices.Index([]driver.KeyState{driver.KeyHeld, driver.KeyKept, driver.KeyForeign, driver.KeyDone}, s)
 }
 
 // linkedPart returns the key that a link has under a name. It is "" if the link has none.
@@ -178,8 +145,13 @@ func (h *handler) key(r *http.Request) (any, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	v := viewOf(k)
-	v.Changed, err = h.inspector.LastOperation(r.Context(), key)
+	v := viewOf(k, h.reported(r))
+	all, err := h.inspector.Operations(r.Context(), operationsOfKey)
+	for _, o := range all {
+		if o.Job == "" && o.Key == key {
+			v.History = append(v.History, o)
+		}
+	}
 	return v, "key", err
 }
 
@@ -203,12 +175,19 @@ type jobView struct {
 	Records []guardcron.Record
 }
 
-func (h *handler) jobView(ctx context.Context, info guardcron.JobInfo, n int) (jobView, error) {
-	records, err := h.inspector.Records(ctx, info.Name, n)
+func jobViewOf(info guardcron.JobInfo, records []guardcron.Record) jobView {
 	v := jobView{JobInfo: info, Records: records}
 	v.Strip = slices.Clone(records[:min(len(records), stripOfJob)])
 	slices.Reverse(v.Strip)
-	return v, err
+	return v
+}
+
+// A jobsPage is a page of jobs.
+type jobsPage struct {
+	Jobs  []jobView
+	All   int
+	First bool
+	From  string // the last job of the page, if there are others after it
 }
 
 func (h *handler) jobs(r *http.Request) (any, string, error) {
@@ -216,13 +195,25 @@ func (h *handler) jobs(r *http.Request) (any, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	views := make([]jobView, len(all))
-	for i, info := range all {
-		if views[i], err = h.jobView(r.Context(), info, stripOfJob); err != nil {
-			return nil, "", err
-		}
+	from := r.URL.Query().Get("from")
+	page := jobsPage{All: len(all), First: from == ""}
+	all = slices.DeleteFunc(all, func(j guardcron.JobInfo) bool { return from != "" && j.Name <= from })
+	if len(all) > jobsOfPage {
+		all = all[:jobsOfPage]
+		page.From = all[jobsOfPage-1].Name
 	}
-	return views, "jobs", nil
+	names := make([]string, len(all))
+	for i, info := range all {
+		names[i] = info.Name
+	}
+	records, err := h.inspector.RecordsOf(r.Context(), names, stripOfJob)
+	if err != nil {
+		return nil, "", err
+	}
+	for i, info := range all {
+		page.Jobs = append(page.Jobs, jobViewOf(info, records[i]))
+	}
+	return page, "jobs", nil
 }
 
 func (h *handler) job(r *http.Request) (any, string, error) {
@@ -234,8 +225,8 @@ func (h *handler) job(r *http.Request) (any, string, error) {
 	if i := slices.IndexFunc(all, func(j guardcron.JobInfo) bool { return j.Name == info.Name }); i >= 0 {
 		info = all[i]
 	}
-	v, err := h.jobView(r.Context(), info, recordsOfJob)
-	return v, "job", err
+	records, err := h.inspector.Records(r.Context(), info.Name, recordsOfJob)
+	return jobViewOf(info, records), "job", err
 }
 
 func (h *handler) log(r *http.Request) (any, string, error) {

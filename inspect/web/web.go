@@ -7,12 +7,17 @@
 //	http.Handle("/onerun/", http.StripPrefix("/onerun/", page))
 //
 // The page is read-only without WithActions. It does not authenticate anybody: put it behind what
-// does that for your other internal pages. It works under any prefix, without scripts, and never
-// looks at the store by itself.
+// does that for your other internal pages. It works under any prefix, without scripts. It looks at
+// the store only for a viewer. A view renews itself if its address has every=SECONDS, from 2 to
+// 3600.
+//
+// The first view looks at all keys, for three seconds at most and for one viewer at a time. It
+// shows the keys that are most likely to be stuck: those for which others wait, then those that are
+// held, the oldest first. In its address, state=held, waiting, kept or done, kind=http (or another
+// adapter, or a name that processes report), and prefix leave out the others.
 package web
 
 import (
-	"bytes"
 	"embed"
 	"html/template"
 	"net"
@@ -35,6 +40,7 @@ type handler struct {
 	tokens    *tokens                                     // of keys in links, if keys are redacted
 	hosts     []string                                    // to which the page answers; all if empty
 	origins   []string                                    // of forms, beside the page's own
+	surveys   chan struct{}                               // has one while a viewer surveys all keys
 	views     *template.Template
 	mux       *http.ServeMux
 }
@@ -84,7 +90,7 @@ func New(i *inspect.Inspector, opts ...Option) (http.Handler, error) {
 	if i == nil {
 		return nil, &guard.SettingError{Setting: "inspector", Value: "nil", Reason: "must not be nil"}
 	}
-	h := &handler{inspector: i, mux: http.NewServeMux()}
+	h := &handler{inspector: i, surveys: make(chan struct{}, 1), mux: http.NewServeMux()}
 	for _, opt := range opts {
 		if opt == nil {
 			return nil, &guard.SettingError{Setting: "Option", Value: "nil", Reason: "must not be nil"}
@@ -183,31 +189,6 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func originalPath(r *http.Request) string {
 	p, _, _ := strings.Cut(r.RequestURI, "?")
 	return p
-}
-
-// A frame is what all views have in common.
-type frame struct {
-	View string // the name of the template
-	Data any
-	Act  bool // there are buttons
-	// Namespace is that whose keys and jobs the page shows, or "".
-	Namespace string
-}
-
-// write writes a view, or an error.
-func (h *handler) write(w http.ResponseWriter, r *http.Request, status int, name string, data any, err error) {
-	if err != nil {
-		status, name, data = statusOf(err), "error", h.textOf(err)
-	}
-	_, acts := h.actorOf(r)
-	var page bytes.Buffer
-	if err := h.views.ExecuteTemplate(&page, name+".html", frame{name, data, acts, h.inspector.Namespace()}); err != nil {
-		http.Error(w, "the page cannot be shown: "+h.textOf(err), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(status)
-	_, _ = page.WriteTo(w)
 }
 
 // actorOf returns the name of the operator who has sent the request, and whether the request may

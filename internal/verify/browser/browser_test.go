@@ -27,6 +27,9 @@ func (s *site) views() []view {
 		{"keys", "", "nightly-report"},
 		{"keys by prefix", "?prefix=night", "Keys that begin with night"},
 		{"no keys", "?prefix=unknown", "Nothing is held"},
+		{"keys that others wait for", "?state=waiting&kind=report", "nightly-report"},
+		{"done keys", "?state=done", "nightly-backup"},
+		{"keys that renew themselves", "?every=3600&state=kept", "Made anew every 3600 s"},
 		{"a held key", "key?k=nightly-report", "Queue"},
 		{"a shared key", "key?k=licences", "3 at a time"},
 		{"a done key", "key?k=nightly-backup", "412 bytes"},
@@ -88,7 +91,7 @@ func TestActions_byMouse(t *testing.T) {
 	act("", "migration", "Free", "it is over")
 	b.see("Nobody holds this key")
 
-	act("", "nightly-backup", "Forget", "its input was wrong")
+	act("?state=done", "nightly-backup", "Forget", "its input was wrong")
 	b.see("Nobody holds this key")
 	k, err = s.inspector.Show(t.Context(), "nightly-backup")
 	require.NoError(t, err)
@@ -166,9 +169,9 @@ func TestActions_byKeyboard(t *testing.T) {
 	b.open(s.url, http.StatusOK)
 	b.tabTo("Skip to the content")
 	b.do(chromedp.KeyEvent(kb.Enter))
-	b.do(chromedp.KeyEvent(kb.Tab)) // the region with the table
-	at := evaluate[string](b, "document.activeElement.ariaLabel")
-	require.Equal(t, "Keys", at, "the navigation is skipped")
+	b.do(chromedp.KeyEvent(kb.Tab))
+	at := evaluate[string](b, "document.activeElement.textContent")
+	require.Equal(t, "4 held", at, "the navigation is skipped")
 
 	b.open(s.url, http.StatusOK)
 	b.tabTo("Key, or prefix*")

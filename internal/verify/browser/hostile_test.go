@@ -111,13 +111,13 @@ func cut(text string, n int) string {
 }
 
 // commonViews show all texts.
-var commonViews = []string{"", "processes", "jobs", "log"}
+var commonViews = []string{"", "?state=done", "processes", "jobs", "log"}
 
 // hostileViews returns the views of one text, and the status of each.
 func hostileViews(text string) map[string]int64 {
 	of := url.QueryEscape(text)
 	views := map[string]int64{
-		"?prefix=" + of: http.StatusOK, "job?name=" + of: http.StatusOK,
+		"?prefix=" + of: http.StatusOK, "?kind=" + of: http.StatusOK, "?state=" + of: http.StatusBadRequest, "job?name=" + of: http.StatusOK,
 		"confirm?what=" + of: http.StatusBadRequest, "confirm?what=pause&job=" + of: http.StatusOK,
 	}
 	for _, key := range []string{"", "done+", "hold+", "free+"} {

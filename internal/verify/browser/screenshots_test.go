@@ -25,7 +25,7 @@ type picture struct {
 }
 
 var (
-	wide   = device{width: 1000, height: 480, scale: 1}
+	wide   = device{width: 1000, height: 560, scale: 1}
 	narrow = device{width: 375, height: 620, scale: 1.5, mobile: true}
 )
 

@@ -2,6 +2,7 @@ package browser_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -24,6 +25,9 @@ const (
 	web1 = "web-1 pid 8031"
 	web2 = "web-2 pid 7100"
 )
+
+// claimKey is the key of a request, as guardhttp makes it.
+const claimKey = "http:--PlDBGhrUo5Qx0c7k2WzA"
 
 // A site is a fleet in the middle of its work, and the page that shows it.
 type site struct {
@@ -90,6 +94,11 @@ func (s *site) work(g1, g2 *guard.Guard) {
 	done := acquire(g2, "nightly-backup", guard.WithOnce(24*time.Hour))
 	require.NoError(s, done.SetRecord(make([]byte, 412)))
 	require.NoError(s, done.Complete(s.Context()))
+	acquire(g1, claimKey)
+	for i := range 1000 {
+		name := fmt.Sprintf("shipment:%04d", i)
+		require.NoError(s, g1.Do(s.Context(), name, func(context.Context) error { return nil }, guard.WithOnce(24*time.Hour)))
+	}
 	by := inspect.By{Actor: "alice", Reason: "the schema changes"}
 	_, err := s.inspector.Hold(s.Context(), "migration", 2*time.Hour, by)
 	require.NoError(s, err)
@@ -112,8 +121,9 @@ func (s *site) work(g1, g2 *guard.Guard) {
 	held := guard.HeldLease{
 		Key: "nightly-report", Name: "report", Since: now.Add(-3 * time.Minute), Fence: s.stuck.Fence(),
 	}
+	claim := guard.HeldLease{Key: claimKey, Name: "POST /claims", Since: now}
 	for _, p := range []inspect.Process{
-		{ID: "1", Label: web1, Began: now.Add(-26 * time.Hour), Time: now, Held: []guard.HeldLease{held}},
+		{ID: "1", Label: web1, Began: now.Add(-26 * time.Hour), Time: now, Held: []guard.HeldLease{held, claim}},
 		{ID: "2", Label: web2, Began: now.Add(-25 * time.Hour), Time: now},
 	} {
 		require.NoError(s, cronlog.Append(s.Context(), s.ledger, "onerun:processes", now, p))
