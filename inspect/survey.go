@@ -124,8 +124,10 @@ func (s *Survey) add(q Query, key Key) {
 		s.Held++
 	case driver.KeyKept:
 		s.Kept++
-	case driver.KeyDone:
+	case driver.KeyDone: // its marker was not found before
 		s.Done++
+		return
+	case driver.KeyFree, driver.KeyForeign: // not shown
 		return
 	}
 	waited := key.Waiting() > 0
