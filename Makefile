@@ -33,6 +33,8 @@
 #               ONERUN_REDIS_SERVERS="name=program,..." adds servers
 # make scale    what one server carries and what a fleet costs, and one key that 1,000 processes
 #               want; then docs/scale.md. Ten minutes, on a machine that does nothing else
+# make fleets   our locks beside those of gocron-redis-lock, redis-py, node-redlock, redis-semaphore
+#               and node-redisson, in processes that are killed, for FLEETS (default 30s) each
 # make soak     six processes with all adapters for DURATION (default 10m), under faults by SEED;
 #               their events stay in bin/_artifacts
 # make screenshots   the pictures of the page for operators in docs/, taken in Chromium
@@ -50,7 +52,7 @@ MODULES := . examples examples/sqlfence cmd/onerun internal/verify bench middlew
 # Where the promtool target puts promtool.
 export PATH := $(PATH):$(CURDIR)/bin
 
-.PHONY: test check long verify lint lowest lowest-short bench bench-short bench-rounds bench-growth fuzz fuzz-short fault cron sim sim-short worlds mutants model model-short load servers scale soak screenshots demo redis postgres spin promtool chromium
+.PHONY: test check long verify lint lowest lowest-short bench bench-short bench-rounds bench-growth fuzz fuzz-short fault cron sim sim-short worlds mutants model model-short load servers scale fleets fleet-tools soak screenshots demo redis postgres spin promtool chromium
 
 # A test whose name begins with TestLong_ proves more than a contributor waits for. make test leaves
 # these tests to make check. So does go test -short.
@@ -71,7 +73,7 @@ PROOF := ./internal/verify/page ./internal/verify/dashboard ./internal/verify/sy
 # The examples trace with -tags trace. -w leaves out what only debuggers read, which links faster.
 # The race detector would let each test binary sleep for a second at its end. GOGC=200 saves a tenth
 # of the processor time.
-GOTEST := GORACE=atexit_sleep_ms=0 GOGC=200 ONERUN_REQUIRE_REDIS=1 ONERUN_REQUIRE_POSTGRES=1 ONERUN_REQUIRE_CHROMIUM=1 go test -race -tags trace -shuffle=on -timeout 15m -ldflags=-w
+GOTEST := ONERUN_REQUIRE_FLEETS=1 GORACE=atexit_sleep_ms=0 GOGC=200 ONERUN_REQUIRE_REDIS=1 ONERUN_REQUIRE_POSTGRES=1 ONERUN_REQUIRE_CHROMIUM=1 go test -race -tags trace -shuffle=on -timeout 15m -ldflags=-w
 COMPILE := go list -race -tags trace -test -deps -export
 
 # Two packages at a time: with three, the test is a fourth shorter, but tests that depend on the
@@ -92,7 +94,7 @@ check: redis postgres spin chromium
 # it. So the long tests and the proof run without it, unless by make long RACE=-race.
 RACE :=
 LONGTEST = $(subst -race ,$(RACE) ,$(GOTEST))
-long: redis postgres
+long: redis postgres fleet-tools
 	@echo "== the long tests that make test leaves out"
 	$(LONGTEST) -run '$(LONG)' $$(grep -rl --include='*_test.go' '^func TestLong_' . | xargs -n 1 dirname | grep -Ev '^./(cmd|examples|bench)\b' | sort -u)
 	@echo "== the tests of the command, the examples, the benchmarks and the judges"
@@ -270,6 +272,12 @@ scale: redis
 	@ONERUN_SCALE=1 go test -count=1 -timeout 30m -run TestFleet ./internal/verify/simulation
 	@cat docs/scale.md
 
+# The other libraries are real ones. make check runs three seconds of it.
+FLEETS ?= 30s
+fleets: redis fleet-tools
+	ONERUN_FLEET=$(FLEETS) ONERUN_REQUIRE_FLEETS=1 ONERUN_REQUIRE_REDIS=1 \
+		go test -v -count=1 -timeout 60m -run '^TestFleets_' ./bench
+
 DURATION ?= 10m
 SEED ?= 1
 soak: redis
@@ -306,6 +314,22 @@ redis:
 		$$sudo apt-get update -qq && \
 		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq redis-server && \
 		{ $$sudo service redis-server stop || true; }; }
+
+# Debian has redis-py. What npm installs goes into a folder of its own.
+fleet-tools:
+	@{ { python3 -c 'import redis' || /usr/bin/python3 -c 'import redis'; } && command -v npm; } >/dev/null 2>&1 || { \
+		echo "== redis-py or npm is missing: installing them"; \
+		sudo=$$(test "$$(id -u)" = 0 || echo sudo); \
+		$$sudo apt-get update -qq && \
+		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-redis && \
+		{ command -v npm >/dev/null || \
+			$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq nodejs npm; }; }
+	@cmp -s bench/fleet/package.json bin/fleets/package.json || { \
+		echo "== installing libraries of Node.js into bin/fleets"; \
+		rm -rf bin/fleets && mkdir -p bin/fleets && \
+		cp bench/fleet/package.json bin/fleets/ && \
+		(cd bin/fleets && npm install --silent --no-audit --no-fund --no-package-lock) || \
+		{ rm -rf bin/fleets; exit 1; }; }
 
 postgres:
 	@{ ls /usr/lib/postgresql/*/bin/initdb || command -v initdb; } >/dev/null 2>&1 && \

@@ -62,6 +62,9 @@ func openMember(role fleettest.Role) (fleettest.Acquire, error) {
 		rdb = redis.NewClient(&redis.Options{Addr: addr})
 		clients = append(clients, rdb)
 	}
+	if acquire, err := openLanguageMember(role.Kind, rdb); acquire != nil || err != nil {
+		return acquire, err
+	}
 	switch role.Kind {
 	case "redsync", "redsync on 3":
 		return redsyncMember(clients), nil

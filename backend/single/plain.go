@@ -16,9 +16,10 @@ var _ driver.KeyChecker = (*Locker)(nil)
 // deployment can replace the library. The key that name is given begins with the namespace of the
 // Guard, if it has one. name must be a pure function, and safe for concurrent use.
 //
-//	redsync, redislock, gocron's locker   the name of the mutex: return key
-//	ShedLock                              "job-lock:" + environment + ":" + key
-//	rueidislock                           "rueidislock:0:" + key, and so on, see below
+//	redsync, redislock   the name of the mutex: return key
+//	gocron-redis-lock    guardgocron.PlainKeys(namespace), for the locks of a guardgocron.Locker
+//	ShedLock             "job-lock:" + environment + ":" + key
+//	rueidislock          "rueidislock:0:" + key, and so on, see below
 //
 // The lease is a string that begins with "onerun:". A string that does not is the lock of another
 // program. The key is then busy, its holder is not known, and nothing notifies waiters of its

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/seed-1795987d/onerun/guard"
 )
@@ -51,10 +52,41 @@ var unusedInLocks = map[string]string{
 	"WithOwnerFrom": "would let all processes have a lock at the same time",
 }
 
+// keyPrefix is what the key of a lock begins with, behind the namespace.
+const keyPrefix = "gocron:"
+
+// PlainKeys returns a function for single.WithPlainKeys that maps the key of a job's lock to the
+// name of the job alone. That is where gocron-redis-lock, and its redsync, have their lock. So
+// processes with it and processes with a Locker exclude each other:
+//
+//	plain := single.WithPlainKeys(guardgocron.PlainKeys("billing"))
+//	g, err := guard.New(single.New(rdb, plain), guard.WithNamespace("billing"))
+//
+// The namespace is that of the Guard, or "" if it has guard.WithoutNamespace. Locks of another
+// namespace are refused by a *guard.KeyError, because they would exclude nobody. Keys that
+// are of no Locker stay as they are. If the old locker has a prefix (redislock.WithKeyPrefix), put
+// it before the result.
+func PlainKeys(namespace string) func(key string) string {
+	if namespace != "" {
+		namespace += ":"
+	}
+	return func(key string) string {
+		if job, ok := strings.CutPrefix(key, namespace+keyPrefix); ok {
+			return job
+		}
+		_, rest, _ := strings.Cut(key, ":")
+		own := namespace != "" && strings.HasPrefix(key, namespace)
+		if !own && (strings.HasPrefix(key, keyPrefix) || strings.HasPrefix(rest, keyPrefix)) {
+			return "" // single refuses it
+		}
+		return key
+	}
+}
+
 // Lock acquires a lease on "gocron:" and the key. It returns guard.ErrBusy if another process
 // holds it. gocron releases it by Unlock; the end of ctx does not.
 func (l *Locker[L]) Lock(ctx context.Context, key string) (L, error) {
-	lease, err := l.guard.Acquire(context.WithoutCancel(ctx), "gocron:"+key, named(l.guard, "gocron", l.opts)...)
+	lease, err := l.guard.Acquire(context.WithoutCancel(ctx), keyPrefix+key, named(l.guard, "gocron", l.opts)...)
 	if err != nil {
 		var none L
 		return none, fmt.Errorf("guardgocron: lock %q: %w", key, err)

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,11 +44,28 @@ func New(t *testing.T, env string) *Fleet {
 // Start starts a member, and returns when it is about to ask for the lock.
 func (f *Fleet) Start(kind string, addrs ...string) *Member {
 	f.t.Helper()
+	return f.start(exec.Command(os.Args[0]), f.env, kind, addrs)
+}
+
+// StartCommand starts a member that is another program, in any language. The variable
+// ONERUN_FLEET_MEMBER has a Script, as JSON. The program does what Serve does.
+func (f *Fleet) StartCommand(cmd *exec.Cmd, kind string, addrs ...string) *Member {
+	f.t.Helper()
+	return f.start(cmd, scriptEnv, kind, addrs)
+}
+
+func (f *Fleet) start(cmd *exec.Cmd, env, kind string, addrs []string) *Member {
+	f.t.Helper()
 	f.started++
 	role := Role{ID: fmt.Sprintf("%s-%d", kind, f.started), Kind: kind, Addrs: addrs, Witness: f.addr}
-	text, err := json.Marshal(role)
+	var what any = role
+	if env == scriptEnv {
+		what = newScript(role)
+	}
+	text, err := json.Marshal(what)
 	require.NoError(f.t, err)
-	child := processtest.Self(f.t, f.env+"="+string(text))
+	cmd.Env = append(cmd.Environ(), env+"="+string(text))
+	child := processtest.StartChild(f.t, cmd)
 	require.Equal(f.t, "ready", child.Next())
 	return &Member{role, child}
 }

@@ -44,10 +44,10 @@ const (
 	pause = 20 * time.Millisecond
 )
 
-// enter notes that a member has the lock. KEYS: the stays of members that have it, members that
-// were killed, overlaps, how many each stay has, stale fences, the highest fence, runs by kind.
-// ARGV: the member, its kind, its stay, its fence.
-var enter = redis.NewScript(`
+// enterSource notes that a member has the lock. KEYS: the stays of members that have it, members
+// that were killed, overlaps, how many each stay has, stale fences, the highest fence, runs by
+// kind. ARGV: the member, its kind, its stay, its fence.
+const enterSource = `
 if redis.call('SISMEMBER', KEYS[2], ARGV[1]) == 1 then return 0 end
 for _, other in ipairs(redis.call('HVALS', KEYS[1])) do
   redis.call('RPUSH', KEYS[3], ARGV[3], other)
@@ -62,15 +62,17 @@ elseif fence > 0 then
   redis.call('SET', KEYS[6], ARGV[4])
 end
 redis.call('HINCRBY', KEYS[7], ARGV[2], 1)
-return 1`)
+return 1`
 
-// leave notes that a member does not have the lock any more, unless it has more overlaps than it
-// knows of. It returns how many it has. KEYS: as of enter, without all after the fourth. ARGV: the
-// member, its stay, of how many overlaps it knows.
-var leave = redis.NewScript(`
+// leaveSource notes that a member does not have the lock any more, unless it has more overlaps than
+// it knows of. It returns how many it has. KEYS: as of enterSource, without all after the fourth.
+// ARGV: the member, its stay, of how many overlaps it knows.
+const leaveSource = `
 local overlaps = redis.call('HGET', KEYS[4], ARGV[2]) or '0'
 if overlaps == ARGV[3] then redis.call('HDEL', KEYS[1], ARGV[1]) end
-return tonumber(overlaps)`)
+return tonumber(overlaps)`
+
+var enter, leave = redis.NewScript(enterSource), redis.NewScript(leaveSource)
 
 // A stay is the time from when a member acquires the lock until it releases the lock.
 const (
@@ -84,6 +86,27 @@ const (
 	holders  = "witness:holders" // stays whose lock was held at their end, after all overlaps
 	seen     = "witness:seen"    // what the servers said then
 )
+
+var keys = []string{inside, killed, overlaps, counts, stale, highest, runs}
+
+// scriptEnv is the variable that has the Script of a member that is another program.
+const scriptEnv = "ONERUN_FLEET_MEMBER"
+
+// A Script is what a member that is another program needs to know. It asks the witness by Enter,
+// with all keys, and by Leave, with the first four. Times are in milliseconds.
+type Script struct {
+	Role
+	Enter, Leave               string
+	Keys                       []string
+	TTL, Patience, Hold, Pause int64
+}
+
+func newScript(r Role) Script {
+	return Script{
+		Role: r, Enter: enterSource, Leave: leaveSource, Keys: keys, TTL: TTL.Milliseconds(),
+		Patience: patience.Milliseconds(), Hold: hold.Milliseconds(), Pause: pause.Milliseconds(),
+	}
+}
 
 // Serve is the main function of a member: it takes the lock again and again, until a line comes
 // in, or the input ends.
@@ -128,7 +151,6 @@ func once(ctx context.Context, role Role, stay string, witness *redis.Client, ac
 	if err != nil {
 		return nil // it was busy, or the time is up
 	}
-	keys := []string{inside, killed, overlaps, counts, stale, highest, runs}
 	ctx = context.WithoutCancel(ctx)
 	if err := enter.Run(ctx, witness, keys, role.ID, role.Kind, stay, lock.Fence).Err(); err != nil {
 		return err
