@@ -52,7 +52,7 @@ func (c *jobsCommand) Run(g *globals) error {
 				return
 			}
 			w.Line("jobs %s:", inNamespace(i.Namespace()))
-			w.Row("JOB", "SCHEDULE", "STATE", "LAST TICK", "OUTCOME", "BY")
+			w.Row("JOB", "SCHEDULE", "ZONE", "STATE", "LAST TICK", "OUTCOME", "BY")
 			for _, v := range views {
 				state := "active"
 				if v.Paused {
@@ -62,10 +62,18 @@ func (c *jobsCommand) Run(g *globals) error {
 				if v.Last != nil {
 					last = *v.Last
 				}
-				w.Row(v.Name, orDash(v.Spec), state, orDash(tickOf(last)), orDash(string(last.Outcome)), last.Who)
+				w.Row(v.Name, orDash(v.Spec), zoneOf(v.JobInfo), state, orDash(tickOf(last)), orDash(string(last.Outcome)), last.Who)
 			}
 		})
 	})
+}
+
+// zoneOf returns the time zone of a job's ticks, or all of them if its processes differ.
+func zoneOf(info guardcron.JobInfo) string {
+	if len(info.Zones) > 0 {
+		return "differ: " + strings.Join(info.Zones, ", ")
+	}
+	return orDash(info.Zone)
 }
 
 func orDash(text string) string {

@@ -172,8 +172,8 @@ func TestOperate_pausesAllNightlyJobsAndShowsTheirTicks(t *testing.T) {
 		return regexp.MustCompile(`(?m)^20.* UTC +skipped +.*the job is paused$`).MatchString(out)
 	}, "a tick is skipped")
 	_, out, _ = s.run("jobs")
-	require.Regexp(t, `(?m)^nightly report +@every 1s +paused +20`, out)
-	require.Regexp(t, `(?m)^hourly +@every 1s +active +20`, out)
+	require.Regexp(t, `(?m)^nightly report +@every 1s +- +paused +20`, out)
+	require.Regexp(t, `(?m)^hourly +@every 1s +- +active +20`, out)
 
 	before := ran.Load()
 	code, out, _ = s.run("trigger", "nightly report")

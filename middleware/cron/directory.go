@@ -16,9 +16,24 @@ import (
 type JobInfo struct {
 	Name string `json:"name"`
 	Spec string `json:"spec,omitempty"` // "" if it was added by Schedule or Wrapper
-	// Seen is the hour in which a process last started with the job.
+	// Zone is the time zone of the job's ticks, such as "Europe/Berlin", in the process that was
+	// seen last. It is "" for intervals and for schedules of your own. Zones is empty unless
+	// processes have announced the job with other ticks in other zones: it then has all of these
+	// zones.
+	Zone  string   `json:"zone,omitempty"`
+	Zones []string `json:"zones,omitempty"`
+	// Seen is the hour in which a process last announced the job: when it started, or later.
 	Seen   time.Time `json:"seen"`
 	Paused bool      `json:"-"`
+}
+
+// An announcement is a JobInfo as the store keeps it.
+type announcement struct {
+	JobInfo
+
+	Shape string    `json:"shape,omitempty"` // of ticks.Shape
+	Ticks string    `json:"ticks,omitempty"` // what tells its ticks from those in another zone
+	Until time.Time `json:"until,omitzero"`  // the process announces the job again before
 }
 
 const (
@@ -28,15 +43,26 @@ const (
 	mostJobs = 2000
 )
 
-// announce makes the job known to other programs. Processes that start in the same hour write the
-// same entry.
+// announce makes the job known to other programs, and warns of processes with other ticks.
+// Processes that announce it in the same hour write the same entry.
 func (b *job) announce() error {
-	info := JobInfo{Name: b.name, Spec: b.spec, Seen: b.now().UTC().Truncate(time.Hour)}
-	record, err := json.Marshal(info)
+	now := b.now().UTC()
+	own := b.announcement(now)
+	record, err := json.Marshal(own)
 	if err != nil {
 		return nil //nolint:nilerr // it could never be written
 	}
-	return b.ledger.Append(b.jobs.ctx, directory, driver.Entry{At: max(info.Seen.UnixMilli(), 0), Record: record}, mostJobs)
+	line := driver.Entry{At: max(own.Seen.UnixMilli(), 0), Record: record}
+	if err := b.ledger.Append(b.jobs.ctx, directory, line, mostJobs); err != nil {
+		return err
+	}
+	if err := b.compareZones(own, line, now); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	b.announceAt = now.Add(own.Until.Sub(own.Seen) / 2)
+	b.mu.Unlock()
+	return nil
 }
 
 // announced returns the jobs by name, each as it was announced last.
@@ -46,12 +72,25 @@ func (c *Control) announced(ctx context.Context) ([]JobInfo, error) {
 		return nil, err
 	}
 	var all []JobInfo
-	seen := map[string]bool{}
+	newest := map[string]announcement{}
+	zones := map[string][]string{}
 	for _, e := range entries { // the newest first
-		var info JobInfo
-		if json.Unmarshal(e.Record, &info) == nil && info.Name != "" && !seen[info.Name] {
-			seen[info.Name] = true
-			all = append(all, info)
+		var a announcement
+		if json.Unmarshal(e.Record, &a) != nil || a.Name == "" {
+			continue
+		}
+		last, seen := newest[a.Name]
+		switch {
+		case !seen:
+			newest[a.Name] = a
+			all = append(all, a.JobInfo)
+		case a.Until.After(c.now()) && a.otherTicks(last) && !slices.Contains(zones[a.Name], a.Zone):
+			zones[a.Name] = append(zones[a.Name], a.Zone)
+		}
+	}
+	for i, info := range all {
+		if others := zones[info.Name]; len(others) > 0 {
+			all[i].Zones = append([]string{info.Zone}, others...)
 		}
 	}
 	slices.SortFunc(all, func(a, b JobInfo) int { return strings.Compare(a.Name, b.Name) })
@@ -59,7 +98,8 @@ func (c *Control) announced(ctx context.Context) ([]JobInfo, error) {
 }
 
 // List returns the jobs that processes have announced, by name, and whether they are paused. A
-// process announces its jobs when it starts. Jobs that no process has any more stay on the list for
+// process announces its jobs when it starts, and again every half day, or after two ticks if these
+// are further apart. Jobs that no process has any more stay on the list for
 // a year, with an old Seen. The error is that of the store.
 func (c *Control) List(ctx context.Context) ([]JobInfo, error) {
 	all, err := c.announced(ctx)

@@ -69,6 +69,8 @@ type job struct {
 	due       int           // ticks that are due now, and neither run to their end nor left out
 	quiet     chan struct{} // closed when due is 0; nil if no goroutine waits for that
 	unwritten []entry       // records that the store has not taken yet
+
+	announceAt time.Time // when to announce the job again; zero if it was not announced
 }
 
 func (j *Jobs) newJob(name string, schedule cron.Schedule, f func(ctx context.Context) error, opts []Option) (*job, error) {
@@ -250,6 +252,7 @@ func (b *job) Next(t time.Time) time.Time {
 // begins is called when the Cron asks for a tick of the job, or runs it: it is not stopped.
 func (b *job) begins() {
 	b.jobs.started()
+	b.announceAgain()
 	if b.setTriggered(false) {
 		b.jobs.inBackground(b.runIfTriggered)
 	}

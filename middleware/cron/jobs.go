@@ -31,6 +31,8 @@ type Jobs struct {
 	starts  atomic.Int64  // how often the Cron has asked for a tick, or run one
 	stopped atomic.Int64  // starts when it was last found to be stopped
 
+	warnOfZones sync.Once // reports that processes are in two time zones
+
 	mu      sync.Mutex
 	jobs    map[string]*job
 	closed  bool

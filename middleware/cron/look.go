@@ -128,10 +128,12 @@ func (b *job) lookOnce() (next time.Time, err error) {
 	if err := b.writeAgain(); err != nil {
 		return time.Time{}, err
 	}
-	if !b.announced {
+	if b.announcementIsDue() {
 		if err := b.announce(); err != nil {
 			return time.Time{}, err
 		}
+	}
+	if !b.announced {
 		b.announced = true
 		b.watchTriggers()
 	}

@@ -128,10 +128,10 @@ func TestList_showsTheJobsOfAllProcesses(t *testing.T) {
 		require.NoError(s.t, err)
 		hour := instant(s.t, "2026-06-15T12:00:00Z")
 		require.Equal(s.t, []guardcron.JobInfo{
-			{Name: "nightly", Spec: "0 4 * * *", Seen: hour.Add(time.Hour)},
-			{Name: "own of 0", Spec: "* * * * *", Seen: hour},
-			{Name: "own of 1", Spec: "* * * * *", Seen: hour, Paused: true},
-			{Name: "own of 2", Spec: "* * * * *", Seen: hour.Add(time.Hour)},
+			{Name: "nightly", Spec: "0 4 * * *", Zone: "UTC", Seen: hour.Add(time.Hour)},
+			{Name: "own of 0", Spec: "* * * * *", Zone: "UTC", Seen: hour},
+			{Name: "own of 1", Spec: "* * * * *", Zone: "UTC", Seen: hour, Paused: true},
+			{Name: "own of 2", Spec: "* * * * *", Zone: "UTC", Seen: hour.Add(time.Hour)},
 		}, all)
 	})
 }

@@ -16,12 +16,16 @@ import (
 //	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
 //
 // gocron asks for a lock by the name of the job, and skips the run on an error. Name each job with
-// gocron.WithName: the default is the name of the function, which changes as code is moved. A
-// Locker is safe for concurrent use. See the package documentation for what a Locker cannot
+// gocron.WithName. The default is the name of the function. It changes as code is moved, and all
+// jobs that a loop makes have the same one. They then share one lock, so that each runs at some of
+// its ticks only. A Locker that finds two such jobs reports it once for each name, by Hook.Outcome
+// with the result "misconfigured", and says it in the error of Lock. A Locker is safe for
+// concurrent use. See the package documentation for what a Locker cannot
 // promise.
 type Locker[L any] struct {
 	guard *guard.Guard
 	opts  []guard.Option
+	names names
 }
 
 // NewLocker returns a Locker whose locks are leases of the Guard, which are renewed until they are
@@ -86,7 +90,17 @@ func PlainKeys(namespace string) func(key string) string {
 // Lock acquires a lease on "gocron:" and the key. It returns guard.ErrBusy if another process
 // holds it. gocron releases it by Unlock; the end of ctx does not.
 func (l *Locker[L]) Lock(ctx context.Context, key string) (L, error) {
-	lease, err := l.guard.Acquire(context.WithoutCancel(ctx), keyPrefix+key, named(l.guard, "gocron", l.opts)...)
+	opts := named(l.guard, "gocron", l.opts)
+	shared, first := l.names.note(ctx, key)
+	if first {
+		l.guard.Adapter().Report(ctx, guard.Outcome{
+			Adapter: "gocron", Result: "misconfigured", Refused: fmt.Errorf("guardgocron: job %q: %w", key, errSharedName),
+		}, opts...)
+	}
+	lease, err := l.guard.Acquire(context.WithoutCancel(ctx), keyPrefix+key, opts...)
+	if err != nil && shared {
+		err = fmt.Errorf("%w: %w", errSharedName, err)
+	}
 	if err != nil {
 		var none L
 		return none, fmt.Errorf("guardgocron: lock %q: %w", key, err)

@@ -16,7 +16,7 @@ const keep = 2000
 
 // Announce writes that processes have a job, with the schedule spec.
 func Announce(ctx context.Context, ledger driver.Ledger, job, spec string) error {
-	info := guardcron.JobInfo{Name: job, Spec: spec, Seen: time.Now().UTC().Truncate(time.Hour)}
+	info := guardcron.JobInfo{Name: job, Spec: spec, Zone: "UTC", Seen: time.Now().UTC().Truncate(time.Hour)}
 	return Append(ctx, ledger, "cron-jobs", info.Seen, info)
 }
 
