@@ -368,3 +368,30 @@ func ExampleWithRerun() {
 	fmt.Println("the same tick:", first.Equal(second))
 	// Output: the same tick: true
 }
+
+// A job runs nightly, and at most once a day also by hand. A run that finds it done is on record as
+// skipped.
+func ExampleSkipped() {
+	ctx := context.Background()
+	g, _ := guard.New(memory.New(), guard.WithNamespace("shop"))
+	defer g.Close(ctx)
+	jobs, _ := guardcron.New(g, cron.New())
+	defer jobs.Close(ctx)
+	_, _ = jobs.AddFunc("nightly-report", "0 3 * * *", func(ctx context.Context) error {
+		return g.Do(ctx, "nightly-report", func(context.Context) error {
+			fmt.Println("building")
+			return nil
+		}, guard.WithOncePer(24*time.Hour))
+	})
+	for range 2 {
+		err := jobs.RunNow(ctx, "nightly-report")
+		fmt.Println(err == nil, errors.Is(err, guard.ErrDone))
+	}
+	records, _ := jobs.Records(ctx, "nightly-report", 1)
+	fmt.Println(records[0].Outcome)
+	// Output:
+	// building
+	// true false
+	// false true
+	// skipped
+}

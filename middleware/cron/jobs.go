@@ -75,7 +75,9 @@ func New(g *guard.Guard, c *cron.Cron, opts ...Option) (*Jobs, error) {
 // processes. It must not be that of another job, and must stay the same when the program changes.
 // f is called once for each tick of the spec, in one of the processes. Its context ends when the
 // lease of the run is lost (the cause is guard.ErrLost) and when Close ends the run
-// (guard.ErrClosed). A panic of f propagates to the Cron.
+// (guard.ErrClosed). A panic of f propagates to the Cron. If f finds nothing to do, it returns
+// guard.ErrDone, or an error that wraps it, as guard.Guard.Do does: the run is recorded as Skipped,
+// and not run again.
 //
 // A spec that cannot be parsed or never fires, a bad name, and options that cannot work or do not
 // fit the schedule are errors that name the job.

@@ -30,6 +30,7 @@ const (
 	// process died in the run.
 	Lost Outcome = "lost"
 	// Skipped means that the tick was left out: the job was running for another tick, or paused.
+	// It also means that the job returned guard.ErrDone: it had nothing to do.
 	Skipped Outcome = "skipped"
 	// Missed means that no process ran the tick in time.
 	Missed Outcome = "missed"

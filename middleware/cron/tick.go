@@ -240,7 +240,7 @@ func (b *job) run(ctx context.Context, h *held, own *guard.Lease) {
 	r := Record{Tick: h.tick.UTC(), Fence: guard.Fence(ctx)}
 	_ = b.call(context.WithValue(ctx, tickContext{}, h.tick.UTC()), own, r, func(ctx context.Context, o Outcome, begun bool) error {
 		// A store that cannot be asked shows in the hooks of the lease.
-		if o == Ran || begun && !b.rerun {
+		if o == Ran || o == Skipped || begun && !b.rerun {
 			return h.lease.Complete(ctx)
 		}
 		return h.lease.Release(ctx)
@@ -346,6 +346,8 @@ func outcome(ctx context.Context, returned bool, err error) (Outcome, string) {
 		return Lost, fmt.Sprint(context.Cause(ctx))
 	case !returned:
 		return Panicked, "it did not return"
+	case errors.Is(err, guard.ErrDone):
+		return Skipped, reason
 	case err != nil:
 		return Failed, reason
 	}
