@@ -134,6 +134,8 @@ func WithOnce(window time.Duration, by KeyFunc) Option {
 // a time, unless New has no key. The TTL has nothing to do with how long tasks take. It should be
 // well under the minute after which asynq brings back the task of a worker that has died.
 //
+// guard.WithMaxHold frees the key of a handler that hangs, and the attempt counts.
+//
 // What cannot work is refused, here and in guard.New: guard.WithWait and guard.WithOnce (use
 // WithWait and WithOnce), guard.WithOwner and guard.WithOwnerFrom (use WithTaskLease). If the Guard
 // has no name, the name is the type of the task. Defaults to the options of the Guard, with a TTL

@@ -126,12 +126,13 @@ func (r *runner) enqueue(ctx context.Context, e *entry, tick time.Time) error {
 	}, r.leaseOptions(e.kind())...)
 	switch {
 	case info != nil:
+		r.observe(e, Outcome{Tick: tick, Ticks: 1, Result: Enqueued})
 		if r.post != nil {
 			r.post(info, nil)
 		}
 		return nil // its ID keeps out another one, if the marker is missing
 	case duplicate != nil:
-		r.report(e, fmt.Errorf("guardscheduler: enqueue %q: %w", taskID, duplicate))
+		r.report(e, tick, fmt.Errorf("guardscheduler: enqueue %q: %w", taskID, duplicate))
 		return nil
 	case err == nil, errors.Is(err, guard.ErrDone):
 		return nil

@@ -34,7 +34,7 @@ func (r *runner) reportOnce(e *entry, tick time.Time, err error) {
 	}
 	if r.ctx.Err() == nil && !e.trouble.reported && time.Since(e.trouble.since) >= reportAfter {
 		e.trouble.reported = true
-		r.report(e, err)
+		r.report(e, tick, err)
 	}
 }
 
@@ -46,7 +46,12 @@ type trouble struct {
 }
 
 // report calls the caller's hooks for a task that was not enqueued.
-func (r *runner) report(e *entry, err error) {
+func (r *runner) report(e *entry, tick time.Time, err error) {
+	o := outcomeOf(err)
+	if o.Tick.IsZero() {
+		o.Tick = tick
+	}
+	r.observe(e, o)
 	if r.post != nil {
 		r.post(nil, err)
 	}

@@ -48,6 +48,7 @@ type settings struct {
 	deadline time.Duration
 	catchUp  CatchUp
 	lease    []guard.Option
+	observed []func(Outcome)
 	named    bool // the caller has named the lease
 	timed    bool // the Guard was given a TTL
 }

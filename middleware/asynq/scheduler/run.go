@@ -105,7 +105,7 @@ func (r *runner) giveUp(ctx context.Context, e *entry) error {
 			return nil
 		}
 		first, last, n := e.owed.missed(d)
-		r.report(e, &MissedError{Type: e.task.Type(), Spec: e.spec, First: first, Last: last, Ticks: n})
+		r.report(e, first, &MissedError{Type: e.task.Type(), Spec: e.spec, First: first, Last: last, Ticks: n})
 		e.last, e.reported = last, last
 		err := r.raise(ctx, e, last)
 		if err == nil {
