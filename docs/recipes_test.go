@@ -24,6 +24,7 @@ import (
 type recipe struct {
 	key    string // as it is written; "" if the reader has to find one
 	window time.Duration
+	per    bool // WithOncePer: the window is the period of the schedule
 }
 
 // ticks is how many ticks of a schedule a recipe is tried for, and works is how long its runs take.
@@ -72,6 +73,8 @@ func TestRecipes_ofAllFormsAreTried(t *testing.T) {
 		"`onerun run --once 24h backup-$(date +%F) -- ./backup.sh`":                         right,
 		"| once a day | `g.Do(ctx, \"backup:\"+date, f, guard.WithOnce(24*time.Hour))` | |": right,
 		"```go\ng.Do(ctx, \"report:2026-11-21\", f, guard.WithOnce(24*time.Hour))\n```":     right,
+		"```go\ng.Do(ctx, \"report\", f, guard.WithOncePer(24*time.Hour))\n```":             right,
+		"```go\ng.Do(ctx, \"report\", f, guard.WithOncePer(time.Hour))\n```":                right,
 		"```go\ng.Do(ctx, \"report\", f, guard.WithOnce(50*time.Minute))\n```":              right,
 	} {
 		all := recipesOf("page.md", text)
@@ -146,14 +149,14 @@ func recipesOf(path, text string) (all []recipe) {
 		all = append(all, callsIn(block)...)
 		for _, m := range elided.FindAllStringSubmatch(block, -1) {
 			if window, ok := durationOf(m[1]); ok {
-				all = append(all, recipe{"", window})
+				all = append(all, recipe{window: window})
 			}
 		}
 		for _, m := range commandLine.FindAllStringSubmatch(block, -1) {
 			window, err := time.ParseDuration(m[1])
 			own, _, _ := strings.Cut(m[2], " -- ")
 			if err == nil && window > 0 {
-				all = append(all, recipe{own, window})
+				all = append(all, recipe{key: own, window: window})
 			}
 		}
 	}
@@ -165,8 +168,12 @@ func callsIn(block string) (all []recipe) {
 	var ofGuard time.Duration
 	for _, at := range call.FindAllStringSubmatchIndex(block, -1) {
 		name, args := block[at[2]:at[3]], arguments(block[at[1]:])
-		window, given := time.Duration(0), false
+		window, given, per := time.Duration(0), false, false
 		for _, arg := range args {
+			if text, ok := strings.CutPrefix(strings.TrimPrefix(arg, "guard."), "WithOncePer("); ok {
+				window, _ = durationOf(strings.TrimSuffix(text, ")"))
+				given, per = true, true
+			}
 			if text, ok := strings.CutPrefix(strings.TrimPrefix(arg, "guard."), "WithOnce("); ok {
 				window, _ = durationOf(strings.TrimSuffix(text, ")"))
 				given = true
@@ -177,9 +184,9 @@ func callsIn(block string) (all []recipe) {
 		case name == "guard.New":
 			ofGuard = window
 		case index < len(args) && !given && ofGuard > 0:
-			all = append(all, recipe{args[index], ofGuard})
+			all = append(all, recipe{key: args[index], window: ofGuard})
 		case index < len(args) && window > 0:
-			all = append(all, recipe{args[index], window})
+			all = append(all, recipe{args[index], window, per})
 		}
 	}
 	return all
@@ -237,6 +244,14 @@ func durationOf(text string) (_ time.Duration, ok bool) {
 	return time.Duration(n), ok
 }
 
+// option returns the option of the recipe.
+func (r recipe) option() guard.Option {
+	if r.per {
+		return guard.WithOncePer(r.window)
+	}
+	return guard.WithOnce(r.window)
+}
+
 func (r recipe) String() string { return fmt.Sprintf("%q for %v", r.key, r.window) }
 
 // namesOnePieceOfWork reports whether the key identifies work that no schedule repeats, such as
@@ -290,7 +305,7 @@ func runsOf(t *testing.T, r recipe, work time.Duration) int {
 						runs.Add(1)
 						time.Sleep(work)
 						return nil
-					}, guard.WithOnce(r.window))
+					}, r.option())
 				}
 				if err := g.Close(context.Background()); err != nil {
 					t.Error(err)

@@ -49,7 +49,9 @@ func TestMaxHold_freesTheKeyOfAHandlerThatHangs(t *testing.T) {
 				}))
 				deliver := func() <-chan error {
 					returned := make(chan error, 1)
-					go func() { returned <- h.ProcessTask(b.base(context.Background()), asynq.NewTask("charge", []byte("alice"))) }()
+					go func() {
+						returned <- h.ProcessTask(b.base(context.Background()), asynq.NewTask("charge", []byte("alice")))
+					}()
 					return returned
 				}
 				hung := deliver()
