@@ -56,12 +56,13 @@ type impatientAcquisition struct {
 
 // lastAnswer is what events report of the store's last answer.
 type lastAnswer struct {
-	state State
-	left  time.Duration
-	label string
+	state   State
+	left    time.Duration
+	label   string
+	foreign bool
 }
 
-func (l *lastAnswer) set(g Grant) { *l = lastAnswer{g.State, g.Left, g.Label} }
+func (l *lastAnswer) set(g Grant) { *l = lastAnswer{g.State, g.Left, g.Label, g.Foreign} }
 
 // acquire takes a lease on the key, which the store knows as stored. It returns a hold that is in
 // the schedule, or the error of a call whose function did not run. The caller must call endLease
@@ -252,7 +253,7 @@ func (a *acquisition) refused(step queue.Step) error {
 	if g := step.Grant; g.State == Done {
 		return &DoneError{Key: a.key, Left: g.Left, Record: g.Record, Label: g.Label}
 	}
-	return &BusyError{Key: a.key, Left: a.last.left, Label: a.last.label, Waited: a.waited(a.guard.clock.Now())}
+	return &BusyError{Key: a.key, Left: a.last.left, Label: a.last.label, Foreign: a.last.foreign, Waited: a.waited(a.guard.clock.Now())}
 }
 
 // leave leaves the queue. A lease that was handed off meanwhile is released.

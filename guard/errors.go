@@ -56,13 +56,22 @@ type BusyError struct {
 	Left time.Duration
 	// Label identifies the holder, see WithLabel. It comes from the store: treat it as untrusted.
 	Label string
+	// Foreign means that another program or library holds the key, such as Redisson. Its Label is
+	// what the store shows of it, or "".
+	Foreign bool
 	// Waited is how long the call has waited for the key.
 	Waited time.Duration
 }
 
 func (e *BusyError) Error() string {
 	s := fmt.Sprintf("guard: %q is busy", e.Key)
-	if e.Label != "" {
+	if e.Foreign {
+		s += ", held by another library"
+	}
+	switch {
+	case e.Foreign && e.Label != "":
+		s += fmt.Sprintf(" as %q", e.Label)
+	case e.Label != "":
 		s += fmt.Sprintf(", held by %q", e.Label)
 	}
 	if e.Left >= 0 {

@@ -34,9 +34,9 @@ func (a Adapter) Look(ctx context.Context, key string, opts ...Option) error {
 	if !queued && !away && info.Foreign == "" && admits(info.Holders, set) {
 		return nil
 	}
-	busy := &BusyError{Key: key, Left: -1}
+	busy := &BusyError{Key: key, Left: -1, Foreign: info.Foreign != ""}
 	if first := earliest(info.Holders, set); first != nil {
-		busy.Left, busy.Label = first.Left, first.Label
+		busy.Left, busy.Label, busy.Foreign = first.Left, first.Label, first.Foreign
 	}
 	return busy
 }

@@ -15,7 +15,7 @@ local function done_or_foreign(others)
   end
   if field then
     field = string.sub(field, 1, 512)
-    return {0, redis.call('PTTL', lock), field, field}
+    return {0, redis.call('PTTL', lock), field, '\0' .. field} -- NUL: it is not ours
   end
   return nil
 end

@@ -1,6 +1,7 @@
 package reentrant_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -51,6 +52,36 @@ func TestInspect_showsAndBreaksLocksOfRedisson(t *testing.T) {
 	held, err := lock.IsLocked(ctx)
 	require.NoError(t, err)
 	require.False(t, held)
+}
+
+// node-redisson has a UUID where Redisson has the number of a thread.
+func TestInspect_showsAndBreaksLocksOfAnyClientOfRedisson(t *testing.T) {
+	rdb := redistest.Start(t).Client(t)
+	l := reentrant.New(rdb)
+	g, err := guard.New(l)
+	require.NoError(t, err)
+	const client = "285475da-9152-4c83-822a-67ee2f116a79"
+	for _, thread := range []string{
+		"52", "-52", "52:write", client, "worker 7", "x", "main/1", "7f:", "\xff",
+	} {
+		field := client + ":" + thread
+		require.NoError(t, rdb.HSet(t.Context(), "report", field, 1).Err())
+		require.NoError(t, rdb.PExpire(t.Context(), "report", time.Minute).Err())
+		info, err := l.Show(t.Context(), "report")
+		require.NoError(t, err)
+		require.Empty(t, info.Foreign)
+		require.Len(t, info.Holders, 1, field)
+		require.Equal(t, []any{field, true}, []any{info.Holders[0].ID, info.Holders[0].Foreign})
+		var busy *guard.BusyError
+		err = g.Do(t.Context(), "report", func(context.Context) error { return nil })
+		require.ErrorAs(t, err, &busy)
+		require.Equal(t, []any{field, true}, []any{busy.Label, busy.Foreign})
+		require.ErrorContains(t, err, "held by another library as ")
+		broken, err := l.Break(t.Context(), "report", field, driver.Break{ID: "X", Now: true})
+		require.NoError(t, err)
+		require.True(t, broken, field)
+	}
+	require.NoError(t, g.Close(t.Context()))
 }
 
 // An application's own key is left alone, whatever it is.

@@ -3,9 +3,9 @@
 -- release.lua. It answers what show.lua of backend/single does. A hold of Redisson's is shown with
 -- its field as the ID.
 local SHOWN = 1000 -- holders or waiters at most
--- The UUID of a client of Redisson's, the number of a thread, and perhaps what it does with an
--- RReadWriteLock.
-local REDISSON = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+:?%a*$'
+-- The UUID of a client, and what distinguishes its threads: of Redisson, a number, and perhaps what
+-- the thread does with an RReadWriteLock; of node-redisson, another UUID.
+local REDISSON = '^%x+%-%x+%-%x+%-%x+%-%x+:.+$'
 local holders, marker, foreign, mode = {}, {}, '', nil
 
 local function subscribers(channel)

@@ -7,7 +7,8 @@
 -- ms left (-1 if it never ends), label, holder} or {2 done, ms left, lease, bytes of it before the
 -- record, label}: cutting the record out here would take a third of the time. A record of more than
 -- 16 MiB (guard.MaxRecord) is not ours and is answered as an empty one. Labels and holders are cut,
--- so that foreign values are not carried around. If claims share the key, the answer is the error
+-- so that foreign values are not carried around. The holder begins with NUL if it is another
+-- program. If claims share the key, the answer is the error
 -- SHARED: shared_acquire.lua has to answer the claim.
 --
 -- A lease is LEAD, one letter (H held, K kept by a minimum hold, D done), the claim's ID, and a
@@ -44,7 +45,7 @@ local function serve(i)
     end
     local fence_end = id_end and string.find(lease, '\n', id_end + 1, true)
     if not fence_end then
-      return {0, redis.call('PTTL', key), '', ''} -- a foreign value
+      return {0, redis.call('PTTL', key), '', '\0'} -- a foreign value
     end
     local holder = string.sub(lease, #LEAD + 2, id_end - 1)
     if letter == 'H' and holder == id then

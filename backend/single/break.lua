@@ -17,18 +17,26 @@ local function free()
   return 1
 end
 
+-- break_foreign deletes another program's lock only if it has the value that the operator has seen.
+local function break_foreign(value, id)
+  local seen = LEAD ~= '' and what == 'now' and is_lock(value) and foreign_id(value) == id
+  return seen and free() or 0
+end
+
 local function break_alone(id)
-  local head = redis.call('GETRANGE', lease, 0, 2047)
-  if string.sub(head, 1, #LEAD) ~= LEAD then
-    return 0
+  local value = redis.call('GETRANGE', lease, 0, 2047)
+  if string.sub(value, 1, #LEAD) ~= LEAD then
+    return break_foreign(value, id)
   end
-  head = string.sub(head, #LEAD + 1)
+  local head = string.sub(value, #LEAD + 1)
   local letter, holder, rest = string.match(head, '^([HKD])(%S+)[^\n]*\n(.*)$')
   if letter == 'D' then
     return what == 'forget' and free() or 0
   end
   local fence = string.match(rest or '', '^(%d+)\n')
-  if not fence or what == 'forget' then
+  if not fence then
+    return break_foreign(value, id)
+  elseif what == 'forget' then
     return 0
   end
   if what == 'now' then

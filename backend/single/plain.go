@@ -22,9 +22,11 @@ var _ driver.KeyChecker = (*Locker)(nil)
 //	rueidislock          "rueidislock:0:" + key, and so on, see below
 //
 // The lease is a string that begins with "onerun:". A string that does not is the lock of another
-// program. The key is then busy, its holder is not known, and nothing notifies waiters of its
-// release. So they ask for the key a few times a second. Any other type is an error of the kind
-// driver.KindWrongType that names the Redis key, and is left as it is.
+// program. The key is then busy (guard.BusyError.Foreign), and nothing notifies waiters of its
+// release. So they ask for the key a few times a second. Package inspect shows it as a holder
+// (driver.Holder.Foreign) with its value as the ID, or "sha1:" and a digest of one that is longer
+// than 128 bytes or cannot be printed. BreakNow deletes it if it still has that value. Any other
+// type is an error of the kind driver.KindWrongType that names the Redis key, and is left as it is.
 //
 // Other programs see one lock that somebody holds, whatever it is: a lease, a done marker for its
 // window, and a minimum hold. They cannot tell these apart, and they wait or skip.
@@ -137,6 +139,6 @@ func (l *Locker) checkSharing() error {
 		return nil
 	}
 	return &driver.SettingError{
-		Setting: "WithPlainKeys", Reason: "claims cannot share a key at a name that programs use which know no sharing",
+		Setting: "WithPlainKeys", Reason: "WithLimit and WithShared do not work with WithPlainKeys",
 	}
 }

@@ -84,11 +84,14 @@ func TestPlainKeys_onACluster(t *testing.T) {
 	}
 }
 
+// brokenLease looks like a lease of ours to a claim.
+const brokenLease = "onerun:X\n\n\n"
+
 // foreignValues are strings that are no lease of ours. One of them is 24 bytes, as rueidislock
 // draws them, that a Locker without the option takes for a done marker.
 var foreignValues = []string{
 	"", "0", "H", "Hid\n5\nlabel", "Did\nrecord", "D4\n0123456789012345678901", "Kid\n7\n", "onerun", "onerun:",
-	"onerun:H", "onerun:Hother\n5", "onerun:X\n\n\n", "ONERUN:Hid\n5\nlabel", " onerun:Hid\n5\nlabel",
+	"onerun:H", "onerun:Hother\n5", brokenLease, "ONERUN:Hid\n5\nlabel", " onerun:Hid\n5\nlabel",
 }
 
 func TestPlainKeys_takeNoForeignStringForALease(t *testing.T) {
@@ -118,6 +121,7 @@ func TestPlainKeys_takeNoForeignStringForALease(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, guard.Busy, grant.State, "%q", value)
 		require.Empty(t, grant.Holder, "%q", value)
+		require.Equal(t, value != brokenLease, grant.Foreign, "%q", value)
 		require.InDelta(t, time.Minute, grant.Left, float64(10*time.Second))
 
 		info, err := l.Show(t.Context(), "k")
@@ -126,6 +130,61 @@ func TestPlainKeys_takeNoForeignStringForALease(t *testing.T) {
 		require.Equal(t, value, rdb.Get(t.Context(), prefixed("k")).Val())
 		require.Less(t, rdb.PTTL(t.Context(), prefixed("k")).Val(), time.Minute+time.Millisecond)
 	}
+}
+
+// The lock of another library is shown, listed, and deleted only if it is the one that was seen.
+func TestPlainKeys_showAndBreakForeignLocks(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	l := single.New(rdb, single.WithPlainKeys(prefixed))
+	i, err := inspect.New(plainGuard(t, l))
+	require.NoError(t, err)
+	by := inspect.By{Actor: "alice"}
+	values := append([]string{
+		"sha1:", "\xff\x00", strings.Repeat("v", 129), strings.Repeat("v", 2047), "ADDED:2026-11-26@web-1",
+		"8a7c2e5e-5d0b-4c9e-8b56-0f5c6d9a1b2c", "bG9jaw==",
+	}, foreignValues...)
+	for _, value := range values {
+		require.NoError(t, rdb.Set(t.Context(), prefixed("k"), value, time.Minute).Err())
+		err := plainGuard(t, l).Do(t.Context(), "k", func(context.Context) error { return nil })
+		var busy *guard.BusyError
+		require.ErrorAs(t, err, &busy)
+		require.Equal(t, value != brokenLease, busy.Foreign)
+		if busy.Foreign {
+			require.ErrorContains(t, err, "held by another library, for up to")
+		}
+
+		keys, _, err := i.List(t.Context(), "", "", 100)
+		require.NoError(t, err)
+		require.Len(t, keys, 1, "%q", value)
+		h := keys[0].Holders[0]
+		require.Equal(t, []any{"k", driver.KeyHeld, true}, []any{keys[0].Name, keys[0].State(), h.Foreign})
+		require.InDelta(t, time.Minute, h.Left, float64(10*time.Second))
+
+		broken, err := i.Break(t.Context(), "k", h.ID, by)
+		require.NoError(t, err)
+		require.False(t, broken, "it has no minimum hold")
+		require.NoError(t, rdb.Set(t.Context(), prefixed("k"), value+"2", 0).Err()) // the next holder
+		broken, err = i.BreakNow(t.Context(), "k", h.ID, by)
+		require.NoError(t, err)
+		require.False(t, broken, "%q is the value of an earlier holder", value)
+		require.NoError(t, rdb.Set(t.Context(), prefixed("k"), value, 0).Err())
+		broken, err = i.BreakNow(t.Context(), "k", h.ID, by)
+		require.NoError(t, err)
+		require.True(t, broken, "%q", value)
+		require.Zero(t, rdb.Exists(t.Context(), prefixed("k")).Val())
+	}
+}
+
+// A string that is too long to be a lock keeps the key busy, and cannot be broken.
+func TestPlainKeys_showNoLockInALongString(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	l := single.New(rdb, single.WithPlainKeys(prefixed))
+	require.NoError(t, rdb.Set(t.Context(), prefixed("k"), strings.Repeat("v", 2048), 0).Err())
+	info, err := l.Show(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, driver.KeyForeign, info.State())
 }
 
 func TestPlainKeys_leaveOtherTypesAsTheyAre(t *testing.T) {

@@ -30,6 +30,9 @@ local function show_string(answer)
     answer[7] = {{id, '', label, tonumber(fence), left, 1, 0, letter == 'K' and 1 or 0, 0}}
   else
     answer[3] = 'string "' .. string.sub(head, 1, 100) .. '"'
+    if LEAD ~= '' and is_lock(head) then
+      answer[7] = {{foreign_id(head), '', '', 0, left, 1, 0, 0, 1}}
+    end
   end
 end
 

@@ -149,6 +149,8 @@ type Grant struct {
 	// has the key. Nothing may notify of its release then, so a Guard asks a few times a second.
 	// To a claim with a Seat, it names all holders, see Sharer.
 	Holder string
+	// Foreign, if Busy, means that another program or library holds the key.
+	Foreign bool
 	// Seat, if Granted, is the number that distinguishes the claim from the others that hold the
 	// key, from 1 to Claim.Among. It is 0 if that is 1, or more than MaxSeats.
 	Seat int

@@ -1,10 +1,15 @@
 package redisstore
 
 import (
+	"strings"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
+
+// foreign is what the holder of a busy key begins with if it is another program. No ID and no owner
+// has a NUL.
+const foreign = "\x00"
 
 // toGrant reads the answer of a script that acquires a key, see Store.Grant.
 func toGrant(answer any) (grant driver.Grant, sound bool) {
@@ -32,7 +37,8 @@ func toGrant(answer any) (grant driver.Grant, sound bool) {
 		grant = driver.Grant{State: state, Left: left(number), Record: record, Label: label}
 	case driver.Busy:
 		sound = true
-		grant = driver.Grant{State: state, Left: left(number), Label: r.text(), Holder: r.text()}
+		grant = driver.Grant{State: state, Left: left(number), Label: r.text()}
+		grant.Holder, grant.Foreign = strings.CutPrefix(r.text(), foreign)
 		if len(r.parts) > 0 {
 			grant.Ahead, grant.Notified = int(r.integer()), r.integer() == 1
 		}
