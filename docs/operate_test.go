@@ -78,6 +78,9 @@ func (d *desk) work() {
 	backUp := func(context.Context) error { return nil }
 	require.NoError(d, g.Do(d.Context(), "nightly-backup", backUp, guard.WithOnce(24*time.Hour)))
 
+	foreign := d.server.Client(d.T).Set(d.Context(), "job-lock:report", "ADDED:2026-11-26@web-1", time.Minute)
+	require.NoError(d, foreign.Err())
+
 	ledger, ok := g.Adapter().Ledger()
 	require.True(d, ok)
 	d.recordTicks(ledger)

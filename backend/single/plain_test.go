@@ -164,7 +164,7 @@ func TestPlainKeys_showAndBreakForeignLocks(t *testing.T) {
 		broken, err := i.Break(t.Context(), "k", h.ID, by)
 		require.NoError(t, err)
 		require.False(t, broken, "it has no minimum hold")
-		require.NoError(t, rdb.Set(t.Context(), prefixed("k"), value+"2", 0).Err()) // the next holder
+		require.NoError(t, rdb.Set(t.Context(), prefixed("k"), value+"2", 0).Err())
 		broken, err = i.BreakNow(t.Context(), "k", h.ID, by)
 		require.NoError(t, err)
 		require.False(t, broken, "%q is the value of an earlier holder", value)

@@ -5,7 +5,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/seed-1795987d/onerun/cmd/onerun/internal/connect"
 	"github.com/seed-1795987d/onerun/cmd/onerun/internal/doctor"
 	"github.com/seed-1795987d/onerun/cmd/onerun/internal/terminal"
 )
@@ -25,13 +24,13 @@ Exit codes: 0 if there is no problem, 1 if there is one, 125 for bad flags.`
 
 // Run runs the checks, and prints the result.
 func (d *doctorCommand) Run(g *globals) error {
-	servers, err := connect.Open(g.config())
+	servers, err := g.open()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = servers.Close() }()
 	report := doctor.Examine(context.Background(), servers, doctor.Config{
-		Backend: g.Backend, Namespace: g.Namespace, Timeout: d.Timeout,
+		Backend: g.Backend, Namespace: g.Namespace, Timeout: d.Timeout, Plain: servers.Plain,
 	})
 	if g.JSON {
 		err = terminal.JSON(os.Stdout, "  ", report)

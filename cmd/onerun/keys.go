@@ -154,9 +154,12 @@ func (c *breakCommand) Run(g *globals) error {
 			if age := v.age(*h); age != "" {
 				text += " for " + age
 			}
-			if !c.Now {
+			switch {
+			case h.Foreign:
+				text += "; that library learns nothing of it"
+			case !c.Now:
 				text += fmt.Sprintf("; the key is free in %s", h.left())
-			} else {
+			default:
 				text += "; its run may go on until its next renewal"
 			}
 			return text

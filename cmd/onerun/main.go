@@ -13,6 +13,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/alecthomas/kong"
 	"github.com/redis/go-redis/v9"
@@ -35,8 +36,10 @@ const (
 // globals are the flags of all commands.
 type globals struct {
 	Redis     []string         `placeholder:"URL" sep:"none" env:"ONERUN_REDIS" help:"URL of a server: redis://, rediss:// (TLS) or unix://; redis+sentinel://host,host/master/db; redis+cluster://. Several are the nodes of a Cluster, or of a RedLock with --backend redlock. A password on the command line is seen by all users of the host: prefer ONERUN_REDIS, which takes several, separated by commas."`
+	Store     []string         `placeholder:"URL" sep:"none" env:"ONERUN_STORE" help:"URL of the store: postgres://user:password@host/database, with ?table=NAME for another table than onerun_leases, or any URL of --redis. It comes before ONERUN_REDIS."`
 	Backend   string           `default:"single" enum:"single,reentrant,redlock" env:"ONERUN_BACKEND" help:"single, reentrant (shares its keys with Redisson) or redlock (a quorum)."`
 	Namespace string           `env:"ONERUN_NAMESPACE" help:"Put before every key, as in namespace::key."`
+	Plain     string           `placeholder:"PATTERN" env:"ONERUN_PLAIN" help:"Keys have the names of another library's locks, as by WithPlainKeys: %s stands for the key, as in job-lock:%s."`
 	TLSCA     string           `name:"tls-ca" placeholder:"FILE" env:"ONERUN_TLS_CA" help:"Certificates of the authorities that sign the servers' certificates, in PEM."`
 	TLSCert   string           `name:"tls-cert" placeholder:"FILE" env:"ONERUN_TLS_CERT" help:"Certificate of this client."`
 	TLSKey    string           `name:"tls-key" placeholder:"FILE" env:"ONERUN_TLS_KEY" help:"Key of the certificate."`
@@ -44,14 +47,35 @@ type globals struct {
 	Version   kong.VersionFlag `help:"Print the version."`
 }
 
-// config returns what the flags say about the servers.
-func (g *globals) config() connect.Config {
-	var urls []string
-	for _, list := range g.Redis {
-		urls = append(urls, connect.Split(list)...)
+// open returns the store that the flags name. The caller must close it.
+func (g *globals) open() (*connect.Servers, error) {
+	urls := split(g.Store)
+	store := len(urls) > 0
+	if !store {
+		urls = split(g.Redis)
 	}
 	files := connect.TLS{CA: g.TLSCA, Cert: g.TLSCert, Key: g.TLSKey}
-	return connect.Config{URLs: urls, Backend: g.Backend, TLS: files}
+	servers, err := connect.Open(connect.Config{URLs: urls, Backend: g.Backend, TLS: files, Plain: g.Plain})
+	if err != nil && store {
+		err = errors.New(strings.ReplaceAll(err.Error(), "--redis:", "--store:"))
+	}
+	return servers, err
+}
+
+func split(lists []string) (urls []string) {
+	for _, list := range lists {
+		urls = append(urls, connect.Split(list)...)
+	}
+	return urls
+}
+
+// oneStore refuses --redis beside a store: one of them would be ignored.
+func (c *commands) oneStore(own []string) error {
+	isRedis := func(arg string) bool { return arg == "--redis" || strings.HasPrefix(arg, "--redis=") }
+	if len(split(c.Store)) > 0 && slices.ContainsFunc(own, isRedis) {
+		return errors.New("--redis: has no effect beside --store (or ONERUN_STORE), which names the store already")
+	}
+	return nil
 }
 
 type commands struct {
@@ -73,6 +97,7 @@ type commands struct {
 	Trigger triggerCommand `cmd:"" help:"Run jobs now, each once, in one of the processes that have it."`
 	Log     logCommand     `cmd:"" help:"Show what operators have changed, who, and why."`
 	UI      uiCommand      `cmd:"" name:"ui" help:"Serve a page for operators on this host."`
+	Migrate migrateCommand `cmd:"" help:"Create the table of the leases in PostgreSQL."`
 }
 
 func main() {
@@ -113,6 +138,9 @@ func start(args []string) int {
 	call, err := parser.Parse(args)
 	if err != nil {
 		return say(err, "", slices.Contains(own, "--json"))
+	}
+	if err := c.oneStore(own); err != nil {
+		return say(err, "", c.JSON)
 	}
 	key := ""
 	if of, ok := call.Selected().Target.Interface().(interface{ about() string }); ok {

@@ -79,7 +79,13 @@ func (r *runCommand) messageOf(err error) message {
 	case errors.As(err, &busy):
 		m.Outcome, m.Exit, m.Holder, m.Left = "busy", r.ConflictExitCode, busy.Label, seconds(max(busy.Left, 0))
 		m.Text = fmt.Sprintf("%q is busy", busy.Key)
-		if busy.Label != "" {
+		switch {
+		case busy.Foreign:
+			m.Text += ": another library holds it"
+			if busy.Label != "" {
+				m.Text += " as " + busy.Label
+			}
+		case busy.Label != "":
 			m.Text += fmt.Sprintf(": %s holds it", busy.Label)
 		}
 	case errors.As(err, &done):

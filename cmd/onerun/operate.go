@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/seed-1795987d/onerun/cmd/onerun/internal/connect"
 	"github.com/seed-1795987d/onerun/cmd/onerun/internal/terminal"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/inspect"
@@ -21,7 +20,7 @@ const exitNothing = 1
 
 // operator calls f with an Inspector of the servers, and a context that ends with a signal.
 func (g *globals) operator(f func(ctx context.Context, i *inspect.Inspector) error) error {
-	servers, err := connect.Open(g.config())
+	servers, err := g.open()
 	if err != nil {
 		return err
 	}

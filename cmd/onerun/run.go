@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/cmd/onerun/internal/child"
-	"github.com/seed-1795987d/onerun/cmd/onerun/internal/connect"
 	"github.com/seed-1795987d/onerun/cmd/onerun/internal/terminal"
 	"github.com/seed-1795987d/onerun/guard"
 )
@@ -31,13 +30,13 @@ func (r *runCommand) Run(g *globals) error {
 	if err != nil {
 		return r.fail(g, err, notStarted(err))
 	}
-	servers, err := connect.Open(g.config())
+	servers, err := g.open()
 	if err != nil {
 		return r.fail(g, err, exitError)
 	}
 	defer func() { _ = servers.Close() }()
 	w := &work{
-		run: r, globals: g, path: path, nodes: len(servers.Clients),
+		run: r, globals: g, path: path, nodes: servers.Nodes(),
 		leases: newTracker(), signals: newDispatcher(),
 	}
 	w.trace = traceparent(os.Getenv("TRACEPARENT"))
@@ -194,7 +193,7 @@ func (w *work) environment(ctx context.Context) []string {
 	var env []string
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
-		if name == "ONERUN_ID" || own[name] != "" || name == redisEnv && !w.run.PassRedis {
+		if name == "ONERUN_ID" || own[name] != "" || (name == redisEnv || name == storeEnv) && !w.run.PassRedis {
 			continue
 		}
 		env = append(env, entry)

@@ -2,9 +2,9 @@ package main
 
 import "time"
 
-// redisEnv is the variable that names the servers, with their passwords. No other variable of a
-// flag has a secret: those of TLS name files.
-const redisEnv = "ONERUN_REDIS"
+// The variables that name the store, with passwords. No other variable of a flag has a secret:
+// those of TLS name files.
+const redisEnv, storeEnv = "ONERUN_REDIS", "ONERUN_STORE"
 
 // runCommand is "onerun run".
 type runCommand struct {
@@ -24,7 +24,7 @@ type runCommand struct {
 	ConflictExitCode int            `short:"E" default:"75" placeholder:"CODE" help:"Exit code if the key is busy, 0 to 255. Default: 75."`
 	DoneExit         int            `default:"0" placeholder:"CODE" help:"Exit code if the work is done (--once), 0 to 255. Default: 0."`
 
-	PassRedis bool `help:"Give the command ONERUN_REDIS, which may have a password. A nested onerun needs it."`
+	PassRedis bool `help:"Give the command ONERUN_REDIS and ONERUN_STORE, which may have a password. A nested onerun needs them."`
 
 	command []string // what follows "--"
 }
@@ -40,5 +40,5 @@ and 127 if the command cannot be executed, or is not found. A script without #! 
 A program without a slash in its name is looked up in PATH, but not in the working directory.
 
 The command finds ONERUN_KEY, ONERUN_FENCE, ONERUN_ID, ONERUN_OWNER and TRACEPARENT in its
-environment. It does not get ONERUN_REDIS without --pass-redis.`
+environment. It does not get ONERUN_REDIS and ONERUN_STORE without --pass-redis.`
 }

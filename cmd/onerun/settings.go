@@ -73,11 +73,18 @@ func (r *runCommand) grace() time.Duration {
 var flags = map[string]string{
 	"WithTTL": "--ttl", "WithWait": "--wait", "WithFair": "--fair", "WithShared": "--shared", "WithLimit": "--limit",
 	"WithOnce": "--once", "WithMinHold": "--min-hold", "WithMaxHold": "--max-hold", "WithLabel": "--label",
-	"WithOwner": "--owner", "WithMargin": "--grace", "WithNamespace": "--namespace", "nodes": "--redis",
+	"WithOwner": "--owner", "WithMargin": "--grace", "WithNamespace": "--namespace", "nodes": "--redis", "WithPlainKeys": "--plain", "WithTable": "--store",
 }
 
-// asFlag returns the error of a setting as one of a flag, and other errors as they are.
+// noTable is the code of PostgreSQL for a table that does not exist.
+const noTable = "SQLSTATE 42P01"
+
+// asFlag returns the error of a setting as one of a flag, and other errors as they are, with what
+// cures a table that is missing.
 func asFlag(err error) error {
+	if err != nil && strings.Contains(err.Error(), noTable) {
+		return fmt.Errorf("%w; \"onerun migrate\" creates the table", err)
+	}
 	var bad *guard.SettingError
 	if !errors.As(err, &bad) {
 		return err

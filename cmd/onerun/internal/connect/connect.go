@@ -1,12 +1,14 @@
 package connect
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-1795987d/onerun/backend/postgres"
 	"github.com/seed-1795987d/onerun/backend/redlock"
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/backend/single"
@@ -25,20 +27,41 @@ type Config struct {
 	URLs    []string
 	Backend string // "" is Single
 	TLS     TLS
+	Plain   string // names of locks of other libraries: %s stands for the key; "" for none
 }
 
 // Servers are clients of the servers, and the backend over them.
 type Servers struct {
 	// Clients has one client, or one for each node of a RedLock.
 	Clients []redis.UniversalClient
-	Locker  guard.Locker
+	// DB and Postgres are nil on Redis, and there are no Clients on PostgreSQL.
+	DB       *sql.DB
+	Postgres *postgres.Locker
+	Locker   guard.Locker
+	// Plain are the options of single on these servers.
+	Plain []single.Option
 }
+
+// Nodes is how many stores have the leases: those of a quorum, or one.
+func (s *Servers) Nodes() int { return max(len(s.Clients), 1) }
 
 // Open returns clients for the URLs. It does not connect them. Its errors name the flag, and no
 // password. The caller must call Close.
 func Open(c Config) (*Servers, error) {
 	if len(c.URLs) == 0 {
-		return nil, errors.New("--redis: is missing; ONERUN_REDIS can name the servers as well")
+		return nil, errors.New("--redis: is missing; ONERUN_REDIS, --store and ONERUN_STORE can name the store as well")
+	}
+	s := &Servers{}
+	if slices.ContainsFunc(c.URLs, isPostgres) {
+		if err := s.openPostgres(c); err != nil {
+			_ = s.Close()
+			return nil, err
+		}
+		return s, nil
+	}
+	var err error
+	if s.Plain, err = plainOptions(c); err != nil {
+		return nil, err
 	}
 	groups := [][]string{c.URLs}
 	if c.Backend == RedLock {
@@ -47,7 +70,6 @@ func Open(c Config) (*Servers, error) {
 			groups = append(groups, []string{address})
 		}
 	}
-	s := &Servers{}
 	for _, group := range groups {
 		client, err := open(group, c.TLS)
 		if err != nil {
@@ -58,13 +80,13 @@ func Open(c Config) (*Servers, error) {
 	}
 	switch c.Backend {
 	case Single, "":
-		s.Locker = single.New(s.Clients[0])
+		s.Locker = single.New(s.Clients[0], s.Plain...)
 	case Reentrant:
 		s.Locker = reentrant.New(s.Clients[0])
 	case RedLock:
 		var nodes []guard.Locker
 		for _, client := range s.Clients {
-			nodes = append(nodes, single.New(client))
+			nodes = append(nodes, single.New(client, s.Plain...))
 		}
 		s.Locker = redlock.New(nodes)
 	default:
@@ -76,7 +98,7 @@ func Open(c Config) (*Servers, error) {
 
 // Close closes the clients.
 func (s *Servers) Close() error {
-	var all []error
+	all := []error{closeDB(s.DB)}
 	for _, client := range s.Clients {
 		all = append(all, client.Close())
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/cmd/onerun/internal/connect"
 )
 
@@ -71,6 +72,7 @@ type Config struct {
 	Backend   string // that is used
 	Namespace string
 	Timeout   time.Duration // for one server
+	Plain     []single.Option
 }
 
 // Examine examines all servers at the same time.
@@ -89,6 +91,9 @@ func Examine(ctx context.Context, servers *connect.Servers, c Config) *Report {
 			found[i] = examine(ctx, client, c)
 		})
 	}
+	if servers.Postgres != nil {
+		found = [][]*Server{examinePostgres(ctx, servers, c)}
+	}
 	all.Wait()
 	for _, some := range found {
 		r.Servers = append(r.Servers, some...)
@@ -101,8 +106,8 @@ func Examine(ctx context.Context, servers *connect.Servers, c Config) *Report {
 			}
 		}
 	}
-	r.Backends = backends(r.Servers, servers.Clients, c)
-	used := func(b Backend) bool { return b.Name == c.Backend && !b.Works }
+	r.Backends = backends(r.Servers, servers, c)
+	used := func(b Backend) bool { return (b.Name == c.Backend || b.Name == postgresName) && !b.Works }
 	if r.Problems == 0 && slices.ContainsFunc(r.Backends, used) {
 		r.Problems = 1
 	}

@@ -4,15 +4,16 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/seed-1795987d/onerun/cmd/onerun/internal/connect"
 )
 
 // backends says what each backend promises on the servers.
-func backends(servers []*Server, clients []redis.UniversalClient, c Config) []Backend {
-	if c.Backend == connect.RedLock {
-		return []Backend{quorum(servers, len(clients))}
+func backends(servers []*Server, of *connect.Servers, c Config) []Backend {
+	switch {
+	case of.Postgres != nil:
+		return []Backend{onPostgres(servers[0])}
+	case c.Backend == connect.RedLock:
+		return []Backend{quorum(servers, len(of.Clients))}
 	}
 	all := []Backend{onOne(connect.Single, servers, c), onOne(connect.Reentrant, servers, c)}
 	return append(all, Backend{Name: connect.RedLock, Promises: []string{}, Limits: []string{

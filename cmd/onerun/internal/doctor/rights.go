@@ -40,13 +40,13 @@ func onUsed(f func(ctx context.Context, l driver.Locker, key string) error) try 
 		if usesReentrant(c) {
 			return f(ctx, reentrant.New(client), key)
 		}
-		return f(ctx, single.New(client), key)
+		return f(ctx, single.New(client, c.Plain...), key)
 	}
 }
 
 var features = []feature{
-	{"single", usesSingle, func(ctx context.Context, client redis.UniversalClient, _ Config, key string) error {
-		return tryLease(ctx, single.New(client), key)
+	{"single", usesSingle, func(ctx context.Context, client redis.UniversalClient, c Config, key string) error {
+		return tryLease(ctx, single.New(client, c.Plain...), key)
 	}},
 	{"reentrant", usesReentrant, func(ctx context.Context, client redis.UniversalClient, _ Config, key string) error {
 		return tryLease(ctx, reentrant.New(client), key)

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os/signal"
+	"syscall"
+
+	"github.com/seed-1795987d/onerun/cmd/onerun/internal/terminal"
+)
+
+// migrateCommand is "onerun migrate".
+type migrateCommand struct{}
+
+// Help implements kong.HelpProvider.
+func (c *migrateCommand) Help() string {
+	return `It changes nothing if the table exists. Programs can create it as well, by Migrate or Schema of
+package backend/postgres.`
+}
+
+// Run creates the table.
+func (c *migrateCommand) Run(g *globals) error {
+	servers, err := g.open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = servers.Close() }()
+	if servers.Postgres == nil {
+		return errors.New("migrate: Redis needs no tables; it is for a store such as postgres://…")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := servers.Postgres.Migrate(ctx); err != nil {
+		return err
+	}
+	return g.print(map[string]any{"migrated": true}, func(w *terminal.Page) { w.Line("the table exists") })
+}

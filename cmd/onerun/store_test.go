@@ -1,0 +1,155 @@
+package main_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/robfig/cron/v3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/cmd/onerun/internal/connect"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/postgrestest"
+	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
+)
+
+// A postgresSite runs commands on a PostgreSQL, and has no Redis.
+type postgresSite struct {
+	*site
+	url string
+}
+
+func newPostgresSite(t *testing.T) *postgresSite {
+	t.Helper()
+	t.Parallel()
+	return &postgresSite{&site{t: t, dir: t.TempDir()}, postgrestest.Start(t).DSN()}
+}
+
+func (s *postgresSite) command(args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(s.t.Context(), program, args...)
+	cmd.Dir = s.dir
+	cmd.Env = append(os.Environ(), "ONERUN_STORE="+s.url)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd
+}
+
+func (s *postgresSite) run(args ...string) (code int, out, errs string) {
+	s.t.Helper()
+	e := execute(s.t, s.command(args...))
+	code = e.wait()
+	return code, e.out.String(), e.errs.String()
+}
+
+func (s *postgresSite) ok(args ...string) (out string) {
+	s.t.Helper()
+	code, out, errs := s.run(args...)
+	require.Zero(s.t, code, "%v: %s%s", args, out, errs)
+	return out
+}
+
+// A team without Redis uses every command.
+func TestStore_allCommandsOnPostgreSQL(t *testing.T) {
+	s := newPostgresSite(t)
+	code, out, errs := s.run("run", "report", "--", "true")
+	require.Equal(t, 125, code, out)
+	require.Contains(t, errs, `"onerun migrate" creates the table`)
+	require.NotContains(t, errs, s.url)
+	code, out, _ = s.run("doctor")
+	require.Equal(t, 1, code, out)
+	require.Contains(t, out, `"onerun migrate" creates the table`)
+	require.Equal(t, "the table exists\n", s.ok("migrate"))
+	s.ok("migrate")
+
+	holder := execute(t, s.command("run", "--ttl=9s", "--label=web-1", "report", "--", "sh", "-c", "echo $ONERUN_FENCE$ONERUN_STORE >fence; exec sleep 100"))
+	require.NotContains(t, s.written("fence"), "postgres")
+	require.Regexp(t, `(?s)^report is held\n +by +web-1\n  since`, s.ok("show", "report"))
+	require.Regexp(t, `(?m)^report +held +\S+ +\S+ +web-1$`, s.ok("ls"))
+	require.Equal(t, 75, first(s.run("run", "report", "--", "true")))
+	require.Regexp(t, `^broken: report was held by web-1`, s.ok("break", "report", "--by=alice"))
+	s.ok("run", "--wait=20s", "report", "--", "true")
+	require.Equal(t, 124, holder.wait())
+	require.Regexp(t, `alice +break +report`, s.ok("log"))
+
+	s.ok("run", "--once=1h", "nightly", "--", "true")
+	require.Contains(t, s.ok("show", "nightly"), "nightly is done")
+	s.ok("forget", "nightly")
+	s.ok("hold", "migration", "--for=1h")
+	s.ok("break", "--now", "migration")
+	s.ok("run", "--shared", "k", "--", "true")
+	code, _, errs = s.run("run", "--fair", "k", "--", "true")
+	require.Equal(t, 125, code)
+	require.Contains(t, errs, "--fair: the backend (*postgres.Locker) keeps no queue")
+	require.Contains(t, s.ok("ps"), "no process")
+	out = s.ok("doctor")
+	require.Contains(t, out, "postgres: promises here")
+	require.Regexp(t, `ok +try WithShared +works`, out)
+}
+
+// The commands about jobs.
+func TestStore_jobsOnPostgreSQL(t *testing.T) {
+	s := newPostgresSite(t)
+	s.ok("migrate")
+	servers, err := connect.Open(connect.Config{URLs: []string{s.url}})
+	require.NoError(t, err)
+	g, err := guard.New(servers.Locker, guard.WithoutNamespace())
+	require.NoError(t, err)
+	c := cron.New()
+	all, err := guardcron.New(g, c)
+	require.NoError(t, err)
+	_, err = all.AddFunc("report", "0 3 * * *", func(context.Context) error { return nil })
+	require.NoError(t, err)
+	c.Start()
+	s.eventually(func() bool { return strings.Contains(s.ok("jobs"), "report") }, "it is not announced")
+	s.ok("pause", "report")
+	require.Regexp(t, `report +0 3 \* \* \* +paused`, s.ok("jobs"))
+	s.ok("resume", "report")
+	s.ok("trigger", "report")
+	s.eventually(func() bool { return strings.Contains(s.ok("records", "report"), "by hand") }, "it is not triggered")
+	<-c.Stop().Done()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	require.NoError(t, all.Close(ctx))
+	require.NoError(t, g.Close(ctx))
+	require.NoError(t, servers.Close())
+}
+
+// Tables are apart, and a wrong setting is refused by name, without the password.
+func TestStore_tablesAndRefusals(t *testing.T) {
+	s := newPostgresSite(t)
+	s.ok("migrate")
+	jobs := "--store=" + s.url + "&table=job_leases"
+	s.ok("migrate", jobs)
+	s.ok("run", "--once=1h", jobs, "k", "--", "true")
+	require.Contains(t, s.ok("show", jobs, "k"), "k is done")
+	require.Contains(t, s.ok("show", "k"), "k is free")
+	for want, args := range map[string][]string{
+		"must be lower-case letters":                           {"--store=" + s.url + "&table=Bad-Table"},
+		"--store: the URL cannot be used":                      {"--store=postgres://u:s3cret#x@host:port/d"},
+		"--store: a URL of PostgreSQL":                         {"--store=" + s.url + ",redis://a"},
+		"--backend: redlock is":                                {"--backend=redlock"},
+		"--plain: has no effect on Postgre":                    {"--plain=%s"},
+		"--tls-cert and --tls-key are for R":                   {"--tls-ca=file"},
+		"--redis: has no effect beside --store":                {"--redis=redis://a"},
+		"--store: the URL cannot be used: it is no URL of a P": {"--store=postgres://h/d?table="},
+	} {
+		code, out, errs := s.run(append([]string{"show", "k"}, args...)...)
+		require.Equal(t, 125, code, out)
+		require.Contains(t, errs, want)
+		require.NotContains(t, errs, "s3cret")
+	}
+}
+
+func TestStore_ofRedis(t *testing.T) {
+	s := newSite(t)
+	cmd := s.command("run", "--store=redis://"+s.server.Addr(), "k", "--", "true")
+	cmd.Env = append(cmd.Env, "ONERUN_REDIS=redis://127.0.0.1:1")
+	require.Zero(t, execute(t, cmd).wait())
+	code, _, errs := s.run("migrate")
+	require.Equal(t, 125, code)
+	require.Contains(t, errs, "Redis needs no tables")
+}
