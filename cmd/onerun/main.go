@@ -1,6 +1,6 @@
 // Onerun runs a command once, cluster-wide, and checks the servers that keep its leases.
 //
-//	onerun run --once 20h nightly-backup -- ./backup.sh
+//	onerun run --once-per 24h nightly-backup -- ./backup.sh
 //	onerun doctor
 //
 // See docs/operate.md.

@@ -42,7 +42,7 @@ func (m message) print(to io.Writer, asJSON bool) {
 
 // onceHint is for a schedule whose period is about as long as --once.
 const onceHint = "the window of --once counts from the end of the run; " +
-	"for a schedule, use a window shorter than the period"
+	"for a schedule, use --once-per, or a window shorter than the period"
 
 // hintAbout returns the hint for a done marker that expires in left. If a schedule has the window
 // as its period, each run leaves a marker that outlasts the next tick by the length of that run.

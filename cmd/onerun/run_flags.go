@@ -15,14 +15,15 @@ type runCommand struct {
 	Fair             bool           `help:"Serve waiters in the order in which they came. Give it to all runs for the key."`
 	Shared           bool           `xor:"among" help:"Hold the key together with all that are --shared."`
 	Limit            int            `xor:"among" placeholder:"N" help:"Up to N hold the key at a time."`
-	Once             time.Duration  `default:"0s" help:"After a success, do not run again for that long. It counts from the end of the run: for a schedule, give less than the period, such as 20h for once a day."`
+	Once             time.Duration  `xor:"once" placeholder:"20h" help:"After a success, do not run again for that long, counted from the end of the run. For a schedule, use --once-per."`
+	OncePer          time.Duration  `xor:"once" placeholder:"24h" help:"Run at most once in each period of a schedule, such as 24h for once a day. It counts from the start of the run, and ends a tenth of the period before the next one."`
 	MinHold          time.Duration  `default:"0s" help:"Keep the key for at least that long."`
 	MaxHold          time.Duration  `default:"0s" help:"End the command after that long."`
 	Grace            *time.Duration `placeholder:"10s" help:"The command gets SIGTERM that long before its lease ends, and SIGKILL at the end. At most a third of --ttl, and that by default if it is less than 10s."`
 	Label            string         `help:"How others see the holder of the key. Default: host and process."`
 	Owner            string         `env:"ONERUN_OWNER" help:"Runs of one owner hold a key together, with --backend reentrant."`
 	ConflictExitCode int            `short:"E" default:"75" placeholder:"CODE" help:"Exit code if the key is busy, 0 to 255. Default: 75."`
-	DoneExit         int            `default:"0" placeholder:"CODE" help:"Exit code if the work is done (--once), 0 to 255. Default: 0."`
+	DoneExit         int            `default:"0" placeholder:"CODE" help:"Exit code if the work is done (--once, --once-per), 0 to 255. Default: 0."`
 
 	PassRedis bool `help:"Give the command ONERUN_REDIS and ONERUN_STORE, which may have a password. A nested onerun needs them."`
 

@@ -42,7 +42,7 @@ func TestRun_once(t *testing.T) {
 func TestRun_hintsAtAWindowAsLongAsThePeriod(t *testing.T) {
 	s := newSite(t)
 	require.Equal(t, 0, first(s.run("run", "--once=24h", "k", "--", "true")))
-	const hint = "the window of --once counts from the end of the run; for a schedule, use a window shorter than the period"
+	const hint = "the window of --once counts from the end of the run; for a schedule, use --once-per, or a window shorter than the period"
 	for _, test := range []struct {
 		left  time.Duration
 		hints bool

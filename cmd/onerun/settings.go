@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,8 +35,14 @@ func (w *wait) UnmarshalText(text []byte) error {
 func (r *runCommand) options(g *globals) []guard.Option {
 	opts := []guard.Option{
 		guard.WithTTL(r.TTL), guard.WithMargin(r.grace()), guard.WithWait(time.Duration(r.Wait)),
-		guard.WithOnce(r.Once), guard.WithMinHold(r.MinHold), guard.WithMaxHold(r.MaxHold),
+		guard.WithMinHold(r.MinHold), guard.WithMaxHold(r.MaxHold),
 		guard.WithoutNamespace(), guard.WithNamespace(g.Namespace), guard.WithOwner(r.Owner),
+	}
+	switch {
+	case r.OncePer != 0:
+		opts = append(opts, guard.WithOncePer(r.OncePer))
+	default:
+		opts = append(opts, guard.WithOnce(r.Once))
 	}
 	if r.Label != "" {
 		opts = append(opts, guard.WithLabel(r.Label))
@@ -72,12 +80,22 @@ func (r *runCommand) grace() time.Duration {
 // flags are the flags that set an option of the Guard.
 var flags = map[string]string{
 	"WithTTL": "--ttl", "WithWait": "--wait", "WithFair": "--fair", "WithShared": "--shared", "WithLimit": "--limit",
-	"WithOnce": "--once", "WithMinHold": "--min-hold", "WithMaxHold": "--max-hold", "WithLabel": "--label",
+	"WithOnce": "--once", "WithOncePer": "--once-per", "WithMinHold": "--min-hold", "WithMaxHold": "--max-hold", "WithLabel": "--label",
 	"WithOwner": "--owner", "WithMargin": "--grace", "WithNamespace": "--namespace", "nodes": "--redis", "WithPlainKeys": "--plain", "WithTable": "--store",
 }
 
 // noTable is the code of PostgreSQL for a table that does not exist.
 const noTable = "SQLSTATE 42P01"
+
+// flagNames replaces the names of options by those of flags, longer names first: WithOncePer begins
+// with WithOnce.
+func flagNames() *strings.Replacer {
+	var pairs []string
+	for _, option := range slices.SortedFunc(maps.Keys(flags), func(a, b string) int { return len(b) - len(a) }) {
+		pairs = append(pairs, option, flags[option])
+	}
+	return strings.NewReplacer(pairs...)
+}
 
 // asFlag returns the error of a setting as one of a flag, and other errors as they are, with what
 // cures a table that is missing.
@@ -94,10 +112,7 @@ func asFlag(err error) error {
 	if !ok {
 		return err
 	}
-	reason := bad.Reason
-	for option, flag := range flags {
-		reason = strings.ReplaceAll(reason, option, flag)
-	}
+	reason := flagNames().Replace(bad.Reason)
 	if bad.Value == "" {
 		return fmt.Errorf("%s: %s", name, reason)
 	}
