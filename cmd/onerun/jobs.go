@@ -8,7 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/robfig/cron/v3"
+
 	"github.com/seed-1795987d/onerun/cmd/onerun/internal/terminal"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/inspect"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
@@ -18,8 +21,38 @@ type jobView struct {
 	guardcron.JobInfo
 	Namespace string            `json:"namespace"`
 	Paused    bool              `json:"paused"`
+	State     string            `json:"state"` // paused, orphaned or active
 	Last      *guardcron.Record `json:"last,omitempty"`
 }
+
+// The states of a job.
+const (
+	jobActive = "active"
+	jobPaused = "paused"
+	// jobOrphaned is that of a job whose ticks pass without a record.
+	jobOrphaned = "no process has it"
+)
+
+// stateOf returns the state of a job at an instant. Some process records each tick of a job that a
+// process has. The schedule may be in a time zone that is not known here, so two ticks must be
+// missing, and a run that holds the key has not recorded its tick yet.
+func (v *jobView) stateOf(now time.Time, runs bool) string {
+	known := v.Seen.Add(time.Hour) // Seen is a whole hour
+	if v.Last != nil && v.Last.Tick.After(known) {
+		known = v.Last.Tick
+	}
+	schedule, err := cron.ParseStandard(v.Spec)
+	switch {
+	case v.Paused:
+		return jobPaused
+	case err != nil, runs, !now.After(schedule.Next(schedule.Next(known)).Add(recordedWithin)):
+		return jobActive
+	}
+	return jobOrphaned
+}
+
+// recordedWithin is how long after its tick a short run is on record, with a jitter and a catch-up.
+const recordedWithin = 10 * time.Minute
 
 // jobsCommand is "onerun jobs".
 type jobsCommand struct{}
@@ -41,6 +74,11 @@ func (c *jobsCommand) Run(g *globals) error {
 			if len(records) > 0 {
 				v.Last = &records[0]
 			}
+			k, err := i.Show(ctx, "cron:"+info.Name)
+			if err != nil {
+				return err
+			}
+			v.State = v.stateOf(time.Now(), k.State() == driver.KeyHeld)
 			views = append(views, v)
 		}
 		return g.print(views, func(w *terminal.Page) {
@@ -54,15 +92,11 @@ func (c *jobsCommand) Run(g *globals) error {
 			w.Line("jobs %s:", inNamespace(i.Namespace()))
 			w.Row("JOB", "SCHEDULE", "ZONE", "STATE", "LAST TICK", "OUTCOME", "BY")
 			for _, v := range views {
-				state := "active"
-				if v.Paused {
-					state = "paused"
-				}
 				last := guardcron.Record{}
 				if v.Last != nil {
 					last = *v.Last
 				}
-				w.Row(v.Name, orDash(v.Spec), zoneOf(v.JobInfo), state, orDash(tickOf(last)), orDash(string(last.Outcome)), last.Who)
+				w.Row(v.Name, orDash(v.Spec), zoneOf(v.JobInfo), v.State, orDash(tickOf(last)), orDash(string(last.Outcome)), last.Who)
 			}
 		})
 	})

@@ -18,8 +18,9 @@ type showCommand struct{ oneKey }
 
 // Help implements kong.HelpProvider.
 func (c *showCommand) Help() string {
-	return `If the key is free, it looks for it under other namespaces, which scans the servers for a second at
-most.`
+	return `If the key is free, it looks for the key of a job of that name, and for the key under other
+namespaces, which scans the servers for a second at most. See "onerun key" for the keys of requests
+and tasks.`
 }
 
 // Run shows a key.
@@ -39,6 +40,7 @@ func (c *showCommand) Run(g *globals) error {
 		}
 		if v.State == string(driver.KeyFree) {
 			v.Elsewhere = elsewhere(ctx, i, c.Key)
+			v.Related = related(ctx, i, c.Key)
 		}
 		return g.print(v, v.print)
 	})

@@ -23,6 +23,7 @@ type keyView struct {
 	Subscribers int          `json:"subscribers"` // -1 if it is not known
 	Foreign     string       `json:"foreign,omitempty"`
 	Elsewhere   []placeView  `json:"elsewhere,omitempty"` // of a key that is free
+	Related     []keyView    `json:"related,omitempty"`   // keys of jobs of that name
 	// The newest change that an operator asked for.
 	Changed *operationView `json:"changed,omitempty"`
 }
@@ -53,9 +54,7 @@ func viewOf(k inspect.Key) keyView {
 		Key: k.Name, State: string(k.State()), Time: k.Time.UTC(), Queue: k.Queue, Wanted: k.Wanted,
 		Subscribers: k.Subscribers, Foreign: k.Foreign,
 	}
-	if !utf8.ValidString(k.Name) {
-		v.Bytes = []byte(k.Name)
-	}
+	v.Bytes = bytesOf(k.Name)
 	for _, h := range k.Holders {
 		of := holderView{
 			ID: h.ID, Label: h.Label, Fence: h.Fence, Left: seconds(h.Left), Among: h.Among, Seat: h.Seat,
@@ -76,6 +75,14 @@ func viewOf(k inspect.Key) keyView {
 		v.Done = &doneView{Label: m.Label, Left: seconds(m.Left), Size: m.Size}
 	}
 	return v
+}
+
+// bytesOf returns the bytes of a key that is not UTF-8, which JSON cannot have, or nil.
+func bytesOf(key string) []byte {
+	if utf8.ValidString(key) {
+		return nil
+	}
+	return []byte(key)
 }
 
 // who names the holder.
@@ -99,7 +106,11 @@ func (v *keyView) age(h holderView) string {
 
 // print prints the key for people.
 func (v keyView) print(w *terminal.Page) {
-	w.Line("%s is %s%s", v.Key, v.State, hintsOf(v.Elsewhere))
+	hints := hintsOf(v.Elsewhere)
+	for _, r := range v.Related {
+		hints += fmt.Sprintf("; the key %s of that name is not", r.Key)
+	}
+	w.Line("%s is %s%s", v.Key, v.State, hints)
 	line := func(name, text string) {
 		if text != "" {
 			w.Detail(name, text)
@@ -148,7 +159,9 @@ func (v keyView) print(w *terminal.Page) {
 		line("record", fmt.Sprintf("%d bytes", d.Size))
 	}
 	line("other", v.Foreign)
-	line("wanted", v.Wanted)
+	if v.Wanted != "" {
+		line("wanted", v.Wanted+", a waiter for which newcomers are kept away")
+	}
 	if len(v.Queue) > 0 {
 		line("queue", fmt.Sprintf("%d waiting, %s is first", len(v.Queue), v.Queue[0]))
 	}
@@ -159,5 +172,8 @@ func (v keyView) print(w *terminal.Page) {
 	}
 	if v.Subscribers > 0 {
 		line("waiting", fmt.Sprintf("%d processes", v.Subscribers))
+	}
+	for _, r := range v.Related {
+		r.print(w)
 	}
 }

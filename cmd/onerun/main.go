@@ -84,6 +84,7 @@ type commands struct {
 	Run    runCommand    `cmd:"" help:"Run a command under a lease on a key. It ends before the lease does."`
 	Doctor doctorCommand `cmd:"" help:"Check the servers, and say what each backend promises there."`
 
+	Key     keyCommand     `cmd:"" help:"Say under which key the store knows a request, a call, a task or a job."`
 	Show    showCommand    `cmd:"" help:"Show who holds a key, since when, and who waits for it."`
 	Ls      lsCommand      `cmd:"" help:"List keys that are held, kept or done."`
 	Break   breakCommand   `cmd:"" help:"Take a key from its holder, without two at a time."`
@@ -126,6 +127,9 @@ func start(args []string) int {
 		kong.Description("Runs work once, cluster-wide."), kong.KindMapper(reflect.String, kong.MapperFunc(asGiven)))
 	if err != nil {
 		return say(err, "", false)
+	}
+	if len(args) > 0 && args[0] == "help" {
+		args = append(slices.Clone(args[1:]), "--help")
 	}
 	at := slices.Index(args, "--")
 	own := args

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/inspect"
 )
 
@@ -31,6 +32,20 @@ func elsewhere(ctx context.Context, i *inspect.Inspector, key string) (views []p
 	}
 	for _, p := range places {
 		views = append(views, placeView{p.Namespace, viewOf(p.Key)})
+	}
+	return views
+}
+
+// ofJobs are what the keys of jobs begin with.
+var ofJobs = []string{"cron:", "gocron:", "gocron-leader:"}
+
+// related returns the keys of jobs of that name that are not free. It is a hint, as elsewhere is.
+func related(ctx context.Context, i *inspect.Inspector, name string) (views []keyView) {
+	for _, prefix := range ofJobs {
+		k, err := i.Show(ctx, prefix+name)
+		if state := k.State(); err == nil && state != driver.KeyFree && state != driver.KeyForeign {
+			views = append(views, viewOf(k))
+		}
 	}
 	return views
 }
