@@ -51,7 +51,8 @@ func (c *psCommand) Run(g *globals) error {
 // operationView is a change as --json prints it.
 type operationView struct {
 	inspect.Operation
-	For seconds `json:"for,omitempty"`
+	Bytes []byte  `json:"key_bytes,omitempty"` // of a key that is not UTF-8
+	For   seconds `json:"for,omitempty"`
 }
 
 // what says what was changed.
@@ -79,7 +80,7 @@ func (c *logCommand) Run(g *globals) error {
 		}
 		views := make([]operationView, len(all))
 		for i, o := range all {
-			views[i] = operationView{o, seconds(o.For)}
+			views[i] = operationView{o, bytesOf(o.Key), seconds(o.For)}
 		}
 		return g.print(views, func(w *terminal.Page) {
 			if len(all) == 0 {

@@ -132,3 +132,14 @@ func TestJSON_namesAKeyThatIsNotUTF8(t *testing.T) {
 	_, out, _ = s.run("show", "--json", "plain")
 	require.NotContains(t, out, "key_bytes")
 }
+
+// JSON has no bytes that are not UTF-8, so run and log say them in Base64.
+func TestJSON_hasTheBytesOfKeys(t *testing.T) {
+	s := newSite(t)
+	require.Zero(t, first(s.run("hold", "--for=1h", latin)))
+	code, _, errs := s.run("run", "--json", latin, "--", "true")
+	require.Equal(t, 75, code)
+	require.Contains(t, errs, `"key_bytes":["a+l4"]`)
+	_, out, _ := s.run("log", "--json")
+	require.Contains(t, out, `"key_bytes": "a+l4"`)
+}

@@ -36,7 +36,7 @@ func (c *showCommand) Run(g *globals) error {
 			return err
 		}
 		if changed != nil {
-			v.Changed = &operationView{*changed, seconds(changed.For)}
+			v.Changed = &operationView{*changed, bytesOf(changed.Key), seconds(changed.For)}
 		}
 		if v.State == string(driver.KeyFree) {
 			v.Elsewhere = elsewhere(ctx, i, c.Key)

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/seed-1795987d/onerun/cmd/onerun/internal/terminal"
 	"github.com/seed-1795987d/onerun/guard"
@@ -17,6 +19,7 @@ type message struct {
 	Outcome string   `json:"outcome"`         // busy, done, lost, signal, error or warning
 	Error   string   `json:"error,omitempty"` // the text of an error, as of other commands
 	Keys    []string `json:"keys"`
+	Bytes   [][]byte `json:"key_bytes,omitempty"` // all keys, if one is not UTF-8
 	Text    string   `json:"text"`
 	Holder  string   `json:"holder,omitempty"`
 	Left    seconds  `json:"left,omitempty"`
@@ -30,6 +33,11 @@ func (m message) print(to io.Writer, asJSON bool) {
 	if asJSON {
 		if m.Outcome == "error" {
 			m.Error = m.Text
+		}
+		if slices.ContainsFunc(m.Keys, func(key string) bool { return !utf8.ValidString(key) }) {
+			for _, key := range m.Keys {
+				m.Bytes = append(m.Bytes, []byte(key))
+			}
 		}
 		_ = terminal.JSON(to, "", m)
 		return

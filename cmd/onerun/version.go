@@ -10,8 +10,11 @@ func version() string {
 	}
 	text := "onerun " + info.Main.Version
 	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			text += " " + s.Value
+		switch {
+		case s.Key == "vcs.revision":
+			text += ", commit " + s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			text += " (modified)"
 		}
 	}
 	return text + ", " + info.GoVersion
