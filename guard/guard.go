@@ -163,8 +163,8 @@ func (g *Guard) prepare(key string, opts []Option) (set *settings, stored string
 	return set, stored, g.checkKey(stored)
 }
 
-// notOfANamespace returns a *KeyError if the settings have no namespace, and the key would be one of
-// a Guard that has.
+// notOfANamespace returns a *KeyError if the settings have no namespace, and the key would be one
+// of a Guard that has.
 func notOfANamespace(set *settings, key string) error {
 	if set.namespace != "" {
 		return nil

@@ -31,8 +31,8 @@ const (
 	searchTime  = time.Second
 )
 
-// Namespaces returns the namespaces of the keys that are held, kept or done, by name. It scans for a
-// second at most; more says that it has not seen all keys. Its errors are those of Show.
+// Namespaces returns the namespaces of the keys that are held, kept or done, by name. It scans for
+// a second at most; more says that it has not seen all keys. Its errors are those of Show.
 func (i *Inspector) Namespaces(ctx context.Context) (all []Namespace, more bool, err error) {
 	count := map[string]int{}
 	more, err = i.search(ctx, func(stored string) {

@@ -29,7 +29,8 @@ func main() {
 
 // defaultPages returns the pages with figures, the newest report first.
 func defaultPages(docs string) []string {
-	reports, _ := filepath.Glob(filepath.Join(docs, "reports", "performance-*.md")) // sorted by date
+	// sorted by date
+	reports, _ := filepath.Glob(filepath.Join(docs, "reports", "performance-*.md"))
 	slices.Reverse(reports)
 	return append(reports, filepath.Join(docs, "asynq.md"))
 }
@@ -55,7 +56,8 @@ func run(out string, pages []string) error {
 			if err != nil {
 				return fmt.Errorf("%s: %s: %w", pages[i], c.file, err)
 			}
-			if err := os.WriteFile(filepath.Join(out, c.file), svg, 0o644); err != nil { //nolint:gosec // a picture for everyone
+			//nolint:gosec // a picture for everyone
+			if err := os.WriteFile(filepath.Join(out, c.file), svg, 0o644); err != nil {
 				return err
 			}
 			drawn++

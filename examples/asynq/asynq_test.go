@@ -42,7 +42,8 @@ func TestCharge_oneOfACustomerAtATime(t *testing.T) {
 		begun := 0
 		ended = 0
 		for _, number := range []int{1, 2, 4} {
-			ended += said(workers, fmt.Sprint("end alice ", number)) // first: what ends in between has begun
+			// first: what ends in between has begun
+			ended += said(workers, fmt.Sprint("end alice ", number))
 			begun += said(workers, fmt.Sprint("begin alice ", number))
 		}
 		require.LessOrEqual(t, begun-ended, 2, "one runs, and one may have begun between the two looks")

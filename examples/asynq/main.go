@@ -6,8 +6,8 @@
 //	go run ./examples/asynq -charge alice,alice,bob  in a fourth
 //
 // A charge takes two seconds. Those of alice run one after the other, and that of bob beside them.
-// Stop the worker that charges alice with Ctrl-C: asynq gives its task to the other one. Without the
-// middleware, two charges of alice run at the same time.
+// Stop the worker that charges alice with Ctrl-C: asynq gives its task to the other one. Without
+// the middleware, two charges of alice run at the same time.
 package main
 
 import (

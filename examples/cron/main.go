@@ -1,5 +1,5 @@
-// Cron is a service in several replicas, each with the same schedule. Each tick runs once, in one of
-// them.
+// Cron is a service in several replicas, each with the same schedule. Each tick runs once, in one
+// of them.
 //
 //	go run ./examples/redis                 a Redis, if you have none
 //	go run ./examples/cron -name web-1      in a second terminal
@@ -57,7 +57,8 @@ func run(ctx context.Context, addr, name, spec string) (err error) {
 		return err
 	}
 	_, err = jobs.AddFunc("report", spec, func(ctx context.Context) error {
-		tick, _ := guardcron.Tick(ctx) // the instant that the schedule names, the same in all replicas
+		// The tick is the instant that the schedule names, the same in all replicas.
+		tick, _ := guardcron.Tick(ctx)
 		fmt.Printf("%s builds the report of %s\n", name, tick.UTC().Format(time.DateTime))
 		return nil
 	})

@@ -6,9 +6,10 @@
 //	go run ./examples/http -serve 127.0.0.1:8081             in a third: another replica
 //	go run ./examples/http -pay 42                           in a fourth
 //
-// With -lose, a service takes the payment, and then cuts the connection instead of answering. So the
-// client does not know whether it has paid. It asks the next replica, with the same Idempotency-Key,
-// and gets the answer of the first. Leave out the middleware in handler, and it pays twice.
+// With -lose, a service takes the payment, and then cuts the connection instead of answering. So
+// the client does not know whether it has paid. It asks the next replica, with the same
+// Idempotency-Key, and gets the answer of the first. Leave out the middleware in handler, and it
+// pays twice.
 package main
 
 import (
@@ -152,7 +153,8 @@ func ask(ctx context.Context, place, amount, key string) (answer string, err err
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if resp.StatusCode != http.StatusCreated { // 409 while the first one runs, 503 if the store is away
+	// 409 while the first one runs, 503 if the store is away
+	if resp.StatusCode != http.StatusCreated {
 		return "", fmt.Errorf("%s: %s", resp.Status, text)
 	}
 	return string(text), err

@@ -4,8 +4,8 @@
 //	go run ./examples/limit -calls 20    in a second terminal, and in a third
 //
 // The first lines say which seat each call has: no other call has that seat at the time, so it can
-// stand for one of three API keys or connections. Kill one process, and its seats are free after the
-// TTL of five seconds.
+// stand for one of three API keys or connections. Kill one process, and its seats are free after
+// the TTL of five seconds.
 package main
 
 import (
@@ -69,7 +69,7 @@ func run(ctx context.Context, addr, partner string, calls int) (err error) {
 				lease, _ := guard.FromContext(ctx)
 				fmt.Printf("call %d has seat %d\n", i+1, lease.Seat())
 				return call(ctx, partner)
-			}, guard.WithLimit(allowed), guard.WithWait(time.Minute)) // WithWait(0): give up at once
+			}, guard.WithLimit(allowed), guard.WithWait(time.Minute))
 		})
 	}
 	all.Wait()

@@ -4,10 +4,10 @@
 //
 //	go run ./examples/transaction -db postgres:///bank -move alice,bob,10    in two terminals
 //
-// The program reads both accounts, and moves the money when you press Enter. The other one waits for
-// its turn. Pause the first with Ctrl-Z instead of pressing Enter: after its TTL of two seconds, the
-// other one gets the accounts, and moves. Then let the first go on (fg, Enter): its transaction is
-// rolled back. It read what is no longer true.
+// The program reads both accounts, and moves the money when you press Enter. The other one waits
+// for its turn. Pause the first with Ctrl-Z instead of pressing Enter: after its TTL of two
+// seconds, the other one gets the accounts, and moves. Then let the first go on (fg, Enter): its
+// transaction is rolled back. It read what is no longer true.
 package main
 
 import (
@@ -80,10 +80,11 @@ func run(ctx context.Context, dsn, from, to string, amount int) (err error) {
 			return err
 		}
 		fmt.Printf("%s has %d; press Enter to move %d to %s\n", from, balance, amount, to)
-		_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // a process that is paused here loses its leases
+		// A process that is paused here loses its leases.
+		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
 
-		// In your code, pass ctx: it has ended if the process has noticed the loss. Here, nothing but
-		// the check of the fence in InTx stops the transaction.
+		// In your code, pass ctx: it has ended if the process has noticed the loss. Here, nothing
+		// but the check of the fence in InTx stops the transaction.
 		lease, _ := guard.FromContext(ctx)
 		return locker.InTx(context.WithoutCancel(ctx), lease, func(tx *sql.Tx) error {
 			return write(ctx, tx, map[string]int{from: -amount, to: +amount})

@@ -46,7 +46,8 @@ func (s *site) wait(key string) {
 	}, 10*time.Second, 5*time.Millisecond)
 }
 
-// What others wait for is on top, then what has been held longest. Done markers are behind a filter.
+// What others wait for is on top, then what has been held longest. Done markers are behind a
+// filter.
 func TestOverview_showsWhatMayBeStuckFirst(t *testing.T) {
 	s := newSite(t)
 	require.Contains(t, s.see("/"), "Nothing is held.")
@@ -136,7 +137,7 @@ func TestOverview_ofALargeStore(t *testing.T) {
 	marker, err := rdb.Get(t.Context(), names[0]).Result()
 	require.NoError(t, err)
 	const n = 100_000
-	require.Equal(t, []string{leaseName("test:nightly")}, names)
+	require.Equal(t, []string{leaseName("test::nightly")}, names)
 	for from := 0; from < n; from += 10_000 {
 		_, err = rdb.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 			for i := range 10_000 {
