@@ -141,7 +141,7 @@ func TestOverview_ofALargeStore(t *testing.T) {
 	for from := 0; from < n; from += 10_000 {
 		_, err = rdb.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 			for i := range 10_000 {
-				key := fmt.Sprintf("test:done %06d", from+i)
+				key := fmt.Sprintf("test::done %06d", from+i)
 				p.Set(t.Context(), leaseName(key), marker, time.Hour)
 			}
 			return nil
