@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // A Locker is a gocron.Locker, with L for gocron.Lock: this module does not import gocron.
@@ -71,19 +72,16 @@ const keyPrefix = "gocron:"
 // are of no Locker stay as they are. If the old locker has a prefix (redislock.WithKeyPrefix), put
 // it before the result.
 func PlainKeys(namespace string) func(key string) string {
-	if namespace != "" {
-		namespace += ":"
-	}
-	return func(key string) string {
-		if job, ok := strings.CutPrefix(key, namespace+keyPrefix); ok {
-			return job
-		}
-		_, rest, _ := strings.Cut(key, ":")
-		own := namespace != "" && strings.HasPrefix(key, namespace)
-		if !own && (strings.HasPrefix(key, keyPrefix) || strings.HasPrefix(rest, keyPrefix)) {
+	return func(stored string) string {
+		of, key := driver.SplitNamespace(stored)
+		job, ok := strings.CutPrefix(key, keyPrefix)
+		switch {
+		case !ok:
+			return stored
+		case of != namespace:
 			return "" // single refuses it
 		}
-		return key
+		return job
 	}
 }
 

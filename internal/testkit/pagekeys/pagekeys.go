@@ -63,7 +63,7 @@ func (s *Store) Taken() []string {
 }
 
 var (
-	quoted = regexp.MustCompile("`(NAMESPACE:[^`]*)`")
+	quoted = regexp.MustCompile("`(NAMESPACE::[^`]*)`")
 	word   = regexp.MustCompile(`[A-Z]+`)
 )
 
