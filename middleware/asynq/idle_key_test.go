@@ -68,10 +68,10 @@ func (s *groupSite) hold() {
 	}()
 	<-begun
 	s.end = sync.OnceFunc(func() {
+		s.mu.Lock() // nothing looks between the release and the note of it
+		defer s.mu.Unlock()
 		close(end)
 		<-ended
-		s.mu.Lock()
-		defer s.mu.Unlock()
 		s.free = true
 	})
 	s.t.Cleanup(s.end)
