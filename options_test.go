@@ -64,11 +64,14 @@ func TestOptions_nilIsASettingErrorInEveryPackage(t *testing.T) {
 			_, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithLease(nil))
 			return err
 		},
-		"asynq":             func() error { _, err := guardasynq.New(g, nil, nil); return err },
-		"asynq, of a lease": func() error { _, err := guardasynq.New(g, guardasynq.ByType(), guardasynq.WithLease(nil), guardasynq.WithBusy(guardasynq.Fail)); return err },
-		"scheduler":         func() error { _, err := guardscheduler.New(g, nil, nil, nil); return err },
-		"cron":              func() error { _, err := guardcron.New(g, cron.New(), nil); return err },
-		"gocron, Elector":   func() error { _, err := guardgocron.NewElector(g, "leader", nil); return err },
+		"asynq": func() error { _, err := guardasynq.New(g, nil, nil); return err },
+		"asynq, of a lease": func() error {
+			_, err := guardasynq.New(g, guardasynq.ByType(), guardasynq.WithLease(nil), guardasynq.WithBusy(guardasynq.Fail))
+			return err
+		},
+		"scheduler":       func() error { _, err := guardscheduler.New(g, nil, nil, nil); return err },
+		"cron":            func() error { _, err := guardcron.New(g, cron.New(), nil); return err },
+		"gocron, Elector": func() error { _, err := guardgocron.NewElector(g, "leader", nil); return err },
 		"gocron, Locker": func() (err error) {
 			defer func() { err, _ = recover().(error) }()
 			guardgocron.NewLocker[interface{ Unlock(context.Context) error }](g, nil)
