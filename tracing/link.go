@@ -3,10 +3,11 @@ package tracing
 import (
 	"context"
 	"encoding/hex"
-	"github.com/seed-1795987d/onerun/internal/signals"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/seed-1795987d/onerun/internal/signals"
 )
 
 // labelOf returns the traceparent of the span in ctx, for a lease's label. It returns "" if the

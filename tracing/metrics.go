@@ -2,10 +2,11 @@ package tracing
 
 import (
 	"context"
-	"github.com/seed-1795987d/onerun/internal/signals"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/seed-1795987d/onerun/internal/signals"
 )
 
 // The bounds of the buckets, in seconds unless the name says otherwise. The defaults of the SDK

@@ -1,13 +1,14 @@
 package tracing
 
 import (
-	"github.com/seed-1795987d/onerun/internal/signals"
 	"maps"
 	"sync"
 	"sync/atomic"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/seed-1795987d/onerun/internal/signals"
 )
 
 // mostSets bounds the sets of attributes of one name. The package itself makes far fewer. Only

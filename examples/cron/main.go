@@ -34,8 +34,9 @@ func main() {
 	spec := flag.String("spec", "@every 2s", "when the report is built")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *addr, *name, *spec); err != nil {
+	err := run(ctx, *addr, *name, *spec)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "cron:", err)
 		os.Exit(1)
 	}

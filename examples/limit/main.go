@@ -36,9 +36,7 @@ func main() {
 	partner := flag.String("partner", "", "the URL of the partner; default: one of our own, which takes 50 to 150 ms")
 	flag.Parse()
 	if *partner == "" {
-		own := httptest.NewServer(http.HandlerFunc(serve))
-		defer own.Close()
-		*partner = own.URL
+		*partner = httptest.NewServer(http.HandlerFunc(serve)).URL
 	}
 	if err := run(context.Background(), *addr, *partner, *calls); err != nil {
 		fmt.Fprintln(os.Stderr, "limit:", err)

@@ -21,8 +21,9 @@ func main() {
 	addr := flag.String("addr", "127.0.0.1:6379", "where to listen")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := serve(ctx, *addr); err != nil {
+	err := serve(ctx, *addr)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "redis:", err)
 		os.Exit(1)
 	}

@@ -103,6 +103,7 @@ func onPostgres(s *Server) Backend {
 			b.Limits = append(b.Limits, check.Name+": "+check.Text)
 		case Note:
 			b.Limits = append(b.Limits, check.Name+": "+check.Text)
+		case OK, Unknown:
 		}
 	}
 	if b.Works {
