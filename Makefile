@@ -40,7 +40,7 @@
 # make screenshots   the pictures of the page for operators in docs/, taken in Chromium
 # make release-check   what docs/development.md says of releasing, tried with a module proxy in a
 #               folder. Three minutes
-# make demo     the two example programs, with the guard and without
+# make demo     coupon and lottery: the examples, then in processes that are frozen and killed
 
 GOLANGCI_LINT_VERSION := v2.15.0
 GOBIN := $(shell go env GOPATH)/bin
@@ -61,7 +61,7 @@ LONG := ^TestLong_
 # without the race detector: with it, the servers that the examples embed take minutes for a crowd.
 TESTED := ./... ./middleware/grpc/... ./middleware/http/frameworks/... \
 	./internal/verify/postgres ./internal/verify/simulation
-OTHERS := ./cmd/onerun/... ./examples/... ./examples/sqlfence ./bench/... ./internal/verify/history
+OTHERS := ./cmd/onerun/... ./examples/... ./examples/sqlfence ./bench/... ./internal/verify/history ./internal/verify/demo/...
 # The packages that fail soonest come first, and then the one that takes longest: the others run
 # beside it.
 PROOF := ./internal/verify/page ./internal/verify/dashboard ./internal/verify/system \
@@ -70,7 +70,7 @@ PROOF := ./internal/verify/page ./internal/verify/dashboard ./internal/verify/sy
 
 # With ONERUN_REQUIRE_REDIS, a test that finds no redis-server fails instead of being skipped. So
 # does a test that finds no PostgreSQL, or no Chromium, with the other two variables.
-# The examples trace with -tags trace. -w leaves out what only debuggers read, which links faster.
+# The demo traces with -tags trace. -w leaves out what only debuggers read, which links faster.
 # The race detector would let each test binary sleep for a second at its end. GOGC=200 saves a tenth
 # of the processor time.
 GOTEST := ONERUN_REQUIRE_FLEETS=1 GORACE=atexit_sleep_ms=0 GOGC=200 ONERUN_REQUIRE_REDIS=1 ONERUN_REQUIRE_POSTGRES=1 ONERUN_REQUIRE_CHROMIUM=1 go test -race -tags trace -shuffle=on -timeout 15m -ldflags=-w
@@ -298,13 +298,14 @@ release-check:
 	go test -tags release -run '^TestRelease_' -v ./cmd/onerun
 
 demo:
-	@echo "== coupon: with the guard, then without"
+	@echo "== the examples, with the guard and without"
 	go run ./examples/coupon
-	-go run ./examples/coupon -guard=off
-	@echo "== lottery: with the guard, with a replica that is killed, then without the guard"
+	-go run ./examples/coupon -guard=false
 	go run ./examples/lottery
-	go run ./examples/lottery -kill
-	-go run ./examples/lottery -guard=off
+	-go run ./examples/lottery -guard=false
+	@echo "== the same in processes, one of which is frozen; then one that is killed"
+	go run ./internal/verify/demo/coupon
+	go run ./internal/verify/demo/lottery -kill
 
 # Tests start their own servers, so the one that the package starts is stopped.
 redis:

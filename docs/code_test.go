@@ -56,6 +56,7 @@ var (
 	g       *guard.Guard
 	jobs    *guardcron.Jobs
 	key     string
+	meters  *metric.MeterProvider
 	mux     *http.ServeMux
 	rdb     *redis.Client
 	request *http.Request
@@ -116,6 +117,16 @@ var target string
 		imports: []string{
 			"github.com/redis/go-redis/v9", "google.golang.org/grpc",
 			module + "/backend/single", module + "/guard", module + "/middleware/grpc",
+		},
+	},
+	{
+		dir: "examples", uses: `stdouttrace\.`,
+		imports: []string{
+			"context", "flag", "log/slog", "net/http", "os", "os/signal", "syscall",
+			"github.com/prometheus/client_golang/prometheus", "github.com/prometheus/client_golang/prometheus/promhttp",
+			"github.com/redis/go-redis/v9", "go.opentelemetry.io/otel/exporters/prometheus",
+			"go.opentelemetry.io/otel/exporters/stdout/stdouttrace", "go.opentelemetry.io/otel/sdk/metric", "go.opentelemetry.io/otel/sdk/trace",
+			module + "/backend/single", module + "/guard", module + "/logging", module + "/tracing",
 		},
 	},
 	{

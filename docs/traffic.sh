@@ -1,8 +1,8 @@
 #!/bin/sh
-# A good minute of customers for go run ./examples/coupon -serve 127.0.0.1:8080: two who want a
-# coupon at the same time, one of whom clicks again at once, and once more later. A redis-server
-# whose process ID is given is frozen twice meanwhile, each time for three seconds, which is longer
-# than a lease lasts.
+# A good minute of customers for go run ./internal/verify/demo/coupon -serve 127.0.0.1:8080: two
+# users want a coupon at the same time. One of them clicks again at once, and once more later. A
+# redis-server whose process ID is given is frozen twice meanwhile, each time for three seconds,
+# which is longer than a lease lasts.
 claim() { curl -s -o /dev/null -m 20 -H "Idempotency-Key: $2" -d '{"size":"M","think":"300ms"}' "http://127.0.0.1:8080/claim/$1"; }
 for i in $(seq 40); do
 	claim "alice-$i" k1 & sleep 0.05

@@ -1,56 +1,106 @@
-// Coupon is a shop that gives away a hundred coupons: three server processes behind HTTP, one
-// stock in a database, and a thousand users who all claim at once, some of them twice.
+// Coupon is a shop that gives away a hundred coupons. It has three servers, and a thousand users
+// who all click twice. The first server that sells is frozen in the middle of its sale.
 //
-//	go run ./examples/coupon                        exactly 100 coupons are claimed, none twice
-//	go run ./examples/coupon -guard=off             the servers conflict, and far more are claimed
-//	go run ./examples/coupon -serve 127.0.0.1:8080  one server without the crowd, for curl
-//	go run ./examples/coupon -ui 127.0.0.1:7380     with the page for operators, until Ctrl-C
-//	go run ./examples/coupon -partner 5             five calls at a time to a partner
-//	go run ./examples/coupon -readers 20            readers look at the stock together
-//	go run -tags trace ./examples/coupon -trace     with spans on stdout, metrics and logs
+//	go run ./examples/coupon                 a hundred users get one coupon each
+//	go run ./examples/coupon -guard=false    the servers give away too many, and users get two
 //
-// A claim is an idempotent request: its Idempotency-Key says that a second click is the same
-// claim, which is answered as the first one was.
-//
-// The servers read the stock, decide, and write it back, as programs do. With the guard, each read
-// registers the fence of its lease in the database. The shop freezes one of the three servers
-// between its read and its write, for longer than its lease lasts. By then another holder has read
-// the stock under a higher fence, so the database refuses the write.
-//
-// It needs nothing but Go: Redis is inside the program (or -redis host:port), and the database is a
-// file of bbolt, which has transactions. The table at the end is read back from that database. The
-// leases are kept in one Redis, or, with -backend redlock, in a majority of five; -backend
-// reentrant is for those who have Redisson beside it.
-//
-// What matters is in claim.go: how the Guard is made, the middleware, and the call of Guard.Do.
-// The statements that refuse a stale holder are in database.go. What -trace needs is in
-// telemetry.go, which the tag trace adds.
+// It needs only Go: Redis is inside the program, and the database is a file of bbolt. Start with
+// server.go. The last lines are read back from the database.
 package main
 
 import (
+	"context"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
-	"github.com/seed-1795987d/onerun/examples/internal/stage"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/examples/internal/embedded"
+	"github.com/seed-1795987d/onerun/guard"
 )
 
-const about = `
-Coupon has a thousand users claim a hundred coupons at once, from three servers.
-
-  coupon                         exactly a hundred coupons are claimed, and nobody has two
-  coupon -guard=off              the servers get in each other's way, and far more are claimed
-  coupon -ui 127.0.0.1:7380      the same, with the page for operators, until Ctrl-C
-  coupon -trace                  (built with -tags trace) the same, with spans on standard output, metrics for Prometheus, and logs
-  coupon -partner 5              the same, with five calls at a time to a partner's API, from all servers together
-  coupon -readers 20             the same, with readers of the stock, who never see half of a sale
-  coupon -serve 127.0.0.1:8080   one server and no crowd, to be tried by hand:
-
-  curl -i -H 'Idempotency-Key: k1' -d '{"size":"M"}' http://127.0.0.1:8080/claim/alice`
+const (
+	coupons, servers, users = 100, 3, 1000
+	ttl                     = time.Second // after a crash, the next server can sell this soon
+)
 
 func main() {
-	var s server
-	if ctx, parent, ok := stage.Join(&s); ok { // we are one of the three
-		os.Exit(s.main(ctx, parent))
+	guarded := flag.Bool("guard", true, "sell under a lease; false shows what happens without one")
+	flag.Parse()
+	if !report(run(*guarded)) {
+		os.Exit(1)
 	}
-	var shop shop
-	os.Exit(stage.Example{Name: "coupon", About: about, Buckets: []string{bucketStock, bucketClaims, bucketRefused}, Flags: shop.flags, Check: shop.check, Play: shop.play}.Main(os.Args[1:]))
+}
+
+// run opens the shop, lets the users in, and returns what the database has then.
+func run(guarded bool) stock {
+	addr, stop := embedded.Redis()
+	defer stop()
+	db := embedded.Open(stock{Remaining: coupons})
+	defer db.Close()
+	var urls []string
+	var frozen atomic.Bool
+	for range servers { // each is as a process of its own would be
+		rdb := redis.NewClient(&redis.Options{Addr: addr})
+		defer rdb.Close()
+		g := embedded.Must(guard.New(single.New(rdb), guard.WithNamespace("shop"),
+			guard.WithTTL(ttl), guard.WithoutRenewal())) // a frozen process does not renew either
+		defer g.Close(context.Background())
+		web := httptest.NewServer((&server{db: db, guard: g, guarded: guarded, frozen: &frozen}).handler())
+		defer web.Close()
+		urls = append(urls, web.URL)
+	}
+	fmt.Printf("%d users click twice on %d servers, for %d coupons\n", users, servers, coupons)
+	letIn(urls)
+	return db.Read()
+}
+
+// letIn has each user click twice at the same time, on two servers, with the same key.
+func letIn(urls []string) {
+	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 50}}
+	defer client.CloseIdleConnections()
+	var all sync.WaitGroup
+	for click := range 2 * users {
+		url := fmt.Sprintf("%s/claim/user-%d", urls[click%servers], click/2)
+		all.Go(func() {
+			for again(client, url) {
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// again clicks, and reports whether the answer says when to click again, as 409 and 503 do.
+func again(client *http.Client, url string) bool {
+	request := embedded.Must(http.NewRequest(http.MethodPost, url, http.NoBody))
+	request.Header.Set("Idempotency-Key", "spring")
+	response := embedded.Must(client.Do(request)) //nolint:bodyclose // closed below
+	defer response.Body.Close()
+	return response.Header.Get("Retry-After") != ""
+}
+
+// report compares it with what is promised.
+func report(s stock) (kept bool) {
+	kept = true
+	line := func(what string, promised, found int) {
+		verdict := "ok"
+		if found != promised {
+			verdict, kept = "WRONG", false
+		}
+		fmt.Printf("%-25s promised %3d   found %4d   %s\n", what, promised, found, verdict)
+	}
+	unique := slices.Compact(slices.Sorted(slices.Values(s.Claims)))
+	line("coupons given away", coupons, len(s.Claims))
+	line("second coupons of a user", 0, len(s.Claims)-len(unique))
+	fmt.Println("late writes that the fence kept out:", s.Refused)
+	return kept
 }

@@ -3,169 +3,92 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
 	"net/http"
-	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/seed-1795987d/onerun/backend/redlock"
-	"github.com/seed-1795987d/onerun/examples/internal/stage"
+	"github.com/seed-1795987d/onerun/examples/internal/embedded"
 	"github.com/seed-1795987d/onerun/guard"
+	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
 
-// What a server says to the parent.
-const (
-	wordReady   = "ready"   // with the address at which it serves
-	wordHolding = "holding" // with its fence: it has read FreezeAt and asks for leave to go on
-)
-
-// desks is how many users a server serves at the same time. The others wait in a queue. If all of
-// them tried for the stock at once, they would send more than an embedded Redis can answer. Five
-// embedded servers, which are slower than real ones, could answer even less.
-const desks = 4
-
-// A server is one of the processes. The parent sets the exported fields.
+// A server is one of three. They share the database and Redis.
 type server struct {
-	Name      string
-	Guarded   bool
-	Backend   stage.Backend
-	Namespace string
-	Database  string
-	Address   string // to serve at
-	FreezeAt  int    // the stock at which it can be frozen between reading and writing it, or 0
-	Telemetry *telemetrySettings
-
-	Partner      string // where the partner is, or ""
-	PartnerTakes int    // calls at a time
-	Readers      bool   // look at the stock
-
-	parent  *stage.Parent
-	tell    telemetry
+	db      *embedded.DB[stock]
 	guard   *guard.Guard
-	db      database
-	desks   chan struct{} // one for each user who is being seen to
-	soldOut atomic.Bool
+	guarded bool
+	frozen  *atomic.Bool // one of them was
 }
 
-// main is the process. It returns the exit code.
-func (s *server) main(ctx context.Context, parent *stage.Parent) int {
-	s.parent, s.desks = parent, make(chan struct{}, desks)
-	if err := s.run(ctx); err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", s.Name, err)
-		return 1
+// handler makes the endpoint idempotent: for each key of a user, claim runs once, on any server.
+// A repeated request gets the first answer, or 409 while the first request runs.
+func (s *server) handler() http.Handler {
+	mux, claim := http.NewServeMux(), http.Handler(http.HandlerFunc(s.claim))
+	if s.guarded {
+		user := guardhttp.WithScope(guardhttp.FromPathValue("user")) // yours: of the session
+		claim = embedded.Must(guardhttp.New(s.guard, guardhttp.IdempotencyKey, user))(claim)
 	}
-	return 0
+	mux.Handle("POST /claim/{user}", claim)
+	return mux
 }
 
-// run serves until ctx ends.
-func (s *server) run(ctx context.Context) (err error) {
-	s.db = database{stage.OpenDatabase(s.Database)}
-
-	if s.Telemetry != nil {
-		if s.tell, err = s.watch(); err != nil {
-			return err
-		}
-		// Last, so that it reports the end as well.
-		defer func() { err = errors.Join(err, s.tell.close()) }()
+// claim gives a coupon to the user. One sale at a time runs, on all servers together.
+func (s *server) claim(w http.ResponseWriter, r *http.Request) {
+	sell := func(ctx context.Context) error { // the fence is 0 without a lease
+		return s.sell(r.PathValue("user"), guard.Fence(ctx))
 	}
-	// the hook receives the calls to each node
-	locker, disconnect := s.Backend.Connect(redlock.WithHook(s.tell.hook), redlock.WithHook(s.tell.log))
-	defer disconnect()
-	if s.guard, err = s.newGuard(locker); err != nil {
-		return err
+	var err error
+	if s.guarded {
+		err = s.guard.Do(r.Context(), "coupon:spring", sell, guard.WithWait(10*time.Second))
+	} else {
+		err = sell(r.Context())
 	}
-	if err := s.checkSharing(); err != nil {
-		return err
-	}
-	handler, err := s.handler()
-	if err != nil {
-		return err
-	}
-	listener, err := net.Listen("tcp", s.Address)
-	if err != nil {
-		return fmt.Errorf("serve: %w", err)
-	}
-	web := &http.Server{
-		Handler: handler,
-		// no request waits in the queue when the server ends
-		BaseContext: func(net.Listener) context.Context { return ctx },
-	}
-	served := make(chan error, 1)
-	go func() { served <- web.Serve(listener) }()
-	s.parent.Tell(wordReady, "%s", listener.Addr())
-
-	select {
-	case err = <-served:
-	case <-ctx.Done():
-	}
-	// The guard goes first, as there is little time: it ends the waiting for the stock, and then
-	// requests end soon.
-	ending, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
-	defer cancel()
-	return errors.Join(err, s.guard.Close(ending), web.Shutdown(ending))
-}
-
-// seat admits a request when a desk is free. It goes in front of the middleware, so that a waiting
-// request holds no lease.
-func (s *server) seat(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case s.desks <- struct{}{}:
-			defer func() { <-s.desks }()
-			next.ServeHTTP(w, r)
-		case <-r.Context().Done():
-			refuse(w, r.Context().Err())
-		}
-	})
-}
-
-// note takes note of why an order was refused.
-func (s *server) note(o order, err error) {
 	switch {
-	case errors.Is(err, errSoldOut):
-		s.soldOut.Store(true)
-	case errors.Is(err, errStale):
-		s.parent.Say("has to tell %s to try again: %v", o.user, errStale)
+	case errors.Is(err, errNone):
+		w.WriteHeader(http.StatusGone)
+	case err != nil: // the stock was busy, or the lease was lost: a retry can run
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 }
 
-// refuse says why an order was refused, and when to try again if that is of use.
-func refuse(w http.ResponseWriter, err error) {
-	status := statusOf(err)
-	if status == http.StatusServiceUnavailable {
-		w.Header().Set("Retry-After", "1") // in seconds
-	}
-	w.WriteHeader(status)
-	fmt.Fprintln(w, err)
+// A stock is what the database has.
+type stock struct {
+	Remaining int
+	Claims    []string // users
+	Fence     uint64   // that of the last read
+	Refused   int      // late writes
 }
 
-func statusOf(err error) int {
-	switch {
-	case errors.Is(err, errOrder):
-		return http.StatusBadRequest
-	case errors.Is(err, errSoldOut):
-		return http.StatusGone
-	case errors.Is(err, errHasOne):
-		return http.StatusConflict
-	}
-	// The stock was busy for too long, the lease was lost, Redis did not answer: nothing was
-	// claimed that the next try would not find.
-	return http.StatusServiceUnavailable
-}
+var errNone, errStale = errors.New("no coupon for you"), errors.New("another server sells now")
 
-// think takes a while. When the stock is at FreezeAt, it takes until the parent says so, which may
-// freeze this process meanwhile.
-func (s *server) think(ctx context.Context, o order, remaining int) error {
-	select {
-	case <-time.After(o.think):
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	if !s.Guarded || remaining != s.FreezeAt {
+// sell reads the stock, thinks, and writes it back. A process that is frozen in between loses its
+// lease, and does not know. So the database compares fences: they grow with each holder.
+func (s *server) sell(user string, fence uint64) error {
+	var left int
+	if err := s.db.Update(func(row *stock) error {
+		if fence < row.Fence {
+			return errStale
+		}
+		if row.Remaining <= 0 || slices.Contains(row.Claims, user) {
+			return errNone
+		}
+		row.Fence, left = fence, row.Remaining
 		return nil
+	}); err != nil {
+		return err
 	}
-	_, err := s.parent.Ask(wordHolding, "%d", guard.Fence(ctx))
-	return err
+	time.Sleep(2 * time.Millisecond)
+	if s.frozen.CompareAndSwap(false, true) {
+		time.Sleep(2 * ttl) // the process is frozen for longer than its lease lasts
+	}
+	return s.db.Update(func(row *stock) error {
+		if fence < row.Fence {
+			row.Refused++
+			return errStale
+		}
+		row.Remaining, row.Claims = left-1, append(row.Claims, user)
+		return nil
+	})
 }

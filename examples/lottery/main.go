@@ -1,51 +1,95 @@
-// Lottery is a job that every replica of a service fires, as it has the same cron entry: in five
-// processes, whose clocks differ by up to a few hundred milliseconds, cron fires the same draw
-// three times. A round has ten winners, so it must be drawn once.
+// Lottery is a service in five replicas, whose clocks differ. All have the same cron entry, which
+// draws ten winners. The first replica that draws is frozen in the middle of its draw.
 //
-//	go run ./examples/lottery                     one replica draws each round; the others skip it
-//	go run ./examples/lottery -guard=off          each replica draws: a round has up to 50 winners
-//	go run ./examples/lottery -kill               the replica that draws is killed; another draws
-//	go run ./examples/lottery -ui 127.0.0.1:7380  with the page for operators, until Ctrl-C
+//	go run ./examples/lottery                 one draw counts, and it has ten winners
+//	go run ./examples/lottery -guard=false    each replica draws: there are fifty winners
 //
-// It needs nothing but Go: Redis is inside the program (or -redis host:port), and the database is a
-// file of bbolt, which has transactions. The table at the end is read back from that database. The
-// leases are kept in one Redis, or, with -backend redlock, in a majority of five; -backend
-// reentrant is for those who have Redisson beside it.
-//
-// What matters is in draw.go: how the Guard is made, the cron entry with and without it, and how
-// the database refuses what a replica writes that has lost its lease without knowing. In
-// records.go, the program reads back from Redis who has run which tick.
+// It needs only Go: Redis is inside the program, and the database is a file of bbolt. Start with
+// replica.go. The last lines are read back from the database.
 package main
 
 import (
+	"context"
 	"flag"
+	"fmt"
 	"os"
+	"sync/atomic"
+	"time"
 
-	"github.com/seed-1795987d/onerun/examples/internal/stage"
+	"github.com/redis/go-redis/v9"
+	"github.com/robfig/cron/v3"
+
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/examples/internal/embedded"
+	"github.com/seed-1795987d/onerun/guard"
 )
 
-const about = `
-Lottery has cron fire the same draw in five replicas at nearly the same time, three times over. A round
-has ten winners.
-
-  lottery              each round is drawn by one replica; the others say why they skip it
-  lottery -guard=off   each replica draws, and a round has up to fifty winners
-  lottery -kill        the replica that draws is killed in mid-draw; another one takes over
-  lottery -ui 127.0.0.1:7380   the first, with the page for operators, until Ctrl-C`
+const (
+	replicas, winners, entrants = 5, 10, 500
+	ttl                         = time.Second // after a crash, the next replica draws this soon
+)
 
 func main() {
-	var r replica
-	if ctx, parent, ok := stage.Join(&r); ok { // we are one of the five
-		os.Exit(r.main(ctx, parent))
+	guarded := flag.Bool("guard", true, "draw under a lease; false shows what happens without one")
+	flag.Parse()
+	if !report(run(*guarded)) {
+		os.Exit(1)
 	}
-	var d director
-	os.Exit(stage.Example{
-		Name:    "lottery",
-		About:   about,
-		Buckets: []string{bucketRounds, bucketWinners, bucketDraws},
-		Flags: func(set *flag.FlagSet) {
-			set.BoolVar(&d.kill, "kill", false, "in each round, kill the replica that draws, in mid-draw")
-		},
-		Play: d.play,
-	}.Main(os.Args[1:]))
+}
+
+// run has all replicas fire the draw, and returns what the database has then.
+func run(guarded bool) raffle {
+	addr, stop := embedded.Redis()
+	defer stop()
+	db := embedded.Open(raffle{})
+	defer db.Close()
+	due := time.Now().Add(1500 * time.Millisecond).Truncate(time.Second)
+	var crons []*cron.Cron
+	var frozen atomic.Bool
+	for i := range replicas { // each is as a process of its own would be
+		rdb := redis.NewClient(&redis.Options{Addr: addr})
+		defer rdb.Close()
+		g := embedded.Must(guard.New(single.New(rdb), guard.WithNamespace("lottery"),
+			guard.WithTTL(ttl), guard.WithoutRenewal())) // a frozen process does not renew either
+		defer g.Close(context.Background())
+		r := &replica{name: fmt.Sprint("replica ", i+1), db: db, frozen: &frozen}
+		c := cron.New(cron.WithSeconds(), cron.WithChain(late(time.Duration(i)*50*time.Millisecond)))
+		spec := due.Format("5 4 15 * * *") // the second, minute and hour
+		if guarded {
+			jobs := embedded.Must(r.schedule(g, c, spec))
+			defer jobs.Close(context.Background())
+		} else {
+			embedded.Must(c.AddFunc(spec, func() { _ = r.report(r.draw(0)) }))
+		}
+		c.Start()
+		crons = append(crons, c)
+	}
+	time.Sleep(time.Until(due.Add(time.Second)))
+	for _, c := range crons {
+		<-c.Stop().Done() // the draws have ended
+	}
+	return db.Read()
+}
+
+// late stands for a clock that is behind by d.
+func late(d time.Duration) cron.JobWrapper {
+	return func(job cron.Job) cron.Job {
+		return cron.FuncJob(func() { time.Sleep(d); job.Run() })
+	}
+}
+
+// report compares it with what is promised.
+func report(r raffle) (kept bool) {
+	kept = true
+	line := func(what string, promised, found int) {
+		verdict := "ok"
+		if found != promised {
+			verdict, kept = "WRONG", false
+		}
+		fmt.Printf("%-17s promised %3d   found %4d   %s\n", what, promised, found, verdict)
+	}
+	line("draws that count", 1, r.Draws)
+	line("winners", winners, len(r.Winners))
+	fmt.Println("late writes that the fence kept out:", r.Refused)
+	return kept
 }

@@ -47,7 +47,8 @@ var rules = []struct {
 	{"/internal/signals", []string{"/guard"}},
 }
 
-// never may be imported by code that is not a test, outside of the folder itself and of examples.
+// never may be imported by code that is not a test, outside of the folder itself, of examples and
+// of the demo.
 var never = []string{
 	"/guard/guardtest", "/internal/testkit", "/internal/verify", "/examples", "go.opentelemetry.io/otel/sdk", "github.com/alicebob/miniredis",
 }
@@ -73,7 +74,7 @@ func TestImports_followTheDesign(t *testing.T) {
 	packages := listAll(t)
 	for _, p := range packages {
 		at := strings.TrimPrefix(p.ImportPath, module)
-		if within(at, "/examples") || slices.Contains(testkit, at) {
+		if within(at, "/examples") || within(at, "/internal/verify/demo") || slices.Contains(testkit, at) {
 			continue
 		}
 		for _, path := range p.Imports {
