@@ -244,7 +244,7 @@ func TestDocs_theFirstSnippetOfAPageHasItsImports(t *testing.T) {
 func TestDocs_goBlocksOfTheReadmeCompileAlone(t *testing.T) {
 	t.Parallel()
 	blocks := goBlock.FindAllStringSubmatch(readPage(t, "README.md"), -1)
-	require.Greater(t, len(blocks), 1, "they were found")
+	require.NotEmpty(t, blocks, "they were found")
 	var imports []string
 	for _, block := range blocks {
 		for _, line := range importLine.FindAllStringSubmatch(block[1], -1) {
