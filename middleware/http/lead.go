@@ -78,6 +78,9 @@ func (q *exchange) conclude() idempotent.Left {
 	case byWrapMiddleware():
 		left.Keep, q.misplaced, left.Err = idempotent.KeepTombstone, errWrapMiddleware, errWrapMiddleware
 		q.answer.passOn()
+	case answersElsewhere(q.w):
+		left.Keep, q.misplaced, left.Err = idempotent.KeepTombstone, errElsewhere, errElsewhere
+		q.answer.passOn()
 	case !q.answer.sendEmpty():
 		v = verdict{} // the handler has taken over the connection
 		left.Keep = q.keep(v)

@@ -1,0 +1,68 @@
+package frameworks_test
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/middleware/adaptor"
+	"github.com/stretchr/testify/require"
+)
+
+// Fiber's adaptor.HTTPMiddleware runs the handler after the middleware has returned. A retry never
+// gets an empty success there.
+func TestFiber_aRetryIsNoEmptySuccess(t *testing.T) {
+	for name, status := range map[string]int{"success": http.StatusCreated, "failure": http.StatusInternalServerError} {
+		t.Run(name, func(t *testing.T) {
+			var runs atomic.Int64
+			app := fiberApp(&runs, status)
+			outer := fiber.New(fiber.Config{DisableStartupMessage: true})
+			outer.Use(adaptor.HTTPMiddleware(newMiddleware(t)))
+			outer.Mount("/", app)
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			go func() { _ = outer.Listener(l) }()
+			t.Cleanup(func() { _ = outer.Shutdown() })
+			require.Equal(t, status, fiberPost(t, l.Addr().String()).StatusCode)
+			retry := fiberPost(t, l.Addr().String())
+			require.GreaterOrEqual(t, retry.StatusCode, 400, retry.Header)
+		})
+	}
+}
+
+func fiberApp(runs *atomic.Int64, status int) *fiber.App {
+	app := fiber.New(fiber.Config{DisableStartupMessage: true})
+	app.Post("/claims", func(c *fiber.Ctx) error {
+		runs.Add(1)
+		return c.Status(status).SendString("answer")
+	})
+	return app
+}
+
+func fiberPost(t *testing.T, address string) *http.Response {
+	t.Helper()
+	r, err := http.NewRequest(http.MethodPost, "http://"+address+"/claims", strings.NewReader("{}"))
+	require.NoError(t, err)
+	r.Header.Set("Idempotency-Key", `"fiber"`)
+	w, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	require.NoError(t, w.Body.Close())
+	return w
+}
+
+// idempotent(adaptor.FiberApp(app)) replays the answer of a Fiber app.
+func TestFiber_theAppInside(t *testing.T) {
+	var runs atomic.Int64
+	s := httptest.NewServer(newMiddleware(t)(adaptor.FiberApp(fiberApp(&runs, http.StatusCreated))))
+	t.Cleanup(s.Close)
+	address := s.Listener.Addr().String()
+	require.Equal(t, http.StatusCreated, fiberPost(t, address).StatusCode)
+	retry := fiberPost(t, address)
+	require.Equal(t, http.StatusCreated, retry.StatusCode)
+	require.Equal(t, "true", retry.Header.Get("Idempotency-Replayed"))
+	require.EqualValues(t, 1, runs.Load())
+}
