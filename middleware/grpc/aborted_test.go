@@ -26,6 +26,7 @@ var documented = []guardgrpc.Result{
 	guardgrpc.ResultUntouched, guardgrpc.ResultRan, guardgrpc.ResultReplayed, guardgrpc.ResultInFlight, guardgrpc.ResultDone,
 	guardgrpc.ResultNotReplayable, guardgrpc.ResultMismatch, guardgrpc.ResultKeyMissing, guardgrpc.ResultKeyInvalid,
 	guardgrpc.ResultBodyInvalid, guardgrpc.ResultRefused, guardgrpc.ResultUnavailable, guardgrpc.ResultDegraded, guardgrpc.ResultCanceled,
+	guardgrpc.ResultTooManyKeys,
 }
 
 // aborts end a function of the user's without a result.

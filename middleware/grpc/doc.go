@@ -27,8 +27,8 @@
 // # Refusals
 //
 // A refusal has an ErrorInfo with the domain "onerun" and the [Result] in capitals as its reason.
-// [ResultOf] reads it. ABORTED and UNAVAILABLE also have a RetryInfo, and the trailer
-// grpc-retry-pushback-ms for gRPC's own retry policy. docs/grpc.md has the table.
+// [ResultOf] reads it. ABORTED, UNAVAILABLE and RESOURCE_EXHAUSTED also have a RetryInfo, and the
+// trailer grpc-retry-pushback-ms for gRPC's own retry policy. docs/grpc.md has the table.
 //
 // # Order
 //

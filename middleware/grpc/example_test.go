@@ -215,6 +215,30 @@ func ExampleWithMaxScopeWaiters() {
 	// Output: Aborted in_flight
 }
 
+// A tenant has one record at a time. A call with a further key is refused, and retries of what was
+// recorded are not.
+func ExampleWithMaxScopeRecords() {
+	g, err := guard.New(memory.New(), guard.WithNamespace("claims"))
+	if err != nil {
+		panic(err)
+	}
+	defer g.Close(context.Background())
+	tenant := func(context.Context, *grpc.UnaryServerInfo, any) (string, error) { return "acme", nil }
+	once, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, guardgrpc.WithScope(tenant), guardgrpc.WithMaxScopeRecords(1))
+	if err != nil {
+		panic(err)
+	}
+	for _, key := range []string{"first", "second", "first"} {
+		ctx, info := called("/claims.Claims/Claim", key)
+		_, err = once(ctx, wrapperspb.String("coupon 1"), info, func(_ context.Context, req any) (any, error) { return req, nil })
+		fmt.Println(key, status.Code(err))
+	}
+	// Output:
+	// first OK
+	// second ResourceExhausted
+	// first OK
+}
+
 func ExampleClientKeys() {
 	keys, err := guardgrpc.ClientKeys()
 	if err != nil {

@@ -336,6 +336,22 @@ func TestLife_aScopeLeavesPlacesToOthers(t *testing.T) {
 	})
 }
 
+// A scope has no more records than it may, and calls with further keys do not run.
+func TestLife_aScopeLeavesRoomInTheStore(t *testing.T) {
+	t.Parallel()
+	h, runs := counted(nil)
+	s := setup{opts: []guardgrpc.Option{guardgrpc.WithMaxScopeRecords(2)}}.serve(t, h)
+	for key := range 2 {
+		require.NoError(t, s.call(t.Context(), fmt.Sprint(key), "a").err)
+	}
+	a := s.call(t.Context(), "third", "a")
+	require.Equal(t, codes.ResourceExhausted, status.Code(a.err))
+	require.Equal(t, guardgrpc.ResultTooManyKeys, guardgrpc.ResultOf(a.err))
+	require.Positive(t, retryInfo(t, a.err).GetRetryDelay().AsDuration())
+	require.True(t, s.call(t.Context(), "0", "a").replayed())
+	require.EqualValues(t, 2, runs.Load())
+}
+
 func retryInfo(t testing.TB, err error) *errdetails.RetryInfo {
 	t.Helper()
 	for _, detail := range status.Convert(err).Details() {

@@ -117,6 +117,24 @@ func WithMaxScopeWaiters(n int) Option {
 	return func(s *settings) { s.SetMaxScopeWaiters(n) }
 }
 
+// WithMaxScopeRecords bounds how many records one scope (WithScope) has in the store, over all
+// processes and all interceptors with the same WithOnce and WithMaxHold. So one client cannot fill
+// the store by new keys. A call with a further key is refused with RESOURCE_EXHAUSTED before its
+// handler runs, and its RetryInfo says when records have ended. Retries of what was recorded are
+// replayed as before. n is from 1 to 100 million.
+//
+// A record counts for up to a quarter longer than WithOnce and WithMaxHold together, and for four
+// minutes at least. Each process reserves a hundredth of n at a time, and asks the store once for
+// them. If it ends, what it has not used stays counted until then. The counters of a scope take
+// about half a kilobyte in the store, and stay there for 400 days after the last use. The times are
+// those of the processes' clocks.
+//
+// It is refused with WithGlobalKeys, where there are no scopes, and in Exclusive mode. Defaults to
+// no bound.
+func WithMaxScopeRecords(n int) Option {
+	return func(s *settings) { s.SetMaxScopeRecords(n) }
+}
+
 // WithFingerprint sets what of a request must be the same in a retry. A call with the same key
 // that differs is refused with INVALID_ARGUMENT. f returns bytes of any length, a hash of which is
 // kept with the reply. It must not change the request. An error of f refuses the call with

@@ -48,6 +48,9 @@ const (
 	// ResultCanceled means that the client left, or that its time was up, before the handler
 	// began.
 	ResultCanceled Result = "canceled"
+	// ResultTooManyKeys means RESOURCE_EXHAUSTED: the scope has as many records as
+	// WithMaxScopeRecords allows.
+	ResultTooManyKeys Result = "too_many_keys"
 )
 
 // An Outcome is a Result with its details. It contains no key.

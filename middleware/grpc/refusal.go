@@ -49,6 +49,8 @@ var refusals = map[Result]refusal{
 	ResultUnavailable: {codes.Unavailable,
 		"the server cannot tell whether the call was processed before: it was not processed now; try again later, with the same key"},
 	ResultCanceled: {codes.Unavailable, "the call ended before its handler began: it was not processed"},
+	ResultTooManyKeys: {codes.ResourceExhausted,
+		"the server remembers as many calls of this client as it may: it was not processed; try again later, with the same key"},
 	givenUp: {codes.Unavailable, "it took too long, or the server could not make sure that it is the only one to process the call: " +
 		"try again later, with the same key"},
 	unrecorded: {codes.Unavailable, "the call was processed, and its reply was not recorded, so it was not sent: try again later, with the same " +
@@ -69,7 +71,7 @@ func (q *exchange) refuse(result Result, retryAfter time.Duration, err error) {
 			FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: key.From, Description: key.Reason}},
 		})
 	}
-	if retryAfter > 0 && (r.code == codes.Aborted || r.code == codes.Unavailable) {
+	if retryAfter > 0 && (r.code == codes.Aborted || r.code == codes.Unavailable || r.code == codes.ResourceExhausted) {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)})
 		// For the client's retry policy (gRFC A6), which does not read RetryInfo.
 		milliseconds := strconv.FormatInt(max(1, retryAfter.Milliseconds()), 10)

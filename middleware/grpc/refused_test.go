@@ -275,6 +275,7 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 		"mode":                  {"WithMode", []guardgrpc.Option{guardgrpc.WithMode(3), global}},
 		"wait":                  {"WithWait", []guardgrpc.Option{guardgrpc.WithWait(-1), global}},
 		"waiters":               {"WithMaxWaiters", []guardgrpc.Option{guardgrpc.WithMaxWaiters(1, 2), global}},
+		"scope records, global": {"WithMaxScopeRecords", []guardgrpc.Option{guardgrpc.WithMaxScopeRecords(1), global}},
 		"scope waiters, global": {"WithMaxScopeWaiters", []guardgrpc.Option{guardgrpc.WithMaxScopeWaiters(1), global}},
 		"scope waiters": {"WithMaxScopeWaiters",
 			[]guardgrpc.Option{guardgrpc.WithScope(tenant), guardgrpc.WithMaxWaiters(5, 2), guardgrpc.WithMaxScopeWaiters(6)}},

@@ -21,7 +21,7 @@ var documented = []guardhttp.Result{
 	guardhttp.ResultUntouched, guardhttp.ResultRan, guardhttp.ResultReplayed, guardhttp.ResultInFlight, guardhttp.ResultDone,
 	guardhttp.ResultNotReplayable, guardhttp.ResultMismatch, guardhttp.ResultKeyMissing, guardhttp.ResultKeyInvalid,
 	guardhttp.ResultBodyInvalid, guardhttp.ResultBodyTooLarge, guardhttp.ResultRefused, guardhttp.ResultUnavailable,
-	guardhttp.ResultDegraded, guardhttp.ResultCanceled,
+	guardhttp.ResultDegraded, guardhttp.ResultCanceled, guardhttp.ResultTooManyKeys,
 }
 
 // aborts end a function of the user's without a result.

@@ -238,6 +238,19 @@ func ExampleWithMaxScopeWaiters() {
 	// Output: 409 a problem
 }
 
+// A tenant has one record at a time. A request with a further key is refused, and retries of what
+// was recorded are not.
+func ExampleWithMaxScopeRecords() {
+	h := wrap(hello, guardhttp.IdempotencyKey, guardhttp.WithMaxScopeRecords(1))
+	send(h, "/", "k1", "")
+	send(h, "/", "k2", "")
+	send(h, "/", "k1", "")
+	// Output:
+	// 200 hello
+	// 429 a problem
+	// 200 hello (replayed)
+}
+
 // From inside: the key, the lease and its fence, and what is kept of the run.
 func ExampleSetKeep() {
 	h := wrap(func(w http.ResponseWriter, r *http.Request) {

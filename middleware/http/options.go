@@ -123,6 +123,24 @@ func WithMaxScopeWaiters(n int) Option {
 	return func(s *settings) { s.SetMaxScopeWaiters(n) }
 }
 
+// WithMaxScopeRecords bounds how many records one scope (WithScope) has in the store, over all
+// processes and all middlewares with the same WithOnce and WithMaxHold. So one client cannot fill
+// the store by new keys. A request with a further key is refused with status 429 before its handler
+// runs, and Retry-After says when records have ended. Retries of what was recorded are replayed as
+// before. n is from 1 to 100 million.
+//
+// A record counts for up to a quarter longer than WithOnce and WithMaxHold together, and for four
+// minutes at least. Each process reserves a hundredth of n at a time, and asks the store once for
+// them. If it ends, what it has not used stays counted until then. The counters of a scope take
+// about half a kilobyte in the store, and stay there for 400 days after the last use. The times are
+// those of the processes' clocks.
+//
+// It is refused with WithGlobalKeys, where there are no scopes, and in Exclusive mode. Defaults to
+// no bound.
+func WithMaxScopeRecords(n int) Option {
+	return func(s *settings) { s.SetMaxScopeRecords(n) }
+}
+
 // WithFingerprint sets what of a request must be the same in a retry. A request with the same key
 // that differs is refused with status 422. f returns bytes of any length, a hash of which is kept
 // with the answer. It gets the whole body, which it must not change. An error of f refuses the

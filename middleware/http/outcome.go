@@ -48,6 +48,8 @@ const (
 	ResultDegraded Result = "degraded"
 	// ResultCanceled means 503: the client left, or its time was up, before the handler began.
 	ResultCanceled Result = "canceled"
+	// ResultTooManyKeys means 429: the scope has as many records as WithMaxScopeRecords allows.
+	ResultTooManyKeys Result = "too_many_keys"
 )
 
 // An Outcome is a Result with its details. It contains no key.

@@ -62,6 +62,8 @@ var problems = map[Result]Problem{
 		Detail: "It was not processed now. Try again after a while, with the same key."},
 	ResultCanceled: {Status: http.StatusServiceUnavailable, Title: "The request ended before it was its turn",
 		Detail: "It was not processed. Try again after a while, with the same key."},
+	ResultTooManyKeys: {Status: http.StatusTooManyRequests, Title: "Too many keys are in use",
+		Detail: "The server remembers as many requests of this client as it may. It was not processed. Try again later, with the same key."},
 	givenUp: {Status: http.StatusServiceUnavailable, Title: "The request was given up",
 		Detail: "It took too long, or the server could not make sure that it is the only one to process it. Try again after a while, with the same key."},
 	unrecorded: {Status: http.StatusServiceUnavailable, Title: "The request was processed, and its answer was not recorded",

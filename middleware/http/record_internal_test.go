@@ -71,6 +71,7 @@ func TestResults_areThoseOfThePackageIdempotent(t *testing.T) {
 		ResultMismatch: idempotent.Mismatch, ResultKeyMissing: idempotent.KeyMissing, ResultKeyInvalid: idempotent.KeyInvalid,
 		ResultBodyInvalid: idempotent.BodyInvalid, ResultBodyTooLarge: idempotent.BodyTooLarge, ResultRefused: idempotent.Refused,
 		ResultUnavailable: idempotent.Unavailable, ResultDegraded: idempotent.Degraded, ResultCanceled: idempotent.Canceled,
+		ResultTooManyKeys: idempotent.TooManyKeys,
 	} {
 		require.Equal(t, string(shared), string(mine))
 	}

@@ -167,6 +167,16 @@ func (c *Call) noteSkip(err error) {
 // handle runs the handler. leased is the lease's context.
 func (c *Call) handle(leased context.Context) error {
 	c.unqueue()
+	place, err := c.Core.quota.take(leased, c.Scope, c.Core.Adapter)
+	if err != nil {
+		return err
+	}
+	leaves := false
+	defer func() {
+		if !leaves {
+			c.Core.quota.giveBack(place, c.Scope)
+		}
+	}()
 	lease, _ := guard.FromContext(leased)
 	c.ran, c.Result, c.Fence = true, Ran, lease.Fence()
 	c.Run.Outer = FromContext(leased, c.Core.Adapter)
@@ -181,6 +191,7 @@ func (c *Call) handle(leased context.Context) error {
 		lease.DiscardMarker()
 		return nil
 	}
+	leaves = true
 	return lease.SetRecord(c.record())
 }
 

@@ -20,8 +20,9 @@ type Core struct {
 	waiting []guard.Option // for the second attempt, which waits
 	queue   waiters
 	breaker breaker
-	failed  error // tells the Guard that the handler failed, and that nothing is kept
-	left    error // the client had left when the lease was granted
+	quota   *quota // nil if records are not bounded
+	failed  error  // tells the Guard that the handler failed, and that nothing is kept
+	left    error  // the client had left when the lease was granted
 }
 
 // New returns the Core for settings that have been checked. All that cannot work is in one error,
@@ -58,6 +59,9 @@ func New(g *guard.Guard, s *Settings) (*Core, error) {
 			check = append(slices.Clip(check), guard.WithLimit(0))
 		}
 		s.Err = errors.Join(s.Err, g.Adapter().Check(s.unused(), s.Lease...), g.Check(s.Adapter.String(), check...))
+	}
+	if g != nil && s.ScopeRecords > 0 {
+		c.quota = newQuota(g, s)
 	}
 	if s.Err != nil {
 		return nil, s.Err

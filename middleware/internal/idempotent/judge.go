@@ -11,7 +11,10 @@ import (
 func (c *Call) judge(err error) {
 	var busy *guard.BusyError
 	var done *guard.DoneError
+	var full *fullError
 	switch {
+	case errors.As(err, &full):
+		c.refuse(TooManyKeys, max(full.left, time.Second), err)
 	case errors.As(err, &done):
 		c.judgeRecord(done)
 	case errors.As(err, &busy):

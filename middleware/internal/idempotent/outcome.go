@@ -27,6 +27,7 @@ const (
 	Unavailable   Result = "unavailable"
 	Degraded      Result = "degraded"
 	Canceled      Result = "canceled"
+	TooManyKeys   Result = "too_many_keys"
 
 	// GivenUp is no final result, but the code of a refusal: the handler's context has ended, and
 	// the handler has not answered.

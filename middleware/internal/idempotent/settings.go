@@ -53,6 +53,8 @@ type Settings struct {
 	KeyWaiters int
 	// ScopeWaiters is set by WithMaxScopeWaiters, and otherwise 0.
 	ScopeWaiters int
+	// ScopeRecords is set by WithMaxScopeRecords, and otherwise 0: no bound.
+	ScopeRecords int
 	NoPrint      bool // there are no fingerprints
 	OwnPrint     bool // the user has set what is compared
 	MaxAnswer    int
@@ -120,6 +122,15 @@ func (s *Settings) SetMaxScopeWaiters(n int) {
 	s.ScopeWaiters = n
 }
 
+// SetMaxScopeRecords is WithMaxScopeRecords.
+func (s *Settings) SetMaxScopeRecords(n int) {
+	if n < 1 || n > maxScopeRecords {
+		s.Refuse("WithMaxScopeRecords", n, fmt.Sprintf("must be from 1 to %d", maxScopeRecords))
+		return
+	}
+	s.ScopeRecords = n
+}
+
 // scopeWaiters returns how many calls of a scope may wait. All calls with keys that are global are
 // of one scope.
 func (s *Settings) scopeWaiters() int {
@@ -174,6 +185,12 @@ func (s *Settings) Check(g *guard.Guard, hasKey, hasScope bool) {
 	}
 	if s.ScopeWaiters > s.Waiters {
 		s.Refuse("WithMaxScopeWaiters", s.ScopeWaiters, fmt.Sprintf("must be at most the %d that wait in all (WithMaxWaiters)", s.Waiters))
+	}
+	if s.ScopeRecords > 0 && s.Global {
+		s.Refuse("WithMaxScopeRecords", s.ScopeRecords, "has no effect with WithGlobalKeys: there are no scopes")
+	}
+	if s.ScopeRecords > 0 && s.Mode == Exclusive {
+		s.Refuse("WithMaxScopeRecords", s.ScopeRecords, "has no effect in Exclusive mode, which keeps nothing")
 	}
 	if s.Mode == Exclusive && s.OwnPrint {
 		s.Refuse("WithFingerprint", nil, "has no effect in Exclusive mode, which remembers nothing")

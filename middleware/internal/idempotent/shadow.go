@@ -28,7 +28,7 @@ func (c *Call) Shadow(ctx context.Context) (ran bool) {
 			c.GiveBack()
 		}
 	}()
-	lease, err := c.shadowLease(ctx)
+	lease, place, err := c.shadowLease(ctx)
 	if err != nil {
 		c.judge(err)
 		bare = true
@@ -46,6 +46,7 @@ func (c *Call) Shadow(ctx context.Context) (ran bool) {
 	c.left = c.Transport.Handle(run)
 	returned = true
 	if c.left.Keep == KeepNothing {
+		c.Core.quota.giveBack(place, c.Scope)
 		c.Err = c.end(ctx, lease.Release)
 		return true
 	}
@@ -56,14 +57,20 @@ func (c *Call) Shadow(ctx context.Context) (ran bool) {
 	return true
 }
 
-func (c *Call) shadowLease(ctx context.Context) (*guard.Lease, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Core.Patience)
+// shadowLease acquires the lease of a call in shadow mode, and a place for its record.
+func (c *Call) shadowLease(ctx context.Context) (lease *guard.Lease, place int64, err error) {
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Core.Patience)
 	defer cancel()
-	lease, err := c.Core.guard.Acquire(ctx, c.Key, append(slices.Clip(c.Core.once), c.claims.Option())...)
-	if errors.Is(err, context.DeadlineExceeded) {
-		return nil, fmt.Errorf("%w within %v: %w", guard.ErrStore, c.Core.Patience, err)
+	lease, err = c.Core.guard.Acquire(within, c.Key, append(slices.Clip(c.Core.once), c.claims.Option())...)
+	if err == nil {
+		if place, err = c.Core.quota.take(within, c.Scope, c.Core.Adapter); err != nil {
+			_ = c.end(ctx, lease.Release)
+		}
 	}
-	return lease, err
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w within %v: %w", guard.ErrStore, c.Core.Patience, err)
+	}
+	return lease, place, err
 }
 
 // end ends the lease of a call in shadow mode.
