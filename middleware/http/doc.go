@@ -24,10 +24,13 @@
 // # Order
 //
 // Put guardhttp inside of middleware that recovers from panics, traces, authenticates, authorizes,
-// limits rates or compresses, and inside of [http.TimeoutHandler]. The reasons:
+// limits rates, compresses or answers to origins (CORS), and inside of [http.TimeoutHandler]. The
+// reasons:
 //
 //   - Authentication and authorization come first, because a replay is worth as much as the answer,
 //     and the checks of a handler are not made for it.
+//   - CORS inside would not run for a replay. A replay to another origin than the first has no
+//     headers of CORS then.
 //   - A compressor inside would have its compressed bytes replayed to clients that cannot read
 //     them.
 //   - An http.TimeoutHandler inside would end a request while its handler still runs. New's

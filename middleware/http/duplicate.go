@@ -1,6 +1,7 @@
 package guardhttp
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
 )
@@ -19,6 +20,7 @@ func (q *exchange) Read(recorded []byte) (err error) {
 func (q *exchange) replay(a *answer) {
 	q.status = a.status
 	h := q.w.Header()
+	q.misplaced = errors.Join(forOrigin(a.header, h, q.r), forOrigin(a.late, h, q.r))
 	setHeaders(h, a.header)
 	h.Set(q.m.marker, "true")
 	if bodyAllowed(a.status) && sendsAtOnce(q.w) { // a compressor in front sends another length
@@ -36,6 +38,8 @@ func setHeaders(h, recorded http.Header) {
 	for name, values := range recorded {
 		switch {
 		case neverReplayed[http.CanonicalHeaderKey(name)]: // whatever wrote the record
+		case name == "Vary" && len(values) > 0:
+			h[name] = addVary(h[name], values)
 		case len(values) == 0 && len(h[name]) > 0:
 			delete(h, name)
 		default:

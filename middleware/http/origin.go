@@ -1,0 +1,65 @@
+package guardhttp
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// A middleware for CORS inside of this one answers to the origin of the first request. A retry can
+// come from another origin, for which the inner one has not answered: it does not run.
+
+// errOrigin is the cause if a replay lacks the headers of CORS because its origin is another one.
+var errOrigin = errors.New("guardhttp: the recorded answer allows another origin than that of the retry, so its Access-Control headers are " +
+	"left out: put the middleware for CORS outside, so that it answers to each request")
+
+// forOrigin removes from recorded headers those that say what an origin may do, unless they are for
+// every origin or for that of the request. h has the headers that outer middleware has set for the
+// request. It returns errOrigin if the request's origin then has none.
+func forOrigin(recorded, h http.Header, r *http.Request) error {
+	origin := r.Header.Get("Origin")
+	allowed := fieldOf(recorded, "Access-Control-Allow-Origin")
+	if len(allowed) == 0 || slices.Equal(allowed, []string{"*"}) || slices.Equal(allowed, []string{origin}) {
+		return nil
+	}
+	for name := range recorded {
+		name := http.CanonicalHeaderKey(name)
+		if strings.HasPrefix(name, "Access-Control-") || name == "Timing-Allow-Origin" {
+			deleteField(recorded, name)
+		}
+	}
+	if origin == "" || len(fieldOf(h, "Access-Control-Allow-Origin")) > 0 {
+		return nil
+	}
+	return errOrigin
+}
+
+// fieldOf returns the values of a header whose name may be in any case.
+func fieldOf(h http.Header, canonical string) (values []string) {
+	for name, of := range h {
+		if http.CanonicalHeaderKey(name) == canonical {
+			values = append(values, of...)
+		}
+	}
+	return values
+}
+
+func deleteField(h http.Header, canonical string) {
+	for name := range h {
+		if http.CanonicalHeaderKey(name) == canonical {
+			delete(h, name)
+		}
+	}
+}
+
+// addVary adds recorded values of Vary to those that outer middleware has set for this request.
+func addVary(set, recorded []string) []string {
+	all := slices.Clone(recorded)
+	for _, value := range set {
+		if !slices.Contains(all, value) {
+			all = append(all, value)
+		}
+	}
+	return all
+}
