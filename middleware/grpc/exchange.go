@@ -59,6 +59,8 @@ func (q *exchange) serve() {
 func (q *exchange) read() (Result, error) {
 	key, err := q.m.key(q.ctx, q.info, q.req)
 	switch {
+	case errors.Is(err, ErrUnguarded):
+		return ResultUntouched, nil
 	case errors.Is(err, ErrNoKey), err == nil && key == "":
 		if !q.m.requires() {
 			return ResultUntouched, nil
@@ -74,6 +76,8 @@ func (q *exchange) read() (Result, error) {
 	if q.m.scope != nil {
 		scope, err = q.m.scope(q.ctx, q.info, q.req)
 		switch {
+		case errors.Is(err, ErrUnguarded):
+			return ResultUntouched, nil
 		case err != nil:
 			return ResultRefused, fmt.Errorf("guardgrpc: the scope: %w", err)
 		case scope == "":

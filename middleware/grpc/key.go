@@ -16,11 +16,17 @@ import (
 // A KeyFunc finds the key of a call: what must not run twice. An error refuses the call: a
 // *KeyError with INVALID_ARGUMENT, as the client's mistake, any other with INTERNAL, as the
 // server's. An empty key is a missing one, and so is an error for which errors.Is(err, ErrNoKey)
-// holds. It must not change the request. A KeyFunc is called concurrently.
+// holds. With ErrUnguarded, the call is passed on. It must not change the request. A KeyFunc is
+// called concurrently.
 type KeyFunc func(ctx context.Context, info *grpc.UnaryServerInfo, req any) (string, error)
 
 // ErrNoKey says that a call has no key, see WithMethods.
 var ErrNoKey = errors.New("there is no key")
+
+// ErrUnguarded is what a KeyFunc returns for a call that needs no key, such as one of an internal
+// client: it runs as if there were no interceptor, and the store is not asked. Its result is
+// ResultUntouched. A scope, or a part of Join, that returns it leaves the call out, too.
+var ErrUnguarded = errors.New("guardgrpc: the call is not guarded")
 
 // A KeyError is a key that a client has left out, or that cannot be used. It has nothing in it
 // that the client has not sent.

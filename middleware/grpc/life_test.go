@@ -336,6 +336,27 @@ func TestLife_aScopeLeavesPlacesToOthers(t *testing.T) {
 	})
 }
 
+// A key, or a scope, that returns ErrUnguarded leaves the call out.
+func TestLife_anUnguardedCallIsPassedOn(t *testing.T) {
+	t.Parallel()
+	out := func(context.Context, *grpc.UnaryServerInfo, any) (string, error) {
+		return "", fmt.Errorf("internal: %w", guardgrpc.ErrUnguarded)
+	}
+	for name, set := range map[string]setup{
+		"by the key":   {key: out, opts: []guardgrpc.Option{guardgrpc.WithMethods(claim)}},
+		"by the scope": {noScope: true, opts: []guardgrpc.Option{guardgrpc.WithScope(out)}},
+		"by a part":    {key: guardgrpc.Join(guardgrpc.IdempotencyKey, out)},
+	} {
+		h, runs := counted(nil)
+		s := set.serve(t, h)
+		for range 2 {
+			require.NoError(t, s.call(t.Context(), "k", "a").err, name)
+			require.Equal(t, guardgrpc.ResultUntouched, s.log.next(t).Result)
+		}
+		require.EqualValues(t, 2, runs.Load())
+	}
+}
+
 // A scope has no more records than it may, and calls with further keys do not run.
 func TestLife_aScopeLeavesRoomInTheStore(t *testing.T) {
 	t.Parallel()

@@ -15,8 +15,8 @@ type Result string
 
 // The results. In shadow mode, a Result is what would have happened without it.
 const (
-	// ResultUntouched means that the call was passed on: its method is not guarded, or it has no
-	// key and needs none.
+	// ResultUntouched means that the call was passed on: its method is not guarded, it has no
+	// key and needs none, or the KeyFunc returned ErrUnguarded.
 	ResultUntouched Result = "untouched"
 	// ResultRan means that the handler ran under a lease.
 	ResultRan Result = "ran"

@@ -238,6 +238,23 @@ func ExampleWithMaxScopeWaiters() {
 	// Output: 409 a problem
 }
 
+// Requests of a batch have keys, and others of the route are left out.
+func ExampleKeyFunc_unguarded() {
+	h := wrap(hello, func(r *http.Request) (string, error) {
+		if r.URL.Path != "/batch" {
+			return "", guardhttp.ErrUnguarded
+		}
+		return guardhttp.IdempotencyKey(r)
+	})
+	send(h, "/batch", "k", "")
+	send(h, "/batch", "k", "")
+	send(h, "/single", "", "")
+	// Output:
+	// 200 hello
+	// 200 hello (replayed)
+	// 200 hello
+}
+
 // A tenant has one record at a time. A request with a further key is refused, and retries of what
 // was recorded are not.
 func ExampleWithMaxScopeRecords() {

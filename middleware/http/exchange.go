@@ -33,6 +33,7 @@ type exchange struct {
 	answer    *recorder // nil until the handler is called
 	replayed  *answer   // what was found in the store
 	status    int       // of the answer, see Outcome.Status
+	fiber     bool      // see errFiber
 	route     string    // the pattern of a mux behind the middleware that the request matches
 	misplaced error     // why the answer is not that of the handler
 }
@@ -45,6 +46,9 @@ func (q *exchange) serve() {
 		return
 	}
 	result, err := q.read()
+	if q.fiber && result != ResultUntouched && !q.m.Shadow {
+		result, err = ResultRefused, errFiber
+	}
 	err = idempotent.NotRun(err)
 	q.call.Result, q.call.Err = idempotent.Result(result), err
 	switch {
@@ -126,6 +130,8 @@ func (q *exchange) read() (Result, error) {
 	switch {
 	case q.body.err != nil:
 		return q.badBody()
+	case errors.Is(err, ErrUnguarded):
+		return ResultUntouched, nil
 	case errors.Is(err, ErrNoKey), err == nil && key == "":
 		if !q.m.requires(q.r.Method) {
 			return ResultUntouched, nil
@@ -144,6 +150,8 @@ func (q *exchange) read() (Result, error) {
 		switch {
 		case q.body.err != nil:
 			return q.badBody()
+		case errors.Is(err, ErrUnguarded):
+			return ResultUntouched, nil
 		case err != nil:
 			return ResultRefused, fmt.Errorf("guardhttp: the scope: %w", err)
 		case scope == "":

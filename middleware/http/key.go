@@ -12,7 +12,8 @@ import (
 
 // A KeyFunc finds in a request what it must not run twice for. An error refuses the request: a
 // *KeyError with status 400, as the client's mistake, any other with 500, as the server's. An
-// empty key is a missing one, as is an error for which errors.Is(err, ErrNoKey) holds.
+// empty key is a missing one, as is an error for which errors.Is(err, ErrNoKey) holds. With
+// ErrUnguarded, the request is passed on.
 //
 // It may read the request's body, up to the size of WithMaxBody. Each function, and the handler,
 // gets the body from its beginning. A KeyFunc is called concurrently.
@@ -20,6 +21,11 @@ type KeyFunc func(r *http.Request) (string, error)
 
 // ErrNoKey says that a request has no key. It is refused, unless New was given WithOptionalKey.
 var ErrNoKey = errors.New("there is no key")
+
+// ErrUnguarded is what a KeyFunc returns for a request that needs no key, such as one of an internal
+// client: it runs as if there were no middleware, and the store is not asked. Its result is
+// ResultUntouched. A scope, or a part of Join, that returns it leaves the request out, too.
+var ErrUnguarded = errors.New("guardhttp: the request is not guarded")
 
 // A KeyError is a key that a client has left out, or that cannot be used. It contains nothing that
 // the client has not sent.

@@ -1,6 +1,7 @@
 package guardhttp
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -70,16 +71,22 @@ func (q *exchange) run(ctx context.Context, how recording) {
 // conclude ends the recording, and returns what the run leaves.
 func (q *exchange) conclude() idempotent.Left {
 	v := q.answer.end()
+	elsewhere := silence{}
+	if v.silent {
+		if elsewhere = silenceOf(q.w); elsewhere.err != nil {
+			v.answer, v.status = nil, cmp.Or(elsewhere.status, v.status)
+		}
+	}
 	left := idempotent.Left{Keep: q.keep(v)}
 	switch {
 	case !v.silent:
+	case elsewhere.err != nil:
+		q.misplaced, left.Err = elsewhere.err, elsewhere.err
+		q.answer.passOn()
 	case left.Keep == idempotent.KeepNothing:
 		q.answer.passOn()
 	case byWrapMiddleware():
 		left.Keep, q.misplaced, left.Err = idempotent.KeepTombstone, errWrapMiddleware, errWrapMiddleware
-		q.answer.passOn()
-	case answersElsewhere(q.w):
-		left.Keep, q.misplaced, left.Err = idempotent.KeepTombstone, errElsewhere, errElsewhere
 		q.answer.passOn()
 	case !q.answer.sendEmpty():
 		v = verdict{} // the handler has taken over the connection

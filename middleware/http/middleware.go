@@ -88,8 +88,9 @@ func (m *middleware) wrap(next http.Handler) http.Handler {
 	if isTimeoutHandler(next) {
 		panic("guardhttp: http.TimeoutHandler must be outside of the middleware: inside, it answers while its handler still runs")
 	}
+	fiber := byFiber(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := &exchange{m: m, next: next, w: w, r: r, start: time.Now()}
+		q := &exchange{m: m, next: next, w: w, r: r, start: time.Now(), fiber: fiber}
 		q.call.Core, q.call.Transport = m.core, q
 		q.call.Result = idempotent.Refused // if a function of the user's panics before it is known
 		q.call.Aborted = true              // until it has returned

@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Fiber's adaptor.HTTPMiddleware runs the handler after the middleware has returned. A retry never
-// gets an empty success there.
-func TestFiber_aRetryIsNoEmptySuccess(t *testing.T) {
+// Fiber's adaptor.HTTPMiddleware runs the handler after the middleware has returned. Requests are
+// refused there before anything runs, and the key stays free.
+func TestFiber_itsHTTPMiddlewareIsRefused(t *testing.T) {
 	for name, status := range map[string]int{"success": http.StatusCreated, "failure": http.StatusInternalServerError} {
 		t.Run(name, func(t *testing.T) {
 			var runs atomic.Int64
@@ -27,9 +27,12 @@ func TestFiber_aRetryIsNoEmptySuccess(t *testing.T) {
 			require.NoError(t, err)
 			go func() { _ = outer.Listener(l) }()
 			t.Cleanup(func() { _ = outer.Shutdown() })
-			require.Equal(t, status, fiberPost(t, l.Addr().String()).StatusCode)
-			retry := fiberPost(t, l.Addr().String())
-			require.GreaterOrEqual(t, retry.StatusCode, 400, retry.Header)
+			for range 2 {
+				refused := fiberPost(t, l.Addr().String())
+				require.Equal(t, http.StatusInternalServerError, refused.StatusCode)
+				require.Equal(t, "refused", refused.Header.Get("Idempotency-Refused"))
+			}
+			require.Zero(t, runs.Load())
 		})
 	}
 }

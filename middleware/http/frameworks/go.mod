@@ -5,6 +5,7 @@ go 1.26.0
 replace github.com/seed-1795987d/onerun => ../../..
 
 require (
+	github.com/emicklei/go-restful/v3 v3.14.0
 	github.com/gin-gonic/gin v1.12.0
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/gofiber/fiber/v2 v2.52.15

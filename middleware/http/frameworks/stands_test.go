@@ -12,9 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/emicklei/go-restful/v3"
 	"github.com/gin-gonic/gin"
 	"github.com/go-chi/chi/v5"
 	chimiddleware "github.com/go-chi/chi/v5/middleware"
+	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/middleware/adaptor"
+	fiberrecover "github.com/gofiber/fiber/v2/middleware/recover"
 	"github.com/gorilla/mux"
 	"github.com/klauspost/compress/gzhttp"
 	"github.com/labstack/echo/v4"
@@ -58,6 +62,25 @@ var stands = []stand{
 			r.HandleFunc(path, s.ServeHTTP).Methods(http.MethodPost)
 		}
 		return r
+	}},
+	{name: "go-restful", mount: func(_ *testing.T, s *shop, idempotent middleware) http.Handler {
+		service := new(restful.WebService)
+		for _, path := range paths {
+			service.Route(service.POST(path).Consumes("*/*").Produces("*/*").To(func(r *restful.Request, w *restful.Response) {
+				s.ServeHTTP(w.ResponseWriter, r.Request)
+			}))
+		}
+		container := restful.NewContainer()
+		container.Filter(restful.HttpMiddlewareHandlerToFilter(idempotent))
+		return container.Add(service)
+	}},
+	{name: "Fiber app inside", buffers: true, mount: func(_ *testing.T, s *shop, idempotent middleware) http.Handler {
+		app := fiber.New(fiber.Config{DisableStartupMessage: true})
+		app.Use(fiberrecover.New())
+		for _, path := range paths {
+			app.Post(path, adaptor.HTTPHandler(s))
+		}
+		return idempotent(adaptor.FiberApp(app))
 	}},
 	{name: "httputil.ReverseProxy inside", mount: func(t *testing.T, s *shop, idempotent middleware) http.Handler {
 		backend := httptest.NewServer(s)
