@@ -130,7 +130,10 @@ func begunElsewhere(w http.ResponseWriter) (status int, begun bool) {
 
 // wroteHeader returns the field of that name of a writer of net/http.
 func wroteHeader(w reflect.Value) bool {
-	if rws := w.FieldByName("rws"); w.Kind() == reflect.Struct && rws.Kind() == reflect.Pointer && !rws.IsNil() { // HTTP/2
+	if w.Kind() != reflect.Struct {
+		return false
+	}
+	if rws := w.FieldByName("rws"); rws.Kind() == reflect.Pointer && !rws.IsNil() { // HTTP/2
 		w = rws.Elem()
 	}
 	field := w.FieldByName("wroteHeader")

@@ -22,9 +22,9 @@ type KeyFunc func(r *http.Request) (string, error)
 // ErrNoKey says that a request has no key. It is refused, unless New was given WithOptionalKey.
 var ErrNoKey = errors.New("there is no key")
 
-// ErrUnguarded is what a KeyFunc returns for a request that needs no key, such as one of an internal
-// client: it runs as if there were no middleware, and the store is not asked. Its result is
-// ResultUntouched. A scope, or a part of Join, that returns it leaves the request out, too.
+// ErrUnguarded is what a KeyFunc returns for a request that needs no key, such as one of an
+// internal client: it runs as if there were no middleware, and the store is not asked. Its result
+// is ResultUntouched. A scope, or a part of Join, that returns it leaves the request out, too.
 var ErrUnguarded = errors.New("guardhttp: the request is not guarded")
 
 // A KeyError is a key that a client has left out, or that cannot be used. It contains nothing that
@@ -129,7 +129,8 @@ func FromContext(key any) KeyFunc {
 		value, err := keys.Value(r.Context(), key)
 		switch {
 		case errors.Is(err, keys.ErrNoValue):
-			return "", fmt.Errorf("guardhttp: %w for %T: %w", err, key, ErrNoKey)
+			return "", fmt.Errorf("guardhttp: %w for %T: %w: code in front of the middleware must put it into the request's context "+
+				"(r.WithContext); values that a framework keeps itself, as gin's c.Set does, are not there", err, key, ErrNoKey)
 		case err != nil:
 			return "", fmt.Errorf("guardhttp: FromContext(%T): %w", key, err)
 		}

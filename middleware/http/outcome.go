@@ -15,7 +15,8 @@ type Result string
 // The results. In shadow mode, a Result is what would have happened without it.
 const (
 	// ResultUntouched means that the request was passed on: it has another method, or no key though
-	// keys are optional, or the KeyFunc returned ErrUnguarded, or it has no route in the http.ServeMux that the middleware wraps.
+	// keys are optional, or the KeyFunc returned ErrUnguarded, or it has no route in the
+	// http.ServeMux that the middleware wraps.
 	ResultUntouched Result = "untouched"
 	// ResultRan means that the handler ran under a lease.
 	ResultRan Result = "ran"
