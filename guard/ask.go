@@ -48,7 +48,7 @@ func (a *acquisition) ask(step queue.Step) (*hold, error) {
 	if err != nil {
 		err = asStoreError(driver.OpAcquire, a.claim.Key, err)
 	}
-	a.reportCall(sent, answered-sent, err)
+	a.reportCall(sent, answered-sent, grant, err)
 	a.set.deferral.note(err)
 	if err == nil && grant.State == Granted {
 		t := g.newTenure(a.claim, grant, sent, anchor, answered)

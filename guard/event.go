@@ -34,7 +34,8 @@ type Event struct {
 	Attempts int
 	Waited   time.Duration
 	Waits    bool
-	// State, Left and Label are the store's last answer to the claim, as in Grant.
+	// State, Left and Label are the store's last answer to the claim, as in Grant. Of a call, they
+	// are its answer.
 	State State
 	Left  time.Duration
 	Label string
@@ -57,6 +58,9 @@ type Event struct {
 	Dropped int
 	// Auxiliary means that the lease is an adapter's own, beside the lease of the run.
 	Auxiliary bool
+	// Candidate means that the lease is that of a Candidate: its run is a term, and its acquire a
+	// campaign.
+	Candidate bool
 	// HandedOff means that the lease went from one call of the Guard to the next, without the
 	// store. In a Release, this call handed the lease off. In an AcquireEnd, this call received
 	// it.
@@ -89,6 +93,7 @@ func (a *acquisition) event(now time.Duration, err error) Event {
 		Label:     a.last.label,
 		HandedOff: a.handedOff,
 		Auxiliary: a.set.auxiliary,
+		Candidate: a.set.candidate,
 		Err:       err,
 	}
 }
@@ -113,14 +118,15 @@ func (a *acquisition) report(err error) {
 	}
 }
 
-// reportCall calls the hooks for a request.
-func (a *acquisition) reportCall(sent, took time.Duration, err error) {
+// reportCall calls the hooks for a request and its answer.
+func (a *acquisition) reportCall(sent, took time.Duration, grant Grant, err error) {
 	if len(a.set.hooks) == 0 {
 		return
 	}
 	hooks(a.set.hooks).call(a.ctx, &Event{
 		Name: a.set.name, Key: a.key, Owner: a.claim.Owner, Op: driver.OpAcquire, TTL: a.claim.TTL,
-		Start: a.guard.clock.Time(sent), Duration: took, Auxiliary: a.set.auxiliary, Err: err,
+		Start: a.guard.clock.Time(sent), Duration: took, Auxiliary: a.set.auxiliary, Candidate: a.set.candidate,
+		State: grant.State, Left: grant.Left, Label: grant.Label, Err: err,
 	}, pickCall)
 }
 
@@ -140,6 +146,7 @@ func (h *hold) event() Event {
 		State:     Granted,
 		Origin:    h.origin,
 		Auxiliary: h.set.auxiliary,
+		Candidate: h.set.candidate,
 	}
 }
 
@@ -169,6 +176,7 @@ func (r *run) event(err error) Event {
 	e := r.hold.event()
 	e.Start, e.Duration = r.hold.guard.clock.Time(r.start), r.took
 	e.Joined, e.Auxiliary = r.joined, false
+	e.Candidate = e.Candidate && !r.joined
 	e.Err = err
 	return e
 }

@@ -54,10 +54,12 @@ type settings struct {
 	among int // how many may hold the key; 0 and 1 are one alone
 
 	noRenewal, auxiliary, probe, fair bool
-	hooks                             []Hook
-	first                             *firstRequest // of a call for several keys, or nil
-	deferral                          *Deferral     // see Adapter.Defer; or nil
-	err                               *SettingError // the first bad setting
+
+	candidate bool // the lease is that of a Candidate
+	hooks     []Hook
+	first     *firstRequest // of a call for several keys, or nil
+	deferral  *Deferral     // see Adapter.Defer; or nil
+	err       *SettingError // the first bad setting
 }
 
 // refuse keeps the first bad setting.

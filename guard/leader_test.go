@@ -1,0 +1,511 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+	"github.com/seed-1795987d/onerun/internal/testkit/linetest"
+)
+
+// An election is two processes, a and b, with a Candidate each, over one store. a leads first.
+type election struct {
+	t       *testing.T
+	store   *memory.Locker
+	a, b    *voter
+	leading atomic.Int32
+	mu      sync.Mutex
+	fences  []uint64 // of all terms, in their order
+}
+
+// A voter is a process with a Candidate.
+type voter struct {
+	*guard.Candidate
+	election *election
+	guard    *guard.Guard
+	away     atomic.Bool // the store, for this process
+
+	// turn is what the function does in the next term. By default it leads until its context ends.
+	turn   atomic.Pointer[func(ctx context.Context) error]
+	cancel context.CancelFunc // of the context of Run
+	began  chan time.Time     // terms
+	causes chan error         // with which the contexts of terms ended
+	ended  chan any           // what Run returned, or its panic
+}
+
+func (e *election) voter(opts ...guard.Option) *voter {
+	v := &voter{election: e, began: make(chan time.Time, 100), causes: make(chan error, 100), ended: make(chan any, 1)}
+	line := shown{linetest.Line{Locker: e.store, Ask: func(context.Context, linetest.Call) error {
+		if v.away.Load() {
+			return guardtest.Fail(driver.KindConnection)
+		}
+		return nil
+	}}}
+	g, err := guard.New(line, guard.WithTTL(ttl))
+	require.NoError(e.t, err)
+	v.guard = g
+	v.Candidate, err = g.Candidate("leader", v.lead, opts...)
+	require.NoError(e.t, err)
+	return v
+}
+
+// shown is a line through which Show goes, too.
+type shown struct{ linetest.Line }
+
+func (s shown) Show(ctx context.Context, key string) (driver.KeyInfo, error) {
+	if err := s.Ask(ctx, linetest.Call{Name: "show", Op: driver.OpInspect, Key: key}); err != nil {
+		return driver.KeyInfo{}, err
+	}
+	return s.Line.Show(ctx, key)
+}
+
+// lead is the function of the Candidate.
+func (v *voter) lead(ctx context.Context) error {
+	e := v.election
+	require.EqualValues(e.t, 1, e.leading.Add(1), "one leads at a time")
+	defer e.leading.Add(-1)
+	fence, ok := v.Leading()
+	require.True(e.t, ok)
+	require.Equal(e.t, guard.Fence(ctx), fence)
+	e.mu.Lock()
+	if n := len(e.fences); n > 0 {
+		require.Greater(e.t, fence, e.fences[n-1], "the term is a fence")
+	}
+	e.fences = append(e.fences, fence)
+	e.mu.Unlock()
+	v.began <- time.Now()
+	if turn := v.turn.Swap(nil); turn != nil {
+		return (*turn)(ctx)
+	}
+	<-ctx.Done()
+	_, ok = v.Leading()
+	require.False(e.t, ok, "the context of the term has ended")
+	v.causes <- context.Cause(ctx)
+	return ctx.Err()
+}
+
+func (v *voter) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	v.cancel = cancel
+	go func() {
+		var result any = errors.New("goexit")
+		defer func() {
+			if p := recover(); p != nil {
+				result = p
+			}
+			v.ended <- result
+		}()
+		result = v.Run(ctx)
+	}()
+}
+
+// leads waits until v leads, and requires that this happens within a time.
+func (v *voter) leads(within time.Duration) {
+	v.election.t.Helper()
+	start := time.Now()
+	select {
+	case began := <-v.began:
+		require.LessOrEqual(v.election.t, began.Sub(start), within)
+	case <-time.After(time.Hour): // virtual time
+		require.Fail(v.election.t, "it does not lead")
+	}
+}
+
+func inElection(t *testing.T, f func(e *election)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		e := &election{t: t, store: memory.New()}
+		e.a, e.b = e.voter(), e.voter()
+		f(e)
+		for _, v := range []*voter{e.a, e.b} {
+			if v.cancel != nil {
+				v.cancel()
+			}
+			require.NoError(t, v.guard.Close(context.Background()))
+		}
+		require.Zero(t, e.leading.Load())
+	})
+}
+
+// begin lets a lead for a minute, while b waits.
+func (e *election) begin() {
+	e.a.run()
+	e.a.leads(0)
+	e.b.run()
+	time.Sleep(time.Minute) // virtual time
+	require.Empty(e.t, e.b.began)
+}
+
+var errWork = errors.New("work failed")
+
+// How a term can end, and what follows.
+func TestCandidate_exits(t *testing.T) {
+	t.Parallel()
+	const soon = 250 * time.Millisecond // the longest pause of a waiter on a store that does not notify
+	end := make(chan error, 1)          // what the function returns
+	returns := func(err error) func(*election) { return func(*election) { end <- err } }
+	for name, row := range map[string]struct {
+		turn   func(ctx context.Context) error // of a's first term
+		act    func(e *election)               // ends it
+		within time.Duration                   // b leads
+		cause  error                           // of the context of a's first term; nil if it has not ended
+		over   func(t *testing.T, got any)     // what Run of a returns; nil if it campaigns again
+	}{
+		"returns nil":   {act: returns(nil), within: soon},
+		"returns error": {act: returns(errWork), within: soon},
+		"stops": {act: returns(guard.ErrStopLeading), within: soon, over: func(t *testing.T, got any) {
+			require.Nil(t, got)
+		}},
+		"stops with an error": {act: returns(fmt.Errorf("%w: %w", guard.ErrStopLeading, errWork)), within: soon, over: func(t *testing.T, got any) {
+			require.ErrorIs(t, got.(error), errWork)
+			require.ErrorIs(t, got.(error), guard.ErrStopLeading)
+		}},
+		"panics": {turn: func(context.Context) error { <-end; panic("boom") }, act: returns(nil), within: soon, over: func(t *testing.T, got any) {
+			require.Equal(t, "boom", got)
+		}},
+		"ends its goroutine": {turn: func(context.Context) error { <-end; runtime.Goexit(); return nil }, act: returns(nil), within: soon, over: func(t *testing.T, got any) {
+			require.EqualError(t, got.(error), "goexit")
+		}},
+		"context ends": {act: func(e *election) { e.a.cancel() }, within: soon, cause: context.Canceled, over: func(t *testing.T, got any) {
+			require.ErrorIs(t, got.(error), context.Canceled)
+			require.True(t, guard.Ran(got.(error)))
+			require.EqualError(t, got.(error), `guard: lead "leader": context canceled`)
+		}},
+		"context ends, and the function fails": {
+			turn: func(ctx context.Context) error { <-ctx.Done(); return errWork },
+			act:  func(e *election) { e.a.cancel() }, within: soon, over: func(t *testing.T, got any) {
+				require.ErrorIs(t, got.(error), context.Canceled)
+				require.ErrorIs(t, got.(error), errWork)
+			},
+		},
+		"resigns": {act: func(e *election) { e.a.Resign() }, within: soon, cause: context.Canceled},
+		"guard is closed": {act: func(e *election) { require.NoError(e.t, e.a.guard.Close(context.Background())) }, within: soon, cause: guard.ErrClosed, over: func(t *testing.T, got any) {
+			require.ErrorIs(t, got.(error), guard.ErrClosed)
+			require.True(t, guard.Ran(got.(error)))
+		}},
+		"store is away from it for 60 s": {act: func(e *election) {
+			e.a.away.Store(true)
+			time.AfterFunc(time.Minute, func() { e.a.away.Store(false) })
+		}, within: ttl + soon, cause: guard.ErrLost},
+		"store is away from both for 60 s": {act: func(e *election) {
+			e.a.away.Store(true)
+			e.b.away.Store(true)
+			time.AfterFunc(time.Minute, func() { e.b.away.Store(false) })
+			time.AfterFunc(2*time.Minute, func() { e.a.away.Store(false) })
+		}, within: time.Minute + time.Second, cause: guard.ErrLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			end = make(chan error, 1)
+			inElection(t, func(e *election) {
+				end = make(chan error, 1)
+				turn := row.turn
+				if turn == nil {
+					turn = func(ctx context.Context) error {
+						select {
+						case err := <-end:
+							return err
+						case <-ctx.Done():
+							e.a.causes <- context.Cause(ctx)
+							return ctx.Err()
+						}
+					}
+				}
+				e.a.turn.Store(&turn)
+				e.begin()
+				row.act(e)
+				e.b.leads(row.within)
+				if row.cause != nil {
+					cause := <-e.a.causes
+					if row.cause != context.Canceled { //nolint:errorlint // it is the table's
+						require.ErrorIs(t, cause, row.cause)
+					}
+				}
+				if row.over != nil {
+					row.over(t, <-e.a.ended)
+					return
+				}
+				time.Sleep(3 * time.Minute) // virtual time
+				require.Empty(t, e.a.ended)
+				require.Empty(t, e.a.began, "b leads")
+				e.b.Resign()
+				e.a.leads(time.Second)
+			})
+		})
+	}
+}
+
+// After an operator has broken the lease, one of them leads when its time has passed.
+func TestCandidate_leaseIsBroken(t *testing.T) {
+	t.Parallel()
+	inElection(t, func(e *election) {
+		e.begin()
+		l, err := e.b.Leader(e.t.Context())
+		require.NoError(t, err)
+		broken, err := e.store.Break(e.t.Context(), "leader", l.ID, driver.Break{ID: driver.NewBrokenID(), Label: "by alice"})
+		require.NoError(t, err)
+		require.True(t, broken)
+		require.ErrorIs(t, <-e.a.causes, guard.ErrLost)
+		l, err = e.b.Leader(e.t.Context())
+		require.NoError(t, err)
+		require.Zero(t, l, "the key is kept, and nobody leads")
+		time.Sleep(ttl + time.Second) // virtual time
+		require.Equal(t, 1, len(e.a.began)+len(e.b.began))
+	})
+}
+
+// An outage that is shorter than the lease changes nothing.
+func TestCandidate_outlastsAShortOutage(t *testing.T) {
+	t.Parallel()
+	inElection(t, func(e *election) {
+		e.begin()
+		for range 10 {
+			e.a.away.Store(true)
+			e.b.away.Store(true)
+			time.Sleep(5 * time.Second) // virtual time
+			e.a.away.Store(false)
+			e.b.away.Store(false)
+			time.Sleep(20 * time.Second) // virtual time
+		}
+		_, ok := e.a.Leading()
+		require.True(t, ok)
+		require.Empty(t, e.b.began)
+		require.Len(t, e.fences, 1)
+	})
+}
+
+// A function that ignores its context keeps the process from leading again, and is found by Check.
+// Until it returns, a lease that is not lost is kept.
+func TestCandidate_waitsForItsFunction(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		end   func(e *election)
+		other bool // another process leads meanwhile
+	}{
+		"resigned": {func(e *election) { e.a.Resign() }, false},
+		"lost": {func(e *election) {
+			e.a.away.Store(true)
+			time.Sleep(ttl) // virtual time
+			e.a.away.Store(false)
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inElection(t, func(e *election) {
+				stuck := make(chan struct{})
+				turn := func(context.Context) error {
+					<-stuck
+					if row.other {
+						e.leading.Add(1) // see below
+					}
+					return nil
+				}
+				e.a.turn.Store(&turn)
+				e.begin()
+				require.NoError(t, e.a.Check())
+				if row.other {
+					e.leading.Add(-1) // the fence keeps it from its work
+				}
+				row.end(e)
+				_, ok := e.a.Leading()
+				require.False(t, ok)
+				require.NoError(t, e.a.Check(), "it has a TTL to return")
+				time.Sleep(ttl + time.Second) // virtual time
+				require.ErrorContains(t, e.a.Check(), "still running")
+				time.Sleep(time.Hour) // virtual time
+				require.Empty(t, e.a.began, "it does not campaign")
+				require.Equal(t, row.other, len(e.b.began) == 1)
+				require.NoError(t, e.b.Check())
+				close(stuck)
+				synctest.Wait()
+				require.NoError(t, e.a.Check())
+				if !row.other {
+					e.b.leads(250 * time.Millisecond)
+				}
+				time.Sleep(time.Minute) // virtual time
+				e.b.Resign()
+				e.a.leads(time.Second)
+			})
+		})
+	}
+}
+
+// Failures in a row are ever further apart, and others lead meanwhile.
+func TestCandidate_pausesAfterFailures(t *testing.T) {
+	t.Parallel()
+	inElection(t, func(e *election) {
+		var fail func(context.Context) error
+		var lasts atomic.Int64
+		fail = func(context.Context) error {
+			e.a.turn.Store(&fail)
+			time.Sleep(time.Duration(lasts.Load()))
+			return errWork
+		}
+		e.a.turn.Store(&fail)
+		e.a.run()
+		last := <-e.a.began
+		for i := range 8 {
+			began := <-e.a.began
+			most := min(2*time.Second<<(i+1), time.Minute)
+			require.GreaterOrEqual(t, began.Sub(last), most/2)
+			require.LessOrEqual(t, began.Sub(last), most)
+			last = began
+		}
+		synctest.Wait()
+		lasts.Store(int64(61 * time.Second))
+		last = (<-e.a.began).Add(61 * time.Second)
+		require.Less(t, (<-e.a.began).Sub(last), 5*time.Second, "a long term ends the row")
+		synctest.Wait()
+		e.a.turn.Store(nil)
+	})
+}
+
+func TestCandidate_refusesWhatCannotWork(t *testing.T) {
+	t.Parallel()
+	lead := func(context.Context) error { return nil }
+	for setting, opt := range map[string]guard.Option{
+		"WithOnce": guard.WithOnce(time.Hour), "WithOncePer": guard.WithOncePer(time.Hour),
+		"WithOwner": guard.WithOwner("me"), "WithOwnerFrom": guard.WithOwnerFrom(func(string) string { return "me" }),
+		"WithLimit": guard.WithLimit(2), "WithShared": guard.WithShared(), "WithoutRenewal": guard.WithoutRenewal(),
+		"WithWait": guard.WithWait(time.Second), "WithTTL": guard.WithTTL(0), "Option": nil,
+	} {
+		t.Run(setting, func(t *testing.T) {
+			t.Parallel()
+			var refused *guard.SettingError
+			g, err := guard.New(memory.New())
+			require.NoError(t, err)
+			err = g.Lead(t.Context(), "leader", lead, opt)
+			require.ErrorAs(t, err, &refused)
+			require.Equal(t, setting, refused.Setting)
+
+			switch setting {
+			case "WithTTL", "Option": // New refuses it
+				return
+			case "WithWait": // is for calls that do not lead
+				g, err = guard.New(memory.New(), opt)
+				require.NoError(t, err)
+				_, err = g.Candidate("leader", lead)
+				require.NoError(t, err)
+				return
+			}
+			g, err = guard.New(memory.New(), opt)
+			require.NoError(t, err)
+			_, err = g.Candidate("leader", lead)
+			require.ErrorAs(t, err, &refused)
+			require.Equal(t, setting, refused.Setting, "of New")
+		})
+	}
+	g, err := guard.New(memory.New(), guard.WithOnce(time.Hour))
+	require.NoError(t, err)
+	_, err = g.Candidate("leader", lead, guard.WithOnce(0))
+	require.NoError(t, err, "off")
+	var key *guard.KeyError
+	_, err = g.Candidate("", lead, guard.WithOnce(0))
+	require.ErrorAs(t, err, &key)
+	_, err = g.Candidate("leader", nil)
+	require.ErrorContains(t, err, "f: must not be nil")
+}
+
+func TestCandidate_runsOnceAtATime(t *testing.T) {
+	t.Parallel()
+	inElection(t, func(e *election) {
+		e.begin()
+		require.ErrorContains(t, e.a.Run(e.t.Context()), "must not be called while it is running")
+		e.a.Resign()
+		e.b.leads(time.Second)
+		e.b.cancel()
+		require.ErrorIs(t, (<-e.b.ended).(error), context.Canceled)
+		e.a.leads(2 * time.Second)
+		e.b.run()               // again
+		time.Sleep(time.Minute) // virtual time
+		e.a.Resign()
+		e.b.leads(time.Second)
+		require.NoError(t, e.b.guard.Do(e.t.Context(), "other", func(ctx context.Context) error {
+			return e.b.guard.Do(ctx, "k", func(ctx context.Context) error {
+				err := e.b.guard.Lead(ctx, "k", nothing)
+				require.ErrorContains(t, err, `must not hold the key "k" already`)
+				return nil
+			})
+		}))
+	})
+}
+
+// The TTL of a leader is shorter than that of other work, unless New or the call sets it.
+func TestCandidate_ttl(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		of, call []guard.Option
+		want     time.Duration
+	}{
+		"default":     {want: 15 * time.Second},
+		"of New":      {of: []guard.Option{guard.WithTTL(time.Minute)}, want: time.Minute},
+		"of the call": {of: []guard.Option{guard.WithTTL(time.Minute)}, call: []guard.Option{guard.WithTTL(time.Second)}, want: time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g, err := guard.New(memory.New(), row.of...)
+			require.NoError(t, err)
+			err = g.Lead(t.Context(), "leader", func(ctx context.Context) error {
+				lease, _ := guard.FromContext(ctx)
+				require.Equal(t, row.want, lease.Claims()[0].TTL)
+				return guard.ErrStopLeading
+			}, row.call...)
+			require.NoError(t, err)
+		})
+	}
+}
+
+// An error that asking again cannot help ends the first campaign. After a term, it may be an
+// operator's mistake that is corrected soon.
+func TestCandidate_permanentErrors(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		kind driver.StoreErrorKind
+		led  bool
+		over bool
+	}{
+		"before the first term": {driver.KindAuth, false, true},
+		"later":                 {driver.KindAuth, true, false},
+		"client was closed":     {driver.KindClosed, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+				var refuses atomic.Bool
+				refuses.Store(!row.led)
+				store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
+					if refuses.Load() {
+						return guard.Grant{}, guardtest.Fail(row.kind)
+					}
+					return guard.Grant{}, guardtest.ErrUnscripted
+				}
+				terms := 0
+				time.AfterFunc(10*time.Minute, func() { refuses.Store(false) })
+				err := g.Lead(t.Context(), "leader", func(context.Context) error {
+					if terms++; terms == 2 {
+						return guard.ErrStopLeading
+					}
+					refuses.Store(true)
+					return nil
+				})
+				if row.over {
+					require.ErrorIs(t, err, guard.ErrStore)
+					require.Equal(t, row.led, guard.Ran(err))
+					return
+				}
+				require.NoError(t, err)
+				require.Equal(t, 2, terms)
+			})
+		})
+	}
+}
