@@ -28,7 +28,7 @@ import (
 var (
 	replaces = []string{"WithWait", "WithOnce", "WithOwner", "WithOwnerFrom"}
 	alone    = append(replaces[:4:4], "WithShared", "WithLimit")
-	leaders  = []string{"WithOnce", "WithOwner", "WithOwnerFrom", "WithShared", "WithLimit"}
+	leaders  = []string{"WithOnce", "WithOwner", "WithOwnerFrom", "WithShared", "WithLimit", "WithoutRenewal"}
 	held     = []string{"WithOnce", "WithLabel", "WithMinHold", "WithMaxHold", "WithoutRenewal", "WithMargin", "WithShared", "WithLimit"}
 	locks    = []string{"WithOnce", "WithOwner", "WithOwnerFrom", "WithMargin"}
 )
@@ -53,7 +53,7 @@ func TestAdapters_optionsOfGuard(t *testing.T) {
 		"cron, of a job":            {Start: startCron(true), Refused: replaces, ByGuard: replaces},
 		"cron, Control":             {Start: startControl, Bare: true},
 		"gocron, Locker":            {Start: startLocker, Refused: locks, ByGuard: locks},
-		"gocron, Elector":           {Start: startElector, Refused: leaders, ByGuard: leaders},
+		"gocron, Elector":           {Start: startElector, Refused: append([]string{"WithWait"}, leaders...), ByGuard: leaders},
 		"inspect, Hold":             {Start: startHold, Refused: held, AnyGuard: true},
 		"inspect, page and command": {Start: startInspector, Bare: true},
 	} {

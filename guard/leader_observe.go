@@ -29,8 +29,8 @@ type Leader struct {
 }
 
 // Leader asks the store who leads now. It returns the zero Leader if nobody does. It does not need
-// Run, and bounds the call by 5 s. The error is that of ctx, a *StoreError, or errors.ErrUnsupported
-// if the backend shows no keys (driver.Inspector).
+// Run, and bounds the call by 5 s. The error is that of ctx or a *StoreError. It is
+// errors.ErrUnsupported if the backend shows no keys (driver.Inspector).
 func (c *Candidate) Leader(ctx context.Context) (Leader, error) {
 	inspector, ok := driver.Ability[driver.Inspector](c.guard.locker)
 	if !ok {

@@ -43,8 +43,8 @@ type term struct {
 //     has led before. Later, Run campaigns again after a pause, except if the client was closed
 //   - a *SettingError, if Run is running already, or if ctx already holds the key
 //
-// Ran says whether f ran. Other errors of f are not returned; hooks receive them (Hook.RunEnd). If f
-// panics or ends its goroutine, the lease is released and the panic propagates.
+// Ran says whether f ran. Other errors of f are not returned; hooks receive them (Hook.RunEnd). If
+// f panics or ends its goroutine, the lease is released and the panic propagates.
 func (c *Candidate) Run(ctx context.Context) error {
 	if c.guard.holding(ctx, c.stored) != nil {
 		return &SettingError{Setting: "ctx", Reason: fmt.Sprintf("must not hold the key %q already", c.key)}

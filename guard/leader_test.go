@@ -153,14 +153,15 @@ var errWork = errors.New("work failed")
 // How a term can end, and what follows.
 func TestCandidate_exits(t *testing.T) {
 	t.Parallel()
-	const soon = 250 * time.Millisecond // the longest pause of a waiter on a store that does not notify
-	end := make(chan error, 1)          // what the function returns
+	// soon is the longest pause of a waiter on a store that does not notify.
+	const soon = 250 * time.Millisecond
+	end := make(chan error, 1) // what the function returns
 	returns := func(err error) func(*election) { return func(*election) { end <- err } }
 	for name, row := range map[string]struct {
 		turn   func(ctx context.Context) error // of a's first term
 		act    func(e *election)               // ends it
 		within time.Duration                   // b leads
-		cause  error                           // of the context of a's first term; nil if it has not ended
+		cause  error                           // of the context of that term, or nil
 		over   func(t *testing.T, got any)     // what Run of a returns; nil if it campaigns again
 	}{
 		"returns nil":   {act: returns(nil), within: soon},

@@ -17,7 +17,7 @@ func (l *logger) acquireStart(ctx context.Context, _ guard.Event) context.Contex
 }
 
 func (l *logger) wait(ctx context.Context, e guard.Event) {
-	if w, ok := ctx.Value(waitKey{}).(*longWait); ok && !e.Auxiliary {
+	if w, ok := ctx.Value(waitKey{}).(*longWait); ok && !e.Auxiliary && !e.Candidate {
 		w.start(ctx, l, e)
 	}
 }

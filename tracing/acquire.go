@@ -26,6 +26,9 @@ func (c *acquireContext) Value(key any) any {
 }
 
 func (t *telemetry) acquireStart(ctx context.Context, e guard.Event) context.Context {
+	if e.Candidate {
+		ctx = t.names.of(e.Name).election.campaign(ctx)
+	}
 	if e.Auxiliary || !t.traces() {
 		return ctx
 	}
@@ -37,7 +40,12 @@ func (t *telemetry) wait(ctx context.Context, e guard.Event) {
 	if e.Auxiliary {
 		return
 	}
-	t.names.of(e.Name).waiting.Add(1)
+	w := t.names.of(e.Name)
+	if e.Candidate { // it stands by, which is not a wait that somebody has to end
+		w.election.follows(ctx, &e)
+		return
+	}
+	w.waiting.Add(1)
 }
 
 func (t *telemetry) acquireEnd(ctx context.Context, e guard.Event) {
@@ -51,7 +59,9 @@ func (t *telemetry) acquireEnd(ctx context.Context, e guard.Event) {
 	}
 	by := labels{key: keyResult, value: out.Result}
 	seconds(ctx, t.on.acquireDuration, e.Duration.Seconds(), w, labels{key: keyResult, value: out.Result, errorType: out.ErrorType})
-	if e.Waits {
+	if e.Candidate {
+		w.election.decided(ctx)
+	} else if e.Waits {
 		w.waiting.Add(-1)
 		seconds(ctx, t.on.waitTime, e.Waited.Seconds(), w, by)
 	}

@@ -33,6 +33,9 @@ func (t *telemetry) loss(ctx context.Context, e guard.Event) {
 		return
 	}
 	w := t.names.of(e.Name)
+	if e.Candidate {
+		w.election.end(&e)
+	}
 	count(ctx, t.on.losses, w, labels{key: keyLossReason, value: string(lost.Reason)})
 	if hadDeadline(lost.Reason) {
 		seconds(ctx, t.on.lateness, lost.Late.Seconds(), w, labels{})
@@ -92,6 +95,9 @@ func (t *telemetry) call(ctx context.Context, e guard.Event) {
 		return
 	}
 	t.called(ctx, e.Op, e.Duration.Seconds(), e.Err)
+	if e.Op == driver.OpAcquire && e.Candidate {
+		t.names.of(e.Name).election.follows(ctx, &e)
+	}
 	if e.Op == driver.OpAcquire && e.Err != nil {
 		count(ctx, t.on.unknown, t.names.of(e.Name), labels{key: keyErrorType, value: signals.OutcomeOf(e.Err, "").ErrorType})
 	}

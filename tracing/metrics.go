@@ -39,6 +39,7 @@ type instruments struct {
 	storeDuration   metric.Float64Histogram
 	nodeDuration    metric.Float64Histogram
 	outcomes        metric.Int64Counter
+	terms           metric.Int64Counter
 }
 
 // A maker makes instruments. If a provider refuses one, the maker reports that once to
@@ -94,6 +95,7 @@ func newInstruments(meter metric.Meter) instruments {
 		storeDuration:   m.histogram("onerun.store.operation.duration", "s", callBounds, "Measures how long calls to the store took."),
 		nodeDuration:    m.histogram("onerun.node.operation.duration", "s", callBounds, "Measures how long calls to a node of a quorum took."),
 		outcomes:        m.counter("onerun.adapter.outcomes", "{outcome}", "Counts requests, tasks and ticks by their result."),
+		terms:           m.counter("onerun.leader.terms", "{term}", "Counts the terms for which this process has led."),
 	}
 }
 

@@ -41,6 +41,7 @@ func everything(t *testing.T, s *site) {
 	require.ErrorIs(t, s.one.Do(t.Context(), "lost", func(ctx context.Context) error { <-ctx.Done(); return nil }, guard.WithoutRenewal()), guard.ErrLost)
 	require.NoError(t, s.one.Do(t.Context(), "once", nothing, guard.WithOnce(time.Hour)))
 	require.ErrorIs(t, s.one.Do(t.Context(), "once", nothing, guard.WithOnce(time.Hour)), guard.ErrDone)
+	require.NoError(t, s.one.Lead(t.Context(), "leader", func(context.Context) error { return guard.ErrStopLeading }))
 	s.one.Adapter().Report(t.Context(), guard.Outcome{Adapter: "http", Result: "ran"})
 	s.hook.Call(t.Context(), guard.Event{Op: driver.OpAcquire, Node: "a:1", Err: guardtest.Fail(driver.KindTimeout)})
 	s.hook.Call(t.Context(), guard.Event{Op: driver.OpAcquire, Node: "a:1"})
@@ -96,7 +97,9 @@ func shape(m metricdata.Metrics) (kind, bounds string) {
 			return "counter", ""
 		}
 		return "updowncounter", ""
-	case metricdata.Gauge[float64]:
+	case metricdata.Sum[float64]:
+		return "counter", ""
+	case metricdata.Gauge[float64], metricdata.Gauge[int64]:
 		return "gauge", ""
 	case metricdata.Histogram[float64]:
 		return "histogram", list(d.DataPoints[0].Bounds)

@@ -24,6 +24,7 @@ type work struct {
 	acquire, run, release, renew, skip string // names of spans
 
 	waiting, leases, runs atomic.Int64
+	election              election
 
 	mu sync.Mutex
 	// copied on each addition: additions are few, and each event reads it

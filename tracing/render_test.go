@@ -85,6 +85,14 @@ func points(m metricdata.Metrics) (lines []string) {
 		for _, p := range d.DataPoints {
 			add(p.Attributes, p.Value)
 		}
+	case metricdata.Sum[float64]:
+		for _, p := range d.DataPoints {
+			add(p.Attributes, p.Value)
+		}
+	case metricdata.Gauge[int64]:
+		for _, p := range d.DataPoints {
+			add(p.Attributes, p.Value)
+		}
 	case metricdata.Gauge[float64]:
 		for _, p := range d.DataPoints {
 			value := any("…")

@@ -29,7 +29,12 @@ func (c *runContext) Value(key any) any {
 
 func (t *telemetry) runStart(ctx context.Context, e guard.Event) context.Context {
 	if counts(&e) {
-		t.names.of(e.Name).runs.Add(1)
+		w := t.names.of(e.Name)
+		w.runs.Add(1)
+		if e.Candidate {
+			w.election.begin(&e)
+			count(ctx, t.on.terms, w, labels{})
+		}
 	}
 	if !t.traces() {
 		return ctx
@@ -47,6 +52,9 @@ func (t *telemetry) runEnd(ctx context.Context, e guard.Event) {
 	if counts(&e) {
 		w := t.names.of(e.Name)
 		w.runs.Add(-1)
+		if e.Candidate {
+			w.election.end(&e)
+		}
 		seconds(ctx, t.on.runDuration, e.Duration.Seconds(), w, labels{key: keyResult, value: out.Result, errorType: out.ErrorType})
 		if out.Result == signals.OK && enabled(ctx, t.on.lastSuccess) {
 			t.on.lastSuccess.Record(ctx, float64(ended.UnixMilli())/1000, w.with(labels{}).record...)

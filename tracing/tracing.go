@@ -80,6 +80,7 @@ func newTelemetry(set settings) *telemetry {
 	meter := meters.Meter(ScopeName, metric.WithInstrumentationVersion(version()))
 	t.on = newInstruments(meter)
 	t.observe(meter)
+	t.observeElections(meter)
 	return t
 }
 

@@ -224,7 +224,7 @@ func TestDeploy_dashboardCanBeRead(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, []string{"Jobs", "Leases", "Contention", "Store"}, rows)
+	require.Equal(t, []string{"Jobs", "Leases", "Contention", "Store", "Leaders"}, rows)
 }
 
 func TestDeploy_promtoolAgrees(t *testing.T) {

@@ -162,7 +162,8 @@ func requireHeld(t *testing.T, metrics string) {
 func requireMetrics(t *testing.T, page string) {
 	t.Helper()
 	nothing := []string{
-		"onerun_acquire_unknown_total", "onerun_deadline_lateness_seconds", "onerun_run_expected_interval_seconds", "onerun_waiter_missed_wakeups_total",
+		"onerun_acquire_unknown_total", "onerun_deadline_lateness_seconds", "onerun_leader_absence_seconds_total", "onerun_leader_leading",
+		"onerun_leader_terms_total", "onerun_run_expected_interval_seconds", "onerun_waiter_missed_wakeups_total",
 	}
 	text, err := os.ReadFile("../../../../deploy/metrics.md")
 	require.NoError(t, err)
