@@ -173,10 +173,10 @@ func TestCandidate_exits(t *testing.T) {
 			require.ErrorIs(t, got.(error), errWork)
 			require.ErrorIs(t, got.(error), guard.ErrStopLeading)
 		}},
-		"panics": {turn: func(context.Context) error { <-end; panic("boom") }, act: returns(nil), within: soon, over: func(t *testing.T, got any) {
+		"panics": {turn: func(context.Context) error { _ = <-end; panic("boom") }, act: returns(nil), within: soon, over: func(t *testing.T, got any) {
 			require.Equal(t, "boom", got)
 		}},
-		"ends its goroutine": {turn: func(context.Context) error { <-end; runtime.Goexit(); return nil }, act: returns(nil), within: soon, over: func(t *testing.T, got any) {
+		"ends its goroutine": {turn: func(context.Context) error { _ = <-end; runtime.Goexit(); return nil }, act: returns(nil), within: soon, over: func(t *testing.T, got any) {
 			require.EqualError(t, got.(error), "goexit")
 		}},
 		"context ends": {act: func(e *election) { e.a.cancel() }, within: soon, cause: context.Canceled, over: func(t *testing.T, got any) {
@@ -309,7 +309,7 @@ func TestCandidate_waitsForItsFunction(t *testing.T) {
 					if row.other {
 						e.leading.Add(1) // see below
 					}
-					return nil
+					return context.Canceled
 				}
 				e.a.turn.Store(&turn)
 				e.begin()
