@@ -16,10 +16,10 @@
 // changes how a call treats a busy key, and what others find. WithWait and WithFair make calls
 // wait, and WithOnce keeps repeats out for a window. WithMinHold and WithMaxHold bound the time
 // that the key is taken. WithShared and WithLimit let several calls hold a key, and [Guard.DoAll]
-// holds several keys. Inside the run, [FromContext] and [Fence] return the lease and its fencing
-// token. The error values, beginning with [ErrBusy], say how a call ended, and [Ran] whether the
-// function ran. A [Hook] receives everything that happens; package tracing has one. Call
-// [Guard.Close] at the end.
+// holds several keys. [Guard.Lead] elects a leader. Inside the run, [FromContext] and [Fence]
+// return the lease and its fencing token. The error values, beginning with [ErrBusy], say how a
+// call ended, and [Ran] whether the function ran. A [Hook] receives everything that happens;
+// package tracing has one. Call [Guard.Close] at the end.
 //
 // A lease is advice with an expiry. While the process runs, the context of the work ends before
 // the lease does. But a process that is paused past its lease can believe for a moment that it

@@ -156,6 +156,7 @@ func TestCandidate_exits(t *testing.T) {
 	// soon is the longest pause of a waiter on a store that does not notify.
 	const soon = 250 * time.Millisecond
 	end := make(chan error, 1) // what the function returns
+	await := func() error { return <-end }
 	returns := func(err error) func(*election) { return func(*election) { end <- err } }
 	for name, row := range map[string]struct {
 		turn   func(ctx context.Context) error // of a's first term
@@ -173,10 +174,10 @@ func TestCandidate_exits(t *testing.T) {
 			require.ErrorIs(t, got.(error), errWork)
 			require.ErrorIs(t, got.(error), guard.ErrStopLeading)
 		}},
-		"panics": {turn: func(context.Context) error { _ = <-end; panic("boom") }, act: returns(nil), within: soon, over: func(t *testing.T, got any) {
+		"panics": {turn: func(context.Context) error { _ = await(); panic("boom") }, act: returns(nil), within: soon, over: func(t *testing.T, got any) {
 			require.Equal(t, "boom", got)
 		}},
-		"ends its goroutine": {turn: func(context.Context) error { _ = <-end; runtime.Goexit(); return nil }, act: returns(nil), within: soon, over: func(t *testing.T, got any) {
+		"ends its goroutine": {turn: func(context.Context) error { _ = await(); runtime.Goexit(); return nil }, act: returns(nil), within: soon, over: func(t *testing.T, got any) {
 			require.EqualError(t, got.(error), "goexit")
 		}},
 		"context ends": {act: func(e *election) { e.a.cancel() }, within: soon, cause: context.Canceled, over: func(t *testing.T, got any) {

@@ -152,7 +152,8 @@ func TestCandidates_oneLeadsAndTheNextFollowsSoon(t *testing.T) {
 	last := newest(t, processes, 0)
 	for round := range 2 * len(faults) {
 		fault := faults[round%len(faults)]
-		time.Sleep(leaderTTL/3 + 100*time.Millisecond*time.Duration(round)) // before and after renewals
+		// Faults come at different times after a renewal.
+		time.Sleep(leaderTTL/3 + 100*time.Millisecond*time.Duration(round))
 		last = newest(t, processes, last.fence-1)
 		began := time.Now()
 		at := fault.strikes(last)
