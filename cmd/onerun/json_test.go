@@ -34,7 +34,7 @@ func TestJSON_errors(t *testing.T) {
 		require.InDelta(t, 125, o["exit"], 0, command)
 	}
 	for command, says := range map[string]string{
-		"show --json": "<key>", "--json nonsense": "nonsense", "run --json k --nope -- true": "--nope",
+		"show --json": "KEY", "--json nonsense": "nonsense", "run --json k --nope -- true": "--nope",
 		"ui --json --listen=0.0.0.0:0": "--listen", "doctor --json --redis=http://x": "--redis",
 	} {
 		code, out, errs := s.run(strings.Fields(command)...)

@@ -118,8 +118,8 @@ func TestJobs_sayThatNoProcessHasOne(t *testing.T) {
 	s.announce("hourly", "@hourly", 12*time.Hour)
 	s.announce("unknown spec", "", 1000*time.Hour)
 	_, out, _ := s.run("jobs")
-	require.Regexp(t, `(?m)^daily +0 3 \* \* \* +no process has it `, out)
-	require.Regexp(t, `(?m)^lately +0 3 \* \* \* +active `, out)
-	require.Regexp(t, `(?m)^hourly +@hourly +no process has it `, out)
-	require.Regexp(t, `(?m)^unknown spec +- +active `, out)
+	require.Regexp(t, `(?m)^daily +0 3 \* \* \* +- +no process has it `, out)
+	require.Regexp(t, `(?m)^lately +0 3 \* \* \* +- +active `, out)
+	require.Regexp(t, `(?m)^hourly +@hourly +- +no process has it `, out)
+	require.Regexp(t, `(?m)^unknown spec +- +- +active `, out)
 }

@@ -99,6 +99,8 @@ type commands struct {
 	Log     logCommand     `cmd:"" help:"Show what operators have changed, who, and why."`
 	UI      uiCommand      `cmd:"" name:"ui" help:"Serve a page for operators on this host."`
 	Migrate migrateCommand `cmd:"" help:"Create the table of the leases in PostgreSQL."`
+
+	Completion completionCommand `cmd:"" help:"Print a script by which a shell completes the words of onerun."`
 }
 
 func main() {
@@ -123,10 +125,12 @@ func (silence) Printf(context.Context, string, ...any) {}
 func start(args []string) int {
 	redis.SetLogger(silence{})
 	var c commands
-	parser, err := kong.New(&c, kong.Name("onerun"), kong.UsageOnError(), kong.Vars{"version": version()},
-		kong.Description("Runs work once, cluster-wide."), kong.KindMapper(reflect.String, kong.MapperFunc(asGiven)))
+	parser, err := newParser(&c)
 	if err != nil {
 		return say(err, "", false)
+	}
+	if len(args) > 0 && args[0] == completeArg {
+		return say(terminal.Own(os.Stdout, complete(parser.Model.Node, args[1:])), "", false)
 	}
 	if len(args) > 0 && args[0] == "help" {
 		args = append(slices.Clone(args[1:]), "--help")
@@ -141,7 +145,7 @@ func start(args []string) int {
 	}
 	call, err := parser.Parse(args)
 	if err != nil {
-		return say(err, "", slices.Contains(own, "--json"))
+		return say(inWords(err), "", slices.Contains(own, "--json"))
 	}
 	if err := c.oneStore(own); err != nil {
 		return say(err, "", c.JSON)
@@ -151,6 +155,16 @@ func start(args []string) int {
 		key = of.about()
 	}
 	return say(call.Run(&c.globals), key, c.JSON)
+}
+
+// newParser returns the parser of the commands.
+func newParser(c *commands) (*kong.Kong, error) {
+	parser, err := kong.New(c, kong.Name("onerun"), kong.Vars{"version": version()}, kong.Help(printHelp),
+		kong.Description("Runs work once, cluster-wide."), kong.KindMapper(reflect.String, kong.MapperFunc(asGiven)))
+	if err == nil {
+		withExamples(parser.Model.Node)
+	}
+	return parser, err
 }
 
 // isRun reports whether the arguments are those of run. Its command follows "--", and the parser

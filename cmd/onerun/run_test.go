@@ -202,7 +202,7 @@ func TestRun_exitCodesBeforeTheCommand(t *testing.T) {
 		"no #!":           {[]string{"k", "--", "./bare"}, 126, "exec format error"},
 		"a folder":        {[]string{"k", "--", "/tmp"}, 126, "/tmp"},
 		"no command":      {[]string{"k"}, 125, "no command"},
-		"no key":          {[]string{"--", "true"}, 125, "<key>"},
+		"no key":          {[]string{"--", "true"}, 125, "KEY..."},
 		"an empty key":    {[]string{"", "--", "true"}, 125, "key"},
 		"bad duration":    {[]string{"--ttl=soon", "k", "--", "true"}, 125, "--ttl"},
 		"short TTL":       {[]string{"--ttl=1ms", "k", "--", "true"}, 125, "--ttl: 1ms must be at least"},

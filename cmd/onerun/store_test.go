@@ -106,7 +106,7 @@ func TestStore_jobsOnPostgreSQL(t *testing.T) {
 	c.Start()
 	s.eventually(func() bool { return strings.Contains(s.ok("jobs"), "report") }, "it is not announced")
 	s.ok("pause", "report")
-	require.Regexp(t, `report +0 3 \* \* \* +paused`, s.ok("jobs"))
+	require.Regexp(t, `report +0 3 \* \* \* +\S+ +paused`, s.ok("jobs"))
 	s.ok("resume", "report")
 	s.ok("trigger", "report")
 	s.eventually(func() bool { return strings.Contains(s.ok("records", "report"), "by hand") }, "it is not triggered")

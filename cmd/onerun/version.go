@@ -8,6 +8,10 @@ func version() string {
 	if !ok {
 		return "onerun (unknown version)"
 	}
+	return versionOf(info)
+}
+
+func versionOf(info *debug.BuildInfo) string {
 	text := "onerun " + info.Main.Version
 	for _, s := range info.Settings {
 		switch {

@@ -26,6 +26,12 @@ func Line(to io.Writer, format string, args ...any) {
 	fmt.Fprintln(to, printable.Text(fmt.Sprintf(format, args...)))
 }
 
+// Own prints a text of the program itself, such as its help or a script, as it is.
+func Own(to io.Writer, text string) error {
+	_, err := io.WriteString(to, text)
+	return err
+}
+
 // A Page is lines and tables, for people.
 type Page struct{ table *tabwriter.Writer }
 
