@@ -8,10 +8,11 @@
 # make lint     formatting, go.mod, vet and golangci-lint
 # make lowest   the library's tests with the lowest versions that go.mod allows; everything else
 #               runs with the newest. make lowest-short compiles all modules without the workspace
+# make cross    the command and the library, compiled for each platform of a release
 # make bench    what a run costs on real Redis servers, ROUNDS times (default 5), beside SET NX and
 #               a script by hand, the peers, and bare asynq; then a table of the goals. Half an hour
-# make bench-short, sim-short, model-short, fuzz-short, lowest-short, long, verify: parts of make
-#               check
+# make bench-short, sim-short, model-short, fuzz-short, lowest-short, cross, long, verify: parts of
+#               make check
 # make bench-growth   how the cost grows with waiters, held keys and processes; a part of make bench
 # make fuzz     parsers of foreign input, keys in telemetry, and odd bytes in the backends, FUZZTIME
 #               each (default 1m; 10000x is a number of inputs)
@@ -52,7 +53,7 @@ MODULES := . examples examples/sqlfence cmd/onerun internal/verify bench middlew
 # Where the promtool target puts promtool.
 export PATH := $(PATH):$(CURDIR)/bin
 
-.PHONY: test check long verify lint lowest lowest-short bench bench-short bench-rounds bench-growth fuzz fuzz-short fault cron sim sim-short worlds mutants model model-short load servers scale fleets fleet-tools soak screenshots demo redis postgres spin promtool chromium
+.PHONY: test check shells cross long verify lint lowest lowest-short bench bench-short bench-rounds bench-growth fuzz fuzz-short fault cron sim sim-short worlds mutants model model-short load servers scale fleets fleet-tools soak screenshots demo redis postgres spin promtool chromium
 
 # A test whose name begins with TestLong_ proves more than a contributor waits for. make test leaves
 # these tests to make check. So does go test -short.
@@ -73,7 +74,7 @@ PROOF := ./internal/verify/page ./internal/verify/dashboard ./internal/verify/sy
 # The demo traces with -tags trace. -w leaves out what only debuggers read, which links faster.
 # The race detector would let each test binary sleep for a second at its end. GOGC=200 saves a tenth
 # of the processor time.
-GOTEST := ONERUN_REQUIRE_FLEETS=1 GORACE=atexit_sleep_ms=0 GOGC=200 ONERUN_REQUIRE_REDIS=1 ONERUN_REQUIRE_POSTGRES=1 ONERUN_REQUIRE_CHROMIUM=1 go test -race -tags trace -shuffle=on -timeout 15m -ldflags=-w
+GOTEST := ONERUN_REQUIRE_FLEETS=1 ONERUN_REQUIRE_SHELLS=1 GORACE=atexit_sleep_ms=0 GOGC=200 ONERUN_REQUIRE_REDIS=1 ONERUN_REQUIRE_POSTGRES=1 ONERUN_REQUIRE_CHROMIUM=1 go test -race -tags trace -shuffle=on -timeout 15m -ldflags=-w
 COMPILE := go list -race -tags trace -test -deps -export
 
 # Two packages at a time: with three, the test is a fourth shorter, but tests that depend on the
@@ -86,7 +87,7 @@ test: redis postgres
 
 # What fails soonest comes first. What does not depend on the clock runs two at a time.
 check: redis postgres spin chromium
-	@$(MAKE) --no-print-directory -j2 -O promtool model-short lowest-short fuzz-short bench-short sim-short
+	@$(MAKE) --no-print-directory -j2 -O promtool cross model-short lowest-short fuzz-short bench-short sim-short
 	@$(MAKE) --no-print-directory long
 	@$(MAKE) --no-print-directory verify
 
@@ -94,7 +95,7 @@ check: redis postgres spin chromium
 # it. So the long tests and the proof run without it, unless by make long RACE=-race.
 RACE :=
 LONGTEST = $(subst -race ,$(RACE) ,$(GOTEST))
-long: redis postgres fleet-tools
+long: redis postgres fleet-tools shells
 	@echo "== the long tests that make test leaves out"
 	$(LONGTEST) -run '$(LONG)' $$(grep -rl --include='*_test.go' '^func TestLong_' . | xargs -n 1 dirname | grep -Ev '^./(cmd|examples|bench)\b' | sort -u)
 	@echo "== the tests of the command, the examples, the benchmarks and the judges"
@@ -152,6 +153,15 @@ lowest-short:
 	@echo "== the lowest versions compile, and each module does without the workspace"
 	@for module in $(MODULES); do (cd $$module && GOWORK=off go vet -tags trace ./...) || exit; done
 	GOWORK=off go test -short -timeout 5m ./guard/... ./backend/memory ./tracing
+
+# The platforms of .goreleaser.yaml. The proof and most tests are for Linux.
+PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+cross:
+	@echo "== the command and the library compile for $(PLATFORMS)"
+	@for platform in $(PLATFORMS); do \
+		CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} \
+			go build ./guard/... ./backend/... ./middleware/... ./tracing/... ./logging/... ./inspect/... ./cmd/onerun/... || exit; \
+	done
 
 bench: redis postgres
 	@echo "== the stores; and a run beside SET NX and a script by hand, on one client and one redis-server"
@@ -331,6 +341,14 @@ fleet-tools:
 		cp bench/fleet/package.json bin/fleets/ && \
 		(cd bin/fleets && npm install --silent --no-audit --no-fund --no-package-lock) || \
 		{ rm -rf bin/fleets; exit 1; }; }
+
+# Completions are tried in each shell.
+shells:
+	@command -v zsh >/dev/null && command -v fish >/dev/null || { \
+		echo "== zsh or fish is missing: installing them"; \
+		sudo=$$(test "$$(id -u)" = 0 || echo sudo); \
+		$$sudo apt-get update -qq && \
+		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends zsh fish; }
 
 postgres:
 	@{ ls /usr/lib/postgresql/*/bin/initdb || command -v initdb; } >/dev/null 2>&1 && \

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 )
 
 // completions returns what onerun prints for the words of a command line.
@@ -92,7 +94,7 @@ offer onerun run k -- tru`,
 		t.Run(shell, func(t *testing.T) {
 			path, err := exec.LookPath(shell)
 			if err != nil {
-				t.Skip(shell + " is not installed")
+				leftout.Unless(t, "ONERUN_REQUIRE_SHELLS", err, shell, "make shells")
 			}
 			dir := t.TempDir()
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "some-file"), nil, 0o600))

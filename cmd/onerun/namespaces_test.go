@@ -3,6 +3,8 @@ package main_test
 import (
 	"context"
 	"encoding/json"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -99,4 +101,32 @@ func TestNamespaces_jobsAndDoctorSayWhichOneTheyShow(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(out), &report))
 	require.Len(t, report.Namespaces, 3)
 	require.True(t, report.Namespaces[0].Chosen)
+}
+
+// A person who runs a command learns that the key of another namespace is held: that holder does not
+// keep the run out. A crontab does not pay for the search.
+func TestNamespaces_runHintsAtAnotherHolder(t *testing.T) {
+	s := newSite(t)
+	for _, namespace := range []string{"", "billing"} {
+		args := []string{"run", "--namespace=" + namespace, "--label=web-1", "report", "--", "sh", "-c", "echo >held" + namespace + "; exec sleep 100"}
+		s.start(args...)
+		s.written("held" + namespace)
+	}
+	for _, c := range []struct{ namespace, key, says string }{
+		{"shop", "report", "onerun: \"report\" of this run is another key; without a namespace it is held by web-1; " +
+			"use --namespace \"\"; under the namespace billing it is held by web-1; use --namespace billing\n"},
+		{"shop", "other", ""},
+	} {
+		args := []string{"run", "--namespace=" + c.namespace, c.key, "--", "true"}
+		ours, theirs := terminal(t)
+		cmd := s.command(args...)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, theirs
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+		require.Zero(t, execute(t, cmd).wait())
+		_, err := theirs.WriteString("end")
+		require.NoError(t, err)
+		require.Equal(t, c.says+"end", strings.ReplaceAll(s.displayed(ours), "\r\n", "\n"))
+		_, _, errs := s.run(args...)
+		require.Empty(t, errs, "nobody reads it at a terminal")
+	}
 }

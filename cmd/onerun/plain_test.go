@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 // onPlain returns onerun's arguments with --plain.
@@ -79,5 +81,40 @@ func TestPlain_refusals(t *testing.T) {
 		code, _, errs := s.run(args...)
 		require.Equal(t, 125, code)
 		require.Contains(t, errs, want)
+	}
+}
+
+// With RedLock, a lock of redsync on most servers keeps a run out, and one on a minority does not.
+func TestPlain_onAQuorum(t *testing.T) {
+	s := newSite(t)
+	nodes := redistest.StartN(t, 3)
+	flags := []string{"--backend=redlock", "--plain=job-lock:%s"}
+	for _, node := range nodes {
+		flags = append(flags, "--redis=redis://"+node.Addr())
+	}
+	on := func(args ...string) (code int, out, errs string) {
+		return s.run(append([]string{args[0]}, append(flags, args[1:]...)...)...)
+	}
+	lock := func(node *redistest.Server) {
+		require.NoError(t, node.Client(t).Set(t.Context(), "job-lock:report", "bG9jaw==", time.Minute).Err())
+	}
+	lock(nodes[0])
+	code, out, errs := on("run", "report", "--", "echo", "ran")
+	require.Zero(t, code, errs)
+	require.Equal(t, "ran\n", out)
+	lock(nodes[1])
+	code, out, errs = on("run", "report", "--", "echo", "ran")
+	require.Equal(t, 75, code, errs)
+	require.Empty(t, out)
+	_, out, _ = on("show", "report")
+	require.Regexp(t, `(?s)^report is held\n.* by another library\n +id +bG9jaw==\n`, out)
+	code, out, errs = on("break", "--now", "report")
+	require.Zero(t, code, errs)
+	require.Contains(t, out, "that library learns nothing of it")
+	require.Zero(t, first(on("run", "report", "--", "true")))
+
+	require.Zero(t, first(on("run", "--once=1h", "nightly", "--", "true")))
+	for _, node := range nodes {
+		require.EqualValues(t, 1, node.Client(t).Exists(t.Context(), "job-lock:nightly").Val())
 	}
 }

@@ -95,6 +95,7 @@ type work struct {
 func (w *work) do() error {
 	ctx, stop := w.signals.waiting()
 	defer stop()
+	defer w.hintElsewhere()()
 	if len(w.run.Keys) > 1 {
 		return w.locks.DoAll(ctx, w.run.Keys, w.underLease)
 	}

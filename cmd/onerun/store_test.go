@@ -2,8 +2,12 @@ package main_test
 
 import (
 	"context"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -152,4 +156,45 @@ func TestStore_ofRedis(t *testing.T) {
 	code, _, errs := s.run("migrate")
 	require.Equal(t, 125, code)
 	require.Contains(t, errs, "Redis needs no tables")
+}
+
+// The page shows what PostgreSQL keeps, and its operator can change it.
+func TestStore_pageOnPostgreSQL(t *testing.T) {
+	s := newPostgresSite(t)
+	s.ok("migrate")
+	holder := execute(t, s.command("run", "--label=web-1", "report", "--", "sh", "-c", "echo >began; exec sleep 100"))
+	s.written("began")
+	page := execute(t, s.command("ui", "--listen=127.0.0.1:0"))
+	var printed string
+	s.eventually(func() bool {
+		printed = regexp.MustCompile(`http://\S+`).FindString(page.errs.String())
+		return printed != ""
+	}, "it says where it serves")
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	browser := &http.Client{Jar: jar}
+	require.Contains(t, body(t, browser, http.MethodGet, printed, ""), "web-1")
+	open, _, _ := strings.Cut(printed, "?")
+	require.Contains(t, body(t, browser, http.MethodGet, open+"key?k=report", ""), "web-1")
+	body(t, browser, http.MethodPost, open+"act", "what=hold&k=other&for=1h")
+	require.Equal(t, 75, first(s.run("run", "other", "--", "true")))
+	page.signal(syscall.SIGTERM)
+	require.Zero(t, page.wait())
+	holder.signal(syscall.SIGTERM)
+	holder.wait()
+}
+
+// body returns what a page answers.
+func body(t *testing.T, client *http.Client, method, url, form string) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(form))
+	require.NoError(t, err)
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	answer, err := client.Do(r)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, answer.StatusCode, string(text))
+	return string(text)
 }
