@@ -163,8 +163,8 @@ func (c *completing) flags(prefix string) (found []string) {
 	return found
 }
 
-// valuesOf returns the values of a flag that begin with a prefix, each after the name of the flag if
-// both are one word.
+// valuesOf returns the values of a flag that begin with a prefix. The name of the flag is before
+// each, if both are one word.
 func valuesOf(f *kong.Flag, name, prefix string) (found []string) {
 	switch {
 	case f == nil:

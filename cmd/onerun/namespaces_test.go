@@ -103,8 +103,8 @@ func TestNamespaces_jobsAndDoctorSayWhichOneTheyShow(t *testing.T) {
 	require.True(t, report.Namespaces[0].Chosen)
 }
 
-// A person who runs a command learns that the key of another namespace is held: that holder does not
-// keep the run out. A crontab does not pay for the search.
+// A person who runs a command learns that the key of another namespace is held: that holder does
+// not keep the run out. A crontab does not pay for the search.
 func TestNamespaces_runHintsAtAnotherHolder(t *testing.T) {
 	s := newSite(t)
 	for _, namespace := range []string{"", "billing"} {
