@@ -108,9 +108,9 @@ type batcher struct {
 
 // batcherOn returns a batcher on the client, which nothing else uses.
 func batcherOn(rdb *redis.Client, backend func(redis.UniversalClient) guard.Locker) *batcher {
-	f := &batcher{gate: &gate{}}
+	f := &batcher{gate: &gate{}, locker: backend(wrapped{rdb})}
+	f.locker.(driver.Warner).Warnings(context.Background()) // then it batches
 	rdb.AddHook(f.gate)
-	f.locker = backend(wrapped{rdb})
 	return f
 }
 

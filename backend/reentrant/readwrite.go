@@ -33,7 +33,9 @@ const maxSharedTTL = 30 * time.Second
 // Set the option in all processes that use a key. Processes with and without it exclude each
 // other, but Java's RReadWriteLock does not notice those without it, nor any RLock.
 //
-// Each claim and each release is a script of its own. They share pipelines. Defaults to off: each
+// Each claim and each release is a script of its own. They share pipelines. A service that parses
+// scripts (Alibaba Cloud's Tair with script_check_enable) refuses them: calls end with
+// driver.KindUnsupported. Defaults to off: each
 // key is an RLock, and to Redisson a shared claim holds it like any other.
 func WithReadWrite() Option { return func(l *Locker) { l.readWrite = true } }
 

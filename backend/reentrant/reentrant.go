@@ -135,10 +135,13 @@ func WithClientSetup(f func(own *redis.Client)) Option {
 }
 
 // WithoutBatching makes each claim, renewal and release a script of its own, with the keys of one
-// lease. Use it if a proxy between the client and several servers routes a command by its first
-// key, as Envoy does. A script for several leases would put their keys on one server, and two
-// processes could then hold one of them. Scripts still share pipelines. Defaults to batching: up
-// to 128 claims and releases that meet share a script, if the server takes their keys together.
+// lease. The Locker does so by itself if it finds a proxy that routes a script by its first key, as
+// Envoy does: a script for several leases would put their keys on one server, and two processes
+// could then hold one of them. It also does so for a service that parses scripts, and until it
+// knows. guard.Hook.Warn reports both. Use the option to spare it the scripts that find it out: it
+// sets 32 keys with a TTL by one, and deletes each by another. Scripts still share pipelines.
+// Defaults to batching: up to 128 claims and releases that meet share a script, if the server takes
+// their keys together.
 func WithoutBatching() Option {
 	return func(l *Locker) { l.store.WithoutBatching() }
 }

@@ -583,6 +583,7 @@ func TestSharing_aServerThatRestartedSharesNothing(t *testing.T) {
 func TestSharing_renewsManyHoldersCheaply(t *testing.T) {
 	t.Parallel()
 	p := newParty(t)
+	p.locker.Warnings(t.Context()) // then it batches
 	var held []guard.Claim
 	for i := range 100 {
 		held = append(held, p.take(driver.Any, fmt.Sprint("reader", i))[0].claim)

@@ -35,11 +35,11 @@ end
 -- another type. It removes up to 1000, to bound the time that it takes. If there are more, they
 -- count as holders a little longer.
 local function count_holders()
-  local range = {'ZRANGE', lease, '-inf', digits(now), 'BYSCORE', 'LIMIT', 0, 1000}
-  local expired = redis.pcall(unpack(range))
+  local expired = redis.pcall('ZRANGE', lease, '-inf', digits(now), 'BYSCORE', 'LIMIT', 0, 1000)
   if expired.err then
     if not string.find(expired.err, 'WRONGTYPE', 1, true) then
-      redis.call(unpack(range)) -- raises the error, such as that the user has no right to ZRANGE
+      -- raises the error, such as that the user has no right to ZRANGE
+      redis.call('ZRANGE', lease, '-inf', digits(now), 'BYSCORE', 'LIMIT', 0, 1000)
     end
     return nil
   end

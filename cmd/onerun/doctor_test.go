@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/internal/testkit/redisproxy"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -341,4 +342,29 @@ func TestDoctor_forPeople(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(out), fmt.Sprintf("%s\n  ok    reach", s.Addr()))
 	require.Contains(t, string(out), "\nno problems\n")
+}
+
+func TestDoctor_proxiesThatRouteOrParseScripts(t *testing.T) {
+	t.Parallel()
+	servers := redistest.StartN(t, 2)
+	for name, c := range map[string]struct {
+		proxy *redisproxy.Proxy
+		says  string
+	}{
+		"by the first key": {redisproxy.FirstKey(t, servers[0].Addr(), servers[1].Addr()), "the server of its first key"},
+		"parses":           {redisproxy.Refusing(t, servers[0].Addr(), false), "script_check_enable"},
+		"neither":          {redisproxy.FirstKey(t, servers[0].Addr()), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := diagnose(t, "--redis=redis://"+c.proxy.Addr()+"?protocol=2")
+			require.Zero(t, d.code, d.text)
+			if c.says != "" {
+				require.Contains(t, d.check(t, "scripts", "note"), c.says)
+				return
+			}
+			for _, check := range d.Servers[0].Checks {
+				require.NotEqual(t, "scripts", check.Name, check.Text)
+			}
+		})
+	}
 }

@@ -67,6 +67,7 @@ var replies = []struct {
 	{"TRYAGAIN ", driver.KindMoved},
 	{"CLUSTERDOWN ", driver.KindMoved},
 	{"nknown command", driver.KindUnsupported},       // from the server
+	{"bad lua script", driver.KindUnsupported},       // from a service that parses scripts
 	{"nknown Redis command", driver.KindUnsupported}, // from within a script
 	// Redis before 5, which replicates scripts verbatim
 	{"after non deterministic commands", driver.KindUnsupported},

@@ -44,8 +44,9 @@ func TestKindOf_tellsErrorsApart(t *testing.T) {
 			reply("NOPERM this user has no permissions to run the 'evalsha' command"), reply("ERR invalid password"), reply("ERR Protocol error: unauthenticated multibulk length")},
 		driver.KindWrongType: {reply("WRONGTYPE Operation against a key holding the wrong kind of value"),
 			reply("ERR Error running script (call to f_1): @user_script:3: WRONGTYPE Operation against a key holding the wrong kind of value")},
-		driver.KindUnsupported: {reply("ERR unknown command 'EVALSHA', with args beginning with: ")},
-		driver.KindOther:       {errors.New("something"), reply("ERR something")},
+		driver.KindUnsupported: {reply("ERR unknown command 'EVALSHA', with args beginning with: "),
+			reply("ERR bad lua script for redis cluster, all the keys that the script uses should be passed using the KEYS array")},
+		driver.KindOther: {errors.New("something"), reply("ERR something")},
 	} {
 		for _, err := range errs {
 			require.Equal(t, want, rediserr.KindOf(err), "%v", err)

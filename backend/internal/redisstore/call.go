@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,7 +18,8 @@ import (
 type Script struct {
 	source, sha any // strings, which are arguments of commands
 	layout
-	queued *Script // see Queue; or nil
+	queued  *Script                     // see Queue; or nil
+	Literal func() (source, sha string) // see toLiteral
 }
 
 // A layout says what calls of a script have. KEYS are those of each call, and further ones. ARGV
@@ -32,7 +34,10 @@ type layout struct {
 // NewScript returns the script of that source. It serves one call, which has FurtherKeys and
 // FurtherArgs only.
 func NewScript(source string) *Script {
-	return &Script{source: source, sha: redis.NewScript(source).Hash()}
+	return &Script{
+		source: source, sha: redis.NewScript(source).Hash(),
+		Literal: sync.OnceValues(func() (string, string) { return literalOf(source, 0) }),
+	}
 }
 
 // A Call is one run of a script for the key of a claim.

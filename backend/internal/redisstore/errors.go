@@ -19,5 +19,8 @@ func (s *Store) error(c *Call, err error) error {
 	case errors.Is(err, ErrAnswer):
 		kind = driver.KindProtocol
 	}
+	if refusesLua(err) {
+		kind, err = driver.KindUnsupported, luaRefused{err}
+	}
 	return &driver.StoreError{Backend: s.backend, Op: c.Op, Key: c.Key, Addr: s.addr, Kind: kind, Err: err}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,9 +45,10 @@ func unfit(kind driver.StoreErrorKind) bool {
 
 // Warnings implements driver.Warner. It asks the server, or a node of a Cluster, for its memory
 // settings by INFO: a server that evicts keys can evict leases, which all have a TTL. It also
-// warns of a pool in which renewals have no connection beside the application's.
+// warns of a pool in which renewals have no connection beside the application's, and of what
+// makes each claim a script of its own.
 func (s *Store) Warnings(ctx context.Context) []error {
-	return append(s.poolWarnings(), s.memoryWarnings(ctx)...)
+	return slices.Concat(s.poolWarnings(), s.memoryWarnings(ctx), s.scriptWarnings(ctx))
 }
 
 func (s *Store) poolWarnings() []error {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	_ "embed"
 	"fmt"
+	"sync"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
@@ -110,7 +111,14 @@ func (o Operation) with(many bool, n, common, after string) *Script {
 		quick = "local answers, answered = {}, 0\n" + o.Quick + "if answered == n then\n" +
 			"  return n == 1 and answers[1] or answers\nend\n"
 	}
-	script := NewScript(before + common + o.Common + quick + grants + o.Source + after)
+	source := before + common + o.Common + quick + grants + o.Source + after
+	script := NewScript(source)
+	script.Literal = sync.OnceValues(func() (string, string) {
+		if many {
+			return o.with(false, "1", common, "return serve(1)\n").Literal()
+		}
+		return literalOf(source, o.Keys+o.FurtherKeys)
+	})
 	script.layout = layout{
 		keys: o.Keys, args: o.Args, shared: o.Shared, record: o.Record, many: many,
 	}

@@ -25,6 +25,7 @@ type sender struct {
 // A command runs a script for one request, or for several that share it.
 type command struct {
 	requests []*request
+	literal  bool   // the server takes the literal form of scripts only
 	slot     string // of the keys of all requests, or "" if it does not matter
 	args     []any
 	cmd      redis.Cmd
@@ -42,6 +43,9 @@ var evalsha, eval any = "evalsha", "eval"
 func (s *server) send(ctx context.Context, client client, with *sender, batch []*request, acked bool) (spoils error) {
 	for len(batch) > 0 {
 		mode := keyMode(s.mode.Load())
+		if mode&unproven != 0 && len(batch) > 1 {
+			s.proveSoon()
+		}
 		commands := with.join(batch, mode)
 		now := commands[:min(len(commands), s.large.most())]
 		sent := time.Now()
@@ -71,6 +75,9 @@ func (s *server) send(ctx context.Context, client client, with *sender, batch []
 					r.bySource = true
 				}
 				again = append(again, alive...)
+			case refusesLua(err) && !c.literal:
+				s.setMode(oneCall | literalKeys)
+				again = append(again, c.requests...)
 			case keysApart(err) && mode.stricter() != mode:
 				s.mode.CompareAndSwap(int32(mode), int32(mode.stricter()))
 				again = append(again, c.requests...)
@@ -108,6 +115,7 @@ func (s *sender) join(batch []*request, mode keyMode) []command {
 		}
 		if n == len(s.commands) {
 			s.add(slot)
+			s.commands[n].literal = mode&literalKeys != 0
 		}
 		s.commands[n].requests = append(s.commands[n].requests, r)
 		if len(batch) > 1 {
@@ -161,7 +169,7 @@ func (s *sender) abort(err error) {
 // takes reports whether the request can share the command.
 func (c *command) takes(r *request, slot string, mode keyMode) bool {
 	first := c.requests[0]
-	return mode&oneCall == 0 && len(c.requests) < largestBatch && c.slot == slot &&
+	return !mode.alone() && len(c.requests) < largestBatch && c.slot == slot &&
 		first.bySource == r.bySource && first.call.canShare(&r.call)
 }
 
@@ -205,9 +213,12 @@ func (c *command) appendArgs(to []any) []any {
 	first := c.requests[0]
 	call := &first.call
 	s := call.Script
-	if first.bySource {
+	switch {
+	case c.literal:
+		to = c.appendLiteral(to)
+	case first.bySource:
 		to = append(to, eval, s.source)
-	} else {
+	default:
 		to = append(to, evalsha, s.sha)
 	}
 	keys := len(c.requests)*s.keys + len(call.FurtherKeys)
@@ -243,6 +254,16 @@ func (c *command) appendArgs(to []any) []any {
 		to = append(to, call.Record)
 	}
 	return append(to, call.FurtherArgs...)
+}
+
+// appendLiteral appends the literal form of the command's script.
+func (c *command) appendLiteral(to []any) []any {
+	first := c.requests[0]
+	source, sha := first.call.Script.Literal()
+	if first.bySource {
+		return append(to, eval, source)
+	}
+	return append(to, evalsha, sha)
 }
 
 // text returns a text as an argument. For many it is a pointer, which needs no room of its own. For

@@ -23,7 +23,16 @@ const (
 	oneSlot keyMode = 1
 	// oneCall says that each call must have a script of its own.
 	oneCall keyMode = 2
+	// firstKey says that a proxy routes a script by its first key. It comes with oneCall.
+	firstKey keyMode = 4
+	// unproven says that nothing is known yet, see probe.go.
+	unproven keyMode = 8
+	// literalKeys says that the server parses scripts, see literal.go. It comes with oneCall.
+	literalKeys keyMode = 16
 )
+
+// alone reports whether each call has a script of its own.
+func (m keyMode) alone() bool { return m&(oneCall|unproven) != 0 }
 
 // stricter returns the mode to try if the server refuses the keys of a script.
 func (m keyMode) stricter() keyMode {
@@ -37,6 +46,7 @@ func (m keyMode) stricter() keyMode {
 type server struct {
 	client redis.UniversalClient
 	mode   atomic.Int32 // a keyMode
+	probe  probe
 	large  answerBound
 	// moved sends a request that the node of a Cluster has refused to where its key is, or is nil
 	moved func(*request, error)
@@ -51,6 +61,7 @@ type server struct {
 // newServer returns the way to the client's server.
 func newServer(client redis.UniversalClient) *server {
 	s := &server{client: client}
+	s.mode.Store(int32(unproven))
 	s.calls, s.renewals, s.acked = newBatcher(s, largestBatch), newBatcher(s, largestRenewal), newBatcher(s, largestBatch)
 	s.acked.acked = true
 	user, ok := client.(*redis.Client)
@@ -99,6 +110,16 @@ func (s *server) close() {
 func (s *server) setUp(setups []func(*redis.Client)) {
 	for _, c := range s.connections() {
 		c.setups = setups
+	}
+}
+
+// setMode adds what was learnt about the server.
+func (s *server) setMode(learnt keyMode) {
+	for {
+		old := s.mode.Load()
+		if s.mode.CompareAndSwap(old, int32((keyMode(old)|learnt)&^unproven)) {
+			return
+		}
 	}
 }
 

@@ -124,6 +124,7 @@ func examine(ctx context.Context, client redis.UniversalClient, c Config) []*Ser
 	if s.reach(ctx, one) {
 		s.look(ctx, one)
 		s.try(ctx, client, c)
+		s.checkScripts(ctx, client, c)
 	}
 	return []*Server{s}
 }

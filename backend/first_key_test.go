@@ -1,0 +1,146 @@
+package backend_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/redisproxy"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
+)
+
+// proxies stand in front of two servers. A proxy that routes by the first key is a warning.
+var proxies = map[string]struct {
+	start func(testing.TB, ...string) *redisproxy.Proxy
+	warns bool
+}{
+	"first key": {redisproxy.FirstKey, true},
+	"one slot":  {redisproxy.OneSlot, false},
+	"one server": {func(t testing.TB, servers ...string) *redisproxy.Proxy {
+		return redisproxy.FirstKey(t, servers[0])
+	}, false},
+}
+
+func behind(t testing.TB, proxy *redisproxy.Proxy, configure ...func(*redis.Options)) *redis.Client {
+	o := &redis.Options{Addr: proxy.Addr(), Protocol: 2}
+	for _, c := range configure {
+		c(o)
+	}
+	rdb := redis.NewClient(o)
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+func TestProxies_aKeyHasOneHolderHoweverScriptsAreRouted(t *testing.T) {
+	t.Parallel()
+	for backend, open := range backends {
+		for name, proxy := range proxies {
+			t.Run(backend+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				servers := redistest.StartN(t, 2)
+				p := proxy.start(t, servers[0].Addr(), servers[1].Addr())
+				var holders [50]atomic.Int64
+				var overlaps, warnings atomic.Int64
+				var all sync.WaitGroup
+				until := time.Now().Add(2 * time.Second)
+				for range 2 { // processes
+					g, err := guard.New(open(behind(t, p)), guard.WithTTL(time.Second), guard.WithWait(10*time.Second), guard.WithHook(guard.Hook{
+						Warn: func(context.Context, guard.Event) { warnings.Add(1) },
+					}))
+					require.NoError(t, err)
+					for i := range 64 {
+						all.Go(func() {
+							for k := i; time.Now().Before(until); k++ {
+								err := g.Do(t.Context(), fmt.Sprintf("key%d", k%50), func(context.Context) error {
+									if holders[k%50].Add(1) > 1 {
+										overlaps.Add(1)
+									}
+									time.Sleep(5 * time.Millisecond)
+									holders[k%50].Add(-1)
+									return nil
+								})
+								if err != nil && !t.Failed() {
+									t.Errorf("key%d: %v", k%50, err)
+								}
+							}
+						})
+					}
+					t.Cleanup(func() { _ = g.Close(context.Background()) })
+				}
+				all.Wait()
+				require.Zero(t, overlaps.Load())
+				require.Equal(t, proxy.warns, warnings.Load() > 0)
+			})
+		}
+	}
+}
+
+// Each batch of claims has to put each lease where a claim of that key alone finds it.
+func TestProxies_theFirstBatchIsSafe(t *testing.T) {
+	t.Parallel()
+	for name, proxy := range proxies {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			servers := redistest.StartN(t, 2)
+			p := proxy.start(t, servers[0].Addr(), servers[1].Addr())
+			one, other := single.New(behind(t, p)), single.New(behind(t, p))
+			claims := make([]driver.Claim, 100)
+			for i := range claims {
+				claims[i] = driver.Claim{Key: fmt.Sprint("key", i), ID: "one", Owner: "one", TTL: time.Minute}
+			}
+			one.AcquireBatch(t.Context(), claims, func(i int, g driver.Grant, err error) {
+				require.NoError(t, err)
+				require.Equal(t, driver.Granted, g.State)
+			})
+			for _, c := range claims {
+				c.ID = "other"
+				grant, err := other.TryAcquire(t.Context(), c)
+				require.NoError(t, err)
+				require.Equal(t, driver.Busy, grant.State, c.Key)
+			}
+			left := 0
+			for i := range servers {
+				rdb := servers[i].Client(t)
+				probes, err := rdb.Keys(t.Context(), "*:probe:*").Result()
+				require.NoError(t, err)
+				for _, key := range probes { // which no command can find behind the proxy
+					require.Positive(t, rdb.TTL(t.Context(), key).Val())
+				}
+				left += len(probes)
+			}
+			require.Equal(t, proxy.warns, left > 0)
+			require.Len(t, one.Warnings(t.Context()), map[bool]int{true: 1}[proxy.warns])
+		})
+	}
+}
+
+func TestProxies_aFailedProbeProvesNothing(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	admin := server.Client(t)
+	// no right to the keys of a probe
+	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "app", "on", ">secret", "~onerun:{*}:lease:*", "~onerun:{*}:fence", "&*", "+@all").Err())
+	l := single.New(server.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "secret" }))
+	claims := make([]driver.Claim, 20)
+	for i := range claims {
+		claims[i] = driver.Claim{Key: fmt.Sprint("key", i), ID: "one", Owner: "one", TTL: time.Minute}
+	}
+	before := server.Calls(t)["evalsha"]
+	l.AcquireBatch(t.Context(), claims, func(_ int, g driver.Grant, err error) {
+		require.NoError(t, err)
+		require.Equal(t, driver.Granted, g.State)
+	})
+	require.GreaterOrEqual(t, server.Calls(t)["evalsha"]-before, int64(len(claims)))
+	warnings := single.New(server.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "secret" })).Warnings(t.Context())
+	require.Len(t, warnings, 1)
+	require.ErrorContains(t, warnings[0], "each claim is a script of its own")
+}

@@ -1,0 +1,83 @@
+package backend_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/reentrant"
+	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redisproxy"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
+)
+
+func TestSuite_serviceThatParsesLua(t *testing.T) {
+	t.Parallel()
+	onEach(t, guardtest.Run, func(t *testing.T) place {
+		server := redistest.Start(t)
+		proxy := redisproxy.Refusing(t, server.Addr(), false)
+		flush := flusher(t, server)
+		return place{
+			func(t testing.TB) redis.UniversalClient { return behind(t, proxy) }, flush,
+			func(s *guardtest.Backend) { s.Flush = flush },
+		}
+	})
+}
+
+func TestServiceThatParsesLua_eachKindOfLockerWorks(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for _, lenient := range []bool{false, true} {
+		for name, open := range map[string]func(redis.UniversalClient) guard.Locker{
+			"single":    backends["single"],
+			"reentrant": backends["reentrant"],
+			"single.WithoutBatching": func(c redis.UniversalClient) guard.Locker {
+				return single.New(c, single.WithoutBatching())
+			},
+			"single.WithPlainKeys": func(c redis.UniversalClient) guard.Locker {
+				return single.New(c, single.WithPlainKeys(func(k string) string { return "plain:" + k }))
+			},
+		} {
+			t.Run(fmt.Sprintf("%s/lenient=%t", name, lenient), func(t *testing.T) {
+				t.Parallel()
+				rdb := behind(t, redisproxy.Refusing(t, server.Addr(), lenient))
+				l := open(rdb)
+				g, err := guard.New(l)
+				require.NoError(t, err)
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				key := fmt.Sprint(name, lenient)
+				require.NoError(t, g.Do(ctx, key, nothing, guard.WithOnce(time.Minute), guard.WithFair()))
+				require.ErrorIs(t, g.Do(ctx, key, nothing), guard.ErrDone)
+				require.NoError(t, g.Close(ctx))
+				warner, _ := driver.Ability[driver.Warner](l)
+				warnings := warner.Warnings(ctx)
+				require.Len(t, warnings, 1)
+				require.ErrorContains(t, warnings[0], "script_check_enable")
+			})
+		}
+	}
+}
+
+func TestServiceThatParsesLua_namesTheSettingForWhatItRefuses(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	g, err := guard.New(reentrant.New(behind(t, redisproxy.Refusing(t, server.Addr(), false)), reentrant.WithReadWrite()))
+	require.NoError(t, err)
+	err = g.Do(t.Context(), "k", nothing)
+	var failed *guard.StoreError
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, driver.KindUnsupported, failed.Kind)
+	require.ErrorContains(t, err, "script_check_enable")
+	require.False(t, errors.Is(err, context.DeadlineExceeded))
+	_ = g.Close(t.Context()) // it cannot release what it does not have
+	require.Zero(t, server.Calls(t)["eval"])
+}
