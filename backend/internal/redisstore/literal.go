@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Some services parse the Lua of scripts, and accept a key only as KEYS[1], KEYS[2] and so on in the
-// call itself: Alibaba Cloud's Tair and Redis with script_check_enable. The literal form of a
+// Some services parse the Lua of scripts, and accept a key only as KEYS[1], KEYS[2] and so on in
+// the call itself: Alibaba Cloud's Tair and Redis with script_check_enable. The literal form of a
 // script is one that they accept. It serves one call, in more commands than the usual form.
 
 var (
