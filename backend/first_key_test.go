@@ -51,9 +51,9 @@ func TestProxies_aKeyHasOneHolderHoweverScriptsAreRouted(t *testing.T) {
 				var holders [50]atomic.Int64
 				var overlaps, warnings atomic.Int64
 				var all sync.WaitGroup
-				until := time.Now().Add(2 * time.Second)
+				until := time.Now().Add(time.Second)
 				for range 2 { // processes
-					g, err := guard.New(open(behind(t, p)), guard.WithTTL(time.Second), guard.WithWait(10*time.Second), guard.WithHook(guard.Hook{
+					g, err := guard.New(open(behind(t, p)), guard.WithTTL(10*time.Second), guard.WithWait(time.Minute), guard.WithHook(guard.Hook{
 						Warn: func(context.Context, guard.Event) { warnings.Add(1) },
 					}))
 					require.NoError(t, err)

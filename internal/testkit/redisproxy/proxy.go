@@ -117,8 +117,7 @@ func subscribed(client net.Conn, from io.Reader, server *bufio.ReadWriter, first
 
 func (p *Proxy) answer(servers []*bufio.ReadWriter, raw []byte, command []string) ([]byte, error) {
 	command[0] = strings.ToUpper(command[0])
-	switch command[0] {
-	case "HELLO": // RESP2 only
+	if command[0] == "HELLO" { // RESP2 only
 		return []byte("-ERR unknown command 'HELLO'\r\n"), nil
 	}
 	if subscribes(command) {
