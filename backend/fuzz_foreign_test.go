@@ -118,6 +118,8 @@ func FuzzReplies(f *testing.F) {
 	for _, command := range []string{"EVALSHA", "EVAL"} {
 		require.NoError(f, srv.Register(command, func(c *server.Peer, _ string, _ []string) { c.WriteRaw(*reply.Load()) }))
 	}
+	one := ":1\r\n" // to the probe of what can share a script
+	reply.Store(&one)
 	lockers := map[string]*batcher{}
 	for name, open := range backends {
 		rdb := redis.NewClient(&redis.Options{Addr: srv.Addr().String(), Protocol: 2, DisableIdentity: true})
