@@ -29,6 +29,9 @@ var ErrUnscripted = errors.New("guardtest: not scripted")
 //		},
 //	}
 //
+// A replay of an answer needs a record that a middleware has written. To test one, set Inner to a
+// memory.Locker, and send the request twice.
+//
 // It has none of the optional abilities of a Locker, not even those of Inner. So it receives every
 // call: a Guard renews each lease in a call of its own.
 type Scripted struct {

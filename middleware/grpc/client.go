@@ -2,7 +2,6 @@ package guardgrpc
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,41 +74,16 @@ func (s *clientSettings) intercept(
 	if sent, _ := metadata.FromOutgoingContext(ctx); len(sent[s.name]) > 0 {
 		return next(ctx, method, req, reply, cc, opts...)
 	}
-	key, chosen := ctx.Value(clientKey{}).(string)
-	if !chosen {
-		key = newKey()
-	}
-	if invalid := keys.Text(key); invalid != "" {
+	key, invalid := keys.ForClient(ctx)
+	if invalid != "" {
 		return status.Error(codes.InvalidArgument, "guardgrpc: the key of WithKey "+invalid)
 	}
-	return next(metadata.AppendToOutgoingContext(ctx, s.name, quote(key)), method, req, reply, cc, opts...)
+	return next(metadata.AppendToOutgoingContext(ctx, s.name, key), method, req, reply, cc, opts...)
 }
-
-type clientKey struct{}
 
 // WithKey returns a context whose calls have this key, for a caller that makes the attempts of a
 // call itself. A key has 1 to 255 bytes of printable ASCII, and is sent quoted if it has a space
 // or a quote (see IdempotencyKey). A call with any other key ends with INVALID_ARGUMENT before it
 // is sent. Keys belong to a method, so calls of several methods can share one. Two calls of one
 // method with different requests must not. It has an effect on calls behind ClientKeys.
-func WithKey(ctx context.Context, key string) context.Context {
-	return context.WithValue(ctx, clientKey{}, key)
-}
-
-// newKey returns a random UUID (RFC 9562, version 4).
-func newKey() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	b[6] = b[6]&0x0f | 0x40
-	b[8] = b[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
-}
-
-// quote returns a key as IdempotencyKey reads it: raw, or as a String of RFC 8941 if it has a
-// space or a quote.
-func quote(key string) string {
-	if !strings.ContainsAny(key, `" `) {
-		return key
-	}
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
-}
+func WithKey(ctx context.Context, key string) context.Context { return keys.WithKey(ctx, key) }

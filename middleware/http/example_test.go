@@ -510,3 +510,25 @@ func ExampleWithPolicy() {
 	// 200 hello
 	// 200 hello (replayed)
 }
+
+// A client gives each payment a key, so that net/http repeats it if the connection is lost.
+func ExampleClientKeys() {
+	keys, err := guardhttp.ClientKeys(http.DefaultTransport)
+	if err != nil {
+		panic(err)
+	}
+	bank := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Println(len(r.Header.Get("Idempotency-Key")), "characters")
+	}))
+	defer bank.Close()
+
+	client := &http.Client{Transport: keys}
+	response, err := client.Post(bank.URL, "text/plain", strings.NewReader("42"))
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(response.StatusCode)
+	// Output:
+	// 36 characters
+	// 200
+}
