@@ -203,7 +203,7 @@ func compileBlocks(t *testing.T, long bool) (blocks int) {
 	t.Helper()
 	own := snippetModule{dir: ".", prelude: snippetPrelude, imports: snippetImports, aliases: snippetAliases}
 	checks := map[string]func(file string) error{} // by the folder of the module
-	for _, page := range pages(t) {
+	for _, page := range append(pages(t), chineseOnly...) {
 		text := readPage(t, page)
 		for _, at := range goBlock.FindAllStringSubmatchIndex(text, -1) {
 			block, m := text[at[2]:at[3]], own
@@ -232,7 +232,7 @@ func compileBlocks(t *testing.T, long bool) (blocks int) {
 // Someone who copies the first snippet of a page need not guess its imports.
 func TestDocs_theFirstSnippetOfAPageHasItsImports(t *testing.T) {
 	t.Parallel()
-	for _, page := range pages(t) {
+	for _, page := range append(pages(t), chineseOnly...) {
 		first := goBlock.FindStringSubmatch(readPage(t, page))
 		if first != nil && !strings.Contains(first[1], "import (") {
 			t.Errorf("the first Go block of %s has no imports", page)
