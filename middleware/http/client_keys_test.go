@@ -100,7 +100,8 @@ func TestClientKeys_theAttemptsOfARequestHaveOneKey(t *testing.T) {
 		next http.RoundTripper
 		cuts int
 	}{
-		"net/http repeats it": {&http.Transport{}, 1}, // a request on a connection that was used before
+		// a request on a connection that was used before
+		"net/http repeats it": {&http.Transport{}, 1},
 		"a transport does":    {retrier{&http.Transport{DisableKeepAlives: true}}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {

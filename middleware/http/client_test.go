@@ -356,7 +356,7 @@ func lifeDump(t *testing.T, rdb *redis.Client) map[string]string {
 	dump := map[string]string{}
 	keys := rdb.Scan(t.Context(), 0, "*", 1000).Iterator()
 	for keys.Next(t.Context()) {
-		if strings.HasSuffix(keys.Val(), ":fence") {
+		if strings.HasSuffix(keys.Val(), ":fence") || strings.Contains(keys.Val(), ":probe:") {
 			continue
 		}
 		value, err := rdb.Dump(t.Context(), keys.Val()).Result()
