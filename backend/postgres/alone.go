@@ -34,13 +34,13 @@ func (l *Locker) acquireAlone(
 ) (grant driver.Grant, found string, err error) {
 	for range races {
 		var fence, last sql.NullInt64
-		var mine, live bool
+		var mine, live, elsewhere bool
 		var id string
 		var label, record encoded
 		var left int64
-		err := l.db.QueryRowContext(ctx, l.sql.acquire,
+		err := l.db.QueryRowContext(ctx, l.sql().acquire,
 			[]byte(c.Key), c.ID, micros(c.TTL), []byte(c.Label), max(c.Reserve, 0),
-		).Scan(&fence, &last, &mine, &live, &found, &id, &label, &left, &record)
+		).Scan(&fence, &last, &mine, &live, &found, &id, &label, &left, &record, &elsewhere)
 		switch {
 		case isRace(err): // as if the row had changed
 		case err != nil:
@@ -61,6 +61,8 @@ func (l *Locker) acquireAlone(
 				grant.State, grant.Holder, grant.Record = driver.Done, "", record
 			}
 			return grant, found, nil
+		case elsewhere:
+			return driver.Grant{}, "", l.errElsewhere()
 		}
 	}
 	return contested, free, nil
@@ -78,7 +80,7 @@ func (l *Locker) renewAlone(
 	}
 	for range races {
 		var n int
-		err = l.db.QueryRowContext(ctx, l.sql.renew,
+		err = l.db.QueryRowContext(ctx, l.sql().renew,
 			[]byte(c.Key), c.ID, micros(c.TTL), int64(c.Fence), max(c.Reserve, 0),
 		).Scan(&n, &found)
 		if !isRace(err) {
@@ -105,9 +107,9 @@ func (l *Locker) releaseAlone(
 		var n, notified int
 		var mine, live bool
 		var commit sql.NullString
-		err = l.db.QueryRowContext(ctx, l.sql.release,
+		err = l.db.QueryRowContext(ctx, l.sql().release,
 			[]byte(c.Key), c.ID, leave, micros(after.Keep), []byte(c.Label), record,
-			l.channel(), l.payload(c.Key),
+			l.place.Load().channel(), payload(c.Key),
 		).Scan(&n, &notified, &commit, &found, &mine, &live)
 		switch {
 		case isRace(err):

@@ -70,7 +70,7 @@ func (l *Locker) renewTogether(
 			err := scan(&a.i, &a.held, &a.again)
 			all = append(all, a)
 			return err
-		}, l.sql.renewBatch, string(text), micros(first.TTL))
+		}, l.sql().renewBatch, string(text), micros(first.TTL))
 		return all, err
 	})
 	if isRace(err) {

@@ -37,7 +37,12 @@ func ask[T any](
 		err error
 	}
 	answered := make(chan answer, 1)
-	go contain.Call(func() (T, error) { return f(ctx) }, func(t T, err error) { answered <- answer{t, err} })
+	go contain.Call(func() (T, error) {
+		if _, err := l.resolve(ctx); err != nil {
+			return none, err
+		}
+		return f(ctx)
+	}, func(t T, err error) { answered <- answer{t, err} })
 	select {
 	case a := <-answered:
 		if a.err != nil {

@@ -53,8 +53,9 @@ type Lease interface {
 //
 // The lock of the row does not delay renewals or the release. If another transaction waits for the
 // key, it waits until this one has ended: keep it short. After a hand-off inside of the process,
-// CheckFence also needs a connection of the Locker's own database handle. If the transaction has
-// the last one of a pool, that waits until ctx ends: use InTx, which needs no second connection.
+// and in the first call of a Locker, CheckFence also needs a connection of the Locker's own
+// database handle. If the transaction has the last one of a pool, that waits until ctx ends: use
+// InTx, which needs no second connection.
 func (l *Locker) CheckFence(ctx context.Context, tx Tx, lease Lease) error {
 	for {
 		claims := lease.Claims()
@@ -93,6 +94,9 @@ func (l *Locker) InTx(ctx context.Context, lease Lease, f func(tx *sql.Tx) error
 func (l *Locker) try(
 	ctx context.Context, claims []driver.Claim, f func(tx *sql.Tx) error,
 ) (ahead []driver.Claim, err error) {
+	if _, err := l.resolve(ctx); err != nil { // before tx has what may be the only connection
+		return nil, l.storeError(driver.OpInspect, "", err)
+	}
 	tx, err := l.db.BeginTx(ctx, nil)
 	if err != nil {
 		return nil, l.storeError(driver.OpInspect, "", err)
@@ -113,8 +117,12 @@ func (l *Locker) check(ctx context.Context, tx Tx, claims []driver.Claim) (ahead
 	if len(claims) == 0 {
 		return nil, fmt.Errorf("%w: it has no claims", ErrStale)
 	}
+	p, err := l.resolve(ctx)
+	if err != nil {
+		return nil, l.storeError(driver.OpInspect, claims[0].Key, err)
+	}
 	for _, c := range claims {
-		r, err := scan(tx.QueryRowContext(ctx, l.sql.check, []byte(c.Key)))
+		r, err := scan(tx.QueryRowContext(ctx, p.sql.check, []byte(c.Key)))
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 			return nil, stale(c)

@@ -43,7 +43,7 @@ func (l *Locker) Marked(ctx context.Context, keys []string) ([]bool, error) {
 			all[i-1] = is
 		}
 		return err
-	}, l.sql.marked)
+	}, func(s *statements) string { return s.marked })
 }
 
 // Keys implements driver.Inspector. The cursor is the last key of the page.
@@ -63,7 +63,7 @@ func (l *Locker) Keys(
 				keys = append(keys, string(key))
 			}
 			return err
-		}, l.sql.keys, []byte(prefix), after([]byte(prefix)), []byte(cursor), n)
+		}, l.sql().keys, []byte(prefix), after([]byte(prefix)), []byte(cursor), n)
 		return keys, err
 	})
 	if len(keys) == n {

@@ -34,7 +34,7 @@ func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep i
 		sum := sha256.Sum256(record)
 		key := append(bytes.Clone(from), sum[:]...)
 		for range races {
-			_, err = l.db.ExecContext(ctx, l.sql.append, key, from, to, e.At, record, keep)
+			_, err = l.db.ExecContext(ctx, l.sql().append, key, from, to, e.At, record, keep)
 			if !isRace(err) {
 				break
 			}
@@ -69,7 +69,7 @@ func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driv
 			logs[i-1] = append(logs[i-1], driver.Entry{At: at.Int64, Record: record})
 		}
 		return err
-	}, l.sql.entries, n)
+	}, func(s *statements) string { return s.entries }, n)
 }
 
 // CountersOf implements driver.BulkLedger.
@@ -87,14 +87,15 @@ func (l *Locker) CountersOf(ctx context.Context, names, counters []string) ([]in
 			all[i-1] = value
 		}
 		return err
-	}, l.sql.counters)
+	}, func(s *statements) string { return s.counters })
 }
 
 // askAll runs a statement for several keys: $1 is a list of them, in JSON and base64. read reads a
 // row into the answers, of which there is one for each name.
 func askAll[T any](
 	ctx context.Context, l *Locker, op driver.Op, names []string, key func(i int) []byte,
-	read func(scan func(...any) error, all []T) error, statement string, args ...any,
+	read func(scan func(...any) error, all []T) error,
+	statement func(*statements) string, args ...any,
 ) ([]T, error) {
 	return ask(ctx, l, op, names[0], func(ctx context.Context) ([]T, error) {
 		keys := make([][]byte, len(names))
@@ -106,7 +107,7 @@ func askAll[T any](
 			return nil, err
 		}
 		all := make([]T, len(names))
-		err = l.query(ctx, func(scan func(...any) error) error { return read(scan, all) }, statement, append([]any{string(text)}, args...)...)
+		err = l.query(ctx, func(scan func(...any) error) error { return read(scan, all) }, statement(l.sql()), append([]any{string(text)}, args...)...)
 		return all, err
 	})
 }
@@ -119,17 +120,17 @@ func (l *Locker) Raise(ctx context.Context, name, counter string, to int64) (int
 		for range races {
 			var standby bool
 			var left int
-			err = l.db.QueryRowContext(ctx, l.sql.counter, key).Scan(&standby, &was, &left)
+			err = l.db.QueryRowContext(ctx, l.sql().counter, key).Scan(&standby, &was, &left)
 			if err == nil && standby {
 				err = errStandby
 			}
 			if err == nil && was > 0 && was >= to && left < days/2 { // it is read, so it is kept
-				_, err = l.db.ExecContext(ctx, l.sql.keep, key, days)
+				_, err = l.db.ExecContext(ctx, l.sql().keep, key, days)
 			}
 			if err != nil || was >= to {
 				return was, err
 			}
-			err = l.db.QueryRowContext(ctx, l.sql.raise, key, to, days).Scan(&was)
+			err = l.db.QueryRowContext(ctx, l.sql().raise, key, to, days).Scan(&was)
 			if !isRace(err) && !errors.Is(err, sql.ErrNoRows) {
 				return was, err
 			}

@@ -111,7 +111,8 @@ func TestLocker_containsADriverThatPanicsOrEndsItsGoroutine(t *testing.T) {
 					db := sql.OpenDB(rogue{in, fault})
 					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 					defer cancel()
-					require.ErrorContains(t, call(ctx, postgres.New(db)), text)
+					require.ErrorContains(t, call(ctx, postgres.New(db)), text, "when it finds the table")
+					require.ErrorContains(t, call(ctx, postgres.New(db, postgres.WithTable("public.t"))), text)
 				})
 			}
 		}

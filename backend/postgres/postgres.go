@@ -27,9 +27,9 @@ import (
 // A Locker keeps leases in a table. It is safe for concurrent use.
 type Locker struct {
 	db    *sql.DB
-	table string
-	sql   statements
-	wrong error // of New
+	table string                // as it was given
+	place atomic.Pointer[place] // nil until resolve has found it
+	wrong error                 // of New
 
 	subscriber subscriber
 	releases   atomic.Uint64
@@ -62,7 +62,9 @@ func New(db *sql.DB, opts ...Option) *Locker {
 	if db == nil {
 		l.wrong = &driver.SettingError{Setting: "db", Reason: "must not be nil"}
 	}
-	l.sql = newStatements(l.table)
+	if schema, name := split(l.table); schema != "" {
+		l.place.Store(newPlace(schema, name, false))
+	}
 	return l
 }
 
@@ -77,8 +79,12 @@ const maxTable = 50
 
 // WithTable sets the name of the table, such as "onerun_leases" or "jobs.leases": lower-case
 // letters, digits and underscores, with a schema or without, at most 50 bytes. Processes that use
-// different tables do not exclude each other. Defaults to "onerun_leases", in the first schema of
-// the search path.
+// different tables do not exclude each other. Defaults to "onerun_leases".
+//
+// Name the schema if sessions can have different search paths: with a pooler, or a schema for each
+// tenant. Without a schema, the first call finds it by the search path, for all sessions from then
+// on. A claim by a session that would find another table is refused (driver.KindSettings). So is
+// each call if several schemas have the table, and SET has changed the path.
 func WithTable(name string) Option {
 	return func(l *Locker) {
 		if len(name) > maxTable || !tableNames.MatchString(name) {
@@ -137,7 +143,7 @@ func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After
 		return l.releaseShared(ctx, c, after)
 	})
 	if released {
-		l.subscriber.notify(l.payload(c.Key)) // other processes learn it from the server
+		l.subscriber.notify(payload(c.Key)) // other processes learn it from the server
 		l.cleanSometimes()
 	}
 	return released, err

@@ -57,7 +57,7 @@ func (l *Locker) change(
 }
 
 func (l *Locker) read(ctx context.Context, key string) (*row, error) {
-	return scan(l.db.QueryRowContext(ctx, l.sql.read, []byte(key)))
+	return scan(l.db.QueryRowContext(ctx, l.sql().read, []byte(key)))
 }
 
 // scan returns the row that a statement has read.
@@ -130,10 +130,14 @@ func (l *Locker) write(ctx context.Context, key string, r *row, e effect) (writt
 		record = append([]byte{}, r.record...)
 	}
 	var n, notified int
-	err = l.db.QueryRowContext(ctx, l.sql.write,
+	var elsewhere bool
+	err = l.db.QueryRowContext(ctx, l.sql().write,
 		[]byte(key), r.version, state, id, []byte(label), int64(fence), int64(r.last),
-		ceilMicro(ends), record, text, e == freed || e == joined, l.channel(), l.payload(key),
+		ceilMicro(ends), record, text, e == freed || e == joined, l.place.Load().channel(), payload(key),
 		e == granted || e == joined,
-	).Scan(&n, &notified)
+	).Scan(&n, &notified, &elsewhere)
+	if err == nil && elsewhere {
+		err = l.errElsewhere()
+	}
 	return n > 0, err
 }

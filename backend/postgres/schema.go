@@ -37,31 +37,36 @@ func (l *Locker) Migrate(ctx context.Context) error {
 	if err := l.Check(); err != nil {
 		return err
 	}
-	table := l.table
-	schema, name := "", table
-	if at := strings.IndexByte(table, '.'); at >= 0 {
-		schema, name = table[:at+1], table[at+1:]
-	}
-	index := name + "_forget_on"
-	statements := strings.SplitSeq(strings.NewReplacer(
-		defaultTable+"_forget_on", quote(index), defaultTable, quote(table),
-	).Replace(strings.TrimSuffix(Schema, ";\n")), ";\n")
-	creates := []string{table, schema + index}
-	for statement := range statements {
-		if err := create(ctx, l.db, creates[0], statement); err != nil {
-			return fmt.Errorf("postgres: migrate %s: %w", table, err)
-		}
-		creates = creates[1:]
+	if err := l.migrate(ctx); err != nil {
+		return fmt.Errorf("postgres: migrate %s: %w", l.table, err)
 	}
 	return nil
 }
 
-// create runs a CREATE … IF NOT EXISTS if what it creates does not exist: also the attempt needs
-// the right to create. Of several that run at the same time, some fail, and try again.
+func (l *Locker) migrate(ctx context.Context) (err error) {
+	createTable, createIndex, _ := strings.Cut(strings.TrimSuffix(Schema, ";\n"), ";\n")
+	name := `"` + strings.ReplaceAll(l.table, ".", `"."`) + `"`
+	if err := create(ctx, l.db, name, strings.ReplaceAll(createTable, defaultTable, name)); err != nil {
+		return err
+	}
+	var p *place
+	if schema, table := split(l.table); schema != "" {
+		p = newPlace(schema, table, false)
+	} else if p, err = l.find(ctx); err != nil { // the session of the index can have another path
+		return err
+	}
+	index := quote(p.table + "_forget_on")
+	names := strings.NewReplacer(defaultTable+"_forget_on", index, defaultTable, p.quoted())
+	return create(ctx, l.db, quote(p.schema)+"."+index, names.Replace(createIndex))
+}
+
+// create runs a CREATE … IF NOT EXISTS if what it creates, a quoted name, does not exist: also the
+// attempt needs the right to create, and waits for locks. Of several that run at the same time,
+// some fail, and try again.
 func create(ctx context.Context, db *sql.DB, what, statement string) (err error) {
 	for range 10 {
 		var exists bool
-		err = db.QueryRowContext(ctx, `SELECT to_regclass($1::text) IS NOT NULL`, quote(what)).Scan(&exists)
+		err = db.QueryRowContext(ctx, `SELECT to_regclass($1::text) IS NOT NULL`, what).Scan(&exists)
 		if err != nil || exists {
 			return err
 		}
@@ -76,4 +81,4 @@ func create(ctx context.Context, db *sql.DB, what, statement string) (err error)
 }
 
 // quote returns a name as SQL does, so that it cannot be a word of the language.
-func quote(table string) string { return `"` + strings.ReplaceAll(table, ".", `"."`) + `"` }
+func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }

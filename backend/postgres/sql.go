@@ -48,12 +48,14 @@ var (
 	pollSource string
 	//go:embed warnings.sql
 	warningsSource string
+	//go:embed resolve.sql
+	resolveSource string
 )
 
 // comments are those of the sources, which the server need not read.
 var comments = regexp.MustCompile(`(?m)^--.*\n|[ \t]*-- .*$`)
 
-// statements are the statements of a Locker, with the name of its table.
+// statements are the statements for a table.
 type statements struct {
 	acquire, renew, renewBatch, release string // of claims that hold a key alone
 	read, write                         string // of everything else
@@ -64,8 +66,12 @@ type statements struct {
 	clean, mark, poll, warnings         string
 }
 
-func newStatements(table string) statements {
-	names := strings.NewReplacer(defaultTable, quote(table), "AHEAD", strconv.Itoa(holders.Ahead))
+// newStatements returns the statements for a table, whose name is quoted. elsewhere is an
+// expression: whether the session of a grant would find another table.
+func newStatements(table, elsewhere string) statements {
+	names := strings.NewReplacer(
+		defaultTable, table, "AHEAD", strconv.Itoa(holders.Ahead), "ELSEWHERE", elsewhere,
+	)
 	in := func(source string) string { return names.Replace(comments.ReplaceAllString(source, "")) }
 	return statements{
 		acquire: in(acquireSource), renew: in(renewSource), renewBatch: in(renewBatchSource),

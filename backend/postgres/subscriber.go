@@ -77,7 +77,7 @@ func (l *Locker) Subscribe(key string, wake func()) (stop func()) {
 	if l.wrong != nil {
 		return func() {}
 	}
-	payload, me := l.payload(key), &wake
+	payload, me := payload(key), &wake
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.keys == nil {
@@ -173,7 +173,7 @@ func (s *subscriber) serve(ctx context.Context) {
 func (s *subscriber) keepListening(ctx context.Context) {
 	for ctx.Err() == nil {
 		_ = contain.Err(func() error {
-			return s.listen(ctx, s.locker.channel(), func() { s.setListening(true) }, s.notify)
+			return s.listen(ctx, s.channel(ctx), func() { s.setListening(true) }, s.notify)
 		})
 		s.setListening(false)
 		select {
@@ -181,6 +181,18 @@ func (s *subscriber) keepListening(ctx context.Context) {
 		case <-time.After(reconnectAfter):
 		}
 	}
+}
+
+// channel returns the channel on which releases are notified. If the table cannot be found now, it
+// returns that of the schema public; keys are looked at in any case.
+func (s *subscriber) channel(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	p, err := contain.Do(func() (*place, error) { return s.locker.resolve(ctx) })
+	if err != nil {
+		p = &place{schema: "public", table: s.locker.table}
+	}
+	return p.channel()
 }
 
 // setListening notes whether notifications arrive from now on. All keys are looked at, or marked,
@@ -260,7 +272,11 @@ func (s *subscriber) mark(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
 	err := contain.Err(func() error {
-		_, err := s.locker.db.ExecContext(ctx, s.locker.sql.mark, keysOf(due), micros(markFor))
+		p, err := s.locker.resolve(ctx)
+		if err != nil {
+			return err
+		}
+		_, err = s.locker.db.ExecContext(ctx, p.sql.mark, keysOf(due), micros(markFor))
 		return err
 	})
 	s.mu.Lock()
@@ -311,12 +327,16 @@ func (s *subscriber) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
 	err := contain.Err(func() error {
+		p, err := s.locker.resolve(ctx)
+		if err != nil {
+			return err
+		}
 		return s.locker.query(ctx, func(scan func(...any) error) error {
 			var one seen
 			err := scan(&one.i, &one.version, &one.open)
 			all = append(all, one)
 			return err
-		}, s.locker.sql.poll, keysOf(subscribed))
+		}, p.sql.poll, keysOf(subscribed))
 	})
 	if err != nil {
 		return // the next look calls those whose key has changed

@@ -13,7 +13,7 @@ var _ driver.Warner = (*Locker)(nil)
 func (l *Locker) Warnings(ctx context.Context) (warnings []error) {
 	warnings, _ = ask(ctx, l, driver.OpInspect, "", func(ctx context.Context) (all []error, err error) {
 		var fsync, commit, persistence string
-		err = l.db.QueryRowContext(ctx, l.sql.warnings, quote(l.table)).Scan(&fsync, &commit, &persistence)
+		err = l.db.QueryRowContext(ctx, l.sql().warnings, l.place.Load().quoted()).Scan(&fsync, &commit, &persistence)
 		if err != nil {
 			return nil, err
 		}

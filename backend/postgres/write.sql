@@ -3,7 +3,8 @@
 -- since 1970, $9 record, $10 sharing, $11 whether waiters are to be notified, $12 channel and $13
 -- payload of the notification, $14 whether it grants the key.
 --
--- Answers 1 if it has written, and how many notifications it has sent.
+-- Answers 1 if it has written, and how many notifications it has sent, and whether it grants
+-- the key by a session that would find another table.
 WITH locked AS (
 	-- A transaction that has checked a fence of this key keeps new holders away by this lock.
 	SELECT 1 FROM onerun_leases
@@ -14,7 +15,7 @@ WITH locked AS (
 		ends = timestamptz 'epoch' + $8::bigint * interval '1 microsecond', version = version + 1,
 		forget_on = ((timestamptz 'epoch' + $8::bigint * interval '1 microsecond') AT TIME ZONE 'UTC')::date + 2
 	WHERE key = $1::bytea AND version = $2::bigint
-		AND (NOT $14::boolean OR EXISTS (SELECT 1 FROM locked))
+		AND (NOT $14::boolean OR NOT ELSEWHERE AND EXISTS (SELECT 1 FROM locked))
 	RETURNING notify_until
 ), made AS (
 	INSERT INTO onerun_leases (key, state, id, label, fence, last, ends, record, sharing, version, forget_on)
@@ -22,11 +23,11 @@ WITH locked AS (
 		timestamptz 'epoch' + $8::bigint * interval '1 microsecond', $9::bytea, $10::jsonb,
 		(extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
 		((timestamptz 'epoch' + $8::bigint * interval '1 microsecond') AT TIME ZONE 'UTC')::date + 2
-	WHERE $2::bigint = 0
+	WHERE $2::bigint = 0 AND NOT ($14::boolean AND ELSEWHERE)
 	ON CONFLICT (key) DO NOTHING
 	RETURNING 1
 ), notified AS (
 	SELECT pg_notify($12::text, $13::text)::text FROM put
 	WHERE $11::boolean AND notify_until > clock_timestamp()
 )
-SELECT (SELECT count(*) FROM put) + (SELECT count(*) FROM made), (SELECT count(*) FROM notified)
+SELECT (SELECT count(*) FROM put) + (SELECT count(*) FROM made), (SELECT count(*) FROM notified), $14::boolean AND ELSEWHERE

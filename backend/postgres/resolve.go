@@ -1,0 +1,106 @@
+package postgres
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+// A place is the table of a Locker with its schema, and the statements for it. The sessions of a
+// pool can have different search paths, so no statement leaves the schema to the session.
+type place struct {
+	schema, table string
+	sql           statements
+}
+
+// split returns the schema of a table's name, or "", and its name in the schema.
+func split(table string) (schema, name string) {
+	if schema, name, ok := strings.Cut(table, "."); ok {
+		return schema, name
+	}
+	return "", table
+}
+
+// newPlace returns the place of a table. unqualified says that the schema was found by the search
+// path of a session, so grants compare it with that of theirs.
+func newPlace(schema, table string, unqualified bool) *place {
+	p := &place{schema: schema, table: table}
+	elsewhere := "false"
+	if unqualified {
+		elsewhere = fmt.Sprintf("coalesce(to_regclass('%s') <> '%s'::regclass, false)",
+			quote(table), strings.ReplaceAll(p.quoted(), "'", "''"))
+	}
+	p.sql = newStatements(p.quoted(), elsewhere)
+	return p
+}
+
+// quoted returns the name of the table with its schema, as SQL quotes it.
+func (p *place) quoted() string { return quote(p.schema) + "." + quote(p.table) }
+
+// maxName is how long a name of PostgreSQL can be, in bytes.
+const maxName = 63
+
+// channel returns the name of the channel on which releases are notified. It needs no quotes.
+func (p *place) channel() string {
+	if p.schema == "public" {
+		return p.table
+	}
+	if name := p.schema + "_" + p.table; len(name) <= maxName && tableNames.MatchString(name) {
+		return name
+	}
+	sum := sha256.Sum256([]byte(p.schema))
+	return p.table + "_" + hex.EncodeToString(sum[:4])
+}
+
+// resolve returns the place of the table, which the first call finds. It stays the same from then
+// on, whatever the sessions of the pool have as their search path.
+func (l *Locker) resolve(ctx context.Context) (*place, error) {
+	if p := l.place.Load(); p != nil {
+		return p, nil
+	}
+	p, err := l.find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l.place.CompareAndSwap(nil, p)
+	return l.place.Load(), nil
+}
+
+// sql returns the statements for the table, after resolve.
+func (l *Locker) sql() *statements { return &l.place.Load().sql }
+
+// find finds the table by the search path of a session. Of several schemas that have the table, it
+// takes none by a path that was changed by SET: the next session, or another process, would find
+// another one, and two holders would not exclude each other.
+func (l *Locker) find(ctx context.Context) (*place, error) {
+	var schema string
+	var temporary, changed bool
+	var tables int
+	err := l.db.QueryRowContext(ctx, resolveSource, quote(l.table), l.table).Scan(&schema, &temporary, &tables, &changed)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil, l.misplaced("no schema of the session's search_path has the table: call Migrate, or apply Schema")
+	case err != nil:
+		return nil, err
+	case temporary:
+		return nil, l.misplaced("the session has a temporary table of that name")
+	case tables > 1 && changed:
+		return nil, l.misplaced("several schemas have the table, and a SET has changed the session's search_path: name the schema")
+	}
+	return newPlace(schema, l.table, true), nil
+}
+
+// errElsewhere is the end of a claim whose session would find another table.
+func (l *Locker) errElsewhere() error {
+	return l.misplaced(fmt.Sprintf("the session's search_path finds the table in another schema than %q: name the schema", l.place.Load().schema))
+}
+
+func (l *Locker) misplaced(reason string) error {
+	return &driver.SettingError{Setting: "WithTable", Value: l.table, Reason: reason}
+}
