@@ -104,18 +104,20 @@ func (l *Locker) releaseAlone(
 		leave = kept
 	}
 	for range races {
-		var n, notified int
-		var mine, live bool
+		var n int
+		var notify, mine, live bool
 		var commit sql.NullString
 		err = l.db.QueryRowContext(ctx, l.sql().release,
 			[]byte(c.Key), c.ID, leave, micros(after.Keep), []byte(c.Label), record,
-			l.place.Load().channel(), payload(c.Key),
-		).Scan(&n, &notified, &commit, &found, &mine, &live)
+		).Scan(&n, &notify, &commit, &found, &mine, &live)
 		switch {
 		case isRace(err):
 		case err != nil:
 			return false, "", err
 		case n > 0:
+			if notify {
+				l.sender.send(payload(c.Key))
+			}
 			return true, found, nil
 		case found == held && mine && live: // another call has changed it meanwhile
 		case found == shared:

@@ -1,8 +1,26 @@
 package postgres
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed-1795987d/onerun/backend/internal/contain"
+)
+
+const (
+	// notifyWithin bounds a statement that notifies: it can wait for the lock of NOTIFY.
+	notifyWithin = time.Second
+	// notifyAgain is for how long nothing is sent after a failure. Waiters look at their keys
+	// meanwhile, and each attempt takes a connection.
+	notifyAgain = 10 * time.Second
+	// maxNotices is how many notifications wait for the statement under way. Others are dropped.
+	maxNotices = 1000
 )
 
 // payload returns the payload of the notification for a key. It is a hash: all users of the
@@ -10,4 +28,65 @@ import (
 func payload(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:16])
+}
+
+// A sender notifies waiters of other processes, by one statement at a time, in a goroutine that
+// ends when there is nothing to send. Nothing waits for it: it only makes hand-offs faster.
+type sender struct {
+	locker *Locker
+
+	mu      sync.Mutex
+	notices map[string]struct{} // payloads that wait
+	running bool
+	resume  time.Time // when the next one is sent, after a failure
+}
+
+// send sends a notification soon.
+func (s *sender) send(payload string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.notices) >= maxNotices || time.Now().Before(s.resume) {
+		return
+	}
+	if s.notices == nil {
+		s.notices = map[string]struct{}{}
+	}
+	s.notices[payload] = struct{}{}
+	if !s.running {
+		s.running = true
+		go s.run()
+	}
+}
+
+// run sends the notifications that wait, until there are none.
+func (s *sender) run() {
+	for {
+		s.mu.Lock()
+		if len(s.notices) == 0 {
+			s.running = false
+			s.mu.Unlock()
+			return
+		}
+		payloads := slices.Collect(maps.Keys(s.notices))
+		clear(s.notices)
+		s.mu.Unlock()
+		if err := contain.Err(func() error { return s.notify(payloads) }); err != nil {
+			s.mu.Lock()
+			clear(s.notices)
+			s.resume = time.Now().Add(notifyAgain)
+			s.mu.Unlock()
+		}
+	}
+}
+
+func (s *sender) notify(payloads []string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), notifyWithin)
+	defer cancel()
+	text, err := json.Marshal(payloads)
+	if err != nil {
+		return err
+	}
+	p := s.locker.place.Load()
+	_, err = s.locker.db.ExecContext(ctx, p.sql.notify, p.channel(), string(text))
+	return err
 }

@@ -32,6 +32,8 @@ type Locker struct {
 	wrong error                 // of New
 
 	subscriber subscriber
+	sender     sender
+	noSettings bool // WithoutSetConfig
 	releases   atomic.Uint64
 	cleaning   atomic.Bool
 }
@@ -51,7 +53,7 @@ var (
 // few connections. Otherwise renewals wait, and leases are lost.
 func New(db *sql.DB, opts ...Option) *Locker {
 	l := &Locker{db: db, table: defaultTable}
-	l.subscriber.locker = l
+	l.subscriber.locker, l.sender.locker = l, l
 	for _, opt := range opts {
 		if opt == nil {
 			l.wrong = &driver.SettingError{Setting: "Option", Value: "nil", Reason: "must not be nil"}
@@ -63,7 +65,7 @@ func New(db *sql.DB, opts ...Option) *Locker {
 		l.wrong = &driver.SettingError{Setting: "db", Reason: "must not be nil"}
 	}
 	if schema, name := split(l.table); schema != "" {
-		l.place.Store(newPlace(schema, name, false))
+		l.place.Store(l.newPlace(schema, name, false))
 	}
 	return l
 }
@@ -97,6 +99,12 @@ func WithTable(name string) Option {
 		l.table = name
 	}
 }
+
+// WithoutSetConfig has statements change no setting, also not for their own transaction. Some
+// proxies, such as Amazon RDS Proxy, pin a session to a client that has used set_config, so that
+// others cannot share it. Then each release waits for the disk, as a grant does. By default, a
+// release that leaves nothing turns off synchronous_commit for its transaction.
+func WithoutSetConfig() Option { return func(l *Locker) { l.noSettings = true } }
 
 // Check implements driver.Checker.
 func (l *Locker) Check() error { return l.wrong }

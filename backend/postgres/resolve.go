@@ -29,14 +29,18 @@ func split(table string) (schema, name string) {
 
 // newPlace returns the place of a table. unqualified says that the schema was found by the search
 // path of a session, so grants compare it with that of theirs.
-func newPlace(schema, table string, unqualified bool) *place {
+func (l *Locker) newPlace(schema, table string, unqualified bool) *place {
 	p := &place{schema: schema, table: table}
 	elsewhere := "false"
 	if unqualified {
 		elsewhere = fmt.Sprintf("coalesce(to_regclass('%s') <> '%s'::regclass, false)",
 			quote(table), strings.ReplaceAll(p.quoted(), "'", "''"))
 	}
-	p.sql = newStatements(p.quoted(), elsewhere)
+	asynchronous := "set_config('synchronous_commit', 'off', true)"
+	if l.noSettings {
+		asynchronous = "NULL"
+	}
+	p.sql = newStatements(defaultTable, p.quoted(), "ELSEWHERE", elsewhere, "ASYNCHRONOUS", asynchronous)
 	return p
 }
 
@@ -93,7 +97,7 @@ func (l *Locker) find(ctx context.Context) (*place, error) {
 	case tables > 1 && changed:
 		return nil, l.misplaced("several schemas have the table, and a SET has changed the session's search_path: name the schema")
 	}
-	return newPlace(schema, l.table, true), nil
+	return l.newPlace(schema, l.table, true), nil
 }
 
 // errElsewhere is the end of a claim whose session would find another table.

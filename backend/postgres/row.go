@@ -129,15 +129,17 @@ func (l *Locker) write(ctx context.Context, key string, r *row, e effect) (writt
 	if state == done {
 		record = append([]byte{}, r.record...)
 	}
-	var n, notified int
-	var elsewhere bool
+	var n int
+	var notify, elsewhere bool
 	err = l.db.QueryRowContext(ctx, l.sql().write,
 		[]byte(key), r.version, state, id, []byte(label), int64(fence), int64(r.last),
-		ceilMicro(ends), record, text, e == freed || e == joined, l.place.Load().channel(), payload(key),
-		e == granted || e == joined,
-	).Scan(&n, &notified, &elsewhere)
+		ceilMicro(ends), record, text, e == granted || e == joined,
+	).Scan(&n, &notify, &elsewhere)
 	if err == nil && elsewhere {
 		err = l.errElsewhere()
+	}
+	if err == nil && notify && (e == freed || e == joined) {
+		l.sender.send(payload(key))
 	}
 	return n > 0, err
 }

@@ -51,7 +51,7 @@ func (l *Locker) migrate(ctx context.Context) (err error) {
 	}
 	var p *place
 	if schema, table := split(l.table); schema != "" {
-		p = newPlace(schema, table, false)
+		p = l.newPlace(schema, table, false)
 	} else if p, err = l.find(ctx); err != nil { // the session of the index can have another path
 		return err
 	}

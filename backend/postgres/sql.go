@@ -48,6 +48,8 @@ var (
 	pollSource string
 	//go:embed warnings.sql
 	warningsSource string
+	//go:embed notify.sql
+	notifySource string
 	//go:embed resolve.sql
 	resolveSource string
 )
@@ -63,15 +65,12 @@ type statements struct {
 	append, entries                     string // of the ledger
 	counter, counters, raise, keep      string // of the ledger, too
 	keys, marked                        string // of the inspector
-	clean, mark, poll, warnings         string
+	clean, mark, poll, notify, warnings string
 }
 
-// newStatements returns the statements for a table, whose name is quoted. elsewhere is an
-// expression: whether the session of a grant would find another table.
-func newStatements(table, elsewhere string) statements {
-	names := strings.NewReplacer(
-		defaultTable, table, "AHEAD", strconv.Itoa(holders.Ahead), "ELSEWHERE", elsewhere,
-	)
+// newStatements returns the statements, with words replaced by what follows each of them.
+func newStatements(words ...string) statements {
+	names := strings.NewReplacer(append(words, "AHEAD", strconv.Itoa(holders.Ahead))...)
 	in := func(source string) string { return names.Replace(comments.ReplaceAllString(source, "")) }
 	return statements{
 		acquire: in(acquireSource), renew: in(renewSource), renewBatch: in(renewBatchSource),
@@ -79,6 +78,6 @@ func newStatements(table, elsewhere string) statements {
 		check: in(checkSource), append: in(appendSource), entries: in(entriesSource),
 		counter: in(counterSource), counters: in(countersSource), raise: in(raiseSource), keep: in(keepSource),
 		keys: in(keysSource), marked: in(markedSource), clean: in(cleanSource), mark: in(markSource),
-		poll: in(pollSource), warnings: in(warningsSource),
+		poll: in(pollSource), notify: in(notifySource), warnings: in(warningsSource),
 	}
 }

@@ -15,6 +15,8 @@ var _ driver.Notifier = (*Locker)(nil)
 const (
 	// pollEvery is how often a Locker without notifications looks at the keys of its subscribers.
 	pollEvery = 100 * time.Millisecond
+	// lookEvery is how often one with notifications does: one can be missing.
+	lookEvery = time.Second
 	// markFor is for how long a key is marked, so that its releases are notified, and markEvery how
 	// often that is repeated.
 	markFor   = 45 * time.Second
@@ -39,7 +41,8 @@ type ListenFunc func(
 // while there are waiters, in one goroutine, and again after it has returned. The documentation
 // has the function for pgx; with lib/pq, use pq.NewListener. guard.New refuses nil. Without a
 // listener, or while it is not connected, the Locker looks at the keys of waiters ten times a
-// second, by one statement for all of them. Defaults to none.
+// second, by one statement for all of them. With a listener, it does so once a second: no release
+// waits for its notification, which can fail. Defaults to none.
 func WithListener(listen ListenFunc) Option {
 	return func(l *Locker) {
 		if listen == nil {
@@ -139,7 +142,7 @@ func (s *subscriber) run() {
 
 // serve looks at the keys, or marks them, until there were no subscriptions for a while.
 func (s *subscriber) serve(ctx context.Context) {
-	var idleSince time.Time
+	var idleSince, looked time.Time
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -151,7 +154,11 @@ func (s *subscriber) serve(ctx context.Context) {
 		case !idle && listening:
 			idleSince = time.Time{}
 			s.mark(ctx)
-			pause = markEvery
+			if time.Since(looked) >= lookEvery {
+				s.look(ctx)
+				looked = time.Now()
+			}
+			pause = time.Until(looked.Add(lookEvery))
 		case !idle:
 			idleSince = time.Time{}
 			s.look(ctx)
@@ -345,7 +352,7 @@ func (s *subscriber) look(ctx context.Context) {
 	var calls []func()
 	for _, one := range all {
 		k := subscribed[one.i-1]
-		changed := k.version >= 0 && k.version != one.version
+		changed := k.version != one.version // also if this is the first look
 		k.version = one.version
 		if changed && one.open {
 			clear(k.fresh)

@@ -92,7 +92,7 @@ func TestSearchPath_sessionsOfAPoolDiffer(t *testing.T) {
 			for _, begin := range c.begin {
 				g, err := guard.New(postgres.New(sessions(t, dsn+"&search_path=x", begin...)), guard.WithWait(20*time.Second))
 				require.NoError(t, err)
-				t.Cleanup(func() { _ = g.Close(context.Background()) }) // refused claims are not released
+				t.Cleanup(func() { _ = g.Close(context.Background()) }) // refused claims stay
 				for range 4 {
 					all.Go(func() { run(g, "alone", 1, &alone) })
 					all.Go(func() { run(g, "limited", 2, &limited, guard.WithLimit(2)) })
