@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
@@ -22,12 +21,19 @@ import (
 type Elector struct {
 	candidate *guard.Candidate
 	name      string
-	cancel    context.CancelFunc
-	run       func()                // campaigns, once
-	last      atomic.Pointer[error] // why this process does not lead, unless it does
-	answer    func()                // closes answered, once
-	answered  chan struct{}         // closed when last is known
-	ended     chan struct{}         // closed when the candidacy is over
+
+	mu     sync.Mutex
+	closed bool
+	latest *candidacy // begun by a call of IsLeader, or nil
+	last   error      // why this process does not lead, unless it does
+}
+
+// A candidacy is one call of Candidate.Run.
+type candidacy struct {
+	cancel   context.CancelFunc
+	answer   func()        // closes answered, once
+	answered chan struct{} // closed when Elector.last is known
+	ended    chan struct{} // closed when Run has returned
 }
 
 // errFollower says that another process is the leader.
@@ -42,8 +48,7 @@ func NewElector(g *guard.Guard, name string, opts ...guard.Option) (*Elector, er
 	if g == nil {
 		return nil, &guard.SettingError{Setting: "guard", Reason: "must not be nil"}
 	}
-	e := &Elector{name: name, answered: make(chan struct{}), ended: make(chan struct{})}
-	e.answer = sync.OnceFunc(func() { close(e.answered) })
+	e := &Elector{name: name}
 	err := errors.Join(emptyName(name), g.Adapter().Check(nil, opts...))
 	if err == nil {
 		opts = append(named(g, "gocron-leader", opts), guard.WithHook(e.hook()))
@@ -52,14 +57,6 @@ func NewElector(g *guard.Guard, name string, opts ...guard.Option) (*Elector, er
 	if err != nil {
 		return nil, fmt.Errorf("guardgocron: elector %q: %w", name, err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	e.cancel = cancel
-	e.run = sync.OnceFunc(func() {
-		go func() {
-			defer close(e.ended)
-			e.note(e.candidate.Run(ctx))
-		}()
-	})
 	return e, nil
 }
 
@@ -96,41 +93,86 @@ func (e *Elector) hook() guard.Hook {
 	}
 }
 
+// note keeps the reason why this process does not lead.
 func (e *Elector) note(err error) {
-	e.last.Store(&err)
-	e.answer()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.last = err
+	e.latest.answer()
+}
+
+// campaign returns the candidacy under way. If there is none, it begins one: the last one has ended
+// by an error that only an operator can correct, and that may be done now.
+func (e *Elector) campaign() (*candidacy, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, &guard.ClosedError{Key: e.name}
+	}
+	if e.latest != nil {
+		select {
+		case <-e.latest.ended:
+		default:
+			return e.latest, nil
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &candidacy{cancel: cancel, answered: make(chan struct{}), ended: make(chan struct{})}
+	c.answer = sync.OnceFunc(func() { close(c.answered) })
+	e.latest = c
+	go func() {
+		defer cancel()
+		err := e.candidate.Run(ctx)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.last = err
+		close(c.ended)
+		c.answer()
+	}()
+	return c, nil
 }
 
 // IsLeader returns nil if this process is the leader. It returns guard.ErrBusy if another process
 // is, guard.ErrStore if the store could not be asked, and guard.ErrClosed after Close. The first
-// call waits for the answer of the store, or until ctx ends.
+// call waits for the answer of the store, or until ctx ends. So does each call after an error that
+// asking again cannot help (driver.StoreErrorKind.Permanent).
 func (e *Elector) IsLeader(ctx context.Context) error {
-	e.run()
+	c, err := e.campaign()
+	if err != nil {
+		return err
+	}
 	select {
-	case <-e.answered:
+	case <-c.answered:
 	case <-ctx.Done():
 		return fmt.Errorf("guardgocron: elector %q: %w", e.name, context.Cause(ctx))
 	}
 	if _, ok := e.candidate.Leading(); ok {
 		return nil
 	}
-	err := *e.last.Load()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	switch {
-	case errors.Is(err, context.Canceled):
+	case e.closed:
 		return &guard.ClosedError{Key: e.name}
-	case errors.Is(err, guard.ErrBusy):
-		return fmt.Errorf("%w: %w", errFollower, err)
+	case errors.Is(e.last, guard.ErrBusy):
+		return fmt.Errorf("%w: %w", errFollower, e.last)
 	}
-	return fmt.Errorf("guardgocron: elector %q: %w", e.name, err)
+	return fmt.Errorf("guardgocron: elector %q: %w", e.name, e.last)
 }
 
 // Close resigns: another process can be the leader at once. It can be called several times. It
 // returns the cause of ctx if that ends before the lease was released.
 func (e *Elector) Close(ctx context.Context) error {
-	e.cancel()
-	e.run() // so that it ends
+	e.mu.Lock()
+	e.closed = true
+	c := e.latest
+	e.mu.Unlock()
+	if c == nil {
+		return nil
+	}
+	c.cancel()
 	select {
-	case <-e.ended:
+	case <-c.ended:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("guardgocron: close elector %q: %w", e.name, context.Cause(ctx))

@@ -15,6 +15,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
 	"github.com/seed-1795987d/onerun/internal/testkit/linetest"
 	guardgocron "github.com/seed-1795987d/onerun/middleware/gocron"
 )
@@ -203,6 +204,44 @@ func TestElector_theEndOfACallIsNotThatOfTheLeader(t *testing.T) {
 		require.NoError(t, other.Close(t.Context()))
 		require.NoError(t, a.Close(t.Context()))
 	})
+}
+
+// An operator may correct an error that asking again cannot help, such as a wrong password.
+func TestElector_asksAgainAfterAPermanentError(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []driver.StoreErrorKind{driver.KindAuth, driver.KindUnsupported, driver.KindSettings} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var refuses atomic.Bool
+				var asked atomic.Int64
+				refuses.Store(true)
+				locker := linetest.Line{Locker: memory.New(), Ask: func(_ context.Context, c linetest.Call) error {
+					if c.Op == driver.OpAcquire {
+						asked.Add(1)
+					}
+					if refuses.Load() {
+						return guardtest.Fail(kind)
+					}
+					return nil
+				}}
+				g, err := guard.New(locker, guard.WithNamespace("test"))
+				require.NoError(t, err)
+				e, err := guardgocron.NewElector(g, "reports")
+				require.NoError(t, err)
+				for tick := range 10 {
+					require.ErrorIs(t, e.IsLeader(t.Context()), guard.ErrStore)
+					require.EqualValues(t, tick+1, asked.Load(), "each tick asks once")
+					time.Sleep(time.Minute) // virtual time
+				}
+				refuses.Store(false)
+				require.NoError(t, e.IsLeader(t.Context()))
+				require.NoError(t, e.Close(t.Context()))
+				require.ErrorIs(t, e.IsLeader(t.Context()), guard.ErrClosed)
+				require.NoError(t, g.Close(t.Context()))
+			})
+		})
+	}
 }
 
 func TestNewElector_refusesWhatCannotWork(t *testing.T) {
