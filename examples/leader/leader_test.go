@@ -1,10 +1,12 @@
 package main
 
 import (
-	"strconv"
+	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -15,54 +17,93 @@ import (
 
 func TestMain(m *testing.M) { programtest.Main(m, main) }
 
-// startTwo starts a replica that leads, and one that stands by.
-func startTwo(t *testing.T) (leader, other *processtest.Child, term uint64) {
-	t.Helper()
-	addr := redistest.Start(t).Addr()
-	leader = programtest.Start(t, "-redis", addr, "-name", "web-1")
-	term = termOf(t, leader, "web-1")
-	leader.Says("web-1 consumes")
-	other = programtest.Start(t, "-redis", addr, "-name", "web-2")
-	other.Says("web-2 stands by")
-	return leader, other, term
+// A reading is a line that a replica has printed about an item.
+type reading struct {
+	name       string
+	item, term uint64
 }
 
-// termOf waits until the replica leads, and returns its term.
-func termOf(t *testing.T, replica *processtest.Child, name string) uint64 {
-	t.Helper()
-	term, err := strconv.ParseUint(replica.Says(name+" leads, term"), 10, 64)
-	require.NoError(t, err)
-	return term
+// readings returns what the replicas have read, by item.
+func readings(replicas ...*processtest.Child) (all []reading) {
+	for _, replica := range replicas {
+		for line := range strings.Lines(replica.Said()) {
+			var r reading
+			if n, _ := fmt.Sscanf(line, "%s read item %d in term %d\n", &r.name, &r.item, &r.term); n == 3 {
+				all = append(all, r)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b reading) int { return int(a.item) - int(b.item) })
+	return all
 }
 
-// How a leader can go: another one follows, in a later term.
-func TestLeader_anotherOneFollows(t *testing.T) {
+// One replica reads at a time, whatever happens to it, and the next goes on where it was.
+func TestLeader_oneReplicaReads(t *testing.T) {
 	t.Parallel()
-	for name, goes := range map[string]func(t *testing.T, leader *processtest.Child){
-		"stops": func(t *testing.T, leader *processtest.Child) {
-			require.NoError(t, leader.Signal(syscall.SIGTERM))
-			leader.Ends()
-			require.Contains(t, leader.Said(), "web-1 leads no more")
-		},
-		"dies": func(_ *testing.T, leader *processtest.Child) { leader.Kill() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			leader, other, term := startTwo(t)
-			require.False(t, strings.Contains(other.Said(), "leads"))
-			goes(t, leader)
-			require.Greater(t, termOf(t, other, "web-2"), term)
-		})
+	addr := redistest.Start(t).Addr()
+	replicas := map[string]*processtest.Child{}
+	var all []*processtest.Child
+	start := func(name string) {
+		replicas[name] = programtest.Start(t, "-redis", addr, "-name", name, "-ttl", "1s")
+		all = append(all, replicas[name])
+	}
+	// next waits until a replica reads in a later term than the last.
+	var last reading
+	next := func() *processtest.Child {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			read := readings(all...)
+			return len(read) > 0 && read[len(read)-1].term > last.term
+		}, time.Minute, 10*time.Millisecond)
+		read := readings(all...)
+		last = read[len(read)-1]
+		return replicas[last.name]
+	}
+
+	start("web-1")
+	leader := next()
+	start("web-2")
+	require.NoError(t, leader.Signal(syscall.SIGTERM))
+	leader.Ends()
+	require.NotSame(t, leader, next())
+
+	start("web-1")
+	leader = replicas["web-2"]
+	leader.Says("web-2 leads in term ")
+	require.NoError(t, leader.Freeze())
+	require.NotSame(t, leader, next())
+	require.NoError(t, leader.Thaw())
+	leader.Says("web-2 leads no more: ")
+
+	leader = replicas["web-1"]
+	leader.Kill()
+	require.Same(t, replicas["web-2"], next())
+	require.NoError(t, replicas["web-2"].Signal(syscall.SIGTERM))
+	replicas["web-2"].Ends()
+
+	read := readings(all...)
+	for i, r := range read[1:] {
+		require.Greater(t, r.item, read[i].item, "no item is read twice")
+		require.LessOrEqual(t, r.item, read[i].item+2, "an item that was read before a kill may not be printed")
+		require.GreaterOrEqual(t, r.term, read[i].term, "nobody reads after a later leader")
 	}
 }
 
-// A leader that is paused for longer than its lease finds that its term is over.
-func TestLeader_aPausedOneLeadsNoMore(t *testing.T) {
+// A leader whose term is over cannot take an item.
+func TestAdvance_refusesAnEarlierTerm(t *testing.T) {
 	t.Parallel()
-	leader, other, term := startTwo(t)
-	require.NoError(t, leader.Freeze())
-	require.Greater(t, termOf(t, other, "web-2"), term)
-	require.NoError(t, leader.Thaw())
-	leader.Says("web-1 leads no more")
-	other.Says("web-2 consumes")
+	rdb := redistest.Start(t).Client(t)
+	const term = uint64(1) << 51 // as large as terms are
+	for _, take := range []struct{ term, want uint64 }{
+		{term, 1}, {term, 2}, {term + 1, 3}, {term, 0}, {term + 1, 4}, {term - 1, 0}, {term + 2, 5},
+	} {
+		got, err := advance.Run(t.Context(), rdb, []string{"feed"}, take.term).Uint64()
+		require.NoError(t, err)
+		require.Equal(t, take.want, got, "term %d", take.term)
+	}
+}
+
+func TestLeader_refusesABadTTL(t *testing.T) {
+	t.Parallel()
+	require.ErrorContains(t, run(t.Context(), "127.0.0.1:1", "web", -time.Second), "TTL")
 }
