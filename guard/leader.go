@@ -63,6 +63,9 @@ type Candidate struct {
 // either. An option that cannot work for a leader is a *SettingError: WithWait, WithOnce,
 // WithOncePer, WithOwner, WithOwnerFrom, WithLimit, WithShared and WithoutRenewal. Those of New
 // count, too, except for WithWait, which has no effect here. A key that cannot work is a *KeyError.
+//
+// Use a key for the election alone: while another call holds it, or has left a done marker there
+// (WithOnce), no process leads.
 func (g *Guard) Candidate(key string, f func(ctx context.Context) error, opts ...Option) (*Candidate, error) {
 	if f == nil {
 		return nil, errNoFunction

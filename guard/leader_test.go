@@ -442,6 +442,24 @@ func TestCandidate_runsOnceAtATime(t *testing.T) {
 	})
 }
 
+// A done marker of another call keeps candidates away until it ends, and hooks say why.
+func TestCandidate_waitsForADoneMarker(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
+		require.NoError(t, g.Do(t.Context(), "leader", nothing, guard.WithOnce(time.Hour)))
+		start, done := time.Now(), 0
+		require.NoError(t, g.Lead(t.Context(), "leader", func(context.Context) error {
+			return guard.ErrStopLeading
+		}, guard.WithHook(guard.Hook{AcquireEnd: func(_ context.Context, e guard.Event) {
+			if errors.Is(e.Err, guard.ErrDone) {
+				done++
+			}
+		}})))
+		require.WithinRange(t, time.Now(), start.Add(time.Hour), start.Add(time.Hour+time.Minute))
+		require.GreaterOrEqual(t, done, 60, "each campaign is reported")
+	})
+}
+
 // The TTL of a leader is shorter than that of other work, unless New or the call sets it.
 func TestCandidate_ttl(t *testing.T) {
 	t.Parallel()
