@@ -87,8 +87,8 @@ func read(ctx context.Context, rdb *redis.Client, name string) error {
 			return nil
 		case <-next.C:
 		}
-		// A process that was frozen here does not lead any more, but believes so. The term is a fence
-		// against that.
+		// A process that was frozen here does not lead any more, but believes so. The term is a
+		// fence against that.
 		term := guard.Fence(ctx)
 		item, err := advance.Run(ctx, rdb, []string{"feed"}, term).Uint64()
 		if err != nil {
