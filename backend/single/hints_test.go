@@ -84,6 +84,7 @@ func TestTryAcquire_grantsAHintThatSuitsTheClockAndTheCounter(t *testing.T) {
 func TestAcquireBatch_raisesASharedCounterToTheHighestHint(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	l := single.New(rdb)
+	require.Empty(t, l.Warnings(t.Context())) // then it batches
 	_, counter := redisstore.LeaseKeys("k")
 	keys := []string{"k"}
 	for i := 0; len(keys) < 3; i++ {
