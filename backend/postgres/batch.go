@@ -2,8 +2,7 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
+	"slices"
 	"sync"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
@@ -11,40 +10,24 @@ import (
 
 var _ driver.BatchRenewer = (*Locker)(nil)
 
-const (
-	// maxBatch is how many claims a statement renews.
-	maxBatch = 1000
-	// alongside is how many claims of a batch are renewed by themselves at a time.
-	alongside = 4
-)
-
-// A batchClaim is a claim in the statement of a batch.
-type batchClaim struct {
-	I       int    `json:"i"`
-	Key     []byte `json:"key"`
-	ID      string `json:"id"`
-	Fence   uint64 `json:"fence"`
-	Reserve int    `json:"reserve"`
-}
+// alongside is how many claims of a batch are renewed by themselves at a time.
+const alongside = 4
 
 // RenewBatch implements driver.BatchRenewer, by one statement for a thousand claims. Claims that
 // share their key are renewed by themselves.
 func (l *Locker) RenewBatch(
 	ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error),
 ) {
-	var single []int
-	var batch []batchClaim
+	var single, together []int
 	for i, c := range claims {
 		if c.Among > 1 || c.Seat > 0 {
 			single = append(single, i)
-			continue
+		} else {
+			together = append(together, i)
 		}
-		batch = append(batch, batchClaim{i, []byte(c.Key), c.ID, c.Fence, max(c.Reserve, 0)})
 	}
-	for len(batch) > 0 {
-		n := min(len(batch), maxBatch)
-		single = append(single, l.renewTogether(ctx, claims, batch[:n], report)...)
-		batch = batch[n:]
+	for part := range slices.Chunk(together, maxBatch) {
+		single = append(single, l.renewTogether(ctx, claims, part, report)...)
 	}
 	l.renewSingly(ctx, claims, single, report)
 }
@@ -52,48 +35,22 @@ func (l *Locker) RenewBatch(
 // renewTogether renews a part of the claims. It returns the indexes of claims on which it has not
 // reported, because they must be renewed by themselves.
 func (l *Locker) renewTogether(
-	ctx context.Context, claims []driver.Claim, batch []batchClaim,
-	report func(i int, held bool, err error),
+	ctx context.Context, claims []driver.Claim, part []int, report func(i int, held bool, err error),
 ) (single []int) {
-	type answer struct {
-		i           int
-		held, again bool
+	var of []driver.Claim
+	for _, i := range part {
+		of = append(of, claims[i])
 	}
-	first := claims[batch[0].I]
-	answers, err := ask(ctx, l, driver.OpRenew, first.Key, func(ctx context.Context) (all []answer, err error) {
-		text, err := json.Marshal(batch)
-		if err != nil {
-			return nil, err
+	answers, err := l.merger.renew(ctx, of)
+	for n, i := range part {
+		switch {
+		case err != nil:
+			report(i, false, l.storeError(driver.OpRenew, claims[i].Key, err))
+		case answers[n].again && !answers[n].held:
+			single = append(single, i)
+		default:
+			report(i, answers[n].held, answers[n].err)
 		}
-		err = l.query(ctx, func(scan func(...any) error) error {
-			var a answer
-			err := scan(&a.i, &a.held, &a.again)
-			all = append(all, a)
-			return err
-		}, l.sql().renewBatch, string(text), micros(first.TTL))
-		return all, err
-	})
-	if isRace(err) {
-		for _, c := range batch {
-			single = append(single, c.I)
-		}
-		return single
-	}
-	var store *driver.StoreError
-	if errors.As(err, &store) {
-		for _, c := range batch {
-			of := *store
-			of.Key = claims[c.I].Key
-			report(c.I, false, &of)
-		}
-		return nil
-	}
-	for _, a := range answers {
-		if !a.held && a.again {
-			single = append(single, a.i)
-			continue
-		}
-		report(a.i, a.held, nil)
 	}
 	return single
 }

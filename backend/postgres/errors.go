@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/seed-1795987d/onerun/backend/internal/contain"
 	"github.com/seed-1795987d/onerun/guard/driver"
@@ -21,7 +22,8 @@ var errStandby = errors.New("the server is a standby")
 var errRaces = errors.New("other calls have changed the key meanwhile")
 
 // ask calls f, and returns when f does or when ctx has ended: not every driver ends a call with its
-// context. f must not use what the caller goes on to use.
+// context, and f may go on for a while. f must not use what the caller goes on to use. All calls
+// but renewals leave a connection to renewals.
 func ask[T any](
 	ctx context.Context, l *Locker, op driver.Op, key string, f func(context.Context) (T, error),
 ) (T, error) {
@@ -32,16 +34,23 @@ func ask[T any](
 	if err := ctx.Err(); err != nil {
 		return none, driver.NewStoreError(name, op, key, err)
 	}
+	leave, err := l.calls.pass(ctx, op == driver.OpRenew)
+	if err != nil {
+		return none, l.storeError(op, key, err)
+	}
 	type answer struct {
 		t   T
 		err error
 	}
 	answered := make(chan answer, 1)
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	go contain.Call(func() (T, error) {
-		if _, err := l.resolve(ctx); err != nil {
+		defer leave()
+		defer cancel()
+		if _, err := l.resolve(own); err != nil {
 			return none, err
 		}
-		return f(ctx)
+		return f(own)
 	}, func(t T, err error) { answered <- answer{t, err} })
 	select {
 	case a := <-answered:
@@ -50,6 +59,7 @@ func ask[T any](
 		}
 		return a.t, nil
 	case <-ctx.Done():
+		time.AfterFunc(statementGrace, cancel)
 		return none, l.storeError(op, key, ctx.Err())
 	}
 }
@@ -58,7 +68,7 @@ func ask[T any](
 const name = "postgres"
 
 func (l *Locker) storeError(op driver.Op, key string, err error) *driver.StoreError {
-	kind := l.kindOf(err)
+	kind := l.kindOf(op, err)
 	switch code := sqlState(err); code {
 	case "42P01", "42703":
 		err = fmt.Errorf("the table %s is missing or old, call Migrate or apply Schema: %w", l.table, err)
@@ -117,7 +127,7 @@ var states = []struct {
 	{"26000", driver.KindUnsupported}, // a prepared statement of another session
 }
 
-func (l *Locker) kindOf(err error) driver.StoreErrorKind {
+func (l *Locker) kindOf(op driver.Op, err error) driver.StoreErrorKind {
 	if code := sqlState(err); code != "" {
 		for _, s := range states {
 			if strings.HasPrefix(code, s.code) {
@@ -136,7 +146,12 @@ func (l *Locker) kindOf(err error) driver.StoreErrorKind {
 	case errors.Is(err, context.Canceled):
 		return driver.KindCanceled
 	case errors.Is(err, context.DeadlineExceeded):
-		if s := l.db.Stats(); s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections {
+		s := l.db.Stats()
+		most := s.MaxOpenConnections
+		if op != driver.OpRenew {
+			most = max(most-1, min(most, 1)) // see gate
+		}
+		if most > 0 && s.InUse >= most {
 			return driver.KindPoolExhausted
 		}
 		return driver.KindTimeout

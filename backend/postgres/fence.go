@@ -71,7 +71,8 @@ func (l *Locker) CheckFence(ctx context.Context, tx Tx, lease Lease) error {
 }
 
 // InTx calls f with a transaction of the Locker's database, after CheckFence, and commits it if f
-// returns nil. It is for work that has its data and its leases in one database.
+// returns nil. It is for work that has its data and its leases in one database. It leaves one
+// connection of the pool to renewals: further calls wait until another transaction has ended.
 func (l *Locker) InTx(ctx context.Context, lease Lease, f func(tx *sql.Tx) error) error {
 	for {
 		claims := lease.Claims()
@@ -97,6 +98,10 @@ func (l *Locker) try(
 	if _, err := l.resolve(ctx); err != nil { // before tx has what may be the only connection
 		return nil, l.storeError(driver.OpInspect, "", err)
 	}
+	if err := l.transactions.enter(ctx); err != nil {
+		return nil, l.storeError(driver.OpInspect, "", err)
+	}
+	defer l.transactions.leave()
 	tx, err := l.db.BeginTx(ctx, nil)
 	if err != nil {
 		return nil, l.storeError(driver.OpInspect, "", err)

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/seed-1795987d/onerun/backend/internal/contain"
 )
 
 const (
@@ -70,7 +68,7 @@ func (s *sender) run() {
 		payloads := slices.Collect(maps.Keys(s.notices))
 		clear(s.notices)
 		s.mu.Unlock()
-		if err := contain.Err(func() error { return s.notify(payloads) }); err != nil {
+		if err := s.notify(payloads); err != nil {
 			s.mu.Lock()
 			clear(s.notices)
 			s.resume = time.Now().Add(notifyAgain)
@@ -86,7 +84,9 @@ func (s *sender) notify(payloads []string) error {
 	if err != nil {
 		return err
 	}
-	p := s.locker.place.Load()
-	_, err = s.locker.db.ExecContext(ctx, p.sql.notify, p.channel(), string(text))
-	return err
+	return s.locker.inBackground(ctx, func() error {
+		p := s.locker.place.Load()
+		_, err := s.locker.db.ExecContext(ctx, p.sql.notify, p.channel(), string(text))
+		return err
+	})
 }

@@ -33,9 +33,13 @@ type Locker struct {
 
 	subscriber subscriber
 	sender     sender
+	merger     merger
 	noSettings bool // WithoutSetConfig
-	releases   atomic.Uint64
-	cleaning   atomic.Bool
+	calls      gate
+	// transactions is the gate of InTx.
+	transactions gate
+	releases     atomic.Uint64
+	cleaning     atomic.Bool
 }
 
 var (
@@ -53,7 +57,8 @@ var (
 // few connections. Otherwise renewals wait, and leases are lost.
 func New(db *sql.DB, opts ...Option) *Locker {
 	l := &Locker{db: db, table: defaultTable}
-	l.subscriber.locker, l.sender.locker = l, l
+	l.subscriber.locker, l.sender.locker, l.merger.locker = l, l, l
+	l.calls.db, l.transactions.db = db, db
 	for _, opt := range opts {
 		if opt == nil {
 			l.wrong = &driver.SettingError{Setting: "Option", Value: "nil", Reason: "must not be nil"}

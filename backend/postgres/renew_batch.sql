@@ -1,20 +1,20 @@
--- Renews claims that hold their keys alone. $1 claims in JSON, $2 TTL in microseconds.
+-- Renews claims that hold their keys alone. $1 claims in JSON, with the TTL in microseconds.
 --
 -- Answers for each claim: its index, whether it was renewed, and whether it must be asked by
 -- itself, because claims share the key, or because another transaction has locked the row. One
 -- locked row must not delay the others.
 WITH claims AS MATERIALIZED (
-	SELECT c.i, decode(c.key, 'base64') AS key, c.id, c.fence, c.reserve
-	FROM json_to_recordset($1::json) AS c(i int, key text, id text, fence bigint, reserve bigint)
+	SELECT c.i, decode(c.key, 'base64') AS key, c.id, c.fence, c.reserve, c.ttl
+	FROM json_to_recordset($1::json) AS c(i int, key text, id text, fence bigint, reserve bigint, ttl bigint)
 ), locked AS MATERIALIZED (
 	SELECT l.key, l.id FROM claims c JOIN onerun_leases l ON l.key = c.key
 	WHERE l.id = c.id AND l.state = 'held' AND l.ends > clock_timestamp()
 	FOR NO KEY UPDATE OF l SKIP LOCKED
 ), put AS (
-	UPDATE onerun_leases l SET ends = clock_timestamp() + $2::bigint * interval '1 microsecond',
+	UPDATE onerun_leases l SET ends = clock_timestamp() + c.ttl * interval '1 microsecond',
 		last = CASE WHEN c.fence > l.fence THEN greatest(l.last, c.fence + c.reserve) ELSE l.last END,
 		fence = greatest(l.fence, c.fence), version = l.version + 1,
-		forget_on = ((clock_timestamp() + $2::bigint * interval '1 microsecond') AT TIME ZONE 'UTC')::date + 2
+		forget_on = ((clock_timestamp() + c.ttl * interval '1 microsecond') AT TIME ZONE 'UTC')::date + 2
 	FROM locked k JOIN claims c ON c.key = k.key AND c.id = k.id
 	WHERE l.key = k.key AND l.id = c.id AND l.state = 'held' AND l.ends > clock_timestamp()
 	RETURNING c.i

@@ -278,7 +278,7 @@ func (s *subscriber) mark(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
-	err := contain.Err(func() error {
+	err := s.locker.inBackground(ctx, func() error {
 		p, err := s.locker.resolve(ctx)
 		if err != nil {
 			return err
@@ -333,7 +333,7 @@ func (s *subscriber) look(ctx context.Context) {
 	var all []seen
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
-	err := contain.Err(func() error {
+	err := s.locker.inBackground(ctx, func() error {
 		p, err := s.locker.resolve(ctx)
 		if err != nil {
 			return err

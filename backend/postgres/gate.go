@@ -1,0 +1,104 @@
+package postgres
+
+import (
+	"container/list"
+	"context"
+	"database/sql"
+	"sync"
+	"time"
+
+	"github.com/seed-1795987d/onerun/backend/internal/contain"
+)
+
+// statementGrace is for how long a statement goes on whose caller has left. A driver ends a
+// statement by closing its connection, and the next one then has to wait for a new one.
+const statementGrace = 3 * time.Second
+
+// A gate bounds how many connections of a pool are in use, such that renewals never wait for
+// others: one connection is for them alone, and nothing enters that would take another one of
+// which a renewal is in need. If the pool has one connection, a renewal waits for one statement.
+type gate struct {
+	db *sql.DB
+
+	mu       sync.Mutex
+	inside   int
+	renewals int       // under way; they pass without waiting
+	waiting  list.List // of chan struct{}, closed when it is let in
+}
+
+// hasRoom reports whether one more may enter. SetMaxOpenConns can change that at any time.
+func (g *gate) hasRoom() bool {
+	most := g.db.Stats().MaxOpenConnections
+	switch {
+	case most == 0:
+		return true
+	case most == 1:
+		return g.inside+g.renewals == 0
+	}
+	return g.inside+max(g.renewals, 1) < most
+}
+
+// enter returns when there is room, or an error when ctx has ended. The caller must call leave.
+func (g *gate) enter(ctx context.Context) error {
+	g.mu.Lock()
+	if g.waiting.Len() == 0 && g.hasRoom() {
+		g.inside++
+		g.mu.Unlock()
+		return nil
+	}
+	admitted := make(chan struct{})
+	place := g.waiting.PushBack(admitted)
+	g.mu.Unlock()
+	select {
+	case <-admitted:
+		return nil
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	select {
+	case <-admitted:
+		g.inside--
+		g.admit()
+	default:
+		g.waiting.Remove(place)
+	}
+	return ctx.Err()
+}
+
+func (g *gate) leave() { g.change(-1, 0) }
+
+// change changes the numbers of those that are under way, and lets others in.
+func (g *gate) change(inside, renewals int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inside += inside
+	g.renewals += renewals
+	g.admit()
+}
+
+// admit lets those in for which there is room. g.mu must be held.
+func (g *gate) admit() {
+	for g.waiting.Len() > 0 && g.hasRoom() {
+		g.inside++
+		close(g.waiting.Remove(g.waiting.Front()).(chan struct{}))
+	}
+}
+
+// pass lets a call through. The caller must call leave.
+func (g *gate) pass(ctx context.Context, renewal bool) (leave func(), err error) {
+	if renewal {
+		g.change(0, 1)
+		return func() { g.change(0, -1) }, nil
+	}
+	return g.leave, g.enter(ctx)
+}
+
+// inBackground calls f, which no caller waits for, through the gate of all calls.
+func (l *Locker) inBackground(ctx context.Context, f func() error) error {
+	if err := l.calls.enter(ctx); err != nil {
+		return err
+	}
+	defer l.calls.leave()
+	return contain.Err(f)
+}
