@@ -25,7 +25,6 @@ type Guard struct {
 	comparable bool                // the Locker can be compared with another
 	batch      driver.BatchRenewer // nil if the Locker is none
 	notifier   driver.Notifier     // nil if the Locker is none
-	warner     driver.Warner       // nil if the Locker is none, or was asked; mu guards it
 	byDefault  hooks               // if New was given no hook
 	queuer     driver.Queuer       // nil if the Locker is none
 	sharer     driver.Sharer       // nil if the Locker is none
@@ -50,6 +49,7 @@ type Guard struct {
 	closed   bool
 	active   counter // acquisitions under way, and holds
 	schedule schedule
+	warning  warning
 	queues   *queue.Queues
 	shared   map[string]*tenure // by key, the newest that shared calls may join
 	watches  map[*watch]struct{}
@@ -100,7 +100,7 @@ func New(locker Locker, opts ...Option) (*Guard, error) {
 		g.byDefault = hooks{new(defaultLog).hook(g)}
 	}
 	if slices.ContainsFunc(g.reportingHooks(set), func(h Hook) bool { return h.Warn != nil }) {
-		g.warner, _ = driver.Ability[driver.Warner](locker)
+		g.warning.store, _ = driver.Ability[driver.Warner](locker)
 	}
 	g.queues = queue.New(g.jitter, g.notifier != nil)
 	g.sharer, _ = driver.Ability[driver.Sharer](locker)

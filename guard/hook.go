@@ -49,10 +49,11 @@ type Hook struct {
 	// Orphan is called when a claim that the store may have was left to the background to be
 	// released (Pending is set), and when that has ended. Err is then set if it was not released.
 	Orphan func(ctx context.Context, e Event)
-	// Warn is called once for each setting of the store that makes it lose leases (Err), such as a
-	// server that evicts keys when its memory is full. A Guard asks after its first lease, if the
-	// backend can tell and a hook that was given to New has Warn. A Guard to which New has given no
-	// hook logs them to slog.Default.
+	// Warn is called for each setting or state of the store that makes it lose leases (Err), such
+	// as a server that evicts keys when its memory is full. A Guard asks after its first lease, and
+	// then at most once an hour, with a lease, if the backend can tell and a hook that was given to
+	// New has Warn. What the last answer had in the same words is not reported again. A Guard to
+	// which New has given no hook logs them to slog.Default.
 	Warn func(ctx context.Context, e Event)
 	// Background returns the context for calls to the store that no caller waits for. These are
 	// renewals and the releases of orphans. ctx is empty, and the result must be derived from it.

@@ -40,6 +40,29 @@ func TestWarn_aHookLearnsOnceWhatMakesTheStoreLoseLeases(t *testing.T) {
 	})
 }
 
+// A warning can come up in time, end, and come up again.
+func TestWarn_theStoreIsAskedAgainWhileItIsUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		evicts := errors.New("it evicts")
+		answers := [][]error{{evicts}, {evicts}, {evicts, errors.New("slow since 1h")}, nil, {evicts, errors.New("slow since 3h")}}
+		w := &warner{Locker: memory.New()}
+		w.warn = func(context.Context) []error { return answers[min(w.asked, len(answers))-1] }
+		var got []string
+		g, err := guard.New(w, guard.WithHook(guard.Hook{Warn: func(_ context.Context, e guard.Event) { got = append(got, e.Err.Error()) }}))
+		require.NoError(t, err)
+		for n := range 4*len(answers) - 3 {
+			require.NoError(t, g.Do(t.Context(), "k", nothing))
+			synctest.Wait()
+			require.Equal(t, n/4+1, w.asked, "once an hour")
+			time.Sleep(15 * time.Minute)
+		}
+		require.Equal(t, []string{"it evicts", "slow since 1h", "it evicts", "slow since 3h"}, got)
+		time.Sleep(24 * time.Hour)
+		require.Equal(t, len(answers), w.asked, "only while it is used")
+		require.NoError(t, g.Close(t.Context()))
+	})
+}
+
 func TestWarn_nothingIsAskedWithoutAHookForIt(t *testing.T) {
 	w := &warner{Locker: memory.New()}
 	g, err := guard.New(w, guard.WithHook(guard.Hook{}))

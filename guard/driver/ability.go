@@ -130,7 +130,8 @@ type Starter interface {
 }
 
 // A Warner is a Locker that can say what makes its store lose leases, such as a server that evicts
-// keys when its memory is full. A Guard with a hook for it asks once, after its first lease.
+// keys when its memory is full. A Guard with a hook for it asks after its first lease, and then at
+// most once an hour. It reports what the last answer did not have.
 type Warner interface {
 	// Warnings asks the store, and returns what it found. It returns nothing if the store does not
 	// say, or does not answer.
