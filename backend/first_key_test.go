@@ -30,12 +30,8 @@ var proxies = map[string]struct {
 	}, false},
 }
 
-func behind(t testing.TB, proxy *redisproxy.Proxy, configure ...func(*redis.Options)) *redis.Client {
-	o := &redis.Options{Addr: proxy.Addr(), Protocol: 2}
-	for _, c := range configure {
-		c(o)
-	}
-	rdb := redis.NewClient(o)
+func behind(t testing.TB, proxy *redisproxy.Proxy) *redis.Client {
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), Protocol: 2})
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
 }

@@ -28,14 +28,14 @@ type gate struct {
 
 // hasRoom reports whether one more may enter. SetMaxOpenConns can change that at any time.
 func (g *gate) hasRoom() bool {
-	most := g.db.Stats().MaxOpenConnections
-	switch {
-	case most == 0:
+	switch most := g.db.Stats().MaxOpenConnections; most {
+	case 0:
 		return true
-	case most == 1:
+	case 1:
 		return g.inside+g.renewals == 0
+	default:
+		return g.inside+max(g.renewals, 1) < most
 	}
-	return g.inside+max(g.renewals, 1) < most
 }
 
 // enter returns when there is room, or an error when ctx has ended. The caller must call leave.

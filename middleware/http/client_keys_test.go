@@ -1,7 +1,6 @@
 package guardhttp_test
 
 import (
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -184,7 +183,7 @@ func TestClientKeys_refuseWhatCannotWork(t *testing.T) {
 		r.Body = body
 		err := sendKeyed(t, keyedClient(t, nil), r)
 		var bad *guardhttp.KeyError
-		require.True(t, errors.As(err, &bad), "%v", err)
+		require.ErrorAs(t, err, &bad)
 		require.True(t, body.closed)
 	}
 	require.Empty(t, s.seen(), "nothing was sent")

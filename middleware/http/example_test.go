@@ -527,6 +527,7 @@ func ExampleClientKeys() {
 	if err != nil {
 		panic(err)
 	}
+	defer response.Body.Close()
 	fmt.Println(response.StatusCode)
 	// Output:
 	// 36 characters
