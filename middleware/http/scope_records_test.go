@@ -24,13 +24,13 @@ import (
 )
 
 // recordsPost sends a request with a key of a tenant, and returns the answer.
-func recordsPost(h http.Handler, tenant, key string) *http.Response {
+func recordsPost(h http.Handler, tenant, key string) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/", strings.NewReader("b"))
 	r.Header.Set("X-Tenant", tenant)
 	r.Header.Set("Idempotency-Key", key)
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
-	return w.Result()
+	return w
 }
 
 // recordsProcesses returns the handlers of several processes on one store. A request for a failure
@@ -78,7 +78,7 @@ func TestScopeRecords_areBoundedAcrossProcesses(t *testing.T) {
 						key := fmt.Sprint(keys)
 						process := processes[keys%len(processes)]
 						recordsPost(process, "greedy", "fails"+key)
-						switch w := recordsPost(process, "greedy", key); w.StatusCode {
+						switch w := recordsPost(process, "greedy", key); w.Code {
 						case http.StatusCreated:
 							records++
 							seen = append(seen, key)
@@ -91,9 +91,9 @@ func TestScopeRecords_areBoundedAcrossProcesses(t *testing.T) {
 				first := fill()
 				require.LessOrEqual(t, first, c.most)
 				require.GreaterOrEqual(t, first, c.most-c.spare)
-				require.Equal(t, http.StatusCreated, recordsPost(processes[0], "other", "1").StatusCode)
+				require.Equal(t, http.StatusCreated, recordsPost(processes[0], "other", "1").Code)
 				replay := recordsPost(processes[0], "greedy", seen[0])
-				require.Equal(t, "true", replay.Header.Get("Idempotency-Replayed"))
+				require.Equal(t, "true", replay.Header().Get("Idempotency-Replayed"))
 
 				time.Sleep(59 * time.Minute) // the records are there still
 				require.LessOrEqual(t, first+fill(), c.most)
@@ -104,11 +104,11 @@ func TestScopeRecords_areBoundedAcrossProcesses(t *testing.T) {
 	}
 }
 
-func requireTooMany(t *testing.T, w *http.Response) {
+func requireTooMany(t *testing.T, w *httptest.ResponseRecorder) {
 	t.Helper()
-	require.Equal(t, http.StatusTooManyRequests, w.StatusCode)
-	require.Equal(t, string(guardhttp.ResultTooManyKeys), w.Header.Get("Idempotency-Refused"))
-	after, err := strconv.Atoi(w.Header.Get("Retry-After"))
+	require.Equal(t, http.StatusTooManyRequests, w.Code)
+	require.Equal(t, string(guardhttp.ResultTooManyKeys), w.Header().Get("Idempotency-Refused"))
+	after, err := strconv.Atoi(w.Header().Get("Retry-After"))
 	require.NoError(t, err)
 	require.Positive(t, after)
 	require.LessOrEqual(t, after, int(1.25*65*60))
@@ -148,7 +148,7 @@ func TestScopeRecords_aStoreThatCannotCount(t *testing.T) {
 
 	g = lifeGuard(t, &uncounting{Locker: memory.New()})
 	h, seen := lifeIdempotent(t, g, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }, guardhttp.WithMaxScopeRecords(1))
-	require.Equal(t, http.StatusServiceUnavailable, recordsPost(h, "a", "1").StatusCode)
+	require.Equal(t, http.StatusServiceUnavailable, recordsPost(h, "a", "1").Code)
 	o := seen.await(t, 1)[0]
 	require.Equal(t, guardhttp.ResultUnavailable, o.Result)
 	require.False(t, guard.Ran(o.Err))
@@ -169,7 +169,7 @@ func TestScopeRecords_inShadowMode(t *testing.T) {
 	h, seen := lifeIdempotent(t, lifeGuard(t, memory.New()), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) },
 		guardhttp.WithMaxScopeRecords(1), guardhttp.WithShadow())
 	for key, result := range []guardhttp.Result{guardhttp.ResultRan, guardhttp.ResultTooManyKeys} {
-		require.Equal(t, http.StatusCreated, recordsPost(h, "a", fmt.Sprint(key)).StatusCode)
+		require.Equal(t, http.StatusCreated, recordsPost(h, "a", fmt.Sprint(key)).Code)
 		require.Equal(t, result, seen.await(t, key+1)[key].Result)
 	}
 }
