@@ -71,7 +71,8 @@ func (l *Locker) storeError(op driver.Op, key string, err error) *driver.StoreEr
 	kind := l.kindOf(op, err)
 	switch code := sqlState(err); code {
 	case "42P01", "42703":
-		err = fmt.Errorf("the table %s is missing or old, call Migrate or apply Schema: %w", l.table, err)
+		err = fmt.Errorf("the table %s is missing or old, or not in the search_path: "+
+			"call Migrate, apply Schema, or name its schema by WithTable: %w", l.table, err)
 	case "26000", "42P05":
 		err = fmt.Errorf("a pooler in transaction mode needs a driver that prepares no statements: %w", err)
 	}

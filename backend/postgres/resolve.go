@@ -3,9 +3,7 @@ package postgres
 import (
 	"context"
 	"crypto/sha256"
-	"database/sql"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -88,8 +86,6 @@ func (l *Locker) find(ctx context.Context) (*place, error) {
 	var tables int
 	err := l.db.QueryRowContext(ctx, resolveSource, quote(l.table), l.table).Scan(&schema, &temporary, &tables, &changed)
 	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return nil, l.misplaced("no schema of the session's search_path has the table: call Migrate, or apply Schema")
 	case err != nil:
 		return nil, err
 	case temporary:
