@@ -108,7 +108,7 @@ func TestProxies_theFirstBatchIsSafe(t *testing.T) {
 				rdb := servers[i].Client(t)
 				probes, err := rdb.Keys(t.Context(), "*:probe:*").Result()
 				require.NoError(t, err)
-				for _, key := range probes { // which no command can find behind the proxy
+				for _, key := range probes { // no command can find them behind the proxy
 					require.Positive(t, rdb.TTL(t.Context(), key).Val())
 				}
 				left += len(probes)

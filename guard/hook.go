@@ -52,8 +52,8 @@ type Hook struct {
 	// Warn is called for each setting or state of the store that makes it lose leases (Err), such
 	// as a server that evicts keys when its memory is full. A Guard asks after its first lease, and
 	// then at most once an hour, with a lease, if the backend can tell and a hook that was given to
-	// New has Warn. What the last answer had in the same words is not reported again. A Guard to
-	// which New has given no hook logs them to slog.Default.
+	// New has Warn. What the last answer had in the same words is not reported again. If
+	// New was given no hook at all, the Guard logs warnings to slog.Default.
 	Warn func(ctx context.Context, e Event)
 	// Background returns the context for calls to the store that no caller waits for. These are
 	// renewals and the releases of orphans. ctx is empty, and the result must be derived from it.

@@ -14,9 +14,9 @@ import (
 // statement by closing its connection, and the next one then has to wait for a new one.
 const statementGrace = 3 * time.Second
 
-// A gate bounds how many connections of a pool are in use, such that renewals never wait for
-// others: one connection is for them alone, and nothing enters that would take another one of
-// which a renewal is in need. If the pool has one connection, a renewal waits for one statement.
+// A gate bounds how many connections of a pool are in use. One connection is for renewals alone,
+// and nothing enters that would take another one that a renewal needs. So renewals never wait for
+// other statements. If the pool has one connection, a renewal waits for one statement.
 type gate struct {
 	db *sql.DB
 

@@ -57,7 +57,7 @@ func (s *server) claim(w http.ResponseWriter, r *http.Request) {
 type stock struct {
 	Remaining int
 	Claims    []string // users
-	Fence     uint64   // that of the last read
+	Fence     uint64   // the fence of the last read
 	Refused   int      // late writes
 }
 

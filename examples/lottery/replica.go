@@ -46,7 +46,7 @@ func (r *replica) report(err error) error {
 type raffle struct {
 	Draws   int    // that were finished
 	Winners []int  // of the draws that count
-	Fence   uint64 // that of the last draw
+	Fence   uint64 // the fence of the last draw
 	Refused int    // late writes
 }
 

@@ -18,8 +18,8 @@ func FirstKey(t testing.TB, servers ...string) *Proxy {
 	})
 }
 
-// OneSlot starts a proxy like FirstKey that routes by the slots of a Cluster, and refuses a script
-// whose keys are in several.
+// OneSlot starts a proxy like FirstKey that routes by the slots of a Cluster. It refuses a script
+// that has keys in several slots.
 func OneSlot(t testing.TB, servers ...string) *Proxy {
 	return start(t, servers, func(command []string) (int, string) {
 		all := keys(command)

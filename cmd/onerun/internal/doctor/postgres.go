@@ -40,7 +40,7 @@ func (s *Server) reachPostgres(ctx context.Context, of *connect.Servers) bool {
 		standby           bool
 		clock             time.Time
 	)
-	err := of.DB.PingContext(ctx) // which connects
+	err := of.DB.PingContext(ctx) // it connects, so that the query below takes one round trip
 	start := time.Now()
 	if err == nil {
 		err = of.DB.QueryRowContext(ctx, query).Scan(&database, &version, &number, &standby, &clock)

@@ -18,7 +18,7 @@ func (s *Server) checkScripts(ctx context.Context, client redis.UniversalClient,
 	_ = tryLease(ctx, l, driver.JoinNamespace(c.Namespace, scratch+"-"+rand.Text()))
 	for _, warning := range l.Warnings(ctx) {
 		_, text, _ := strings.Cut(warning.Error(), ": ")
-		if !strings.Contains(text, "maxmemory-policy") { // which checkMemory reports
+		if !strings.Contains(text, "maxmemory-policy") { // checkMemory reports that
 			s.add("scripts", Note, "%s", text)
 		}
 	}
