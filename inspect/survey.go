@@ -29,8 +29,9 @@ type Survey struct {
 	// Held, Kept and Done are how many keys are in these states. Waited is for how many keys others
 	// wait, which are held or kept.
 	Held, Waited, Kept, Done int
-	// Found is how many keys are of the State of the Query, and Keys are the first of them. Keys that
-	// others wait for come first, then those that are held, and then the others, the oldest first.
+	// Found is how many keys are of the State of the Query, and Keys are the first of them. Keys
+	// that others wait for come first, then those that are held, and then the others, the oldest
+	// first.
 	Found int
 	Keys  []Key
 	// More means that the time was over before all keys were seen.
