@@ -14,6 +14,8 @@ var _ driver.Inspector = (*Locker)(nil)
 var (
 	//go:embed show.lua
 	showSource string
+	//go:embed marked.lua
+	markedSource string
 	//go:embed break.lua
 	breakSource string
 
@@ -37,6 +39,11 @@ func (l *Locker) Show(ctx context.Context, key string) (driver.KeyInfo, error) {
 	call.Shared[0] = l.howToPublish()
 	call.FurtherKeys = append([]string{wantedKey(call)}, redisstore.QueueKeys(call.Slot, key)...)
 	return l.store.Show(ctx, call)
+}
+
+// Marked implements driver.MarkerReader.
+func (l *Locker) Marked(ctx context.Context, keys []string) ([]bool, error) {
+	return l.store.Evals(ctx, keys, markedSource)
 }
 
 // Keys implements driver.Inspector, by SCAN for hashes. It may return hashes of other programs, and

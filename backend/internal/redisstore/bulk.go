@@ -56,6 +56,20 @@ func (s *Store) Begins(ctx context.Context, keys []string, name func(key string)
 	return all, err
 }
 
+// Evals reports for each key whether a script answers 1 to its Redis key. The script's source goes
+// along with each call, so it should be short.
+func (s *Store) Evals(ctx context.Context, keys []string, source string) ([]bool, error) {
+	all := make([]bool, len(keys))
+	read, err := s.readAll(ctx, driver.OpInspect, keys, func(p redis.Pipeliner, key string) redis.Cmder {
+		return p.Eval(ctx, source, []string{key})
+	})
+	for i, cmd := range read {
+		answer, _ := cmd.(*redis.Cmd)
+		all[i] = answer.Val() == int64(1)
+	}
+	return all, err
+}
+
 // readAll sends a command for each name in one pipeline. What is missing, or is of another type, is
 // no error.
 func (s *Store) readAll(
