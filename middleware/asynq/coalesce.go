@@ -24,6 +24,10 @@ import (
 // nanoseconds since 1970.
 const arrivedHeader = "Onerun-Arrived"
 
+// overtakeTries is how often overtake looks for older tasks that are with workers: for about a second
+// in all, as a worker of a busy machine takes long to find the key busy.
+const overtakeTries = 100
+
 // errOvertaken is a run that does not take place because a newer task waits.
 var errOvertaken = errors.New("guardasynq: a newer task waits")
 
@@ -180,7 +184,7 @@ func (d *delivery) coalesce(busy error) (tell error, settled bool) {
 // a newer one waits, this task need not run. An older task that is with another worker finds the
 // key busy in a moment, and waits then.
 func (d *delivery) overtake() error {
-	for range bringTries {
+	for range overtakeTries {
 		others, err := d.look()
 		if err != nil || !slices.ContainsFunc(others, followUp.comes) {
 			return nil //nolint:nilerr // the run takes place, and at worst the older one after it
