@@ -172,7 +172,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_loss_not_reported", rule: 8, does: "Do returns nil although the lease was lost",
-		hunks: []hunk{{"guard/run.go", "return true, h.overtaken(ctx, err, true)\n\t}\n\tif err == nil && released", "return false, err\n\t}\n\tif err == nil && released"}},
+		hunks: []hunk{{"guard/run.go", "return true, h.overtaken(ctx, err, true)\n\t}\n\tif rel.err != nil", "return false, err\n\t}\n\tif rel.err != nil"}},
 		pkg:   "guard", test: "TestLoss_endsTheContextBeforeTheLeaseWhateverTheStoreDoes",
 	},
 	{
