@@ -50,8 +50,8 @@ func onEach(t *testing.T, run func(*testing.T, guardtest.Backend), start func(t 
 				Again:  func(t testing.TB, _ guard.Locker) guard.Locker { return backend(p.connect(t)) },
 				Owners: name == "reentrant",
 				Ledger: true, Inspects: true, Notifies: true, Queues: true,
-				Shares: []int{2, 3, driver.Any}, Seats: name == "single",
-				Keys: []string{"k:{tag}", "{tag}k", "onerun:3:fence", "onerun:k:lease"},
+				Shares: []int{2, 3, driver.Any},
+				Keys:   []string{"k:{tag}", "{tag}k", "onerun:3:fence", "onerun:k:lease"},
 			}
 			if p.more != nil {
 				p.more(&s)

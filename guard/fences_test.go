@@ -103,7 +103,6 @@ func (s *countersStore) Release(ctx context.Context, c guard.Claim, after guard.
 }
 
 func (s *countersStore) CheckAmong(int) error { return nil }
-func (s *countersStore) Seats() bool          { return true }
 func (s *countersStore) Ownerless() bool      { return true }
 
 func (s *countersStore) SubscribeClaim(key, id string, notify func(in time.Duration)) (stop func()) {

@@ -56,8 +56,8 @@ func WithShared() Option {
 // smaller fence: a lease that is handed off inside of a process goes on with the fences that were
 // reserved for it. If n is at most MaxSeats, Lease.Seat says which of n seats the lease has,
 // alone. The fences of a seat grow from one holder to the next. So a resource that remembers one
-// for each seat can refuse a holder that has lost its lease. backend/redlock grants limits of at
-// most MaxSeats. There, calls WithShared and calls with a limit wait for each other.
+// for each seat can refuse a holder that has lost its lease. backend/redlock and
+// backend/both refuse limits.
 //
 // New, or the call, returns a *SettingError if the backend cannot do so, and with WithOnce. 0 and
 // 1 are off: a call holds its key alone. At most 1,000,000. Defaults to 0.

@@ -25,7 +25,7 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, 
 
 // onSide returns the claim as it is made on each side: alone, and in no queue.
 func onSide(c driver.Claim) driver.Claim {
-	c.Queue, c.Among, c.Seat, c.Waits = driver.Unqueued, 0, 0, false
+	c.Queue, c.Among, c.Waits = driver.Unqueued, 0, false
 	return c
 }
 

@@ -85,7 +85,7 @@ func (l *Locker) acquire(c driver.Claim, now time.Time) driver.Grant {
 		return driver.Grant{State: driver.Done, Left: e.ends.Sub(now), Record: bytes.Clone(e.record), Label: e.Holders[0].Label}
 	case h != nil && !h.Released:
 		l.extend(e, h, now.Add(c.TTL))
-		return driver.Grant{State: driver.Granted, Fence: h.Fence, Seat: h.Seat, Open: e.Open(c), Held: true}
+		return driver.Grant{State: driver.Granted, Fence: h.Fence, Seat: h.Seat, Held: true}
 	case h != nil || !e.Admits(c):
 		grant := e.Refuse(c, now)
 		l.plan(e)
@@ -107,7 +107,7 @@ func (l *Locker) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	now := l.sweep()
 	e := l.entry(c.Key, now)
 	h := e.find(c.ID)
-	if h == nil || h.Released || e.done || c.Seat > 0 && c.Seat != h.Seat {
+	if h == nil || h.Released || e.done {
 		return false, nil
 	}
 	l.extend(e, h, now.Add(c.TTL))

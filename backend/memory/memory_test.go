@@ -24,11 +24,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func store(testing.TB) guard.Locker { return memory.New() }
 
 func TestLocker(t *testing.T) {
-	guardtest.Run(t, guardtest.Backend{New: store, Bubble: true, Ledger: true, Inspects: true, Queues: true, Shares: []int{2, 3, driver.Any}, Seats: true})
+	guardtest.Run(t, guardtest.Backend{New: store, Bubble: true, Ledger: true, Inspects: true, Queues: true, Shares: []int{2, 3, driver.Any}})
 }
 
 func TestLocker_excludesInRealTime(t *testing.T) {
-	guardtest.RunExclusion(t, guardtest.Backend{New: store, Shares: []int{2, 3, driver.Any}, Seats: true})
+	guardtest.RunExclusion(t, guardtest.Backend{New: store, Shares: []int{2, 3, driver.Any}})
 }
 
 func BenchmarkLocker(b *testing.B) {

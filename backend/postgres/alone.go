@@ -24,7 +24,7 @@ const races = 20
 // isPlain reports whether the claim asks for a key alone, and asks for nothing special. All others
 // are decided by package holders.
 func isPlain(c driver.Claim) bool {
-	return c.Among <= 1 && c.Fence == 0 && c.Hint == 0 && c.Seat == 0
+	return c.Among <= 1 && c.Fence == 0 && c.Hint == 0
 }
 
 // acquireAlone makes a plain claim. found is the state of the row. If it is shared, nothing was
@@ -75,9 +75,6 @@ var contested = driver.Grant{State: driver.Busy, Left: time.Millisecond, Contest
 func (l *Locker) renewAlone(
 	ctx context.Context, c driver.Claim,
 ) (renewed bool, found string, err error) {
-	if c.Seat > 0 {
-		return false, held, nil // a claim alone has no seat
-	}
 	for range races {
 		var n int
 		err = l.db.QueryRowContext(ctx, l.sql().renew,

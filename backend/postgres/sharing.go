@@ -9,16 +9,10 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-var (
-	_ driver.Sharer = (*Locker)(nil)
-	_ driver.Seater = (*Locker)(nil)
-)
+var _ driver.Sharer = (*Locker)(nil)
 
 // CheckAmong implements driver.Sharer. It returns nil: any number of claims can hold a key.
 func (l *Locker) CheckAmong(int) error { return nil }
-
-// Seats implements driver.Seater. It returns true.
-func (l *Locker) Seats() bool { return true }
 
 // acquireShared makes any claim.
 func (l *Locker) acquireShared(ctx context.Context, c driver.Claim) (grant driver.Grant, err error) {
@@ -34,7 +28,7 @@ func (l *Locker) acquireShared(ctx context.Context, c driver.Claim) (grant drive
 		case h != nil && !h.Released:
 			h.Ends = r.now.Add(c.TTL)
 			grant = driver.Grant{
-				State: driver.Granted, Fence: h.Fence, Seat: h.Seat, Open: r.Open(c), Held: true,
+				State: driver.Granted, Fence: h.Fence, Seat: h.Seat, Held: true,
 			}
 			return changed
 		case h != nil || !r.Admits(c):
@@ -68,7 +62,7 @@ func (l *Locker) acquireShared(ctx context.Context, c driver.Claim) (grant drive
 func (l *Locker) renewShared(ctx context.Context, c driver.Claim) (renewed bool, err error) {
 	written, err := l.change(ctx, c.Key, func(r *row) effect {
 		h := r.Find(c.ID)
-		if h == nil || h.Released || r.done || c.Seat > 0 && c.Seat != h.Seat {
+		if h == nil || h.Released || r.done {
 			renewed = false
 			return nothing
 		}

@@ -28,7 +28,6 @@ type ballot struct {
 	mu      sync.Mutex
 	waiter  *waiter // of the caller, while it waits
 	probing bool    // only the first node was asked so far
-	seat    int     // that a majority is to grant, if that is certain
 	votes   []vote  // in the order of their arrival, until the ballot is lost
 	outcome outcome
 	lease   driver.Claim // if won: the claim, its fence, the fences that it reserves
@@ -48,7 +47,6 @@ type ask struct {
 	ballot *ballot
 	node   *node
 	call   *callContext
-	seat   int // see driver.Claim
 	sent   time.Time
 }
 
@@ -76,7 +74,7 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, 
 		var reserved int
 		if reserved, err = b.win(ctx, t); err == nil {
 			return driver.Grant{
-				State: driver.Granted, Fence: t.fence, Reserved: reserved, Held: t.held, Seat: t.seat,
+				State: driver.Granted, Fence: t.fence, Reserved: reserved, Held: t.held,
 			}, nil
 		}
 	}
@@ -91,8 +89,7 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, 
 	return t.refusal, err
 }
 
-// hold asks the nodes, and returns the count of their votes once it is decided. If they agree on no
-// seat, but could, it asks for that seat.
+// hold asks the nodes, and returns the count of their votes once it is decided.
 func (b *ballot) hold(ctx context.Context) (tally, error) {
 	defer b.stopWaiting()
 	b.prepare(ctx)
@@ -106,15 +103,7 @@ func (b *ballot) hold(ctx context.Context) (tally, error) {
 		}
 	}
 	b.askAll(asked)
-	t, err := b.await(ctx)
-	for range moreTries {
-		if err != nil || t.verdict != refused || t.seat == 0 {
-			break
-		}
-		b.askFor(ctx, t.seat)
-		t, err = b.await(ctx)
-	}
-	return t, err
+	return b.await(ctx)
 }
 
 // prepare makes the requests to the nodes.
@@ -122,9 +111,8 @@ func (b *ballot) prepare(ctx context.Context) {
 	nodes := b.locker.nodes
 	b.call.begin(ctx, b.claim.TTL, len(nodes))
 	b.asks = make([]ask, len(nodes))
-	seat := onNode(b.claim).Seat
 	for i, n := range nodes {
-		b.asks[i] = ask{ballot: b, node: n, call: &b.call, seat: seat}
+		b.asks[i] = ask{ballot: b, node: n, call: &b.call}
 	}
 }
 
@@ -152,9 +140,7 @@ func (a *ask) start() {
 		a.vote(driver.Grant{}, err)
 		return
 	}
-	c := b.claim
-	c.Seat = a.seat
-	a.node.startAcquire(a.call, c, a.answered)
+	a.node.startAcquire(a.call, b.claim, a.answered)
 }
 
 func (a *ask) answered(grant driver.Grant, err error) {
@@ -191,7 +177,7 @@ func (b *ballot) take(v vote) {
 	if over != lost {
 		b.votes = append(b.votes, v)
 	}
-	if b.waiter != nil && (b.probing || b.count(false).verdict != undecided) {
+	if b.waiter != nil && (b.probing || b.locker.count(b.votes, false).verdict != undecided) {
 		b.waiter.wake()
 	}
 	b.mu.Unlock()
@@ -224,7 +210,7 @@ func (b *ballot) await(ctx context.Context) (tally, error) {
 		}
 		hasty = hasty || late
 		b.mu.Lock()
-		t := b.count(hasty)
+		t := b.locker.count(b.votes, hasty)
 		b.mu.Unlock()
 		switch t.verdict {
 		case granted, refused:
@@ -272,7 +258,7 @@ func (b *ballot) error(ctx context.Context) error {
 // fences above that a majority has reserved.
 func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 	lease := b.claim
-	lease.Fence, lease.Hint, lease.Seat = t.fence, 0, t.seat
+	lease.Fence, lease.Hint = t.fence, 0
 	b.mu.Lock()
 	lease.Reserve = b.reserved(t)
 	b.outcome, b.lease = won, lease
@@ -284,7 +270,7 @@ func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 	for _, v := range votes {
 		switch {
 		case v.err != nil || v.grant.State != driver.Granted:
-		case v.grant.Seat != t.seat || v.grant.Fence > t.fence:
+		case v.grant.Fence > t.fence:
 			b.correct(v, lease)
 		case v.grant.Fence < t.fence:
 			lower = append(lower, v.node)
@@ -311,7 +297,7 @@ func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 func (b *ballot) reserved(t tally) int {
 	least := max(b.claim.Reserve, 0)
 	for _, v := range b.votes {
-		if v.grants(t.seat) && v.grant.Fence == t.fence {
+		if v.grants() && v.grant.Fence == t.fence {
 			least = min(least, v.grant.Reserved)
 		}
 	}
@@ -379,14 +365,12 @@ func (b *ballot) undo(v vote) {
 	}
 }
 
-// correct releases a grant with another seat than the lease's, or with a fence above the lease's,
-// which would mislead calls that join. It lets the node acquire the lease again under its own seat
-// and fence. The next renewal raises a lower fence. If the lease's release has begun, that release
-// does all of this.
+// correct releases a grant with a fence above the lease's, which would mislead calls that join. It
+// lets the node acquire the lease again under the lease's fence. The next renewal raises a lower
+// fence. If the lease's release has begun, that release does all of this.
 func (b *ballot) correct(v vote, lease driver.Claim) {
 	l := b.locker
-	right := v.grant.Seat == lease.Seat && v.grant.Fence <= lease.Fence
-	if v.err != nil || v.grant.State != driver.Granted || right || l.claims.isReleased(b.turns) {
+	if v.err != nil || v.grant.State != driver.Granted || v.grant.Fence <= lease.Fence || l.claims.isReleased(b.turns) {
 		return
 	}
 	l.releaseAt(b.turns, v.node, lease, false)

@@ -83,12 +83,9 @@ func (l *Locker) holder(on []driver.Holder, most func(int) bool) driver.Holder {
 	h.Left = on[min(l.quorum, len(on))-1].Left // until it has no majority
 	h.Nodes = len(on)
 	held := 0
-	// A node that has granted the claim late may have it under another seat or fence for a moment.
-	seats, fences := map[int]int{}, map[uint64]int{}
+	// A node that has granted the claim late may have it under another fence for a moment.
+	fences := map[uint64]int{}
 	for _, other := range on {
-		if seats[other.Seat]++; seats[other.Seat] > seats[h.Seat] {
-			h.Seat = other.Seat
-		}
 		if fences[other.Fence]++; fences[other.Fence] > fences[h.Fence] {
 			h.Fence = other.Fence
 		}

@@ -8,8 +8,8 @@
 // frozen, slow or empty. A node is any driver.Locker, and must be the only one on its server. If
 // all nodes keep owners (backend/reentrant), the quorum keeps owners.
 //
-// Claims can share a key (guard.WithShared), or have a seat each of at most 16 (guard.WithLimit),
-// but not both at a time.
+// Claims can share a key (guard.WithShared). Limits (guard.WithLimit) are refused: no node knows
+// all holders.
 //
 // A node can forget its leases: a restart without persistence, FLUSHALL, a failover. If it is
 // asked again at once, it can make a second majority. The fence then distinguishes the holders,

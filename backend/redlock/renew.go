@@ -116,8 +116,8 @@ func (r *renewal) take(n *node, held bool, err error) {
 	if first {
 		r.report(renewed, err)
 	}
-	if r.claim.Fence == 0 || hasSeat(r.claim) && r.claim.Seat == 0 {
-		return // the caller does not give the fence or the seat to restore
+	if r.claim.Fence == 0 {
+		return // the caller does not give the fence to restore
 	}
 	for _, n := range restore {
 		l.takeIn(r.turns, n, r.claim)
@@ -144,7 +144,7 @@ func (l *Locker) takeIn(turns *claim, n *node, c driver.Claim) {
 			l.claims.end(turns, n)
 			return
 		}
-		c := onNode(c)
+		c := c
 		c.Waits = false // it holds the key, so no other claim has to make way for it
 		ctx, cancel := context.WithTimeout(context.Background(), c.TTL/3)
 		n.acquire(ctx, c, func(grant driver.Grant, err error) {
@@ -153,7 +153,7 @@ func (l *Locker) takeIn(turns *claim, n *node, c driver.Claim) {
 			case err != nil:
 				l.claims.doubt(turns, n)
 			case l.claims.isReleased(turns):
-			case grant.State == driver.Granted && (grant.Fence > c.Fence || hasSeat(c) && grant.Seat != c.Seat):
+			case grant.State == driver.Granted && grant.Fence > c.Fence:
 				l.releaseAt(turns, n, c, false)
 			}
 			l.claims.end(turns, n)

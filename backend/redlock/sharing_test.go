@@ -17,31 +17,20 @@ import (
 // A plainNode grants a key to one claim at a time.
 type plainNode struct{ guard.Locker }
 
-// A countingNode shares keys, but ignores the seats that a quorum asks for.
-type countingNode struct {
-	guard.Locker
-	driver.Sharer
-}
-
-func TestCheckAmong_refusesLargeLimitsAndNodesThatCannotShare(t *testing.T) {
+func TestCheckAmong_refusesLimitsAndNodesThatCannotShare(t *testing.T) {
 	l := redlock.New(memories(3))
-	for _, n := range []int{driver.Any, 2, driver.MaxSeats} {
-		require.NoError(t, l.CheckAmong(n))
-	}
+	require.NoError(t, l.CheckAmong(driver.Any))
 	var refused *guard.SettingError
-	require.ErrorAs(t, l.CheckAmong(driver.MaxSeats+1), &refused)
+	require.ErrorAs(t, l.CheckAmong(2), &refused)
 	require.Equal(t, "WithLimit", refused.Setting)
-	require.ErrorContains(t, refused, "WithLimit(17): must be at most 16, as it goes by seats: 3 nodes that count up to 17 each would admit 25")
-	require.ErrorContains(t, redlock.New(memories(5)).CheckAmong(20), "would admit 33")
+	require.ErrorContains(t, refused, "WithLimit(2): cannot be kept on a quorum, as each of its nodes knows only a part of "+
+		"the holders: backend/single, reentrant, postgres and memory can")
+	_, err := guard.New(l, guard.WithLimit(5))
+	require.ErrorAs(t, err, &refused)
 
 	l = redlock.New(append(memories(2), plainNode{memory.New()}))
 	require.ErrorAs(t, l.CheckAmong(driver.Any), &refused)
 	require.ErrorContains(t, refused, "node 3 (redlock_test.plainNode) grants a key to one claim at a time")
-
-	l = redlock.New(append(memories(2), countingNode{memory.New(), memory.New()}))
-	require.NoError(t, l.CheckAmong(driver.Any))
-	require.ErrorAs(t, l.CheckAmong(2), &refused)
-	require.ErrorContains(t, refused, "node 3 (redlock_test.countingNode) does not let a quorum choose the seat")
 }
 
 func shared(id string) guard.Claim {

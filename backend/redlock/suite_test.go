@@ -32,12 +32,12 @@ func TestLong_suiteOnMemory(t *testing.T) {
 	nodes := func(testing.TB) guard.Locker { return redlock.New(memories(5)) }
 	guardtest.Run(t, guardtest.Backend{
 		New: nodes, Bubble: true, Ledger: true, Inspects: true, MinTTL: 5 * time.Millisecond,
-		Shares: []int{2, 3, driver.Any}, Pairs: true,
+		Shares: []int{driver.Any},
 		// it waits for all other goroutines
 		Settled: func(testing.TB) { time.Sleep(time.Microsecond) },
 	})
 	guardtest.RunExclusion(t, guardtest.Backend{
-		New: nodes, MinTTL: minTTL, Shares: []int{2, 3, driver.Any}, Pairs: true,
+		New: nodes, MinTTL: minTTL, Shares: []int{driver.Any},
 	})
 }
 
@@ -69,7 +69,7 @@ func onFiveServers(t *testing.T, runs map[string]func(*testing.T, guardtest.Back
 		"single":    func(t testing.TB, s *redistest.Server) guard.Locker { return single.New(s.Client(t)) },
 		"reentrant": func(t testing.TB, s *redistest.Server) guard.Locker { return reentrant.New(s.Client(t)) },
 	}
-	shares := map[string][]int{"single": {2, 3, driver.Any}}
+	shares := map[string][]int{"single": {driver.Any}}
 	for name, run := range runs {
 		node := kinds[name]
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +102,7 @@ func onFiveServers(t *testing.T, runs map[string]func(*testing.T, guardtest.Back
 				Flush:  flush,
 				Owners: name == "reentrant",
 				Ledger: true, Notifies: true, Inspects: true,
-				Shares: shares[name], Pairs: true,
+				Shares:  shares[name],
 				MinTTL:  minTTL,
 				Settled: settled,
 				Freeze: func(testing.TB) func() {

@@ -15,10 +15,8 @@ type vote struct {
 	err   error
 }
 
-// grants reports whether the node has granted the claim, with that seat.
-func (v *vote) grants(seat int) bool {
-	return v.err == nil && v.grant.State == driver.Granted && v.grant.Seat == seat
-}
+// grants reports whether the node has granted the claim.
+func (v *vote) grants() bool { return v.err == nil && v.grant.State == driver.Granted }
 
 // A verdict is the result of the votes so far.
 type verdict uint8
@@ -36,40 +34,34 @@ const (
 type tally struct {
 	verdict verdict
 	fence   uint64 // if granted
-	// if granted: the seat; if refused: the seat that a majority could still grant, or 0
-	seat int
 	// if granted: a majority held the key for the claim or its owner; if hesitant: some nodes did
 	held    bool
 	refusal driver.Grant // if refused
 }
 
-// count counts the votes for a seat, or for none if it is 0. If hasty, it waits for no further
-// votes.
-func (l *Locker) count(votes []vote, seat int, hasty bool) tally {
-	var grants, others, holds, busy, failures int // others have granted another seat
+// count counts the votes. If hasty, it waits for no further votes.
+func (l *Locker) count(votes []vote, hasty bool) tally {
+	var grants, holds, busy, failures int
 	var highest, highestHeld uint64
 	for _, v := range votes {
 		switch {
 		case v.err != nil:
 			failures++
-		case v.grants(seat):
+		case v.grants():
 			grants++
 			highest = max(highest, v.grant.Fence)
 			if v.grant.Held {
 				holds++
 				highestHeld = max(highestHeld, v.grant.Fence)
 			}
-		case v.grant.State == driver.Granted:
-			others++
 		case v.grant.State == driver.Busy:
 			busy++
 		}
 	}
-	against := busy + others
 	spare := len(l.nodes) - l.quorum // nodes that are not needed
 	hasty = hasty || len(votes) == len(l.nodes)
 	switch {
-	case grants+against+failures < len(votes) && holds < l.quorum:
+	case grants+busy+failures < len(votes) && holds < l.quorum:
 		// Some nodes have a done marker. The claim may be a repeated one, and those nodes may have
 		// received the marker of an earlier run so late that it is gone on the others.
 		if !hasty && holds+len(l.nodes)-len(votes) >= l.quorum {
@@ -79,7 +71,7 @@ func (l *Locker) count(votes []vote, seat int, hasty bool) tally {
 	case holds >= l.quorum:
 		// A majority has the fence of a claim that was granted before. Other nodes have another
 		// fence, because they granted the claim late, or grant it now.
-		if fence := l.heldByMost(votes, seat); fence != 0 {
+		if fence := l.heldByMost(votes); fence != 0 {
 			return tally{verdict: granted, fence: fence, held: true}
 		}
 		if !hasty {
@@ -92,25 +84,25 @@ func (l *Locker) count(votes []vote, seat int, hasty bool) tally {
 		return tally{verdict: hesitant, held: true} // the claim may be a repeated one
 	case failures > spare:
 		return tally{verdict: failed}
-	case holds > 0 && against+failures <= spare && holds+len(l.nodes)-len(votes) >= l.quorum:
+	case holds > 0 && busy+failures <= spare && holds+len(l.nodes)-len(votes) >= l.quorum:
 		// The claim is a repeated one, and nodes that have not answered may hold the key for it.
 		// If it were refused, it would be released.
 		return tally{verdict: undecided}
-	case against+failures > spare:
-		return l.refuse(votes, grants+others, busy, hasty)
-	case against > 0 && len(votes) >= l.quorum:
+	case busy+failures > spare:
+		return l.refuse(votes, grants, busy, hasty)
+	case busy > 0 && len(votes) >= l.quorum:
 		// slow nodes could still make it a grant, but no caller waits for them
-		return l.refuse(votes, grants+others, busy, hasty)
+		return l.refuse(votes, grants, busy, hasty)
 	}
 	return tally{verdict: undecided}
 }
 
-// heldByMost returns the fence under which a majority already holds the seat, or 0.
-func (l *Locker) heldByMost(votes []vote, seat int) uint64 {
+// heldByMost returns the fence under which a majority already holds the key, or 0.
+func (l *Locker) heldByMost(votes []vote) uint64 {
 	for i, v := range votes {
 		same := 0
 		for _, other := range votes[i:] {
-			if other.grants(seat) && other.grant.Held && other.grant.Fence == v.grant.Fence {
+			if other.grants() && other.grant.Held && other.grant.Fence == v.grant.Fence {
 				same++
 			}
 		}
@@ -125,20 +117,13 @@ func (l *Locker) heldByMost(votes []vote, seat int) uint64 {
 // more, some nodes have received the minimum hold that the lease has become, and others will.
 const uneven = time.Second
 
-// refuse returns the tally of votes with which the claim can no longer be granted. grants are those
-// of any seat.
+// refuse returns the tally of votes with which the claim can no longer be granted.
 func (l *Locker) refuse(votes []vote, grants, busy int, hasty bool) tally {
 	var of []driver.Grant
 	for _, v := range votes {
 		if v.err == nil && v.grant.State == driver.Busy {
 			of = append(of, v.grant)
 		}
-	}
-	if len(of) == 0 { // so many have granted different seats
-		if !hasty {
-			return tally{verdict: hesitant}
-		}
-		return tally{verdict: refused, refusal: driver.Grant{State: driver.Busy, Left: -1, Shared: true, Contested: true}}
 	}
 	slices.SortStableFunc(of, func(a, b driver.Grant) int {
 		return int(min(max(int64(whole(a.Left)-whole(b.Left)), -1), 1))

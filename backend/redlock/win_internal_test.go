@@ -24,7 +24,7 @@ func TestWin_reservesNoMoreThanANodeHasWhoseVoteWasNotCounted(t *testing.T) {
 		g.State = driver.Granted
 		b.votes = append(b.votes, vote{node: l.nodes[i], grant: g})
 	}
-	counted := l.count(b.votes, 0, false)
+	counted := l.count(b.votes, false)
 	require.Equal(t, granted, counted.verdict)
 	b.votes = append(b.votes, vote{node: l.nodes[3], grant: driver.Grant{State: driver.Granted, Fence: 70, Reserved: 2}})
 	reserved, err := b.win(t.Context(), counted)

@@ -1,12 +1,12 @@
 -- Renews a claim that shares its key. KEYS: the lease and the fence counter, holders, limits,
 -- wanted. ARGV: the ID and the fence in use; the TTL in ms, and how many fences to reserve above a
--- fence that is new; its seat, or 0. Answers 1, or 0 if the claim does not hold the key.
+-- fence that is new. Answers 1, or 0 if the claim does not hold the key.
 local ttl, reserve = shared(1), shared(2)
 
 local function serve()
-  local id, fence, seat = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[5])
+  local id, fence = ARGV[1], tonumber(ARGV[2])
   local own = count_holders() and find_holder(id)
-  if not own or own.letter ~= 'H' or seat > 0 and own.seat ~= seat then
+  if not own or own.letter ~= 'H' then
     return 0
   end
   local expires = from_now(ttl)

@@ -8,10 +8,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-var (
-	_ driver.Sharer = (*Locker)(nil)
-	_ driver.Seater = (*Locker)(nil)
-)
+var _ driver.Sharer = (*Locker)(nil)
 
 var (
 	//go:embed shared.lua
@@ -30,8 +27,8 @@ func newSharedProgram(d dialect) *redisstore.Program {
 	operation := redisstore.Operation{Keys: 2, Shared: 2, FurtherKeys: 3, Fences: true}
 	acquire, renew, release := operation, operation, operation
 	acquire.Source, acquire.Args = d.publishing()+acquireSource+sharedAcquireSource, 2
-	acquire.FurtherArgs, acquire.Admits = 3, "among > 1"
-	renew.Source, renew.Args, renew.FurtherArgs = sharedRenewSource, 2, 1
+	acquire.FurtherArgs, acquire.Admits = 2, "among > 1"
+	renew.Source, renew.Args = sharedRenewSource, 2
 	release.Source, release.Args = d.publishing()+releaseSource+sharedReleaseSource, 1
 	release.Fences, release.Record = false, true
 	return redisstore.NewProgram(redisstore.Sources{
@@ -50,9 +47,6 @@ func sharedCommon(d dialect) string {
 // unless WithPlainKeys is set.
 func (l *Locker) CheckAmong(int) error { return l.checkSharing() }
 
-// Seats implements driver.Seater. It returns true unless WithPlainKeys is set.
-func (l *Locker) Seats() bool { return l.name == nil }
-
 // shared returns a call of the shared program, by a script of it, for a call of the plain one.
 func (l *Locker) shared(call redisstore.Call, script *redisstore.Script, args ...any) redisstore.Call {
 	call.Script = script
@@ -63,12 +57,12 @@ func (l *Locker) shared(call redisstore.Call, script *redisstore.Script, args ..
 
 // sharedAcquire returns the call of the shared program that acquires the key for one of several
 // claims.
-func (l *Locker) sharedAcquire(call redisstore.Call, among, seat int) redisstore.Call {
+func (l *Locker) sharedAcquire(call redisstore.Call, among int) redisstore.Call {
 	wantedFor := int64(0)
 	if call.Waits {
 		wantedFor = redisstore.Milliseconds(driver.WantedFor(call.TTL))
 	}
-	return l.shared(call, l.sharing.Acquire, max(among, 1), wantedFor, seat)
+	return l.shared(call, l.sharing.Acquire, max(among, 1), wantedFor)
 }
 
 // acquireShared returns the call to make for a claim that wants the key alone, after a call of the
@@ -78,7 +72,7 @@ func (l *Locker) acquireShared(call redisstore.Call) redisstore.Call {
 	if call.Waits || queued {
 		l.revisits.Add(call.Args[0], call.TTL)
 	}
-	call = l.sharedAcquire(call, 1, 0)
+	call = l.sharedAcquire(call, 1)
 	if queued {
 		call.Script = call.Script.Queued()
 	}

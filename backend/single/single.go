@@ -205,7 +205,7 @@ func (l *Locker) acquireCall(c driver.Claim) redisstore.Call {
 	call.Args, call.Shared = [...]string{c.ID, special, ""}, [...]string{ttl, label, ""}
 	call.Waits = c.Waits
 	if l.usesShared(c) {
-		call = l.sharedAcquire(call, c.Among, c.Seat)
+		call = l.sharedAcquire(call, c.Among)
 	} else if l.name == nil {
 		call.IfShared = l.ifShared
 	}
@@ -234,7 +234,7 @@ func (l *Locker) renewCall(c driver.Claim) redisstore.Call {
 	call := l.call(driver.OpRenew, c, l.program.Renew)
 	call.Args, call.Shared = [...]string{c.ID, fence, ""}, [...]string{ttl, reserve, ""}
 	if c.Among > 1 && l.name == nil {
-		return l.shared(call, l.sharing.Renew, c.Seat)
+		return l.shared(call, l.sharing.Renew)
 	}
 	return call
 }

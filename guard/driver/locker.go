@@ -73,9 +73,7 @@ type Claim struct {
 	// claim holds the key alone. It is the same in all calls for a claim. Only a Sharer is given
 	// more than 1.
 	Among int
-	// Seat, of Renew, is the seat of the grant, or 0. If the claim has another seat, Renew returns
-	// false. In TryAcquire it is 0, except for a claim that a quorum makes on one of its nodes: the
-	// seat to grant, or AnySeat. See Sharer.
+	// Seat is the seat of the grant. A Locker does not read it.
 	Seat int
 	// Waits, of TryAcquire, means that a claim which is refused will be made again. See Sharer.
 	Waits bool
@@ -147,17 +145,12 @@ type Grant struct {
 	// Holder, if Busy, is the ID or the owner of the holder's claim, which distinguishes one
 	// holder from the next. It is empty if the store does not know, for example if another program
 	// has the key. Nothing may notify of its release then, so a Guard asks a few times a second.
-	// To a claim with a Seat, it names all holders, see Sharer.
 	Holder string
 	// Foreign, if Busy, means that another program or library holds the key.
 	Foreign bool
 	// Seat, if Granted, is the number that distinguishes the claim from the others that hold the
 	// key, from 1 to Claim.Among. It is 0 if that is 1, or more than MaxSeats.
 	Seat int
-	// Open, if the claim has a Seat, and if Among is at most MaxSeats, is the set of the seats that
-	// the store could grant to the claim. If Granted, that includes the one that it has. The bit
-	// 1<<i stands for seat i.
-	Open uint32
 	// Wanted, if Busy, means that the store keeps other claims away for this one, which is to be
 	// made again with the same ID, or released. See Sharer.
 	Wanted bool

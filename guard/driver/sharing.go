@@ -10,9 +10,6 @@ const (
 	Any = math.MaxInt32
 	// MaxSeats is the largest Claim.Among whose holders have a seat each.
 	MaxSeats = 16
-	// AnySeat, as Claim.Seat, asks a node of a quorum for the smallest seat that it can grant. If
-	// Among is more than MaxSeats, it asks for none.
-	AnySeat = -1
 )
 
 // A Sharer is a Locker that can grant a key to several claims at a time. It extends the methods of
@@ -20,11 +17,11 @@ const (
 //
 // TryAcquire grants a claim if the key has fewer holders than the smallest Among of the claim and
 // of the holders. A claim that was released, but whose minimum hold has not passed, is a holder.
-// Each grant has a fence of its own, which is larger than all earlier ones. Two holders of a quorum
-// that were granted the key at the same moment may have the same fence; those of one seat, and of
-// claims alone, still grow. Each grant also has a Seat that no other holder has, if Among is at
-// most MaxSeats: the smallest that is free. As there are fewer than Among other holders, the seat
-// is at most Among. Release of a claim with an Among above 1 leaves no done marker.
+// Each grant has a fence of its own, which is larger than all earlier ones. Two readers that a
+// quorum grants the key at the same moment may have the same fence. Each grant also has a Seat that
+// no other holder has, if Among is at most MaxSeats: the smallest that is free. As there are fewer
+// than Among other holders, the seat is at most Among. Release of a claim with an Among above 1
+// leaves no done marker.
 //
 // A claim that Waits, and is refused because of holders that share the key, is wanted: its answer
 // says so (Grant.Wanted). For the time of WantedFor, the store refuses claims with a larger Among,
@@ -37,32 +34,11 @@ const (
 // the owner. If its Among is smaller than those of the owner's other claims, it is a new grant,
 // and Held is false. It has a new fence, which these claims then have as well.
 //
-// A node of a quorum cannot count the holders, because each majority has other nodes. But two
-// majorities have a node in common. So a claim with a Seat is granted by a rule for pairs, which
-// each node can keep: the claim and each holder must go together.
-//
-//   - Two claims with an Among of at most MaxSeats go together if they have different seats, and if
-//     neither seat is larger than the Among of the other claim. So no set of them has more members
-//     than the smallest Among in it.
-//   - Two claims with a larger Among have no seats, and go together.
-//   - No other claims go together.
-//
-// A claim with a Seat that is repeated keeps its seat, whatever it asks for. If it is refused, and
-// all holders have seats, Holder is the beginnings of their IDs by seat, with a space before each.
-// So the quorum can tell whether its nodes have the same holders.
-//
 // If the answer is Busy, Left is the time until the claim could be granted at the earliest.
 type Sharer interface {
 	// CheckAmong returns a *SettingError that says why the Locker cannot grant a key to n claims
 	// at a time. n is Any, or at least 2. The answer never changes.
 	CheckAmong(n int) error
-}
-
-// A Seater is a Sharer that can say that it obeys Claim.Seat. A quorum shares keys with a limit
-// only if all of its nodes do.
-type Seater interface {
-	// Seats reports whether the Locker obeys Claim.Seat. The answer never changes.
-	Seats() bool
 }
 
 // WantedFor returns for how long a claim with that TTL is wanted after it was refused. A claim that

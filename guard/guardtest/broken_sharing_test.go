@@ -27,8 +27,6 @@ func (s *sharer) CheckAmong(int) error {
 	return nil
 }
 
-func (s *sharer) Seats() bool { return true }
-
 func sharingBackend(w wrap) guardtest.Backend {
 	return guardtest.Backend{
 		New: func(testing.TB) guard.Locker {

@@ -27,7 +27,7 @@ type broken struct {
 
 func allBroken() []broken {
 	return slices.Concat(brokenClaims(), brokenLabels(), brokenRenewals(), brokenReleases(), brokenTimes(),
-		brokenMarkers(), brokenFences(), brokenOwners(), brokenQuorums(), brokenKeys(), brokenBatches(), brokenContexts(), brokenFreezes(), brokenLedgers(), brokenNotifications(), brokenQueues(), brokenSharing(), brokenSeats(), brokenBatchesOfClaims(), brokenInspections())
+		brokenMarkers(), brokenFences(), brokenOwners(), brokenQuorums(), brokenKeys(), brokenBatches(), brokenContexts(), brokenFreezes(), brokenLedgers(), brokenNotifications(), brokenQueues(), brokenSharing(), brokenBatchesOfClaims(), brokenInspections())
 }
 
 func TestLong_aBrokenBackendFails(t *testing.T) {

@@ -22,7 +22,7 @@ func sharingChecks() []check {
 	return []check{
 		{name: "the Locker says which numbers of holders it grants", needs: shares, run: shared(saysWhatItShares)},
 		{name: "a key has as many holders as its claims allow", needs: shares, run: shared(countsHolders)},
-		{name: "the smallest number of the holders and the claim counts", needs: func(b Backend) bool { return shares(b) && !b.Pairs }, run: shared(smallestCounts)},
+		{name: "the smallest number of the holders and the claim counts", needs: shares, run: shared(smallestCounts)},
 		{name: "a claim alone and a shared claim exclude each other", needs: shares, run: shared(aloneExcludes)},
 		{name: "a repeated shared claim counts once", needs: shares, run: shared(sharedRepeatCountsOnce)},
 		{name: "a shared holder has a seat of its own", needs: shares, run: shared(hasSeat)},

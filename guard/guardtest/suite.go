@@ -58,12 +58,6 @@ type Backend struct {
 	// Shares are numbers of claims that may hold a key at a time, see driver.Claim.Among. The
 	// Locker is then a driver.Sharer, too.
 	Shares []int
-	// Seats means that the Locker is a driver.Seater, too: it can be a node of a quorum whose keys
-	// have a limit.
-	Seats bool
-	// Pairs means that claims share a key only if each two of them go together, as those with a
-	// Seat do, see driver.Sharer. That is so for a quorum.
-	Pairs bool
 	// MaxSharedTTL is the longest TTL of a claim that shares a key, if that is bounded.
 	MaxSharedTTL time.Duration
 	// MinTTL is the shortest TTL that the backend can grant. It is 0 for most backends. A quorum
@@ -113,7 +107,6 @@ func allChecks() []check {
 		queueChecks(),
 		sharingChecks(),
 		abandonedChecks(),
-		seatChecks(),
 		inspectionChecks(),
 		exclusionChecks(),
 	)

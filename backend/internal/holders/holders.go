@@ -4,7 +4,6 @@ package holders
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
@@ -67,38 +66,7 @@ func (k *Key) Admits(c driver.Claim) bool {
 	for i := range k.Holders {
 		most = min(most, k.Holders[i].Among)
 	}
-	switch {
-	case c.Seat == 0 || Among(c) == 1:
-		return len(k.Holders) < most
-	case Among(c) > driver.MaxSeats:
-		return most > driver.MaxSeats && len(k.Holders) < most
-	case c.Seat < 0:
-		return k.Open(c) != 0
-	default:
-		return k.Open(c)&(1<<c.Seat) != 0
-	}
-}
-
-// hasSeat reports whether a grant of the claim has a seat.
-func hasSeat(c driver.Claim) bool { return Among(c) > 1 && Among(c) <= driver.MaxSeats }
-
-// Open returns the seats that the claim of a quorum could have beside the other holders, as
-// driver.Grant does.
-func (k *Key) Open(c driver.Claim) (seats uint32) {
-	if c.Seat == 0 || !hasSeat(c) {
-		return 0
-	}
-	most, taken := Among(c), uint32(0)
-	for _, h := range k.Holders {
-		switch {
-		case h.ID == c.ID:
-		case h.Seat == 0 || h.Seat > Among(c):
-			return 0
-		default:
-			most, taken = min(most, h.Among), taken|1<<h.Seat
-		}
-	}
-	return (1<<(most+1) - 2) &^ taken
+	return len(k.Holders) < most
 }
 
 // IsShared reports whether further claims may be granted: nobody holds the key, or nobody alone.
@@ -126,10 +94,7 @@ func (k *Key) Refuse(c driver.Claim, now time.Time) driver.Grant {
 	}
 	grant := driver.Grant{
 		State: driver.Busy, Left: first.Ends.Sub(now), Label: first.Label, Holder: first.ID,
-		Shared: first.Among > 1, Open: k.Open(c),
-	}
-	if ids := k.seated(); c.Seat != 0 && hasSeat(c) && ids != "" {
-		grant.Holder = ids
+		Shared: first.Among > 1,
 	}
 	w := k.Wanted
 	switch {
@@ -142,22 +107,9 @@ func (k *Key) Refuse(c driver.Claim, now time.Time) driver.Grant {
 	return grant
 }
 
-// seated returns the beginnings of the IDs of the holders in the order of their seats, with a
-// space before each, or "" if one has no seat.
-func (k *Key) seated() string {
-	var ids [driver.MaxSeats + 1]string
-	for _, h := range k.Holders {
-		if h.Seat == 0 {
-			return ""
-		}
-		ids[h.Seat] = " " + h.ID[:min(len(h.ID), 7)]
-	}
-	return strings.Join(ids[:], "")
-}
-
-// Add adds a claim that is admitted, under the fence of the grant. It sets the grant's seats.
+// Add adds a claim that is admitted, under the fence of the grant. It sets the grant's seat.
 func (k *Key) Add(c driver.Claim, grant *driver.Grant, ends time.Time) {
-	grant.Seat, grant.Open = k.seat(c), k.Open(c)
+	grant.Seat = k.seat(c)
 	if k.Wanted.ID == c.ID {
 		k.Wanted = Wanted{}
 	}
@@ -180,14 +132,11 @@ func (h *Holder) Use(fence uint64, reserve int) {
 	}
 }
 
-// seat returns the seat of a claim that is granted: the one that it asks for, or the smallest that
-// no holder has. It returns 0 if the claim has no seat.
+// seat returns the seat of a claim that is granted: the smallest that no holder has, or 0 if the
+// claim has no seat.
 func (k *Key) seat(c driver.Claim) int {
-	switch {
-	case !hasSeat(c):
+	if Among(c) == 1 || Among(c) > driver.MaxSeats {
 		return 0
-	case c.Seat > 0:
-		return c.Seat
 	}
 	for seat := 1; ; seat++ {
 		if !slices.ContainsFunc(k.Holders, func(h Holder) bool { return h.Seat == seat }) {

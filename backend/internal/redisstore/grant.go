@@ -28,7 +28,6 @@ func toGrant(answer any) (grant driver.Grant, sound bool) {
 		if len(r.parts) > 0 {
 			grant.Seat = int(r.integer())
 			sound = sound && grant.Seat > 0
-			r.open(&grant)
 		}
 	case driver.Done:
 		text, before, label := r.text(), r.integer(), r.text()
@@ -44,22 +43,12 @@ func toGrant(answer any) (grant driver.Grant, sound bool) {
 		}
 		if grant.Shared = len(r.parts) > 0; grant.Shared {
 			grant.Wanted = r.integer() == 1
-			r.open(&grant)
 		}
 	}
 	if !sound || r.bad || len(r.parts) > 0 {
 		return driver.Grant{}, false
 	}
 	return grant, true
-}
-
-// open reads the seats that the claim could have, if the answer ends with them.
-func (r *reader) open(grant *driver.Grant) {
-	if len(r.parts) > 0 {
-		seats := r.integer()
-		grant.Open = uint32(seats) //nolint:gosec // a negative number is refused
-		r.bad = r.bad || seats < 0
-	}
 }
 
 func granted(fence, clock, reserved int64) (grant driver.Grant, sound bool) {

@@ -13,8 +13,7 @@
 // [Overlaps] finds beliefs in one key that were live at the same time. [JudgeWrites] looks at the
 // reads and writes that a [Resource], in a process of its own, was offered and has accepted.
 // [Linearizable] asks porcupine whether the answers of the store are those of a lease that
-// expires. [LinearizableShared] asks whether they are those of a key that several claims may hold,
-// and [LinearizableSeats] whether they are those of a quorum of such stores.
+// expires. [LinearizableShared] asks whether they are those of a key that several claims may hold.
 //
 // It runs on Linux only: instants are those of CLOCK_MONOTONIC. Only tests import it.
 package history

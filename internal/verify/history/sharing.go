@@ -17,7 +17,6 @@ type SharedCall struct {
 	Claim        string
 	Among        int // how many may hold the key with the claim, itself included
 	Fence        uint64
-	Seat         int     // for LinearizableSeats
 	Outcome      Outcome // OK or Busy of Acquire, OK or NotHeld of Release
 	Call, Return int64
 }
@@ -32,7 +31,6 @@ type sharer struct {
 	claim string
 	among int
 	fence uint64
-	seat  int // for LinearizableSeats
 }
 
 // sharedModel says which answers are those of a key that is granted if there are fewer holders than
@@ -78,16 +76,12 @@ func stepShared(s sharers, c SharedCall) (legal bool, next any) {
 // LinearizableShared asks porcupine, which may take as long as limit, whether the calls, all on one
 // key, have the answers of a key that is shared.
 func LinearizableShared(calls []SharedCall, limit time.Duration) Verdict {
-	return checkShared(sharedModel, calls, limit)
-}
-
-func checkShared(model porcupine.Model, calls []SharedCall, limit time.Duration) Verdict {
 	operations := make([]porcupine.Operation, len(calls))
 	for i, c := range calls {
 		operations[i] = porcupine.Operation{
 			ClientId: c.Client, Input: c, Output: c.Outcome, Call: c.Call, Return: c.Return,
 		}
 	}
-	result := porcupine.CheckOperationsTimeout(model, operations, limit)
+	result := porcupine.CheckOperationsTimeout(sharedModel, operations, limit)
 	return Verdict{Result: result, Key: "a shared key", Calls: len(calls)}
 }

@@ -43,7 +43,7 @@ func sharedBy(t *testing.T, store guard.Locker, clients, claims int) []history.S
 					asked.Kind, asked.Outcome, asked.Call = history.Acquire, history.Busy, history.Now()
 					grant, err := store.TryAcquire(context.Background(), c)
 					if err == nil && grant.State == guard.Granted {
-						asked.Outcome, asked.Fence, asked.Seat = history.OK, grant.Fence, grant.Seat
+						asked.Outcome, asked.Fence = history.OK, grant.Fence
 					}
 					note(asked)
 				}

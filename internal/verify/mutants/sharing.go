@@ -230,58 +230,8 @@ var sharing = []mutant{
 
 	// on backend/redlock
 	{
-		name: "mutant_any_seats_make_a_majority", rule: 27, does: "a quorum counts grants of different seats together",
-		hunks: []hunk{{"backend/redlock/tally.go", "		case v.grants(seat):\n			grants++", "		case v.grants(v.grant.Seat):\n			grants++"}},
-		pkg:   "backend/redlock", test: "TestSeats_holdersOnOtherMajoritiesHaveOtherSeats",
-	},
-	{
-		name: "mutant_seat_above_a_limit", rule: 27, does: "a node grants a seat while another holder has one above the limit of the claim",
-		hunks: []hunk{{"backend/internal/holders/holders.go", "case h.Seat == 0 || h.Seat > Among(c):", "case h.Seat == 0:"}},
-		pkg:   "backend/redlock", test: "TestSeats_theSmallerLimitCountsOnOtherMajorities",
-	},
-	{
-		name: "mutant_seat_beside_a_smaller_limit", rule: 27, does: "a node grants a seat above the limit of another holder",
-		hunks: []hunk{{"backend/internal/holders/holders.go", "most, taken = min(most, h.Among), taken|1<<h.Seat", "taken |= 1 << h.Seat"}},
-		pkg:   "backend/memory", test: "TestLocker/a_node_grants_no_seat_above_the_limit_of_another_holder",
-	},
-	{
-		name: "mutant_readers_beside_seats", rule: 27, does: "a node of a quorum grants a key to readers and to holders of seats",
-		hunks: []hunk{{"backend/internal/holders/holders.go", "return most > driver.MaxSeats && len(k.Holders) < most", "return len(k.Holders) < most"}},
-		pkg:   "backend/redlock", test: "TestSeats_readersAndHoldersWithALimitExcludeEachOtherOnOtherMajorities",
-	},
-	{
-		name: "mutant_script_shares_seats_with_readers", rule: 27, does: "a server of a quorum grants a key to readers and to holders of seats",
-		hunks: []hunk{{"backend/single/shared_acquire.lua", "return limit > MAX_SEATS and count < limit", "return count < limit"}},
-		pkg:   "backend", test: "TestSuite_standalone/single/claims_with_a_limit_and_claims_without_one_do_not_go_together",
-	},
-	{
-		name: "mutant_renewal_under_another_seat", rule: 27, does: "a node renews a claim that has another seat there than in the quorum",
-		hunks: []hunk{{"backend/memory/memory.go", " || c.Seat > 0 && c.Seat != h.Seat {", " {"}},
-		pkg:   "backend/redlock", test: "TestSeats_aNodeWithAnotherSeatIsNotCountedByRenewals",
-	},
-	{
-		name: "mutant_other_seats_are_kept", rule: 27, does: "a quorum does not correct a node that has granted another seat than the majority",
-		hunks: []hunk{{"backend/redlock/acquire.go", "right := v.grant.Seat == lease.Seat && v.grant.Fence", "right := v.grant.Fence"}},
-		pkg:   "backend/redlock", test: "TestSeats_nodesWithAnotherSeatThanTheMajorityAreCorrected",
-	},
-	{
-		name: "mutant_no_seat_in_common", rule: 27, does: "a claim is refused if its nodes grant different seats, although they could agree",
-		hunks: []hunk{{"backend/redlock/seats.go", "const moreTries = 2", "const moreTries = 0"}},
-		pkg:   "backend/redlock", test: "TestSeats_aSeatIsFoundThatAMajorityCanGrant",
-	},
-	{
-		name: "mutant_parts_of_quorums_hold_the_key", rule: 12, does: "claims that have a seat on few nodes each count as holders, so all wait for each other",
-		hunks: []hunk{{"backend/redlock/sharing.go", "a.Shared && b.Shared && (!namesAll(a) || !namesAll(b))", "a.Shared && b.Shared"}},
-		pkg:   "backend/redlock", test: "TestSeats_aKeyIsContestedIfItsSeatsAreTakenByPartsOfQuorums",
-	},
-	{
 		name: "mutant_grant_under_a_late_release", rule: 5, does: "a quorum counts a node where an earlier release of the claim may still arrive",
 		hunks: []hunk{{"backend/redlock/acquire.go", "if b.locker.claims.isUndoing(b.turns, a.node) {", "if false {"}},
 		pkg:   "backend/redlock", test: "TestTryAcquire_doesNotCountANodeWhereTheClaimMayBeReleasedYet",
-	},
-	{
-		name: "mutant_limit_on_nodes_that_count", rule: 27, does: "a quorum shares a key with a limit on nodes that ignore the seat it asks for",
-		hunks: []hunk{{"backend/redlock/sharing.go", "n != driver.Any && (!ok || !seater.Seats())", "false && (!ok || !seater.Seats())"}},
-		pkg:   "backend/redlock", test: "TestCheckAmong_refusesLargeLimitsAndNodesThatCannotShare",
 	},
 }

@@ -38,7 +38,7 @@ func TestLong_suiteWhileAFleetMovesFromRedis(t *testing.T) {
 		return both.New(single.New(rdb[0]), connect(t))
 	}
 	s.Again = func(t testing.TB, _ guard.Locker) guard.Locker { return both.New(single.New(rdb[1]), again(t, nil)) }
-	s.Freeze, s.Shares, s.Seats, s.Inspects = nil, nil, false, false
+	s.Freeze, s.Shares, s.Inspects = nil, nil, false
 	s.MinTTL = 150 * time.Millisecond // as in the suite of package both
 	guardtest.Run(t, s)
 }

@@ -32,8 +32,8 @@ func suite(t *testing.T, server *postgrestest.Server, here, there *sql.DB, opts 
 		// A round trip takes long beside a millisecond.
 		MinTTL: 10 * time.Millisecond,
 		Ledger: true, Inspects: true, Notifies: true,
-		Shares: []int{2, 3, driver.Any}, Seats: true,
-		Keys: []string{"onerun_leases", "{k}", "{k}:fence"},
+		Shares: []int{2, 3, driver.Any},
+		Keys:   []string{"onerun_leases", "{k}", "{k}:fence"},
 	}
 }
 

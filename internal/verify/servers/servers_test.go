@@ -97,7 +97,7 @@ func (m mode) suite(t *testing.T, backend string) {
 		Flush:  s.forget,
 		Freeze: s.freeze,
 		Owners: backend == "reentrant",
-		Ledger: true, Notifies: true, Queues: true, Shares: shares, Seats: backend == "single",
+		Ledger: true, Notifies: true, Queues: true, Shares: shares,
 		Keys: []string{"k:{tag}", "{tag}k"},
 	})
 	s.requireUndenied(t)

@@ -28,7 +28,7 @@ var (
 			nodes = append(nodes, remote{n, p, p.life})
 		}
 		return redlock.New(nodes)
-	}, sharingCasts, 5}
+	}, []cast{readers, several}, 5}
 )
 
 var backends = []backend{

@@ -171,7 +171,7 @@ func (b *beliefs) raised(c guard.Claim) {
 }
 
 // mayShareFences reports whether two claims that hold a key together may use the same fence: the
-// nodes of a quorum have granted them in different orders. Those of one seat never do, see sit.
+// nodes of a quorum have granted them in different orders.
 func (b *beliefs) mayShareFences(one, other fences) bool {
 	return b.world.isQuorum() && one.shared && other.shared
 }

@@ -155,7 +155,6 @@ var (
 	_ driver.BatchRenewer  = remote{}
 	_ driver.Queuer        = remote{}
 	_ driver.Sharer        = remote{}
-	_ driver.Seater        = remote{}
 	_ driver.Ownerless     = remote{}
 	_ driver.BatchAcquirer = batchRemote{}
 )
@@ -291,8 +290,6 @@ func (r remote) SubscribeClaim(key, id string, notify func(time.Duration)) (stop
 }
 
 func (r remote) CheckAmong(int) error { return nil }
-
-func (r remote) Seats() bool { return true }
 
 func (r remote) Ownerless() bool { return true }
 

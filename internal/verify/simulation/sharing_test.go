@@ -6,5 +6,5 @@ import "testing"
 // several keys at once.
 func TestSharing(t *testing.T) { simulateAll(t, sharing) }
 
-// The same on a quorum, whose limits go by seats.
+// The same on a quorum, which has readers and writers, and no limits.
 func TestSharing_quorum(t *testing.T) { simulateAll(t, quorum) }

@@ -20,11 +20,7 @@ const longestWait = time.Second
 
 // limit is how many the process lets hold a key: a deploy has changed it.
 func (p *process) limit() guard.Option {
-	limit := [][]int{{2, 3, 5}, {4, 2, guard.MaxSeats + 1}}[p.world.seed%2][p.number]
-	if p.world.isQuorum() {
-		limit = min(limit, guard.MaxSeats)
-	}
-	return guard.WithLimit(limit)
+	return guard.WithLimit([][]int{{2, 3, 5}, {4, 2, guard.MaxSeats + 1}}[p.world.seed%2][p.number])
 }
 
 // sharing returns how a call holds its key in a world in which keys are shared.
@@ -41,7 +37,7 @@ func (k *worker) sharing() []guard.Option {
 
 // together returns an option by which others may hold the key meanwhile.
 func (k *worker) together() guard.Option {
-	if chance(k.rng, map[cast]float64{readers: 1, limits: 0.2, several: 0.5}[k.world.cast]) {
+	if k.world.isQuorum() || chance(k.rng, map[cast]float64{readers: 1, limits: 0.2, several: 0.5}[k.world.cast]) {
 		return guard.WithShared()
 	}
 	return k.process.limit()
@@ -278,10 +274,7 @@ func (w *world) noTrace(crew []*worker) {
 		w.violate("I1", "%s has %s alone, which %s holds: %v", gives.name, key, holder.name, err)
 	}
 	time.Sleep(5 * time.Millisecond)
-	if one := other.together(); !w.isQuorum() {
-		how = one // on a quorum, readers and calls with a limit exclude each other
-	}
-	if err := other.process.do(ctx, key, func(context.Context) error { return nil }, how); err != nil {
+	if err := other.process.do(ctx, key, func(context.Context) error { return nil }, other.together()); err != nil {
 		w.violate("left", "%s does not share %s, when nobody waits for it any more: %v", other.name, key, err)
 	}
 	_ = lease.Release(ctx)
