@@ -3,8 +3,6 @@ package backend_test
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -42,76 +40,6 @@ func TestWithoutBatching_noScriptHasTheKeysOfTwoClaims(t *testing.T) {
 					sum += n
 				}
 				require.GreaterOrEqual(t, sum, 20, "a command for each claim")
-			}
-		})
-	}
-}
-
-// Large records do not share a script: a server is busy with it for as long as all of them take.
-func TestTogether_aBatchIsBoundedByItsBytes(t *testing.T) {
-	t.Parallel()
-	f, _ := newBatcher(t, "single")
-	for _, a := range f.together(t, many(20, func(key string) op { return take(key, "id") })...) {
-		require.NoError(t, a.err)
-	}
-	record := []byte(strings.Repeat("r", 300<<10)) // three of them are less than 1 MiB
-	answers, sizes := f.send(t, many(20, func(key string) op {
-		return op{claim: claim(key, "id"), release: true, after: guard.After{Done: true, Keep: time.Minute, Record: record}}
-	})...)
-	for _, a := range answers {
-		require.NoError(t, a.err)
-		require.True(t, a.held)
-	}
-	sum := 0
-	for _, n := range sizes {
-		sum += n
-	}
-	require.GreaterOrEqual(t, sum, 20/4)
-}
-
-// Large records in answers do not share a script or a pipeline either. The first pipeline of
-// scripts for one call each has no bound: nobody knows how large their answers are.
-func TestTogether_aBatchIsBoundedByTheBytesOfItsAnswers(t *testing.T) {
-	t.Parallel()
-	record := []byte(strings.Repeat("r", 300<<10)) // four of them are more than 1 MiB
-	const calls, least = 20, 20 / 4
-	for name, c := range map[string]struct {
-		open func(redis.UniversalClient) guard.Locker
-		most int // commands in a pipeline, once answers were large
-	}{
-		"single":    {backends["single"], 1},
-		"reentrant": {backends["reentrant"], 1},
-		"single, without batching": {
-			func(rdb redis.UniversalClient) guard.Locker { return single.New(rdb, single.WithoutBatching()) }, 3,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := batcherOn(redistest.Start(t).Client(t), c.open)
-			for i := range calls {
-				key := fmt.Sprint("done", i)
-				_, err := f.locker.TryAcquire(t.Context(), claim(key, "id"))
-				require.NoError(t, err)
-				_, err = f.locker.Release(t.Context(), claim(key, "id"), guard.After{Done: true, Keep: time.Hour, Record: record})
-				require.NoError(t, err)
-			}
-			var ops []op
-			for i := range calls {
-				ops = append(ops, take(fmt.Sprint("done", i), "another"), take(fmt.Sprint("free", i), "another"))
-			}
-			for round := range 2 {
-				answers, sizes := f.send(t, ops...)
-				for i := range calls {
-					require.NoError(t, answers[2*i].err)
-					require.Equal(t, guard.Done, answers[2*i].grant.State)
-					require.Len(t, answers[2*i].grant.Record, len(record))
-					require.NoError(t, answers[2*i+1].err)
-					require.Equal(t, guard.Granted, answers[2*i+1].grant.State)
-				}
-				if round == 0 && c.most > 1 {
-					continue
-				}
-				require.GreaterOrEqual(t, len(sizes), least, "%v", sizes)
-				require.LessOrEqual(t, slices.Max(sizes), c.most, "%v", sizes)
 			}
 		})
 	}

@@ -89,7 +89,7 @@ func TestSetRecord_refusesALongRecord(t *testing.T) {
 			require.NoError(t, lease.SetRecord(longest))
 			var refused *guard.SettingError
 			require.ErrorAs(t, lease.SetRecord(append(longest, 0)), &refused)
-			require.Equal(t, "guard: SetRecord(16777217 bytes): must be at most 16777216 bytes", refused.Error())
+			require.Equal(t, "guard: SetRecord(1048577 bytes): must be at most 1048576 bytes", refused.Error())
 			return nil
 		}, once))
 		var done *guard.DoneError

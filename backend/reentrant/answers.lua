@@ -6,11 +6,11 @@ local function busy(hold, ends)
 end
 
 -- done_or_foreign is the answer if the key is done or Redisson holds it, or nil. A record of more
--- than 16 MiB (guard.MaxRecord) is not ours and is answered as an empty one.
+-- than 1 MiB (guard.MaxRecord) is not ours and is answered as an empty one.
 local function done_or_foreign(others)
   local done, field = others.D, others.foreign
   if done then
-    local record = #done.text <= 16777216 and done.text or ''
+    local record = #done.text <= 1048576 and done.text or ''
     return {2, left(done.ends), record, 0, string.sub(done.label or '', 1, 512)}
   end
   if field then

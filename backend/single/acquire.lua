@@ -6,7 +6,7 @@
 -- or the clock as a fence if it asks for its hint alone and gets that. Otherwise it gets {0 busy,
 -- ms left (-1 if it never ends), label, holder} or {2 done, ms left, lease, bytes of it before the
 -- record, label}: cutting the record out here would take a third of the time. A record of more than
--- 16 MiB (guard.MaxRecord) is not ours and is answered as an empty one. Labels and holders are cut,
+-- 1 MiB (guard.MaxRecord) is not ours and is answered as an empty one. Labels and holders are cut,
 -- so that foreign values are not carried around. The holder begins with NUL if it is another
 -- program. If claims share the key, the answer is the error
 -- SHARED: shared_acquire.lua has to answer the claim.
@@ -39,7 +39,7 @@ local function serve(i)
       local head = string.sub(lease, 1, math.min(id_end, 256))
       local length = tonumber(string.match(head, ' (%d+)\n$') or 0)
       local label_end = math.min(id_end + length, #lease)
-      local text = #lease - label_end <= 16777216 and lease or ''
+      local text = #lease - label_end <= 1048576 and lease or ''
       local of = string.sub(lease, id_end + 1, math.min(label_end, id_end + 512))
       return {2, redis.call('PTTL', key), text, label_end, of}
     end

@@ -10,7 +10,7 @@ const (
 	// timers would be most of the lease.
 	MinTTL = 100 * time.Millisecond
 	// MaxRecord is the longest record of a done marker in bytes.
-	MaxRecord = 16 << 20
+	MaxRecord = 1 << 20
 )
 
 // A Locker stores leases. It makes one attempt per call. It never waits, retries, renews or

@@ -151,8 +151,9 @@ func WithFingerprint(f func(ctx context.Context, info *grpc.UnaryServerInfo, req
 	return func(s *settings) { s.print, s.OwnPrint, s.NoPrint = f, f != nil, f == nil }
 }
 
-// WithMaxAnswer bounds what is recorded, in bytes of the reply or of the error with its details,
-// up to 8 MiB. The client gets larger ones whole, and they leave a tombstone. Defaults to 1 MiB.
+// WithMaxAnswer bounds what is recorded, in bytes of the reply or of the error with its details.
+// The client gets larger ones whole, and they leave a tombstone. Defaults to 768 KiB, which is also
+// the most: a record has at most 1 MiB (guard.MaxRecord), with the metadata.
 func WithMaxAnswer(bytes int) Option {
 	return func(s *settings) { s.SetMaxAnswer(bytes) }
 }

@@ -171,8 +171,9 @@ func WithMaxBody(bytes int64) Option {
 	}
 }
 
-// WithMaxAnswer bounds what is recorded of an answer's body, in bytes, up to 8 MiB. The client
-// gets larger ones whole, and they leave a tombstone. Defaults to 1 MiB.
+// WithMaxAnswer bounds what is recorded of an answer's body, in bytes. The client gets larger ones
+// whole, and they leave a tombstone. Defaults to 768 KiB, which is also the most: a record has at
+// most 1 MiB (guard.MaxRecord), with the headers.
 func WithMaxAnswer(bytes int) Option {
 	return func(s *settings) { s.SetMaxAnswer(bytes) }
 }

@@ -3,24 +3,16 @@
 -- fails fails alone, and its answer is the error's text: go-redis stops reading at an error in a
 -- list, and takes the rest for the next command's answer. Only READONLY is the answer to all calls:
 -- go-redis closes a connection on which it comes.
---
--- Records, which are the third part of an answer, can be large. If those of some calls have 1 MiB
--- together, the other calls are not served, and their answers are AGAIN. The first is never.
 if n == 1 then
   return serve(1)
 end
-local bytes = 0
 for i = 1, n do
-  if not answers[i] and bytes >= 1048576 then
-    answers[i] = 'AGAIN'
-  elseif not answers[i] then
+  if not answers[i] then
     local ok, answer = pcall(serve, i)
     if type(answer) == 'table' and answer.err then
       answer = answer.err
     elseif not ok then
       answer = tostring(answer) -- a text before Redis 7
-    elseif type(answer) == 'table' and type(answer[3]) == 'string' then
-      bytes = bytes + #answer[3]
     end
     local readonly = type(answer) == 'string' and string.match(answer, 'READONLY .*')
     if readonly then

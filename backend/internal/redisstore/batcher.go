@@ -29,8 +29,6 @@ const (
 	// leastPrune is how many requests may wait before the queue is searched for those whose
 	// callers have left, because the server does not answer.
 	leastPrune = 4 * largestBatch
-	// mostBytes is how much of records a batch has beside its first request.
-	mostBytes = 1 << 20
 	// workerIdle is how long a worker waits for more: a goroutine that has grown its stack for
 	// go-redis is worth keeping.
 	workerIdle = 100 * time.Millisecond
@@ -146,14 +144,7 @@ func (b *batcher) late() {
 
 // take takes a batch from the queue. b.mu must be held.
 func (b *batcher) take(batch []*request) []*request {
-	n, bytes := 0, 0
-	for n < min(len(b.queue), b.largest) {
-		bytes += len(b.queue[n].call.Record)
-		if n > 0 && bytes > mostBytes {
-			break
-		}
-		n++
-	}
+	n := min(len(b.queue), b.largest)
 	batch = append(batch[:0], b.queue[:n]...)
 	rest := copy(b.queue, b.queue[n:])
 	clear(b.queue[rest:])

@@ -38,8 +38,8 @@ var evalsha, eval any = "evalsha", "eval"
 // connection is no good, or nil.
 //
 // A request goes again, by its source, if the server does not know its script; by itself, or with
-// fewer others, if the server does not take several keys together; by the Cluster's client if its
-// key has moved; and later if the answers to those before it are large.
+// fewer others, if the server does not take several keys together; and by the Cluster's client if
+// its key has moved.
 func (s *server) send(ctx context.Context, client client, with *sender, batch []*request, acked bool) (spoils error) {
 	for len(batch) > 0 {
 		mode := keyMode(s.mode.Load())
@@ -47,19 +47,11 @@ func (s *server) send(ctx context.Context, client client, with *sender, batch []
 			s.proveSoon()
 		}
 		commands := with.join(batch, mode)
-		now := commands[:min(len(commands), s.large.most())]
 		sent := time.Now()
-		acks := s.exec(ctx, client, now, acked)
+		acks := s.exec(ctx, client, commands, acked)
 		s.patience.took(time.Since(sent))
-		s.large.note(now)
 		again := with.pending[:0]
-		// first, so that they do not wait for more large answers
-		for i := range commands[len(now):] {
-			c := &commands[len(now)+i]
-			again = append(again, stillWaited(c.requests)...)
-			c.empty()
-		}
-		for i := range now {
+		for i := range commands {
 			c := &commands[i]
 			err := c.cmd.Err()
 			if spoilt(err) {
@@ -86,7 +78,7 @@ func (s *server) send(ctx context.Context, client client, with *sender, batch []
 					s.moved(r, err)
 				}
 			default:
-				again = append(again, stillWaited(c.finish(acks))...)
+				c.finish(acks)
 			}
 			c.empty()
 		}
@@ -275,16 +267,15 @@ func (c *command) text(text *string) any {
 	return *text
 }
 
-// finish gives each request its answer, and returns those that the script has not served. acks is
-// why an answer may not count, or nil.
-func (c *command) finish(acks error) (again []*request) {
+// finish gives each request its answer. acks is why an answer may not count, or nil.
+func (c *command) finish(acks error) {
 	err := c.cmd.Err()
 	if len(c.requests) == 1 {
 		if err == nil {
 			err = acks
 		}
 		c.requests[0].finish(c.cmd.Val(), err)
-		return nil
+		return
 	}
 	answers, _ := c.cmd.Val().([]any)
 	for i, r := range c.requests {
@@ -293,18 +284,11 @@ func (c *command) finish(acks error) (again []*request) {
 			r.finish(nil, err)
 		case i >= len(answers):
 			r.finish(nil, ErrAnswer)
-		case answers[i] == notServed && i > 0:
-			r.bySource = false // the server knows the script by now
-			again = append(again, r)
 		default:
 			r.finishWith(answers[i], acks)
 		}
 	}
-	return again
 }
-
-// notServed is the answer to a call behind others whose answers are large, see batch.lua.
-const notServed = "AGAIN"
 
 // finishWith gives the request one of many answers: an error is a text there, see batch.lua.
 func (r *request) finishWith(answer any, acks error) {

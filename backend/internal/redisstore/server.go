@@ -47,7 +47,6 @@ type server struct {
 	client redis.UniversalClient
 	mode   atomic.Int32 // a keyMode
 	probe  probe
-	large  answerBound
 	// moved sends a request that the node of a Cluster has refused to where its key is, or is nil
 	moved func(*request, error)
 

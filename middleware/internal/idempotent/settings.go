@@ -23,7 +23,6 @@ const (
 const (
 	defaultOnce       = 24 * time.Hour
 	defaultMaxHold    = 5 * time.Minute
-	defaultMaxAnswer  = 1 << 20
 	defaultRetryAfter = time.Second
 	defaultWaiters    = 1024
 	defaultKeyWaiters = 256
@@ -33,8 +32,9 @@ const (
 const (
 	// longestRetention is the longest window of guard.WithOnce.
 	longestRetention = 10 * 365 * 24 * time.Hour
-	// maxAnswer is the largest answer, in bytes, that can be recorded.
-	maxAnswer = 8 << 20
+	// maxAnswer is the largest answer, in bytes, that can be recorded. The rest of guard.MaxRecord
+	// has room for its headers, twice MaxFieldBytes with their lengths.
+	maxAnswer = guard.MaxRecord * 3 / 4
 )
 
 // Settings are the settings that both adapters have. The options of the adapters set them.
@@ -81,7 +81,7 @@ func Defaults(a Adapter, unreadable func(reason string, err error) error) Settin
 		Unreadable: unreadable,
 		Waiters:    defaultWaiters,
 		KeyWaiters: defaultKeyWaiters,
-		MaxAnswer:  defaultMaxAnswer,
+		MaxAnswer:  maxAnswer,
 		Retention:  defaultOnce,
 		MaxHold:    defaultMaxHold,
 		RetryAfter: defaultRetryAfter,
