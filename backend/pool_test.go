@@ -20,7 +20,7 @@ import (
 // Callers that want a slow store, and leave, cost no held lease, however small the pool is.
 func TestLong_claimsDoNotStarveRenewalsInASmallPool(t *testing.T) {
 	redistest.Long(t)
-	const ttl, held = 10 * time.Second, 20
+	const ttl, held = 4 * time.Second, 20
 	of := map[string]func(nodes []redis.UniversalClient) guard.Locker{
 		"single":    func(nodes []redis.UniversalClient) guard.Locker { return single.New(nodes[0]) },
 		"reentrant": func(nodes []redis.UniversalClient) guard.Locker { return reentrant.New(nodes[0]) },

@@ -28,6 +28,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
@@ -100,6 +101,17 @@ func isNil(l driver.Locker) bool {
 
 // Check implements driver.Checker.
 func (l *Locker) Check() error { return l.err }
+
+// Close closes both backends, if they have Close. See single.Locker.Close.
+func (l *Locker) Close() error {
+	var failed []error
+	for _, s := range l.sides {
+		if c, ok := s.Locker.(io.Closer); ok {
+			failed = append(failed, c.Close())
+		}
+	}
+	return errors.Join(failed...)
+}
 
 // CheckKey implements driver.KeyChecker. It accepts a key that both backends accept.
 func (l *Locker) CheckKey(key string) error {

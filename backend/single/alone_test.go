@@ -2,7 +2,6 @@ package single_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -100,17 +99,6 @@ func TestAlone_aCallToAFrozenServerEndsWithItsContext(t *testing.T) {
 	redistest.Within(t, 400*time.Millisecond, "a call with 200 ms", func() { require.ErrorIs(t, take(ctx, l, claimOf(1)), guard.ErrStore) })
 	l.server.Thaw()
 	require.Eventually(t, func() bool { return take(t.Context(), l, claimOf(1)) == nil }, 5*time.Second, 10*time.Millisecond)
-}
-
-func TestAlone_aClientThatWasClosedShowsInAFewMilliseconds(t *testing.T) {
-	t.Parallel()
-	l := alone(t)
-	require.NoError(t, l.rdb.Close())
-	var failed *guard.StoreError
-	redistest.Within(t, 200*time.Millisecond, "what shows it", func() {
-		require.Eventually(t, func() bool { return errors.As(take(t.Context(), l, claimOf(1)), &failed) }, 10*time.Second, time.Millisecond)
-	})
-	require.Equal(t, driver.KindClosed, failed.Kind)
 }
 
 func TestAlone_sendsForgottenScriptsAgain(t *testing.T) {

@@ -46,6 +46,29 @@ func Example() {
 	// guard: "report:2026-11-21" is done
 }
 
+// Close what uses a thing before the thing itself.
+func ExampleLocker_Close() {
+	server, err := miniredis.Run() // stands for a real one
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	locker := single.New(rdb)
+	g, err := guard.New(locker, guard.WithNamespace("shop"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	fmt.Println(g.Do(ctx, "report", func(context.Context) error { return nil }))
+	fmt.Println(g.Close(ctx), locker.Close(), rdb.Close())
+	// Output:
+	// <nil>
+	// <nil> <nil> <nil>
+}
+
 // A counter is a hook of go-redis that counts what is sent. One that traces is added in the same
 // way.
 type counter struct{ sent atomic.Int64 }

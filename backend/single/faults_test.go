@@ -483,9 +483,12 @@ func TestFault25_clientClosedUnderTheGuard(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	rdb := client(t, server.Addr())
-	g := newGuard(t, rdb)
+	locker := single.New(rdb)
+	g, err := guard.New(locker, guard.WithTTL(ttl), guard.WithHook(faultmetrics.Watch(t, shows).Hook))
+	require.NoError(t, err)
 	lease := acquire(t, g, "k")
 	require.NoError(t, rdb.Close())
+	require.NoError(t, locker.Close())
 	var failed *guard.StoreError
 	require.ErrorAs(t, g.Do(t.Context(), "other", nothing), &failed)
 	require.Equal(t, driver.KindClosed, failed.Kind)

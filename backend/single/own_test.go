@@ -236,11 +236,12 @@ func TestOwn_aRenewalOfAFrozenServerEndsWithItsContext(t *testing.T) {
 	}, 5*time.Second, 10*time.Millisecond)
 }
 
-func TestOwn_connectionsGoWhenTheUsersClientWasClosed(t *testing.T) {
+func TestClose_endsTheLockersConnectionsAndNotTheClient(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	l := &lonely{server: server, admin: server.Client(t), rdb: client(t, server.Addr())}
+	l := &lonely{server: server, admin: server.Client(t), rdb: client(t, server.Addr(), withPools(10, -1))}
 	l.Locker = single.New(l.rdb)
+	require.NoError(t, l.rdb.Ping(t.Context()).Err())
 	before := l.connections(t)
 	require.NoError(t, take(t.Context(), l, claimOf(1)))
 	require.Eventually(t, func() bool {
@@ -250,14 +251,54 @@ func TestOwn_connectionsGoWhenTheUsersClientWasClosed(t *testing.T) {
 		renew(t, l.Locker, claimOf(1))
 		return l.connections(t) > before+1
 	}, 10*time.Second, time.Millisecond)
-	require.NoError(t, l.rdb.Close())
-	require.Eventually(t, func() bool { return l.connections(t) == before }, 5*time.Second, 10*time.Millisecond)
-	l.RenewBatch(t.Context(), []guard.Claim{claimOf(1)}, func(_ int, _ bool, err error) {
+	for range 2 {
+		require.NoError(t, l.Close())
+	}
+	own := func() int { return l.connections(t) - int(l.rdb.PoolStats().TotalConns) }
+	require.Eventually(t, func() bool { return own() == 1 }, 5*time.Second, 10*time.Millisecond, "that of the test")
+	closed := func(err error) {
 		var failed *guard.StoreError
 		require.ErrorAs(t, err, &failed)
 		require.Equal(t, driver.KindClosed, failed.Kind)
-	})
-	require.Equal(t, before, l.connections(t))
+		require.ErrorContains(t, err, "the Locker was closed")
+	}
+	closed(take(t.Context(), l, claimOf(1)))
+	_, err := l.Release(t.Context(), claimOf(1), guard.After{})
+	closed(err)
+	_, err = l.Renew(t.Context(), claimOf(1))
+	closed(err)
+	l.RenewBatch(t.Context(), []guard.Claim{claimOf(1), claimOf(2)}, func(_ int, _ bool, err error) { closed(err) })
+	l.AcquireBatch(t.Context(), []guard.Claim{claimOf(1), claimOf(2)}, func(_ int, _ guard.Grant, err error) { closed(err) })
+	require.NoError(t, l.rdb.Ping(t.Context()).Err(), "the client is the application's")
+	require.Equal(t, 1, own())
+}
+
+// What is under way ends as usual, and its connection after it.
+func TestClose_waitsForNothingAndCutsNothingOff(t *testing.T) {
+	t.Parallel()
+	l := alone(t)
+	l.proxy.Delay(200 * time.Millisecond)
+	taken := make(chan error, 1)
+	go func() { taken <- take(t.Context(), l, claimOf(1)) }()
+	time.Sleep(50 * time.Millisecond) // nothing shows that it was sent
+	redistest.Within(t, 100*time.Millisecond, "Close", func() { require.NoError(t, l.Close()) })
+	require.NoError(t, <-taken)
+	own := func() int { return l.connections(t) - int(l.rdb.PoolStats().TotalConns) }
+	require.Eventually(t, func() bool { return own() == 1 }, 5*time.Second, 10*time.Millisecond)
+}
+
+// A Guard does not close its Locker: another one may use it.
+func TestClose_ofAGuardLeavesItsLockerToOthers(t *testing.T) {
+	t.Parallel()
+	l := single.New(redistest.Start(t).Client(t))
+	first, err := guard.New(l)
+	require.NoError(t, err)
+	second, err := guard.New(l)
+	require.NoError(t, err)
+	require.NoError(t, first.Close(t.Context()))
+	require.NoError(t, second.Do(t.Context(), "k", nothing))
+	require.NoError(t, second.Close(t.Context()))
+	require.NoError(t, l.Close())
 }
 
 func TestWithClientSetup_hooksSeeEveryCommand(t *testing.T) {

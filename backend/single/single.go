@@ -65,8 +65,8 @@ var (
 // Locker's own to the server, or to each master of a Cluster. So they do not wait for an
 // application that uses up the client's pool. These connections have the client's options, except
 // for its Limiter, which no renewal asks. They do not run its hooks, see WithClientSetup. The
-// Locker closes them if they were not used for half a second (15 seconds for renewals), or if the
-// client was closed. If the server accepts no more connections, everything uses the client.
+// Locker closes them if they were not used for half a second (15 seconds for renewals), or by
+// Close. If the server accepts no more connections, everything uses the client.
 //
 // Everything uses the connections of the client if it finds its server through Sentinel, has a
 // StreamingCredentialsProvider or no read deadlines (a ReadTimeout of -2), or is of another type.

@@ -2,33 +2,25 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
-
-	"github.com/seed-1795987d/onerun/backend/internal/rediserr"
 )
 
 const (
-	// largestBatch bounds a batch of claims and releases, so that no answer comes long after its
-	// request could have had one.
-	largestBatch = 128
-	// usualWorkers is how many batches are out at a time if there is much to do. The second one
+	// maxBatch bounds a batch, so that no answer comes long after its request could have had one.
+	maxBatch = 128
+	// normalWorkers is how many batches are out at a time if there is much to do. The second one
 	// starts while the first is out if secondBatch requests wait.
-	usualWorkers = 2
-	secondBatch  = 32
-	// largestRenewal bounds a batch of renewals, which are few scripts in one pipeline.
-	largestRenewal = 32 * largestBatch
+	normalWorkers = 2
+	secondBatch   = 32
 	// lateAfter is how long a batch may be out before the next one starts regardless: the
-	// connection may be dead, or the server frozen. There are at most mostWorkers then.
-	lateAfter   = 50 * time.Millisecond
-	mostWorkers = 8
-	// leastPrune is how many requests may wait before the queue is searched for those whose
-	// callers have left, because the server does not answer.
-	leastPrune = 4 * largestBatch
+	// connection may be dead, or the server frozen. There are at most maxWorkers then.
+	lateAfter  = 50 * time.Millisecond
+	maxWorkers = 8
+	// minPrune is how many requests may wait before the batcher searches the queue for callers that
+	// have left, because the server does not answer.
+	minPrune = 4 * maxBatch
 	// workerIdle is how long a worker waits for more: a goroutine that has grown its stack for
 	// go-redis is worth keeping.
 	workerIdle = 100 * time.Millisecond
@@ -38,12 +30,7 @@ const (
 // by itself. Those that come while one is out wait, and go out together as the next one.
 type batcher struct {
 	server *server
-	conns  []*connection // of its own
-	pooled *pooled       // from the user's pool, if there are no own connections; or nil
-	// unlimited, of renewals, is what sends if there is no connection, or nil
-	unlimited func() client
-	largest   int  // of a batch
-	acked     bool // replicas acknowledge its batches
+	lanes  []*lane
 
 	mu      sync.Mutex
 	queue   []*request
@@ -55,10 +42,8 @@ type batcher struct {
 	alarm   *time.Timer
 }
 
-func newBatcher(s *server, largest int) *batcher {
-	return &batcher{
-		server: s, largest: largest, wake: make(chan struct{}, usualWorkers),
-	}
+func newBatcher(s *server) *batcher {
+	return &batcher{server: s, wake: make(chan struct{}, normalWorkers)}
 }
 
 // add sends the requests with the next batch. Each is finished once: soon after its context has
@@ -73,13 +58,13 @@ func (b *batcher) add(requests ...*request) {
 		b.arm()
 	}
 	b.mu.Unlock()
-	stillWaited(left)
+	dropAbandoned(left)
 }
 
 // pruned removes the requests whose callers have left from a queue that has grown, and returns
 // them. b.mu must be held.
 func (b *batcher) pruned() (left []*request) {
-	if len(b.queue) <= max(b.prune, leastPrune) {
+	if len(b.queue) <= max(b.prune, minPrune) {
 		return nil
 	}
 	b.queue = slices.DeleteFunc(b.queue, func(r *request) bool {
@@ -120,7 +105,7 @@ func (b *batcher) start() {
 
 // arm sets the alarm if requests wait and a worker may start. b.mu must be held.
 func (b *batcher) arm() {
-	if len(b.queue) > 0 && b.alarm == nil && b.working < mostWorkers {
+	if len(b.queue) > 0 && b.alarm == nil && b.working < maxWorkers {
 		b.alarm = time.AfterFunc(lateAfter, b.late)
 	}
 }
@@ -131,12 +116,12 @@ func (b *batcher) late() {
 	defer b.mu.Unlock()
 	b.alarm = nil
 	switch waited := time.Since(b.last); {
-	case len(b.queue) == 0 || b.working >= mostWorkers:
+	case len(b.queue) == 0 || b.working >= maxWorkers:
 	case waited < lateAfter:
 		b.alarm = time.AfterFunc(lateAfter-waited, b.late)
 	default:
 		b.start()
-		if b.working < mostWorkers {
+		if b.working < maxWorkers {
 			b.alarm = time.AfterFunc(lateAfter, b.late)
 		}
 	}
@@ -144,7 +129,7 @@ func (b *batcher) late() {
 
 // take takes a batch from the queue. b.mu must be held.
 func (b *batcher) take(batch []*request) []*request {
-	n := min(len(b.queue), b.largest)
+	n := min(len(b.queue), maxBatch)
 	batch = append(batch[:0], b.queue[:n]...)
 	rest := copy(b.queue, b.queue[n:])
 	clear(b.queue[rest:])
@@ -160,7 +145,7 @@ func (b *batcher) work() {
 	sending := false
 	defer func() {
 		if sending { // a hook has ended the goroutine
-			b.sent()
+			b.finishDirect()
 		}
 	}()
 	var batch []*request
@@ -168,7 +153,7 @@ func (b *batcher) work() {
 		b.mu.Lock()
 		batch = b.take(batch)
 		b.mu.Unlock()
-		if waited := stillWaited(batch); len(waited) > 0 {
+		if waited := dropAbandoned(batch); len(waited) > 0 {
 			sending = true
 			b.send(waited)
 			sending = false
@@ -181,8 +166,8 @@ func (b *batcher) work() {
 			b.mu.Unlock()
 			continue
 		}
-		b.arm()                     // as most workers may have been at work until now
-		if b.idle == usualWorkers { // they are enough
+		b.arm() // this may have been the last worker that was allowed
+		if b.idle == normalWorkers {
 			b.mu.Unlock()
 			return
 		}
@@ -212,101 +197,43 @@ func (b *batcher) woken(rest *time.Timer) bool {
 	return true
 }
 
-// send sends a batch on one of the connections.
+// send sends a batch on a lane, or by the application's client if no lane is free. It waits for a
+// lane if the application uses up its pool.
 func (b *batcher) send(batch []*request) {
 	ctx, cancel := lastOf(batch)
 	defer cancel()
-	for _, c := range b.conns {
-		if c.take(ctx) {
-			b.sendOn(ctx, c, batch)
+	for _, l := range b.lanes {
+		if l.take(ctx) {
+			b.server.sendOn(ctx, l, batch)
 			return
 		}
 	}
-	if c := b.spare(ctx); c != nil {
-		b.sendOn(ctx, c, batch)
-		return
-	}
-	b.sendByPool(ctx, batch)
-}
-
-// sendByPool sends a batch on a connection of the user's client.
-func (b *batcher) sendByPool(ctx context.Context, batch []*request) {
-	var s sender
-	p := b.server.patience
-	if p == nil {
-		_ = b.sendBy(ctx, b.server.client, &s, batch)
-		return
-	}
-	within, end := withDeadline(ctx, b.server.client.(*redis.Client))
-	defer end()
-	switch {
-	case b.pooled != nil:
-		b.pooled.use(func(client client) error { return b.sendBy(within, client, &s, batch) })
-	case b.unlimited != nil:
-		p.warm(b.sendBy(within, b.unlimited(), &s, batch))
-	case p.isSlow():
-		p.warm(b.sendBy(within, p.client(), &s, batch))
-	default:
-		p.warm(b.sendBy(ctx, b.server.client, &s, batch))
-	}
-}
-
-func (b *batcher) sendOn(ctx context.Context, c *connection, batch []*request) {
-	err := errAborted // unless sendBy returns
-	defer func() { c.release(err) }()
-	err = b.sendBy(undone{ctx}, c.client, &c.sender, batch)
-}
-
-// sendBy sends a batch by a client. If a hook of the client panics, callers that wait do as well,
-// and the other requests get an error. So they do if a hook ends the goroutine.
-func (b *batcher) sendBy(ctx context.Context, client client, with *sender, batch []*request) (spoils error) {
-	returned := false
-	defer func() {
-		if returned {
+	for _, l := range b.lanes {
+		if l.appPoolExhausted() && l.wait(ctx, lateAfter) {
+			b.server.sendOn(ctx, l, batch)
 			return
 		}
-		spoils = errAborted
-		if p := recover(); p != nil {
-			with.abort(&rediserr.HookPanic{Value: p})
-			return
-		}
-		with.abort(errAborted)
-	}()
-	spoils = b.server.send(ctx, client, with, batch, b.acked)
-	returned = true
-	return spoils
-}
-
-// spare waits for a connection if the application has taken all of its own.
-func (b *batcher) spare(ctx context.Context) *connection {
-	for _, c := range b.conns {
-		if c.userHasNoneLeft() && c.wait(ctx, lateAfter) {
-			return c
-		}
 	}
-	return nil
+	b.server.sendByApp(ctx, batch)
 }
 
-// sendNow sends the request from the caller's own goroutine if no batch is out and there is a
-// connection, and returns false otherwise: the request is as it was then.
-func (b *batcher) sendNow(r *request) bool {
-	c := b.takeFirst(r.ctx)
-	if c == nil {
+// sendDirect sends the request from the caller's own goroutine if no batch is out and a lane is
+// free, and returns false otherwise: the request is as it was then.
+func (b *batcher) sendDirect(r *request) bool {
+	l := b.takeFirst(r.ctx)
+	if l == nil {
 		return false
 	}
-	defer b.sent()
+	defer b.finishDirect()
 	err := errAborted // unless send returns
-	defer func() { c.release(err) }()
-	c.one[0] = r
-	err = b.server.send(undone{r.ctx}, c.client, &c.sender, c.one[:], false)
+	defer func() { l.release(err) }()
+	l.one[0] = r
+	err = b.server.send(noDone{r.ctx}, l.conn, &l.sender, l.one[:])
 	return true
 }
 
-// errAborted stands for a hook of the client that has panicked or ended the goroutine.
-var errAborted = errors.New("a hook of the client has not returned")
-
-// sent ends what takeFirst began, and starts a batch with what has come in meanwhile.
-func (b *batcher) sent() {
+// finishDirect ends what takeFirst began, and starts a batch with what has come in meanwhile.
+func (b *batcher) finishDirect() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.working--
@@ -317,16 +244,16 @@ func (b *batcher) sent() {
 	}
 }
 
-// takeFirst takes the first connection if no batch is out, and counts the caller as a worker.
-func (b *batcher) takeFirst(ctx context.Context) *connection {
+// takeFirst takes the first lane if no batch is out, and counts the caller as a worker.
+func (b *batcher) takeFirst(ctx context.Context) *lane {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.working > 0 || len(b.conns) == 0 || !b.conns[0].take(ctx) {
+	if b.working > 0 || len(b.lanes) == 0 || !b.lanes[0].take(ctx) {
 		return nil
 	}
 	b.working++
-	b.last = b.conns[0].used
-	return b.conns[0]
+	b.last = b.lanes[0].used
+	return b.lanes[0]
 }
 
 // unused reports whether nothing has gone this way for that time.
@@ -334,22 +261,4 @@ func (b *batcher) unused(d time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.working == 0 && len(b.queue) == 0 && time.Since(b.last) > d
-}
-
-// lastOf returns a context for a batch, which ends when the last of its requests' contexts has.
-func lastOf(batch []*request) (context.Context, context.CancelFunc) {
-	if len(batch) == 1 {
-		return batch[0].ctx, func() {}
-	}
-	var last time.Time
-	for _, r := range batch {
-		deadline, ok := r.ctx.Deadline()
-		if !ok {
-			return context.WithoutCancel(r.ctx), func() {}
-		}
-		if deadline.After(last) {
-			last = deadline
-		}
-	}
-	return context.WithDeadline(context.WithoutCancel(batch[0].ctx), last)
 }

@@ -73,7 +73,7 @@ type Call struct {
 func (c *Call) routeKey() string {
 	switch {
 	case c.Prefix != "":
-		return c.Prefix // which has the hash tag
+		return c.Prefix // it has the hash tag
 	case c.Script.keys == 0:
 		return c.FurtherKeys[0]
 	default:

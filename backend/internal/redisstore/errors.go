@@ -10,7 +10,7 @@ import (
 // error returns the error of a call as a *driver.StoreError.
 func (s *Store) error(c *Call, err error) error {
 	if s.router != nil {
-		s.router.heed(err)
+		s.router.reloadSlotsOn(err)
 	}
 	kind := rediserr.KindOf(err)
 	switch {

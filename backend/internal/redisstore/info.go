@@ -52,8 +52,8 @@ func (s *Store) Warnings(ctx context.Context) []error {
 }
 
 func (s *Store) poolWarnings() []error {
-	user, ok := s.client.(*redis.Client)
-	if !ok || !onlyByPool(user) || poolSize(user) > 1 {
+	app, ok := s.client.(*redis.Client)
+	if !ok || !onlyByPool(app) || poolSize(app) > 1 {
 		return nil
 	}
 	return []error{fmt.Errorf("%s: renewals wait for the application's commands, and leases can be lost: "+

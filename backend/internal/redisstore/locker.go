@@ -34,6 +34,17 @@ func NewLocker(store *Store, revisits *Revisits, queue *Queue, calls Calls) *Loc
 	return l
 }
 
+// Close closes the connections that the Locker has made, each as soon as the call on it has ended.
+// It does not close the application's client, nor end subscriptions: these end with their waiters.
+// Claims, renewals and releases after it fail with driver.KindClosed, so close the Guards first.
+// Closing a Guard does not close its Locker, because several Guards may share one. A Locker that is
+// not closed disconnects after 15 seconds without use. Close returns nil. A second call does
+// nothing.
+func (l *Locker) Close() error {
+	l.store.close()
+	return nil
+}
+
 // Check implements driver.Checker.
 func (l *Locker) Check() error { return l.store.Check() }
 

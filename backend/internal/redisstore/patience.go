@@ -16,43 +16,51 @@ import (
 // slowFor is for how long a server counts as slow after the client's ReadTimeout has ended a call.
 const slowFor = time.Minute
 
-// A patience has what calls use instead of the user's client while the server is slow: a server
-// that is slow is not away, and how long an answer may take depends on the lease.
+// A patience has the clients that calls use instead of the application's client while the server is
+// slow. A slow server is not away: how long an answer may take depends on the lease.
 type patience struct {
 	client func() *redis.Client
-	// limit is how long an answer takes that may come too late for the user's client.
+	// unlimited is for renewals. It has no Limiter: a circuit breaker for the application's commands
+	// must not end a lease.
+	unlimited func() *redis.Client
+	// limit is how long an answer may take before the server counts as slow.
 	limit   time.Duration
 	slow    atomic.Pointer[time.Time] // when that was last noted
 	warming atomic.Bool
 }
 
-func newPatience(user *redis.Client) *patience {
-	p := &patience{client: sync.OnceValue(func() *redis.Client { return patient(user) }), limit: math.MaxInt64}
-	if user.Options().ReadTimeout > 0 {
-		p.limit = user.Options().ReadTimeout / 2
+func newPatience(app *redis.Client) *patience {
+	p := &patience{client: sync.OnceValue(func() *redis.Client { return patient(app) }), limit: math.MaxInt64}
+	p.unlimited = sync.OnceValue(func() *redis.Client {
+		client := patient(app)
+		client.Options().Limiter = nil // the options are this client's own
+		return client
+	})
+	if app.Options().ReadTimeout > 0 {
+		p.limit = app.Options().ReadTimeout / 2
 	}
 	return p
 }
 
-// patient returns a client on the pool of the user's client. Its calls end with their deadlines,
+// patient returns a client on the pool of the application's client. Its calls end with their deadlines,
 // and not with the client's time-outs. If the connections have no deadlines, they have none here.
-// go-redis does not give it the hooks of the user's client.
-func patient(user *redis.Client) *redis.Client {
-	if user.Options().ReadTimeout < 0 {
-		return user.WithTimeout(user.Options().ReadTimeout)
+// go-redis does not give it the hooks of that client.
+func patient(app *redis.Client) *redis.Client {
+	if app.Options().ReadTimeout < 0 {
+		return app.WithTimeout(app.Options().ReadTimeout)
 	}
-	client := user.WithTimeout(0)
+	client := app.WithTimeout(0)
 	client.Options().ContextTimeoutEnabled = true
 	return client
 }
 
-// withDeadline returns a context for a patient client: ctx, or one that ends after the user's
+// withDeadline returns a context for a patient client: ctx, or one that ends after the application's
 // ReadTimeout if ctx has no deadline.
-func withDeadline(ctx context.Context, user *redis.Client) (context.Context, context.CancelFunc) {
-	if _, has := ctx.Deadline(); has || user.Options().ReadTimeout <= 0 {
+func withDeadline(ctx context.Context, app *redis.Client) (context.Context, context.CancelFunc) {
+	if _, has := ctx.Deadline(); has || app.Options().ReadTimeout <= 0 {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, user.Options().ReadTimeout)
+	return context.WithTimeout(ctx, app.Options().ReadTimeout)
 }
 
 // isSlow reports whether the client's ReadTimeout has ended a call lately, or might have.
@@ -61,7 +69,7 @@ func (p *patience) isSlow() bool {
 	return last != nil && time.Since(*last) < slowFor
 }
 
-// note notes that a call of the user's client has ended with err. If its context goes on, the
+// note notes that a call of the application's client has ended with err. If its context goes on, the
 // client's time-out has ended it.
 func (p *patience) note(ctx context.Context, err error) {
 	if p != nil && rediserr.KindOf(err) == driver.KindTimeout && ctx.Err() == nil {
@@ -85,7 +93,7 @@ func (p *patience) setSlow() {
 // trips of a connection that is new may have taken all of its time, and the next call would
 // connect again.
 func (p *patience) warm(err error) {
-	if err == nil || rediserr.KindOf(err) != driver.KindTimeout || !p.warming.CompareAndSwap(false, true) {
+	if p == nil || err == nil || rediserr.KindOf(err) != driver.KindTimeout || !p.warming.CompareAndSwap(false, true) {
 		return
 	}
 	go func() {

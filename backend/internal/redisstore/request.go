@@ -78,9 +78,9 @@ func (r *request) wait(ctx context.Context) error {
 	}
 }
 
-// stillWaited finishes the requests whose contexts have ended, and returns the others, in the same
+// dropAbandoned finishes the requests whose contexts have ended, and returns the others, in the same
 // slice. What is sent for nobody would only have to be undone: after a freeze, that may be much.
-func stillWaited(requests []*request) []*request {
+func dropAbandoned(requests []*request) []*request {
 	n := 0
 	for _, r := range requests {
 		if err := r.ctx.Err(); err != nil {
@@ -91,4 +91,22 @@ func stillWaited(requests []*request) []*request {
 		n++
 	}
 	return requests[:n]
+}
+
+// lastOf returns a context for a batch, which ends when the last of its requests' contexts has.
+func lastOf(batch []*request) (context.Context, context.CancelFunc) {
+	if len(batch) == 1 {
+		return batch[0].ctx, func() {}
+	}
+	var last time.Time
+	for _, r := range batch {
+		deadline, ok := r.ctx.Deadline()
+		if !ok {
+			return context.WithoutCancel(r.ctx), func() {}
+		}
+		if deadline.After(last) {
+			last = deadline
+		}
+	}
+	return context.WithDeadline(context.WithoutCancel(batch[0].ctx), last)
 }

@@ -17,19 +17,19 @@ import (
 
 // A router finds the master of a Cluster that has a key. Requests to one master share batches.
 type router struct {
-	cluster *redis.ClusterClient
-	whole   *server     // by which go-redis finds the master
-	loaded  atomic.Bool // go-redis knows the slots: it does not have to ask the Cluster
+	cluster     *redis.ClusterClient
+	clusterWide *server     // go-redis finds the master of each key
+	loaded      atomic.Bool // go-redis knows the slots, and does not have to ask the Cluster
 
 	mu      sync.RWMutex
 	servers map[*redis.Client]*server
-	setups  []func(*redis.Client) // of clients of our own
+	setups  []func(*redis.Client) // for own clients
 	mode    keyMode
 }
 
 func newRouter(cluster *redis.ClusterClient) *router {
-	r := &router{cluster: cluster, whole: newServer(cluster), servers: map[*redis.Client]*server{}, mode: oneSlot}
-	r.whole.mode.Store(int32(oneSlot))
+	r := &router{cluster: cluster, clusterWide: newServer(cluster), servers: map[*redis.Client]*server{}, mode: oneSlot}
+	r.clusterWide.mode.Store(int32(oneSlot))
 	return r
 }
 
@@ -79,6 +79,15 @@ func (r *router) drop(unusedFor time.Duration) {
 	})
 }
 
+// close closes the ways to all masters.
+func (r *router) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.servers {
+		s.close()
+	}
+}
+
 // send sends a request to its master, when that is found.
 func (r *router) send(q *request) {
 	find := func() (s *server, err error) {
@@ -93,7 +102,7 @@ func (r *router) send(q *request) {
 			q.finish(nil, err)
 			return
 		}
-		s.batcher(q).add(q)
+		s.add(q)
 	})
 }
 
@@ -110,16 +119,16 @@ func (r *router) resend(q *request, err error) {
 		q.finish(nil, err)
 		return
 	}
-	go r.whole.batcher(q).send([]*request{q})
+	go r.clusterWide.sendByApp(q.ctx, []*request{q})
 }
 
 // isElsewhere reports whether err says that a master has not run a command, and another one may.
 func isElsewhere(err error) bool { return rediserr.IsMoved(err) || errors.Is(err, redis.ErrClosed) }
 
-// heed has the masters of slots be looked up anew if err says that they may be others by now. The
-// client of the Cluster does not see what its nodes' own clients do.
-func (r *router) heed(err error) {
-	if (rediserr.IsMoved(err) || spoilt(err)) && rediserr.KindOf(err) != driver.KindCanceled {
+// reloadSlotsOn looks up the masters of slots anew if err says that they may have changed. The
+// client of the Cluster does not see what the lanes to its nodes do.
+func (r *router) reloadSlotsOn(err error) {
+	if (rediserr.IsMoved(err) || connError(err)) && rediserr.KindOf(err) != driver.KindCanceled {
 		r.cluster.ReloadState(context.Background())
 	}
 }

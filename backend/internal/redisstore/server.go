@@ -47,68 +47,80 @@ type server struct {
 	client redis.UniversalClient
 	mode   atomic.Int32 // a keyMode
 	probe  probe
-	// moved sends a request that the node of a Cluster has refused to where its key is, or is nil
+	// moved sends a request that a node of a Cluster has refused to the master of its key, or is nil.
 	moved func(*request, error)
 
 	patience *patience // nil if the client is not known
 
-	// Claims and releases, renewals, and what replicas have to acknowledge. Renewals do not wait
-	// behind the others, nor for their connections.
-	calls, renewals, acked *batcher
+	// acked sends what replicas have to acknowledge. Renewals wait neither behind other requests nor
+	// for their lanes.
+	calls, acked *batcher
+	renewals     *renewer
 }
 
 // newServer returns the way to the client's server.
 func newServer(client redis.UniversalClient) *server {
 	s := &server{client: client}
 	s.mode.Store(int32(unproven))
-	s.calls, s.renewals, s.acked = newBatcher(s, largestBatch), newBatcher(s, largestRenewal), newBatcher(s, largestBatch)
-	s.acked.acked = true
-	user, ok := client.(*redis.Client)
-	if !ok || user == nil {
+	s.calls, s.acked, s.renewals = newBatcher(s), newBatcher(s), &renewer{server: s}
+	app, ok := client.(*redis.Client)
+	if !ok || app == nil {
 		return s
 	}
-	s.patience = newPatience(user)
-	pooled := newPooled(user)
-	if onlyByPool(user) {
-		s.renewals.pooled = pooled
-		return s
+	s.patience = newPatience(app)
+	switch {
+	case !onlyByPool(app):
+		for range normalWorkers {
+			s.calls.lanes = append(s.calls.lanes, newLane(app, shortIdle))
+		}
+		s.renewals.lane = newLane(app, renewalIdle)
+	case poolSize(app) > 1:
+		s.renewals.lane = newLane(app, renewalIdle)
+		s.renewals.lane.pool = s.patience.unlimited
 	}
-	// else an open circuit breaker could keep the user's client, and so ours, from connecting
-	s.renewals.unlimited = pooled.unlimited
-	for range usualWorkers {
-		s.calls.conns = append(s.calls.conns, newConnection(user, shortIdle))
-	}
-	s.renewals.conns = []*connection{newConnection(user, renewalIdle)}
 	return s
 }
 
-// onlyByPool reports whether everything uses the client's own connections.
+// onlyByPool reports whether all connections must be those of the application's client.
 //
-// If Sentinel chooses the server, go-redis closes these when Sentinel names another one, while the
-// old one may live on and accept what comes. Credentials that change reach only these. And if they
-// have no read deadlines, ours cannot have any (connections through SSH cannot).
-func onlyByPool(user *redis.Client) bool {
-	opt := user.Options()
-	const noDeadlines = -1 // go-redis turns the -2 that a user gives into this
-	return address(user) == behindSentinel || opt.StreamingCredentialsProvider != nil || opt.ReadTimeout == noDeadlines
+// If Sentinel chooses the server, go-redis closes these when Sentinel names another one. The old one
+// may live on, and accept what comes on other connections. Credentials that change reach only the
+// client's connections. And without read deadlines there, a lane cannot have any (connections
+// through SSH cannot).
+func onlyByPool(app *redis.Client) bool {
+	opt := app.Options()
+	const noDeadlines = -1 // go-redis turns the -2 of a user into this
+	return address(app) == behindSentinel || opt.StreamingCredentialsProvider != nil || opt.ReadTimeout == noDeadlines
 }
 
-// connections returns those that are not the user's.
-func (s *server) connections() []*connection {
-	return append(s.calls.conns[:len(s.calls.conns):len(s.calls.conns)], s.renewals.conns...)
+// poolSize returns how many connections the client's pool may have.
+func poolSize(client *redis.Client) int {
+	opt := client.Options()
+	if opt.MaxActiveConns > 0 {
+		return min(opt.PoolSize, opt.MaxActiveConns)
+	}
+	return opt.PoolSize
 }
 
-// close closes the clients of the connections, when these are not in use.
+// lanes returns all lanes of the server.
+func (s *server) lanes() []*lane {
+	if s.renewals.lane == nil {
+		return nil
+	}
+	return append(s.calls.lanes[:len(s.calls.lanes):len(s.calls.lanes)], s.renewals.lane)
+}
+
+// close closes the lanes when they are not in use.
 func (s *server) close() {
-	for _, c := range s.connections() {
-		go c.close()
+	for _, l := range s.lanes() {
+		l.close()
 	}
 }
 
-// setUp has the clients of the connections set up before they are used.
+// setUp has own clients set up before they are used.
 func (s *server) setUp(setups []func(*redis.Client)) {
-	for _, c := range s.connections() {
-		c.setups = setups
+	for _, l := range s.lanes() {
+		l.setups = setups
 	}
 }
 
@@ -122,16 +134,24 @@ func (s *server) setMode(learnt keyMode) {
 	}
 }
 
-// batcher returns the batcher for a request.
-func (s *server) batcher(r *request) *batcher {
-	switch {
-	case r.call.Acks.Replicas > 0:
-		return s.acked
-	case r.call.Op == driver.OpRenew:
-		return s.renewals
+// add sends requests of one kind, together if that is possible. Each is finished once: soon after
+// its context has ended if the server answers other requests, and at the latest if the client gives
+// up.
+func (s *server) add(requests ...*request) {
+	switch call := &requests[0].call; {
+	case call.Op == driver.OpRenew:
+		s.renewals.add(requests...)
+	case call.Acks.Replicas > 0:
+		s.acked.add(requests...)
 	default:
-		return s.calls
+		s.calls.add(requests...)
 	}
+}
+
+// addDirect sends a request from the caller's own goroutine if nothing else is under way, and
+// returns false otherwise.
+func (s *server) addDirect(r *request) bool {
+	return r.call.Op != driver.OpRenew && r.call.Acks.Replicas == 0 && s.calls.sendDirect(r)
 }
 
 // unused reports whether nothing has gone to the server for that time.

@@ -78,11 +78,11 @@ func (s *Store) several(
 // startAll starts the requests. Those to one server are added to its queue at once, so that they go
 // out together.
 func (s *Store) startAll(ctx context.Context, requests []*request) {
-	if len(requests) == 0 || s.router != nil || ctx.Err() != nil {
+	if len(requests) == 0 || s.router != nil || s.refused(ctx) != nil {
 		for _, r := range requests {
 			s.start(r)
 		}
 		return
 	}
-	s.server.batcher(requests[0]).add(requests...)
+	s.server.add(requests...)
 }

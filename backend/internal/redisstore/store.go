@@ -2,18 +2,28 @@
 // bounds every call, names the keys, and returns errors as a *driver.StoreError.
 //
 // A backend gives a Locker a Program, which has its Lua, and the Calls that it makes for a claim.
-// The Store sends each Call as a request, which passes these parts:
+// The Store sends each Call as a request. A request passes these parts:
 //
 //   - A router finds the server of the key, if the client is one of a Cluster.
-//   - A batcher collects the requests that come while others are out. Each server has three: for
-//     claims and releases, for renewals, and for what replicas have to acknowledge.
-//   - A connection is one of the package's own, or one from the pool of the user's client.
+//   - A batcher collects the claims and releases that come while others are out. A renewer does the
+//     same for renewals, so that these wait for nothing else.
+//   - A lane is one connection of the Locker's own, or one that it keeps of the application's pool.
 //   - A sender joins the requests of a batch in few scripts, sends them, and gives each request its
 //     answer. It repeats what a server must have in another form: NOSCRIPT, MOVED, CROSSSLOT.
+//
+// There are two ways from a request to a server. A caller that finds nothing under way sends its
+// request itself, on a lane: handing it to another goroutine would add a fifth to its time. All
+// other requests go in batches, on a lane or by the application's client.
+//
+// The pipelines of go-redis, and its AutoPipeline, do not serve. They send many scripts in one
+// round trip, but they cannot make one script of 128 claims, which is most of what a batch gains.
+// They use connections of the application's pool, so that renewals would wait for its commands.
+// And their reads do not end with the context of a call.
 package redisstore
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"strings"
 	"sync"
@@ -38,6 +48,7 @@ type Store struct {
 	// minUptime is 0 unless MinUptime was called.
 	minUptime time.Duration
 	lastTTL   atomic.Pointer[ttlText]
+	closed    atomic.Bool
 	err       error
 }
 
@@ -61,13 +72,13 @@ func New(backend string, client redis.UniversalClient) *Store {
 // run sends a call and returns its answer, or the error of ctx if that ends first. By default,
 // go-redis would continue to read until the client's own time-outs, although ctx has ended.
 func (s *Store) run(ctx context.Context, c *Call) (any, error) {
-	if err := ctx.Err(); err != nil {
+	if err := s.refused(ctx); err != nil {
 		return nil, err
 	}
 	r := s.unused.Get().(*request)
 	r.ctx, r.call = ctx, *c
 	server := s.serverNow(r)
-	if server == nil || c.Acks.Replicas > 0 || !server.calls.sendNow(r) {
+	if server == nil || !server.addDirect(r) {
 		s.startBy(r, server)
 	}
 	if err := r.wait(ctx); err != nil {
@@ -84,6 +95,25 @@ func (s *Store) run(ctx context.Context, c *Call) (any, error) {
 	return answer, err
 }
 
+var errClosed = fmt.Errorf("the Locker was closed: %w", redis.ErrClosed)
+
+// refused returns why nothing can be sent, or nil.
+func (s *Store) refused(ctx context.Context) error {
+	if s.closed.Load() {
+		return errClosed
+	}
+	return ctx.Err()
+}
+
+// close closes the lanes, each when the call that uses it has ended.
+func (s *Store) close() {
+	s.closed.Store(true)
+	s.server.close()
+	if s.router != nil {
+		s.router.close()
+	}
+}
+
 // free makes a request available to another call, unless its alarm may still send a signal.
 func (s *Store) free(r *request) {
 	if !r.late {
@@ -94,7 +124,7 @@ func (s *Store) free(r *request) {
 
 // start sends a request, possibly in a batch with others.
 func (s *Store) start(r *request) {
-	if err := r.ctx.Err(); err != nil {
+	if err := s.refused(r.ctx); err != nil {
 		r.finish(nil, err)
 		return
 	}
@@ -104,7 +134,7 @@ func (s *Store) start(r *request) {
 // startBy sends a request to a server, or to that of its key if the Cluster must be asked for it.
 func (s *Store) startBy(r *request, server *server) {
 	if server != nil {
-		server.batcher(r).add(r)
+		server.add(r)
 	} else {
 		go s.router.send(r)
 	}
@@ -148,9 +178,9 @@ func (s *Store) ClientSetup(f func(*redis.Client)) {
 		return
 	}
 	s.server.setUp(s.setups)
-	for _, c := range s.server.connections() { // now, so that Check reports a panic
-		c.client = nil
-		if err := c.setUp(); err != nil {
+	for _, l := range s.server.lanes() { // now, so that Check reports a panic
+		l.client = nil
+		if err := l.setUp(); err != nil {
 			s.Refuse("WithClientSetup", "", err.Error())
 		}
 	}

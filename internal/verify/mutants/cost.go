@@ -34,14 +34,14 @@ var cost = []mutant{
 	},
 	{
 		name: "mutant_one_request_a_call", rule: 18, does: "requests that waited for a call to return are sent one by one",
-		hunks: []hunk{{"backend/internal/redisstore/batcher.go", "largestBatch = 128", "largestBatch = 1"}},
+		hunks: []hunk{{"backend/internal/redisstore/batcher.go", "maxBatch = 128", "maxBatch = 1"}},
 		pkg:   "backend/single", test: "TestTogether_whatComesWhileACallIsOutGoesOutAsOne",
 	},
 	{
 		name: "mutant_batch_ends_with_a_caller", rule: 18, does: "a batch ends with the context of its first caller",
 		hunks: []hunk{
-			{"backend/internal/redisstore/batcher.go", "return context.WithoutCancel(r.ctx), func() {}", "return batch[0].ctx, func() {}"},
-			{"backend/internal/redisstore/batcher.go", "context.WithDeadline(context.WithoutCancel(batch[0].ctx), last)", "context.WithDeadline(batch[0].ctx, last)"},
+			{"backend/internal/redisstore/request.go", "return context.WithoutCancel(r.ctx), func() {}", "return batch[0].ctx, func() {}"},
+			{"backend/internal/redisstore/request.go", "context.WithDeadline(context.WithoutCancel(batch[0].ctx), last)", "context.WithDeadline(batch[0].ctx, last)"},
 		},
 		pkg: "backend", test: "TestTogether_aCallerThatLeavesDoesNotEndTheScriptOfOthers",
 	},

@@ -1,0 +1,325 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-1795987d/onerun/backend/internal/rediserr"
+)
+
+const (
+	// shortIdle is how long a lane for claims and releases stays connected without being used. A
+	// lane connects after busyAfter requests with less than that between them. Occasional callers
+	// use the application's client.
+	shortIdle = 500 * time.Millisecond
+	busyAfter = 10
+	// renewalIdle is the same for renewals. The next renewal comes after a third of a TTL.
+	renewalIdle = 15 * time.Second
+	// connectWithin is how long a caller waits for its lane to connect. Connecting goes on for up
+	// to connectAtMost: its round trips do not count against a request, and the next caller finds
+	// the lane connected.
+	connectWithin = 400 * time.Millisecond
+	connectAtMost = 30 * time.Second
+)
+
+// A lane is one connection to the server of the application's client, for one caller at a time. It
+// connects if it is needed, and disconnects after it was idle. Until it is connected, callers use
+// the application's client.
+//
+// A lane has a connection of its own (see newOwnClient) if that is possible: the application may
+// use up all connections of its pool. Otherwise it keeps one of that pool.
+type lane struct {
+	app    *redis.Client        // the application's client
+	idle   time.Duration        // how long the lane stays connected unused
+	inUse  chan struct{}        // has an element while a caller uses the lane
+	pool   func() *redis.Client // its pool has the connection; nil for an own connection
+	closed atomic.Bool
+	tcp    atomic.Pointer[netConn] // the own connection
+	mu     sync.Mutex
+	ctx    context.Context // ends what is under way; mu is held to change it
+
+	// The caller that uses the lane owns these.
+	client  *redis.Client // makes own connections; nil until it is set up
+	setups  []func(*redis.Client)
+	conn    client    // nil while the lane is not connected
+	since   time.Time // when it connected
+	used    time.Time
+	asked   time.Time
+	inRow   int       // requests with less than shortIdle between them
+	tried   time.Time // when connecting last began
+	watched bool      // disconnectIdle will be called
+	sender  sender
+	one     [1]*request // a batch
+}
+
+// newLane returns a lane with a connection of its own.
+func newLane(app *redis.Client, idle time.Duration) *lane {
+	return &lane{app: app, idle: idle, inUse: make(chan struct{}, 1), ctx: context.Background()}
+}
+
+// take gives the caller the lane if it is free and connected. A lane for renewals connects if it
+// has to; another one does if callers ask for it often. The caller calls release.
+func (l *lane) take(ctx context.Context) bool {
+	if l.idle == renewalIdle {
+		return l.wait(ctx, lateAfter)
+	}
+	select {
+	case l.inUse <- struct{}{}:
+	default:
+		return false
+	}
+	now := time.Now()
+	if l.isConnected(now) {
+		l.used = now
+		l.setCall(ctx)
+		return true
+	}
+	if now.Sub(l.asked) >= shortIdle {
+		l.inRow = 0
+	}
+	l.asked = now
+	l.inRow++
+	if l.inRow >= busyAfter && now.Sub(l.tried) >= shortIdle {
+		go func() { // the caller uses the application's client, which is connected
+			defer l.free()
+			l.connect(ctx)
+		}()
+		return false
+	}
+	l.free()
+	return false
+}
+
+// wait gives the caller the lane, connected, as soon as it is free. It returns false if that takes
+// longer than patience, or if the lane cannot connect. The caller calls release.
+func (l *lane) wait(ctx context.Context, patience time.Duration) bool {
+	select {
+	case l.inUse <- struct{}{}:
+	default:
+		late := time.NewTimer(patience)
+		defer late.Stop()
+		select {
+		case l.inUse <- struct{}{}:
+		case <-late.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+	now := time.Now()
+	switch connected := l.isConnected(now); {
+	case connected && now.Sub(l.used) < shortIdle:
+	case !connected && now.Sub(l.tried) < shortIdle:
+		l.free()
+		return false
+	case !l.connectFor(ctx, max(patience, connectWithin)): // after a rest, the connection may be broken
+		return false
+	}
+	l.used = now
+	l.setCall(ctx)
+	return true
+}
+
+// connectFor connects for a caller. The caller gets the lane if that succeeds within patience.
+// Otherwise connecting goes on without the caller.
+func (l *lane) connectFor(ctx context.Context, patience time.Duration) bool {
+	connected, left := make(chan bool), make(chan struct{})
+	go func() {
+		ok := false
+		defer func() { // runs even if a hook ends the goroutine
+			if !ok {
+				l.free()
+			}
+			select {
+			case connected <- ok:
+			case <-left:
+				if ok {
+					l.free()
+				}
+			}
+		}()
+		ok = l.connect(ctx)
+	}()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case ok := <-connected:
+		return ok
+	case <-late.C:
+	case <-ctx.Done():
+	}
+	close(left)
+	return false
+}
+
+// setCall notes the context of the caller that uses the lane.
+func (l *lane) setCall(ctx context.Context) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ctx = ctx
+}
+
+// call returns that context, for a dialer: go-redis may dial for longer than the caller waits.
+func (l *lane) call() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ctx
+}
+
+// appPoolExhausted reports whether the application uses all connections of its client.
+func (l *lane) appPoolExhausted() bool {
+	stats := l.app.PoolStats()
+	return stats.IdleConns == 0 && int(stats.TotalConns) >= poolSize(l.app)
+}
+
+// isConnected reports whether the lane is connected. It disconnects if the connection is too old.
+func (l *lane) isConnected(now time.Time) bool {
+	life := l.app.Options().ConnMaxLifetime
+	if l.conn != nil && (now.Sub(l.used) >= l.idle || life > 0 && now.Sub(l.since) >= life) {
+		l.disconnect()
+	}
+	return l.conn != nil
+}
+
+// connect connects if the lane is not connected, and asks the server whether the connection works.
+// An old one may be broken: then it connects again. It has as much time as the call that needs the
+// lane.
+func (l *lane) connect(needed context.Context) bool {
+	l.tried = time.Now()
+	if l.setUp() != nil || l.closed.Load() {
+		return false
+	}
+	within := connectAtMost
+	if deadline, ok := needed.Deadline(); ok {
+		within = min(max(time.Until(deadline), connectWithin), within)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(needed), within)
+	defer cancel()
+	l.setCall(ctx)
+	defer l.setCall(context.Background())
+	for range 2 {
+		if l.conn == nil {
+			l.conn, l.since = l.open(), time.Now()
+		}
+		err := l.ping(ctx)
+		if err == nil || redis.HasErrorPrefix(err, "NOPERM") {
+			break
+		}
+		l.disconnect()
+		if !connError(err) || ctx.Err() != nil {
+			return false
+		}
+	}
+	l.used = time.Now()
+	if l.conn != nil && !l.watched {
+		l.watched = true
+		time.AfterFunc(shortIdle, l.disconnectIdle)
+	}
+	return l.conn != nil
+}
+
+// setUp makes an own client, or returns an error if that could not be set up.
+func (l *lane) setUp() (err error) {
+	if l.client != nil || l.pool != nil {
+		return nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("a panic: %v", p)
+		}
+	}()
+	client := l.newOwnClient()
+	for _, f := range l.setups {
+		f(client)
+	}
+	l.client = client
+	return nil
+}
+
+// open returns what sends on the connection. The first command connects.
+func (l *lane) open() client {
+	if l.pool != nil {
+		return l.pool().Conn()
+	}
+	return l.client
+}
+
+// disconnect closes the connection, or returns it to its pool. The pool closes it if it is broken.
+func (l *lane) disconnect() {
+	if kept, ok := l.conn.(*redis.Conn); ok {
+		_ = kept.Close()
+	} else if tcp := l.tcp.Load(); tcp != nil {
+		_ = tcp.Close() // go-redis notices when it uses it again
+	}
+	l.conn, l.inRow = nil, 0
+}
+
+// disconnectIdle disconnects if nothing has used the lane for some time.
+func (l *lane) disconnectIdle() {
+	select {
+	case l.inUse <- struct{}{}:
+	default:
+		time.AfterFunc(shortIdle, l.disconnectIdle)
+		return
+	}
+	defer l.free()
+	if l.watched = l.isConnected(time.Now()); l.watched {
+		rest := l.idle - time.Since(l.used)
+		time.AfterFunc(min(shortIdle, max(rest, shortIdle/10)), l.disconnectIdle)
+	}
+}
+
+// close disconnects as soon as no caller uses the lane. It never connects again: an own client
+// returns redis.ErrClosed.
+func (l *lane) close() {
+	l.closed.Store(true)
+	select {
+	case l.inUse <- struct{}{}:
+	default:
+		return // free calls close
+	}
+	l.disconnect()
+	if l.client != nil {
+		_ = l.client.Close()
+	}
+	<-l.inUse
+}
+
+// ping asks the server for an answer.
+func (l *lane) ping(ctx context.Context) error {
+	return rediserr.Recovered(func() error { return l.conn.Process(ctx, redis.NewStatusCmd(ctx, "ping")) })
+}
+
+// release ends the caller's use of the lane, which has ended with err.
+func (l *lane) release(err error) {
+	l.setCall(context.Background())
+	l.used = time.Now()
+	if connError(err) {
+		l.disconnect()
+	}
+	l.free()
+}
+
+// free lets the next caller use the lane.
+func (l *lane) free() {
+	<-l.inUse
+	if l.closed.Load() {
+		l.close()
+	}
+}
+
+// connError reports whether err says that a connection must not be used again: the server has not
+// answered, or it does not accept writes any more.
+func connError(err error) bool {
+	if err == nil {
+		return false
+	}
+	var reply redis.Error
+	return !errors.As(err, &reply) || redis.HasErrorPrefix(err, "READONLY")
+}

@@ -1,0 +1,132 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// newOwnClient returns a client with one connection to the server of the application's client. It
+// has the options of that client. It does not have its hooks: they cannot be read.
+//
+// The caller that uses the lane reads and writes in its own goroutine: another goroutine for that
+// would cost as much as the round trip. A read of go-redis does not end with its context, so
+// netConn sees to that.
+func (l *lane) newOwnClient() *redis.Client {
+	opt := *l.app.Options()
+	dial := opt.Dialer
+	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(l.call(), cancel)()
+		tcp, err := dial(ctx, network, addr)
+		if err != nil {
+			// A failed dial would start go-redis' endless redial in the background.
+			tcp, _ = net.Pipe()
+		}
+		conn := &netConn{Conn: tcp, lane: l, failed: err}
+		l.tcp.Store(conn)
+		return conn, nil
+	}
+	opt.Limiter = nil // see newPatience
+	opt.PoolSize, opt.MaxActiveConns, opt.MinIdleConns, opt.MaxIdleConns, opt.PipelinePoolSize = 1, 1, 0, 0, -1
+	opt.MaxRetries, opt.DialerRetries = -1, 1
+	opt.ConnMaxIdleTime = l.idle // go-redis must not use what disconnect has closed
+	opt.ContextTimeoutEnabled = true
+	opt.ReadTimeout, opt.WriteTimeout = timeoutOption(opt.ReadTimeout), timeoutOption(opt.WriteTimeout)
+	// Nothing would read what the server says of itself between two calls.
+	opt.Protocol = 2
+	opt.PushNotificationProcessor = nil
+	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	opt.ClientSideCacheConfig, opt.ClientSideCache = nil, nil
+	return redis.NewClient(&opt)
+}
+
+// timeoutOption maps an effective time-out back to the option value that produces it.
+func timeoutOption(d time.Duration) time.Duration {
+	switch d {
+	case 0:
+		return -1
+	case -1:
+		return -2
+	default:
+		return d
+	}
+}
+
+// noDone is a context for go-redis without a Done channel, which would cost a timer. netConn and
+// the dialer watch the context instead.
+type noDone struct{ context.Context }
+
+func (noDone) Done() <-chan struct{} { return nil }
+
+// A netConn is the own connection of a lane. Its reads end with the context of the lane's caller.
+type netConn struct {
+	net.Conn
+	lane   *lane
+	failed error     // why dialing failed, or nil
+	until  time.Time // when reading ends, or zero
+}
+
+// Write implements net.Conn.
+func (c *netConn) Write(b []byte) (int, error) {
+	if c.failed != nil {
+		return 0, c.failed
+	}
+	return c.Conn.Write(b)
+}
+
+// SetReadDeadline implements net.Conn. It makes an instant of the monotonic clock of t, so that
+// Read ends in time even if the wall clock is set. If the caller's context has a deadline, that
+// counts instead of the client's ReadTimeout: the server may be slow.
+func (c *netConn) SetReadDeadline(t time.Time) error {
+	c.until = time.Time{}
+	if deadline, ok := c.lane.call().Deadline(); ok && !t.IsZero() {
+		c.until = deadline
+		return nil
+	}
+	if !t.IsZero() {
+		now := time.Now()
+		c.until = now.Add(t.Sub(now))
+	}
+	return nil
+}
+
+// SetDeadline implements net.Conn.
+func (c *netConn) SetDeadline(t time.Time) error {
+	_ = c.SetReadDeadline(t) // it cannot fail
+	return c.SetWriteDeadline(t)
+}
+
+// Read implements net.Conn. It ends soon after the context of the lane's caller. That caller has to
+// disconnect: the answer under way is not for the next caller.
+func (c *netConn) Read(b []byte) (int, error) {
+	for {
+		look := time.Now().Add(glance)
+		last := !c.until.IsZero() && !c.until.After(look)
+		if last {
+			look = c.until
+		}
+		if err := c.Conn.SetReadDeadline(look); err != nil {
+			return 0, err
+		}
+		n, err := c.Conn.Read(b)
+		if n > 0 || last || !isTimeout(err) || time.Now().Before(look) {
+			return n, err
+		}
+		if err := c.lane.ctx.Err(); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// isTimeout reports whether a read has ended at its deadline. The errors of some transports are not
+// os.ErrDeadlineExceeded.
+func isTimeout(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) && network.Timeout()
+}
