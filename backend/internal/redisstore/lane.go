@@ -118,7 +118,7 @@ func (l *lane) wait(ctx context.Context, patience time.Duration) bool {
 	case !connected && now.Sub(l.tried) < shortIdle:
 		l.free()
 		return false
-	case !l.connectFor(ctx, max(patience, connectWithin)): // after a rest, the connection may be broken
+	case !l.connectFor(ctx, max(patience, connectWithin)): // an old connection may be broken
 		return false
 	}
 	l.used = now

@@ -20,8 +20,8 @@ const slowFor = time.Minute
 // slow. A slow server is not away: how long an answer may take depends on the lease.
 type patience struct {
 	client func() *redis.Client
-	// unlimited is for renewals. It has no Limiter: a circuit breaker for the application's commands
-	// must not end a lease.
+	// unlimited is for renewals. It has no Limiter: a circuit breaker for the application's
+	// commands must not end a lease.
 	unlimited func() *redis.Client
 	// limit is how long an answer may take before the server counts as slow.
 	limit   time.Duration
@@ -42,9 +42,9 @@ func newPatience(app *redis.Client) *patience {
 	return p
 }
 
-// patient returns a client on the pool of the application's client. Its calls end with their deadlines,
-// and not with the client's time-outs. If the connections have no deadlines, they have none here.
-// go-redis does not give it the hooks of that client.
+// patient returns a client on the pool of the application's client. Its calls end with their
+// deadlines, and not with the client's time-outs. If the connections have no deadlines, they have
+// none here. go-redis does not give it the hooks of that client.
 func patient(app *redis.Client) *redis.Client {
 	if app.Options().ReadTimeout < 0 {
 		return app.WithTimeout(app.Options().ReadTimeout)
@@ -54,7 +54,7 @@ func patient(app *redis.Client) *redis.Client {
 	return client
 }
 
-// withDeadline returns a context for a patient client: ctx, or one that ends after the application's
+// withDeadline returns a context for a patient client: ctx, or one that ends after the client's
 // ReadTimeout if ctx has no deadline.
 func withDeadline(ctx context.Context, app *redis.Client) (context.Context, context.CancelFunc) {
 	if _, has := ctx.Deadline(); has || app.Options().ReadTimeout <= 0 {
@@ -69,8 +69,8 @@ func (p *patience) isSlow() bool {
 	return last != nil && time.Since(*last) < slowFor
 }
 
-// note notes that a call of the application's client has ended with err. If its context goes on, the
-// client's time-out has ended it.
+// note notes that a call of the application's client has ended with err. If its context goes on,
+// the client's time-out has ended it.
 func (p *patience) note(ctx context.Context, err error) {
 	if p != nil && rediserr.KindOf(err) == driver.KindTimeout && ctx.Err() == nil {
 		p.setSlow()

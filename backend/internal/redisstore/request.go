@@ -78,8 +78,9 @@ func (r *request) wait(ctx context.Context) error {
 	}
 }
 
-// dropAbandoned finishes the requests whose contexts have ended, and returns the others, in the same
-// slice. What is sent for nobody would only have to be undone: after a freeze, that may be much.
+// dropAbandoned finishes the requests whose contexts have ended, and returns the others, in the
+// same slice. A claim without a caller would only have to be released: after a freeze, there may be
+// many.
 func dropAbandoned(requests []*request) []*request {
 	n := 0
 	for _, r := range requests {

@@ -47,13 +47,14 @@ type server struct {
 	client redis.UniversalClient
 	mode   atomic.Int32 // a keyMode
 	probe  probe
-	// moved sends a request that a node of a Cluster has refused to the master of its key, or is nil.
+	// moved sends a request that a node of a Cluster has refused to the master of its key. It is
+	// nil without a Cluster.
 	moved func(*request, error)
 
 	patience *patience // nil if the client is not known
 
-	// acked sends what replicas have to acknowledge. Renewals wait neither behind other requests nor
-	// for their lanes.
+	// acked sends what replicas have to acknowledge. Renewals wait neither behind other requests
+	// nor for their lanes.
 	calls, acked *batcher
 	renewals     *renewer
 }
@@ -83,9 +84,9 @@ func newServer(client redis.UniversalClient) *server {
 
 // onlyByPool reports whether all connections must be those of the application's client.
 //
-// If Sentinel chooses the server, go-redis closes these when Sentinel names another one. The old one
-// may live on, and accept what comes on other connections. Credentials that change reach only the
-// client's connections. And without read deadlines there, a lane cannot have any (connections
+// If Sentinel chooses the server, go-redis closes these when Sentinel names another one. The old
+// one may live on, and accept what comes on other connections. Credentials that change reach only
+// the client's connections. And without read deadlines there, a lane cannot have any (connections
 // through SSH cannot).
 func onlyByPool(app *redis.Client) bool {
 	opt := app.Options()
