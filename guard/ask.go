@@ -42,6 +42,7 @@ func (a *acquisition) ask(step queue.Step) (*hold, error) {
 	call.EndWith(g.gaveUp)
 	defer call.End(nil)
 	a.asking = true
+	a.claim.Repeated = a.late || a.queued
 	grant, err := a.set.first.tryAcquire(call, g, a.claim)
 	a.note(grant, err)
 	answered := g.clock.Now()

@@ -93,6 +93,7 @@ func (c *cleaner) init(g *Guard) {
 // add leaves an orphan to the cleaner. If Close has abandoned the cleaner, add makes one attempt
 // itself.
 func (c *cleaner) add(o orphan) {
+	o.claim.Repeated = true
 	o.since = c.guard.clock.Now()
 	o.next = o.since
 	o.interval = min(settle, o.claim.TTL)

@@ -269,6 +269,8 @@ func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 	have := 0
 	for _, v := range votes {
 		switch {
+		case v.grant.Wanted:
+			b.correct(v, lease)
 		case v.err != nil || v.grant.State != driver.Granted:
 		case v.grant.Fence > t.fence:
 			b.correct(v, lease)
@@ -361,7 +363,9 @@ func (b *ballot) lose(wanted bool) {
 // undo releases the claim at a node that has granted it, or may have, or that wants it needlessly.
 func (b *ballot) undo(v vote) {
 	if v.err != nil || v.grant.State == driver.Granted || v.grant.Wanted && !b.wanted {
-		b.locker.releaseAt(b.turns, v.node, b.claim, v.err != nil)
+		c := b.claim
+		c.Repeated = c.Repeated || v.grant.State != driver.Granted
+		b.locker.releaseAt(b.turns, v.node, c, v.err != nil)
 	}
 }
 
@@ -370,6 +374,10 @@ func (b *ballot) undo(v vote) {
 // fence. If the lease's release has begun, that release does all of this.
 func (b *ballot) correct(v vote, lease driver.Claim) {
 	l := b.locker
+	if v.grant.Wanted { // the node keeps others away, but the claim holds the key on other nodes
+		b.undo(v)
+		return
+	}
 	if v.err != nil || v.grant.State != driver.Granted || v.grant.Fence <= lease.Fence || l.claims.isReleased(b.turns) {
 		return
 	}

@@ -168,6 +168,7 @@ func (l *Locker) releaseAgain(turns *claim, n *node, c driver.Claim, after drive
 		l.repeating.Add(-1)
 		return
 	}
+	c.Repeated = true
 	l.claims.enter(c.ID) // turns, which is there as a call of its is under way
 	time.AfterFunc(min(settle, c.TTL), func() {
 		defer l.claims.leave(turns)

@@ -146,6 +146,7 @@ func (l *Locker) takeIn(turns *claim, n *node, c driver.Claim) {
 		}
 		c := c
 		c.Waits = false // it holds the key, so no other claim has to make way for it
+		c.Repeated = true
 		ctx, cancel := context.WithTimeout(context.Background(), c.TTL/3)
 		n.acquire(ctx, c, func(grant driver.Grant, err error) {
 			cancel()

@@ -15,7 +15,7 @@ local ends = from_now(ttl)
 local before_owner = 'H' .. digits(ends) .. ' ' .. fence .. ' '
 
 local function serve(i)
-  local id, owner, special = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
+  local id, special, owner = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
   local counter = KEYS[2 * i]
   lock = KEYS[2 * i - 1]
   if special == '' and is_behind(redis.pcall('GET', counter), fence) and redis.call('EXISTS', lock) == 0 then

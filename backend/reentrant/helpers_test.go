@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -120,6 +121,7 @@ func (c *claimant) ask() guard.Grant {
 	c.t.Helper()
 	grant, err := c.locker.TryAcquire(c.t.Context(), c.claim)
 	require.NoError(c.t, err)
+	c.claim.Repeated = grant.State == guard.Busy && (grant.Wanted || c.claim.Queue == driver.Queued)
 	return grant
 }
 

@@ -37,7 +37,7 @@ func newInspection(common string, timeouts int) *redisstore.Inspection {
 func (l *Locker) Show(ctx context.Context, key string) (driver.KeyInfo, error) {
 	call := l.inspectCall(key, l.inspection().Show)
 	call.Shared[0] = l.howToPublish()
-	call.FurtherKeys = append([]string{wantedKey(call)}, redisstore.QueueKeys(call.Slot, key)...)
+	call.FurtherKeys = append([]string{redisstore.WantedKey(call.Slot, key)}, redisstore.QueueKeys(call.Slot, key)...)
 	return l.store.Show(ctx, call)
 }
 
@@ -77,7 +77,7 @@ func (l *Locker) breaks(ctx context.Context, key, id, what string, b driver.Brea
 	if l.readWrite {
 		call.FurtherKeys = []string{timeoutKey(driver.Claim{Key: key, ID: id}), timeoutKey(driver.Claim{Key: key, ID: b.ID})}
 	}
-	done, err := l.store.Int(ctx, l.queue.Notify(call, key))
+	done, err := l.store.Int(ctx, l.queue.Notify(call))
 	return done == 1, err
 }
 
@@ -90,7 +90,6 @@ func (l *Locker) inspection() *redisstore.Inspection {
 
 func (l *Locker) inspectCall(key string, script *redisstore.Script) redisstore.Call {
 	return redisstore.Call{
-		Op: driver.OpInspect, Key: key, Script: script, Slot: redisstore.FenceKeyBeside(key),
-		Keys: [...]string{key, l.channel(key)},
+		Op: driver.OpInspect, Key: key, Script: script, Names: l.names(driver.OpInspect, key),
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 func TestLiteral_eachScriptHasAFormForServicesThatParseLua(t *testing.T) {
-	for _, p := range []*redisstore.Program{program, sharing} {
+	for _, p := range []redisstore.Scripts{aloneScripts, sharedScripts} {
 		for _, s := range []*redisstore.Script{p.Acquire, p.Renew, p.Release, p.Acquire.Queued(), p.Release.Queued()} {
 			requireLiteral(t, s, true)
 		}
@@ -19,7 +19,7 @@ func TestLiteral_eachScriptHasAFormForServicesThatParseLua(t *testing.T) {
 		requireLiteral(t, s, true)
 	}
 	// its scripts compute the names of Redisson's keys
-	requireLiteral(t, readWriteProgram.Acquire, false)
+	requireLiteral(t, readWriteScripts.Acquire, false)
 }
 
 func requireLiteral(t *testing.T, s *redisstore.Script, has bool) {

@@ -49,11 +49,11 @@ var (
 	//go:embed readwrite_release.lua
 	readWriteReleaseSource string
 
-	readWriteProgram = redisstore.NewProgram(redisstore.Sources{
+	readWriteScripts = redisstore.NewScripts(redisstore.Sources{
 		Common: holdsSource + readWriteSource + constants + sharedSource,
 		Acquire: redisstore.Operation{
 			Source: acquireSharedSource + "timeout = KEYS[5]\n" + readWriteAcquireSource,
-			Keys:   2, FurtherKeys: 3, Args: 3, Shared: 2, FurtherArgs: 3, Fences: true,
+			Keys:   2, FurtherKeys: 3, Args: 3, Shared: 3, FurtherArgs: 2, Fences: true,
 			Admits: "among > 1",
 		},
 		Renew: redisstore.Operation{
@@ -83,32 +83,6 @@ func (l *Locker) checkTTL(c driver.Claim) error {
 				"Redisson would cut a longer one", maxSharedTTL),
 		},
 	}
-}
-
-// readWriteAcquire makes a call of acquire one for a read-write lock.
-func (l *Locker) readWriteAcquire(c driver.Claim, call redisstore.Call) redisstore.Call {
-	call = l.sharedAcquire(call, c.Among)
-	call.Script = readWriteProgram.Acquire
-	call.FurtherKeys = append(call.FurtherKeys, timeoutKey(c))
-	return call
-}
-
-// readWriteRenew is to a renewal what readWriteAcquire is to an acquire. A hold alone is renewed
-// as without the option.
-func (l *Locker) readWriteRenew(c driver.Claim, call redisstore.Call) redisstore.Call {
-	if l.shares(c) {
-		call.Script = readWriteProgram.Renew
-		call.FurtherKeys = []string{timeoutKey(c)}
-	}
-	return call
-}
-
-// readWriteRelease is to a release what readWriteAcquire is to an acquire.
-func (l *Locker) readWriteRelease(c driver.Claim, call redisstore.Call) redisstore.Call {
-	call = l.sharedRelease(call)
-	call.Script = readWriteProgram.Release
-	call.FurtherKeys = append(call.FurtherKeys, timeoutKey(c))
-	return call
 }
 
 // timeoutKey returns the key whose TTL is, to Redisson, how long a claim has the lock.

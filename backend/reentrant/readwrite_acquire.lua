@@ -4,7 +4,7 @@ local acquire_shared = serve
 local fence = digits(clock)
 
 local function serve()
-  local id, owner, special = ARGV[1], ARGV[2], ARGV[3]
+  local id, special, owner = ARGV[1], ARGV[2], ARGV[3]
   if special == '' and among == 1 and is_behind(redis.pcall('GET', counter), fence)
     and redis.call('EXISTS', lock, wanted) == 0 then
     local ends = digits(from_now(ttl))

@@ -37,9 +37,6 @@ type Locker struct {
 	readWrite  bool
 	subscriber *pubsub.Subscriber
 	queue      *redisstore.Queue
-	revisits   *redisstore.Revisits
-	// ifShared is acquireShared. Making a func of that for each call would cost an allocation.
-	ifShared func(redisstore.Call) redisstore.Call
 }
 
 // locker has what the Locker shares with that of package single.
@@ -65,7 +62,7 @@ var (
 // The client remains the caller's, to be closed after the Guard. What single.New says of its
 // retries, time-outs and connections is true here, too.
 func New(client redis.UniversalClient, opts ...Option) *Locker {
-	l := &Locker{store: redisstore.New("reentrant", client), revisits: new(redisstore.Revisits), publish: PublishPlain}
+	l := &Locker{store: redisstore.New("reentrant", client), publish: PublishPlain}
 	if _, ok := client.(*redis.ClusterClient); ok {
 		l.publish = PublishSharded
 	}
@@ -76,11 +73,10 @@ func New(client redis.UniversalClient, opts ...Option) *Locker {
 		}
 		opt(l)
 	}
-	l.ifShared = l.acquireShared
 	l.subscriber = pubsub.New(client, vias[l.publish])
 	l.queue = redisstore.NewQueue(l.subscriber)
-	l.locker = redisstore.NewLocker(l.store, l.revisits, l.queue, redisstore.Calls{
-		Acquire: l.acquireCall, Renew: l.renewCall, Release: l.releaseCall, Check: l.checkTTL,
+	l.locker = redisstore.NewLocker(l.store, l.queue, redisstore.Layout{
+		Program: l.program(), Names: l.names, Further: l.further, Publish: l.howToPublish(), Check: l.checkTTL,
 	})
 	return l
 }
@@ -173,7 +169,7 @@ var (
 	//go:embed free.lua
 	freeSource string
 
-	program = redisstore.NewProgram(redisstore.Sources{
+	aloneScripts = redisstore.NewScripts(redisstore.Sources{
 		Common:  holdsSource + surveySource,
 		Acquire: redisstore.Operation{Source: answersSource + acquireSource, Keys: 2, Args: 3, Shared: 2, Fences: true},
 		Renew:   redisstore.Operation{Source: renewSource, Keys: 2, Args: 2, Shared: 2, Fences: true},
@@ -183,7 +179,21 @@ var (
 		},
 		Free: freeSource,
 	})
+
+	ofRLock = &redisstore.Program{Alone: aloneScripts, Shared: sharedScripts}
+	// A hold alone of a read-write lock is renewed as that of an RLock.
+	ofReadWriteLock = &redisstore.Program{
+		Alone:  redisstore.Scripts{Acquire: readWriteScripts.Acquire, Renew: aloneScripts.Renew, Release: readWriteScripts.Release},
+		Shared: readWriteScripts,
+	}
 )
+
+func (l *Locker) program() *redisstore.Program {
+	if l.readWrite {
+		return ofReadWriteLock
+	}
+	return ofRLock
+}
 
 // CheckKey implements driver.KeyChecker. Keys may have braces, which choose the slot in a Cluster,
 // as long as the key's channel is then in the same slot: "{tenant}:report" is a key, "a{b", "a{}b"
@@ -209,63 +219,29 @@ func (l *Locker) channel(key string) string {
 	return "redisson_lock__channel:" + inBraces(key)
 }
 
-func (l *Locker) acquireCall(c driver.Claim) redisstore.Call {
-	ttl, label, special := l.store.Terms(c)
-	fence := redisstore.FenceKeyBeside(c.Key)
-	call := redisstore.Call{
-		Op: driver.OpAcquire, Key: c.Key, TTL: c.TTL, Script: program.Acquire, Slot: fence,
-		Keys: [...]string{c.Key, fence}, Args: [...]string{c.ID, c.Owner, special}, Shared: [...]string{ttl, label, ""},
-		Waits: c.Waits,
+// names returns the Redis keys of the key: its own, and the fence counter or, for releases
+// and inspections, the channel.
+func (l *Locker) names(op driver.Op, key string) redisstore.Names {
+	fence := redisstore.FenceKeyBeside(key)
+	names := redisstore.Names{Keys: [...]string{key, fence}, Slot: fence}
+	if op == driver.OpRelease || op == driver.OpInspect {
+		names.Keys[1] = l.channel(key)
 	}
-	switch {
-	case l.readWrite:
-		call = l.readWriteAcquire(c, call)
-	case l.usesShared(c):
-		call = l.sharedAcquire(call, c.Among)
-	default:
-		call.IfShared = l.ifShared
-	}
-	if c.Queue == driver.Unqueued {
-		return call
-	}
-	return l.queue.Acquire(c, call, fence)
+	return names
 }
 
-func (l *Locker) renewCall(c driver.Claim) redisstore.Call {
-	fence, ttl, reserve := l.store.RenewTerms(c)
-	counter := redisstore.FenceKeyBeside(c.Key)
-	call := redisstore.Call{
-		Op: driver.OpRenew, Key: c.Key, Script: program.Renew, Slot: counter,
-		Keys: [...]string{c.Key, counter}, Args: [...]string{c.ID, fence, ""}, Shared: [...]string{ttl, reserve, ""},
+// further returns the Redis keys that the scripts of shared claims have beside these.
+func (l *Locker) further(op driver.Op, c driver.Claim, fence string) (keys []string) {
+	if op != driver.OpRenew {
+		keys = append(keys, redisstore.WantedKey(fence, c.Key))
 	}
-	switch {
-	case l.readWrite:
-		call = l.readWriteRenew(c, call)
-	case c.Among > 1:
-		call.Script = sharing.Renew
+	if op == driver.OpAcquire {
+		keys = append(keys, l.channel(c.Key))
 	}
-	return call
-}
-
-func (l *Locker) releaseCall(c driver.Claim, after driver.After) redisstore.Call {
-	if c.Among > 1 {
-		after = driver.After{Keep: after.Keep} // it leaves no marker
+	if l.readWrite {
+		keys = append(keys, timeoutKey(c))
 	}
-	leave, label, record := redisstore.Leave(c, after)
-	call := redisstore.Call{
-		Op: driver.OpRelease, Key: c.Key, Script: program.Release, Keys: [...]string{c.Key, l.channel(c.Key)},
-		Args: [...]string{c.ID, "", ""}, Shared: [...]string{l.howToPublish(), leave, label}, Record: record,
-	}
-	switch {
-	case l.readWrite:
-		call = l.readWriteRelease(c, call)
-	case l.usesShared(c):
-		call = l.sharedRelease(call)
-	}
-	if c.Queue == driver.Unqueued {
-		return call
-	}
-	return l.queue.Release(c, call, redisstore.FenceKeyBeside(c.Key), leave)
+	return keys
 }
 
 // howToPublish returns the argument that says how to publish, see publish.lua.

@@ -2,7 +2,7 @@
 -- publish ('' plainly, sharded or both), what to leave ('' for nothing, K for the minimum hold, D
 -- for a done marker) and for how long in ms ('K1000'), the label of the marker, the record. Each
 -- claim gets 1, or 0 if it does not hold the lock.
-local how, leave, label, record = shared(1), shared(2), shared(3), shared(4)
+local leave, label, how, record = shared(1), shared(2), shared(3), shared(4)
 
 local function serve(i)
   lock = KEYS[2 * i - 1]

@@ -8,7 +8,7 @@
 -- holds the key alone, gets {0, ms left, label, holder, 0, 0, 1 if it is wanted or 0}.
 local ttl, label = shared(1), shared(2)
 local counter, channel = KEYS[2], KEYS[4]
-local among, wanted_for, how = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
+local among, wanted_for, how = tonumber(ARGV[7]), tonumber(ARGV[8]), shared(3)
 -- What look has found: the claim's own hold, what else there is, what its owner holds of that, how
 -- many other owners hold the key and the hold of each that ends last, how many may hold it, and
 -- the wanted claim.
@@ -41,7 +41,7 @@ end
 -- is_free tells the queue whether the claim could be granted, but not as one more of its owner's:
 -- that is granted whatever the queue holds.
 local function is_free(id)
-  look(id, ARGV[2])
+  look(id, ARGV[3])
   return not (is_own() or others.D or others.foreign) and #mine == 0
     and count < limit and not is_kept_away(id)
 end
@@ -179,11 +179,11 @@ local function grant(id, owner)
 end
 
 local function serve()
-  local id, owner = ARGV[1], ARGV[2]
+  local id, owner = ARGV[1], ARGV[3]
   if not limit then
     look(id, owner)
   end
-  read_special(ARGV[3])
+  read_special(ARGV[2])
   if is_own() and (own.letter == 'H' or own.letter == 'S') then -- a claim that is repeated
     own.ends = from_now(ttl)
     last_until(math.max(others.last, own.ends))

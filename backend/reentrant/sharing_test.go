@@ -533,6 +533,7 @@ func TestSharing_startedCallsFindOutThatAKeyIsShared(t *testing.T) {
 	writer := p.claim("w", 1, 1)
 	require.False(t, start(writer.claim).grant.Wanted)
 	got := start(writer.waiting().claim)
+	writer.claim.Repeated = true
 	require.NoError(t, got.err)
 	require.Equal(t, "label of a1", got.grant.Label)
 	require.True(t, got.grant.Wanted)

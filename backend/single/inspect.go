@@ -74,12 +74,14 @@ func (l *Locker) Forget(ctx context.Context, key string) (bool, error) {
 func (l *Locker) breaks(ctx context.Context, key, id string, shared [3]string) (bool, error) {
 	call := l.inspectCall(key, l.inspection.Break)
 	call.Args[0], call.Shared = id, shared
-	done, err := l.store.Int(ctx, l.queue.Notify(call, key))
+	done, err := l.store.Int(ctx, l.queue.Notify(call))
 	return done == 1, err
 }
 
 func (l *Locker) inspectCall(key string, script *redisstore.Script) redisstore.Call {
-	call := l.call(driver.OpInspect, driver.Claim{Key: key}, script)
-	call.FurtherKeys = redisstore.SharingKeys(call.Slot, key)
-	return call
+	names := l.names(driver.OpInspect, key)
+	return redisstore.Call{
+		Op: driver.OpInspect, Key: key, Script: script, Names: names,
+		FurtherKeys: redisstore.SharingKeys(names.Slot, key),
+	}
 }

@@ -13,10 +13,7 @@ import (
 func TestLiteral_eachScriptHasAFormForServicesThatParseLua(t *testing.T) {
 	for _, d := range []dialect{{}, {sharded: true}, {plain: true}, {sharded: true, plain: true}} {
 		s := d.scripts()
-		for _, p := range []*redisstore.Program{s.program, s.sharing} {
-			if p == nil {
-				continue // WithPlainKeys
-			}
+		for _, p := range []redisstore.Scripts{s.program.Alone, s.program.Shared} {
 			for i, script := range []*redisstore.Script{p.Acquire, p.Renew, p.Release, p.Acquire.Queued(), p.Release.Queued()} {
 				requireLiteral(t, script, fmt.Sprintf("%+v %d", d, i))
 			}

@@ -9,8 +9,7 @@ import (
 
 // scripts are the programs of a Locker.
 type scripts struct {
-	program    *redisstore.Program // of claims that hold a key alone
-	sharing    *redisstore.Program // of claims that share one; nil WithPlainKeys
+	program    *redisstore.Program
 	inspection *redisstore.Inspection
 }
 
@@ -40,11 +39,12 @@ func (d dialect) publishing() string {
 }
 
 func newScripts(d dialect) *scripts {
-	s := &scripts{program: newProgram(d), inspection: newInspection(d)}
+	alone := d.alone()
+	program := &redisstore.Program{Alone: alone, Shared: alone}
 	if !d.plain {
-		s.sharing = newSharedProgram(d)
+		program.Shared = d.shared()
 	}
-	return s
+	return &scripts{program: program, inspection: newInspection(d)}
 }
 
 var (

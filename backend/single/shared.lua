@@ -49,6 +49,16 @@ local function count_holders()
   return redis.call('ZCARD', lease)
 end
 
+-- count_if_shared is count_holders for a claim that may hold the key alone. Unless others share the
+-- key, it needs no right to sorted sets.
+local function count_if_shared()
+  local value = redis.pcall('GET', lease)
+  if type(value) == 'table' then -- not a string
+    return count_holders()
+  end
+  return not value and 0 or nil
+end
+
 -- smallest returns the smallest Among of the holders. If some are not in limits, because a key was
 -- evicted or changed by hand, it is 1: any of them could hold the key alone.
 local function smallest(count)

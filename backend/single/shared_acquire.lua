@@ -11,9 +11,13 @@ local count, own, mark, limit -- what survey has found
 
 -- survey finds out who shares the key. count is nil if that is not how it is held.
 local function survey(id)
-  count = count_holders()
+  if among > 1 then
+    count = count_holders()
+  else
+    count = count_if_shared()
+  end
   if count then
-    own, mark, limit = find_holder(id), read_wanted(), math.min(among, smallest(count))
+    own, mark, limit = count > 0 and find_holder(id), read_wanted(), math.min(among, smallest(count))
   end
 end
 

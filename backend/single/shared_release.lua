@@ -22,7 +22,7 @@ end
 
 -- release_shared releases the claim, which is one of count holders.
 local function release_shared(id, count, mark)
-  local own = find_holder(id)
+  local own = count > 0 and find_holder(id)
   if not own then
     return 0
   end
@@ -46,7 +46,7 @@ end
 
 local function serve()
   local id = ARGV[1]
-  local count, mark = count_holders(), read_wanted()
+  local count, mark = count_if_shared(), read_wanted()
   if forget_wanted(mark, id) then
     mark = nil
     if count then

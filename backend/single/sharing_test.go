@@ -103,6 +103,7 @@ func TestSharing_leavesNothingBehind(t *testing.T) {
 			writer := k.claim("writer", 1)
 			writer.Waits = true
 			require.True(t, k.requireBusy(writer).Wanted)
+			writer.Repeated = true
 			require.True(t, k.releases("a", 2))
 			require.True(t, k.releases("b", driver.Any))
 			require.Equal(t, guard.Granted, k.try(writer).State)
@@ -133,6 +134,41 @@ func TestSharing_leavesNothingBehind(t *testing.T) {
 			leave(k)
 			k.requireNothing()
 		})
+	}
+}
+
+// A Guard says which claims the store may know: what was kept for one that waited is removed.
+func TestSharing_aWriterThatWaitedLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	for name, fair := range map[string][]guard.Option{"": nil, "WithFair": {guard.WithFair()}} {
+		for _, gives := range []string{"up", "in"} {
+			t.Run(name+" gives "+gives, func(t *testing.T) {
+				k := newSharedKey(t)
+				k.take(driver.Any, "reader")
+				g, err := guard.New(k.l, guard.WithTTL(time.Minute))
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = g.Close(t.Context()) })
+				ctx, giveUp := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() {
+					ended <- g.Do(ctx, "k", func(context.Context) error { return nil }, append(fair, guard.WithWait(time.Minute))...)
+				}()
+				require.Eventually(t, func() bool {
+					return len(k.rdb.Keys(t.Context(), "onerun:*:wanted:k").Val()) == 1
+				}, 5*time.Second, time.Millisecond)
+				if gives == "up" {
+					giveUp()
+					require.ErrorIs(t, <-ended, context.Canceled)
+				}
+				require.True(t, k.releases("reader", driver.Any))
+				if gives == "in" {
+					require.NoError(t, <-ended)
+				}
+				giveUp()
+				require.Eventually(t, func() bool { return k.rdb.DBSize(t.Context()).Val() == 1 }, 5*time.Second, time.Millisecond)
+				k.take(driver.Any, "reader")
+			})
+		}
 	}
 }
 
@@ -261,10 +297,10 @@ func TestSharing_saysThatTheKeyHoldsSomethingElse(t *testing.T) {
 	k := newSharedKey(t)
 	lease := leaseKey(t, k.rdb, "k")
 	require.NoError(t, k.rdb.HSet(t.Context(), lease, "field", "value").Err())
-	for _, among := range []int{1, 2} {
+	for i, among := range []int{1, 2, 1} {
 		for _, queue := range []driver.QueueMode{driver.Unqueued, driver.Queued} {
 			c := k.claim("a", among)
-			c.Queue = queue
+			c.Queue, c.Repeated = queue, i == 2
 			_, err := k.l.TryAcquire(t.Context(), c)
 			var failed *guard.StoreError
 			require.ErrorAs(t, err, &failed)
@@ -348,7 +384,10 @@ func TestSharing_publishesReleasesThatMatter(t *testing.T) {
 	writer.Waits = true
 	require.True(t, k.requireBusy(writer).Wanted)
 	require.Zero(t, release(driver.Any, "a", "b"), "the writer waits for all of them")
-	require.False(t, k.releases("w", 1))
+	writer.Repeated = true
+	held, err := k.l.Release(t.Context(), writer, guard.After{})
+	require.NoError(t, err)
+	require.False(t, held)
 	require.Equal(t, 1, published(), "readers were refused")
 	require.True(t, k.requireBusy(writer).Wanted)
 	require.Equal(t, 1, release(driver.Any, "c", "d"))
@@ -376,6 +415,7 @@ func TestSharing_startedCallsFindOutThatAKeyIsShared(t *testing.T) {
 	require.NoError(t, got.err)
 	require.Equal(t, "label of a", got.grant.Label)
 	require.True(t, got.grant.Wanted)
+	writer.Repeated = true
 	k.requireBusy(k.claim("b", driver.Any))
 	released := make(chan bool, 1)
 	k.l.StartRelease(t.Context(), writer, guard.After{}, func(held bool, err error) { released <- held || err != nil })

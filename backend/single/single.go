@@ -31,9 +31,6 @@ type Locker struct {
 	subscriber *pubsub.Subscriber
 	queue      *redisstore.Queue
 	acks       redisstore.Acks
-	revisits   *redisstore.Revisits
-	// ifShared is acquireShared. Making a func of that for each call would cost an allocation.
-	ifShared func(redisstore.Call) redisstore.Call
 }
 
 // locker has what the Locker shares with that of package reentrant.
@@ -77,17 +74,7 @@ var (
 // If an answer takes longer than half of the client's ReadTimeout, the server counts as slow for a
 // minute. Calls then wait for as long as the lease allows, and do not run the client's hooks.
 func New(client redis.UniversalClient, opts ...Option) *Locker {
-	l := &Locker{store: redisstore.New("single", client), revisits: new(redisstore.Revisits)}
-	via := pubsub.ViaPlain
-	if _, ok := client.(*redis.ClusterClient); ok {
-		via = pubsub.ViaSharded
-	}
-	l.ifShared = l.acquireShared
-	l.subscriber = pubsub.New(client, via)
-	l.queue = redisstore.NewQueue(l.subscriber)
-	l.locker = redisstore.NewLocker(l.store, l.revisits, l.queue, redisstore.Calls{
-		Acquire: l.acquireCall, Renew: l.renewCall, Release: l.releaseCall,
-	})
+	l := &Locker{store: redisstore.New("single", client)}
 	for _, opt := range opts {
 		if opt == nil {
 			l.store.Refuse("Option", "nil", "must not be nil")
@@ -95,7 +82,16 @@ func New(client redis.UniversalClient, opts ...Option) *Locker {
 		}
 		opt(l)
 	}
+	via := pubsub.ViaPlain
+	if _, ok := client.(*redis.ClusterClient); ok {
+		via = pubsub.ViaSharded
+	}
 	l.scripts = dialect{sharded: via != pubsub.ViaPlain, plain: l.name != nil}.scripts()
+	l.subscriber = pubsub.New(client, via)
+	l.queue = redisstore.NewQueue(l.subscriber)
+	l.locker = redisstore.NewLocker(l.store, l.queue, redisstore.Layout{
+		Program: l.program, Names: l.names, Further: further, Acks: l.acks,
+	})
 	return l
 }
 
@@ -179,8 +175,9 @@ var (
 	releaseSource string
 )
 
-func newProgram(d dialect) *redisstore.Program {
-	return redisstore.NewProgram(redisstore.Sources{
+// alone returns the scripts of claims that hold a key alone.
+func (d dialect) alone() redisstore.Scripts {
+	return redisstore.NewScripts(redisstore.Sources{
 		Common: d.common(),
 		Acquire: redisstore.Operation{
 			Quick: acquireQuickSource, Source: acquireSource, Keys: 2, Args: 2, Shared: 2, Fences: true,
@@ -198,64 +195,15 @@ func newProgram(d dialect) *redisstore.Program {
 // Ownerless implements driver.Ownerless: the ID alone distinguishes a claim from others.
 func (l *Locker) Ownerless() bool { return true }
 
-func (l *Locker) acquireCall(c driver.Claim) redisstore.Call {
-	ttl, label, special := l.store.Terms(c)
-	call := l.call(driver.OpAcquire, c, l.program.Acquire)
-	call.TTL, call.Acks, call.Hint = c.TTL, l.acks, c.Hint
-	call.Args, call.Shared = [...]string{c.ID, special, ""}, [...]string{ttl, label, ""}
-	call.Waits = c.Waits
-	if l.usesShared(c) {
-		call = l.sharedAcquire(call, c.Among)
-	} else if l.name == nil {
-		call.IfShared = l.ifShared
-	}
-	if c.Queue == driver.Unqueued {
-		return call
-	}
-	return l.queue.Acquire(c, call, call.Slot)
-}
-
-// call returns a call of a script for the claim's lease.
-func (l *Locker) call(op driver.Op, c driver.Claim, script *redisstore.Script) redisstore.Call {
-	call := redisstore.Call{Op: op, Key: c.Key, Script: script}
+// names returns the Redis keys of the key's lease and its fence counter.
+func (l *Locker) names(_ driver.Op, key string) redisstore.Names {
 	if l.name != nil {
-		name := l.name(c.Key)
-		call.Slot = redisstore.FenceKeyBeside(name)
-		call.Keys = [...]string{name, call.Slot}
-		return call
+		name := l.name(key)
+		fence := redisstore.FenceKeyBeside(name)
+		return redisstore.Names{Keys: [...]string{name, fence}, Slot: fence}
 	}
-	prefix, fence := redisstore.LeasePrefix(c.Key)
-	call.Prefix, call.Keys, call.Slot = prefix, [...]string{c.Key, fence}, fence
-	return call
-}
-
-func (l *Locker) renewCall(c driver.Claim) redisstore.Call {
-	fence, ttl, reserve := l.store.RenewTerms(c)
-	call := l.call(driver.OpRenew, c, l.program.Renew)
-	call.Args, call.Shared = [...]string{c.ID, fence, ""}, [...]string{ttl, reserve, ""}
-	if c.Among > 1 && l.name == nil {
-		return l.shared(call, l.sharing.Renew)
-	}
-	return call
-}
-
-func (l *Locker) releaseCall(c driver.Claim, after driver.After) redisstore.Call {
-	if c.Among > 1 {
-		after = driver.After{Keep: after.Keep} // it leaves no marker
-	}
-	leave, label, record := redisstore.Leave(c, after)
-	call := l.call(driver.OpRelease, c, l.program.Release)
-	call.Args, call.Shared, call.Record = [...]string{c.ID, "", ""}, [...]string{leave, label, ""}, record
-	if after.Done && after.Keep > 0 {
-		call.Acks = l.acks
-	}
-	if l.usesShared(c) {
-		call = l.shared(call, l.sharing.Release)
-	}
-	if c.Queue == driver.Unqueued {
-		return call
-	}
-	return l.queue.Release(c, call, call.Slot, leave)
+	prefix, fence := redisstore.LeasePrefix(key)
+	return redisstore.Names{Prefix: prefix, Keys: [...]string{key, fence}, Slot: fence}
 }
 
 // Subscribe implements driver.Notifier. Releases are published on a channel that has the name of

@@ -77,6 +77,10 @@ type Claim struct {
 	Seat int
 	// Waits, of TryAcquire, means that a claim which is refused will be made again. See Sharer.
 	Waits bool
+	// Repeated, of TryAcquire and Release, means that the store may know the claim although it was
+	// not granted: an earlier TryAcquire was refused and left it queued or wanted, or had no
+	// answer. Without it, a store need not look for what it keeps for the claim beside a lease.
+	Repeated bool
 }
 
 // A QueueMode is a claim's relation to the queue of waiters that the store keeps for its key. See

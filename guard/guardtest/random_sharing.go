@@ -80,5 +80,6 @@ func (s *subject) shareOnce(p process, random *rand.Rand, k string, census *cens
 	if err == nil && g.State == guard.Granted {
 		census.leave(c)
 	}
+	c.Repeated = err != nil || g.State != guard.Granted
 	_, _ = p.tryRelease(c, guard.After{})
 }

@@ -260,6 +260,7 @@ func wantedKeepsOut(s *subject, among int) {
 	writer := waiting(s.claim(k))
 	for range 2 {
 		require.True(s, s.there.requireBusy(writer, long).Wanted, "a claim that waits for shared holders")
+		writer.Repeated = true
 		s.here.requireBusy(s.shared(k, among), long)
 		require.True(s, s.here.renew(reader), "the holder of the key is not affected")
 	}
@@ -278,6 +279,7 @@ func wantedEnds(s *subject, among int) {
 	require.False(s, s.there.requireBusy(s.claim(k), long).Wanted, "a claim that does not wait")
 	leaves := waiting(s.claim(k))
 	s.there.requireBusy(leaves, long)
+	leaves.Repeated = true
 	require.False(s, s.there.release(leaves, guard.After{}), "a release of a claim that is wanted returns false")
 	reader := s.shared(k, among)
 	s.here.mustAcquire(reader)
@@ -303,6 +305,7 @@ func sharesInOrder(s *subject, among int) {
 	line := []guard.Claim{claim(among), claim(among), claim(1), claim(among)}
 	for i, c := range line {
 		s.processOf(i).requireQueued(c, i)
+		line[i].Repeated = true
 	}
 	s.here.mustRelease(holder, guard.After{})
 	s.processOf(1).requireOtherNotified(line[1])

@@ -3,10 +3,8 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -29,6 +27,8 @@ type layout struct {
 	shared     int
 	record     bool
 	many       bool // the script serves many calls at once, see batch.lua
+	// of Call.FurtherKeys and Call.FurtherArgs, without those of the queue
+	furtherKeys, furtherArgs int
 }
 
 // NewScript returns the script of that source. It serves one call, which has FurtherKeys and
@@ -43,30 +43,31 @@ func NewScript(source string) *Script {
 // A Call is one run of a script for the key of a claim.
 type Call struct {
 	Op   driver.Op
-	Key  string        // the claim's, for errors
-	TTL  time.Duration // of the lease that is asked for
-	Acks Acks          // what else has to be true before the call has succeeded
-	// Hint is the claim's, if the script may answer the server's clock alone when it grants that.
-	Hint uint64
+	Key  string // the claim's, for errors
+	Acks Acks   // what else has to be true before the call has succeeded
 
 	Script *Script
-	Prefix string    // of Keys[0]
-	Keys   [2]string // of the call alone, as many as the script says
+	Names
 	Args   [3]string // of the call alone, as many as the script says
-	// Slot names the slot of the keys in a Cluster. "" stands for FenceKeyBeside(Keys[0]).
-	Slot   string
-	Shared [3]string // arguments that calls must have in common to share a script
+	Shared [3]string // arguments that calls must have in common to share a script, as many as it says
 	Record []byte    // follows the shared arguments. A call that has one shares no script
 	// FurtherKeys and FurtherArgs follow all these in a script that serves one call.
 	FurtherKeys []string
 	FurtherArgs []any
-	// IfShared returns the call to make instead of one that acquires a key, and that the script has
-	// answered by the error SHARED. It is nil if there is none. Waits is the claim's, for IfShared.
-	Waits    bool
-	IfShared func(Call) Call
 	// Repeats means that the call can be made again if its answer was lost: the second answer is
 	// as good as the first.
 	Repeats bool
+	// acquires is the claim of a call that asks for a key, and locker makes such calls.
+	acquires driver.Claim
+	locker   *Locker
+}
+
+// Names are the Redis keys of a call alone.
+type Names struct {
+	Prefix string    // of Keys[0]
+	Keys   [2]string // as many as the script says
+	// Slot names the slot of the keys in a Cluster. "" stands for FenceKeyBeside(Keys[0]).
+	Slot string
 }
 
 // routeKey returns a key in the slot of the call's keys.
@@ -103,13 +104,14 @@ func (c *Call) provesLost(err error) bool {
 		rediserr.KindOf(err) == driver.KindWrongType
 }
 
-// instead reports whether another call has to be made after err, and changes c to that.
+// instead reports whether the script for claims alone has found that others share the key. It then
+// changes c to the call of Program.Shared.
 func (c *Call) instead(err error) bool {
-	if err == nil || c.IfShared == nil || !redis.HasErrorPrefix(err, "SHARED") {
+	if err == nil || c.locker == nil || !redis.HasErrorPrefix(err, "SHARED") {
 		return false
 	}
-	*c = c.IfShared(*c)
-	c.IfShared = nil
+	c.acquires.Repeated = true
+	*c = c.locker.acquireCall(c.acquires)
 	return true
 }
 
@@ -123,12 +125,18 @@ func (c *Call) again(ctx context.Context, err error) bool {
 	return true
 }
 
+// runAgain is run, again as long as the answer asks for that.
+func (s *Store) runAgain(ctx context.Context, c *Call) (answer any, err error) {
+	for {
+		if answer, err = s.run(ctx, c); !c.again(ctx, err) && !c.instead(err) {
+			return answer, err
+		}
+	}
+}
+
 // Int runs a script that answers an integer.
 func (s *Store) Int(ctx context.Context, c Call) (int64, error) {
-	answer, err := s.run(ctx, &c)
-	if c.again(ctx, err) {
-		answer, err = s.run(ctx, &c)
-	}
+	answer, err := s.runAgain(ctx, &c)
 	return s.toInt(&c, answer, err)
 }
 
@@ -182,14 +190,7 @@ func (s *Store) Grant(ctx context.Context, c Call) (driver.Grant, error) {
 	if err := s.checkTTL(&c); err != nil {
 		return driver.Grant{}, err
 	}
-	c.Repeats = true
-	answer, err := s.run(ctx, &c)
-	if c.again(ctx, err) {
-		answer, err = s.run(ctx, &c)
-	}
-	if c.instead(err) {
-		answer, err = s.run(ctx, &c)
-	}
+	answer, err := s.runAgain(ctx, &c)
 	return s.toGrant(&c, answer, err)
 }
 
@@ -199,7 +200,6 @@ func (s *Store) StartGrant(ctx context.Context, c Call, done func(driver.Grant, 
 		done(driver.Grant{}, err)
 		return
 	}
-	c.Repeats = true
 	r := s.unused.Get().(*request)
 	r.store, r.ctx, r.call, r.granted = s, ctx, c, done
 	s.start(r)
@@ -210,8 +210,8 @@ func (s *Store) toGrant(c *Call, answer any, err error) (driver.Grant, error) {
 		return driver.Grant{}, s.error(c, err)
 	}
 	grant, ok := toGrant(answer)
-	if _, alone := answer.(int64); ok && alone && c.Hint != 0 {
-		grant.Fence, grant.Clock = c.Hint, grant.Fence
+	if _, alone := answer.(int64); ok && alone && c.acquires.Hint != 0 { // see acquire_quick.lua
+		grant.Fence, grant.Clock = c.acquires.Hint, grant.Fence
 		ok = !grant.Held
 	}
 	switch {
@@ -222,64 +222,6 @@ func (s *Store) toGrant(c *Call, answer any, err error) (driver.Grant, error) {
 		return driver.Grant{}, s.error(c, err)
 	}
 	return grant, nil
-}
-
-// Terms returns the arguments in which acquire finds what a claim asks for beside its key: the TTL
-// in ms, the label, and what few claims ask for, see grant.lua.
-func (s *Store) Terms(c driver.Claim) (ttl, label, special string) {
-	switch {
-	case c.Hint != 0 && c.Reserve <= 0 && c.Fence == 0 && s.minUptime == 0:
-		// as most claims of a quorum
-		special = strconv.FormatUint(c.Hint, 10)
-	case c.Reserve > 0 || c.Fence != 0 || c.Hint != 0 || s.minUptime != 0:
-		var room [4 * 21]byte // four numbers and spaces
-		text := strconv.AppendInt(room[:0], int64(max(c.Reserve, 0)), 10)
-		text = strconv.AppendUint(append(text, ' '), c.Fence, 10)
-		text = strconv.AppendUint(append(text, ' '), c.Hint, 10)
-		special = string(strconv.AppendInt(append(text, ' '), s.uptimeSeconds(), 10))
-	}
-	return s.ttlText(c.TTL), c.Label, special
-}
-
-// ttlText returns the TTL in ms. It is mostly that of the call before.
-func (s *Store) ttlText(ttl time.Duration) string {
-	last := s.lastTTL.Load()
-	if last == nil || last.ttl != ttl {
-		last = &ttlText{ttl, milliseconds(ttl)}
-		s.lastTTL.Store(last)
-	}
-	return last.text
-}
-
-type ttlText struct {
-	ttl  time.Duration
-	text string
-}
-
-// Leave returns the arguments that say what release leaves behind: "", or a letter and for how
-// long; the label of a done marker, and its record.
-func Leave(c driver.Claim, after driver.After) (leave, label string, record []byte) {
-	switch {
-	case after.Keep <= 0:
-		return "", "", nil
-	case after.Done:
-		return "D" + milliseconds(after.Keep), c.Label, after.Record
-	default:
-		return "K" + milliseconds(after.Keep), "", nil
-	}
-}
-
-// RenewTerms returns the arguments of a renewal: the fence in use, the TTL in ms, and how many
-// fences to reserve above a fence that is new.
-func (s *Store) RenewTerms(c driver.Claim) (fence, ttl, reserve string) {
-	return strconv.FormatUint(c.Fence, 10), s.ttlText(c.TTL), strconv.Itoa(c.Reserve)
-}
-
-func milliseconds(d time.Duration) string { return strconv.FormatInt(Milliseconds(d), 10) }
-
-// Milliseconds returns d as the argument of PX, rounded up.
-func Milliseconds(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
 // ErrAnswer is the answer of a script that is not one of its answers.

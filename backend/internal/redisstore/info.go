@@ -107,9 +107,10 @@ func (s *Store) uptimeSeconds() int64 { return int64((s.minUptime + time.Second 
 
 // checkTTL returns an error if the call's TTL is longer than that of MinUptime.
 func (s *Store) checkTTL(c *Call) error {
-	if s.minUptime == 0 || c.TTL <= s.minUptime {
+	ttl := c.acquires.TTL
+	if s.minUptime == 0 || ttl <= s.minUptime {
 		return nil
 	}
 	return &driver.StoreError{Backend: s.backend, Op: c.Op, Key: c.Key, Addr: s.addr, Kind: driver.KindSettings, Err: fmt.Errorf(
-		"WithMinUptime(%v) is shorter than the lease's TTL of %v: a server that restarted could forget it unnoticed", s.minUptime, c.TTL)}
+		"WithMinUptime(%v) is shorter than the lease's TTL of %v: a server that restarted could forget it unnoticed", s.minUptime, ttl)}
 }

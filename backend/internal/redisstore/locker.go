@@ -6,30 +6,20 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// A Locker is what Lockers on one Redis have in common, once they have said which Calls they make.
-// It is safe for concurrent use.
+// A Locker is what Lockers on one Redis have in common, once they have said how they keep keys. It
+// is safe for concurrent use.
 type Locker struct {
-	store    *Store
-	revisits *Revisits
-	queue    *Queue
-	calls    Calls
+	store  *Store
+	queue  *Queue
+	layout Layout
 }
 
-// Calls are the calls that a Locker makes for a claim.
-type Calls struct {
-	Acquire func(driver.Claim) Call
-	Renew   func(driver.Claim) Call
-	Release func(driver.Claim, driver.After) Call
-	// Check returns an error for a claim that must not be made. It may be nil.
-	Check func(driver.Claim) error
-}
-
-// NewLocker returns a Locker on the store. The calls may share the revisits and the queue with it.
-func NewLocker(store *Store, revisits *Revisits, queue *Queue, calls Calls) *Locker {
-	if calls.Check == nil {
-		calls.Check = func(driver.Claim) error { return nil }
+// NewLocker returns a Locker on the store. The layout may share the queue with it.
+func NewLocker(store *Store, queue *Queue, layout Layout) *Locker {
+	if layout.Check == nil {
+		layout.Check = func(driver.Claim) error { return nil }
 	}
-	l := &Locker{store: store, revisits: revisits, queue: queue, calls: calls}
+	l := &Locker{store: store, queue: queue, layout: layout}
 	queue.dequeue = l.dequeue
 	return l
 }
@@ -74,27 +64,14 @@ func (l *Locker) Raise(ctx context.Context, name, counter string, to int64) (int
 
 // TryAcquire implements driver.Locker.
 func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	if err := l.calls.Check(c); err != nil {
+	if err := l.layout.Check(c); err != nil {
 		return driver.Grant{}, err
 	}
-	if c.Queue == driver.Queued {
-		return l.acquireQueued(ctx, c)
+	if c.Queue == driver.Queued { // the caller subscribes after the answer
+		l.queue.asked.add(c.ID, underWay)
+		defer l.queue.asked.add(c.ID, driver.NotifyGrace) // even if a hook panics
 	}
-	return l.acquire(ctx, c)
-}
-
-func (l *Locker) acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	grant, err := l.store.Grant(ctx, l.calls.Acquire(c))
-	l.revisits.Acquired(c, grant, err)
-	return grant, err
-}
-
-// acquireQueued is acquire of a claim that joins the queue. The caller subscribes after that.
-func (l *Locker) acquireQueued(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	l.queue.asked.add(c.ID, underWay)
-	defer l.queue.asked.add(c.ID, driver.NotifyGrace) // even if a hook panics
-	grant, err := l.acquire(ctx, c)
-	return grant, err
+	return l.store.Grant(ctx, l.acquireCall(c))
 }
 
 // dequeue removes a claim from the queue of its key: the process has been notified for the claim,
@@ -103,74 +80,55 @@ func (l *Locker) acquireQueued(ctx context.Context, c driver.Claim) (driver.Gran
 func (l *Locker) dequeue(key, id string) {
 	c := driver.Claim{Key: key, ID: id, Owner: id, Queue: driver.Queued, Among: driver.Any}
 	ctx, cancel := context.WithTimeout(context.Background(), driver.NotifyGrace)
-	l.store.StartHeld(ctx, l.queue.Dequeue(l.calls.Release(c, driver.After{})), func(bool, error) { cancel() })
+	l.store.StartHeld(ctx, l.dequeueCall(c), func(bool, error) { cancel() })
 }
 
 // StartAcquire implements driver.Starter.
 func (l *Locker) StartAcquire(ctx context.Context, c driver.Claim, done func(driver.Grant, error)) {
-	if err := l.calls.Check(c); err != nil {
+	if err := l.layout.Check(c); err != nil {
 		done(driver.Grant{}, err)
 		return
 	}
-	// The claim stays among the revisits after its answer. A func for that would cost each claim.
-	l.store.StartGrant(ctx, l.calls.Acquire(c), done)
+	l.store.StartGrant(ctx, l.acquireCall(c), done)
 }
 
 // AcquireBatch implements driver.BatchAcquirer: one round trip to each node.
 func (l *Locker) AcquireBatch(ctx context.Context, claims []driver.Claim, report func(i int, g driver.Grant, err error)) {
 	for _, c := range claims {
-		if err := l.calls.Check(c); err != nil {
+		if err := l.layout.Check(c); err != nil {
 			for i := range claims {
 				report(i, driver.Grant{}, err)
 			}
 			return
 		}
 	}
-	l.store.AcquireBatch(ctx, claims, l.calls.Acquire, func(i int, grant driver.Grant, err error) {
-		l.revisits.Acquired(claims[i], grant, err)
-		report(i, grant, err)
-	})
+	l.store.AcquireBatch(ctx, claims, l.acquireCall, report)
 }
 
 // Renew implements driver.Locker.
 func (l *Locker) Renew(ctx context.Context, c driver.Claim) (bool, error) {
-	held, err := l.store.Int(ctx, l.calls.Renew(c))
+	held, err := l.store.Int(ctx, l.renewCall(c))
 	return held == 1, err
 }
 
 // RenewBatch implements driver.BatchRenewer: one round trip to each node.
 func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
-	l.store.HeldBatch(ctx, claims, l.calls.Renew, report)
+	l.store.HeldBatch(ctx, claims, l.renewCall, report)
 }
 
 // Release implements driver.Locker.
 func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
-	call := l.calls.Release(c, after)
-	call.Repeats = after.Keep > 0
-	held, err := l.store.Int(ctx, call)
-	l.revisits.Released(c, err)
+	held, err := l.store.Int(ctx, l.releaseCall(c, after))
 	return held == 1, err
 }
 
 // StartRelease implements driver.Starter.
 func (l *Locker) StartRelease(ctx context.Context, c driver.Claim, after driver.After, done func(bool, error)) {
-	call := l.calls.Release(c, after)
-	call.Repeats = after.Keep > 0
-	if !l.revisits.Has(c.ID) {
-		l.store.StartHeld(ctx, call, done)
-		return
-	}
-	l.store.StartHeld(ctx, call, func(held bool, err error) {
-		l.revisits.Released(c, err)
-		done(held, err)
-	})
+	l.store.StartHeld(ctx, l.releaseCall(c, after), done)
 }
 
 // ReleaseBatch implements driver.BatchAcquirer: one round trip to each node.
 func (l *Locker) ReleaseBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
-	call := func(c driver.Claim) Call { return l.calls.Release(c, driver.After{}) }
-	l.store.HeldBatch(ctx, claims, call, func(i int, held bool, err error) {
-		l.revisits.Released(claims[i], err)
-		report(i, held, err)
-	})
+	call := func(c driver.Claim) Call { return l.releaseCall(c, driver.After{}) }
+	l.store.HeldBatch(ctx, claims, call, report)
 }

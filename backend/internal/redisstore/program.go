@@ -26,13 +26,43 @@ var (
 	WantedSource string
 )
 
-// A Program is how a backend acquires, renews and releases keys. Queue turns a call of Acquire or
-// Release into one that does the same for a claim that respects the queue of the key's waiters.
+// A Program is how a backend acquires, renews and releases keys.
 type Program struct {
+	Alone  Scripts // for claims that hold a key alone
+	Shared Scripts // for claims that share keys, and for those that the store may know, see Claim.Repeated
+}
+
+// Scripts are those of the operations for one kind of claims.
+type Scripts struct {
 	Acquire, Renew, Release *Script
 }
 
-// Sources are the Lua of a Program.
+// A Variant is the kind of a claim: which script of an operation serves it.
+type Variant struct {
+	Shared bool // see Program.Shared
+	Queued bool // the claim respects the queue of the key's waiters, see queue.lua
+}
+
+// Script returns the script of an operation.
+func (p *Program) Script(op driver.Op, v Variant) *Script {
+	scripts := &p.Alone
+	if v.Shared {
+		scripts = &p.Shared
+	}
+	script := scripts.Acquire
+	switch op {
+	case driver.OpRenew:
+		return scripts.Renew // which ignores the queue
+	case driver.OpRelease:
+		script = scripts.Release
+	}
+	if v.Queued {
+		return script.queued
+	}
+	return script
+}
+
+// Sources are the Lua of Scripts.
 type Sources struct {
 	Common                  string // comes before all operations, after clock.lua and counter.lua
 	Acquire, Renew, Release Operation
@@ -55,7 +85,7 @@ type Operation struct {
 	Record             bool // a record follows the shared arguments
 	Fences             bool // the Lua uses counter.lua and grant.lua
 	// FurtherKeys and FurtherArgs are how many of Call.FurtherKeys and Call.FurtherArgs the Lua
-	// uses. With such keys, the script serves one call.
+	// uses. With such keys, the script serves one call, of Program.Shared.
 	FurtherKeys, FurtherArgs int
 	Free                     string // instead of Sources.Free, if it is not ""
 	// Admits is a Lua expression: whether the next waiter in the queue may also be granted after a
@@ -63,14 +93,14 @@ type Operation struct {
 	Admits string
 }
 
-// NewProgram returns the program of these sources.
-func NewProgram(s Sources) *Program {
-	p := &Program{
+// NewScripts returns the scripts of these sources.
+func NewScripts(s Sources) Scripts {
+	all := Scripts{
 		Acquire: s.Acquire.script(s.Common), Renew: s.Renew.script(s.Common), Release: s.Release.script(s.Common),
 	}
-	p.Acquire.queued = s.Acquire.queued(s.Common+cmp.Or(s.Acquire.Free, s.Free), "enter")
-	p.Release.queued = s.Release.queued(s.Common+cmp.Or(s.Release.Free, s.Free), "leave")
-	return p
+	all.Acquire.queued = s.Acquire.queued(s.Common+cmp.Or(s.Acquire.Free, s.Free), "enter")
+	all.Release.queued = s.Release.queued(s.Common+cmp.Or(s.Release.Free, s.Free), "leave")
+	return all
 }
 
 // script returns the script of the operation for calls in batches, or for one call if it has
@@ -121,6 +151,7 @@ func (o Operation) with(many bool, n, common, after string) *Script {
 	})
 	script.layout = layout{
 		keys: o.Keys, args: o.Args, shared: o.Shared, record: o.Record, many: many,
+		furtherKeys: o.FurtherKeys, furtherArgs: o.FurtherArgs,
 	}
 	return script
 }

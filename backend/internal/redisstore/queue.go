@@ -29,30 +29,28 @@ func NewQueue(subscriber *pubsub.Subscriber) *Queue {
 	return q
 }
 
-// Acquire returns the call for a claim that is not driver.Unqueued. fence is the name of the fence
-// counter in the key's slot.
-func (q *Queue) Acquire(c driver.Claim, call Call, fence string) Call {
-	queued := "0"
+// acquire makes the call one for a claim that is not driver.Unqueued.
+func (q *Queue) acquire(c driver.Claim, call *Call) {
+	joins := "0"
 	if c.Queue == driver.Queued {
-		queued = "1"
+		joins = "1"
 	}
-	call.Script = call.Script.queued
-	call.FurtherKeys = append(call.FurtherKeys, QueueKeys(fence, c.Key)...)
-	call.FurtherArgs = append(call.FurtherArgs, queued, q.locker, q.publish, Milliseconds(c.TTL))
-	return call
+	call.FurtherKeys = append(call.FurtherKeys, QueueKeys(call.Slot, c.Key)...)
+	call.FurtherArgs = append(call.FurtherArgs, joins, q.locker, q.publish, Milliseconds(c.TTL))
 }
 
-// Release returns the call for a claim that is not driver.Unqueued. leave is that of Leave.
-func (q *Queue) Release(c driver.Claim, call Call, fence, leave string) Call {
-	call.Script = call.Script.queued
-	call.FurtherKeys = append(call.FurtherKeys, QueueKeys(fence, c.Key)...)
+// release is to a release what acquire is to an acquire. leave is that of residue, or "Q" to
+// release nothing: the call then only removes the claim from the queue.
+func (q *Queue) release(call *Call, leave string) {
+	call.FurtherKeys = append(call.FurtherKeys, QueueKeys(call.Slot, call.Key)...)
 	call.FurtherArgs = append(call.FurtherArgs, q.publish, leave)
-	return call
 }
 
 // Notify returns the call that also notifies the first in the queue, if the key is free after it.
-func (q *Queue) Notify(call Call, key string) Call {
-	return q.Release(driver.Claim{Key: key}, call, call.Slot, "")
+func (q *Queue) Notify(call Call) Call {
+	call.Script = call.Script.queued
+	q.release(&call, "")
+	return call
 }
 
 // Subscribe is driver.Queuer's SubscribeClaim.
@@ -73,14 +71,8 @@ func (q *Queue) Subscribe(fence, key, id string, notify func(in time.Duration)) 
 	})
 }
 
-// Dequeue returns a call of Release that does not release the claim, but only removes it from the
-// queue.
-func (q *Queue) Dequeue(release Call) Call {
-	release.FurtherArgs[len(release.FurtherArgs)-1] = "Q"
-	return release
-}
-
-// Queued returns the script that does the same for a claim that respects the queue, or nil.
+// Queued returns the script that does the same for a claim that respects the queue. It is nil if
+// there is none.
 func (s *Script) Queued() *Script { return s.queued }
 
 // QueueKeys names the Redis keys of a key's queue: queue and waiters. They are in the slot of its

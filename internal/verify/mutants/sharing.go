@@ -116,6 +116,16 @@ var sharing = []mutant{
 		pkg:   "guard", test: "TestShared_aWriterThatLeavesLetsReadersIn",
 	},
 	{
+		name: "mutant_a_claim_that_waits_is_new", rule: 27, does: "a store is not told that it may have refused a claim for those that share",
+		hunks: []hunk{{"guard/ask.go", "	a.claim.Repeated = a.late || a.queued\n", ""}},
+		pkg:   "backend/single", test: "TestSharing_aWriterThatWaitedLeavesNothingBehind",
+	},
+	{
+		name: "mutant_a_claim_is_withdrawn_as_if_new", rule: 5, does: "a store is not told that a claim which it withdraws may be wanted",
+		hunks: []hunk{{"guard/orphan.go", "	o.claim.Repeated = true\n", ""}},
+		pkg:   "backend/single", test: "TestSharing_aWriterThatWaitedLeavesNothingBehind",
+	},
+	{
 		name: "mutant_wanted_outlasts_its_release", rule: 27, does: "a claim that was withdrawn is still wanted",
 		hunks: []hunk{{"backend/internal/holders/holders.go", "	if k.Wanted.ID == id {\n		k.Wanted = Wanted{}\n	}\n", ""}},
 		pkg:   "backend/memory", test: "TestLocker/a_claim_that_was_wanted_and_has_gone_keeps_nobody_out",
