@@ -1,12 +1,17 @@
--- Asks for keys. KEYS: the lock and the fence counter of each claim. ARGV: the ID and the owner of
--- each claim, and what few claims ask for, see read_special; the TTL in ms, the label.
+-- Asks for keys.
+--   KEYS  of each claim: lock, fence counter
+--   ARGV  of each claim: ID, what few claims ask for (see read_special), owner; of all: TTL in ms,
+--         label
 --
--- A claim that is granted gets the fence, which is negative if the claim or its owner held the key
--- already. With a hint, or with fences reserved, it gets {1, fence, clock as a fence or 0, fences
--- reserved}. Otherwise it gets {0 busy, ms left (-1 if it never ends), label, holder} or {2 done,
--- ms left, record, 0, label}. Labels and holders are cut, so that foreign values are not carried
--- around. If claims share the key, the answer is the error SHARED: shared_acquire.lua has to
--- answer the claim.
+-- A claim                                   gets
+--   granted                                 fence
+--   granted, held by it or its owner        -fence
+--   granted with fences reserved or a hint  {1, fence, clock as a fence or 0, fences reserved}
+--   refused, because the key is busy        {0, ms left (-1 if it never ends), label, holder}
+--   refused, because the key is done        {2, ms left, record, 0, label}
+--   of a key that claims share              the error SHARED: shared_acquire.lua has to answer it
+--
+-- Labels and holders are cut, so that foreign values are not carried around.
 local ttl, label = shared(1), shared(2)
 -- Claims that ask for nothing special take free keys under one fence, the clock, if their counters
 -- are behind it.
@@ -72,7 +77,7 @@ local function serve(i)
   end
   local new, reserved = new_fence(counter)
   if not new then
-    return reserved -- which is an error then
+    return reserved -- the error
   end
   if others.any then
     redis.call('DEL', lock) -- what has ended

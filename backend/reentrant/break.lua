@@ -23,7 +23,7 @@ local function release(...)
   else
     last_until(rest.last)
   end
-  publish(how, KEYS[2], FREE)
+  publish_to(how, KEYS[2], FREE)
   return 1
 end
 

@@ -1,26 +1,19 @@
--- What the scripts have in common: the holds of the key lock. It answers nothing. A field that
--- begins with 'onerun:' and ends with a claim's ID is that claim's: one letter (H held, K kept by
--- a minimum hold, D done; S and M are the H and K of a claim that shares the key), when it ends
--- (ms since 1970, by this server's clock), the fence, the length of the owner's name, the owner,
--- and the label. For D there is a comma and the length of the label behind the owner's (neither in
--- markers of old), and the record after the label. For S and M, Among and the seat (or 0) are
--- behind the owner's length, with a comma before each; readwrite.lua has neither. Any other field
--- but Redisson's 'mode' is a hold of Redisson's, for as long as the key lasts. So is a 'mode'
--- without any other field.
+-- The holds of the key lock, for the other scripts. It follows times.lua. Answers nothing.
+--
+-- The field 'onerun:' .. ID is the hold of the claim with that ID:
+--   letter ends ' ' fence ' ' owner_len[,x[,seat]] ' ' owner label text
+--
+-- letter          ends (ms since 1970)      x               seat       label      text
+--   H held        when the lease ends       -               -          -          label of the hold
+--   K kept        when a minimum hold ends  -               -          -          label of the hold
+--   S H, shared   like H                    Among           seat or 0  -          label of the hold
+--   M K, shared   like K                    Among           seat or 0  -          label of the hold
+--   D done        when the marker ends      bytes of label  -          the run's  record
+--
+-- Under WithReadWrite, S and M have neither x nor seat. Markers of old versions have neither x nor
+-- a label. Any other field but Redisson's 'mode' is a hold of Redisson's, for as long as the key
+-- lasts. So is a 'mode' without any other field.
 local lock = KEYS[1]
-
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-
--- from_now is when that ends which lasts for some ms from now on: never early, though the clock is
--- cut to ms.
-local function from_now(ms)
-  return time[1] * 1000 + math.ceil(time[2] / 1000) + ms
-end
-
--- left is for how long something lasts that has not ended: a ms at least.
-local function left(ends)
-  return math.max(ends - from_now(0), 1)
-end
 
 local function write(hold)
   local lengths = #hold.owner
@@ -31,7 +24,8 @@ local function write(hold)
   elseif hold.seat then
     lengths = lengths .. ',' .. digits(hold.among) .. ',' .. hold.seat
   end
-  redis.call('HSET', lock, 'onerun:' .. hold.id, hold.letter .. digits(hold.ends) .. ' ' .. digits(hold.fence) .. ' ' .. lengths .. ' ' .. hold.owner .. label .. hold.text)
+  local head = hold.letter .. digits(hold.ends) .. ' ' .. digits(hold.fence) .. ' ' .. lengths .. ' '
+  redis.call('HSET', lock, 'onerun:' .. hold.id, head .. hold.owner .. label .. hold.text)
 end
 
 -- parse returns the hold in a field, or nil if that is not a hold.
@@ -56,14 +50,18 @@ local function parse(field, value)
   return hold
 end
 
--- nobody returns what a key holds on which add has added nothing. held are all H, shared all S,
--- kept all K and M, and ended the IDs of what has ended. last is when the last hold ends. By a
--- letter, it has the hold with that letter that ends last.
-local function nobody()
+-- empty_summary returns the summary of a key without holds, see add:
+--   held, shared, kept  the H; the S; the K and M
+--   ended               the IDs of the holds that have ended
+--   last                when the last hold ends, or 0
+--   any                 whether the key has a field
+--   H, K, S, M, D       the hold with that letter that ends last, or nil
+--   foreign             a field of another program, or nil
+local function empty_summary()
   return {held = {}, shared = {}, kept = {}, ended = {}, last = 0, any = false}
 end
 
--- add adds a hold to what the key holds, unless it has ended.
+-- add adds a hold to a summary.
 local function add(all, hold)
   local letter = hold.letter
   if hold.ends <= now then

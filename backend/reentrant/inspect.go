@@ -24,11 +24,11 @@ var (
 )
 
 func newInspection(common string, timeouts int) *redisstore.Inspection {
-	show := redisstore.Operation{Source: showSource, Keys: 2, FurtherKeys: 3, Shared: 1}
+	show := redisstore.Operation{Source: showSource, Keys: 2, FurtherKeys: 3, Shared: 1, Publishes: true}
 	breaks := redisstore.Operation{
-		Source: common + publishSource + breakSource, Keys: 2, FurtherKeys: timeouts, Args: 1, Shared: 3,
+		Source: common + breakSource, Keys: 2, FurtherKeys: timeouts, Args: 1, Shared: 3, Publishes: true,
 	}
-	return redisstore.NewInspection(constants+holdsSource, show, breaks)
+	return redisstore.NewInspection(constants+redisstore.TimesSource+holdsSource, show, breaks)
 }
 
 // Show implements driver.Inspector. It shows locks of Redisson's as holders (Holder.Foreign), which

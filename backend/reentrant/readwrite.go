@@ -50,11 +50,11 @@ var (
 	readWriteReleaseSource string
 
 	readWriteScripts = redisstore.NewScripts(redisstore.Sources{
-		Common: holdsSource + readWriteSource + constants + sharedSource,
+		Common: redisstore.TimesSource + holdsSource + readWriteSource + constants + sharedSource,
 		Acquire: redisstore.Operation{
 			Source: acquireSharedSource + "timeout = KEYS[5]\n" + readWriteAcquireSource,
 			Keys:   2, FurtherKeys: 3, Args: 3, Shared: 3, FurtherArgs: 2, Fences: true,
-			Admits: "among > 1",
+			Publishes: true, Admits: "among > 1",
 		},
 		Renew: redisstore.Operation{
 			Source: "timeout = KEYS[3]\n" + readWriteRenewSource,
@@ -62,7 +62,7 @@ var (
 		},
 		Release: redisstore.Operation{
 			Source: "local FREE = '1'\ntimeout = KEYS[4]\n" + releaseSharedSource + readWriteReleaseSource,
-			Keys:   2, FurtherKeys: 2, Args: 1, Shared: 3, Record: true, Free: nextSource,
+			Keys:   2, FurtherKeys: 2, Args: 1, Shared: 3, Record: true, Publishes: true, Free: nextSource,
 		},
 	})
 )

@@ -46,12 +46,12 @@ local function add_foreign(all, field, value)
   end
 end
 
--- survey returns the claim's own hold, if there is one, and what the key holds beside it: see
--- nobody. reader is a reader that is not ours, which is also among those that are kept. foreign is
--- another field that is not ours, or what Lockers without the option share.
+-- survey returns the claim's own hold or nil, and a summary of all others. Its reader is a reader of
+-- another program, which is also among those that are kept. What Lockers without the option share
+-- is foreign.
 local function survey(id)
   local own
-  local all = nobody()
+  local all = empty_summary()
   local fields = redis.call('HGETALL', lock)
   local rest, known = {}, {}
   all.any = #fields > 0

@@ -11,7 +11,7 @@ local function serve(i)
     if #held == 4 and held[1] == 'mode' and held[3] == 'onerun:' .. ARGV[1]
       and string.sub(held[4], 1, 1) == 'H' then
       redis.call('DEL', lock)
-      publish(how, KEYS[2], FREE)
+      publish_to(how, KEYS[2], FREE)
       return 1
     end
   end

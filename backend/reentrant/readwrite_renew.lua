@@ -1,6 +1,5 @@
--- Renews a hold that may be shared. KEYS: the lock, the fence counter, the timeout key of the
--- claim. ARGV: the ID and the fence in use; the TTL in ms, and how many fences to reserve above a
--- fence that is new. Answers 1, or 0 if the claim does not hold the lock.
+-- Renews a hold that may be shared. It has the KEYS and ARGV of renew.lua and the timeout key of
+-- the claim, and answers what that does.
 local ttl, reserve = shared(1), shared(2)
 
 local function serve()

@@ -117,38 +117,17 @@ func WithPublish(p Publish) Option {
 	}
 }
 
-// WithClientSetup calls f with each client that the Locker creates for its own connections (see
-// New). f can add hooks, such as those of redisotel.InstrumentTracing. The Locker cannot read the
-// hooks of the user's client. There are three clients for a server, with one connection at a time
-// each. They are kept for as long as the Locker is. f must not close them, nor send anything.
-//
-// f is called while New runs. For a Cluster, it is called when a node is first needed, by any
-// goroutine, and perhaps by several at a time. guard.New refuses nil, and an f that panics. If f
-// panics for a node of a Cluster, everything for that node uses the user's client. Defaults to
-// none: the clients have no hooks.
+// WithClientSetup is single.WithClientSetup for this package. Defaults to none.
 func WithClientSetup(f func(own *redis.Client)) Option {
 	return func(l *Locker) { l.store.ClientSetup(f) }
 }
 
-// WithoutBatching makes each claim, renewal and release a script of its own, with the keys of one
-// lease. The Locker does so by itself if it finds a proxy that routes a script by its first key, as
-// Envoy does: a script for several leases would put their keys on one server, and two processes
-// could then hold one of them. It also does so for a service that parses scripts, and until it
-// knows. guard.Hook.Warn reports both. Use the option to spare it the scripts that find it out: it
-// sets 32 keys with a TTL by one, and deletes each by another. Scripts still share pipelines.
-// Defaults to batching: up to 128 claims and releases that meet share a script, if the server takes
-// their keys together.
+// WithoutBatching is single.WithoutBatching for this package. Defaults to batching.
 func WithoutBatching() Option {
 	return func(l *Locker) { l.store.WithoutBatching() }
 }
 
-// WithMinUptime refuses to grant leases on a server that restarted, until it has been up for
-// longer than the longest TTL that is used. The server may have forgotten leases, and by then they
-// have ended. Claims fail with driver.KindRestarted until then, and a lease with a longer TTL is
-// refused. It is the "delayed restart" that the Redis documentation asks for with Redlock, and
-// costs one INFO inside of the script. Done markers and minimum holds that were forgotten remain
-// forgotten. The Locker does not notice FLUSHALL, or a failover to a replica that was up all the
-// time. Defaults to off: no server is refused.
+// WithMinUptime is single.WithMinUptime for this package. Defaults to off: no server is refused.
 func WithMinUptime(longest time.Duration) Option {
 	return func(l *Locker) { l.store.MinUptime(longest) }
 }
@@ -158,8 +137,6 @@ var (
 	holdsSource string
 	//go:embed survey.lua
 	surveySource string
-	//go:embed publish.lua
-	publishSource string
 	//go:embed acquire.lua
 	acquireSource string
 	//go:embed renew.lua
@@ -170,12 +147,12 @@ var (
 	freeSource string
 
 	aloneScripts = redisstore.NewScripts(redisstore.Sources{
-		Common:  holdsSource + surveySource,
+		Common:  redisstore.TimesSource + holdsSource + surveySource,
 		Acquire: redisstore.Operation{Source: answersSource + acquireSource, Keys: 2, Args: 3, Shared: 2, Fences: true},
 		Renew:   redisstore.Operation{Source: renewSource, Keys: 2, Args: 2, Shared: 2, Fences: true},
 		Release: redisstore.Operation{
-			Source: "local FREE = '0'\n" + publishSource + releaseSource,
-			Keys:   2, Args: 1, Shared: 3, Record: true, Free: nextSource,
+			Source: "local FREE = '0'\n" + releaseSource,
+			Keys:   2, Args: 1, Shared: 3, Record: true, Publishes: true, Free: nextSource,
 		},
 		Free: freeSource,
 	})
@@ -247,7 +224,7 @@ func (l *Locker) further(op driver.Op, c driver.Claim, fence string) (keys []str
 // howToPublish returns the argument that says how to publish, see publish.lua.
 func (l *Locker) howToPublish() string {
 	if l.publish == PublishPlain {
-		return "" // which need not be sent
+		return "" // it is not sent
 	}
 	return string(l.publish)
 }

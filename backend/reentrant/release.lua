@@ -1,7 +1,9 @@
--- Releases keys. KEYS: the lock and the channel of each claim. ARGV: the ID of each claim; how to
--- publish ('' plainly, sharded or both), what to leave ('' for nothing, K for the minimum hold, D
--- for a done marker) and for how long in ms ('K1000'), the label of the marker, the record. Each
--- claim gets 1, or 0 if it does not hold the lock.
+-- Releases keys.
+--   KEYS  of each claim: lock, channel
+--   ARGV  of each claim: ID; of all: what to leave, the label of a done marker, how to publish, the
+--         record of the marker
+-- Each claim gets 1, or 0 if it does not hold the lock. What to leave is '' for nothing, or a
+-- letter and for how many ms: 'K1000' for a minimum hold, 'D1000' for a done marker.
 local leave, label, how, record = shared(1), shared(2), shared(3), shared(4)
 
 local function serve(i)
@@ -11,7 +13,7 @@ local function serve(i)
     local held = redis.call('HGETALL', lock)
     if #held == 2 and held[1] == 'onerun:' .. ARGV[i] and string.sub(held[2], 1, 1) == 'H' then
       redis.call('DEL', lock)
-      publish(how, KEYS[2 * i], FREE)
+      publish_to(how, KEYS[2 * i], FREE)
       return 1
     end
   end
@@ -43,7 +45,7 @@ local function serve(i)
   end
 
   if not others.H then
-    publish(how, KEYS[2 * i], FREE)
+    publish_to(how, KEYS[2 * i], FREE)
   end
   return 1
 end

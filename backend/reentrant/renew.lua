@@ -1,6 +1,8 @@
--- Renews holds. KEYS: the lock and the fence counter of each claim. ARGV: the ID and the fence in
--- use of each claim; the TTL in ms, and how many fences to reserve above a fence that is new. Each
--- claim gets 1, or 0 if it does not hold the lock.
+-- Renews holds.
+--   KEYS  of each claim: lock, fence counter
+--   ARGV  of each claim: ID, fence in use; of all: TTL in ms, how many fences to reserve above a
+--         fence that is new
+-- Each claim gets 1, or 0 if it does not hold the lock.
 local ttl, reserve = shared(1), shared(2)
 
 local function serve(i)
@@ -21,7 +23,7 @@ local function serve(i)
     remember(KEYS[2 * i], last, fence + reserve)
     others.held[#others.held + 1] = own
     raise(others.held, fence)
-    raise(others.shared, fence) -- which the same owner has
+    raise(others.shared, fence) -- the same owner's
   end
   return 1
 end

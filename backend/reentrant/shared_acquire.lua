@@ -1,18 +1,22 @@
--- Asks for a key that claims may share. KEYS: the lock, the fence counter, wanted, the channel,
--- and in an RReadWriteLock the timeout key of the claim. ARGV: those of acquire.lua for one claim;
--- Among; for how many ms the claim is wanted if it is refused, or 0; how to publish, as in
--- release.lua.
+-- Asks for a key that claims may share.
+--   KEYS  those of acquire.lua for one claim, wanted, channel; in an RReadWriteLock the timeout key
+--         of the claim
+--   ARGV  those of acquire.lua for one claim, how to publish, Among, for how many ms the claim is
+--         wanted if it is refused (or 0)
 --
--- Answers what acquire.lua answers. A claim that is granted, and has a seat, gets {1, fence, clock
--- as a fence or 0, fences reserved, seat}. A claim that is refused, but not because another one
--- holds the key alone, gets {0, ms left, label, holder, 0, 0, 1 if it is wanted or 0}.
+-- A claim                        gets
+--   granted, with a seat         {1, fence, clock as a fence or 0, fences reserved, seat}
+--   refused for those that share {0, ms left, label, holder, 0, 0, 1 if it is wanted or 0}
+--   in all other cases           what acquire.lua answers
 local ttl, label = shared(1), shared(2)
 local counter, channel = KEYS[2], KEYS[4]
 local among, wanted_for, how = tonumber(ARGV[7]), tonumber(ARGV[8]), shared(3)
--- What look has found: the claim's own hold, what else there is, what its owner holds of that, how
--- many other owners hold the key and the hold of each that ends last, how many may hold it, and
--- the wanted claim.
-local own, others, mine, count, last_of, limit, mark
+-- Set by look:
+local own, others -- the claim's hold or nil, and a summary of all others
+local mine -- those that its owner holds
+local count, last_of -- how many other owners hold the key; by owner, the hold that ends last
+local limit -- how many may hold it
+local mark -- the wanted claim or nil
 
 local function look(id, owner)
   own, others = survey(id)
@@ -140,7 +144,7 @@ local function choose_fence()
   end
   local new, reserved = new_fence(counter)
   if not new then
-    return nil, reserved -- which is an error then
+    return nil, reserved -- the error
   end
   return new, granted(new, reserved)
 end
@@ -173,7 +177,7 @@ local function grant(id, owner)
   last_until(math.max(others.last, ends))
   raise(mine, fence)
   if forget_wanted(mark, id) and count + 1 < limit then
-    publish(how, channel, '0') -- for those that were refused meanwhile
+    publish_to(how, channel, '0') -- for those that were refused meanwhile
   end
   return with_seat(answer, hold.seat)
 end

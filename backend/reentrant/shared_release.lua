@@ -1,7 +1,8 @@
--- Releases a key that claims may share, or ends that a claim is wanted. It follows release.lua,
--- whose serve handles a key that the claim holds alone. KEYS: the lock, its channel, wanted, and
--- in an RReadWriteLock the timeout key of the claim. ARGV: those of release.lua. Answers 1, or 0 if
--- the claim does not hold the lock.
+-- Releases a key that claims may share, and forgets that the claim is wanted. It follows
+-- release.lua, whose serve handles a key that the claim holds alone.
+--   KEYS  lock, channel, wanted; in an RReadWriteLock the timeout key of the claim
+--   ARGV  those of release.lua
+-- Answers 1, or 0 if the claim does not hold the lock.
 local release_alone = serve
 
 -- publish_if_useful notifies waiters if one of them may be granted, now that the others hold the
@@ -14,7 +15,7 @@ local function publish_if_useful(others, before, mark)
   end
   local nobody_holds = not (others.H or others.S or others.reader)
   if nobody_holds or count < limit and (before < ANY or mark) then
-    publish(how, KEYS[2], '0')
+    publish_to(how, KEYS[2], '0')
   end
 end
 
@@ -24,7 +25,7 @@ local function release_shared(own, others, mark)
     own.letter, own.ends = 'M', from_now(string.sub(leave, 2))
     last_until(math.max(others.last, own.ends))
     put(own)
-    publish(how, KEYS[2], '0') -- waiters learn how long it takes now
+    publish_to(how, KEYS[2], '0') -- waiters learn how long it takes now
     return 1
   end
   remove(own.id)
@@ -45,7 +46,7 @@ local function serve(i)
   local mark = read_wanted()
   if forget_wanted(mark, id) then
     mark = nil
-    publish(how, KEYS[2], '0') -- for those that were refused meanwhile
+    publish_to(how, KEYS[2], '0') -- for those that were refused meanwhile
   end
   if not own or own.ends <= now then
     return 0

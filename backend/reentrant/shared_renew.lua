@@ -1,5 +1,5 @@
--- Renews claims that share keys. KEYS and ARGV: those of renew.lua. It reads the other holds only
--- if it has to, as there may be many. Each claim gets 1, or 0 if it does not hold the lock.
+-- Renews claims that share keys. It has the KEYS and ARGV of renew.lua, and answers what that does.
+-- There may be many holds, so it reads the others only if it has to.
 local ttl, reserve = shared(1), shared(2)
 
 -- lasts returns when the key is to end, if that is not before a hold does.

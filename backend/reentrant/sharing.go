@@ -29,24 +29,24 @@ var (
 
 	constants           = fmt.Sprintf("local ANY, MAX_SEATS = %d, %d\n", driver.Any, driver.MaxSeats)
 	wantedSource        = "local wanted = KEYS[3]\n" + redisstore.WantedSource
-	acquireSharedSource = wantedSource + answersSource + publishSource + sharedAcquireSource
-	releaseSharedSource = wantedSource + publishSource + releaseSource + sharedReleaseSource
+	acquireSharedSource = wantedSource + answersSource + sharedAcquireSource
+	releaseSharedSource = wantedSource + releaseSource + sharedReleaseSource
 
 	// sharedScripts are those of claims that may share a key, or that the store may know. They also
 	// serve a claim of a key that is free or held alone.
 	sharedScripts = redisstore.NewScripts(redisstore.Sources{
-		Common: holdsSource + surveySource + rlockSource + constants + sharedSource,
+		Common: redisstore.TimesSource + holdsSource + surveySource + rlockSource + constants + sharedSource,
 		Acquire: redisstore.Operation{
 			Source: acquireSharedSource,
 			Keys:   2, FurtherKeys: 2, Args: 3, Shared: 3, FurtherArgs: 2, Fences: true,
-			Admits: "among > 1",
+			Publishes: true, Admits: "among > 1",
 		},
 		Renew: redisstore.Operation{
 			Source: sharedRenewSource, Keys: 2, Args: 2, Shared: 2, Fences: true,
 		},
 		Release: redisstore.Operation{
 			Source: "local FREE = '0'\n" + releaseSharedSource,
-			Keys:   2, FurtherKeys: 1, Args: 1, Shared: 3, Record: true, Free: nextSource,
+			Keys:   2, FurtherKeys: 1, Args: 1, Shared: 3, Record: true, Publishes: true, Free: nextSource,
 		},
 	})
 )

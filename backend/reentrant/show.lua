@@ -8,12 +8,6 @@ local SHOWN = 1000 -- holders or waiters at most
 local REDISSON = '^%x+%-%x+%-%x+%-%x+%-%x+:.+$'
 local holders, marker, foreign, mode = {}, {}, '', nil
 
-local function subscribers(channel)
-  local sharded = shared(1) ~= ''
-  local counts = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', channel)
-  return type(counts) == 'table' and counts[2] or -1
-end
-
 local function show(hold)
   if hold.ends <= now then
     return
@@ -72,5 +66,5 @@ local function serve()
     wanted = nil
   end
   local waiting = redis.pcall('ZRANGE', KEYS[4], 0, SHOWN - 1)
-  return {{time[1], time[2]}, subscribers(KEYS[2]), foreign, wanted or '', waiting, marker, holders}
+  return {{time[1], time[2]}, subscribers(shared(1), KEYS[2]), foreign, wanted or '', waiting, marker, holders}
 end

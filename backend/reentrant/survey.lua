@@ -1,8 +1,8 @@
--- survey returns the claim's own hold, if there is one, and what the key holds beside it: see
--- nobody. foreign is the first field of Redisson's. A reader of WithReadWrite is as foreign.
+-- survey returns the claim's own hold or nil, and a summary of all others. A reader of
+-- WithReadWrite is foreign, too.
 local function survey(id)
   local own
-  local all = nobody()
+  local all = empty_summary()
   local fields = redis.call('HGETALL', lock)
   all.any = #fields > 0
   for i = 1, #fields, 2 do

@@ -1,20 +1,26 @@
--- Asks for keys. KEYS: the lease and the fence counter of each claim. ARGV: the ID of each claim,
--- and what few claims ask for, see read_special; the TTL in ms, the label.
+-- Asks for keys.
+--   KEYS  of each claim: lease, fence counter
+--   ARGV  of each claim: ID, what few claims ask for (see read_special); of all: TTL in ms, label
 --
--- A claim that is granted gets the fence, which is negative if the claim held the key already.
--- With a hint, or with fences reserved, it gets {1, fence, clock as a fence or 0, fences reserved},
--- or the clock as a fence if it asks for its hint alone and gets that. Otherwise it gets {0 busy,
--- ms left (-1 if it never ends), label, holder} or {2 done, ms left, lease, bytes of it before the
--- record, label}: cutting the record out here would take a third of the time. A record of more than
--- 1 MiB (guard.MaxRecord) is not ours and is answered as an empty one. Labels and holders are cut,
--- so that foreign values are not carried around. The holder begins with NUL if it is another
--- program. If claims share the key, the answer is the error
--- SHARED: shared_acquire.lua has to answer the claim.
+-- A claim                                   gets
+--   granted                                 fence
+--   granted, which held the key already     -fence
+--   granted with fences reserved or a hint  {1, fence, clock as a fence or 0, fences reserved}
+--   granted the hint that it asks for alone clock as a fence
+--   refused, because the key is busy        {0, ms left (-1 if it never ends), label, holder}
+--   refused, because another program has it {0, ms left, '', NUL}
+--   refused, because the key is done        {2, ms left, lease, bytes before the record, label}
+--   of a key that claims share              the error SHARED: shared_acquire.lua has to answer it
 --
--- A lease is LEAD, one letter (H held, K kept by a minimum hold, D done), the claim's ID, and a
--- newline. LEAD is '', or 'onerun:' if other programs use the names of the leases.
--- For H and K, the fence, a newline and the label follow. For D there is a space and the length of
--- the label before the newline (old markers have neither); the label and the record follow.
+-- Labels and holders are cut, so that foreign values are not carried around. A record is not cut
+-- out of the lease, which would take a third of the time. One of more than 1 MiB
+-- (guard.MaxRecord) is not ours and is answered as an empty one.
+--
+-- A lease is a string. LEAD is '', or 'onerun:' if other programs use the names of the leases.
+--   held                    LEAD 'H' ID '\n' fence '\n' label
+--   kept by a minimum hold  LEAD 'K' ID '\n' fence '\n' label
+--   done                    LEAD 'D' ID ' ' bytes of the label '\n' label record
+-- Markers of old versions have neither ' ' nor a label.
 local ttl, label = shared(1), shared(2)
 local ONE_DAY = 86400000 -- in ms, longer than leases go without being renewed
 
@@ -67,11 +73,11 @@ local function serve(i)
   end
   local new, reserved = new_fence(counter)
   if not new then
-    return reserved -- which is an error then
+    return reserved -- the error
   end
   local value = HELD .. id .. '\n' .. digits(new) .. '\n' .. label
   if not redis.call('SET', key, value, 'PX', ttl, 'NX') then
-    redis.call('GET', key) -- which fails, and says that the key is not a string
+    redis.call('GET', key) -- the error says that the key is not a string
   end
   return granted(new, reserved)
 end

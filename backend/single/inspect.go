@@ -18,12 +18,11 @@ var (
 )
 
 func newInspection(d dialect) *redisstore.Inspection {
-	channel := ""
-	if !d.plain {
-		channel = "local function channel_of(key) return key end\n"
+	channel := "local channel = " + d.channel("lease") + "\n"
+	show := redisstore.Operation{Source: channel + showSource, Keys: 2, FurtherKeys: 5, Publishes: true}
+	breaks := redisstore.Operation{
+		Source: d.publishing() + breakSource, Keys: 2, FurtherKeys: 3, Args: 1, Shared: 3, Publishes: true,
 	}
-	show := redisstore.Operation{Source: channel + showSource, Keys: 2, FurtherKeys: 5}
-	breaks := redisstore.Operation{Source: d.publishing() + breakSource, Keys: 2, FurtherKeys: 3, Args: 1, Shared: 3}
 	return redisstore.NewInspection(sharedCommon(d), show, breaks)
 }
 

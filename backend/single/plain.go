@@ -76,15 +76,6 @@ func (l *Locker) channel(key string) string {
 	return "onerun:released:" + name
 }
 
-// fenceOf returns the fence counter in the slot of the key's lease.
-func (l *Locker) fenceOf(key string) string {
-	if l.name == nil {
-		_, fence := redisstore.LeaseKeys(key)
-		return fence
-	}
-	return redisstore.FenceKeyBeside(l.name(key))
-}
-
 // CheckKey implements driver.KeyChecker: it is driver.CheckKey. With WithPlainKeys, a key and its
 // name may have braces that enclose a hash tag, such as "{tenant}:report". The lease and the
 // channel of its release are then in one slot of a Redis Cluster.
@@ -112,7 +103,7 @@ func (l *Locker) CheckKey(key string) error {
 
 // plainScan finds the keys of leases that begin with the prefix by the names of these leases.
 func (l *Locker) plainScan(prefix string) (redisstore.Scan, error) {
-	const probe = "\x00" // which no key has
+	const probe = "\x00" // no key has a NUL
 	before, after, ok := strings.Cut(l.name(probe), probe)
 	if !ok || l.name(prefix+probe) != before+prefix+probe+after {
 		return redisstore.Scan{}, &driver.SettingError{

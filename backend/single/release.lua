@@ -1,6 +1,8 @@
--- Releases keys. KEYS: the lease of each claim. ARGV: the ID of each claim; what to leave ('' for
--- nothing, K for the minimum hold, D for a done marker) and for how long in ms ('K1000'), the label
--- of the marker, the record. Each claim gets 1, or 0 if it does not hold the lease.
+-- Releases keys.
+--   KEYS  of each claim: lease
+--   ARGV  of each claim: ID; of all: what to leave, the label of a done marker, its record
+-- Each claim gets 1, or 0 if it does not hold the lease. What to leave is '' for nothing, or a
+-- letter and for how many ms: 'K1000' for a minimum hold, 'D1000' for a done marker.
 local leave, label, record = shared(1), shared(2), shared(3)
 
 local function serve(i)

@@ -1,6 +1,8 @@
--- Renews leases. KEYS: the lease and the fence counter of each claim. ARGV: the ID and the fence in
--- use of each claim; the TTL in ms, and how many fences to reserve above a fence that is new. Each
--- claim gets 1, or 0 if it does not hold the lease.
+-- Renews leases.
+--   KEYS  of each claim: lease, fence counter
+--   ARGV  of each claim: ID, fence in use; of all: TTL in ms, how many fences to reserve above a
+--         fence that is new
+-- Each claim gets 1, or 0 if it does not hold the lease.
 local ttl, reserve = shared(1), shared(2)
 
 local function serve(i)

@@ -19,23 +19,30 @@ type dialect struct {
 	plain   bool // WithPlainKeys
 }
 
-// common returns the Lua that all scripts begin with. LEAD and HELD are what a lease, and one that
-// is held, begin with.
+// common returns the Lua that all scripts begin with. HOW is how to publish. LEAD and HELD are what
+// a lease, and one that is held, begin with.
 func (d dialect) common() string {
-	text := fmt.Sprintf("local sharded = %t\n", d.sharded)
-	if d.plain {
-		return text + "local LEAD, HELD = '" + lead + "', '" + lead + "H'\n" + plainSource
+	how := ""
+	if d.sharded {
+		how = "sharded"
 	}
-	return text + "local LEAD, HELD = '', 'H'\n"
+	if d.plain {
+		return fmt.Sprintf("local HOW, LEAD, HELD = '%s', '%s', '%sH'\n", how, lead, lead) + plainSource
+	}
+	return fmt.Sprintf("local HOW, LEAD, HELD = '%s', '', 'H'\n", how)
 }
 
 // publishing returns the Lua that publishes the release of a key.
 func (d dialect) publishing() string {
+	return "local function publish(key) publish_to(HOW, " + d.channel("key") + ", '') end\n"
+}
+
+// channel returns the Lua of the channel on which the releases of a key are published.
+func (d dialect) channel(key string) string {
 	if d.plain {
-		return publishSource + "local publish_on = publish\n" +
-			"local function publish(key) publish_on(channel_of(key)) end\n"
+		return "channel_of(" + key + ")"
 	}
-	return publishSource
+	return key
 }
 
 func newScripts(d dialect) *scripts {
@@ -47,22 +54,13 @@ func newScripts(d dialect) *scripts {
 	return &scripts{program: program, inspection: newInspection(d)}
 }
 
-var (
-	ofServer       = newScripts(dialect{})
-	ofCluster      = newScripts(dialect{sharded: true})
-	plainOfServer  = sync.OnceValue(func() *scripts { return newScripts(dialect{plain: true}) })
-	plainOfCluster = sync.OnceValue(func() *scripts { return newScripts(dialect{sharded: true, plain: true}) })
-)
+var made sync.Map // *scripts by dialect
 
+// scripts returns the scripts of the dialect, which are made once.
 func (d dialect) scripts() *scripts {
-	switch {
-	case d.sharded && d.plain:
-		return plainOfCluster()
-	case d.plain:
-		return plainOfServer()
-	case d.sharded:
-		return ofCluster
-	default:
-		return ofServer
+	all, ok := made.Load(d)
+	if !ok {
+		all, _ = made.LoadOrStore(d, newScripts(d))
 	}
+	return all.(*scripts)
 }

@@ -1,27 +1,15 @@
--- The holders of a key that several claims share, for the scripts of such claims. Answers nothing.
+-- The holders of a key that several claims share, for the scripts of such claims. It follows
+-- times.lua. Answers nothing.
 -- KEYS, after the lease and the fence counter: holders, limits, wanted.
 --
 -- A claim with an Among above 1 holds the key if its ID is in the lease, a sorted set, and has not
 -- expired. Nothing is counted but that: the other keys only describe the holders.
 --   lease    a sorted set: IDs by the time when they expire (ms since 1970, by this server's clock)
 --   limits   a sorted set: the same IDs by Among
---   holders  a hash: of each ID, one letter (H held, K kept by a minimum hold), Among, the fence,
---            the seat or 0, and the label, with spaces between the last four
---   wanted   a string: the claim for which others are refused: its ID, Among, and until when,
---            separated by spaces. It may last longer than the holders, so that no other claim is
---            granted before the wanted claim was made again.
+--   holders  a hash: by ID, letter Among ' ' fence ' ' seat or 0 ' ' label; the letter is H (held)
+--            or K (kept by a minimum hold)
+--   wanted   see wanted.lua
 local lease, holders, limits, wanted = KEYS[1], KEYS[3], KEYS[4], KEYS[5]
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-
--- from_now is the time after some ms: never early, although times are whole ms.
-local function from_now(ms)
-  return time[1] * 1000 + math.ceil(time[2] / 1000) + ms
-end
-
--- left is for how many ms something lasts that has not expired: at least one.
-local function left(expires)
-  return math.max(expires - from_now(0), 1)
-end
 
 -- forget removes holders. ZREM comes first: it is allowed when memory is full, and so is all that
 -- follows it.

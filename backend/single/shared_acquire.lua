@@ -1,15 +1,19 @@
 -- Asks for a key that claims may share. It follows acquire.lua, whose serve handles a key that is
--- free or held alone. KEYS, after those of acquire.lua: holders, limits, wanted. ARGV, after those
--- of acquire.lua: Among; for how many ms the claim is wanted if it is refused, or 0.
+-- free or held alone.
+--   KEYS  those of acquire.lua, holders, limits, wanted
+--   ARGV  those of acquire.lua, Among, for how many ms the claim is wanted if it is refused (or 0)
 --
--- Answers what acquire.lua answers. A claim that is granted, and has a seat, gets {1, fence, clock
--- as a fence or 0, fences reserved, seat}. A claim that is refused, but not because another one
--- holds the key alone, gets {0, ms left, label, holder, 0, 0, 1 if it is wanted or 0}.
+-- A claim                        gets
+--   granted, with a seat         {1, fence, clock as a fence or 0, fences reserved, seat}
+--   refused for those that share {0, ms left, label, holder, 0, 0, 1 if it is wanted or 0}
+--   in all other cases           what acquire.lua answers
 local acquire_alone = serve
 local among, wanted_for = tonumber(ARGV[5]), tonumber(ARGV[6])
-local count, own, mark, limit -- what survey has found
+-- Set by survey:
+local count -- of the holders, or nil if the key is not shared
+local own, mark -- the claim as a holder or nil; the wanted claim or nil
+local limit -- how many may hold the key
 
--- survey finds out who shares the key. count is nil if that is not how it is held.
 local function survey(id)
   if among > 1 then
     count = count_holders()
@@ -80,7 +84,7 @@ local function grant(id)
   end
   local new, reserved = new_fence(KEYS[2])
   if not new then
-    return reserved -- which is an error then
+    return reserved -- the error
   end
   local seat = new_seat()
   if count == 0 then

@@ -1,6 +1,8 @@
--- Releases a key that claims may share, or ends that a claim is wanted. It follows release.lua,
--- whose serve handles a key that is held alone. KEYS: the lease and the fence counter, holders,
--- limits, wanted. ARGV: those of release.lua. Answers 1, or 0 if the claim does not hold the key.
+-- Releases a key that claims may share, and forgets that the claim is wanted. It follows
+-- release.lua, whose serve handles a key that is held alone.
+--   KEYS  lease, fence counter, holders, limits, wanted
+--   ARGV  those of release.lua
+-- Answers 1, or 0 if the claim does not hold the key.
 local release_alone = serve
 
 -- is_free reports whether waiters may be granted: nobody holds the key alone, and it is not done.

@@ -1,6 +1,7 @@
--- Renews a claim that shares its key. KEYS: the lease and the fence counter, holders, limits,
--- wanted. ARGV: the ID and the fence in use; the TTL in ms, and how many fences to reserve above a
--- fence that is new. Answers 1, or 0 if the claim does not hold the key.
+-- Renews a claim that shares its key.
+--   KEYS  lease, fence counter, holders, limits, wanted
+--   ARGV  those of renew.lua
+-- Answers 1, or 0 if the claim does not hold the key.
 local ttl, reserve = shared(1), shared(2)
 
 local function serve()

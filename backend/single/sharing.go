@@ -27,10 +27,10 @@ func (d dialect) shared() redisstore.Scripts {
 	operation := redisstore.Operation{Keys: 2, Shared: 2, FurtherKeys: 3, Fences: true}
 	acquire, renew, release := operation, operation, operation
 	acquire.Source, acquire.Args = d.publishing()+acquireSource+sharedAcquireSource, 2
-	acquire.FurtherArgs, acquire.Admits = 2, "among > 1"
+	acquire.FurtherArgs, acquire.Admits, acquire.Publishes = 2, "among > 1", true
 	renew.Source, renew.Args = sharedRenewSource, 2
 	release.Source, release.Args = d.publishing()+releaseSource+sharedReleaseSource, 1
-	release.Fences, release.Record = false, true
+	release.Fences, release.Record, release.Publishes = false, true, true
 	return redisstore.NewScripts(redisstore.Sources{
 		Common:  sharedCommon(d),
 		Acquire: acquire, Renew: renew, Release: release,
@@ -39,8 +39,8 @@ func (d dialect) shared() redisstore.Scripts {
 
 // sharedCommon returns what scripts for shared keys have in common.
 func sharedCommon(d dialect) string {
-	return d.common() + fmt.Sprintf("local ANY, MAX_SEATS = %d, %d\n", driver.Any, driver.MaxSeats) + sharedSource +
-		redisstore.WantedSource
+	return d.common() + fmt.Sprintf("local ANY, MAX_SEATS = %d, %d\n", driver.Any, driver.MaxSeats) +
+		redisstore.TimesSource + sharedSource + redisstore.WantedSource
 }
 
 // CheckAmong implements driver.Sharer. It returns nil, because any number of claims can hold a key,

@@ -7,11 +7,6 @@
 -- seat, 1 if it is kept or 0, 1 if it is foreign or 0}.
 local SHOWN = 1000 -- holders or waiters at most
 
-local function subscribers(channel)
-  local counts = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', channel)
-  return type(counts) == 'table' and counts[2] or -1
-end
-
 local function show_string(answer)
   local head = redis.call('GETRANGE', lease, 0, 2047) -- longer than all that comes before a record
   local left = redis.call('PTTL', lease)
@@ -50,7 +45,7 @@ end
 local function serve()
   local mark = read_wanted()
   local waiting = redis.pcall('ZRANGE', KEYS[6], 0, SHOWN - 1)
-  local answer = {{time[1], time[2]}, subscribers(channel_of(lease)), '', mark and mark.id or '', waiting, {}, {}}
+  local answer = {{time[1], time[2]}, subscribers(HOW, channel), '', mark and mark.id or '', waiting, {}, {}}
   local kind = redis.call('TYPE', lease).ok
   if kind == 'string' then
     show_string(answer)

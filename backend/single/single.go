@@ -167,8 +167,6 @@ var (
 	renewQuickSource string
 	//go:embed renew.lua
 	renewSource string
-	//go:embed publish.lua
-	publishSource string
 	//go:embed release_quick.lua
 	releaseQuickSource string
 	//go:embed release.lua
@@ -186,7 +184,7 @@ func (d dialect) alone() redisstore.Scripts {
 			Quick: renewQuickSource, Source: renewSource, Keys: 2, Args: 2, Shared: 2, Fences: true,
 		},
 		Release: redisstore.Operation{
-			Common: d.publishing(), Quick: releaseQuickSource, Source: releaseSource, Keys: 1, Args: 1, Shared: 2, Record: true,
+			Common: d.publishing(), Quick: releaseQuickSource, Source: releaseSource, Keys: 1, Args: 1, Shared: 2, Record: true, Publishes: true,
 		},
 		Free: "local function is_free() return redis.call('EXISTS', KEYS[1]) == 0 end\n",
 	})
@@ -217,5 +215,5 @@ func (l *Locker) Subscribe(key string, wake func()) (stop func()) {
 // SubscribeClaim implements driver.Queuer. Each Locker has a channel of its own for the queue of a
 // key. It uses the connection of Subscribe.
 func (l *Locker) SubscribeClaim(key, id string, notify func(in time.Duration)) (stop func()) {
-	return l.queue.Subscribe(l.fenceOf(key), key, id, notify)
+	return l.queue.Subscribe(l.names(driver.OpAcquire, key).Slot, key, id, notify)
 }

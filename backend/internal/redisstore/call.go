@@ -14,15 +14,15 @@ import (
 
 // A Script is a Lua script that the server knows by its hash.
 type Script struct {
-	source, sha any // strings, which are arguments of commands
-	layout
-	queued  *Script                     // see Queue; or nil
+	source, sha any // strings, as arguments of commands
+	arity
+	queued  *Script                     // for claims that respect the queue, or nil
 	Literal func() (source, sha string) // see toLiteral
 }
 
-// A layout says what calls of a script have. KEYS are those of each call, and further ones. ARGV
+// An arity says what calls of a script have. KEYS are those of each call, and further ones. ARGV
 // are those of each call, the shared ones, the record, and further ones.
-type layout struct {
+type arity struct {
 	keys, args int // of each call
 	shared     int
 	record     bool
@@ -218,7 +218,7 @@ func (s *Store) toGrant(c *Call, answer any, err error) (driver.Grant, error) {
 	case !ok:
 		return driver.Grant{}, s.error(c, ErrAnswer)
 	case err != nil && grant.State == driver.Granted:
-		// where it was not granted, there is nothing to acknowledge
+		// replicas have nothing to acknowledge if it was not granted
 		return driver.Grant{}, s.error(c, err)
 	}
 	return grant, nil

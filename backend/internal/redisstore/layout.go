@@ -43,12 +43,12 @@ func (l *Locker) acquireCall(c driver.Claim) Call {
 	call := l.call(driver.OpAcquire, c)
 	call.acquires, call.locker, call.Repeats, call.Acks = c, l, true, l.layout.Acks
 	call.Args, call.Shared = [...]string{c.ID, special, c.Owner}, [...]string{ttl, label, l.layout.Publish}
-	if n := call.Script.furtherArgs; n > 0 {
+	if call.Script.furtherArgs > 0 {
 		wantedFor := int64(0)
 		if c.Waits {
 			wantedFor = Milliseconds(driver.WantedFor(c.TTL))
 		}
-		call.FurtherArgs = []any{max(c.Among, 1), wantedFor, c.Seat}[:n]
+		call.FurtherArgs = []any{max(c.Among, 1), wantedFor}
 	}
 	if c.Queue != driver.Unqueued {
 		l.queue.acquire(c, &call)
@@ -61,9 +61,6 @@ func (l *Locker) renewCall(c driver.Claim) Call {
 	call := l.call(driver.OpRenew, c)
 	call.Args[0], call.Args[1] = c.ID, strconv.FormatUint(c.Fence, 10)
 	call.Shared[0], call.Shared[1] = l.store.ttlText(c.TTL), strconv.Itoa(c.Reserve)
-	if call.Script.furtherArgs > 0 {
-		call.FurtherArgs = []any{c.Seat}
-	}
 	return call
 }
 

@@ -21,6 +21,12 @@ var (
 	//go:embed queue.lua
 	queueSource string
 
+	//go:embed publish.lua
+	publishSource string
+
+	// TimesSource is the Lua of times, for backends whose claims end by themselves.
+	//go:embed times.lua
+	TimesSource string
 	// WantedSource is the Lua of wanted claims, for backends that share keys.
 	//go:embed wanted.lua
 	WantedSource string
@@ -29,7 +35,7 @@ var (
 // A Program is how a backend acquires, renews and releases keys.
 type Program struct {
 	Alone  Scripts // for claims that hold a key alone
-	Shared Scripts // for claims that share keys, and for those that the store may know, see Claim.Repeated
+	Shared Scripts // for claims that share a key, and for those with Claim.Repeated
 }
 
 // Scripts are those of the operations for one kind of claims.
@@ -52,7 +58,7 @@ func (p *Program) Script(op driver.Op, v Variant) *Script {
 	script := scripts.Acquire
 	switch op {
 	case driver.OpRenew:
-		return scripts.Renew // which ignores the queue
+		return scripts.Renew // the queue is of no matter
 	case driver.OpRelease:
 		script = scripts.Release
 	}
@@ -84,6 +90,7 @@ type Operation struct {
 	Keys, Args, Shared int
 	Record             bool // a record follows the shared arguments
 	Fences             bool // the Lua uses counter.lua and grant.lua
+	Publishes          bool // the Lua uses publish.lua
 	// FurtherKeys and FurtherArgs are how many of Call.FurtherKeys and Call.FurtherArgs the Lua
 	// uses. With such keys, the script serves one call, of Program.Shared.
 	FurtherKeys, FurtherArgs int
@@ -119,6 +126,7 @@ func (o Operation) queued(common, function string) *Script {
 	if o.Record {
 		args++
 	}
+	o.Quick, o.Publishes = "", true
 	return o.with(false, "1", common, fmt.Sprintf("local grace = %d\n%sreturn %s(%d, %d, %s)\n",
 		Milliseconds(driver.NotifyGrace), queueSource, function, keys, args, cmp.Or(o.Admits, "false")))
 }
@@ -131,6 +139,9 @@ func (o Operation) with(many bool, n, common, after string) *Script {
 	}
 	if o.Fences {
 		before, grants = before+counterSource, grantSource
+	}
+	if o.Publishes {
+		before += publishSource
 	}
 	before += fmt.Sprintf("local n = %s\nlocal function shared(i) return ARGV[n * %d + i] or '' end\n", n, o.Args)
 	if o.Quick == "" {
@@ -149,7 +160,7 @@ func (o Operation) with(many bool, n, common, after string) *Script {
 		}
 		return literalOf(source, o.Keys+o.FurtherKeys)
 	})
-	script.layout = layout{
+	script.arity = arity{
 		keys: o.Keys, args: o.Args, shared: o.Shared, record: o.Record, many: many,
 		furtherKeys: o.FurtherKeys, furtherArgs: o.FurtherArgs,
 	}

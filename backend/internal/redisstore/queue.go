@@ -15,14 +15,14 @@ import (
 type Queue struct {
 	subscriber *pubsub.Subscriber
 	locker     string // identifies the Locker among all others
-	publish    string // how to publish
+	publish    string // how to publish, see publish.lua
 	asked      recentClaims
 	dequeue    func(key, id string) // removes a claim from the queue, in the background
 }
 
 // NewQueue returns the Queue of a Locker. It receives notifications through the Subscriber.
 func NewQueue(subscriber *pubsub.Subscriber) *Queue {
-	q := &Queue{subscriber: subscriber, locker: rand.Text(), publish: "plain"}
+	q := &Queue{subscriber: subscriber, locker: rand.Text()}
 	if subscriber.Via() != pubsub.ViaPlain {
 		q.publish = "sharded"
 	}

@@ -14,9 +14,9 @@
 -- are waiters that ask again later, in case the notified waiter does not. The queue skips the
 -- waiters of an unresponsive Locker until one of them asks. They keep their positions, unless
 -- there are many that had no live subscriber.
-local queue, waiters, sharded_publish
-local queue_time = redis.call('TIME')
-local queue_now = queue_time[1] * 1000 + math.floor(queue_time[2] / 1000)
+local queue, waiters
+local how_to_publish -- see publish.lua
+local queue_now = time[1] * 1000 + math.floor(time[2] / 1000)
 local notified_id, notified_at, watchers
 
 local function ms(number) return string.format('%.0f', number) end
@@ -24,11 +24,7 @@ local function ms(number) return string.format('%.0f', number) end
 -- send tells the claim of that ID to ask again after some ms, or not to if that is negative. It
 -- returns the number of subscribers that received it, or 1 if the number is not known.
 local function send(locker, id, wait)
-  local channel, text = queue .. ':' .. locker, id .. ' ' .. wait
-  local received = sharded_publish and redis.pcall('SPUBLISH', channel, text)
-  if type(received) ~= 'number' then
-    received = redis.pcall('PUBLISH', channel, text) -- SPUBLISH came with Redis 7
-  end
+  local received = publish_to(how_to_publish, queue .. ':' .. locker, id .. ' ' .. wait)
   return type(received) == 'number' and received or 1
 end
 
@@ -36,11 +32,11 @@ end
 -- node, the number of receivers of a message proves nothing.
 local function has_subscriber(locker)
   local channel = queue .. ':' .. locker
-  local counts = sharded_publish and redis.pcall('PUBSUB', 'SHARDNUMSUB', channel)
-  if type(counts) ~= 'table' or counts.err then
-    counts = redis.pcall('PUBSUB', 'NUMSUB', channel)
+  local count = subscribers(how_to_publish, channel)
+  if count < 0 and how_to_publish ~= '' then
+    count = subscribers('', channel) -- before Redis 7
   end
-  return type(counts) == 'table' and (counts[2] or 0) > 0
+  return count > 0
 end
 
 -- parse_waiter returns whether a waiter had a live subscriber, when it expires, and its Locker.
@@ -222,15 +218,19 @@ local function wake_first(n, stay)
   end
 end
 
--- enter is acquire for a claim that respects the queue. KEYS, after the k of acquire: queue,
--- waiters. ARGV, after the a of acquire: 1 to join the queue or 0, Locker, how to publish (plain
--- or sharded), TTL in ms. Answers what acquire answers, but if busy {0, ms left, label, holder,
--- number of waiters ahead, 1 if the key is free and a waiter ahead was notified, more of acquire}.
--- If admits is true, the next waiter may also be granted after a claim was.
+-- enter is acquire for a claim that respects the queue. If admits is true, the next waiter may also
+-- be granted after a claim was.
+--   KEYS  those of acquire (k), queue, waiters
+--   ARGV  those of acquire (a), 1 to join the queue or 0, Locker, how to publish, TTL in ms
+--
+-- A claim            gets
+--   refused as busy  {0, ms left, label, holder, number of waiters ahead, notified, more of acquire}
+--   in other cases   what acquire answers
+-- notified is 1 if the key is free, and a waiter ahead was notified.
 local function enter(k, a, admits)
   queue, waiters = KEYS[k + 1], KEYS[k + 2]
   local id, queued, locker, ttl = ARGV[1], ARGV[a + 1] == '1', ARGV[a + 2], ARGV[a + 4]
-  sharded_publish = ARGV[a + 3] ~= 'plain'
+  how_to_publish = ARGV[a + 3]
   local free = is_free(id)
   local had_waiters = redis.call('EXISTS', queue) == 1
   if free and had_waiters then
@@ -275,12 +275,13 @@ local function enter(k, a, admits)
   return answer
 end
 
--- leave is release for a claim that respects the queue. KEYS, after the k of release: queue,
--- waiters. ARGV, after the a of release: how to publish (plain or sharded), what to leave behind,
--- or Q to release nothing and only remove the claim from the queue. Answers what release answers.
+-- leave is release for a claim that respects the queue, and answers what that does.
+--   KEYS  those of release (k), queue, waiters
+--   ARGV  those of release (a), how to publish, what to leave; or Q to release nothing, and only
+--         remove the claim from the queue
 local function leave(k, a)
   queue, waiters = KEYS[k + 1], KEYS[k + 2]
-  sharded_publish = ARGV[a + 1] ~= 'plain'
+  how_to_publish = ARGV[a + 1]
   local id, left = ARGV[1], string.sub(ARGV[a + 2], 1, 1)
   local answer = left == 'Q' and 0 or serve(1)
   if redis.call('EXISTS', queue) == 0 then

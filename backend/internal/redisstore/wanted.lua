@@ -1,5 +1,5 @@
 -- The claim of a key for which others are refused, for scripts of claims that share keys. Answers
--- nothing. It follows Lua that has now, from_now and left, and the string wanted: a Redis key with
+-- nothing. It follows times.lua, and Lua that has the string wanted: the name of a Redis key with
 -- the claim's ID, its Among, and until when it is wanted, separated by spaces. It may last longer
 -- than the holders, so that no other claim is granted before the wanted claim was made again.
 
@@ -7,7 +7,7 @@
 local function read_wanted()
   local text = redis.pcall('GET', wanted)
   if type(text) ~= 'string' then
-    return nil -- what has another type is not ours
+    return nil -- another type is not ours
   end
   local id, among, expires = string.match(text, '^(%S+) (%d+) (%d+)$')
   if not id or tonumber(expires) <= now then
