@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
@@ -20,15 +19,15 @@ var errGone = errors.New("it has lost the claim again")
 type ballot struct {
 	locker *Locker
 	claim  driver.Claim
-	turns  *claim
+	order  *callOrder
 	start  time.Time
 	call   callContext
-	asks   []ask // by node
+	waiter *waiter
+	done   func(*request[driver.Grant], driver.Grant, error) // is answered
 
 	mu      sync.Mutex
-	waiter  *waiter // of the caller, while it waits
-	probing bool    // only the first node was asked so far
-	votes   []vote  // in the order of their arrival, until the ballot is lost
+	probing bool   // only the first node was asked so far
+	votes   []vote // in the order of their arrival, until the ballot is lost
 	outcome outcome
 	lease   driver.Claim // if won: the claim, its fence, the fences that it reserves
 	wanted  bool         // if lost: it is made again, and nodes keep others away for it
@@ -42,14 +41,6 @@ const (
 	lost
 )
 
-// An ask is a request of a ballot to one node.
-type ask struct {
-	ballot *ballot
-	node   *node
-	call   *callContext
-	sent   time.Time
-}
-
 // TryAcquire implements driver.Locker. The claim is granted if a majority has granted it while the
 // TTL lasts.
 func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
@@ -59,17 +50,19 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, 
 	if err := l.verify(ctx, c.Key); err != nil {
 		return driver.Grant{}, err
 	}
-	turns := l.claims.enter(c.ID)
-	defer l.claims.leave(turns)
-	l.claims.setReleased(turns, false)
+	order := l.orders.enter(c.ID)
+	defer order.leave()
+	order.setReleased(false)
 	if c.Fence == 0 {
 		c.Hint = l.clocks.hint(l.quorum)
 	}
 	b := &ballot{
-		locker: l, claim: c, turns: turns, start: time.Now(),
+		locker: l, claim: c, order: order, start: time.Now(),
 		waiter: l.newWaiter(), votes: make([]vote, 0, len(l.nodes)),
 	}
+	b.done = b.answered
 	t, err := b.hold(ctx)
+	l.waiters.Put(b.waiter)
 	if err == nil && t.verdict == granted {
 		var reserved int
 		if reserved, err = b.win(ctx, t); err == nil {
@@ -91,82 +84,42 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, 
 
 // hold asks the nodes, and returns the count of their votes once it is decided.
 func (b *ballot) hold(ctx context.Context) (tally, error) {
-	defer b.stopWaiting()
-	b.prepare(ctx)
-	var asked *node
-	if l := b.locker; l.probes.begin(b.claim) {
-		asked, b.probing = l.probes.first, true
-		b.ask(asked)
+	nodes := b.locker.nodes
+	b.call.begin(ctx, b.claim.TTL, len(nodes))
+	var first *node
+	if p := b.locker.probes; p.begin(b.claim) {
+		first, b.probing = p.first, true
+		b.order.inTurn(first, b.ask)
 		if behind, refusal := b.probe(ctx); behind {
-			b.call.end()
+			for range len(nodes) - 1 {
+				b.call.answered() // they are not asked
+			}
 			return tally{verdict: refused, refusal: refusal}, nil
 		}
 	}
-	b.askAll(asked)
+	ask := b.ask
+	for _, n := range nodes {
+		if n != first {
+			b.order.inTurn(n, ask)
+		}
+	}
 	return b.await(ctx)
 }
 
-// prepare makes the requests to the nodes.
-func (b *ballot) prepare(ctx context.Context) {
-	nodes := b.locker.nodes
-	b.call.begin(ctx, b.claim.TTL, len(nodes))
-	b.asks = make([]ask, len(nodes))
-	for i, n := range nodes {
-		b.asks[i] = ask{ballot: b, node: n, call: &b.call}
-	}
-}
-
-// ask sends the claim to the node.
-func (b *ballot) ask(n *node) { b.locker.claims.inTurn(b.turns, n, &b.asks[n.index]) }
-
-// askAll sends the claim to all nodes but the one that was asked, if any.
-func (b *ballot) askAll(asked *node) {
-	for _, n := range b.locker.nodes {
-		if n != asked {
-			b.ask(n)
-		}
-	}
-}
-
-// start implements step.
-func (a *ask) start() {
-	b := a.ballot
-	a.sent = time.Now()
-	if b.locker.claims.isUndoing(b.turns, a.node) {
-		a.vote(driver.Grant{}, errReleasing)
+// ask sends the claim to the node, in its turn.
+func (b *ballot) ask(n *node) {
+	if b.order.isReleasing(n) {
+		b.take(vote{n, driver.Grant{}, errReleasing})
 		return
 	}
-	if err := a.node.begin(driver.OpAcquire, b.claim.Key); err != nil {
-		a.vote(driver.Grant{}, err)
-		return
-	}
-	a.node.startAcquire(a.call, b.claim, a.answered)
+	n.acquire(&b.call, &b.claim, b.done)
 }
 
-func (a *ask) answered(grant driver.Grant, err error) {
-	a.node.ended(a.call, driver.OpAcquire, a.sent, err)
+func (b *ballot) answered(r *request[driver.Grant], grant driver.Grant, err error) {
 	if err == nil {
-		a.ballot.locker.clocks.observe(a.node.index, grant.Clock, a.sent)
+		b.locker.clocks.observe(r.node.index, grant.Clock, r.sent)
 	}
-	a.vote(grant, err)
-}
-
-func (a *ask) vote(grant driver.Grant, err error) {
-	b := a.ballot
-	b.take(vote{a.node, grant, err})
-	a.call.answered()
-	b.locker.claims.end(b.turns, a.node)
-}
-
-// lastOf returns a function that calls f when it is called for the n-th time.
-func lastOf(n int, f func()) func() {
-	var left atomic.Int32
-	left.Store(int32(n))
-	return func() {
-		if left.Add(-1) == 0 {
-			f()
-		}
-	}
+	b.take(vote{r.node, grant, err})
 }
 
 // take counts a vote, and wakes the caller if that may decide. If the ballot is over, take corrects
@@ -177,18 +130,23 @@ func (b *ballot) take(v vote) {
 	if over != lost {
 		b.votes = append(b.votes, v)
 	}
-	if b.waiter != nil && (b.probing || b.locker.count(b.votes, false).verdict != undecided) {
+	wakes := over == open && (b.probing || b.locker.count(b.votes, false).verdict != undecided)
+	b.mu.Unlock()
+	if wakes {
 		b.waiter.wake()
 	}
-	b.mu.Unlock()
 	switch over {
 	case open:
 	case won:
 		b.correct(v, lease)
-		b.locker.claims.noteVote(b.turns, v.node)
 	case lost:
 		b.undo(v)
 	}
+	if lease.Key != "" {
+		b.order.mayStay(v.node) // as far as this ballot is concerned
+	}
+	b.call.answered()
+	b.order.end(v.node)
 }
 
 const (
@@ -201,43 +159,24 @@ const (
 
 // await returns the count of the votes once it is decided.
 func (b *ballot) await(ctx context.Context) (tally, error) {
-	var patience <-chan time.Time
-	hasty, patient := false, false
-	for {
-		late, err := b.waiter.wait(ctx, patience)
-		if err != nil {
-			return tally{}, b.error(ctx)
-		}
-		hasty = hasty || late
+	var t tally
+	b.waiter.wait(ctx, func(hasty bool) (bool, time.Duration) {
 		b.mu.Lock()
-		t := b.locker.count(b.votes, hasty)
-		b.mu.Unlock()
-		switch t.verdict {
-		case granted, refused:
-			return t, nil
-		case failed:
-			return tally{}, b.error(ctx)
-		case hesitant:
-			if patience == nil || t.held && !patient {
-				wait := shortPatience
-				if patient = t.held; patient {
-					wait = longPatience
-				}
-				timer := time.NewTimer(wait + 2*time.Since(b.start))
-				defer timer.Stop()
-				patience = timer.C
-			}
-		case undecided:
+		defer b.mu.Unlock()
+		switch t = b.locker.count(b.votes, hasty); {
+		case t.verdict == undecided:
+			return false, 0
+		case t.verdict == hesitant && t.held:
+			return false, longPatience
+		case t.verdict == hesitant:
+			return false, shortPatience
 		}
+		return true, 0
+	})
+	if t.verdict == granted || t.verdict == refused {
+		return t, nil
 	}
-}
-
-func (b *ballot) stopWaiting() {
-	b.mu.Lock()
-	w := b.waiter
-	b.waiter = nil // take wakes nobody from now on
-	b.mu.Unlock()
-	b.locker.free(w)
+	return tally{}, b.error(ctx)
 }
 
 // error returns why there is no majority, or that the caller has left.
@@ -263,7 +202,9 @@ func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 	lease.Reserve = b.reserved(t)
 	b.outcome, b.lease = won, lease
 	votes := b.votes // take handles those that arrive from now on
-	b.locker.claims.noteVotes(b.turns, votes)
+	for _, n := range b.locker.silent(votes) {
+		b.order.willRelease(n) // if its vote shows that it must
+	}
 	b.mu.Unlock()
 	var lower []*node
 	have := 0
@@ -311,46 +252,33 @@ func (b *ballot) reserved(t tally) int {
 // it. So its fence is higher than that of the lease and of all claims to which it is handed off.
 func (b *ballot) raise(ctx context.Context, c driver.Claim, have int, lower []*node) error {
 	l := b.locker
-	call, cancel := detached(ctx, c.TTL)
-	last := lastOf(len(lower), cancel)
-	type answer struct {
-		node *node
-		err  error
-	}
-	answers := make(chan answer, len(lower))
-	for _, n := range lower {
-		l.claims.inTurn(b.turns, n, stepFunc(func() {
+	r := gather(ctx, l, lower, c.TTL, func(call context.Context, done func(*node, struct{}, error)) func(*node) {
+		renew := func(n *node) {
 			n.renew(call, c, func(held bool, err error) {
 				if err == nil && !held {
 					err = errGone
 				}
-				answers <- answer{n, err}
-				last()
-				l.claims.end(b.turns, n)
+				done(n, struct{}{}, err)
+				b.order.end(n)
 			})
-		}))
-	}
-	errs := make([]error, len(l.nodes)) // the errors of nodes that have answered
-	for pending := len(lower); have+pending >= l.quorum; pending-- {
-		select {
-		case a := <-answers:
-			if errs[a.node.index] = a.err; a.err == nil {
-				have++
-			}
-		case <-ctx.Done():
-			return driver.NewStoreError("redlock", driver.OpAcquire, c.Key, ctx.Err())
 		}
-		if have >= l.quorum {
-			return nil
-		}
+		return func(n *node) { b.order.inTurn(n, renew) }
+	}, func(r *replies[struct{}], _ bool) (bool, time.Duration) {
+		return have+r.answered >= l.quorum || have+r.answered+r.pending < l.quorum, 0
+	})
+	switch {
+	case have+r.answered >= l.quorum:
+		return nil
+	case have+r.answered+r.pending >= l.quorum:
+		return driver.NewStoreError("redlock", driver.OpAcquire, c.Key, ctx.Err())
 	}
-	return l.noQuorum(driver.OpAcquire, c.Key, errs)
+	return l.noQuorum(driver.OpAcquire, c.Key, r.errs)
 }
 
 // lose ends a ballot that is lost, and releases every grant, and every claim that may be one. If
 // the claim is not wanted by a majority, no node may want it.
 func (b *ballot) lose(wanted bool) {
-	b.locker.claims.setReleased(b.turns, true)
+	b.order.setReleased(true)
 	b.mu.Lock()
 	b.outcome, b.wanted = lost, wanted
 	votes := b.votes // also of a win that failed; take handles those that arrive from now on
@@ -365,7 +293,7 @@ func (b *ballot) undo(v vote) {
 	if v.err != nil || v.grant.State == driver.Granted || v.grant.Wanted && !b.wanted {
 		c := b.claim
 		c.Repeated = c.Repeated || v.grant.State != driver.Granted
-		b.locker.releaseAt(b.turns, v.node, c, v.err != nil)
+		b.locker.releaseAt(b.order, v.node, c, v.err != nil)
 	}
 }
 
@@ -378,9 +306,9 @@ func (b *ballot) correct(v vote, lease driver.Claim) {
 		b.undo(v)
 		return
 	}
-	if v.err != nil || v.grant.State != driver.Granted || v.grant.Fence <= lease.Fence || l.claims.isReleased(b.turns) {
+	if v.err != nil || v.grant.State != driver.Granted || v.grant.Fence <= lease.Fence || b.order.isReleased() {
 		return
 	}
-	l.releaseAt(b.turns, v.node, lease, false)
-	l.takeIn(b.turns, v.node, lease)
+	l.releaseAt(b.order, v.node, lease, false)
+	l.reacquireAt(b.order, v.node, lease)
 }

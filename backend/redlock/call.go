@@ -39,12 +39,6 @@ func (c *callContext) answered() {
 	}
 }
 
-// end ends all requests that are left, because they were not sent.
-func (c *callContext) end() {
-	c.open.Store(0)
-	c.cancel()
-}
-
 func (c *callContext) cancel() {
 	if t := c.timed.Load(); t != nil {
 		t.cancel()
@@ -82,61 +76,4 @@ func (c *callContext) Err() error {
 		return context.DeadlineExceeded
 	}
 	return nil
-}
-
-// glance is how long a caller waits for the nodes before it watches its context, too. Most answers
-// come sooner, and the Done channel of a Guard's call costs a timer.
-const glance = 20 * time.Millisecond
-
-// A waiter is what a caller waits with. It is used for one call after the other.
-type waiter struct {
-	ready chan struct{} // has room for one
-	soon  *time.Timer
-	ended <-chan struct{} // the caller's context has ended; nil until it is watched
-}
-
-// newWaiter returns a waiter for a call. The caller calls free.
-func (l *Locker) newWaiter() *waiter {
-	w, ok := l.waiters.Get().(*waiter)
-	if !ok {
-		return &waiter{ready: make(chan struct{}, 1), soon: time.NewTimer(glance)}
-	}
-	w.soon.Reset(glance)
-	return w
-}
-
-// wait waits for wake, and returns true if patience comes first. It returns the error of ctx if
-// that has ended.
-func (w *waiter) wait(ctx context.Context, patience <-chan time.Time) (late bool, err error) {
-	for {
-		select {
-		case <-w.ready:
-			return false, nil
-		case <-patience:
-			return true, nil
-		case <-w.ended:
-			return false, ctx.Err()
-		case <-w.soon.C:
-			w.ended = ctx.Done()
-		}
-	}
-}
-
-// wake ends the caller's wait, or its next one.
-func (w *waiter) wake() {
-	select {
-	case w.ready <- struct{}{}:
-	default:
-	}
-}
-
-// free makes the waiter available to another call. Nothing may call wake afterwards.
-func (l *Locker) free(w *waiter) {
-	w.soon.Stop()
-	w.ended = nil
-	select {
-	case <-w.ready:
-	default:
-	}
-	l.waiters.Put(w)
 }

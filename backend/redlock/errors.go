@@ -3,6 +3,7 @@ package redlock
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
@@ -10,6 +11,12 @@ import (
 
 // errSilent is the error of a node that had not answered when the call ended.
 var errSilent = errors.New("no answer so far")
+
+// unsupported are the errors of nodes that lack an ability.
+var unsupported = map[driver.Op]error{
+	driver.OpInspect: errors.New("the store cannot show its keys"),
+	driver.OpLedger:  errors.New("the store has no ledger"),
+}
 
 // tooFew is the error of a call without a majority: the errors of the nodes, which name the nodes.
 type tooFew struct {
@@ -58,6 +65,16 @@ func silentAll(nodes []*node) []error {
 		errs[i] = errSilent
 	}
 	return errs
+}
+
+// silent returns the nodes that are not among those that have voted.
+func (l *Locker) silent(votes []vote) (silent []*node) {
+	for _, n := range l.nodes {
+		if !slices.ContainsFunc(votes, func(v vote) bool { return v.node == n }) {
+			silent = append(silent, n)
+		}
+	}
+	return silent
 }
 
 // named returns the error of a node with the name of the node.

@@ -3,20 +3,16 @@ package redlock
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/seed-1795987d/onerun/backend/internal/contain"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 var _ driver.Inspector = (*Locker)(nil)
-
-var errNoInspector = errors.New("the store cannot show its keys")
 
 const (
 	// inspectTimeout bounds a call to one node for an operator.
@@ -180,7 +176,7 @@ func keysOf(ctx context.Context, n *node, prefix, cursor string, most int) (keys
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
-	p, err := askInspector(ctx, n, prefix, func(ctx context.Context, i driver.Inspector) (p page, err error) {
+	p, err := askAbility(ctx, n, driver.OpInspect, prefix, func(ctx context.Context, i driver.Inspector) (p page, err error) {
 		p.keys, p.next, err = i.Keys(ctx, prefix, cursor, most)
 		return p, err
 	})
@@ -200,7 +196,7 @@ func (l *Locker) onlyHere(ctx context.Context, keys []string, at int) []string {
 		all.Go(func() {
 			defer func() { <-slots }()
 			for _, n := range l.nodes[:at] {
-				info, err := askInspector(ctx, n, key, func(ctx context.Context, of driver.Inspector) (driver.KeyInfo, error) {
+				info, err := askAbility(ctx, n, driver.OpInspect, key, func(ctx context.Context, of driver.Inspector) (driver.KeyInfo, error) {
 					return of.Show(ctx, key)
 				})
 				if err == nil && info.State() != driver.KeyFree {
@@ -272,59 +268,15 @@ func inspect[T any](
 	if err := ctx.Err(); err != nil {
 		return nil, nil, driver.NewStoreError("redlock", driver.OpInspect, key, err)
 	}
-	type answer struct {
-		index int
-		value T
-		err   error
-	}
-	answers := make(chan answer, len(l.nodes))
-	call, cancel := detached(ctx, inspectTimeout)
-	last := lastOf(len(l.nodes), cancel)
-	for _, n := range l.nodes {
-		go func() {
-			defer last()
-			value, err := askInspector(call, n, key, ask)
-			answers <- answer{n.index, value, err}
-		}()
-	}
-	values, errs = make([]T, len(l.nodes)), silentAll(l.nodes)
-	var over <-chan time.Time
-	succeeded := 0
-	for range l.nodes {
-		select {
-		case a := <-answers:
-			values[a.index], errs[a.index] = a.value, a.err
-			if a.err == nil {
-				succeeded++
-			}
-		case <-over:
-			return values, errs, nil
-		case <-ctx.Done():
-			return values, errs, nil
+	r := gather(ctx, l, l.nodes, inspectTimeout, each(func(ctx context.Context, n *node) (T, error) {
+		return askAbility(ctx, n, driver.OpInspect, key, ask)
+	}), func(r *replies[T], hasty bool) (bool, time.Duration) {
+		if r.answered < l.quorum {
+			return false, 0
 		}
-		if succeeded == l.quorum && over == nil {
-			timer := time.NewTimer(grace)
-			defer timer.Stop()
-			over = timer.C
-		}
-	}
-	return values, errs, nil
-}
-
-// askInspector asks the Inspector of one node.
-func askInspector[T any](
-	ctx context.Context, n *node, key string, ask func(context.Context, driver.Inspector) (T, error),
-) (value T, err error) {
-	i, ok := driver.Ability[driver.Inspector](n.Locker)
-	if !ok {
-		return value, &driver.StoreError{Backend: n.name, Op: driver.OpInspect, Key: key, Kind: driver.KindUnsupported, Err: errNoInspector}
-	}
-	if err = n.begin(driver.OpInspect, key); err != nil {
-		return value, err
-	}
-	value, err = contain.Do(func() (T, error) { return ask(ctx, i) })
-	n.end(err)
-	return value, err
+		return hasty, grace
+	})
+	return r.values, r.errs, nil
 }
 
 // known returns the answers without an error.

@@ -3,11 +3,9 @@ package redlock
 import (
 	"bytes"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
-	"github.com/seed-1795987d/onerun/backend/internal/contain"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -15,8 +13,6 @@ var _ driver.BulkLedger = (*Locker)(nil)
 
 // ledgerTimeout bounds a call to the ledger of one node.
 const ledgerTimeout = 5 * time.Second
-
-var errNoLedger = errors.New("the store has no ledger")
 
 // Append implements driver.Ledger. After it, a majority has the entry.
 func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep int) error {
@@ -92,55 +88,13 @@ func askLedgers[T any](ctx context.Context, l *Locker, name string, ask func(con
 	if err := ctx.Err(); err != nil {
 		return nil, driver.NewStoreError("redlock", driver.OpLedger, name, err)
 	}
-	type answer struct {
-		node  *node
-		value T
-		err   error
+	r := gather(ctx, l, l.nodes, ledgerTimeout, each(func(ctx context.Context, n *node) (T, error) {
+		return askAbility(ctx, n, driver.OpLedger, name, ask)
+	}), func(r *replies[T], _ bool) (bool, time.Duration) {
+		return r.answered >= l.quorum || r.failed > len(l.nodes)-l.quorum, 0
+	})
+	if r.answered < l.quorum {
+		return nil, l.noQuorum(driver.OpLedger, name, r.errs)
 	}
-	answers := make(chan answer, len(l.nodes))
-	call, cancel := detached(ctx, ledgerTimeout)
-	last := lastOf(len(l.nodes), cancel)
-	for _, n := range l.nodes {
-		go func() {
-			defer last()
-			a := answer{node: n}
-			a.value, a.err = askLedger(call, n, name, ask)
-			answers <- a
-		}()
-	}
-	errs := silentAll(l.nodes)
-	var values []T
-	for failed := 0; ; {
-		select {
-		case a := <-answers:
-			errs[a.node.index] = a.err
-			if a.err != nil {
-				failed++
-			} else {
-				values = append(values, a.value)
-			}
-		case <-ctx.Done():
-			return nil, l.noQuorum(driver.OpLedger, name, errs)
-		}
-		switch {
-		case len(values) >= l.quorum:
-			return values, nil
-		case failed > len(l.nodes)-l.quorum:
-			return nil, l.noQuorum(driver.OpLedger, name, errs)
-		}
-	}
-}
-
-// askLedger asks the ledger of one node.
-func askLedger[T any](ctx context.Context, n *node, name string, ask func(context.Context, driver.Ledger) (T, error)) (value T, err error) {
-	ledger, ok := driver.Ability[driver.Ledger](n.Locker)
-	if !ok {
-		return value, &driver.StoreError{Backend: n.name, Op: driver.OpLedger, Key: name, Kind: driver.KindUnsupported, Err: errNoLedger}
-	}
-	if err = n.begin(driver.OpLedger, name); err != nil {
-		return value, err
-	}
-	value, err = contain.Do(func() (T, error) { return ask(ctx, ledger) })
-	n.end(err)
-	return value, err
+	return known(r.values, r.errs), nil
 }

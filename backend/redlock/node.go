@@ -96,14 +96,8 @@ func (n *node) end(err error) {
 	}
 }
 
-// ended ends a call that was sent at the instant and returned err, and reports it to the hook.
-func (n *node) ended(ctx context.Context, op driver.Op, sent time.Time, err error) {
-	n.end(err)
-	n.tell(ctx, op, sent, err)
-}
-
-// tell reports a call to the hooks that was sent at the instant and returned err.
-func (n *node) tell(ctx context.Context, op driver.Op, sent time.Time, err error) {
+// report reports a call to the hooks that was sent at the instant and returned err.
+func (n *node) report(ctx context.Context, op driver.Op, sent time.Time, err error) {
 	for _, call := range n.quorum.calls {
 		func() {
 			defer func() { _ = recover() }() // a hook only reports
@@ -112,50 +106,76 @@ func (n *node) tell(ctx context.Context, op driver.Op, sent time.Time, err error
 	}
 }
 
-// acquire asks for the key and calls done with the answer, from any goroutine.
-func (n *node) acquire(ctx context.Context, c driver.Claim, done func(driver.Grant, error)) {
-	if err := n.begin(driver.OpAcquire, c.Key); err != nil {
-		done(driver.Grant{}, err)
-		return
-	}
-	sent := time.Now()
-	n.startAcquire(ctx, c, func(g driver.Grant, err error) {
-		n.ended(ctx, driver.OpAcquire, sent, err)
-		done(g, err)
-	})
+// A request is a call to the node whose answer comes later.
+type request[T any] struct {
+	ctx      context.Context
+	node     *node
+	op       driver.Op
+	sent     time.Time
+	begun    bool
+	answered atomic.Bool
+	done     func(r *request[T], answer T, err error)
 }
 
-// startAcquire is acquire for a caller that calls begin and ended itself.
-func (n *node) startAcquire(ctx context.Context, c driver.Claim, done func(driver.Grant, error)) {
-	if n.starter != nil {
-		contain.Start(func(done func(driver.Grant, error)) { n.starter.StartAcquire(ctx, c, done) }, done)
-		return
+// newRequest returns a request that answer ends, or nil if the node is stuck, after calling done.
+func newRequest[T any](ctx context.Context, n *node, op driver.Op, key string, done func(*request[T], T, error)) *request[T] {
+	r := &request[T]{ctx: ctx, node: n, op: op, sent: time.Now(), done: done}
+	if err := n.begin(op, key); err != nil {
+		var none T
+		done(r, none, err)
+		return nil
 	}
-	go contain.Call(func() (driver.Grant, error) { return n.TryAcquire(ctx, c) }, done)
+	return r
+}
+
+// answer passes the first answer on, and reports it to the hooks.
+func (r *request[T]) answer(answer T, err error) {
+	if r.answered.CompareAndSwap(false, true) {
+		r.node.end(err)
+		r.node.report(r.ctx, r.op, r.sent, err)
+		r.done(r, answer, err)
+	}
+}
+
+// contain answers a request that could not begin: the node's Locker has panicked, or has ended the
+// goroutine. It is deferred.
+func (r *request[T]) contain() {
+	var none T
+	if p := recover(); p != nil {
+		r.answer(none, &contain.Panic{Value: p})
+	} else if !r.begun {
+		r.answer(none, contain.ErrEnded)
+	}
+}
+
+// acquire asks for the key and calls done with the answer, from any goroutine.
+func (n *node) acquire(ctx context.Context, c *driver.Claim, done func(*request[driver.Grant], driver.Grant, error)) {
+	r := newRequest(ctx, n, driver.OpAcquire, c.Key, done)
+	switch {
+	case r == nil:
+	case n.starter == nil:
+		go contain.Call(func() (driver.Grant, error) { return n.TryAcquire(ctx, *c) }, r.answer)
+	default:
+		defer r.contain()
+		n.starter.StartAcquire(ctx, *c, r.answer)
+		r.begun = true
+	}
 }
 
 // release releases the claim and calls done with the answer, from any goroutine.
-func (n *node) release(ctx context.Context, c driver.Claim, after driver.After, done func(held bool, err error)) {
-	if err := n.begin(driver.OpRelease, c.Key); err != nil {
-		done(false, err)
-		return
-	}
-	sent := time.Now()
-	n.startRelease(ctx, c, after, func(held bool, err error) {
-		n.ended(ctx, driver.OpRelease, sent, err)
-		done(held, err)
-	})
-}
-
-// startRelease is release for a caller that calls begin and ended itself.
-func (n *node) startRelease(
-	ctx context.Context, c driver.Claim, after driver.After, done func(held bool, err error),
+func (n *node) release(
+	ctx context.Context, c *driver.Claim, after driver.After, done func(r *request[bool], held bool, err error),
 ) {
-	if n.starter != nil {
-		contain.Start(func(done func(bool, error)) { n.starter.StartRelease(ctx, c, after, done) }, done)
-		return
+	r := newRequest(ctx, n, driver.OpRelease, c.Key, done)
+	switch {
+	case r == nil:
+	case n.starter == nil:
+		go contain.Call(func() (bool, error) { return n.Release(ctx, *c, after) }, r.answer)
+	default:
+		defer r.contain()
+		n.starter.StartRelease(ctx, *c, after, r.answer)
+		r.begun = true
 	}
-	go contain.Call(func() (bool, error) { return n.Release(ctx, c, after) }, done)
 }
 
 // renew renews the claim and calls done with the answer, from another goroutine.
@@ -170,12 +190,15 @@ func (n *node) renewBatch(ctx context.Context, claims []driver.Claim, report fun
 		return
 	}
 	if n.batch == nil || len(claims) == 1 {
-		left := lastOf(len(claims), func() { n.end(ctx.Err()) })
+		var left atomic.Int32
+		left.Store(int32(len(claims)))
 		for i, c := range claims {
 			sent := time.Now()
 			go contain.Call(func() (bool, error) { return n.Renew(ctx, c) }, func(held bool, err error) {
-				left()
-				n.tell(ctx, driver.OpRenew, sent, orLost(c, held, err))
+				if left.Add(-1) == 0 {
+					n.end(ctx.Err())
+				}
+				n.report(ctx, driver.OpRenew, sent, orLost(c, held, err))
 				report(i, held, err)
 			})
 		}
@@ -186,7 +209,7 @@ func (n *node) renewBatch(ctx context.Context, claims []driver.Claim, report fun
 		sent := time.Now()
 		ended := sync.OnceFunc(func() {
 			n.end(ctx.Err())
-			n.tell(ctx, driver.OpRenew, sent, errorIn(&failed))
+			n.report(ctx, driver.OpRenew, sent, errorIn(&failed))
 		})
 		defer ended()
 		contain.Batch(len(claims), errSilent, func(i int, held bool, err error) {
@@ -220,4 +243,20 @@ func reportAll(claims []driver.Claim, err error, report func(i int, held bool, e
 	for i := range claims {
 		report(i, false, err)
 	}
+}
+
+// askAbility asks a node for what only some backends can do.
+func askAbility[A, T any](
+	ctx context.Context, n *node, op driver.Op, key string, ask func(context.Context, A) (T, error),
+) (value T, err error) {
+	a, ok := driver.Ability[A](n.Locker)
+	if !ok {
+		return value, &driver.StoreError{Backend: n.name, Op: op, Key: key, Kind: driver.KindUnsupported, Err: unsupported[op]}
+	}
+	if err = n.begin(op, key); err != nil {
+		return value, err
+	}
+	value, err = contain.Do(func() (T, error) { return ask(ctx, a) })
+	n.end(err)
+	return value, err
 }

@@ -96,9 +96,11 @@ func (p *probes) isAhead(key, holder string) bool {
 // probe waits for the vote of the first node, but not for long. It returns true if another claim is
 // ahead, and then the ballot is over.
 func (b *ballot) probe(ctx context.Context) (behind bool, refusal driver.Grant) {
-	timer := time.NewTimer(shortPatience)
-	defer timer.Stop()
-	_, _ = b.waiter.wait(ctx, timer.C) // await returns the error of ctx
+	b.waiter.wait(ctx, func(hasty bool) (bool, time.Duration) { // await returns the error of ctx
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return hasty || len(b.votes) > 0, shortPatience
+	})
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.probing = false

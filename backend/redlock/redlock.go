@@ -27,7 +27,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/seed-1795987d/onerun/backend/internal/contain"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
@@ -45,10 +44,10 @@ type Locker struct {
 	nodes      []*node
 	quorum     int
 	clocks     *clocks
-	claims     *claims
+	orders     *orders
+	waiters    sync.Pool
 	probes     *probes
 	identities identities
-	waiters    sync.Pool                            // those that are not in use
 	calls      []func(context.Context, guard.Event) // of hooks
 	err        error
 
@@ -75,7 +74,7 @@ func New(nodes []driver.Locker, opts ...Option) *Locker {
 	l := &Locker{
 		quorum: len(nodes)/2 + 1,
 		clocks: newClocks(len(nodes)),
-		claims: newClaims(len(nodes)),
+		orders: newOrders(len(nodes)),
 		err:    checkNodes(nodes),
 	}
 	for _, opt := range opts {
@@ -174,15 +173,6 @@ func (l *Locker) CheckKey(key string) error {
 // end of a TTL: 1 % and 2 ms, as in the Redis documentation.
 func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
 
-// detached returns a context for calls to nodes that go on after the caller has its answer. It has
-// the values of ctx, and the deadline of ctx, or longest if that is sooner.
-func detached(ctx context.Context, longest time.Duration) (context.Context, context.CancelFunc) {
-	if deadline, ok := ctx.Deadline(); ok {
-		longest = min(longest, time.Until(deadline))
-	}
-	return context.WithTimeout(context.WithoutCancel(ctx), longest)
-}
-
 // Ownerless implements driver.Ownerless. It returns true if no node keeps owners.
 func (l *Locker) Ownerless() bool {
 	for _, n := range l.nodes {
@@ -195,19 +185,17 @@ func (l *Locker) Ownerless() bool {
 
 // Warnings implements driver.Warner: it asks all nodes at once.
 func (l *Locker) Warnings(ctx context.Context) []error {
-	of := make([][]error, len(l.nodes))
-	var asked sync.WaitGroup
-	for i, n := range l.nodes {
-		if w, ok := driver.Ability[driver.Warner](n.Locker); ok {
-			asked.Go(func() {
-				contain.Call(func() ([]error, error) { return w.Warnings(ctx), nil }, func(warnings []error, err error) {
-					if of[i] = warnings; err != nil {
-						of[i] = []error{n.named("", "", err)}
-					}
-				})
-			})
+	r := gather(ctx, l, l.nodes, identifyTimeout, each(func(_ context.Context, n *node) ([]error, error) {
+		w, ok := driver.Ability[driver.Warner](n.Locker)
+		if !ok {
+			return nil, nil
+		}
+		return w.Warnings(ctx), nil
+	}), func(*replies[[]error], bool) (bool, time.Duration) { return false, 0 })
+	for i, err := range r.errs {
+		if err != nil && !errors.Is(err, errSilent) {
+			r.values[i] = []error{l.nodes[i].named("", "", err)}
 		}
 	}
-	asked.Wait()
-	return slices.Concat(of...)
+	return slices.Concat(r.values...)
 }

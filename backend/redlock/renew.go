@@ -16,10 +16,10 @@ var errReleasing = errors.New("the node may be releasing the claim")
 type renewal struct {
 	locker *Locker
 	claim  driver.Claim
-	turns  *claim
+	order  *callOrder
 	// by node: how often the claim had been released there when the nodes were asked
-	undone []int
-	report func(held bool, err error)
+	releases []int
+	report   func(held bool, err error)
 
 	mu       sync.Mutex
 	answered int
@@ -52,23 +52,17 @@ func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report f
 	rs := make([]*renewal, len(claims))
 	for i, c := range claims {
 		rs[i] = &renewal{
-			locker: l, claim: c, turns: l.claims.enter(c.ID), errs: silentAll(l.nodes),
+			locker: l, claim: c, order: l.orders.enter(c.ID), errs: silentAll(l.nodes),
 			report: func(held bool, err error) { report(i, held, err); open.Done() },
 		}
-		rs[i].undone = l.claims.undone(rs[i].turns)
+		rs[i].releases = rs[i].order.releases()
 	}
-	call, cancel := detached(ctx, claims[0].TTL)
-	last := lastOf(len(l.nodes), func() {
-		cancel()
-		for _, r := range rs {
-			l.claims.leave(r.turns)
-		}
-	})
+	call := &callContext{}
+	call.begin(ctx, claims[0].TTL, len(l.nodes)*len(claims))
 	for _, n := range l.nodes {
-		answered := lastOf(len(claims), last)
 		n.renewBatch(call, claims, func(i int, held bool, err error) {
 			rs[i].take(n, held, err)
-			answered()
+			call.answered()
 		})
 	}
 	stop := context.AfterFunc(ctx, func() {
@@ -84,11 +78,12 @@ func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report f
 func (r *renewal) take(n *node, held bool, err error) {
 	l := r.locker
 	spare := len(l.nodes) - l.quorum
-	if held && err == nil && !l.claims.stays(r.turns, n, r.undone[n.index]) {
+	if held && err == nil && !r.order.keeps(n, r.releases[n.index]) {
 		err = errReleasing
 	}
 	r.mu.Lock()
 	r.answered++
+	last := r.answered == len(l.nodes)
 	switch r.errs[n.index] = err; {
 	case errors.Is(err, errReleasing):
 		// the node is about to lose it: the nodes that have not answered decide about a majority
@@ -106,7 +101,7 @@ func (r *renewal) take(n *node, held bool, err error) {
 	if r.renewed {
 		restore, r.gone = r.gone, nil
 	}
-	r.over = over || r.renewed || gone > spare || gone+r.failed > spare || r.answered == len(l.nodes)
+	r.over = over || r.renewed || gone > spare || gone+r.failed > spare || last
 	renewed, first := r.renewed, r.over && !over
 	err = nil
 	if first && !renewed && gone <= spare {
@@ -116,11 +111,13 @@ func (r *renewal) take(n *node, held bool, err error) {
 	if first {
 		r.report(renewed, err)
 	}
-	if r.claim.Fence == 0 {
-		return // the caller does not give the fence to restore
+	if r.claim.Fence != 0 { // otherwise the caller does not give the fence to restore
+		for _, n := range restore {
+			l.reacquireAt(r.order, n, r.claim)
+		}
 	}
-	for _, n := range restore {
-		l.takeIn(r.turns, n, r.claim)
+	if last {
+		r.order.leave()
 	}
 }
 
@@ -136,28 +133,27 @@ func (r *renewal) giveUp() {
 	}
 }
 
-// takeIn acquires a claim that other nodes hold on a node that lacks it, under the claim's fence,
-// unless its release has begun.
-func (l *Locker) takeIn(turns *claim, n *node, c driver.Claim) {
-	l.claims.inTurn(turns, n, stepFunc(func() {
-		if l.claims.isReleased(turns) {
-			l.claims.end(turns, n)
+// reacquireAt acquires a claim that other nodes hold on a node that lacks it, under the claim's
+// fence, unless its release has begun.
+func (l *Locker) reacquireAt(order *callOrder, n *node, c driver.Claim) {
+	c.Waits = false // it holds the key, so no other claim has to make way for it
+	c.Repeated = true
+	order.inTurn(n, func(n *node) {
+		if order.isReleased() {
+			order.end(n)
 			return
 		}
-		c := c
-		c.Waits = false // it holds the key, so no other claim has to make way for it
-		c.Repeated = true
 		ctx, cancel := context.WithTimeout(context.Background(), c.TTL/3)
-		n.acquire(ctx, c, func(grant driver.Grant, err error) {
+		n.acquire(ctx, &c, func(_ *request[driver.Grant], grant driver.Grant, err error) {
 			cancel()
 			switch {
 			case err != nil:
-				l.claims.doubt(turns, n)
-			case l.claims.isReleased(turns):
+				order.setUnknown(n)
+			case order.isReleased():
 			case grant.State == driver.Granted && grant.Fence > c.Fence:
-				l.releaseAt(turns, n, c, false)
+				l.releaseAt(order, n, c, false)
 			}
-			l.claims.end(turns, n)
+			order.end(n)
 		})
-	}))
+	})
 }

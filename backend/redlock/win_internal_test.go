@@ -19,7 +19,7 @@ func TestWin_reservesNoMoreThanANodeHasWhoseVoteWasNotCounted(t *testing.T) {
 	}
 	l := New(nodes)
 	c := driver.Claim{Key: "k", ID: "a", Owner: "a", TTL: time.Minute, Reserve: 10}
-	b := &ballot{locker: l, claim: c, turns: l.claims.enter(c.ID), start: time.Now()}
+	b := &ballot{locker: l, claim: c, order: l.orders.enter(c.ID), start: time.Now()}
 	for i, g := range []driver.Grant{{Fence: 70, Reserved: 10}, {Fence: 60, Reserved: 10}, {Fence: 60, Reserved: 10}} {
 		g.State = driver.Granted
 		b.votes = append(b.votes, vote{node: l.nodes[i], grant: g})

@@ -54,29 +54,6 @@ func Err(f func() error) error {
 	return err
 }
 
-// Start calls start, which is to call the function that it is given once, now or later. done is
-// called with that, or with the error of Call if start panics or ends the goroutine before.
-func Start[T any](start func(func(T, error)), done func(T, error)) {
-	var answered atomic.Bool
-	once := func(t T, err error) {
-		if answered.CompareAndSwap(false, true) {
-			done(t, err)
-		}
-	}
-	var none T
-	err := ErrEnded // unless start returns
-	defer func() {
-		if p := recover(); p != nil {
-			err = &Panic{p}
-		}
-		if err != nil {
-			once(none, err)
-		}
-	}()
-	start(once)
-	err = nil
-}
-
 // Batch calls f, which is to report on each of n claims. Those on which it has not reported when
 // it ends are reported with an error: that of Call, or unreported.
 func Batch(n int, unreported error, report func(i int, held bool, err error), f func(report func(i int, held bool, err error))) {

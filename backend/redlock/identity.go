@@ -48,49 +48,23 @@ func (l *Locker) verify(ctx context.Context, key string) error {
 		return err
 	}
 	before, _ := l.identities.majority(l.quorum)
-	call, cancel := detached(ctx, identifyTimeout)
-	last := lastOf(len(ask), cancel)
-	type answer struct {
-		node *node
-		err  error
-	}
-	answers := make(chan answer, len(ask))
-	errs := make([]error, len(l.nodes))
-	for _, n := range ask {
-		errs[n.index] = errSilent
-		go func() {
-			defer last()
-			answers <- answer{n, l.identify(call, n, key)}
-		}()
-	}
-	start, failed := time.Now(), 0
-	patient := !before
-	var patience <-chan time.Time
-	for pending := len(ask); ; {
-		switch enough, err := l.identities.majority(l.quorum); {
-		case err != nil:
-			return err
-		case failed > len(l.nodes)-l.quorum:
-			return l.noQuorum(driver.OpAcquire, key, errs)
-		case enough && (!patient || pending == 0):
-			return nil
-		case enough && patience == nil:
-			timer := time.NewTimer(identifyGrace + 2*time.Since(start))
-			defer timer.Stop()
-			patience = timer.C
+	r := gather(ctx, l, ask, identifyTimeout, each(func(ctx context.Context, n *node) (struct{}, error) {
+		return struct{}{}, l.identify(ctx, n, key)
+	}), func(r *replies[struct{}], hasty bool) (bool, time.Duration) {
+		enough, err := l.identities.majority(l.quorum)
+		if err != nil || r.failed > len(l.nodes)-l.quorum || enough && (before || hasty) {
+			return true, 0
 		}
-		select {
-		case a := <-answers:
-			pending--
-			if errs[a.node.index] = a.err; a.err != nil {
-				failed++
-			}
-		case <-patience:
-			patient = false
-		case <-ctx.Done():
-			return l.noQuorum(driver.OpAcquire, key, errs)
+		if enough {
+			return false, identifyGrace
 		}
+		return false, 0
+	})
+	enough, err := l.identities.majority(l.quorum)
+	if err == nil && !enough {
+		err = l.noQuorum(driver.OpAcquire, key, r.errs)
 	}
+	return err
 }
 
 // unidentified returns the nodes whose identity is not known and should be asked for.
