@@ -15,44 +15,55 @@ import (
 // answerGrace is how long beyond WithWait a call waits for an answer of the store.
 const answerGrace = time.Second
 
-// An acquisition is one call's way to a lease: as many requests as it takes. A waiter decides when
-// to make them.
+// An acquisition is one call's way to a lease: as many requests as it takes.
 type acquisition struct {
-	guard  *Guard
-	key    string // as the caller gave it
-	set    *settings
-	caller context.Context
-	ctx    context.Context // the caller's, with what the hooks have put in
-	start  time.Duration
-	giveUp time.Duration // until when to wait for an answer
+	guard   *Guard
+	key     string // as the caller gave it
+	set     *settings
+	caller  context.Context
+	ctx     context.Context // the caller's, with the values of the hooks
+	start   time.Duration
+	retries queue.Retries
+	askAt   time.Duration // when to ask again, if the call does not wait
 
-	waiter   queue.Waiter
-	local    *queue.Local    // the waiter, if it is this one, or nil
-	unqueued *queue.Unqueued // the waiter, if it is this one, or nil
+	waiter queue.Waiter // decides when to ask; nil if the call does not wait
+	local  *queue.Local // the waiter, if it is this one, or nil
 
 	claim     Claim
+	stored    storedClaim
+	late      bool // a request had no answer: it may still arrive
 	requests  int
+	sent      time.Duration // when the last request was sent
+	anchor    time.Duration // see tenure.count
 	firstCall lazyctx.Context
 	last      lastAnswer
 	waitFrom  time.Duration // when the key was first found busy, or clock.Never
 	previous  queue.Previous
 	got       *hold
 
-	late       bool // a request had no answer: it may still arrive
-	unused     bool // the store has granted the claim, and the call does not use it (yet)
-	asking     bool // a request is under way
-	queued     bool // the store has queued the claim, or keeps others away for it
 	unprompted bool // the last request was made because of the time alone
 	handedOff  bool // the lease came from another call
-	reported   bool // the hooks were called for the end
-	returned   bool
+	phase      phase
 }
 
-// An impatientAcquisition is that of a call that does not wait, with its waiter in one allocation.
-type impatientAcquisition struct {
-	acquisition
-	waiter queue.Unqueued
-}
+// storedClaim is what the store has of the claim, according to its last answer.
+type storedClaim uint8
+
+const (
+	storedNothing storedClaim = iota
+	storedUnknown             // a request is under way
+	storedQueued              // the claim has its place in a queue, or keeps others away
+	storedGranted             // the claim was granted, and the call does not use it (yet)
+)
+
+// A phase is how far an acquisition has come.
+type phase uint8
+
+const (
+	phaseOpen     phase = iota
+	phaseReported       // the hooks were called for the end
+	phaseReturned
+)
 
 // lastAnswer is what events report of the store's last answer.
 type lastAnswer struct {
@@ -68,61 +79,37 @@ func (l *lastAnswer) set(g Grant) { *l = lastAnswer{g.State, g.Left, g.Label, g.
 // the schedule, or the error of a call whose function did not run. The caller must call endLease
 // on the hold.
 func (g *Guard) acquire(ctx context.Context, key, stored string, set *settings) (*hold, error) {
+	a, err := g.newAcquisition(ctx, key, stored, set)
+	if err != nil {
+		return nil, err
+	}
+	defer a.exit()
+	a.begin()
+	return a.end(a.get())
+}
+
+// newAcquisition returns an acquisition that the Guard counts until exit, or the error of a call
+// that must not begin.
+func (g *Guard) newAcquisition(ctx context.Context, key, stored string, set *settings) (*acquisition, error) {
 	if ctx.Err() != nil {
 		return nil, contextEnded(ctx, driver.OpAcquire, key)
 	}
-	if !g.enter() {
-		return nil, &ClosedError{Key: key}
+	if len(set.hooks) > 0 {
+		set = set.on()
 	}
-	a := g.newAcquisition(ctx, key, stored, set)
-	defer a.exit()
-	a.begin()
-	h, err := a.loop()
-	a.got = h
-	set.first.leave() // the others do not wait for the hooks
-	a.leave()
-	a.report(err)
-	a.returned = true
-	if h != nil && h.over.Load() { // while a hook ran
-		var r release
-		h.endLease(ctx, ending{}, &r)
-		r.report()
-		return nil, h.overtaken(ctx, nil, false)
-	}
-	return h, err
-}
-
-func (g *Guard) newAcquisition(ctx context.Context, key, stored string, set *settings) *acquisition {
 	now := g.clock.Now()
-	var a *acquisition
-	if set.wait <= 0 && !set.joins() {
-		impatient := &impatientAcquisition{}
-		a = &impatient.acquisition
-		a.unqueued = &impatient.waiter
-	} else {
-		a = &acquisition{}
-	}
-	a.guard, a.key, a.set, a.caller, a.ctx, a.start = g, key, set.on(), ctx, ctx, now
-	a.waitFrom, a.previous.Ends = clock.Never, clock.Never
-	a.claim = Claim{Key: stored, Owner: set.owner, TTL: set.ttl, Label: set.label, Queue: queueMode(set), Among: set.among, Waits: set.wait > 0}
-	l := queue.Limits{Deadline: now, GiveUp: now + requestTimeout(set.ttl), Announce: len(a.set.hooks) > 0}
+	l := queue.Limits{Deadline: now, GiveUp: now + requestTimeout(set.ttl), Announce: len(set.hooks) > 0}
 	if set.wait > 0 {
 		l.Deadline = now + min(set.wait, clock.Never-now)
 		l.GiveUp = l.Deadline + min(answerGrace, clock.Never-l.Deadline)
 	}
-	a.giveUp = l.GiveUp
-	switch {
-	case a.unqueued != nil:
-		a.unqueued.Init(g.jitter, l)
-		a.waiter = a.unqueued
-	case set.fair:
-		a.waiter = queue.NewFair(g.jitter, l, set.ttl, func(stop func()) { g.queues.End(stop) })
-	default:
-		a.local = &queue.Local{}
-		a.local.Init(g.queues, g.queueID(stored, set), termsOf(set), l, a)
-		a.waiter = a.local
+	a := &acquisition{guard: g, key: key, set: set, caller: ctx, ctx: ctx, start: now, waitFrom: clock.Never}
+	a.retries, a.previous.Ends = queue.NewRetries(g.jitter, l), clock.Never
+	a.claim = Claim{Key: stored, Owner: set.owner, TTL: set.ttl, Label: set.label, Queue: queueMode(set), Among: set.among, Waits: set.wait > 0}
+	if !g.enter() {
+		return nil, &ClosedError{Key: key}
 	}
-	return a
+	return a, nil
 }
 
 // queueMode returns the relation of a claim with these settings to the queue of the store.
@@ -147,19 +134,38 @@ func (a *acquisition) begin() {
 	a.claim.Label = hooks(a.set.hooks).label(a.ctx, a.set.label)
 }
 
-// loop does what the waiter says, until the claim is granted or the call gives up.
-func (a *acquisition) loop() (*hold, error) {
+// get gets a lease, or the error with which the call gives up.
+func (a *acquisition) get() (*hold, error) {
+	if a.set.wait > 0 || a.set.joins() {
+		return a.wait()
+	}
+	return a.settle(a.ask(false))
+}
+
+// settle asks again until the store has answered, for a call that does not wait for a busy key. h
+// and err are the result of the last request.
+func (a *acquisition) settle(h *hold, err error) (*hold, error) {
+	for h == nil && err == nil {
+		if !a.guard.sleep(a.askAt, nil, a.caller.Done(), a.guard.closing) {
+			return nil, a.interrupted()
+		}
+		h, err = a.ask(false)
+	}
+	return h, err
+}
+
+// wait does what the waiter says, until the claim is granted or the call gives up.
+func (a *acquisition) wait() (*hold, error) {
 	if h, err := a.share(); h != nil || err != nil {
 		return h, err
 	}
+	a.newWaiter()
 	for {
 		step := a.next()
-		if step.Move != queue.Ask {
-			a.set.first.leave() // what the call rests for may wait for the others' requests
-		}
 		switch step.Move {
 		case queue.Ask:
-			if h, err := a.ask(step); h != nil || err != nil {
+			a.previous, a.unprompted = step.Previous, step.Unprompted
+			if h, err := a.ask(step.Reserve || a.set.joins()); h != nil || err != nil {
 				return h, err
 			}
 		case queue.Take:
@@ -179,17 +185,24 @@ func (a *acquisition) loop() (*hold, error) {
 				return nil, a.interrupted()
 			}
 		case queue.Quit:
-			return nil, a.refused(step)
+			return nil, a.refused(step.Grant, step.Err)
 		}
 	}
 }
 
-// next returns what to do next. An unqueued waiter shares nothing, so it needs no lock.
+func (a *acquisition) newWaiter() {
+	g := a.guard
+	if a.set.fair {
+		a.waiter = queue.NewFair(a.retries, a.set.ttl, func(stop func()) { g.queues.End(stop) })
+		return
+	}
+	a.local = &queue.Local{}
+	a.local.Init(g.queues, g.queueID(a.claim.Key, a.set), termsOf(a.set), a.retries, a)
+	a.waiter = a.local
+}
+
 func (a *acquisition) next() queue.Step {
 	g := a.guard
-	if a.unqueued != nil {
-		return a.unqueued.Next(g.clock.Now())
-	}
 	g.mu.Lock()
 	defer g.unlock()
 	return a.waiter.Next(g.clock.Now())
@@ -241,25 +254,42 @@ func (a *acquisition) interrupted() error {
 	}
 }
 
-// refused returns the error of a call that gives up.
-func (a *acquisition) refused(step queue.Step) error {
+// refused returns the error of a call that gives up: err if it is not nil, or because the key is
+// busy or done.
+func (a *acquisition) refused(grant Grant, err error) error {
 	switch {
-	case errors.Is(step.Err, queue.ErrUnanswered):
-		return &StoreError{Op: driver.OpAcquire, Key: a.claim.Key, Kind: driver.KindTimeout, Err: step.Err}
-	case step.Err != nil:
-		return step.Err
+	case errors.Is(err, queue.ErrUnanswered):
+		return &StoreError{Op: driver.OpAcquire, Key: a.claim.Key, Kind: driver.KindTimeout, Err: err}
+	case err != nil:
+		return err
 	}
-	a.last.set(step.Grant)
-	if g := step.Grant; g.State == Done {
-		return &DoneError{Key: a.key, Left: g.Left, Record: g.Record, Label: g.Label}
+	a.last.set(grant)
+	if grant.State == Done {
+		return &DoneError{Key: a.key, Left: grant.Left, Record: grant.Record, Label: grant.Label}
 	}
-	return &BusyError{Key: a.key, Left: a.last.left, Label: a.last.label, Foreign: a.last.foreign, Waited: a.waited(a.guard.clock.Now())}
+	return &BusyError{Key: a.key, Left: grant.Left, Label: grant.Label, Foreign: grant.Foreign, Waited: a.waited(a.guard.clock.Now())}
 }
 
-// leave leaves the queue. A lease that was handed off meanwhile is released.
+// end ends an acquisition with its result, which it returns.
+func (a *acquisition) end(h *hold, err error) (*hold, error) {
+	a.got = h
+	a.leave()
+	a.report(err)
+	a.phase = phaseReturned
+	if h != nil && h.over.Load() { // while a hook ran
+		var r release
+		h.endLease(a.caller, ending{}, &r)
+		r.report()
+		return nil, h.overtaken(a.caller, nil, false)
+	}
+	return h, err
+}
+
+// leave leaves the queue, unless the lease has already ended the wait. A lease that was handed off
+// meanwhile is released.
 func (a *acquisition) leave() {
 	g := a.guard
-	if a.unqueued != nil || a.local != nil && a.got != nil { // which has left with its lease
+	if a.waiter == nil || a.local != nil && a.got != nil {
 		return
 	}
 	g.mu.Lock()
@@ -277,12 +307,12 @@ func (a *acquisition) leave() {
 // exit ends the acquisition, in whatever way the call ends: it returns, or the Locker or a hook
 // has panicked or ended the goroutine.
 func (a *acquisition) exit() {
-	if a.returned && a.got != nil {
+	if a.phase == phaseReturned && a.got != nil {
 		return
 	}
 	defer a.report(errAborted)
 	defer a.giveBack()
-	a.late = a.late || a.asking
+	a.late = a.late || a.stored == storedUnknown
 	a.leave()
 }
 

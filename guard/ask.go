@@ -22,70 +22,81 @@ func requestTimeout(ttl time.Duration) time.Duration {
 }
 
 // ask asks the store once. It returns the hold if the claim was granted and is of use, or an error
-// if the call must not go on.
-func (a *acquisition) ask(step queue.Step) (*hold, error) {
+// if the call must not go on. reserve asks for fences for other calls, too.
+func (a *acquisition) ask(reserve bool) (*hold, error) {
 	g := a.guard
-	a.identify()
-	a.previous, a.unprompted = step.Previous, step.Unprompted
-	a.claim.Reserve = 0
-	if step.Reserve || a.set.joins() {
-		a.claim.Reserve = mostHandOffs
-	}
-	sent := g.clock.Now()
-	anchor := g.clock.Anchor(sent)
-	timeout := min(requestTimeout(a.claim.TTL), a.giveUp-sent)
+	a.prepare(reserve)
 	call := &a.firstCall
-	if a.requests++; a.requests > 1 {
+	if a.requests > 1 {
 		call = new(lazyctx.Context) // the Locker may still use the first
 	}
-	call.InitCall(a.ctx, g.clock.Time(sent+timeout), 0)
+	timeout := min(requestTimeout(a.claim.TTL), a.retries.GiveUp-a.sent)
+	call.InitCall(a.ctx, g.clock.Time(a.sent+timeout), 0)
 	call.EndWith(g.gaveUp)
 	defer call.End(nil)
-	a.asking = true
-	a.claim.Repeated = a.late || a.queued
-	grant, err := a.set.first.tryAcquire(call, g, a.claim)
+	return a.answered(g.tryAcquire(call, a.claim))
+}
+
+// prepare prepares the claim for a request that is sent now.
+func (a *acquisition) prepare(reserve bool) {
+	g := a.guard
+	a.identify()
+	a.claim.Reserve = 0
+	if reserve {
+		a.claim.Reserve = mostHandOffs
+	}
+	a.sent = g.clock.Now()
+	a.anchor = g.clock.Anchor(a.sent)
+	a.requests++
+	a.claim.Repeated = a.late || a.stored == storedQueued
+	a.stored = storedUnknown
+}
+
+// answered handles the answer to a request. It returns as ask does.
+func (a *acquisition) answered(grant Grant, err error) (*hold, error) {
 	a.note(grant, err)
-	answered := g.clock.Now()
+	took := a.guard.clock.Now() - a.sent
 	if err != nil {
 		err = asStoreError(driver.OpAcquire, a.claim.Key, err)
 	}
-	a.reportCall(sent, answered-sent, grant, err)
+	a.reportCall(a.sent, took, grant, err)
 	a.set.deferral.note(err)
 	if err == nil && grant.State == Granted {
-		t := g.newTenure(a.claim, grant, sent, anchor, answered)
-		t.late = a.late
 		var h *hold
-		if h, err = a.use(t, sent, answered-sent); h != nil {
-			a.last.set(grant)
+		if h, err = a.use(grant, took); h != nil {
 			return h, nil
 		}
 	}
 	if why := a.interrupted(); why != nil && (err != nil || a.caller.Err() != nil) {
 		return nil, why
 	}
-	a.answer(queue.Answer{Grant: grant, Err: err, Took: answered - sent})
-	return nil, nil
+	return nil, a.refuse(queue.Answer{Grant: grant, Err: err, Took: took})
 }
 
 // note notes what the store does for the claim from now on, according to its answer. It comes
 // before anything that can end the call: cleanUp undoes what the call does not use.
 func (a *acquisition) note(grant Grant, err error) {
-	a.asking = false
-	if err != nil {
-		a.late = true
-		return
+	switch {
+	case err != nil:
+		a.stored, a.late = storedNothing, true
+	case grant.State == Granted:
+		a.stored = storedGranted
+	case grant.State == Busy && (a.claim.Queue == driver.Queued || grant.Wanted):
+		a.stored = storedQueued
+	default:
+		a.stored = storedNothing
 	}
-	a.unused = a.unused || grant.State == Granted
-	a.queued = grant.State == Busy && (a.claim.Queue == driver.Queued || grant.Wanted)
 }
 
-// use puts a tenure that was just granted into the schedule, unless it is of no use any more.
-func (a *acquisition) use(t *tenure, sent, took time.Duration) (*hold, error) {
-	g := a.guard
-	h := g.newHold(a, t, sent)
+// use puts a lease that was just granted into the schedule, unless it is of no use any more.
+func (a *acquisition) use(grant Grant, took time.Duration) (*hold, error) {
+	g, now := a.guard, a.sent+took
+	t := g.newTenure(a.claim, grant, a.sent, a.anchor, now)
+	t.late = a.late
+	h := g.newHold(a, t, a.sent)
 	t.renewAt = clock.Never
 	if !a.set.noRenewal {
-		t.renewAt = g.renewalAfter(sent, t.claim.TTL)
+		t.renewAt = g.renewalAfter(a.sent, t.claim.TTL)
 	}
 	valid := h.valid()
 	g.mu.Lock()
@@ -94,16 +105,20 @@ func (a *acquisition) use(t *tenure, sent, took time.Duration) (*hold, error) {
 		h.life.End(errTooLate)
 		return nil, &StoreError{Op: driver.OpAcquire, Key: a.claim.Key, Kind: driver.KindTimeout, Err: errTooLate}
 	}
-	a.got, a.unused = h, false
+	a.last.set(grant)
+	a.got, a.stored = h, storedNothing
 	g.schedule.add(t)
 	g.warn()
-	g.queues.Granted(sent+took, g.queueID(a.claim.Key, a.set), a.local, h, took, a.set.among > 1)
-	t.admit(a.set, sent+took)
+	g.queues.Granted(now, g.queueID(a.claim.Key, a.set), a.local, h, took, a.set.among > 1)
+	if a.set.joins() {
+		t.admit(a.set, now)
+	}
 	return h, nil
 }
 
-// answer passes the store's answer on to the waiter, and changes the ID of a claim that is over.
-func (a *acquisition) answer(answer queue.Answer) {
+// refuse handles an answer by which the call has no lease. It changes the ID of a claim that is
+// over. It returns an error if the call gives up.
+func (a *acquisition) refuse(answer queue.Answer) error {
 	g := a.guard
 	var store *StoreError
 	switch {
@@ -113,13 +128,23 @@ func (a *acquisition) answer(answer queue.Answer) {
 		}
 	default:
 		a.last.set(answer.Grant)
-		if !a.queued { // a claim has its position in the queue by its ID
+		if a.stored != storedQueued { // a claim has its position in the queue by its ID
 			a.renewClaim()
 		}
 	}
+	now := g.clock.Now()
+	if a.waiter == nil {
+		pause, again := a.retries.After(now, answer)
+		if !again {
+			return a.refused(answer.Grant, answer.Err)
+		}
+		a.askAt = now + pause
+		return nil
+	}
 	g.mu.Lock()
 	defer g.unlock()
-	a.waiter.Answer(g.clock.Now(), answer)
+	a.waiter.Answer(now, answer)
+	return nil
 }
 
 // identify gives the claim an ID if it has none yet: a call that is handed a lease needs none.
@@ -151,10 +176,10 @@ func (a *acquisition) renewClaim() {
 func (a *acquisition) cleanUp() {
 	g := a.guard
 	switch {
-	case a.late, a.unused:
+	case a.late, a.stored == storedGranted:
 		g.orphaned(orphan{claim: a.claim, late: a.late, report: a.orphanReport()}, a.set.deferral)
-	case a.queued:
+	case a.stored == storedQueued:
 		g.cleaner.add(orphan{claim: a.claim})
 	}
-	a.late, a.unused, a.queued = false, false, false
+	a.late, a.stored = false, storedNothing
 }

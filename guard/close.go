@@ -127,7 +127,7 @@ func (g *Guard) revoke() int {
 		sent.Go(func() {
 			var r release
 			defer func() { // also if the Locker ends the goroutine
-				if r.hold != nil && !r.untaken {
+				if r.state != releaseNone && !r.untaken {
 					revoked.Add(1)
 				}
 				r.report()

@@ -101,10 +101,10 @@ func (a *acquisition) event(now time.Duration, err error) Event {
 // report calls the hooks for the end of the acquisition, once.
 func (a *acquisition) report(err error) {
 	hs := hooks(a.set.hooks)
-	if len(hs) == 0 || a.reported {
+	if len(hs) == 0 || a.phase != phaseOpen {
 		return
 	}
-	a.reported = true
+	a.phase = phaseReported
 	now := a.guard.clock.Now()
 	e := a.event(now, err)
 	if h := a.got; h != nil {
@@ -193,7 +193,7 @@ func (r *run) report(err error) {
 
 // report calls the hooks for a release.
 func (r *release) report() {
-	if r.hold == nil || r.untaken || len(r.hold.set.hooks) == 0 {
+	if r.state == releaseNone || r.untaken || len(r.hold.set.hooks) == 0 {
 		return
 	}
 	h, hs := r.hold, hooks(r.hold.set.hooks)
@@ -204,7 +204,7 @@ func (r *release) report() {
 	}
 	e.Op = ""
 	e.Start, e.Duration, e.Err = h.guard.clock.Time(r.at), r.took, r.err
-	e.HandedOff = r.handedOff
+	e.HandedOff = r.state == releasePassedOn
 	e.Attempts, e.Held = r.tried, r.at-h.granted
 	hs.call(&h.ctx, &e, pickRelease)
 }

@@ -44,8 +44,8 @@ func (h *hold) successor(end ending, now time.Duration) *queue.Local {
 	return nil
 }
 
-// handOff hands h's lease off, now that h's own context has ended. It returns false if the
-// successor has left meanwhile. Guard.mu must be held.
+// handOff hands h's lease off, now that h's own context has ended. It returns false if there is no
+// successor. Guard.mu must be held.
 func (h *hold) handOff(end ending) bool {
 	g, t := h.guard, h.tenure
 	now := g.clock.Now()

@@ -188,18 +188,7 @@ func (l *Lease) endLease(ctx context.Context, end ending) error {
 		}
 		return nil
 	}
-	var rel release
-	defer rel.report()
-	l.hold.endLease(ctx, end, &rel)
-	if rel.err == nil {
-		return nil
-	}
-	lost, _ := l.hold.ended()
-	switch {
-	case lost == nil && rel.marks:
-		return &MarkerError{Key: l.hold.key, Err: rel.err}
-	case rel.err == error(lost): //nolint:errorlint // not joined with another
-		rel.err = lost.explained(ctx)
-	}
-	return rel.err
+	var r release
+	l.hold.beginRelease(end, &r)
+	return r.end(ctx)
 }

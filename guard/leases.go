@@ -61,18 +61,53 @@ func (l *Leases) Valid() bool {
 func (l *Leases) Release(ctx context.Context) error {
 	defer l.end()
 	own := slices.DeleteFunc(slices.Clone(l.leases), func(lease *Lease) bool { return lease.joined != nil })
-	return l.guard.releaseAll(ctx, l.set, own)
+	return l.guard.releaseAll(ctx, own)
 }
 
 // releaseAll releases the leases at once, and returns all errors. A release without an answer must
 // not hide the loss of another lease.
-func (g *Guard) releaseAll(ctx context.Context, set *settings, leases []*Lease) error {
-	requests := g.releaseTogether(ctx, set, len(leases))
-	results := make([]error, len(leases))
+func (g *Guard) releaseAll(ctx context.Context, leases []*Lease) error {
+	releases, results := make([]release, len(leases)), make([]error, len(leases))
+	for i, l := range leases {
+		defer releases[i].finish()
+		l.hold.beginRelease(ending{}, &releases[i])
+	}
+	g.releaseBatch(ctx, releases)
 	each(len(leases), func(i int) {
-		// the result if endLease does not return
+		// the result if a call does not return
 		results[i] = driver.NewStoreError("", driver.OpRelease, leases[i].Key(), errAborted)
-		results[i] = leases[i].endLease(ctx, ending{first: requests[i]})
+		results[i] = releases[i].end(ctx)
 	})
 	return errors.Join(results...)
+}
+
+// releaseBatch sends the releases in one call to the store, if the Locker can. It leaves those
+// without an answer to release.end.
+func (g *Guard) releaseBatch(ctx context.Context, releases []release) {
+	l, ok := driver.Ability[driver.BatchAcquirer](g.locker)
+	if !ok {
+		return
+	}
+	var sent []*release
+	var claims []Claim
+	for i := range releases {
+		if r := &releases[i]; r.state == releaseSending {
+			sent, claims = append(sent, r), append(claims, r.claim)
+		}
+	}
+	if len(sent) == 0 {
+		return
+	}
+	errs, held := make([]error, len(sent)), make([]bool, len(sent))
+	for i := range errs {
+		errs[i] = errUnreported
+	}
+	g.callBatch(ctx, releaseTimeout(sent[0].claim.TTL), releaseGrace, func(ctx context.Context) {
+		l.ReleaseBatch(ctx, claims, func(i int, h bool, err error) { held[i], errs[i] = h, err })
+	})
+	for i, r := range sent {
+		if err := r.noteCall(r.at, errs[i]); err == nil {
+			r.answered(held[i], nil)
+		}
+	}
 }

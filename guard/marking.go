@@ -17,12 +17,13 @@ import (
 func (r *release) sendMarking(ctx context.Context) (held bool, err error) {
 	g := r.hold.guard
 	until := max(r.storeEnd, r.at+releaseTimeout(r.claim.TTL))
-	if r.closing {
+	closed := g.isClosed()
+	if closed {
 		until = min(until, r.at+drainTime)
 	}
 	call := lazyctx.NewCall(ctx, g.clock.Time(until), releaseGrace)
 	defer call.End(nil)
-	if !r.closing {
+	if !closed {
 		call.EndWith(g.gaveUp)
 	}
 	answer := make(chan bool, 1)
@@ -31,7 +32,7 @@ func (r *release) sendMarking(ctx context.Context) (held bool, err error) {
 		g.background.start(func() { own.repeat(call, pause, answer) })
 	})
 	defer repeats.Stop()
-	if held, err = r.send(call, nil); err == nil {
+	if held, err = r.try(call); err == nil {
 		return held, nil
 	}
 	select {
@@ -39,7 +40,7 @@ func (r *release) sendMarking(ctx context.Context) (held bool, err error) {
 		return held, nil
 	default:
 	}
-	if !r.closing && ctx.Err() == nil && g.clock.Now() >= until {
+	if !closed && ctx.Err() == nil && g.clock.Now() >= until {
 		return r.readBack(ctx, err)
 	}
 	return false, err

@@ -57,7 +57,6 @@ type settings struct {
 
 	candidate bool // the lease is that of a Candidate
 	hooks     []Hook
-	first     *firstRequest // of a call for several keys, or nil
 	deferral  *Deferral     // see Adapter.Defer; or nil
 	err       *SettingError // the first bad setting
 }

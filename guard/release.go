@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -29,27 +30,36 @@ type ending struct {
 	cause    error           // with which its context ends, or nil for ErrReleased
 	complete bool            // leave the marker of WithOnce
 	run      context.Context // the run's, which has the label of the marker, or nil
-	first    *firstRequest   // of a release of several keys, or nil
 }
 
 // A release is the end of a hold.
 type release struct {
-	hold      *hold // nil if it had been released before
-	err       error
-	at        time.Duration // when it began
-	took      time.Duration
-	handedOff bool // to another call, or left to those that share the lease
-	untaken   bool // no call has had the hold, and hooks do not know of it
-	closing   bool // the Guard was closed before
+	hold    *hold
+	state   releaseState
+	err     error
+	at      time.Duration // when it began
+	took    time.Duration
+	untaken bool // no call has had the hold, and hooks do not know of it
 
 	claim    Claim
 	marks    bool // leave a done marker
 	record   []byte
 	storeEnd time.Duration // until when the store may know the claim
-	sending  bool          // the store has yet to answer
 	calls    [releaseTries]storeCall
 	tried    int
 }
+
+// A releaseState is how far a release has come.
+type releaseState uint8
+
+const (
+	releaseNone     releaseState = iota // the hold had been released before
+	releasePassedOn                     // the lease was handed off, or is left to those that share it
+	releaseLost                         // the store does not know the claim any more
+	releaseSending                      // the store has yet to answer
+	releaseAnswered
+	releaseFinished
+)
 
 // A storeCall is one call to the store.
 type storeCall struct {
@@ -60,65 +70,64 @@ type storeCall struct {
 // endLease ends h: it ends the context, and hands the lease off or releases it. It does nothing
 // after the first time. The end of ctx bounds the call only. The result is in r.
 func (h *hold) endLease(ctx context.Context, end ending, r *release) {
-	defer end.first.leave() // before the hooks
-	if !h.beginRelease(end, r) {
-		return
-	}
-	if r.handedOff {
-		if h.lost != nil {
-			r.err = h.lost
-		}
-		h.guard.leave()
-		return
-	}
-	defer r.finish()
-	if h.lost != nil {
-		r.err = h.lost
-		if h.lost.Reason == LossNotHeld {
-			return // nothing is left to release
-		}
-		r.marks = false
-	}
-	if r.marks && end.run != nil {
-		more, _ := end.run.Value(markerLabel{}).(string)
-		if more != "" && len(h.set.label)+len(more) <= maxLabel {
-			r.claim.Label = h.set.label + more
-		}
-	}
-	r.sending = true
-	held, err := r.sendInTime(ctx, end.first)
-	r.sending = err != nil
-	switch {
-	case err != nil:
-		r.err = errors.Join(r.err, err)
-	case !held && r.err == nil:
-		r.err = h.foundLost()
-	}
+	h.beginRelease(end, r)
+	r.send(ctx)
 }
 
-// sendInTime sends the release, within the time that it may take.
-func (r *release) sendInTime(ctx context.Context, first *firstRequest) (held bool, err error) {
+// end is the rest of Lease.Release: it sends the release, calls the hooks, and returns the error.
+func (r *release) end(ctx context.Context) error {
+	defer r.report()
+	r.send(ctx)
+	if r.err == nil {
+		return nil
+	}
+	lost, _ := r.hold.ended()
+	switch {
+	case lost == nil && r.marks:
+		return &MarkerError{Key: r.hold.key, Err: r.err}
+	case r.err == error(lost): //nolint:errorlint // not joined with another
+		r.err = lost.explained(ctx)
+	}
+	return r.err
+}
+
+// send sends the release, if it has to be sent, and finishes it.
+func (r *release) send(ctx context.Context) {
+	defer r.finish()
+	if r.state != releaseSending {
+		return
+	}
 	if r.marks {
-		return r.sendMarking(ctx)
+		r.answered(r.sendMarking(ctx))
+		return
 	}
 	deadline := r.hold.guard.clock.Time(r.at + releaseTimeout(r.claim.TTL))
 	call := lazyctx.NewCall(ctx, deadline, releaseGrace)
 	defer call.End(nil)
-	return r.send(call, first)
+	r.answered(r.try(call))
 }
 
-// beginRelease ends the lease's validity and context, and hands the lease off if it can. It
-// returns false if the release had begun before.
-func (h *hold) beginRelease(end ending, r *release) bool {
-	g, t := h.guard, h.tenure
-	cause := end.cause
-	if cause == nil {
-		cause = ErrReleased
+// answered handles the result of the requests.
+func (r *release) answered(held bool, err error) {
+	if err != nil {
+		r.err = errors.Join(r.err, err)
+		return
 	}
+	r.state = releaseAnswered
+	if !held && r.err == nil {
+		r.err = r.hold.foundLost()
+	}
+}
+
+// beginRelease ends the lease's validity and context, and hands the lease off if it can. It does
+// nothing if the release had begun before.
+func (h *hold) beginRelease(end ending, r *release) {
+	g, t := h.guard, h.tenure
+	cause := cmp.Or(end.cause, ErrReleased)
 	g.mu.Lock()
 	if h.released != nil {
 		g.mu.Unlock()
-		return false
+		return
 	}
 	now := g.clock.Now()
 	lost := h.expire(now)
@@ -126,39 +135,52 @@ func (h *hold) beginRelease(end ending, r *release) bool {
 		h.lose(LossSuspended, now-h.validUntil())
 		lost = true
 	}
-	*r = release{hold: h, at: now, record: h.record, storeEnd: now + t.claim.TTL, untaken: h.offered, closing: g.closed}
+	*r = release{hold: h, at: now, record: h.record, storeEnd: now + t.claim.TTL, untaken: h.offered}
 	if h.offered {
 		g.active.add(1) // so far, it counted with the call to which it was offered
 	}
+	r.marks = end.complete && h.lost == nil && !h.discard && h.markerTime(now) > 0
 	if h.lost == nil {
 		r.storeEnd = t.validUntil() + t.margin
+	} else {
+		r.err = h.lost
 	}
-	r.marks = end.complete && !h.discard && h.markerTime(now) > 0
 	h.released = cause
 	h.over.Store(true)
-	next := h.successor(end, now)
-	if r.handedOff = t.leave(h); next == nil && !r.handedOff {
-		r.endTenure(now)
+	switch {
+	case t.hold != h || h.next != nil:
+		t.leave(h)
+		r.state = releasePassedOn
+	case t.claim.Reserve == 0 || end.cause != nil:
+		r.endTenure(now, end)
 	}
 	g.unlock()
 	if lost {
 		h.announceLoss()
 	}
 	h.life.End(cause)
-	if next != nil { // now that the context has ended
+	if r.state == releaseNone { // the lease may be handed off, now that the context has ended
 		g.mu.Lock()
-		if r.handedOff = h.handOff(end); !r.handedOff {
-			r.endTenure(g.clock.Now())
+		if h.handOff(end) {
+			r.state = releasePassedOn
+		} else {
+			r.endTenure(g.clock.Now(), end)
 		}
 		g.unlock()
 	}
-	return true
+	if r.state == releasePassedOn {
+		g.leave()
+	}
 }
 
 // endTenure takes the tenure out of the schedule: from now on nothing is renewed. Guard.mu must be
 // held.
-func (r *release) endTenure(now time.Duration) {
+func (r *release) endTenure(now time.Duration, end ending) {
 	h, t := r.hold, r.hold.tenure
+	r.state = releaseSending
+	if h.lost != nil && h.lost.Reason == LossNotHeld {
+		r.state = releaseLost // nothing is left to release
+	}
 	h.guard.schedule.remove(t)
 	t.abandonRaises()
 	if h.guard.shared[t.claim.Key] == t {
@@ -169,16 +191,27 @@ func (r *release) endTenure(now time.Duration) {
 	if t.handOffs > 0 {
 		r.claim.Label = h.set.label // the store has the label of the first hold
 	}
+	if r.marks && end.run != nil {
+		more, _ := end.run.Value(markerLabel{}).(string)
+		if more != "" && len(h.set.label)+len(more) <= maxLabel {
+			r.claim.Label = h.set.label + more
+		}
+	}
 }
 
-// finish counts the hold out, and wakes the next waiter. What the store may still have is left to
-// the cleaner: the claim of a release without an answer, or an attempt to acquire that may still
-// arrive.
+// finish ends a release that was not passed on: it wakes the next waiter. What the store may still
+// have is left to the cleaner: the claim of a release without an answer, or an attempt to acquire
+// that may still arrive.
 func (r *release) finish() {
 	h := r.hold
-	g := h.guard
+	switch r.state {
+	case releaseNone, releasePassedOn, releaseFinished:
+		return
+	}
+	g, sending := h.guard, r.state == releaseSending
+	r.state = releaseFinished
 	switch {
-	case r.sending:
+	case sending:
 		if r.err == nil {
 			r.err = driver.NewStoreError("", driver.OpRelease, r.claim.Key, errAborted)
 		}
@@ -232,27 +265,38 @@ func (r *release) after() After {
 	return After{Keep: left} // the period of WithOncePer has passed since the release began
 }
 
-// send sends the release, again if an answer was lost. If a release that leaves nothing was sent
+// try sends the release, again if an answer was lost. If a release that leaves nothing was sent
 // again and the store does not know the claim, the first one has arrived: that counts as held.
-func (r *release) send(ctx context.Context, first *firstRequest) (held bool, err error) {
+func (r *release) try(ctx context.Context) (held bool, err error) {
 	g := r.hold.guard
-	sent := r.at
-	for try := 1; ; try++ {
-		leave := r.after()
-		held, err = first.release(ctx, g, r.claim, leave)
-		if err != nil {
-			err = asStoreError(driver.OpRelease, r.claim.Key, err)
-		}
-		now := g.clock.Now()
-		r.calls[r.tried] = storeCall{sent: sent, took: now - sent, err: err}
-		r.tried++
-		r.took = now - r.at
-		if err == nil {
-			return held || try > 1 && leave.Keep == 0, nil
-		}
-		if try == releaseTries || permanent(err) || !g.sleep(now+g.jitter.Retry(try), nil, ctx.Done(), nil) {
-			return false, err
-		}
-		sent = g.clock.Now()
+	if r.tried > 0 { // with others
+		err = r.calls[r.tried-1].err
+	} else if held, err = r.tryOnce(ctx, r.at); err == nil {
+		return held, nil
 	}
+	for r.tried < releaseTries && !permanent(err) && g.sleep(g.clock.Now()+g.jitter.Retry(r.tried), nil, ctx.Done(), nil) {
+		if held, err = r.tryOnce(ctx, g.clock.Now()); err == nil {
+			return held, nil
+		}
+	}
+	return false, err
+}
+
+// tryOnce sends the release once.
+func (r *release) tryOnce(ctx context.Context, sent time.Duration) (held bool, err error) {
+	leave := r.after()
+	held, err = r.hold.guard.releaseClaim(ctx, r.claim, leave)
+	return held || r.tried > 0 && leave.Keep == 0, r.noteCall(sent, err)
+}
+
+// noteCall notes a call to the store that was sent at an instant, and returns its error.
+func (r *release) noteCall(sent time.Duration, err error) error {
+	if err != nil {
+		err = asStoreError(driver.OpRelease, r.claim.Key, err)
+	}
+	now := r.hold.guard.clock.Now()
+	r.calls[r.tried] = storeCall{sent: sent, took: now - sent, err: err}
+	r.tried++
+	r.took = now - r.at
+	return err
 }

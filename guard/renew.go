@@ -12,8 +12,8 @@ import (
 	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
 )
 
-// errUnreported is the error of a claim on which RenewBatch did not report.
-var errUnreported = errors.New("the backend's RenewBatch did not report on the claim")
+// errUnreported is the error of a claim on which the backend did not report.
+var errUnreported = errors.New("the backend did not report on the claim")
 
 // renewersAtOnce bounds the renewals that are under way at a time, for a Locker that is no
 // BatchRenewer.

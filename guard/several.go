@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/internal/clock"
+	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
 )
 
 // DoAll runs f while it holds all the keys, and releases them when f has ended. It returns the
@@ -103,6 +104,9 @@ type oneOf struct {
 	key, stored string
 	lease       *Lease // nil while it is not held
 	err         error  // why it is not
+
+	call *acquisition          // while it is asked for
+	get  func() (*hold, error) // how call gets its lease
 }
 
 // newSeveral checks and sorts the keys. Those that ctx holds are joined.
@@ -157,43 +161,103 @@ func (s *several) acquire() error {
 			s.reportSkip(first)
 			return first.err
 		}
-		if first.lease, first.err = s.acquireOne(first, func(own *settings) { own.wait = left }); first.err != nil {
-			return first.err
+		h, err := s.guard.acquire(s.ctx, first.key, first.stored, s.own(left))
+		if err != nil {
+			return err
 		}
+		first.lease, first.err = &h.lease, nil
 		s.releaseKeys(func(k *oneOf) bool { return !k.lease.Valid() }) // meanwhile
 	}
 }
 
 // ask asks for all keys that are not held, once. It returns the first one that is not granted.
+// Hooks of different keys run at once: one that blocks delays only its own key.
 func (s *several) ask() *oneOf {
+	own := s.own(0)
+	own.probe = true
 	missing := slices.DeleteFunc(slices.Clone(s.keys), func(k *oneOf) bool { return k.lease != nil })
-	requests := s.guard.acquireTogether(s.ctx, s.set, len(missing))
-	each(len(missing), func(i int) {
-		k := missing[i]
-		defer requests[i].leave()
-		// the error if acquireOne does not return
-		k.err = driver.NewStoreError("", driver.OpAcquire, k.stored, errAborted)
-		k.lease, k.err = s.acquireOne(k, func(own *settings) { own.wait, own.probe, own.first = 0, true, requests[i] })
-	})
 	for _, k := range missing {
-		if k.err != nil {
-			return k
+		if k.call, k.err = s.guard.newAcquisition(s.ctx, k.key, k.stored, own); k.err == nil {
+			defer k.call.exit()
+			k.get = k.call.get
 		}
+	}
+	eachKey(missing, func(k *oneOf) error { k.call.begin(); return nil })
+	s.acquireBatch(missing)
+	eachKey(missing, func(k *oneOf) error {
+		h, err := k.call.end(k.get())
+		if h != nil {
+			k.lease = &h.lease
+		}
+		return err
+	})
+	if i := slices.IndexFunc(missing, func(k *oneOf) bool { return k.err != nil }); i >= 0 {
+		return missing[i]
 	}
 	return nil
 }
 
-// acquireOne acquires one of the keys, with settings that are changed by a function. The maximum
-// hold begins when all are held.
-func (s *several) acquireOne(k *oneOf, change func(own *settings)) (*Lease, error) {
-	own := *s.set
-	own.maxHold = 0
-	change(&own)
-	h, err := s.guard.acquire(s.ctx, k.key, k.stored, &own)
-	if err != nil {
-		return nil, err
+// eachKey calls f at once for each key that has no error. It notes the error: errAborted if f does
+// not return.
+func eachKey(keys []*oneOf, f func(k *oneOf) error) {
+	keys = slices.DeleteFunc(slices.Clone(keys), func(k *oneOf) bool { return k.err != nil })
+	each(len(keys), func(i int) {
+		keys[i].err = driver.NewStoreError("", driver.OpAcquire, keys[i].stored, errAborted)
+		keys[i].err = f(keys[i])
+	})
+}
+
+// acquireBatch makes the first request for all keys that have no error, in one call to the store,
+// if the Locker can. These requests pass the queues by: each of two calls could be the head of the
+// queue that the other one waits in.
+func (s *several) acquireBatch(keys []*oneOf) {
+	l, ok := driver.Ability[driver.BatchAcquirer](s.guard.locker)
+	if !ok {
+		return
 	}
-	return &h.lease, nil
+	var claims []Claim
+	var answers []acquireAnswer
+	for _, k := range keys {
+		if k.err != nil {
+			continue
+		}
+		a := k.call
+		if h, err := a.share(); h != nil || err != nil {
+			k.get = func() (*hold, error) { return h, err }
+			continue
+		}
+		a.prepare(a.set.joins())
+		i := len(claims)
+		claims, answers = append(claims, a.claim), append(answers, acquireAnswer{err: errUnreported})
+		k.get = func() (*hold, error) { return a.settle(a.answered(answers[i].grant, answers[i].err)) }
+	}
+	if len(claims) > 0 {
+		s.guard.callBatch(s.ctx, requestTimeout(s.set.ttl), 0, func(ctx context.Context) {
+			l.AcquireBatch(ctx, claims, func(i int, g Grant, err error) { answers[i] = acquireAnswer{g, err} })
+		})
+	}
+}
+
+type acquireAnswer struct {
+	grant Grant
+	err   error
+}
+
+// callBatch makes one call to the store. A panic of the Locker leaves claims without a report.
+func (g *Guard) callBatch(ctx context.Context, timeout, grace time.Duration, f func(ctx context.Context)) {
+	call := lazyctx.NewCall(ctx, g.clock.Time(g.clock.Now()+timeout), grace)
+	call.EndWith(g.gaveUp)
+	defer call.End(nil)
+	g.calls.Add(1)
+	defer g.calls.Add(-1)
+	contain(func() { f(call) })
+}
+
+// own returns the settings for one of the keys. The maximum hold begins when all are held.
+func (s *several) own(wait time.Duration) *settings {
+	own := *s.set
+	own.maxHold, own.wait = 0, wait
+	return &own
 }
 
 // releaseKeys releases the keys that are held, and for which the function returns true.
@@ -206,7 +270,7 @@ func (s *several) releaseKeys(which func(*oneOf) bool) {
 		}
 	}
 	if len(leases) > 0 {
-		_ = s.guard.releaseAll(s.ctx, s.set, leases) // the Guard keeps trying
+		_ = s.guard.releaseAll(s.ctx, leases) // the Guard keeps trying
 	}
 }
 

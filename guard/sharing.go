@@ -174,13 +174,10 @@ func (t *tenure) join(a *acquisition, now time.Duration) *hold {
 	return h
 }
 
-// admit lets the first of the waiting calls join t, which was just granted, as long as they share
-// the key. Guard.mu must be held.
+// admit lets the first of the waiting calls join t, which was just granted to a call that joins, as
+// long as they join, too. Guard.mu must be held.
 func (t *tenure) admit(set *settings, now time.Duration) {
 	g := t.guard
-	if !set.joins() {
-		return
-	}
 	if g.shared == nil {
 		g.shared = map[string]*tenure{}
 	}
@@ -203,12 +200,8 @@ func (t *tenure) admit(set *settings, now time.Duration) {
 	}
 }
 
-// leave takes a hold out of its tenure, and reports whether the tenure goes on with others.
-// Guard.mu must be held.
-func (t *tenure) leave(h *hold) bool {
-	if t.hold == h && h.next == nil {
-		return false
-	}
+// leave takes a hold out of its tenure, which goes on with others. Guard.mu must be held.
+func (t *tenure) leave(h *hold) {
 	for at := &t.hold; *at != nil; at = &(*at).next {
 		if *at == h {
 			*at = h.next
@@ -217,7 +210,6 @@ func (t *tenure) leave(h *hold) bool {
 	}
 	t.restIfOver()
 	t.guard.schedule.replan(t)
-	return true
 }
 
 // restIfOver stops renewals if no hold may be held any longer. Guard.mu must be held.

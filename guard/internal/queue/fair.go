@@ -5,7 +5,6 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/internal/clock"
-	"github.com/seed-1795987d/onerun/guard/internal/jitter"
 )
 
 // A Fair waiter waits in the queue that the store keeps (driver.Queuer). It keeps its position
@@ -29,9 +28,9 @@ var _ Waiter = (*Fair)(nil)
 
 // NewFair returns a waiter of a claim with that TTL. end is called with what ends its
 // subscription.
-func NewFair(j *jitter.Source, l Limits, ttl time.Duration, end func(stop func())) *Fair {
+func NewFair(r Retries, ttl time.Duration, end func(stop func())) *Fair {
 	w := &Fair{ttl: ttl, end: end, checkAt: clock.Never}
-	w.init(j, l)
+	w.init(r)
 	return w
 }
 

@@ -37,8 +37,8 @@ type Terms struct {
 }
 
 // Init makes w ready for use. call is the caller's, see Queues.Successor.
-func (w *Local) Init(qs *Queues, p ID, t Terms, l Limits, call any) {
-	w.init(qs.jitter, l)
+func (w *Local) Init(qs *Queues, p ID, t Terms, r Retries, call any) {
+	w.init(r)
 	w.queues, w.id, w.terms, w.call = qs, p, t, call
 }
 

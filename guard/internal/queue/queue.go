@@ -1,9 +1,9 @@
 // Package queue decides what a call that wants a key does next: ask the store, rest, take a lease
 // that was handed off to it, or give up.
 //
-// It has three kinds of Waiter. An Unqueued one does not wait for a busy key. A Local one waits in
-// the queue of its process, in which only the head asks the store. A Fair one waits in the queue
-// of the store. None of them has a goroutine, a timer, a lock, or a connection: the caller
+// It has two kinds of Waiter. A Local one waits in the queue of its process, in which only the head
+// asks the store. A Fair one waits in the queue of the store. A call that does not wait for a busy
+// key has only Retries. None of them has a goroutine, a timer, a lock, or a connection: the caller
 // serializes all calls, passes the time, and carries out each Step. So each can be tested by
 // itself.
 package queue
@@ -115,20 +115,59 @@ type Limits struct {
 	Announce bool
 }
 
-// base is what the three kinds of Waiter have in common.
-type base struct {
+// Retries decides whether a call makes another request after one that has decided nothing: the
+// store did not answer, or several claims collided.
+type Retries struct {
 	Limits
 	jitter    *jitter.Source
+	failures  int // requests in a row without an answer
+	contested int // answers that several claims collided
+}
+
+// NewRetries returns the Retries of a call with these limits.
+func NewRetries(j *jitter.Source, l Limits) Retries { return Retries{Limits: l, jitter: j} }
+
+// After returns how long to pause before the next request of a call that does not wait for a busy
+// key. It returns false if the answer is final.
+func (r *Retries) After(now time.Duration, a Answer) (pause time.Duration, again bool) {
+	switch {
+	case a.Err != nil:
+		return r.retry(now, a.Err, false)
+	case !a.Grant.Contested || r.contested >= contestTries || now >= r.GiveUp:
+		return 0, false
+	}
+	r.failures = 0
+	r.contested++
+	return r.jitter.Contest(r.contested, a.Took), true
+}
+
+// retry notes a request without an answer. It returns how long to pause before the next one, or
+// false if there will be none.
+func (r *Retries) retry(now time.Duration, err error, impatient bool) (pause time.Duration, again bool) {
+	r.failures++
+	pause = r.jitter.Retry(r.failures)
+	at := now + pause
+	switch {
+	case Permanent(err):
+		return 0, false
+	case at < r.Deadline:
+		return pause, true
+	default:
+		return pause, at < r.GiveUp && r.failures < tries && !impatient
+	}
+}
+
+// base is what both kinds of Waiter have in common.
+type base struct {
+	Retries
 	wake      chan struct{} // nil until the waiter first rests
-	failures  int           // requests in a row without an answer
-	contested int           // answers that several claims met
 	announces bool          // it has yet to announce that it waits
 	previous  Previous
 	result    *Answer // why it gives up; nil until it does
 }
 
-func (b *base) init(j *jitter.Source, l Limits) {
-	*b = base{Limits: l, jitter: j, announces: l.Announce, previous: Previous{Ends: clock.Never}}
+func (b *base) init(r Retries) {
+	*b = base{Retries: r, announces: r.Announce, previous: Previous{Ends: clock.Never}}
 }
 
 // signal wakes the waiter if it rests. One that does not will call Next before it does.
@@ -145,32 +184,6 @@ func (b *base) waking() <-chan struct{} {
 		b.wake = make(chan struct{}, 1)
 	}
 	return b.wake
-}
-
-// retry notes a request without an answer. It returns how long to pause before the next one, or
-// false if there will be none.
-func (b *base) retry(now time.Duration, err error, impatient bool) (pause time.Duration, again bool) {
-	b.failures++
-	pause = b.jitter.Retry(b.failures)
-	at := now + pause
-	switch {
-	case Permanent(err):
-		return 0, false
-	case at < b.Deadline:
-		return pause, true
-	default:
-		return pause, at < b.GiveUp && b.failures < tries && !impatient
-	}
-}
-
-// contest returns how long to pause after an answer that several claims met, or false if it is to
-// be taken for an answer that the key is busy.
-func (b *base) contest(now time.Duration, a Answer) (pause time.Duration, again bool) {
-	if !a.Grant.Contested || b.contested >= contestTries || now >= b.GiveUp {
-		return 0, false
-	}
-	b.contested++
-	return b.jitter.Contest(b.contested, a.Took), true
 }
 
 // busy notes who holds the key. A claim that was merely notified does not hold it.
@@ -197,46 +210,3 @@ func Permanent(err error) bool {
 	var store *driver.StoreError
 	return errors.As(err, &store) && store.Kind.Permanent()
 }
-
-// An Unqueued waiter does not wait for a busy key. It asks again only if the store did not answer,
-// or if several claims met.
-type Unqueued struct {
-	base
-	askAt time.Duration
-}
-
-var _ Waiter = (*Unqueued)(nil)
-
-// Init makes w ready for use.
-func (w *Unqueued) Init(j *jitter.Source, l Limits) { w.init(j, l) }
-
-// Next implements Waiter.
-func (w *Unqueued) Next(now time.Duration) Step {
-	switch {
-	case w.result != nil:
-		return w.quit()
-	case now < w.askAt:
-		return Step{Move: Rest, Until: w.askAt, Wake: w.waking()}
-	}
-	return Step{Move: Ask, Previous: w.previous}
-}
-
-// Answer implements Waiter.
-func (w *Unqueued) Answer(now time.Duration, a Answer) {
-	var pause time.Duration
-	var again bool
-	switch {
-	case a.Err != nil:
-		pause, again = w.retry(now, a.Err, false)
-	case a.Grant.State == driver.Busy:
-		w.busy(now, a.Grant)
-		pause, again = w.contest(now, a)
-	}
-	if !again {
-		w.result = &a
-	}
-	w.askAt = now + pause
-}
-
-// Leave implements Waiter.
-func (w *Unqueued) Leave() {}

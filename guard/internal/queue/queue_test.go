@@ -45,6 +45,8 @@ func waits(wait time.Duration) queue.Limits {
 	return queue.Limits{Deadline: wait, GiveUp: wait + time.Second}
 }
 
+func retries(l queue.Limits) queue.Retries { return queue.NewRetries(jitter.New(), l) }
+
 func newQueues(notifies bool) *queue.Queues { return queue.New(jitter.New(), notifies) }
 
 // join returns n waiters that have joined the queue at the instant 0. The first of them is asking.
@@ -53,7 +55,7 @@ func join(t *testing.T, qs *queue.Queues, n int, l queue.Limits) []*queue.Local 
 	var all []*queue.Local
 	for i := range n {
 		w := new(queue.Local)
-		w.Init(qs, id, terms, l, i)
+		w.Init(qs, id, terms, retries(l), i)
 		step := w.Next(0)
 		if i == 0 {
 			require.Equal(t, queue.Ask, step.Move)
@@ -77,61 +79,32 @@ func woken(s queue.Step) bool {
 	}
 }
 
-func TestUnqueued_asksOnceForABusyKey(t *testing.T) {
-	var w queue.Unqueued
-	w.Init(jitter.New(), queue.Limits{GiveUp: 5 * time.Second})
-	require.Equal(t, queue.Ask, w.Next(0).Move)
-	w.Answer(ms, busy(time.Second))
-	step := w.Next(ms)
-	require.Equal(t, queue.Quit, step.Move)
-	require.NoError(t, step.Err)
-	require.Equal(t, "holder", step.Grant.Label)
-}
-
-func TestUnqueued_asksAgainIfTheStoreDoesNotAnswer(t *testing.T) {
-	var w queue.Unqueued
-	w.Init(jitter.New(), queue.Limits{GiveUp: 5 * time.Second})
-	now, asked := time.Duration(0), 0
-	for {
-		step := w.Next(now)
-		if step.Move == queue.Quit {
-			require.ErrorIs(t, step.Err, unreachable)
-			break
-		}
-		if step.Move == queue.Rest {
-			require.Greater(t, step.Until, now)
-			now = step.Until
-			continue
-		}
-		asked++
-		w.Answer(now, queue.Answer{Err: unreachable})
-	}
-	require.Equal(t, 3, asked)
-}
-
-func TestUnqueued_givesUpAtOnceOnAPermanentError(t *testing.T) {
-	var w queue.Unqueued
-	w.Init(jitter.New(), queue.Limits{GiveUp: 5 * time.Second})
-	w.Next(0)
-	w.Answer(0, queue.Answer{Err: forbidden})
-	require.ErrorIs(t, w.Next(0).Err, forbidden)
-}
-
-func TestUnqueued_asksAgainIfSeveralClaimsMet(t *testing.T) {
-	var w queue.Unqueued
-	w.Init(jitter.New(), queue.Limits{GiveUp: 5 * time.Second})
+func TestRetries_ofACallThatDoesNotWait(t *testing.T) {
 	contested := busy(time.Second)
 	contested.Grant.Contested = true
-	now, asked := time.Duration(0), 0
-	for step := w.Next(now); step.Move != queue.Quit; step = w.Next(now) {
-		if step.Move == queue.Rest {
-			now = step.Until
-			continue
-		}
-		asked++
-		w.Answer(now, contested)
+	for name, c := range map[string]struct {
+		answer queue.Answer
+		asked  int
+	}{
+		"the key is busy":           {busy(time.Second), 1},
+		"the store does not answer": {queue.Answer{Err: unreachable}, 3},
+		"the error is permanent":    {queue.Answer{Err: forbidden}, 1},
+		"several claims collided":   {contested, 11},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := retries(queue.Limits{GiveUp: 5 * time.Second})
+			asked := 1
+			for now := time.Duration(0); ; asked++ {
+				pause, again := r.After(now, c.answer)
+				if !again {
+					break
+				}
+				require.GreaterOrEqual(t, pause, time.Duration(0))
+				now += pause
+			}
+			require.Equal(t, c.asked, asked)
+		})
 	}
-	require.Equal(t, 11, asked)
 }
 
 func TestLocal_onlyTheHeadAsks(t *testing.T) {
@@ -169,7 +142,7 @@ func TestLocal_sharesAFinalAnswerWithEarlierWaiters(t *testing.T) {
 			ask := all[0].Next(time.Second)
 			require.Equal(t, queue.Ask, ask.Move)
 			var late queue.Local
-			late.Init(qs, id, terms, waits(time.Minute), nil)
+			late.Init(qs, id, terms, retries(waits(time.Minute)), nil)
 			require.Equal(t, queue.Rest, late.Next(time.Second).Move)
 			all[0].Answer(time.Second+ms, answer)
 			for i, w := range all {
@@ -262,8 +235,8 @@ func TestLocal_aWaiterThatAnnouncesIsOvertaken(t *testing.T) {
 	l := waits(time.Minute)
 	l.Announce = true
 	var first, second queue.Local
-	first.Init(qs, id, terms, l, nil)
-	second.Init(qs, id, terms, waits(time.Minute), nil)
+	first.Init(qs, id, terms, retries(l), nil)
+	second.Init(qs, id, terms, retries(waits(time.Minute)), nil)
 	require.Equal(t, queue.Ask, first.Next(0).Move)
 	first.Answer(0, busy(time.Hour))
 	waiting := second.Next(0)
@@ -434,8 +407,8 @@ func TestLocal_callsOfAnOwnerDoNotWaitForOneAnother(t *testing.T) {
 	qs := newQueues(false)
 	mine := queue.ID{Key: "k", Owner: "me"}
 	var first, second queue.Local
-	first.Init(qs, mine, terms, waits(time.Minute), nil)
-	second.Init(qs, mine, terms, waits(time.Minute), nil)
+	first.Init(qs, mine, terms, retries(waits(time.Minute)), nil)
+	second.Init(qs, mine, terms, retries(waits(time.Minute)), nil)
 	require.Equal(t, queue.Ask, first.Next(0).Move)
 	step := second.Next(0)
 	qs.Granted(ms, mine, &first, &lease{"mine"}, trip, false)
@@ -449,7 +422,7 @@ func TestLocal_callsOfAnOwnerDoNotWaitForOneAnother(t *testing.T) {
 // how often the subscription was ended.
 func newFair(t *testing.T, l queue.Limits, ended *int) (*queue.Fair, *queue.Subscription) {
 	t.Helper()
-	w := queue.NewFair(jitter.New(), l, ttl, func(stop func()) { stop() })
+	w := queue.NewFair(retries(l), ttl, func(stop func()) { stop() })
 	require.Equal(t, queue.Ask, w.Next(0).Move)
 	w.Answer(0, busy(time.Minute))
 	step := w.Next(0)

@@ -66,7 +66,7 @@ var fences = []mutant{
 	},
 	{
 		name: "mutant_fence_of_the_callers_clock", rule: 10, does: "a claim has a fence from the caller's wall clock",
-		hunks: []hunk{{"guard/ask.go", "anchor := g.clock.Anchor(sent)\n", "anchor := g.clock.Anchor(sent)\n\ta.claim.Fence = uint64(time.Now().Unix()) << 20\n"}},
+		hunks: []hunk{{"guard/ask.go", "a.anchor = g.clock.Anchor(a.sent)\n", "a.anchor = g.clock.Anchor(a.sent)\n\ta.claim.Fence = uint64(time.Now().Unix()) << 20\n"}},
 		pkg:   "guard", test: "TestClaims_containNoWallClockTime",
 	},
 }

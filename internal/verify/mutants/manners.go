@@ -45,7 +45,7 @@ var manners = []mutant{
 	},
 	{
 		name: "mutant_poisoned_queue", rule: 23, does: "a call whose Locker panics stays in the queue",
-		hunks: []hunk{{"guard/acquire.go", "a.late = a.late || a.asking\n\ta.leave()\n", "a.late = a.late || a.asking\n"}},
+		hunks: []hunk{{"guard/acquire.go", "a.late = a.late || a.stored == storedUnknown\n\ta.leave()\n", "a.late = a.late || a.stored == storedUnknown\n"}},
 		pkg:   "guard", test: "TestExits",
 	},
 	{

@@ -4,7 +4,7 @@ package main
 var safety = []mutant{
 	{
 		name: "mutant_validity_from_the_reply", rule: 1, does: "validity is counted from the reply",
-		hunks: []hunk{{"guard/ask.go", "t := g.newTenure(a.claim, grant, sent, anchor, answered)", "t := g.newTenure(a.claim, grant, answered, anchor, answered)"}},
+		hunks: []hunk{{"guard/ask.go", "t := g.newTenure(a.claim, grant, a.sent, a.anchor, now)", "t := g.newTenure(a.claim, grant, now, a.anchor, now)"}},
 		pkg:   "guard", test: "TestAcquire_countsValidityFromBeforeTheRequest",
 	},
 	{
@@ -92,12 +92,12 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_no_clean_up", rule: 5, does: "a claim whose request had no answer is not cleaned up",
-		hunks: []hunk{{"guard/ask.go", "\t\ta.late = true\n\t\treturn\n", "\t\treturn\n"}},
+		hunks: []hunk{{"guard/ask.go", "a.stored, a.late = storedNothing, true", "a.stored = storedNothing"}},
 		pkg:   "guard", test: "TestAcquire_cleansUpAClaimWithAnUnknownOutcome",
 	},
 	{
 		name: "mutant_answer_is_dropped", rule: 5, does: "the answer to a call that has given up is not noted",
-		hunks: []hunk{{"guard/ask.go", "\ta.note(grant, err)\n", "\ta.asking = false\n\tif err != nil || a.caller.Err() == nil {\n\t\ta.note(grant, err)\n\t}\n"}},
+		hunks: []hunk{{"guard/ask.go", "\ta.note(grant, err)\n", "\ta.stored = storedNothing\n\tif err != nil || a.caller.Err() == nil {\n\t\ta.note(grant, err)\n\t}\n"}},
 		pkg:   "guard", test: "TestAcquire_undoesAnAnswerThatTheCallDoesNotUse",
 	},
 	{
@@ -137,7 +137,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_second_release", rule: 6, does: "a second release is sent as well",
-		hunks: []hunk{{"guard/release.go", "if h.released != nil {\n\t\tg.mu.Unlock()\n\t\treturn false\n\t}\n", ""}},
+		hunks: []hunk{{"guard/release.go", "if h.released != nil {\n\t\tg.mu.Unlock()\n\t\treturn\n\t}\n", ""}},
 		pkg:   "guard", test: "TestRelease_twiceDoesNothing",
 	},
 	{
@@ -177,7 +177,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_loss_at_the_release_not_reported", rule: 8, does: "Do returns nil although the release found the lease gone",
-		hunks: []hunk{{"guard/release.go", "r.err = h.foundLost()", "_ = h.foundLost"}},
+		hunks: []hunk{{"guard/release.go", "r.err = r.hold.foundLost()", "_ = r.hold.foundLost"}},
 		pkg:   "guard", test: "TestDo_reportsALossThatOnlyTheReleaseFinds",
 	},
 }

@@ -34,7 +34,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_reader_ends_the_lease_of_others", rule: 27, does: "the first reader that ends releases the lease of all",
-		hunks: []hunk{{"guard/sharing.go", "if t.hold == h && h.next == nil {", "if true {"}},
+		hunks: []hunk{{"guard/release.go", "case t.hold != h || h.next != nil:", "case false:"}},
 		pkg:   "guard", test: "TestShared_endsOfOneReader",
 	},
 	{
@@ -162,7 +162,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_one_request_for_each_key", rule: 17, does: "several keys are asked for one by one",
-		hunks: []hunk{{"guard/together.go", "func (g *Guard) acquireTogether(ctx context.Context, set *settings, n int) []*firstRequest {\n", "func (g *Guard) acquireTogether(ctx context.Context, set *settings, n int) []*firstRequest {\n	if n > 0 {\n		return make([]*firstRequest, n)\n	}\n"}},
+		hunks: []hunk{{"guard/several.go", "if !ok {\n\t\treturn\n\t}\n\tvar claims", "if !ok || l != nil {\n\t\treturn\n\t}\n\tvar claims"}},
 		pkg:   "guard", test: "TestAcquireAll_goesOutTogether",
 	},
 
