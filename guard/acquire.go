@@ -26,8 +26,10 @@ type acquisition struct {
 	retries queue.Retries
 	askAt   time.Duration // when to ask again, if the call does not wait
 
-	waiter queue.Waiter // decides when to ask; nil if the call does not wait
-	local  *queue.Local // the waiter, if it is this one, or nil
+	waiter queue.Waiter               // decides when to ask; nil if the call does not wait
+	local  *queue.Local[*acquisition] // the waiter, if it is this one, or nil
+	// offered is the lease that was handed off to the call last. Guard.mu guards it.
+	offered *hold
 
 	claim     Claim
 	stored    storedClaim
@@ -169,7 +171,7 @@ func (a *acquisition) wait() (*hold, error) {
 				return h, err
 			}
 		case queue.Take:
-			if h, err := a.take(step.Lease.(*hold)); h != nil || err != nil {
+			if h, err := a.take(); h != nil || err != nil {
 				return h, err
 			}
 		case queue.Announce:
@@ -196,7 +198,7 @@ func (a *acquisition) newWaiter() {
 		a.waiter = queue.NewFair(a.retries, a.set.ttl, func(stop func()) { g.queues.End(stop) })
 		return
 	}
-	a.local = &queue.Local{}
+	a.local = &queue.Local[*acquisition]{}
 	a.local.Init(g.queues, g.queueID(a.claim.Key, a.set), termsOf(a.set), a.retries, a)
 	a.waiter = a.local
 }
@@ -293,14 +295,10 @@ func (a *acquisition) leave() {
 		return
 	}
 	g.mu.Lock()
-	a.waiter.Leave()
-	var rejected *hold
-	if a.local != nil {
-		rejected, _ = a.local.Reject().(*hold)
-	}
+	offered := a.waiter.Leave()
 	g.unlock()
-	if rejected != nil {
-		a.reject(rejected)
+	if offered {
+		a.reject()
 	}
 }
 

@@ -165,10 +165,10 @@ func (a *acquisition) renewClaim() {
 		a.claim.Owner = ""
 	}
 	a.claim.ID = ""
-	if fair, ok := a.waiter.(*queue.Fair); ok {
+	if a.waiter != nil {
 		a.guard.mu.Lock()
 		defer a.guard.unlock()
-		fair.Resubscribe()
+		a.waiter.Renamed()
 	}
 }
 

@@ -50,7 +50,7 @@ type Guard struct {
 	active   counter // acquisitions under way, and holds
 	schedule schedule
 	warning  warning
-	queues   *queue.Queues
+	queues   *queue.Queues[*acquisition]
 	shared   map[string]*tenure // by key, the newest that shared calls may join
 	watches  map[*watch]struct{}
 	// deferrals have orphans
@@ -102,7 +102,7 @@ func New(locker Locker, opts ...Option) (*Guard, error) {
 	if slices.ContainsFunc(g.reportingHooks(set), func(h Hook) bool { return h.Warn != nil }) {
 		g.warning.store, _ = driver.Ability[driver.Warner](locker)
 	}
-	g.queues = queue.New(g.jitter, g.notifier != nil)
+	g.queues = queue.New[*acquisition](g.jitter, g.notifier != nil)
 	g.sharer, _ = driver.Ability[driver.Sharer](locker)
 	if err := g.check(set); err != nil {
 		return nil, err

@@ -31,7 +31,7 @@ func termsOf(set *settings) queue.Terms {
 // successor returns the waiter to which h's lease can be handed off, or nil. Nothing must be left
 // behind, and the lease must be valid for long enough to begin a run. Of calls that share the key
 // in any number, none waits for the lease of another. Guard.mu must be held.
-func (h *hold) successor(end ending, now time.Duration) *queue.Local {
+func (h *hold) successor(end ending, now time.Duration) *queue.Local[*acquisition] {
 	g, t := h.guard, h.tenure
 	ttl := t.claim.TTL
 	switch {
@@ -53,22 +53,29 @@ func (h *hold) handOff(end ending) bool {
 	if w == nil {
 		return false
 	}
+	g.queues.HandOff(w, t.offer(w.Call(), now, h.label))
+	return true
+}
+
+// offer gives a call a further hold under t, with a further fence. Guard.mu must be held.
+func (t *tenure) offer(a *acquisition, now time.Duration, previous string) *hold {
 	t.claim.Fence++
 	t.claim.Reserve--
 	t.handOffs++
-	next := g.newHold(w.Call().(*acquisition), t, now)
-	next.previous, next.offered = h.label, true
-	g.queues.HandOff(w, next)
-	g.schedule.replan(t)
-	return true
+	h := t.guard.newHold(a, t, now)
+	h.previous, h.offered = previous, true
+	a.offered = h
+	t.guard.schedule.replan(t)
+	return h
 }
 
 // take takes the lease that was handed off to the call. It returns nil if the lease was over
 // before the call came to it, and an error if the call must not go on.
-func (a *acquisition) take(h *hold) (*hold, error) {
+func (a *acquisition) take() (*hold, error) {
+	h := a.offered
 	a.cleanUp() // the call's own claim
 	if err := a.interrupted(); err != nil || !h.accept() {
-		a.reject(h)
+		a.reject()
 		return nil, err
 	}
 	a.handedOff = true
@@ -90,4 +97,4 @@ func (h *hold) accept() bool {
 }
 
 // reject releases a lease that was handed off to the call, which goes on without it.
-func (a *acquisition) reject(h *hold) { h.endLease(a.caller, ending{}, new(release)) }
+func (a *acquisition) reject() { a.offered.endLease(a.caller, ending{}, new(release)) }

@@ -142,36 +142,29 @@ func (a *acquisition) share() (*hold, error) {
 	}
 	g := a.guard
 	g.mu.Lock()
-	var h *hold
-	if t := g.shared[a.claim.Key]; t != nil && !g.queues.Waits(g.queueID(a.claim.Key, a.set)) {
-		h = t.join(a, g.clock.Now())
-	}
+	t := g.shared[a.claim.Key]
+	joined := t != nil && !g.queues.Waits(g.queueID(a.claim.Key, a.set)) && t.join(a, g.clock.Now(), "")
 	g.unlock()
-	if h == nil {
+	if !joined {
 		return nil, nil
 	}
-	return a.take(h)
+	return a.take()
 }
 
-// join offers the call a hold under t, whose further fence it takes. It returns nil if t cannot be
-// joined. Guard.mu must be held.
-func (t *tenure) join(a *acquisition, now time.Duration) *hold {
+// join offers the call a hold under t. It returns false if t cannot be joined. Guard.mu must be
+// held.
+func (t *tenure) join(a *acquisition, now time.Duration, previous string) bool {
 	g, ttl := t.guard, t.claim.TTL
 	switch {
 	case t.claim.Reserve == 0, t.gone, g.closed, t.index < 0, ttl != a.set.ttl:
-		return nil
+		return false
 	case t.renewAt == clock.Never: // see restIfOver
-		return nil
+		return false
 	case now-t.began >= handOffPeriod(ttl), t.validUntil()-now < ttl/2:
-		return nil
+		return false
 	}
-	t.claim.Fence++
-	t.claim.Reserve--
-	t.handOffs++
-	h := g.newHold(a, t, now)
-	h.offered = true
-	g.schedule.replan(t)
-	return h
+	t.offer(a, now, previous)
+	return true
 }
 
 // admit lets the first of the waiting calls join t, which was just granted to a call that joins, as
@@ -184,19 +177,10 @@ func (t *tenure) admit(set *settings, now time.Duration) {
 	g.shared[t.claim.Key] = t
 	for {
 		w := g.queues.First(g.queueID(t.claim.Key, set))
-		if w == nil {
+		if w == nil || !w.Call().set.joins() || !t.join(w.Call(), now, t.hold.label) {
 			return
 		}
-		next := w.Call().(*acquisition)
-		if !next.set.joins() {
-			return
-		}
-		h := t.join(next, now)
-		if h == nil {
-			return
-		}
-		h.previous = h.next.label
-		g.queues.Offer(w, h)
+		g.queues.Offer(w)
 	}
 }
 

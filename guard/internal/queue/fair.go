@@ -17,11 +17,11 @@ type Fair struct {
 	polls int           // answers of busy
 	askAt time.Duration // when to ask again
 	// when to check whether a claim ahead, which was notified, has come; or never
-	checkAt  time.Duration
-	notified bool          // since the last request
-	answer   driver.Grant  // the last
-	asked    time.Duration // when it came
-	sub      *Subscription
+	checkAt    time.Duration
+	notified   bool         // since the last request
+	answer     driver.Grant // the last
+	answeredAt time.Duration
+	sub        *Subscription
 }
 
 var _ Waiter = (*Fair)(nil)
@@ -72,7 +72,7 @@ func (w *Fair) rest(now, due time.Duration) Step {
 func (w *Fair) busyNow(now time.Duration) driver.Grant {
 	g := w.answer
 	if g.Left > 0 {
-		g.Left = max(0, g.Left-(now-w.asked))
+		g.Left = max(0, g.Left-(now-w.answeredAt))
 	}
 	return g
 }
@@ -90,7 +90,7 @@ func (w *Fair) Answer(now time.Duration, a Answer) {
 		w.result = &a
 	default:
 		w.busy(now, a.Grant)
-		w.answer, w.asked = a.Grant, now
+		w.answer, w.answeredAt = a.Grant, now
 		w.polls++
 		pause := w.jitter.Queued(w.ttl, a.Grant.Left, a.Grant.Ahead)
 		if !w.sub.isLive() || a.Grant.Holder == "" { // see queue.pause
@@ -118,13 +118,14 @@ func (w *Fair) notify(now, in time.Duration) {
 // jitterLongest is a try at which Poll has reached its longest pause.
 const jitterLongest = 10
 
-// Resubscribe ends the subscription. The next rest begins another, under the claim's new ID.
-func (w *Fair) Resubscribe() { w.Leave() }
+// Renamed implements Waiter. The next rest begins a subscription under the claim's new ID.
+func (w *Fair) Renamed() { w.Leave() }
 
 // Leave implements Waiter.
-func (w *Fair) Leave() {
+func (w *Fair) Leave() (offered bool) {
 	if stop := w.sub.end(); stop != nil {
 		w.end(stop)
 	}
 	w.sub = nil
+	return false
 }

@@ -12,8 +12,8 @@ import (
 // Granted notes that the store has granted the key to a call of this process: to w, or to one that
 // is in no queue if w is nil. A lease that several calls may share, of an owner or of any, is not
 // noted as a holder: the next waiter may be granted the key as well.
-func (qs *Queues) Granted(now time.Duration, p ID, w *Local, h Holder, took time.Duration, shared bool) {
-	var q *queue
+func (qs *Queues[C]) Granted(now time.Duration, p ID, w *Local[C], h Holder, took time.Duration, shared bool) {
+	var q *queue[C]
 	if w != nil && w.queue != nil {
 		q = w.queue
 		q.remove(w)
@@ -27,25 +27,26 @@ func (qs *Queues) Granted(now time.Duration, p ID, w *Local, h Holder, took time
 	q.had, q.missed = true, 0
 	qs.rivals.granted(p.Key)
 	if p.Owner != "" || shared {
-		q.askAt = now
+		q.nextRequestAt = now
 		q.wakeHead()
 		qs.drop(q)
 		return
 	}
 	q.holder = h
-	q.polls, q.failures, q.releases, q.err, q.again = 0, 0, 0, nil, false
+	q.polls, q.failures, q.releases, q.err = 0, 0, 0, nil
+	q.notice = min(q.notice, noticed)
 	q.wakeOverdue()
 }
 
 // Successor returns the waiter to which the lease h may be handed off, or nil. It has the same
 // terms. The lease may be one of several that hold the key, as the terms say. The first waiter may
 // then be asking the store, and the next one is the successor.
-func (qs *Queues) Successor(key string, h Holder, t Terms) *Local {
+func (qs *Queues[C]) Successor(key string, h Holder, t Terms) *Local[C] {
 	if t.Among > 1 {
 		return qs.successorOfMany(key, t)
 	}
 	q := qs.held(key, h)
-	if q == nil || q.asking != nil {
+	if q == nil || q.requester != nil {
 		return nil
 	}
 	if w := q.head(); w != nil && w.terms == t {
@@ -54,23 +55,23 @@ func (qs *Queues) Successor(key string, h Holder, t Terms) *Local {
 	return nil
 }
 
-func (qs *Queues) successorOfMany(key string, t Terms) *Local {
+func (qs *Queues[C]) successorOfMany(key string, t Terms) *Local[C] {
 	q := qs.byID[ID{Key: key}]
 	if q == nil {
 		return nil
 	}
 	w := q.head()
-	if w != nil && q.asking == w {
+	if w != nil && q.requester == w {
 		w = w.after
 	}
-	if w != nil && !w.announcing && w.terms == t {
+	if w != nil && w.state != localInWaitHook && w.terms == t {
 		return w
 	}
 	return nil
 }
 
 // held returns the queue of the key if h is its holder.
-func (qs *Queues) held(key string, h Holder) *queue {
+func (qs *Queues[C]) held(key string, h Holder) *queue[C] {
 	if len(qs.byID) == 0 {
 		return nil
 	}
@@ -81,75 +82,70 @@ func (qs *Queues) held(key string, h Holder) *queue {
 }
 
 // Waits reports whether calls wait in the queue.
-func (qs *Queues) Waits(p ID) bool {
+func (qs *Queues[C]) Waits(p ID) bool {
 	q := qs.byID[p]
 	return q != nil && q.first != nil
 }
 
 // First returns the first waiter of the queue, or nil. It is nil, too, while that one is asking the
 // store.
-func (qs *Queues) First(p ID) *Local {
-	if q := qs.byID[p]; q != nil && q.asking == nil {
+func (qs *Queues[C]) First(p ID) *Local[C] {
+	if q := qs.byID[p]; q != nil && q.requester == nil {
 		return q.head()
 	}
 	return nil
 }
 
-// Offer gives w a lease that is not the only one on the key. w leaves the queue, and its next step
+// Offer offers w a lease that is not the only one on the key. w leaves the queue, and its next step
 // is Take.
-func (qs *Queues) Offer(w *Local, h Holder) {
+func (qs *Queues[C]) Offer(w *Local[C]) {
 	q := w.queue
-	q.remove(w)
-	w.offered = h
-	w.signal()
+	w.offer()
 	qs.drop(q)
 }
 
-// HandOff makes h, a lease that follows the holder's, the holder, and gives it to w, which leaves
-// the queue. w's next step is Take.
-func (qs *Queues) HandOff(w *Local, h Holder) {
+// HandOff makes h, a lease that follows the holder's, the holder, and offers it to w. w leaves the
+// queue, and its next step is Take.
+func (qs *Queues[C]) HandOff(w *Local[C], h Holder) {
 	if w.terms.Among > 1 {
-		qs.Offer(w, h)
+		qs.Offer(w)
 		return
 	}
-	q := w.queue
-	q.remove(w)
-	q.holder = h
-	w.offered = h
-	w.signal()
+	w.queue.holder = h
+	w.offer()
 }
 
 // Releasing notes that the release of h begins. Nobody asks until Released, or until a
 // notification.
-func (qs *Queues) Releasing(now time.Duration, key string, h Holder) {
+func (qs *Queues[C]) Releasing(now time.Duration, key string, h Holder) {
 	if q := qs.held(key, h); q != nil {
-		q.unhold(now, clock.Never)
+		q.clearHolder(now, clock.Never)
 		qs.drop(q)
 	}
 }
 
 // Lost notes that h is not valid any more. The head asks for itself.
-func (qs *Queues) Lost(now time.Duration, key string, h Holder) {
+func (qs *Queues[C]) Lost(now time.Duration, key string, h Holder) {
 	if q := qs.held(key, h); q != nil {
-		q.unhold(now, now)
+		q.clearHolder(now, now)
 		q.wakeHead()
 		qs.drop(q)
 	}
 }
 
-// unhold forgets the holder, of which those that wait know what was known at the end. The head does
-// not ask before askAt.
-func (q *queue) unhold(now, askAt time.Duration) {
+// clearHolder removes the holder. It keeps the holder's last known label and end for the waiters. The
+// head does not ask before nextRequestAt.
+func (q *queue[C]) clearHolder(now, nextRequestAt time.Duration) {
 	if q.first != nil {
 		last := q.busy(now)
 		q.answer, q.answered, q.answeredAt = &last, true, now
 	}
-	q.holder, q.askAt = nil, askAt
+	q.holder, q.nextRequestAt = nil, nextRequestAt
 }
 
 // Released notes that the store has answered a release of the key that began at an instant and
 // took some time: the key may be free.
-func (qs *Queues) Released(now time.Duration, key string, began, took time.Duration) {
+func (qs *Queues[C]) Released(now time.Duration, key string, began, took time.Duration) {
 	if len(qs.byID) == 0 {
 		return
 	}
@@ -158,10 +154,10 @@ func (qs *Queues) Released(now time.Duration, key string, began, took time.Durat
 		return
 	}
 	switch {
-	case q.holder != nil, q.askedAt > began:
+	case q.holder != nil, q.requestedAt > began:
 		// a lease holds it already, or the head has asked since
-	case q.asking != nil:
-		q.again = true
+	case q.requester != nil:
+		q.notice = noticedRequest
 	default:
 		qs.trip.note(took)
 		q.polls, q.missed = 0, 0

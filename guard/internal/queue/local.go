@@ -9,24 +9,33 @@ import (
 )
 
 // A Local waiter waits in the queue of its process.
-type Local struct {
+type Local[C any] struct {
 	base
-	queues *Queues
+	queues *Queues[C]
 	id     ID
 	terms  Terms
-	call   any
+	call   C
 
-	queue        *queue // nil while it is not in one
-	ahead, after *Local
+	queue        *queue[C] // nil while it is not in one
+	ahead, after *Local[C]
 	number       uint64
-	crowded      bool   // others were waiting, or held the key, when it joined
-	announcing   bool   // it is not to be the head now
-	overdue      bool   // its time is up, but nothing is known of the key yet
-	shared       bool   // others have the same result
-	offered      Holder // the lease that was handed off to it
+	state        localState
+	joinedBehind bool // others were waiting, or held the key, when it joined
+	resultShared bool // others have the same result
 }
 
-var _ Waiter = (*Local)(nil)
+// A localState is where a Local waiter is.
+type localState uint8
+
+const (
+	localOutside localState = iota // it is in no queue: it has not joined yet, or has left
+	localQueued
+	localInWaitHook // its hook Wait runs, so it cannot be the head
+	localOverdue    // its time to wait has passed, but nothing is known of the key yet
+	localOffered    // it has left with a lease that was handed off to it, and has not taken it yet
+)
+
+var _ Waiter = (*Local[int])(nil)
 
 // Terms are what a lease must agree with to be handed off: the store knows them.
 type Terms struct {
@@ -37,22 +46,23 @@ type Terms struct {
 }
 
 // Init makes w ready for use. call is the caller's, see Queues.Successor.
-func (w *Local) Init(qs *Queues, p ID, t Terms, r Retries, call any) {
+func (w *Local[C]) Init(qs *Queues[C], p ID, t Terms, r Retries, call C) {
 	w.init(r)
 	w.queues, w.id, w.terms, w.call = qs, p, t, call
 }
 
 // Call returns the call that was given to Init.
-func (w *Local) Call() any { return w.call }
+func (w *Local[C]) Call() C { return w.call }
 
 // Next implements Waiter.
-func (w *Local) Next(now time.Duration) Step {
-	w.announcing = false
+func (w *Local[C]) Next(now time.Duration) Step {
+	if w.state == localInWaitHook {
+		w.setState(localQueued)
+	}
 	switch {
-	case w.offered != nil:
-		lease := w.offered
-		w.offered = nil
-		return Step{Move: Take, Lease: lease}
+	case w.state == localOffered:
+		w.state = localOutside
+		return Step{Move: Take}
 	case w.result != nil:
 		return w.quitWithResult()
 	case w.queue == nil:
@@ -63,7 +73,7 @@ func (w *Local) Next(now time.Duration) Step {
 	late := now >= w.Deadline
 	// A store that does not answer is worth another try although the time to wait is up: a call
 	// that does not wait makes a few, too. But not if other calls have found out the same.
-	patient := head && w.failures > 0 && w.failures < tries && !w.crowded
+	patient := head && w.failures > 0 && w.failures < tries && !w.joinedBehind
 	switch {
 	case now >= w.GiveUp:
 		return w.giveUp(now)
@@ -74,21 +84,34 @@ func (w *Local) Next(now time.Duration) Step {
 			return w.ask(now)
 		}
 		return w.giveUp(now)
-	case head && now >= q.askAt:
+	case head && now >= q.nextRequestAt:
 		return w.ask(now)
 	}
-	if late && !patient && !w.overdue {
-		w.overdue = true
-		q.overdue++
+	return w.rest(now, head, late, late && !patient)
+}
+
+// setState changes the state of a waiter that is in a queue.
+func (w *Local[C]) setState(s localState) {
+	if w.state == localOverdue {
+		w.queue.overdue--
 	}
-	return w.rest(now, head, late)
+	if w.state = s; s == localOverdue {
+		w.queue.overdue++
+	}
+}
+
+// offer has w leave its queue with a lease that the caller keeps for it.
+func (w *Local[C]) offer() {
+	w.queue.remove(w)
+	w.state = localOffered
+	w.signal()
 }
 
 // quitWithResult returns the step of a waiter whose result is known. The record of a marker is a
 // copy, because its receiver may change it.
-func (w *Local) quitWithResult() Step {
+func (w *Local[C]) quitWithResult() Step {
 	step := w.quit()
-	if w.shared {
+	if w.resultShared {
 		step.Grant.Record = bytes.Clone(step.Grant.Record)
 	}
 	w.Leave()
@@ -96,7 +119,7 @@ func (w *Local) quitWithResult() Step {
 }
 
 // giveUp leaves the queue because the time to wait is up.
-func (w *Local) giveUp(now time.Duration) Step {
+func (w *Local[C]) giveUp(now time.Duration) Step {
 	q := w.queue
 	step := Step{Move: Quit}
 	switch {
@@ -112,38 +135,42 @@ func (w *Local) giveUp(now time.Duration) Step {
 }
 
 // ask returns the step in which w, the head, asks the store.
-func (w *Local) ask(now time.Duration) Step {
+func (w *Local[C]) ask(now time.Duration) Step {
 	q := w.queue
 	if q.wasHeld() {
 		w.previous = previous(q.answeredAt, *q.answer)
 	}
-	unprompted := q.sub != nil && !q.notified && q.polls > 0 && q.err == nil && !q.contested()
-	q.asking, q.asked, q.askedAt, q.again = w, q.joined, now, false
+	unprompted := q.sub != nil && q.notice == noNotice && q.polls > 0 && q.err == nil && !q.contested()
+	q.requester, q.requestCovers, q.requestedAt, q.notice = w, q.joined, now, min(q.notice, noticed)
 	return Step{
 		Move: Ask, Previous: w.previous, Unprompted: unprompted,
 		// Calls that have waited tend to come back, so a crowded one reserves even if none waits
 		// now.
-		Reserve: q.id.Owner == "" && w.terms.Renew && (w.after != nil || w.crowded),
+		Reserve: q.id.Owner == "" && w.terms.Renew && (w.after != nil || w.joinedBehind),
 	}
 }
 
 // rest returns the step in which w waits.
-func (w *Local) rest(now time.Duration, head, late bool) Step {
+func (w *Local[C]) rest(now time.Duration, head, late, overdue bool) Step {
 	q := w.queue
 	waiting := !head || q.wasHeld()
 	if waiting && w.announces {
-		w.announces, w.announcing = false, true
+		w.announces = false
+		w.setState(localInWaitHook)
 		if head {
 			q.wakeHead()
 		}
 		return Step{Move: Announce, Waiting: true, Grant: q.busy(now)}
+	}
+	if overdue {
+		w.setState(localOverdue)
 	}
 	until := w.Deadline
 	if late {
 		until = w.GiveUp
 	}
 	if head {
-		until = min(until, q.askAt)
+		until = min(until, q.nextRequestAt)
 	}
 	step := Step{Move: Rest, Until: until, Wake: w.waking(), Waiting: waiting, Grant: q.busy(now)}
 	if head && w.queues.notifies && q.polls > 0 && q.sub == nil {
@@ -154,16 +181,17 @@ func (w *Local) rest(now time.Duration, head, late bool) Step {
 }
 
 // Answer implements Waiter.
-func (w *Local) Answer(now time.Duration, a Answer) {
+func (w *Local[C]) Answer(now time.Duration, a Answer) {
 	q := w.queue
-	q.asking, q.notified = nil, false
+	noticedMeanwhile := q.notice == noticedRequest
+	q.requester, q.notice = nil, noNotice
 	q.answered, q.answeredAt, q.err = true, now, a.Err
 	switch {
 	case a.Err != nil:
 		w.failed(now, a)
 	case a.Grant.State == driver.Done:
 		q.resolve(a)
-		q.answered, q.failures, q.askAt = false, 0, now // for those that came later
+		q.answered, q.failures, q.nextRequestAt = false, 0, now // for those that came later
 	default:
 		w.busy(now, a.Grant)
 		q.wasBusy(a)
@@ -171,36 +199,40 @@ func (w *Local) Answer(now time.Duration, a Answer) {
 		if a.Grant.Contested && now < w.GiveUp {
 			pause = q.contest()
 		}
-		q.askAt = now + pause
+		q.nextRequestAt = now + pause
 	}
-	if q.again {
-		q.again = false
+	if noticedMeanwhile {
 		q.notify(now)
 	}
 	q.wakeOverdue()
 }
 
 // failed notes that the store did not answer.
-func (w *Local) failed(now time.Duration, a Answer) {
+func (w *Local[C]) failed(now time.Duration, a Answer) {
 	q := w.queue
 	q.failures++
-	pause, again := w.retry(now, a.Err, w.crowded)
+	pause, again := w.retry(now, a.Err, w.joinedBehind)
 	if Permanent(a.Err) {
-		q.askAt = now
+		q.nextRequestAt = now
 		q.resolve(a) // the store would tell each of them the same
 		return
 	}
-	q.askAt = now + max(pause, w.jitter.Retry(q.failures)) // whoever asks next
+	q.nextRequestAt = now + max(pause, w.jitter.Retry(q.failures)) // whoever asks next
 	if !again {
 		w.result = &a
 	}
 }
 
+// Renamed implements Waiter.
+func (w *Local[C]) Renamed() {}
+
 // Leave implements Waiter. If w was the head, the next waiter takes over.
-func (w *Local) Leave() {
+func (w *Local[C]) Leave() (offered bool) {
 	q := w.queue
 	if q == nil {
-		return
+		offered = w.state == localOffered
+		w.state = localOutside
+		return offered
 	}
 	wasHead := q.head() == w
 	q.remove(w)
@@ -208,12 +240,5 @@ func (w *Local) Leave() {
 		q.wakeHead()
 	}
 	w.queues.drop(q)
-}
-
-// Reject returns the lease that was handed off to w and that w has not taken, or nil. The caller
-// releases it.
-func (w *Local) Reject() Holder {
-	lease := w.offered
-	w.offered = nil
-	return lease
+	return false
 }

@@ -25,8 +25,11 @@ type Waiter interface {
 	Next(now time.Duration) Step
 	// Answer notes the answer to the request for which Next returned Ask.
 	Answer(now time.Duration, a Answer)
-	// Leave ends the wait. Calling it again does nothing.
-	Leave()
+	// Renamed notes that the claim has another ID.
+	Renamed()
+	// Leave ends the wait. It reports whether a lease was handed off to the waiter, and not taken.
+	// Calling it again does nothing.
+	Leave() (offered bool)
 }
 
 // A Move is the kind of a Step.
@@ -41,8 +44,7 @@ const (
 	Announce
 	// Ask is to ask the store once.
 	Ask
-	// Take is to take Step.Lease, which was handed off to the waiter. The waiter has left its
-	// queue.
+	// Take is to take the lease that was handed off to the waiter. The waiter has left its queue.
 	Take
 	// Quit is to give up, with Step.Err if it is not nil, or else because the key is busy or done,
 	// as Step.Grant says. The waiter has left its queue.
@@ -61,7 +63,6 @@ type Step struct {
 	Waiting bool
 	Grant   driver.Grant
 	Err     error
-	Lease   Holder
 
 	// Reserve, of an Ask, means that other calls are waiting, or tend to, so that fences reserved
 	// for them would be used.

@@ -47,14 +47,14 @@ func waits(wait time.Duration) queue.Limits {
 
 func retries(l queue.Limits) queue.Retries { return queue.NewRetries(jitter.New(), l) }
 
-func newQueues(notifies bool) *queue.Queues { return queue.New(jitter.New(), notifies) }
+func newQueues(notifies bool) *queue.Queues[int] { return queue.New[int](jitter.New(), notifies) }
 
 // join returns n waiters that have joined the queue at the instant 0. The first of them is asking.
-func join(t *testing.T, qs *queue.Queues, n int, l queue.Limits) []*queue.Local {
+func join(t *testing.T, qs *queue.Queues[int], n int, l queue.Limits) []*queue.Local[int] {
 	t.Helper()
-	var all []*queue.Local
+	var all []*queue.Local[int]
 	for i := range n {
-		w := new(queue.Local)
+		w := new(queue.Local[int])
 		w.Init(qs, id, terms, retries(l), i)
 		step := w.Next(0)
 		if i == 0 {
@@ -141,8 +141,8 @@ func TestLocal_sharesAFinalAnswerWithEarlierWaiters(t *testing.T) {
 			all[0].Answer(ms, busy(time.Hour))
 			ask := all[0].Next(time.Second)
 			require.Equal(t, queue.Ask, ask.Move)
-			var late queue.Local
-			late.Init(qs, id, terms, retries(waits(time.Minute)), nil)
+			var late queue.Local[int]
+			late.Init(qs, id, terms, retries(waits(time.Minute)), 0)
 			require.Equal(t, queue.Rest, late.Next(time.Second).Move)
 			all[0].Answer(time.Second+ms, answer)
 			for i, w := range all {
@@ -203,22 +203,20 @@ func TestLocal_aLeaseIsHandedOffToTheHeadWithTheSameTerms(t *testing.T) {
 			require.True(t, woken(step))
 			taken := all[1].Next(2 * ms)
 			require.Equal(t, queue.Take, taken.Move)
-			require.Equal(t, next, taken.Lease)
-			require.Nil(t, all[1].Reject(), "the lease was taken")
+			require.False(t, all[1].Leave(), "the lease was taken")
 			require.Equal(t, 2, qs.Successor("k", next, terms).Call())
 		})
 	}
 }
 
-func TestLocal_rejectReturnsALeaseThatWasNotTaken(t *testing.T) {
+func TestLocal_leaveReportsALeaseThatWasNotTaken(t *testing.T) {
 	qs := newQueues(false)
 	all := join(t, qs, 2, waits(time.Minute))
 	holder, next := &lease{"first"}, &lease{"second"}
 	qs.Granted(ms, id, all[0], holder, trip, false)
 	qs.HandOff(qs.Successor("k", holder, terms), next)
-	all[1].Leave()
-	require.Equal(t, next, all[1].Reject())
-	require.Nil(t, all[1].Reject())
+	require.True(t, all[1].Leave())
+	require.False(t, all[1].Leave())
 }
 
 func TestLocal_reservesFencesIfOthersWait(t *testing.T) {
@@ -234,9 +232,9 @@ func TestLocal_aWaiterThatAnnouncesIsOvertaken(t *testing.T) {
 	qs := newQueues(false)
 	l := waits(time.Minute)
 	l.Announce = true
-	var first, second queue.Local
-	first.Init(qs, id, terms, retries(l), nil)
-	second.Init(qs, id, terms, retries(waits(time.Minute)), nil)
+	var first, second queue.Local[int]
+	first.Init(qs, id, terms, retries(l), 0)
+	second.Init(qs, id, terms, retries(waits(time.Minute)), 0)
 	require.Equal(t, queue.Ask, first.Next(0).Move)
 	first.Answer(0, busy(time.Hour))
 	waiting := second.Next(0)
@@ -406,9 +404,9 @@ func TestLocal_aCallWhoseTimeIsUpLeavesWithTheLastAnswer(t *testing.T) {
 func TestLocal_callsOfAnOwnerDoNotWaitForOneAnother(t *testing.T) {
 	qs := newQueues(false)
 	mine := queue.ID{Key: "k", Owner: "me"}
-	var first, second queue.Local
-	first.Init(qs, mine, terms, retries(waits(time.Minute)), nil)
-	second.Init(qs, mine, terms, retries(waits(time.Minute)), nil)
+	var first, second queue.Local[int]
+	first.Init(qs, mine, terms, retries(waits(time.Minute)), 0)
+	second.Init(qs, mine, terms, retries(waits(time.Minute)), 0)
 	require.Equal(t, queue.Ask, first.Next(0).Move)
 	step := second.Next(0)
 	qs.Granted(ms, mine, &first, &lease{"mine"}, trip, false)

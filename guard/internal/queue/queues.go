@@ -16,31 +16,32 @@ const yieldRounds = 3
 // granted a key for which others have to wait, and the holder may be waiting for them.
 type ID struct{ Key, Owner string }
 
-// Queues are the queues of a process, by ID. The zero value is not usable.
-type Queues struct {
+// Queues are the queues of a process, by ID. C is the caller's type of a call that waits. The zero
+// value is not usable.
+type Queues[C any] struct {
 	jitter   *jitter.Source
 	notifies bool
-	byID     map[ID]*queue
-	spare    []*queue
+	byID     map[ID]*queue[C]
+	spare    []*queue[C]
 	trip     roundTrip
 	rivals   rivals
 	ended    []func()
 }
 
 // New returns no queues. notifies says whether the store notifies waiters.
-func New(j *jitter.Source, notifies bool) *Queues {
-	return &Queues{jitter: j, notifies: notifies, byID: map[ID]*queue{}, rivals: rivals{}}
+func New[C any](j *jitter.Source, notifies bool) *Queues[C] {
+	return &Queues[C]{jitter: j, notifies: notifies, byID: map[ID]*queue[C]{}, rivals: rivals{}}
 }
 
 // Len returns how many queues there are.
-func (qs *Queues) Len() int { return len(qs.byID) }
+func (qs *Queues[C]) Len() int { return len(qs.byID) }
 
 // End notes that a subscription is to be ended, see Ended.
-func (qs *Queues) End(stop func()) { qs.ended = append(qs.ended, stop) }
+func (qs *Queues[C]) End(stop func()) { qs.ended = append(qs.ended, stop) }
 
 // Ended returns functions that end subscriptions which nobody needs any more. The caller calls
 // them when it holds no lock, because a store may hold a lock of its own when it notifies.
-func (qs *Queues) Ended() []func() {
+func (qs *Queues[C]) Ended() []func() {
 	ended := qs.ended
 	qs.ended = nil
 	return ended
@@ -52,20 +53,20 @@ func (qs *Queues) Ended() []func() {
 // all.
 //
 // A queue exists while it has waiters or a holder.
-type queue struct {
-	queues      *Queues
+type queue[C any] struct {
+	queues      *Queues[C]
 	id          ID
-	first, last *Local
-	joined      uint64        // how many have joined; each has a number
-	asking      *Local        // the head, while its request is under way
-	asked       uint64        // the number of the last that had joined when the request was sent
-	askedAt     time.Duration // when it was sent
-	askAt       time.Duration // the head does not ask before
-	again       bool          // a notification has come since the request was sent
-	notified    bool          // a notification has come since the last answer
-	holder      Holder        // the lease of this process that holds the key, while it is valid
-	overdue     int           // waiters that stay beyond their time because nothing is known yet
+	first, last *Local[C]
+	joined      uint64 // how many have joined; each has a number
+	overdue     int    // waiters that stay beyond their time because nothing is known yet
+	holder      Holder // the lease of this process that holds the key, while it is valid
 	sub         *Subscription
+	notice      notice
+
+	requester     *Local[C]     // the head, while its request is under way
+	requestCovers uint64        // the number of the last waiter that had joined when it was sent
+	requestedAt   time.Duration // when it was sent
+	nextRequestAt time.Duration // the head does not ask before
 
 	// What the store has last answered.
 	answered   bool
@@ -82,19 +83,28 @@ type queue struct {
 	had      bool // a lease of this process has held the key
 }
 
+// A notice is what a queue knows of notifications.
+type notice uint8
+
+const (
+	noNotice       notice = iota
+	noticed               // one has come since the last answer
+	noticedRequest        // one has come since the request was sent: the answer may be older
+)
+
 // join puts w at the end of its queue. If it is the first there, and several processes ask for the
 // key, it does not ask at once: the last holder would always be the first.
-func (qs *Queues) join(now time.Duration, w *Local) {
+func (qs *Queues[C]) join(now time.Duration, w *Local[C]) {
 	q := qs.byID[w.id]
 	if q == nil {
 		q = qs.unused()
 		q.queues, q.id = qs, w.id
 		qs.byID[w.id] = q
-		q.askAt = now + qs.jitter.UpTo(max(0, min(q.window(), (w.Deadline-now)/4)))
+		q.nextRequestAt = now + qs.jitter.UpTo(max(0, min(q.window(), (w.Deadline-now)/4)))
 	}
 	q.joined++
-	w.queue, w.number, w.ahead = q, q.joined, q.last
-	w.crowded = q.first != nil || q.holder != nil
+	w.queue, w.number, w.ahead, w.state = q, q.joined, q.last, localQueued
+	w.joinedBehind = q.first != nil || q.holder != nil
 	if q.last != nil {
 		q.last.after = w
 	} else {
@@ -103,20 +113,20 @@ func (qs *Queues) join(now time.Duration, w *Local) {
 	q.last = w
 }
 
-func (qs *Queues) unused() *queue {
+func (qs *Queues[C]) unused() *queue[C] {
 	if n := len(qs.spare); n > 0 {
 		q := qs.spare[n-1]
 		qs.spare = qs.spare[:n-1]
 		return q
 	}
-	return new(queue)
+	return new(queue[C])
 }
 
 // mostSpare bounds the empty queues that are kept for reuse.
 const mostSpare = 256
 
 // drop forgets the queue if it has no waiter and no holder.
-func (qs *Queues) drop(q *queue) {
+func (qs *Queues[C]) drop(q *queue[C]) {
 	if q.first != nil || q.holder != nil || qs.byID[q.id] != q {
 		return
 	}
@@ -125,13 +135,13 @@ func (qs *Queues) drop(q *queue) {
 		qs.End(stop)
 	}
 	if len(qs.spare) < mostSpare {
-		*q = queue{}
+		*q = queue[C]{}
 		qs.spare = append(qs.spare, q)
 	}
 }
 
 // remove takes w out of the queue.
-func (q *queue) remove(w *Local) {
+func (q *queue[C]) remove(w *Local[C]) {
 	if w.ahead != nil {
 		w.ahead.after = w.after
 	} else {
@@ -142,43 +152,41 @@ func (q *queue) remove(w *Local) {
 	} else {
 		q.last = w.ahead
 	}
-	if w.overdue {
-		q.overdue--
+	if q.requester == w {
+		q.requester = nil
 	}
-	if q.asking == w {
-		q.asking = nil
-	}
-	w.queue, w.ahead, w.after, w.overdue = nil, nil, nil, false
+	w.setState(localOutside)
+	w.queue, w.ahead, w.after = nil, nil, nil
 }
 
 // head returns the first waiter, except those that are announcing that they wait; or nil.
-func (q *queue) head() *Local {
+func (q *queue[C]) head() *Local[C] {
 	w := q.first
-	for w != nil && w.announcing {
+	for w != nil && w.state == localInWaitHook {
 		w = w.after
 	}
 	return w
 }
 
-func (q *queue) wakeHead() {
+func (q *queue[C]) wakeHead() {
 	if w := q.head(); w != nil {
 		w.signal()
 	}
 }
 
 // known reports whether anything is known of the key.
-func (q *queue) known() bool { return q.answered || q.holder != nil }
+func (q *queue[C]) known() bool { return q.answered || q.holder != nil }
 
 // wasHeld reports whether the store has last answered that somebody held the key.
-func (q *queue) wasHeld() bool {
+func (q *queue[C]) wasHeld() bool {
 	return q.answered && q.err == nil && q.answer != nil && !q.contested()
 }
 
-// contested reports whether several claims met at the last answer, and none was granted.
-func (q *queue) contested() bool { return q.answer != nil && q.answer.Contested }
+// contested reports whether several claims collided at the last answer, and none was granted.
+func (q *queue[C]) contested() bool { return q.answer != nil && q.answer.Contested }
 
 // busy returns what the store would answer to another claim, as far as is known.
-func (q *queue) busy(now time.Duration) driver.Grant {
+func (q *queue[C]) busy(now time.Duration) driver.Grant {
 	if q.holder != nil {
 		return q.holder.Busy(now)
 	}
@@ -194,7 +202,7 @@ func (q *queue) busy(now time.Duration) driver.Grant {
 
 // pause returns how long to wait before the next request for the busy key. A holder that the store
 // cannot name may be a program that notifies nobody of its release.
-func (q *queue) pause(w *Local) time.Duration {
+func (q *queue[C]) pause(w *Local[C]) time.Duration {
 	if q.sub.isLive() && q.answer.Holder != "" {
 		pause := w.jitter.Notified(w.terms.TTL, q.answer.Left)
 		if q.answer.Crowded {
@@ -206,23 +214,23 @@ func (q *queue) pause(w *Local) time.Duration {
 }
 
 // window returns how long after a notification the head asks at most, if several processes do.
-func (q *queue) window() time.Duration {
+func (q *queue[C]) window() time.Duration {
 	return q.queues.rivals.window(q.id.Key, time.Duration(q.queues.trip)) / time.Duration(1+q.releases/patientRounds)
 }
 
-// contest returns how long to pause after several claims met, and none was granted.
-func (q *queue) contest() time.Duration {
-	q.queues.rivals.met(q.id.Key)
+// contest returns how long to pause after several claims collided, and none was granted.
+func (q *queue[C]) contest() time.Duration {
+	q.queues.rivals.collided(q.id.Key)
 	return q.queues.jitter.UpTo(q.window())
 }
 
 // wasBusy notes an answer that the key is busy.
-func (q *queue) wasBusy(a Answer) {
+func (q *queue[C]) wasBusy(a Answer) {
 	if a.Grant.Holder == "" || q.answer == nil || a.Grant.Holder != q.answer.Holder {
 		q.missed++
 	}
 	if a.Grant.Crowded {
-		q.queues.rivals.lost(q.id.Key)
+		q.queues.rivals.cameTooLate(q.id.Key)
 	}
 	q.answer, q.failures = &a.Grant, 0
 	q.polls++
@@ -231,11 +239,11 @@ func (q *queue) wasBusy(a Answer) {
 
 // resolve gives the answer to all that had joined when the request was sent: the store would tell
 // each of them the same. It might not tell the same to those that came later.
-func (q *queue) resolve(a Answer) {
+func (q *queue[C]) resolve(a Answer) {
 	alone := q.first.after == nil
-	for w := q.first; w != nil && w.number <= q.asked; w = q.first {
+	for w := q.first; w != nil && w.number <= q.requestCovers; w = q.first {
 		q.remove(w)
-		w.result, w.shared = &a, !alone
+		w.result, w.resultShared = &a, !alone
 		w.signal()
 	}
 	q.wakeHead()
@@ -243,11 +251,10 @@ func (q *queue) resolve(a Answer) {
 }
 
 // wakeOverdue wakes those that have stayed only until something is known.
-func (q *queue) wakeOverdue() {
+func (q *queue[C]) wakeOverdue() {
 	for w := q.first; w != nil && q.overdue > 0; w = w.after {
-		if w.overdue {
-			w.overdue = false
-			q.overdue--
+		if w.state == localOverdue {
+			w.setState(localQueued)
 			w.signal()
 		}
 	}
@@ -255,16 +262,16 @@ func (q *queue) wakeOverdue() {
 
 // notify has the head ask, because the key may be free: at once, unless this process has had the
 // key and now leaves it to others.
-func (q *queue) notify(now time.Duration) {
-	if q.asking != nil {
-		q.again = true
+func (q *queue[C]) notify(now time.Duration) {
+	if q.requester != nil {
+		q.notice = noticedRequest
 		return
 	}
-	q.notified = true
+	q.notice = noticed
 	if window := q.window(); window > 0 {
 		q.releases++
 		// The release that this is about may not be the one that the head was about to ask after.
-		q.askAt = now + q.queues.jitter.UpTo(window)
+		q.nextRequestAt = now + q.queues.jitter.UpTo(window)
 		q.wakeHead()
 		return
 	}
@@ -272,7 +279,7 @@ func (q *queue) notify(now time.Duration) {
 	if q.had && q.missed < yieldRounds {
 		askAt += q.queues.jitter.Yield(time.Duration(q.queues.trip), q.missed, yieldRounds)
 	}
-	q.askAt = min(q.askAt, askAt)
+	q.nextRequestAt = min(q.nextRequestAt, askAt)
 	q.wakeHead()
 }
 

@@ -13,13 +13,13 @@ func TestRivals_windowGrowsWhenClaimsMeetAndShrinksWithGrants(t *testing.T) {
 	require.Zero(t, r.window("k", time.Millisecond), "nothing is delayed if claims have never met")
 	last := time.Duration(0)
 	for range 6 {
-		r.met("k")
+		r.collided("k")
 		window := r.window("k", time.Millisecond)
 		require.Greater(t, window, last)
 		last = window
 	}
 	for range 10 {
-		r.met("k")
+		r.collided("k")
 	}
 	require.Equal(t, mostRivals*rivalTrips*time.Millisecond, r.window("k", time.Millisecond))
 	require.Zero(t, r.window("other", time.Millisecond))
@@ -28,7 +28,7 @@ func TestRivals_windowGrowsWhenClaimsMeetAndShrinksWithGrants(t *testing.T) {
 	}
 	require.Empty(t, r, "a key without rivals is forgotten")
 	for i := range 10 * mostRivalKeys {
-		r.met(fmt.Sprint(i))
+		r.collided(fmt.Sprint(i))
 		require.LessOrEqual(t, len(r), mostRivalKeys)
 	}
 }
@@ -36,11 +36,11 @@ func TestRivals_windowGrowsWhenClaimsMeetAndShrinksWithGrants(t *testing.T) {
 func TestRivals_windowGrowsSlowlyWhenTheClaimComesTooLate(t *testing.T) {
 	r := rivals{}
 	for i := range 2 * mostRivals {
-		r.lost("k")
+		r.cameTooLate("k")
 		require.Equal(t, time.Duration(min(i+1, mostRivals)*rivalTrips)*time.Millisecond, r.window("k", time.Millisecond))
 	}
 	for i := range 10 * mostRivalKeys {
-		r.lost(fmt.Sprint(i))
+		r.cameTooLate(fmt.Sprint(i))
 		require.LessOrEqual(t, len(r), mostRivalKeys)
 	}
 }

@@ -54,7 +54,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_readers_share_a_fence", rule: 9, does: "readers that share a lease have one fence",
-		hunks: []hunk{{"guard/sharing.go", "	t.claim.Fence++\n", ""}},
+		hunks: []hunk{{"guard/handoff.go", "	t.claim.Fence++\n", ""}},
 		pkg:   "guard", test: "TestShared_readersOfAProcessHaveOneLease",
 	},
 	{
@@ -92,12 +92,12 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_reader_joins_past_a_writer", rule: 11, does: "a reader joins a lease while a writer of its process waits",
-		hunks: []hunk{{"guard/sharing.go", "t != nil && !g.queues.Waits(g.queueID(a.claim.Key, a.set)) {", "t != nil {"}},
+		hunks: []hunk{{"guard/sharing.go", "t != nil && !g.queues.Waits(g.queueID(a.claim.Key, a.set)) &&", "t != nil &&"}},
 		pkg:   "guard", test: "TestShared_readersDoNotOvertakeAWriter",
 	},
 	{
 		name: "mutant_waiting_readers_each_ask", rule: 11, does: "readers that wait do not join the lease that the first of them gets",
-		hunks: []hunk{{"guard/sharing.go", "		if !next.set.joins() {\n			return\n		}\n", "		if next != nil {\n			return\n		}\n"}},
+		hunks: []hunk{{"guard/sharing.go", "w == nil || !w.Call().set.joins()", "w == nil || w.Call() != nil"}},
 		pkg:   "guard", test: "TestShared_readersOfAProcessHaveOneLease",
 	},
 	{

@@ -82,7 +82,7 @@ var waiting = []mutant{
 	},
 	{
 		name: "mutant_done_not_shared", rule: 14, does: "the answer that the key is done reaches the first waiter only",
-		hunks: []hunk{{"guard/internal/queue/queues.go", "for w := q.first; w != nil && w.number <= q.asked; w = q.first {", "for w := q.first; w == q.first && w != nil; w = nil {"}},
+		hunks: []hunk{{"guard/internal/queue/queues.go", "for w := q.first; w != nil && w.number <= q.requestCovers; w = q.first {", "for w := q.first; w == q.first && w != nil; w = nil {"}},
 		pkg:   "guard", test: "TestQueue_sharesDone",
 	},
 }
