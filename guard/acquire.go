@@ -38,7 +38,7 @@ type acquisition struct {
 	sent      time.Duration // when the last request was sent
 	anchor    time.Duration // see tenure.count
 	firstCall lazyctx.Context
-	last      lastAnswer
+	last      Grant         // the last answer, for events
 	waitFrom  time.Duration // when the key was first found busy, or clock.Never
 	previous  queue.Previous
 	got       *hold
@@ -67,16 +67,6 @@ const (
 	phaseReturned
 )
 
-// lastAnswer is what events report of the store's last answer.
-type lastAnswer struct {
-	state   State
-	left    time.Duration
-	label   string
-	foreign bool
-}
-
-func (l *lastAnswer) set(g Grant) { *l = lastAnswer{g.State, g.Left, g.Label, g.Foreign} }
-
 // acquire takes a lease on the key, which the store knows as stored. It returns a hold that is in
 // the schedule, or the error of a call whose function did not run. The caller must call endLease
 // on the hold.
@@ -86,7 +76,9 @@ func (g *Guard) acquire(ctx context.Context, key, stored string, set *settings) 
 		return nil, err
 	}
 	defer a.exit()
-	a.begin()
+	if len(set.hooks) > 0 {
+		a.begin()
+	}
 	return a.end(a.get())
 }
 
@@ -107,7 +99,10 @@ func (g *Guard) newAcquisition(ctx context.Context, key, stored string, set *set
 	}
 	a := &acquisition{guard: g, key: key, set: set, caller: ctx, ctx: ctx, start: now, waitFrom: clock.Never}
 	a.retries, a.previous.Ends = queue.NewRetries(g.jitter, l), clock.Never
-	a.claim = Claim{Key: stored, Owner: set.owner, TTL: set.ttl, Label: set.label, Queue: queueMode(set), Among: set.among, Waits: set.wait > 0}
+	a.claim = Claim{Key: stored, Owner: set.owner, TTL: set.ttl, Label: set.label, Among: set.among, Waits: set.wait > 0}
+	if set.fair {
+		a.claim.Queue = queueMode(set)
+	}
 	if !g.enter() {
 		return nil, &ClosedError{Key: key}
 	}
@@ -127,9 +122,6 @@ func queueMode(set *settings) driver.QueueMode {
 
 // begin calls the hooks.
 func (a *acquisition) begin() {
-	if len(a.set.hooks) == 0 {
-		return
-	}
 	a.identify()
 	e := a.event(a.start, nil)
 	a.ctx = hooks(a.set.hooks).start(a.caller, &e, pickAcquireStart)
@@ -214,7 +206,7 @@ func (a *acquisition) next() queue.Step {
 func (a *acquisition) waits(busy Grant) {
 	if !a.hasWaited() {
 		a.waitFrom = a.guard.clock.Now()
-		a.last.set(busy)
+		a.last = busy
 	}
 }
 
@@ -265,7 +257,7 @@ func (a *acquisition) refused(grant Grant, err error) error {
 	case err != nil:
 		return err
 	}
-	a.last.set(grant)
+	a.last = grant
 	if grant.State == Done {
 		return &DoneError{Key: a.key, Left: grant.Left, Record: grant.Record, Label: grant.Label}
 	}
@@ -275,8 +267,12 @@ func (a *acquisition) refused(grant Grant, err error) error {
 // end ends an acquisition with its result, which it returns.
 func (a *acquisition) end(h *hold, err error) (*hold, error) {
 	a.got = h
-	a.leave()
-	a.report(err)
+	if a.waiter != nil {
+		a.leave()
+	}
+	if len(a.set.hooks) > 0 {
+		a.report(err)
+	}
 	a.phase = phaseReturned
 	if h != nil && h.over.Load() { // while a hook ran
 		var r release

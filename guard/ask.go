@@ -59,8 +59,12 @@ func (a *acquisition) answered(grant Grant, err error) (*hold, error) {
 	if err != nil {
 		err = asStoreError(driver.OpAcquire, a.claim.Key, err)
 	}
-	a.reportCall(a.sent, took, grant, err)
-	a.set.deferral.note(err)
+	if len(a.set.hooks) > 0 {
+		a.reportCall(a.sent, took, grant, err)
+	}
+	if a.set.deferral != nil {
+		a.set.deferral.note(err)
+	}
 	if err == nil && grant.State == Granted {
 		var h *hold
 		if h, err = a.use(grant, took); h != nil {
@@ -105,11 +109,15 @@ func (a *acquisition) use(grant Grant, took time.Duration) (*hold, error) {
 		h.life.End(errTooLate)
 		return nil, &StoreError{Op: driver.OpAcquire, Key: a.claim.Key, Kind: driver.KindTimeout, Err: errTooLate}
 	}
-	a.last.set(grant)
+	a.last = grant
 	a.got, a.stored = h, storedNothing
 	g.schedule.add(t)
-	g.warn()
-	g.queues.Granted(now, g.queueID(a.claim.Key, a.set), a.local, h, took, a.set.among > 1)
+	if g.warning.store != nil {
+		g.warn()
+	}
+	if g.queues.Len() > 0 {
+		g.queues.Granted(now, g.queueID(a.claim.Key, a.set), a.local, h, took, a.set.among > 1)
+	}
 	if a.set.joins() {
 		t.admit(a.set, now)
 	}
@@ -127,7 +135,7 @@ func (a *acquisition) refuse(answer queue.Answer) error {
 			a.renewClaim()
 		}
 	default:
-		a.last.set(answer.Grant)
+		a.last = answer.Grant
 		if a.stored != storedQueued { // a claim has its position in the queue by its ID
 			a.renewClaim()
 		}

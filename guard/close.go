@@ -54,7 +54,7 @@ func (g *Guard) Close(ctx context.Context) error {
 		g.endDeferrals()
 	}
 	g.unheld.End()
-	g.schedule.rouse()
+	g.schedule.wakeUp()
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		deadline = time.Now().Add(drainTime)

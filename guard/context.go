@@ -1,9 +1,6 @@
 package guard
 
-import (
-	"cmp"
-	"context"
-)
+import "context"
 
 type leaseKey struct{}
 
@@ -11,8 +8,16 @@ type leaseKey struct{}
 // leases of the contexts around it can be found through it.
 type leaseContext struct {
 	context.Context
-	hold   *hold
-	joined *joining // of a lease that is found through it, or nil: alone
+	hold *hold
+	all  *Leases // of DoAll: those of all its keys; or nil
+}
+
+// others returns the holds of DoAll's other keys.
+func (c *leaseContext) others() []*hold {
+	if c.all == nil {
+		return nil
+	}
+	return c.all.others
 }
 
 func (c *leaseContext) Value(key any) any {
@@ -35,7 +40,7 @@ func FromContext(ctx context.Context) (*Lease, bool) {
 	if c == nil {
 		return nil, false
 	}
-	return &Lease{hold: c.hold, ctx: c, joined: cmp.Or(c.joined, &alone)}, true
+	return &Lease{hold: c.hold, ctx: c, role: leaseFound}, true
 }
 
 // Fence returns the fence of the lease under which ctx runs, or 0 if there is none. In a DoAll
@@ -43,7 +48,7 @@ func FromContext(ctx context.Context) (*Lease, bool) {
 // Lease.Fence.
 func Fence(ctx context.Context) uint64 {
 	if c := leaseOf(ctx); c != nil {
-		return fenceOf(c.hold, c.joined.holds())
+		return fenceOf(c.hold, c.others())
 	}
 	return 0
 }
@@ -67,5 +72,5 @@ func sameStore(a, b *Guard) bool {
 func (h *hold) isReleased() bool {
 	h.guard.mu.Lock()
 	defer h.guard.mu.Unlock()
-	return h.released != nil
+	return h.state == holdReleased
 }

@@ -54,9 +54,6 @@ func (d *Deferral) End() {
 
 // note notes the result of a request.
 func (d *Deferral) note(err error) {
-	if d == nil {
-		return
-	}
 	d.guard.mu.Lock()
 	defer d.guard.mu.Unlock()
 	var store *StoreError

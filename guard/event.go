@@ -88,9 +88,9 @@ func (a *acquisition) event(now time.Duration, err error) Event {
 		Attempts:  a.requests,
 		Waited:    a.waited(now),
 		Waits:     a.hasWaited(),
-		State:     a.last.state,
-		Left:      a.last.left,
-		Label:     a.last.label,
+		State:     a.last.State,
+		Left:      a.last.Left,
+		Label:     a.last.Label,
 		HandedOff: a.handedOff,
 		Auxiliary: a.set.auxiliary,
 		Candidate: a.set.candidate,
@@ -120,9 +120,6 @@ func (a *acquisition) report(err error) {
 
 // reportCall calls the hooks for a request and its answer.
 func (a *acquisition) reportCall(sent, took time.Duration, grant Grant, err error) {
-	if len(a.set.hooks) == 0 {
-		return
-	}
 	hooks(a.set.hooks).call(a.ctx, &Event{
 		Name: a.set.name, Key: a.key, Owner: a.claim.Owner, Op: driver.OpAcquire, TTL: a.claim.TTL,
 		Start: a.guard.clock.Time(sent), Duration: took, Auxiliary: a.set.auxiliary, Candidate: a.set.candidate,
@@ -183,9 +180,6 @@ func (r *run) event(err error) Event {
 
 // report calls the hooks for the end of the run.
 func (r *run) report(err error) {
-	if len(r.hooks) == 0 {
-		return
-	}
 	e := r.event(err)
 	e.Aborted, e.LeaseEnded = !r.returned, r.ended
 	r.hooks.call(r.ctx, &e, pickRunEnd)

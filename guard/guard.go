@@ -149,18 +149,20 @@ func (g *Guard) checkFair(set *settings) error {
 
 // prepare returns the settings of a call, and the key by which the store knows it.
 func (g *Guard) prepare(key string, opts []Option) (set *settings, stored string, err error) {
-	set, err = g.set.with(opts)
-	if err == nil {
-		err = g.check(set)
+	if set = g.set; len(opts) > 0 {
+		if set, err = set.with(opts); err == nil {
+			err = g.check(set)
+		}
+		if err != nil {
+			return set, "", err
+		}
 	}
-	if err != nil {
+	if set.namespace != "" {
+		key = driver.JoinNamespace(set.namespace, key)
+	} else if err := notOfANamespace(set, key); err != nil {
 		return set, "", err
 	}
-	if err := notOfANamespace(set, key); err != nil {
-		return set, "", err
-	}
-	stored = driver.JoinNamespace(set.namespace, key)
-	return set, stored, g.checkKey(stored)
+	return set, key, g.checkKey(key)
 }
 
 // notOfANamespace returns a *KeyError if the settings have no namespace, and the key would be one

@@ -35,7 +35,7 @@ func (h *hold) successor(end ending, now time.Duration) *queue.Local[*acquisitio
 	g, t := h.guard, h.tenure
 	ttl := t.claim.TTL
 	switch {
-	case t.claim.Reserve == 0, g.closed, h.set.among == driver.Any, end.cause != nil, h.lost != nil, t.gone:
+	case t.claim.Reserve == 0, g.closed, h.set.among == driver.Any, end.cause != nil, h.lost != nil, t.state == tenureGone:
 	case end.complete && h.markerTime(now) > 0, now < h.granted+h.set.minHold:
 	case now-t.began >= handOffPeriod(ttl), t.validUntil()-now < ttl/2:
 	default:
@@ -63,7 +63,7 @@ func (t *tenure) offer(a *acquisition, now time.Duration, previous string) *hold
 	t.claim.Reserve--
 	t.handOffs++
 	h := t.guard.newHold(a, t, now)
-	h.previous, h.offered = previous, true
+	h.previous, h.state = previous, holdOffered
 	a.offered = h
 	t.guard.schedule.replan(t)
 	return h
@@ -81,7 +81,7 @@ func (a *acquisition) take() (*hold, error) {
 	a.handedOff = true
 	a.previous = queue.Previous{Label: h.previous, Ends: clock.Never}
 	a.claim.Owner = h.owner
-	a.last = lastAnswer{state: Granted}
+	a.last = Grant{State: Granted}
 	return h, nil
 }
 
@@ -92,8 +92,11 @@ func (h *hold) accept() bool {
 	}
 	h.guard.mu.Lock()
 	defer h.guard.mu.Unlock()
-	h.offered = h.released != nil // by Close
-	return !h.offered
+	if h.state != holdOffered { // Close has released it
+		return false
+	}
+	h.state = holdTaken
+	return true
 }
 
 // reject releases a lease that was handed off to the call, which goes on without it.

@@ -42,16 +42,34 @@ type tenure struct {
 	next     time.Duration // the next event
 	renewAt  time.Duration // when to renew, or clock.Never
 	newest   *renewal      // the renewal that was sent last, or nil
-	renewing bool          // the Guard waits for its answer before it sends another one
-	// when the Guard waits for it no longer, or clock.Never
+	state    tenureState
+	renewal  renewalState
+	// when the Guard waits for its answer no longer, if it is awaited
 	overdueAt time.Duration
 	underway  int      // renewals without an answer
 	failures  int      // renewals in a row without an answer in time
 	lastErr   error    // why the last renewal failed
-	gone      bool     // the store has said that it does not know the claim
 	raiseTo   uint64   // the fence that a call for several keys wants, or 0
 	raises    []*raise // the calls that wait for that
 }
+
+// A tenureState is where a tenure is.
+type tenureState uint8
+
+const (
+	tenureLive      tenureState = iota
+	tenureGone                  // the store has said that it does not know the claim
+	tenureReleasing             // its release has begun
+)
+
+// A renewalState is where the renewal of a tenure is.
+type renewalState uint8
+
+const (
+	renewalIdle    renewalState = iota // the next one is due at renewAt
+	renewalAwaited                     // the newest one is awaited until overdueAt
+	renewalsFull                       // maxRenewals have no answer: no other one is sent
+)
 
 // A hold is one call's use of a tenure: the state behind a Lease.
 type hold struct {
@@ -72,16 +90,24 @@ type hold struct {
 	over     atomic.Bool   // it was lost or released
 
 	// Guard.mu guards what follows.
-	discard  bool  // leave no done marker
-	offered  bool  // to a call that waits and has not taken it yet
+	discard  bool // leave no done marker
+	state    holdState
 	next     *hold // which shares the tenure
 	renewals int
 	used     time.Duration // the most of the TTL that had passed when a renewal was answered
 	lost     *LostError    // set once validity has ended by itself
-	// set once the release has begun: the cause with which the context ended
-	released error
-	record   []byte // what to leave with the done marker
+	cause    error         // with which the release has ended the context
+	record   []byte        // what to leave with the done marker
 }
+
+// A holdState is where a hold is in its life. While its call has it, it can be lost as well.
+type holdState uint8
+
+const (
+	holdTaken    holdState = iota
+	holdOffered            // to a call that waits, and has not taken it yet
+	holdReleased           // its release has begun
+)
 
 // newTenure returns the tenure of a claim that the store has granted. It was sent at an instant,
 // when anchor was read, and answered at another.
@@ -166,14 +192,15 @@ func (h *hold) Busy(now time.Duration) driver.Grant {
 func (t *tenure) nextEvent() time.Duration {
 	next := clock.Never
 	for h := t.hold; h != nil; h = h.next {
-		if h.lost == nil && h.released == nil {
+		if h.isHeld() {
 			next = min(next, h.end())
 		}
 	}
-	if t.renewing {
-		next = min(next, t.overdueAt)
-	} else {
+	switch t.renewal {
+	case renewalIdle:
 		next = min(next, t.renewAt)
+	case renewalAwaited:
+		next = min(next, t.overdueAt)
 	}
 	return next
 }
@@ -193,7 +220,7 @@ func (t *tenure) expire(now time.Duration) (lost []*hold) {
 // follow, without Guard.mu, which must be held.
 func (t *tenure) lose(reason LossReason, now time.Duration) (lost []*hold) {
 	for h := t.hold; h != nil; h = h.next {
-		if h.lost == nil && h.released == nil {
+		if h.isHeld() {
 			h.lose(reason, now-h.validUntil())
 			lost = append(lost, h)
 		}
@@ -211,11 +238,14 @@ func (t *tenure) isLost() bool {
 	return true
 }
 
+// isHeld reports whether h is neither lost nor released. Guard.mu must be held.
+func (h *hold) isHeld() bool { return h.lost == nil && h.state != holdReleased }
+
 // expire ends h's validity if its time has come, and reports whether it has. Guard.mu must be
 // held.
 func (h *hold) expire(now time.Duration) bool {
 	switch until := h.validUntil(); {
-	case h.lost != nil, h.released != nil:
+	case !h.isHeld():
 		return false
 	case now >= h.maxAt:
 		h.lose(LossMaxHold, now-h.maxAt)
@@ -256,7 +286,7 @@ func (h *hold) announceLoss() {
 func (h *hold) ended() (lost *LostError, released error) {
 	h.guard.mu.Lock()
 	defer h.guard.mu.Unlock()
-	return h.lost, h.released
+	return h.lost, h.cause
 }
 
 // overtaken returns the error of a function that ran while h ended, or that must not run because h

@@ -12,28 +12,20 @@ import (
 // A Lease is a granted claim on a key. The Guard renews it until it is released. It is safe for
 // concurrent use.
 type Lease struct {
-	hold   *hold
-	ctx    context.Context
-	joined *joining // not nil if the lease belongs to another call
+	hold *hold
+	ctx  *leaseContext
+	role leaseRole
+	end  func() // of a joined lease: ends its Context
 }
 
-// A joining is what a joined lease has beside a hold, which is another call's. It is apart so that
-// a hold is small.
-type joining struct {
-	others []*hold // in DoAll: those of its other keys
-	end    func()  // ends the lease's own context, or nil. Releasing the lease does only that
-}
+// A leaseRole says what releasing a Lease does.
+type leaseRole uint8
 
-// alone is the joining of a lease that has nothing of its own.
-var alone joining
-
-// holds returns those of DoAll's other keys. j may be nil.
-func (j *joining) holds() []*hold {
-	if j == nil {
-		return nil
-	}
-	return j.others
-}
+const (
+	leaseOwned  leaseRole = iota // the lease is released
+	leaseFound                   // nothing: it was found in a context, and is another call's
+	leaseJoined                  // its Context ends: the lease is another call's
+)
 
 // Key returns the key, as it was given to Do or Acquire.
 func (l *Lease) Key() string { return l.hold.key }
@@ -59,7 +51,7 @@ func (l *Lease) Owner() string { return l.hold.owner }
 //
 // It grows once DoAll or AcquireAll, called with a context of the lease, has joined it: see there.
 // In DoAll, it is that of all its keys, or 0 if each of them has its own.
-func (l *Lease) Fence() uint64 { return fenceOf(l.hold, l.joined.holds()) }
+func (l *Lease) Fence() uint64 { return fenceOf(l.hold, l.ctx.others()) }
 
 // fenceOf returns the fence of a lease: that of its key, or that of several keys. While the fences
 // of several keys are raised, it is the smallest: the store knows it for each of them. It is 0 if
@@ -88,7 +80,7 @@ func (l *Lease) Seat() int { return l.hold.tenure.claim.Seat }
 // backend, such as postgres.Locker.CheckFence, and for keys that have a fence each.
 func (l *Lease) Claims() []Claim {
 	claims := []Claim{l.hold.claim()}
-	for _, h := range l.joined.holds() {
+	for _, h := range l.ctx.others() {
 		claims = append(claims, h.claim())
 	}
 	return claims
@@ -111,7 +103,7 @@ func (l *Lease) Context() context.Context { return l.ctx }
 // Call it right before a side effect: after a process was paused, the context may not have ended
 // yet although the lease has. False is final. In DoAll, it is about the leases of all its keys.
 func (l *Lease) Valid() bool {
-	return l.hold.valid() && !slices.ContainsFunc(l.joined.holds(), func(h *hold) bool { return !h.valid() })
+	return l.hold.valid() && !slices.ContainsFunc(l.ctx.others(), func(h *hold) bool { return !h.valid() })
 }
 
 // ValidUntil returns until when the lease is valid if it is not renewed, by the clock of this
@@ -123,7 +115,7 @@ func (l *Lease) ValidUntil() time.Time {
 		return time.Time{}
 	}
 	until := l.hold.end()
-	for _, h := range l.joined.holds() {
+	for _, h := range l.ctx.others() {
 		until = min(until, h.end())
 	}
 	return l.hold.guard.clock.Time(until)
@@ -161,7 +153,7 @@ func (l *Lease) DiscardMarker() {
 // ErrClosed if the lease ended meanwhile. It is for callers that hold a lease for longer than the
 // run takes.
 func (l *Lease) Run(ctx context.Context, f func(context.Context) error) error {
-	r := run{hold: l.hold, hooks: l.hold.set.hooks, joined: l.joined != nil}
+	r := run{hold: l.hold, hooks: l.hold.set.hooks, joined: l.role != leaseOwned}
 	return r.run(ctx, f)
 }
 
@@ -182,10 +174,11 @@ func (l *Lease) Complete(ctx context.Context) error {
 }
 
 func (l *Lease) endLease(ctx context.Context, end ending) error {
-	if l.joined != nil {
-		if l.joined.end != nil {
-			l.joined.end()
-		}
+	switch l.role {
+	case leaseFound:
+		return nil
+	case leaseJoined:
+		l.end()
 		return nil
 	}
 	var r release

@@ -14,6 +14,7 @@ type Leases struct {
 	guard  *Guard
 	set    *settings
 	leases []*Lease
+	others []*hold // all but the last
 	ctx    context.Context
 	end    func()
 }
@@ -60,7 +61,7 @@ func (l *Leases) Valid() bool {
 // Release ends all of the leases, see Lease.Release. It returns the errors, joined.
 func (l *Leases) Release(ctx context.Context) error {
 	defer l.end()
-	own := slices.DeleteFunc(slices.Clone(l.leases), func(lease *Lease) bool { return lease.joined != nil })
+	own := slices.DeleteFunc(slices.Clone(l.leases), func(lease *Lease) bool { return lease.role != leaseOwned })
 	return l.guard.releaseAll(ctx, own)
 }
 

@@ -33,7 +33,7 @@ func (h *hold) raise(fence uint64) *raise {
 		return nil
 	}
 	r := &raise{fence, make(chan error, 1)}
-	if h.lost != nil || h.released != nil {
+	if !h.isHeld() {
 		r.answer <- nil
 		return r
 	}
@@ -137,7 +137,7 @@ func enclosing(ctx context.Context, all []*hold) []*hold {
 	for n := 0; n < len(all); {
 		n = len(all)
 		for c := leaseOf(ctx); c != nil; c = leaseOf(c.Context) {
-			run := append(c.joined.holds(), c.hold)
+			run := append(c.others(), c.hold)
 			if sharesKey(run) || !slices.ContainsFunc(run, func(h *hold) bool { return slices.Contains(all, h) }) {
 				continue
 			}

@@ -125,7 +125,7 @@ func (h *hold) beginRelease(end ending, r *release) {
 	g, t := h.guard, h.tenure
 	cause := cmp.Or(end.cause, ErrReleased)
 	g.mu.Lock()
-	if h.released != nil {
+	if h.state == holdReleased {
 		g.mu.Unlock()
 		return
 	}
@@ -135,17 +135,17 @@ func (h *hold) beginRelease(end ending, r *release) {
 		h.lose(LossSuspended, now-h.validUntil())
 		lost = true
 	}
-	*r = release{hold: h, at: now, record: h.record, storeEnd: now + t.claim.TTL, untaken: h.offered}
-	if h.offered {
+	*r = release{hold: h, at: now, record: h.record, storeEnd: now + t.claim.TTL, untaken: h.state == holdOffered}
+	if r.untaken {
 		g.active.add(1) // so far, it counted with the call to which it was offered
 	}
-	r.marks = end.complete && h.lost == nil && !h.discard && h.markerTime(now) > 0
+	r.marks = end.complete && h.set.window > 0 && h.lost == nil && !h.discard && h.markerTime(now) > 0
 	if h.lost == nil {
 		r.storeEnd = t.validUntil() + t.margin
 	} else {
 		r.err = h.lost
 	}
-	h.released = cause
+	h.state, h.cause = holdReleased, cause
 	h.over.Store(true)
 	switch {
 	case t.hold != h || h.next != nil:
@@ -177,16 +177,20 @@ func (h *hold) beginRelease(end ending, r *release) {
 // held.
 func (r *release) endTenure(now time.Duration, end ending) {
 	h, t := r.hold, r.hold.tenure
-	r.state = releaseSending
+	r.state, t.state = releaseSending, tenureReleasing
 	if h.lost != nil && h.lost.Reason == LossNotHeld {
 		r.state = releaseLost // nothing is left to release
 	}
 	h.guard.schedule.remove(t)
-	t.abandonRaises()
+	if len(t.raises) > 0 {
+		t.abandonRaises()
+	}
 	if h.guard.shared[t.claim.Key] == t {
 		delete(h.guard.shared, t.claim.Key)
 	}
-	h.guard.queues.Releasing(now, t.claim.Key, h)
+	if h.guard.queues.Len() > 0 {
+		h.guard.queues.Releasing(now, t.claim.Key, h)
+	}
 	r.claim = t.claim
 	if t.handOffs > 0 {
 		r.claim.Label = h.set.label // the store has the label of the first hold
@@ -226,7 +230,9 @@ func (r *release) finish() {
 	g.mu.Lock()
 	defer g.unlock()
 	g.active.add(-1)
-	g.queues.Released(r.at+r.took, r.claim.Key, r.at, r.took)
+	if g.queues.Len() > 0 {
+		g.queues.Released(r.at+r.took, r.claim.Key, r.at, r.took)
+	}
 }
 
 // foundLost is for a release to which the store answers that it does not know the claim.

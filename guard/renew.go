@@ -54,7 +54,7 @@ type renewal struct {
 // newRenewal begins a renewal that is due now. Guard.mu must be held.
 func (t *tenure) newRenewal(now time.Duration) *renewal {
 	t.newest = &renewal{tenure: t, claim: t.nextClaim(), sent: now}
-	t.renewing = true
+	t.renewal = renewalAwaited
 	t.underway++
 	t.overdueAt = now + renewalTimeout(t.claim.TTL, t.longestMargin())
 	return t.newest
@@ -67,8 +67,8 @@ func (t *tenure) setOverdue(now time.Duration) (report func()) {
 	t.failures++
 	t.lastErr = &StoreError{Op: driver.OpRenew, Key: t.claim.Key, Kind: driver.KindTimeout, Err: errOverdue}
 	r.overdue = true
-	if t.overdueAt = clock.Never; t.underway < maxRenewals {
-		t.renewing = false
+	if t.renewal = renewalIdle; t.underway >= maxRenewals {
+		t.renewal = renewalsFull
 	}
 	if t.renewAt != clock.Never {
 		t.renewAt = now + t.guard.renewalPause(t.claim.TTL, t.failures)
@@ -188,10 +188,10 @@ func (r *renewal) answered(held bool, err error) {
 	g.mu.Lock()
 	h := t.hold
 	t.underway--
-	if r == t.newest || t.overdueAt == clock.Never {
-		t.renewing = false
+	if r == t.newest || t.renewal == renewalsFull {
+		t.renewal = renewalIdle
 	}
-	if t.index < 0 { // its release has begun
+	if t.state == tenureReleasing {
 		g.mu.Unlock()
 		return
 	}
@@ -211,7 +211,7 @@ func (r *renewal) answered(held bool, err error) {
 			t.renewAt = now + g.renewalPause(t.claim.TTL, t.failures)
 		}
 	case !held:
-		t.gone = true
+		t.state = tenureGone
 		t.renewAt = clock.Never
 		t.lastErr = nil
 		lost = append(lost, t.lose(LossNotHeld, now)...)

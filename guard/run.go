@@ -25,7 +25,11 @@ func (h *hold) do(ctx context.Context, f func(context.Context) error) (err error
 	r := run{hold: h, hooks: h.set.hooks, ctx: &h.ctx}
 	var rel release
 	defer rel.report() // also if the release panics, or a hook ends the goroutine
-	defer func() { r.report(err) }()
+	defer func() {
+		if len(r.hooks) > 0 {
+			r.report(err)
+		}
+	}()
 	defer func() {
 		r.stop()
 		h.endLease(ctx, ending{complete: r.returned && err == nil, run: r.ctx}, &rel)
@@ -33,7 +37,9 @@ func (h *hold) do(ctx context.Context, f func(context.Context) error) (err error
 			r.ended, err = h.result(ctx, err, &rel)
 		}
 	}()
-	r.begin(h.set.window > 0)
+	if len(r.hooks) > 0 {
+		r.begin(h.set.window > 0)
+	}
 	err = f(r.ctx)
 	r.returned = true
 	return err
@@ -71,9 +77,13 @@ func (r *run) run(ctx context.Context, f func(context.Context) error) (err error
 		if r.returned {
 			r.ended, err = r.result(err)
 		}
-		r.report(err)
+		if len(r.hooks) > 0 {
+			r.report(err)
+		}
 	}()
-	r.begin(!r.joined)
+	if len(r.hooks) > 0 {
+		r.begin(!r.joined)
+	}
 	err = f(r.ctx)
 	r.returned = true
 	return err
@@ -93,9 +103,6 @@ func (r *run) result(err error) (ended bool, _ error) {
 // begin calls the hooks. If a done marker may follow, they are asked now what to add to its label:
 // no hook comes between the end of the run and the release.
 func (r *run) begin(marks bool) {
-	if len(r.hooks) == 0 {
-		return
-	}
 	r.start = r.hold.guard.clock.Now()
 	e := r.event(nil)
 	r.ctx = r.hooks.start(r.ctx, &e, pickRunStart)

@@ -41,7 +41,9 @@ func (s *schedule) add(t *tenure) {
 		s.guard.background.start(s.run)
 		return
 	}
-	s.rouseFor(t)
+	if t.next < s.wakeAt {
+		s.wakeUp()
+	}
 }
 
 // remove takes t out of the schedule. Guard.mu must be held.
@@ -58,17 +60,12 @@ func (s *schedule) replan(t *tenure) {
 	}
 	t.next = t.nextEvent()
 	heap.Fix(&s.heap, t.index)
-	s.rouseFor(t)
-}
-
-// rouseFor wakes the scheduler if t is due before it would wake. Guard.mu must be held.
-func (s *schedule) rouseFor(t *tenure) {
 	if t.next < s.wakeAt {
-		s.rouse()
+		s.wakeUp()
 	}
 }
 
-func (s *schedule) rouse() {
+func (s *schedule) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -109,10 +106,10 @@ func (s *schedule) step() (lost []*hold, overdue []func(), due [][]*renewal, unt
 	for len(s.heap) > 0 && s.heap[0].next <= now {
 		t := s.heap[0]
 		lost = append(lost, t.expire(now)...)
-		if t.renewing && t.overdueAt <= now {
+		if t.renewal == renewalAwaited && t.overdueAt <= now {
 			overdue = append(overdue, t.setOverdue(now))
 		}
-		if !t.renewing && t.renewAt <= now {
+		if t.renewal == renewalIdle && t.renewAt <= now {
 			batches.add(t.newRenewal(now))
 		}
 		t.next = t.nextEvent()

@@ -52,8 +52,7 @@ func (g *Guard) DoAll(ctx context.Context, keys []string, f func(context.Context
 			err = &with
 		}
 	}()
-	last := len(l.leases) - 1
-	r := run{hold: l.leases[last].hold, others: l.holds()[:last], hooks: l.set.hooks, caller: ctx}
+	r := run{hold: l.leases[len(l.others)].hold, others: l.others, hooks: l.set.hooks, caller: ctx}
 	return r.run(l.ctx, f)
 }
 
@@ -142,7 +141,7 @@ func (g *Guard) newSeveral(ctx context.Context, keys []string, opts []Option) (*
 		if err := h.allows(ctx, s.set, k.key); err != nil {
 			return nil, err
 		}
-		k.lease = &Lease{hold: h, joined: &alone}
+		k.lease = &Lease{hold: h, role: leaseFound}
 	}
 	return s, nil
 }
@@ -182,7 +181,9 @@ func (s *several) ask() *oneOf {
 			k.get = k.call.get
 		}
 	}
-	eachKey(missing, func(k *oneOf) error { k.call.begin(); return nil })
+	if len(own.hooks) > 0 {
+		eachKey(missing, func(k *oneOf) error { k.call.begin(); return nil })
+	}
 	s.acquireBatch(missing)
 	eachKey(missing, func(k *oneOf) error {
 		h, err := k.call.end(k.get())
@@ -264,7 +265,7 @@ func (s *several) own(wait time.Duration) *settings {
 func (s *several) releaseKeys(which func(*oneOf) bool) {
 	var leases []*Lease
 	for _, k := range s.keys {
-		if k.lease != nil && k.lease.joined == nil && which(k) {
+		if k.lease != nil && k.lease.role == leaseOwned && which(k) {
 			leases = append(leases, k.lease)
 			k.lease = nil
 		}
@@ -304,13 +305,13 @@ func (s *several) leases() (*Leases, error) {
 	now := s.guard.clock.Now()
 	var ends []func()
 	for i, h := range all {
-		if s.keys[i].lease.joined == nil {
+		if s.keys[i].lease.role == leaseOwned {
 			h.endAfter(s.set.maxHold, now)
 		}
 		joined, end := h.joined(l.ctx)
 		c := &leaseContext{Context: joined, hold: h}
 		if last := len(all) - 1; i == last {
-			c.joined = &joining{others: all[:last:last]}
+			c.all, l.others = l, all[:last:last]
 		}
 		l.ctx = c
 		ends = append(ends, end)

@@ -156,7 +156,7 @@ func (a *acquisition) share() (*hold, error) {
 func (t *tenure) join(a *acquisition, now time.Duration, previous string) bool {
 	g, ttl := t.guard, t.claim.TTL
 	switch {
-	case t.claim.Reserve == 0, t.gone, g.closed, t.index < 0, ttl != a.set.ttl:
+	case t.claim.Reserve == 0, t.state != tenureLive, g.closed, ttl != a.set.ttl:
 		return false
 	case t.renewAt == clock.Never: // see restIfOver
 		return false

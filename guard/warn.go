@@ -36,7 +36,7 @@ type warning struct {
 func (g *Guard) warn() {
 	w := &g.warning
 	now := g.clock.Now()
-	if w.store == nil || w.asking || now < w.next {
+	if w.asking || now < w.next {
 		return
 	}
 	w.asking, w.next = true, now+warnEvery

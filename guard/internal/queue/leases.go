@@ -18,7 +18,7 @@ func (qs *Queues[C]) Granted(now time.Duration, p ID, w *Local[C], h Holder, too
 		q = w.queue
 		q.remove(w)
 		qs.trip.note(took)
-	} else if len(qs.byID) > 0 {
+	} else {
 		q = qs.byID[p]
 	}
 	if q == nil {
@@ -72,9 +72,6 @@ func (qs *Queues[C]) successorOfMany(key string, t Terms) *Local[C] {
 
 // held returns the queue of the key if h is its holder.
 func (qs *Queues[C]) held(key string, h Holder) *queue[C] {
-	if len(qs.byID) == 0 {
-		return nil
-	}
 	if q := qs.byID[ID{Key: key}]; q != nil && q.holder == h {
 		return q
 	}
@@ -146,9 +143,6 @@ func (q *queue[C]) clearHolder(now, nextRequestAt time.Duration) {
 // Released notes that the store has answered a release of the key that began at an instant and
 // took some time: the key may be free.
 func (qs *Queues[C]) Released(now time.Duration, key string, began, took time.Duration) {
-	if len(qs.byID) == 0 {
-		return
-	}
 	q := qs.byID[ID{Key: key}]
 	if q == nil {
 		return

@@ -34,7 +34,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_no_local_deadline", rule: 2, does: "the context does not end at the local deadline",
-		hunks: []hunk{{"guard/schedule.go", "lost = append(lost, t.expire(now)...)\n\t\tif t.renewing", "t.expire(now)\n\t\tif t.renewing"}},
+		hunks: []hunk{{"guard/schedule.go", "lost = append(lost, t.expire(now)...)\n\t\tif t.renewal", "t.expire(now)\n\t\tif t.renewal"}},
 		pkg:   "guard", test: "TestValid_isFalseBeforeTheContextHasEnded",
 	},
 	{
@@ -82,7 +82,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_renewal_ends_with_the_context", rule: 4, does: "renewal stops when the context ends, although the function is running",
-		hunks: []hunk{{"guard/schedule.go", "if !t.renewing && t.renewAt <= now {", "if t.hold.ctx.Err() != nil {\n\t\t\tt.renewAt = clock.Never\n\t\t}\n\t\tif !t.renewing && t.renewAt <= now {"}},
+		hunks: []hunk{{"guard/schedule.go", "if t.renewal == renewalIdle && t.renewAt <= now {", "if t.hold.ctx.Err() != nil {\n\t\t\tt.renewAt = clock.Never\n\t\t}\n\t\tif t.renewal == renewalIdle && t.renewAt <= now {"}},
 		pkg:   "guard", test: "TestRenewal_continuesUntilTheFunctionHasReturned",
 	},
 	{
@@ -137,7 +137,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_second_release", rule: 6, does: "a second release is sent as well",
-		hunks: []hunk{{"guard/release.go", "if h.released != nil {\n\t\tg.mu.Unlock()\n\t\treturn\n\t}\n", ""}},
+		hunks: []hunk{{"guard/release.go", "if h.state == holdReleased {\n\t\tg.mu.Unlock()\n\t\treturn\n\t}\n", ""}},
 		pkg:   "guard", test: "TestRelease_twiceDoesNothing",
 	},
 	{
