@@ -7,13 +7,9 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/internal/clock"
-	"github.com/seed-1795987d/onerun/guard/internal/jitter"
 	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
 	"github.com/seed-1795987d/onerun/guard/internal/queue"
 )
-
-// answerGrace is how long beyond WithWait a call waits for an answer of the store.
-const answerGrace = time.Second
 
 // An acquisition is one call's way to a lease: as many requests as it takes.
 type acquisition struct {
@@ -76,7 +72,7 @@ func (g *Guard) acquire(ctx context.Context, key, stored string, set *settings) 
 		return nil, err
 	}
 	defer a.exit()
-	if len(set.hooks) > 0 {
+	if len(a.set.hooks) > 0 {
 		a.begin()
 	}
 	return a.end(a.get())
@@ -109,17 +105,6 @@ func (g *Guard) newAcquisition(ctx context.Context, key, stored string, set *set
 	return a, nil
 }
 
-// queueMode returns the relation of a claim with these settings to the queue of the store.
-func queueMode(set *settings) driver.QueueMode {
-	switch {
-	case !set.fair:
-		return driver.Unqueued
-	case set.wait <= 0:
-		return driver.YieldToQueue
-	}
-	return driver.Queued
-}
-
 // begin calls the hooks.
 func (a *acquisition) begin() {
 	a.identify()
@@ -133,12 +118,12 @@ func (a *acquisition) get() (*hold, error) {
 	if a.set.wait > 0 || a.set.joins() {
 		return a.wait()
 	}
-	return a.settle(a.ask(false))
+	return a.askUntilAnswered(a.ask(false))
 }
 
-// settle asks again until the store has answered, for a call that does not wait for a busy key. h
-// and err are the result of the last request.
-func (a *acquisition) settle(h *hold, err error) (*hold, error) {
+// askUntilAnswered asks again until the store has answered, for a call that does not wait for a
+// busy key. h and err are the result of the last request.
+func (a *acquisition) askUntilAnswered(h *hold, err error) (*hold, error) {
 	for h == nil && err == nil {
 		if !a.guard.sleep(a.askAt, nil, a.caller.Done(), a.guard.closing) {
 			return nil, a.interrupted()
@@ -146,93 +131,6 @@ func (a *acquisition) settle(h *hold, err error) (*hold, error) {
 		h, err = a.ask(false)
 	}
 	return h, err
-}
-
-// wait does what the waiter says, until the claim is granted or the call gives up.
-func (a *acquisition) wait() (*hold, error) {
-	if h, err := a.share(); h != nil || err != nil {
-		return h, err
-	}
-	a.newWaiter()
-	for {
-		step := a.next()
-		switch step.Move {
-		case queue.Ask:
-			a.previous, a.unprompted = step.Previous, step.Unprompted
-			if h, err := a.ask(step.Reserve || a.set.joins()); h != nil || err != nil {
-				return h, err
-			}
-		case queue.Take:
-			if h, err := a.take(); h != nil || err != nil {
-				return h, err
-			}
-		case queue.Announce:
-			a.waits(step.Grant)
-			e := a.event(a.waitFrom, nil)
-			hooks(a.set.hooks).call(a.ctx, &e, pickWait)
-		case queue.Rest:
-			if step.Waiting {
-				a.waits(step.Grant)
-			}
-			a.subscribe(step.Subscribe)
-			if !a.guard.sleep(step.Until, step.Wake, a.caller.Done(), a.guard.closing) {
-				return nil, a.interrupted()
-			}
-		case queue.Quit:
-			return nil, a.refused(step.Grant, step.Err)
-		}
-	}
-}
-
-func (a *acquisition) newWaiter() {
-	g := a.guard
-	if a.set.fair {
-		a.waiter = queue.NewFair(a.retries, a.set.ttl, func(stop func()) { g.queues.End(stop) })
-		return
-	}
-	a.local = &queue.Local[*acquisition]{}
-	a.local.Init(g.queues, g.queueID(a.claim.Key, a.set), termsOf(a.set), a.retries, a)
-	a.waiter = a.local
-}
-
-func (a *acquisition) next() queue.Step {
-	g := a.guard
-	g.mu.Lock()
-	defer g.unlock()
-	return a.waiter.Next(g.clock.Now())
-}
-
-// waits notes since when the call waits.
-func (a *acquisition) waits(busy Grant) {
-	if !a.hasWaited() {
-		a.waitFrom = a.guard.clock.Now()
-		a.last = busy
-	}
-}
-
-// subscribe begins a subscription at the store. The Locker may notify at once.
-func (a *acquisition) subscribe(s *queue.Subscription) {
-	if s == nil {
-		return
-	}
-	g := a.guard
-	notify := func(in time.Duration) {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		s.Notify(g.clock.Now(), in)
-	}
-	var stop func()
-	if a.claim.Queue == driver.Queued {
-		stop = g.queuer.SubscribeClaim(a.claim.Key, a.claim.ID, notify)
-	} else {
-		stop = g.notifier.Subscribe(a.claim.Key, func() { notify(0) })
-	}
-	g.mu.Lock()
-	over := s.Started(stop)
-	g.mu.Unlock()
-	if over {
-		stop()
-	}
 }
 
 // interrupted returns why the call must not go on, or nil.
@@ -283,21 +181,6 @@ func (a *acquisition) end(h *hold, err error) (*hold, error) {
 	return h, err
 }
 
-// leave leaves the queue, unless the lease has already ended the wait. A lease that was handed off
-// meanwhile is released.
-func (a *acquisition) leave() {
-	g := a.guard
-	if a.waiter == nil || a.local != nil && a.got != nil {
-		return
-	}
-	g.mu.Lock()
-	offered := a.waiter.Leave()
-	g.unlock()
-	if offered {
-		a.reject()
-	}
-}
-
 // exit ends the acquisition, in whatever way the call ends: it returns, or the Locker or a hook
 // has panicked or ended the goroutine.
 func (a *acquisition) exit() {
@@ -320,19 +203,4 @@ func (a *acquisition) giveBack() {
 	var r release // a hook has ended the goroutine
 	defer r.report()
 	a.got.endLease(a.caller, ending{}, &r)
-}
-
-func (a *acquisition) hasWaited() bool { return a.waitFrom != clock.Never }
-
-func (a *acquisition) waited(now time.Duration) time.Duration {
-	if !a.hasWaited() {
-		return 0
-	}
-	return now - a.waitFrom
-}
-
-// missedWakeUp reports whether the call has found out by itself that the key had been released. A
-// call that has waited for a short time may not have subscribed yet.
-func (a *acquisition) missedWakeUp(now time.Duration) bool {
-	return a.unprompted && !a.handedOff && now < a.previous.Ends && a.waited(now) > jitter.LongestPoll
 }

@@ -68,9 +68,3 @@ func (g *Guard) holding(ctx context.Context, key string) *hold {
 func sameStore(a, b *Guard) bool {
 	return a == b || a.comparable && b.comparable && a.locker == b.locker
 }
-
-func (h *hold) isReleased() bool {
-	h.guard.mu.Lock()
-	defer h.guard.mu.Unlock()
-	return h.state == holdReleased
-}

@@ -1,11 +1,6 @@
 package guard
 
-import (
-	"context"
-	"errors"
-
-	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
-)
+import "context"
 
 // Do runs f under a lease on the key, and releases the lease when f has ended.
 //
@@ -114,22 +109,4 @@ func (g *Guard) Acquire(ctx context.Context, key string, opts ...Option) (*Lease
 		return nil, err
 	}
 	return &h.lease, nil
-}
-
-// joined returns a context that ends with ctx and with h, even if ctx was detached from h. The
-// function that is also returned ends it earlier.
-func (h *hold) joined(ctx context.Context) (joined context.Context, end func()) {
-	c := new(lazyctx.Context)
-	c.Init(ctx)
-	deadline, limited := h.ctx.Deadline()
-	if limited {
-		c.InitCall(ctx, deadline, 0)
-	}
-	stop := context.AfterFunc(&h.ctx, func() {
-		// The deadline also ends c: as a deadline, and not as a cancellation.
-		if !limited || !errors.Is(h.ctx.Err(), context.DeadlineExceeded) {
-			c.End(context.Cause(&h.ctx))
-		}
-	})
-	return c, func() { stop(); c.End(ErrReleased) }
 }

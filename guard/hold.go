@@ -3,72 +3,14 @@ package guard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/internal/clock"
 	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
-)
-
-const (
-	// minMargin is the least that is taken off a lease's validity. A timer may fire this late, and
-	// the context still ends before the lease does in the store.
-	minMargin = 20 * time.Millisecond
-	// driftShare is the part of a TTL by which two clocks may drift apart during the TTL: 1 %, as
-	// in the description of RedLock in the Redis documentation.
-	driftShare = 100
-)
-
-func marginOf(ttl time.Duration) time.Duration { return ttl/driftShare + minMargin }
-
-// A tenure is the time for which the store knows a claim of this Guard as the holder of a key,
-// from the grant to the release. It has one hold at a time, unless the calls share the key. By
-// hand-off, the hold of one call is followed by that of the next.
-type tenure struct {
-	guard  *Guard
-	margin time.Duration
-	began  time.Duration // when it was granted
-	late   bool          // a request for it had no answer: it may still arrive
-	until  atomic.Int64  // the instant at which validity ends
-	anchor atomic.Int64  // how long the host had been suspended when validity was last counted
-
-	// Guard.mu guards what follows.
-	// as the store knows it; Fence is that of the hold, and Reserve counts those above it
-	claim    Claim
-	hold     *hold // the first; those that share it follow by hold.next
-	handOffs int
-	index    int           // in the schedule's heap, or -1
-	next     time.Duration // the next event
-	renewAt  time.Duration // when to renew, or clock.Never
-	newest   *renewal      // the renewal that was sent last, or nil
-	state    tenureState
-	renewal  renewalState
-	// when the Guard waits for its answer no longer, if it is awaited
-	overdueAt time.Duration
-	underway  int      // renewals without an answer
-	failures  int      // renewals in a row without an answer in time
-	lastErr   error    // why the last renewal failed
-	raiseTo   uint64   // the fence that a call for several keys wants, or 0
-	raises    []*raise // the calls that wait for that
-}
-
-// A tenureState is where a tenure is.
-type tenureState uint8
-
-const (
-	tenureLive      tenureState = iota
-	tenureGone                  // the store has said that it does not know the claim
-	tenureReleasing             // its release has begun
-)
-
-// A renewalState is where the renewal of a tenure is.
-type renewalState uint8
-
-const (
-	renewalIdle    renewalState = iota // the next one is due at renewAt
-	renewalAwaited                     // the newest one is awaited until overdueAt
-	renewalsFull                       // maxRenewals have no answer: no other one is sent
+	"github.com/seed-1795987d/onerun/guard/internal/queue"
 )
 
 // A hold is one call's use of a tenure: the state behind a Lease.
@@ -109,17 +51,6 @@ const (
 	holdReleased           // its release has begun
 )
 
-// newTenure returns the tenure of a claim that the store has granted. It was sent at an instant,
-// when anchor was read, and answered at another.
-func (g *Guard) newTenure(c Claim, grant Grant, sent, anchor, answered time.Duration) *tenure {
-	t := &tenure{guard: g, margin: marginOf(c.TTL), began: answered, claim: c, index: -1}
-	t.claim.Fence = grant.Fence
-	t.claim.Seat = grant.Seat
-	t.claim.Reserve = grant.Reserved
-	t.count(sent, anchor)
-	return t
-}
-
 // newHold returns the hold of an acquisition that has got the tenure at an instant. It takes the
 // place of the hold before it, or is added to those that share the tenure.
 func (g *Guard) newHold(a *acquisition, t *tenure, at time.Duration) *hold {
@@ -148,29 +79,11 @@ func (g *Guard) newHold(a *acquisition, t *tenure, at time.Duration) *hold {
 	return h
 }
 
-// count starts the validity anew, from the instant before the request was sent and from the anchor
-// that was read then.
-func (t *tenure) count(sent, anchor time.Duration) {
-	t.anchor.Store(int64(anchor))
-	t.until.Store(int64(sent + t.claim.TTL - t.margin))
-}
-
-func (t *tenure) validUntil() time.Duration { return time.Duration(t.until.Load()) }
-
-// counted returns the instant from which the validity counts.
-func (t *tenure) counted() time.Duration { return t.validUntil() + t.margin - t.claim.TTL }
-
 // validUntil returns the instant at which h's validity ends: that of its tenure, less WithMargin.
 func (h *hold) validUntil() time.Duration { return h.tenure.validUntil() - h.set.margin }
 
 // end returns the instant at which h ends unless it is renewed.
 func (h *hold) end() time.Duration { return min(h.validUntil(), h.maxAt) }
-
-// suspended reports whether the host was suspended since validity was last counted. total is how
-// long it has been suspended by now.
-func (t *tenure) suspended(total time.Duration) bool {
-	return total-time.Duration(t.anchor.Load()) >= t.margin
-}
 
 // valid reports whether the lease is valid. It reads the clock, and whether the host was
 // suspended.
@@ -186,56 +99,6 @@ func (h *hold) valid() bool {
 func (h *hold) Busy(now time.Duration) driver.Grant {
 	t := h.tenure
 	return Grant{Left: max(0, t.validUntil()+t.margin-now), Label: t.claim.Label, Holder: t.claim.ID}
-}
-
-// nextEvent returns when the schedule has to look at t again. Guard.mu must be held.
-func (t *tenure) nextEvent() time.Duration {
-	next := clock.Never
-	for h := t.hold; h != nil; h = h.next {
-		if h.isHeld() {
-			next = min(next, h.end())
-		}
-	}
-	switch t.renewal {
-	case renewalIdle:
-		next = min(next, t.renewAt)
-	case renewalAwaited:
-		next = min(next, t.overdueAt)
-	}
-	return next
-}
-
-// expire ends the validity of all holds whose time has come, and returns them. Guard.mu must be
-// held.
-func (t *tenure) expire(now time.Duration) (lost []*hold) {
-	for h := t.hold; h != nil; h = h.next {
-		if h.expire(now) {
-			lost = append(lost, h)
-		}
-	}
-	return lost
-}
-
-// lose ends the validity of all holds that are held now, and returns them. announceLoss has to
-// follow, without Guard.mu, which must be held.
-func (t *tenure) lose(reason LossReason, now time.Duration) (lost []*hold) {
-	for h := t.hold; h != nil; h = h.next {
-		if h.isHeld() {
-			h.lose(reason, now-h.validUntil())
-			lost = append(lost, h)
-		}
-	}
-	return lost
-}
-
-// isLost reports whether no hold is valid any more. Guard.mu must be held.
-func (t *tenure) isLost() bool {
-	for h := t.hold; h != nil; h = h.next {
-		if h.lost == nil {
-			return false
-		}
-	}
-	return true
 }
 
 // isHeld reports whether h is neither lost nor released. Guard.mu must be held.
@@ -308,4 +171,113 @@ func (h *hold) overtaken(ctx context.Context, err error, ran bool) error {
 		return &ClosedError{Key: h.key, Err: err, ran: ran}
 	}
 	return &LostError{Key: h.key, Fence: h.fence.Load(), Reason: LossReleased, Err: err, ran: ran}
+}
+
+// accept makes h, which was offered, the hold of the call. It returns false if h is over.
+func (h *hold) accept() bool {
+	if !h.valid() {
+		return false
+	}
+	h.guard.mu.Lock()
+	defer h.guard.mu.Unlock()
+	if h.state != holdOffered { // Close has released it
+		return false
+	}
+	h.state = holdTaken
+	return true
+}
+
+// successor returns the waiter to which h's lease can be handed off, or nil. Nothing must be left
+// behind, and the lease must be valid for long enough to begin a run. Of calls that share the key
+// in any number, none waits for the lease of another. Guard.mu must be held.
+func (h *hold) successor(end ending, now time.Duration) *queue.Local[*acquisition] {
+	t := h.tenure
+	switch {
+	case !t.canOffer(now), h.set.among == driver.Any, end.cause != nil, h.lost != nil:
+	case end.complete && h.markerTime(now) > 0, now < h.granted+h.set.minHold:
+	default:
+		return h.guard.queues.Successor(t.claim.Key, h, termsOf(h.set))
+	}
+	return nil
+}
+
+// handOff hands h's lease off, now that h's own context has ended. It returns false if there is no
+// successor. Guard.mu must be held.
+func (h *hold) handOff(end ending) bool {
+	g, t := h.guard, h.tenure
+	now := g.clock.Now()
+	w := h.successor(end, now)
+	if w == nil {
+		return false
+	}
+	g.queues.HandOff(w, t.offer(w.Call(), now, h.label))
+	return true
+}
+
+// allows returns an *UpgradeError or a *SettingError if a call with these settings cannot join h,
+// and how h ended if it has.
+func (h *hold) allows(ctx context.Context, set *settings, key string) error {
+	if max(set.among, 1) < max(h.set.among, 1) {
+		return &UpgradeError{Key: key}
+	}
+	if set.window > 0 && (set.window != h.set.window || set.fromStart != h.set.fromStart) {
+		return &SettingError{Setting: set.onceOption(), Value: set.window.String(), Reason: fmt.Sprintf(
+			"must be that of the lease of %q, which the context already holds: a call inside of it leaves no done marker", key)}
+	}
+	if lost, released := h.ended(); lost != nil || released != nil {
+		return h.overtaken(ctx, nil, false)
+	}
+	return nil
+}
+
+// joined returns a context that ends with ctx and with h, even if ctx was detached from h. The
+// function that is also returned ends it earlier.
+func (h *hold) joined(ctx context.Context) (joined context.Context, end func()) {
+	c := new(lazyctx.Context)
+	c.Init(ctx)
+	deadline, limited := h.ctx.Deadline()
+	if limited {
+		c.InitCall(ctx, deadline, 0)
+	}
+	stop := context.AfterFunc(&h.ctx, func() {
+		// The deadline also ends c: as a deadline, and not as a cancellation.
+		if !limited || !errors.Is(h.ctx.Err(), context.DeadlineExceeded) {
+			c.End(context.Cause(&h.ctx))
+		}
+	})
+	return c, func() { stop(); c.End(ErrReleased) }
+}
+
+func (h *hold) claim() Claim {
+	h.guard.mu.Lock()
+	defer h.guard.mu.Unlock()
+	c := h.tenure.claim
+	c.Fence, c.Reserve = h.fence.Load(), 0
+	return c
+}
+
+func (h *hold) isReleased() bool {
+	h.guard.mu.Lock()
+	defer h.guard.mu.Unlock()
+	return h.state == holdReleased
+}
+
+// endAfter has the maximum hold, if there is one, begin now.
+func (h *hold) endAfter(maxHold, now time.Duration) {
+	if maxHold == 0 {
+		return
+	}
+	h.guard.mu.Lock()
+	defer h.guard.mu.Unlock()
+	h.maxAt = now + maxHold
+	h.guard.schedule.replan(h.tenure)
+}
+
+// markerTime returns how long a done marker lasts that is left at an instant, or 0 if there is to
+// be none.
+func (h *hold) markerTime(at time.Duration) time.Duration {
+	if h.set.fromStart {
+		return max(0, h.granted+h.set.window-at)
+	}
+	return h.set.window
 }

@@ -86,14 +86,6 @@ func (l *Lease) Claims() []Claim {
 	return claims
 }
 
-func (h *hold) claim() Claim {
-	h.guard.mu.Lock()
-	defer h.guard.mu.Unlock()
-	c := h.tenure.claim
-	c.Fence, c.Reserve = h.fence.Load(), 0
-	return c
-}
-
 // Context returns the lease's context. It ends with the context that was given to Acquire, and
 // when the lease is lost (its cause is then a *LostError), released (ErrReleased), or revoked by
 // Close (*ClosedError).

@@ -8,6 +8,62 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
+// DoAll runs f while it holds all the keys, and releases them when f has ended. It returns the
+// errors of Do. An ErrBusy names one of the keys that were busy.
+//
+// It takes all keys or none. Calls cannot block each other for ever, in whatever order they name
+// their keys: a call that waits for a key (WithWait) holds only keys that are smaller. That does
+// not cover a Do inside of DoAll, or inside of Do, for a further key.
+//
+// The context of f ends with the lease of any of the keys. f has one fence: it is larger than
+// every earlier fence of each key, and the store knows it for each of them. A key that ctx holds
+// already is joined: its lease gets that fence, too, and keeps it after DoAll. If DoAll fails, it
+// may get the fence with a later renewal. So an outer run must read its fence (Fence) again after
+// DoAll.
+//
+// If others may hold one of the keys meanwhile (WithShared, WithLimit), no number is the fence of
+// f alone for all keys. Each key then has the fence of its own lease, and so has a key that was
+// joined. Fence returns 0. Lease.Claims has the fence and the seat for each key.
+//
+// Options are those of Do, without WithOnce and WithMinHold. On one Redis, free keys cost one
+// round trip, and their release another.
+func (g *Guard) DoAll(ctx context.Context, keys []string, f func(context.Context) error, opts ...Option) (err error) {
+	if f == nil {
+		return errNoFunction
+	}
+	l, err := g.AcquireAll(ctx, keys, opts...)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		released := l.Release(ctx)
+		var lost *LostError
+		if errors.As(released, &lost) && !errors.Is(err, ErrLost) && !errors.Is(err, ErrClosed) {
+			if !hasEnded(ctx) {
+				err = driver.HideContext(err) // the context that f saw ended was ours
+			}
+			with := *lost
+			with.Err, with.ran = err, true
+			err = &with
+		}
+	}()
+	r := run{hold: l.leases[len(l.others)].hold, others: l.others, hooks: l.set.hooks, caller: ctx}
+	return r.run(l.ctx, f)
+}
+
+// AcquireAll is to DoAll what Acquire is to Do: the keys are held until Release.
+func (g *Guard) AcquireAll(ctx context.Context, keys []string, opts ...Option) (*Leases, error) {
+	s, err := g.newSeveral(ctx, keys, opts)
+	if err != nil {
+		return nil, err
+	}
+	defer s.abandon() // unless all are held
+	if err := s.acquire(); err != nil {
+		return nil, err
+	}
+	return s.leases()
+}
+
 // Leases are leases on several keys, which were acquired together. They are safe for concurrent
 // use.
 type Leases struct {

@@ -119,6 +119,19 @@ func (r *release) answered(held bool, err error) {
 	}
 }
 
+// newRelease returns the release of h at the instant now. Guard.mu must be held.
+func (h *hold) newRelease(end ending, now time.Duration) release {
+	t := h.tenure
+	r := release{hold: h, at: now, record: h.record, untaken: h.state == holdOffered}
+	if h.lost != nil {
+		r.err, r.storeEnd = h.lost, now+t.claim.TTL
+		return r
+	}
+	r.storeEnd = t.validUntil() + t.margin
+	r.marks = end.complete && h.set.window > 0 && !h.discard && h.markerTime(now) > 0
+	return r
+}
+
 // beginRelease ends the lease's validity and context, and hands the lease off if it can. It does
 // nothing if the release had begun before.
 func (h *hold) beginRelease(end ending, r *release) {
@@ -135,15 +148,9 @@ func (h *hold) beginRelease(end ending, r *release) {
 		h.lose(LossSuspended, now-h.validUntil())
 		lost = true
 	}
-	*r = release{hold: h, at: now, record: h.record, storeEnd: now + t.claim.TTL, untaken: h.state == holdOffered}
+	*r = h.newRelease(end, now)
 	if r.untaken {
 		g.active.add(1) // so far, it counted with the call to which it was offered
-	}
-	r.marks = end.complete && h.set.window > 0 && h.lost == nil && !h.discard && h.markerTime(now) > 0
-	if h.lost == nil {
-		r.storeEnd = t.validUntil() + t.margin
-	} else {
-		r.err = h.lost
 	}
 	h.state, h.cause = holdReleased, cause
 	h.over.Store(true)
@@ -243,15 +250,6 @@ func (h *hold) foundLost() error {
 	h.guard.mu.Unlock()
 	h.announceLoss()
 	return lost
-}
-
-// markerTime returns how long a done marker lasts that is left at an instant, or 0 if there is to
-// be none.
-func (h *hold) markerTime(at time.Duration) time.Duration {
-	if h.set.fromStart {
-		return max(0, h.granted+h.set.window-at)
-	}
-	return h.set.window
 }
 
 // after returns what the release leaves behind, at the time of the call.

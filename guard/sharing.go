@@ -1,13 +1,10 @@
 package guard
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
-	"github.com/seed-1795987d/onerun/guard/internal/clock"
 )
 
 // MaxSeats is the largest limit (WithLimit) whose holders have a seat each.
@@ -113,95 +110,7 @@ func sharingOption(among int) string {
 	return fmt.Sprintf("WithLimit(%d)", among)
 }
 
-// allows returns an *UpgradeError or a *SettingError if a call with these settings cannot join h,
-// and how h ended if it has.
-func (h *hold) allows(ctx context.Context, set *settings, key string) error {
-	if max(set.among, 1) < max(h.set.among, 1) {
-		return &UpgradeError{Key: key}
-	}
-	if set.window > 0 && (set.window != h.set.window || set.fromStart != h.set.fromStart) {
-		return &SettingError{Setting: set.onceOption(), Value: set.window.String(), Reason: fmt.Sprintf(
-			"must be that of the lease of %q, which the context already holds: a call inside of it leaves no done marker", key)}
-	}
-	if lost, released := h.ended(); lost != nil || released != nil {
-		return h.overtaken(ctx, nil, false)
-	}
-	return nil
-}
-
 // joins reports whether calls with these settings share a lease of the store with one another.
 func (s *settings) joins() bool {
 	return s.among == driver.Any && !s.fair && !s.noRenewal && s.minHold == 0 && s.owner == ""
-}
-
-// share adds the call to a lease that shared calls of this Guard have, if there is one that is not
-// too old, and if no other call waits for the key. It returns nil otherwise.
-func (a *acquisition) share() (*hold, error) {
-	if !a.set.joins() {
-		return nil, nil
-	}
-	g := a.guard
-	g.mu.Lock()
-	t := g.shared[a.claim.Key]
-	joined := t != nil && !g.queues.Waits(g.queueID(a.claim.Key, a.set)) && t.join(a, g.clock.Now(), "")
-	g.unlock()
-	if !joined {
-		return nil, nil
-	}
-	return a.take()
-}
-
-// join offers the call a hold under t. It returns false if t cannot be joined. Guard.mu must be
-// held.
-func (t *tenure) join(a *acquisition, now time.Duration, previous string) bool {
-	g, ttl := t.guard, t.claim.TTL
-	switch {
-	case t.claim.Reserve == 0, t.state != tenureLive, g.closed, ttl != a.set.ttl:
-		return false
-	case t.renewAt == clock.Never: // see restIfOver
-		return false
-	case now-t.began >= handOffPeriod(ttl), t.validUntil()-now < ttl/2:
-		return false
-	}
-	t.offer(a, now, previous)
-	return true
-}
-
-// admit lets the first of the waiting calls join t, which was just granted to a call that joins, as
-// long as they join, too. Guard.mu must be held.
-func (t *tenure) admit(set *settings, now time.Duration) {
-	g := t.guard
-	if g.shared == nil {
-		g.shared = map[string]*tenure{}
-	}
-	g.shared[t.claim.Key] = t
-	for {
-		w := g.queues.First(g.queueID(t.claim.Key, set))
-		if w == nil || !w.Call().set.joins() || !t.join(w.Call(), now, t.hold.label) {
-			return
-		}
-		g.queues.Offer(w)
-	}
-}
-
-// leave takes a hold out of its tenure, which goes on with others. Guard.mu must be held.
-func (t *tenure) leave(h *hold) {
-	for at := &t.hold; *at != nil; at = &(*at).next {
-		if *at == h {
-			*at = h.next
-			break
-		}
-	}
-	t.restIfOver()
-	t.guard.schedule.replan(t)
-}
-
-// restIfOver stops renewals if no hold may be held any longer. Guard.mu must be held.
-func (t *tenure) restIfOver() {
-	for h := t.hold; h != nil; h = h.next {
-		if h.lost == nil || h.lost.Reason != LossMaxHold {
-			return
-		}
-	}
-	t.renewAt = clock.Never
 }

@@ -9,7 +9,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_no_margin", rule: 1, does: "no margin is subtracted for clock drift",
-		hunks: []hunk{{"guard/hold.go", "{ return ttl/driftShare + minMargin }", "{ return 0 }"}},
+		hunks: []hunk{{"guard/tenure.go", "{ return ttl/driftShare + minMargin }", "{ return 0 }"}},
 		pkg:   "guard", test: "TestLoss_endsTheContextBeforeTheLeaseWhateverTheStoreDoes",
 	},
 	{
@@ -39,7 +39,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_suspension_ignored", rule: 2, does: "a lease stays valid through a suspension of the host",
-		hunks: []hunk{{"guard/hold.go", "return total-time.Duration(t.anchor.Load()) >= t.margin", "return false"}},
+		hunks: []hunk{{"guard/tenure.go", "return total-time.Duration(t.anchor.Load()) >= t.margin", "return false"}},
 		pkg:   "guard", test: "TestSuspension_losesTheLeases",
 	},
 	{

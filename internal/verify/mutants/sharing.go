@@ -24,7 +24,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_upgrade_waits", rule: 27, does: "a call for a key alone, inside a shared lease on it, joins that lease",
-		hunks: []hunk{{"guard/sharing.go", "if max(set.among, 1) < max(h.set.among, 1) {", "if false {"}},
+		hunks: []hunk{{"guard/hold.go", "if max(set.among, 1) < max(h.set.among, 1) {", "if false {"}},
 		pkg:   "guard", test: "TestUpgrade_isRefusedAtOnce",
 	},
 	{
@@ -39,22 +39,22 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_readers_lose_nothing", rule: 3, does: "if a shared lease is not held, only one of its readers is notified",
-		hunks: []hunk{{"guard/hold.go", "			h.lose(reason, now-h.validUntil())\n			lost = append(lost, h)\n", "			h.lose(reason, now-h.validUntil())\n			return append(lost, h)\n"}},
+		hunks: []hunk{{"guard/tenure.go", "			h.lose(reason, now-h.validUntil())\n			lost = append(lost, h)\n", "			h.lose(reason, now-h.validUntil())\n			return append(lost, h)\n"}},
 		pkg:   "guard", test: "TestShared_theLeaseOfSeveralIsLostTogether",
 	},
 	{
 		name: "mutant_shared_lease_renewed_past_the_maximum", rule: 4, does: "a shared lease is renewed after the maximum hold of its last reader",
-		hunks: []hunk{{"guard/sharing.go", "			return\n		}\n	}\n	t.renewAt = clock.Never", "			return\n		}\n	}\n	_ = clock.Never"}},
+		hunks: []hunk{{"guard/tenure.go", "			return\n		}\n	}\n	t.renewAt = clock.Never", "			return\n		}\n	}\n	_ = clock.Never"}},
 		pkg:   "guard", test: "TestShared_maxHoldOfTheLastEndsRenewal",
 	},
 	{
 		name: "mutant_reader_joins_a_lease_that_ends", rule: 4, does: "a reader joins a lease that is not renewed any more",
-		hunks: []hunk{{"guard/sharing.go", "case t.renewAt == clock.Never:", "case false:"}},
+		hunks: []hunk{{"guard/tenure.go", "|| t.renewAt == clock.Never ||", "||"}},
 		pkg:   "guard", test: "TestShared_aLeaseThatIsNotRenewedIsNotJoined",
 	},
 	{
 		name: "mutant_readers_share_a_fence", rule: 9, does: "readers that share a lease have one fence",
-		hunks: []hunk{{"guard/handoff.go", "	t.claim.Fence++\n", ""}},
+		hunks: []hunk{{"guard/tenure.go", "	t.claim.Fence++\n", ""}},
 		pkg:   "guard", test: "TestShared_readersOfAProcessHaveOneLease",
 	},
 	{
@@ -87,17 +87,17 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_a_reader_joins_for_ever", rule: 13, does: "readers join a lease for as long as it is held",
-		hunks: []hunk{{"guard/sharing.go", "case now-t.began >= handOffPeriod(ttl), t.validUntil()-now < ttl/2:", "case t.validUntil()-now < ttl/2:"}},
+		hunks: []hunk{{"guard/tenure.go", "now-t.began < handOffPeriod(ttl) && ", ""}},
 		pkg:   "guard", test: "TestShared_aLeaseIsJoinedForABoundedTime",
 	},
 	{
 		name: "mutant_reader_joins_past_a_writer", rule: 11, does: "a reader joins a lease while a writer of its process waits",
-		hunks: []hunk{{"guard/sharing.go", "t != nil && !g.queues.Waits(g.queueID(a.claim.Key, a.set)) &&", "t != nil &&"}},
+		hunks: []hunk{{"guard/wait.go", "t != nil && !g.queues.Waits(g.queueID(a.claim.Key, a.set)) &&", "t != nil &&"}},
 		pkg:   "guard", test: "TestShared_readersDoNotOvertakeAWriter",
 	},
 	{
 		name: "mutant_waiting_readers_each_ask", rule: 11, does: "readers that wait do not join the lease that the first of them gets",
-		hunks: []hunk{{"guard/sharing.go", "w == nil || !w.Call().set.joins()", "w == nil || w.Call() != nil"}},
+		hunks: []hunk{{"guard/tenure.go", "w == nil || !w.Call().set.joins()", "w == nil || w.Call() != nil"}},
 		pkg:   "guard", test: "TestShared_readersOfAProcessHaveOneLease",
 	},
 	{

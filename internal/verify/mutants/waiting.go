@@ -47,22 +47,22 @@ var waiting = []mutant{
 	},
 	{
 		name: "mutant_waits_past_its_context", rule: 12, does: "a waiter does not leave the queue when its context ends",
-		hunks: []hunk{{"guard/acquire.go", "step.Wake, a.caller.Done(), a.guard.closing)", "step.Wake, nil, a.guard.closing)"}},
+		hunks: []hunk{{"guard/wait.go", "step.Wake, a.caller.Done(), a.guard.closing)", "step.Wake, nil, a.guard.closing)"}},
 		pkg:   "guard", test: "TestQueue_aCallThatLeavesDoesNotDelayOthers",
 	},
 	{
 		name: "mutant_same_fence_handed_off", rule: 13, does: "a lease is handed off with the fence of the hold before",
-		hunks: []hunk{{"guard/handoff.go", "t.claim.Fence++\n", ""}},
+		hunks: []hunk{{"guard/tenure.go", "t.claim.Fence++\n", ""}},
 		pkg:   "guard", test: "TestHandOff_needsNoStore",
 	},
 	{
 		name: "mutant_hand_off_without_end", rule: 13, does: "a lease is handed off for as long as calls wait",
-		hunks: []hunk{{"guard/handoff.go", "case now-t.began >= handOffPeriod(ttl), t.validUntil()-now < ttl/2:", "case t.validUntil()-now < ttl/2:"}},
+		hunks: []hunk{{"guard/tenure.go", "now-t.began < handOffPeriod(ttl) && ", ""}},
 		pkg:   "guard", test: "TestHandOff_isBoundedByTime",
 	},
 	{
 		name: "mutant_fences_not_reserved", rule: 13, does: "a lease is handed off with fences that are not reserved",
-		hunks: []hunk{{"guard/handoff.go", "case t.claim.Reserve == 0, g.closed,", "case g.closed,"}},
+		hunks: []hunk{{"guard/tenure.go", "t.claim.Reserve > 0 && ", ""}},
 		pkg:   "guard", test: "TestHandOff_isBoundedByTheReservedFences",
 	},
 	{

@@ -1,0 +1,181 @@
+package guard
+
+import (
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/internal/clock"
+	"github.com/seed-1795987d/onerun/guard/internal/jitter"
+	"github.com/seed-1795987d/onerun/guard/internal/queue"
+)
+
+// answerGrace is how long beyond WithWait a call waits for an answer of the store.
+const answerGrace = time.Second
+
+// wait does what the waiter says, until the claim is granted or the call gives up.
+func (a *acquisition) wait() (*hold, error) {
+	if h, err := a.share(); h != nil || err != nil {
+		return h, err
+	}
+	a.newWaiter()
+	for {
+		step := a.next()
+		switch step.Move {
+		case queue.Ask:
+			a.previous, a.unprompted = step.Previous, step.Unprompted
+			if h, err := a.ask(step.Reserve || a.set.joins()); h != nil || err != nil {
+				return h, err
+			}
+		case queue.Take:
+			if h, err := a.take(); h != nil || err != nil {
+				return h, err
+			}
+		case queue.Announce:
+			a.waits(step.Grant)
+			e := a.event(a.waitFrom, nil)
+			hooks(a.set.hooks).call(a.ctx, &e, pickWait)
+		case queue.Rest:
+			if step.Waiting {
+				a.waits(step.Grant)
+			}
+			a.subscribe(step.Subscribe)
+			if !a.guard.sleep(step.Until, step.Wake, a.caller.Done(), a.guard.closing) {
+				return nil, a.interrupted()
+			}
+		case queue.Quit:
+			return nil, a.refused(step.Grant, step.Err)
+		}
+	}
+}
+
+func (a *acquisition) newWaiter() {
+	g := a.guard
+	if a.set.fair {
+		a.waiter = queue.NewFair(a.retries, a.set.ttl, func(stop func()) { g.queues.End(stop) })
+		return
+	}
+	a.local = &queue.Local[*acquisition]{}
+	a.local.Init(g.queues, g.queueID(a.claim.Key, a.set), termsOf(a.set), a.retries, a)
+	a.waiter = a.local
+}
+
+func termsOf(set *settings) queue.Terms {
+	return queue.Terms{TTL: set.ttl, Owner: set.owner, Renew: !set.noRenewal, Among: max(set.among, 1)}
+}
+
+// queueMode returns the relation of a claim with these settings to the queue of the store.
+func queueMode(set *settings) driver.QueueMode {
+	switch {
+	case !set.fair:
+		return driver.Unqueued
+	case set.wait <= 0:
+		return driver.YieldToQueue
+	}
+	return driver.Queued
+}
+
+func (a *acquisition) next() queue.Step {
+	g := a.guard
+	g.mu.Lock()
+	defer g.unlock()
+	return a.waiter.Next(g.clock.Now())
+}
+
+// waits notes since when the call waits.
+func (a *acquisition) waits(busy Grant) {
+	if !a.hasWaited() {
+		a.waitFrom = a.guard.clock.Now()
+		a.last = busy
+	}
+}
+
+func (a *acquisition) hasWaited() bool { return a.waitFrom != clock.Never }
+
+func (a *acquisition) waited(now time.Duration) time.Duration {
+	if !a.hasWaited() {
+		return 0
+	}
+	return now - a.waitFrom
+}
+
+// missedWakeUp reports whether the call has found out by itself that the key had been released. A
+// call that has waited for a short time may not have subscribed yet.
+func (a *acquisition) missedWakeUp(now time.Duration) bool {
+	return a.unprompted && !a.handedOff && now < a.previous.Ends && a.waited(now) > jitter.LongestPoll
+}
+
+// subscribe begins a subscription at the store. The Locker may notify at once.
+func (a *acquisition) subscribe(s *queue.Subscription) {
+	if s == nil {
+		return
+	}
+	g := a.guard
+	notify := func(in time.Duration) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		s.Notify(g.clock.Now(), in)
+	}
+	var stop func()
+	if a.claim.Queue == driver.Queued {
+		stop = g.queuer.SubscribeClaim(a.claim.Key, a.claim.ID, notify)
+	} else {
+		stop = g.notifier.Subscribe(a.claim.Key, func() { notify(0) })
+	}
+	g.mu.Lock()
+	over := s.Started(stop)
+	g.mu.Unlock()
+	if over {
+		stop()
+	}
+}
+
+// share adds the call to a lease that shared calls of this Guard have, if there is one that is not
+// too old, and if no other call waits for the key. It returns nil otherwise.
+func (a *acquisition) share() (*hold, error) {
+	if !a.set.joins() {
+		return nil, nil
+	}
+	g := a.guard
+	g.mu.Lock()
+	t := g.shared[a.claim.Key]
+	joined := t != nil && !g.queues.Waits(g.queueID(a.claim.Key, a.set)) && t.join(a, g.clock.Now(), "")
+	g.unlock()
+	if !joined {
+		return nil, nil
+	}
+	return a.take()
+}
+
+// take takes the lease that was handed off to the call. It returns nil if the lease was over
+// before the call came to it, and an error if the call must not go on.
+func (a *acquisition) take() (*hold, error) {
+	h := a.offered
+	a.cleanUp() // the call's own claim
+	if err := a.interrupted(); err != nil || !h.accept() {
+		a.reject()
+		return nil, err
+	}
+	a.handedOff = true
+	a.previous = queue.Previous{Label: h.previous, Ends: clock.Never}
+	a.claim.Owner = h.owner
+	a.last = Grant{State: Granted}
+	return h, nil
+}
+
+// leave leaves the queue, unless the lease has already ended the wait. A lease that was handed off
+// meanwhile is released.
+func (a *acquisition) leave() {
+	g := a.guard
+	if a.waiter == nil || a.local != nil && a.got != nil {
+		return
+	}
+	g.mu.Lock()
+	offered := a.waiter.Leave()
+	g.unlock()
+	if offered {
+		a.reject()
+	}
+}
+
+// reject releases a lease that was handed off to the call, which goes on without it.
+func (a *acquisition) reject() { a.offered.endLease(a.caller, ending{}, new(release)) }
