@@ -36,7 +36,7 @@ func FillCleaner(g *Guard, spare int) (empty func()) {
 		c.waiting[i] = &orphan{}
 	}
 	if spare > 0 {
-		c.spare[spare-1] = &orphan{answered: true}
+		c.spare[spare-1] = &orphan{state: orphanAnswered}
 	}
 	return func() {
 		c.mu.Lock()

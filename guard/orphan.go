@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// settle is how long a request that was under way when its caller gave up may at least take to
-	// arrive: a clean-up before that proves nothing.
-	settle = time.Second
-	// patience is how long after its claim must have ended a release is tried without an answer.
+	// lateRequestWindow is how much later a request may still reach the store that was in flight
+	// when its caller gave up. So an earlier clean-up must be repeated.
+	lateRequestWindow = time.Second
+	// patience is how long a release is tried without an answer after its claim must have ended.
 	patience = 5 * time.Second
 	// cleanUpsAtOnce bounds the clean-ups under way. It is queuedAtOnce if the store keeps a
 	// queue: the clean-ups of hundreds of callers that give up must keep up with what they queue,
@@ -51,22 +51,31 @@ type orphan struct {
 	next     time.Duration // when to clean up (again)
 	interval time.Duration // to the next repetition
 	tries    int
-	answered bool // the store has answered a clean-up
-	settled  bool // and one that was sent when a late attempt should have arrived
+	state    orphanState
 	hopeless bool // the last clean-up has failed such that another one would fail, too
 	err      error
 }
 
-// settles returns the time by which a late attempt should have arrived.
-func (o *orphan) settles() time.Duration { return o.since + min(o.claim.TTL, settle) }
+// An orphanState says what clean-ups have reached.
+type orphanState uint8
 
-// holds reports whether the store may still have the claim, or lacks what it was to be left.
-func (o *orphan) holds(now time.Duration) bool {
-	return !o.answered && (o.leave != nil || now < o.since+o.claim.TTL)
+const (
+	orphanUnanswered orphanState = iota // the store has answered none
+	orphanAnswered                      // it has answered, but a late attempt may arrive after that
+	orphanReleased                      // it has answered one that was sent after the late attempts
+)
+
+// latestRequest returns the time by which a late attempt should have arrived.
+func (o *orphan) latestRequest() time.Duration { return o.since + min(o.claim.TTL, lateRequestWindow) }
+
+// isUnresolved reports whether the store may still have the claim, or its marker may not have been
+// written.
+func (o *orphan) isUnresolved(now time.Duration) bool {
+	return o.state == orphanUnanswered && (o.leave != nil || now < o.since+o.claim.TTL)
 }
 
 // isSpare reports whether the orphan is only cleaned up again to be safe, or cannot be.
-func (o *orphan) isSpare() bool { return o.answered || o.hopeless }
+func (o *orphan) isSpare() bool { return o.state != orphanUnanswered || o.hopeless }
 
 // A cleaner releases orphans in the background, by a goroutine that ends when there are none. When
 // the Guard is closed, it goes on until each was answered, or until it is abandoned.
@@ -96,7 +105,7 @@ func (c *cleaner) add(o orphan) {
 	o.claim.Repeated = true
 	o.since = c.guard.clock.Now()
 	o.next = o.since
-	o.interval = min(settle, o.claim.TTL)
+	o.interval = min(lateRequestWindow, o.claim.TTL)
 	if o.until == 0 {
 		o.until = o.since + 2*o.claim.TTL
 	}
@@ -172,7 +181,7 @@ func (c *cleaner) run() {
 		}
 		if !c.guard.sleep(next, c.wake, nil, closing) {
 			closing = nil // once is enough
-			c.hurry()
+			c.expedite()
 		}
 	}
 }
@@ -244,9 +253,9 @@ func (c *cleaner) tryAndPlan(ctx context.Context, o *orphan) {
 	c.try(ctx, o)
 }
 
-// hurry shortens the pauses, because the Guard is closed: a late attempt is awaited no longer than
-// it takes to settle.
-func (c *cleaner) hurry() {
+// expedite shortens the pauses, because the Guard is closed: a late attempt is awaited no longer than
+// lateRequestWindow.
+func (c *cleaner) expedite() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closing = true
@@ -263,7 +272,7 @@ func (c *cleaner) plan(o *orphan) {
 	case o.hopeless:
 		o.next = 0
 	default:
-		o.next = min(o.next, o.settles())
+		o.next = min(o.next, o.latestRequest())
 	}
 }
 
@@ -271,7 +280,7 @@ func (c *cleaner) plan(o *orphan) {
 // held.
 func (c *cleaner) ended(o *orphan, now time.Duration) bool {
 	switch {
-	case o.answered && (!o.late || o.settled && (c.closing || now >= o.until)):
+	case o.state != orphanUnanswered && (!o.late || o.state == orphanReleased && (c.closing || now >= o.until)):
 		return true
 	case c.abandoned, c.closing && o.hopeless, o.tries > 0 && now >= o.until:
 		return true
@@ -288,10 +297,10 @@ func (c *cleaner) finish(o *orphan) {
 
 // drop ends the work on the orphan. c.mu must be held.
 func (c *cleaner) drop(o *orphan) {
-	if c.abandoned && !o.answered {
+	if c.abandoned && o.state == orphanUnanswered {
 		o.err = errors.Join(errAbandoned, o.err)
 	}
-	if (c.closing || c.abandoned) && o.holds(c.guard.clock.Now()) {
+	if (c.closing || c.abandoned) && o.isUnresolved(c.guard.clock.Now()) {
 		c.lost++
 	}
 	c.guard.reportOrphan(o, false)
@@ -343,8 +352,10 @@ func (o *orphan) note(g *Guard, sent time.Duration, err error) {
 		o.leave, o.since, o.until = nil, now, now+2*o.claim.TTL
 		o.next = now + o.interval
 	default:
-		o.answered = true
-		o.settled = o.settled || sent >= o.settles()
+		o.state = max(o.state, orphanAnswered)
+		if sent >= o.latestRequest() {
+			o.state = orphanReleased
+		}
 		o.next = min(now+o.interval, max(o.until, now+1))
 		o.interval += o.interval / 2
 	}
@@ -370,7 +381,7 @@ func (c *cleaner) unreleased() int {
 	now := c.guard.clock.Now()
 	for _, q := range []orphanHeap{c.waiting, c.spare} {
 		for _, o := range q {
-			if o.holds(now) {
+			if o.isUnresolved(now) {
 				n++
 			}
 		}
