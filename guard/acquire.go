@@ -25,19 +25,19 @@ type acquisition struct {
 	waiter queue.Waiter               // decides when to ask; nil if the call does not wait
 	local  *queue.Local[*acquisition] // the waiter, if it is this one, or nil
 	// offered is the lease that was handed off to the call last. Guard.mu guards it.
-	offered *hold
+	offered *holder
 
 	claim     Claim
 	stored    storedClaim
 	late      bool // a request had no answer: it may still arrive
 	requests  int
 	sent      time.Duration // when the last request was sent
-	anchor    time.Duration // see tenure.count
+	anchor    time.Duration // see storeLease.extendValidity
 	firstCall lazyctx.Context
 	last      Grant         // the last answer, for events
 	waitFrom  time.Duration // when the key was first found busy, or clock.Never
 	previous  queue.Previous
-	got       *hold
+	got       *holder
 
 	unprompted bool // the last request was made because of the time alone
 	handedOff  bool // the lease came from another call
@@ -63,10 +63,10 @@ const (
 	phaseReturned
 )
 
-// acquire takes a lease on the key, which the store knows as stored. It returns a hold that is in
-// the schedule, or the error of a call whose function did not run. The caller must call endLease
-// on the hold.
-func (g *Guard) acquire(ctx context.Context, key, stored string, set *settings) (*hold, error) {
+// acquire takes a lease on the key, which the store knows as stored. It returns a holder that is
+// in the schedule, or the error of a call whose function did not run. The caller must call
+// endLease on the holder.
+func (g *Guard) acquire(ctx context.Context, key, stored string, set *settings) (*holder, error) {
 	a, err := g.newAcquisition(ctx, key, stored, set)
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func (a *acquisition) begin() {
 }
 
 // get gets a lease, or the error with which the call gives up.
-func (a *acquisition) get() (*hold, error) {
+func (a *acquisition) get() (*holder, error) {
 	if a.set.wait > 0 || a.set.joins() {
 		return a.wait()
 	}
@@ -123,7 +123,7 @@ func (a *acquisition) get() (*hold, error) {
 
 // askUntilAnswered asks again until the store has answered, for a call that does not wait for a
 // busy key. h and err are the result of the last request.
-func (a *acquisition) askUntilAnswered(h *hold, err error) (*hold, error) {
+func (a *acquisition) askUntilAnswered(h *holder, err error) (*holder, error) {
 	for h == nil && err == nil {
 		if !a.guard.sleep(a.askAt, nil, a.caller.Done(), a.guard.closing) {
 			return nil, a.interrupted()
@@ -163,7 +163,7 @@ func (a *acquisition) refused(grant Grant, err error) error {
 }
 
 // end ends an acquisition with its result, which it returns.
-func (a *acquisition) end(h *hold, err error) (*hold, error) {
+func (a *acquisition) end(h *holder, err error) (*holder, error) {
 	a.got = h
 	if a.waiter != nil {
 		a.leave()
@@ -174,9 +174,9 @@ func (a *acquisition) end(h *hold, err error) (*hold, error) {
 	a.phase = phaseReturned
 	if h != nil && h.over.Load() { // while a hook ran
 		var r release
-		h.endLease(a.caller, ending{}, &r)
+		h.endLease(a.caller, releaseOptions{}, &r)
 		r.report()
-		return nil, h.overtaken(a.caller, nil, false)
+		return nil, h.endedError(a.caller, nil, false)
 	}
 	return h, err
 }
@@ -202,5 +202,5 @@ func (a *acquisition) giveBack() {
 	}
 	var r release // a hook has ended the goroutine
 	defer r.report()
-	a.got.endLease(a.caller, ending{}, &r)
+	a.got.endLease(a.caller, releaseOptions{}, &r)
 }

@@ -21,9 +21,9 @@ func requestTimeout(ttl time.Duration) time.Duration {
 	return min(ttl-marginOf(ttl), max(ttl/3, 5*time.Second))
 }
 
-// ask asks the store once. It returns the hold if the claim was granted and is of use, or an error
-// if the call must not go on. reserve asks for fences for other calls, too.
-func (a *acquisition) ask(reserve bool) (*hold, error) {
+// ask asks the store once. It returns the holder if the claim was granted and is of use, or an
+// error if the call must not go on. reserve asks for fences for other calls, too.
+func (a *acquisition) ask(reserve bool) (*holder, error) {
 	g := a.guard
 	a.prepare(reserve)
 	call := &a.firstCall
@@ -43,7 +43,7 @@ func (a *acquisition) prepare(reserve bool) {
 	a.identify()
 	a.claim.Reserve = 0
 	if reserve {
-		a.claim.Reserve = mostHandOffs
+		a.claim.Reserve = maxHandOffs
 	}
 	a.sent = g.clock.Now()
 	a.anchor = g.clock.Anchor(a.sent)
@@ -53,7 +53,7 @@ func (a *acquisition) prepare(reserve bool) {
 }
 
 // answered handles the answer to a request. It returns as ask does.
-func (a *acquisition) answered(grant Grant, err error) (*hold, error) {
+func (a *acquisition) answered(grant Grant, err error) (*holder, error) {
 	a.note(grant, err)
 	took := a.guard.clock.Now() - a.sent
 	if err != nil {
@@ -66,7 +66,7 @@ func (a *acquisition) answered(grant Grant, err error) (*hold, error) {
 		a.set.deferral.note(err)
 	}
 	if err == nil && grant.State == Granted {
-		var h *hold
+		var h *holder
 		if h, err = a.use(grant, took); h != nil {
 			return h, nil
 		}
@@ -93,11 +93,11 @@ func (a *acquisition) note(grant Grant, err error) {
 }
 
 // use puts a lease that was just granted into the schedule, unless it is of no use any more.
-func (a *acquisition) use(grant Grant, took time.Duration) (*hold, error) {
+func (a *acquisition) use(grant Grant, took time.Duration) (*holder, error) {
 	g, now := a.guard, a.sent+took
-	t := g.newTenure(a.claim, grant, a.sent, a.anchor, now)
+	t := g.newStoreLease(a.claim, grant, a.sent, a.anchor, now)
 	t.late = a.late
-	h := g.newHold(a, t, a.sent)
+	h := g.newHolder(a, t, a.sent)
 	t.renewAt = clock.Never
 	if !a.set.noRenewal {
 		t.renewAt = g.renewalAfter(a.sent, t.claim.TTL)

@@ -111,9 +111,9 @@ func (g *Guard) closeError(ctx context.Context, revoked int) error {
 // revoke releases all leases that are held, and returns how many there were.
 func (g *Guard) revoke() int {
 	g.mu.Lock()
-	held := make([]*hold, 0, len(g.schedule.heap))
+	held := make([]*holder, 0, len(g.schedule.heap))
 	for _, t := range g.schedule.heap {
-		for h := t.hold; h != nil; h = h.next {
+		for h := t.holder; h != nil; h = h.next {
 			held = append(held, h)
 		}
 	}
@@ -127,13 +127,13 @@ func (g *Guard) revoke() int {
 		sent.Go(func() {
 			var r release
 			defer func() { // also if the Locker ends the goroutine
-				if r.state != releaseNone && !r.untaken {
+				if r.state != releaseNone && !r.neverAccepted {
 					revoked.Add(1)
 				}
 				r.report()
 			}()
 			// A panic of the Locker would end the process. The cleaner goes on with its claim.
-			contain(func() { h.endLease(ended, ending{cause: &ClosedError{Key: h.key, ran: true}}, &r) })
+			contain(func() { h.endLease(ended, releaseOptions{cause: &ClosedError{Key: h.key, ran: true}}, &r) })
 		})
 	}
 	sent.Wait()

@@ -4,16 +4,16 @@ import "context"
 
 type leaseKey struct{}
 
-// leaseContext is a context that carries a hold. It is the value of leaseKey itself, so that the
+// leaseContext is a context that carries a holder. It is the value of leaseKey itself, so that the
 // leases of the contexts around it can be found through it.
 type leaseContext struct {
 	context.Context
-	hold *hold
-	all  *Leases // of DoAll: those of all its keys; or nil
+	holder *holder
+	all    *Leases // of DoAll: those of all its keys; or nil
 }
 
-// others returns the holds of DoAll's other keys.
-func (c *leaseContext) others() []*hold {
+// others returns the holders of DoAll's other keys.
+func (c *leaseContext) others() []*holder {
 	if c.all == nil {
 		return nil
 	}
@@ -40,7 +40,7 @@ func FromContext(ctx context.Context) (*Lease, bool) {
 	if c == nil {
 		return nil, false
 	}
-	return &Lease{hold: c.hold, ctx: c, role: leaseFound}, true
+	return &Lease{holder: c.holder, ctx: c, role: leaseFound}, true
 }
 
 // Fence returns the fence of the lease under which ctx runs, or 0 if there is none. In a DoAll
@@ -48,16 +48,16 @@ func FromContext(ctx context.Context) (*Lease, bool) {
 // Lease.Fence.
 func Fence(ctx context.Context) uint64 {
 	if c := leaseOf(ctx); c != nil {
-		return fenceOf(c.hold, c.others())
+		return fenceOf(c.holder, c.others())
 	}
 	return 0
 }
 
-// holding returns the hold of the store's key under which ctx runs, or nil. It is not released
+// holding returns the holder of the store's key under which ctx runs, or nil. It is not released
 // yet, but it may have been lost.
-func (g *Guard) holding(ctx context.Context, key string) *hold {
+func (g *Guard) holding(ctx context.Context, key string) *holder {
 	for c := leaseOf(ctx); c != nil; c = leaseOf(c.Context) {
-		if h := c.hold; h.tenure.claim.Key == key && sameStore(h.guard, g) && !h.isReleased() {
+		if h := c.holder; h.storeLease.claim.Key == key && sameStore(h.guard, g) && !h.isReleased() {
 			return h
 		}
 	}

@@ -102,7 +102,7 @@ func (g *Guard) Acquire(ctx context.Context, key string, opts ...Option) (*Lease
 			return nil, err
 		}
 		joined, end := h.joined(ctx)
-		return &Lease{hold: h, ctx: &leaseContext{Context: joined, hold: h}, role: leaseJoined, end: end}, nil
+		return &Lease{holder: h, ctx: &leaseContext{Context: joined, holder: h}, role: leaseJoined, end: end}, nil
 	}
 	h, err := g.acquire(ctx, key, stored, set)
 	if err != nil {

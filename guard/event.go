@@ -127,8 +127,8 @@ func (a *acquisition) reportCall(sent, took time.Duration, grant Grant, err erro
 	}, pickCall)
 }
 
-// event returns an event of a hold. Start and Duration are left to the caller.
-func (h *hold) event() Event {
+// event returns an event of a holder. Start and Duration are left to the caller.
+func (h *holder) event() Event {
 	h.guard.mu.Lock()
 	defer h.guard.mu.Unlock()
 	return Event{
@@ -139,7 +139,7 @@ func (h *hold) event() Event {
 		TTL:       h.set.ttl,
 		Used:      h.used,
 		Renewals:  h.renewals,
-		Failures:  h.tenure.failures,
+		Failures:  h.storeLease.failures,
 		State:     Granted,
 		Origin:    h.origin,
 		Auxiliary: h.set.auxiliary,
@@ -148,7 +148,7 @@ func (h *hold) event() Event {
 }
 
 // reportLoss has the hooks called for the loss of h.
-func (h *hold) reportLoss() {
+func (h *holder) reportLoss() {
 	if len(h.set.hooks) == 0 {
 		return
 	}
@@ -158,7 +158,7 @@ func (h *hold) reportLoss() {
 }
 
 // reportRenewal has the hooks called for a renewal. used is how much of the TTL had passed.
-func (h *hold) reportRenewal(sent, took, used time.Duration, failures int, err error) {
+func (h *holder) reportRenewal(sent, took, used time.Duration, failures int, err error) {
 	if len(h.set.hooks) == 0 {
 		return
 	}
@@ -170,8 +170,8 @@ func (h *hold) reportRenewal(sent, took, used time.Duration, failures int, err e
 
 // event returns an event of the run.
 func (r *run) event(err error) Event {
-	e := r.hold.event()
-	e.Start, e.Duration = r.hold.guard.clock.Time(r.start), r.took
+	e := r.holder.event()
+	e.Start, e.Duration = r.holder.guard.clock.Time(r.start), r.took
 	e.Joined, e.Auxiliary = r.joined, false
 	e.Candidate = e.Candidate && !r.joined
 	e.Err = err
@@ -187,10 +187,10 @@ func (r *run) report(err error) {
 
 // report calls the hooks for a release.
 func (r *release) report() {
-	if r.state == releaseNone || r.untaken || len(r.hold.set.hooks) == 0 {
+	if r.state == releaseNone || r.neverAccepted || len(r.holder.set.hooks) == 0 {
 		return
 	}
-	h, hs := r.hold, hooks(r.hold.set.hooks)
+	h, hs := r.holder, hooks(r.holder.set.hooks)
 	e := h.event()
 	for _, c := range r.calls[:r.tried] {
 		e.Op, e.Start, e.Duration, e.Err = driver.OpRelease, h.guard.clock.Time(c.sent), c.took, c.err
@@ -204,7 +204,7 @@ func (r *release) report() {
 }
 
 // reportRepeat has the hooks called for a release that was sent again, see sendMarking.
-func (h *hold) reportRepeat(sent, took time.Duration, err error) {
+func (h *holder) reportRepeat(sent, took time.Duration, err error) {
 	if len(h.set.hooks) == 0 {
 		return
 	}
@@ -224,7 +224,7 @@ func (a *acquisition) orphanReport() orphanReport {
 	return newOrphanReport(a.ctx, a.set, a.key, driver.OpAcquire)
 }
 
-func (h *hold) orphanReport(op driver.Op) orphanReport {
+func (h *holder) orphanReport(op driver.Op) orphanReport {
 	return newOrphanReport(&h.ctx, h.set, h.key, op)
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/seed-1795987d/onerun/guard/internal/clock"
 )
 
-// HoldSize is how many bytes a hold has.
-const HoldSize = unsafe.Sizeof(hold{})
+// HoldSize is how many bytes a holder has.
+const HoldSize = unsafe.Sizeof(holder{})
 
 // SetSuspended makes g call suspended to learn how long the host has been suspended.
 func SetSuspended(g *Guard, suspended func() time.Duration) {
@@ -30,7 +30,7 @@ func FillCleaner(g *Guard, spare int) (empty func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.running = true
-	c.waiting, c.spare = make(orphanHeap, mostOrphans-spare), make(orphanHeap, spare)
+	c.waiting, c.spare = make(orphanHeap, maxOrphans-spare), make(orphanHeap, spare)
 	for i := len(c.waiting); i > 0; {
 		i = (i - 1) / 2
 		c.waiting[i] = &orphan{}

@@ -44,14 +44,14 @@ type Guard struct {
 	gaveUp     *lazyctx.Stop // ends calls to the store: Close waits for them no longer
 	unheld     *lazyctx.Stop // ends renewals: Close has nothing left to renew
 
-	// mu guards what follows, and the state of every tenure and hold.
+	// mu guards what follows, and the state of every storeLease and holder.
 	mu       sync.Mutex
 	closed   bool
 	active   counter // acquisitions under way, and holds
 	schedule schedule
 	warning  warning
 	queues   *queue.Queues[*acquisition]
-	shared   map[string]*tenure // by key, the newest that shared calls may join
+	shared   map[string]*storeLease // by key, the newest that shared calls may join
 	watches  map[*watch]struct{}
 	// deferrals have orphans
 	deferrals map[*Deferral]struct{}

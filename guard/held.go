@@ -32,7 +32,7 @@ func (g *Guard) heldSince(at time.Duration) (held []HeldLease) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, t := range g.schedule.heap {
-		for h := t.hold; h != nil; h = h.next {
+		for h := t.holder; h != nil; h = h.next {
 			if h.granted > at || h.over.Load() || h.set.auxiliary {
 				continue
 			}

@@ -117,10 +117,10 @@ func (g *Guard) checkLeader(set *settings, opts []Option) error {
 // before another process can lead. It is also false once the context of f has ended.
 func (c *Candidate) Leading() (fence uint64, ok bool) {
 	t := c.term.Load()
-	if t == nil || t.ctx.Err() != nil || !t.hold.valid() {
+	if t == nil || t.ctx.Err() != nil || !t.holder.valid() {
 		return 0, false
 	}
-	return t.hold.fence.Load(), true
+	return t.holder.fence.Load(), true
 }
 
 // errResigned is the cause with which Resign ends the context of a term.
@@ -144,7 +144,7 @@ func (c *Candidate) Check() error {
 	if t == nil {
 		return nil
 	}
-	ended := min(time.Duration(t.ended.Load()), t.hold.end())
+	ended := min(time.Duration(t.ended.Load()), t.holder.end())
 	if late := c.guard.clock.Now() - ended; late > c.set.ttl {
 		return fmt.Errorf("guard: candidate for %q: the leader's function is still running, %v after its term has ended",
 			c.key, late.Round(time.Millisecond))

@@ -21,13 +21,13 @@ const (
 
 // A term is one call of a Candidate's function.
 type term struct {
-	hold  *hold
-	began time.Duration
-	ctx   context.Context // of the function
-	end   context.CancelCauseFunc
-	ended atomic.Int64 // when ctx ended, or clock.Never
-	early bool         // the function returned before ctx ended
-	err   error        // what the function returned
+	holder *holder
+	began  time.Duration
+	ctx    context.Context // of the function
+	end    context.CancelCauseFunc
+	ended  atomic.Int64 // when ctx ended, or clock.Never
+	early  bool         // the function returned before ctx ended
+	err    error        // what the function returned
 }
 
 // Run campaigns, and calls f while this process leads, until ctx ends, the Guard is closed, or f
@@ -79,7 +79,7 @@ func (c *Candidate) campaign(ctx context.Context) (t *term, err error) {
 }
 
 func (c *Candidate) newTerm(ctx context.Context) *term {
-	t := &term{hold: leaseOf(ctx).hold, began: c.guard.clock.Now()}
+	t := &term{holder: leaseOf(ctx).holder, began: c.guard.clock.Now()}
 	t.ended.Store(int64(clock.Never))
 	t.ctx, t.end = context.WithCancelCause(ctx)
 	return t

@@ -12,10 +12,10 @@ import (
 // A Lease is a granted claim on a key. The Guard renews it until it is released. It is safe for
 // concurrent use.
 type Lease struct {
-	hold *hold
-	ctx  *leaseContext
-	role leaseRole
-	end  func() // of a joined lease: ends its Context
+	holder *holder
+	ctx    *leaseContext
+	role   leaseRole
+	end    func() // of a joined lease: ends its Context
 }
 
 // A leaseRole says what releasing a Lease does.
@@ -28,17 +28,17 @@ const (
 )
 
 // Key returns the key, as it was given to Do or Acquire.
-func (l *Lease) Key() string { return l.hold.key }
+func (l *Lease) Key() string { return l.holder.key }
 
 // Name returns the kind of work, see WithName.
-func (l *Lease) Name() string { return l.hold.set.name }
+func (l *Lease) Name() string { return l.holder.set.name }
 
 // ID returns the random ID by which the store knows the lease. Leases that follow each other on a
 // key in this process, without the store, have the same ID.
-func (l *Lease) ID() string { return l.hold.tenure.claim.ID }
+func (l *Lease) ID() string { return l.holder.storeLease.claim.ID }
 
 // Owner returns the owner of the lease, see WithOwner.
-func (l *Lease) Owner() string { return l.hold.owner }
+func (l *Lease) Owner() string { return l.holder.owner }
 
 // Fence returns the lease's fencing token: a number larger than that of every earlier holder of
 // the key. A resource that remembers the highest fence it has seen can refuse a holder that was
@@ -51,12 +51,12 @@ func (l *Lease) Owner() string { return l.hold.owner }
 //
 // It grows once DoAll or AcquireAll, called with a context of the lease, has joined it: see there.
 // In DoAll, it is that of all its keys, or 0 if each of them has its own.
-func (l *Lease) Fence() uint64 { return fenceOf(l.hold, l.ctx.others()) }
+func (l *Lease) Fence() uint64 { return fenceOf(l.holder, l.ctx.others()) }
 
 // fenceOf returns the fence of a lease: that of its key, or that of several keys. While the fences
 // of several keys are raised, it is the smallest: the store knows it for each of them. It is 0 if
 // each key has its own.
-func fenceOf(h *hold, others []*hold) uint64 {
+func fenceOf(h *holder, others []*holder) uint64 {
 	fence := h.fence.Load()
 	if len(others) == 0 {
 		return fence
@@ -73,13 +73,13 @@ func fenceOf(h *hold, others []*hold) uint64 {
 // Seat returns which of the seats of the key the lease has, from 1 to the n of WithLimit. No other
 // holder has the same seat at the same time. A seat can be the number of a licence, a port or an
 // API key. It is 0 without WithLimit, and if n is more than MaxSeats.
-func (l *Lease) Seat() int { return l.hold.tenure.claim.Seat }
+func (l *Lease) Seat() int { return l.holder.storeLease.claim.Seat }
 
 // Claims returns the claim by which the store knows the lease, with its fence and its seat. Its
 // key has the namespace. In DoAll, the claims of all its keys follow. It is for functions of a
 // backend, such as postgres.Locker.CheckFence, and for keys that have a fence each.
 func (l *Lease) Claims() []Claim {
-	claims := []Claim{l.hold.claim()}
+	claims := []Claim{l.holder.claim()}
 	for _, h := range l.ctx.others() {
 		claims = append(claims, h.claim())
 	}
@@ -95,7 +95,7 @@ func (l *Lease) Context() context.Context { return l.ctx }
 // Call it right before a side effect: after a process was paused, the context may not have ended
 // yet although the lease has. False is final. In DoAll, it is about the leases of all its keys.
 func (l *Lease) Valid() bool {
-	return l.hold.valid() && !slices.ContainsFunc(l.ctx.others(), func(h *hold) bool { return !h.valid() })
+	return l.holder.valid() && !slices.ContainsFunc(l.ctx.others(), func(h *holder) bool { return !h.valid() })
 }
 
 // ValidUntil returns until when the lease is valid if it is not renewed, by the clock of this
@@ -106,11 +106,11 @@ func (l *Lease) ValidUntil() time.Time {
 	if !l.Valid() {
 		return time.Time{}
 	}
-	until := l.hold.end()
+	until := l.holder.end()
 	for _, h := range l.ctx.others() {
 		until = min(until, h.end())
 	}
-	return l.hold.guard.clock.Time(until)
+	return l.holder.guard.clock.Time(until)
 }
 
 // MaxRecord is the longest record of a done marker in bytes.
@@ -126,18 +126,18 @@ func (l *Lease) SetRecord(record []byte) error {
 			Reason: fmt.Sprintf("must be at most %d bytes", MaxRecord),
 		}
 	}
-	l.hold.guard.mu.Lock()
-	defer l.hold.guard.mu.Unlock()
-	l.hold.record = record
+	l.holder.guard.mu.Lock()
+	defer l.holder.guard.mu.Unlock()
+	l.holder.record = record
 	return nil
 }
 
 // DiscardMarker makes the run leave no done marker even if it returns nil or is completed
 // (Complete), so that the work for its key can run again. Without WithOnce it has no effect.
 func (l *Lease) DiscardMarker() {
-	l.hold.guard.mu.Lock()
-	defer l.hold.guard.mu.Unlock()
-	l.hold.discard = true
+	l.holder.guard.mu.Lock()
+	defer l.holder.guard.mu.Unlock()
+	l.holder.discard = true
 }
 
 // Run calls f with ctx, which must be derived from the lease's Context, and reports it to hooks
@@ -145,7 +145,7 @@ func (l *Lease) DiscardMarker() {
 // ErrClosed if the lease ended meanwhile. It is for callers that hold a lease for longer than the
 // run takes.
 func (l *Lease) Run(ctx context.Context, f func(context.Context) error) error {
-	r := run{hold: l.hold, hooks: l.hold.set.hooks, joined: l.role != leaseOwned}
+	r := run{holder: l.holder, hooks: l.holder.set.hooks, joined: l.role != leaseOwned}
 	return r.run(ctx, f)
 }
 
@@ -155,17 +155,17 @@ func (l *Lease) Run(ctx context.Context, f func(context.Context) error) error {
 // ended, but then returns soon. A second call does nothing. Releasing a lease that was joined (see
 // Acquire) ends only its Context.
 func (l *Lease) Release(ctx context.Context) error {
-	return l.endLease(ctx, ending{})
+	return l.endLease(ctx, releaseOptions{})
 }
 
 // Complete is Release for work that is done: it leaves the done marker of WithOnce, with the
 // record of SetRecord. It waits for the store's answer until the lease would end. If the marker
 // may be missing, the error is a *MarkerError. Without WithOnce it is Release.
 func (l *Lease) Complete(ctx context.Context) error {
-	return l.endLease(ctx, ending{complete: true, run: ctx})
+	return l.endLease(ctx, releaseOptions{complete: true, run: ctx})
 }
 
-func (l *Lease) endLease(ctx context.Context, end ending) error {
+func (l *Lease) endLease(ctx context.Context, end releaseOptions) error {
 	switch l.role {
 	case leaseFound:
 		return nil
@@ -174,6 +174,6 @@ func (l *Lease) endLease(ctx context.Context, end ending) error {
 		return nil
 	}
 	var r release
-	l.hold.beginRelease(end, &r)
+	l.holder.beginRelease(end, &r)
 	return r.end(ctx)
 }

@@ -47,13 +47,13 @@ func (g *Guard) DoAll(ctx context.Context, keys []string, f func(context.Context
 			err = &with
 		}
 	}()
-	r := run{hold: l.leases[len(l.others)].hold, others: l.others, hooks: l.set.hooks, caller: ctx}
+	r := run{holder: l.leases[len(l.others)].holder, others: l.others, hooks: l.set.hooks, caller: ctx}
 	return r.run(l.ctx, f)
 }
 
 // AcquireAll is to DoAll what Acquire is to Do: the keys are held until Release.
 func (g *Guard) AcquireAll(ctx context.Context, keys []string, opts ...Option) (*Leases, error) {
-	s, err := g.newSeveral(ctx, keys, opts)
+	s, err := g.newMultiAcquire(ctx, keys, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -70,16 +70,16 @@ type Leases struct {
 	guard  *Guard
 	set    *settings
 	leases []*Lease
-	others []*hold // all but the last
+	others []*holder // all but the last
 	ctx    context.Context
 	end    func()
 }
 
 // holds returns those of all of the keys.
-func (l *Leases) holds() []*hold {
-	all := make([]*hold, len(l.leases))
+func (l *Leases) holds() []*holder {
+	all := make([]*holder, len(l.leases))
 	for i, lease := range l.leases {
-		all[i] = lease.hold
+		all[i] = lease.holder
 	}
 	return all
 }
@@ -96,7 +96,7 @@ func (l *Leases) Keys() []string {
 // Fence returns the fence of all of the keys, see Lease.Fence. It is 0 if there are several, and
 // if others may hold one of them meanwhile (WithShared, WithLimit): each key then has its own
 // fence, see Claims.
-func (l *Leases) Fence() uint64 { return fenceOf(l.leases[0].hold, l.holds()[1:]) }
+func (l *Leases) Fence() uint64 { return fenceOf(l.leases[0].holder, l.holds()[1:]) }
 
 // Claims returns the claims of all of the leases, with their fences, see Lease.Claims.
 func (l *Leases) Claims() (claims []Claim) {
@@ -127,7 +127,7 @@ func (g *Guard) releaseAll(ctx context.Context, leases []*Lease) error {
 	releases, results := make([]release, len(leases)), make([]error, len(leases))
 	for i, l := range leases {
 		defer releases[i].finish()
-		l.hold.beginRelease(ending{}, &releases[i])
+		l.holder.beginRelease(releaseOptions{}, &releases[i])
 	}
 	g.releaseBatch(ctx, releases)
 	each(len(leases), func(i int) {

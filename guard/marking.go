@@ -15,7 +15,7 @@ import (
 // leaves something can be repeated. If no answer has come in the end, it looks whether the marker
 // is there.
 func (r *release) sendMarking(ctx context.Context) (held bool, err error) {
-	g := r.hold.guard
+	g := r.holder.guard
 	until := max(r.storeEnd, r.at+releaseTimeout(r.claim.TTL))
 	closed := g.isClosed()
 	if closed {
@@ -49,7 +49,7 @@ func (r *release) sendMarking(ctx context.Context) (held bool, err error) {
 // repeat sends the release again and again, until there is an answer or call ends. An answer ends
 // call.
 func (r *release) repeat(call *lazyctx.Context, pause time.Duration, answer chan<- bool) {
-	g := r.hold.guard
+	g := r.holder.guard
 	for call.Err() == nil {
 		held, err := r.sendOnce(call, pause)
 		switch {
@@ -79,7 +79,7 @@ func (r *release) readBack(ctx context.Context, err error) (held bool, _ error) 
 
 // sendOnce sends the release beside those that send counts. A panic of the Locker is an error.
 func (r *release) sendOnce(ctx context.Context, within time.Duration) (held bool, err error) {
-	g := r.hold.guard
+	g := r.holder.guard
 	sent := g.clock.Now()
 	call := lazyctx.NewCall(ctx, g.clock.Time(sent+within), releaseGrace)
 	defer call.End(nil)
@@ -88,6 +88,6 @@ func (r *release) sendOnce(ctx context.Context, within time.Duration) (held bool
 	if err != nil {
 		err = asStoreError(driver.OpRelease, r.claim.Key, err)
 	}
-	r.hold.reportRepeat(sent, g.clock.Now()-sent, err)
+	r.holder.reportRepeat(sent, g.clock.Now()-sent, err)
 	return held, err
 }

@@ -23,10 +23,10 @@ const (
 	// because others wait behind that.
 	cleanUpsAtOnce = 32
 	queuedAtOnce   = 256
-	// mostOrphans bounds the orphans that wait for a clean-up. mostDrops bounds how many end at
+	// maxOrphans bounds the orphans that wait for a clean-up. maxDrops bounds how many end at
 	// once, because callers wait for that.
-	mostOrphans = 10_000
-	mostDrops   = 100
+	maxOrphans = 10_000
+	maxDrops   = 100
 )
 
 var (
@@ -61,8 +61,8 @@ type orphanState uint8
 
 const (
 	orphanUnanswered orphanState = iota // the store has answered none
-	orphanAnswered                      // it has answered, but a late attempt may arrive after that
-	orphanReleased                      // it has answered one that was sent after the late attempts
+	orphanAnswered                      // it has answered, but a late attempt may arrive
+	orphanReleased                      // it has answered one sent after late attempts
 )
 
 // latestRequest returns the time by which a late attempt should have arrived.
@@ -126,7 +126,7 @@ func (c *cleaner) add(o orphan) {
 func (c *cleaner) enqueue(o *orphan) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.waiting)+len(c.spare)+c.trying >= mostOrphans && !c.makeRoom() {
+	if len(c.waiting)+len(c.spare)+c.trying >= maxOrphans && !c.makeRoom() {
 		o.err = errTooManyOrphans
 		c.guard.reportOrphan(o, false)
 		return true
@@ -207,7 +207,7 @@ func (c *cleaner) startFrom(ctx context.Context, q *orphanHeap, now time.Duratio
 		o := (*q)[0]
 		switch {
 		case c.ended(o, now):
-			if dropped++; dropped > mostDrops {
+			if dropped++; dropped > maxDrops {
 				return now
 			}
 			heap.Pop(q)
@@ -253,8 +253,8 @@ func (c *cleaner) tryAndPlan(ctx context.Context, o *orphan) {
 	c.try(ctx, o)
 }
 
-// expedite shortens the pauses, because the Guard is closed: a late attempt is awaited no longer than
-// lateRequestWindow.
+// expedite shortens the pauses, because the Guard is closed: a late attempt is awaited no longer
+// than lateRequestWindow.
 func (c *cleaner) expedite() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,7 +18,7 @@ const ownerHeader = "Onerun-Owner"
 // what the holder does.
 func CarryOwner(ctx context.Context, set func(name, owner string)) {
 	if c, ok := ctx.Value(leaseKey{}).(*leaseContext); ok {
-		set(ownerHeader, c.hold.owner)
+		set(ownerHeader, c.holder.owner)
 	}
 }
 

@@ -25,10 +25,10 @@ type raise struct {
 
 // raise has the next renewal raise h's fence, and returns the raise that its answer ends. It
 // returns nil if h has that fence already.
-func (h *hold) raise(fence uint64) *raise {
+func (h *holder) raise(fence uint64) *raise {
 	h.guard.mu.Lock()
 	defer h.guard.mu.Unlock()
-	t := h.tenure
+	t := h.storeLease
 	if t.claim.Fence >= fence {
 		return nil
 	}
@@ -48,23 +48,23 @@ func (h *hold) raise(fence uint64) *raise {
 }
 
 // nextClaim returns the claim with which to renew t. Guard.mu must be held.
-func (t *tenure) nextClaim() Claim {
+func (t *storeLease) nextClaim() Claim {
 	c := t.claim
 	c.Fence = max(c.Fence, t.raiseTo)
 	return c
 }
 
 // raised notes that the store knows the fence. Guard.mu must be held.
-func (t *tenure) raised(fence uint64) {
+func (t *storeLease) raised(fence uint64) {
 	if fence > t.claim.Fence { // and others cannot share t
 		t.claim.Fence = fence
-		t.hold.fence.Store(fence)
+		t.holder.fence.Store(fence)
 	}
 }
 
 // endRaises ends the raises up to a fence, which a renewal with that fence has answered. Guard.mu
 // must be held.
-func (t *tenure) endRaises(fence uint64, err error) {
+func (t *storeLease) endRaises(fence uint64, err error) {
 	t.raises = slices.DeleteFunc(t.raises, func(r *raise) bool {
 		if r.fence > fence {
 			return false
@@ -75,11 +75,11 @@ func (t *tenure) endRaises(fence uint64, err error) {
 }
 
 // abandonRaises ends all raises: t is lost, or its release has begun. Guard.mu must be held.
-func (t *tenure) abandonRaises() { t.endRaises(math.MaxUint64, nil) }
+func (t *storeLease) abandonRaises() { t.endRaises(math.MaxUint64, nil) }
 
 // shareFence gives all of the keys one fence, the largest of theirs. If others may hold one of the
 // keys meanwhile, one of them may have that fence. Each key then keeps its own.
-func (s *several) shareFence(all []*hold) error {
+func (s *multiAcquire) shareFence(all []*holder) error {
 	if len(all) > 1 && sharesKey(all) {
 		return nil
 	}
@@ -94,13 +94,13 @@ func (s *several) shareFence(all []*hold) error {
 }
 
 // sharesKey reports whether others may hold one of the keys meanwhile.
-func sharesKey(all []*hold) bool {
-	return slices.ContainsFunc(all, func(h *hold) bool { return h.set.among > 1 })
+func sharesKey(all []*holder) bool {
+	return slices.ContainsFunc(all, func(h *holder) bool { return h.set.among > 1 })
 }
 
 // raise returns when the store knows the fence for h. It waits for further renewals after one
 // without an answer, as long as the call waits.
-func (s *several) raise(h *hold, fence uint64) error {
+func (s *multiAcquire) raise(h *holder, fence uint64) error {
 	var failed error // the last renewal
 	for {
 		r := h.raise(fence)
@@ -120,7 +120,7 @@ func (s *several) raise(h *hold, fence uint64) error {
 		case failed != nil && lost != nil && lost.Reason == LossExpired:
 			return failed
 		case lost != nil || released != nil:
-			return h.overtaken(s.ctx, nil, false)
+			return h.endedError(s.ctx, nil, false)
 		case err == nil:
 			return nil
 		case !errors.Is(err, ErrStore), permanent(err), s.guard.clock.Now() >= s.deadline:
@@ -130,15 +130,15 @@ func (s *several) raise(h *hold, fence uint64) error {
 	}
 }
 
-// enclosing returns the holds, and those of the other keys of each run around the call that has
+// enclosing returns the holders, and those of the other keys of each run around the call that has
 // one of them: such a run has one fence, too.
-func enclosing(ctx context.Context, all []*hold) []*hold {
+func enclosing(ctx context.Context, all []*holder) []*holder {
 	all = slices.Clone(all)
 	for n := 0; n < len(all); {
 		n = len(all)
 		for c := leaseOf(ctx); c != nil; c = leaseOf(c.Context) {
-			run := append(c.others(), c.hold)
-			if sharesKey(run) || !slices.ContainsFunc(run, func(h *hold) bool { return slices.Contains(all, h) }) {
+			run := append(c.others(), c.holder)
+			if sharesKey(run) || !slices.ContainsFunc(run, func(h *holder) bool { return slices.Contains(all, h) }) {
 				continue
 			}
 			for _, h := range run {

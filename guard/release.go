@@ -25,21 +25,21 @@ func releaseTimeout(ttl time.Duration) time.Duration { return min(ttl, 2*time.Se
 // the goroutine.
 var errAborted = errors.New("the backend panicked, or the backend or a hook ended the goroutine")
 
-// An ending is how a lease ends.
-type ending struct {
+// releaseOptions say how a lease ends.
+type releaseOptions struct {
 	cause    error           // with which its context ends, or nil for ErrReleased
 	complete bool            // leave the marker of WithOnce
 	run      context.Context // the run's, which has the label of the marker, or nil
 }
 
-// A release is the end of a hold.
+// A release ends what a holder has.
 type release struct {
-	hold    *hold
-	state   releaseState
-	err     error
-	at      time.Duration // when it began
-	took    time.Duration
-	untaken bool // no call has had the hold, and hooks do not know of it
+	holder        *holder
+	state         releaseState
+	err           error
+	at            time.Duration // when it began
+	took          time.Duration
+	neverAccepted bool // the lease was handed off, but no call took it; hooks are not told
 
 	claim    Claim
 	marks    bool // leave a done marker
@@ -53,8 +53,8 @@ type release struct {
 type releaseState uint8
 
 const (
-	releaseNone     releaseState = iota // the hold had been released before
-	releasePassedOn                     // the lease was handed off, or is left to those that share it
+	releaseNone     releaseState = iota // the holder had been released before
+	releasePassedOn                     // the lease was handed off, or others share it
 	releaseLost                         // the store does not know the claim any more
 	releaseSending                      // the store has yet to answer
 	releaseAnswered
@@ -69,7 +69,7 @@ type storeCall struct {
 
 // endLease ends h: it ends the context, and hands the lease off or releases it. It does nothing
 // after the first time. The end of ctx bounds the call only. The result is in r.
-func (h *hold) endLease(ctx context.Context, end ending, r *release) {
+func (h *holder) endLease(ctx context.Context, end releaseOptions, r *release) {
 	h.beginRelease(end, r)
 	r.send(ctx)
 }
@@ -81,10 +81,10 @@ func (r *release) end(ctx context.Context) error {
 	if r.err == nil {
 		return nil
 	}
-	lost, _ := r.hold.ended()
+	lost, _ := r.holder.ended()
 	switch {
 	case lost == nil && r.marks:
-		return &MarkerError{Key: r.hold.key, Err: r.err}
+		return &MarkerError{Key: r.holder.key, Err: r.err}
 	case r.err == error(lost): //nolint:errorlint // not joined with another
 		r.err = lost.explained(ctx)
 	}
@@ -101,7 +101,7 @@ func (r *release) send(ctx context.Context) {
 		r.answered(r.sendMarking(ctx))
 		return
 	}
-	deadline := r.hold.guard.clock.Time(r.at + releaseTimeout(r.claim.TTL))
+	deadline := r.holder.guard.clock.Time(r.at + releaseTimeout(r.claim.TTL))
 	call := lazyctx.NewCall(ctx, deadline, releaseGrace)
 	defer call.End(nil)
 	r.answered(r.try(call))
@@ -115,14 +115,14 @@ func (r *release) answered(held bool, err error) {
 	}
 	r.state = releaseAnswered
 	if !held && r.err == nil {
-		r.err = r.hold.foundLost()
+		r.err = r.holder.foundLost()
 	}
 }
 
 // newRelease returns the release of h at the instant now. Guard.mu must be held.
-func (h *hold) newRelease(end ending, now time.Duration) release {
-	t := h.tenure
-	r := release{hold: h, at: now, record: h.record, untaken: h.state == holdOffered}
+func (h *holder) newRelease(end releaseOptions, now time.Duration) release {
+	t := h.storeLease
+	r := release{holder: h, at: now, record: h.record, neverAccepted: h.state == holderOffered}
 	if h.lost != nil {
 		r.err, r.storeEnd = h.lost, now+t.claim.TTL
 		return r
@@ -134,11 +134,11 @@ func (h *hold) newRelease(end ending, now time.Duration) release {
 
 // beginRelease ends the lease's validity and context, and hands the lease off if it can. It does
 // nothing if the release had begun before.
-func (h *hold) beginRelease(end ending, r *release) {
-	g, t := h.guard, h.tenure
+func (h *holder) beginRelease(end releaseOptions, r *release) {
+	g, t := h.guard, h.storeLease
 	cause := cmp.Or(end.cause, ErrReleased)
 	g.mu.Lock()
-	if h.state == holdReleased {
+	if h.state == holderReleased {
 		g.mu.Unlock()
 		return
 	}
@@ -149,17 +149,17 @@ func (h *hold) beginRelease(end ending, r *release) {
 		lost = true
 	}
 	*r = h.newRelease(end, now)
-	if r.untaken {
+	if r.neverAccepted {
 		g.active.add(1) // so far, it counted with the call to which it was offered
 	}
-	h.state, h.cause = holdReleased, cause
+	h.state, h.cause = holderReleased, cause
 	h.over.Store(true)
 	switch {
-	case t.hold != h || h.next != nil:
+	case t.holder != h || h.next != nil:
 		t.leave(h)
 		r.state = releasePassedOn
 	case t.claim.Reserve == 0 || end.cause != nil:
-		r.endTenure(now, end)
+		r.endStoreLease(now, end)
 	}
 	g.unlock()
 	if lost {
@@ -171,7 +171,7 @@ func (h *hold) beginRelease(end ending, r *release) {
 		if h.handOff(end) {
 			r.state = releasePassedOn
 		} else {
-			r.endTenure(g.clock.Now(), end)
+			r.endStoreLease(g.clock.Now(), end)
 		}
 		g.unlock()
 	}
@@ -180,11 +180,11 @@ func (h *hold) beginRelease(end ending, r *release) {
 	}
 }
 
-// endTenure takes the tenure out of the schedule: from now on nothing is renewed. Guard.mu must be
-// held.
-func (r *release) endTenure(now time.Duration, end ending) {
-	h, t := r.hold, r.hold.tenure
-	r.state, t.state = releaseSending, tenureReleasing
+// endStoreLease takes the storeLease out of the schedule: from now on nothing is renewed. Guard.mu
+// must be held.
+func (r *release) endStoreLease(now time.Duration, end releaseOptions) {
+	h, t := r.holder, r.holder.storeLease
+	r.state, t.state = releaseSending, storeLeaseReleasing
 	if h.lost != nil && h.lost.Reason == LossNotHeld {
 		r.state = releaseLost // nothing is left to release
 	}
@@ -200,7 +200,7 @@ func (r *release) endTenure(now time.Duration, end ending) {
 	}
 	r.claim = t.claim
 	if t.handOffs > 0 {
-		r.claim.Label = h.set.label // the store has the label of the first hold
+		r.claim.Label = h.set.label // the store has the label of the first holder
 	}
 	if r.marks && end.run != nil {
 		more, _ := end.run.Value(markerLabel{}).(string)
@@ -214,7 +214,7 @@ func (r *release) endTenure(now time.Duration, end ending) {
 // have is left to the cleaner: the claim of a release without an answer, or an attempt to acquire
 // that may still arrive.
 func (r *release) finish() {
-	h := r.hold
+	h := r.holder
 	switch r.state {
 	case releaseNone, releasePassedOn, releaseFinished:
 		return
@@ -228,10 +228,10 @@ func (r *release) finish() {
 		}
 		own := *r // r itself need not be on the heap
 		g.cleaner.add(orphan{
-			claim: r.claim, leave: own.after, late: h.tenure.late,
+			claim: r.claim, leave: own.after, late: h.storeLease.late,
 			until: max(r.storeEnd, g.clock.Now()) + patience, report: h.orphanReport(driver.OpRelease),
 		})
-	case h.tenure.late:
+	case h.storeLease.late:
 		g.cleaner.add(orphan{claim: r.claim, late: true, report: h.orphanReport(driver.OpAcquire)})
 	}
 	g.mu.Lock()
@@ -243,7 +243,7 @@ func (r *release) finish() {
 }
 
 // foundLost is for a release to which the store answers that it does not know the claim.
-func (h *hold) foundLost() error {
+func (h *holder) foundLost() error {
 	h.guard.mu.Lock()
 	h.lose(LossNotHeld, 0)
 	lost := h.lost
@@ -254,7 +254,7 @@ func (h *hold) foundLost() error {
 
 // after returns what the release leaves behind, at the time of the call.
 func (r *release) after() After {
-	h := r.hold
+	h := r.holder
 	if h.set.minHold == 0 && !r.marks {
 		return After{}
 	}
@@ -272,7 +272,7 @@ func (r *release) after() After {
 // try sends the release, again if an answer was lost. If a release that leaves nothing was sent
 // again and the store does not know the claim, the first one has arrived: that counts as held.
 func (r *release) try(ctx context.Context) (held bool, err error) {
-	g := r.hold.guard
+	g := r.holder.guard
 	if r.tried > 0 { // with others
 		err = r.calls[r.tried-1].err
 	} else if held, err = r.tryOnce(ctx, r.at); err == nil {
@@ -289,7 +289,7 @@ func (r *release) try(ctx context.Context) (held bool, err error) {
 // tryOnce sends the release once.
 func (r *release) tryOnce(ctx context.Context, sent time.Duration) (held bool, err error) {
 	leave := r.after()
-	held, err = r.hold.guard.releaseClaim(ctx, r.claim, leave)
+	held, err = r.holder.guard.releaseClaim(ctx, r.claim, leave)
 	return held || r.tried > 0 && leave.Keep == 0, r.noteCall(sent, err)
 }
 
@@ -298,7 +298,7 @@ func (r *release) noteCall(sent time.Duration, err error) error {
 	if err != nil {
 		err = asStoreError(driver.OpRelease, r.claim.Key, err)
 	}
-	now := r.hold.guard.clock.Now()
+	now := r.holder.guard.clock.Now()
 	r.calls[r.tried] = storeCall{sent: sent, took: now - sent, err: err}
 	r.tried++
 	r.took = now - r.at

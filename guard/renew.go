@@ -42,18 +42,18 @@ func renewalTimeout(ttl, margin time.Duration) time.Duration { return ttl/4 - ma
 // A renewal is one request to renew a lease. Its answer counts until the lease has ended, from
 // when the request was sent: a store that is slow is not away.
 type renewal struct {
-	tenure *tenure
-	claim  Claim
-	sent   time.Duration
-	anchor time.Duration // see tenure.count
-	report sync.Once
+	storeLease *storeLease
+	claim      Claim
+	sent       time.Duration
+	anchor     time.Duration // see storeLease.extendValidity
+	report     sync.Once
 	// overdue means that the Guard waits for the answer no longer. Guard.mu guards it.
 	overdue bool
 }
 
 // newRenewal begins a renewal that is due now. Guard.mu must be held.
-func (t *tenure) newRenewal(now time.Duration) *renewal {
-	t.newest = &renewal{tenure: t, claim: t.nextClaim(), sent: now}
+func (t *storeLease) newRenewal(now time.Duration) *renewal {
+	t.newest = &renewal{storeLease: t, claim: t.nextClaim(), sent: now}
 	t.renewal = renewalAwaited
 	t.underway++
 	t.overdueAt = now + renewalTimeout(t.claim.TTL, t.longestMargin())
@@ -62,8 +62,8 @@ func (t *tenure) newRenewal(now time.Duration) *renewal {
 
 // setOverdue notes that the newest renewal has no answer yet, so that the next one is sent soon:
 // the connection may be dead. It returns the report for the hooks. Guard.mu must be held.
-func (t *tenure) setOverdue(now time.Duration) (report func()) {
-	h, r := t.hold, t.newest
+func (t *storeLease) setOverdue(now time.Duration) (report func()) {
+	h, r := t.holder, t.newest
 	t.failures++
 	t.lastErr = &StoreError{Op: driver.OpRenew, Key: t.claim.Key, Kind: driver.KindTimeout, Err: errOverdue}
 	r.overdue = true
@@ -81,16 +81,16 @@ func (t *tenure) setOverdue(now time.Duration) (report func()) {
 }
 
 // used returns how much of the TTL has passed, or 0 if the lease was lost. Guard.mu must be held.
-func (t *tenure) used(now time.Duration) time.Duration {
-	if t.hold.lost != nil {
+func (t *storeLease) used(now time.Duration) time.Duration {
+	if t.holder.lost != nil {
 		return 0
 	}
 	return now - t.counted()
 }
 
 // longestMargin returns the longest margin of the calls that have t. Guard.mu must be held.
-func (t *tenure) longestMargin() (longest time.Duration) {
-	for h := t.hold; h != nil; h = h.next {
+func (t *storeLease) longestMargin() (longest time.Duration) {
+	for h := t.holder; h != nil; h = h.next {
 		longest = max(longest, h.set.margin)
 	}
 	return longest
@@ -137,7 +137,7 @@ func (g *Guard) begin(batch []*renewal) (context.Context, func()) {
 	g.mu.Lock()
 	for _, r := range batch {
 		r.sent, r.anchor = sent, anchor
-		until = max(until, r.tenure.validUntil())
+		until = max(until, r.storeLease.validUntil())
 	}
 	g.mu.Unlock()
 	ctx := lazyctx.NewCall(g.detached(), g.clock.Time(until), 0)
@@ -181,17 +181,17 @@ func (g *Guard) renewOne(ctx context.Context, r *renewal) {
 func (r *renewal) answer(held bool, err error) { r.report.Do(func() { r.answered(held, err) }) }
 
 // answered notes the answer to a renewal. If the lease was handed off meanwhile, the answer is for
-// the hold that has it now.
+// the holder that has it now.
 func (r *renewal) answered(held bool, err error) {
-	t := r.tenure
+	t := r.storeLease
 	g := t.guard
 	g.mu.Lock()
-	h := t.hold
+	h := t.holder
 	t.underway--
 	if r == t.newest || t.renewal == renewalsFull {
 		t.renewal = renewalIdle
 	}
-	if t.state == tenureReleasing {
+	if t.state == storeLeaseReleasing {
 		g.mu.Unlock()
 		return
 	}
@@ -211,7 +211,7 @@ func (r *renewal) answered(held bool, err error) {
 			t.renewAt = now + g.renewalPause(t.claim.TTL, t.failures)
 		}
 	case !held:
-		t.state = tenureGone
+		t.state = storeLeaseGone
 		t.renewAt = clock.Never
 		t.lastErr = nil
 		lost = append(lost, t.lose(LossNotHeld, now)...)
@@ -236,13 +236,13 @@ func (r *renewal) answered(held bool, err error) {
 	h.reportRenewal(r.sent, now-r.sent, used, failures, err)
 }
 
-// extend extends the validity after a renewal, and returns the holds that are lost nevertheless.
+// extend extends the validity after a renewal, and returns the holders that are lost nevertheless.
 // The answer to an older request than the last one that was answered does not extend it. Guard.mu
 // must be held.
-func (t *tenure) extend(r *renewal, now, used time.Duration) (lost []*hold) {
+func (t *storeLease) extend(r *renewal, now, used time.Duration) (lost []*holder) {
 	g := t.guard
 	t.failures, t.lastErr = 0, nil
-	for h := t.hold; h != nil; h = h.next {
+	for h := t.holder; h != nil; h = h.next {
 		h.renewals++
 		h.used = max(h.used, used)
 	}
@@ -255,20 +255,20 @@ func (t *tenure) extend(r *renewal, now, used time.Duration) (lost []*hold) {
 	case t.isLost(): // kept for the functions that still run, but not valid again
 	case t.suspended(g.clock.Suspended(now)):
 		return t.lose(LossSuspended, now)
-	case !t.hold.set.noRenewal: // else it has only raised the fence
-		t.count(r.sent, r.anchor)
+	case !t.holder.set.noRenewal: // else it has only raised the fence
+		t.extendValidity(r.sent, r.anchor)
 	}
 	return nil
 }
 
 // renewAgain plans the renewal after one that was sent at an instant, and answered now. Guard.mu
 // must be held.
-func (t *tenure) renewAgain(sent, now time.Duration) {
+func (t *storeLease) renewAgain(sent, now time.Duration) {
 	switch {
 	case t.renewAt == clock.Never: // the maximum hold is over
 	case t.raiseTo > t.claim.Fence:
 		t.renewAt = now
-	case t.hold.set.noRenewal: // the renewal has raised the fence
+	case t.holder.set.noRenewal: // the renewal has raised the fence
 		t.renewAt = clock.Never
 	default:
 		t.renewAt = t.guard.renewalAfter(sent, t.claim.TTL)

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// A run is one call of a function under a hold.
+// A run is one call of a function under a holder.
 type run struct {
-	hold     *hold
+	holder   *holder
 	hooks    hooks
 	ctx      context.Context // with what the hooks have put in
-	joined   bool            // the hold is another call's
-	others   []*hold         // of DoAll: those of its other keys
+	joined   bool            // the holder is another call's
+	others   []*holder       // of DoAll: those of its other keys
 	caller   context.Context // of DoAll: the caller's own, or nil
 	returned bool            // the function returned: it did not panic or end its goroutine
 	ended    bool            // and a lease of the run had ended by then: its error says so
@@ -21,8 +21,8 @@ type run struct {
 }
 
 // do runs f under h, and releases h. ctx is the caller's.
-func (h *hold) do(ctx context.Context, f func(context.Context) error) (err error) {
-	r := run{hold: h, hooks: h.set.hooks, ctx: &h.ctx}
+func (h *holder) do(ctx context.Context, f func(context.Context) error) (err error) {
+	r := run{holder: h, hooks: h.set.hooks, ctx: &h.ctx}
 	var rel release
 	defer rel.report() // also if the release panics, or a hook ends the goroutine
 	defer func() {
@@ -32,7 +32,7 @@ func (h *hold) do(ctx context.Context, f func(context.Context) error) (err error
 	}()
 	defer func() {
 		r.stop()
-		h.endLease(ctx, ending{complete: r.returned && err == nil, run: r.ctx}, &rel)
+		h.endLease(ctx, releaseOptions{complete: r.returned && err == nil, run: r.ctx}, &rel)
 		if r.returned {
 			r.ended, err = h.result(ctx, err, &rel)
 		}
@@ -47,10 +47,10 @@ func (h *hold) do(ctx context.Context, f func(context.Context) error) (err error
 
 // result returns what Do returns after f has returned err, and whether that is because the lease
 // ended while f ran.
-func (h *hold) result(ctx context.Context, err error, rel *release) (ended bool, _ error) {
+func (h *holder) result(ctx context.Context, err error, rel *release) (ended bool, _ error) {
 	//nolint:errorlint // the cause is never wrapped
 	if lost, end := h.ended(); lost != nil || end != ErrReleased {
-		return true, h.overtaken(ctx, err, true)
+		return true, h.endedError(ctx, err, true)
 	}
 	if rel.err != nil && rel.marks {
 		return false, &MarkerError{Key: h.key, Err: rel.err}
@@ -59,14 +59,14 @@ func (h *hold) result(ctx context.Context, err error, rel *release) (ended bool,
 }
 
 // join runs f under h, which ctx already holds.
-func (h *hold) join(ctx context.Context, f func(context.Context) error, more hooks) error {
+func (h *holder) join(ctx context.Context, f func(context.Context) error, more hooks) error {
 	joined, end := h.joined(ctx)
 	defer end()
-	r := run{hold: h, hooks: append(h.set.hooks[:len(h.set.hooks):len(h.set.hooks)], more.on()...), joined: true}
-	return r.run(&leaseContext{Context: joined, hold: h}, f)
+	r := run{holder: h, hooks: append(h.set.hooks[:len(h.set.hooks):len(h.set.hooks)], more.on()...), joined: true}
+	return r.run(&leaseContext{Context: joined, holder: h}, f)
 }
 
-// run calls f with ctx. It does not release the hold.
+// run calls f with ctx. It does not release the holder.
 func (r *run) run(ctx context.Context, f func(context.Context) error) (err error) {
 	r.ctx = ctx
 	if r.caller == nil {
@@ -92,9 +92,9 @@ func (r *run) run(ctx context.Context, f func(context.Context) error) (err error
 // result returns what the run returns after its function has returned err, and whether that is
 // because a lease ended meanwhile.
 func (r *run) result(err error) (ended bool, _ error) {
-	for _, h := range append(r.others, r.hold) {
+	for _, h := range append(r.others, r.holder) {
 		if lost, end := h.ended(); lost != nil || end != nil {
-			return true, h.overtaken(r.caller, err, true)
+			return true, h.endedError(r.caller, err, true)
 		}
 	}
 	return false, asFunctionError(err)
@@ -103,13 +103,13 @@ func (r *run) result(err error) (ended bool, _ error) {
 // begin calls the hooks. If a done marker may follow, they are asked now what to add to its label:
 // no hook comes between the end of the run and the release.
 func (r *run) begin(marks bool) {
-	r.start = r.hold.guard.clock.Now()
+	r.start = r.holder.guard.clock.Now()
 	e := r.event(nil)
 	r.ctx = r.hooks.start(r.ctx, &e, pickRunStart)
 	if !marks {
 		return
 	}
-	own := r.hold.set.label
+	own := r.holder.set.label
 	if more := r.hooks.label(r.ctx, own)[len(own):]; more != "" {
 		r.ctx = context.WithValue(r.ctx, markerLabel{}, more)
 	}
@@ -121,7 +121,7 @@ type markerLabel struct{}
 
 func (r *run) stop() {
 	if len(r.hooks) > 0 {
-		r.took = r.hold.guard.clock.Now() - r.start
+		r.took = r.holder.guard.clock.Now() - r.start
 	}
 }
 

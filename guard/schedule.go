@@ -12,18 +12,18 @@ const (
 	// suspended, contexts end within one tick. Its goroutine also outlives the last lease by a
 	// tick.
 	tick = 500 * time.Millisecond
-	// largestBatch bounds a batch of renewals, so that an answer is not far behind its request.
+	// maxBatch bounds a batch of renewals, so that an answer is not far behind its request.
 	// The last batch of those that are due at one instant is seldom full, so the bound is somewhat
 	// more than the hundred that a batch should have on average.
-	largestBatch = 128
+	maxBatch = 128
 )
 
 // schedule is the one timer and the one goroutine that all the leases of a Guard share. Each
-// tenure is in the heap, by the instant of its next event, from its grant until its release has
-// begun. Guard.mu guards it.
+// storeLease is in the heap, by the instant of its next event, from its grant until its release
+// has begun. Guard.mu guards it.
 type schedule struct {
 	guard     *Guard
-	heap      tenureHeap
+	heap      leaseHeap
 	running   bool
 	wakeAt    time.Duration
 	wake      chan struct{}
@@ -31,7 +31,7 @@ type schedule struct {
 }
 
 // add puts t into the schedule. Guard.mu must be held.
-func (s *schedule) add(t *tenure) {
+func (s *schedule) add(t *storeLease) {
 	t.next = t.nextEvent()
 	heap.Push(&s.heap, t)
 	if !s.running {
@@ -47,14 +47,14 @@ func (s *schedule) add(t *tenure) {
 }
 
 // remove takes t out of the schedule. Guard.mu must be held.
-func (s *schedule) remove(t *tenure) {
+func (s *schedule) remove(t *storeLease) {
 	if t.index >= 0 {
 		heap.Remove(&s.heap, t.index)
 	}
 }
 
 // replan moves t to its next event after its state has changed. Guard.mu must be held.
-func (s *schedule) replan(t *tenure) {
+func (s *schedule) replan(t *storeLease) {
 	if t.index < 0 {
 		return
 	}
@@ -93,10 +93,10 @@ func (s *schedule) run() {
 	}
 }
 
-// step does what is due now. It returns the holds that are lost by now, the reports of renewals
+// step does what is due now. It returns the holders that are lost by now, the reports of renewals
 // that are overdue, the renewals to send, and until when to sleep then, which is clock.Never if
 // the scheduler is to end.
-func (s *schedule) step() (lost []*hold, overdue []func(), due [][]*renewal, until time.Duration) {
+func (s *schedule) step() (lost []*holder, overdue []func(), due [][]*renewal, until time.Duration) {
 	g := s.guard
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -128,7 +128,7 @@ func (s *schedule) step() (lost []*hold, overdue []func(), due [][]*renewal, unt
 
 // loseSuspended ends the leases that were held while the host was suspended. Guard.mu must be
 // held.
-func (s *schedule) loseSuspended(now time.Duration) (lost []*hold) {
+func (s *schedule) loseSuspended(now time.Duration) (lost []*holder) {
 	suspended := s.guard.clock.Suspended(now)
 	if suspended-s.suspended < time.Millisecond { // which a margin covers
 		return nil
@@ -152,7 +152,7 @@ type batches struct {
 
 func (b *batches) add(r *renewal) {
 	i, ok := b.open[r.claim.TTL]
-	if !ok || len(b.all[i]) == largestBatch {
+	if !ok || len(b.all[i]) == maxBatch {
 		if b.open == nil {
 			b.open = map[time.Duration]int{}
 		}
@@ -163,24 +163,24 @@ func (b *batches) add(r *renewal) {
 	b.all[i] = append(b.all[i], r)
 }
 
-// tenureHeap is a heap of tenures by their next event. It implements heap.Interface.
-type tenureHeap []*tenure
+// leaseHeap is a heap of storeLeases by their next event. It implements heap.Interface.
+type leaseHeap []*storeLease
 
-func (q tenureHeap) Len() int           { return len(q) }
-func (q tenureHeap) Less(i, j int) bool { return q[i].next < q[j].next }
+func (q leaseHeap) Len() int           { return len(q) }
+func (q leaseHeap) Less(i, j int) bool { return q[i].next < q[j].next }
 
-func (q tenureHeap) Swap(i, j int) {
+func (q leaseHeap) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
 	q[i].index, q[j].index = i, j
 }
 
-func (q *tenureHeap) Push(x any) {
-	t := x.(*tenure)
+func (q *leaseHeap) Push(x any) {
+	t := x.(*storeLease)
 	t.index = len(*q)
 	*q = append(*q, t)
 }
 
-func (q *tenureHeap) Pop() any {
+func (q *leaseHeap) Pop() any {
 	last := len(*q) - 1
 	t := (*q)[last]
 	(*q)[last] = nil

@@ -13,7 +13,7 @@ import (
 const answerGrace = time.Second
 
 // wait does what the waiter says, until the claim is granted or the call gives up.
-func (a *acquisition) wait() (*hold, error) {
+func (a *acquisition) wait() (*holder, error) {
 	if h, err := a.share(); h != nil || err != nil {
 		return h, err
 	}
@@ -31,12 +31,12 @@ func (a *acquisition) wait() (*hold, error) {
 				return h, err
 			}
 		case queue.Announce:
-			a.waits(step.Grant)
+			a.markWaiting(step.Grant)
 			e := a.event(a.waitFrom, nil)
 			hooks(a.set.hooks).call(a.ctx, &e, pickWait)
 		case queue.Rest:
 			if step.Waiting {
-				a.waits(step.Grant)
+				a.markWaiting(step.Grant)
 			}
 			a.subscribe(step.Subscribe)
 			if !a.guard.sleep(step.Until, step.Wake, a.caller.Done(), a.guard.closing) {
@@ -81,8 +81,8 @@ func (a *acquisition) next() queue.Step {
 	return a.waiter.Next(g.clock.Now())
 }
 
-// waits notes since when the call waits.
-func (a *acquisition) waits(busy Grant) {
+// markWaiting records when the call began to wait.
+func (a *acquisition) markWaiting(busy Grant) {
 	if !a.hasWaited() {
 		a.waitFrom = a.guard.clock.Now()
 		a.last = busy
@@ -131,7 +131,7 @@ func (a *acquisition) subscribe(s *queue.Subscription) {
 
 // share adds the call to a lease that shared calls of this Guard have, if there is one that is not
 // too old, and if no other call waits for the key. It returns nil otherwise.
-func (a *acquisition) share() (*hold, error) {
+func (a *acquisition) share() (*holder, error) {
 	if !a.set.joins() {
 		return nil, nil
 	}
@@ -148,7 +148,7 @@ func (a *acquisition) share() (*hold, error) {
 
 // take takes the lease that was handed off to the call. It returns nil if the lease was over
 // before the call came to it, and an error if the call must not go on.
-func (a *acquisition) take() (*hold, error) {
+func (a *acquisition) take() (*holder, error) {
 	h := a.offered
 	a.cleanUp() // the call's own claim
 	if err := a.interrupted(); err != nil || !h.accept() {
@@ -178,4 +178,4 @@ func (a *acquisition) leave() {
 }
 
 // reject releases a lease that was handed off to the call, which goes on without it.
-func (a *acquisition) reject() { a.offered.endLease(a.caller, ending{}, new(release)) }
+func (a *acquisition) reject() { a.offered.endLease(a.caller, releaseOptions{}, new(release)) }

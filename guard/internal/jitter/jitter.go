@@ -60,8 +60,8 @@ func (s *Source) Retry(n int) time.Duration {
 	return s.Backoff(20*time.Millisecond, time.Second, n)
 }
 
-// Contest is the pause after the n-th time that several claims met and none was granted. It is
-// long beside the time that the store took to answer, and different for each claim.
+// Contest is the pause after the n-th time that several claims collided and none was granted. It is
+// long compared with the store's response time, and different for each claim.
 func (s *Source) Contest(n int, took time.Duration) time.Duration {
 	return s.UpTo(max(min(4*time.Millisecond<<n, 100*time.Millisecond), 4*took))
 }

@@ -84,8 +84,8 @@ func (qs *Queues[C]) Waits(p ID) bool {
 	return q != nil && q.first != nil
 }
 
-// First returns the first waiter of the queue, or nil. It is nil, too, while that one is asking the
-// store.
+// First returns the first waiter of the queue, or nil. It is nil, too, while that one is asking
+// the store.
 func (qs *Queues[C]) First(p ID) *Local[C] {
 	if q := qs.byID[p]; q != nil && q.requester == nil {
 		return q.head()
@@ -93,8 +93,8 @@ func (qs *Queues[C]) First(p ID) *Local[C] {
 	return nil
 }
 
-// Offer offers w a lease that is not the only one on the key. w leaves the queue, and its next step
-// is Take.
+// Offer offers w a lease that is not the only one on the key. w leaves the queue, and its next
+// step is Take.
 func (qs *Queues[C]) Offer(w *Local[C]) {
 	q := w.queue
 	w.offer()
@@ -130,8 +130,8 @@ func (qs *Queues[C]) Lost(now time.Duration, key string, h Holder) {
 	}
 }
 
-// clearHolder removes the holder. It keeps the holder's last known label and end for the waiters. The
-// head does not ask before nextRequestAt.
+// clearHolder removes the holder. It keeps the holder's last known label and end for the waiters.
+// The head does not ask before nextRequestAt.
 func (q *queue[C]) clearHolder(now, nextRequestAt time.Duration) {
 	if q.first != nil {
 		last := q.busy(now)

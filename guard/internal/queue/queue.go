@@ -1,11 +1,11 @@
 // Package queue decides what a call that wants a key does next: ask the store, rest, take a lease
 // that was handed off to it, or give up.
 //
-// It has two kinds of Waiter. A Local one waits in the queue of its process, in which only the head
-// asks the store. A Fair one waits in the queue of the store. A call that does not wait for a busy
-// key has only Retries. None of them has a goroutine, a timer, a lock, or a connection: the caller
-// serializes all calls, passes the time, and carries out each Step. So each can be tested by
-// itself.
+// It has two kinds of Waiter. A Local one waits in the queue of its process, in which only the
+// head asks the store. A Fair one waits in the queue of the store. A call that does not wait for a
+// busy key has only Retries. None of them has a goroutine, a timer, a lock, or a connection: the
+// caller serializes all calls, passes the time, and carries out each Step. So each can be tested
+// by itself.
 package queue
 
 import (

@@ -16,14 +16,15 @@ const (
 // rivals estimates how many processes ask for a key at the same time, for keys of which a quorum
 // was split between their claims. A process then asks at a random instant of a window that has
 // room for all of them, so that mostly one asks first and the others find the key held. As in
-// Ethernet's backoff, the estimate doubles when claims collide, grows by one when the claim comes too
-// late, and shrinks with each grant.
+// Ethernet's backoff, the estimate doubles when claims collide, grows by one when the claim comes
+// too late, and shrinks with each grant.
 type rivals map[string]int
 
 // collided notes that the claim has collided with others, and none was granted.
 func (r rivals) collided(key string) { r.raise(key, 2*r[key]+1) }
 
-// cameTooLate notes that the claim came too late: another was granted the key, at the cost of one call.
+// cameTooLate notes that the claim came too late: another was granted the key, at the cost of one
+// call.
 func (r rivals) cameTooLate(key string) { r.raise(key, r[key]+1) }
 
 func (r rivals) raise(key string, to int) {
@@ -43,7 +44,8 @@ func (r rivals) granted(key string) {
 	}
 }
 
-// window returns the length of the window in which a process asks, which is 0 if it has collided with none.
+// window returns the length of the window in which a process asks, which is 0 if it has collided
+// with none.
 func (r rivals) window(key string, trip time.Duration) time.Duration {
 	return time.Duration(rivalTrips*r[key]) * trip
 }

@@ -4,12 +4,12 @@ package main
 var cost = []mutant{
 	{
 		name: "mutant_goroutine_for_each_lease", rule: 15, does: "each held lease has a goroutine",
-		hunks: []hunk{{"guard/schedule.go", "t.next = t.nextEvent()\n\theap.Push(&s.heap, t)\n", "t.next = t.nextEvent()\n\theap.Push(&s.heap, t)\n\tgo func() { <-t.hold.life.Done() }()\n"}},
+		hunks: []hunk{{"guard/schedule.go", "t.next = t.nextEvent()\n\theap.Push(&s.heap, t)\n", "t.next = t.nextEvent()\n\theap.Push(&s.heap, t)\n\tgo func() { <-t.holder.life.Done() }()\n"}},
 		pkg:   "guard", test: "TestSchedule_needsAConstantNumberOfGoroutines",
 	},
 	{
 		name: "mutant_renewals_alone", rule: 15, does: "each lease is renewed in its own call",
-		hunks: []hunk{{"guard/schedule.go", "if !ok || len(b.all[i]) == largestBatch {", "if !ok || len(b.all[i]) == 1 {"}},
+		hunks: []hunk{{"guard/schedule.go", "if !ok || len(b.all[i]) == maxBatch {", "if !ok || len(b.all[i]) == 1 {"}},
 		pkg:   "guard", test: "TestSchedule_renewsInBatches",
 	},
 	{

@@ -148,9 +148,9 @@ func TestLab_reportsWhichMutantsAreCaught(t *testing.T) {
 	t.Log(table.String())
 
 	for wrong, m := range map[string]mutant{
-		"it survived":         {hunks: []hunk{{"guard/tenure.go", "minMargin = 20 ", "minMargin = 20 * 1 "}}, test: "TestRelease_twiceDoesNothing"},
-		"it does not compile": {hunks: []hunk{{"guard/tenure.go", "minMargin = 20 ", "minMargin = nothing "}}, test: "TestRelease_twiceDoesNothing"},
-		"there is no test":    {hunks: []hunk{{"guard/tenure.go", "minMargin = 20 ", "minMargin = 0 "}}, test: "TestRelease_thatDoesNotExist"},
+		"it survived":         {hunks: []hunk{{"guard/storelease.go", "minMargin = 20 ", "minMargin = 20 * 1 "}}, test: "TestRelease_twiceDoesNothing"},
+		"it does not compile": {hunks: []hunk{{"guard/storelease.go", "minMargin = 20 ", "minMargin = nothing "}}, test: "TestRelease_twiceDoesNothing"},
+		"there is no test":    {hunks: []hunk{{"guard/storelease.go", "minMargin = 20 ", "minMargin = 0 "}}, test: "TestRelease_thatDoesNotExist"},
 	} {
 		m.name, m.pkg = "mutant_of_a_test", "guard"
 		table.Reset()

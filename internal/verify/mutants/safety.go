@@ -4,22 +4,22 @@ package main
 var safety = []mutant{
 	{
 		name: "mutant_validity_from_the_reply", rule: 1, does: "validity is counted from the reply",
-		hunks: []hunk{{"guard/ask.go", "t := g.newTenure(a.claim, grant, a.sent, a.anchor, now)", "t := g.newTenure(a.claim, grant, now, a.anchor, now)"}},
+		hunks: []hunk{{"guard/ask.go", "t := g.newStoreLease(a.claim, grant, a.sent, a.anchor, now)", "t := g.newStoreLease(a.claim, grant, now, a.anchor, now)"}},
 		pkg:   "guard", test: "TestAcquire_countsValidityFromBeforeTheRequest",
 	},
 	{
 		name: "mutant_no_margin", rule: 1, does: "no margin is subtracted for clock drift",
-		hunks: []hunk{{"guard/tenure.go", "{ return ttl/driftShare + minMargin }", "{ return 0 }"}},
+		hunks: []hunk{{"guard/storelease.go", "{ return ttl/driftShare + minMargin }", "{ return 0 }"}},
 		pkg:   "guard", test: "TestLoss_endsTheContextBeforeTheLeaseWhateverTheStoreDoes",
 	},
 	{
 		name: "mutant_margin_of_the_call_ignored", rule: 2, does: "WithMargin does not end the context earlier",
-		hunks: []hunk{{"guard/hold.go", "return h.tenure.validUntil() - h.set.margin", "return h.tenure.validUntil()"}},
+		hunks: []hunk{{"guard/holder.go", "return h.storeLease.validUntil() - h.set.margin", "return h.storeLease.validUntil()"}},
 		pkg:   "guard", test: "TestMargin_endsTheContextBeforeTheLease",
 	},
 	{
 		name: "mutant_margin_spoils_the_lease_of_others", rule: 2, does: "the margin of one call ends the lease of all that share it",
-		hunks: []hunk{{"guard/hold.go", "return h.tenure.validUntil() - h.set.margin", "return h.tenure.validUntil() - h.tenure.hold.set.margin"}},
+		hunks: []hunk{{"guard/holder.go", "return h.storeLease.validUntil() - h.set.margin", "return h.storeLease.validUntil() - h.storeLease.holder.set.margin"}},
 		pkg:   "guard", test: "TestMargin_ofCallsThatShareALeaseIsTheirOwn",
 	},
 	{
@@ -39,7 +39,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_suspension_ignored", rule: 2, does: "a lease stays valid through a suspension of the host",
-		hunks: []hunk{{"guard/tenure.go", "return total-time.Duration(t.anchor.Load()) >= t.margin", "return false"}},
+		hunks: []hunk{{"guard/storelease.go", "return total-time.Duration(t.anchor.Load()) >= t.margin", "return false"}},
 		pkg:   "guard", test: "TestSuspension_losesTheLeases",
 	},
 	{
@@ -82,7 +82,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_renewal_ends_with_the_context", rule: 4, does: "renewal stops when the context ends, although the function is running",
-		hunks: []hunk{{"guard/schedule.go", "if t.renewal == renewalIdle && t.renewAt <= now {", "if t.hold.ctx.Err() != nil {\n\t\t\tt.renewAt = clock.Never\n\t\t}\n\t\tif t.renewal == renewalIdle && t.renewAt <= now {"}},
+		hunks: []hunk{{"guard/schedule.go", "if t.renewal == renewalIdle && t.renewAt <= now {", "if t.holder.ctx.Err() != nil {\n\t\t\tt.renewAt = clock.Never\n\t\t}\n\t\tif t.renewal == renewalIdle && t.renewAt <= now {"}},
 		pkg:   "guard", test: "TestRenewal_continuesUntilTheFunctionHasReturned",
 	},
 	{
@@ -137,7 +137,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_second_release", rule: 6, does: "a second release is sent as well",
-		hunks: []hunk{{"guard/release.go", "if h.state == holdReleased {\n\t\tg.mu.Unlock()\n\t\treturn\n\t}\n", ""}},
+		hunks: []hunk{{"guard/release.go", "if h.state == holderReleased {\n\t\tg.mu.Unlock()\n\t\treturn\n\t}\n", ""}},
 		pkg:   "guard", test: "TestRelease_twiceDoesNothing",
 	},
 	{
@@ -147,7 +147,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_late_claim_of_a_lost_lease", rule: 5, does: "an attempt that arrives after its lease was lost is not cleaned up",
-		hunks: []hunk{{"guard/release.go", "case h.tenure.late:", "case h.tenure.late && h.lost == nil:"}},
+		hunks: []hunk{{"guard/release.go", "case h.storeLease.late:", "case h.storeLease.late && h.lost == nil:"}},
 		pkg:   "guard", test: "TestAcquire_cleansUpALateRepetitionHoweverTheLeaseEnds",
 	},
 	{
@@ -172,12 +172,12 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_loss_not_reported", rule: 8, does: "Do returns nil although the lease was lost",
-		hunks: []hunk{{"guard/run.go", "return true, h.overtaken(ctx, err, true)\n\t}\n\tif rel.err != nil", "return false, err\n\t}\n\tif rel.err != nil"}},
+		hunks: []hunk{{"guard/run.go", "return true, h.endedError(ctx, err, true)\n\t}\n\tif rel.err != nil", "return false, err\n\t}\n\tif rel.err != nil"}},
 		pkg:   "guard", test: "TestLoss_endsTheContextBeforeTheLeaseWhateverTheStoreDoes",
 	},
 	{
 		name: "mutant_loss_at_the_release_not_reported", rule: 8, does: "Do returns nil although the release found the lease gone",
-		hunks: []hunk{{"guard/release.go", "r.err = r.hold.foundLost()", "_ = r.hold.foundLost"}},
+		hunks: []hunk{{"guard/release.go", "r.err = r.holder.foundLost()", "_ = r.holder.foundLost"}},
 		pkg:   "guard", test: "TestDo_reportsALossThatOnlyTheReleaseFinds",
 	},
 }

@@ -24,7 +24,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_upgrade_waits", rule: 27, does: "a call for a key alone, inside a shared lease on it, joins that lease",
-		hunks: []hunk{{"guard/hold.go", "if max(set.among, 1) < max(h.set.among, 1) {", "if false {"}},
+		hunks: []hunk{{"guard/holder.go", "if max(set.among, 1) < max(h.set.among, 1) {", "if false {"}},
 		pkg:   "guard", test: "TestUpgrade_isRefusedAtOnce",
 	},
 	{
@@ -34,27 +34,27 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_reader_ends_the_lease_of_others", rule: 27, does: "the first reader that ends releases the lease of all",
-		hunks: []hunk{{"guard/release.go", "case t.hold != h || h.next != nil:", "case false:"}},
+		hunks: []hunk{{"guard/release.go", "case t.holder != h || h.next != nil:", "case false:"}},
 		pkg:   "guard", test: "TestShared_endsOfOneReader",
 	},
 	{
 		name: "mutant_readers_lose_nothing", rule: 3, does: "if a shared lease is not held, only one of its readers is notified",
-		hunks: []hunk{{"guard/tenure.go", "			h.lose(reason, now-h.validUntil())\n			lost = append(lost, h)\n", "			h.lose(reason, now-h.validUntil())\n			return append(lost, h)\n"}},
+		hunks: []hunk{{"guard/storelease.go", "			h.lose(reason, now-h.validUntil())\n			lost = append(lost, h)\n", "			h.lose(reason, now-h.validUntil())\n			return append(lost, h)\n"}},
 		pkg:   "guard", test: "TestShared_theLeaseOfSeveralIsLostTogether",
 	},
 	{
 		name: "mutant_shared_lease_renewed_past_the_maximum", rule: 4, does: "a shared lease is renewed after the maximum hold of its last reader",
-		hunks: []hunk{{"guard/tenure.go", "			return\n		}\n	}\n	t.renewAt = clock.Never", "			return\n		}\n	}\n	_ = clock.Never"}},
+		hunks: []hunk{{"guard/storelease.go", "			return\n		}\n	}\n	t.renewAt = clock.Never", "			return\n		}\n	}\n	_ = clock.Never"}},
 		pkg:   "guard", test: "TestShared_maxHoldOfTheLastEndsRenewal",
 	},
 	{
 		name: "mutant_reader_joins_a_lease_that_ends", rule: 4, does: "a reader joins a lease that is not renewed any more",
-		hunks: []hunk{{"guard/tenure.go", "|| t.renewAt == clock.Never ||", "||"}},
+		hunks: []hunk{{"guard/storelease.go", "|| t.renewAt == clock.Never ||", "||"}},
 		pkg:   "guard", test: "TestShared_aLeaseThatIsNotRenewedIsNotJoined",
 	},
 	{
 		name: "mutant_readers_share_a_fence", rule: 9, does: "readers that share a lease have one fence",
-		hunks: []hunk{{"guard/tenure.go", "	t.claim.Fence++\n", ""}},
+		hunks: []hunk{{"guard/storelease.go", "	t.claim.Fence++\n", ""}},
 		pkg:   "guard", test: "TestShared_readersOfAProcessHaveOneLease",
 	},
 	{
@@ -64,14 +64,14 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_each_key_has_its_fence", rule: 9, does: "each of several keys is used with the fence that it was granted",
-		hunks: []hunk{{"guard/raise.go", "		t.hold.fence.Store(fence)\n", ""}},
+		hunks: []hunk{{"guard/raise.go", "		t.holder.fence.Store(fence)\n", ""}},
 		pkg:   "guard", test: "TestAcquireAll_tellsTheStoreItsFence",
 	},
 	{
 		name: "mutant_fence_used_before_the_store_knows_it", rule: 9, does: "a joined lease has the fence of several keys before the store has answered",
 		hunks: []hunk{{
 			"guard/raise.go", "	t.claim.Reserve = 0 // the reserved fences may be smaller\n",
-			"	t.claim.Reserve = 0\n	t.hold.fence.Store(fence)\n",
+			"	t.claim.Reserve = 0\n	t.holder.fence.Store(fence)\n",
 		}},
 		pkg: "guard", test: "TestDoAll_fencesAtEachExit",
 	},
@@ -87,7 +87,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_a_reader_joins_for_ever", rule: 13, does: "readers join a lease for as long as it is held",
-		hunks: []hunk{{"guard/tenure.go", "now-t.began < handOffPeriod(ttl) && ", ""}},
+		hunks: []hunk{{"guard/storelease.go", "now-t.began < handOffPeriod(ttl) && ", ""}},
 		pkg:   "guard", test: "TestShared_aLeaseIsJoinedForABoundedTime",
 	},
 	{
@@ -97,7 +97,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_waiting_readers_each_ask", rule: 11, does: "readers that wait do not join the lease that the first of them gets",
-		hunks: []hunk{{"guard/tenure.go", "w == nil || !w.Call().set.joins()", "w == nil || w.Call() != nil"}},
+		hunks: []hunk{{"guard/storelease.go", "w == nil || !w.Call().set.joins()", "w == nil || w.Call() != nil"}},
 		pkg:   "guard", test: "TestShared_readersOfAProcessHaveOneLease",
 	},
 	{
@@ -132,22 +132,22 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_larger_keys_are_kept", rule: 23, does: "a call for several keys keeps larger keys while it waits for a smaller one",
-		hunks: []hunk{{"guard/several.go", "s.releaseKeys(func(k *oneOf) bool { return k.stored > first.stored })", ""}},
+		hunks: []hunk{{"guard/multiacquire.go", "s.releaseKeys(func(k *keyState) bool { return k.stored > first.stored })", ""}},
 		pkg:   "guard", test: "TestDoAll_waitsHoldingSmallerKeysOnly",
 	},
 	{
 		name: "mutant_keys_in_the_order_of_the_call", rule: 23, does: "several keys are taken in the order in which the call names them",
-		hunks: []hunk{{"guard/several.go", "slices.SortFunc(s.keys, func(a, b *oneOf) int { return cmp.Compare(a.stored, b.stored) })", ""}},
+		hunks: []hunk{{"guard/multiacquire.go", "slices.SortFunc(s.keys, func(a, b *keyState) int { return cmp.Compare(a.stored, b.stored) })", ""}},
 		pkg:   "guard", test: "TestAcquireAll_allKeysAreLostTogether",
 	},
 	{
 		name: "mutant_some_of_several_keys", rule: 23, does: "a call that does not get all of its keys keeps some",
-		hunks: []hunk{{"guard/several.go", "{ s.releaseKeys(func(*oneOf) bool { return true }) }", "{}"}},
+		hunks: []hunk{{"guard/multiacquire.go", "{ s.releaseKeys(func(*keyState) bool { return true }) }", "{}"}},
 		pkg:   "guard", test: "TestDoAll_refusesWithoutWaiting",
 	},
 	{
 		name: "mutant_context_of_one_key", rule: 2, does: "the context of several keys ends with the lease of the last one only",
-		hunks: []hunk{{"guard/several.go", "joined, end := h.joined(l.ctx)", "joined, end := all[len(all)-1].joined(l.ctx)"}},
+		hunks: []hunk{{"guard/multiacquire.go", "joined, end := h.joined(l.ctx)", "joined, end := all[len(all)-1].joined(l.ctx)"}},
 		pkg:   "guard", test: "TestAcquireAll_allKeysAreLostTogether",
 	},
 	{
@@ -157,12 +157,12 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_end_of_a_joined_lease_not_reported", rule: 8, does: "DoAll reports the end of the last key's lease only",
-		hunks: []hunk{{"guard/run.go", "append(r.others, r.hold)", "[]*hold{r.hold}"}},
+		hunks: []hunk{{"guard/run.go", "append(r.others, r.holder)", "[]*holder{r.holder}"}},
 		pkg:   "guard", test: "TestDoAll_reportsTheEndOfAJoinedLease",
 	},
 	{
 		name: "mutant_one_request_for_each_key", rule: 17, does: "several keys are asked for one by one",
-		hunks: []hunk{{"guard/several.go", "if !ok {\n\t\treturn\n\t}\n\tvar claims", "if !ok || l != nil {\n\t\treturn\n\t}\n\tvar claims"}},
+		hunks: []hunk{{"guard/multiacquire.go", "if !ok {\n\t\treturn\n\t}\n\tvar claims", "if !ok || l != nil {\n\t\treturn\n\t}\n\tvar claims"}},
 		pkg:   "guard", test: "TestAcquireAll_goesOutTogether",
 	},
 

@@ -34,37 +34,37 @@ func each(n int, f func(i int)) {
 }
 
 // A several is a call for several keys, on its way to all of them.
-type several struct {
+type multiAcquire struct {
 	guard    *Guard
 	ctx      context.Context
 	set      *settings
 	deadline time.Duration // until when it waits
-	keys     []*oneOf      // sorted by what the store calls them
+	keys     []*keyState   // sorted by what the store calls them
 }
 
-// oneOf is one of several keys.
-type oneOf struct {
+// keyState is one of several keys.
+type keyState struct {
 	key, stored string
 	lease       *Lease // nil while it is not held
 	err         error  // why it is not
 
-	call *acquisition          // while it is asked for
-	get  func() (*hold, error) // how call gets its lease
+	call *acquisition            // while it is asked for
+	get  func() (*holder, error) // how call gets its lease
 }
 
 // newSeveral checks and sorts the keys. Those that ctx holds are joined.
-func (g *Guard) newSeveral(ctx context.Context, keys []string, opts []Option) (*several, error) {
+func (g *Guard) newMultiAcquire(ctx context.Context, keys []string, opts []Option) (*multiAcquire, error) {
 	if len(keys) == 0 {
 		return nil, &SettingError{Setting: "keys", Reason: "must not be empty"}
 	}
-	s := &several{guard: g, ctx: ctx}
+	s := &multiAcquire{guard: g, ctx: ctx}
 	for _, key := range keys {
 		set, stored, err := g.prepare(key, opts)
 		if err != nil {
 			return nil, err
 		}
 		s.set = set
-		s.keys = append(s.keys, &oneOf{key: key, stored: stored})
+		s.keys = append(s.keys, &keyState{key: key, stored: stored})
 	}
 	switch {
 	case s.set.window > 0:
@@ -73,8 +73,8 @@ func (g *Guard) newSeveral(ctx context.Context, keys []string, opts []Option) (*
 		return nil, &SettingError{Setting: "WithMinHold", Value: s.set.minHold.String(), Reason: "must be 0 for several keys"}
 	}
 	s.set = s.set.chosen()
-	slices.SortFunc(s.keys, func(a, b *oneOf) int { return cmp.Compare(a.stored, b.stored) })
-	s.keys = slices.CompactFunc(s.keys, func(a, b *oneOf) bool { return a.stored == b.stored })
+	slices.SortFunc(s.keys, func(a, b *keyState) int { return cmp.Compare(a.stored, b.stored) })
+	s.keys = slices.CompactFunc(s.keys, func(a, b *keyState) bool { return a.stored == b.stored })
 	now := g.clock.Now()
 	s.deadline = now + min(s.set.wait, clock.Never-now)
 	for _, k := range s.keys {
@@ -85,20 +85,20 @@ func (g *Guard) newSeveral(ctx context.Context, keys []string, opts []Option) (*
 		if err := h.allows(ctx, s.set, k.key); err != nil {
 			return nil, err
 		}
-		k.lease = &Lease{hold: h, role: leaseFound}
+		k.lease = &Lease{holder: h, role: leaseFound}
 	}
 	return s, nil
 }
 
 // acquire acquires all the keys. It asks for all at once. If some are busy, it releases the keys
 // behind the first busy key, waits for that key, and asks for the rest again.
-func (s *several) acquire() error {
+func (s *multiAcquire) acquire() error {
 	for {
 		first := s.ask()
 		if first == nil {
 			return nil
 		}
-		s.releaseKeys(func(k *oneOf) bool { return k.stored > first.stored })
+		s.releaseKeys(func(k *keyState) bool { return k.stored > first.stored })
 		left := s.deadline - s.guard.clock.Now()
 		if s.set.wait <= 0 || left <= 0 || !errors.Is(first.err, ErrBusy) && !errors.Is(first.err, ErrStore) {
 			s.reportSkip(first)
@@ -109,16 +109,16 @@ func (s *several) acquire() error {
 			return err
 		}
 		first.lease, first.err = &h.lease, nil
-		s.releaseKeys(func(k *oneOf) bool { return !k.lease.Valid() }) // meanwhile
+		s.releaseKeys(func(k *keyState) bool { return !k.lease.Valid() }) // meanwhile
 	}
 }
 
 // ask asks for all keys that are not held, once. It returns the first one that is not granted.
 // Hooks of different keys run at once: one that blocks delays only its own key.
-func (s *several) ask() *oneOf {
+func (s *multiAcquire) ask() *keyState {
 	own := s.own(0)
 	own.probe = true
-	missing := slices.DeleteFunc(slices.Clone(s.keys), func(k *oneOf) bool { return k.lease != nil })
+	missing := slices.DeleteFunc(slices.Clone(s.keys), func(k *keyState) bool { return k.lease != nil })
 	for _, k := range missing {
 		if k.call, k.err = s.guard.newAcquisition(s.ctx, k.key, k.stored, own); k.err == nil {
 			defer k.call.exit()
@@ -126,17 +126,17 @@ func (s *several) ask() *oneOf {
 		}
 	}
 	if len(own.hooks) > 0 {
-		eachKey(missing, func(k *oneOf) error { k.call.begin(); return nil })
+		eachKey(missing, func(k *keyState) error { k.call.begin(); return nil })
 	}
 	s.acquireBatch(missing)
-	eachKey(missing, func(k *oneOf) error {
+	eachKey(missing, func(k *keyState) error {
 		h, err := k.call.end(k.get())
 		if h != nil {
 			k.lease = &h.lease
 		}
 		return err
 	})
-	if i := slices.IndexFunc(missing, func(k *oneOf) bool { return k.err != nil }); i >= 0 {
+	if i := slices.IndexFunc(missing, func(k *keyState) bool { return k.err != nil }); i >= 0 {
 		return missing[i]
 	}
 	return nil
@@ -144,8 +144,8 @@ func (s *several) ask() *oneOf {
 
 // eachKey calls f at once for each key that has no error. It notes the error: errAborted if f does
 // not return.
-func eachKey(keys []*oneOf, f func(k *oneOf) error) {
-	keys = slices.DeleteFunc(slices.Clone(keys), func(k *oneOf) bool { return k.err != nil })
+func eachKey(keys []*keyState, f func(k *keyState) error) {
+	keys = slices.DeleteFunc(slices.Clone(keys), func(k *keyState) bool { return k.err != nil })
 	each(len(keys), func(i int) {
 		keys[i].err = driver.NewStoreError("", driver.OpAcquire, keys[i].stored, errAborted)
 		keys[i].err = f(keys[i])
@@ -155,7 +155,7 @@ func eachKey(keys []*oneOf, f func(k *oneOf) error) {
 // acquireBatch makes the first request for all keys that have no error, in one call to the store,
 // if the Locker can. These requests pass the queues by: each of two calls could be the head of the
 // queue that the other one waits in.
-func (s *several) acquireBatch(keys []*oneOf) {
+func (s *multiAcquire) acquireBatch(keys []*keyState) {
 	l, ok := driver.Ability[driver.BatchAcquirer](s.guard.locker)
 	if !ok {
 		return
@@ -168,13 +168,13 @@ func (s *several) acquireBatch(keys []*oneOf) {
 		}
 		a := k.call
 		if h, err := a.share(); h != nil || err != nil {
-			k.get = func() (*hold, error) { return h, err }
+			k.get = func() (*holder, error) { return h, err }
 			continue
 		}
 		a.prepare(a.set.joins())
 		i := len(claims)
 		claims, answers = append(claims, a.claim), append(answers, acquireAnswer{err: errUnreported})
-		k.get = func() (*hold, error) { return a.askUntilAnswered(a.answered(answers[i].grant, answers[i].err)) }
+		k.get = func() (*holder, error) { return a.askUntilAnswered(a.answered(answers[i].grant, answers[i].err)) }
 	}
 	if len(claims) > 0 {
 		s.guard.callBatch(s.ctx, requestTimeout(s.set.ttl), 0, func(ctx context.Context) {
@@ -199,14 +199,14 @@ func (g *Guard) callBatch(ctx context.Context, timeout, grace time.Duration, f f
 }
 
 // own returns the settings for one of the keys. The maximum hold begins when all are held.
-func (s *several) own(wait time.Duration) *settings {
+func (s *multiAcquire) own(wait time.Duration) *settings {
 	own := *s.set
 	own.maxHold, own.wait = 0, wait
 	return &own
 }
 
 // releaseKeys releases the keys that are held, and for which the function returns true.
-func (s *several) releaseKeys(which func(*oneOf) bool) {
+func (s *multiAcquire) releaseKeys(which func(*keyState) bool) {
 	var leases []*Lease
 	for _, k := range s.keys {
 		if k.lease != nil && k.lease.role == leaseOwned && which(k) {
@@ -220,10 +220,10 @@ func (s *several) releaseKeys(which func(*oneOf) bool) {
 }
 
 // abandon releases all keys, unless leases has returned them.
-func (s *several) abandon() { s.releaseKeys(func(*oneOf) bool { return true }) }
+func (s *multiAcquire) abandon() { s.releaseKeys(func(*keyState) bool { return true }) }
 
 // reportSkip calls the hooks for a call that gives up because of a busy key.
-func (s *several) reportSkip(k *oneOf) {
+func (s *multiAcquire) reportSkip(k *keyState) {
 	hs := hooks(s.set.hooks)
 	if len(hs) == 0 || s.set.probe || !errors.Is(k.err, ErrBusy) && !errors.Is(k.err, ErrDone) {
 		return
@@ -237,7 +237,7 @@ func (s *several) reportSkip(k *oneOf) {
 }
 
 // leases returns what was acquired. The maximum hold begins now.
-func (s *several) leases() (*Leases, error) {
+func (s *multiAcquire) leases() (*Leases, error) {
 	l := &Leases{guard: s.guard, set: s.set, ctx: s.ctx}
 	for _, k := range s.keys {
 		l.leases = append(l.leases, k.lease)
@@ -253,7 +253,7 @@ func (s *several) leases() (*Leases, error) {
 			h.endAfter(s.set.maxHold, now)
 		}
 		joined, end := h.joined(l.ctx)
-		c := &leaseContext{Context: joined, hold: h}
+		c := &leaseContext{Context: joined, holder: h}
 		if last := len(all) - 1; i == last {
 			c.all, l.others = l, all[:last:last]
 		}

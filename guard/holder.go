@@ -13,28 +13,28 @@ import (
 	"github.com/seed-1795987d/onerun/guard/internal/queue"
 )
 
-// A hold is one call's use of a tenure: the state behind a Lease.
-type hold struct {
-	guard    *Guard
-	tenure   *tenure
-	set      *settings
-	key      string        // as the caller gave it; the tenure's claim has it as the store knows it
-	fence    atomic.Uint64 // the store knows it; DoAll inside of the run raises it
-	owner    string
-	label    string       // its own: the store has that of the tenure's first hold
-	previous string       // the label of the hold that has handed the tenure off
-	ctx      leaseContext // the run's, or the lease's
-	life     lazyctx.Context
-	lease    Lease
-	origin   context.Context
-	granted  time.Duration // when the request that was granted was about to be sent
-	maxAt    time.Duration // when the maximum hold is over, or clock.Never
-	over     atomic.Bool   // it was lost or released
+// A holder is one call's use of a storeLease: the state behind a Lease.
+type holder struct {
+	guard      *Guard
+	storeLease *storeLease
+	set        *settings
+	key        string        // as the caller gave it; the claim has it as the store knows it
+	fence      atomic.Uint64 // the store knows it; DoAll inside of the run raises it
+	owner      string
+	label      string       // its own: the store has that of the first holder
+	previous   string       // the label of the holder that has handed the lease off
+	ctx        leaseContext // the run's, or the lease's
+	life       lazyctx.Context
+	lease      Lease
+	origin     context.Context
+	granted    time.Duration // when the request that was granted was about to be sent
+	maxAt      time.Duration // when the maximum hold is over, or clock.Never
+	over       atomic.Bool   // it was lost or released
 
 	// Guard.mu guards what follows.
 	discard  bool // leave no done marker
-	state    holdState
-	next     *hold // which shares the tenure
+	state    holderState
+	next     *holder // another one that shares the lease
 	renewals int
 	used     time.Duration // the most of the TTL that had passed when a renewal was answered
 	lost     *LostError    // set once validity has ended by itself
@@ -42,77 +42,78 @@ type hold struct {
 	record   []byte        // what to leave with the done marker
 }
 
-// A holdState is where a hold is in its life. While its call has it, it can be lost as well.
-type holdState uint8
+// A holderState is where a holder is in its life. While its call has it, it can be lost as well.
+type holderState uint8
 
 const (
-	holdTaken    holdState = iota
-	holdOffered            // to a call that waits, and has not taken it yet
-	holdReleased           // its release has begun
+	holderTaken    holderState = iota
+	holderOffered              // to a call that waits, and has not taken it yet
+	holderReleased             // its release has begun
 )
 
-// newHold returns the hold of an acquisition that has got the tenure at an instant. It takes the
-// place of the hold before it, or is added to those that share the tenure.
-func (g *Guard) newHold(a *acquisition, t *tenure, at time.Duration) *hold {
-	h := &hold{
-		guard:   g,
-		tenure:  t,
-		set:     a.set,
-		key:     a.key,
-		owner:   t.claim.Owner,
-		label:   a.claim.Label,
-		origin:  a.ctx,
-		granted: at,
-		maxAt:   clock.Never,
+// newHolder returns the holder of an acquisition that has got the lease at an instant. It takes
+// the place of the holder before it, or is added to those that share the lease.
+func (g *Guard) newHolder(a *acquisition, t *storeLease, at time.Duration) *holder {
+	h := &holder{
+		guard:      g,
+		storeLease: t,
+		set:        a.set,
+		key:        a.key,
+		owner:      t.claim.Owner,
+		label:      a.claim.Label,
+		origin:     a.ctx,
+		granted:    at,
+		maxAt:      clock.Never,
 	}
 	h.fence.Store(t.claim.Fence)
 	if h.set.maxHold > 0 {
 		h.maxAt = at + h.set.maxHold
 	}
 	h.life.Init(a.caller)
-	h.ctx = leaseContext{Context: &h.life, hold: h}
-	h.lease = Lease{hold: h, ctx: &h.ctx}
+	h.ctx = leaseContext{Context: &h.life, holder: h}
+	h.lease = Lease{holder: h, ctx: &h.ctx}
 	if h.set.among == driver.Any {
-		h.next = t.hold
+		h.next = t.holder
 	}
-	t.hold = h
+	t.holder = h
 	return h
 }
 
-// validUntil returns the instant at which h's validity ends: that of its tenure, less WithMargin.
-func (h *hold) validUntil() time.Duration { return h.tenure.validUntil() - h.set.margin }
+// validUntil returns the instant at which h's validity ends: that of its storeLease, less
+// WithMargin.
+func (h *holder) validUntil() time.Duration { return h.storeLease.validUntil() - h.set.margin }
 
 // end returns the instant at which h ends unless it is renewed.
-func (h *hold) end() time.Duration { return min(h.validUntil(), h.maxAt) }
+func (h *holder) end() time.Duration { return min(h.validUntil(), h.maxAt) }
 
 // valid reports whether the lease is valid. It reads the clock, and whether the host was
 // suspended.
-func (h *hold) valid() bool {
+func (h *holder) valid() bool {
 	now := h.guard.clock.Now()
 	if h.over.Load() || now >= h.end() {
 		return false
 	}
-	return !h.tenure.suspended(h.guard.clock.Suspended(now))
+	return !h.storeLease.suspended(h.guard.clock.Suspended(now))
 }
 
 // Busy implements queue.Holder. Guard.mu must be held.
-func (h *hold) Busy(now time.Duration) driver.Grant {
-	t := h.tenure
+func (h *holder) Busy(now time.Duration) driver.Grant {
+	t := h.storeLease
 	return Grant{Left: max(0, t.validUntil()+t.margin-now), Label: t.claim.Label, Holder: t.claim.ID}
 }
 
 // isHeld reports whether h is neither lost nor released. Guard.mu must be held.
-func (h *hold) isHeld() bool { return h.lost == nil && h.state != holdReleased }
+func (h *holder) isHeld() bool { return h.lost == nil && h.state != holderReleased }
 
 // expire ends h's validity if its time has come, and reports whether it has. Guard.mu must be
 // held.
-func (h *hold) expire(now time.Duration) bool {
+func (h *holder) expire(now time.Duration) bool {
 	switch until := h.validUntil(); {
 	case !h.isHeld():
 		return false
 	case now >= h.maxAt:
 		h.lose(LossMaxHold, now-h.maxAt)
-		h.tenure.restIfOver()
+		h.storeLease.stopRenewingIfAllOver()
 	case now >= until:
 		// Renewals go on: a function that ignores its context is still running, and the store may
 		// still know the claim.
@@ -124,37 +125,37 @@ func (h *hold) expire(now time.Duration) bool {
 }
 
 // lose ends h's validity. announceLoss has to follow, without Guard.mu, which must be held.
-func (h *hold) lose(reason LossReason, late time.Duration) {
-	h.guard.queues.Lost(h.guard.clock.Now(), h.tenure.claim.Key, h)
+func (h *holder) lose(reason LossReason, late time.Duration) {
+	h.guard.queues.Lost(h.guard.clock.Now(), h.storeLease.claim.Key, h)
 	h.over.Store(true)
 	h.lost = &LostError{
-		Key: h.key, Fence: h.fence.Load(), Reason: reason, Late: max(late, 0), Renew: h.tenure.lastErr, ran: true,
+		Key: h.key, Fence: h.fence.Load(), Reason: reason, Late: max(late, 0), Renew: h.storeLease.lastErr, ran: true,
 	}
 	if reason == LossNotHeld {
-		h.lost.claim = &lostClaim{h.guard, h.tenure.claim.ID, h.guard.clock.Now()}
+		h.lost.claim = &lostClaim{h.guard, h.storeLease.claim.ID, h.guard.clock.Now()}
 	}
 }
 
 // announceLoss ends the context and reports the loss.
-func (h *hold) announceLoss() {
+func (h *holder) announceLoss() {
 	h.life.End(h.lost)
 	h.guard.mu.Lock()
-	h.tenure.abandonRaises()
+	h.storeLease.abandonRaises()
 	h.guard.mu.Unlock()
 	h.reportLoss()
 }
 
 // ended returns how h was lost, and the cause with which its release has ended its context; both
 // are nil while it is held.
-func (h *hold) ended() (lost *LostError, released error) {
+func (h *holder) ended() (lost *LostError, released error) {
 	h.guard.mu.Lock()
 	defer h.guard.mu.Unlock()
 	return h.lost, h.cause
 }
 
-// overtaken returns the error of a function that ran while h ended, or that must not run because h
-// has ended. err is the function's own. ctx is the caller's.
-func (h *hold) overtaken(ctx context.Context, err error, ran bool) error {
+// endedError returns the error of a function that ran while h ended, or that must not run because
+// h has ended. err is the function's own. ctx is the caller's.
+func (h *holder) endedError(ctx context.Context, err error, ran bool) error {
 	lost, released := h.ended()
 	if err == error(lost) || err == released { //nolint:errorlint // the cause itself adds nothing
 		err = nil
@@ -173,25 +174,25 @@ func (h *hold) overtaken(ctx context.Context, err error, ran bool) error {
 	return &LostError{Key: h.key, Fence: h.fence.Load(), Reason: LossReleased, Err: err, ran: ran}
 }
 
-// accept makes h, which was offered, the hold of the call. It returns false if h is over.
-func (h *hold) accept() bool {
+// accept makes h, which was offered, the holder of the call. It returns false if h is over.
+func (h *holder) accept() bool {
 	if !h.valid() {
 		return false
 	}
 	h.guard.mu.Lock()
 	defer h.guard.mu.Unlock()
-	if h.state != holdOffered { // Close has released it
+	if h.state != holderOffered { // Close has released it
 		return false
 	}
-	h.state = holdTaken
+	h.state = holderTaken
 	return true
 }
 
 // successor returns the waiter to which h's lease can be handed off, or nil. Nothing must be left
 // behind, and the lease must be valid for long enough to begin a run. Of calls that share the key
 // in any number, none waits for the lease of another. Guard.mu must be held.
-func (h *hold) successor(end ending, now time.Duration) *queue.Local[*acquisition] {
-	t := h.tenure
+func (h *holder) successor(end releaseOptions, now time.Duration) *queue.Local[*acquisition] {
+	t := h.storeLease
 	switch {
 	case !t.canOffer(now), h.set.among == driver.Any, end.cause != nil, h.lost != nil:
 	case end.complete && h.markerTime(now) > 0, now < h.granted+h.set.minHold:
@@ -203,8 +204,8 @@ func (h *hold) successor(end ending, now time.Duration) *queue.Local[*acquisitio
 
 // handOff hands h's lease off, now that h's own context has ended. It returns false if there is no
 // successor. Guard.mu must be held.
-func (h *hold) handOff(end ending) bool {
-	g, t := h.guard, h.tenure
+func (h *holder) handOff(end releaseOptions) bool {
+	g, t := h.guard, h.storeLease
 	now := g.clock.Now()
 	w := h.successor(end, now)
 	if w == nil {
@@ -216,7 +217,7 @@ func (h *hold) handOff(end ending) bool {
 
 // allows returns an *UpgradeError or a *SettingError if a call with these settings cannot join h,
 // and how h ended if it has.
-func (h *hold) allows(ctx context.Context, set *settings, key string) error {
+func (h *holder) allows(ctx context.Context, set *settings, key string) error {
 	if max(set.among, 1) < max(h.set.among, 1) {
 		return &UpgradeError{Key: key}
 	}
@@ -225,14 +226,14 @@ func (h *hold) allows(ctx context.Context, set *settings, key string) error {
 			"must be that of the lease of %q, which the context already holds: a call inside of it leaves no done marker", key)}
 	}
 	if lost, released := h.ended(); lost != nil || released != nil {
-		return h.overtaken(ctx, nil, false)
+		return h.endedError(ctx, nil, false)
 	}
 	return nil
 }
 
 // joined returns a context that ends with ctx and with h, even if ctx was detached from h. The
 // function that is also returned ends it earlier.
-func (h *hold) joined(ctx context.Context) (joined context.Context, end func()) {
+func (h *holder) joined(ctx context.Context) (joined context.Context, end func()) {
 	c := new(lazyctx.Context)
 	c.Init(ctx)
 	deadline, limited := h.ctx.Deadline()
@@ -248,34 +249,34 @@ func (h *hold) joined(ctx context.Context) (joined context.Context, end func()) 
 	return c, func() { stop(); c.End(ErrReleased) }
 }
 
-func (h *hold) claim() Claim {
+func (h *holder) claim() Claim {
 	h.guard.mu.Lock()
 	defer h.guard.mu.Unlock()
-	c := h.tenure.claim
+	c := h.storeLease.claim
 	c.Fence, c.Reserve = h.fence.Load(), 0
 	return c
 }
 
-func (h *hold) isReleased() bool {
+func (h *holder) isReleased() bool {
 	h.guard.mu.Lock()
 	defer h.guard.mu.Unlock()
-	return h.state == holdReleased
+	return h.state == holderReleased
 }
 
 // endAfter has the maximum hold, if there is one, begin now.
-func (h *hold) endAfter(maxHold, now time.Duration) {
+func (h *holder) endAfter(maxHold, now time.Duration) {
 	if maxHold == 0 {
 		return
 	}
 	h.guard.mu.Lock()
 	defer h.guard.mu.Unlock()
 	h.maxAt = now + maxHold
-	h.guard.schedule.replan(h.tenure)
+	h.guard.schedule.replan(h.storeLease)
 }
 
 // markerTime returns how long a done marker lasts that is left at an instant, or 0 if there is to
 // be none.
-func (h *hold) markerTime(at time.Duration) time.Duration {
+func (h *holder) markerTime(at time.Duration) time.Duration {
 	if h.set.fromStart {
 		return max(0, h.granted+h.set.window-at)
 	}

@@ -1,0 +1,231 @@
+package guard
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-1795987d/onerun/guard/internal/clock"
+)
+
+const (
+	// minMargin is the least that is taken off a lease's validity. A timer may fire this late, and
+	// the context still ends before the lease does in the store.
+	minMargin = 20 * time.Millisecond
+	// driftShare is the part of a TTL by which two clocks may drift apart during the TTL: 1 %, as
+	// in the description of RedLock in the Redis documentation.
+	driftShare = 100
+)
+
+func marginOf(ttl time.Duration) time.Duration { return ttl/driftShare + minMargin }
+
+// A storeLease is one lease as the store sees it, from its grant to its release. Calls use it one
+// after another (hand-off) or together (WithShared): each of them is a holder.
+type storeLease struct {
+	guard  *Guard
+	margin time.Duration
+	began  time.Duration // when it was granted
+	late   bool          // a request for it had no answer: it may still arrive
+	until  atomic.Int64  // the instant at which validity ends
+	anchor atomic.Int64  // how long the host had been suspended when validity was last counted
+
+	// Guard.mu guards what follows. The claim is as the store knows it. Fence is that of the
+	// holder, and Reserve counts the fences above it.
+	claim    Claim
+	holder   *holder // the newest; the others that share the lease follow by holder.next
+	handOffs int
+	index    int           // in the schedule's heap, or -1
+	next     time.Duration // the next event
+	renewAt  time.Duration // when to renew, or clock.Never
+	newest   *renewal      // the renewal that was sent last, or nil
+	state    storeLeaseState
+	renewal  renewalState
+	// when the Guard waits for its answer no longer, if it is awaited
+	overdueAt time.Duration
+	underway  int      // renewals without an answer
+	failures  int      // renewals in a row without an answer in time
+	lastErr   error    // why the last renewal failed
+	raiseTo   uint64   // the fence that a call for several keys wants, or 0
+	raises    []*raise // the calls that wait for that
+}
+
+// A storeLeaseState is where a storeLease is.
+type storeLeaseState uint8
+
+const (
+	storeLeaseLive      storeLeaseState = iota
+	storeLeaseGone                      // the store has said that it does not know the claim
+	storeLeaseReleasing                 // its release has begun
+)
+
+// A renewalState is where the renewal of a storeLease is.
+type renewalState uint8
+
+const (
+	renewalIdle    renewalState = iota // the next one is due at renewAt
+	renewalAwaited                     // the newest one is awaited until overdueAt
+	renewalsFull                       // maxRenewals have no answer: no other one is sent
+)
+
+// newStoreLease returns the storeLease of a claim that the store has granted. It was sent at an
+// instant, when anchor was read, and answered at another.
+func (g *Guard) newStoreLease(c Claim, grant Grant, sent, anchor, answered time.Duration) *storeLease {
+	t := &storeLease{guard: g, margin: marginOf(c.TTL), began: answered, claim: c, index: -1}
+	t.claim.Fence = grant.Fence
+	t.claim.Seat = grant.Seat
+	t.claim.Reserve = grant.Reserved
+	t.extendValidity(sent, anchor)
+	return t
+}
+
+// extendValidity counts the validity anew, from the instant before the request was sent and from
+// the anchor that was read then.
+func (t *storeLease) extendValidity(sent, anchor time.Duration) {
+	t.anchor.Store(int64(anchor))
+	t.until.Store(int64(sent + t.claim.TTL - t.margin))
+}
+
+func (t *storeLease) validUntil() time.Duration { return time.Duration(t.until.Load()) }
+
+// counted returns the instant from which the validity counts.
+func (t *storeLease) counted() time.Duration { return t.validUntil() + t.margin - t.claim.TTL }
+
+// suspended reports whether the host was suspended since validity was last counted. total is how
+// long it has been suspended by now.
+func (t *storeLease) suspended(total time.Duration) bool {
+	return total-time.Duration(t.anchor.Load()) >= t.margin
+}
+
+// nextEvent returns when the schedule has to look at t again. Guard.mu must be held.
+func (t *storeLease) nextEvent() time.Duration {
+	next := clock.Never
+	for h := t.holder; h != nil; h = h.next {
+		if h.isHeld() {
+			next = min(next, h.end())
+		}
+	}
+	switch t.renewal {
+	case renewalIdle:
+		next = min(next, t.renewAt)
+	case renewalAwaited:
+		next = min(next, t.overdueAt)
+	}
+	return next
+}
+
+// expire ends the validity of all holders whose time has come, and returns them. Guard.mu must be
+// held.
+func (t *storeLease) expire(now time.Duration) (lost []*holder) {
+	for h := t.holder; h != nil; h = h.next {
+		if h.expire(now) {
+			lost = append(lost, h)
+		}
+	}
+	return lost
+}
+
+// lose ends the validity of all holders that are held now, and returns them. announceLoss has to
+// follow, without Guard.mu, which must be held.
+func (t *storeLease) lose(reason LossReason, now time.Duration) (lost []*holder) {
+	for h := t.holder; h != nil; h = h.next {
+		if h.isHeld() {
+			h.lose(reason, now-h.validUntil())
+			lost = append(lost, h)
+		}
+	}
+	return lost
+}
+
+// isLost reports whether no holder is valid any more. Guard.mu must be held.
+func (t *storeLease) isLost() bool {
+	for h := t.holder; h != nil; h = h.next {
+		if h.lost == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// A lease that is released while calls of this Guard wait for its key is handed off to the first
+// of them. That needs no round trip. The next call uses the next of the fences that the store has
+// reserved. The store sees one claim throughout. Each holder has a fence, a context and limits of
+// its own. Hand-offs are bounded in number, by the fences, and in time, so that other processes
+// can acquire the key.
+const (
+	// maxHandOffPeriod, and a tenth of the TTL, bound for how long a lease is handed off after its
+	// grant.
+	maxHandOffPeriod = 20 * time.Millisecond
+	// maxHandOffs is how many fences to reserve: as many as a period has room for. The store
+	// reserves fewer as its counter gets ahead of its clock.
+	maxHandOffs = 4096
+)
+
+func handOffPeriod(ttl time.Duration) time.Duration { return min(maxHandOffPeriod, ttl/10) }
+
+// canOffer reports whether t can be handed off, or have a further holder: a fence is left, and t
+// is young, and valid for long enough to begin a run. Guard.mu must be held.
+func (t *storeLease) canOffer(now time.Duration) bool {
+	ttl := t.claim.TTL
+	return t.claim.Reserve > 0 && t.state == storeLeaseLive && !t.guard.closed &&
+		now-t.began < handOffPeriod(ttl) && t.validUntil()-now >= ttl/2
+}
+
+// offer gives a call a further holder under t, with a further fence. Guard.mu must be held.
+func (t *storeLease) offer(a *acquisition, now time.Duration, previous string) *holder {
+	t.claim.Fence++
+	t.claim.Reserve--
+	t.handOffs++
+	h := t.guard.newHolder(a, t, now)
+	h.previous, h.state = previous, holderOffered
+	a.offered = h
+	t.guard.schedule.replan(t)
+	return h
+}
+
+// join offers the call a holder under t. It returns false if t cannot be joined. Guard.mu must be
+// held.
+func (t *storeLease) join(a *acquisition, now time.Duration, previous string) bool {
+	if !t.canOffer(now) || t.renewAt == clock.Never || t.claim.TTL != a.set.ttl {
+		return false
+	}
+	t.offer(a, now, previous)
+	return true
+}
+
+// admit lets the first of the waiting calls join t, which was just granted to a call that joins,
+// as long as they join, too. Guard.mu must be held.
+func (t *storeLease) admit(set *settings, now time.Duration) {
+	g := t.guard
+	if g.shared == nil {
+		g.shared = map[string]*storeLease{}
+	}
+	g.shared[t.claim.Key] = t
+	for {
+		w := g.queues.First(g.queueID(t.claim.Key, set))
+		if w == nil || !w.Call().set.joins() || !t.join(w.Call(), now, t.holder.label) {
+			return
+		}
+		g.queues.Offer(w)
+	}
+}
+
+// leave takes a holder out of its storeLease, which goes on with others. Guard.mu must be held.
+func (t *storeLease) leave(h *holder) {
+	for at := &t.holder; *at != nil; at = &(*at).next {
+		if *at == h {
+			*at = h.next
+			break
+		}
+	}
+	t.stopRenewingIfAllOver()
+	t.guard.schedule.replan(t)
+}
+
+// stopRenewingIfAllOver stops renewals if no holder may be held any longer. Guard.mu must be held.
+func (t *storeLease) stopRenewingIfAllOver() {
+	for h := t.holder; h != nil; h = h.next {
+		if h.lost == nil || h.lost.Reason != LossMaxHold {
+			return
+		}
+	}
+	t.renewAt = clock.Never
+}
