@@ -34,7 +34,7 @@ type acquisition struct {
 	sent      time.Duration // when the last request was sent
 	anchor    time.Duration // see storeLease.extendValidity
 	firstCall lazyctx.Context
-	last      Grant         // the last answer, for events
+	last      lastAnswer
 	waitFrom  time.Duration // when the key was first found busy, or clock.Never
 	previous  queue.Previous
 	got       *holder
@@ -42,6 +42,13 @@ type acquisition struct {
 	unprompted bool // the last request was made because of the time alone
 	handedOff  bool // the lease came from another call
 	phase      phase
+}
+
+// lastAnswer is what events report of the store's last answer.
+type lastAnswer struct {
+	State State
+	Left  time.Duration
+	Label string
 }
 
 // storedClaim is what the store has of the claim, according to its last answer.
@@ -155,7 +162,7 @@ func (a *acquisition) refused(grant Grant, err error) error {
 	case err != nil:
 		return err
 	}
-	a.last = grant
+	a.last = lastAnswer{grant.State, grant.Left, grant.Label}
 	if grant.State == Done {
 		return &DoneError{Key: a.key, Left: grant.Left, Record: grant.Record, Label: grant.Label}
 	}
@@ -187,20 +194,17 @@ func (a *acquisition) exit() {
 	if a.phase == phaseReturned && a.got != nil {
 		return
 	}
+	var r release
+	defer r.report()
 	defer a.report(errAborted)
-	defer a.giveBack()
-	a.late = a.late || a.stored == storedUnknown
-	a.leave()
-}
-
-// giveBack releases what the call has of the key: its lease, or what the store knows of its claim.
-func (a *acquisition) giveBack() {
-	if a.got == nil {
+	defer func() {
+		if a.got != nil { // a hook has ended the goroutine
+			a.got.endLease(a.caller, releaseOptions{}, &r)
+			return
+		}
 		a.cleanUp()
 		a.guard.leave()
-		return
-	}
-	var r release // a hook has ended the goroutine
-	defer r.report()
-	a.got.endLease(a.caller, releaseOptions{}, &r)
+	}()
+	a.late = a.late || a.stored == storedUnknown
+	a.leave()
 }

@@ -109,7 +109,7 @@ func (a *acquisition) use(grant Grant, took time.Duration) (*holder, error) {
 		h.life.End(errTooLate)
 		return nil, &StoreError{Op: driver.OpAcquire, Key: a.claim.Key, Kind: driver.KindTimeout, Err: errTooLate}
 	}
-	a.last = grant
+	a.last = lastAnswer{grant.State, grant.Left, grant.Label}
 	a.got, a.stored = h, storedNothing
 	g.schedule.add(t)
 	if g.warning.store != nil {
@@ -135,7 +135,7 @@ func (a *acquisition) refuse(answer queue.Answer) error {
 			a.renewClaim()
 		}
 	default:
-		a.last = answer.Grant
+		a.last = lastAnswer{answer.Grant.State, answer.Grant.Left, answer.Grant.Label}
 		if a.stored != storedQueued { // a claim has its position in the queue by its ID
 			a.renewClaim()
 		}

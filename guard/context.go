@@ -9,7 +9,7 @@ type leaseKey struct{}
 type leaseContext struct {
 	context.Context
 	holder *holder
-	all    *Leases // of DoAll: those of all its keys; or nil
+	all    *Leases // of DoAll: those of all its keys, of which holder has the last; or nil
 }
 
 // others returns the holders of DoAll's other keys.
@@ -17,7 +17,8 @@ func (c *leaseContext) others() []*holder {
 	if c.all == nil {
 		return nil
 	}
-	return c.all.others
+	last := len(c.all.holders) - 1
+	return c.all.holders[:last:last]
 }
 
 func (c *leaseContext) Value(key any) any {

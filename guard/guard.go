@@ -132,19 +132,11 @@ func defaultLabel() string {
 
 // check returns a *SettingError if set asks for what the backend cannot do.
 func (g *Guard) check(set *settings) error {
-	if err := g.checkFair(set); err != nil {
-		return err
+	if set.fair && g.queuer == nil {
+		return &SettingError{Setting: "WithFair", Reason: fmt.Sprintf(
+			"the backend (%T) keeps no queue of waiters; backend/memory, single and reentrant do", g.locker)}
 	}
 	return g.checkSharing(set)
-}
-
-// checkFair returns a *SettingError if set asks for an order that the backend does not keep.
-func (g *Guard) checkFair(set *settings) error {
-	if !set.fair || g.queuer != nil {
-		return nil
-	}
-	return &SettingError{Setting: "WithFair", Reason: fmt.Sprintf(
-		"the backend (%T) keeps no queue of waiters; backend/memory, single and reentrant do", g.locker)}
 }
 
 // prepare returns the settings of a call, and the key by which the store knows it.

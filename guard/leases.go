@@ -47,7 +47,8 @@ func (g *Guard) DoAll(ctx context.Context, keys []string, f func(context.Context
 			err = &with
 		}
 	}()
-	r := run{holder: l.leases[len(l.others)].holder, others: l.others, hooks: l.set.hooks, caller: ctx}
+	last := len(l.holders) - 1
+	r := run{holder: l.holders[last], others: l.holders[:last:last], hooks: l.set.hooks, caller: ctx}
 	return r.run(l.ctx, f)
 }
 
@@ -67,21 +68,12 @@ func (g *Guard) AcquireAll(ctx context.Context, keys []string, opts ...Option) (
 // Leases are leases on several keys, which were acquired together. They are safe for concurrent
 // use.
 type Leases struct {
-	guard  *Guard
-	set    *settings
-	leases []*Lease
-	others []*holder // all but the last
-	ctx    context.Context
-	end    func()
-}
-
-// holds returns those of all of the keys.
-func (l *Leases) holds() []*holder {
-	all := make([]*holder, len(l.leases))
-	for i, lease := range l.leases {
-		all[i] = lease.holder
-	}
-	return all
+	guard   *Guard
+	set     *settings
+	leases  []*Lease
+	holders []*holder // of the leases
+	ctx     context.Context
+	end     func()
 }
 
 // Keys returns the keys, sorted, each once.
@@ -96,7 +88,7 @@ func (l *Leases) Keys() []string {
 // Fence returns the fence of all of the keys, see Lease.Fence. It is 0 if there are several, and
 // if others may hold one of them meanwhile (WithShared, WithLimit): each key then has its own
 // fence, see Claims.
-func (l *Leases) Fence() uint64 { return fenceOf(l.leases[0].holder, l.holds()[1:]) }
+func (l *Leases) Fence() uint64 { return fenceOf(l.holders[0], l.holders[1:]) }
 
 // Claims returns the claims of all of the leases, with their fences, see Lease.Claims.
 func (l *Leases) Claims() (claims []Claim) {

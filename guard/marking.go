@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
+	"github.com/seed-1795987d/onerun/guard/internal/queue"
 )
 
 // sendMarking sends a release that leaves a done marker. The work may run again without it, so the
@@ -57,7 +58,7 @@ func (r *release) repeat(call *lazyctx.Context, pause time.Duration, answer chan
 			answer <- held
 			call.End(nil)
 			return
-		case permanent(err):
+		case queue.Permanent(err):
 			return
 		}
 		g.sleep(g.clock.Now()+g.jitter.Retry(releaseTries), nil, call.Done(), nil)

@@ -11,6 +11,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/internal/clock"
 	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
+	"github.com/seed-1795987d/onerun/guard/internal/queue"
 )
 
 // each calls f for 0 to n-1 at once, and returns when all have returned, or ended their
@@ -161,7 +162,7 @@ func (s *multiAcquire) acquireBatch(keys []*keyState) {
 		return
 	}
 	var claims []Claim
-	var answers []acquireAnswer
+	var answers []queue.Answer
 	for _, k := range keys {
 		if k.err != nil {
 			continue
@@ -173,19 +174,14 @@ func (s *multiAcquire) acquireBatch(keys []*keyState) {
 		}
 		a.prepare(a.set.joins())
 		i := len(claims)
-		claims, answers = append(claims, a.claim), append(answers, acquireAnswer{err: errUnreported})
-		k.get = func() (*holder, error) { return a.askUntilAnswered(a.answered(answers[i].grant, answers[i].err)) }
+		claims, answers = append(claims, a.claim), append(answers, queue.Answer{Err: errUnreported})
+		k.get = func() (*holder, error) { return a.askUntilAnswered(a.answered(answers[i].Grant, answers[i].Err)) }
 	}
 	if len(claims) > 0 {
 		s.guard.callBatch(s.ctx, requestTimeout(s.set.ttl), 0, func(ctx context.Context) {
-			l.AcquireBatch(ctx, claims, func(i int, g Grant, err error) { answers[i] = acquireAnswer{g, err} })
+			l.AcquireBatch(ctx, claims, func(i int, g Grant, err error) { answers[i] = queue.Answer{Grant: g, Err: err} })
 		})
 	}
-}
-
-type acquireAnswer struct {
-	grant Grant
-	err   error
 }
 
 // callBatch makes one call to the store. A panic of the Locker leaves claims without a report.
@@ -240,22 +236,21 @@ func (s *multiAcquire) reportSkip(k *keyState) {
 func (s *multiAcquire) leases() (*Leases, error) {
 	l := &Leases{guard: s.guard, set: s.set, ctx: s.ctx}
 	for _, k := range s.keys {
-		l.leases = append(l.leases, k.lease)
+		l.leases, l.holders = append(l.leases, k.lease), append(l.holders, k.lease.holder)
 	}
-	all := l.holds()
-	if err := s.shareFence(all); err != nil {
+	if err := s.shareFence(l.holders); err != nil {
 		return nil, err
 	}
 	now := s.guard.clock.Now()
 	var ends []func()
-	for i, h := range all {
+	for i, h := range l.holders {
 		if s.keys[i].lease.role == leaseOwned {
 			h.endAfter(s.set.maxHold, now)
 		}
 		joined, end := h.joined(l.ctx)
 		c := &leaseContext{Context: joined, holder: h}
-		if last := len(all) - 1; i == last {
-			c.all, l.others = l, all[:last:last]
+		if i == len(l.holders)-1 {
+			c.all = l
 		}
 		l.ctx = c
 		ends = append(ends, end)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/internal/clock"
+	"github.com/seed-1795987d/onerun/guard/internal/queue"
 )
 
 const (
@@ -340,7 +341,7 @@ func (c *cleaner) patience(o *orphan) time.Duration {
 func (o *orphan) note(g *Guard, sent time.Duration, err error) {
 	now := g.clock.Now()
 	o.tries++
-	o.err, o.hopeless = nil, err != nil && permanent(err)
+	o.err, o.hopeless = nil, err != nil && queue.Permanent(err)
 	switch {
 	case err != nil:
 		o.err = asStoreError(driver.OpCleanUp, o.claim.Key, err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/internal/clock"
+	"github.com/seed-1795987d/onerun/guard/internal/queue"
 )
 
 // The fence of a lease is raised by a renewal of its schedule. The lease uses the fence when the
@@ -123,7 +124,7 @@ func (s *multiAcquire) raise(h *holder, fence uint64) error {
 			return h.endedError(s.ctx, nil, false)
 		case err == nil:
 			return nil
-		case !errors.Is(err, ErrStore), permanent(err), s.guard.clock.Now() >= s.deadline:
+		case !errors.Is(err, ErrStore), queue.Permanent(err), s.guard.clock.Now() >= s.deadline:
 			return err
 		}
 		failed = err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
+	"github.com/seed-1795987d/onerun/guard/internal/queue"
 )
 
 const (
@@ -55,7 +56,6 @@ type releaseState uint8
 const (
 	releaseNone     releaseState = iota // the holder had been released before
 	releasePassedOn                     // the lease was handed off, or others share it
-	releaseLost                         // the store does not know the claim any more
 	releaseSending                      // the store has yet to answer
 	releaseAnswered
 	releaseFinished
@@ -186,7 +186,7 @@ func (r *release) endStoreLease(now time.Duration, end releaseOptions) {
 	h, t := r.holder, r.holder.storeLease
 	r.state, t.state = releaseSending, storeLeaseReleasing
 	if h.lost != nil && h.lost.Reason == LossNotHeld {
-		r.state = releaseLost // nothing is left to release
+		r.state = releaseAnswered // nothing is left to release
 	}
 	h.guard.schedule.remove(t)
 	if len(t.raises) > 0 {
@@ -278,7 +278,7 @@ func (r *release) try(ctx context.Context) (held bool, err error) {
 	} else if held, err = r.tryOnce(ctx, r.at); err == nil {
 		return held, nil
 	}
-	for r.tried < releaseTries && !permanent(err) && g.sleep(g.clock.Now()+g.jitter.Retry(r.tried), nil, ctx.Done(), nil) {
+	for r.tried < releaseTries && !queue.Permanent(err) && g.sleep(g.clock.Now()+g.jitter.Retry(r.tried), nil, ctx.Done(), nil) {
 		if held, err = r.tryOnce(ctx, g.clock.Now()); err == nil {
 			return held, nil
 		}

@@ -43,9 +43,3 @@ func asStoreError(op driver.Op, key string, err error) error {
 	}
 	return driver.NewStoreError("", op, key, err)
 }
-
-// permanent reports whether err says that asking again cannot help.
-func permanent(err error) bool {
-	var store *StoreError
-	return errors.As(err, &store) && store.Kind.Permanent()
-}

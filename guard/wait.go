@@ -14,22 +14,18 @@ const answerGrace = time.Second
 
 // wait does what the waiter says, until the claim is granted or the call gives up.
 func (a *acquisition) wait() (*holder, error) {
-	if h, err := a.share(); h != nil || err != nil {
-		return h, err
+	h, err := a.share()
+	if h == nil && err == nil {
+		a.newWaiter()
 	}
-	a.newWaiter()
-	for {
+	for h == nil && err == nil {
 		step := a.next()
 		switch step.Move {
 		case queue.Ask:
 			a.previous, a.unprompted = step.Previous, step.Unprompted
-			if h, err := a.ask(step.Reserve || a.set.joins()); h != nil || err != nil {
-				return h, err
-			}
+			h, err = a.ask(step.Reserve || a.set.joins())
 		case queue.Take:
-			if h, err := a.take(); h != nil || err != nil {
-				return h, err
-			}
+			h, err = a.take()
 		case queue.Announce:
 			a.markWaiting(step.Grant)
 			e := a.event(a.waitFrom, nil)
@@ -40,12 +36,13 @@ func (a *acquisition) wait() (*holder, error) {
 			}
 			a.subscribe(step.Subscribe)
 			if !a.guard.sleep(step.Until, step.Wake, a.caller.Done(), a.guard.closing) {
-				return nil, a.interrupted()
+				err = a.interrupted()
 			}
 		case queue.Quit:
-			return nil, a.refused(step.Grant, step.Err)
+			err = a.refused(step.Grant, step.Err)
 		}
 	}
+	return h, err
 }
 
 func (a *acquisition) newWaiter() {
@@ -85,7 +82,7 @@ func (a *acquisition) next() queue.Step {
 func (a *acquisition) markWaiting(busy Grant) {
 	if !a.hasWaited() {
 		a.waitFrom = a.guard.clock.Now()
-		a.last = busy
+		a.last = lastAnswer{busy.State, busy.Left, busy.Label}
 	}
 }
 
@@ -158,7 +155,7 @@ func (a *acquisition) take() (*holder, error) {
 	a.handedOff = true
 	a.previous = queue.Previous{Label: h.previous, Ends: clock.Never}
 	a.claim.Owner = h.owner
-	a.last = Grant{State: Granted}
+	a.last = lastAnswer{State: Granted}
 	return h, nil
 }
 

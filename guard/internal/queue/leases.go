@@ -42,26 +42,12 @@ func (qs *Queues[C]) Granted(now time.Duration, p ID, w *Local[C], h Holder, too
 // terms. The lease may be one of several that hold the key, as the terms say. The first waiter may
 // then be asking the store, and the next one is the successor.
 func (qs *Queues[C]) Successor(key string, h Holder, t Terms) *Local[C] {
-	if t.Among > 1 {
-		return qs.successorOfMany(key, t)
-	}
-	q := qs.held(key, h)
-	if q == nil || q.requester != nil {
-		return nil
-	}
-	if w := q.head(); w != nil && w.terms == t {
-		return w
-	}
-	return nil
-}
-
-func (qs *Queues[C]) successorOfMany(key string, t Terms) *Local[C] {
 	q := qs.byID[ID{Key: key}]
-	if q == nil {
+	if q == nil || t.Among <= 1 && (q.holder != h || q.requester != nil) {
 		return nil
 	}
 	w := q.head()
-	if w != nil && q.requester == w {
+	if w != nil && w == q.requester {
 		w = w.after
 	}
 	if w != nil && w.state != localInWaitHook && w.terms == t {

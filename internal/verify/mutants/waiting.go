@@ -12,7 +12,7 @@ var waiting = []mutant{
 	},
 	{
 		name: "mutant_last_in_first_out", rule: 11, does: "a lease is handed off to the last waiter",
-		hunks: []hunk{{"guard/internal/queue/leases.go", "if w := q.head(); w != nil && w.terms == t {", "if w := q.last; w != nil && w.terms == t {"}},
+		hunks: []hunk{{"guard/internal/queue/leases.go", "w := q.head()\n\tif w != nil && w == q.requester", "w := q.last\n\tif w != nil && w == q.requester"}},
 		pkg:   "guard", test: "TestHandOff_needsNoStore",
 	},
 	{
