@@ -234,7 +234,7 @@ func (s *multiAcquire) reportSkip(k *keyState) {
 
 // leases returns what was acquired. The maximum hold begins now.
 func (s *multiAcquire) leases() (*Leases, error) {
-	l := &Leases{guard: s.guard, set: s.set, ctx: s.ctx}
+	l := &Leases{guard: s.guard, set: s.set, ctx: s.ctx, end: func() {}}
 	for _, k := range s.keys {
 		l.leases, l.holders = append(l.leases, k.lease), append(l.holders, k.lease.holder)
 	}
@@ -242,7 +242,6 @@ func (s *multiAcquire) leases() (*Leases, error) {
 		return nil, err
 	}
 	now := s.guard.clock.Now()
-	var ends []func()
 	for i, h := range l.holders {
 		if s.keys[i].lease.role == leaseOwned {
 			h.endAfter(s.set.maxHold, now)
@@ -253,12 +252,8 @@ func (s *multiAcquire) leases() (*Leases, error) {
 			c.all = l
 		}
 		l.ctx = c
-		ends = append(ends, end)
-	}
-	l.end = func() {
-		for _, end := range ends {
-			end()
-		}
+		rest := l.end
+		l.end = func() { end(); rest() }
 	}
 	for _, k := range s.keys {
 		k.lease = nil

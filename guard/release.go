@@ -270,27 +270,27 @@ func (r *release) after() After {
 }
 
 // try sends the release, again if an answer was lost. If a release that leaves nothing was sent
-// again and the store does not know the claim, the first one has arrived: that counts as held.
+// again and the store does not know the claim, the first one has arrived: that counts as held. The
+// first one may have been sent with those of other keys.
 func (r *release) try(ctx context.Context) (held bool, err error) {
 	g := r.holder.guard
-	if r.tried > 0 { // with others
-		err = r.calls[r.tried-1].err
-	} else if held, err = r.tryOnce(ctx, r.at); err == nil {
-		return held, nil
-	}
-	for r.tried < releaseTries && !queue.Permanent(err) && g.sleep(g.clock.Now()+g.jitter.Retry(r.tried), nil, ctx.Done(), nil) {
-		if held, err = r.tryOnce(ctx, g.clock.Now()); err == nil {
+	for {
+		sent := r.at
+		if r.tried > 0 {
+			err = r.calls[r.tried-1].err
+			until := g.clock.Now() + g.jitter.Retry(r.tried)
+			if r.tried == releaseTries || queue.Permanent(err) || !g.sleep(until, nil, ctx.Done(), nil) {
+				return false, err
+			}
+			sent = g.clock.Now()
+		}
+		leave := r.after()
+		held, err = g.releaseClaim(ctx, r.claim, leave)
+		held = held || r.tried > 0 && leave.Keep == 0
+		if r.noteCall(sent, err) == nil {
 			return held, nil
 		}
 	}
-	return false, err
-}
-
-// tryOnce sends the release once.
-func (r *release) tryOnce(ctx context.Context, sent time.Duration) (held bool, err error) {
-	leave := r.after()
-	held, err = r.holder.guard.releaseClaim(ctx, r.claim, leave)
-	return held || r.tried > 0 && leave.Keep == 0, r.noteCall(sent, err)
 }
 
 // noteCall notes a call to the store that was sent at an instant, and returns its error.

@@ -498,6 +498,29 @@ func TestAcquireAll_goesOutTogether(t *testing.T) {
 			require.ErrorIs(t, err, context.Canceled)
 		})
 	})
+	for _, during := range []string{"acquire", "release"} {
+		t.Run("the backend ends the goroutine during the "+during, func(t *testing.T) {
+			together(t, func(t *testing.T, store *severalStore, g *guard.Guard) {
+				ends := func(context.Context) { runtime.Goexit() }
+				over := make(chan struct{})
+				go func() {
+					defer close(over)
+					if during == "acquire" {
+						store.on = ends
+					}
+					l, err := g.AcquireAll(t.Context(), []string{"a", "b", "c"})
+					require.NoError(t, err)
+					store.on = ends
+					_ = l.Release(t.Context())
+				}()
+				<-over
+				synctest.Wait() // for the cleaner
+				for _, key := range []string{"a", "b", "c"} {
+					require.True(t, store.free(key))
+				}
+			})
+		})
+	}
 	t.Run("the backend panics", func(t *testing.T) {
 		together(t, func(t *testing.T, store *severalStore, g *guard.Guard) {
 			store.on = func(context.Context) { panic("a bug") }

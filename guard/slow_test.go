@@ -244,6 +244,7 @@ func TestSlow_aMarkerIsReportedMissingOnlyIfItIsOrNobodyCanTell(t *testing.T) {
 				err := g.Do(t.Context(), "k", nothing, guard.WithOnce(time.Hour))
 				require.ErrorIs(t, err, c.err)
 				require.LessOrEqual(t, time.Since(start), c.took)
+				synctest.Wait() // the cleaner has read OnRelease
 				store.OnRelease = nil
 				require.ErrorIs(t, g.Do(t.Context(), "k", nothing), c.marker)
 			})

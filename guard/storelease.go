@@ -135,10 +135,10 @@ func (t *storeLease) lose(reason LossReason, now time.Duration) (lost []*holder)
 	return lost
 }
 
-// isLost reports whether no holder is valid any more. Guard.mu must be held.
-func (t *storeLease) isLost() bool {
+// areAll reports whether f is true for all holders. Guard.mu must be held.
+func (t *storeLease) areAll(f func(*holder) bool) bool {
 	for h := t.holder; h != nil; h = h.next {
-		if h.lost == nil {
+		if !f(h) {
 			return false
 		}
 	}
@@ -222,10 +222,7 @@ func (t *storeLease) leave(h *holder) {
 
 // stopRenewingIfAllOver stops renewals if no holder may be held any longer. Guard.mu must be held.
 func (t *storeLease) stopRenewingIfAllOver() {
-	for h := t.holder; h != nil; h = h.next {
-		if h.lost == nil || h.lost.Reason != LossMaxHold {
-			return
-		}
+	if t.areAll(func(h *holder) bool { return h.lost != nil && h.lost.Reason == LossMaxHold }) {
+		t.renewAt = clock.Never
 	}
-	t.renewAt = clock.Never
 }

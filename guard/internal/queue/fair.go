@@ -43,7 +43,7 @@ func (w *Fair) Next(now time.Duration) Step {
 	switch {
 	case w.notified: // also if only just in time
 	case w.polls > 0 && w.failures == 0 && now >= w.Deadline:
-		return Step{Move: Quit, Grant: w.busyNow(now)}
+		return Step{Move: Quit, Grant: later(w.answer, now-w.answeredAt)}
 	case now < due:
 		return w.rest(now, due)
 	}
@@ -58,23 +58,14 @@ func (w *Fair) rest(now, due time.Duration) Step {
 	}
 	if w.announces {
 		w.announces = false
-		return Step{Move: Announce, Waiting: true, Grant: w.busyNow(now)}
+		return Step{Move: Announce, Waiting: true, Grant: later(w.answer, now-w.answeredAt)}
 	}
-	step := Step{Move: Rest, Until: min(due, w.Deadline), Wake: w.waking(), Waiting: true, Grant: w.busyNow(now)}
+	step := Step{Move: Rest, Until: min(due, w.Deadline), Wake: w.waking(), Waiting: true, Grant: later(w.answer, now-w.answeredAt)}
 	if w.sub == nil {
 		w.sub = &Subscription{deliver: w.notify}
 		step.Subscribe = w.sub
 	}
 	return step
-}
-
-// busyNow returns the last answer, with what is left now.
-func (w *Fair) busyNow(now time.Duration) driver.Grant {
-	g := w.answer
-	if g.Left > 0 {
-		g.Left = max(0, g.Left-(now-w.answeredAt))
-	}
-	return g
 }
 
 // Answer implements Waiter.

@@ -193,9 +193,13 @@ func (q *queue[C]) busy(now time.Duration) driver.Grant {
 	if q.answer == nil {
 		return driver.Grant{}
 	}
-	g := *q.answer
+	return later(*q.answer, now-q.answeredAt)
+}
+
+// later returns what an answer of the store says some time after it came.
+func later(g driver.Grant, passed time.Duration) driver.Grant {
 	if g.Left > 0 {
-		g.Left = max(0, g.Left-(now-q.answeredAt))
+		g.Left = max(0, g.Left-passed)
 	}
 	return g
 }

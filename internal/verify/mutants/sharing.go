@@ -44,7 +44,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_shared_lease_renewed_past_the_maximum", rule: 4, does: "a shared lease is renewed after the maximum hold of its last reader",
-		hunks: []hunk{{"guard/storelease.go", "			return\n		}\n	}\n	t.renewAt = clock.Never", "			return\n		}\n	}\n	_ = clock.Never"}},
+		hunks: []hunk{{"guard/storelease.go", "LossMaxHold }) {\n\t\tt.renewAt = clock.Never", "LossMaxHold }) {\n\t\t_ = clock.Never"}},
 		pkg:   "guard", test: "TestShared_maxHoldOfTheLastEndsRenewal",
 	},
 	{
