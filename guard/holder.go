@@ -145,6 +145,16 @@ func (h *holder) announceLoss() {
 	h.reportLoss()
 }
 
+// foundLost is for a release to which the store answers that it does not know the claim.
+func (h *holder) foundLost() error {
+	h.guard.mu.Lock()
+	h.lose(LossNotHeld, 0)
+	lost := h.lost
+	h.guard.mu.Unlock()
+	h.announceLoss()
+	return lost
+}
+
 // ended returns how h was lost, and the cause with which its release has ended its context; both
 // are nil while it is held.
 func (h *holder) ended() (lost *LostError, released error) {

@@ -242,16 +242,6 @@ func (r *release) finish() {
 	}
 }
 
-// foundLost is for a release to which the store answers that it does not know the claim.
-func (h *holder) foundLost() error {
-	h.guard.mu.Lock()
-	h.lose(LossNotHeld, 0)
-	lost := h.lost
-	h.guard.mu.Unlock()
-	h.announceLoss()
-	return lost
-}
-
 // after returns what the release leaves behind, at the time of the call.
 func (r *release) after() After {
 	h := r.holder
