@@ -252,7 +252,8 @@ func (t *storeLease) extend(r *renewal, now, used time.Duration) (lost []*holder
 	}
 	t.renewAgain(r.sent, now)
 	switch {
-	case t.areAll(func(h *holder) bool { return h.lost != nil }): // kept for the functions that still run, but not valid again
+	case t.areAll(func(h *holder) bool { return h.lost != nil }):
+		// The lease is kept for the functions that still run. It is not valid again.
 	case t.suspended(g.clock.Suspended(now)):
 		return t.lose(LossSuspended, now)
 	case !t.holder.set.noRenewal: // else it has only raised the fence

@@ -22,8 +22,9 @@ type replies[T any] struct {
 type decision[T any] func(r *replies[T], hasty bool) (enough bool, patience time.Duration)
 
 // gather asks the nodes at once. prepare returns the function that asks one of them. That function
-// must not block. done is called with each answer, from any goroutine. gather returns the replies when all nodes have answered, when they are enough, or when
-// ctx has ended. The requests then go on, until longest has passed.
+// must not block. done is called with each answer, from any goroutine. gather returns the replies
+// when all nodes have answered, when they are enough, or when ctx has ended. The requests then go
+// on, until longest has passed.
 func gather[T any](
 	ctx context.Context, l *Locker, nodes []*node, longest time.Duration,
 	prepare func(ctx context.Context, done func(*node, T, error)) (ask func(*node)), enough decision[T],

@@ -1,5 +1,6 @@
--- Reports whether a key has a done marker. KEYS: the lock. It answers 1 or 0, which is short however
--- long the record is.
+-- Reports whether a key has a done marker, without its record.
+--   KEYS  lock
+-- It answers 1 or 0.
 if redis.call('TYPE', KEYS[1]).ok ~= 'hash' then
   return 0
 end

@@ -24,8 +24,8 @@ import (
 // nanoseconds since 1970.
 const arrivedHeader = "Onerun-Arrived"
 
-// overtakeTries is how often overtake looks for older tasks that are with workers: for about a second
-// in all, as a worker of a busy machine takes long to find the key busy.
+// overtakeTries is how often overtake looks for older tasks that are with workers. It looks for
+// about a second in all: a worker of a busy machine takes long to find the key busy.
 const overtakeTries = 100
 
 // errOvertaken is a run that does not take place because a newer task waits.

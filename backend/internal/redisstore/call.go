@@ -49,7 +49,7 @@ type Call struct {
 	Script *Script
 	Names
 	Args   [3]string // of the call alone, as many as the script says
-	Shared [3]string // arguments that calls must have in common to share a script, as many as it says
+	Shared [3]string // calls must have these in common to share a script, as many as it says
 	Record []byte    // follows the shared arguments. A call that has one shares no script
 	// FurtherKeys and FurtherArgs follow all these in a script that serves one call.
 	FurtherKeys []string

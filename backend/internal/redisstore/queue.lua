@@ -224,7 +224,7 @@ end
 --   ARGV  those of acquire (a), 1 to join the queue or 0, Locker, how to publish, TTL in ms
 --
 -- A claim            gets
---   refused as busy  {0, ms left, label, holder, number of waiters ahead, notified, more of acquire}
+--   refused as busy  {0, ms left, label, holder, waiters ahead, notified, more of acquire}
 --   in other cases   what acquire answers
 -- notified is 1 if the key is free, and a waiter ahead was notified.
 local function enter(k, a, admits)
