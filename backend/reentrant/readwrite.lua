@@ -46,9 +46,9 @@ local function add_foreign(all, field, value)
   end
 end
 
--- survey returns the claim's own hold or nil, and a summary of all others. The summary's reader is
--- a reader of another program. It is also among those that are kept. What Lockers without the
--- option share is foreign.
+-- survey returns the claim's own hold or nil, and a summary of all others. The field reader of the
+-- summary is a reader of another program: it is also among those that are kept. What Lockers
+-- without the option share is foreign.
 local function survey(id)
   local own
   local all = empty_summary()

@@ -48,9 +48,10 @@ type Call struct {
 
 	Script *Script
 	Names
-	Args   [3]string // of the call alone, as many as the script says
-	Shared [3]string // calls must have these in common to share a script, as many as it says
-	Record []byte    // follows the shared arguments. A call that has one shares no script
+	// Args are of the call alone. Calls must have Shared in common to share a script. The script
+	// says how many of each it has.
+	Args, Shared [3]string
+	Record       []byte // follows the shared arguments. A call that has one shares no script
 	// FurtherKeys and FurtherArgs follow all these in a script that serves one call.
 	FurtherKeys []string
 	FurtherArgs []any

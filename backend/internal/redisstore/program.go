@@ -55,11 +55,11 @@ func (p *Program) Script(op driver.Op, v Variant) *Script {
 	if v.Shared {
 		scripts = &p.Shared
 	}
-	script := scripts.Acquire
-	switch op {
-	case driver.OpRenew:
+	if op == driver.OpRenew {
 		return scripts.Renew // the queue is of no matter
-	case driver.OpRelease:
+	}
+	script := scripts.Acquire
+	if op == driver.OpRelease {
 		script = scripts.Release
 	}
 	if v.Queued {
