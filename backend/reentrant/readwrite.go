@@ -44,8 +44,6 @@ var (
 	readWriteSource string
 	//go:embed readwrite_acquire.lua
 	readWriteAcquireSource string
-	//go:embed readwrite_renew.lua
-	readWriteRenewSource string
 	//go:embed readwrite_release.lua
 	readWriteReleaseSource string
 
@@ -57,7 +55,7 @@ var (
 			Publishes: true, Admits: "among > 1",
 		},
 		Renew: redisstore.Operation{
-			Source: "timeout = KEYS[3]\n" + readWriteRenewSource,
+			Source: "timeout = KEYS[3]\n" + renewSource,
 			Keys:   2, FurtherKeys: 1, Args: 2, Shared: 2, Fences: true,
 		},
 		Release: redisstore.Operation{

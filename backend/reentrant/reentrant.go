@@ -149,7 +149,9 @@ var (
 	aloneScripts = redisstore.NewScripts(redisstore.Sources{
 		Common:  redisstore.TimesSource + holdsSource + surveySource,
 		Acquire: redisstore.Operation{Source: answersSource + acquireSource, Keys: 2, Args: 3, Shared: 2, Fences: true},
-		Renew:   redisstore.Operation{Source: renewSource, Keys: 2, Args: 2, Shared: 2, Fences: true},
+		Renew: redisstore.Operation{
+			Source: rlockSource + constants + sharedSource + renewSource, Keys: 2, Args: 2, Shared: 2, Fences: true,
+		},
 		Release: redisstore.Operation{
 			Source: "local FREE = '0'\n" + releaseSource,
 			Keys:   2, Args: 1, Shared: 3, Record: true, Publishes: true, Free: nextSource,

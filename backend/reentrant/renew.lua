@@ -1,5 +1,5 @@
--- Renews holds.
---   KEYS  of each claim: lock, fence counter
+-- Renews holds. It follows shared.lua, and rlock.lua or readwrite.lua.
+--   KEYS  of each claim: lock, fence counter; in an RReadWriteLock its timeout key
 --   ARGV  of each claim: ID, fence in use; of all: TTL in ms, how many fences to reserve above a
 --         fence that is new
 -- Each claim gets 1, or 0 if it does not hold the lock.
@@ -8,12 +8,12 @@ local ttl, reserve = shared(1), shared(2)
 local function serve(i)
   lock = KEYS[2 * i - 1]
   local own, others = survey(ARGV[2 * i - 1])
-  if not own or own.letter ~= 'H' or own.ends <= now then
+  if not own or own.letter ~= 'H' and own.letter ~= 'S' or own.ends <= now then
     return 0
   end
   own.ends = from_now(ttl)
   last_until(math.max(others.last, own.ends))
-  write(own)
+  put(own)
   local fence = tonumber(ARGV[2 * i])
   if fence > own.fence then
     local last, refusal = last_fence(KEYS[2 * i])
@@ -21,9 +21,8 @@ local function serve(i)
       return refusal
     end
     remember(KEYS[2 * i], last, fence + reserve)
-    others.held[#others.held + 1] = own
-    raise(others.held, fence)
-    raise(others.shared, fence) -- the same owner's
+    raise({own}, fence)
+    raise(held_by(others, own.owner), fence)
   end
   return 1
 end
