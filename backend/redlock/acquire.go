@@ -52,7 +52,7 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, 
 	}
 	order := l.orders.enter(c.ID)
 	defer order.leave()
-	order.setReleased(false)
+	order.released.Store(false)
 	if c.Fence == 0 {
 		c.Hint = l.clocks.hint(l.quorum)
 	}
@@ -73,7 +73,7 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, 
 	}
 	b.lose(err == nil && t.refusal.Wanted)
 	if t.refusal.Contested {
-		l.probes.met(c.Key)
+		l.probes.collided(c.Key)
 	}
 	var failed *driver.StoreError
 	if errors.As(err, &failed) {
@@ -108,7 +108,7 @@ func (b *ballot) hold(ctx context.Context) (tally, error) {
 
 // ask sends the claim to the node, in its turn.
 func (b *ballot) ask(n *node) {
-	if b.order.isReleasing(n) {
+	if b.order.at[n.index].releasing.Load() > 0 {
 		b.take(vote{n, driver.Grant{}, errReleasing})
 		return
 	}
@@ -138,12 +138,12 @@ func (b *ballot) take(v vote) {
 	switch over {
 	case open:
 	case won:
-		b.correct(v, lease)
+		b.reissue(v, lease)
 	case lost:
 		b.undo(v)
 	}
 	if lease.Key != "" {
-		b.order.mayStay(v.node) // as far as this ballot is concerned
+		b.order.at[v.node.index].releasing.Add(-1) // as far as this ballot is concerned
 	}
 	b.call.answered()
 	b.order.end(v.node)
@@ -160,15 +160,15 @@ const (
 // await returns the count of the votes once it is decided.
 func (b *ballot) await(ctx context.Context) (tally, error) {
 	var t tally
-	b.waiter.wait(ctx, func(hasty bool) (bool, time.Duration) {
+	b.waiter.wait(ctx, func(late bool) (bool, time.Duration) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		switch t = b.locker.count(b.votes, hasty); {
+		switch t = b.locker.count(b.votes, late); {
 		case t.verdict == undecided:
 			return false, 0
-		case t.verdict == hesitant && t.held:
+		case t.verdict == waitForMore && t.held:
 			return false, longPatience
-		case t.verdict == hesitant:
+		case t.verdict == waitForMore:
 			return false, shortPatience
 		}
 		return true, 0
@@ -203,7 +203,7 @@ func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 	b.outcome, b.lease = won, lease
 	votes := b.votes // take handles those that arrive from now on
 	for _, n := range b.locker.silent(votes) {
-		b.order.willRelease(n) // if its vote shows that it must
+		b.order.at[n.index].releasing.Add(1) // if its vote shows that it must
 	}
 	b.mu.Unlock()
 	var lower []*node
@@ -211,10 +211,10 @@ func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 	for _, v := range votes {
 		switch {
 		case v.grant.Wanted:
-			b.correct(v, lease)
+			b.reissue(v, lease)
 		case v.err != nil || v.grant.State != driver.Granted:
 		case v.grant.Fence > t.fence:
-			b.correct(v, lease)
+			b.reissue(v, lease)
 		case v.grant.Fence < t.fence:
 			lower = append(lower, v.node)
 		default:
@@ -278,7 +278,7 @@ func (b *ballot) raise(ctx context.Context, c driver.Claim, have int, lower []*n
 // lose ends a ballot that is lost, and releases every grant, and every claim that may be one. If
 // the claim is not wanted by a majority, no node may want it.
 func (b *ballot) lose(wanted bool) {
-	b.order.setReleased(true)
+	b.order.released.Store(true)
 	b.mu.Lock()
 	b.outcome, b.wanted = lost, wanted
 	votes := b.votes // also of a win that failed; take handles those that arrive from now on
@@ -297,16 +297,16 @@ func (b *ballot) undo(v vote) {
 	}
 }
 
-// correct releases a grant with a fence above the lease's, which would mislead calls that join. It
+// reissue releases a grant with a fence above the lease's, which would mislead calls that join. It
 // lets the node acquire the lease again under the lease's fence. The next renewal raises a lower
 // fence. If the lease's release has begun, that release does all of this.
-func (b *ballot) correct(v vote, lease driver.Claim) {
+func (b *ballot) reissue(v vote, lease driver.Claim) {
 	l := b.locker
 	if v.grant.Wanted { // the node keeps others away, but the claim holds the key on other nodes
 		b.undo(v)
 		return
 	}
-	if v.err != nil || v.grant.State != driver.Granted || v.grant.Fence <= lease.Fence || b.order.isReleased() {
+	if v.err != nil || v.grant.State != driver.Granted || v.grant.Fence <= lease.Fence || b.order.released.Load() {
 		return
 	}
 	l.releaseAt(b.order, v.node, lease, false)

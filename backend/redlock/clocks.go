@@ -20,11 +20,11 @@ type clocks struct {
 	sort  []time.Duration // room to sort in
 }
 
-// near is how far a clock may be behind the others so that the hint still waits for it.
-const near = 5 * time.Millisecond
+// maxLag is how far a clock may be behind the others so that the hint still waits for it.
+const maxLag = 5 * time.Millisecond
 
-// unknown is a hint that suits no node, so that the node answers with its clock.
-const unknown = 1
+// noHint is a hint that suits no node, so that the node answers with its clock.
+const noHint = 1
 
 func newClocks(nodes int) *clocks {
 	return &clocks{epoch: time.Now(), ahead: make([]time.Duration, nodes)}
@@ -56,7 +56,7 @@ func (c *clocks) hint(quorum int) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.known < quorum {
-		return unknown
+		return noHint
 	}
 	c.sort = c.sort[:0]
 	for _, ahead := range c.ahead {
@@ -67,7 +67,7 @@ func (c *clocks) hint(quorum int) uint64 {
 	slices.Sort(c.sort)
 	guess := c.sort[len(c.sort)-quorum] // as many are not behind it
 	for _, ahead := range c.sort {
-		if guess-ahead <= near {
+		if guess-ahead <= maxLag {
 			guess = ahead
 			break
 		}

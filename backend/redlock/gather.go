@@ -18,13 +18,13 @@ type replies[T any] struct {
 }
 
 // A decision says whether the replies so far are enough. If they are, but more would add
-// information, it returns how long to wait for those at most. That time has passed if it is hasty.
-type decision[T any] func(r *replies[T], hasty bool) (enough bool, patience time.Duration)
+// information, it returns how long to wait for those at most. late means that this time has passed.
+type decision[T any] func(r *replies[T], late bool) (enough bool, patience time.Duration)
 
 // gather asks the nodes at once. prepare returns the function that asks one of them. That function
-// must not block. done is called with each answer, from any goroutine. gather returns the replies
-// when all nodes have answered, when they are enough, or when ctx has ended. The requests then go
-// on, until longest has passed.
+// must not block, and done is called with its answer, from any goroutine. gather returns the
+// replies when all nodes have answered, when they are enough, or when ctx has ended. The requests
+// then go on, until longest has passed.
 func gather[T any](
 	ctx context.Context, l *Locker, nodes []*node, longest time.Duration,
 	prepare func(ctx context.Context, done func(*node, T, error)) (ask func(*node)), enough decision[T],
@@ -37,11 +37,11 @@ func gather[T any](
 	over := false
 	w := l.newWaiter()
 	defer l.waiters.Put(w)
-	isEnough := func(hasty bool) (bool, time.Duration) {
+	isEnough := func(late bool) (bool, time.Duration) {
 		if r.pending == 0 {
 			return true, 0
 		}
-		return enough(r, hasty)
+		return enough(r, late)
 	}
 	call := &callContext{}
 	call.begin(ctx, longest, len(nodes))
@@ -61,10 +61,10 @@ func gather[T any](
 	for _, n := range nodes {
 		ask(n)
 	}
-	w.wait(ctx, func(hasty bool) (bool, time.Duration) {
+	w.wait(ctx, func(late bool) (bool, time.Duration) {
 		mu.Lock()
 		defer mu.Unlock()
-		return isEnough(hasty)
+		return isEnough(late)
 	})
 	mu.Lock()
 	defer mu.Unlock()
@@ -118,17 +118,17 @@ func (w *waiter) wake() {
 }
 
 // wait returns when there is enough, or when ctx has ended. enough is called at once, after each
-// wake, and when the patience that it has asked for has passed: it is hasty from then on. Slow
+// wake, and when the patience that it has asked for has passed: late is true from then on. Slow
 // nodes get more patience.
-func (w *waiter) wait(ctx context.Context, enough func(hasty bool) (bool, time.Duration)) {
+func (w *waiter) wait(ctx context.Context, enough func(late bool) (bool, time.Duration)) {
 	start := time.Now()
 	w.soon.Reset(glance)
 	defer w.soon.Stop()
 	var ended <-chan struct{}
-	var late <-chan time.Time
-	longest, hasty := time.Duration(0), false
+	var timeout <-chan time.Time
+	longest, late := time.Duration(0), false
 	for {
-		yes, patience := enough(hasty)
+		yes, patience := enough(late)
 		if yes {
 			return
 		}
@@ -136,12 +136,12 @@ func (w *waiter) wait(ctx context.Context, enough func(hasty bool) (bool, time.D
 			longest = patience
 			timer := time.NewTimer(patience + 2*time.Since(start))
 			defer timer.Stop()
-			late = timer.C
+			timeout = timer.C
 		}
 		select {
 		case <-w.ready:
-		case <-late:
-			hasty = true
+		case <-timeout:
+			late = true
 		case <-w.soon.C:
 			ended = ctx.Done()
 		case <-ended:

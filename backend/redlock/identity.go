@@ -50,9 +50,9 @@ func (l *Locker) verify(ctx context.Context, key string) error {
 	before, _ := l.identities.majority(l.quorum)
 	r := gather(ctx, l, ask, identifyTimeout, each(func(ctx context.Context, n *node) (struct{}, error) {
 		return struct{}{}, l.identify(ctx, n, key)
-	}), func(r *replies[struct{}], hasty bool) (bool, time.Duration) {
+	}), func(r *replies[struct{}], late bool) (bool, time.Duration) {
 		enough, err := l.identities.majority(l.quorum)
-		if err != nil || r.failed > len(l.nodes)-l.quorum || enough && (before || hasty) {
+		if err != nil || r.failed > len(l.nodes)-l.quorum || enough && (before || late) {
 			return true, 0
 		}
 		if enough {

@@ -49,7 +49,7 @@ func (l *Locker) merge(infos []driver.KeyInfo) driver.KeyInfo {
 		for _, h := range of.Holders {
 			holders[h.ID] = append(holders[h.ID], h)
 		}
-		if m := of.Marker; m != nil && (info.Marker == nil || whole(m.Left) > whole(info.Marker.Left)) {
+		if m := of.Marker; m != nil && (info.Marker == nil || leftOrForever(m.Left) > leftOrForever(info.Marker.Left)) {
 			info.Marker = m // the work is done, even if few nodes know it
 		}
 		if wanted[of.Wanted]++; of.Wanted != "" && most(wanted[of.Wanted]) {
@@ -74,7 +74,7 @@ func (l *Locker) merge(infos []driver.KeyInfo) driver.KeyInfo {
 
 // holder returns the claim that these nodes know.
 func (l *Locker) holder(on []driver.Holder, most func(int) bool) driver.Holder {
-	slices.SortFunc(on, func(a, b driver.Holder) int { return cmp.Compare(whole(b.Left), whole(a.Left)) })
+	slices.SortFunc(on, func(a, b driver.Holder) int { return cmp.Compare(leftOrForever(b.Left), leftOrForever(a.Left)) })
 	h := on[0]
 	h.Left = on[min(l.quorum, len(on))-1].Left // until it has no majority
 	h.Nodes = len(on)
@@ -270,11 +270,11 @@ func inspect[T any](
 	}
 	r := gather(ctx, l, l.nodes, inspectTimeout, each(func(ctx context.Context, n *node) (T, error) {
 		return askAbility(ctx, n, driver.OpInspect, key, ask)
-	}), func(r *replies[T], hasty bool) (bool, time.Duration) {
+	}), func(r *replies[T], late bool) (bool, time.Duration) {
 		if r.answered < l.quorum {
 			return false, 0
 		}
-		return hasty, grace
+		return late, grace
 	})
 	return r.values, r.errs, nil
 }

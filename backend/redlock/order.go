@@ -3,6 +3,7 @@ package redlock
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // orders are the claims with calls to nodes under way.
@@ -14,24 +15,24 @@ type orders struct {
 }
 
 // A callOrder puts the calls for one claim at each node in order: a call must end before a later
-// call undoes it. orders.mu guards it.
+// call undoes it.
 type callOrder struct {
 	in       *orders
 	id       string
-	users    int
-	released bool // it must not be acquired again
+	users    int         // orders.mu guards it
+	released atomic.Bool // it must not be acquired again
 	at       []turn
 }
 
 // A turn is the state of a claim at one node.
 type turn struct {
-	busy bool          // a call is under way
-	next []func(*node) // calls that wait for it
-	// a call to acquire the claim again had no answer
-	unknown bool
-	// how many releases are under way, or may still follow because a vote has not arrived
-	releasing int
-	released  int // how often the claim was released
+	busy bool          // a call is under way; orders.mu guards it
+	next []func(*node) // calls that wait for it; orders.mu guards it
+	// unknown means that a call to acquire the claim again had no answer.
+	unknown atomic.Bool
+	// releasing is how many releases are under way, or may follow because a vote is outstanding.
+	releasing atomic.Int32
+	releases  atomic.Int32 // that have ended
 }
 
 func newOrders(nodes int) *orders { return &orders{nodes: nodes, of: map[string]*callOrder{}} }
@@ -63,78 +64,16 @@ func (o *callOrder) drop() {
 	}
 }
 
-// setReleased sets whether the claim's release has begun.
-func (o *callOrder) setReleased(released bool) {
-	o.in.mu.Lock()
-	defer o.in.mu.Unlock()
-	o.released = released
-}
-
-func (o *callOrder) isReleased() bool {
-	o.in.mu.Lock()
-	defer o.in.mu.Unlock()
-	return o.released
-}
-
-// setUnknown notes that a node may have acquired the claim again.
-func (o *callOrder) setUnknown(n *node) {
-	o.in.mu.Lock()
-	defer o.in.mu.Unlock()
-	o.at[n.index].unknown = true
-}
-
-func (o *callOrder) isUnknown(n *node) bool {
-	o.in.mu.Lock()
-	defer o.in.mu.Unlock()
-	return o.at[n.index].unknown
-}
-
-// willRelease notes that the claim will be released at a node, or may be. The note ends with
-// hasReleased or mayStay.
-func (o *callOrder) willRelease(n *node) {
-	o.in.mu.Lock()
-	defer o.in.mu.Unlock()
-	o.at[n.index].releasing++
-}
-
-func (o *callOrder) hasReleased(n *node) {
-	o.in.mu.Lock()
-	defer o.in.mu.Unlock()
-	o.at[n.index].releasing--
-	o.at[n.index].released++
-}
-
-func (o *callOrder) mayStay(n *node) {
-	o.in.mu.Lock()
-	defer o.in.mu.Unlock()
-	o.at[n.index].releasing--
-}
-
-// isReleasing reports whether a release of the claim is under way at a node, or may still arrive.
-func (o *callOrder) isReleasing(n *node) bool {
-	o.in.mu.Lock()
-	defer o.in.mu.Unlock()
-	return o.at[n.index].releasing > 0
-}
-
-// releases returns how often the claim was released at each node.
-func (o *callOrder) releases() []int {
-	o.in.mu.Lock()
-	defer o.in.mu.Unlock()
-	times := make([]int, len(o.at))
-	for i := range times {
-		times[i] = o.at[i].released
-	}
-	return times
+// hasReleased notes that a release of the claim has ended.
+func (t *turn) hasReleased() {
+	t.releases.Add(1) // first, see keeps
+	t.releasing.Add(-1)
 }
 
 // keeps reports whether a node that says it holds the claim will keep it: no release is under way
-// there, none may follow, and none has happened since the given count.
-func (o *callOrder) keeps(n *node, releases int) bool {
-	o.in.mu.Lock()
-	defer o.in.mu.Unlock()
-	at := &o.at[n.index]
-	return at.releasing == 0 && at.released == releases
+// there, none may follow, and none has ended since the given count.
+func (t *turn) keeps(releases int32) bool {
+	return t.releasing.Load() == 0 && t.releases.Load() == releases
 }
 
 // inTurn starts a call to the node for this claim after the calls before it have ended. The call

@@ -14,13 +14,13 @@ import (
 // the others. Each other claim has cost one call.
 
 const (
-	// probedBallots is for how many ballots a key is probed after one in which claims met.
+	// probedBallots is for how many ballots a key is probed after one in which claims collided.
 	probedBallots = 64
-	// mostProbed bounds the keys that are probed.
-	mostProbed = 256
+	// maxProbed bounds the keys that are probed.
+	maxProbed = 256
 )
 
-// probes are the keys of which claims have met.
+// probes are the keys for which claims have collided.
 type probes struct {
 	first *node // that is asked first
 
@@ -65,13 +65,13 @@ func (p *probes) begin(c driver.Claim) bool {
 	return true
 }
 
-// met notes that claims have met, and none was granted.
-func (p *probes) met(key string) {
+// collided notes that several claims each got a part of the nodes, and none was granted.
+func (p *probes) collided(key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	of := p.of[key]
 	if of == nil {
-		if len(p.of) >= mostProbed {
+		if len(p.of) >= maxProbed {
 			clear(p.of)
 		}
 		of = &probe{}
@@ -96,10 +96,10 @@ func (p *probes) isAhead(key, holder string) bool {
 // probe waits for the vote of the first node, but not for long. It returns true if another claim is
 // ahead, and then the ballot is over.
 func (b *ballot) probe(ctx context.Context) (behind bool, refusal driver.Grant) {
-	b.waiter.wait(ctx, func(hasty bool) (bool, time.Duration) { // await returns the error of ctx
+	b.waiter.wait(ctx, func(late bool) (bool, time.Duration) { // await returns the error of ctx
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return hasty || len(b.votes) > 0, shortPatience
+		return late || len(b.votes) > 0, shortPatience
 	})
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -31,8 +31,8 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// least is the smallest number of nodes for which a minority can fail.
-const least = 3
+// minNodes is the smallest number of nodes for which a minority can fail.
+const minNodes = 3
 
 // A Locker keeps leases on a majority of nodes. It is safe for concurrent use.
 //
@@ -115,7 +115,7 @@ func checkNodes(nodes []driver.Locker) error {
 	refused := func(value, reason string) error {
 		return &driver.SettingError{Setting: "nodes", Value: value, Reason: reason}
 	}
-	if len(nodes) < least {
+	if len(nodes) < minNodes {
 		return refused(fmt.Sprint(len(nodes)), "must be three at least: of fewer, none may fail")
 	}
 	addrs := map[string]int{}

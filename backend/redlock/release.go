@@ -11,11 +11,11 @@ import (
 const (
 	// releaseAtLeast is the least that a release at one node may take, see releaseTimeout.
 	releaseAtLeast = 2 * time.Second
-	// settle is after how long a release is repeated that had no answer, or whose claim had none:
-	// the claim can arrive after the release. mostRepeats is how many are repeated at the same
+	// repeatAfter is after how long a release is repeated if it had no answer, or if its claim had
+	// none: the claim can arrive after the release. maxRepeats is how many are repeated at the same
 	// time. The others end with their TTL.
-	settle      = 500 * time.Millisecond
-	mostRepeats = 1000
+	repeatAfter = 500 * time.Millisecond
+	maxRepeats  = 1000
 )
 
 // releaseTimeout bounds a release at one node for which no caller waits.
@@ -31,7 +31,7 @@ func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After
 	after.Record = bytes.Clone(after.Record)
 	order := l.orders.enter(c.ID)
 	defer order.leave()
-	order.setReleased(true)
+	order.released.Store(true)
 	quorum, spare := l.quorum, len(l.nodes)-l.quorum
 	count := func(r *replies[bool]) (held, gone int) {
 		for i, yes := range r.values {
@@ -44,7 +44,7 @@ func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After
 	r := gather(ctx, l, l.nodes, max(c.TTL, releaseAtLeast), func(call context.Context, done func(*node, bool, error)) func(*node) {
 		answered := func(of *request[bool], held bool, err error) {
 			done(of.node, held, err)
-			if err != nil || order.isUnknown(of.node) {
+			if err != nil || order.at[of.node.index].unknown.Load() {
 				l.releaseAgain(order, of.node, c, after)
 			}
 			order.end(of.node)
@@ -68,17 +68,17 @@ func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After
 // that wait for that node, because the claim may have been made again. If unknown, the claim may
 // still arrive at the node.
 func (l *Locker) releaseAt(order *callOrder, n *node, c driver.Claim, unknown bool) {
-	order.willRelease(n)
+	order.at[n.index].releasing.Add(1)
 	order.inNextTurn(n, func(n *node) {
 		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout(c.TTL))
 		n.release(ctx, &c, driver.After{}, func(_ *request[bool], _ bool, err error) {
 			cancel()
 			if err == nil {
-				order.hasReleased(n)
+				order.at[n.index].hasReleased()
 			} else {
 				l.orders.enter(c.ID) // order: this call is under way
 				// it may arrive yet
-				time.AfterFunc(settle, func() { order.hasReleased(n); order.leave() })
+				time.AfterFunc(repeatAfter, func() { order.at[n.index].hasReleased(); order.leave() })
 			}
 			if err != nil || unknown {
 				l.releaseAgain(order, n, c, driver.After{})
@@ -91,17 +91,17 @@ func (l *Locker) releaseAt(order *callOrder, n *node, c driver.Claim, unknown bo
 // releaseAgain repeats a release at one node after some time, in the background, unless the claim
 // is made again.
 func (l *Locker) releaseAgain(order *callOrder, n *node, c driver.Claim, after driver.After) {
-	if l.repeating.Add(1) > mostRepeats {
+	if l.repeating.Add(1) > maxRepeats {
 		l.repeating.Add(-1)
 		return
 	}
 	c.Repeated = true
 	l.orders.enter(c.ID) // order: a call of its is under way
-	time.AfterFunc(min(settle, c.TTL), func() {
+	time.AfterFunc(min(repeatAfter, c.TTL), func() {
 		defer order.leave()
 		defer l.repeating.Add(-1)
 		order.inTurn(n, func(n *node) {
-			if !order.isReleased() {
+			if !order.released.Load() {
 				order.end(n)
 				return
 			}

@@ -17,8 +17,8 @@ type renewal struct {
 	locker *Locker
 	claim  driver.Claim
 	order  *callOrder
-	// by node: how often the claim had been released there when the nodes were asked
-	releases []int
+	// by node: how many releases had ended there when the nodes were asked
+	releases []int32
 	report   func(held bool, err error)
 
 	mu       sync.Mutex
@@ -55,7 +55,9 @@ func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report f
 			locker: l, claim: c, order: l.orders.enter(c.ID), errs: silentAll(l.nodes),
 			report: func(held bool, err error) { report(i, held, err); open.Done() },
 		}
-		rs[i].releases = rs[i].order.releases()
+		for j := range l.nodes {
+			rs[i].releases = append(rs[i].releases, rs[i].order.at[j].releases.Load())
+		}
 	}
 	call := &callContext{}
 	call.begin(ctx, claims[0].TTL, len(l.nodes)*len(claims))
@@ -78,7 +80,7 @@ func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report f
 func (r *renewal) take(n *node, held bool, err error) {
 	l := r.locker
 	spare := len(l.nodes) - l.quorum
-	if held && err == nil && !r.order.keeps(n, r.releases[n.index]) {
+	if held && err == nil && !r.order.at[n.index].keeps(r.releases[n.index]) {
 		err = errReleasing
 	}
 	r.mu.Lock()
@@ -139,7 +141,7 @@ func (l *Locker) reacquireAt(order *callOrder, n *node, c driver.Claim) {
 	c.Waits = false // it holds the key, so no other claim has to make way for it
 	c.Repeated = true
 	order.inTurn(n, func(n *node) {
-		if order.isReleased() {
+		if order.released.Load() {
 			order.end(n)
 			return
 		}
@@ -148,8 +150,8 @@ func (l *Locker) reacquireAt(order *callOrder, n *node, c driver.Claim) {
 			cancel()
 			switch {
 			case err != nil:
-				order.setUnknown(n)
-			case order.isReleased():
+				order.at[n.index].unknown.Store(true)
+			case order.released.Load():
 			case grant.State == driver.Granted && grant.Fence > c.Fence:
 				l.releaseAt(order, n, c, false)
 			}

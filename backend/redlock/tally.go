@@ -24,7 +24,7 @@ type verdict uint8
 const (
 	undecided verdict = iota
 	// It is decided, but further votes would add information, and are worth a short wait.
-	hesitant
+	waitForMore
 	granted
 	refused
 	failed
@@ -34,13 +34,13 @@ const (
 type tally struct {
 	verdict verdict
 	fence   uint64 // if granted
-	// if granted: a majority held the key for the claim or its owner; if hesitant: some nodes did
+	// if granted: a majority held the key for the claim or its owner; if waitForMore: some did
 	held    bool
 	refusal driver.Grant // if refused
 }
 
-// count counts the votes. If hasty, it waits for no further votes.
-func (l *Locker) count(votes []vote, hasty bool) tally {
+// count counts the votes. If late, it waits for no further votes.
+func (l *Locker) count(votes []vote, late bool) tally {
 	var grants, holds, busy, failures int
 	var highest, highestHeld uint64
 	for _, v := range votes {
@@ -59,13 +59,13 @@ func (l *Locker) count(votes []vote, hasty bool) tally {
 		}
 	}
 	spare := len(l.nodes) - l.quorum // nodes that are not needed
-	hasty = hasty || len(votes) == len(l.nodes)
+	late = late || len(votes) == len(l.nodes)
 	switch {
 	case grants+busy+failures < len(votes) && holds < l.quorum:
 		// Some nodes have a done marker. The claim may be a repeated one, and those nodes may have
 		// received the marker of an earlier run so late that it is gone on the others.
-		if !hasty && holds+len(l.nodes)-len(votes) >= l.quorum {
-			return tally{verdict: hesitant, held: holds > 0}
+		if !late && holds+len(l.nodes)-len(votes) >= l.quorum {
+			return tally{verdict: waitForMore, held: holds > 0}
 		}
 		return tally{verdict: refused, refusal: lastDone(votes)}
 	case holds >= l.quorum:
@@ -74,14 +74,14 @@ func (l *Locker) count(votes []vote, hasty bool) tally {
 		if fence := l.heldByMost(votes); fence != 0 {
 			return tally{verdict: granted, fence: fence, held: true}
 		}
-		if !hasty {
-			return tally{verdict: hesitant, held: true}
+		if !late {
+			return tally{verdict: waitForMore, held: true}
 		}
 		return tally{verdict: granted, fence: highestHeld, held: true}
-	case grants >= l.quorum && (holds == 0 || hasty):
+	case grants >= l.quorum && (holds == 0 || late):
 		return tally{verdict: granted, fence: highest}
 	case grants >= l.quorum:
-		return tally{verdict: hesitant, held: true} // the claim may be a repeated one
+		return tally{verdict: waitForMore, held: true} // the claim may be a repeated one
 	case failures > spare:
 		return tally{verdict: failed}
 	case holds > 0 && busy+failures <= spare && holds+len(l.nodes)-len(votes) >= l.quorum:
@@ -89,10 +89,10 @@ func (l *Locker) count(votes []vote, hasty bool) tally {
 		// If it were refused, it would be released.
 		return tally{verdict: undecided}
 	case busy+failures > spare:
-		return l.refuse(votes, grants, busy, hasty)
+		return l.refuse(votes, grants, busy, late)
 	case busy > 0 && len(votes) >= l.quorum:
 		// slow nodes could still make it a grant, but no caller waits for them
-		return l.refuse(votes, grants, busy, hasty)
+		return l.refuse(votes, grants, busy, late)
 	}
 	return tally{verdict: undecided}
 }
@@ -113,12 +113,12 @@ func (l *Locker) heldByMost(votes []vote) uint64 {
 	return 0
 }
 
-// uneven is how much the nodes may differ in the time that is left of a lease. If they differ
+// maxSkew is how much the nodes may differ in the time that is left of a lease. If they differ
 // more, some nodes have received the minimum hold that the lease has become, and others will.
-const uneven = time.Second
+const maxSkew = time.Second
 
 // refuse returns the tally of votes with which the claim can no longer be granted.
-func (l *Locker) refuse(votes []vote, grants, busy int, hasty bool) tally {
+func (l *Locker) refuse(votes []vote, grants, busy int, late bool) tally {
 	var of []driver.Grant
 	for _, v := range votes {
 		if v.err == nil && v.grant.State == driver.Busy {
@@ -126,7 +126,7 @@ func (l *Locker) refuse(votes []vote, grants, busy int, hasty bool) tally {
 		}
 	}
 	slices.SortStableFunc(of, func(a, b driver.Grant) int {
-		return int(min(max(int64(whole(a.Left)-whole(b.Left)), -1), 1))
+		return int(min(max(int64(leftOrForever(a.Left)-leftOrForever(b.Left)), -1), 1))
 	})
 	top, most := of[0], 0
 	for _, g := range of {
@@ -141,10 +141,10 @@ func (l *Locker) refuse(votes []vote, grants, busy int, hasty bool) tally {
 		}
 	}
 	wanted := countWanted(votes)
-	if !hasty && (most < l.quorum || whole(of[len(of)-1].Left)-whole(of[0].Left) > uneven || wanted > 0 && wanted < l.quorum) {
+	if !late && (most < l.quorum || leftOrForever(of[len(of)-1].Left)-leftOrForever(of[0].Left) > maxSkew || wanted > 0 && wanted < l.quorum) {
 		// No claim seems to hold the key, or its release is under way: ask again. Or some nodes
 		// keep others away for this claim, and a majority may.
-		return tally{verdict: hesitant}
+		return tally{verdict: waitForMore}
 	}
 	// So many nodes have to become free until there is a majority, if those that have not answered
 	// do not.
@@ -155,7 +155,7 @@ func (l *Locker) refuse(votes []vote, grants, busy int, hasty bool) tally {
 }
 
 // whole returns the time that is left, and the longest time if the lease never ends.
-func whole(left time.Duration) time.Duration {
+func leftOrForever(left time.Duration) time.Duration {
 	if left < 0 {
 		return math.MaxInt64
 	}
@@ -165,7 +165,7 @@ func whole(left time.Duration) time.Duration {
 // lastDone returns the marker that lasts longest. The work is done, even if few nodes know it.
 func lastDone(votes []vote) (done driver.Grant) {
 	for _, v := range votes {
-		if v.err == nil && v.grant.State == driver.Done && (done.State != driver.Done || whole(v.grant.Left) > whole(done.Left)) {
+		if v.err == nil && v.grant.State == driver.Done && (done.State != driver.Done || leftOrForever(v.grant.Left) > leftOrForever(done.Left)) {
 			done = v.grant
 		}
 	}
