@@ -12,7 +12,7 @@ import (
 
 // sendMarking sends a release that leaves a done marker. The work may run again without it, so the
 // call waits for the answer until the lease ends in the store. The Guard also sends the release
-// again beside a request that takes long, because its connection may be dead: a release that
+// again while a request takes long, because its connection may be dead: a release that
 // leaves something can be repeated. If no answer has come in the end, it looks whether the marker
 // is there.
 func (r *release) sendMarking(ctx context.Context) (held bool, err error) {
@@ -78,7 +78,7 @@ func (r *release) readBack(ctx context.Context, err error) (held bool, _ error) 
 	return true, nil
 }
 
-// sendOnce sends the release beside those that send counts. A panic of the Locker is an error.
+// sendOnce sends the release apart from those that try counts. A panic of the Locker is an error.
 func (r *release) sendOnce(ctx context.Context, within time.Duration) (held bool, err error) {
 	g := r.holder.guard
 	sent := g.clock.Now()

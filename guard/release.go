@@ -40,7 +40,7 @@ type release struct {
 	err           error
 	at            time.Duration // when it began
 	took          time.Duration
-	neverAccepted bool // the lease was handed off, but no call took it; hooks are not told
+	neverAccepted bool // the lease was handed off, but no call took it; no hook is called
 
 	claim    Claim
 	marks    bool // leave a done marker

@@ -253,7 +253,7 @@ func (t *storeLease) extend(r *renewal, now, used time.Duration) (lost []*holder
 	t.renewAgain(r.sent, now)
 	switch {
 	case t.areAll(func(h *holder) bool { return h.lost != nil }):
-		// The lease is kept for the functions that still run. It is not valid again.
+		// The lease is kept for the functions that still run, but is not valid again.
 	case t.suspended(g.clock.Suspended(now)):
 		return t.lose(LossSuspended, now)
 	case !t.holder.set.noRenewal: // else it has only raised the fence

@@ -144,8 +144,8 @@ func (w *Local[C]) ask(now time.Duration) Step {
 	q.requester, q.requestCovers, q.requestedAt, q.notice = w, q.joined, now, min(q.notice, noticed)
 	return Step{
 		Move: Ask, Previous: w.previous, Unprompted: unprompted,
-		// Calls that have waited tend to come back, so a crowded one reserves even if none waits
-		// now.
+		// Calls that have waited tend to come back, so one that joined behind others reserves even
+		// if none waits now.
 		Reserve: q.id.Owner == "" && w.terms.Renew && (w.after != nil || w.joinedBehind),
 	}
 }

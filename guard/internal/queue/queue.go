@@ -102,7 +102,7 @@ const (
 	// tries is how many requests without an answer a call makes whose time to wait is up.
 	tries = 3
 	// contestTries is how many requests a call makes for a key that nobody holds, because several
-	// claims met, if its time to wait is up.
+	// claims collided, if its time to wait is up.
 	contestTries = 10
 )
 
