@@ -8,15 +8,11 @@ import (
 )
 
 const (
-	// maxBatch bounds a batch, so that no answer comes long after its request could have had one.
-	maxBatch = 128
 	// normalWorkers is how many batches are out at a time if there is much to do. The second one
 	// starts while the first is out if secondBatch requests wait.
 	normalWorkers = 2
 	secondBatch   = 32
-	// lateAfter is how long a batch may be out before the next one starts regardless: the
-	// connection may be dead, or the server frozen. There are at most maxWorkers then.
-	lateAfter  = 50 * time.Millisecond
+	// maxWorkers is how many batches may be out if each is late.
 	maxWorkers = 8
 	// minPrune is how many requests may wait before the batcher searches the queue for callers that
 	// have left, because the server does not answer.

@@ -9,6 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// maxBatch bounds a batch, so that no answer comes long after its request could have had one.
+const maxBatch = 128
+
 // A command runs a script for one request, or for several that share it.
 type command struct {
 	requests []*request

@@ -2,8 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +24,9 @@ const (
 	// the lane connected.
 	connectWithin = 400 * time.Millisecond
 	connectAtMost = 30 * time.Second
+	// lateAfter is how long a batch may be out before the next one starts regardless: the
+	// connection may be dead, or the server frozen.
+	lateAfter = 50 * time.Millisecond
 )
 
 // A lane is one connection to the server of the application's client, for one caller at a time. It
@@ -53,7 +54,7 @@ type lane struct {
 	asked   time.Time
 	inRow   int       // requests with less than shortIdle between them
 	tried   time.Time // when connecting last began
-	watched bool      // disconnectIdle will be called
+	watched bool      // a timer will call disconnectIdle
 	sender  sender
 	one     [1]*request // a batch
 }
@@ -86,13 +87,13 @@ func (l *lane) take(ctx context.Context) bool {
 	l.asked = now
 	l.inRow++
 	if l.inRow >= busyAfter && now.Sub(l.tried) >= shortIdle {
-		go func() { // the caller uses the application's client, which is connected
+		go func() { // until then, callers use the application's client
 			defer l.free()
 			l.connect(ctx)
 		}()
-		return false
+	} else {
+		l.free()
 	}
-	l.free()
 	return false
 }
 
@@ -187,10 +188,9 @@ func (l *lane) isConnected(now time.Time) bool {
 	return l.conn != nil
 }
 
-// connect connects if the lane is not connected, and asks the server whether the connection works.
-// An old one may be broken: then it connects again. It has as much time as the call that needs the
-// lane.
-func (l *lane) connect(needed context.Context) bool {
+// connect asks the server whether the connection works, and connects if there is none or if an old
+// one is broken. It has as much time as the call that needs the lane.
+func (l *lane) connect(needed context.Context) (connected bool) {
 	l.tried = time.Now()
 	if l.setUp() != nil || l.closed.Load() {
 		return false
@@ -203,12 +203,17 @@ func (l *lane) connect(needed context.Context) bool {
 	defer cancel()
 	l.setCall(ctx)
 	defer l.setCall(context.Background())
+	defer func() {
+		if !connected { // perhaps a hook has ended the goroutine
+			l.disconnect()
+		}
+	}()
 	for range 2 {
 		if l.conn == nil {
 			l.conn, l.since = l.open(), time.Now()
 		}
 		err := l.ping(ctx)
-		if err == nil || redis.HasErrorPrefix(err, "NOPERM") {
+		if connected = err == nil || redis.HasErrorPrefix(err, "NOPERM"); connected {
 			break
 		}
 		l.disconnect()
@@ -217,29 +222,11 @@ func (l *lane) connect(needed context.Context) bool {
 		}
 	}
 	l.used = time.Now()
-	if l.conn != nil && !l.watched {
+	if connected && !l.watched {
 		l.watched = true
 		time.AfterFunc(shortIdle, l.disconnectIdle)
 	}
-	return l.conn != nil
-}
-
-// setUp makes an own client, or returns an error if that could not be set up.
-func (l *lane) setUp() (err error) {
-	if l.client != nil || l.pool != nil {
-		return nil
-	}
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("a panic: %v", p)
-		}
-	}()
-	client := l.newOwnClient()
-	for _, f := range l.setups {
-		f(client)
-	}
-	l.client = client
-	return nil
+	return connected
 }
 
 // open returns what sends on the connection. The first command connects.
@@ -296,7 +283,7 @@ func (l *lane) ping(ctx context.Context) error {
 	return rediserr.Recovered(func() error { return l.conn.Process(ctx, redis.NewStatusCmd(ctx, "ping")) })
 }
 
-// release ends the caller's use of the lane, which has ended with err.
+// release ends the caller's use of the lane. err is that of the use.
 func (l *lane) release(err error) {
 	l.setCall(context.Background())
 	l.used = time.Now()
@@ -312,14 +299,4 @@ func (l *lane) free() {
 	if l.closed.Load() {
 		l.close()
 	}
-}
-
-// connError reports whether err says that a connection must not be used again: the server has not
-// answered, or it does not accept writes any more.
-func connError(err error) bool {
-	if err == nil {
-		return false
-	}
-	var reply redis.Error
-	return !errors.As(err, &reply) || redis.HasErrorPrefix(err, "READONLY")
 }

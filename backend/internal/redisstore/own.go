@@ -3,12 +3,31 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
+
+// setUp makes an own client, or returns an error if that could not be set up.
+func (l *lane) setUp() (err error) {
+	if l.client != nil || l.pool != nil {
+		return nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("a panic: %v", p)
+		}
+	}()
+	client := l.newOwnClient()
+	for _, f := range l.setups {
+		f(client)
+	}
+	l.client = client
+	return nil
+}
 
 // newOwnClient returns a client with one connection to the server of the application's client. It
 // has the options of that client. It does not have its hooks: they cannot be read.

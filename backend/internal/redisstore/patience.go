@@ -103,3 +103,12 @@ func (p *patience) warm(err error) {
 		_ = rediserr.Recovered(func() error { return p.client().Ping(ctx).Err() })
 	}()
 }
+
+// poolSize returns how many connections the client's pool may have.
+func poolSize(client *redis.Client) int {
+	opt := client.Options()
+	if opt.MaxActiveConns > 0 {
+		return min(opt.PoolSize, opt.MaxActiveConns)
+	}
+	return opt.PoolSize
+}

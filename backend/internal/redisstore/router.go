@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -121,9 +120,6 @@ func (r *router) resend(q *request, err error) {
 	}
 	go r.clusterWide.sendByApp(q.ctx, []*request{q})
 }
-
-// isElsewhere reports whether err says that a master has not run a command, and another one may.
-func isElsewhere(err error) bool { return rediserr.IsMoved(err) || errors.Is(err, redis.ErrClosed) }
 
 // reloadSlotsOn looks up the masters of slots anew if err says that they may have changed. The
 // client of the Cluster does not see what the lanes to its nodes do.

@@ -8,7 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-1795987d/onerun/backend/internal/rediserr"
-	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // A client is a client of go-redis or one of its connections.
@@ -77,34 +76,6 @@ func (s *server) send(ctx context.Context, client client, with *sender, batch []
 	}
 	with.clear()
 	return broken
-}
-
-// sendOn sends a batch on a lane that the caller has taken, and releases the lane.
-func (s *server) sendOn(ctx context.Context, l *lane, batch []*request) {
-	err := errAborted // unless sendSafely returns
-	defer func() { l.release(err) }()
-	if l.pool == nil {
-		err = s.sendSafely(noDone{ctx}, l.conn, &l.sender, batch)
-		return
-	}
-	ctx, cancel := withDeadline(ctx, l.app)
-	defer cancel()
-	err = s.sendSafely(ctx, l.conn, &l.sender, batch)
-}
-
-// sendByApp sends a batch by the application's client, or on its pool by a client that is patient.
-func (s *server) sendByApp(ctx context.Context, batch []*request) {
-	client, p := s.client, s.patience
-	renewals := batch[0].call.Op == driver.OpRenew
-	if p != nil && (renewals || p.isSlow()) {
-		var cancel context.CancelFunc
-		ctx, cancel = withDeadline(ctx, s.client.(*redis.Client))
-		defer cancel()
-		if client = p.client(); renewals {
-			client = p.unlimited()
-		}
-	}
-	p.warm(s.sendSafely(ctx, client, new(sender), batch))
 }
 
 // sendSafely sends a batch. If a hook of the client panics, callers that wait do as well, and the

@@ -94,15 +94,6 @@ func onlyByPool(app *redis.Client) bool {
 	return address(app) == behindSentinel || opt.StreamingCredentialsProvider != nil || opt.ReadTimeout == noDeadlines
 }
 
-// poolSize returns how many connections the client's pool may have.
-func poolSize(client *redis.Client) int {
-	opt := client.Options()
-	if opt.MaxActiveConns > 0 {
-		return min(opt.PoolSize, opt.MaxActiveConns)
-	}
-	return opt.PoolSize
-}
-
 // lanes returns all lanes of the server.
 func (s *server) lanes() []*lane {
 	if s.renewals.lane == nil {
@@ -152,28 +143,12 @@ func (s *server) add(requests ...*request) {
 // addDirect sends a request from the caller's own goroutine if nothing else is under way, and
 // returns false otherwise.
 func (s *server) addDirect(r *request) bool {
-	return r.call.Op != driver.OpRenew && r.call.Acks.Replicas == 0 && s.calls.sendDirect(r)
+	return r.call.Acks.Replicas == 0 && s.calls.sendDirect(r)
 }
 
 // unused reports whether nothing has gone to the server for that time.
 func (s *server) unused(d time.Duration) bool {
 	return s.calls.unused(d) && s.renewals.unused(d) && s.acked.unused(d)
-}
-
-// keysApart reports whether err says that the keys of one script must not be in several slots: a
-// Cluster stands behind what looks like one server. Some proxies have words of their own for it.
-func keysApart(err error) bool {
-	return err != nil && (strings.Contains(err.Error(), "CROSSSLOT") ||
-		strings.Contains(strings.ToLower(err.Error()), "same slot"))
-}
-
-// Addr returns the server's address, or "" if the client finds its server through Sentinel. A
-// Cluster has the addresses that its client was given.
-func (s *Store) Addr() string {
-	if s.addr == behindSentinel {
-		return ""
-	}
-	return s.addr
 }
 
 // bounded runs f and returns what it returns, or the error of ctx when that ends first: by default
@@ -192,4 +167,49 @@ func bounded(ctx context.Context, f func() error) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// behindSentinel is the address of a server that is found through Sentinel.
+const behindSentinel = "sentinel"
+
+// address returns the address of the server, or of several servers, for errors.
+func address(client redis.UniversalClient) string {
+	switch c := client.(type) {
+	case *redis.Client:
+		if addr := c.Options().Addr; addr != "FailoverClient" { // go-redis' name for Sentinel
+			return addr
+		}
+		return behindSentinel
+	case *redis.ClusterClient:
+		return strings.Join(c.Options().Addrs, ",")
+	}
+	return ""
+}
+
+// sendOn sends a batch on a lane that the caller has taken, and releases the lane.
+func (s *server) sendOn(ctx context.Context, l *lane, batch []*request) {
+	err := errAborted // unless sendSafely returns
+	defer func() { l.release(err) }()
+	if l.pool == nil {
+		err = s.sendSafely(noDone{ctx}, l.conn, &l.sender, batch)
+		return
+	}
+	ctx, cancel := withDeadline(ctx, l.app)
+	defer cancel()
+	err = s.sendSafely(ctx, l.conn, &l.sender, batch)
+}
+
+// sendByApp sends a batch by the application's client, or on its pool by a client that is patient.
+func (s *server) sendByApp(ctx context.Context, batch []*request) {
+	client, p := s.client, s.patience
+	renewals := batch[0].call.Op == driver.OpRenew
+	if p != nil && (renewals || p.isSlow()) {
+		var cancel context.CancelFunc
+		ctx, cancel = withDeadline(ctx, s.client.(*redis.Client))
+		defer cancel()
+		if client = p.client(); renewals {
+			client = p.unlimited()
+		}
+	}
+	p.warm(s.sendSafely(ctx, client, new(sender), batch))
 }

@@ -23,9 +23,9 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -212,19 +212,29 @@ func checkClient(client redis.UniversalClient) error {
 	return nil
 }
 
-// behindSentinel is the address of a server that is found through Sentinel.
-const behindSentinel = "sentinel"
-
-// address returns the address of the server, or of several servers, for errors.
-func address(client redis.UniversalClient) string {
-	switch c := client.(type) {
-	case *redis.Client:
-		if addr := c.Options().Addr; addr != "FailoverClient" { // go-redis' name for Sentinel
-			return addr
-		}
-		return behindSentinel
-	case *redis.ClusterClient:
-		return strings.Join(c.Options().Addrs, ",")
+// error returns the error of a call as a *driver.StoreError.
+func (s *Store) error(c *Call, err error) error {
+	if s.router != nil {
+		s.router.reloadSlotsOn(err)
 	}
-	return ""
+	kind := rediserr.KindOf(err)
+	switch {
+	case isShortOfAcks(err):
+		kind = driver.KindNoReplicas
+	case errors.Is(err, ErrAnswer):
+		kind = driver.KindProtocol
+	}
+	if refusesLua(err) {
+		kind, err = driver.KindUnsupported, luaRefused{err}
+	}
+	return &driver.StoreError{Backend: s.backend, Op: c.Op, Key: c.Key, Addr: s.addr, Kind: kind, Err: err}
+}
+
+// Addr returns the server's address, or "" if the client finds its server through Sentinel. A
+// Cluster has the addresses that its client was given.
+func (s *Store) Addr() string {
+	if s.addr == behindSentinel {
+		return ""
+	}
+	return s.addr
 }

@@ -34,7 +34,7 @@ var cost = []mutant{
 	},
 	{
 		name: "mutant_one_request_a_call", rule: 18, does: "requests that waited for a call to return are sent one by one",
-		hunks: []hunk{{"backend/internal/redisstore/batcher.go", "maxBatch = 128", "maxBatch = 1"}},
+		hunks: []hunk{{"backend/internal/redisstore/command.go", "maxBatch = 128", "maxBatch = 1"}},
 		pkg:   "backend/single", test: "TestTogether_whatComesWhileACallIsOutGoesOutAsOne",
 	},
 	{
