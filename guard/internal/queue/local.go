@@ -201,7 +201,7 @@ func (w *Local[C]) Answer(now time.Duration, a Answer) {
 		}
 		q.nextRequestAt = now + pause
 	}
-	if noticedMeanwhile {
+	if noticedMeanwhile && q.queues != nil { // a final answer may have dropped the queue
 		q.notify(now)
 	}
 	q.wakeOverdue()

@@ -319,6 +319,37 @@ func TestLocal_subscribesOnceAndUnsubscribesWithTheLast(t *testing.T) {
 	require.Empty(t, qs.Ended())
 }
 
+// The answer to a request may end the queue. A notification that came meanwhile is then for nobody.
+func TestLocal_anAnswerAfterANotification(t *testing.T) {
+	answers := map[string]queue.Answer{
+		"busy": busy(-1), "done": done("record"), "a permanent error": {Err: forbidden}, "an error": {Err: unreachable},
+	}
+	for name, answer := range answers {
+		for _, others := range []int{0, 1} {
+			t.Run(fmt.Sprintf("%s, %d others", name, others), func(t *testing.T) {
+				qs := newQueues(true)
+				all := join(t, qs, 1+others, waits(time.Hour))
+				all[0].Answer(ms, busy(-1))
+				step := all[0].Next(ms)
+				require.False(t, step.Subscribe.Started(func() {}))
+				step.Subscribe.Notify(2*ms, 0)
+				require.Equal(t, queue.Ask, all[0].Next(2*ms).Move)
+				step.Subscribe.Notify(2*ms, 0)
+				all[0].Answer(3*ms, answer)
+				var later queue.Local[int]
+				later.Init(qs, id, terms, retries(waits(time.Hour)), 0)
+				isFinal := answer.Grant.State == driver.Done || queue.Permanent(answer.Err)
+				for i, w := range append(all, &later) {
+					move := w.Next(3 * ms).Move
+					asks := i == len(all) && isFinal || i == 0 && !isFinal
+					require.Equal(t, asks, move == queue.Ask, "waiter %d: %v", i, move)
+					require.Equal(t, i < len(all) && isFinal, move == queue.Quit, "waiter %d: %v", i, move)
+				}
+			})
+		}
+	}
+}
+
 func TestSubscription_thatStartsTooLateIsOver(t *testing.T) {
 	qs := newQueues(true)
 	all := join(t, qs, 1, waits(time.Hour))
