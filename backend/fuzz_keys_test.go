@@ -54,7 +54,7 @@ func FuzzKeys(f *testing.F) {
 		}
 		require.Equal(t, slots[0].Val(), slots[1].Val(), "a fence counter is beside its key")
 		require.Equal(t, slots[3].Val(), slots[4].Val(), "a lease is beside its fence counter")
-		err = holds.CheckKey(key)
+		err = holds.Describe().CheckKey(key)
 		checkKey(t, key, bytesFit && err == nil, err)
 		if err == nil {
 			require.Equal(t, slots[0].Val(), slots[2].Val(), "the channel is in the slot of the key")

@@ -92,11 +92,13 @@ func (r *rogue) Forget(ctx context.Context, key string) (bool, error) {
 	return r.Locker.Forget(ctx, key)
 }
 
-func (r *rogue) Addr() string { return "" }
-
-func (r *rogue) ServerID(context.Context) (string, error) {
-	r.fails("ServerID")
-	return fmt.Sprintf("%p", r), nil
+func (r *rogue) Describe() driver.Description {
+	d := r.Locker.Describe()
+	d.ServerID = func(context.Context) (string, error) {
+		r.fails("ServerID")
+		return fmt.Sprintf("%p", r), nil
+	}
+	return d
 }
 
 func (r *rogue) Warnings(context.Context) []error {

@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -36,18 +35,9 @@ func (a Adapter) Label(opts ...Option) string {
 func (a Adapter) Namespace() string { return a.guard.set.namespace }
 
 // Store returns the name of the backend, which is that of its package, and the address of its
-// server if it has one (driver.Server): "single 10.0.0.7:6379".
+// server if it has one (driver.Describer): "single 10.0.0.7:6379".
 func (a Adapter) Store() string {
-	l := a.guard.locker
-	server, ok := driver.Ability[driver.Server](l)
-	for u, wraps := l.(driver.Unwrapper); wraps && u.Unwrap() != nil; u, wraps = l.(driver.Unwrapper) {
-		l = u.Unwrap()
-	}
-	name, _, _ := strings.Cut(strings.TrimLeft(fmt.Sprintf("%T", l), "*"), ".")
-	if ok && server.Addr() != "" {
-		name += " " + server.Addr()
-	}
-	return name
+	return strings.TrimSpace(a.guard.facts.Name + " " + a.guard.facts.Addr)
 }
 
 // Given reports whether New was given the option of that name, such as "WithTTL", with another
@@ -107,8 +97,8 @@ func reasonFor(refused map[string]string, option string) (reason string, bad boo
 const noNamespace = "is needed, so that services on one store do not take the keys of each other's adapters: " +
 	`give guard.New a name such as WithNamespace("billing"), or WithoutNamespace() if no other program uses the store`
 
-// Notifies reports whether the backend notifies waiters and watches (driver.Notifier).
-func (a Adapter) Notifies() bool { return a.guard.notifier != nil }
+// Notifies reports whether the backend notifies waiters and watches (driver.Subscriber).
+func (a Adapter) Notifies() bool { return a.guard.notifies() }
 
 // Auxiliary returns an option for a lease that the adapter holds beside the lease of the run. For
 // example, such a lease keeps two processes from looking for missed ticks at the same time. Hooks

@@ -69,7 +69,7 @@ func TestAcquire_cleansUpAClaimThatWasRefusedAfterALostAnswer(t *testing.T) {
 	})
 }
 
-// notifyingStore is a testStore that implements driver.Notifier. The test itself calls the
+// notifyingStore is a testStore that implements driver.Subscriber. The test itself calls the
 // functions that wake the waiters.
 type notifyingStore struct {
 	*testStore
@@ -77,8 +77,8 @@ type notifyingStore struct {
 	stopped int
 }
 
-func (p *notifyingStore) Subscribe(_ string, wake func()) (stop func()) {
-	p.wakes <- wake
+func (p *notifyingStore) Subscribe(_, _ string, notify func(time.Duration)) (stop func()) {
+	p.wakes <- func() { notify(0) }
 	return func() { p.stopped++ }
 }
 

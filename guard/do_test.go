@@ -291,7 +291,9 @@ func TestNew_refusesANilLocker(t *testing.T) {
 // unfit is a Locker with settings that cannot work.
 type unfit struct{ guard.Locker }
 
-func (unfit) Check() error { return &guard.SettingError{Setting: "client", Reason: "is unfit"} }
+func (unfit) Describe() driver.Description {
+	return driver.Description{Err: &guard.SettingError{Setting: "client", Reason: "is unfit"}}
+}
 
 // wrapped is a Locker around another one.
 type wrapped struct{ guard.Locker }
@@ -345,7 +347,9 @@ func TestKeys_thatCannotBeUsedAreRefused(t *testing.T) {
 // anyKey is a Locker with its own rules for keys.
 type anyKey struct{ guard.Locker }
 
-func (anyKey) CheckKey(key string) error { return driver.CheckKeyBytes(key) }
+func (anyKey) Describe() driver.Description {
+	return driver.Description{CheckKey: driver.CheckKeyBytes}
+}
 
 func TestKeys_areCheckedByTheLockersOwnRules(t *testing.T) {
 	g, err := guard.New(anyKey{memory.New()})

@@ -181,7 +181,7 @@ func TestWithFair_takesOverFromAHolderWithAShortTTL(t *testing.T) {
 		const short = 500 * time.Millisecond
 		c.call(c.t.Context(), 0, time.Second) // holds the key
 		dying := guard.Claim{Key: "k", ID: "dying", Owner: "dying", TTL: short, Queue: driver.Queued}
-		stop := c.store.SubscribeClaim("k", "dying", func(time.Duration) {})
+		stop := c.store.Subscribe("k", "dying", func(time.Duration) {})
 		grant, err := c.store.memory.TryAcquire(c.t.Context(), dying)
 		require.NoError(c.t, err)
 		require.Equal(c.t, guard.Busy, grant.State)

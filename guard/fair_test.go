@@ -23,11 +23,15 @@ type fairStore struct {
 	late   bool // it notifies a waiter once more after the waiter has unsubscribed
 }
 
-func (s *fairStore) SubscribeClaim(key, id string, notify func(in time.Duration)) (stop func()) {
+func (s *fairStore) Describe() driver.Description {
+	return driver.Description{Owners: true, Queue: true, Polls: true}
+}
+
+func (s *fairStore) Subscribe(key, id string, notify func(in time.Duration)) (stop func()) {
 	if s.silent {
 		return func() {}
 	}
-	unsubscribe := s.memory.SubscribeClaim(key, id, notify)
+	unsubscribe := s.memory.Subscribe(key, id, notify)
 	return func() {
 		unsubscribe()
 		if s.late {
@@ -103,7 +107,7 @@ func (c *fairCalls) err(i int) error {
 
 // addFrozenWaiter queues a claim of a process that has subscribed, and stands still.
 func (c *fairCalls) addFrozenWaiter(id string) {
-	c.t.Cleanup(c.store.memory.SubscribeClaim("k", id, func(time.Duration) {}))
+	c.t.Cleanup(c.store.memory.Subscribe("k", id, func(time.Duration) {}))
 	c.addDeadWaiter(id)
 }
 

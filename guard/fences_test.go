@@ -102,11 +102,10 @@ func (s *countersStore) Release(ctx context.Context, c guard.Claim, after guard.
 	return s.of(c.Key).Release(ctx, c, after)
 }
 
-func (s *countersStore) CheckAmong(int) error { return nil }
-func (s *countersStore) Ownerless() bool      { return true }
+func (s *countersStore) Describe() driver.Description { return memory.New().Describe() }
 
-func (s *countersStore) SubscribeClaim(key, id string, notify func(in time.Duration)) (stop func()) {
-	return s.of(key).SubscribeClaim(key, id, notify)
+func (s *countersStore) Subscribe(key, id string, notify func(in time.Duration)) (stop func()) {
+	return s.of(key).Subscribe(key, id, notify)
 }
 
 // fence returns the fence that the store has for the claim, or 0 if the claim is lost.

@@ -21,15 +21,8 @@ import (
 // store. It is safe for concurrent use. One Guard is enough for a process: what differs between
 // kinds of work are the options of a call.
 type Guard struct {
-	locker     Locker
-	comparable bool                // the Locker can be compared with another
-	batch      driver.BatchRenewer // nil if the Locker is none
-	notifier   driver.Notifier     // nil if the Locker is none
-	byDefault  hooks               // if New was given no hook
-	queuer     driver.Queuer       // nil if the Locker is none
-	sharer     driver.Sharer       // nil if the Locker is none
-	ownerless  bool                // the Locker keeps no owners
-	checkKey   func(key string) error
+	backend
+	byDefault  hooks           // if New was given no hook
 	set        *settings       // the options of New
 	given      map[string]bool // the options that New was given, see settings
 	clock      *clock.Clock
@@ -66,10 +59,9 @@ func New(locker Locker, opts ...Option) (*Guard, error) {
 	if isNil(locker) {
 		return nil, &SettingError{Setting: "locker", Reason: "must not be nil"}
 	}
-	if c, ok := driver.Ability[driver.Checker](locker); ok {
-		if err := c.Check(); err != nil {
-			return nil, err
-		}
+	backend := newBackend(locker)
+	if err := backend.facts.Err; err != nil {
+		return nil, err
 	}
 	given := map[string]bool{}
 	set, err := (&settings{ttl: DefaultTTL, label: defaultLabel(), given: given}).with(opts)
@@ -78,37 +70,28 @@ func New(locker Locker, opts ...Option) (*Guard, error) {
 	}
 	set.given = nil // the options of calls are not noted
 	g := &Guard{
-		locker:     locker,
-		comparable: reflect.ValueOf(locker).Comparable(),
-		checkKey:   driver.KeyRules(locker),
-		set:        set,
-		given:      given,
-		clock:      clock.New(),
-		jitter:     jitter.New(),
-		closing:    make(chan struct{}),
-		renewers:   make(chan struct{}, renewersAtOnce),
-		gaveUp:     lazyctx.NewStop(),
-		unheld:     lazyctx.NewStop(),
+		backend:  backend,
+		set:      set,
+		given:    given,
+		clock:    clock.New(),
+		jitter:   jitter.New(),
+		closing:  make(chan struct{}),
+		renewers: make(chan struct{}, renewersAtOnce),
+		gaveUp:   lazyctx.NewStop(),
+		unheld:   lazyctx.NewStop(),
 	}
 	g.schedule.guard, g.schedule.wake = g, make(chan struct{}, 1)
 	g.reporter.tasks = &g.background
 	g.cleaner.init(g)
-	g.batch, _ = driver.Ability[driver.BatchRenewer](locker)
-	g.notifier, _ = driver.Ability[driver.Notifier](locker)
-	g.queuer, _ = driver.Ability[driver.Queuer](locker)
 	if len(set.hooks) == 0 {
 		g.byDefault = hooks{new(defaultLog).hook(g)}
 	}
 	if slices.ContainsFunc(g.reportingHooks(set), func(h Hook) bool { return h.Warn != nil }) {
 		g.warning.store, _ = driver.Ability[driver.Warner](locker)
 	}
-	g.queues = queue.New[*acquisition](g.jitter, g.notifier != nil)
-	g.sharer, _ = driver.Ability[driver.Sharer](locker)
+	g.queues = queue.New[*acquisition](g.jitter, g.notifies())
 	if err := g.check(set); err != nil {
 		return nil, err
-	}
-	if o, ok := driver.Ability[driver.Ownerless](locker); ok {
-		g.ownerless = o.Ownerless()
 	}
 	return g, nil
 }
@@ -132,7 +115,7 @@ func defaultLabel() string {
 
 // check returns a *SettingError if set asks for what the backend cannot do.
 func (g *Guard) check(set *settings) error {
-	if set.fair && g.queuer == nil {
+	if set.fair && !g.facts.Queue {
 		return &SettingError{Setting: "WithFair", Reason: fmt.Sprintf(
 			"the backend (%T) keeps no queue of waiters; backend/memory, single and reentrant do", g.locker)}
 	}
@@ -154,7 +137,7 @@ func (g *Guard) prepare(key string, opts []Option) (set *settings, stored string
 	} else if err := notOfANamespace(set, key); err != nil {
 		return set, "", err
 	}
-	return set, key, g.checkKey(key)
+	return set, key, g.facts.CheckKey(key)
 }
 
 // notOfANamespace returns a *KeyError if the settings have no namespace, and the key would be one
@@ -171,7 +154,7 @@ func notOfANamespace(set *settings, key string) error {
 
 // queueID returns the queue in which calls with these settings wait for the key.
 func (g *Guard) queueID(stored string, set *settings) queue.ID {
-	if g.ownerless {
+	if !g.facts.Owners {
 		return queue.ID{Key: stored}
 	}
 	return queue.ID{Key: stored, Owner: set.owner}

@@ -27,7 +27,7 @@ func (i *boundedInspector) stored(key string) (string, error) {
 		return "", err
 	}
 	stored := driver.JoinNamespace(set.namespace, key)
-	return stored, i.guard.checkKey(stored)
+	return stored, i.guard.facts.CheckKey(stored)
 }
 
 // Show implements driver.Inspector.

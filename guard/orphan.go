@@ -228,7 +228,7 @@ func (c *cleaner) startFrom(ctx context.Context, q *orphanHeap, now time.Duratio
 
 // atOnce returns the bound of the clean-ups under way.
 func (c *cleaner) atOnce() int {
-	if c.guard.queuer != nil {
+	if c.guard.facts.Queue {
 		return queuedAtOnce
 	}
 	return cleanUpsAtOnce

@@ -13,13 +13,13 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// ownerless is a testStore that implements driver.Ownerless.
+// ownerless is a testStore that says whether it keeps owners.
 type ownerless struct {
 	*testStore
 	keepsNone bool
 }
 
-func (s ownerless) Ownerless() bool { return s.keepsNone }
+func (s ownerless) Describe() driver.Description { return driver.Description{Owners: !s.keepsNone} }
 
 // withOwners starts a call for each of the owners while another process holds the key. It then
 // releases the key, waits for the calls, and returns the store. The backend keeps no owners if

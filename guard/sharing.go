@@ -97,10 +97,10 @@ func (g *Guard) checkSharing(set *settings) error {
 	if set.among <= 1 {
 		return nil
 	}
-	if g.sharer == nil {
+	if g.facts.Shares == nil {
 		return &SettingError{Setting: sharingOption(set.among), Reason: fmt.Sprintf("the backend (%T) grants a key to one claim at a time", g.locker)}
 	}
-	return g.sharer.CheckAmong(set.among)
+	return g.facts.Shares(set.among)
 }
 
 func sharingOption(among int) string {

@@ -22,10 +22,14 @@ import (
 // A sharingStore is a testStore whose keys can have several holders.
 type sharingStore struct{ *testStore }
 
-func (s sharingStore) CheckAmong(n int) error { return s.memory.CheckAmong(n) }
+func (s sharingStore) Describe() driver.Description {
+	d := s.memory.Describe()
+	d.Owners = true
+	return d
+}
 
-func (s sharingStore) SubscribeClaim(key, id string, notify func(in time.Duration)) (stop func()) {
-	return s.memory.SubscribeClaim(key, id, notify)
+func (s sharingStore) Subscribe(key, id string, notify func(in time.Duration)) (stop func()) {
+	return s.memory.Subscribe(key, id, notify)
 }
 
 // sharing runs f in virtual time with two Guards, as of two processes, over one store.

@@ -112,12 +112,11 @@ func (a *acquisition) subscribe(s *queue.Subscription) {
 		defer g.mu.Unlock()
 		s.Notify(g.clock.Now(), in)
 	}
-	var stop func()
+	id := "" // any release
 	if a.claim.Queue == driver.Queued {
-		stop = g.queuer.SubscribeClaim(a.claim.Key, a.claim.ID, notify)
-	} else {
-		stop = g.notifier.Subscribe(a.claim.Key, func() { notify(0) })
+		id = a.claim.ID
 	}
+	stop := g.subscriber.Subscribe(a.claim.Key, id, notify)
 	g.mu.Lock()
 	over := s.Started(stop)
 	g.mu.Unlock()

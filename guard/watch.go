@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // Watch calls f when the key may be free. This is after a release by any process, and when the
@@ -10,11 +11,11 @@ import (
 // runs in a goroutine for which Close waits. f never runs twice at the same time. If there was a
 // notification while it ran, it runs once more. opts are those of the calls for the key. The watch
 // ends with stop and with Close: the context of f ends then, and stop does not wait for it. On a
-// backend that is no driver.Notifier, f is never called.
+// backend that does not notify (driver.Subscriber), f is never called.
 func (a Adapter) Watch(key string, f func(ctx context.Context), opts ...Option) (stop func()) {
 	g := a.guard
 	_, stored, err := g.prepare(key, opts)
-	if err != nil || g.notifier == nil {
+	if err != nil || !g.notifies() {
 		return func() {}
 	}
 	w := &watch{guard: g, f: f}
@@ -30,7 +31,8 @@ func (a Adapter) Watch(key string, f func(ctx context.Context), opts ...Option) 
 	}
 	g.watches[w] = struct{}{}
 	g.mu.Unlock()
-	w.started(g.notifier.Subscribe(stored, w.notify)) // which may notify at once
+	// It may notify at once.
+	w.started(g.subscriber.Subscribe(stored, "", func(time.Duration) { w.notify() }))
 	return w.stop
 }
 

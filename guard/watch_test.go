@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // A watchedStore is a store in memory that notifies of each release, and when a subscription
@@ -22,7 +23,10 @@ type watchedStore struct {
 	subs map[string]map[*func()]bool
 }
 
-func (s *watchedStore) Subscribe(key string, wake func()) (stop func()) {
+func (s *watchedStore) Describe() driver.Description { return driver.Description{} }
+
+func (s *watchedStore) Subscribe(key, _ string, notify func(time.Duration)) (stop func()) {
+	wake := func() { notify(0) }
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.subs[key] == nil {

@@ -56,11 +56,9 @@ const (
 var (
 	_ driver.Locker       = (*Locker)(nil)
 	_ driver.BatchRenewer = (*Locker)(nil)
-	_ driver.Checker      = (*Locker)(nil)
-	_ driver.KeyChecker   = (*Locker)(nil)
-	_ driver.Ownerless    = (*Locker)(nil)
+	_ driver.Describer    = (*Locker)(nil)
 	_ driver.Warner       = (*Locker)(nil)
-	_ driver.Notifier     = (*Locker)(nil)
+	_ driver.Subscriber   = (*Locker)(nil)
 	_ driver.BulkLedger   = (*Locker)(nil)
 )
 
@@ -79,10 +77,8 @@ func check(from, to driver.Locker) error {
 		if isNil(l) {
 			return &driver.SettingError{Setting: name, Reason: "must not be nil"}
 		}
-		if c, ok := driver.Ability[driver.Checker](l); ok {
-			if err := c.Check(); err != nil {
-				return fmt.Errorf("both: %s: %w", name, err)
-			}
+		if err := driver.Describe(l).Err; err != nil {
+			return fmt.Errorf("both: %s: %w", name, err)
 		}
 	}
 	if v := reflect.ValueOf(from); v.Comparable() && reflect.TypeOf(from) == reflect.TypeOf(to) && from == to {
@@ -99,8 +95,24 @@ func isNil(l driver.Locker) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// Check implements driver.Checker.
-func (l *Locker) Check() error { return l.err }
+// Describe implements driver.Describer. The Locker accepts a key that both backends accept. It
+// keeps owners if both do, because otherwise one of them refuses a second claim of an owner.
+func (l *Locker) Describe() driver.Description {
+	if l.err != nil {
+		return driver.Description{Name: "both", Err: l.err}
+	}
+	from, to := driver.Describe(l.sides[old].Locker), driver.Describe(l.sides[next].Locker)
+	return driver.Description{
+		Name:   "both",
+		Owners: from.Owners && to.Owners,
+		CheckKey: func(key string) error {
+			if err := from.CheckKey(key); err != nil {
+				return err
+			}
+			return to.CheckKey(key)
+		},
+	}
+}
 
 // Close closes both backends, if they have Close. See single.Locker.Close.
 func (l *Locker) Close() error {
@@ -111,27 +123,6 @@ func (l *Locker) Close() error {
 		}
 	}
 	return errors.Join(failed...)
-}
-
-// CheckKey implements driver.KeyChecker. It accepts a key that both backends accept.
-func (l *Locker) CheckKey(key string) error {
-	for _, s := range l.sides {
-		if err := driver.KeyRules(s.Locker)(key); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Ownerless implements driver.Ownerless. It returns true if either backend keeps no owners, because
-// that one refuses a second claim of an owner.
-func (l *Locker) Ownerless() bool {
-	for _, s := range l.sides {
-		if o, ok := driver.Ability[driver.Ownerless](s.Locker); ok && o.Ownerless() {
-			return true
-		}
-	}
-	return false
 }
 
 // Warnings implements driver.Warner. It asks both backends.

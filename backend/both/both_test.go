@@ -174,8 +174,15 @@ func TestFences_growAcrossTheStages(t *testing.T) {
 					}
 					var last uint64
 					for _, mixture := range [][]guard.Locker{
-						{p.old.Inner}, {p.old.Inner, p.Locker}, {p.Locker}, {p.Locker, p.next.Inner}, {p.next.Inner},
-						{p.next.Inner, p.Locker}, {p.Locker}, {p.Locker, p.old.Inner}, {p.old.Inner},
+						{p.old.Inner},
+						{p.old.Inner, p.Locker},
+						{p.Locker},
+						{p.Locker, p.next.Inner},
+						{p.next.Inner},
+						{p.next.Inner, p.Locker},
+						{p.Locker},
+						{p.Locker, p.old.Inner},
+						{p.old.Inner},
 					} {
 						for range 5 {
 							l := mixture[mathrand.N(len(mixture))]
@@ -398,8 +405,8 @@ type notifying struct {
 	notify func()
 }
 
-func (n *notifying) Subscribe(_ string, wake func()) (stop func()) {
-	n.notify = wake
+func (n *notifying) Subscribe(_, _ string, notify func(time.Duration)) (stop func()) {
+	n.notify = func() { notify(0) }
 	return func() { n.notify = func() {} }
 }
 
@@ -408,7 +415,7 @@ func TestSubscribe_wakesForTheSideThatHasRefused(t *testing.T) {
 	old, next := sides[0], sides[1]
 	l := both.New(old, next)
 	woken := 0
-	stop := l.Subscribe("k", func() { woken++ })
+	stop := l.Subscribe("k", "", func(time.Duration) { woken++ })
 	wakes := func(want int, notify ...func()) {
 		t.Helper()
 		woken = 0
@@ -456,7 +463,7 @@ func TestSubscribe_wakesForTheSideThatHasRefused(t *testing.T) {
 	require.NotPanics(t, refused)
 
 	polls := both.New(old, memory.New())
-	wakes(0, func() { polls.Subscribe("k", func() { woken++ }) }, old.notify)
+	wakes(0, func() { polls.Subscribe("k", "", func(time.Duration) { woken++ }) }, old.notify)
 }
 
 // A waiter of each stage is notified of the release by a holder of each neighbouring stage.

@@ -3,31 +3,32 @@ package both
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// Subscribe implements driver.Notifier. It subscribes on both sides, and calls wake for the side
-// that has refused the last claim of the key. If a backend is no driver.Notifier, wake is never
-// called, so that waiters poll.
+// Subscribe implements driver.Subscriber. It subscribes on both sides, and notifies for the side
+// that has refused the last claim of the key. If a backend does not notify, neither does the
+// Locker, so that waiters poll.
 //
 // The other side notifies of what does not matter: a claim that the next side has refused is
 // released on the old one. If that woke waiters, each of them would ask and do the same, and they
 // would wake each other for as long as the next side is busy.
-func (l *Locker) Subscribe(key string, wake func()) (stop func()) {
-	var notifiers [2]driver.Notifier
+func (l *Locker) Subscribe(key, _ string, notify func(in time.Duration)) (stop func()) {
+	var subscribers [2]driver.Subscriber
 	for i, s := range l.sides {
-		n, ok := driver.Ability[driver.Notifier](s.Locker)
-		if !ok {
+		n, ok := driver.Ability[driver.Subscriber](s.Locker)
+		if !ok || driver.Describe(s.Locker).Polls {
 			return func() {}
 		}
-		notifiers[i] = n
+		subscribers[i] = n
 	}
-	g := &gate{wake: wake, passes: anySide}
+	g := &gate{wake: func() { notify(0) }, passes: anySide}
 	l.gates.add(key, g)
 	var stops [2]func()
-	for i, n := range notifiers {
-		stops[i] = n.Subscribe(key, func() { g.notified(i) })
+	for i, n := range subscribers {
+		stops[i] = n.Subscribe(key, "", func(time.Duration) { g.notified(i) })
 	}
 	return sync.OnceFunc(func() {
 		for _, stop := range stops {

@@ -33,7 +33,7 @@ type Locker struct {
 var (
 	_ driver.Locker       = (*Locker)(nil)
 	_ driver.BatchRenewer = (*Locker)(nil)
-	_ driver.Ownerless    = (*Locker)(nil)
+	_ driver.Describer    = (*Locker)(nil)
 )
 
 // New returns an empty Locker.
@@ -53,8 +53,11 @@ type entry struct {
 	index  int       // in the heap of expiries
 }
 
-// Ownerless implements driver.Ownerless. It returns true: only the ID distinguishes claims.
-func (l *Locker) Ownerless() bool { return true }
+// Describe implements driver.Describer. Only the ID distinguishes claims. Any number of them can
+// share a key. Claims that are not queued poll.
+func (l *Locker) Describe() driver.Description {
+	return driver.Description{Name: "memory", Queue: true, Polls: true, Shares: func(int) error { return nil }}
+}
 
 // TryAcquire implements driver.Locker.
 func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {

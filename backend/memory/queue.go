@@ -7,7 +7,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-var _ driver.Queuer = (*Locker)(nil)
+var _ driver.Subscriber = (*Locker)(nil)
 
 // queues are the queues of waiting claims, and their subscribers. Locker.mu guards them.
 type queues struct {
@@ -32,8 +32,11 @@ type place struct {
 	until time.Time // when it loses its position, unless it asks before
 }
 
-// SubscribeClaim implements driver.Queuer.
-func (l *Locker) SubscribeClaim(_, id string, called func(in time.Duration)) (stop func()) {
+// Subscribe implements driver.Subscriber. Without an ID, it never notifies.
+func (l *Locker) Subscribe(_, id string, called func(in time.Duration)) (stop func()) {
+	if id == "" {
+		return func() {}
+	}
 	me := &listener{called}
 	l.mu.Lock()
 	l.queues.listeners[id] = me

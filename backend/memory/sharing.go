@@ -8,11 +8,6 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-var _ driver.Sharer = (*Locker)(nil)
-
-// CheckAmong implements driver.Sharer. It returns nil: any number of claims can hold a key.
-func (l *Locker) CheckAmong(int) error { return nil }
-
 // entry returns the state of the key, or nil if it is free and no claim is wanted. It forgets
 // holders whose lease has ended.
 func (l *Locker) entry(key string, now time.Time) *entry {

@@ -132,7 +132,7 @@ func TestSubscribe_containsAListenerAndADriverThatPanicOrEndTheirGoroutines(t *t
 				return nil
 			}
 			l := postgres.New(sql.OpenDB(rogue{"Query", fault}), postgres.WithListener(listen))
-			stop := l.Subscribe("k", func() {})
+			stop := l.Subscribe("k", "", func(time.Duration) {})
 			require.Eventually(t, func() bool { return listened.Load() >= 2 }, 5*time.Second, 10*time.Millisecond, "it is called again")
 			stop()
 		})

@@ -43,10 +43,8 @@ type Locker struct {
 }
 
 var (
-	_ driver.Locker     = (*Locker)(nil)
-	_ driver.Checker    = (*Locker)(nil)
-	_ driver.KeyChecker = (*Locker)(nil)
-	_ driver.Ownerless  = (*Locker)(nil)
+	_ driver.Locker    = (*Locker)(nil)
+	_ driver.Describer = (*Locker)(nil)
 )
 
 // New returns a Locker on the database, which remains the caller's, to be closed after the Guard.
@@ -111,14 +109,13 @@ func WithTable(name string) Option {
 // release that leaves nothing turns off synchronous_commit for its transaction.
 func WithoutSetConfig() Option { return func(l *Locker) { l.noSettings = true } }
 
-// Check implements driver.Checker.
-func (l *Locker) Check() error { return l.wrong }
-
-// CheckKey implements driver.KeyChecker. Braces are allowed.
-func (l *Locker) CheckKey(key string) error { return driver.CheckKeyBytes(key) }
-
-// Ownerless implements driver.Ownerless. It returns true: only the ID distinguishes claims.
-func (l *Locker) Ownerless() bool { return true }
+// Describe implements driver.Describer. Braces are allowed in keys. Only the ID distinguishes
+// claims. Any number of them can share a key.
+func (l *Locker) Describe() driver.Description {
+	return driver.Description{
+		Name: "postgres", Err: l.wrong, CheckKey: driver.CheckKeyBytes, Shares: func(int) error { return nil },
+	}
+}
 
 // TryAcquire implements driver.Locker.
 func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {

@@ -34,7 +34,7 @@ CREATE INDEX IF NOT EXISTS onerun_leases_forget_on ON onerun_leases (forget_on);
 // the same time. It needs the right to create a table. Without that right, have an administrator
 // apply Schema.
 func (l *Locker) Migrate(ctx context.Context) error {
-	if err := l.Check(); err != nil {
+	if err := l.wrong; err != nil {
 		return err
 	}
 	if err := l.migrate(ctx); err != nil {

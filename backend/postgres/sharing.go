@@ -9,11 +9,6 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-var _ driver.Sharer = (*Locker)(nil)
-
-// CheckAmong implements driver.Sharer. It returns nil: any number of claims can hold a key.
-func (l *Locker) CheckAmong(int) error { return nil }
-
 // acquireShared makes any claim.
 func (l *Locker) acquireShared(ctx context.Context, c driver.Claim) (grant driver.Grant, err error) {
 	written, err := l.change(ctx, c.Key, func(r *row) effect {

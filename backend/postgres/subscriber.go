@@ -10,7 +10,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-var _ driver.Notifier = (*Locker)(nil)
+var _ driver.Subscriber = (*Locker)(nil)
 
 const (
 	// pollEvery is how often a Locker without notifications looks at the keys of its subscribers.
@@ -73,10 +73,10 @@ type subscribedKey struct {
 	marked  time.Time            // when it was last marked
 }
 
-// Subscribe implements driver.Notifier. All subscriptions of a Locker share a statement or a
+// Subscribe implements driver.Subscriber. All subscriptions of a Locker share a statement or a
 // connection, see WithListener.
-func (l *Locker) Subscribe(key string, wake func()) (stop func()) {
-	s := &l.subscriber
+func (l *Locker) Subscribe(key, _ string, notify func(in time.Duration)) (stop func()) {
+	wake, s := func() { notify(0) }, &l.subscriber
 	if l.wrong != nil {
 		return func() {}
 	}

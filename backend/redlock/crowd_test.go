@@ -95,8 +95,8 @@ func (r remote) Release(ctx context.Context, c driver.Claim, after driver.After)
 // Unwrap has driver.Ability find that the node shares keys.
 func (r remote) Unwrap() driver.Locker { return r.store }
 
-func (r remote) Subscribe(_ string, wake func()) (stop func()) {
-	return r.store.subscribe(func() { time.AfterFunc(r.network.delay(), wake) })
+func (r remote) Subscribe(_, _ string, notify func(time.Duration)) (stop func()) {
+	return r.store.subscribe(func() { time.AfterFunc(r.network.delay(), func() { notify(0) }) })
 }
 
 // Many processes wait for one key. Their claims must not keep each other out: nearly each release

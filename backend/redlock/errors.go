@@ -84,8 +84,6 @@ func (n *node) named(op driver.Op, key string, err error) error {
 		return err
 	}
 	named := driver.NewStoreError(n.name, op, key, err)
-	if n.server != nil {
-		named.Addr = n.server.Addr()
-	}
+	named.Addr = n.facts.Addr
 	return named
 }

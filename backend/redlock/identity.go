@@ -87,9 +87,9 @@ func (l *Locker) unidentified() (ask []*node, err error) {
 // identify asks a node's server for its identity.
 func (l *Locker) identify(ctx context.Context, n *node, key string) error {
 	id := ""
-	if n.server != nil {
+	if n.facts.ServerID != nil {
 		var err error
-		if id, err = contain.Do(func() (string, error) { return n.server.ServerID(ctx) }); err != nil {
+		if id, err = contain.Do(func() (string, error) { return n.facts.ServerID(ctx) }); err != nil {
 			return withKey(err, key)
 		}
 	}
@@ -104,7 +104,7 @@ func (l *Locker) identify(ctx context.Context, n *node, key string) error {
 			first, second := l.nodes[min(i, n.index)], l.nodes[max(i, n.index)]
 			p.err = &driver.StoreError{Backend: "redlock", Op: driver.OpAcquire, Key: key, Kind: driver.KindSettings, Err: fmt.Errorf(
 				"nodes %d and %d are one server (%s and %s), which would vote twice",
-				first.index+1, second.index+1, first.server.Addr(), second.server.Addr())}
+				first.index+1, second.index+1, first.facts.Addr, second.facts.Addr)}
 		}
 	}
 	p.ids[n.index], p.known[n.index] = id, true

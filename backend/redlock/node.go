@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,14 +30,13 @@ var errStuck = errors.New("it has not answered for some time")
 // A node is one of the stores of a quorum.
 type node struct {
 	driver.Locker
-	index    int
-	name     string // for errors
-	addr     string // for hooks
-	checkKey func(string) error
-	server   driver.Server       // nil if it states no identity
-	batch    driver.BatchRenewer // nil if it has no such ability
-	starter  driver.Starter      // nil if it has no such ability
-	quorum   *Locker
+	index   int
+	name    string // for errors
+	addr    string // for hooks
+	facts   driver.Description
+	batch   driver.BatchRenewer // nil if it has no such ability
+	starter driver.Starter      // nil if it has no such ability
+	quorum  *Locker
 
 	epoch    time.Time
 	asked    atomic.Int64 // calls under way
@@ -45,11 +45,8 @@ type node struct {
 }
 
 func newNode(of *Locker, i int, l driver.Locker) *node {
-	n := &node{Locker: l, quorum: of, index: i, name: fmt.Sprintf("node %d", i+1), checkKey: driver.KeyRules(l), epoch: time.Now()}
-	n.addr = n.name
-	if n.server, _ = driver.Ability[driver.Server](l); n.server != nil && n.server.Addr() != "" {
-		n.addr = n.server.Addr()
-	}
+	n := &node{Locker: l, quorum: of, index: i, name: fmt.Sprintf("node %d", i+1), facts: driver.Describe(l), epoch: time.Now()}
+	n.addr = cmp.Or(n.facts.Addr, n.name)
 	n.batch, _ = driver.Ability[driver.BatchRenewer](l)
 	n.starter, _ = driver.Ability[driver.Starter](l)
 	return n

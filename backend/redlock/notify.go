@@ -7,21 +7,21 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-var _ driver.Notifier = (*Locker)(nil)
+var _ driver.Subscriber = (*Locker)(nil)
 
 // fresh is the time within which notifications of several nodes count as one event.
 const fresh = time.Second
 
-// Subscribe implements driver.Notifier. It subscribes to all nodes that are Notifiers, and calls
-// wake when a majority has notified that the key may be free. Fewer nodes notify when a refused
+// Subscribe implements driver.Subscriber. It subscribes to all nodes that are Subscribers, and
+// notifies when a majority has notified that the key may be free. Fewer nodes notify when a refused
 // claim is released on nodes that the holder lacks. A waiter that asked again then would do so for
 // ever.
-func (l *Locker) Subscribe(key string, wake func()) (stop func()) {
-	e := &notifications{quorum: l.quorum, wake: wake, said: make([]bool, len(l.nodes))}
+func (l *Locker) Subscribe(key, _ string, notify func(in time.Duration)) (stop func()) {
+	e := &notifications{quorum: l.quorum, wake: func() { notify(0) }, said: make([]bool, len(l.nodes))}
 	var stops []func()
 	for _, n := range l.nodes {
-		if notifier, ok := driver.Ability[driver.Notifier](n.Locker); ok {
-			stops = append(stops, notifier.Subscribe(key, func() { e.add(n.index) }))
+		if subscriber, ok := driver.Ability[driver.Subscriber](n.Locker); ok {
+			stops = append(stops, subscriber.Subscribe(key, "", func(time.Duration) { e.add(n.index) }))
 		}
 	}
 	return func() {

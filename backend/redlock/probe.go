@@ -111,7 +111,7 @@ func (b *ballot) probe(ctx context.Context) (behind bool, refusal driver.Grant) 
 	switch {
 	case b.votes[0].err != nil, refusal.State != driver.Busy:
 		return false, driver.Grant{}
-	case refusal.Shared: // a majority has to keep others away for the claim, see driver.Sharer
+	case refusal.Shared: // a majority has to keep others away for the claim, see driver.Description
 		return false, driver.Grant{}
 	case !b.locker.probes.isAhead(b.claim.Key, refusal.Holder):
 		return false, driver.Grant{}

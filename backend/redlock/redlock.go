@@ -56,10 +56,8 @@ type Locker struct {
 
 var (
 	_ driver.Locker       = (*Locker)(nil)
-	_ driver.Ownerless    = (*Locker)(nil)
+	_ driver.Describer    = (*Locker)(nil)
 	_ driver.BatchRenewer = (*Locker)(nil)
-	_ driver.Checker      = (*Locker)(nil)
-	_ driver.KeyChecker   = (*Locker)(nil)
 	_ driver.Warner       = (*Locker)(nil)
 )
 
@@ -123,22 +121,21 @@ func checkNodes(nodes []driver.Locker) error {
 		if isNil(n) {
 			return refused(fmt.Sprintf("number %d", i+1), "must not be nil")
 		}
-		if c, ok := driver.Ability[driver.Checker](n); ok {
-			if err := c.Check(); err != nil {
-				return fmt.Errorf("redlock: node %d: %w", i+1, err)
-			}
+		facts := driver.Describe(n)
+		if facts.Err != nil {
+			return fmt.Errorf("redlock: node %d: %w", i+1, facts.Err)
 		}
 		for j, other := range nodes[:i] {
 			if same(n, other) {
 				return refused(fmt.Sprintf("numbers %d and %d", j+1, i+1), "must not be the same Locker: it would vote twice")
 			}
 		}
-		if s, ok := driver.Ability[driver.Server](n); ok && s.Addr() != "" {
-			if j, twice := addrs[s.Addr()]; twice {
+		if facts.Addr != "" {
+			if j, twice := addrs[facts.Addr]; twice {
 				return refused(fmt.Sprintf("numbers %d and %d", j+1, i+1),
-					"must not be on the same server, "+s.Addr()+": it would vote twice")
+					"must not be on the same server, "+facts.Addr+": it would vote twice")
 			}
-			addrs[s.Addr()] = i
+			addrs[facts.Addr] = i
 		}
 	}
 	return nil
@@ -156,13 +153,18 @@ func isNil(l driver.Locker) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// Check implements driver.Checker.
-func (l *Locker) Check() error { return l.err }
+// Describe implements driver.Describer. The Locker keeps owners if one of the nodes does.
+func (l *Locker) Describe() driver.Description {
+	return driver.Description{
+		Name: "redlock", Err: l.err, CheckKey: l.checkKey, Shares: l.checkSharing,
+		Owners: slices.ContainsFunc(l.nodes, func(n *node) bool { return n.facts.Owners }),
+	}
+}
 
-// CheckKey implements driver.KeyChecker. It accepts a key that every node accepts.
-func (l *Locker) CheckKey(key string) error {
+// checkKey accepts a key that every node accepts.
+func (l *Locker) checkKey(key string) error {
 	for _, n := range l.nodes {
-		if err := n.checkKey(key); err != nil {
+		if err := n.facts.CheckKey(key); err != nil {
 			return err
 		}
 	}
@@ -172,16 +174,6 @@ func (l *Locker) CheckKey(key string) error {
 // drift is the difference that is allowed between the clocks of a node and of this process at the
 // end of a TTL: 1 % and 2 ms, as in the Redis documentation.
 func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
-
-// Ownerless implements driver.Ownerless. It returns true if no node keeps owners.
-func (l *Locker) Ownerless() bool {
-	for _, n := range l.nodes {
-		if o, ok := driver.Ability[driver.Ownerless](n.Locker); !ok || !o.Ownerless() {
-			return false
-		}
-	}
-	return true
-}
 
 // Warnings implements driver.Warner: it asks all nodes at once.
 func (l *Locker) Warnings(ctx context.Context) []error {

@@ -67,11 +67,13 @@ func TestNew_aKeyIsOneIfEveryNodeCanHoldIt(t *testing.T) {
 // A picky Locker has rules of its own for keys.
 type picky struct{ guard.Locker }
 
-func (picky) CheckKey(key string) error {
-	if key == "bad" {
-		return &guard.KeyError{Key: key, Reason: "must be good"}
-	}
-	return nil
+func (picky) Describe() driver.Description {
+	return driver.Description{CheckKey: func(key string) error {
+		if key == "bad" {
+			return &guard.KeyError{Key: key, Reason: "must be good"}
+		}
+		return nil
+	}}
 }
 
 func TestAcquire_refusesOneServerUnderTwoAddresses(t *testing.T) {

@@ -7,12 +7,10 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-var _ driver.Sharer = (*Locker)(nil)
-
-// CheckAmong implements driver.Sharer. It returns nil for driver.Any if all nodes can share keys.
+// checkSharing returns nil for driver.Any if all nodes can share keys.
 // It refuses limits. Each node knows only a part of the holders, so a key with a limit of n could
 // have more of them: one for each majority that can be made of n grants on each node.
-func (l *Locker) CheckAmong(n int) error {
+func (l *Locker) checkSharing(n int) error {
 	if n != driver.Any {
 		return &driver.SettingError{
 			Setting: "WithLimit", Value: strconv.Itoa(n),
@@ -21,13 +19,12 @@ func (l *Locker) CheckAmong(n int) error {
 		}
 	}
 	for _, node := range l.nodes {
-		sharer, ok := driver.Ability[driver.Sharer](node.Locker)
-		if !ok {
+		if node.facts.Shares == nil {
 			return &driver.SettingError{
 				Setting: "WithShared", Reason: fmt.Sprintf("%s (%T) grants a key to one claim at a time", node.name, node.Locker),
 			}
 		}
-		if err := sharer.CheckAmong(n); err != nil {
+		if err := node.facts.Shares(n); err != nil {
 			return fmt.Errorf("redlock: %s: %w", node.name, err)
 		}
 	}

@@ -17,11 +17,11 @@ import (
 // A plainNode grants a key to one claim at a time.
 type plainNode struct{ guard.Locker }
 
-func TestCheckAmong_refusesLimitsAndNodesThatCannotShare(t *testing.T) {
+func TestDescribe_refusesLimitsAndNodesThatCannotShare(t *testing.T) {
 	l := redlock.New(memories(3))
-	require.NoError(t, l.CheckAmong(driver.Any))
+	require.NoError(t, l.Describe().Shares(driver.Any))
 	var refused *guard.SettingError
-	require.ErrorAs(t, l.CheckAmong(2), &refused)
+	require.ErrorAs(t, l.Describe().Shares(2), &refused)
 	require.Equal(t, "WithLimit", refused.Setting)
 	require.ErrorContains(t, refused, "WithLimit(2): cannot be kept on a quorum, as each of its nodes knows only a part of "+
 		"the holders: backend/single, reentrant, postgres and memory can")
@@ -29,7 +29,7 @@ func TestCheckAmong_refusesLimitsAndNodesThatCannotShare(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 
 	l = redlock.New(append(memories(2), plainNode{memory.New()}))
-	require.ErrorAs(t, l.CheckAmong(driver.Any), &refused)
+	require.ErrorAs(t, l.Describe().Shares(driver.Any), &refused)
 	require.ErrorContains(t, refused, "node 3 (redlock_test.plainNode) grants a key to one claim at a time")
 }
 

@@ -124,11 +124,10 @@ func onFiveServers(t *testing.T, runs map[string]func(*testing.T, guardtest.Back
 type server interface {
 	guard.Locker
 	driver.BatchRenewer
-	driver.Checker
+	driver.Describer
 	driver.Ledger
-	driver.Notifier
-	driver.Server
 	driver.Starter
+	driver.Subscriber
 }
 
 // A counted node counts the calls that are under way, but for renewals.
@@ -168,11 +167,11 @@ func (c counted) Raise(ctx context.Context, name, counter string, to int64) (int
 	return c.server.Raise(ctx, name, counter, to)
 }
 
-func TestOwnerless_isWhereNoNodeKeepsOwners(t *testing.T) {
+func TestDescribe_hasOwnersIfANodeKeepsThem(t *testing.T) {
 	nodes := memories(5)
-	require.True(t, redlock.New(nodes).Ownerless())
+	require.False(t, redlock.New(nodes).Describe().Owners)
 	rdb := redis.NewClient(&redis.Options{}) // which is not asked
 	t.Cleanup(func() { _ = rdb.Close() })
 	nodes[2] = reentrant.New(rdb)
-	require.False(t, redlock.New(nodes).Ownerless())
+	require.True(t, redlock.New(nodes).Describe().Owners)
 }

@@ -29,7 +29,7 @@ func TestCheckKey_refusesAKeyWhoseChannelIsInAnotherSlot(t *testing.T) {
 		"": "is empty", "a\x00b": "has a NUL byte", strings.Repeat("k", guard.MaxKey+1): "is longer",
 	} {
 		var refused *guard.KeyError
-		require.ErrorAs(t, locker.CheckKey(key), &refused, "%q", key)
+		require.ErrorAs(t, locker.Describe().CheckKey(key), &refused, "%q", key)
 		require.ErrorContains(t, refused, says)
 		require.True(t, strings.HasPrefix(key, strings.TrimSuffix(refused.Key, "…")), "%q names %q", refused.Key, key)
 		require.ErrorAs(t, g.Do(t.Context(), key, nothing), &refused, "a Guard asks it: %q", key)
@@ -38,7 +38,7 @@ func TestCheckKey_refusesAKeyWhoseChannelIsInAnotherSlot(t *testing.T) {
 		"{t}:a", "a:{t}", "{t}", "a", "a b", "{a}{b}", "{a}}", "{{a}", "onerun:x", "onerun", "x:onerun:{y}", "{t}}a{", "ключ",
 		strings.Repeat("k", guard.MaxKey),
 	} {
-		require.NoError(t, locker.CheckKey(key), "%q", key)
+		require.NoError(t, locker.Describe().CheckKey(key), "%q", key)
 	}
 }
 
@@ -87,7 +87,7 @@ func randomKeys(locker *reentrant.Locker, n int) (keys []string) {
 		for i := range key {
 			key[i] = letters[rand.IntN(len(letters))]
 		}
-		if locker.CheckKey(string(key)) == nil {
+		if locker.Describe().CheckKey(string(key)) == nil {
 			keys = append(keys, string(key))
 		}
 	}
@@ -182,7 +182,7 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 		require.ErrorContains(t, err, says)
 	}
 	for _, p := range []reentrant.Publish{reentrant.PublishPlain, reentrant.PublishSharded, reentrant.PublishBoth} {
-		require.NoError(t, reentrant.New(rdb, reentrant.WithPublish(p)).Check())
+		require.NoError(t, reentrant.New(rdb, reentrant.WithPublish(p)).Describe().Err)
 	}
 }
 

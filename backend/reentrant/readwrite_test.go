@@ -27,11 +27,11 @@ func reader(t *testing.T, locker guard.Locker, owner, id string) *claimant {
 	return c
 }
 
-func TestCheckAmong_readWriteLocksHaveAnyNumberOfReaders(t *testing.T) {
+func TestDescribe_readWriteLocksHaveAnyNumberOfReaders(t *testing.T) {
 	without, with := reentrant.New(nowhere(t)), reentrant.New(nowhere(t), reentrant.WithReadWrite())
-	require.NoError(t, with.CheckAmong(driver.Any))
+	require.NoError(t, with.Describe().Shares(driver.Any))
 	for _, n := range []int{2, 17, driver.Any} {
-		require.NoError(t, without.CheckAmong(n))
+		require.NoError(t, without.Describe().Shares(n))
 	}
 	_, err := guard.New(with, guard.WithLimit(5))
 	var refused *guard.SettingError
@@ -178,9 +178,15 @@ func TestReadWrite_leavesAHashOfTheApplicationAsItIs(t *testing.T) {
 	t.Parallel()
 	locker, rdb := onReadWrite(t)
 	for _, hash := range []map[string]string{
-		{"mode": "maintenance"}, {"mode": "write"}, {"mode": "read"}, {"colour": "blue"},
-		{"mode": "maintenance", "colour": "blue"}, {"mode": "read", "colour": "blue"}, {"mode": "read", "count": "5"},
-		{"mode": "read", "onerun:a:read": "1"}, {"mode": "read", "onerun:a": "1"},
+		{"mode": "maintenance"},
+		{"mode": "write"},
+		{"mode": "read"},
+		{"colour": "blue"},
+		{"mode": "maintenance", "colour": "blue"},
+		{"mode": "read", "colour": "blue"},
+		{"mode": "read", "count": "5"},
+		{"mode": "read", "onerun:a:read": "1"},
+		{"mode": "read", "onerun:a": "1"},
 	} {
 		require.NoError(t, rdb.HSet(t.Context(), "k", hash).Err())
 		for _, c := range []*claimant{reader(t, locker, "us", "a"), claims(t, locker, "k", "us", "a", longest)} {
@@ -288,7 +294,7 @@ func TestReadWrite_costsTwoScripts(t *testing.T) {
 func queued(t *testing.T, locker *reentrant.Locker, c *claimant) (*claimant, <-chan time.Duration) {
 	c.claim.Waits, c.claim.Queue = true, driver.Queued
 	notified := make(chan time.Duration, 100)
-	t.Cleanup(locker.SubscribeClaim("k", c.claim.ID, func(in time.Duration) { notified <- in }))
+	t.Cleanup(locker.Subscribe("k", c.claim.ID, func(in time.Duration) { notified <- in }))
 	requireNotified(t, notified) // the subscription has begun
 	return c, notified
 }

@@ -46,14 +46,11 @@ var (
 	_ driver.Locker        = (*Locker)(nil)
 	_ driver.BatchRenewer  = (*Locker)(nil)
 	_ driver.BatchAcquirer = (*Locker)(nil)
-	_ driver.Checker       = (*Locker)(nil)
+	_ driver.Describer     = (*Locker)(nil)
 	_ driver.BulkLedger    = (*Locker)(nil)
-	_ driver.Server        = (*Locker)(nil)
 	_ driver.Warner        = (*Locker)(nil)
 	_ driver.Starter       = (*Locker)(nil)
-	_ driver.KeyChecker    = (*Locker)(nil)
-	_ driver.Notifier      = (*Locker)(nil)
-	_ driver.Queuer        = (*Locker)(nil)
+	_ driver.Subscriber    = (*Locker)(nil)
 )
 
 // New returns a Locker on the client, which may be any but a *redis.Ring. guard.New refuses a Ring
@@ -174,10 +171,18 @@ func (l *Locker) program() *redisstore.Program {
 	return ofRLock
 }
 
-// CheckKey implements driver.KeyChecker. Keys may have braces, which choose the slot in a Cluster,
+// Describe implements driver.Describer. Any number of claims can share a key. With WithReadWrite,
+// their number cannot be limited.
+func (l *Locker) Describe() driver.Description {
+	d := l.locker.Describe()
+	d.Owners, d.CheckKey, d.Shares = true, l.checkKey, l.checkSharing
+	return d
+}
+
+// checkKey is the rule for keys. Keys may have braces, which choose the slot in a Cluster,
 // as long as the key's channel is then in the same slot: "{tenant}:report" is a key, "a{b", "a{}b"
 // and "a}b" are not.
-func (l *Locker) CheckKey(key string) error {
+func (l *Locker) checkKey(key string) error {
 	if err := driver.CheckKeyBytes(key); err != nil {
 		return err
 	}
@@ -231,15 +236,13 @@ func (l *Locker) howToPublish() string {
 	return string(l.publish)
 }
 
-// Subscribe implements driver.Notifier. This package and Redisson publish releases of a key on the
-// same channel. All subscriptions share one connection, or one to each master of a Cluster. Without
-// subscriptions, these connections are closed.
-func (l *Locker) Subscribe(key string, wake func()) (stop func()) {
-	return l.subscriber.Subscribe(l.channel(key), func(string) { wake() })
-}
-
-// SubscribeClaim implements driver.Queuer. Each Locker has a channel of its own for the queue of a
-// key. It uses the connection of Subscribe.
-func (l *Locker) SubscribeClaim(key, id string, notify func(in time.Duration)) (stop func()) {
-	return l.queue.Subscribe(redisstore.FenceKeyBeside(key), key, id, notify)
+// Subscribe implements driver.Subscriber. This package and Redisson publish releases of a key on
+// the same channel. All subscriptions share one connection, or one to each master of a Cluster.
+// Without subscriptions, these connections are closed. Each Locker has a channel of its own for the
+// queue of a key.
+func (l *Locker) Subscribe(key, id string, notify func(in time.Duration)) (stop func()) {
+	if id != "" {
+		return l.queue.Subscribe(redisstore.FenceKeyBeside(key), key, id, notify)
+	}
+	return l.subscriber.Subscribe(l.channel(key), func(string) { notify(0) })
 }

@@ -8,8 +8,6 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-var _ driver.Sharer = (*Locker)(nil)
-
 var (
 	//go:embed answers.lua
 	answersSource string
@@ -51,9 +49,8 @@ var (
 	})
 )
 
-// CheckAmong implements driver.Sharer: any number of claims can share a key. With WithReadWrite,
-// their number cannot be limited.
-func (l *Locker) CheckAmong(n int) error {
+// checkSharing returns an error that says why n claims cannot share a key, or nil.
+func (l *Locker) checkSharing(n int) error {
 	if !l.readWrite || n == driver.Any {
 		return nil
 	}

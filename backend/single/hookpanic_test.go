@@ -127,7 +127,7 @@ func TestWarnings_areNoneIfAHookPanics(t *testing.T) {
 	hook.armed.Store(true)
 	require.Empty(t, single.New(rdb).Warnings(ctx))
 	hook.armed.Store(true)
-	_, err := single.New(rdb).ServerID(ctx)
+	_, err := single.New(rdb).Describe().ServerID(ctx)
 	require.ErrorContains(t, err, "a bug in a hook")
 }
 
@@ -149,7 +149,7 @@ func TestSubscribe_connectsAgainIfAHookPanics(t *testing.T) {
 	require.NoError(t, take(t.Context(), l, claimOf(1)))
 	bad.Store(true)
 	var wakes atomic.Int64
-	stop := l.Subscribe("k", func() { wakes.Add(1) })
+	stop := l.Subscribe("k", "", func(time.Duration) { wakes.Add(1) })
 	defer stop()
 	require.Eventually(t, func() bool { return panics.Load() > 1 }, 10*time.Second, time.Millisecond)
 	bad.Store(false)

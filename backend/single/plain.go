@@ -9,8 +9,6 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-var _ driver.KeyChecker = (*Locker)(nil)
-
 // WithPlainKeys stores the lease of a key at name(key), the Redis key of another library's lock. A
 // process with this option and one with that library then exclude each other, so that a rolling
 // deployment can replace the library. The key that name is given begins with the namespace of the
@@ -76,10 +74,10 @@ func (l *Locker) channel(key string) string {
 	return "onerun:released:" + name
 }
 
-// CheckKey implements driver.KeyChecker: it is driver.CheckKey. With WithPlainKeys, a key and its
+// checkKey is driver.CheckKey. With WithPlainKeys, a key and its
 // name may have braces that enclose a hash tag, such as "{tenant}:report". The lease and the
 // channel of its release are then in one slot of a Redis Cluster.
-func (l *Locker) CheckKey(key string) error {
+func (l *Locker) checkKey(key string) error {
 	if l.name == nil {
 		return driver.CheckKey(key)
 	}

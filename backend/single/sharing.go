@@ -8,8 +8,6 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-var _ driver.Sharer = (*Locker)(nil)
-
 var (
 	//go:embed shared.lua
 	sharedSource string
@@ -42,10 +40,6 @@ func sharedCommon(d dialect) string {
 	return d.common() + fmt.Sprintf("local ANY, MAX_SEATS = %d, %d\n", driver.Any, driver.MaxSeats) +
 		redisstore.TimesSource + sharedSource + redisstore.WantedSource
 }
-
-// CheckAmong implements driver.Sharer. It returns nil, because any number of claims can hold a key,
-// unless WithPlainKeys is set.
-func (l *Locker) CheckAmong(int) error { return l.checkSharing() }
 
 // further returns the Redis keys that describe the holders of a key.
 func further(_ driver.Op, c driver.Claim, fence string) []string {

@@ -532,7 +532,7 @@ func TestSharing_readersEnterTogetherFromTheQueue(t *testing.T) {
 	for _, id := range readers {
 		calls := make(chan time.Duration, 100)
 		notified[id] = calls
-		stop := k.l.SubscribeClaim("k", id, func(in time.Duration) { calls <- in })
+		stop := k.l.Subscribe("k", id, func(in time.Duration) { calls <- in })
 		defer stop()
 		require.Zero(t, <-calls)
 		require.Equal(t, guard.Busy, k.try(queued(id, driver.Any)).State)

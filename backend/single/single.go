@@ -40,15 +40,12 @@ var (
 	_ driver.Locker        = (*Locker)(nil)
 	_ driver.BatchRenewer  = (*Locker)(nil)
 	_ driver.BatchAcquirer = (*Locker)(nil)
-	_ driver.Checker       = (*Locker)(nil)
+	_ driver.Describer     = (*Locker)(nil)
 	_ driver.BulkLedger    = (*Locker)(nil)
 	_ driver.MarkerReader  = (*Locker)(nil)
-	_ driver.Server        = (*Locker)(nil)
 	_ driver.Warner        = (*Locker)(nil)
 	_ driver.Starter       = (*Locker)(nil)
-	_ driver.Notifier      = (*Locker)(nil)
-	_ driver.Ownerless     = (*Locker)(nil)
-	_ driver.Queuer        = (*Locker)(nil)
+	_ driver.Subscriber    = (*Locker)(nil)
 )
 
 // New returns a Locker on the client, which may be any but a *redis.Ring. guard.New refuses a Ring
@@ -190,8 +187,13 @@ func (d dialect) alone() redisstore.Scripts {
 	})
 }
 
-// Ownerless implements driver.Ownerless: the ID alone distinguishes a claim from others.
-func (l *Locker) Ownerless() bool { return true }
+// Describe implements driver.Describer. The ID alone distinguishes a claim from others, so the
+// Locker keeps no owners. Any number of claims can share a key, unless WithPlainKeys is set.
+func (l *Locker) Describe() driver.Description {
+	d := l.locker.Describe()
+	d.CheckKey, d.Shares = l.checkKey, func(int) error { return l.checkSharing() }
+	return d
+}
 
 // names returns the Redis keys of the key's lease and its fence counter.
 func (l *Locker) names(_ driver.Op, key string) redisstore.Names {
@@ -204,16 +206,13 @@ func (l *Locker) names(_ driver.Op, key string) redisstore.Names {
 	return redisstore.Names{Prefix: prefix, Keys: [...]string{key, fence}, Slot: fence}
 }
 
-// Subscribe implements driver.Notifier. Releases are published on a channel that has the name of
+// Subscribe implements driver.Subscriber. Releases are published on a channel that has the name of
 // the lease's key, or WithPlainKeys on "onerun:released:" and the name in braces. All
 // subscriptions share one connection, or one to each master of a Cluster. Without subscriptions,
-// these connections are closed.
-func (l *Locker) Subscribe(key string, wake func()) (stop func()) {
-	return l.subscriber.Subscribe(l.channel(key), func(string) { wake() })
-}
-
-// SubscribeClaim implements driver.Queuer. Each Locker has a channel of its own for the queue of a
-// key. It uses the connection of Subscribe.
-func (l *Locker) SubscribeClaim(key, id string, notify func(in time.Duration)) (stop func()) {
-	return l.queue.Subscribe(l.names(driver.OpAcquire, key).Slot, key, id, notify)
+// these connections are closed. Each Locker has a channel of its own for the queue of a key.
+func (l *Locker) Subscribe(key, id string, notify func(in time.Duration)) (stop func()) {
+	if id != "" {
+		return l.queue.Subscribe(l.names(driver.OpAcquire, key).Slot, key, id, notify)
+	}
+	return l.subscriber.Subscribe(l.channel(key), func(string) { notify(0) })
 }

@@ -28,27 +28,6 @@ func Ability[T any](l Locker) (T, bool) {
 	return none, false
 }
 
-// A Checker is a Locker that was built from settings that may be wrong. guard.New asks it, so that
-// the New function of a backend can return a Locker alone.
-type Checker interface {
-	// Check returns a *SettingError if the Locker cannot work. It does not ask the store.
-	Check() error
-}
-
-// A KeyChecker is a Locker that has its own rules for keys. They replace CheckKey.
-type KeyChecker interface {
-	// CheckKey returns a *KeyError if the store cannot hold the key.
-	CheckKey(key string) error
-}
-
-// Ownerless is a Locker that can say that it keeps no owners: it never grants a key to a claim
-// because another claim of the same owner holds it. Calls of different owners then wait in one
-// queue. A Locker that does not implement Ownerless may keep owners.
-type Ownerless interface {
-	// Ownerless reports whether the Locker keeps no owners. The answer never changes.
-	Ownerless() bool
-}
-
 // A BatchRenewer is a Locker that can renew many claims in one round trip.
 type BatchRenewer interface {
 	// RenewBatch renews the claims, which all have the same TTL. It calls report once for each
@@ -66,24 +45,16 @@ type BatchAcquirer interface {
 	ReleaseBatch(ctx context.Context, claims []Claim, report func(i int, held bool, err error))
 }
 
-// A Notifier is a Locker that can notify waiters when a key may be free, so that they need not
-// poll.
-type Notifier interface {
-	// Subscribe calls wake whenever the key may be free: after a release, and each time that the
-	// subscription begins, because earlier notifications were missed. It begins again after a lost
-	// connection. Subscribe returns at once. The subscription lasts until stop is called, which
-	// also returns at once. wake is called from any goroutine, possibly once more after stop has
-	// returned. It must not block.
-	Subscribe(key string, wake func()) (stop func())
-}
-
-// NotifyGrace is how long a Queuer waits for a claim that it has notified. After that, the next
-// claim in the queue takes over.
+// NotifyGrace is how long a queue (Subscriber) waits for a claim that it has notified. After that,
+// the next claim in the queue takes over.
 const NotifyGrace = 750 * time.Millisecond
 
-// A Queuer is a Locker that keeps the waiting claims of a key in a queue: first come, first
-// served, across all processes. It extends the three methods of Locker, by Claim.Queue, as
-// follows.
+// A Subscriber is a Locker that notifies waiters when it is worth asking again, so that they need
+// not poll.
+//
+// If Description.Queue is set, the Locker also keeps the waiting claims of a key in a queue: first
+// come, first served, across all processes. It extends the three methods of Locker, by Claim.Queue,
+// as follows.
 //
 // TryAcquire of a Queued claim that is not granted joins the queue, or keeps its position there
 // for the claim's TTL from now. The claim is granted when the key is free and the claim is first
@@ -98,26 +69,20 @@ const NotifyGrace = 750 * time.Millisecond
 // positions, and are served when they ask after all. A process that is notified for a claim that it
 // does not know takes the claim out of the queue at once: one that has no subscriber, and for
 // which no call was under way within NotifyGrace. So a claim whose caller has gone delays nobody.
-type Queuer interface {
-	// SubscribeClaim calls notify when the queued claim with that ID should ask again, and after
-	// what time. A time of 0 means at once: the claim may be first, or the subscription has just
-	// begun (it begins again after a lost connection). A positive time means later, to check
-	// whether the claim that was notified has come. A negative time means that it has come, so
-	// that the check is not necessary. SubscribeClaim returns at once. The subscription lasts
-	// until stop is called, which also returns at once. notify is called from any goroutine,
-	// possibly once more after stop has returned. It must not block.
-	SubscribeClaim(key, id string, notify func(in time.Duration)) (stop func())
-}
-
-// A Server is a Locker on a server that can be distinguished from others: a quorum must not
-// contain the same server twice.
-type Server interface {
-	// Addr returns the server's address. It is "" if there are several, or if the address does not
-	// distinguish the server.
-	Addr() string
-	// ServerID asks the server for its identity, which does not depend on the address by which it
-	// is reached. It is "" if the server does not state one.
-	ServerID(ctx context.Context) (string, error)
+type Subscriber interface {
+	// Subscribe calls notify when it is worth asking for the key again, and after what time. The
+	// time is 0 after a release, and each time that the subscription begins, because earlier
+	// notifications were missed. It begins again after a lost connection.
+	//
+	// If id is not "", the subscription is that of the queued claim with that ID. A time of 0 then
+	// means that the claim may be first. A positive time means later, to check whether the claim
+	// that was notified has come. A negative time means that it has come, so that the check is not
+	// necessary.
+	//
+	// Subscribe returns at once. The subscription lasts until stop is called, which also returns
+	// at once. notify is called from any goroutine, possibly once more after stop has returned. It
+	// must not block.
+	Subscribe(key, id string, notify func(in time.Duration)) (stop func())
 }
 
 // A Starter is a Locker whose calls do not make the caller wait. It is for a quorum that asks

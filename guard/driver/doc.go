@@ -1,5 +1,5 @@
 // Package driver specifies what a backend implements: the Locker with its Claim and Grant, the
-// optional abilities of a Locker, and the errors of a store. Applications do not need it.
+// optional interfaces of a Locker, and the errors of a store. Applications do not need it.
 //
 //	type Locker struct{ ... }
 //

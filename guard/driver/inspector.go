@@ -52,11 +52,12 @@ type KeyInfo struct {
 	Holders []Holder
 	// Marker is the done marker, or nil.
 	Marker *Marker
-	// Queue are the IDs of the claims in the queue (see Queuer), the first one first.
+	// Queue are the IDs of the claims in the queue (see Subscriber), the first one first.
 	Queue []string
-	// Wanted is the ID of the claim for which others are kept away (see Sharer), or "".
+	// Wanted is the ID of the claim for which others are kept away (see Description.Shares), or "".
 	Wanted string
-	// Subscribers is how many Lockers wait for a notification that the key is free (see Notifier).
+	// Subscribers is how many Lockers wait for a notification that the key is free (see
+	// Subscriber).
 	// It is -1 if the store cannot tell.
 	Subscribers int
 	// Foreign describes what another program keeps in the place of the key. The key is busy then.

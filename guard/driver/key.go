@@ -24,7 +24,8 @@ func (e *KeyError) Ran() bool { return false }
 // byte or a brace. Braces choose the slot of a Redis Cluster, so a key with braces would decide
 // where it is stored. For keys from outside, use a hash of the key instead.
 //
-// A Guard checks every key, with its namespace, unless its Locker is a KeyChecker.
+// A Guard checks every key, with its namespace, unless Description.CheckKey replaces
+// these rules.
 func CheckKey(key string) error {
 	if err := CheckKeyBytes(key); err != nil {
 		return err
@@ -54,14 +55,6 @@ func SplitNamespace(stored string) (namespace, key string) {
 		return stored[:i], stored[i+len(namespaceEnd):]
 	}
 	return "", stored
-}
-
-// KeyRules returns the function by which a Locker checks keys: its own, or CheckKey.
-func KeyRules(l Locker) func(key string) error {
-	if c, ok := Ability[KeyChecker](l); ok {
-		return c.CheckKey
-	}
-	return CheckKey
 }
 
 // CheckKeyBytes is CheckKey without the rule about braces, for backends to which braces mean

@@ -67,15 +67,16 @@ type Claim struct {
 	// Label identifies the holder, for people and for links between traces. A done marker keeps
 	// the label of the claim that Release was given.
 	Label string
-	// Queue is the claim's relation to the queue that a Queuer keeps. Other backends ignore it.
+	// Queue is the claim's relation to the queue that a Subscriber keeps. Other backends ignore it.
 	Queue QueueMode
 	// Among is how many claims may hold the key at a time, this one included, or Any. 0 is 1: the
-	// claim holds the key alone. It is the same in all calls for a claim. Only a Sharer is given
-	// more than 1.
+	// claim holds the key alone. It is the same in all calls for a claim. A Locker is given
+	// more than 1 only if Description.Shares allows it.
 	Among int
 	// Seat is the seat of the grant. A Locker does not read it.
 	Seat int
-	// Waits, of TryAcquire, means that a claim which is refused will be made again. See Sharer.
+	// Waits, of TryAcquire, means that a claim which is refused will be made again. See
+	// Description.Shares.
 	Waits bool
 	// Repeated, of TryAcquire and Release, means that the store may know the claim although it was
 	// not granted: an earlier TryAcquire was refused and left it queued or wanted, or had no
@@ -84,7 +85,7 @@ type Claim struct {
 }
 
 // A QueueMode is a claim's relation to the queue of waiters that the store keeps for its key. See
-// Queuer.
+// Subscriber.
 type QueueMode uint8
 
 const (
@@ -156,7 +157,8 @@ type Grant struct {
 	// key, from 1 to Claim.Among. It is 0 if that is 1, or more than MaxSeats.
 	Seat int
 	// Wanted, if Busy, means that the store keeps other claims away for this one, which is to be
-	// made again with the same ID, or released. See Sharer.
+	// made again with the same ID, or released. See
+	// Description.Shares.
 	Wanted bool
 	// Shared, if Busy, means that claims which share the key hold it, or that a wanted claim keeps
 	// this one away. The stores of a quorum may then name different claims as the Holder.

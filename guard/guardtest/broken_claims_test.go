@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
@@ -145,7 +146,9 @@ func countsRepeats(l guard.Locker) guard.Locker {
 
 type checked struct{ guard.Locker }
 
-func (checked) Check() error { return errors.New("the client is nil") }
+func (checked) Describe() driver.Description {
+	return driver.Description{Owners: true, Err: errors.New("the client is nil")}
+}
 
 func brokenLabels() []broken {
 	return []broken{

@@ -27,14 +27,15 @@ type inspected struct {
 	notifier *notifier
 }
 
-func (i *inspected) CheckAmong(int) error { return nil }
-
-func (i *inspected) SubscribeClaim(key, id string, notify func(time.Duration)) (stop func()) {
-	return i.data.SubscribeClaim(key, id, notify)
+func (i *inspected) Describe() driver.Description {
+	return driver.Description{Owners: true, Queue: true, Shares: func(int) error { return nil }}
 }
 
-func (i *inspected) Subscribe(key string, wake func()) (stop func()) {
-	return i.notifier.Subscribe(key, wake)
+func (i *inspected) Subscribe(key, id string, notify func(time.Duration)) (stop func()) {
+	if id != "" {
+		return i.data.Subscribe(key, id, notify)
+	}
+	return i.notifier.Subscribe(key, id, notify)
 }
 
 func (i *inspected) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {

@@ -3,6 +3,7 @@ package guardtest_test
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
@@ -18,7 +19,8 @@ type notifier struct {
 	next        int
 }
 
-func (l *notifier) Subscribe(_ string, wake func()) (stop func()) {
+func (l *notifier) Subscribe(_, _ string, notify func(time.Duration)) (stop func()) {
+	wake := func() { notify(0) }
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	id := l.next

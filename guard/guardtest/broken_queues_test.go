@@ -15,7 +15,7 @@ import (
 // A queueLocker is a Locker with a queue of claims. It notifies them as its fields specify.
 type queueLocker struct {
 	guard.Locker
-	queuer  driver.Queuer
+	queuer  driver.Subscriber
 	silent  func() bool // whether to send no notifications after the start of a subscription
 	loud    bool        // a release notifies all claims
 	endless bool        // stop is ignored
@@ -24,12 +24,16 @@ type queueLocker struct {
 	subscribers []func(time.Duration)
 }
 
-func (l *queueLocker) SubscribeClaim(key, id string, notify func(in time.Duration)) (stop func()) {
+func (l *queueLocker) Describe() driver.Description {
+	return driver.Description{Owners: true, Queue: true, Polls: true}
+}
+
+func (l *queueLocker) Subscribe(key, id string, notify func(in time.Duration)) (stop func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.subscribers = append(l.subscribers, notify)
 	begun := false
-	stop = l.queuer.SubscribeClaim(key, id, func(in time.Duration) {
+	stop = l.queuer.Subscribe(key, id, func(in time.Duration) {
 		if !begun || l.silent == nil || !l.silent() {
 			notify(in)
 		}
@@ -221,7 +225,7 @@ func knowsAll(l guard.Locker) guard.Locker {
 	var known memo[bool]
 	return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
 		if c.Queue == driver.Queued && !known.set(c.ID, true) {
-			l.(driver.Queuer).SubscribeClaim(c.Key, c.ID, func(time.Duration) {})
+			l.(driver.Subscriber).Subscribe(c.Key, c.ID, func(time.Duration) {})
 		}
 		return l.TryAcquire(ctx, c)
 	}}

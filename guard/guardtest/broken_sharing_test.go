@@ -16,22 +16,24 @@ import (
 // A sharer is a Locker whose keys several claims can hold, and which keeps a queue of claims.
 type sharer struct {
 	guard.Locker
-	driver.Queuer
+	driver.Subscriber
 	refuses bool
 }
 
-func (s *sharer) CheckAmong(int) error {
-	if s.refuses {
-		return errors.New("it is refused")
-	}
-	return nil
+func (s *sharer) Describe() driver.Description {
+	return driver.Description{Owners: true, Queue: true, Polls: true, Shares: func(int) error {
+		if s.refuses {
+			return errors.New("it is refused")
+		}
+		return nil
+	}}
 }
 
 func sharingBackend(w wrap) guardtest.Backend {
 	return guardtest.Backend{
 		New: func(testing.TB) guard.Locker {
 			m := memory.New()
-			return &sharer{Locker: w(m), Queuer: m}
+			return &sharer{Locker: w(m), Subscriber: m}
 		},
 		Bubble: true, Queues: true, Shares: []int{2, 5, driver.Any},
 	}

@@ -106,9 +106,7 @@ func grantsOneOfMany(s *subject) {
 }
 
 func settingsAreSound(s *subject) {
-	if c, ok := driver.Ability[driver.Checker](s.here.locker); ok {
-		require.NoError(s, c.Check())
-	}
+	require.NoError(s, driver.Describe(s.here.locker).Err)
 }
 
 // fewTries is how often a check tries to observe a lease that may be over too soon on a slow

@@ -38,7 +38,7 @@ func keys() []string {
 
 func keysAreApart(s *subject) {
 	var claims []guard.Claim
-	refuse := driver.KeyRules(s.here.locker)
+	refuse := driver.Describe(s.here.locker).CheckKey
 	seen := map[string]bool{}
 	for _, key := range append(keys(), s.backend.Keys...) {
 		if refuse(key) != nil || seen[key] {

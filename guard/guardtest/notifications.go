@@ -21,10 +21,11 @@ func notificationChecks() []check {
 // subscribe subscribes to the key, and returns a counter of the notifications.
 func (p process) subscribe(key string) (notified *atomic.Int64, stop func()) {
 	p.t.Helper()
-	n, ok := driver.Ability[driver.Notifier](p.locker)
-	require.True(p.t, ok, "Backend.Notifies is set, but the Locker is no driver.Notifier")
+	n, ok := driver.Ability[driver.Subscriber](p.locker)
+	require.True(p.t, ok, "Backend.Notifies is set, but the Locker is no driver.Subscriber")
+	require.False(p.t, driver.Describe(p.locker).Polls, "Backend.Notifies is set, but also Description.Polls")
 	notified = &atomic.Int64{}
-	return notified, n.Subscribe(key, func() { notified.Add(1) })
+	return notified, n.Subscribe(key, "", func(time.Duration) { notified.Add(1) })
 }
 
 func notifiesOfReleases(s *subject) {

@@ -13,7 +13,7 @@ func ownerChecks() []check {
 		{name: "a key is free after its owner's last release", run: lastHoldFrees, needs: keepsOwners},
 		{name: "a release ends only the hold with its ID", run: releasesOneHold, needs: keepsOwners},
 		{name: "an owner's last release leaves the marker", run: lastHoldMarks, needs: keepsOwners},
-		{name: "a backend that keeps owners is not Ownerless", run: isNotOwnerless, needs: keepsOwners},
+		{name: "a backend that keeps owners says so", run: saysThatItKeepsOwners, needs: keepsOwners},
 	}
 }
 
@@ -83,10 +83,9 @@ func lastHoldMarks(s *subject) {
 	require.Equal(s, "record", string(s.here.requireDone(third, long).Record))
 }
 
-// isNotOwnerless checks an answer on which a Guard relies. If the backend keeps owners, the calls
-// of each owner wait in a queue of their own, because a holder may wait for other calls of its
-// owner.
-func isNotOwnerless(s *subject) {
-	o, ok := driver.Ability[driver.Ownerless](s.here.locker)
-	require.False(s, ok && o.Ownerless())
+// saysThatItKeepsOwners checks a fact on which a Guard relies. If the backend keeps owners, the
+// calls of each owner wait in a queue of their own, because a holder may wait for other calls of
+// its owner.
+func saysThatItKeepsOwners(s *subject) {
+	require.True(s, driver.Describe(s.here.locker).Owners)
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
@@ -100,14 +101,14 @@ func (o *owners) Release(ctx context.Context, c guard.Claim, after guard.After) 
 // A denier keeps owners, but reports that it keeps none.
 type denier struct{ guard.Locker }
 
-func (denier) Ownerless() bool { return true }
+func (denier) Describe() driver.Description { return driver.Description{} }
 
 func brokenOwners() []broken {
 	return []broken{
 		{
 			name:     "it reports that it keeps no owners",
 			backend:  ownerBackend(func(l guard.Locker) guard.Locker { return denier{l} }),
-			caughtBy: []string{"a backend that keeps owners is not Ownerless"},
+			caughtBy: []string{"a backend that keeps owners says so"},
 		},
 		{
 			name: "a second claim of the owner has its own fence",

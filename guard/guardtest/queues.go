@@ -203,10 +203,11 @@ func (b *claimSubscriber) wakeUps() (n int) {
 // subscribeClaim subscribes for a queued claim, and returns when the subscription has begun.
 func (s *subject) subscribeClaim(p process, c guard.Claim) (b *claimSubscriber, stop func()) {
 	s.Helper()
-	q, ok := driver.Ability[driver.Queuer](p.locker)
-	require.True(s, ok, "Backend.Queues is set, but the Locker is no driver.Queuer")
+	q, ok := driver.Ability[driver.Subscriber](p.locker)
+	require.True(s, ok, "Backend.Queues is set, but the Locker is no driver.Subscriber")
+	require.True(s, driver.Describe(p.locker).Queue, "Backend.Queues is set, but not Description.Queue")
 	b = &claimSubscriber{}
-	stop = q.SubscribeClaim(c.Key, c.ID, b.notify)
+	stop = q.Subscribe(c.Key, c.ID, b.notify)
 	s.eventually(func() bool { return b.wakeUps() > 0 }, "the subscription begins")
 	g := p.acquire(c) // as a waiter does when its subscription begins
 	require.Equal(s, guard.Busy, g.State)

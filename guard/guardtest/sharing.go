@@ -78,9 +78,9 @@ func (s *subject) fill(key string, among int) (holders []guard.Claim) {
 func key(name string, among int) string { return name + " " + strconv.Itoa(among) }
 
 func saysWhatItShares(s *subject, among int) {
-	sharer, ok := driver.Ability[driver.Sharer](s.here.locker)
-	require.True(s, ok, "the Locker must be a driver.Sharer")
-	require.NoError(s, sharer.CheckAmong(among))
+	shares := driver.Describe(s.here.locker).Shares
+	require.NotNil(s, shares, "the Locker must have Description.Shares")
+	require.NoError(s, shares(among))
 }
 
 func countsHolders(s *subject, among int) {
@@ -106,7 +106,7 @@ func smallestCounts(s *subject, among int) {
 	if among == driver.Any {
 		return
 	}
-	if sharer, _ := driver.Ability[driver.Sharer](s.here.locker); sharer.CheckAmong(driver.Any) != nil {
+	if driver.Describe(s.here.locker).Shares(driver.Any) != nil {
 		return
 	}
 	k := key("smallest", among)

@@ -51,12 +51,12 @@ type Backend struct {
 	Ledger bool
 	// Inspects means that the Locker is a driver.Inspector, too.
 	Inspects bool
-	// Notifies means that the Locker is a driver.Notifier, too.
+	// Notifies means that the Locker is a driver.Subscriber whose waiters need not poll.
 	Notifies bool
-	// Queues means that the Locker is a driver.Queuer, too.
+	// Queues means that the Locker keeps a queue (driver.Description.Queue).
 	Queues bool
 	// Shares are numbers of claims that may hold a key at a time, see driver.Claim.Among. The
-	// Locker is then a driver.Sharer, too.
+	// Locker then has driver.Description.Shares.
 	Shares []int
 	// MaxSharedTTL is the longest TTL of a claim that shares a key, if that is bounded.
 	MaxSharedTTL time.Duration

@@ -15,7 +15,7 @@ type Busy int
 const (
 	// RetryLater returns the task to the queue. The task comes back when a run of its key ends, in
 	// any process. It comes back at the latest when the holder's lease would end, or after
-	// WithDelay. That costs no attempt and is no failure. On a backend that is no driver.Notifier,
+	// WithDelay. That costs no attempt and is no failure. If the backend does not notify,
 	// such as memory, only the end of a run in the same process brings it back early. On one that
 	// is no driver.Inspector, the end of a run in the moment of the postponement does not.
 	//

@@ -43,7 +43,7 @@ const (
 // not up within a minute, or whose Cron is stopped, does not run it. If a process dies in the run,
 // another one runs it again. Triggers that come before the run of an earlier one has begun may be
 // one run. It is an error if no process has announced such a job
-// (see List), and if the backend does not notify (driver.Notifier). Its other errors are those of
+// (see List), and if the backend does not notify (driver.Subscriber). Its other errors are those of
 // the store.
 func (c *Control) Trigger(ctx context.Context, name string) error {
 	err := func() error {

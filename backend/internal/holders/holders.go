@@ -1,4 +1,4 @@
-// Package holders decides which claims may hold a key. It has the rules of driver.Sharer for
+// Package holders decides which claims may hold a key, by the rules of Description.Shares, for
 // backends that keep the holders of a key in a list.
 package holders
 

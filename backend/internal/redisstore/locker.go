@@ -35,14 +35,12 @@ func (l *Locker) Close() error {
 	return nil
 }
 
-// Check implements driver.Checker.
-func (l *Locker) Check() error { return l.store.Check() }
-
-// Addr implements driver.Server.
-func (l *Locker) Addr() string { return l.store.Addr() }
-
-// ServerID implements driver.Server. It sends INFO.
-func (l *Locker) ServerID(ctx context.Context) (string, error) { return l.store.ServerID(ctx) }
+// Describe implements driver.Describer. ServerID sends INFO.
+func (l *Locker) Describe() driver.Description {
+	return driver.Description{
+		Name: l.store.backend, Addr: l.store.Addr(), ServerID: l.store.ServerID, Err: l.store.Check(), Queue: true,
+	}
+}
 
 // Warnings implements driver.Warner. It sends INFO.
 func (l *Locker) Warnings(ctx context.Context) []error { return l.store.Warnings(ctx) }

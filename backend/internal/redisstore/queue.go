@@ -53,7 +53,7 @@ func (q *Queue) Notify(call Call) Call {
 	return call
 }
 
-// Subscribe is driver.Queuer's SubscribeClaim.
+// Subscribe is the Subscribe of driver.Subscriber for a queued claim.
 func (q *Queue) Subscribe(fence, key, id string, notify func(in time.Duration)) (stop func()) {
 	queue := QueueKeys(fence, key)[0]
 	receive := func(wait string) {

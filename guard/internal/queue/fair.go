@@ -7,7 +7,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/internal/clock"
 )
 
-// A Fair waiter waits in the queue that the store keeps (driver.Queuer). It keeps its position
+// A Fair waiter waits in the queue that the store keeps (driver.Subscriber). It keeps its position
 // there by asking once in half a TTL.
 type Fair struct {
 	base
@@ -91,7 +91,7 @@ func (w *Fair) Answer(now time.Duration, a Answer) {
 	}
 }
 
-// notify takes in a notification, see driver.Queuer.
+// notify takes in a notification, see driver.Subscriber.
 func (w *Fair) notify(now, in time.Duration) {
 	switch {
 	case in == 0:

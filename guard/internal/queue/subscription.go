@@ -20,7 +20,8 @@ func (s *Subscription) Started(stop func()) (over bool) {
 	return s.over
 }
 
-// Notify notes a notification, see driver.Queuer. A driver.Notifier always means at once: in is 0.
+// Notify notes a notification, see driver.Subscriber. Without a queue, it always means at once: in
+// is 0.
 func (s *Subscription) Notify(now, in time.Duration) {
 	if s.over {
 		return

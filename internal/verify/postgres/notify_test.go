@@ -139,7 +139,7 @@ func TestWithoutSetConfig_changesNoSetting(t *testing.T) {
 		c := claim(fmt.Sprint("k", i), long)
 		mustAcquire(t, l, c)
 		woken := make(chan struct{}, 100)
-		stop := l.Subscribe(c.Key, func() { woken <- struct{}{} })
+		stop := l.Subscribe(c.Key, "", func(time.Duration) { woken <- struct{}{} })
 		awaitMarks(t, admin, i+1)
 		released, err := l.Release(t.Context(), c, driver.After{})
 		require.Equal(t, len(opts) > 0, released, err)

@@ -34,8 +34,8 @@ func TestLocker(t *testing.T) {
 		"releases delete old rows":                                          cleansByItself,
 		"one of the claims that meet on a new key is granted":               oneOfNewKey,
 		"a waiter of another process is granted the key after its release":  waiterIsServed,
-		"errors have a kind":                                                errorsHaveAKind,
-		"a fence is checked in the transaction of the caller":               checksFences,
+		"errors have a kind": errorsHaveAKind,
+		"a fence is checked in the transaction of the caller": checksFences,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -77,7 +77,7 @@ func needsFewRights(t *testing.T, dsn string) {
 	require.NoError(t, l.Migrate(t.Context()), "the table exists")
 
 	woken := make(chan struct{}, 100)
-	stop := l.Subscribe("key", func() { woken <- struct{}{} })
+	stop := l.Subscribe("key", "", func(time.Duration) { woken <- struct{}{} })
 	defer stop()
 	<-woken
 	c := claim("key", long)
@@ -109,7 +109,7 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 		_, err = l.TryAcquire(t.Context(), claim("key", long))
 		requireKind(t, driver.KindSettings, err)
 		require.Error(t, l.Migrate(t.Context()))
-		l.Subscribe("key", func() {})()
+		l.Subscribe("key", "", func(time.Duration) {})()
 	}
 }
 
@@ -169,7 +169,7 @@ func notifiesWaiters(t *testing.T, dsn string) {
 		cycle()
 	}
 	woken := make(chan struct{}, 100)
-	stop := waiting.Subscribe("key", func() { woken <- struct{}{} })
+	stop := waiting.Subscribe("key", "", func(time.Duration) { woken <- struct{}{} })
 	<-woken // the subscription has begun
 	require.Zero(t, notifications.Load())
 	require.Eventually(t, func() bool { // its listener is connected
@@ -192,7 +192,7 @@ func survivesLossOfListener(t *testing.T, dsn string) {
 	l, db := migrated(t, dsn, postgres.WithListener(listenTo(dsn)))
 	other, _ := migrated(t, dsn)
 	var woken atomic.Int64
-	stop := l.Subscribe("key", func() { woken.Add(1) })
+	stop := l.Subscribe("key", "", func(time.Duration) { woken.Add(1) })
 	defer stop()
 	require.Eventually(t, func() bool { return woken.Load() > 0 }, 10*time.Second, 5*time.Millisecond)
 	for range 3 {

@@ -151,7 +151,7 @@ func TestSearchPath_changesWhileALeaseIsHeld(t *testing.T) {
 				_, err = l.TryAcquire(t.Context(), shared)
 				requireKind(t, driver.KindSettings, err)
 				woken := make(chan struct{}, 100)
-				stop := l.Subscribe("k", func() { woken <- struct{}{} })
+				stop := l.Subscribe("k", "", func(time.Duration) { woken <- struct{}{} })
 				<-woken
 				channel := <-listening
 				require.LessOrEqual(t, len(channel), 63)
@@ -181,7 +181,7 @@ func TestSearchPath_theNameWithItsSchemaIsTheSameTable(t *testing.T) {
 		waiting := postgres.New(open(t, dsn+"&search_path=jobs"), postgres.WithListener(listenTo(dsn)))
 		c := claim("k", long)
 		mustAcquire(t, l, c)
-		stop := waiting.Subscribe("k", func() { other.Add(1) })
+		stop := waiting.Subscribe("k", "", func(time.Duration) { other.Add(1) })
 		require.Eventually(t, func() bool { return other.Load() > 0 }, 10*time.Second, time.Millisecond)
 		busy, err := waiting.TryAcquire(t.Context(), claim("k", long))
 		require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 )
 
 // A node is a memory.Locker behind the network of a world, in place of miniredis: the worlds that
-// share keys check the engine and the rules of driver.Sharer, and not the scripts of a backend.
+// share keys check the engine and the rules of sharing, and not the scripts of a backend.
 type node struct {
 	world  *world
 	name   string  // "" if it is the only one
@@ -153,9 +153,8 @@ type batchRemote struct{ remote }
 
 var (
 	_ driver.BatchRenewer  = remote{}
-	_ driver.Queuer        = remote{}
-	_ driver.Sharer        = remote{}
-	_ driver.Ownerless     = remote{}
+	_ driver.Subscriber    = remote{}
+	_ driver.Describer     = remote{}
 	_ driver.BatchAcquirer = batchRemote{}
 )
 
@@ -275,12 +274,12 @@ func (r batchRemote) ReleaseBatch(ctx context.Context, claims []guard.Claim, rep
 	reportAll(claims, answers, err, report)
 }
 
-// SubscribeClaim calls notify late, or not at all.
-func (r remote) SubscribeClaim(key, id string, notify func(time.Duration)) (stop func()) {
+// Subscribe calls notify late, or not at all.
+func (r remote) Subscribe(key, id string, notify func(time.Duration)) (stop func()) {
 	n, w := r.node, r.node.world
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.store.of(key).SubscribeClaim(key, id, func(in time.Duration) {
+	return n.store.of(key).Subscribe(key, id, func(in time.Duration) {
 		rng := w.rng(id + in.String() + time.Now().String())
 		if r.life.over.Load() || w.draw(rng) != arrives || !w.calm() && time.Now().Before(r.process.cutOff.get()) {
 			return
@@ -289,9 +288,7 @@ func (r remote) SubscribeClaim(key, id string, notify func(time.Duration)) (stop
 	})
 }
 
-func (r remote) CheckAmong(int) error { return nil }
-
-func (r remote) Ownerless() bool { return true }
+func (r remote) Describe() driver.Description { return memory.New().Describe() }
 
 // each returns what carries out a request for several claims.
 func each[T any](claims []guard.Claim, do func(*keyStores, guard.Claim) T) func(*keyStores) []T {

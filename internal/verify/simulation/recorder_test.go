@@ -16,10 +16,7 @@ type recorder struct {
 	process *process
 }
 
-var (
-	_ driver.Notifier = recorder{}
-	_ driver.Queuer   = recorder{}
-)
+var _ driver.Subscriber = recorder{}
 
 // batchRecorder is a recorder around a Locker that renews in batches.
 type batchRecorder struct {
@@ -29,7 +26,7 @@ type batchRecorder struct {
 
 func record(p *process, l guard.Locker) guard.Locker {
 	r := recorder{l, p}
-	if _, ok := l.(driver.Sharer); ok {
+	if driver.Describe(l).Shares != nil {
 		return recordSharing(r)
 	}
 	if batch, ok := l.(driver.BatchRenewer); ok {
@@ -59,10 +56,7 @@ func (r recorder) Unwrap() guard.Locker { return r.Locker }
 
 // Subscribe never notifies: waiters poll. A backend's pushes have no order that a seed could
 // repeat, because it ranges over maps and takes pauses from random numbers that are not seeded.
-func (r recorder) Subscribe(string, func()) (stop func()) { return func() {} }
-
-// SubscribeClaim never notifies, for the same reason.
-func (r recorder) SubscribeClaim(string, string, func(time.Duration)) (stop func()) { return func() {} }
+func (r recorder) Subscribe(string, string, func(time.Duration)) (stop func()) { return func() {} }
 
 // goOn returns when the process is not stopped, or goes on. A request whose context has ended by
 // then is not sent: a client that has both an ended context and a connection picks either.

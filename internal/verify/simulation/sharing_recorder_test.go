@@ -12,7 +12,7 @@ import (
 // repeats.
 type sharingRecorder struct {
 	batchRecorder
-	queuer driver.Queuer
+	queuer driver.Subscriber
 }
 
 // A severalRecorder is a sharingRecorder around a node that takes several claims in one request.
@@ -25,7 +25,7 @@ var _ driver.BatchAcquirer = severalRecorder{}
 
 func recordSharing(r recorder) guard.Locker {
 	batch := batchRecorder{r, r.Locker.(driver.BatchRenewer)}
-	queuer, ok := r.Locker.(driver.Queuer)
+	queuer, ok := r.Locker.(driver.Subscriber)
 	if !ok {
 		return batch
 	}
@@ -36,8 +36,8 @@ func recordSharing(r recorder) guard.Locker {
 	return s
 }
 
-func (r sharingRecorder) SubscribeClaim(key, id string, notify func(time.Duration)) (stop func()) {
-	return r.queuer.SubscribeClaim(key, id, notify)
+func (r sharingRecorder) Subscribe(key, id string, notify func(time.Duration)) (stop func()) {
+	return r.queuer.Subscribe(key, id, notify)
 }
 
 func (r severalRecorder) AcquireBatch(ctx context.Context, claims []guard.Claim, report func(int, guard.Grant, error)) {

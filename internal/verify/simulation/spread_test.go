@@ -27,7 +27,7 @@ type batchSpreader struct {
 // nodeSpreader is a batchSpreader around a Locker with all that a quorum can ask of its nodes.
 type nodeSpreader struct {
 	batchSpreader
-	driver.Server
+	facts   driver.Description
 	starter driver.Starter
 }
 
@@ -37,10 +37,9 @@ func spread(w *world, name string, l guard.Locker) guard.Locker {
 	if !ok {
 		return s
 	}
-	server, isServer := l.(driver.Server)
-	starter, isStarter := l.(driver.Starter)
-	if isServer && isStarter {
-		return nodeSpreader{batchSpreader{s, batch}, server, starter}
+	facts := driver.Describe(l)
+	if starter, ok := l.(driver.Starter); ok && facts.ServerID != nil {
+		return nodeSpreader{batchSpreader{s, batch}, facts, starter}
 	}
 	return batchSpreader{s, batch}
 }
@@ -78,10 +77,14 @@ func (s spreader) Release(ctx context.Context, c guard.Claim, after guard.After)
 	return s.Locker.Release(ctx, c, after)
 }
 
-func (s nodeSpreader) ServerID(ctx context.Context) (string, error) {
-	s.sleep("identify", guard.Claim{})
-	defer s.sleep("identified", guard.Claim{})
-	return s.Server.ServerID(ctx)
+func (s nodeSpreader) Describe() driver.Description {
+	facts := s.facts
+	facts.ServerID = func(ctx context.Context) (string, error) {
+		s.sleep("identify", guard.Claim{})
+		defer s.sleep("identified", guard.Claim{})
+		return s.facts.ServerID(ctx)
+	}
+	return facts
 }
 
 func (s nodeSpreader) StartAcquire(ctx context.Context, c guard.Claim, done func(guard.Grant, error)) {

@@ -55,7 +55,7 @@ func (s *Servers) openPostgres(c Config) error {
 	s.DB.SetMaxOpenConns(connections)
 	s.Postgres = postgres.New(s.DB, opts...)
 	s.Locker = s.Postgres
-	return s.Postgres.Check()
+	return s.Postgres.Describe().Err
 }
 
 // splitTable takes the parameter "table" out of a URL: pgx would send it to the server.
