@@ -10,23 +10,23 @@ import (
 // maxBulk bounds how many names are read at a time.
 const maxBulk = 1000
 
-// EntriesOf implements driver.BulkLedger. It asks for up to 1,000 logs at a time.
+// EntriesOf implements driver.Ledger. It asks for up to 1,000 logs at a time.
 func (l *boundedLedger) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
 	if err := checkEntries("n", n); err != nil {
 		return nil, err
 	}
 	return inBulk(ctx, l, names, func(ctx context.Context, stored []string, _ int) ([][]driver.Entry, error) {
-		return driver.EntriesOf(ctx, l.ledger, stored, n)
+		return l.ledger.EntriesOf(ctx, stored, n)
 	})
 }
 
-// CountersOf implements driver.BulkLedger. It asks for up to 1,000 counters at a time.
+// CountersOf implements driver.Ledger. It asks for up to 1,000 counters at a time.
 func (l *boundedLedger) CountersOf(ctx context.Context, names, counters []string) ([]int64, error) {
 	if len(names) != len(counters) {
 		return nil, &SettingError{Setting: "counters", Value: fmt.Sprint(len(counters)), Reason: "must be as many as names"}
 	}
 	return inBulk(ctx, l, names, func(ctx context.Context, stored []string, from int) ([]int64, error) {
-		return driver.CountersOf(ctx, l.ledger, stored, counters[from:from+len(stored)])
+		return l.ledger.CountersOf(ctx, stored, counters[from:from+len(stored)])
 	})
 }
 
@@ -55,7 +55,7 @@ func inBulk[T any](
 	return all, nil
 }
 
-// Marked implements driver.MarkerReader. A key that cannot be one has no marker.
+// Marked implements driver.Inspector. A key that cannot be one has no marker.
 func (i *boundedInspector) Marked(ctx context.Context, keys []string) ([]bool, error) {
 	marked := make([]bool, len(keys))
 	var at []int
@@ -68,7 +68,7 @@ func (i *boundedInspector) Marked(ctx context.Context, keys []string) ([]bool, e
 	for from := 0; from < len(stored); from += maxBulk {
 		some := stored[from:min(from+maxBulk, len(stored))]
 		err := i.guard.bounded(ctx, boundedTimeout, driver.OpInspect, keys[at[from]], func(ctx context.Context) error {
-			read, err := driver.Marked(ctx, i.inspector, some)
+			read, err := i.inspector.Marked(ctx, some)
 			for j, is := range read {
 				marked[at[from+j]] = is
 			}

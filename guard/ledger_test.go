@@ -62,6 +62,16 @@ func (silentLedger) Entries(ctx context.Context, _ string, _ int) ([]driver.Entr
 	return nil, ctx.Err()
 }
 
+func (silentLedger) EntriesOf(ctx context.Context, _ []string, _ int) ([][]driver.Entry, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (silentLedger) CountersOf(ctx context.Context, _, _ []string) ([]int64, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
 func (silentLedger) Raise(ctx context.Context, _, _ string, _ int64) (int64, error) {
 	<-ctx.Done()
 	return 0, ctx.Err()
@@ -79,9 +89,11 @@ func TestLedger_aCallEndsWithinTheTTL(t *testing.T) {
 				require.NoError(t, err)
 				l, _ := g.Adapter().Ledger(guard.WithTTL(ttl))
 				for name, call := range map[string]func() error{
-					"Append":  func() error { return l.Append(t.Context(), "job", driver.Entry{Record: []byte("r")}, 1) },
-					"Entries": func() error { _, err := l.Entries(t.Context(), "job", 1); return err },
-					"Raise":   func() error { _, err := l.Raise(t.Context(), "job", "last", 1); return err },
+					"Append":     func() error { return l.Append(t.Context(), "job", driver.Entry{Record: []byte("r")}, 1) },
+					"Entries":    func() error { _, err := l.Entries(t.Context(), "job", 1); return err },
+					"EntriesOf":  func() error { _, err := l.EntriesOf(t.Context(), []string{"job"}, 1); return err },
+					"CountersOf": func() error { _, err := l.CountersOf(t.Context(), []string{"job"}, []string{"n"}); return err },
+					"Raise":      func() error { _, err := l.Raise(t.Context(), "job", "last", 1); return err },
 				} {
 					start := time.Now()
 					require.ErrorIs(t, call(), guard.ErrStore, name)

@@ -87,7 +87,7 @@ func (i *Inspector) Survey(ctx context.Context, q Query) (s Survey, err error) {
 
 // surveyPage adds what a page of keys has to the Survey.
 func (i *Inspector) surveyPage(ctx context.Context, q Query, s *Survey, names []string, over time.Time) error {
-	marked, err := driver.Marked(ctx, i.store, names)
+	marked, err := i.store.Marked(ctx, names)
 	if err != nil {
 		return err
 	}

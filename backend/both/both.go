@@ -59,7 +59,7 @@ var (
 	_ driver.Describer    = (*Locker)(nil)
 	_ driver.Warner       = (*Locker)(nil)
 	_ driver.Subscriber   = (*Locker)(nil)
-	_ driver.BulkLedger   = (*Locker)(nil)
+	_ driver.Ledger       = (*Locker)(nil)
 )
 
 // New returns a Locker on the backend that a fleet leaves and the one to which it moves. All

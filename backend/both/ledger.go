@@ -42,7 +42,7 @@ func (l *Locker) Entries(ctx context.Context, name string, n int) ([]driver.Entr
 	return logs[0], nil
 }
 
-// EntriesOf implements driver.BulkLedger.
+// EntriesOf implements driver.Ledger.
 func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
 	all := make([][]driver.Entry, len(names))
 	for _, s := range l.sides {
@@ -50,7 +50,7 @@ func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driv
 		if err != nil {
 			return nil, err
 		}
-		logs, err := driver.EntriesOf(ctx, ledger, names, n)
+		logs, err := ledger.EntriesOf(ctx, names, n)
 		if err != nil {
 			return nil, s.error(driver.OpLedger, names[0], err)
 		}
@@ -61,7 +61,7 @@ func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driv
 	return all, nil
 }
 
-// CountersOf implements driver.BulkLedger. A counter is that of the side where it is higher.
+// CountersOf implements driver.Ledger. A counter is that of the side where it is higher.
 func (l *Locker) CountersOf(ctx context.Context, names, counters []string) ([]int64, error) {
 	all := make([]int64, len(names))
 	for _, s := range l.sides {
@@ -69,7 +69,7 @@ func (l *Locker) CountersOf(ctx context.Context, names, counters []string) ([]in
 		if err != nil {
 			return nil, err
 		}
-		values, err := driver.CountersOf(ctx, ledger, names, counters)
+		values, err := ledger.CountersOf(ctx, names, counters)
 		if err != nil {
 			return nil, s.error(driver.OpLedger, names[0], err)
 		}

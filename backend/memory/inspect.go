@@ -39,7 +39,7 @@ func (l *Locker) Show(ctx context.Context, key string) (driver.KeyInfo, error) {
 	return info, nil
 }
 
-// Marked implements driver.MarkerReader.
+// Marked implements driver.Inspector.
 func (l *Locker) Marked(ctx context.Context, keys []string) ([]bool, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, driver.NewStoreError("memory", driver.OpInspect, "", err)

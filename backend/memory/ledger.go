@@ -9,7 +9,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-var _ driver.BulkLedger = (*Locker)(nil)
+var _ driver.Ledger = (*Locker)(nil)
 
 // A ledger is the logs and counters of driver.Ledger. They last until the process ends.
 type ledger struct {
@@ -62,7 +62,7 @@ func (l *Locker) newest(name string, n int) []driver.Entry {
 	return newest
 }
 
-// EntriesOf implements driver.BulkLedger.
+// EntriesOf implements driver.Ledger.
 func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, driver.NewStoreError("memory", driver.OpLedger, "", err)
@@ -76,7 +76,7 @@ func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driv
 	return all, nil
 }
 
-// CountersOf implements driver.BulkLedger.
+// CountersOf implements driver.Ledger.
 func (l *Locker) CountersOf(ctx context.Context, names, counters []string) ([]int64, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, driver.NewStoreError("memory", driver.OpLedger, "", err)

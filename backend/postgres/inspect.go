@@ -29,7 +29,7 @@ func (l *Locker) Show(ctx context.Context, key string) (driver.KeyInfo, error) {
 	})
 }
 
-// Marked implements driver.MarkerReader.
+// Marked implements driver.Inspector.
 func (l *Locker) Marked(ctx context.Context, keys []string) ([]bool, error) {
 	of := func(i int) []byte { return []byte(keys[i]) }
 	return askAll(ctx, l, driver.OpInspect, keys, of, func(scan func(...any) error, all []bool) error {

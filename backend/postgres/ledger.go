@@ -12,7 +12,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-var _ driver.BulkLedger = (*Locker)(nil)
+var _ driver.Ledger = (*Locker)(nil)
 
 // Rows of a ledger have keys that begin with a NUL byte, which no other key has. A name has none
 // either, so the next one ends it.
@@ -53,7 +53,7 @@ func (l *Locker) Entries(ctx context.Context, name string, n int) ([]driver.Entr
 	return logs[0], nil
 }
 
-// EntriesOf implements driver.BulkLedger.
+// EntriesOf implements driver.Ledger.
 func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
 	of := func(i int) []byte { return []byte(entryPrefix + names[i]) }
 	return askAll(ctx, l, driver.OpLedger, names, of, func(scan func(...any) error, logs [][]driver.Entry) error {
@@ -72,7 +72,7 @@ func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driv
 	}, func(s *statements) string { return s.entries }, n)
 }
 
-// CountersOf implements driver.BulkLedger.
+// CountersOf implements driver.Ledger.
 func (l *Locker) CountersOf(ctx context.Context, names, counters []string) ([]int64, error) {
 	of := func(i int) []byte { return []byte(counterPrefix + names[i] + "\x00" + counters[i]) }
 	return askAll(ctx, l, driver.OpLedger, names, of, func(scan func(...any) error, all []int64) error {

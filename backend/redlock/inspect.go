@@ -93,10 +93,10 @@ func (l *Locker) holder(on []driver.Holder, most func(int) bool) driver.Holder {
 	return h
 }
 
-// Marked implements driver.MarkerReader: the work is done, even if few nodes know it.
+// Marked implements driver.Inspector: the work is done, even if few nodes know it.
 func (l *Locker) Marked(ctx context.Context, keys []string) ([]bool, error) {
 	nodes, errs, err := inspect(ctx, l, keys[0], inspectGrace, func(ctx context.Context, n driver.Inspector) ([]bool, error) {
-		return driver.Marked(ctx, n, keys)
+		return n.Marked(ctx, keys)
 	})
 	if err == nil {
 		err = l.tooFewInspected(keys[0], errs)

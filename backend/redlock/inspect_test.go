@@ -21,6 +21,11 @@ func (b *box) Show(ctx context.Context, key string) (info driver.KeyInfo, err er
 	return info, err
 }
 
+func (b *box) Marked(ctx context.Context, keys []string) (marked []bool, err error) {
+	err = b.do(ctx, driver.OpInspect, 1, func(l *memory.Locker) { marked, _ = l.Marked(context.Background(), keys) })
+	return marked, err
+}
+
 func (b *box) Keys(ctx context.Context, prefix, cursor string, n int) (keys []string, next string, err error) {
 	err = b.do(ctx, driver.OpInspect, 1, func(l *memory.Locker) { keys, next, _ = l.Keys(context.Background(), prefix, cursor, n) })
 	return keys, next, err

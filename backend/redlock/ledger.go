@@ -9,7 +9,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-var _ driver.BulkLedger = (*Locker)(nil)
+var _ driver.Ledger = (*Locker)(nil)
 
 // ledgerTimeout bounds a call to the ledger of one node.
 const ledgerTimeout = 5 * time.Second
@@ -33,10 +33,10 @@ func (l *Locker) Entries(ctx context.Context, name string, n int) ([]driver.Entr
 	return logs[0], nil
 }
 
-// EntriesOf implements driver.BulkLedger.
+// EntriesOf implements driver.Ledger.
 func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
 	nodes, err := askLedgers(ctx, l, names[0], func(ctx context.Context, of driver.Ledger) ([][]driver.Entry, error) {
-		return driver.EntriesOf(ctx, of, names, n)
+		return of.EntriesOf(ctx, names, n)
 	})
 	if err != nil {
 		return nil, err
@@ -52,10 +52,10 @@ func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driv
 	return all, nil
 }
 
-// CountersOf implements driver.BulkLedger. A counter is that of the node where it is highest.
+// CountersOf implements driver.Ledger. A counter is that of the node where it is highest.
 func (l *Locker) CountersOf(ctx context.Context, names, counters []string) ([]int64, error) {
 	nodes, err := askLedgers(ctx, l, names[0], func(ctx context.Context, of driver.Ledger) ([]int64, error) {
-		return driver.CountersOf(ctx, of, names, counters)
+		return of.CountersOf(ctx, names, counters)
 	})
 	if err != nil {
 		return nil, err

@@ -41,7 +41,7 @@ func (l *Locker) Show(ctx context.Context, key string) (driver.KeyInfo, error) {
 	return l.store.Show(ctx, call)
 }
 
-// Marked implements driver.MarkerReader.
+// Marked implements driver.Inspector.
 func (l *Locker) Marked(ctx context.Context, keys []string) ([]bool, error) {
 	return l.store.Evals(ctx, keys, markedSource)
 }

@@ -47,7 +47,7 @@ var (
 	_ driver.BatchRenewer  = (*Locker)(nil)
 	_ driver.BatchAcquirer = (*Locker)(nil)
 	_ driver.Describer     = (*Locker)(nil)
-	_ driver.BulkLedger    = (*Locker)(nil)
+	_ driver.Ledger        = (*Locker)(nil)
 	_ driver.Warner        = (*Locker)(nil)
 	_ driver.Starter       = (*Locker)(nil)
 	_ driver.Subscriber    = (*Locker)(nil)

@@ -34,7 +34,7 @@ func (l *Locker) Show(ctx context.Context, key string) (driver.KeyInfo, error) {
 	return l.store.Show(ctx, call)
 }
 
-// Marked implements driver.MarkerReader.
+// Marked implements driver.Inspector.
 func (l *Locker) Marked(ctx context.Context, keys []string) ([]bool, error) {
 	if l.name != nil {
 		return l.store.Begins(ctx, keys, l.name, lead+"D")

@@ -14,6 +14,10 @@ import (
 type Inspector interface {
 	// Show returns what the store keeps about the key, as it was at one moment. It changes nothing.
 	Show(ctx context.Context, key string) (KeyInfo, error)
+	// Marked reports for each of the keys, of which there is one at least, whether it has a done
+	// marker. It takes one round trip to each server. If it reports false, the store may have a
+	// marker nevertheless, which Show then finds.
+	Marked(ctx context.Context, keys []string) ([]bool, error)
 	// Keys returns about n keys that begin with the prefix, in no order, and the cursor of the next
 	// page. The first cursor is "", and so is the one after the last page. A key that exists from
 	// the first page to the last is on one of them, and perhaps on several. The store may have
@@ -57,8 +61,7 @@ type KeyInfo struct {
 	// Wanted is the ID of the claim for which others are kept away (see Description.Shares), or "".
 	Wanted string
 	// Subscribers is how many Lockers wait for a notification that the key is free (see
-	// Subscriber).
-	// It is -1 if the store cannot tell.
+	// Subscriber). It is -1 if the store cannot tell.
 	Subscribers int
 	// Foreign describes what another program keeps in the place of the key. The key is busy then.
 	Foreign string

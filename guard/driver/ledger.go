@@ -1,7 +1,10 @@
 package driver
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"time"
 )
@@ -36,10 +39,17 @@ type Ledger interface {
 	Append(ctx context.Context, name string, e Entry, keep int) error
 	// Entries returns the newest entries of the log, at most n, the newest first.
 	Entries(ctx context.Context, name string, n int) ([]Entry, error)
+	// EntriesOf is Entries of each of the names, of which there is one at least. It takes one round
+	// trip to each server.
+	EntriesOf(ctx context.Context, names []string, n int) ([][]Entry, error)
 	// Raise raises a counter of the name to at least to, which is from 0 to MaxCounter. It returns
 	// the previous value, which is 0 if the counter was never raised. If several calls raise it to
 	// the same number, at most one of them gets a smaller previous value.
 	Raise(ctx context.Context, name, counter string, to int64) (was int64, err error)
+	// CountersOf returns the values of counters, of which there is one at least: that of
+	// counters[i] of names[i], or 0 if it was never raised. It takes one round trip to each
+	// server. A counter that is read this way is not kept longer because of it.
+	CountersOf(ctx context.Context, names, counters []string) ([]int64, error)
 }
 
 // CounterTTL returns for how long a Ledger keeps a counter of that name that nobody uses.
@@ -56,4 +66,14 @@ type Entry struct {
 	// 0 to MaxCounter.
 	At     int64
 	Record []byte
+}
+
+// Newest returns the n newest entries of copies of a log, each once.
+func Newest(n int, logs ...[]Entry) []Entry {
+	all := slices.Concat(logs...)
+	slices.SortFunc(all, func(a, b Entry) int {
+		return cmp.Or(cmp.Compare(b.At, a.At), bytes.Compare(b.Record, a.Record))
+	})
+	all = slices.CompactFunc(all, func(a, b Entry) bool { return bytes.Equal(a.Record, b.Record) })
+	return all[:min(len(all), n)]
 }

@@ -62,6 +62,10 @@ func (i *inspected) Show(ctx context.Context, key string) (driver.KeyInfo, error
 	})
 }
 
+func (i *inspected) Marked(ctx context.Context, keys []string) ([]bool, error) {
+	return inspect(ctx, i, keys[0], func(ctx context.Context, m *memory.Locker) ([]bool, error) { return m.Marked(ctx, keys) })
+}
+
 func (i *inspected) Keys(ctx context.Context, prefix, cursor string, n int) (keys []string, next string, err error) {
 	_, err = inspect(ctx, i, prefix, func(ctx context.Context, m *memory.Locker) (struct{}, error) {
 		keys, next, err = m.Keys(ctx, prefix, cursor, n)

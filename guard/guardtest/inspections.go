@@ -219,17 +219,15 @@ func listsKeys(s *subject) {
 	slices.Sort(want)
 	ctx, cancel := s.there.context()
 	defer cancel()
-	marked, err := driver.Marked(ctx, s.there.inspector(), append(want, "unknown"))
+	marked, err := s.there.inspector().Marked(ctx, append(want, "unknown"))
 	require.NoError(s, err)
 	for i, is := range marked {
 		require.False(s, is && (i == n || s.there.show(want[i]).Marker == nil), "key %d has no done marker", i)
 	}
-	if _, quick := s.there.inspector().(driver.MarkerReader); quick {
-		s.eventually(func() bool {
-			marked, err := driver.Marked(ctx, s.there.inspector(), want)
-			return err == nil && strings.Count(fmt.Sprint(marked), "true") == n/3
-		}, "the done markers are found")
-	}
+	s.eventually(func() bool {
+		marked, err := s.there.inspector().Marked(ctx, want)
+		return err == nil && strings.Count(fmt.Sprint(marked), "true") == n/3
+	}, "the done markers are found")
 	for _, size := range []int{1, 7, 1000} {
 		require.Equal(s, want, s.there.list("a*[b]?", size), "pages of %d", size)
 	}

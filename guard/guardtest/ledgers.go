@@ -162,16 +162,16 @@ func readsInBulk(s *subject) {
 	}
 	ctx, cancel := s.there.context()
 	defer cancel()
-	logs, err := driver.EntriesOf(ctx, s.there.ledger(), names, 2)
+	logs, err := s.there.ledger().EntriesOf(ctx, names, 2)
 	require.NoError(s, err)
 	require.Len(s, logs, len(names))
-	values, err := driver.CountersOf(ctx, s.there.ledger(), names, counters)
+	values, err := s.there.ledger().CountersOf(ctx, names, counters)
 	require.NoError(s, err)
 	for i, name := range names {
 		require.Equal(s, fmt.Sprint(s.there.entries(name, 2)), fmt.Sprint(logs[i]), "the log %q", name)
 		require.Equal(s, int64(i), values[i], "the counter of %q", name)
 	}
-	values, err = driver.CountersOf(ctx, s.there.ledger(), []string{"job", "job"}, []string{"n", "other"})
+	values, err = s.there.ledger().CountersOf(ctx, []string{"job", "job"}, []string{"n", "other"})
 	require.NoError(s, err)
 	require.Equal(s, []int64{0, 1}, values)
 }

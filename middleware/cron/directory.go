@@ -123,7 +123,7 @@ func (c *Control) pausedOf(ctx context.Context, all []JobInfo) ([]bool, error) {
 	for i, info := range all {
 		names[i], counters[i] = ledgerName(info.Name), pauses
 	}
-	numbers, err := driver.CountersOf(ctx, c.ledger, names, counters)
+	numbers, err := c.ledger.CountersOf(ctx, names, counters)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (c *Control) pausedOf(ctx context.Context, all []JobInfo) ([]bool, error) {
 			at, names, counters = append(at, i), append(names, ledgerName(all[i].Name)), append(counters, pauseEnd+strconv.FormatInt(n, 10))
 		}
 	}
-	ends, err := driver.CountersOf(ctx, c.ledger, names, counters)
+	ends, err := c.ledger.CountersOf(ctx, names, counters)
 	if err != nil {
 		return nil, err
 	}

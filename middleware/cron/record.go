@@ -70,7 +70,7 @@ func (c *Control) RecordsOf(ctx context.Context, names []string, n int) ([][]Rec
 	for _, name := range names {
 		logs = append(logs, ledgerName(name), byHandName(name))
 	}
-	read, err := driver.EntriesOf(ctx, c.ledger, logs, min(2*max(n, 1), driver.MaxEntries))
+	read, err := c.ledger.EntriesOf(ctx, logs, min(2*max(n, 1), driver.MaxEntries))
 	if err != nil {
 		return nil, fmt.Errorf("guardcron: records of %s: %w", jobsText(names), err)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// EntriesOf implements driver.BulkLedger.
+// EntriesOf implements driver.Ledger.
 func (s *Store) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
 	all := make([][]driver.Entry, len(names))
 	read, err := s.readAll(ctx, driver.OpLedger, names, func(p redis.Pipeliner, name string) redis.Cmder {
@@ -25,7 +25,7 @@ func (s *Store) EntriesOf(ctx context.Context, names []string, n int) ([][]drive
 	return all, err
 }
 
-// CountersOf implements driver.BulkLedger.
+// CountersOf implements driver.Ledger.
 func (s *Store) CountersOf(ctx context.Context, names, counters []string) ([]int64, error) {
 	all := make([]int64, len(names))
 	i := -1
@@ -99,12 +99,12 @@ func (s *Store) readAll(
 	return <-answered, nil
 }
 
-// EntriesOf implements driver.BulkLedger.
+// EntriesOf implements driver.Ledger.
 func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
 	return l.store.EntriesOf(ctx, names, n)
 }
 
-// CountersOf implements driver.BulkLedger.
+// CountersOf implements driver.Ledger.
 func (l *Locker) CountersOf(ctx context.Context, names, counters []string) ([]int64, error) {
 	return l.store.CountersOf(ctx, names, counters)
 }

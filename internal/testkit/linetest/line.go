@@ -87,7 +87,7 @@ func (l Line) Raise(ctx context.Context, name, counter string, to int64) (int64,
 	return l.Locker.Raise(ctx, name, counter, to)
 }
 
-// EntriesOf implements driver.BulkLedger.
+// EntriesOf implements driver.Ledger.
 func (l Line) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
 	if err := l.Ask(ctx, Call{"entries", driver.OpLedger, names[0]}); err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (l Line) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.
 	return l.Locker.EntriesOf(ctx, names, n)
 }
 
-// CountersOf implements driver.BulkLedger.
+// CountersOf implements driver.Ledger.
 func (l Line) CountersOf(ctx context.Context, names, counters []string) ([]int64, error) {
 	if err := l.Ask(ctx, Call{"counters", driver.OpLedger, names[0]}); err != nil {
 		return nil, err
