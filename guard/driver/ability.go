@@ -11,10 +11,13 @@ type Unwrapper interface {
 	Unwrap() Locker
 }
 
+// maxWrapped bounds how many Lockers are unwrapped: Unwrap methods may lead in a circle.
+const maxWrapped = 100
+
 // Ability finds an ability, such as BatchRenewer, in a Locker or in the Lockers that it wraps. If
 // several have it, the outermost one is returned.
 func Ability[T any](l Locker) (T, bool) {
-	for l != nil {
+	for range maxWrapped {
 		if a, ok := l.(T); ok {
 			return a, true
 		}

@@ -46,9 +46,6 @@ func byFiber(next http.Handler) bool {
 	return strings.Contains(handler.Name(), ".HTTPMiddleware.") && strings.Contains(file, "/gofiber/")
 }
 
-// maxWriters bounds how many writers are unwrapped: one may return itself.
-const maxWriters = 100
-
 // A silence is what can be known of an answer that a handler has not begun.
 type silence struct {
 	err    error // why an empty answer must not be kept, or nil

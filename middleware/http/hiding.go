@@ -64,6 +64,23 @@ func (d *deeper) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return d.recorder.hijack(http.NewResponseController(d.ResponseWriter).Hijack)
 }
 
+// maxWriters bounds how many writers are unwrapped: Unwrap methods may lead in a circle.
+const maxWriters = 100
+
+// ending returns w, or a writer without optional methods if the Unwrap methods of w do not end:
+// http.ResponseController would look inside of it for ever.
+func ending(w http.ResponseWriter) http.ResponseWriter {
+	inner := w
+	for range maxWriters {
+		u, ok := inner.(unwrapper)
+		if !ok {
+			return w
+		}
+		inner = u.Unwrap()
+	}
+	return struct{ http.ResponseWriter }{w}
+}
+
 // canFlush reports whether http.ResponseController can flush w.
 func canFlush(w http.ResponseWriter) bool {
 	for {

@@ -56,6 +56,7 @@ func (q *exchange) Handle(ctx context.Context) idempotent.Left {
 // run calls the handler with ctx, which contains the run, and records its answer.
 func (q *exchange) run(ctx context.Context, how recording) {
 	how.ctx, how.run, how.without = ctx, &q.call.Run, q.m.without
+	q.w = ending(q.w)
 	q.answer = newRecorder(q.w, how)
 	returned := false
 	defer func() {
