@@ -28,7 +28,7 @@ func TestFiber_itsHTTPMiddlewareIsRefused(t *testing.T) {
 			go func() { _ = outer.Listener(l) }()
 			t.Cleanup(func() { _ = outer.Shutdown() })
 			for range 2 {
-				status, header := fiberPost(t, l.Addr().String())
+				status, header := postClaim(t, l.Addr().String())
 				require.Equal(t, http.StatusInternalServerError, status)
 				require.Equal(t, "refused", header.Get("Idempotency-Refused"))
 			}
@@ -46,7 +46,7 @@ func fiberApp(runs *atomic.Int64, status int) *fiber.App {
 	return app
 }
 
-func fiberPost(t *testing.T, address string) (int, http.Header) {
+func postClaim(t *testing.T, address string) (int, http.Header) {
 	t.Helper()
 	r, err := http.NewRequest(http.MethodPost, "http://"+address+"/claims", strings.NewReader("{}"))
 	require.NoError(t, err)
@@ -63,9 +63,9 @@ func TestFiber_theAppInside(t *testing.T) {
 	s := httptest.NewServer(newMiddleware(t)(adaptor.FiberApp(fiberApp(&runs, http.StatusCreated))))
 	t.Cleanup(s.Close)
 	address := s.Listener.Addr().String()
-	status, _ := fiberPost(t, address)
+	status, _ := postClaim(t, address)
 	require.Equal(t, http.StatusCreated, status)
-	status, header := fiberPost(t, address)
+	status, header := postClaim(t, address)
 	require.Equal(t, http.StatusCreated, status)
 	require.Equal(t, "true", header.Get("Idempotency-Replayed"))
 	require.EqualValues(t, 1, runs.Load())

@@ -48,6 +48,11 @@ func open(t *testing.T, st stand, opts ...guardhttp.Option) *booth {
 		guardhttp.WithFingerprint(guardhttp.FingerprintMultipart),
 		guardhttp.WithObserver(guardhttp.Observer{End: func(_ context.Context, o guardhttp.Outcome) { b.ended <- o }}))...)
 	require.NoError(t, err)
+	if st.serve != nil {
+		b.url, b.client = "http://"+st.serve(t, b.shop, idempotent), &http.Client{Transport: new(http.Transport), Timeout: patience}
+		t.Cleanup(b.client.CloseIdleConnections)
+		return b
+	}
 	server := httptest.NewUnstartedServer(st.mount(t, b.shop, idempotent))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	if st.http2 {

@@ -38,6 +38,8 @@ type stand struct {
 	// buffers means that nothing leaves before the handler has returned.
 	buffers bool
 	mount   func(t *testing.T, s *shop, idempotent middleware) http.Handler
+	// serve is for a framework that has its own server, instead of mount. It returns its address.
+	serve func(t *testing.T, s *shop, idempotent middleware) string
 }
 
 var stands = []stand{
@@ -82,6 +84,8 @@ var stands = []stand{
 		}
 		return idempotent(adaptor.FiberApp(app))
 	}},
+	{name: "iris", mount: irisApp},
+	{name: "hertz", serve: hertzServer},
 	{name: "httputil.ReverseProxy inside", mount: func(t *testing.T, s *shop, idempotent middleware) http.Handler {
 		backend := httptest.NewServer(s)
 		t.Cleanup(backend.Close)
