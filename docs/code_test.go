@@ -96,9 +96,11 @@ type snippetModule struct {
 var snippetModules = []snippetModule{
 	{
 		dir: "middleware/http/frameworks", uses: `frameworks\.|restful\.|fiber\.`,
+		aliases: map[string]string{"hertzadaptor": "github.com/cloudwego/hertz/pkg/common/adaptor"},
 		prelude: "var idempotent func(http.Handler) http.Handler\nvar handler http.Handler\n",
 		imports: []string{
-			"net/http", "time", "github.com/emicklei/go-restful/v3", "github.com/gin-gonic/gin", "github.com/go-chi/chi/v5",
+			"net/http", "time", "github.com/cloudwego/hertz/pkg/app/server", "github.com/emicklei/go-restful/v3",
+			"github.com/gin-gonic/gin", "github.com/go-chi/chi/v5", "github.com/kataras/iris/v12",
 			"github.com/gofiber/fiber/v2", "github.com/gofiber/fiber/v2/middleware/adaptor", "github.com/gorilla/mux",
 			"github.com/klauspost/compress/gzhttp", "github.com/labstack/echo/v4",
 			"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp", module + "/middleware/http/frameworks",
