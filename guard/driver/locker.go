@@ -73,6 +73,8 @@ type Claim struct {
 	// claim holds the key alone. It is the same in all calls for a claim. A Locker is given
 	// more than 1 only if Description.Shares allows it.
 	Among int
+	// Seat is the seat of the grant. A Locker does not read it.
+	Seat int
 	// Waits, of TryAcquire, means that a claim which is refused will be made again. See
 	// Description.Shares.
 	Waits bool
