@@ -72,7 +72,11 @@ func Describe(l Locker) Description {
 	if ok {
 		d = described.Describe()
 	}
-	for u, wraps := l.(Unwrapper); wraps && u.Unwrap() != nil; u, wraps = l.(Unwrapper) {
+	for range maxWrapped {
+		u, wraps := l.(Unwrapper)
+		if !wraps || u.Unwrap() == nil {
+			break
+		}
 		l = u.Unwrap()
 	}
 	if d.Name == "" {

@@ -64,7 +64,7 @@ func TestUnwrap_inACircle(t *testing.T) {
 					w.WriteHeader(http.StatusCreated)
 				}
 			},
-			"gone": func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, // at WithMaxHold
+			"gone": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, // by WithMaxHold
 		} {
 			t.Run(name+"/"+does, func(t *testing.T) {
 				t.Parallel()
