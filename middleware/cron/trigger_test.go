@@ -229,6 +229,11 @@ func TestTrigger_byAClockThatIsBehind(t *testing.T) {
 		guardcron.SetClock(admin, behind)
 		require.NoError(t, admin.Trigger(t.Context(), "nightly"))
 		receive(t, runs, "a run")
+		// a trigger during a run would not lead to another one
+		require.Eventually(t, func() bool {
+			held, _ := g.Adapter().Held(0, 1)
+			return len(held) == 0
+		}, 10*time.Second, time.Millisecond, "the run has ended")
 	}
 	guardcron.SetClock(admin, -time.Hour)
 	require.ErrorContains(t, admin.Trigger(t.Context(), "nightly"), "clocks is wrong")

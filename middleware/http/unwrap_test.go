@@ -30,7 +30,9 @@ func (w *unwrapSelf) Unwrap() http.ResponseWriter {
 // An unwrapFlusher is one that can flush without being unwrapped.
 type unwrapFlusher struct{ *unwrapSelf }
 
-func (w unwrapFlusher) FlushError() error { return http.NewResponseController(w.ResponseWriter).Flush() }
+func (w unwrapFlusher) FlushError() error {
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
 
 // An unwrapNew returns a new writer each time.
 type unwrapNew struct{ http.ResponseWriter }
