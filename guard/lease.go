@@ -172,6 +172,7 @@ func (l *Lease) endLease(ctx context.Context, end releaseOptions) error {
 	case leaseJoined:
 		l.end()
 		return nil
+	case leaseOwned:
 	}
 	var r release
 	l.holder.beginRelease(end, &r)

@@ -215,8 +215,7 @@ func (r *release) endStoreLease(now time.Duration, end releaseOptions) {
 // that may still arrive.
 func (r *release) finish() {
 	h := r.holder
-	switch r.state {
-	case releaseNone, releasePassedOn, releaseFinished:
+	if r.state != releaseSending && r.state != releaseAnswered {
 		return
 	}
 	g, sending := h.guard, r.state == releaseSending

@@ -108,6 +108,7 @@ func (t *storeLease) nextEvent() time.Duration {
 		next = min(next, t.renewAt)
 	case renewalAwaited:
 		next = min(next, t.overdueAt)
+	case renewalsFull:
 	}
 	return next
 }
