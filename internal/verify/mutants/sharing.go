@@ -117,7 +117,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_a_claim_that_waits_is_new", rule: 27, does: "a store is not told that it may have refused a claim for those that share",
-		hunks: []hunk{{"guard/ask.go", "	a.claim.Repeated = a.late || a.queued\n", ""}},
+		hunks: []hunk{{"guard/ask.go", "	a.claim.Repeated = a.late || a.stored == storedQueued\n", ""}},
 		pkg:   "backend/single", test: "TestSharing_aWriterThatWaitedLeavesNothingBehind",
 	},
 	{
