@@ -218,7 +218,14 @@ func TestWarnings_nameAPoolInWhichRenewalsHaveNoConnection(t *testing.T) {
 			lease, err := g.Acquire(t.Context(), name)
 			require.NoError(t, err)
 			blocked := make(chan error, 1)
-			go func() { blocked <- rdb.BLPop(t.Context(), 3*time.Second, "nothing comes "+name).Err() }()
+			go func() {
+				// So is a pool with MaxActiveConns while the Locker still has the connection.
+				err := redis.ErrPoolExhausted
+				for errors.Is(err, redis.ErrPoolExhausted) {
+					err = rdb.BLPop(t.Context(), 3*time.Second, "nothing comes "+name).Err()
+				}
+				blocked <- err
+			}()
 			require.ErrorIs(t, <-blocked, redis.Nil)
 			require.Equal(t, !c.warns, lease.Valid(), "the warning says that leases are lost")
 			_ = lease.Release(t.Context()) // is ErrLost after a warning

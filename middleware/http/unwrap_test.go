@@ -66,7 +66,7 @@ func TestUnwrap_inACircle(t *testing.T) {
 					w.WriteHeader(http.StatusCreated)
 				}
 			},
-			"gone": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, // by WithMaxHold
+			"gone at WithMaxHold": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 		} {
 			t.Run(name+"/"+does, func(t *testing.T) {
 				t.Parallel()
