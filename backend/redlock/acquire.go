@@ -303,7 +303,9 @@ func (b *ballot) undo(v vote) {
 func (b *ballot) reissue(v vote, lease driver.Claim) {
 	l := b.locker
 	if v.grant.Wanted { // the node keeps others away, but the claim holds the key on other nodes
-		b.undo(v)
+		c := b.claim
+		c.Repeated = true
+		l.releaseAt(b.order, v.node, c, false)
 		return
 	}
 	if v.err != nil || v.grant.State != driver.Granted || v.grant.Fence <= lease.Fence || b.order.released.Load() {

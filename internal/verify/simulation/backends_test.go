@@ -32,12 +32,12 @@ var (
 )
 
 var backends = []backend{
-	{"single", 1, true, func(p *process) guard.Locker { return single.New(p.clients[0]) }, casts, 0},
-	{"reentrant", 1, true, func(p *process) guard.Locker { return reentrant.New(p.clients[0]) }, casts, 0},
+	{"single", 1, true, func(p *process) guard.Locker { return closedBy(p, single.New(p.clients[0])) }, casts, 0},
+	{"reentrant", 1, true, func(p *process) guard.Locker { return closedBy(p, reentrant.New(p.clients[0])) }, casts, 0},
 	{"redlock", 5, false, func(p *process) guard.Locker {
 		var nodes []guard.Locker
 		for i, c := range p.clients {
-			nodes = append(nodes, spread(p.world, p.world.servers[i].name, single.New(c)))
+			nodes = append(nodes, spread(p.world, p.world.servers[i].name, closedBy(p, single.New(c))))
 		}
 		return redlock.New(nodes)
 	}, casts, 0},
@@ -47,8 +47,8 @@ var backends = []backend{
 // stage returns the backend of a process in a stage of a move from one server and layout to others:
 // 0 is the old one alone, 1 both, and 2 the next one alone.
 func stage(p *process, number int) guard.Locker {
-	from := spread(p.world, p.world.servers[0].name, single.New(p.clients[0]))
-	to := spread(p.world, p.world.servers[1].name, reentrant.New(p.clients[1]))
+	from := spread(p.world, p.world.servers[0].name, closedBy(p, single.New(p.clients[0])))
+	to := spread(p.world, p.world.servers[1].name, closedBy(p, reentrant.New(p.clients[1])))
 	switch number {
 	case 0:
 		return from

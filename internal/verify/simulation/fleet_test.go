@@ -122,7 +122,7 @@ func (n *fleetRun) process(t *testing.T, number int) *process {
 		opts = append(opts, guard.WithFair())
 	}
 	var err error
-	p.guard, err = guard.New(single.New(p.clients[0]), opts...)
+	p.guard, err = guard.New(closedBy(p, single.New(p.clients[0])), opts...)
 	require.NoError(t, err)
 	return p
 }

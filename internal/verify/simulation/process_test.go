@@ -3,6 +3,7 @@ package simulation_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,7 @@ type process struct {
 	stopped instant        // until when it is stopped
 	dials   []atomic.Int64 // by server
 	clients []redis.UniversalClient
+	lockers []io.Closer // of the clients
 	do      doer
 
 	mu    sync.Mutex // for what a crash replaces
@@ -119,7 +121,19 @@ func (p *process) close() {
 	if err := p.guard.Close(ctx); err != nil {
 		p.world.violate("I5", "%s: %v", p.name, err)
 	}
+	for _, l := range p.lockers {
+		_ = l.Close()
+	}
 	for _, c := range p.clients {
 		_ = c.Close()
 	}
+}
+
+// closedBy has the process close a Locker when the process ends.
+func closedBy[L interface {
+	guard.Locker
+	io.Closer
+}](p *process, l L) L {
+	p.lockers = append(p.lockers, l)
+	return l
 }
