@@ -346,13 +346,13 @@ func TestDoctor_forPeople(t *testing.T) {
 
 func TestDoctor_proxiesThatRouteOrParseScripts(t *testing.T) {
 	t.Parallel()
-	servers := redistest.StartN(t, 2)
+	servers := redistest.StartN(t, 3) // the one that parses is to know no script yet
 	for name, c := range map[string]struct {
 		proxy *redisproxy.Proxy
 		says  string
 	}{
 		"by the first key": {redisproxy.FirstKey(t, servers[0].Addr(), servers[1].Addr()), "the server of its first key"},
-		"parses":           {redisproxy.Refusing(t, servers[0].Addr(), false), "script_check_enable"},
+		"parses":           {redisproxy.Refusing(t, servers[2].Addr(), false), "script_check_enable"},
 		"neither":          {redisproxy.FirstKey(t, servers[0].Addr()), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
