@@ -281,7 +281,7 @@ func TestAnswerAfterRecord_whatCannotBeHeldBack(t *testing.T) {
 					o := outcome()
 					require.Equal(t, guardhttp.ResultRan, o.Result)
 					gone.Store(false)
-					time.Sleep(outageTTL) // the last attempt to release may still wait for the store
+					time.Sleep(outageTTL) // for the last release
 					if name == "an informational status" {
 						return // what follows it is held back
 					}
