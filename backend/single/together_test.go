@@ -46,13 +46,13 @@ func TestTogether_whatComesWhileACallIsOutGoesOutAsOne(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr())
-	proxy.Delay(5 * time.Millisecond)
 	rdb := client(t, proxy.Addr())
 	l := single.New(rdb)
 	require.NoError(t, take(t.Context(), l, claimOf(-1)))
+	proxy.Delay(100 * time.Millisecond) // so that callers come while the first call is out
 	admin := server.Client(t)
 	before := reads(t, admin)
-	const calls = 200
+	const calls = 500
 	for _, err := range all(calls, func(i int) error { return take(t.Context(), l, claimOf(i)) }) {
 		require.NoError(t, err)
 	}
